@@ -1,0 +1,345 @@
+/* weir/device/arch.h - what differs between a GPU and a CPU: the only header that looks at the compiler.
+ *
+ * Every memory access whose order or atomicity matters to another thread goes through a function of this
+ * header. A name says operation, order, scope and width: weir_arch_load_acquire_sys_u64. Scope `dev` orders
+ * among the threads of one device, `sys` among all devices and the host. On the CPU both are the same.
+ * Orders and scopes are those of the PTX ISA's memory consistency model (PTX ISA 9.0, chapter 8) and of C11.
+ *
+ * There are no fences: orders are attached to operations, which the thread sanitizer understands. */
+#ifndef WEIR_DEVICE_ARCH_H
+#define WEIR_DEVICE_ARCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__CUDACC__)
+#define WEIR_FN static __host__ __device__ __forceinline__
+#define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
+#define WEIR_UNROLL _Pragma("unroll")
+#else
+#define WEIR_FN static inline __attribute__((unused))
+#define WEIR_FN_COLD static __attribute__((noinline, unused))
+#define WEIR_UNROLL
+#endif
+
+#if defined(__cplusplus)
+#define WEIR_STATIC_ASSERT(condition, text) static_assert(condition, text)
+#else
+#define WEIR_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
+#endif
+
+/* Conditions of error paths and slow paths, so that they are laid out behind the fast path: on a GPU a small
+ * kernel's time is to a good part the fetching of its instructions. */
+#define WEIR_UNLIKELY(condition) __builtin_expect((condition) != 0, 0)
+
+/* What the CPU device needs from libweir; kernels on a GPU never call these. */
+#if defined(__cplusplus)
+extern "C" {
+#endif
+/* Gives the processor away between two reads of a spin: `reads` counts the failed reads so far. Spins for
+ * the first 16, then yields, and sleeps once a spin has lasted 10 ms. */
+void weir_cpu_relax(uint32_t reads);
+/* Monotonic time in ns. */
+uint64_t weir_cpu_clock_ns(void);
+/* Barrier of the threads of one block; returns the OR of `value` over them. `block` is weir_coop.host. */
+uint32_t weir_cpu_block_or(void *block, uint32_t value);
+#if defined(__cplusplus)
+}
+#endif
+
+/* 16 bytes that one instruction moves; the unit of bulk copies. */
+typedef struct weir_vec16 {
+    uint64_t lo;
+    uint64_t hi;
+} __attribute__((aligned(16))) weir_vec16;
+
+/* ---- loads ------------------------------------------------------------------------------------------ */
+
+WEIR_FN uint64_t weir_arch_load_relaxed_dev_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t v;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+#else
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN uint64_t weir_arch_load_acquire_dev_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t v;
+    asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+#else
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#endif
+}
+
+WEIR_FN uint32_t weir_arch_load_relaxed_sys_u32(const uint32_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t v;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+#else
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN uint64_t weir_arch_load_relaxed_sys_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+#else
+    return __atomic_load_n(p, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN uint64_t weir_arch_load_acquire_sys_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+#else
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+#endif
+}
+
+/* ---- stores ----------------------------------------------------------------------------------------- */
+
+WEIR_FN void weir_arch_store_relaxed_dev_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN void weir_arch_store_relaxed_sys_u32(uint32_t *p, uint32_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+#else
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN void weir_arch_store_relaxed_sys_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+#endif
+}
+
+/* ---- read-modify-writes ----------------------------------------------------------------------------- */
+
+WEIR_FN void weir_arch_add_relaxed_sys_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    (void)__atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN void weir_arch_add_release_sys_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    (void)__atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
+WEIR_FN void weir_arch_add_relaxed_dev_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    (void)__atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN uint64_t weir_arch_fetch_add_acq_rel_dev_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t old;
+    asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    return old;
+#else
+    return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+#endif
+}
+
+WEIR_FN void weir_arch_or_release_sys_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("red.release.sys.global.or.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    (void)__atomic_fetch_or(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
+/* ---- pairs of 8-byte words: the two halves are each atomic, and unordered among themselves ------------ */
+
+WEIR_FN void weir_arch_store_relaxed_sys_pair(void *p, uint64_t a, uint64_t b)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory");
+#else
+    __atomic_store_n((uint64_t *)p, a, __ATOMIC_RELAXED);
+    __atomic_store_n((uint64_t *)p + 1, b, __ATOMIC_RELAXED);
+#endif
+}
+
+WEIR_FN weir_vec16 weir_arch_load_relaxed_sys_pair(const void *p)
+{
+    weir_vec16 v;
+#if defined(__CUDA_ARCH__)
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+#else
+    v.lo = __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED);
+    v.hi = __atomic_load_n((const uint64_t *)p + 1, __ATOMIC_RELAXED);
+#endif
+    return v;
+}
+
+/* ---- data: ordinary accesses, ordered by the signals around them -------------------------------------- */
+
+WEIR_FN weir_vec16 weir_arch_load_vec16(const weir_vec16 *p)
+{
+#if defined(__CUDA_ARCH__)
+    weir_vec16 v;
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p));
+    return v;
+#else
+    return *p;
+#endif
+}
+
+WEIR_FN void weir_arch_store_vec16(weir_vec16 *p, weir_vec16 v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+#else
+    *p = v;
+#endif
+}
+
+/* ---- time, threads and barriers ----------------------------------------------------------------------- */
+
+/* Failed reads of a spin between two looks at the control block; about 0.5 ms of a GPU's local memory. */
+#if defined(__CUDA_ARCH__)
+#define WEIR_ARCH_SPIN_READS 1024u
+#else
+#define WEIR_ARCH_SPIN_READS 32u
+#endif
+
+WEIR_FN uint64_t weir_arch_clock_ns(void)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+#else
+    return weir_cpu_clock_ns();
+#endif
+}
+
+WEIR_FN void weir_arch_relax(uint32_t reads)
+{
+#if defined(__CUDA_ARCH__)
+    (void)reads;
+#else
+    weir_cpu_relax(reads);
+#endif
+}
+
+/* Position of the calling thread in a one-dimensional grid; on the CPU the launcher passes it instead. */
+WEIR_FN uint32_t weir_arch_thread(void)
+{
+#if defined(__CUDA_ARCH__)
+    return threadIdx.x;
+#else
+    return 0;
+#endif
+}
+
+WEIR_FN uint32_t weir_arch_threads(void)
+{
+#if defined(__CUDA_ARCH__)
+    return blockDim.x;
+#else
+    return 1;
+#endif
+}
+
+WEIR_FN uint32_t weir_arch_block(void)
+{
+#if defined(__CUDA_ARCH__)
+    return blockIdx.x;
+#else
+    return 0;
+#endif
+}
+
+WEIR_FN uint32_t weir_arch_blocks(void)
+{
+#if defined(__CUDA_ARCH__)
+    return gridDim.x;
+#else
+    return 1;
+#endif
+}
+
+/* Threads that run in step: 32 on a GPU, 1 on the CPU. */
+WEIR_FN uint32_t weir_arch_warp_size(void)
+{
+#if defined(__CUDA_ARCH__)
+    return 32;
+#else
+    return 1;
+#endif
+}
+
+WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
+{
+#if defined(__CUDA_ARCH__)
+    return __reduce_or_sync(0xffffffffu, value);
+#else
+    return value;
+#endif
+}
+
+/* Barrier of the block that orders its threads' memory accesses; non-zero when `value` was for any thread. */
+WEIR_FN uint32_t weir_arch_block_or(void *host, uint32_t value)
+{
+#if defined(__CUDA_ARCH__)
+    (void)host;
+    return (uint32_t)__syncthreads_or((int)value);
+#else
+    return host == NULL ? value : weir_cpu_block_or(host, value);
+#endif
+}
+
+WEIR_FN void weir_arch_block_sync(void *host)
+{
+#if defined(__CUDA_ARCH__)
+    (void)host;
+    __syncthreads();
+#else
+    if (host != NULL) {
+        (void)weir_cpu_block_or(host, 0);
+    }
+#endif
+}
+
+#endif

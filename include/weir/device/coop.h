@@ -1,0 +1,160 @@
+/* weir/device/coop.h - a group of threads that work on one call together.
+ *
+ * Device functions that move data take a weir_coop: which thread of the group is calling, how many there
+ * are, and how they can meet. A kernel gets the coop of its whole grid and derives the others:
+ *
+ *     weir_coop block = weir_coop_block(coop);      the calling thread's block
+ *     weir_coop warp = weir_coop_warp(coop);        its warp (on the CPU: the thread itself)
+ *     weir_coop self = weir_coop_thread(coop);      the thread alone
+ *     weir_coop half = weir_coop_part(rank, size);  any other grouping, without a barrier
+ *
+ * Threads:   all threads of a group make the same calls in the same order.
+ * Blocking:  weir_coop_sync is a barrier. A grid meets at the barrier in `barrier` (weir/grid_barrier.h),
+ *            which has a deadline; blocks and warps meet in hardware, as __syncthreads does.
+ * Errors:    WEIR_ERR_INVALID where a group without a barrier is asked to meet. */
+#ifndef WEIR_DEVICE_COOP_H
+#define WEIR_DEVICE_COOP_H
+
+#include "weir/device/grid_barrier.h"
+
+enum { WEIR_COOP_PART = 0, WEIR_COOP_THREAD = 1, WEIR_COOP_WARP = 2, WEIR_COOP_BLOCK = 3, WEIR_COOP_GRID = 4 };
+
+typedef struct weir_coop {
+    uint32_t rank; /* of the calling thread in the group */
+    uint32_t size; /* threads in the group */
+    uint32_t block_rank; /* of the calling thread in its block */
+    uint32_t block_size;
+    uint32_t block; /* of the calling thread in its grid */
+    uint32_t blocks;
+    uint32_t scope; /* WEIR_COOP_... */
+    uint32_t reserved;
+    const weir_dev_grid_barrier *barrier; /* for scope GRID; NULL without one */
+    void *host; /* the CPU device's block; NULL on a GPU */
+} weir_coop;
+
+/* All threads of a running grid, for kernels that are not written with WEIR_KERNEL; on a GPU only. */
+WEIR_FN weir_coop weir_coop_grid(const weir_dev_grid_barrier *barrier)
+{
+    weir_coop coop;
+    coop.block_rank = weir_arch_thread();
+    coop.block_size = weir_arch_threads();
+    coop.block = weir_arch_block();
+    coop.blocks = weir_arch_blocks();
+    coop.rank = coop.block * coop.block_size + coop.block_rank;
+    coop.size = coop.blocks * coop.block_size;
+    coop.scope = WEIR_COOP_GRID;
+    coop.reserved = 0;
+    coop.barrier = barrier;
+    coop.host = NULL;
+    return coop;
+}
+
+/* The block of the calling thread. */
+WEIR_FN weir_coop weir_coop_block(weir_coop coop)
+{
+    coop.rank = coop.block_rank;
+    coop.size = coop.block_size;
+    coop.scope = WEIR_COOP_BLOCK;
+    return coop;
+}
+
+/* The warp of the calling thread; its lanes must be converged. */
+WEIR_FN weir_coop weir_coop_warp(weir_coop coop)
+{
+    uint32_t width = weir_arch_warp_size();
+    uint32_t first = coop.block_rank / width * width;
+    coop.rank = coop.block_rank - first;
+    coop.size = coop.block_size - first < width ? coop.block_size - first : width;
+    coop.scope = WEIR_COOP_WARP;
+    return coop;
+}
+
+WEIR_FN weir_coop weir_coop_thread(weir_coop coop)
+{
+    coop.rank = 0;
+    coop.size = 1;
+    coop.scope = WEIR_COOP_THREAD;
+    return coop;
+}
+
+/* Threads of the caller's choice: thread `rank` of `size`. Such a group cannot meet. */
+WEIR_FN weir_coop weir_coop_part(uint32_t rank, uint32_t size)
+{
+    weir_coop coop = weir_coop_grid(NULL);
+    coop.rank = rank;
+    coop.size = size;
+    coop.scope = WEIR_COOP_PART;
+    return coop;
+}
+
+/* The first thread of each block meets those of the others; the rest of the block is at its barrier. */
+WEIR_FN weir_status weir_coop_grid_round(weir_coop coop)
+{
+    weir_status status = WEIR_OK;
+    weir_arch_block_sync(coop.host);
+    if (coop.block_rank == 0) {
+        status = weir_grid_barrier_round(coop.barrier, coop.block, coop.blocks);
+    }
+    return status;
+}
+
+/* Barrier of the group; orders the memory accesses of its threads. The status is the calling thread's:
+ * WEIR_ERR_INVALID for a group that cannot meet; for a grid, the first thread of each block learns of an
+ * error, which is also sticky; use weir_coop_agree where all threads must know. */
+WEIR_FN weir_status weir_coop_sync(weir_coop coop)
+{
+    weir_status status = WEIR_OK;
+    switch (coop.scope) {
+    case WEIR_COOP_THREAD:
+        break;
+    case WEIR_COOP_WARP:
+        (void)weir_arch_warp_or(0);
+        break;
+    case WEIR_COOP_BLOCK:
+        weir_arch_block_sync(coop.host);
+        break;
+    case WEIR_COOP_GRID:
+        if (WEIR_UNLIKELY(coop.barrier == NULL)) {
+            return WEIR_ERR_INVALID;
+        }
+        status = weir_coop_grid_round(coop);
+        weir_arch_block_sync(coop.host);
+        break;
+    default:
+        status = WEIR_ERR_INVALID;
+    }
+    return status;
+}
+
+/* A barrier that makes one thread's error everyone's: WEIR_OK for all threads when every thread passed
+ * WEIR_OK, an error for all otherwise. The error must be one that the communicator knows, as every error that
+ * a device function returns is. Costs a little more than weir_coop_sync. */
+WEIR_FN weir_status weir_coop_agree(weir_coop coop, weir_dev_control *control, weir_status status)
+{
+    uint32_t failed = status != WEIR_OK;
+    switch (coop.scope) {
+    case WEIR_COOP_THREAD:
+        return status;
+    case WEIR_COOP_WARP:
+        failed = weir_arch_warp_or(failed);
+        break;
+    case WEIR_COOP_BLOCK:
+        failed = weir_arch_block_or(coop.host, failed);
+        break;
+    case WEIR_COOP_GRID:
+        if (WEIR_UNLIKELY(coop.barrier == NULL)) {
+            return WEIR_ERR_INVALID;
+        }
+        if (WEIR_UNLIKELY(failed)) {
+            weir_arch_or_release_sys_u64(coop.barrier->word, WEIR_GRID_BARRIER_POISON);
+        }
+        failed |= weir_coop_grid_round(coop) != WEIR_OK;
+        failed = weir_arch_block_or(coop.host, failed);
+        break;
+    default:
+        return WEIR_ERR_INVALID;
+    }
+    return WEIR_UNLIKELY(failed) ? weir_dev_control_error(control) : WEIR_OK;
+}
+
+#endif

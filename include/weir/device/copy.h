@@ -1,0 +1,75 @@
+/* weir/device/copy.h - copies by a group of threads: any size, any alignment.
+ *
+ * Both ends 16-byte aligned: each thread keeps WEIR_COPY_BATCH loads of 16 bytes in flight, which is what
+ * hides the latency of a remote load, inline. Anything else goes to one function that is not inlined.
+ *
+ * Threads:   all threads of the group call with the same arguments. Memory must not overlap.
+ * Order:     none; use a signal or a barrier afterwards. */
+#ifndef WEIR_DEVICE_COPY_H
+#define WEIR_DEVICE_COPY_H
+
+#include "weir/device/coop.h"
+
+#define WEIR_COPY_BATCH 4
+
+/* The part of a copy that a group with misaligned ends does in units of the largest power of two that
+ * divides the distance between the ends, and byte by byte before and after. */
+WEIR_FN_COLD void weir_copy_misaligned(char *dst, const char *src, uint64_t bytes, uint32_t rank, uint32_t size)
+{
+    uintptr_t distance = (uintptr_t)dst ^ (uintptr_t)src;
+    uint64_t unit = distance % 16 == 0 ? 16 : distance % 8 == 0 ? 8 : distance % 4 == 0 ? 4 : 1;
+    uint64_t head = (unit - (uintptr_t)dst % unit) % unit;
+    head = head < bytes ? head : bytes;
+    uint64_t units = (bytes - head) / unit;
+    for (uint64_t i = rank; i < head; i += size) {
+        dst[i] = src[i];
+    }
+    for (uint64_t i = rank; i < units; i += size) {
+        char *to = dst + head + i * unit;
+        const char *from = src + head + i * unit;
+        if (unit == 16) {
+            weir_arch_store_vec16((weir_vec16 *)to, weir_arch_load_vec16((const weir_vec16 *)from));
+        } else if (unit == 8) {
+            *(uint64_t *)to = *(const uint64_t *)from;
+        } else if (unit == 4) {
+            *(uint32_t *)to = *(const uint32_t *)from;
+        } else {
+            *to = *from;
+        }
+    }
+    for (uint64_t i = head + units * unit + rank; i < bytes; i += size) {
+        dst[i] = src[i];
+    }
+}
+
+WEIR_FN void weir_copy(void *dst, const void *src, uint64_t bytes, weir_coop coop)
+{
+    if (WEIR_UNLIKELY((((uintptr_t)dst | (uintptr_t)src | bytes) & 15) != 0)) {
+        weir_copy_misaligned((char *)dst, (const char *)src, bytes, coop.rank, coop.size);
+        return;
+    }
+    weir_vec16 *to = (weir_vec16 *)dst + coop.rank;
+    const weir_vec16 *from = (const weir_vec16 *)src + coop.rank;
+    uint64_t stride = coop.size;
+    int64_t left = (int64_t)(bytes / 16) - (int64_t)coop.rank;
+    for (; left > (int64_t)((WEIR_COPY_BATCH - 1) * stride); left -= (int64_t)(WEIR_COPY_BATCH * stride)) {
+        weir_vec16 batch[WEIR_COPY_BATCH];
+        WEIR_UNROLL
+        for (int k = 0; k < WEIR_COPY_BATCH; k++) {
+            batch[k] = weir_arch_load_vec16(from);
+            from += stride;
+        }
+        WEIR_UNROLL
+        for (int k = 0; k < WEIR_COPY_BATCH; k++) {
+            weir_arch_store_vec16(to, batch[k]);
+            to += stride;
+        }
+    }
+    for (; left > 0; left -= (int64_t)stride) {
+        weir_arch_store_vec16(to, weir_arch_load_vec16(from));
+        from += stride;
+        to += stride;
+    }
+}
+
+#endif

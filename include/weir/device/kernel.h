@@ -1,0 +1,69 @@
+/* weir/device/kernel.h - write a kernel once, run it on a GPU and on the CPU; the umbrella of this folder.
+ *
+ *     typedef struct put_args { weir_dev_memory_channel channel; uint64_t bytes; } put_args;
+ *
+ *     WEIR_KERNEL(put, put_args)
+ *     {
+ *         weir_dev_memory_channel_put(&args->channel, 0, 0, args->bytes, coop);
+ *     }
+ *     ...
+ *     weir_launch(device, &put, &shape, &args, stream);
+ *
+ * WEIR_KERNEL defines a `const weir_kernel name` for weir_launch. The body sees `args`, a pointer to its copy
+ * of the argument struct, and `coop`, the grid. Compiled by a C compiler it runs on the CPU device; compiled
+ * by nvcc (-x cu, the same file) on GPUs and on the CPU device both. Bodies stay in the common subset of C11
+ * and CUDA C++: no compound literals, designated initialisers, variable-length arrays or implicit
+ * conversions from void pointers. The argument struct has a bounded size: WEIR_KERNEL_ARGS_MAX bytes. */
+#ifndef WEIR_DEVICE_KERNEL_H
+#define WEIR_DEVICE_KERNEL_H
+
+#include "weir/device/memory_channel.h"
+
+#define WEIR_KERNEL_ARGS_MAX 4000
+
+typedef struct weir_kernel {
+    uint32_t version; /* WEIR_DEV_VERSION of the headers it was compiled with */
+    uint32_t args_bytes;
+    const char *name;
+    void (*cpu)(const void *args, weir_coop coop);
+    /* Sets *function to the kernel's CUfunction in the current context; returns the CUDA runtime's error
+     * code. NULL when the kernel was compiled for the CPU alone. */
+    int (*gpu)(void **function);
+} weir_kernel;
+
+#if defined(__CUDACC__)
+
+#define WEIR_KERNEL(kernel, args_type)                                                                         \
+    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");           \
+    static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop);      \
+    extern "C" __global__ void kernel##_gpu(const __grid_constant__ args_type args)                            \
+    {                                                                                                          \
+        kernel##_body(&args, weir_coop_grid(NULL));                                                            \
+    }                                                                                                          \
+    static void kernel##_cpu(const void *args, weir_coop coop)                                                 \
+    {                                                                                                          \
+        kernel##_body((const args_type *)args, coop);                                                          \
+    }                                                                                                          \
+    static int kernel##_resolve(void **function)                                                               \
+    {                                                                                                          \
+        return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu);               \
+    }                                                                                                          \
+    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu,            \
+                                        kernel##_resolve };                                                    \
+    static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop)
+
+#else
+
+#define WEIR_KERNEL(kernel, args_type)                                                                         \
+    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");           \
+    static inline void kernel##_body(const args_type *args, weir_coop coop);                                   \
+    static void kernel##_cpu(const void *args, weir_coop coop)                                                 \
+    {                                                                                                          \
+        kernel##_body((const args_type *)args, coop);                                                          \
+    }                                                                                                          \
+    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu, NULL };    \
+    static inline void kernel##_body(const args_type *args, weir_coop coop)
+
+#endif
+
+#endif

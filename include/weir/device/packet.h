@@ -1,0 +1,212 @@
+/* weir/device/packet.h - packets: data and the flag that says it is there, written as one.
+ *
+ * A receiver that finds the flag has the data: no signal, no wait, one trip over the link. LL16 packets are
+ * two 8-byte words {4 bytes of data, 4 bytes of flag}, moved by one 16-byte access of two 8-byte elements;
+ * LL8 packets are one such word. Only the 8-byte words are atomic, which is all that is needed. Half of what
+ * crosses the link is data.
+ *
+ * The flag comes from an epoch in device memory that advances by one with each call, so that a kernel can be
+ * replayed from a graph. The epoch is the upper half of a 64-bit word; each group of threads that can meet
+ * cheaply (the whole call, or one block of a grid, or a single thread) adds its share of 2^32 to that word
+ * when all its threads have read it. The shares of a call sum to 2^32, so nobody who has not yet added its
+ * own can see the upper half advance. Flags have their top bit set (memory that was never written is no
+ * packet) and repeat after 2^31 calls. */
+#ifndef WEIR_DEVICE_PACKET_H
+#define WEIR_DEVICE_PACKET_H
+
+#include "weir/device/copy.h"
+
+#define WEIR_PACKET_BATCH 4 /* loads of data in flight a thread */
+#define WEIR_EPOCH_ONE ((uint64_t)1 << 32)
+
+WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
+{
+    return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | 0x80000000u;
+}
+
+/* Advances the epoch by the calling thread's group. All threads of the coop call it after they have read the
+ * flag of this call. A grid or a part must meet (or the kernel end) before its next call with this epoch. */
+WEIR_FN void weir_packet_advance(uint64_t *epoch, weir_coop coop)
+{
+    switch (coop.scope) {
+    case WEIR_COOP_GRID:
+        weir_arch_block_sync(coop.host);
+        if (coop.block_rank == 0) {
+            uint64_t share = WEIR_EPOCH_ONE / coop.blocks;
+            weir_arch_add_relaxed_dev_u64(epoch, coop.block != 0 ? share : WEIR_EPOCH_ONE - share * (coop.blocks - 1));
+        }
+        break;
+    case WEIR_COOP_PART:
+        weir_arch_add_relaxed_dev_u64(epoch, coop.rank != 0 ? WEIR_EPOCH_ONE / coop.size
+                                                            : WEIR_EPOCH_ONE - WEIR_EPOCH_ONE / coop.size * (coop.size - 1));
+        break;
+    default:
+        (void)weir_coop_sync(coop);
+        if (coop.rank == 0) {
+            weir_arch_add_relaxed_dev_u64(epoch, WEIR_EPOCH_ONE);
+        }
+        (void)weir_coop_sync(coop);
+    }
+}
+
+/* Data of one packet, `unit` bytes or the fewer that remain, padded with zeros. */
+WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t unit)
+{
+    uint64_t data = 0;
+    for (uint32_t i = 0; i < unit && i < bytes; i++) {
+        data |= (uint64_t)(unsigned char)src[i] << (8 * i);
+    }
+    return data;
+}
+
+WEIR_FN void weir_packet_scatter(char *dst, uint64_t bytes, uint32_t unit, uint64_t data)
+{
+    for (uint32_t i = 0; i < unit && i < bytes; i++) {
+        dst[i] = (char)(data >> (8 * i));
+    }
+}
+
+WEIR_FN void weir_ll16_store(char *packet, uint64_t data, uint32_t flag)
+{
+    uint64_t high = (uint64_t)flag << 32;
+    weir_arch_store_relaxed_sys_pair(packet, (data & 0xffffffffu) | high, (data >> 32) | high);
+}
+
+WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        weir_vec16 words = weir_arch_load_relaxed_sys_pair(packet);
+        if ((uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag) {
+            *data = (words.lo & 0xffffffffu) | words.hi << 32;
+            return WEIR_OK;
+        }
+        weir_status status = weir_spin_next(&spin, control);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+}
+
+WEIR_FN void weir_ll8_store(char *packet, uint64_t data, uint32_t flag)
+{
+    weir_arch_store_relaxed_sys_u64((uint64_t *)packet, data | (uint64_t)flag << 32);
+}
+
+WEIR_FN weir_status weir_ll8_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        uint64_t word = weir_arch_load_relaxed_sys_u64((const uint64_t *)packet);
+        if ((uint32_t)(word >> 32) == flag) {
+            *data = word & 0xffffffffu;
+            return WEIR_OK;
+        }
+        weir_status status = weir_spin_next(&spin, control);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+}
+
+/* Data of any size and alignment, in packets of `packet` bytes (16 or 8), half of which is data. */
+WEIR_FN_COLD void weir_packets_put_any(char *packets, const char *src, uint64_t bytes, uint32_t flag, uint32_t packet,
+                                       uint32_t rank, uint32_t size)
+{
+    uint32_t unit = packet / 2;
+    for (uint64_t i = rank; i * unit < bytes; i += size) {
+        uint64_t data = weir_packet_gather(src + i * unit, bytes - i * unit, unit);
+        if (packet == 16) {
+            weir_ll16_store(packets + i * 16, data, flag);
+        } else {
+            weir_ll8_store(packets + i * 8, data, flag);
+        }
+    }
+}
+
+WEIR_FN_COLD weir_status weir_packets_unpack_any(char *dst, const char *packets, uint64_t bytes, uint32_t flag,
+                                                 uint32_t packet, uint32_t rank, uint32_t size,
+                                                 weir_dev_control *control)
+{
+    uint32_t unit = packet / 2;
+    for (uint64_t i = rank; i * unit < bytes; i += size) {
+        uint64_t data = 0;
+        weir_status status = packet == 16 ? weir_ll16_load(packets + i * 16, flag, control, &data)
+                                          : weir_ll8_load(packets + i * 8, flag, control, &data);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        weir_packet_scatter(dst + i * unit, bytes - i * unit, unit, data);
+    }
+    return WEIR_OK;
+}
+
+WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
+{
+    if (WEIR_UNLIKELY((((uintptr_t)src | bytes) & 7) != 0)) {
+        weir_packets_put_any(packets, src, bytes, flag, 16, coop.rank, coop.size);
+        return;
+    }
+    uint64_t i = coop.rank;
+    uint64_t count = bytes / 8;
+    uint64_t stride = coop.size;
+    for (; i + (WEIR_PACKET_BATCH - 1) * stride < count; i += WEIR_PACKET_BATCH * stride) {
+        uint64_t data[WEIR_PACKET_BATCH];
+        WEIR_UNROLL
+        for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
+            data[k] = ((const uint64_t *)src)[i + k * stride];
+        }
+        WEIR_UNROLL
+        for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
+            weir_ll16_store(packets + 16 * (i + k * stride), data[k], flag);
+        }
+    }
+    for (; i < count; i += stride) {
+        weir_ll16_store(packets + 16 * i, ((const uint64_t *)src)[i], flag);
+    }
+}
+
+WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
+                                     weir_dev_control *control)
+{
+    if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 7) != 0)) {
+        return weir_packets_unpack_any(dst, packets, bytes, flag, 16, coop.rank, coop.size, control);
+    }
+    for (uint64_t i = coop.rank; i < bytes / 8; i += coop.size) {
+        weir_status status = weir_ll16_load(packets + 16 * i, flag, control, (uint64_t *)dst + i);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
+{
+    if (WEIR_UNLIKELY((((uintptr_t)src | bytes) & 3) != 0)) {
+        weir_packets_put_any(packets, src, bytes, flag, 8, coop.rank, coop.size);
+        return;
+    }
+    for (uint64_t i = coop.rank; i < bytes / 4; i += coop.size) {
+        weir_ll8_store(packets + 8 * i, ((const uint32_t *)src)[i], flag);
+    }
+}
+
+WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
+                                    weir_dev_control *control)
+{
+    if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 3) != 0)) {
+        return weir_packets_unpack_any(dst, packets, bytes, flag, 8, coop.rank, coop.size, control);
+    }
+    for (uint64_t i = coop.rank; i < bytes / 4; i += coop.size) {
+        uint64_t data = 0;
+        weir_status status = weir_ll8_load(packets + 8 * i, flag, control, &data);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        ((uint32_t *)dst)[i] = (uint32_t)data;
+    }
+    return WEIR_OK;
+}
+
+#endif

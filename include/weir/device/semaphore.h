@@ -1,0 +1,89 @@
+/* weir/device/semaphore.h - signal a peer, and wait for its signal.
+ *
+ * A semaphore counts: each signal by one side lets one wait of the other side return. Tokens only grow and
+ * are never reset, so a kernel that is replayed needs no preparation.
+ *
+ * Order:     signal is a release and wait an acquire at system scope: what the signalling thread wrote, or
+ *            had synchronized with, before signal is visible to the waiting thread after wait. The relaxed
+ *            forms order execution only, not data.
+ * Threads:   any number may signal; one at a time may wait or poll.
+ * Blocking:  wait has the communicator's deadline; the others never block.
+ * Errors:    wait returns WEIR_OK, WEIR_ERR_TIMEOUT, or the communicator's sticky error. */
+#ifndef WEIR_DEVICE_SEMAPHORE_H
+#define WEIR_DEVICE_SEMAPHORE_H
+
+#include "weir/device/coop.h"
+
+WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
+{
+    weir_arch_add_release_sys_u64(semaphore->outbound, 1);
+}
+
+WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
+{
+    weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
+}
+
+WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
+{
+    uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    weir_spin spin = weir_spin_begin();
+    while (weir_arch_load_acquire_sys_u64(semaphore->inbound) <= consumed) {
+        weir_status status = weir_spin_next(&spin, semaphore->control);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+    weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+    return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_dev_semaphore_wait_relaxed(const weir_dev_semaphore *semaphore)
+{
+    uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    weir_spin spin = weir_spin_begin();
+    while (weir_arch_load_relaxed_sys_u64(semaphore->inbound) <= consumed) {
+        weir_status status = weir_spin_next(&spin, semaphore->control);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+    weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+    return WEIR_OK;
+}
+
+/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the communicator's sticky error when there is
+ * no signal and there will be none. A loop around poll needs no deadline of its own only if it looks at more
+ * than WEIR_PENDING. */
+WEIR_FN weir_status weir_dev_semaphore_poll(const weir_dev_semaphore *semaphore)
+{
+    uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    if (weir_arch_load_acquire_sys_u64(semaphore->inbound) > consumed) {
+        weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+        return WEIR_OK;
+    }
+    weir_status status = weir_dev_control_status(semaphore->control);
+    return status != WEIR_OK ? status : WEIR_PENDING;
+}
+
+/* One thread of the group waits, all return its status, and all may read what the peer wrote. For groups
+ * that can meet (weir/device/coop.h); WEIR_ERR_INVALID otherwise. */
+WEIR_FN weir_status weir_dev_semaphore_wait_coop(const weir_dev_semaphore *semaphore, weir_coop coop)
+{
+    weir_status status = WEIR_OK;
+    if (coop.rank == 0) {
+        status = weir_dev_semaphore_wait(semaphore);
+    }
+    return weir_coop_agree(coop, semaphore->control, status);
+}
+
+WEIR_FN weir_status weir_dev_semaphore_wait_relaxed_coop(const weir_dev_semaphore *semaphore, weir_coop coop)
+{
+    weir_status status = WEIR_OK;
+    if (coop.rank == 0) {
+        status = weir_dev_semaphore_wait_relaxed(semaphore);
+    }
+    return weir_coop_agree(coop, semaphore->control, status);
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* weir/device/types.h - layout of every handle that kernels receive; shared by host and device code.
+ *
+ * Handles are plain structs: pass them to a kernel by value or keep them in device memory. The host fills
+ * them (weir_N_device); kernels treat the fields as private and call the functions of the header named
+ * after the noun. Layouts never depend on the compiler, and are pinned below. Nothing in a handle changes
+ * between two launches: counters and epochs live in the device memory that a handle points to. */
+#ifndef WEIR_DEVICE_TYPES_H
+#define WEIR_DEVICE_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weir/device/arch.h"
+#include "weir/status.h"
+
+/* Version of all layouts in this file; a kernel built against another one is refused at launch. */
+#define WEIR_DEV_VERSION 1u
+
+/* One per communicator, in host memory that the device can read. The first line is written by the host
+ * alone, the second by kernels alone. Kernels read it only on the slow path of a spin. */
+typedef struct weir_dev_control {
+    uint32_t version;      /* WEIR_DEV_VERSION */
+    int32_t abort_status;  /* 0, or the error with which every wait of this communicator ends */
+    uint64_t timeout_ns;   /* longest time of one wait */
+    uint64_t reserved0[6];
+    int32_t error_status;  /* 0, or the first error of a kernel: sticky */
+    uint32_t reserved1[15];
+} weir_dev_control;
+
+/* A counting semaphore between two ranks: the peer adds to our `inbound`, we add to its through `outbound`. */
+typedef struct weir_dev_semaphore {
+    weir_dev_control *control;
+    uint64_t *inbound;  /* token that the peer increments; local memory */
+    uint64_t *outbound; /* the peer's inbound token, mapped here */
+    uint64_t *expected; /* signals consumed so far; local memory */
+} weir_dev_semaphore;
+
+/* Barrier over the blocks of one grid. */
+typedef struct weir_dev_grid_barrier {
+    weir_dev_control *control;
+    uint64_t *word; /* arrivals and poison; see weir/device/grid_barrier.h */
+    uint64_t reserved;
+} weir_dev_grid_barrier;
+
+typedef struct weir_dev_memory_channel {
+    weir_dev_semaphore semaphore;
+    char *dst; /* remote memory, mapped here */
+    uint64_t dst_bytes;
+    char *src; /* local memory */
+    uint64_t src_bytes;
+    char *packets; /* local packet buffer; NULL without one */
+    uint64_t packets_bytes;
+    uint64_t *put_epoch;    /* packet calls made, as 32.32 fixed point; see weir/device/packet.h */
+    uint64_t *unpack_epoch;
+} weir_dev_memory_channel;
+
+WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 32, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 96, "layout of weir_dev_memory_channel");
+
+#endif
