@@ -1,0 +1,35 @@
+/* weir/base.h - what every host header of weir needs: export and result attributes, and common limits.
+ *
+ * Conventions of all host headers:
+ *   - Outputs come last and are set only on success.
+ *   - weir_N_create makes a noun N, weir_N_destroy ends it; destroying NULL does nothing, and a create that
+ *     failed needs no cleanup. A child keeps a reference on its parents, so the order of destruction is free.
+ *   - An opts struct begins with `size`, its sizeof; a zero field and a NULL pointer mean the default.
+ *   - Timeouts are in milliseconds. 0 is the default (WEIR_TIMEOUT_MS, 30,000); none is infinite.
+ *   - Unless a header says otherwise an object is used by one thread at a time, and distinct objects are
+ *     independent. After fork only the parent may use an object; the child gets WEIR_ERR_FORKED. */
+#ifndef WEIR_BASE_H
+#define WEIR_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "weir/status.h"
+#include "weir/version.h"
+
+#define WEIR_API __attribute__((visibility("default")))
+#define WEIR_NODISCARD __attribute__((warn_unused_result))
+
+#if defined(__cplusplus)
+#define WEIR_BEGIN_DECLS extern "C" {
+#define WEIR_END_DECLS }
+#else
+#define WEIR_BEGIN_DECLS
+#define WEIR_END_DECLS
+#endif
+
+/* Largest number of ranks of a bootstrap. */
+#define WEIR_RANKS_MAX 65536u
+
+#endif

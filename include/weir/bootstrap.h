@@ -1,0 +1,114 @@
+/* weir/bootstrap.h - ranks find each other over TCP and exchange small data.
+ *
+ *     weir_unique_id id;
+ *     weir_unique_id_create(NULL, &id);                          in one process; id.text goes to the others
+ *     weir_bootstrap_create(id.text, rank, size, NULL, &boot);   in every process (or thread)
+ *     weir_bootstrap_allgather(boot, NULL, table, sizeof table[0]);
+ *     weir_bootstrap_destroy(boot);
+ *
+ * Ranks meet at rank 0, in one of three ways: at a unique id (which carries rank 0's address and a random
+ * key), at "ip:port" or "interface:ip:port" ("127.0.0.1:5000", "[::1]:5000", "eth0:10.0.0.1:5000"), or through
+ * a broadcast of the caller's own (MPI_Bcast, say), which carries a unique id.
+ *
+ * Every connection proves knowledge of the job's key, in both directions, before a byte of it is parsed;
+ * foreign connections are dropped and logged once. Rendezvous by address off the loopback needs a key:
+ * WEIR_KEY or opts.key, or the explicit WEIR_ALLOW_NO_KEY=1.
+ *
+ * A service thread of the bootstrap does all socket work: a rank that dies is known to all within a second,
+ * and every pending and later call of every rank returns WEIR_ERR_REMOTE with that rank in its text. A rank
+ * that called weir_bootstrap_destroy has left: only calls that need it fail.
+ *
+ * Threads:   all calls on a bootstrap may be made by several threads at once, except destroy; collective
+ *            calls of one group must be made in the same order by all its ranks.
+ * Blocking:  create, recv and the collectives block until done, error or timeout; send until the data has
+ *            been handed over to the socket.
+ * Ownership: data buffers belong to the caller and are free for use when a call returns.
+ * Errors:    WEIR_ERR_TIMEOUT (naming who is missing), WEIR_ERR_REMOTE, WEIR_ERR_MISMATCH (naming what both
+ *            sides called), WEIR_ERR_AUTH, WEIR_ERR_VERSION, WEIR_ERR_INVALID, WEIR_ERR_NOMEM, WEIR_ERR_SYSTEM,
+ *            WEIR_ERR_ENV, WEIR_ERR_FORKED. */
+#ifndef WEIR_BOOTSTRAP_H
+#define WEIR_BOOTSTRAP_H
+
+#include "weir/base.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_bootstrap weir_bootstrap;
+
+#define WEIR_UNIQUE_ID_BYTES 256
+
+/* Printable, NUL-terminated, fits an environment variable (WEIR_UNIQUE_ID). A secret: it carries the key. */
+typedef struct weir_unique_id {
+    char text[WEIR_UNIQUE_ID_BYTES];
+} weir_unique_id;
+
+typedef struct weir_bootstrap_opts {
+    size_t size;
+    uint32_t timeout_ms;    /* of create, and the default of every later call */
+    const char *key;        /* secret shared by all ranks, for rendezvous by address; WEIR_KEY wins */
+    const char *interface; /* name of the network interface to listen on; WEIR_INTERFACE wins; default: the
+                              one that reaches rank 0 */
+} weir_bootstrap_opts;
+
+/* A broadcast among the ranks that the caller provides: `bytes` of rank `root`'s `data` reach everyone's.
+ * Returns 0 on success; anything else fails the create with WEIR_ERR_SYSTEM and that number in the text. */
+typedef struct weir_bootstrap_callbacks {
+    int (*broadcast)(void *context, void *data, size_t bytes, uint32_t root);
+    void *context;
+} weir_bootstrap_callbacks;
+
+/* A set of ranks, in ascending order, that contains the caller; NULL where a group is asked for means all. */
+typedef struct weir_group {
+    const uint32_t *ranks;
+    uint32_t count;
+} weir_group;
+
+/* Draws a key and a port of this host. `where` is "ip", "interface", or NULL (the interface that WEIR_INTERFACE
+ * names, else the first that is up and not the loopback, else the loopback). The port stays open in this
+ * process until the rank 0 of the id has been created here or the id is discarded; a rank 0 in another
+ * process binds it anew. */
+WEIR_API WEIR_NODISCARD weir_status weir_unique_id_create(const char *where, weir_unique_id *out);
+
+/* Gives up an id that no rank 0 of this process will use. NULL and ids already used are ignored. */
+WEIR_API void weir_unique_id_discard(const weir_unique_id *id);
+
+/* Joins `size` ranks as `rank` at `where`: a unique id's text or an address. Returns when all have joined. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t size,
+                                                          const weir_bootstrap_opts *opts, weir_bootstrap **out);
+
+/* The same over the caller's broadcast: rank 0 creates a unique id and broadcasts it. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *callbacks, uint32_t rank,
+                                                                    uint32_t size, const weir_bootstrap_opts *opts,
+                                                                    weir_bootstrap **out);
+
+/* Leaves. Data that was sent is delivered first, within two seconds. */
+WEIR_API void weir_bootstrap_destroy(weir_bootstrap *bootstrap);
+
+WEIR_API uint32_t weir_bootstrap_rank(const weir_bootstrap *bootstrap);
+WEIR_API uint32_t weir_bootstrap_size(const weir_bootstrap *bootstrap);
+
+/* Sends `bytes` (0 too) to `peer` (itself too). Messages of one (peer, tag) arrive in order; tags are
+ * independent and may be received in any order. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_send(weir_bootstrap *bootstrap, const void *data, size_t bytes,
+                                                        uint32_t peer, uint64_t tag);
+
+/* Receives the next message of (peer, tag), which must have `bytes` bytes: WEIR_ERR_MISMATCH, and the message
+ * is dropped, otherwise. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_recv(weir_bootstrap *bootstrap, void *data, size_t bytes, uint32_t peer,
+                                                        uint64_t tag);
+
+/* Every rank of the group contributes `bytes`: its own, at `data` + position in the group * bytes, is sent,
+ * the others' are filled in. In ceil(log2 n) steps. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_allgather(weir_bootstrap *bootstrap, const weir_group *group, void *data,
+                                                             size_t bytes);
+
+/* `bytes` of rank `root`'s `data` reach every rank of the group. In ceil(log2 n) steps. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_broadcast(weir_bootstrap *bootstrap, const weir_group *group, void *data,
+                                                             size_t bytes, uint32_t root);
+
+/* Returns when every rank of the group has called it. In ceil(log2 n) steps. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_barrier(weir_bootstrap *bootstrap, const weir_group *group);
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,62 @@
+/* weir/comm.h - a communicator: this rank's device, joined with the devices of all other ranks.
+ *
+ *     weir_comm_create(bootstrap, device, NULL, &comm);
+ *     ...                                          memories, connections, semaphores, channels
+ *     weir_comm_destroy(comm);
+ *
+ * Setup operations between two ranks form sequences: the i-th operation that one side makes on a (rank, tag)
+ * meets the i-th of the other side. Two that do not fit together fail with WEIR_ERR_MISMATCH on both sides,
+ * naming both.
+ *
+ * A communicator fails as a whole: when a rank dies, when a kernel's wait passes its deadline, or at
+ * weir_comm_abort. From then on every wait of it, on the host and in kernels, ends with that error. The
+ * process goes on and may make a new bootstrap and communicator with the ranks that are left.
+ *
+ * Threads:   all calls may be made by several threads at once, except destroy. Operations of one (rank, tag)
+ *            must be made in a definite order.
+ * Blocking:  create, until all ranks have called it.
+ * Ownership: keeps references on bootstrap and device.
+ * Errors:    those of weir/bootstrap.h, WEIR_ERR_DEVICE, WEIR_ERR_NOMEM. */
+#ifndef WEIR_COMM_H
+#define WEIR_COMM_H
+
+#include "weir/bootstrap.h"
+#include "weir/device.h"
+#include "weir/future.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_comm weir_comm;
+
+typedef struct weir_comm_opts {
+    size_t size;
+    uint32_t timeout_ms; /* of every blocking call and of every wait in a kernel; WEIR_TIMEOUT_MS wins */
+} weir_comm_opts;
+
+/* What the communicator itself has allocated, in bytes; users' memories are not counted. */
+typedef struct weir_comm_usage {
+    uint64_t host_bytes;
+    uint64_t device_bytes;
+} weir_comm_usage;
+
+WEIR_API WEIR_NODISCARD weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device,
+                                                     const weir_comm_opts *opts, weir_comm **out);
+/* Releases the caller's reference; the communicator ends when its last child is destroyed. No kernel that
+ * uses it may be running. */
+WEIR_API void weir_comm_destroy(weir_comm *comm);
+
+WEIR_API uint32_t weir_comm_rank(const weir_comm *comm);
+WEIR_API uint32_t weir_comm_size(const weir_comm *comm);
+WEIR_API weir_device *weir_comm_device(const weir_comm *comm);
+
+/* WEIR_OK, or the first error of the communicator, which weir_last_error explains. */
+WEIR_API WEIR_NODISCARD weir_status weir_comm_status(weir_comm *comm);
+
+/* Ends every wait of this communicator, here and on all other ranks, with WEIR_ERR_ABORTED. */
+WEIR_API void weir_comm_abort(weir_comm *comm);
+
+WEIR_API void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage);
+
+WEIR_END_DECLS
+
+#endif

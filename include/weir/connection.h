@@ -1,0 +1,43 @@
+/* weir/connection.h - two ranks joined by a transport.
+ *
+ *     weir_connection_create(comm, peer, tag, NULL, &connection);     on both ranks
+ *     ...                                                             semaphores and channels over it
+ *     weir_connection_destroy(connection);
+ *
+ * The communicator chooses the first transport that both ends have (weir-info shows which and why others do
+ * not work). Inside a host that is `ipc`: loads and stores into the peer's memory, over NVLink or PCIe between
+ * GPUs, through shared memory between CPU devices, and directly within a process.
+ *
+ * Threads:   as weir/comm.h.
+ * Blocking:  create, until the peer has called it.
+ * Ownership: keeps a reference on comm.
+ * Errors:    WEIR_ERR_UNSUPPORTED (no transport joins the two, saying why for each; a rank on another host),
+ *            WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_INVALID, WEIR_ERR_DEVICE. */
+#ifndef WEIR_CONNECTION_H
+#define WEIR_CONNECTION_H
+
+#include "weir/comm.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_connection weir_connection;
+
+typedef struct weir_connection_opts {
+    size_t size;
+    const char *transport; /* name of the only transport to try; NULL for the best */
+} weir_connection_opts;
+
+WEIR_API WEIR_NODISCARD weir_status weir_connection_create(weir_comm *comm, uint32_t peer, uint64_t tag,
+                                                           const weir_connection_opts *opts, weir_connection **out);
+WEIR_API WEIR_NODISCARD weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_t tag,
+                                                                 const weir_connection_opts *opts, weir_connection **out,
+                                                                 weir_future **future);
+WEIR_API void weir_connection_destroy(weir_connection *connection);
+
+WEIR_API uint32_t weir_connection_peer(const weir_connection *connection);
+/* "ipc" */
+WEIR_API const char *weir_connection_transport(const weir_connection *connection);
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,69 @@
+/* weir/device.h - a processor that runs kernels and owns memory: a GPU, or the CPU.
+ *
+ *     weir_device *device;
+ *     weir_device_open("gpu:0", NULL, &device);      or "cpu:0"
+ *     ...
+ *     weir_device_close(device);
+ *
+ * The CPU is a device like any other: kernels run on threads of its own, so that everything works, and can be
+ * tested and debugged, without a GPU. "cpu:0", "cpu:1", ... are as many devices as one likes, all alike.
+ * GPUs are numbered as the process sees them (CUDA_VISIBLE_DEVICES) and identified by UUID.
+ *
+ * Threads:   all calls on a device may be made by several threads at once, except close.
+ * Blocking:  open (driver and context start), copy and fill.
+ * Ownership: the caller closes what it opened; communicators keep a reference.
+ * Errors:    WEIR_ERR_UNSUPPORTED (no such kind here: no driver, no GPU), WEIR_ERR_INVALID (no such name or
+ *            number), WEIR_ERR_DEVICE (with the driver's own error), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM. */
+#ifndef WEIR_DEVICE_H
+#define WEIR_DEVICE_H
+
+#include "weir/base.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_device weir_device;
+
+typedef struct weir_device_opts {
+    size_t size;
+    uint32_t cpu_threads; /* most threads of one launch on the CPU; default 64, at most 1,024; WEIR_CPU_THREADS wins */
+} weir_device_opts;
+
+typedef struct weir_device_info {
+    char kind[8];   /* "gpu" or "cpu" */
+    uint32_t index; /* the N of "gpu:N" */
+    char label[16]; /* "GPU 0", for people */
+    char model[96]; /* "NVIDIA H200" */
+    uint8_t uuid[16];
+    uint64_t memory_bytes;
+    uint32_t block_threads;    /* most threads of a block */
+    uint32_t resident_threads; /* most threads that run at the same time */
+    uint32_t multiprocessors;  /* 1 for the CPU */
+    uint32_t driver_version;   /* as the driver counts, 13000 is 13.0; 0 for the CPU */
+} weir_device_info;
+
+/* Blocks of a launch and threads of each block; one-dimensional. */
+typedef struct weir_shape {
+    uint32_t blocks;
+    uint32_t threads;
+} weir_shape;
+
+/* How many devices of `kind` ("gpu" or "cpu") this process may open; 0 GPUs where there is no driver. The CPU
+ * counts as one. */
+WEIR_API WEIR_NODISCARD weir_status weir_device_count(const char *kind, uint32_t *count);
+
+WEIR_API WEIR_NODISCARD weir_status weir_device_open(const char *name, const weir_device_opts *opts, weir_device **out);
+WEIR_API void weir_device_close(weir_device *device);
+WEIR_API void weir_device_get_info(const weir_device *device, weir_device_info *info);
+
+/* The largest shape of at most `wanted` that the device can keep resident as a whole: on a GPU usually
+ * `wanted` itself, on the CPU a few threads. Both fields of the result are at least 1. */
+WEIR_API weir_shape weir_device_fit_shape(const weir_device *device, weir_shape wanted);
+
+/* Copies between any two of host memory and the device's memory; returns when done. Orders with nothing that
+ * runs on streams. */
+WEIR_API WEIR_NODISCARD weir_status weir_device_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
+WEIR_API WEIR_NODISCARD weir_status weir_device_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
+
+WEIR_END_DECLS
+
+#endif

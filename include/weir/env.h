@@ -1,0 +1,33 @@
+/* weir/env.h - the environment variables that weir reads: one table.
+ *
+ *     weir_env_row row;
+ *     for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++)
+ *         printf("%s=%s (%s)\n", row.name, row.value, row.help);
+ *
+ * A set variable wins over the opts field of the same meaning. A malformed value is an error, WEIR_ERR_ENV,
+ * of the call that needs it, and its text names variable and value.
+ *
+ * Threads:   any, as long as nobody changes the environment.
+ * Blocking:  never.
+ * Ownership: strings belong to weir and the environment.
+ * Errors:    WEIR_ERR_RANGE past the last row. */
+#ifndef WEIR_ENV_H
+#define WEIR_ENV_H
+
+#include "weir/base.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_env_row {
+    const char *name;     /* "WEIR_TIMEOUT_MS" */
+    const char *type;     /* "u64", "bool", "string" */
+    const char *fallback; /* the default, as text */
+    const char *help;
+    const char *value; /* what is set, or NULL; "(secret)" in place of a key */
+} weir_env_row;
+
+WEIR_API WEIR_NODISCARD weir_status weir_env_get(uint32_t index, weir_env_row *row);
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,79 @@
+/* weir/memory.h - memory that peers may access: registered here, or received from a peer.
+ *
+ *     weir_memory_allocate(comm, bytes, NULL, &local);             or weir_memory_register(comm, pointer, ...)
+ *     weir_memory_send(comm, local, peer, tag);
+ *     weir_memory_recv(comm, peer, tag, &remote);                  the peer's, mapped here
+ *     ...                                                          channels over both
+ *     weir_memory_destroy(remote); weir_memory_destroy(local);
+ *
+ * What is registered may be part of an allocation. Kinds of memory: the device's own (weir allocates it so
+ * that other processes can map it; cudaMalloc and exportable cuMem pointers can be registered), host memory
+ * that the device can read and write (pinned), and on the CPU device any memory, which peers of the same
+ * process can use, and memory of weir_memory_allocate, which all processes of the host can.
+ *
+ * A handle (export, import) is bytes: versioned, length-checked and authenticated with the job's key, so that
+ * a truncated or altered one is refused. Each allocation has an identity of its own: a buffer that was freed
+ * and allocated again at the same address is never taken for the old one.
+ *
+ * Threads:   as weir/comm.h.
+ * Blocking:  recv and import, with the communicator's timeout; the others never wait for a peer.
+ * Ownership: registered memory stays the caller's and must outlive the object and every peer's use of it;
+ *            allocated memory belongs to the object. Destroy imports before the exporter destroys its memory.
+ * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE, WEIR_ERR_UNSUPPORTED (memory that cannot be shared, naming the
+ *            setting to change; a rank on another host), WEIR_ERR_CORRUPT, WEIR_ERR_VERSION, WEIR_ERR_AUTH,
+ *            WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE. */
+#ifndef WEIR_MEMORY_H
+#define WEIR_MEMORY_H
+
+#include "weir/comm.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_memory weir_memory;
+
+typedef enum weir_memory_kind {
+    WEIR_MEMORY_DEVICE = 0, /* the device's own memory */
+    WEIR_MEMORY_HOST = 1    /* host memory that the device can access; on the CPU device the same as DEVICE */
+} weir_memory_kind;
+
+typedef struct weir_memory_opts {
+    size_t size;
+    weir_memory_kind kind; /* for allocate */
+} weir_memory_opts;
+
+/* Most bytes of a handle. */
+#define WEIR_MEMORY_HANDLE_MAX 512
+
+/* Allocates `bytes` (at least 1) of zeroed memory that peers can map, and registers it. */
+WEIR_API WEIR_NODISCARD weir_status weir_memory_allocate(weir_comm *comm, uint64_t bytes, const weir_memory_opts *opts,
+                                                         weir_memory **out);
+
+/* Registers `bytes` at `pointer`, which the communicator's device can access. */
+WEIR_API WEIR_NODISCARD weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes,
+                                                         const weir_memory_opts *opts, weir_memory **out);
+
+WEIR_API void weir_memory_destroy(weir_memory *memory);
+
+/* Where kernels of this rank's device, and copies, access the memory. */
+WEIR_API void *weir_memory_pointer(const weir_memory *memory);
+/* Where the CPU of this process may access it; NULL for a GPU's own memory. */
+WEIR_API void *weir_memory_host_pointer(const weir_memory *memory);
+WEIR_API uint64_t weir_memory_bytes(const weir_memory *memory);
+/* The rank that registered it. */
+WEIR_API uint32_t weir_memory_rank(const weir_memory *memory);
+
+/* Writes the handle to `handle`, of *bytes capacity, and its length to *bytes. WEIR_ERR_RANGE when it does not
+ * fit; *bytes is then the length needed. */
+WEIR_API WEIR_NODISCARD weir_status weir_memory_export(weir_memory *memory, void *handle, size_t *bytes);
+WEIR_API WEIR_NODISCARD weir_status weir_memory_import(weir_comm *comm, const void *handle, size_t bytes, weir_memory **out);
+
+/* Sends a handle to `peer` (itself too) as the next operation of (peer, tag). */
+WEIR_API WEIR_NODISCARD weir_status weir_memory_send(weir_comm *comm, weir_memory *memory, uint32_t peer, uint64_t tag);
+/* Receives the memory that `peer` sends as its next operation on (this rank, tag). */
+WEIR_API WEIR_NODISCARD weir_status weir_memory_recv(weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out);
+WEIR_API WEIR_NODISCARD weir_status weir_memory_recv_async(weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out,
+                                                           weir_future **future);
+
+WEIR_END_DECLS
+
+#endif

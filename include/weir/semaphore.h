@@ -1,0 +1,56 @@
+/* weir/semaphore.h - signals between two ranks, counted, from kernels and from the host.
+ *
+ *     weir_semaphore_create(connection, tag, NULL, &semaphore);       on both ranks
+ *     weir_semaphore_device(semaphore, &args.semaphore);              a plain struct for kernels
+ *     ...
+ *     weir_semaphore_destroy(semaphore);
+ *
+ * Each end says who signals and waits there, kernels or the host, so that all pairs exist: device to device,
+ * host to device, host to host. Each signal of one end lets one wait of the other end return. What was
+ * written before a signal is visible after the wait that it ends.
+ *
+ * Threads:   any number of threads may signal; one at a time may wait or poll.
+ * Blocking:  create, until the peer has called it; wait.
+ * Ownership: keeps a reference on connection. Kernels must not use the handle after destroy.
+ * Errors:    WEIR_ERR_INVALID (a host call on a device end, and the reverse), WEIR_ERR_LIMIT (16,000 semaphores,
+ *            channels and barriers a communicator), WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE,
+ *            WEIR_ERR_ABORTED, WEIR_ERR_DEVICE. */
+#ifndef WEIR_SEMAPHORE_H
+#define WEIR_SEMAPHORE_H
+
+#include "weir/connection.h"
+#include "weir/device/types.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_semaphore weir_semaphore;
+
+typedef enum weir_semaphore_end {
+    WEIR_SEMAPHORE_DEVICE = 0, /* kernels signal and wait at this rank */
+    WEIR_SEMAPHORE_HOST = 1    /* the host does */
+} weir_semaphore_end;
+
+typedef struct weir_semaphore_opts {
+    size_t size;
+    weir_semaphore_end end; /* of this rank */
+} weir_semaphore_opts;
+
+WEIR_API WEIR_NODISCARD weir_status weir_semaphore_create(weir_connection *connection, uint64_t tag,
+                                                          const weir_semaphore_opts *opts, weir_semaphore **out);
+WEIR_API WEIR_NODISCARD weir_status weir_semaphore_create_async(weir_connection *connection, uint64_t tag,
+                                                                const weir_semaphore_opts *opts, weir_semaphore **out,
+                                                                weir_future **future);
+WEIR_API void weir_semaphore_destroy(weir_semaphore *semaphore);
+
+/* The handle for kernels, for a device end. */
+WEIR_API WEIR_NODISCARD weir_status weir_semaphore_device(const weir_semaphore *semaphore, weir_dev_semaphore *out);
+
+/* For a host end. */
+WEIR_API WEIR_NODISCARD weir_status weir_semaphore_signal(weir_semaphore *semaphore);
+WEIR_API WEIR_NODISCARD weir_status weir_semaphore_wait(weir_semaphore *semaphore, uint32_t timeout_ms);
+/* WEIR_OK when a signal was there and is consumed, WEIR_PENDING otherwise. */
+WEIR_API WEIR_NODISCARD weir_status weir_semaphore_poll(weir_semaphore *semaphore);
+
+WEIR_END_DECLS
+
+#endif

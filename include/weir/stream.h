@@ -1,0 +1,57 @@
+/* weir/stream.h - launch kernels in order, time them, and replay them as graphs, on any device.
+ *
+ *     weir_stream_create(device, &stream);
+ *     weir_launch(device, &kernel, shape, &args, NULL, stream);
+ *     weir_stream_wait(device, stream, 0);
+ *
+ * A stream, event or graph is the device's own object as a void pointer: on a GPU a CUstream, CUevent and
+ * CUgraphExec, so that streams of the CUDA runtime can be used as they are. The legacy default stream (NULL)
+ * is refused. Users of the CUDA runtime may equally launch their kernels themselves.
+ *
+ * Threads:   all calls may be made by several threads at once; work is ordered within a stream.
+ * Blocking:  weir_stream_wait, and the destroy calls until the work has ended.
+ * Ownership: the caller destroys what it created. Kernel arguments are copied at the call.
+ * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT (more threads than the device runs; a cooperative launch that
+ *            cannot be resident as a whole), WEIR_ERR_VERSION (kernel compiled with other headers),
+ *            WEIR_ERR_UNSUPPORTED (kernel not compiled for this device), WEIR_ERR_TIMEOUT, WEIR_ERR_DEVICE. */
+#ifndef WEIR_STREAM_H
+#define WEIR_STREAM_H
+
+#include "weir/device.h"
+
+WEIR_BEGIN_DECLS
+
+struct weir_kernel; /* weir/device/kernel.h */
+
+typedef struct weir_launch_opts {
+    size_t size;
+    bool cooperative; /* the blocks meet at a grid barrier: all must be resident, or the launch is refused */
+} weir_launch_opts;
+
+WEIR_API WEIR_NODISCARD weir_status weir_stream_create(weir_device *device, void **out);
+WEIR_API void weir_stream_destroy(weir_device *device, void *stream);
+/* Waits until everything that was put on the stream is done. timeout_ms: 0 is WEIR_TIMEOUT_MS. */
+WEIR_API WEIR_NODISCARD weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout_ms);
+
+/* Makes the kernel ready, so that its first launch does not load code while another kernel spins. */
+WEIR_API WEIR_NODISCARD weir_status weir_kernel_load(weir_device *device, const struct weir_kernel *kernel);
+
+/* Runs `kernel` on the shape's blocks and threads with a copy of *args, which is of the kernel's args_type. */
+WEIR_API WEIR_NODISCARD weir_status weir_launch(weir_device *device, const struct weir_kernel *kernel, weir_shape shape,
+                                                const void *args, const weir_launch_opts *opts, void *stream);
+
+WEIR_API WEIR_NODISCARD weir_status weir_event_create(weir_device *device, void **out);
+WEIR_API void weir_event_destroy(weir_device *device, void *event);
+WEIR_API WEIR_NODISCARD weir_status weir_event_record(weir_device *device, void *event, void *stream);
+/* Milliseconds between two recorded events that have passed; WEIR_PENDING before that. */
+WEIR_API WEIR_NODISCARD weir_status weir_event_elapsed(weir_device *device, void *from, void *to, double *ms);
+
+/* Between begin and end, launches on the stream are recorded into a graph instead of being run. */
+WEIR_API WEIR_NODISCARD weir_status weir_graph_begin(weir_device *device, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_graph_end(weir_device *device, void *stream, void **out);
+WEIR_API WEIR_NODISCARD weir_status weir_graph_launch(weir_device *device, void *graph, void *stream);
+WEIR_API void weir_graph_destroy(weir_device *device, void *graph);
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,126 @@
+/* device.h - one ops table per kind of device; device.c has the registry and the public calls.
+ *
+ * Above each op: may it block, what it owns, which errors it returns. All ops may be called by any thread.
+ * Ops set weir_last_error (weiri_fail) when they fail; outputs are set only on success. */
+#ifndef WEIRI_DEVICE_H
+#define WEIRI_DEVICE_H
+
+#include "src/host/base/env.h"
+#include "src/host/base/refcount.h"
+#include "weir/device/kernel.h"
+#include "weir/memory.h"
+#include "weir/stream.h"
+
+/* How another process, or another device of this one, gets at a block. */
+typedef enum weiri_share {
+    WEIRI_SHARE_NONE = 0,     /* pointer of this process only; `reason` says why and what to change */
+    WEIRI_SHARE_MEMFD = 1,    /* memfd, mapped by mmap */
+    WEIRI_SHARE_CUMEM_FD = 2, /* cuMem allocation as a POSIX descriptor */
+    WEIRI_SHARE_CUDA_IPC = 3  /* legacy CUDA IPC handle in `bytes` */
+} weiri_share;
+
+/* Description of a block for a peer. Travels over the wire field by field (src/host/memory.c), less `fd`. */
+typedef struct weiri_export {
+    uint32_t share;      /* weiri_share */
+    uint32_t kind;       /* weir_memory_kind */
+    uint64_t base;       /* address of the whole allocation in the owner's process */
+    uint64_t base_bytes; /* of the whole allocation, as it must be mapped */
+    uint64_t offset;     /* of the block in it */
+    uint64_t size;       /* of the block */
+    uint8_t bytes[64];   /* CUDA IPC handle */
+    int fd;              /* owned by the block; -1 without one; the owner sends it to peers that map the block */
+} weiri_export;
+
+/* Memory that a device can access: allocated, registered (a part of a foreign allocation), or imported. */
+typedef struct weiri_block {
+    weir_device *device;
+    void *pointer;      /* for kernels and copies */
+    void *host_pointer; /* for the CPU; NULL when it cannot */
+    uint64_t size;      /* as asked */
+    uint64_t allocated; /* bytes that this block itself costs; 0 for registered and imported ones */
+    weiri_export export_;
+    char reason[160]; /* for WEIRI_SHARE_NONE */
+    void *native;       /* the backend's */
+} weiri_block;
+
+typedef struct weiri_device_ops {
+    const char *kind;  /* "gpu" */
+    const char *label; /* "GPU" */
+
+    /* Devices of this kind here; 0 when there are none. Never fails, never blocks long. `reason` (of 256 bytes)
+     * gets why there are none, or "". */
+    uint32_t (*count)(char *reason);
+
+    /* Opens device `index` (below count) into `device`, whose ops, index and env are set: fills info and native.
+     * May block. WEIR_ERR_DEVICE, WEIR_ERR_NOMEM, WEIR_ERR_INVALID. */
+    weir_status (*open)(weir_device *device);
+    void (*close)(weir_device *device);
+
+    /* Zeroed memory that peers can map. May block. WEIR_ERR_NOMEM, WEIR_ERR_DEVICE. */
+    weir_status (*allocate)(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
+    /* A block over memory of the caller's that the device can access; the memory itself is not owned.
+     * WEIR_ERR_INVALID (not accessible, or beyond its allocation). Memory that cannot be shared with other
+     * processes is fine: share NONE and a reason. */
+    weir_status (*wrap)(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
+    /* Maps a peer's block. `same_process`: base is a pointer of this process and nothing is mapped, only made
+     * accessible. `fd` is the caller's, still open afterwards; -1 where share needs none.
+     * WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE, WEIR_ERR_CORRUPT (offset + size beyond base_bytes, or an fd shorter
+     * than that). */
+    weir_status (*import)(weir_device *device, const weiri_export *peer, bool same_process, int fd, weiri_block **out);
+    /* Ends any block: frees, unmaps, or just forgets. No kernel may be using it. NULL is ignored. */
+    void (*release)(weiri_block *block);
+
+    /* Whether this device can access memory of the peer device with `kind` and `uuid` on the same host;
+     * WEIR_ERR_UNSUPPORTED with the reason otherwise. */
+    weir_status (*reach)(weir_device *device, const char *kind, const uint8_t uuid[16]);
+
+    /* Blocking. */
+    weir_status (*copy)(weir_device *device, void *dst, const void *src, uint64_t bytes);
+    weir_status (*fill)(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
+
+    /* As the public calls of weir/stream.h; arguments are checked for NULL before. */
+    weir_status (*stream_create)(weir_device *device, void **out);
+    void (*stream_destroy)(weir_device *device, void *stream);
+    weir_status (*stream_wait)(weir_device *device, void *stream, uint64_t deadline_ns);
+    weir_status (*event_create)(weir_device *device, void **out);
+    void (*event_destroy)(weir_device *device, void *event);
+    weir_status (*event_record)(weir_device *device, void *event, void *stream);
+    weir_status (*event_elapsed)(weir_device *device, void *from, void *to, double *ms);
+    weir_status (*graph_begin)(weir_device *device, void *stream);
+    weir_status (*graph_end)(weir_device *device, void *stream, void **out);
+    weir_status (*graph_launch)(weir_device *device, void *graph, void *stream);
+    void (*graph_destroy)(weir_device *device, void *graph);
+    weir_status (*kernel_load)(weir_device *device, const weir_kernel *kernel);
+    weir_status (*launch)(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                          bool cooperative, void *stream);
+
+    weir_shape (*fit_shape)(const weir_device *device, weir_shape wanted);
+} weiri_device_ops;
+
+struct weir_device {
+    const weiri_device_ops *ops;
+    weiri_refcount refs;
+    weir_device_info info;
+    uint32_t timeout_ms;
+    uint32_t cpu_threads;
+    void *native;
+};
+
+void weiri_device_get(weir_device *device);
+void weiri_device_put(weir_device *device);
+
+/* For tests: lets the n-th call of an op that can fail, from now, fail with WEIR_ERR_DEVICE; 0 turns it off.
+ * Every dispatch in device.c asks weiri_device_fault(operation) first. */
+void weiri_device_fail_nth(uint64_t n);
+weir_status weiri_device_fault(const char *operation);
+
+extern const weiri_device_ops weiri_cpu_ops;
+extern const weiri_device_ops weiri_cuda_ops;
+
+/* Dispatch with the fault hook, for the nouns. */
+weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
+weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
+weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd, weiri_block **out);
+void weiri_block_release(weiri_block *block);
+
+#endif

@@ -1,0 +1,26 @@
+/* clock.h - monotonic time and deadlines. */
+#ifndef WEIRI_CLOCK_H
+#define WEIRI_CLOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+uint64_t weiri_now_ns(void);
+
+static inline uint64_t weiri_deadline(uint32_t timeout_ms)
+{
+    return weiri_now_ns() + (uint64_t)timeout_ms * 1000000u;
+}
+
+/* Milliseconds until the deadline, rounded up; 0 when it has passed. */
+uint32_t weiri_left_ms(uint64_t deadline_ns);
+
+/* A condition variable on the monotonic clock, and a wait on it until the deadline: false when it has passed. */
+int weiri_cond_init(pthread_cond_t *cond);
+bool weiri_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ns);
+
+/* Starts a thread of ours: all signals blocked, named `name` (at most 15 characters). 0 or an errno value. */
+int weiri_thread_create(pthread_t *thread, const char *name, void *(*run)(void *), void *context);
+
+#endif

@@ -1,0 +1,21 @@
+/* error.h - the calling thread's error text. Every function that first decides an error calls weiri_fail. */
+#ifndef WEIRI_ERROR_H
+#define WEIRI_ERROR_H
+
+#include "weir/error.h"
+
+/* Sets weir_last_error of this thread to the formatted text and returns `status`. The text names object,
+ * operation and cause: "bootstrap: connect to rank 0 at 10.0.0.1:5000: refused". */
+weir_status weiri_fail(weir_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same with ": " and the text of errno value `error` appended; returns WEIR_ERR_SYSTEM, or WEIR_ERR_NOMEM
+ * for ENOMEM. */
+weir_status weiri_fail_errno(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* WEIR_ERR_NOMEM with the text "<object>: out of memory". */
+weir_status weiri_fail_nomem(const char *object);
+
+/* Whether opts, of which the caller was compiled with `size` bytes, can be read as one of ours: NULL is fine. */
+#define WEIRI_OPTS_OK(opts) ((opts) == NULL || (opts)->size >= sizeof(size_t))
+/* Copies the caller's opts into *to (zeroed first), as many bytes as both know. */
+void weiri_opts_copy(void *to, size_t to_size, const void *from);
+
+#endif

@@ -1,0 +1,42 @@
+/* bootstrap_impl.h - what communicators need of a bootstrap beyond its public calls.
+ *
+ * A port is a namespace of messages for one communicator. Messages of a port are delivered to its handler on
+ * the service thread, in order per sender; what arrives before the port is opened is kept for it. */
+#ifndef WEIRI_BOOTSTRAP_IMPL_H
+#define WEIRI_BOOTSTRAP_IMPL_H
+
+#include "src/host/base/service.h"
+#include "weir/bootstrap.h"
+
+#define WEIRI_KEY_BYTES 32
+
+typedef struct weiri_port_handler {
+    /* A message of `peer` (possibly this rank itself). `data` is valid during the call. Service thread. */
+    void (*message)(void *context, uint32_t peer, const uint8_t *data, size_t bytes);
+    /* `rank` died (status WEIR_ERR_REMOTE; text names it) or left. Called once a rank, also for ranks that were
+     * gone when the port was opened. Service thread. */
+    void (*gone)(void *context, uint32_t rank, bool died, const char *text);
+    void *context;
+} weiri_port_handler;
+
+/* The service thread, for watches of the communicator's own. */
+weiri_service *weiri_bootstrap_service(weir_bootstrap *bootstrap);
+/* The job's key: WEIRI_KEY_BYTES, and the job's 16-byte identity, the same on all ranks, new for each job. */
+const uint8_t *weiri_bootstrap_key(const weir_bootstrap *bootstrap);
+const uint8_t *weiri_bootstrap_job(const weir_bootstrap *bootstrap);
+uint32_t weiri_bootstrap_timeout(const weir_bootstrap *bootstrap);
+
+void weiri_bootstrap_get(weir_bootstrap *bootstrap);
+/* Gives up a reference; the last one leaves, as weir_bootstrap_destroy. */
+void weiri_bootstrap_put(weir_bootstrap *bootstrap);
+
+/* A number for the next port, the same on all ranks if all call it in the same order. */
+uint32_t weiri_bootstrap_next_port(weir_bootstrap *bootstrap);
+weir_status weiri_bootstrap_open_port(weir_bootstrap *bootstrap, uint32_t port, const weiri_port_handler *handler);
+/* No handler of the port runs or will run after this. Not from a callback. */
+void weiri_bootstrap_close_port(weir_bootstrap *bootstrap, uint32_t port);
+
+/* Queues a message; never blocks; any thread. WEIR_ERR_REMOTE when the peer is gone. */
+weir_status weiri_bootstrap_post(weir_bootstrap *bootstrap, uint32_t peer, uint32_t port, const void *data, size_t bytes);
+
+#endif
