@@ -15,10 +15,15 @@
 #if defined(__CUDACC__)
 #define WEIR_FN static __host__ __device__ __forceinline__
 #define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
-#define WEIR_UNROLL _Pragma("unroll")
 #else
 #define WEIR_FN static inline __attribute__((unused))
 #define WEIR_FN_COLD static __attribute__((noinline, unused))
+#endif
+
+/* Only where GPU code is generated: nvcc's host compiler does not know the pragma. */
+#if defined(__CUDA_ARCH__)
+#define WEIR_UNROLL _Pragma("unroll")
+#else
 #define WEIR_UNROLL
 #endif
 

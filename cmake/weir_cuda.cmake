@@ -1,0 +1,42 @@
+# What of CUDA is here. WEIR_HAVE_CUDA: cuda.h is, so that libweir can drive GPUs (it loads the driver at run
+# time). WEIR_HAVE_NVCC: kernels are built for GPUs too.
+set(WEIR_HAVE_CUDA OFF)
+set(WEIR_HAVE_NVCC OFF)
+
+if(NOT WEIR_CUDA MATCHES "^(AUTO|ON|DRIVER|OFF)$")
+    message(FATAL_ERROR "WEIR_CUDA is '${WEIR_CUDA}'; it must be AUTO, ON, DRIVER or OFF")
+endif()
+
+if(NOT WEIR_CUDA STREQUAL "OFF")
+    set(cuda_roots $ENV{CUDA_PATH} $ENV{CUDA_HOME} /usr/local/cuda)
+    find_path(WEIR_CUDA_INCLUDE cuda.h HINTS ${cuda_roots} PATH_SUFFIXES include DOC "Folder of cuda.h")
+    mark_as_advanced(WEIR_CUDA_INCLUDE)
+    if(WEIR_CUDA_INCLUDE)
+        set(WEIR_HAVE_CUDA ON)
+    elseif(WEIR_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "WEIR_CUDA is ON, but there is no cuda.h; set CUDA_PATH")
+    endif()
+endif()
+
+if(WEIR_HAVE_CUDA AND NOT WEIR_CUDA STREQUAL "DRIVER")
+    find_program(WEIR_NVCC nvcc HINTS ${cuda_roots} PATH_SUFFIXES bin DOC "The CUDA compiler")
+    mark_as_advanced(WEIR_NVCC)
+    if(WEIR_NVCC)
+        set(WEIR_HAVE_NVCC ON)
+        # Real code for each architecture, and PTX of the highest for GPUs that are newer.
+        set(archs ${WEIR_CUDA_ARCHS})
+        list(SORT archs COMPARE NATURAL)
+        list(POP_BACK archs highest)
+        list(TRANSFORM archs APPEND "-real")
+        set(CMAKE_CUDA_ARCHITECTURES ${archs} ${highest})
+        set(CMAKE_CUDA_COMPILER ${WEIR_NVCC})
+        if(NOT CMAKE_CUDA_HOST_COMPILER AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+            find_program(CMAKE_CUDA_HOST_COMPILER g++)
+        endif()
+        enable_language(CUDA)
+    elseif(WEIR_CUDA STREQUAL "ON")
+        message(FATAL_ERROR "WEIR_CUDA is ON, but there is no nvcc; set CUDA_PATH")
+    endif()
+endif()
+
+message(STATUS "CUDA device: ${WEIR_HAVE_CUDA}; kernels for GPUs: ${WEIR_HAVE_NVCC}")
