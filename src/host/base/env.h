@@ -4,6 +4,7 @@
 
 #include "src/host/base/env_table.h"
 #include "weir/env.h"
+#include "weir/log.h"
 
 typedef uint64_t weiri_env_u64;
 typedef bool weiri_env_bool;
@@ -25,5 +26,8 @@ weir_status weiri_env_read(weiri_env *out);
 /* The timeout that results from environment and opts: the set variable, else `opts_ms` if not 0, else the
  * default. */
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms);
+
+/* The level of WEIR_LOG alone; warn when it is malformed, which weiri_env_read reports. */
+weir_log_level weiri_env_log_level(void);
 
 #endif

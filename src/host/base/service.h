@@ -6,8 +6,8 @@
  * Threads:   all functions may be called by any thread, callbacks included, except destroy (not a callback).
  * Blocking:  unwatch, until a running callback of that watch has returned (at once when called by a callback);
  *            destroy, until the thread has ended.
- * Ownership: a watch belongs to the service; its descriptor stays the caller's.
- * Errors:    WEIR_ERR_SYSTEM, WEIR_ERR_NOMEM. */
+ * Ownership: a watch belongs to the service; its descriptor stays the caller's, to be closed after unwatch.
+ * Errors:    WEIR_ERR_SYSTEM, WEIR_ERR_NOMEM, WEIR_ERR_INVALID. */
 #ifndef WEIRI_SERVICE_H
 #define WEIRI_SERVICE_H
 
@@ -24,12 +24,14 @@ weir_status weiri_service_watch_fd(weiri_service *service, int fd, uint32_t even
                                    void (*ready)(void *context, uint32_t events), void *context, weiri_watch **out);
 /* Changes the events of a descriptor's watch. */
 weir_status weiri_service_set_events(weiri_service *service, weiri_watch *watch, uint32_t events);
-weir_status weiri_service_watch_time(weiri_service *service, uint32_t period_ms, void (*run)(void *context), void *context,
-                                     weiri_watch **out);
+/* The first run is one period from now; `period_ms` is 1 or more. A thread that is late skips runs. */
+weir_status weiri_service_watch_time(weiri_service *service, uint32_t period_ms, void (*run)(void *context),
+                                     void *context, weiri_watch **out);
 /* NULL is ignored. */
 void weiri_service_unwatch(weiri_service *service, weiri_watch *watch);
 
-/* Runs `run` once on the service thread, soon. What is posted before destroy runs before the thread ends. */
+/* Runs `run` once on the service thread, soon. What is posted before destroy, and
+ * by these posts in turn, runs before the thread ends. */
 weir_status weiri_service_post(weiri_service *service, void (*run)(void *context), void *context);
 
 bool weiri_service_is_self(const weiri_service *service);

@@ -1,0 +1,177 @@
+/* env.c - reads the environment; the only caller of getenv.
+ *
+ * The table makes the struct, the list for weir-info, and the parser of each row. A row's type names its
+ * parser (parse_u64, parse_bool, parse_string); what a type cannot say, ranges and words, stands below. */
+#include "src/host/base/env.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+
+#define VALUE_SHOWN 80 /* characters of a value in an error text, so that the cause is not cut */
+
+extern char **environ;
+
+static const weir_env_row rows[] = {
+#define ENV_ROW(NAME, type, field, fallback, help) {#NAME, #type, fallback, help, NULL},
+    WEIRI_ENV_TABLE(ENV_ROW)
+#undef ENV_ROW
+};
+#define ROW_COUNT (sizeof rows / sizeof rows[0])
+
+static const struct {
+    const char *name;
+    uint64_t least;
+    uint64_t most;
+} ranges[] = {
+    {"WEIR_TIMEOUT_MS", 1, 86400000},
+    {"WEIR_CPU_THREADS", 1, 1024},
+};
+
+static const char *const log_levels[] = {"error", "warn", "info", "debug"};
+
+weir_status weir_env_get(uint32_t index, weir_env_row *row)
+{
+    if (row == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "environment: get row %u: row is NULL", index);
+    }
+    if (index >= ROW_COUNT) {
+        return weiri_fail(WEIR_ERR_RANGE, "environment: get row %u: there are %zu", index, ROW_COUNT);
+    }
+    *row = rows[index];
+    row->value = getenv(row->name);
+    if (row->value != NULL && (strcmp(row->name, "WEIR_KEY") == 0 || strcmp(row->name, "WEIR_UNIQUE_ID") == 0)) {
+        row->value = "(secret)";
+    }
+    return WEIR_OK;
+}
+
+/* Index of `text` among the log levels, or -1. */
+static int log_level_of(const char *text)
+{
+    for (int i = 0; i < (int)(sizeof log_levels / sizeof log_levels[0]); i++) {
+        if (strcmp(text, log_levels[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+weir_log_level weiri_env_log_level(void)
+{
+    const char *text = getenv("WEIR_LOG");
+    int level = text != NULL ? log_level_of(text) : -1;
+    return level >= 0 ? (weir_log_level)level : WEIR_LOG_WARN;
+}
+
+/* Decimal digits alone: no sign, no space, no overflow. */
+static bool is_u64(const char *text, uint64_t *out)
+{
+    uint64_t v = 0;
+    const char *c = text;
+    for (; *c >= '0' && *c <= '9'; c++) {
+        if (__builtin_mul_overflow(v, 10u, &v) || __builtin_add_overflow(v, (uint64_t)(*c - '0'), &v)) {
+            return false;
+        }
+    }
+    *out = v;
+    return c != text && *c == '\0';
+}
+
+static weir_status parse_u64(const char *name, const char *text, uint64_t *out)
+{
+    uint64_t least = 0;
+    uint64_t most = UINT64_MAX;
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
+        if (strcmp(name, ranges[i].name) == 0) {
+            least = ranges[i].least;
+            most = ranges[i].most;
+        }
+    }
+    uint64_t v;
+    if (!is_u64(text, &v) || v < least || v > most) {
+        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not a number from %llu to %llu", name, VALUE_SHOWN, text,
+                          (unsigned long long)least, (unsigned long long)most);
+    }
+    *out = v;
+    return WEIR_OK;
+}
+
+static weir_status parse_bool(const char *name, const char *text, bool *out)
+{
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
+        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: neither 0 nor 1", name, VALUE_SHOWN, text);
+    }
+    *out = text[0] == '1';
+    return WEIR_OK;
+}
+
+static weir_status parse_string(const char *name, const char *text, const char **out)
+{
+    if (strcmp(name, "WEIR_LOG") == 0 && log_level_of(text) < 0) {
+        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: none of error, warn, info, debug", name, VALUE_SHOWN,
+                          text);
+    }
+    *out = text;
+    return WEIR_OK;
+}
+
+/* WEIR_TEST_... belongs to the tests. */
+static bool is_known(const char *entry)
+{
+    size_t length = strcspn(entry, "=");
+    if (strncmp(entry, "WEIR_", 5) != 0 || strncmp(entry, "WEIR_TEST_", 10) == 0) {
+        return true;
+    }
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        if (strlen(rows[i].name) == length && strncmp(entry, rows[i].name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A misspelt name would otherwise be ignored in silence. The first call of the process looks. */
+static void warn_unknown(void)
+{
+    static bool warned;
+    if (environ == NULL || __atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) {
+        return;
+    }
+    for (char **entry = environ; *entry != NULL; entry++) {
+        if (!is_known(*entry)) {
+            weiri_log(WEIR_LOG_WARN, "environment: %.*s is set, but weir has no such variable",
+                      (int)strcspn(*entry, "="), *entry);
+        }
+    }
+}
+
+weir_status weiri_env_read(weiri_env *out)
+{
+    weiri_env env = {0};
+    weir_status status = WEIR_OK;
+    warn_unknown();
+#define ENV_READ(NAME, type, field, fallback, help)                               \
+    if (status == WEIR_OK) {                                                      \
+        const char *text = getenv(#NAME);                                         \
+        env.field##_set = text != NULL;                                           \
+        status = parse_##type(#NAME, text != NULL ? text : fallback, &env.field); \
+    }
+    WEIRI_ENV_TABLE(ENV_READ)
+#undef ENV_READ
+    if (status != WEIR_OK) {
+        return status;
+    }
+    *out = env;
+    return WEIR_OK;
+}
+
+uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms)
+{
+    if (!env->timeout_ms_set && opts_ms != 0) {
+        return opts_ms;
+    }
+    return (uint32_t)env->timeout_ms;
+}

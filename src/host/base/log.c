@@ -1,0 +1,76 @@
+/* log.c - log lines; the only writer to standard error.
+ *
+ * A line is formatted on the caller's stack and handed over under one lock, so that sinks are called one at a
+ * time and are never called again once they have been replaced. */
+#include "src/host/base/log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/host/base/env.h"
+
+#define LINE_BYTES 1024
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static weir_log_sink user_sink;
+static void *user_context;
+static int shown = -1; /* least severe level that is shown; -1: WEIR_LOG has not been read yet */
+
+void weir_log_set_sink(weir_log_sink sink, void *context)
+{
+    (void)pthread_mutex_lock(&mutex);
+    user_sink = sink;
+    user_context = context;
+    (void)pthread_mutex_unlock(&mutex);
+}
+
+static bool is_shown(weir_log_level level)
+{
+    int least = __atomic_load_n(&shown, __ATOMIC_RELAXED);
+    if (least < 0) {
+        least = (int)weiri_env_log_level();
+        __atomic_store_n(&shown, least, __ATOMIC_RELAXED);
+    }
+    return (int)level <= least;
+}
+
+/* One event is one line, whatever the text holds: it may come from a peer or the environment. */
+static void format_line(char line[LINE_BYTES], const char *format, va_list arguments)
+{
+    int length = vsnprintf(line, LINE_BYTES, format, arguments);
+    if (length < 0) {
+        (void)snprintf(line, LINE_BYTES, "%s", format);
+    }
+    if (length >= LINE_BYTES) {
+        memcpy(line + LINE_BYTES - sizeof "...", "...", sizeof "...");
+    }
+    for (char *c = line; *c != '\0'; c++) {
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
+            *c = ' ';
+        }
+    }
+}
+
+void weiri_log(weir_log_level level, const char *format, ...)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    int saved = errno;
+    if (is_shown(level)) {
+        char line[LINE_BYTES];
+        va_list arguments;
+        va_start(arguments, format);
+        format_line(line, format, arguments);
+        va_end(arguments);
+        (void)pthread_mutex_lock(&mutex);
+        if (user_sink != NULL) {
+            user_sink(user_context, level, line);
+        } else {
+            (void)fprintf(stderr, "weir: %s: %s\n", names[level], line);
+        }
+        (void)pthread_mutex_unlock(&mutex);
+    }
+    errno = saved;
+}
