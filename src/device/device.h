@@ -46,13 +46,15 @@ typedef struct weiri_block {
 typedef struct weiri_device_ops {
     const char *kind;  /* "gpu" */
     const char *label; /* "GPU" */
+    uint32_t numbers;  /* how many numbers may be opened where they all name the same device; else 0 */
 
     /* Devices of this kind here; 0 when there are none. Never fails, never blocks long. `reason` (of 256 bytes)
      * gets why there are none, or "". */
     uint32_t (*count)(char *reason);
 
-    /* Opens device `index` (below count) into `device`, whose ops, index and env are set: fills info and native.
-     * May block. WEIR_ERR_DEVICE, WEIR_ERR_NOMEM, WEIR_ERR_INVALID. */
+    /* Opens device `info.index` (below count, or numbers) into `device`: all fields are set but `native` and the
+     * rest of info (kind, index and label are set), which it fills. May block.
+     * WEIR_ERR_DEVICE, WEIR_ERR_NOMEM, WEIR_ERR_INVALID. */
     weir_status (*open)(weir_device *device);
     void (*close)(weir_device *device);
 
@@ -66,7 +68,8 @@ typedef struct weiri_device_ops {
      * accessible. `fd` is the caller's, still open afterwards; -1 where share needs none.
      * WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE, WEIR_ERR_CORRUPT (offset + size beyond base_bytes, or an fd shorter
      * than that). */
-    weir_status (*import)(weir_device *device, const weiri_export *peer, bool same_process, int fd, weiri_block **out);
+    weir_status (*import)(weir_device *device, const weiri_export *peer, bool same_process, int fd,
+                                weiri_block **out);
     /* Ends any block: frees, unmaps, or just forgets. No kernel may be using it. NULL is ignored. */
     void (*release)(weiri_block *block);
 
@@ -103,6 +106,7 @@ struct weir_device {
     weir_device_info info;
     uint32_t timeout_ms;
     uint32_t cpu_threads;
+    int pid; /* of the process that opened it; elsewhere calls return WEIR_ERR_FORKED, and destroys join nothing */
     void *native;
 };
 
@@ -120,7 +124,8 @@ extern const weiri_device_ops weiri_cuda_ops;
 /* Dispatch with the fault hook, for the nouns. */
 weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
-weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd, weiri_block **out);
+weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
+                                weiri_block **out);
 void weiri_block_release(weiri_block *block);
 
 #endif

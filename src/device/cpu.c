@@ -1,0 +1,177 @@
+/* cpu.c - the CPU as a device: its ops table, what it is called, and its limits.
+ *
+ * All numbers name the same CPU. A device has a pool of worker threads (cpu_launch.c) that its streams
+ * (cpu_stream.c) run launches on; memory that other processes can map is memfd (cpu_memory.c). */
+#include "src/device/cpu_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "src/host/base/error.h"
+
+#define NUMBERS 1024u     /* cpu:0 to cpu:1023 */
+#define FIT_THREADS 8u    /* threads of a shape that fits: enough to be a grid of blocks, on any machine */
+#define FIT_BLOCKS 2u
+
+bool weiri_cpu_is_foreign(const weir_device *device)
+{
+    return device->pid != (int)getpid();
+}
+
+static uint32_t count(char *reason)
+{
+    reason[0] = '\0';
+    return 1;
+}
+
+/* The first line of `path` that starts with `key`, less the key, blanks and a colon; "" when there is none. */
+static void read_value(const char *path, const char *key, char *value, size_t capacity)
+{
+    char line[512];
+    value[0] = '\0';
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return;
+    }
+    while (value[0] == '\0' && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, key, strlen(key)) == 0) {
+            const char *text = line + strlen(key);
+            text += strspn(text, " \t:");
+            (void)snprintf(value, capacity, "%.*s", (int)strcspn(text, "\n"), text);
+        }
+    }
+    (void)fclose(file);
+}
+
+/* The same for all CPU devices of a host and of its containers, and another one after a reboot. */
+static void fill_uuid(uint8_t uuid[16])
+{
+    char boot[64];
+    uint32_t digits = 0;
+    read_value("/proc/sys/kernel/random/boot_id", "", boot, sizeof(boot));
+    memset(uuid, 0, 16);
+    for (const char *c = boot; *c != '\0' && digits < 32; c++) {
+        const char *found = strchr("0123456789abcdef", *c);
+        if (found != NULL) {
+            uint32_t nibble = (uint32_t)(found - "0123456789abcdef");
+            uuid[digits / 2] |= (uint8_t)(nibble << (digits % 2 == 0 ? 4 : 0));
+            digits++;
+        }
+    }
+    uuid[0] ^= (uint8_t)'c';
+    uuid[1] ^= (uint8_t)'p';
+    uuid[2] ^= (uint8_t)'u';
+}
+
+static weir_status open_device(weir_device *device)
+{
+    weiri_cpu_pool *pool = NULL;
+    struct sysinfo system;
+    weir_status status = weiri_cpu_pool_create(&pool);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    device->native = pool;
+    weir_device_info *info = &device->info;
+    read_value("/proc/cpuinfo", "model name", info->model, sizeof(info->model));
+    if (info->model[0] == '\0') {
+        (void)snprintf(info->model, sizeof(info->model), "CPU");
+    }
+    fill_uuid(info->uuid);
+    info->memory_bytes = sysinfo(&system) == 0 ? (uint64_t)system.totalram * system.mem_unit : 0;
+    info->block_threads = device->cpu_threads;
+    info->resident_threads = device->cpu_threads;
+    info->multiprocessors = 1;
+    info->driver_version = 0;
+    return WEIR_OK;
+}
+
+static void close_device(weir_device *device)
+{
+    weiri_cpu_pool_destroy((weiri_cpu_pool *)device->native, weiri_cpu_is_foreign(device));
+    device->native = NULL;
+}
+
+static weir_status reach(weir_device *device, const char *kind, const uint8_t uuid[16])
+{
+    (void)uuid;
+    if (strcmp(kind, device->info.kind) != 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: reach a device of kind '%.8s': a CPU device cannot map GPU memory",
+                          device->info.label, kind);
+    }
+    return WEIR_OK;
+}
+
+static weir_status copy(weir_device *device, void *dst, const void *src, uint64_t bytes)
+{
+    (void)device;
+    memmove(dst, src, bytes);
+    return WEIR_OK;
+}
+
+static weir_status fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes)
+{
+    (void)device;
+    memset(dst, value, bytes);
+    return WEIR_OK;
+}
+
+static weir_status kernel_load(weir_device *device, const weir_kernel *kernel)
+{
+    if (kernel->cpu == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: kernel %s: not compiled for the CPU", device->info.label,
+                          kernel->name);
+    }
+    return WEIR_OK;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Two blocks with as many threads as fit; what few threads leave goes to more blocks. */
+static weir_shape fit_shape(const weir_device *device, weir_shape wanted)
+{
+    uint32_t limit = least(FIT_THREADS, device->cpu_threads);
+    weir_shape shape;
+    if ((uint64_t)wanted.blocks * wanted.threads <= limit) {
+        return wanted;
+    }
+    shape.blocks = least(least(wanted.blocks, FIT_BLOCKS), limit);
+    shape.threads = least(wanted.threads, limit / shape.blocks);
+    shape.blocks = least(wanted.blocks, limit / shape.threads);
+    return shape;
+}
+
+const weiri_device_ops weiri_cpu_ops = {
+    .kind = "cpu",
+    .label = "CPU",
+    .numbers = NUMBERS,
+    .count = count,
+    .open = open_device,
+    .close = close_device,
+    .allocate = weiri_cpu_allocate,
+    .wrap = weiri_cpu_wrap,
+    .import = weiri_cpu_import,
+    .release = weiri_cpu_release,
+    .reach = reach,
+    .copy = copy,
+    .fill = fill,
+    .stream_create = weiri_cpu_stream_create,
+    .stream_destroy = weiri_cpu_stream_destroy,
+    .stream_wait = weiri_cpu_stream_wait,
+    .event_create = weiri_cpu_event_create,
+    .event_destroy = weiri_cpu_event_destroy,
+    .event_record = weiri_cpu_event_record,
+    .event_elapsed = weiri_cpu_event_elapsed,
+    .graph_begin = weiri_cpu_graph_begin,
+    .graph_end = weiri_cpu_graph_end,
+    .graph_launch = weiri_cpu_graph_launch,
+    .graph_destroy = weiri_cpu_graph_destroy,
+    .kernel_load = kernel_load,
+    .launch = weiri_cpu_launch,
+    .fit_shape = fit_shape,
+};

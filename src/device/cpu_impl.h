@@ -1,0 +1,75 @@
+/* cpu_impl.h - what the files of the CPU device share.
+ *
+ *   cpu.c         ops table, open and close, limits
+ *   cpu_memory.c  memory: memfd allocations, registered and imported memory
+ *   cpu_stream.c  streams, events and graphs: what runs in which order
+ *   cpu_launch.c  worker threads, launches, and what kernels call */
+#ifndef WEIRI_DEVICE_CPU_IMPL_H
+#define WEIRI_DEVICE_CPU_IMPL_H
+
+#include <pthread.h>
+
+#include "src/device/device.h"
+
+/* Whether the calling process is a child of the one that opened the device: it has none of its threads, and its
+ * locks may be held for ever. */
+bool weiri_cpu_is_foreign(const weir_device *device);
+
+/* ---- cpu_memory.c: the ops of these names --------------------------------------------------------------- */
+
+weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
+weir_status weiri_cpu_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
+weir_status weiri_cpu_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
+                             weiri_block **out);
+void weiri_cpu_release(weiri_block *block);
+
+/* ---- cpu_stream.c: the ops of these names --------------------------------------------------------------- */
+
+weir_status weiri_cpu_stream_create(weir_device *device, void **out);
+void weiri_cpu_stream_destroy(weir_device *device, void *stream);
+weir_status weiri_cpu_stream_wait(weir_device *device, void *stream, uint64_t deadline_ns);
+weir_status weiri_cpu_event_create(weir_device *device, void **out);
+void weiri_cpu_event_destroy(weir_device *device, void *event);
+weir_status weiri_cpu_event_record(weir_device *device, void *event, void *stream);
+weir_status weiri_cpu_event_elapsed(weir_device *device, void *from, void *to, double *ms);
+weir_status weiri_cpu_graph_begin(weir_device *device, void *stream);
+weir_status weiri_cpu_graph_end(weir_device *device, void *stream, void **out);
+weir_status weiri_cpu_graph_launch(weir_device *device, void *graph, void *stream);
+void weiri_cpu_graph_destroy(weir_device *device, void *graph);
+weir_status weiri_cpu_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                             bool cooperative, void *stream);
+
+/* ---- cpu_launch.c --------------------------------------------------------------------------------------- */
+
+typedef void (*weiri_cpu_kernel)(const void *args, weir_coop coop);
+
+typedef struct weiri_cpu_worker weiri_cpu_worker;
+
+/* The device's workers that no stream has. */
+typedef struct weiri_cpu_pool {
+    pthread_mutex_t mutex;
+    weiri_cpu_worker *idle;
+} weiri_cpu_pool;
+
+/* The workers of a stream: launches of different streams never wait for each other's threads. */
+typedef struct weiri_cpu_team {
+    pthread_mutex_t mutex;
+    pthread_cond_t done; /* running became 0 */
+    weiri_cpu_worker *workers;
+    uint32_t size;
+    uint32_t running; /* workers that have not ended the launch */
+} weiri_cpu_team;
+
+weir_status weiri_cpu_pool_create(weiri_cpu_pool **out);
+/* Ends all workers; none may be in a team. With `foreign` (see above) just frees. */
+void weiri_cpu_pool_destroy(weiri_cpu_pool *pool, bool foreign);
+
+weir_status weiri_cpu_team_init(weiri_cpu_team *team);
+/* Gives the workers back to the pool; none may be running. */
+void weiri_cpu_team_deinit(weiri_cpu_team *team, weiri_cpu_pool *pool, bool foreign);
+/* Makes sure that the team has `size` workers; takes or starts them. WEIR_ERR_SYSTEM, WEIR_ERR_NOMEM. */
+weir_status weiri_cpu_team_reserve(weiri_cpu_team *team, weiri_cpu_pool *pool, uint32_t size);
+/* Runs a kernel and returns when all its threads have ended. One launch at a time; the shape was reserved. */
+void weiri_cpu_team_run(weiri_cpu_team *team, weiri_cpu_kernel kernel, const void *args, weir_shape shape);
+
+#endif

@@ -1,0 +1,342 @@
+/* cpu_launch.c - runs kernels on worker threads, and what kernels call on the CPU: relax, clock, block barrier.
+ *
+ * Every thread of a launch is a real thread, so that all run at the same time as on a GPU. Workers block on a
+ * condition variable between launches. They belong to a device's pool or to a stream's team, which keeps those
+ * it once needed: a launch that was accepted always has its threads, and two streams never share any. */
+#include "src/device/cpu_impl.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+#include "weir/base.h"
+
+#define RELAX_SPINS 16u           /* failed reads before the first yield */
+#define RELAX_LOOK 64u            /* yields between two looks at the clock */
+#define RELAX_SLEEP_AFTER 10000000u /* ns of a spin before it sleeps */
+#define RELAX_SLEEP_NS 100000
+
+#define MEMBER ((uint32_t)1 << 16)
+
+/* Barrier of a block with an OR over its threads. The state counts arrivals in its lower half and threads in its
+ * upper half; who arrives last, or leaves the kernel while all others have arrived, ends the round. Of the two
+ * results one is of the current round; the other is cleared when a round ends, because by then everybody has
+ * read it. */
+typedef struct cpu_barrier {
+    uint32_t state;
+    uint32_t round;
+    uint32_t results[2];
+} cpu_barrier;
+
+struct weiri_cpu_worker {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    weiri_cpu_worker *next; /* in a pool or a team */
+    /* The launch to take part in; NULL while there is none. */
+    weiri_cpu_team *team;
+    weiri_cpu_kernel kernel;
+    const void *args;
+    weir_coop coop;
+    bool quit;
+    cpu_barrier barrier; /* of the block for which this worker runs the first thread */
+};
+
+/* ---- what kernels call ---------------------------------------------------------------------------------- */
+
+WEIR_API uint64_t weir_cpu_clock_ns(void)
+{
+    return weiri_now_ns();
+}
+
+WEIR_API void weir_cpu_relax(uint32_t reads)
+{
+    static _Thread_local uint64_t since_ns; /* of this thread's current spin: its first yield */
+    static _Thread_local bool asleep;
+    if (reads <= RELAX_SPINS) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#elif defined(__aarch64__)
+        __asm__ volatile("yield" ::: "memory");
+#endif
+        return;
+    }
+    if (reads == RELAX_SPINS + 1) {
+        since_ns = weiri_now_ns();
+        asleep = false;
+    } else if (!asleep && reads % RELAX_LOOK == 0) {
+        asleep = weiri_now_ns() - since_ns >= RELAX_SLEEP_AFTER;
+    }
+    if (asleep) {
+        struct timespec pause = { .tv_sec = 0, .tv_nsec = RELAX_SLEEP_NS };
+        (void)nanosleep(&pause, NULL);
+    } else {
+        (void)sched_yield();
+    }
+}
+
+static void barrier_reset(cpu_barrier *barrier, uint32_t threads)
+{
+    __atomic_store_n(&barrier->state, threads * MEMBER, __ATOMIC_RELAXED);
+    __atomic_store_n(&barrier->round, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&barrier->results[0], 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&barrier->results[1], 0, __ATOMIC_RELAXED);
+}
+
+/* Ends the round if the state says that all threads of the block have arrived; they then wait for the round to
+ * change, so that nobody else touches the barrier. */
+static bool barrier_end_round(cpu_barrier *barrier, uint32_t state, uint32_t round)
+{
+    uint32_t members = state / MEMBER;
+    if (members == 0 || state % MEMBER != members) {
+        return false;
+    }
+    __atomic_store_n(&barrier->state, members * MEMBER, __ATOMIC_RELAXED);
+    __atomic_store_n(&barrier->results[(round + 1) % 2], 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&barrier->round, round + 1, __ATOMIC_RELEASE);
+    return true;
+}
+
+WEIR_API uint32_t weir_cpu_block_or(void *block, uint32_t value)
+{
+    cpu_barrier *barrier = (cpu_barrier *)block;
+    uint32_t round = __atomic_load_n(&barrier->round, __ATOMIC_RELAXED);
+    uint32_t reads = 0;
+    if (value != 0) {
+        (void)__atomic_fetch_or(&barrier->results[round % 2], value, __ATOMIC_RELAXED);
+    }
+    uint32_t state = __atomic_add_fetch(&barrier->state, 1, __ATOMIC_ACQ_REL);
+    if (!barrier_end_round(barrier, state, round)) {
+        while (__atomic_load_n(&barrier->round, __ATOMIC_ACQUIRE) == round) {
+            weir_cpu_relax(++reads);
+        }
+    }
+    return __atomic_load_n(&barrier->results[round % 2], __ATOMIC_RELAXED);
+}
+
+/* A thread that has ended its kernel counts no longer, as on a GPU: a kernel with an early return ends. */
+static void barrier_leave(cpu_barrier *barrier)
+{
+    uint32_t round = __atomic_load_n(&barrier->round, __ATOMIC_RELAXED);
+    uint32_t state = __atomic_sub_fetch(&barrier->state, MEMBER, __ATOMIC_ACQ_REL);
+    (void)barrier_end_round(barrier, state, round);
+}
+
+/* ---- workers -------------------------------------------------------------------------------------------- */
+
+static void *work(void *context)
+{
+    weiri_cpu_worker *worker = (weiri_cpu_worker *)context;
+    (void)pthread_mutex_lock(&worker->mutex);
+    for (;;) {
+        while (worker->team == NULL && !worker->quit) {
+            (void)pthread_cond_wait(&worker->wake, &worker->mutex);
+        }
+        if (worker->team == NULL) {
+            break;
+        }
+        weiri_cpu_team *team = worker->team;
+        weiri_cpu_kernel kernel = worker->kernel;
+        const void *args = worker->args;
+        weir_coop coop = worker->coop;
+        worker->team = NULL;
+        (void)pthread_mutex_unlock(&worker->mutex);
+
+        kernel(args, coop);
+        barrier_leave((cpu_barrier *)coop.host);
+
+        (void)pthread_mutex_lock(&team->mutex);
+        team->running--;
+        if (team->running == 0) {
+            (void)pthread_cond_signal(&team->done);
+        }
+        (void)pthread_mutex_unlock(&team->mutex);
+        (void)pthread_mutex_lock(&worker->mutex);
+    }
+    (void)pthread_mutex_unlock(&worker->mutex);
+    return NULL;
+}
+
+static weir_status worker_create(weiri_cpu_worker **out)
+{
+    weir_status status = WEIR_ERR_NOMEM;
+    weiri_cpu_worker *worker = (weiri_cpu_worker *)weiri_alloc(1, sizeof(*worker));
+    if (worker == NULL) {
+        return weiri_fail_nomem("CPU worker");
+    }
+    int error = pthread_mutex_init(&worker->mutex, NULL);
+    if (error != 0) {
+        status = weiri_fail_errno(error, "CPU worker: mutex");
+        goto free_worker;
+    }
+    error = weiri_cond_init(&worker->wake);
+    if (error != 0) {
+        status = weiri_fail_errno(error, "CPU worker: condition variable");
+        goto destroy_mutex;
+    }
+    error = weiri_thread_create(&worker->thread, "weir-cpu", work, worker);
+    if (error != 0) {
+        status = weiri_fail_errno(error, "CPU worker: start a thread");
+        goto destroy_cond;
+    }
+    *out = worker;
+    return WEIR_OK;
+destroy_cond:
+    (void)pthread_cond_destroy(&worker->wake);
+destroy_mutex:
+    (void)pthread_mutex_destroy(&worker->mutex);
+free_worker:
+    weiri_free(worker);
+    return status;
+}
+
+static void worker_destroy(weiri_cpu_worker *worker, bool foreign)
+{
+    if (!foreign) {
+        (void)pthread_mutex_lock(&worker->mutex);
+        worker->quit = true;
+        (void)pthread_cond_signal(&worker->wake);
+        (void)pthread_mutex_unlock(&worker->mutex);
+        (void)pthread_join(worker->thread, NULL);
+        (void)pthread_cond_destroy(&worker->wake);
+        (void)pthread_mutex_destroy(&worker->mutex);
+    }
+    weiri_free(worker);
+}
+
+/* ---- pool ----------------------------------------------------------------------------------------------- */
+
+weir_status weiri_cpu_pool_create(weiri_cpu_pool **out)
+{
+    weiri_cpu_pool *pool = (weiri_cpu_pool *)weiri_alloc(1, sizeof(*pool));
+    if (pool == NULL) {
+        return weiri_fail_nomem("CPU device");
+    }
+    int error = pthread_mutex_init(&pool->mutex, NULL);
+    if (error != 0) {
+        weiri_free(pool);
+        return weiri_fail_errno(error, "CPU device: mutex");
+    }
+    *out = pool;
+    return WEIR_OK;
+}
+
+void weiri_cpu_pool_destroy(weiri_cpu_pool *pool, bool foreign)
+{
+    while (pool->idle != NULL) {
+        weiri_cpu_worker *worker = pool->idle;
+        pool->idle = worker->next;
+        worker_destroy(worker, foreign);
+    }
+    if (!foreign) {
+        (void)pthread_mutex_destroy(&pool->mutex);
+    }
+    weiri_free(pool);
+}
+
+static weir_status pool_take(weiri_cpu_pool *pool, weiri_cpu_worker **out)
+{
+    (void)pthread_mutex_lock(&pool->mutex);
+    weiri_cpu_worker *worker = pool->idle;
+    if (worker != NULL) {
+        pool->idle = worker->next;
+    }
+    (void)pthread_mutex_unlock(&pool->mutex);
+    if (worker == NULL) {
+        return worker_create(out);
+    }
+    *out = worker;
+    return WEIR_OK;
+}
+
+/* ---- teams ---------------------------------------------------------------------------------------------- */
+
+weir_status weiri_cpu_team_init(weiri_cpu_team *team)
+{
+    int error = pthread_mutex_init(&team->mutex, NULL);
+    if (error != 0) {
+        return weiri_fail_errno(error, "stream: mutex");
+    }
+    error = weiri_cond_init(&team->done);
+    if (error != 0) {
+        (void)pthread_mutex_destroy(&team->mutex);
+        return weiri_fail_errno(error, "stream: condition variable");
+    }
+    return WEIR_OK;
+}
+
+void weiri_cpu_team_deinit(weiri_cpu_team *team, weiri_cpu_pool *pool, bool foreign)
+{
+    while (team->workers != NULL) {
+        weiri_cpu_worker *worker = team->workers;
+        team->workers = worker->next;
+        if (foreign) {
+            worker_destroy(worker, true);
+            continue;
+        }
+        (void)pthread_mutex_lock(&pool->mutex);
+        worker->next = pool->idle;
+        pool->idle = worker;
+        (void)pthread_mutex_unlock(&pool->mutex);
+    }
+    if (!foreign) {
+        (void)pthread_cond_destroy(&team->done);
+        (void)pthread_mutex_destroy(&team->mutex);
+    }
+}
+
+weir_status weiri_cpu_team_reserve(weiri_cpu_team *team, weiri_cpu_pool *pool, uint32_t size)
+{
+    weir_status status = WEIR_OK;
+    (void)pthread_mutex_lock(&team->mutex);
+    while (team->size < size && status == WEIR_OK) {
+        weiri_cpu_worker *worker = NULL;
+        status = pool_take(pool, &worker);
+        if (status == WEIR_OK) {
+            worker->next = team->workers;
+            team->workers = worker;
+            team->size++;
+        }
+    }
+    (void)pthread_mutex_unlock(&team->mutex);
+    return status;
+}
+
+static void worker_start(weiri_cpu_worker *worker, weiri_cpu_team *team, weiri_cpu_kernel kernel, const void *args,
+                         weir_coop coop)
+{
+    (void)pthread_mutex_lock(&worker->mutex);
+    worker->team = team;
+    worker->kernel = kernel;
+    worker->args = args;
+    worker->coop = coop;
+    (void)pthread_cond_signal(&worker->wake);
+    (void)pthread_mutex_unlock(&worker->mutex);
+}
+
+void weiri_cpu_team_run(weiri_cpu_team *team, weiri_cpu_kernel kernel, const void *args, weir_shape shape)
+{
+    weir_coop coop = { .size = shape.blocks * shape.threads,
+                       .block_size = shape.threads,
+                       .blocks = shape.blocks,
+                       .scope = WEIR_COOP_GRID };
+    (void)pthread_mutex_lock(&team->mutex);
+    team->running = coop.size;
+    weiri_cpu_worker *worker = team->workers;
+    for (coop.rank = 0; coop.rank < coop.size; coop.rank++) {
+        coop.block = coop.rank / shape.threads;
+        coop.block_rank = coop.rank % shape.threads;
+        if (coop.block_rank == 0) {
+            barrier_reset(&worker->barrier, shape.threads);
+            coop.host = &worker->barrier;
+        }
+        worker_start(worker, team, kernel, args, coop);
+        worker = worker->next;
+    }
+    while (team->running != 0) {
+        (void)pthread_cond_wait(&team->done, &team->mutex);
+    }
+    (void)pthread_mutex_unlock(&team->mutex);
+}

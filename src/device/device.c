@@ -1,0 +1,434 @@
+/* device.c - the registry of device backends and the public calls of weir/device.h and weir/stream.h.
+ *
+ * Each call checks its arguments, asks the fault hook, and dispatches to the backend's ops. What a device makes
+ * (streams, events, graphs, blocks) keeps a reference on it here, so that backends need not count. */
+#include "src/device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+
+#define CPU_THREADS_MAX 1024u
+
+static const weiri_device_ops *const registry[] = { &weiri_cuda_ops, &weiri_cpu_ops };
+
+#define REGISTRY_SIZE (sizeof(registry) / sizeof(registry[0]))
+
+static uint64_t fail_countdown;
+
+void weiri_device_fail_nth(uint64_t n)
+{
+    __atomic_store_n(&fail_countdown, n, __ATOMIC_RELAXED);
+}
+
+weir_status weiri_device_fault(const char *operation)
+{
+    uint64_t left = __atomic_load_n(&fail_countdown, __ATOMIC_RELAXED);
+    while (left != 0) {
+        if (__atomic_compare_exchange_n(&fail_countdown, &left, left - 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+            return left != 1 ? WEIR_OK : weiri_fail(WEIR_ERR_DEVICE, "device: %s: fault of a test", operation);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* ---- open and close ----------------------------------------------------------------------------------- */
+
+/* The ops of the kind that the first `length` characters of `text` name; NULL when there is none. */
+static const weiri_device_ops *find_ops(const char *text, size_t length)
+{
+    for (size_t i = 0; i < REGISTRY_SIZE; i++) {
+        if (strlen(registry[i]->kind) == length && memcmp(registry[i]->kind, text, length) == 0) {
+            return registry[i];
+        }
+    }
+    return NULL;
+}
+
+/* Decimal digits alone, without leading zeros, of a value that fits 32 bits. */
+static bool parse_number(const char *text, uint32_t *number)
+{
+    uint64_t value = 0;
+    if (text[0] == '\0' || (text[0] == '0' && text[1] != '\0')) {
+        return false;
+    }
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9') {
+            return false;
+        }
+        value = value * 10 + (uint64_t)(*text - '0');
+        if (value > UINT32_MAX) {
+            return false;
+        }
+    }
+    *number = (uint32_t)value;
+    return true;
+}
+
+static weir_status parse_name(const char *name, const weiri_device_ops **ops, uint32_t *index)
+{
+    if (name == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "device: open: the name is NULL");
+    }
+    const char *colon = strchr(name, ':');
+    const weiri_device_ops *found = colon != NULL ? find_ops(name, (size_t)(colon - name)) : NULL;
+    if (found == NULL || !parse_number(colon + 1, index)) {
+        return weiri_fail(WEIR_ERR_INVALID, "device: open: '%.64s' is no device name such as gpu:0 or cpu:0", name);
+    }
+    *ops = found;
+    return WEIR_OK;
+}
+
+/* Refuses numbers that name no device. */
+static weir_status check_index(const weiri_device_ops *ops, uint32_t index)
+{
+    char reason[256] = "";
+    uint32_t count = ops->count(reason);
+    if (count == 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "device: open %s:%u: there is no %s here: %s", ops->kind, index,
+                          ops->label, reason[0] != '\0' ? reason : "none was found");
+    }
+    uint32_t limit = ops->numbers > count ? ops->numbers : count;
+    if (index >= limit) {
+        return weiri_fail(WEIR_ERR_INVALID, "device: open %s:%u: the numbers here are 0 to %u", ops->kind, index,
+                          limit - 1);
+    }
+    return WEIR_OK;
+}
+
+/* Settings from the environment and opts. */
+static weir_status configure(weir_device *device, const weir_device_opts *opts)
+{
+    weir_device_opts given;
+    weiri_env env;
+    if (!WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "device: open: opts.size is not the size of weir_device_opts");
+    }
+    weiri_opts_copy(&given, sizeof(given), opts);
+    weir_status status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (given.cpu_threads > CPU_THREADS_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "device: open: opts.cpu_threads is %u, the limit is %u", given.cpu_threads,
+                          CPU_THREADS_MAX);
+    }
+    bool use_opts = given.cpu_threads != 0 && !env.cpu_threads_set;
+    device->cpu_threads = use_opts ? given.cpu_threads : (uint32_t)env.cpu_threads;
+    device->timeout_ms = weiri_env_timeout(&env, 0);
+    return WEIR_OK;
+}
+
+weir_status weir_device_count(const char *kind, uint32_t *count)
+{
+    char reason[256];
+    const weiri_device_ops *ops = kind != NULL ? find_ops(kind, strlen(kind)) : NULL;
+    if (ops == NULL || count == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "device: count: %s",
+                          ops == NULL ? "the kind is neither gpu nor cpu" : "count is NULL");
+    }
+    *count = ops->count(reason);
+    return WEIR_OK;
+}
+
+weir_status weir_device_open(const char *name, const weir_device_opts *opts, weir_device **out)
+{
+    const weiri_device_ops *ops = NULL;
+    uint32_t index = 0;
+    if (out == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "device: open: out is NULL");
+    }
+    weir_status status = parse_name(name, &ops, &index);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_device *device = (weir_device *)weiri_alloc(1, sizeof(*device));
+    if (device == NULL) {
+        return weiri_fail_nomem("device");
+    }
+    weiri_refcount_init(&device->refs);
+    device->ops = ops;
+    device->pid = (int)getpid();
+    device->info.index = index;
+    (void)snprintf(device->info.kind, sizeof(device->info.kind), "%s", ops->kind);
+    (void)snprintf(device->info.label, sizeof(device->info.label), "%s %u", ops->label, index);
+    status = configure(device, opts);
+    if (status == WEIR_OK) {
+        status = check_index(ops, index);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_device_fault("open");
+    }
+    if (status == WEIR_OK) {
+        status = ops->open(device);
+    }
+    if (status != WEIR_OK) {
+        weiri_free(device);
+        return status;
+    }
+    *out = device;
+    return WEIR_OK;
+}
+
+void weir_device_close(weir_device *device)
+{
+    if (device != NULL) {
+        weiri_device_put(device);
+    }
+}
+
+void weiri_device_get(weir_device *device)
+{
+    weiri_refcount_get(&device->refs);
+}
+
+void weiri_device_put(weir_device *device)
+{
+    if (weiri_refcount_put(&device->refs)) {
+        device->ops->close(device);
+        weiri_free(device);
+    }
+}
+
+void weir_device_get_info(const weir_device *device, weir_device_info *info)
+{
+    if (device != NULL && info != NULL) {
+        *info = device->info;
+    }
+}
+
+weir_shape weir_device_fit_shape(const weir_device *device, weir_shape wanted)
+{
+    wanted.blocks = wanted.blocks != 0 ? wanted.blocks : 1;
+    wanted.threads = wanted.threads != 0 ? wanted.threads : 1;
+    return device != NULL ? device->ops->fit_shape(device, wanted) : wanted;
+}
+
+/* ---- checks that all calls share ------------------------------------------------------------------------ */
+
+/* Whether `operation` may run on the device; asks the fault hook last. `argument` is what else may not be NULL. */
+static weir_status begin(const weir_device *device, const char *operation, const char *name, const void *argument)
+{
+    if (device == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "device: %s: the device is NULL", operation);
+    }
+    if (device->pid != (int)getpid()) {
+        return weiri_fail(WEIR_ERR_FORKED, "%s: %s: the device belongs to process %d", device->info.label, operation,
+                          device->pid);
+    }
+    if (argument == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: %s is NULL", device->info.label, operation, name);
+    }
+    return weiri_device_fault(operation);
+}
+
+/* The same for calls on a stream. */
+static weir_status begin_on(const weir_device *device, const char *operation, const char *name, const void *argument,
+                            const void *stream)
+{
+    if (device != NULL && stream == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: the stream is NULL, and the legacy default stream is refused",
+                          device->info.label, operation);
+    }
+    return begin(device, operation, name, argument);
+}
+
+/* ---- copies --------------------------------------------------------------------------------------------- */
+
+weir_status weir_device_copy(weir_device *device, void *dst, const void *src, uint64_t bytes)
+{
+    const void *argument = bytes == 0 ? (const void *)device : dst == NULL ? dst : src;
+    weir_status status = begin(device, "copy", "dst or src", argument);
+    return status != WEIR_OK || bytes == 0 ? status : device->ops->copy(device, dst, src, bytes);
+}
+
+weir_status weir_device_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes)
+{
+    weir_status status = begin(device, "fill", "dst", bytes == 0 ? (const void *)device : dst);
+    return status != WEIR_OK || bytes == 0 ? status : device->ops->fill(device, dst, value, bytes);
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------- */
+
+/* A new child of the device keeps a reference on it. */
+static weir_status adopt(weir_device *device, weir_status status)
+{
+    if (status == WEIR_OK) {
+        weiri_device_get(device);
+    }
+    return status;
+}
+
+weir_status weir_stream_create(weir_device *device, void **out)
+{
+    weir_status status = begin(device, "create stream", "out", out);
+    return status != WEIR_OK ? status : adopt(device, device->ops->stream_create(device, out));
+}
+
+void weir_stream_destroy(weir_device *device, void *stream)
+{
+    if (device != NULL && stream != NULL) {
+        device->ops->stream_destroy(device, stream);
+        weiri_device_put(device);
+    }
+}
+
+weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout_ms)
+{
+    weir_status status = begin_on(device, "wait for stream", "stream", stream, stream);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return device->ops->stream_wait(device, stream, weiri_deadline(timeout_ms != 0 ? timeout_ms : device->timeout_ms));
+}
+
+/* ---- events --------------------------------------------------------------------------------------------- */
+
+weir_status weir_event_create(weir_device *device, void **out)
+{
+    weir_status status = begin(device, "create event", "out", out);
+    return status != WEIR_OK ? status : adopt(device, device->ops->event_create(device, out));
+}
+
+void weir_event_destroy(weir_device *device, void *event)
+{
+    if (device != NULL && event != NULL) {
+        device->ops->event_destroy(device, event);
+        weiri_device_put(device);
+    }
+}
+
+weir_status weir_event_record(weir_device *device, void *event, void *stream)
+{
+    weir_status status = begin_on(device, "record event", "event", event, stream);
+    return status != WEIR_OK ? status : device->ops->event_record(device, event, stream);
+}
+
+weir_status weir_event_elapsed(weir_device *device, void *from, void *to, double *ms)
+{
+    const void *argument = from == NULL ? from : to == NULL ? to : (const void *)ms;
+    weir_status status = begin(device, "elapsed time of events", "from, to or ms", argument);
+    return status != WEIR_OK ? status : device->ops->event_elapsed(device, from, to, ms);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------------------- */
+
+weir_status weir_graph_begin(weir_device *device, void *stream)
+{
+    weir_status status = begin_on(device, "begin graph", "stream", stream, stream);
+    return status != WEIR_OK ? status : device->ops->graph_begin(device, stream);
+}
+
+weir_status weir_graph_end(weir_device *device, void *stream, void **out)
+{
+    weir_status status = begin_on(device, "end graph", "out", out, stream);
+    return status != WEIR_OK ? status : adopt(device, device->ops->graph_end(device, stream, out));
+}
+
+weir_status weir_graph_launch(weir_device *device, void *graph, void *stream)
+{
+    weir_status status = begin_on(device, "launch graph", "graph", graph, stream);
+    return status != WEIR_OK ? status : device->ops->graph_launch(device, graph, stream);
+}
+
+void weir_graph_destroy(weir_device *device, void *graph)
+{
+    if (device != NULL && graph != NULL) {
+        device->ops->graph_destroy(device, graph);
+        weiri_device_put(device);
+    }
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------------- */
+
+static weir_status check_kernel(const weir_device *device, const weir_kernel *kernel)
+{
+    if (kernel->version != WEIR_DEV_VERSION) {
+        return weiri_fail(WEIR_ERR_VERSION, "%s: kernel: compiled with device headers of version %u, not %u",
+                          device->info.label, kernel->version, WEIR_DEV_VERSION);
+    }
+    if (kernel->name == NULL || kernel->args_bytes > WEIR_KERNEL_ARGS_MAX) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: kernel: not defined by WEIR_KERNEL", device->info.label);
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_kernel_load(weir_device *device, const weir_kernel *kernel)
+{
+    weir_status status = begin(device, "load kernel", "kernel", kernel);
+    if (status == WEIR_OK) {
+        status = check_kernel(device, kernel);
+    }
+    return status != WEIR_OK ? status : device->ops->kernel_load(device, kernel);
+}
+
+weir_status weir_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                        const weir_launch_opts *opts, void *stream)
+{
+    weir_launch_opts given;
+    weir_status status = begin_on(device, "launch", "kernel or args", kernel != NULL ? args : NULL, stream);
+    if (status == WEIR_OK) {
+        status = check_kernel(device, kernel);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (shape.blocks == 0 || shape.threads == 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: launch %s: a shape of %u blocks of %u threads", device->info.label,
+                          kernel->name, shape.blocks, shape.threads);
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: launch %s: opts.size is not the size of weir_launch_opts",
+                          device->info.label, kernel->name);
+    }
+    weiri_opts_copy(&given, sizeof(given), opts);
+    return device->ops->launch(device, kernel, shape, args, given.cooperative, stream);
+}
+
+/* ---- memory, for the nouns ------------------------------------------------------------------------------ */
+
+weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
+{
+    weir_status status = begin(device, "allocate", "out", out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (bytes == 0 || (kind != WEIR_MEMORY_DEVICE && kind != WEIR_MEMORY_HOST)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: allocate: %s", device->info.label,
+                          bytes == 0 ? "0 bytes" : "no such kind of memory");
+    }
+    return adopt(device, device->ops->allocate(device, kind, bytes, out));
+}
+
+weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out)
+{
+    weir_status status = begin(device, "register memory", "pointer", pointer);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)pointer) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: register memory: %llu bytes at %p", device->info.label,
+                          (unsigned long long)bytes, pointer);
+    }
+    return adopt(device, device->ops->wrap(device, pointer, bytes, out));
+}
+
+weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
+                                weiri_block **out)
+{
+    weir_status status = begin(device, "import memory", "peer", peer);
+    return status != WEIR_OK ? status : adopt(device, device->ops->import(device, peer, same_process, fd, out));
+}
+
+void weiri_block_release(weiri_block *block)
+{
+    if (block != NULL) {
+        weir_device *device = block->device;
+        device->ops->release(block);
+        weiri_device_put(device);
+    }
+}
