@@ -55,6 +55,10 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_open(const char *name, const wei
 WEIR_API void weir_device_close(weir_device *device);
 WEIR_API void weir_device_get_info(const weir_device *device, weir_device_info *info);
 
+/* WEIR_OK when kernels of `device` can load from and store to memory of `peer`, both on this host;
+ * WEIR_ERR_UNSUPPORTED, with the reason, when they cannot. */
+WEIR_API WEIR_NODISCARD weir_status weir_device_reaches(weir_device *device, const weir_device *peer);
+
 /* The largest shape of at most `wanted` that the device can keep resident as a whole: on a GPU usually
  * `wanted` itself, on the CPU a few threads. Both fields of the result are at least 1. */
 WEIR_API weir_shape weir_device_fit_shape(const weir_device *device, weir_shape wanted);

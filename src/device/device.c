@@ -237,6 +237,12 @@ static weir_status begin_on(const weir_device *device, const char *operation, co
     return begin(device, operation, name, argument);
 }
 
+weir_status weir_device_reaches(weir_device *device, const weir_device *peer)
+{
+    weir_status status = begin(device, "reach", "peer", peer);
+    return status != WEIR_OK ? status : device->ops->reach(device, peer->info.kind, peer->info.uuid);
+}
+
 /* ---- copies --------------------------------------------------------------------------------------------- */
 
 weir_status weir_device_copy(weir_device *device, void *dst, const void *src, uint64_t bytes)

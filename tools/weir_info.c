@@ -1,0 +1,182 @@
+/* weir_info.c - weir-info: what weir finds on this machine, and what it is set to.
+ *
+ * Sections: version, devices, links between GPUs, transports, environment, and the memory that weir itself takes
+ * for a rank on each device. What does not work is printed with the reason; the exit status is non-zero only
+ * when a device that is there cannot be used. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+enum { DEVICES_MAX = 64 };
+
+/* One device that was opened, or why it was not. */
+typedef struct entry {
+    char name[16];
+    weir_device *device;
+    weir_device_info info;
+} entry;
+
+static void print_version(void)
+{
+    printf("weir %s", weir_version());
+    if (strcmp(weir_version(), WEIR_VERSION_STRING) != 0) {
+        printf(" (weir-info was built with the headers of %s)", WEIR_VERSION_STRING);
+    }
+    printf("\n");
+}
+
+static void print_device(const entry *e)
+{
+    const weir_device_info *info = &e->info;
+    printf("  %-6s  %s\n", e->name, info->model);
+    printf("          uuid ");
+    for (size_t i = 0; i < sizeof(info->uuid); i++) {
+        printf("%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", info->uuid[i]);
+    }
+    printf("\n          %.1f GiB of memory", (double)info->memory_bytes / (1 << 30));
+    if (info->driver_version != 0) {
+        printf(", %" PRIu32 " multiprocessors, driver for CUDA %" PRIu32 ".%" PRIu32, info->multiprocessors,
+               info->driver_version / 1000, info->driver_version % 1000 / 10);
+    }
+    printf("\n          up to %" PRIu32 " threads a block, %" PRIu32 " at the same time\n", info->block_threads,
+           info->resident_threads);
+}
+
+/* Opens all devices of a kind, behind the `count` that are in `entries`; returns the new count. */
+static uint32_t open_devices(const char *kind, entry *entries, uint32_t count, bool *good)
+{
+    uint32_t there = 0;
+    char name[16];
+    if (weir_device_count(kind, &there) != WEIR_OK) {
+        printf("  %s: %s\n", kind, weir_last_error());
+        *good = false;
+        return count;
+    }
+    for (uint32_t i = 0; i < (there != 0 ? there : 1) && count < DEVICES_MAX; i++) {
+        entry *e = &entries[count];
+        (void)snprintf(name, sizeof(name), "%s:%" PRIu32, kind, i);
+        memcpy(e->name, name, sizeof(name));
+        if (weir_device_open(name, NULL, &e->device) == WEIR_OK) {
+            weir_device_get_info(e->device, &e->info);
+            print_device(e);
+            count++;
+        } else { /* also how one learns why there is none */
+            printf("  %-6s  %s\n", there != 0 ? name : kind, weir_last_error());
+            *good = *good && there == 0;
+        }
+    }
+    return count;
+}
+
+static bool is_gpu(const entry *e)
+{
+    return strcmp(e->info.kind, "gpu") == 0;
+}
+
+/* A row for each pair of GPUs; they are few. */
+static void print_links(const entry *entries, uint32_t count)
+{
+    uint32_t pairs = 0;
+    printf("\nLinks between GPUs\n");
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t k = 0; k < count; k++) {
+            if (i == k || !is_gpu(&entries[i]) || !is_gpu(&entries[k])) {
+                continue;
+            }
+            weir_status status = weir_device_reaches(entries[i].device, entries[k].device);
+            printf("  %s -> %s  %s\n", entries[i].name, entries[k].name,
+                   status == WEIR_OK ? "loads and stores" : weir_last_error());
+            pairs++;
+        }
+    }
+    if (pairs == 0) {
+        printf("  none: there are fewer than two GPUs\n");
+    }
+}
+
+static void print_transports(void)
+{
+    weir_transport_info info;
+    printf("\nTransports\n");
+    for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
+        printf("  %-6s  %s%s%s\n", info.name, info.works ? "works" : "does not work", info.reason[0] != '\0' ? ": " : "",
+               info.reason);
+    }
+}
+
+static void print_environment(void)
+{
+    weir_env_row row;
+    printf("\nEnvironment\n");
+    for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++) {
+        printf("  %-18s %-6s default \"%s\"%s%s%s\n", row.name, row.type, row.fallback, row.value != NULL ? ", set to \"" : "",
+               row.value != NULL ? row.value : "", row.value != NULL ? "\"" : "");
+        printf("  %-18s %s\n", "", row.help);
+    }
+}
+
+/* A communicator of one rank on the device. */
+static weir_status measure(const entry *e, weir_comm_usage *usage)
+{
+    weir_unique_id id;
+    weir_bootstrap *bootstrap = NULL;
+    weir_comm *comm = NULL;
+    weir_status status = weir_unique_id_create("127.0.0.1", &id);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weir_bootstrap_create(id.text, 0, 1, NULL, &bootstrap);
+    if (status != WEIR_OK) {
+        weir_unique_id_discard(&id);
+        return status;
+    }
+    status = weir_comm_create(bootstrap, e->device, NULL, &comm);
+    if (status == WEIR_OK) {
+        weir_comm_get_usage(comm, usage);
+    }
+    weir_comm_destroy(comm);
+    weir_bootstrap_destroy(bootstrap);
+    return status;
+}
+
+static bool print_usage_of_memory(const entry *entries, uint32_t count)
+{
+    bool good = true;
+    printf("\nMemory that weir itself takes for a rank\n");
+    for (uint32_t i = 0; i < count; i++) {
+        weir_comm_usage usage;
+        if (measure(&entries[i], &usage) == WEIR_OK) {
+            printf("  %-6s  %.1f KiB of host memory, %.1f KiB of device memory\n", entries[i].name,
+                   (double)usage.host_bytes / 1024, (double)usage.device_bytes / 1024);
+        } else {
+            printf("  %-6s  %s\n", entries[i].name, weir_last_error());
+            good = false;
+        }
+    }
+    return good;
+}
+
+int main(int argc, char **argv)
+{
+    static entry entries[DEVICES_MAX];
+    bool good = true;
+    if (argc != 1) {
+        fprintf(stderr, "usage: %s\nPrints what weir finds on this machine.\n", argv[0]);
+        return 2;
+    }
+    print_version();
+    printf("\nDevices\n");
+    uint32_t count = open_devices("gpu", entries, 0, &good);
+    count = open_devices("cpu", entries, count, &good);
+    print_links(entries, count);
+    print_transports();
+    print_environment();
+    good = print_usage_of_memory(entries, count) && good;
+    for (uint32_t i = 0; i < count; i++) {
+        weir_device_close(entries[i].device);
+    }
+    return good ? 0 : 1;
+}
