@@ -1,0 +1,668 @@
+/* cuda.c - the GPU backend: the CUDA driver API behind weiri_device_ops. Memory is in cuda_memory.c, loading
+ * of the driver in cuda_driver.c.
+ *
+ * A device works in the primary context, as the CUDA runtime does, so that streams, pointers and functions of
+ * both are the same. Each op enters the context and leaves it, so that the caller's current context stays what
+ * it was. Nothing uses the legacy stream, which would wait for a user's kernels. */
+#include "src/device/cuda_driver.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+
+/* Registers of a thread for which fit_shape promises residency; enough for any kernel of 1,024 threads. */
+#define SAFE_REGISTERS 64
+
+static weir_status check(const weir_device *device, const char *call, CUresult result)
+{
+    return weiri_cuda_status(device->info.index, call, result);
+}
+
+static uint32_t cuda_count(char *reason)
+{
+    return weiri_cuda_load(reason);
+}
+
+/* ---- open and close --------------------------------------------------------------------------------- */
+
+static weir_status get_attribute(const weir_device *device, CUdevice_attribute attribute, uint32_t *out)
+{
+    int value = 0;
+    CUresult result = weiri_cuda.cuDeviceGetAttribute(&value, attribute, weiri_cuda_native(device)->ordinal);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuDeviceGetAttribute", result);
+    }
+    *out = value < 0 ? 0 : (uint32_t)value;
+    return WEIR_OK;
+}
+
+/* Limits of the device, from its attributes. */
+static weir_status read_limits(weir_device *device)
+{
+    weiri_cuda_device *native = weiri_cuda_native(device);
+    uint32_t registers = 0, vmm = 0, descriptors = 0, cooperative = 0;
+    const struct {
+        CUdevice_attribute attribute;
+        uint32_t *value;
+    } wanted[] = {
+        { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &device->info.multiprocessors },
+        { CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &device->info.block_threads },
+        { CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, &native->thread_limit },
+        { CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, &native->block_limit },
+        { CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, &registers },
+        { CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, &cooperative },
+        { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm },
+        { CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors },
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        weir_status status = get_attribute(device, wanted[i].attribute, wanted[i].value);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    native->cooperative = cooperative != 0;
+    native->shareable = vmm != 0 && descriptors != 0;
+    native->safe_threads = registers / SAFE_REGISTERS;
+    if (native->safe_threads > native->thread_limit) {
+        native->safe_threads = native->thread_limit;
+    }
+    device->info.resident_threads = device->info.multiprocessors * native->thread_limit;
+    return WEIR_OK;
+}
+
+static weir_status read_identity(weir_device *device)
+{
+    CUdevice ordinal = weiri_cuda_native(device)->ordinal;
+    CUresult result = weiri_cuda.cuDeviceGetName(device->info.model, (int)sizeof device->info.model, ordinal);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuDeviceGetName", result);
+    }
+    CUuuid uuid;
+    result = weiri_cuda.cuDeviceGetUuid_v2(&uuid, ordinal);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuDeviceGetUuid", result);
+    }
+    memcpy(device->info.uuid, uuid.bytes, sizeof device->info.uuid);
+    size_t bytes = 0;
+    result = weiri_cuda.cuDeviceTotalMem(&bytes, ordinal);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuDeviceTotalMem", result);
+    }
+    device->info.memory_bytes = bytes;
+    int version = 0;
+    result = weiri_cuda.cuDriverGetVersion(&version);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuDriverGetVersion", result);
+    }
+    device->info.driver_version = (uint32_t)version;
+    snprintf(device->info.kind, sizeof device->info.kind, "gpu");
+    snprintf(device->info.label, sizeof device->info.label, "GPU %u", device->info.index);
+    return WEIR_OK;
+}
+
+static weir_status read_granularity(weir_device *device)
+{
+    weiri_cuda_device *native = weiri_cuda_native(device);
+    if (!native->shareable) {
+        return WEIR_OK;
+    }
+    CUmemAllocationProp prop;
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = native->ordinal;
+    size_t granularity = 0;
+    CUresult result = weiri_cuda.cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuMemGetAllocationGranularity", result);
+    }
+    if (granularity == 0) {
+        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: cuMemGetAllocationGranularity: returned 0", device->info.index);
+    }
+    native->granularity = granularity;
+    return WEIR_OK;
+}
+
+/* Reads what the device is and makes its stream; in the entered context. */
+static weir_status start(weir_device *device)
+{
+    weir_status status = read_identity(device);
+    if (status == WEIR_OK) {
+        status = read_limits(device);
+    }
+    if (status == WEIR_OK) {
+        status = read_granularity(device);
+    }
+    if (status == WEIR_OK) {
+        status = check(device, "cuStreamCreate",
+                       weiri_cuda.cuStreamCreate(&weiri_cuda_native(device)->stream, CU_STREAM_NON_BLOCKING));
+    }
+    return status;
+}
+
+static weir_status cuda_open(weir_device *device)
+{
+    char reason[256] = "";
+    uint32_t devices = weiri_cuda_load(reason);
+    if (devices == 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: open: no GPU: %s", device->info.index, reason);
+    }
+    if (device->info.index >= devices) {
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: open: there are only %u GPUs", device->info.index, devices);
+    }
+    weiri_cuda_device *native = weiri_alloc(1, sizeof *native);
+    if (native == NULL) {
+        return weiri_fail_nomem("gpu");
+    }
+    CUstreamCaptureMode mode;
+    weir_status status = check(device, "cuDeviceGet", weiri_cuda.cuDeviceGet(&native->ordinal, (int)device->info.index));
+    if (status != WEIR_OK) {
+        goto free_native;
+    }
+    status = check(device, "cuDevicePrimaryCtxRetain",
+                   weiri_cuda.cuDevicePrimaryCtxRetain(&native->context, native->ordinal));
+    if (status != WEIR_OK) {
+        goto free_native;
+    }
+    device->native = native;
+    status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        goto release_context;
+    }
+    status = start(device);
+    weiri_cuda_leave(mode);
+    if (status != WEIR_OK) {
+        goto release_context;
+    }
+    pthread_mutex_init(&native->lock, NULL);
+    return WEIR_OK;
+
+release_context:
+    (void)weiri_cuda.cuDevicePrimaryCtxRelease(native->ordinal);
+free_native:
+    device->native = NULL;
+    weiri_free(native);
+    return status;
+}
+
+static void cuda_close(weir_device *device)
+{
+    weiri_cuda_device *native = weiri_cuda_native(device);
+    CUstreamCaptureMode mode;
+    if (weiri_cuda_enter(device, &mode) == WEIR_OK) {
+        (void)weiri_cuda.cuStreamDestroy(native->stream);
+        weiri_cuda_leave(mode);
+    }
+    (void)weiri_cuda.cuDevicePrimaryCtxRelease(native->ordinal);
+    pthread_mutex_destroy(&native->lock);
+    weiri_free(native->kernels);
+    weiri_free(native);
+    device->native = NULL;
+}
+
+/* ---- reach and shapes ------------------------------------------------------------------------------- */
+
+/* The ordinal of the visible GPU with this UUID; -1 when there is none. */
+static int find_ordinal(const uint8_t uuid[16])
+{
+    int count = 0;
+    if (weiri_cuda.cuDeviceGetCount(&count) != CUDA_SUCCESS) {
+        return -1;
+    }
+    for (int i = 0; i < count; i++) {
+        CUdevice ordinal;
+        CUuuid found;
+        if (weiri_cuda.cuDeviceGet(&ordinal, i) == CUDA_SUCCESS &&
+            weiri_cuda.cuDeviceGetUuid_v2(&found, ordinal) == CUDA_SUCCESS && memcmp(found.bytes, uuid, 16) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static weir_status cuda_reach(weir_device *device, const char *kind, const uint8_t uuid[16])
+{
+    if (strcmp(kind, "gpu") != 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: reach: a GPU and a device of kind \"%s\" do not map each other's memory",
+                          device->info.index, kind);
+    }
+    if (memcmp(uuid, device->info.uuid, sizeof device->info.uuid) == 0) {
+        return WEIR_OK;
+    }
+    int index = find_ordinal(uuid);
+    if (index < 0) {
+        /* CUDA_VISIBLE_DEVICES hides the peer; the driver may map its memory all the same, which import finds out. */
+        return WEIR_OK;
+    }
+    CUdevice peer;
+    int can = 0;
+    CUresult result = weiri_cuda.cuDeviceGet(&peer, index);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuDeviceGet", result);
+    }
+    result = weiri_cuda.cuDeviceCanAccessPeer(&can, weiri_cuda_native(device)->ordinal, peer);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuDeviceCanAccessPeer", result);
+    }
+    if (can == 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: reach: gpu:%u and gpu:%d have no peer access", device->info.index,
+                          device->info.index, index);
+    }
+    return WEIR_OK;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static weir_shape cuda_fit_shape(const weir_device *device, weir_shape wanted)
+{
+    const weiri_cuda_device *native = weiri_cuda_native(device);
+    weir_shape shape;
+    shape.threads = max_u32(1, min_u32(wanted.threads, device->info.block_threads));
+    uint32_t per_multiprocessor = max_u32(1, min_u32(native->safe_threads / shape.threads, native->block_limit));
+    shape.blocks = max_u32(1, min_u32(wanted.blocks, device->info.multiprocessors * per_multiprocessor));
+    return shape;
+}
+
+/* ---- streams, events and graphs --------------------------------------------------------------------- */
+
+static weir_status cuda_stream_create(weir_device *device, void **out)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    CUstream stream = NULL;
+    status = check(device, "cuStreamCreate", weiri_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    weiri_cuda_leave(mode);
+    if (status == WEIR_OK) {
+        *out = stream;
+    }
+    return status;
+}
+
+static weir_status cuda_stream_wait(weir_device *device, void *stream, uint64_t deadline_ns)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_cuda_poll(device, "stream_wait", stream, deadline_ns);
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+static void cuda_stream_destroy(weir_device *device, void *stream)
+{
+    CUstreamCaptureMode mode;
+    if (weiri_cuda_enter(device, &mode) != WEIR_OK) {
+        return;
+    }
+    (void)weiri_cuda_poll(device, "stream_destroy", stream, weiri_deadline(device->timeout_ms));
+    (void)weiri_cuda.cuStreamDestroy(stream);
+    weiri_cuda_leave(mode);
+}
+
+static weir_status cuda_event_create(weir_device *device, void **out)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    CUevent event = NULL;
+    status = check(device, "cuEventCreate", weiri_cuda.cuEventCreate(&event, CU_EVENT_DEFAULT));
+    weiri_cuda_leave(mode);
+    if (status == WEIR_OK) {
+        *out = event;
+    }
+    return status;
+}
+
+static void cuda_event_destroy(weir_device *device, void *event)
+{
+    CUstreamCaptureMode mode;
+    if (weiri_cuda_enter(device, &mode) == WEIR_OK) {
+        (void)weiri_cuda.cuEventDestroy(event);
+        weiri_cuda_leave(mode);
+    }
+}
+
+static weir_status cuda_event_record(weir_device *device, void *event, void *stream)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = check(device, "cuEventRecord", weiri_cuda.cuEventRecord(event, stream));
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+/* In the entered context. */
+static weir_status elapsed(weir_device *device, CUevent from, CUevent to, double *ms)
+{
+    const CUevent events[] = { from, to };
+    for (size_t i = 0; i < 2; i++) {
+        CUresult result = weiri_cuda.cuEventQuery(events[i]);
+        if (result == CUDA_ERROR_NOT_READY) {
+            return WEIR_PENDING;
+        }
+        if (result != CUDA_SUCCESS) {
+            return check(device, "cuEventQuery", result);
+        }
+    }
+    float value = 0;
+    CUresult result = weiri_cuda.cuEventElapsedTime(&value, from, to);
+    if (result == CUDA_ERROR_NOT_READY) {
+        return WEIR_PENDING;
+    }
+    if (result == CUDA_ERROR_INVALID_HANDLE) {
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: event_elapsed: an event was never recorded", device->info.index);
+    }
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuEventElapsedTime", result);
+    }
+    *ms = (double)value;
+    return WEIR_OK;
+}
+
+static weir_status cuda_event_elapsed(weir_device *device, void *from, void *to, double *ms)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = elapsed(device, from, to, ms);
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+static weir_status cuda_graph_begin(weir_device *device, void *stream)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = check(device, "cuStreamBeginCapture",
+                   weiri_cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+/* In the entered context. */
+static weir_status end_capture(weir_device *device, CUstream stream, CUgraphExec *out)
+{
+    CUgraph graph = NULL;
+    CUresult result = weiri_cuda.cuStreamEndCapture(stream, &graph);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuStreamEndCapture", result);
+    }
+    result = weiri_cuda.cuGraphInstantiate(out, graph, 0);
+    (void)weiri_cuda.cuGraphDestroy(graph);
+    return check(device, "cuGraphInstantiate", result);
+}
+
+static weir_status cuda_graph_end(weir_device *device, void *stream, void **out)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    CUgraphExec graph = NULL;
+    status = end_capture(device, stream, &graph);
+    weiri_cuda_leave(mode);
+    if (status == WEIR_OK) {
+        *out = graph;
+    }
+    return status;
+}
+
+static weir_status cuda_graph_launch(weir_device *device, void *graph, void *stream)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = check(device, "cuGraphLaunch", weiri_cuda.cuGraphLaunch(graph, stream));
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+static void cuda_graph_destroy(weir_device *device, void *graph)
+{
+    CUstreamCaptureMode mode;
+    if (weiri_cuda_enter(device, &mode) == WEIR_OK) {
+        (void)weiri_cuda.cuGraphExecDestroy(graph);
+        weiri_cuda_leave(mode);
+    }
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------------- */
+
+static bool find_kernel(weiri_cuda_device *native, const weir_kernel *kernel, weiri_cuda_kernel *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&native->lock);
+    for (size_t i = 0; i < native->kernel_count && !found; i++) {
+        if (native->kernels[i].kernel == kernel) {
+            *out = native->kernels[i];
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&native->lock);
+    return found;
+}
+
+static weir_status remember_kernel(weiri_cuda_device *native, const weiri_cuda_kernel *loaded)
+{
+    weir_status status = WEIR_OK;
+    pthread_mutex_lock(&native->lock);
+    if (native->kernel_count == native->kernel_capacity) {
+        size_t capacity = native->kernel_capacity == 0 ? 16 : native->kernel_capacity * 2;
+        weiri_cuda_kernel *kernels = weiri_realloc(native->kernels, capacity * sizeof *kernels);
+        if (kernels == NULL) {
+            status = weiri_fail_nomem("gpu: kernel table");
+            goto unlock;
+        }
+        native->kernels = kernels;
+        native->kernel_capacity = capacity;
+    }
+    native->kernels[native->kernel_count++] = *loaded;
+unlock:
+    pthread_mutex_unlock(&native->lock);
+    return status;
+}
+
+/* Finds or loads the kernel, in the entered context. The table is not locked meanwhile, so that launches of
+ * loaded kernels go on. Two threads that load the same kernel at once leave two equal rows, which is fine. */
+static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel, weiri_cuda_kernel *out)
+{
+    weiri_cuda_device *native = weiri_cuda_native(device);
+    if (find_kernel(native, kernel, out)) {
+        return WEIR_OK;
+    }
+    if (kernel->gpu == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: load kernel %s: it was compiled without nvcc, for the CPU alone",
+                          device->info.index, kernel->name);
+    }
+    void *function = NULL;
+    int error = kernel->gpu(&function);
+    if (error != 0 || function == NULL) {
+        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: load kernel %s: CUDA runtime error %d", device->info.index, kernel->name,
+                          error);
+    }
+    weiri_cuda_kernel loaded = { .kernel = kernel, .function = function, .block_threads = 0 };
+    if (weiri_cuda.cuFuncLoad != NULL) {
+        CUresult result = weiri_cuda.cuFuncLoad(loaded.function);
+        if (result != CUDA_SUCCESS) {
+            return check(device, "cuFuncLoad", result);
+        }
+    }
+    int threads = 0;
+    CUresult result = weiri_cuda.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, loaded.function);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuFuncGetAttribute", result);
+    }
+    loaded.block_threads = threads < 0 ? 0 : (uint32_t)threads;
+    weir_status status = remember_kernel(native, &loaded);
+    if (status == WEIR_OK) {
+        *out = loaded;
+    }
+    return status;
+}
+
+static weir_status cuda_kernel_load(weir_device *device, const weir_kernel *kernel)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_cuda_kernel loaded;
+    status = resolve_kernel(device, kernel, &loaded);
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+static weir_status check_shape(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
+{
+    const char *name = loaded->kernel->name;
+    if (shape.blocks == 0 || shape.threads == 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: launch %s: shape of %u blocks x %u threads", device->info.index, name,
+                          shape.blocks, shape.threads);
+    }
+    if (shape.blocks > INT_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible", device->info.index, name,
+                          shape.blocks, INT_MAX);
+    }
+    uint32_t limit = min_u32(device->info.block_threads, loaded->block_threads);
+    if (shape.threads > limit) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u threads a block, but at most %u are possible for this kernel",
+                          device->info.index, name, shape.threads, limit);
+    }
+    return WEIR_OK;
+}
+
+/* Whether all blocks can be resident at once. */
+static weir_status check_resident(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
+{
+    if (!weiri_cuda_native(device)->cooperative) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: launch %s: the GPU has no cooperative launch", device->info.index,
+                          loaded->kernel->name);
+    }
+    int blocks = 0;
+    CUresult result =
+        weiri_cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, loaded->function, (int)shape.threads, 0);
+    if (result != CUDA_SUCCESS) {
+        return check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
+    }
+    uint64_t resident = (uint64_t)(blocks < 0 ? 0 : blocks) * device->info.multiprocessors;
+    if (resident < shape.blocks) {
+        return weiri_fail(WEIR_ERR_LIMIT,
+                          "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %llu blocks can be resident",
+                          device->info.index, loaded->kernel->name, shape.blocks, shape.threads, (unsigned long long)resident);
+    }
+    return WEIR_OK;
+}
+
+/* In the entered context. */
+static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                          bool cooperative, CUstream stream)
+{
+    weiri_cuda_kernel loaded;
+    weir_status status = resolve_kernel(device, kernel, &loaded);
+    if (status == WEIR_OK) {
+        status = check_shape(device, &loaded, shape);
+    }
+    if (status == WEIR_OK && cooperative) {
+        status = check_resident(device, &loaded, shape);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    CUlaunchAttribute attribute;
+    memset(&attribute, 0, sizeof attribute);
+    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attribute.value.cooperative = 1;
+    CUlaunchConfig config;
+    memset(&config, 0, sizeof config);
+    config.gridDimX = shape.blocks;
+    config.gridDimY = 1;
+    config.gridDimZ = 1;
+    config.blockDimX = shape.threads;
+    config.blockDimY = 1;
+    config.blockDimZ = 1;
+    config.hStream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = cooperative ? 1 : 0;
+    /* The driver copies the arguments before the call returns and does not write to them. */
+    void *params[] = { (void *)(uintptr_t)args };
+    CUresult result = weiri_cuda.cuLaunchKernelEx(&config, loaded.function, params, NULL);
+    if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks x %u threads cannot be resident at once",
+                          device->info.index, kernel->name, shape.blocks, shape.threads);
+    }
+    return check(device, "cuLaunchKernelEx", result);
+}
+
+static weir_status cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                               bool cooperative, void *stream)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = launch(device, kernel, shape, args, cooperative, stream);
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+const weiri_device_ops weiri_cuda_ops = {
+    .kind = "gpu",
+    .label = "GPU",
+    .count = cuda_count,
+    .open = cuda_open,
+    .close = cuda_close,
+    .allocate = weiri_cuda_allocate,
+    .wrap = weiri_cuda_wrap,
+    .import = weiri_cuda_import,
+    .release = weiri_cuda_release,
+    .reach = cuda_reach,
+    .copy = weiri_cuda_copy,
+    .fill = weiri_cuda_fill,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .stream_wait = cuda_stream_wait,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .event_elapsed = cuda_event_elapsed,
+    .graph_begin = cuda_graph_begin,
+    .graph_end = cuda_graph_end,
+    .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy,
+    .kernel_load = cuda_kernel_load,
+    .launch = cuda_launch,
+    .fit_shape = cuda_fit_shape,
+};

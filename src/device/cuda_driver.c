@@ -1,0 +1,208 @@
+/* cuda_driver.c - loads the CUDA driver by dlopen, once a process, and turns its errors into ours.
+ *
+ * A driver that cannot be used is no error: the process has no GPUs, and the reason is kept. */
+#include "src/device/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+
+#define REASON_BYTES 256
+#define POLL_YIELDS 200
+#define POLL_SLEEP_MAX_NS 50000
+
+weiri_cuda_table weiri_cuda;
+
+#define STRING(text) #text
+/* The argument is expanded before it is turned into text: cuMemAlloc becomes "cuMemAlloc_v2". */
+#define SYMBOL(function) STRING(function)
+
+typedef struct driver_row {
+    const char *symbol;
+    size_t offset;
+    bool required;
+} driver_row;
+
+static const driver_row rows[] = {
+#define DRIVER_ROW(function, needed) { SYMBOL(function), offsetof(weiri_cuda_table, function), needed },
+    WEIRI_CUDA_FUNCTIONS(DRIVER_ROW)
+#undef DRIVER_ROW
+};
+
+static struct {
+    pthread_mutex_t lock;
+    bool tried;
+    pid_t process; /* that loaded the driver */
+    uint32_t devices;
+    char reason[REASON_BYTES];
+} driver = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void *find_symbol(void *library, const char *symbol)
+{
+    void *address = dlsym(library, symbol);
+    if (address == NULL && strcmp(symbol, "cuEventElapsedTime_v2") == 0) {
+        /* Drivers before 12.8 have the first version alone; its parameters are the same. */
+        address = dlsym(library, "cuEventElapsedTime");
+    }
+    return address;
+}
+
+/* Fills the table; false with driver.reason set when the library lacks a function. */
+static bool resolve(void *library, const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        void *address = find_symbol(library, rows[i].symbol);
+        if (address == NULL && rows[i].required) {
+            snprintf(driver.reason, sizeof driver.reason, "%s: has no %s; the driver is too old", name, rows[i].symbol);
+            return false;
+        }
+        memcpy((char *)&weiri_cuda + rows[i].offset, &address, sizeof address);
+    }
+    return true;
+}
+
+/* Initialises the loaded driver and counts its devices, into `driver`. */
+static void initialise(const char *name)
+{
+    char text[REASON_BYTES / 2];
+    CUresult result = weiri_cuda.cuInit(0);
+    if (result == CUDA_ERROR_STUB_LIBRARY) {
+        snprintf(driver.reason, sizeof driver.reason, "%s: cuInit: error %d: the toolkit's stub library, not a driver", name,
+                 (int)result);
+        return;
+    }
+    if (result != CUDA_SUCCESS) {
+        weiri_cuda_describe(result, text, sizeof text);
+        snprintf(driver.reason, sizeof driver.reason, "%s: cuInit: %s", name, text);
+        return;
+    }
+    int count = 0;
+    result = weiri_cuda.cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS) {
+        weiri_cuda_describe(result, text, sizeof text);
+        snprintf(driver.reason, sizeof driver.reason, "%s: cuDeviceGetCount: %s", name, text);
+        return;
+    }
+    if (count <= 0) {
+        snprintf(driver.reason, sizeof driver.reason, "%s: the driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?)", name);
+        return;
+    }
+    driver.devices = (uint32_t)count;
+}
+
+static void load_once(const char *name)
+{
+    driver.tried = true;
+    driver.process = getpid();
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *text = dlerror();
+        snprintf(driver.reason, sizeof driver.reason, "%s", text == NULL ? name : text);
+        return;
+    }
+    if (!resolve(library, name)) {
+        memset(&weiri_cuda, 0, sizeof weiri_cuda);
+        dlclose(library);
+        return;
+    }
+    /* From here on the library stays: the driver has threads of its own. */
+    initialise(name);
+}
+
+uint32_t weiri_cuda_load(char *reason)
+{
+    uint32_t devices = 0;
+    pthread_mutex_lock(&driver.lock);
+    if (!driver.tried) {
+        weiri_env env;
+        if (weiri_env_read(&env) != WEIR_OK) {
+            /* Not remembered: the next call may find a better environment. */
+            snprintf(reason, REASON_BYTES, "%s", weir_last_error());
+            goto unlock;
+        }
+        load_once(env.cuda_library);
+    }
+    if (driver.devices > 0 && driver.process != getpid()) {
+        snprintf(reason, REASON_BYTES, "the CUDA driver was started by the parent of this fork and does not work in the child");
+        goto unlock;
+    }
+    devices = driver.devices;
+    snprintf(reason, REASON_BYTES, "%s", driver.reason);
+unlock:
+    pthread_mutex_unlock(&driver.lock);
+    return devices;
+}
+
+void weiri_cuda_describe(CUresult result, char *text, size_t size)
+{
+    const char *name = NULL;
+    const char *meaning = NULL;
+    if (weiri_cuda.cuGetErrorName(result, &name) != CUDA_SUCCESS || name == NULL ||
+        weiri_cuda.cuGetErrorString(result, &meaning) != CUDA_SUCCESS || meaning == NULL) {
+        snprintf(text, size, "CUDA error %d", (int)result);
+        return;
+    }
+    snprintf(text, size, "%s: %s", name, meaning);
+}
+
+weir_status weiri_cuda_status(uint32_t index, const char *call, CUresult result)
+{
+    if (result == CUDA_SUCCESS) {
+        return WEIR_OK;
+    }
+    char text[256];
+    weiri_cuda_describe(result, text, sizeof text);
+    weir_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_ERR_NOMEM : WEIR_ERR_DEVICE;
+    return weiri_fail(status, "gpu:%u: %s: %s", index, call, text);
+}
+
+weir_status weiri_cuda_enter(const weir_device *device, CUstreamCaptureMode *mode)
+{
+    *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUresult result = weiri_cuda.cuThreadExchangeStreamCaptureMode(mode);
+    if (result != CUDA_SUCCESS) {
+        return weiri_cuda_status(device->info.index, "cuThreadExchangeStreamCaptureMode", result);
+    }
+    result = weiri_cuda.cuCtxPushCurrent(weiri_cuda_native(device)->context);
+    if (result != CUDA_SUCCESS) {
+        (void)weiri_cuda.cuThreadExchangeStreamCaptureMode(mode);
+        return weiri_cuda_status(device->info.index, "cuCtxPushCurrent", result);
+    }
+    return WEIR_OK;
+}
+
+void weiri_cuda_leave(CUstreamCaptureMode mode)
+{
+    CUcontext popped;
+    (void)weiri_cuda.cuCtxPopCurrent(&popped);
+    (void)weiri_cuda.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CUstream stream, uint64_t deadline_ns)
+{
+    long sleep_ns = 1000;
+    for (uint32_t tries = 0;; tries++) {
+        CUresult result = weiri_cuda.cuStreamQuery(stream);
+        if (result != CUDA_ERROR_NOT_READY) {
+            return weiri_cuda_status(device->info.index, "cuStreamQuery", result);
+        }
+        if (weiri_now_ns() >= deadline_ns) {
+            return weiri_fail(WEIR_ERR_TIMEOUT, "gpu:%u: %s: the work on the stream was not done by the deadline",
+                              device->info.index, operation);
+        }
+        if (tries < POLL_YIELDS) {
+            sched_yield();
+        } else {
+            const struct timespec pause = { .tv_sec = 0, .tv_nsec = sleep_ns };
+            nanosleep(&pause, NULL);
+            sleep_ns = sleep_ns * 2 < POLL_SLEEP_MAX_NS ? sleep_ns * 2 : POLL_SLEEP_MAX_NS;
+        }
+    }
+}

@@ -1,0 +1,27 @@
+/* cuda_none.c - built in place of the CUDA backend where cuda.h is missing: a kind of device that has none.
+ * Nothing but `count` is ever called, for a device that does not exist cannot be opened. */
+#include <stdio.h>
+
+#include "src/device/device.h"
+#include "src/host/base/error.h"
+
+#define REASON_BYTES 256
+#define REASON "built without CUDA"
+
+static uint32_t none_count(char *reason)
+{
+    snprintf(reason, REASON_BYTES, REASON);
+    return 0;
+}
+
+static weir_status none_open(weir_device *device)
+{
+    return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: open: " REASON, device->info.index);
+}
+
+const weiri_device_ops weiri_cuda_ops = {
+    .kind = "gpu",
+    .label = "GPU",
+    .count = none_count,
+    .open = none_open,
+};
