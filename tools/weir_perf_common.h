@@ -1,0 +1,140 @@
+/* weir_perf_common.h - what all commands of weir-perf share: options, ranks, timing, results.
+ *
+ * A command is a row of the table in weir_perf.c: its name and a function that each rank runs. perf_start
+ * starts the ranks and gives each a perf_rank: device, stream, bootstrap and communicator, ready to use. The
+ * command makes what it measures, records launches as a graph, times replays of it, and rank 0 reports rows,
+ * which go to standard output and, on request, to CSV and JSON files.
+ *
+ * Commands are compiled by a C compiler or by nvcc as CUDA C++, so they stay in the common subset of both. */
+#ifndef WEIR_PERF_COMMON_H
+#define WEIR_PERF_COMMON_H
+
+#include <stdio.h>
+
+#include "weir/device/kernel.h"
+#include "weir/weir.h"
+
+WEIR_BEGIN_DECLS
+
+/* ---- commands and options ----------------------------------------------------------------------------- */
+
+#define PERF_RANKS 2u
+#define PERF_SIZES_MAX 32u
+#define PERF_NO_RANK UINT32_MAX
+
+typedef struct perf_sizes {
+    uint64_t bytes[PERF_SIZES_MAX];
+    uint32_t count;
+} perf_sizes;
+
+/* A zero or NULL field is a default that depends on the command and the device. */
+typedef struct perf_options {
+    const char *device; /* "gpu" or "cpu" */
+    uint32_t rank;      /* the one rank that this process is; PERF_NO_RANK: start all */
+    uint32_t blocks;
+    uint32_t threads;
+    uint32_t iters; /* launches of one run */
+    bool plain;     /* launch without checking that the grid is resident as a whole */
+    perf_sizes sizes;
+    const char *csv;
+    const char *json;
+} perf_options;
+
+typedef struct perf_rank perf_rank;
+
+typedef struct perf_command {
+    const char *name;
+    const char *summary;
+    bool gpu; /* its kernels were compiled for GPUs */
+    weir_status (*run)(perf_rank *rank);
+} perf_command;
+
+extern const perf_command perf_probe;
+
+/* Runs the command on all ranks (or on options->rank alone) and returns the exit status of the process.
+ * arguments: main's argv, with which the processes of the ranks are started. */
+int perf_start(const perf_command *command, const perf_options *options, char **arguments);
+
+/* ---- one rank ----------------------------------------------------------------------------------------- */
+
+typedef struct perf_output perf_output;
+
+struct perf_rank {
+    const perf_options *options;
+    uint32_t rank;
+    uint32_t peer;
+    bool gpu;
+    weir_device *device;
+    weir_device_info info;
+    weir_bootstrap *bootstrap;
+    weir_comm *comm;
+    void *stream;
+    void *from; /* events around what is timed */
+    void *to;
+    perf_output *output; /* NULL on all ranks but 0 */
+    char error[256];     /* what failed, where weir_last_error does not say it */
+};
+
+/* Notes what failed and returns `status`. */
+weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The shape asked for, or `wanted`, cut to what the device can keep resident. */
+weir_shape perf_shape(const perf_rank *rank, weir_shape wanted);
+
+/* ---- data --------------------------------------------------------------------------------------------- */
+
+/* Fills words with random non-zero values that depend on position and seed. */
+void perf_fill(uint64_t *words, uint64_t count, uint64_t seed);
+/* Position of the first word that is not as perf_fill made it; `count` when all are. */
+uint64_t perf_check(const uint64_t *words, uint64_t count, uint64_t seed);
+
+/* ---- timing ------------------------------------------------------------------------------------------- */
+
+/* What one node of a graph launches. */
+typedef struct perf_work {
+    const weir_kernel *kernel;
+    weir_shape shape;
+    bool cooperative;
+    const void *args;
+    uint32_t *number; /* a field of args that is set to the number of the node, from 1; or NULL */
+} perf_work;
+
+weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph);
+
+/* Time of one node in us, the longest of all ranks: of `replays` replays that follow one that is not timed,
+ * which hides the host's part and lines the ranks up. All ranks call it together. */
+weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t replays, double *us);
+
+/* Sorts the values. */
+double perf_median(double *values, uint32_t count);
+
+/* ---- results; all ignore a NULL output -------------------------------------------------------------------- */
+
+/* Facts of the machine, in front of the first row. */
+void perf_fact(perf_output *output, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+typedef enum perf_kind { PERF_TEXT, PERF_COUNT, PERF_REAL } perf_kind;
+
+/* One value of a row. */
+typedef struct perf_field {
+    const char *name; /* column; as it stands in CSV and JSON */
+    perf_kind kind;
+    const char *text;
+    uint64_t count;
+    double real; /* NaN: there is none */
+    int decimals;
+} perf_field;
+
+perf_field perf_text(const char *name, const char *text);
+perf_field perf_count(const char *name, uint64_t count);
+perf_field perf_real(const char *name, double real, int decimals);
+
+/* Rows of one table follow each other and have the same columns. */
+void perf_row(perf_output *output, const char *table, const perf_field *fields, uint32_t count);
+
+/* The part of the output that all commands have: facts of versions, devices and the date. All ranks call it. */
+weir_status perf_report_machine(perf_rank *rank);
+
+WEIR_END_DECLS
+
+#endif

@@ -1,0 +1,251 @@
+/* weir_perf_output.c - results of weir-perf: aligned columns for people, CSV and JSON for programs.
+ *
+ * A CSV file has the facts as "# name: value" lines and one header line a table. A JSON file is one object:
+ * {"facts": {name: text, ...}, "rows": [{"table": text, column: value, ...}, ...]}; it is complete even when a
+ * run fails half-way. */
+#include "weir_perf_output.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLUMN_WIDTH 12
+#define NAME_WIDTH 26 /* of text columns */
+
+struct perf_output {
+    FILE *csv;
+    FILE *json;
+    char table[64]; /* of the latest row */
+    uint32_t facts;
+    uint32_t rows;
+};
+
+perf_output *perf_output_open(const char *csv, const char *json, const char **failed)
+{
+    perf_output *output = (perf_output *)calloc(1, sizeof *output);
+    if (output == NULL) {
+        *failed = "results";
+        return NULL;
+    }
+    if (csv != NULL) {
+        output->csv = fopen(csv, "w");
+        if (output->csv == NULL) {
+            *failed = csv;
+            goto free_output;
+        }
+    }
+    if (json != NULL) {
+        output->json = fopen(json, "w");
+        if (output->json == NULL) {
+            *failed = json;
+            goto close_csv;
+        }
+        fprintf(output->json, "{\"facts\": {");
+    }
+    return output;
+
+close_csv:
+    if (output->csv != NULL) {
+        (void)fclose(output->csv);
+    }
+free_output:
+    free(output);
+    return NULL;
+}
+
+static bool close_file(FILE *file)
+{
+    if (file == NULL) {
+        return true;
+    }
+    bool good = ferror(file) == 0;
+    return fclose(file) == 0 && good;
+}
+
+bool perf_output_close(perf_output *output)
+{
+    if (output == NULL) {
+        return true;
+    }
+    if (output->json != NULL) {
+        fprintf(output->json, output->rows == 0 ? "},\n\"rows\": []}\n" : "\n]}\n");
+    }
+    bool csv = close_file(output->csv);
+    bool json = close_file(output->json);
+    free(output);
+    return csv && json;
+}
+
+static void print_json_text(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\') {
+            fprintf(file, "\\%c", c);
+        } else if (c < 0x20) {
+            fprintf(file, "\\u%04x", c);
+        } else {
+            fputc(c, file);
+        }
+    }
+    fputc('"', file);
+}
+
+static void print_csv_text(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        if (*text == '"') {
+            fputc('"', file);
+        }
+        fputc(*text, file);
+    }
+    fputc('"', file);
+}
+
+void perf_fact(perf_output *output, const char *name, const char *format, ...)
+{
+    if (output == NULL) {
+        return;
+    }
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    (void)vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    printf("%-14s %s\n", name, text);
+    if (output->csv != NULL) {
+        fprintf(output->csv, "# %s: %s\n", name, text);
+    }
+    if (output->json != NULL) {
+        fprintf(output->json, output->facts == 0 ? "\n  " : ",\n  ");
+        print_json_text(output->json, name);
+        fprintf(output->json, ": ");
+        print_json_text(output->json, text);
+    }
+    output->facts++;
+}
+
+static perf_field make_field(const char *name, perf_kind kind)
+{
+    perf_field field;
+    memset(&field, 0, sizeof field);
+    field.name = name;
+    field.kind = kind;
+    return field;
+}
+
+perf_field perf_text(const char *name, const char *text)
+{
+    perf_field field = make_field(name, PERF_TEXT);
+    field.text = text;
+    return field;
+}
+
+perf_field perf_count(const char *name, uint64_t count)
+{
+    perf_field field = make_field(name, PERF_COUNT);
+    field.count = count;
+    return field;
+}
+
+perf_field perf_real(const char *name, double real, int decimals)
+{
+    perf_field field = make_field(name, PERF_REAL);
+    field.real = real;
+    field.decimals = decimals;
+    return field;
+}
+
+/* A number as text; `none` where there is no value. */
+static void format_number(const perf_field *field, const char *none, char *text, size_t size)
+{
+    if (field->kind == PERF_COUNT) {
+        (void)snprintf(text, size, "%" PRIu64, field->count);
+    } else if (isnan(field->real)) {
+        (void)snprintf(text, size, "%s", none);
+    } else {
+        (void)snprintf(text, size, "%.*f", field->decimals, field->real);
+    }
+}
+
+static void print_columns(const perf_field *fields, uint32_t count, bool header)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char text[64];
+        if (fields[i].kind == PERF_TEXT) {
+            printf("%-*s", NAME_WIDTH, header ? fields[i].name : fields[i].text);
+        } else {
+            format_number(&fields[i], "-", text, sizeof text);
+            printf("%*s", COLUMN_WIDTH, header ? fields[i].name : text);
+        }
+    }
+    printf("\n");
+}
+
+static void print_csv_row(FILE *file, const char *table, const perf_field *fields, uint32_t count)
+{
+    print_csv_text(file, table);
+    for (uint32_t i = 0; i < count; i++) {
+        char text[64];
+        fputc(',', file);
+        if (fields[i].kind == PERF_TEXT) {
+            print_csv_text(file, fields[i].text);
+        } else {
+            format_number(&fields[i], "", text, sizeof text);
+            fputs(text, file);
+        }
+    }
+    fputc('\n', file);
+}
+
+static void print_json_row(FILE *file, const char *table, const perf_field *fields, uint32_t count)
+{
+    fprintf(file, "{\"table\": ");
+    print_json_text(file, table);
+    for (uint32_t i = 0; i < count; i++) {
+        char text[64];
+        fprintf(file, ", ");
+        print_json_text(file, fields[i].name);
+        fprintf(file, ": ");
+        if (fields[i].kind == PERF_TEXT) {
+            print_json_text(file, fields[i].text);
+        } else {
+            format_number(&fields[i], "null", text, sizeof text);
+            fputs(text, file);
+        }
+    }
+    fputc('}', file);
+}
+
+void perf_row(perf_output *output, const char *table, const perf_field *fields, uint32_t count)
+{
+    if (output == NULL) {
+        return;
+    }
+    if (strcmp(output->table, table) != 0) {
+        (void)snprintf(output->table, sizeof output->table, "%s", table);
+        printf("\n%s\n", table);
+        print_columns(fields, count, true);
+        if (output->csv != NULL) {
+            fprintf(output->csv, "table");
+            for (uint32_t i = 0; i < count; i++) {
+                fprintf(output->csv, ",%s", fields[i].name);
+            }
+            fprintf(output->csv, "\n");
+        }
+    }
+    print_columns(fields, count, false);
+    (void)fflush(stdout);
+    if (output->csv != NULL) {
+        print_csv_row(output->csv, table, fields, count);
+    }
+    if (output->json != NULL) {
+        fprintf(output->json, output->rows == 0 ? "},\n\"rows\": [\n  " : ",\n  ");
+        print_json_row(output->json, table, fields, count);
+    }
+    output->rows++;
+}
