@@ -1,0 +1,228 @@
+/* gpu_ping_pong - two devices of one process pass a signal back and forth, inside kernels.
+ *
+ *     gpu_ping_pong
+ *
+ * Rank 0 and rank 1 are two threads, with a device each: two GPUs, one GPU twice, or the CPU twice. Read the
+ * kernel first, then play, which makes what the kernel needs, from the bottom (a device) to the top (a
+ * semaphore). */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/device/kernel.h>
+#include <weir/weir.h>
+
+enum { ROUNDS = 1000 };
+
+/* ---- the kernel --------------------------------------------------------------------------------------- */
+
+/* What the kernel reports: rounds that were played, and signals that came out of turn. */
+typedef struct score {
+    uint64_t rounds;
+    uint64_t out_of_turn;
+} score;
+
+/* All that a kernel needs comes in one struct, which weir_launch copies. */
+typedef struct ping_pong_args {
+    weir_dev_semaphore semaphore;
+    uint64_t rank;
+    uint64_t rounds;
+    score *result;
+} ping_pong_args;
+
+/* Whoever has the ball looks, a few times, whether the peer signals although it is not its turn. */
+WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64_t looks)
+{
+    uint64_t early = 0;
+    for (uint64_t i = 0; i < looks; i++) {
+        early += weir_dev_semaphore_poll(semaphore) == WEIR_OK;
+    }
+    return early;
+}
+
+/* Rank 0 serves: signal, wait, signal, wait ... Rank 1 returns: wait, signal, wait, signal ... Only the order of
+ * execution matters, no data follows the signals, so the cheaper relaxed forms do.
+ *
+ * A signal of a rank that did not wait for its turn would be found by the other, which holds the ball for zero
+ * to three looks. */
+WEIR_KERNEL(ping_pong, ping_pong_args)
+{
+    const weir_dev_semaphore *semaphore = &args->semaphore;
+    weir_status status = WEIR_OK;
+    uint64_t early = 0;
+    uint64_t round = 0;
+    if (coop.rank != 0) {
+        return; /* one thread plays */
+    }
+    while (round < args->rounds) {
+        if (args->rank == 1) {
+            status = weir_dev_semaphore_wait_relaxed(semaphore);
+            if (status != WEIR_OK) {
+                break; /* the deadline passed, or the communicator failed: every wait ends */
+            }
+        }
+        early += count_early_signals(semaphore, (round + args->rank) % 4);
+        weir_dev_semaphore_signal_relaxed(semaphore);
+        if (args->rank == 0) {
+            status = weir_dev_semaphore_wait_relaxed(semaphore);
+            if (status != WEIR_OK) {
+                break;
+            }
+        }
+        round++;
+    }
+    args->result->rounds = round;
+    args->result->out_of_turn = early;
+}
+
+/* ---- the host ----------------------------------------------------------------------------------------- */
+
+typedef struct player {
+    const char *id; /* where the two meet */
+    const char *device_name;
+    uint32_t rank;
+    bool won;
+
+    weir_device *device;
+    weir_bootstrap *bootstrap;
+    weir_comm *comm;
+    weir_connection *connection;
+    weir_semaphore *semaphore;
+    weir_memory *result;
+    void *stream, *begin, *end;
+} player;
+
+/* Says what went wrong. Calls are chained with &&, so that the first error ends the chain. */
+static bool ok(const player *p, weir_status status)
+{
+    if (status != WEIR_OK) {
+        fprintf(stderr, "Rank %" PRIu32 ": %s: %s\n", p->rank, weir_status_name(status), weir_last_error());
+    }
+    return status == WEIR_OK;
+}
+
+/* From the device up to the semaphore. Both ranks make the same calls; those that need the other wait for it. */
+static bool set_up(player *p)
+{
+    weir_device_info info;
+    if (!ok(p, weir_device_open(p->device_name, NULL, &p->device))) {
+        return false;
+    }
+    weir_device_get_info(p->device, &info);
+    printf("Rank %" PRIu32 ": %s is %s\n", p->rank, info.label, info.model);
+
+    /* The bootstrap brings the ranks together; the communicator joins their devices. */
+    if (!ok(p, weir_bootstrap_create(p->id, p->rank, 2, NULL, &p->bootstrap)) ||
+        !ok(p, weir_comm_create(p->bootstrap, p->device, NULL, &p->comm))) {
+        return false;
+    }
+    printf("Rank %" PRIu32 ": communicator of %" PRIu32 " ranks\n", p->rank, weir_comm_size(p->comm));
+
+    /* A connection is a way for one device to reach the other; a semaphore counts signals over it. */
+    if (!ok(p, weir_connection_create(p->comm, p->rank ^ 1, 0, NULL, &p->connection)) ||
+        !ok(p, weir_semaphore_create(p->connection, 0, NULL, &p->semaphore))) {
+        return false;
+    }
+    printf("Rank %" PRIu32 ": connected by %s\n", p->rank, weir_connection_transport(p->connection));
+
+    /* Memory for the result, a stream to launch on, events to take the time. The kernel is loaded before the
+     * peer's runs: loading code while a kernel waits may block both. */
+    return ok(p, weir_memory_allocate(p->comm, sizeof(score), NULL, &p->result)) &&
+           ok(p, weir_stream_create(p->device, &p->stream)) && ok(p, weir_event_create(p->device, &p->begin)) &&
+           ok(p, weir_event_create(p->device, &p->end)) && ok(p, weir_kernel_load(p->device, &ping_pong)) &&
+           ok(p, weir_bootstrap_barrier(p->bootstrap, NULL));
+}
+
+static bool play(player *p)
+{
+    const weir_shape shape = { 1, 1 };
+    ping_pong_args args;
+    score result;
+    double ms = 0;
+    args.rank = p->rank;
+    args.rounds = ROUNDS;
+    args.result = (score *)weir_memory_pointer(p->result);
+    if (!ok(p, weir_semaphore_device(p->semaphore, &args.semaphore)) ||
+        !ok(p, weir_event_record(p->device, p->begin, p->stream)) ||
+        !ok(p, weir_launch(p->device, &ping_pong, shape, &args, NULL, p->stream)) ||
+        !ok(p, weir_event_record(p->device, p->end, p->stream)) ||
+        /* The kernel ends by itself even when the peer does not answer; comm_status tells. */
+        !ok(p, weir_stream_wait(p->device, p->stream, 0)) || !ok(p, weir_comm_status(p->comm)) ||
+        !ok(p, weir_event_elapsed(p->device, p->begin, p->end, &ms)) ||
+        !ok(p, weir_device_copy(p->device, &result, weir_memory_pointer(p->result), sizeof(result)))) {
+        return false;
+    }
+    printf("Rank %" PRIu32 ": %" PRIu64 " rounds, %" PRIu64 " signals out of turn, elapsed %.5f ms/round\n", p->rank,
+           result.rounds, result.out_of_turn, ms / ROUNDS);
+    if (result.rounds != ROUNDS || result.out_of_turn != 0) {
+        fprintf(stderr, "Rank %" PRIu32 ": the order of play was wrong\n", p->rank);
+        return false;
+    }
+    return ok(p, weir_bootstrap_barrier(p->bootstrap, NULL)); /* the peer does not use our semaphore any more */
+}
+
+/* Destroying NULL does nothing. A child keeps its parents alive, so any order will do. */
+static void take_down(player *p)
+{
+    weir_event_destroy(p->device, p->end);
+    weir_event_destroy(p->device, p->begin);
+    weir_stream_destroy(p->device, p->stream);
+    weir_memory_destroy(p->result);
+    weir_semaphore_destroy(p->semaphore);
+    weir_connection_destroy(p->connection);
+    weir_comm_destroy(p->comm);
+    weir_bootstrap_destroy(p->bootstrap);
+    weir_device_close(p->device);
+}
+
+/* A rank that fails ends the waits of the other, and leaves its objects to the end of the process, because the
+ * other's kernel may still be using them. */
+static void *run_rank(void *context)
+{
+    player *p = (player *)context;
+    p->won = set_up(p) && play(p);
+    if (p->won) {
+        take_down(p);
+    } else if (p->comm != NULL) {
+        weir_comm_abort(p->comm);
+    } else {
+        weir_bootstrap_destroy(p->bootstrap);
+    }
+    return NULL;
+}
+
+int main(void)
+{
+    static const char *const devices[3][2] = { { "cpu:0", "cpu:1" }, { "gpu:0", "gpu:0" }, { "gpu:0", "gpu:1" } };
+    player players[2];
+    pthread_t threads[2];
+    weir_unique_id id;
+    uint32_t gpus = 0;
+    int started = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    memset(players, 0, sizeof(players));
+    if (!ok(players, weir_device_count("gpu", &gpus)) || !ok(players, weir_unique_id_create("127.0.0.1", &id))) {
+        return 1;
+    }
+    if (ping_pong.gpu == NULL) {
+        gpus = 0; /* built by a C compiler: these kernels run on the CPU alone */
+    }
+    printf("%" PRIu32 " GPUs to use: ranks on %s and %s\n", gpus, devices[gpus < 2 ? gpus : 2][0], devices[gpus < 2 ? gpus : 2][1]);
+    for (uint32_t i = 0; i < 2; i++) {
+        players[i].id = id.text;
+        players[i].rank = i;
+        players[i].device_name = devices[gpus < 2 ? gpus : 2][i];
+    }
+    while (started < 2 && pthread_create(&threads[started], NULL, run_rank, &players[started]) == 0) {
+        started++;
+    }
+    for (int i = 0; i < started; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    if (!players[0].won || !players[1].won) {
+        return 1;
+    }
+    printf("Succeed!\n");
+    return 0;
+}
