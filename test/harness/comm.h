@@ -1,0 +1,72 @@
+/* comm.h - what most bodies begin with: a communicator, and two ranks with everything that kernels need. */
+#ifndef WEIRT_COMM_H
+#define WEIRT_COMM_H
+
+#include "test/harness/rank_kernels.h"
+#include "test/harness/ranks.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weirt_comm {
+    weir_device *device;
+    weir_bootstrap *boot;
+    weir_comm *comm;
+} weirt_comm;
+
+/* Every rank opens its device, joins a new job and makes a communicator. timeout_ms 0: weirt_patience_ms. What
+ * could not be opened is NULL, and a failure is reported; close takes it as it is. */
+bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out);
+void weirt_comm_close(weirt_comm *comm);
+
+/* A job of this rank alone, as a survivor makes it. */
+bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out);
+
+typedef struct weirt_pair {
+    weir_comm *comm;
+    uint32_t peer;
+    weir_connection *connection;
+    weir_semaphore *semaphore;
+    weir_memory *local; /* 2 * half bytes */
+    weir_memory *remote;
+    weir_memory *packets; /* 4 * half bytes */
+    weir_memory *remote_packets;
+    weir_memory *shared; /* a weirt_report that host and device share */
+    weirt_report *report;
+    weirt_report *device_report;
+    weir_memory_channel *data;
+    weir_memory_channel *packet;
+    weir_grid_barrier *barrier;
+    void *stream;
+    uint64_t half;
+    uint64_t tag;
+} weirt_pair;
+
+/* Joins the ranks 0 and 1 of `comm`. Pairs of one communicator have different tags. */
+bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t tag, weirt_pair *out);
+/* `together`: the peer closes too, so that imports end before what they map does. */
+void weirt_pair_close(weirt_rank *rank, weirt_pair *pair, bool together);
+
+/* Both in one. */
+typedef struct weirt_channel {
+    weirt_comm comm;
+    weirt_pair pair;
+} weirt_channel;
+bool weirt_channel_open(weirt_rank *rank, uint32_t timeout_ms, uint64_t half, weirt_channel *out);
+void weirt_channel_close(weirt_rank *rank, weirt_channel *channel);
+
+/* Blocks and threads that suit the stage and the sanitizer. */
+weir_shape weirt_shape(const weir_comm *comm);
+
+/* Arguments with the handles of the pair; the rest is zero. */
+weirt_transfer_args weirt_transfer_of(weirt_rank *rank, const weirt_pair *pair);
+weirt_wait_args weirt_wait_of(weirt_rank *rank, const weirt_pair *pair);
+
+/* Launches on the pair's stream, and waits for it. */
+bool weirt_launch(weirt_rank *rank, const weirt_pair *pair, const weir_kernel *kernel, const void *args);
+bool weirt_finish(weirt_rank *rank, const weirt_pair *pair);
+/* One call of a single thread; its status. */
+weir_status weirt_access_run(weirt_rank *rank, const weirt_pair *pair, const weirt_access_args *args);
+
+WEIR_END_DECLS
+
+#endif

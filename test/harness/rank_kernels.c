@@ -1,0 +1,304 @@
+/* rank_kernels.c - kernels that tests of several ranks share; see rank_kernels.h. */
+#include "test/harness/rank_kernels.h"
+
+/* ---- transfer ------------------------------------------------------------------------------------------ */
+
+/* The threads that take part: all of the grid, or the first block, warp or thread. A part cannot meet, so the
+ * grid does around it. */
+WEIR_FN weir_coop weirt_team(const weirt_transfer_args *args, weir_coop grid)
+{
+    grid.barrier = &args->barrier;
+    switch (args->group) {
+    case WEIRT_BLOCK:
+        return weir_coop_block(grid);
+    case WEIRT_WARP:
+        return weir_coop_warp(grid);
+    case WEIRT_THREAD:
+        return weir_coop_thread(grid);
+    default:
+        return grid;
+    }
+}
+
+WEIR_FN int weirt_in_team(const weirt_transfer_args *args, weir_coop grid)
+{
+    switch (args->group) {
+    case WEIRT_BLOCK:
+        return grid.block == 0;
+    case WEIRT_WARP:
+        return grid.block == 0 && grid.block_rank < weir_arch_warp_size();
+    case WEIRT_THREAD:
+        return grid.rank == 0;
+    default:
+        return 1;
+    }
+}
+
+/* All threads of both teams meet. */
+WEIR_FN weir_status weirt_meet(const weirt_transfer_args *args, weir_coop team)
+{
+    weir_status status = weir_coop_agree(team, args->data.semaphore.control, WEIR_OK);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (team.rank == 0) {
+        weir_dev_memory_channel_signal(&args->data);
+    }
+    return weir_dev_memory_channel_wait_coop(&args->data, team);
+}
+
+WEIR_FN weir_status weirt_move(const weirt_transfer_args *args, uint64_t to, uint64_t from, uint64_t packet_at,
+                               uint64_t bytes, weir_coop worker)
+{
+    weir_status status = WEIR_OK;
+    uint64_t arrived = args->half + to;
+    switch (args->op) {
+    case WEIRT_PUT:
+        return weir_dev_memory_channel_put(&args->data, arrived, from, bytes, worker);
+    case WEIRT_GET:
+        return weir_dev_memory_channel_get(&args->data, from, arrived, bytes, worker);
+    case WEIRT_LL16:
+        status = weir_dev_memory_channel_put_ll16(&args->packet, packet_at, from, bytes, worker);
+        return status != WEIR_OK
+                   ? status
+                   : weir_dev_memory_channel_unpack_ll16(&args->packet, packet_at, arrived, bytes, worker);
+    default:
+        status = weir_dev_memory_channel_put_ll8(&args->packet, packet_at, from, bytes, worker);
+        return status != WEIR_OK
+                   ? status
+                   : weir_dev_memory_channel_unpack_ll8(&args->packet, packet_at, arrived, bytes, worker);
+    }
+}
+
+WEIR_FN char weirt_guard(uint64_t iteration)
+{
+    return (char)(0xa5 ^ (iteration & 0xff));
+}
+
+WEIR_FN void weirt_fill(const weirt_transfer_args *args, uint64_t to, uint64_t from, uint64_t bytes, uint64_t iteration,
+                        weir_coop team)
+{
+    char *send = args->local + from;
+    char *arrive = args->local + args->half + to - WEIRT_GUARD;
+    for (uint64_t k = team.rank; k < bytes; k += team.size) {
+        send[k] = weirt_pattern(args->rank, iteration, k);
+    }
+    for (uint64_t k = team.rank; k < bytes + 2 * WEIRT_GUARD; k += team.size) {
+        arrive[k] = weirt_guard(iteration);
+    }
+}
+
+WEIR_FN void weirt_check(const weirt_transfer_args *args, uint64_t to, uint64_t bytes, uint64_t iteration, weir_coop team)
+{
+    const char *arrived = args->local + args->half + to - WEIRT_GUARD;
+    for (uint64_t k = team.rank; k < bytes + 2 * WEIRT_GUARD; k += team.size) {
+        int data = k >= WEIRT_GUARD && k < WEIRT_GUARD + bytes;
+        char right = data ? weirt_pattern(args->peer, iteration, k - WEIRT_GUARD) : weirt_guard(iteration);
+        if (arrived[k] != right) {
+            weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_iteration, iteration);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_bytes, bytes);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_position, k);
+        }
+    }
+}
+
+WEIR_FN weir_status weirt_transfer_once(const weirt_transfer_args *args, uint64_t bytes, uint64_t iteration, weir_coop grid,
+                                        weir_coop team)
+{
+    weir_dev_control *control = args->data.semaphore.control;
+    uint64_t vary = args->misaligned ? iteration * 0x9e3779b97f4a7c15u >> 48 : 0;
+    uint64_t to = 64 + vary % 16;
+    uint64_t from = 64 + vary / 16 % 16;
+    uint64_t packet_at = vary / 256 % 3 * 16;
+    weirt_fill(args, to, from, bytes, iteration, team);
+    weir_status status = weirt_meet(args, team);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (args->group != WEIRT_PART) {
+        status = weirt_move(args, to, from, packet_at, bytes, team);
+    } else if (grid.rank < 3) {
+        status = weirt_move(args, to, from, packet_at, bytes, weir_coop_part(grid.rank, grid.size < 3 ? grid.size : 3));
+    }
+    status = weir_coop_agree(team, control, status);
+    if (args->op == WEIRT_PUT && status == WEIR_OK) {
+        status = weirt_meet(args, team);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weirt_check(args, to, bytes, iteration, team);
+    return weirt_meet(args, team);
+}
+
+WEIR_KERNEL(weirt_transfer, weirt_transfer_args)
+{
+    if (!weirt_in_team(args, coop)) {
+        return;
+    }
+    weir_coop team = weirt_team(args, coop);
+    weir_status status = WEIR_OK;
+    uint64_t iteration = weir_arch_load_relaxed_sys_u64(&args->report->iterations);
+    for (uint64_t bytes = args->first; bytes <= args->last && status == WEIR_OK; bytes += args->step) {
+        for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
+            status = weirt_transfer_once(args, bytes, iteration, coop, team);
+            iteration++;
+        }
+    }
+    if (team.rank == 0) {
+        weir_arch_store_relaxed_sys_u64(&args->report->iterations, iteration);
+    }
+    if (team.rank < WEIRT_STATUS_THREADS) {
+        args->report->status[0][team.rank] = (int32_t)status;
+    }
+}
+
+/* ---- wait and signal ------------------------------------------------------------------------------------- */
+
+WEIR_FN weir_status weirt_wait_once(const weirt_wait_args *args, weir_coop grid)
+{
+    weir_status status = WEIR_OK;
+    weir_spin spin = weir_spin_begin();
+    switch (args->form) {
+    case WEIRT_WAIT:
+        return grid.rank == 0 ? weir_dev_semaphore_wait(&args->semaphore) : WEIR_OK;
+    case WEIRT_WAIT_RELAXED:
+        return grid.rank == 0 ? weir_dev_semaphore_wait_relaxed(&args->semaphore) : WEIR_OK;
+    case WEIRT_POLL:
+        if (grid.rank == 0) {
+            do {
+                status = weir_dev_semaphore_poll(&args->semaphore);
+                weir_status late = weir_spin_next(&spin, args->semaphore.control);
+                status = status == WEIR_PENDING && late != WEIR_OK ? late : status;
+            } while (status == WEIR_PENDING);
+        }
+        return status;
+    case WEIRT_WAIT_COOP:
+        return weir_dev_semaphore_wait_coop(&args->semaphore, grid);
+    default:
+        return weir_dev_semaphore_wait_relaxed_coop(&args->semaphore, grid);
+    }
+}
+
+WEIR_KERNEL(weirt_wait, weirt_wait_args)
+{
+    weir_coop grid = coop;
+    grid.barrier = &args->barrier;
+    weir_arch_add_relaxed_sys_u64(&args->report->started, 1);
+    for (uint32_t i = 0; i <= args->waits; i++) {
+        uint64_t since = weir_arch_clock_ns();
+        weir_status status = i < args->waits ? weirt_wait_once(args, grid)
+                                             : weir_coop_agree(grid, args->semaphore.control, WEIR_OK);
+        if (grid.rank == 0) {
+            args->report->elapsed_ns[i] = weir_arch_clock_ns() - since;
+        }
+        if (grid.rank < WEIRT_STATUS_THREADS) {
+            args->report->status[i][grid.rank] = (int32_t)status;
+        }
+    }
+}
+
+WEIR_KERNEL(weirt_signal, weirt_signal_args)
+{
+    for (uint32_t i = coop.rank; i < args->signals; i += coop.size) {
+        if (args->relaxed) {
+            weir_dev_semaphore_signal_relaxed(&args->semaphore);
+        } else {
+            weir_dev_semaphore_signal(&args->semaphore);
+        }
+    }
+}
+
+/* ---- single values ----------------------------------------------------------------------------------------- */
+
+WEIR_KERNEL(weirt_pingpong, weirt_pingpong_args)
+{
+    if (coop.rank != 0) {
+        return;
+    }
+    weir_status status = WEIR_OK;
+    uint64_t value = 0;
+    for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
+        if (!args->first || round != 0) {
+            status = weir_dev_memory_channel_wait(&args->channel);
+            value = weir_arch_load_relaxed_sys_u64(args->inbox);
+        }
+        if (status == WEIR_OK) {
+            status = weir_dev_memory_channel_write_u64(&args->channel, 0, value + 1);
+            weir_dev_memory_channel_signal(&args->channel);
+        }
+    }
+    if (args->first && status == WEIR_OK) {
+        status = weir_dev_memory_channel_wait(&args->channel);
+        value = weir_arch_load_relaxed_sys_u64(args->inbox);
+    }
+    args->report->value = value;
+    args->report->status[0][0] = (int32_t)status;
+}
+
+WEIR_FN weir_status weirt_access_once(const weirt_access_args *args, weir_coop self, uint64_t *value)
+{
+    const weir_dev_memory_channel *channel = &args->channel;
+    uint32_t narrow = 0;
+    weir_status status = WEIR_OK;
+    switch (args->op) {
+    case WEIRT_DO_PUT:
+        return weir_dev_memory_channel_put(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_GET:
+        return weir_dev_memory_channel_get(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_PUT_LL16:
+        return weir_dev_memory_channel_put_ll16(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_UNPACK_LL16:
+        return weir_dev_memory_channel_unpack_ll16(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_PUT_LL8:
+        return weir_dev_memory_channel_put_ll8(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_UNPACK_LL8:
+        return weir_dev_memory_channel_unpack_ll8(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_READ_U32:
+        status = weir_dev_memory_channel_read_u32(channel, args->dst_offset, &narrow);
+        *value = narrow;
+        return status;
+    case WEIRT_DO_READ_U64:
+        return weir_dev_memory_channel_read_u64(channel, args->dst_offset, value);
+    case WEIRT_DO_WRITE_U32:
+        return weir_dev_memory_channel_write_u32(channel, args->dst_offset, (uint32_t)args->value);
+    default:
+        return weir_dev_memory_channel_write_u64(channel, args->dst_offset, args->value);
+    }
+}
+
+WEIR_KERNEL(weirt_access, weirt_access_args)
+{
+    if (coop.rank != 0) {
+        return;
+    }
+    uint64_t value = 0;
+    args->report->status[0][0] = (int32_t)weirt_access_once(args, weir_coop_thread(coop), &value);
+    args->report->value = value;
+}
+
+const weir_kernel *weirt_transfer_kernel(void)
+{
+    return &weirt_transfer;
+}
+
+const weir_kernel *weirt_wait_kernel(void)
+{
+    return &weirt_wait;
+}
+
+const weir_kernel *weirt_signal_kernel(void)
+{
+    return &weirt_signal;
+}
+
+const weir_kernel *weirt_pingpong_kernel(void)
+{
+    return &weirt_pingpong;
+}
+
+const weir_kernel *weirt_access_kernel(void)
+{
+    return &weirt_access;
+}

@@ -1,0 +1,122 @@
+/* rank_kernels.h - kernels that tests of several ranks share, and what they are called with. */
+#ifndef WEIRT_RANK_KERNELS_H
+#define WEIRT_RANK_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define WEIRT_STATUS_ROWS 8
+#define WEIRT_STATUS_THREADS 1024
+
+/* What kernels report, in memory that host and device share. */
+typedef struct weirt_report {
+    uint64_t iterations; /* made so far, by all launches */
+    uint64_t wrong;      /* bytes that are not what they must be */
+    uint64_t wrong_iteration;
+    uint64_t wrong_bytes;
+    uint64_t wrong_position;
+    uint64_t value;
+    uint64_t started;    /* threads that have begun to wait */
+    uint64_t elapsed_ns[WEIRT_STATUS_ROWS];
+    int32_t status[WEIRT_STATUS_ROWS][WEIRT_STATUS_THREADS];
+} weirt_report;
+
+enum { WEIRT_PUT, WEIRT_GET, WEIRT_LL16, WEIRT_LL8, WEIRT_OPS };
+enum { WEIRT_GRID, WEIRT_BLOCK, WEIRT_WARP, WEIRT_THREAD, WEIRT_PART, WEIRT_GROUPS };
+
+/* Bytes before and after the data of an iteration that must stay as they are. */
+#define WEIRT_GUARD 16
+/* Room that `half` needs beyond the largest size: the start, the misalignment and two guards. */
+#define WEIRT_SLACK 256
+
+/* Both ranks exchange `first`, `first + step`, ... up to `last` bytes, `rounds` times each. */
+typedef struct weirt_transfer_args {
+    weir_dev_memory_channel data;   /* local to remote memory, each two halves: what is sent, what arrives */
+    weir_dev_memory_channel packet; /* local memory to the peer's packet buffer */
+    weir_dev_grid_barrier barrier;
+    weirt_report *report;
+    char *local;
+    uint64_t half;
+    uint64_t first;
+    uint64_t last;
+    uint64_t step;
+    uint32_t rounds;
+    uint32_t op;
+    uint32_t group;
+    uint32_t misaligned; /* 1: offsets of both ends vary from round to round */
+    uint32_t rank;
+    uint32_t peer;
+} weirt_transfer_args;
+
+/* The byte at `position` of what `rank` sends in an iteration. */
+WEIR_FN char weirt_pattern(uint32_t rank, uint64_t iteration, uint64_t position)
+{
+    uint64_t mixed = (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
+    return (char)(mixed >> 40);
+}
+
+enum { WEIRT_WAIT, WEIRT_WAIT_RELAXED, WEIRT_POLL, WEIRT_WAIT_COOP, WEIRT_WAIT_RELAXED_COOP };
+
+/* Waits `waits` times (at most WEIRT_STATUS_ROWS - 1), then meets the grid; a row of statuses for each. */
+typedef struct weirt_wait_args {
+    weir_dev_semaphore semaphore;
+    weir_dev_grid_barrier barrier;
+    weirt_report *report;
+    uint32_t form;
+    uint32_t waits;
+} weirt_wait_args;
+
+typedef struct weirt_signal_args {
+    weir_dev_semaphore semaphore;
+    uint32_t signals;
+    uint32_t relaxed;
+} weirt_signal_args;
+
+/* Waits, adds one to the value that the peer has written beside the signal, writes it there, signals; `rounds`
+ * times. The first to go does so without the first wait. */
+typedef struct weirt_pingpong_args {
+    weir_dev_memory_channel channel;
+    uint64_t *inbox; /* start of the local memory */
+    weirt_report *report;
+    uint32_t first;
+    uint32_t rounds;
+} weirt_pingpong_args;
+
+enum {
+    WEIRT_DO_PUT,
+    WEIRT_DO_GET,
+    WEIRT_DO_PUT_LL16,
+    WEIRT_DO_UNPACK_LL16,
+    WEIRT_DO_PUT_LL8,
+    WEIRT_DO_UNPACK_LL8,
+    WEIRT_DO_READ_U32,
+    WEIRT_DO_READ_U64,
+    WEIRT_DO_WRITE_U32,
+    WEIRT_DO_WRITE_U64
+};
+
+/* One call by one thread: status in row 0 of the report, what was read in `value`. */
+typedef struct weirt_access_args {
+    weir_dev_memory_channel channel;
+    weirt_report *report;
+    uint64_t dst_offset; /* also the packet offset, and the index */
+    uint64_t src_offset;
+    uint64_t bytes;
+    uint64_t value;
+    uint32_t op;
+} weirt_access_args;
+
+const weir_kernel *weirt_transfer_kernel(void);
+const weir_kernel *weirt_wait_kernel(void);
+const weir_kernel *weirt_signal_kernel(void);
+const weir_kernel *weirt_pingpong_kernel(void);
+const weir_kernel *weirt_access_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

@@ -1,0 +1,107 @@
+/* ranks.h - runs one function as N ranks: as threads of the test, or as processes, on CPUs or GPUs.
+ *
+ *     static void body(weirt_rank *rank)
+ *     {
+ *         weirt_comm comm;
+ *         if (weirt_comm_open(rank, NULL, &comm)) {
+ *             WEIRT_OK(rank, weir_comm_status(comm.comm));
+ *         }
+ *         weirt_comm_close(&comm);
+ *     }
+ *     weirt_ranks_run(&weirt_stages[0], 2, body, NULL, 0);
+ *
+ * Processes are made by fork and exec of the test program itself. All ranks share one mapping, which carries
+ * their failures back to the test, a barrier, steps, and unique ids. A run has a deadline: processes that pass
+ * it are killed, threads end the test program; either way the failure names the ranks.
+ *
+ * Around a run the harness checks that weir logged nothing unexpected (checks.h) and that allocations,
+ * descriptors and shared mappings are back at what they were. */
+#ifndef WEIRT_RANKS_H
+#define WEIRT_RANKS_H
+
+#include "weir/weir.h"
+
+WEIR_BEGIN_DECLS
+
+#define WEIRT_ARG_MAX 4096
+#define WEIRT_RANKS_MAX 16
+
+typedef struct weirt_stage {
+    const char *name; /* "cpu_threads" */
+    const char *kind; /* of the device */
+    bool processes;
+} weirt_stage;
+
+/* cpu_threads, cpu_processes, gpu_threads, gpu_processes. */
+#define WEIRT_STAGES 4
+extern const weirt_stage weirt_stages[WEIRT_STAGES];
+
+/* Why this machine cannot run the stage; NULL when it can. Valid until the next call. */
+const char *weirt_stage_missing(const weirt_stage *stage);
+
+struct weirt_shared;
+
+typedef struct weirt_rank {
+    uint32_t rank;
+    uint32_t size;
+    char device[16]; /* "cpu:1" */
+    const weirt_stage *stage;
+    const void *arg; /* the run's argument */
+    struct weirt_shared *shared;
+    uint32_t ids; /* unique ids taken so far */
+} weirt_rank;
+
+typedef void (*weirt_rank_fn)(weirt_rank *rank);
+
+/* Runs `fn` as `ranks` ranks. `arg`, of `arg_bytes`, is copied; it holds no pointers. Failures become those of the
+ * running test. */
+void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, size_t arg_bytes);
+
+/* Reports a failure of the running test; the rank goes on. */
+void weirt_fail(weirt_rank *rank, const char *file, int line, const char *format, ...) __attribute__((format(printf, 4, 5)));
+bool weirt_expect_status(weirt_rank *rank, const char *file, int line, const char *call, weir_status expected,
+                         weir_status status);
+bool weirt_expect_text(weirt_rank *rank, const char *file, int line, const char *text, const char *part);
+
+/* All are expressions that are true when the expectation holds. */
+#define WEIRT_EXPECT(rank, condition) \
+    ((condition) ? true : (weirt_fail(rank, __FILE__, __LINE__, "%s", "expected: " #condition), false))
+#define WEIRT_STATUS(rank, expected, call) weirt_expect_status(rank, __FILE__, __LINE__, #call, expected, call)
+#define WEIRT_OK(rank, call) WEIRT_STATUS(rank, WEIR_OK, call)
+/* The last error's text has `part` in it. */
+#define WEIRT_TEXT(rank, part) weirt_expect_text(rank, __FILE__, __LINE__, weir_last_error(), part)
+
+/* A new unique id, the same for all ranks; every rank calls it. */
+bool weirt_id(weirt_rank *rank, weir_unique_id *id);
+
+/* Meets all ranks, without weir. False, and a failure, when one does not come. */
+bool weirt_barrier(weirt_rank *rank);
+
+/* Tells the others that this rank has reached step `step` (they grow), and waits until another one has. */
+void weirt_step(weirt_rank *rank, uint32_t step);
+bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step);
+
+typedef enum weirt_death { WEIRT_ALIVE = 0, WEIRT_EXIT = 1, WEIRT_KILL = 2, WEIRT_STOP = 3 } weirt_death;
+
+/* Ends this process without any cleanup: by _exit, SIGKILL or SIGSTOP. A stopped one is killed when all other
+ * ranks have returned. */
+void weirt_die(weirt_rank *rank, weirt_death how);
+
+/* What waits that must succeed may take, in ms, and the factor of WEIR_TEST_SLOW in it. */
+uint32_t weirt_patience_ms(void);
+uint32_t weirt_slow(void);
+/* "address", "thread", or "": the sanitizer of this build. */
+const char *weirt_sanitizer(void);
+uint64_t weirt_now_ms(void);
+void weirt_sleep_ms(uint32_t ms);
+
+/* For main: runs one rank when the arguments are those of a rank's process, and returns its exit status; -1 when
+ * they are a user's. */
+int weirt_rank_main(int argc, char **argv);
+
+/* Makes a failure of the running test; in gtest_bridge.cc. */
+void weirt_report_failure(const char *file, int line, const char *text);
+
+WEIR_END_DECLS
+
+#endif
