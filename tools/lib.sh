@@ -1,0 +1,120 @@
+# lib.sh - what the scripts of this folder share; to be sourced by bash with `set -euo pipefail`.
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
+
+# ---- steps: one line each, with progress, the full output in a file ------------------------------------
+
+# Reads a command's output; prints how far it is. Understands ninja ([3/40]), ctest (3/40 Test) and apt
+# (dlstatus, pmstatus). On a terminal the line is rewritten; elsewhere each quarter is printed.
+show_progress() {
+    local title=$1 line percent last=-1
+    while IFS= read -r line; do
+        if [[ $line =~ ^\[([0-9]+)/([0-9]+)\] || $line =~ ^\ *([0-9]+)/([0-9]+)\ Test ]]; then
+            percent=$((100 * BASH_REMATCH[1] / BASH_REMATCH[2]))
+        elif [[ $line =~ ^dlstatus:[^:]*:([0-9]+) ]]; then
+            percent=$((BASH_REMATCH[1] / 2))
+        elif [[ $line =~ ^pmstatus:[^:]*:([0-9]+) ]]; then
+            percent=$((50 + BASH_REMATCH[1] / 2))
+        else
+            continue
+        fi
+        if [ -t 1 ]; then
+            printf '\r  %-44s %3d %%' "$title" "$percent"
+        elif [ $((percent / 25)) -gt $((last / 25)) ] && [ "$percent" -lt 100 ]; then
+            printf '  %-44s %3d %%\n' "$title" "$percent"
+        fi
+        last=$percent
+    done
+}
+
+# step TITLE LOG COMMAND...: runs the command with its output in LOG; its status is the step's.
+step() {
+    local title=$1 log=$2 start=$SECONDS status=0
+    shift 2
+    mkdir -p "$(dirname "$log")"
+    [ ! -t 1 ] || printf '\r  %-44s' "$title"
+    "$@" 2>&1 </dev/null | tee "$log" | show_progress "$title" || status=$?
+    [ ! -t 1 ] || printf '\r'
+    printf '  %-44s %s, %d s\n' "$title" "$([ $status = 0 ] && echo done || echo "FAILED ($status)")" $((SECONDS - start))
+    return $status
+}
+
+# As step; on failure shows the end of the log and ends the script.
+must() {
+    if ! step "$@"; then
+        tail -n 40 "$2"
+        die "$1 failed; its whole output is in $2"
+    fi
+}
+
+# ---- packages --------------------------------------------------------------------------------------------
+
+# What a need is called when it is asked for, and whether it is there: "program NAME", "module NAME" (of
+# pkg-config), "header FILE", "compile COMMAND" (which compiles an empty program from its standard input).
+is_there() {
+    case $1 in
+        program) command -v "$2" >/dev/null ;;
+        module) command -v pkg-config >/dev/null && pkg-config --exists "$2" ;;
+        header) command -v g++ >/dev/null && echo "#include <$2>" | g++ -fsyntax-only -x c++ - 2>/dev/null ;;
+        compile) echo 'int main(void) { return 0; }' | eval "$2" >/dev/null 2>&1 ;;
+    esac
+}
+
+# need KIND NAME PACKAGE WHY: notes the package if what it brings is missing.
+missing=()
+lists_read=""
+need() {
+    if ! is_there "$1" "$2" && [[ " ${missing[*]-} " != *" $3 "* ]]; then
+        missing+=("$3")
+        say "  missing: $3 ($4)"
+    fi
+}
+
+need_for_build() {
+    need program cmake cmake "configures the build"
+    need program ninja ninja-build "runs the build"
+    need program gcc gcc "C compiler"
+    need program g++ g++ "C++ compiler"
+    need program pkg-config pkg-config "finds libraries"
+    need module libsodium libsodium-dev "authentication of peers"
+    need module uuid uuid-dev "identity of jobs and allocations"
+}
+
+# Status-Fd has apt write its progress into its output.
+apt() {
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o APT::Status-Fd=1 "$@"
+}
+
+install_missing() {
+    local sudo=""
+    [ ${#missing[@]} -gt 0 ] || return 0
+    command -v apt-get >/dev/null ||
+        die "this script installs packages on Debian and Ubuntu alone; install by hand what is missing: ${missing[*]}"
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null || die "run this as root: apt-get install ${missing[*]}"
+        sudo=sudo
+        sudo -v || die "sudo is needed for: apt-get install ${missing[*]}"
+    fi
+    if [ -z "$lists_read" ]; then
+        must "Reading the lists of packages" build/log/apt-update.log apt update
+        lists_read=yes
+    fi
+    must "Installing ${#missing[@]} packages" build/log/apt-install.log apt install --no-install-recommends "${missing[@]}"
+    missing=()
+}
+
+# ---- machine -----------------------------------------------------------------------------------------------
+
+jobs=$(nproc)
+
+# Where cmake/weir_cuda.cmake looks, too.
+has_nvcc() { command -v nvcc >/dev/null || [ -x "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" ]; }
+has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }
+
+configure_and_build() {
+    local preset=$1
+    shift
+    must "Configuring $preset" "build/log/$preset-configure.log" cmake --preset "$preset" "$@"
+    must "Building $preset" "build/log/$preset-build.log" cmake --build "build/$preset" -j "$jobs"
+}
