@@ -1,0 +1,428 @@
+#define _GNU_SOURCE
+#include "weir/comm.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+#include "src/host/bootstrap_impl.h"
+#include "src/host/comm_impl.h"
+#include "src/host/exchange.h"
+#include "src/host/fd_pass.h"
+
+/* ---- who this rank is ------------------------------------------------------------------------------- */
+
+static uint64_t namespace_inode(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+/* The kernel's boot id names the host, in containers too. */
+static void host_identity(uint8_t host[16])
+{
+    char text[64] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t bytes = read(fd, text, sizeof text - 1);
+        text[bytes > 0 ? bytes : 0] = '\0';
+        close(fd);
+    }
+    (void)crypto_generichash(host, 16, (const uint8_t *)text, strlen(text), NULL, 0);
+}
+
+/* Drawn once a process; a forked child draws its own. */
+static void process_identity(uint8_t process[16])
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static uint8_t identity[16];
+    static pid_t owner;
+    pthread_mutex_lock(&mutex);
+    if (owner != getpid()) {
+        owner = getpid();
+        randombytes_buf(identity, sizeof identity);
+    }
+    memcpy(process, identity, sizeof identity);
+    pthread_mutex_unlock(&mutex);
+}
+
+static void describe_end(weir_comm *comm)
+{
+    weiri_end *end = &comm->end;
+    host_identity(end->host);
+    process_identity(end->process);
+    end->pid = (uint64_t)getpid();
+    end->pid_space = namespace_inode("/proc/self/ns/pid");
+    end->net_space = namespace_inode("/proc/self/ns/net");
+    memcpy(end->device_uuid, comm->device->info.uuid, sizeof end->device_uuid);
+    snprintf(end->device_kind, sizeof end->device_kind, "%s", comm->device->info.kind);
+}
+
+/* ---- meeting the other ranks ------------------------------------------------------------------------ */
+
+#define ENTRY_BYTES 256
+
+/* A rank's entry of the table that all exchange: how its part of create went, and its end. */
+static void write_entry(const weir_comm *comm, weir_status status, const char *text, uint8_t entry[ENTRY_BYTES])
+{
+    const weiri_end *end = &comm->end;
+    memset(entry, 0, ENTRY_BYTES);
+    weiri_writer w = weiri_writer_init(entry, ENTRY_BYTES);
+    weiri_write_u32(&w, (uint32_t)status);
+    weiri_write_u32(&w, comm->port);
+    weiri_write_bytes(&w, end->host, 16);
+    weiri_write_u64(&w, end->pid);
+    weiri_write_u64(&w, end->pid_space);
+    weiri_write_u64(&w, end->net_space);
+    weiri_write_bytes(&w, end->process, 16);
+    weiri_write_bytes(&w, end->device_uuid, 16);
+    weiri_write_bytes(&w, end->socket, 16);
+    weiri_write_string(&w, end->device_kind);
+    char cut[128];
+    snprintf(cut, sizeof cut, "%s", text);
+    weiri_write_string(&w, cut);
+}
+
+static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_t entry[ENTRY_BYTES], weiri_end *end)
+{
+    char text[128];
+    weiri_reader r = weiri_reader_init(entry, ENTRY_BYTES);
+    weir_status status = (weir_status)(int32_t)weiri_read_u32(&r);
+    uint32_t port = weiri_read_u32(&r);
+    weiri_read_bytes(&r, end->host, 16);
+    end->pid = weiri_read_u64(&r);
+    end->pid_space = weiri_read_u64(&r);
+    end->net_space = weiri_read_u64(&r);
+    weiri_read_bytes(&r, end->process, 16);
+    weiri_read_bytes(&r, end->device_uuid, 16);
+    weiri_read_bytes(&r, end->socket, 16);
+    weiri_read_string(&r, end->device_kind, sizeof end->device_kind);
+    weiri_read_string(&r, text, sizeof text);
+    if (r.failed) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_comm_create: malformed entry of rank %u", rank);
+    }
+    if (status != WEIR_OK) {
+        return weiri_fail(WEIR_ERR_REMOTE, "weir_comm_create: rank %u failed: %s", rank, text);
+    }
+    if (port != comm->port) {
+        return weiri_fail(WEIR_ERR_MISMATCH, "weir_comm_create: this is communicator %u of rank %u but %u of rank %u",
+                          comm->port, comm->rank, port, rank);
+    }
+    return WEIR_OK;
+}
+
+/* All ranks learn of all; a rank that failed so far takes part, so that nobody waits for it. */
+static weir_status meet(weir_comm *comm, weir_status mine)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s", mine == WEIR_OK ? "" : weir_last_error());
+    uint8_t *table = (uint8_t *)weiri_alloc(comm->size, ENTRY_BYTES);
+    if (table == NULL) {
+        return weiri_fail_nomem("weir_comm_create: table of ranks");
+    }
+    write_entry(comm, mine, text, table + (size_t)comm->rank * ENTRY_BYTES);
+    weir_status status = weir_bootstrap_allgather(comm->bootstrap, NULL, table, ENTRY_BYTES);
+    if (mine != WEIR_OK) {
+        status = weiri_fail(mine, "%s", text);
+    }
+    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
+        status = read_entry(comm, rank, table + (size_t)rank * ENTRY_BYTES, &comm->peers[rank].end);
+    }
+    weiri_free(table);
+    return status;
+}
+
+/* ---- slabs ------------------------------------------------------------------------------------------ */
+
+static weir_status open_slab(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first)
+{
+    slab->first = first;
+    slab->free_cells = (uint32_t *)weiri_alloc(WEIRI_CELLS, sizeof *slab->free_cells);
+    if (slab->free_cells == NULL) {
+        return weiri_fail_nomem("weir_comm_create: slab");
+    }
+    return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIRI_CELL_BYTES, &slab->memory);
+}
+
+static void close_slab(weiri_slab *slab)
+{
+    weir_memory_destroy(slab->memory);
+    weiri_free(slab->free_cells);
+}
+
+weir_status weiri_cell_allocate(weir_comm *comm, weiri_slab *slab, uint64_t *offset)
+{
+    pthread_mutex_lock(&comm->mutex);
+    bool used = slab->free_count > 0;
+    bool found = used || slab->fresh < WEIRI_CELLS;
+    uint32_t cell = used ? slab->free_cells[--slab->free_count] : found ? slab->fresh++ : 0;
+    pthread_mutex_unlock(&comm->mutex);
+    if (!found) {
+        return weiri_fail(WEIR_ERR_LIMIT, "communicator: more than %u semaphores, channels and barriers", WEIRI_CELLS);
+    }
+    uint64_t at = slab->first + (uint64_t)cell * WEIRI_CELL_BYTES;
+    if (used) {
+        weir_status status = weir_device_fill(comm->device, weiri_slab_device(slab->memory, at), 0, WEIRI_CELL_BYTES);
+        if (status != WEIR_OK) {
+            weiri_cell_free(comm, slab, at);
+            return status;
+        }
+    }
+    *offset = at;
+    return WEIR_OK;
+}
+
+void weiri_cell_free(weir_comm *comm, weiri_slab *slab, uint64_t offset)
+{
+    pthread_mutex_lock(&comm->mutex);
+    slab->free_cells[slab->free_count++] = (uint32_t)((offset - slab->first) / WEIRI_CELL_BYTES);
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void *weiri_slab_device(const weir_memory *slab, uint64_t offset)
+{
+    return (char *)weir_memory_pointer(slab) + offset;
+}
+
+void *weiri_slab_host(const weir_memory *slab, uint64_t offset)
+{
+    return (char *)weir_memory_host_pointer(slab) + offset;
+}
+
+static weir_status open_slabs(weir_comm *comm)
+{
+    weir_status status = open_slab(comm, &comm->device_slab, WEIR_MEMORY_DEVICE, 0);
+    if (status == WEIR_OK) {
+        status = open_slab(comm, &comm->host_slab, WEIR_MEMORY_HOST, WEIRI_CONTROL_BYTES);
+    }
+    if (status == WEIR_OK) {
+        comm->control = (weir_dev_control *)weiri_slab_host(comm->host_slab.memory, 0);
+        comm->control_device = (weir_dev_control *)weiri_slab_device(comm->host_slab.memory, 0);
+        comm->control->version = WEIR_DEV_VERSION;
+        comm->control->timeout_ns = (uint64_t)comm->timeout_ms * 1000000u;
+    }
+    return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------- */
+
+/* Frees whatever of the communicator exists. */
+static void free_comm(weir_comm *comm)
+{
+    if (comm->port_open) {
+        pthread_mutex_lock(&comm->mutex);
+        comm->port_open = false;
+        pthread_mutex_unlock(&comm->mutex);
+        weiri_bootstrap_close_port(comm->bootstrap, comm->port);
+        weiri_fd_pass_stop(comm);
+    }
+    weiri_exchange_free(comm);
+    weiri_fd_pass_close(comm);
+    for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
+        weir_memory_destroy(comm->peers[rank].device_slab);
+        weir_memory_destroy(comm->peers[rank].host_slab);
+    }
+    weiri_free(comm->peers);
+    close_slab(&comm->device_slab);
+    close_slab(&comm->host_slab);
+    pthread_cond_destroy(&comm->changed);
+    pthread_mutex_destroy(&comm->mutex);
+    weiri_bootstrap_put(comm->bootstrap);
+    weiri_device_put(comm->device);
+    weiri_free(comm);
+}
+
+/* This rank's own part of create. */
+static weir_status open_comm(weir_comm *comm)
+{
+    const weiri_port_handler handler = { weiri_exchange_message, weiri_exchange_gone, comm };
+    comm->peers = (weiri_peer *)weiri_alloc(comm->size, sizeof *comm->peers);
+    if (comm->peers == NULL) {
+        return weiri_fail_nomem("weir_comm_create: peers");
+    }
+    describe_end(comm);
+    weir_status status = open_slabs(comm);
+    if (status == WEIR_OK) {
+        status = weiri_fd_pass_open(comm);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_bootstrap_open_port(comm->bootstrap, comm->port, &handler);
+    }
+    if (status == WEIR_OK) {
+        comm->port_open = true;
+        status = weiri_fd_pass_start(comm);
+    }
+    return status;
+}
+
+static weir_comm *new_comm(weir_bootstrap *bootstrap, weir_device *device)
+{
+    weir_comm *comm = (weir_comm *)weiri_alloc(1, sizeof *comm);
+    if (comm == NULL) {
+        return NULL;
+    }
+    if (weiri_cond_init(&comm->changed) != 0) {
+        weiri_free(comm);
+        return NULL;
+    }
+    pthread_mutex_init(&comm->mutex, NULL);
+    weiri_refcount_init(&comm->refs);
+    comm->bootstrap = bootstrap;
+    comm->device = device;
+    comm->rank = weir_bootstrap_rank(bootstrap);
+    comm->size = weir_bootstrap_size(bootstrap);
+    comm->pid = getpid();
+    comm->socket = -1;
+    weiri_bootstrap_get(bootstrap);
+    weiri_device_get(device);
+    return comm;
+}
+
+weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts, weir_comm **out)
+{
+    if (bootstrap == NULL || device == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
+                          bootstrap == NULL ? "bootstrap is NULL"
+                          : device == NULL  ? "device is NULL"
+                          : out == NULL     ? "out is NULL"
+                                            : "opts.size is not set");
+    }
+    weiri_env env;
+    weir_comm_opts options;
+    weiri_opts_copy(&options, sizeof options, opts);
+    weir_status status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_comm *comm = new_comm(bootstrap, device);
+    if (comm == NULL) {
+        return weiri_fail_nomem("weir_comm_create");
+    }
+    comm->timeout_ms = weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
+    snprintf(comm->transports, sizeof comm->transports, "%s", env.transport);
+    comm->port = weiri_bootstrap_next_port(bootstrap);
+    status = meet(comm, open_comm(comm));
+    if (status != WEIR_OK) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", weir_last_error());
+        free_comm(comm);
+        return weiri_fail(status, "%s", text);
+    }
+    *out = comm;
+    return WEIR_OK;
+}
+
+void weiri_comm_get(weir_comm *comm)
+{
+    weiri_refcount_get(&comm->refs);
+}
+
+bool weiri_comm_forked(const weir_comm *comm)
+{
+    return comm->pid != getpid();
+}
+
+void weiri_comm_put(weir_comm *comm)
+{
+    if (!weiri_comm_forked(comm) && weiri_refcount_put(&comm->refs)) {
+        free_comm(comm);
+    }
+}
+
+void weir_comm_destroy(weir_comm *comm)
+{
+    if (comm != NULL) {
+        weiri_comm_put(comm);
+    }
+}
+
+uint32_t weir_comm_rank(const weir_comm *comm)
+{
+    return comm->rank;
+}
+
+uint32_t weir_comm_size(const weir_comm *comm)
+{
+    return comm->size;
+}
+
+weir_device *weir_comm_device(const weir_comm *comm)
+{
+    return comm->device;
+}
+
+void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage)
+{
+    usage->host_bytes = comm->host_slab.memory->block->allocated + sizeof *comm + comm->size * sizeof *comm->peers +
+                        2 * (uint64_t)WEIRI_CELLS * sizeof(uint32_t);
+    usage->device_bytes = comm->device_slab.memory->block->allocated;
+}
+
+/* ---- failure ---------------------------------------------------------------------------------------- */
+
+void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text)
+{
+    if (comm->failed != WEIR_OK) {
+        return;
+    }
+    comm->failed = status;
+    snprintf(comm->failed_text, sizeof comm->failed_text, "%s", text);
+    if (comm->control != NULL) {
+        __atomic_store_n(&comm->control->abort_status, (int32_t)status, __ATOMIC_RELEASE);
+    }
+    weiri_exchange_fail_locked(comm, true, 0, status, text);
+    pthread_cond_broadcast(&comm->changed);
+}
+
+weir_status weiri_comm_error(weir_comm *comm)
+{
+    pthread_mutex_lock(&comm->mutex);
+    weir_status status = comm->failed;
+    char text[sizeof comm->failed_text];
+    memcpy(text, comm->failed_text, sizeof text);
+    pthread_mutex_unlock(&comm->mutex);
+    if (status != WEIR_OK) {
+        return weiri_fail(status, "%s", text);
+    }
+    status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_RELAXED);
+    if (status != WEIR_OK) {
+        return weiri_fail(status, "communicator: rank %u: a kernel on %s failed: %s", comm->rank, comm->device->info.label,
+                          weir_status_text(status));
+    }
+    return WEIR_OK;
+}
+
+weir_status weiri_comm_check(weir_comm *comm, const char *call)
+{
+    if (comm == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: NULL argument", call);
+    }
+    if (weiri_comm_forked(comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call);
+    }
+    return weiri_comm_error(comm);
+}
+
+weir_status weir_comm_status(weir_comm *comm)
+{
+    return weiri_comm_check(comm, "weir_comm_status");
+}
+
+void weir_comm_abort(weir_comm *comm)
+{
+    if (comm == NULL || weiri_comm_forked(comm)) {
+        return;
+    }
+    char text[64];
+    snprintf(text, sizeof text, "communicator: rank %u aborted", comm->rank);
+    pthread_mutex_lock(&comm->mutex);
+    weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
+    pthread_mutex_unlock(&comm->mutex);
+    weiri_exchange_abort(comm);
+}

@@ -1,0 +1,98 @@
+/* comm_impl.h - the communicator as the other nouns see it.
+ *
+ * A communicator has two slabs of small cells, made with it, so that no noun allocates shared memory of its
+ * own: one in device memory (tokens that kernels wait on, counters, packet epochs, grid barriers) and one in
+ * host memory that the device can access (the control block, tokens of host ends). Peers map both when the
+ * first connection is made. */
+#ifndef WEIRI_COMM_IMPL_H
+#define WEIRI_COMM_IMPL_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "src/host/base/refcount.h"
+#include "src/host/base/service.h"
+#include "src/transport/transport.h"
+#include "weir/comm.h"
+#include "weir/memory.h"
+
+#define WEIRI_CELL_BYTES 128u /* one line for what the peer writes, one for what is ours */
+#define WEIRI_CELLS 16384u
+#define WEIRI_CONTROL_BYTES 4096u /* at the start of the host slab, before its cells */
+
+typedef struct weiri_slab {
+    weir_memory *memory;
+    uint64_t first;        /* offset of cell 0 */
+    uint32_t fresh;        /* cells from here on were never used and are zero */
+    uint32_t free_count;   /* entries of `free`, cells below `fresh` that are free again */
+    uint32_t *free_cells;
+} weiri_slab;
+
+typedef struct weiri_peer {
+    weiri_end end;
+    bool gone;
+    char gone_text[128];
+    weir_memory *device_slab; /* the peer's slabs, mapped here; NULL before the first connection */
+    weir_memory *host_slab;
+} weiri_peer;
+
+typedef struct weiri_lane weiri_lane;
+typedef struct weiri_fd_request weiri_fd_request;
+typedef struct weiri_fd_send weiri_fd_send;
+
+struct weir_comm {
+    weiri_refcount refs;
+    weir_bootstrap *bootstrap;
+    weir_device *device;
+    uint32_t rank;
+    uint32_t size;
+    uint32_t port;
+    uint32_t timeout_ms;
+    char transports[128]; /* WEIR_TRANSPORT */
+    pid_t pid;
+    weiri_end end;
+    weiri_peer *peers;
+    weiri_slab device_slab;
+    weiri_slab host_slab;
+    weir_dev_control *control;        /* for the CPU */
+    weir_dev_control *control_device; /* for kernels */
+
+    pthread_mutex_t mutex; /* guards everything below, the peers' `gone`, and all futures of this communicator */
+    pthread_cond_t changed;
+    bool port_open;
+    weir_status failed; /* WEIR_OK, or the communicator's error */
+    char failed_text[256];
+    weiri_lane *lanes;
+    weir_memory *memories; /* registered here, for requests of their descriptors */
+    uint64_t next_memory;
+    int socket; /* receives file descriptors; see fd_pass.c */
+    weiri_watch *socket_watch;
+    weiri_watch *resend_watch;
+    weiri_fd_request *fd_requests;
+    weiri_fd_send *fd_sends;
+    uint64_t next_request;
+    bool foreign_logged;
+};
+
+void weiri_comm_get(weir_comm *comm);
+void weiri_comm_put(weir_comm *comm);
+
+/* WEIR_OK when the communicator may be used by this process, WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED, or
+ * the communicator's error; `call` begins the text. */
+weir_status weiri_comm_check(weir_comm *comm, const char *call);
+/* Whether this process is a child of the one that made the communicator: its objects are then left alone,
+ * since their threads and perhaps their locks belong to the parent. */
+bool weiri_comm_forked(const weir_comm *comm);
+/* The communicator's error, of the host or of a kernel, with its text in weir_last_error; WEIR_OK without. */
+weir_status weiri_comm_error(weir_comm *comm);
+/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures. Mutex held. */
+void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text);
+
+/* A zeroed cell: its offset in the slab's memory. WEIR_ERR_LIMIT, WEIR_ERR_DEVICE. */
+weir_status weiri_cell_allocate(weir_comm *comm, weiri_slab *slab, uint64_t *offset);
+void weiri_cell_free(weir_comm *comm, weiri_slab *slab, uint64_t offset);
+/* Address of a byte of a slab for kernels, and for the CPU. */
+void *weiri_slab_device(const weir_memory *slab, uint64_t offset);
+void *weiri_slab_host(const weir_memory *slab, uint64_t offset);
+
+#endif

@@ -1,0 +1,153 @@
+#include "weir/connection.h"
+
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/connection_impl.h"
+#include "src/host/exchange.h"
+
+#define NAME_BYTES 16
+
+void weiri_connection_get(weir_connection *connection)
+{
+    weiri_refcount_get(&connection->refs);
+}
+
+void weir_connection_destroy(weir_connection *connection)
+{
+    if (connection != NULL && !weiri_comm_forked(connection->comm) && weiri_refcount_put(&connection->refs)) {
+        weir_comm *comm = connection->comm;
+        weiri_free(connection);
+        weiri_comm_put(comm);
+    }
+}
+
+static void discard(void *context)
+{
+    weir_connection_destroy((weir_connection *)context);
+}
+
+/* Maps one of the peer's slabs, unless an earlier connection has. */
+static weir_status map_slab(weir_comm *comm, weir_memory **slab, const weiri_handle *handle, int fd)
+{
+    weir_memory *memory;
+    pthread_mutex_lock(&comm->mutex);
+    bool mapped = *slab != NULL;
+    pthread_mutex_unlock(&comm->mutex);
+    if (mapped) {
+        return WEIR_OK;
+    }
+    weir_status status = weiri_memory_map(comm, handle, fd, false, &memory);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&comm->mutex);
+    if (*slab == NULL) {
+        *slab = memory;
+        memory = NULL;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    weir_memory_destroy(memory); /* another thread was faster */
+    return WEIR_OK;
+}
+
+static weir_status finish(weir_future *future)
+{
+    weir_connection *connection = (weir_connection *)future->context;
+    weir_comm *comm = connection->comm;
+    weiri_peer *peer = &comm->peers[connection->peer];
+    char name[NAME_BYTES];
+    weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
+    weiri_read_string(&r, name, sizeof name);
+    if (!weiri_reader_done(&r) || future->handle_count != 2 || future->handles[0].rank != connection->peer ||
+        future->handles[1].rank != connection->peer) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: malformed message of rank %u", connection->peer);
+    }
+    if (strcmp(name, connection->transport->name) != 0) {
+        return weiri_fail(WEIR_ERR_MISMATCH, "weir_connection_create: rank %u uses transport %s, rank %u %s", comm->rank,
+                          connection->transport->name, connection->peer, name);
+    }
+    weir_status status = map_slab(comm, &peer->device_slab, &future->handles[0], future->fds[0]);
+    if (status == WEIR_OK) {
+        status = map_slab(comm, &peer->host_slab, &future->handles[1], future->fds[1]);
+    }
+    if (status == WEIR_OK) {
+        *(weir_connection **)future->out = connection;
+    }
+    return status;
+}
+
+/* Sends this side's half and expects the other's. */
+static weir_status join(weir_connection *connection, uint64_t tag, weir_connection **out, weir_future **future)
+{
+    weir_comm *comm = connection->comm;
+    uint8_t payload[2 + NAME_BYTES];
+    weiri_writer w = weiri_writer_init(payload, sizeof payload);
+    weiri_write_string(&w, connection->transport->name);
+    weiri_message message = { WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2 };
+    weir_status status =
+        weiri_exchange_expect(comm, connection->peer, tag, WEIRI_OP_CONNECTION, finish, discard, connection, out, future);
+    if (status != WEIR_OK) {
+        weir_connection_destroy(connection);
+        return status;
+    }
+    status = weiri_exchange_send(comm, connection->peer, tag, &message);
+    if (status != WEIR_OK) {
+        weir_future_destroy(*future);
+    }
+    return status;
+}
+
+weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_t tag, const weir_connection_opts *opts,
+                                         weir_connection **out, weir_future **future)
+{
+    weir_connection_opts options;
+    weir_status status = weiri_comm_check(comm, "weir_connection_create");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (out == NULL || future == NULL || !WEIRI_OPTS_OK(opts) || peer >= comm->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: rank %u of %u, or a NULL argument", peer, comm->size);
+    }
+    weiri_opts_copy(&options, sizeof options, opts);
+    const weiri_transport_ops *transport;
+    const char *allowed = comm->transports[0] != '\0' ? comm->transports : options.transport;
+    status = weiri_transport_choose(comm->device, &comm->end, &comm->peers[peer].end, allowed, &transport);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_connection *connection = (weir_connection *)weiri_alloc(1, sizeof *connection);
+    if (connection == NULL) {
+        return weiri_fail_nomem("weir_connection_create");
+    }
+    weiri_refcount_init(&connection->refs);
+    connection->comm = comm;
+    connection->peer = peer;
+    connection->transport = transport;
+    weiri_comm_get(comm);
+    weir_future *pending;
+    status = join(connection, tag, out, &pending);
+    if (status == WEIR_OK) {
+        *future = pending;
+    }
+    return status;
+}
+
+weir_status weir_connection_create(weir_comm *comm, uint32_t peer, uint64_t tag, const weir_connection_opts *opts,
+                                   weir_connection **out)
+{
+    weir_future *future;
+    weir_status status = weir_connection_create_async(comm, peer, tag, opts, out, &future);
+    return status == WEIR_OK ? weiri_exchange_complete(future) : status;
+}
+
+uint32_t weir_connection_peer(const weir_connection *connection)
+{
+    return connection->peer;
+}
+
+const char *weir_connection_transport(const weir_connection *connection)
+{
+    return connection->transport->name;
+}

@@ -1,0 +1,525 @@
+#include "src/host/exchange.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+#include "src/host/bootstrap_impl.h"
+#include "src/host/fd_pass.h"
+
+#define OP_HEADER_BYTES (1 + 1 + 8 + 2 + 2)
+#define OP_MESSAGE_MAX (OP_HEADER_BYTES + WEIRI_PAYLOAD_MAX + WEIRI_HANDLES_MAX * (2 + WEIRI_HANDLE_BYTES))
+#define SLICE_MS 100 /* how long a waiting thread may miss a kernel's error */
+
+typedef struct arrival {
+    struct arrival *next;
+    size_t bytes;
+    uint8_t data[];
+} arrival;
+
+struct weiri_lane {
+    weiri_lane *next;
+    uint32_t peer;
+    uint64_t tag;
+    uint64_t expected; /* operations that this side has begun to expect */
+    bool poisoned;     /* one of them timed out */
+    arrival *arrivals;
+    weir_future *futures;
+};
+
+static const char *const sent_by[] = { "", "weir_memory_send", "weir_connection_create", "weir_semaphore_create" };
+static const char *const expected_by[] = { "", "weir_memory_recv", "weir_connection_create", "weir_semaphore_create",
+                                           "weir_memory_import" };
+
+/* ---- lanes ------------------------------------------------------------------------------------------ */
+
+static weiri_lane *find_lane(weir_comm *comm, uint32_t peer, uint64_t tag)
+{
+    for (weiri_lane *lane = comm->lanes; lane != NULL; lane = lane->next) {
+        if (lane->peer == peer && lane->tag == tag) {
+            return lane;
+        }
+    }
+    weiri_lane *lane = (weiri_lane *)weiri_alloc(1, sizeof *lane);
+    if (lane != NULL) {
+        lane->peer = peer;
+        lane->tag = tag;
+        lane->next = comm->lanes;
+        comm->lanes = lane;
+    }
+    return lane;
+}
+
+static void close_fds(weir_future *future)
+{
+    for (uint32_t i = 0; i < WEIRI_HANDLES_MAX; i++) {
+        if (future->fds[i] >= 0) {
+            close(future->fds[i]);
+            future->fds[i] = -1;
+        }
+    }
+}
+
+static void set_ready(weir_future *future, weir_status status, const char *text)
+{
+    if (future->state >= WEIRI_FUTURE_READY) {
+        return;
+    }
+    weiri_fd_pass_forget_locked(future);
+    future->state = WEIRI_FUTURE_READY;
+    future->status = status;
+    snprintf(future->text, sizeof future->text, "%s", text);
+    pthread_cond_broadcast(&future->comm->changed);
+}
+
+void weiri_exchange_resolved_locked(weir_future *future, uint32_t index, weir_status status, const char *text, int fd)
+{
+    if (status != WEIR_OK) {
+        char full[256];
+        snprintf(full, sizeof full, "memory of rank %u: file descriptor: %s", future->handles[index].rank, text);
+        set_ready(future, status, full);
+        return;
+    }
+    future->fds[index] = fd;
+    if (--future->fds_missing == 0) {
+        set_ready(future, WEIR_OK, "");
+    }
+}
+
+/* Asks for the descriptors that the future's handles need; it is ready when all are here. */
+static void resolve(weir_future *future)
+{
+    weir_comm *comm = future->comm;
+    future->state = WEIRI_FUTURE_RESOLVING;
+    for (uint32_t i = 0; i < future->handle_count; i++) {
+        future->fds_missing += weiri_handle_needs_fd(comm, &future->handles[i]);
+    }
+    if (future->fds_missing == 0) {
+        set_ready(future, WEIR_OK, "");
+        return;
+    }
+    for (uint32_t i = 0; i < future->handle_count; i++) {
+        if (weiri_handle_needs_fd(comm, &future->handles[i]) && future->state == WEIRI_FUTURE_RESOLVING) {
+            weir_status status = weiri_fd_pass_request_locked(future, i);
+            if (status != WEIR_OK) {
+                set_ready(future, status, weir_last_error());
+            }
+        }
+    }
+}
+
+/* Gives an operation's message to the future that expected it. */
+static void match(weir_future *future, const arrival *message)
+{
+    char text[256];
+    weiri_reader r = weiri_reader_init(message->data, message->bytes);
+    uint8_t op = weiri_read_u8(&r);
+    future->payload_bytes = weiri_read_u16(&r);
+    uint16_t handles = weiri_read_u16(&r);
+    if (op < WEIRI_OP_MEMORY || op > WEIRI_OP_SEMAPHORE || future->payload_bytes > WEIRI_PAYLOAD_MAX ||
+        handles > WEIRI_HANDLES_MAX) {
+        set_ready(future, WEIR_ERR_CORRUPT, "communicator: malformed operation");
+        return;
+    }
+    if (op != (uint8_t)future->op) {
+        snprintf(text, sizeof text, "operation %llu with tag %llu: rank %u called %s, rank %u called %s",
+                 (unsigned long long)future->sequence, (unsigned long long)future->tag, future->comm->rank,
+                 expected_by[future->op], future->peer, sent_by[op]);
+        set_ready(future, WEIR_ERR_MISMATCH, text);
+        return;
+    }
+    weiri_read_bytes(&r, future->payload, future->payload_bytes);
+    for (uint32_t i = 0; i < handles; i++) {
+        uint16_t bytes = weiri_read_u16(&r);
+        if (bytes > r.size - r.at) {
+            r.failed = true;
+            break;
+        }
+        weir_status status = weiri_handle_read(future->comm, r.data + r.at, bytes, &future->handles[i]);
+        if (status != WEIR_OK) {
+            set_ready(future, status, weir_last_error());
+            return;
+        }
+        r.at += bytes;
+    }
+    if (!weiri_reader_done(&r)) {
+        set_ready(future, WEIR_ERR_CORRUPT, "communicator: malformed operation");
+        return;
+    }
+    future->handle_count = handles;
+    resolve(future);
+}
+
+static void free_future(weir_future *future)
+{
+    close_fds(future);
+    weiri_free(future);
+}
+
+/* Brings the lane's first arrivals and expectations together. */
+static void advance(weiri_lane *lane)
+{
+    while (lane->arrivals != NULL && lane->futures != NULL) {
+        arrival *message = lane->arrivals;
+        weir_future *future = lane->futures;
+        lane->arrivals = message->next;
+        lane->futures = future->next;
+        future->next = NULL;
+        future->in_lane = false;
+        if (future->abandoned) {
+            free_future(future);
+        } else if (future->state == WEIRI_FUTURE_WAITING) {
+            match(future, message);
+        }
+        weiri_free(message);
+    }
+}
+
+/* ---- sending and expecting -------------------------------------------------------------------------- */
+
+weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_message *message)
+{
+    uint8_t data[OP_MESSAGE_MAX];
+    uint8_t handle[WEIRI_HANDLE_BYTES];
+    weiri_writer w = weiri_writer_init(data, sizeof data);
+    weiri_write_u8(&w, WEIRI_PORT_OP);
+    weiri_write_u64(&w, tag);
+    weiri_write_u8(&w, (uint8_t)message->op);
+    weiri_write_u16(&w, (uint16_t)message->payload_bytes);
+    weiri_write_u16(&w, (uint16_t)message->handle_count);
+    weiri_write_bytes(&w, message->payload, message->payload_bytes);
+    for (uint32_t i = 0; i < message->handle_count; i++) {
+        size_t bytes = weiri_handle_write(message->handles[i], handle);
+        weiri_write_u16(&w, (uint16_t)bytes);
+        weiri_write_bytes(&w, handle, bytes);
+    }
+    if (w.failed) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: message of more than %zu bytes", sent_by[message->op], sizeof data);
+    }
+    return weiri_bootstrap_post(comm->bootstrap, peer, comm->port, data, w.size);
+}
+
+static weir_future *new_future(weir_comm *comm, weiri_op op, uint32_t peer, uint64_t tag)
+{
+    weir_future *future = (weir_future *)weiri_alloc(1, sizeof *future);
+    if (future == NULL) {
+        return NULL;
+    }
+    future->comm = comm;
+    future->op = op;
+    future->peer = peer;
+    future->tag = tag;
+    for (uint32_t i = 0; i < WEIRI_HANDLES_MAX; i++) {
+        future->fds[i] = -1;
+    }
+    weiri_comm_get(comm);
+    return future;
+}
+
+weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, weiri_op op,
+                                  weir_status (*finish)(weir_future *), void (*discard)(void *), void *context, void *out,
+                                  weir_future **result)
+{
+    weir_future *future = new_future(comm, op, peer, tag);
+    if (future == NULL) {
+        return weiri_fail_nomem(expected_by[op]);
+    }
+    weir_status status = WEIR_OK;
+    pthread_mutex_lock(&comm->mutex);
+    weiri_lane *lane = find_lane(comm, peer, tag);
+    if (lane == NULL) {
+        status = weiri_fail_nomem(expected_by[op]);
+    } else if (lane->poisoned) {
+        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: an earlier operation with rank %u and tag %llu timed out", expected_by[op],
+                            peer, (unsigned long long)tag);
+    } else if (comm->peers[peer].gone && lane->arrivals == NULL) {
+        status = weiri_fail(WEIR_ERR_REMOTE, "%s: %s", expected_by[op], comm->peers[peer].gone_text);
+    }
+    if (status == WEIR_OK) {
+        future->finish = finish;
+        future->discard = discard;
+        future->context = context;
+        future->out = out;
+        future->sequence = lane->expected++;
+        future->in_lane = true;
+        weir_future **end = &lane->futures;
+        while (*end != NULL) {
+            end = &(*end)->next;
+        }
+        *end = future;
+        advance(lane);
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    if (status != WEIR_OK) {
+        weiri_free(future);
+        weiri_comm_put(comm);
+        return status;
+    }
+    *result = future;
+    return WEIR_OK;
+}
+
+weir_status weiri_exchange_import(weir_comm *comm, const weiri_handle *handle, weir_status (*finish)(weir_future *), void *out,
+                                  weir_future **result)
+{
+    weir_future *future = new_future(comm, WEIRI_OP_IMPORT, handle->rank, 0);
+    if (future == NULL) {
+        return weiri_fail_nomem(expected_by[WEIRI_OP_IMPORT]);
+    }
+    future->finish = finish;
+    future->out = out;
+    future->handles[0] = *handle;
+    future->handle_count = 1;
+    pthread_mutex_lock(&comm->mutex);
+    resolve(future);
+    pthread_mutex_unlock(&comm->mutex);
+    *result = future;
+    return WEIR_OK;
+}
+
+weir_status weiri_exchange_complete(weir_future *future)
+{
+    weir_status status = weir_future_wait(future, 0);
+    weir_future_destroy(future);
+    return status;
+}
+
+/* ---- what arrives ----------------------------------------------------------------------------------- */
+
+static void store_arrival(weir_comm *comm, uint32_t peer, weiri_reader *r)
+{
+    uint64_t tag = weiri_read_u64(r);
+    size_t bytes = r->size - r->at;
+    weiri_lane *lane = r->failed ? NULL : find_lane(comm, peer, tag);
+    arrival *message = lane == NULL ? NULL : (arrival *)weiri_alloc(1, sizeof *message + bytes);
+    if (message == NULL) {
+        weiri_comm_fail_locked(comm, WEIR_ERR_NOMEM, "communicator: out of memory for a peer's message");
+        return;
+    }
+    message->bytes = bytes;
+    memcpy(message->data, r->data + r->at, bytes);
+    arrival **end = &lane->arrivals;
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = message;
+    advance(lane);
+}
+
+void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, size_t bytes)
+{
+    weir_comm *comm = (weir_comm *)context;
+    weiri_reader r = weiri_reader_init(data, bytes);
+    uint8_t kind = weiri_read_u8(&r);
+    pthread_mutex_lock(&comm->mutex);
+    if (peer >= comm->size) {
+        weiri_log(WEIR_LOG_WARN, "communicator: message of rank %u of %u, ignored", peer, comm->size);
+    } else if (kind == WEIRI_PORT_OP) {
+        store_arrival(comm, peer, &r);
+    } else if (kind == WEIRI_PORT_ABORT) {
+        char text[128];
+        snprintf(text, sizeof text, "communicator: rank %u aborted", peer);
+        weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
+    } else if (kind == WEIRI_PORT_FD_WANTED || kind == WEIRI_PORT_FD_REFUSED || kind == WEIRI_PORT_FD_AT) {
+        weiri_fd_pass_message_locked(comm, peer, kind, &r);
+    } else {
+        weiri_log(WEIR_LOG_WARN, "communicator: unknown message %u of rank %u, ignored", kind, peer);
+    }
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void weiri_exchange_abort(weir_comm *comm)
+{
+    uint8_t message = WEIRI_PORT_ABORT;
+    for (uint32_t rank = 0; rank < comm->size; rank++) {
+        if (rank != comm->rank) {
+            /* A peer that is gone needs no news. */
+            (void)weiri_bootstrap_post(comm->bootstrap, rank, comm->port, &message, 1);
+        }
+    }
+}
+
+void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_status status, const char *text)
+{
+    for (weiri_lane *lane = comm->lanes; lane != NULL; lane = lane->next) {
+        for (weir_future *future = lane->futures; future != NULL; future = future->next) {
+            if (all || future->peer == peer) {
+                set_ready(future, status, text);
+            }
+        }
+    }
+    for (;;) {
+        weir_future *future = weiri_fd_pass_find_locked(comm, all, peer);
+        if (future == NULL) {
+            return;
+        }
+        set_ready(future, status, text); /* takes its requests off the list */
+    }
+}
+
+void weiri_exchange_gone(void *context, uint32_t rank, bool died, const char *text)
+{
+    weir_comm *comm = (weir_comm *)context;
+    pthread_mutex_lock(&comm->mutex);
+    if (rank < comm->size) {
+        comm->peers[rank].gone = true;
+        snprintf(comm->peers[rank].gone_text, sizeof comm->peers[rank].gone_text, "%s", text);
+        if (died) {
+            weiri_comm_fail_locked(comm, WEIR_ERR_REMOTE, text);
+        } else {
+            weiri_exchange_fail_locked(comm, false, rank, WEIR_ERR_REMOTE, text);
+        }
+    }
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void weiri_exchange_free(weir_comm *comm)
+{
+    while (comm->lanes != NULL) {
+        weiri_lane *lane = comm->lanes;
+        comm->lanes = lane->next;
+        while (lane->arrivals != NULL) {
+            arrival *message = lane->arrivals;
+            lane->arrivals = message->next;
+            weiri_free(message);
+        }
+        while (lane->futures != NULL) {
+            weir_future *future = lane->futures;
+            lane->futures = future->next;
+            free_future(future);
+        }
+        weiri_free(lane);
+    }
+}
+
+/* ---- futures ---------------------------------------------------------------------------------------- */
+
+static void leave_lane(weir_future *future)
+{
+    weiri_lane *lane = find_lane(future->comm, future->peer, future->tag);
+    for (weir_future **at = &lane->futures; *at != NULL; at = &(*at)->next) {
+        if (*at == future) {
+            *at = future->next;
+            return;
+        }
+    }
+}
+
+/* Ends a future with what set_ready left in it; the mutex is not held. */
+static weir_status finish_future(weir_future *future)
+{
+    if (future->state == WEIRI_FUTURE_READY) {
+        future->state = WEIRI_FUTURE_DONE;
+        if (future->status == WEIR_OK) {
+            future->status = future->finish(future);
+            if (future->status == WEIR_OK) {
+                future->context = NULL;
+            } else {
+                snprintf(future->text, sizeof future->text, "%s", weir_last_error());
+            }
+        }
+        close_fds(future);
+        if (future->context != NULL) {
+            future->discard(future->context);
+            future->context = NULL;
+        }
+    }
+    return future->status == WEIR_OK ? WEIR_OK : weiri_fail(future->status, "%s", future->text);
+}
+
+weir_status weir_future_test(weir_future *future)
+{
+    if (future == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_future_test: future is NULL");
+    }
+    if (weiri_comm_forked(future->comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_future_test: the communicator belongs to the parent process");
+    }
+    weir_status error = weiri_comm_error(future->comm);
+    pthread_mutex_lock(&future->comm->mutex);
+    if (error != WEIR_OK) {
+        set_ready(future, error, weir_last_error());
+    }
+    bool ready = future->state >= WEIRI_FUTURE_READY;
+    pthread_mutex_unlock(&future->comm->mutex);
+    return ready ? finish_future(future) : WEIR_PENDING;
+}
+
+static void time_out(weir_future *future, uint32_t timeout_ms)
+{
+    char text[256];
+    if (future->state == WEIRI_FUTURE_WAITING) {
+        snprintf(text, sizeof text, "%s: rank %u did not make operation %llu with tag %llu within %u ms",
+                 expected_by[future->op], future->peer, (unsigned long long)future->sequence, (unsigned long long)future->tag,
+                 timeout_ms);
+    } else {
+        snprintf(text, sizeof text, "%s: rank %u did not send a file descriptor within %u ms", expected_by[future->op],
+                 future->peer, timeout_ms);
+    }
+    if (future->op != WEIRI_OP_IMPORT) {
+        weiri_lane *lane = find_lane(future->comm, future->peer, future->tag);
+        if (lane != NULL) {
+            lane->poisoned = true;
+        }
+    }
+    set_ready(future, WEIR_ERR_TIMEOUT, text);
+}
+
+weir_status weir_future_wait(weir_future *future, uint32_t timeout_ms)
+{
+    if (future == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_future_wait: future is NULL");
+    }
+    weir_comm *comm = future->comm;
+    if (timeout_ms == 0) {
+        timeout_ms = comm->timeout_ms;
+    }
+    uint64_t deadline = weiri_deadline(timeout_ms);
+    for (;;) {
+        weir_status status = weir_future_test(future);
+        if (status != WEIR_PENDING) {
+            return status;
+        }
+        pthread_mutex_lock(&comm->mutex);
+        uint64_t slice = weiri_deadline(SLICE_MS);
+        if (future->state < WEIRI_FUTURE_READY) {
+            if (weiri_left_ms(deadline) == 0) {
+                time_out(future, timeout_ms);
+            } else {
+                (void)weiri_cond_wait(&comm->changed, &comm->mutex, slice < deadline ? slice : deadline);
+            }
+        }
+        pthread_mutex_unlock(&comm->mutex);
+    }
+}
+
+void weir_future_destroy(weir_future *future)
+{
+    if (future == NULL || weiri_comm_forked(future->comm)) {
+        return;
+    }
+    weir_comm *comm = future->comm;
+    void *context = future->context;
+    pthread_mutex_lock(&comm->mutex);
+    weiri_fd_pass_forget_locked(future);
+    close_fds(future);
+    future->context = NULL;
+    bool waiting = future->in_lane && future->state == WEIRI_FUTURE_WAITING;
+    if (waiting) {
+        future->abandoned = true; /* its message is still to come */
+    } else if (future->in_lane) {
+        leave_lane(future);
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    if (context != NULL) {
+        future->discard(context);
+    }
+    if (!waiting) {
+        weiri_free(future);
+    }
+    weiri_comm_put(comm);
+}

@@ -1,0 +1,444 @@
+#define _GNU_SOURCE
+#include "src/host/fd_pass.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+#include "src/host/bootstrap_impl.h"
+
+#define DATAGRAM_MAGIC 0x44464557u /* "WEFD" */
+#define PROOF_BYTES 32
+#define DATAGRAM_BYTES (4 + 4 + 8 + PROOF_BYTES)
+#define FOREIGN_FDS 64 /* room for the descriptors that a foreign datagram may bring, to close them */
+#define RESEND_MS 5
+
+struct weiri_fd_request {
+    uint64_t number;
+    weir_future *future;
+    uint32_t index;
+    weiri_fd_request *next;
+};
+
+/* A datagram that the receiver's full queue refused. */
+struct weiri_fd_send {
+    uint32_t peer;
+    uint64_t number;
+    uint64_t memory;
+    weiri_fd_send *next;
+};
+
+static void socket_address(const uint8_t name[16], struct sockaddr_un *address, socklen_t *bytes)
+{
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    /* An abstract name begins with a NUL and has no terminator. */
+    memcpy(address->sun_path + 1, "weir-", 5);
+    for (int i = 0; i < 16; i++) {
+        static const char hex[] = "0123456789abcdef";
+        address->sun_path[6 + 2 * i] = hex[name[i] >> 4];
+        address->sun_path[7 + 2 * i] = hex[name[i] & 15];
+    }
+    *bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 38);
+}
+
+weir_status weiri_fd_pass_open(weir_comm *comm)
+{
+    struct sockaddr_un address;
+    socklen_t bytes;
+    randombytes_buf(comm->end.socket, sizeof comm->end.socket);
+    socket_address(comm->end.socket, &address, &bytes);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return weiri_fail_errno(errno, "communicator: Unix socket for file descriptors");
+    }
+    if (bind(fd, (const struct sockaddr *)&address, bytes) != 0) {
+        weir_status status = weiri_fail_errno(errno, "communicator: bind the Unix socket for file descriptors");
+        close(fd);
+        return status;
+    }
+    randombytes_buf(&comm->next_request, sizeof comm->next_request);
+    comm->socket = fd;
+    return WEIR_OK;
+}
+
+void weiri_fd_pass_close(weir_comm *comm)
+{
+    if (comm->socket >= 0) {
+        close(comm->socket);
+        comm->socket = -1;
+    }
+    while (comm->fd_requests != NULL) {
+        weiri_fd_request *request = comm->fd_requests;
+        comm->fd_requests = request->next;
+        weiri_free(request);
+    }
+    while (comm->fd_sends != NULL) {
+        weiri_fd_send *send = comm->fd_sends;
+        comm->fd_sends = send->next;
+        weiri_free(send);
+    }
+}
+
+/* What shows that a datagram comes from rank `owner` of this job, for this request of rank `asker`. */
+static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, const uint8_t socket_name[16], uint64_t number,
+                       uint8_t proof[PROOF_BYTES])
+{
+    uint8_t text[64];
+    weiri_writer w = weiri_writer_init(text, sizeof text);
+    weiri_write_bytes(&w, "weir fd", 7);
+    weiri_write_bytes(&w, weiri_bootstrap_job(comm->bootstrap), 16);
+    weiri_write_u32(&w, comm->port);
+    weiri_write_u32(&w, owner);
+    weiri_write_u32(&w, asker);
+    weiri_write_bytes(&w, socket_name, 16);
+    weiri_write_u64(&w, number);
+    (void)crypto_generichash(proof, PROOF_BYTES, text, w.size, weiri_bootstrap_key(comm->bootstrap), WEIRI_KEY_BYTES);
+}
+
+/* ---- the owner's side ------------------------------------------------------------------------------- */
+
+static void refuse(weir_comm *comm, uint32_t peer, uint64_t number, weir_status status, const char *text)
+{
+    uint8_t message[512];
+    weiri_writer w = weiri_writer_init(message, sizeof message);
+    weiri_write_u8(&w, WEIRI_PORT_FD_REFUSED);
+    weiri_write_u64(&w, number);
+    weiri_write_u32(&w, (uint32_t)status);
+    weiri_write_string(&w, text);
+    /* A peer that is gone needs no answer. */
+    (void)weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, w.size);
+}
+
+static int send_datagram(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
+{
+    uint8_t data[DATAGRAM_BYTES];
+    uint8_t proof[PROOF_BYTES];
+    const uint8_t *name = comm->peers[peer].end.socket;
+    make_proof(comm, comm->rank, peer, name, number, proof);
+    weiri_writer w = weiri_writer_init(data, sizeof data);
+    weiri_write_u32(&w, DATAGRAM_MAGIC);
+    weiri_write_u32(&w, comm->rank);
+    weiri_write_u64(&w, number);
+    weiri_write_bytes(&w, proof, sizeof proof);
+
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct sockaddr_un address;
+    struct msghdr message;
+    struct iovec part = { data, w.size };
+    memset(&control, 0, sizeof control);
+    memset(&message, 0, sizeof message);
+    socklen_t address_bytes;
+    socket_address(name, &address, &address_bytes);
+    message.msg_name = &address;
+    message.msg_namelen = address_bytes;
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.bytes;
+    message.msg_controllen = sizeof control.bytes;
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    ssize_t sent;
+    do {
+        sent = sendmsg(comm->socket, &message, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? errno : 0;
+}
+
+static void resend(void *context);
+
+static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t memory)
+{
+    int fd = weiri_memory_fd_locked(comm, memory);
+    if (fd < 0) {
+        refuse(comm, peer, number, WEIR_ERR_INVALID, "the owner has destroyed the memory");
+        return;
+    }
+    if (comm->peers[peer].end.net_space != comm->end.net_space) {
+        uint8_t message[32];
+        weiri_writer w = weiri_writer_init(message, sizeof message);
+        weiri_write_u8(&w, WEIRI_PORT_FD_AT);
+        weiri_write_u64(&w, number);
+        weiri_write_u32(&w, (uint32_t)fd);
+        (void)weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, w.size);
+        return;
+    }
+    int error = send_datagram(comm, peer, number, fd);
+    if (error == 0) {
+        return;
+    }
+    bool again = error == EAGAIN && comm->port_open;
+    weiri_fd_send *send = again ? (weiri_fd_send *)weiri_alloc(1, sizeof *send) : NULL;
+    if (send != NULL && comm->resend_watch == NULL &&
+        weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), RESEND_MS, resend, comm, &comm->resend_watch) !=
+            WEIR_OK) {
+        weiri_free(send);
+        send = NULL;
+    }
+    if (send == NULL) {
+        char text[128];
+        snprintf(text, sizeof text, "send a file descriptor to rank %u: %s", peer, strerror(error));
+        refuse(comm, peer, number, WEIR_ERR_SYSTEM, text);
+        return;
+    }
+    send->peer = peer;
+    send->number = number;
+    send->memory = memory;
+    send->next = comm->fd_sends;
+    comm->fd_sends = send;
+}
+
+/* Tries again what a full queue refused; the receiver's service thread drains its queue at once. */
+static void resend(void *context)
+{
+    weir_comm *comm = (weir_comm *)context;
+    pthread_mutex_lock(&comm->mutex);
+    weiri_fd_send *list = comm->fd_sends;
+    comm->fd_sends = NULL;
+    while (list != NULL) {
+        weiri_fd_send *send = list;
+        list = send->next;
+        if (!comm->peers[send->peer].gone) {
+            serve(comm, send->peer, send->number, send->memory);
+        }
+        weiri_free(send);
+    }
+    if (comm->fd_sends == NULL) {
+        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->resend_watch);
+        comm->resend_watch = NULL;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+/* ---- the asking side -------------------------------------------------------------------------------- */
+
+static weiri_fd_request *take_request(weir_comm *comm, uint64_t number)
+{
+    for (weiri_fd_request **at = &comm->fd_requests; *at != NULL; at = &(*at)->next) {
+        if ((*at)->number == number) {
+            weiri_fd_request *request = *at;
+            *at = request->next;
+            return request;
+        }
+    }
+    return NULL;
+}
+
+weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
+{
+    weir_comm *comm = future->comm;
+    const weiri_handle *handle = &future->handles[index];
+    weiri_fd_request *request = (weiri_fd_request *)weiri_alloc(1, sizeof *request);
+    if (request == NULL) {
+        return weiri_fail_nomem("communicator: request of a file descriptor");
+    }
+    request->number = comm->next_request++;
+    request->future = future;
+    request->index = index;
+    request->next = comm->fd_requests;
+    comm->fd_requests = request;
+
+    uint8_t message[32];
+    weiri_writer w = weiri_writer_init(message, sizeof message);
+    weiri_write_u8(&w, WEIRI_PORT_FD_WANTED);
+    weiri_write_u64(&w, request->number);
+    weiri_write_u64(&w, handle->id);
+    weir_status status = weiri_bootstrap_post(comm->bootstrap, handle->rank, comm->port, message, w.size);
+    if (status != WEIR_OK) {
+        weiri_free(take_request(comm, request->number));
+    }
+    return status;
+}
+
+weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer)
+{
+    for (weiri_fd_request *request = comm->fd_requests; request != NULL; request = request->next) {
+        if (all || request->future->peer == peer) {
+            return request->future;
+        }
+    }
+    return NULL;
+}
+
+void weiri_fd_pass_forget_locked(weir_future *future)
+{
+    for (weiri_fd_request **at = &future->comm->fd_requests; *at != NULL;) {
+        if ((*at)->future == future) {
+            weiri_fd_request *request = *at;
+            *at = request->next;
+            weiri_free(request);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+}
+
+static void answer(weir_comm *comm, uint64_t number, weir_status status, const char *text, int fd)
+{
+    weiri_fd_request *request = take_request(comm, number);
+    if (request == NULL) {
+        if (fd >= 0) {
+            close(fd); /* the future was destroyed meanwhile */
+        }
+        return;
+    }
+    weiri_exchange_resolved_locked(request->future, request->index, status, text, fd);
+    weiri_free(request);
+}
+
+static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, int remote_fd)
+{
+    char text[192];
+    const weiri_end *end = &comm->peers[peer].end;
+    if (end->pid_space != comm->end.pid_space) {
+        snprintf(text, sizeof text, "rank %u is in another network namespace and another pid namespace; share one of them",
+                 peer);
+        answer(comm, number, WEIR_ERR_UNSUPPORTED, text, -1);
+        return;
+    }
+#if defined(SYS_pidfd_open) && defined(SYS_pidfd_getfd)
+    int process = (int)syscall(SYS_pidfd_open, (pid_t)end->pid, 0);
+    int fd = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, remote_fd, 0);
+    int error = errno;
+    if (process >= 0) {
+        close(process);
+    }
+#else
+    int fd = -1;
+    int error = ENOSYS;
+    (void)remote_fd;
+#endif
+    if (fd < 0) {
+        snprintf(text, sizeof text, "rank %u is in another network namespace, and pidfd_getfd failed: %s", peer, strerror(error));
+        answer(comm, number, WEIR_ERR_UNSUPPORTED, text, -1);
+        return;
+    }
+    answer(comm, number, WEIR_OK, "", fd);
+}
+
+void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader)
+{
+    uint64_t number = weiri_read_u64(reader);
+    if (kind == WEIRI_PORT_FD_WANTED) {
+        uint64_t memory = weiri_read_u64(reader);
+        if (weiri_reader_done(reader)) {
+            serve(comm, peer, number, memory);
+        }
+    } else if (kind == WEIRI_PORT_FD_AT) {
+        uint32_t fd = weiri_read_u32(reader);
+        if (weiri_reader_done(reader) && fd <= INT32_MAX) {
+            take_from_process(comm, peer, number, (int)fd);
+        }
+    } else {
+        char text[256];
+        weir_status status = (weir_status)(int32_t)weiri_read_u32(reader);
+        weiri_read_string(reader, text, sizeof text);
+        if (weiri_reader_done(reader) && status < 0) {
+            answer(comm, number, status, text, -1);
+        }
+    }
+}
+
+static uint32_t take_fds(struct msghdr *message, int fds[FOREIGN_FDS])
+{
+    uint32_t count = 0;
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        size_t bytes = header->cmsg_len - CMSG_LEN(0);
+        for (size_t at = 0; at + sizeof(int) <= bytes && count < FOREIGN_FDS; at += sizeof(int)) {
+            memcpy(&fds[count++], CMSG_DATA(header) + at, sizeof(int));
+        }
+    }
+    return count;
+}
+
+/* Whether the datagram is the answer of the rank that request `*number` asked. */
+static bool check_datagram(weir_comm *comm, const uint8_t *data, size_t bytes, uint64_t *number)
+{
+    uint8_t proof[PROOF_BYTES];
+    uint8_t expected[PROOF_BYTES];
+    weiri_reader r = weiri_reader_init(data, bytes);
+    uint32_t magic = weiri_read_u32(&r);
+    uint32_t owner = weiri_read_u32(&r);
+    *number = weiri_read_u64(&r);
+    weiri_read_bytes(&r, proof, sizeof proof);
+    if (!weiri_reader_done(&r) || magic != DATAGRAM_MAGIC || owner >= comm->size) {
+        return false;
+    }
+    make_proof(comm, owner, comm->rank, comm->end.socket, *number, expected);
+    return sodium_memcmp(proof, expected, sizeof proof) == 0;
+}
+
+static void receive(void *context, uint32_t events)
+{
+    weir_comm *comm = (weir_comm *)context;
+    (void)events;
+    for (;;) {
+        union {
+            char bytes[CMSG_SPACE(FOREIGN_FDS * sizeof(int))];
+            struct cmsghdr align;
+        } control;
+        uint8_t data[DATAGRAM_BYTES + 1]; /* one more, so that a longer datagram shows */
+        int fds[FOREIGN_FDS];
+        struct iovec part = { data, sizeof data };
+        struct msghdr message;
+        memset(&message, 0, sizeof message);
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        ssize_t bytes = recvmsg(comm->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (bytes < 0) {
+            return; /* EAGAIN: drained */
+        }
+        uint64_t number = 0;
+        uint32_t count = take_fds(&message, fds);
+        pthread_mutex_lock(&comm->mutex);
+        if (count == 1 && check_datagram(comm, data, (size_t)bytes, &number)) {
+            answer(comm, number, WEIR_OK, "", fds[0]);
+            count = 0;
+        } else if (!comm->foreign_logged) {
+            comm->foreign_logged = true;
+            weiri_log(WEIR_LOG_WARN, "communicator: rank %u: foreign datagram on the descriptor socket, ignored", comm->rank);
+        }
+        pthread_mutex_unlock(&comm->mutex);
+        for (uint32_t i = 0; i < count; i++) {
+            close(fds[i]);
+        }
+    }
+}
+
+weir_status weiri_fd_pass_start(weir_comm *comm)
+{
+    return weiri_service_watch_fd(weiri_bootstrap_service(comm->bootstrap), comm->socket, EPOLLIN, receive, comm,
+                                  &comm->socket_watch);
+}
+
+void weiri_fd_pass_stop(weir_comm *comm)
+{
+    weiri_service *service = weiri_bootstrap_service(comm->bootstrap);
+    weiri_service_unwatch(service, comm->socket_watch);
+    comm->socket_watch = NULL;
+    pthread_mutex_lock(&comm->mutex);
+    weiri_watch *resend_watch = comm->resend_watch;
+    comm->resend_watch = NULL;
+    pthread_mutex_unlock(&comm->mutex);
+    weiri_service_unwatch(service, resend_watch);
+}

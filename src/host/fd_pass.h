@@ -1,0 +1,33 @@
+/* fd_pass.h - file descriptors between processes of a host.
+ *
+ * The rank that wants to map a peer's memory asks for its descriptor over the bootstrap, naming a request
+ * number. The owner answers with one datagram to the abstract Unix socket that the asking communicator told
+ * everyone of when it was made: the request number, a proof with the job's key, and the descriptor
+ * (SCM_RIGHTS, unix(7)). Anything else that arrives there is closed, ignored, and logged once. Where the two
+ * are in different network namespaces, which separate abstract sockets, the asking rank takes the descriptor
+ * by pidfd_getfd(2), if the kernel lets it. */
+#ifndef WEIRI_FD_PASS_H
+#define WEIRI_FD_PASS_H
+
+#include "src/host/exchange.h"
+
+/* Makes comm->socket and its name comm->end.socket; started when the port is open. */
+weir_status weiri_fd_pass_open(weir_comm *comm);
+weir_status weiri_fd_pass_start(weir_comm *comm);
+void weiri_fd_pass_stop(weir_comm *comm);
+void weiri_fd_pass_close(weir_comm *comm);
+
+/* Asks for the descriptor of handle `index` of a future. Mutex held. */
+weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index);
+/* A future with a request among comm->fd_requests that is of `peer`, or of any peer; NULL without. Mutex held. */
+weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer);
+/* Forgets the requests of a future. Mutex held. */
+void weiri_fd_pass_forget_locked(weir_future *future);
+
+/* The port messages of this protocol; service thread, mutex held. */
+void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader);
+
+/* First byte of port messages. */
+enum { WEIRI_PORT_OP = 1, WEIRI_PORT_ABORT = 2, WEIRI_PORT_FD_WANTED = 3, WEIRI_PORT_FD_REFUSED = 4, WEIRI_PORT_FD_AT = 5 };
+
+#endif

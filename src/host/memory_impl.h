@@ -1,0 +1,48 @@
+/* memory_impl.h - registered memory as the other nouns see it, and its description on the wire. */
+#ifndef WEIRI_MEMORY_IMPL_H
+#define WEIRI_MEMORY_IMPL_H
+
+#include "src/host/base/wire.h"
+#include "src/host/comm_impl.h"
+
+struct weir_memory {
+    weiri_refcount refs;
+    weir_comm *comm;
+    bool holds_comm; /* the communicator's own slabs do not keep it alive */
+    weiri_block *block;
+    uint32_t rank; /* that registered it */
+    uint64_t id;   /* of rank's memories; never used twice */
+    weiri_export description; /* for peers; fd is the block's own, -1 when it is imported */
+    char reason[160];         /* why it cannot be shared, for WEIRI_SHARE_NONE */
+    weir_memory *previous; /* in comm->memories when registered here */
+    weir_memory *next;
+};
+
+/* A handle, parsed. */
+typedef struct weiri_handle {
+    uint32_t rank;
+    uint64_t id;
+    weiri_export block; /* fd is -1 */
+    char reason[160];
+} weiri_handle;
+
+/* Bytes of a handle that any memory fits in. */
+#define WEIRI_HANDLE_BYTES WEIR_MEMORY_HANDLE_MAX
+
+/* Writes the memory's handle, authenticated with the job's key, to handle[WEIRI_HANDLE_BYTES]. */
+size_t weiri_handle_write(const weir_memory *memory, uint8_t *handle);
+/* Checks and parses a handle; WEIR_ERR_CORRUPT, WEIR_ERR_VERSION, WEIR_ERR_AUTH, WEIR_ERR_INVALID. */
+weir_status weiri_handle_read(weir_comm *comm, const uint8_t *data, size_t bytes, weiri_handle *out);
+/* Whether mapping the handle's block here needs its file descriptor. */
+bool weiri_handle_needs_fd(const weir_comm *comm, const weiri_handle *handle);
+
+/* Maps a peer's memory; `fd` stays the caller's. */
+weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd, bool holds_comm, weir_memory **out);
+/* Allocates and registers memory without a reference on comm, for its slabs. */
+weir_status weiri_memory_allocate_slab(weir_comm *comm, weir_memory_kind kind, uint64_t bytes, weir_memory **out);
+void weiri_memory_get(weir_memory *memory);
+
+/* The descriptor of a memory registered here, -1 when it is gone or has none. Comm's mutex held. */
+int weiri_memory_fd_locked(weir_comm *comm, uint64_t id);
+
+#endif

@@ -1,0 +1,233 @@
+#include "weir/semaphore.h"
+
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+#include "src/host/exchange.h"
+#include "src/host/semaphore_impl.h"
+
+#define CONSUMED_OFFSET 64u /* the second line of a cell */
+#define CHECK_READS 64u     /* failed reads between two looks at clock and communicator */
+
+void weiri_semaphore_get(weir_semaphore *semaphore)
+{
+    weiri_refcount_get(&semaphore->refs);
+}
+
+void weir_semaphore_destroy(weir_semaphore *semaphore)
+{
+    if (semaphore == NULL || weiri_comm_forked(semaphore->connection->comm) || !weiri_refcount_put(&semaphore->refs)) {
+        return;
+    }
+    weir_connection *connection = semaphore->connection;
+    weiri_cell_free(connection->comm, &connection->comm->device_slab, semaphore->device_cell);
+    weiri_cell_free(connection->comm, &connection->comm->host_slab, semaphore->host_cell);
+    weiri_free(semaphore);
+    weir_connection_destroy(connection);
+}
+
+static void discard(void *context)
+{
+    weir_semaphore_destroy((weir_semaphore *)context);
+}
+
+static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, weir_semaphore **out)
+{
+    weir_comm *comm = connection->comm;
+    weir_semaphore *semaphore = (weir_semaphore *)weiri_alloc(1, sizeof *semaphore);
+    if (semaphore == NULL) {
+        return weiri_fail_nomem("weir_semaphore_create");
+    }
+    weir_status status = weiri_cell_allocate(comm, &comm->device_slab, &semaphore->device_cell);
+    if (status != WEIR_OK) {
+        goto undo_alloc;
+    }
+    status = weiri_cell_allocate(comm, &comm->host_slab, &semaphore->host_cell);
+    if (status != WEIR_OK) {
+        goto undo_device_cell;
+    }
+    weiri_refcount_init(&semaphore->refs);
+    semaphore->connection = connection;
+    semaphore->end = end;
+    weiri_connection_get(connection);
+    *out = semaphore;
+    return WEIR_OK;
+
+undo_device_cell:
+    weiri_cell_free(comm, &comm->device_slab, semaphore->device_cell);
+undo_alloc:
+    weiri_free(semaphore);
+    return status;
+}
+
+/* Whether a peer's cell lies in its slab, which its message claims. */
+static bool cell_ok(const weiri_slab *slab, uint64_t offset)
+{
+    return offset >= slab->first && (offset - slab->first) % WEIRI_CELL_BYTES == 0 &&
+           (offset - slab->first) / WEIRI_CELL_BYTES < WEIRI_CELLS;
+}
+
+static weir_status finish(weir_future *future)
+{
+    weir_semaphore *semaphore = (weir_semaphore *)future->context;
+    weir_comm *comm = semaphore->connection->comm;
+    const weiri_peer *peer = &comm->peers[semaphore->connection->peer];
+    weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
+    uint32_t peer_end = weiri_read_u32(&r);
+    uint64_t device_cell = weiri_read_u64(&r);
+    uint64_t host_cell = weiri_read_u64(&r);
+    if (!weiri_reader_done(&r) || peer_end > WEIR_SEMAPHORE_HOST || !cell_ok(&comm->device_slab, device_cell) ||
+        !cell_ok(&comm->host_slab, host_cell)) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_semaphore_create: malformed message of rank %u", semaphore->connection->peer);
+    }
+    if (semaphore->end == WEIR_SEMAPHORE_HOST) {
+        semaphore->inbound = (uint64_t *)weiri_slab_host(comm->host_slab.memory, semaphore->host_cell);
+        semaphore->outbound = (uint64_t *)weiri_slab_host(peer->host_slab, host_cell);
+    } else {
+        bool kernels = peer_end == WEIR_SEMAPHORE_DEVICE;
+        weir_memory *ours = kernels ? comm->device_slab.memory : comm->host_slab.memory;
+        weir_memory *theirs = kernels ? peer->device_slab : peer->host_slab;
+        weir_dev_semaphore *device = &semaphore->device;
+        device->control = comm->control_device;
+        device->inbound = (uint64_t *)weiri_slab_device(ours, kernels ? semaphore->device_cell : semaphore->host_cell);
+        device->outbound = (uint64_t *)weiri_slab_device(theirs, kernels ? device_cell : host_cell);
+        device->expected = (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + CONSUMED_OFFSET);
+    }
+    *(weir_semaphore **)future->out = semaphore;
+    return WEIR_OK;
+}
+
+static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore **out, weir_future **future)
+{
+    const weir_connection *connection = semaphore->connection;
+    uint8_t payload[32];
+    weiri_writer w = weiri_writer_init(payload, sizeof payload);
+    weiri_write_u32(&w, (uint32_t)semaphore->end);
+    weiri_write_u64(&w, semaphore->device_cell);
+    weiri_write_u64(&w, semaphore->host_cell);
+    weiri_message message = { WEIRI_OP_SEMAPHORE, payload, w.size, { NULL, NULL }, 0 };
+    weir_status status = weiri_exchange_expect(connection->comm, connection->peer, tag, WEIRI_OP_SEMAPHORE, finish, discard,
+                                               semaphore, out, future);
+    if (status != WEIR_OK) {
+        weir_semaphore_destroy(semaphore);
+        return status;
+    }
+    status = weiri_exchange_send(connection->comm, connection->peer, tag, &message);
+    if (status != WEIR_OK) {
+        weir_future_destroy(*future);
+    }
+    return status;
+}
+
+weir_status weir_semaphore_create_async(weir_connection *connection, uint64_t tag, const weir_semaphore_opts *opts,
+                                        weir_semaphore **out, weir_future **future)
+{
+    weir_semaphore_opts options;
+    weir_status status = weiri_comm_check(connection == NULL ? NULL : connection->comm, "weir_semaphore_create");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (out == NULL || future == NULL || !WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: NULL argument, or opts.size is not set");
+    }
+    weiri_opts_copy(&options, sizeof options, opts);
+    if (options.end != WEIR_SEMAPHORE_DEVICE && options.end != WEIR_SEMAPHORE_HOST) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: unknown end %d", (int)options.end);
+    }
+    weir_semaphore *semaphore;
+    weir_future *pending;
+    status = new_semaphore(connection, options.end, &semaphore);
+    if (status == WEIR_OK) {
+        status = join(semaphore, tag, out, &pending);
+    }
+    if (status == WEIR_OK) {
+        *future = pending;
+    }
+    return status;
+}
+
+weir_status weir_semaphore_create(weir_connection *connection, uint64_t tag, const weir_semaphore_opts *opts,
+                                  weir_semaphore **out)
+{
+    weir_future *future;
+    weir_status status = weir_semaphore_create_async(connection, tag, opts, out, &future);
+    return status == WEIR_OK ? weiri_exchange_complete(future) : status;
+}
+
+weir_status weir_semaphore_device(const weir_semaphore *semaphore, weir_dev_semaphore *out)
+{
+    if (semaphore == NULL || out == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_device: NULL argument");
+    }
+    if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_device: this end signals and waits on the host");
+    }
+    *out = semaphore->device;
+    return WEIR_OK;
+}
+
+static weir_status check_host(weir_semaphore *semaphore, const char *call)
+{
+    weir_status status = weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, call);
+    if (status == WEIR_OK && semaphore->end != WEIR_SEMAPHORE_HOST) {
+        status = weiri_fail(WEIR_ERR_INVALID, "%s: this end signals and waits in kernels", call);
+    }
+    return status;
+}
+
+weir_status weir_semaphore_signal(weir_semaphore *semaphore)
+{
+    weir_status status = check_host(semaphore, "weir_semaphore_signal");
+    if (status == WEIR_OK) {
+        (void)__atomic_fetch_add(semaphore->outbound, 1, __ATOMIC_RELEASE);
+    }
+    return status;
+}
+
+static bool consume(weir_semaphore *semaphore)
+{
+    if (__atomic_load_n(semaphore->inbound, __ATOMIC_ACQUIRE) <= semaphore->consumed) {
+        return false;
+    }
+    semaphore->consumed++;
+    return true;
+}
+
+weir_status weir_semaphore_poll(weir_semaphore *semaphore)
+{
+    weir_status status = check_host(semaphore, "weir_semaphore_poll");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return consume(semaphore) ? WEIR_OK : WEIR_PENDING;
+}
+
+weir_status weir_semaphore_wait(weir_semaphore *semaphore, uint32_t timeout_ms)
+{
+    weir_status status = check_host(semaphore, "weir_semaphore_wait");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_comm *comm = semaphore->connection->comm;
+    if (timeout_ms == 0) {
+        timeout_ms = comm->timeout_ms;
+    }
+    uint64_t deadline = weiri_deadline(timeout_ms);
+    for (uint32_t reads = 1; !consume(semaphore); reads++) {
+        weir_cpu_relax(reads);
+        if (reads % CHECK_READS != 0) {
+            continue;
+        }
+        status = weiri_comm_error(comm);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        if (weiri_left_ms(deadline) == 0) {
+            return weiri_fail(WEIR_ERR_TIMEOUT, "weir_semaphore_wait: no signal of rank %u within %u ms",
+                              semaphore->connection->peer, timeout_ms);
+        }
+    }
+    return WEIR_OK;
+}
