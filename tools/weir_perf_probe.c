@@ -625,7 +625,7 @@ static weir_status report_facts(probe *p)
 #if defined(__CUDACC__)
     perf_fact(output, "compiler", "nvcc %d.%d", __CUDACC_VER_MAJOR__, __CUDACC_VER_MINOR__);
 #else
-    perf_fact(output, "compiler", "%s", __VERSION__);
+    perf_fact(output, "compiler", "C compiler %s", __VERSION__);
 #endif
 #if defined(WEIR_UNCHECKED_WAITS)
     perf_fact(output, "waits", "unchecked (built with WEIR_UNCHECKED_WAITS)");
