@@ -26,7 +26,7 @@ typedef struct option_row {
 } option_row;
 
 static const option_row option_rows[] = {
-    { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "kind of the ranks' devices; default: GPUs if there are" },
+    { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },
     { "--blocks", OPTION_NUMBER, offsetof(perf_options, blocks), "N", "blocks of a launch" },
     { "--threads", OPTION_NUMBER, offsetof(perf_options, threads), "N", "threads of a block" },
     { "--iters", OPTION_NUMBER, offsetof(perf_options, iters), "N", "launches of a run; large sizes take fewer" },

@@ -76,7 +76,8 @@ struct perf_rank {
 };
 
 /* Notes what failed and returns `status`. */
-weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* The shape asked for, or `wanted`, cut to what the device can keep resident. */
 weir_shape perf_shape(const perf_rank *rank, weir_shape wanted);

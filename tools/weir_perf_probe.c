@@ -463,7 +463,8 @@ static void set_variant(const probe *p, const probe_case *test, bool raw, uint64
 }
 
 /* One run of one variant, on new data when it moves any. */
-static weir_status run_once(probe *p, const probe_case *test, variant *v, uint32_t nodes, uint32_t replays, uint32_t run)
+static weir_status run_once(probe *p, const probe_case *test, variant *v, uint32_t nodes, uint32_t replays,
+                            uint32_t run)
 {
     uint64_t bytes = v->args.bytes;
     weir_status status = bytes != 0 ? refill(p, bytes) : WEIR_OK;
@@ -661,7 +662,9 @@ static weir_status create_probe(probe *p)
     weir_status status = choose_sizes(p, &largest);
     if (status == WEIR_OK) {
         p->host = (uint64_t *)malloc(largest);
-        status = p->host != NULL ? WEIR_OK : perf_fail(p->rank, WEIR_ERR_NOMEM, "no memory for %" PRIu64 " bytes", largest);
+        if (p->host == NULL) {
+            status = perf_fail(p->rank, WEIR_ERR_NOMEM, "no memory for %" PRIu64 " bytes", largest);
+        }
     }
     if (status == WEIR_OK) {
         status = create_memories(p, largest);
@@ -712,4 +715,9 @@ static weir_status run_probe(perf_rank *rank)
     return status;
 }
 
-const perf_command perf_probe = { "probe", "the generic device API against kernels written by hand", HAVE_GPU, run_probe };
+const perf_command perf_probe = {
+    "probe",
+    "the generic device API against kernels written by hand",
+    HAVE_GPU,
+    run_probe,
+};
