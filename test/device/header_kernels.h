@@ -1,0 +1,40 @@
+/* header_kernels.h - kernels that call the functions of the device headers, for header_test.cc. */
+#ifndef WEIRT_HEADER_KERNELS_H
+#define WEIRT_HEADER_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+/* Groups of threads that a kernel makes its calls with; threads outside the group do nothing. */
+enum { GROUP_GRID = 0, GROUP_BLOCK = 1, GROUP_WARP = 2, GROUP_THREAD = 3, GROUP_PART = 4, GROUPS = 5 };
+
+enum { PACKETS_PUT16 = 0, PACKETS_UNPACK16 = 1, PACKETS_PUT8 = 2, PACKETS_UNPACK8 = 3 };
+
+/* One struct for all kernels; each uses what it needs. */
+typedef struct header_args {
+    weir_dev_memory_channel channel;
+    weir_dev_grid_barrier barrier;
+    weir_dev_control *control;
+    uint64_t *out;  /* one word a thread of the grid, or as the kernel says */
+    uint64_t *slots;
+    uint64_t rounds;
+    uint64_t bytes;
+    uint64_t dst_offset;
+    uint64_t src_offset;
+    uint32_t group;
+    uint32_t part; /* threads of GROUP_PART; 0 is all */
+    uint32_t operation;
+    uint32_t chosen; /* thread or block that behaves differently */
+    int32_t status;
+    uint32_t side;
+} header_args;
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+/* The kernel of that name; NULL when there is none. */
+const weir_kernel *header_kernel(const char *name);
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
