@@ -6,7 +6,7 @@
  * The word holds arrivals in its upper half and the poison in its lowest bit. A round adds 2^31 to the upper
  * half in all, so that its top bit flips with the last arrival: block 0 adds what the single steps of the
  * others leave missing, and neither a division nor a reset is needed. The poison is set by a thread that
- * brings an error, and stays. */
+ * brings an error or whose wait ended with one, and stays. */
 #ifndef WEIR_DEVICE_GRID_BARRIER_H
 #define WEIR_DEVICE_GRID_BARRIER_H
 
@@ -28,6 +28,8 @@ WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier
         if (((before ^ now) & WEIR_GRID_BARRIER_FLIP) == 0) {
             weir_status status = weir_spin_next(&spin, barrier->control);
             if (WEIR_UNLIKELY(status != WEIR_OK)) {
+                /* The arrivals are incomplete: a later round could seem to be full. */
+                weir_arch_or_release_sys_u64(barrier->word, WEIR_GRID_BARRIER_POISON);
                 return status;
             }
         }
