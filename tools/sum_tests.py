@@ -2,8 +2,8 @@
 """Sums up JUnit files of ctest and GoogleTest: sum_tests.py NAME=FILE...
 
 Prints each skipped test with its reason, each failed test with its output, and last `N passed, N failed, N
-skipped`. NAME=skipped: REASON stands for a whole run that could not be made. The status is 1 if a test failed, if
-a file is missing, or if no test ran."""
+skipped`. In place of a file, `passed`, `failed: TEXT` and `skipped: REASON` stand for a run that counts as one test.
+The status is 1 if a test failed, if a file is missing, or if no test ran."""
 import re
 import sys
 import xml.etree.ElementTree
@@ -20,8 +20,9 @@ def skip_reason(case, skipped):
 
 def read_results(name, path):
     """Yields (test, outcome, text); a file that is not there is a failure of the whole run."""
-    if path.startswith("skipped: "):
-        yield name, "skipped", path[len("skipped: "):]
+    outcome, _, text = path.partition(": ")
+    if outcome in ("passed", "failed", "skipped"):
+        yield name, outcome, text
         return
     try:
         cases = list(xml.etree.ElementTree.parse(path).getroot().iter("testcase"))
