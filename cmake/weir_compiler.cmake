@@ -10,9 +10,10 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 add_library(weir_flags INTERFACE)
 target_include_directories(weir_flags INTERFACE ${PROJECT_SOURCE_DIR})
-# Texts for people are cut where their buffers end.
 target_compile_options(weir_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes;$<$<C_COMPILER_ID:GNU>:-Wno-format-truncation>>
+    $<$<COMPILE_LANGUAGE:C>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wstrict-prototypes;-Wmissing-prototypes>
+    # Texts for people are cut where their buffers end.
+    $<$<AND:$<COMPILE_LANGUAGE:C>,$<C_COMPILER_ID:GNU>>:-Wno-format-truncation>
     $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>
     # 177: a function of a device header that this kernel does not use. -Wpedantic would reject nvcc's own output.
     $<$<COMPILE_LANGUAGE:CUDA>:--compiler-options=-Wall,-Wextra;--diag-suppress=177>)
