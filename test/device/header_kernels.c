@@ -32,8 +32,8 @@ WEIR_FN int join_group(const header_args *args, weir_coop *coop)
 WEIR_KERNEL(shape, header_args)
 {
     args->out[coop.rank] += 1;
-    args->slots[coop.rank] = (uint64_t)coop.block << 48 | (uint64_t)coop.block_rank << 32 | (uint64_t)coop.blocks << 16 |
-                             coop.block_size;
+    args->slots[coop.rank] = (uint64_t)coop.block << 48 | (uint64_t)coop.block_rank << 32 |
+                             (uint64_t)coop.blocks << 16 | coop.block_size;
 }
 
 /* slots[0]: additions of all threads. */
@@ -143,21 +143,22 @@ WEIR_KERNEL(packets, header_args)
     if (!join_group(args, &coop)) {
         return;
     }
+    const weir_dev_memory_channel *channel = &args->channel;
+    uint64_t at = args->dst_offset;
+    uint64_t from = args->src_offset;
     for (uint64_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
         switch (args->operation) {
         case PACKETS_PUT16:
-            status = weir_dev_memory_channel_put_ll16(&args->channel, args->dst_offset, args->src_offset, args->bytes, coop);
+            status = weir_dev_memory_channel_put_ll16(channel, at, from, args->bytes, coop);
             break;
         case PACKETS_UNPACK16:
-            status = weir_dev_memory_channel_unpack_ll16(&args->channel, args->dst_offset, args->src_offset, args->bytes,
-                                                         coop);
+            status = weir_dev_memory_channel_unpack_ll16(channel, at, from, args->bytes, coop);
             break;
         case PACKETS_PUT8:
-            status = weir_dev_memory_channel_put_ll8(&args->channel, args->dst_offset, args->src_offset, args->bytes, coop);
+            status = weir_dev_memory_channel_put_ll8(channel, at, from, args->bytes, coop);
             break;
         default:
-            status = weir_dev_memory_channel_unpack_ll8(&args->channel, args->dst_offset, args->src_offset, args->bytes,
-                                                        coop);
+            status = weir_dev_memory_channel_unpack_ll8(channel, at, from, args->bytes, coop);
         }
         if (args->group == GROUP_GRID) {
             (void)weir_coop_agree(coop, args->control, WEIR_OK);
@@ -222,8 +223,8 @@ WEIR_KERNEL(values, header_args)
     }
 }
 
-static const weir_kernel *const kernels[] = { &shape,    &count,   &block_rounds, &grid_rounds, &grid_absent,
-                                              &agree,    &sync_group, &copy,      &transfer,    &packets,
+static const weir_kernel *const kernels[] = { &shape, &count,    &block_rounds, &grid_rounds, &grid_absent,
+                                              &agree, &sync_group, &copy,       &transfer,    &packets,
                                               &ping_pong, &wait_once, &values };
 
 const weir_kernel *header_kernel(const char *name)

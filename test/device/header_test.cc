@@ -77,7 +77,8 @@ protected:
     template <typename T> T *memory(uint64_t count)
     {
         weiri_block *block = nullptr;
-        EXPECT_EQ(weiri_device_allocate(device, WEIR_MEMORY_HOST, count * sizeof(T), &block), WEIR_OK) << weir_last_error();
+        weir_status status = weiri_device_allocate(device, WEIR_MEMORY_HOST, count * sizeof(T), &block);
+        EXPECT_EQ(status, WEIR_OK) << weir_last_error();
         if (block == nullptr) {
             abort();
         }
@@ -115,8 +116,16 @@ protected:
     // Threads of the group that a kernel makes of `group`, which are the first of the grid.
     uint32_t group_threads(uint32_t group)
     {
-        bool gpu = GetParam()[0] == 'g';
-        return group == GROUP_BLOCK ? shape.threads : group == GROUP_WARP ? (gpu ? 32 : 1) : group == GROUP_THREAD ? 1 : threads;
+        switch (group) {
+        case GROUP_BLOCK:
+            return shape.threads;
+        case GROUP_WARP:
+            return GetParam()[0] == 'g' ? 32 : 1;
+        case GROUP_THREAD:
+            return 1;
+        default:
+            return threads;
+        }
     }
 
     // A channel from `near` to `far`, the latter the packet buffer of the channel back.
