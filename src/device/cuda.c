@@ -7,7 +7,6 @@
 #include "src/device/cuda_driver.h"
 
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -16,11 +15,6 @@
 
 /* Registers of a thread for which fit_shape promises residency; enough for any kernel of 1,024 threads. */
 #define SAFE_REGISTERS 64
-
-static weir_status check(const weir_device *device, const char *call, CUresult result)
-{
-    return weiri_cuda_status(device->info.index, call, result);
-}
 
 static uint32_t cuda_count(char *reason)
 {
@@ -34,7 +28,7 @@ static weir_status get_attribute(const weir_device *device, CUdevice_attribute a
     int value = 0;
     CUresult result = weiri_cuda.cuDeviceGetAttribute(&value, attribute, weiri_cuda_native(device)->ordinal);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuDeviceGetAttribute", result);
+        return weiri_cuda_check(device, "cuDeviceGetAttribute", result);
     }
     *out = value < 0 ? 0 : (uint32_t)value;
     return WEIR_OK;
@@ -79,28 +73,26 @@ static weir_status read_identity(weir_device *device)
     CUdevice ordinal = weiri_cuda_native(device)->ordinal;
     CUresult result = weiri_cuda.cuDeviceGetName(device->info.model, (int)sizeof device->info.model, ordinal);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuDeviceGetName", result);
+        return weiri_cuda_check(device, "cuDeviceGetName", result);
     }
     CUuuid uuid;
     result = weiri_cuda.cuDeviceGetUuid_v2(&uuid, ordinal);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuDeviceGetUuid", result);
+        return weiri_cuda_check(device, "cuDeviceGetUuid", result);
     }
     memcpy(device->info.uuid, uuid.bytes, sizeof device->info.uuid);
     size_t bytes = 0;
     result = weiri_cuda.cuDeviceTotalMem(&bytes, ordinal);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuDeviceTotalMem", result);
+        return weiri_cuda_check(device, "cuDeviceTotalMem", result);
     }
     device->info.memory_bytes = bytes;
     int version = 0;
     result = weiri_cuda.cuDriverGetVersion(&version);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuDriverGetVersion", result);
+        return weiri_cuda_check(device, "cuDriverGetVersion", result);
     }
     device->info.driver_version = (uint32_t)version;
-    snprintf(device->info.kind, sizeof device->info.kind, "gpu");
-    snprintf(device->info.label, sizeof device->info.label, "GPU %u", device->info.index);
     return WEIR_OK;
 }
 
@@ -119,7 +111,7 @@ static weir_status read_granularity(weir_device *device)
     size_t granularity = 0;
     CUresult result = weiri_cuda.cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuMemGetAllocationGranularity", result);
+        return weiri_cuda_check(device, "cuMemGetAllocationGranularity", result);
     }
     if (granularity == 0) {
         return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: cuMemGetAllocationGranularity: returned 0", device->info.index);
@@ -139,8 +131,9 @@ static weir_status start(weir_device *device)
         status = read_granularity(device);
     }
     if (status == WEIR_OK) {
-        status = check(device, "cuStreamCreate",
-                       weiri_cuda.cuStreamCreate(&weiri_cuda_native(device)->stream, CU_STREAM_NON_BLOCKING));
+        status =
+            weiri_cuda_check(device, "cuStreamCreate",
+                             weiri_cuda.cuStreamCreate(&weiri_cuda_native(device)->stream, CU_STREAM_NON_BLOCKING));
     }
     return status;
 }
@@ -160,12 +153,13 @@ static weir_status cuda_open(weir_device *device)
         return weiri_fail_nomem("gpu");
     }
     CUstreamCaptureMode mode;
-    weir_status status = check(device, "cuDeviceGet", weiri_cuda.cuDeviceGet(&native->ordinal, (int)device->info.index));
+    weir_status status =
+        weiri_cuda_check(device, "cuDeviceGet", weiri_cuda.cuDeviceGet(&native->ordinal, (int)device->info.index));
     if (status != WEIR_OK) {
         goto free_native;
     }
-    status = check(device, "cuDevicePrimaryCtxRetain",
-                   weiri_cuda.cuDevicePrimaryCtxRetain(&native->context, native->ordinal));
+    status = weiri_cuda_check(device, "cuDevicePrimaryCtxRetain",
+                              weiri_cuda.cuDevicePrimaryCtxRetain(&native->context, native->ordinal));
     if (status != WEIR_OK) {
         goto free_native;
     }
@@ -179,7 +173,8 @@ static weir_status cuda_open(weir_device *device)
     if (status != WEIR_OK) {
         goto release_context;
     }
-    pthread_mutex_init(&native->lock, NULL);
+    pthread_mutex_init(&native->stream_lock, NULL);
+    pthread_mutex_init(&native->kernels_lock, NULL);
     return WEIR_OK;
 
 release_context:
@@ -199,7 +194,8 @@ static void cuda_close(weir_device *device)
         weiri_cuda_leave(mode);
     }
     (void)weiri_cuda.cuDevicePrimaryCtxRelease(native->ordinal);
-    pthread_mutex_destroy(&native->lock);
+    pthread_mutex_destroy(&native->stream_lock);
+    pthread_mutex_destroy(&native->kernels_lock);
     weiri_free(native->kernels);
     weiri_free(native);
     device->native = NULL;
@@ -228,7 +224,8 @@ static int find_ordinal(const uint8_t uuid[16])
 static weir_status cuda_reach(weir_device *device, const char *kind, const uint8_t uuid[16])
 {
     if (strcmp(kind, "gpu") != 0) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: reach: a GPU and a device of kind \"%s\" do not map each other's memory",
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "gpu:%u: reach: a GPU and a device of kind \"%s\" do not map each other's memory",
                           device->info.index, kind);
     }
     if (memcmp(uuid, device->info.uuid, sizeof device->info.uuid) == 0) {
@@ -243,15 +240,15 @@ static weir_status cuda_reach(weir_device *device, const char *kind, const uint8
     int can = 0;
     CUresult result = weiri_cuda.cuDeviceGet(&peer, index);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuDeviceGet", result);
+        return weiri_cuda_check(device, "cuDeviceGet", result);
     }
     result = weiri_cuda.cuDeviceCanAccessPeer(&can, weiri_cuda_native(device)->ordinal, peer);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuDeviceCanAccessPeer", result);
+        return weiri_cuda_check(device, "cuDeviceCanAccessPeer", result);
     }
     if (can == 0) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: reach: gpu:%u and gpu:%d have no peer access", device->info.index,
-                          device->info.index, index);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: reach: gpu:%u and gpu:%d have no peer access",
+                          device->info.index, device->info.index, index);
     }
     return WEIR_OK;
 }
@@ -286,7 +283,7 @@ static weir_status cuda_stream_create(weir_device *device, void **out)
         return status;
     }
     CUstream stream = NULL;
-    status = check(device, "cuStreamCreate", weiri_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    status = weiri_cuda_check(device, "cuStreamCreate", weiri_cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     weiri_cuda_leave(mode);
     if (status == WEIR_OK) {
         *out = stream;
@@ -325,7 +322,7 @@ static weir_status cuda_event_create(weir_device *device, void **out)
         return status;
     }
     CUevent event = NULL;
-    status = check(device, "cuEventCreate", weiri_cuda.cuEventCreate(&event, CU_EVENT_DEFAULT));
+    status = weiri_cuda_check(device, "cuEventCreate", weiri_cuda.cuEventCreate(&event, CU_EVENT_DEFAULT));
     weiri_cuda_leave(mode);
     if (status == WEIR_OK) {
         *out = event;
@@ -349,7 +346,7 @@ static weir_status cuda_event_record(weir_device *device, void *event, void *str
     if (status != WEIR_OK) {
         return status;
     }
-    status = check(device, "cuEventRecord", weiri_cuda.cuEventRecord(event, stream));
+    status = weiri_cuda_check(device, "cuEventRecord", weiri_cuda.cuEventRecord(event, stream));
     weiri_cuda_leave(mode);
     return status;
 }
@@ -364,7 +361,7 @@ static weir_status elapsed(weir_device *device, CUevent from, CUevent to, double
             return WEIR_PENDING;
         }
         if (result != CUDA_SUCCESS) {
-            return check(device, "cuEventQuery", result);
+            return weiri_cuda_check(device, "cuEventQuery", result);
         }
     }
     float value = 0;
@@ -376,7 +373,7 @@ static weir_status elapsed(weir_device *device, CUevent from, CUevent to, double
         return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: event_elapsed: an event was never recorded", device->info.index);
     }
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuEventElapsedTime", result);
+        return weiri_cuda_check(device, "cuEventElapsedTime", result);
     }
     *ms = (double)value;
     return WEIR_OK;
@@ -401,8 +398,8 @@ static weir_status cuda_graph_begin(weir_device *device, void *stream)
     if (status != WEIR_OK) {
         return status;
     }
-    status = check(device, "cuStreamBeginCapture",
-                   weiri_cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    status = weiri_cuda_check(device, "cuStreamBeginCapture",
+                              weiri_cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     weiri_cuda_leave(mode);
     return status;
 }
@@ -413,11 +410,11 @@ static weir_status end_capture(weir_device *device, CUstream stream, CUgraphExec
     CUgraph graph = NULL;
     CUresult result = weiri_cuda.cuStreamEndCapture(stream, &graph);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuStreamEndCapture", result);
+        return weiri_cuda_check(device, "cuStreamEndCapture", result);
     }
     result = weiri_cuda.cuGraphInstantiate(out, graph, 0);
     (void)weiri_cuda.cuGraphDestroy(graph);
-    return check(device, "cuGraphInstantiate", result);
+    return weiri_cuda_check(device, "cuGraphInstantiate", result);
 }
 
 static weir_status cuda_graph_end(weir_device *device, void *stream, void **out)
@@ -443,7 +440,7 @@ static weir_status cuda_graph_launch(weir_device *device, void *graph, void *str
     if (status != WEIR_OK) {
         return status;
     }
-    status = check(device, "cuGraphLaunch", weiri_cuda.cuGraphLaunch(graph, stream));
+    status = weiri_cuda_check(device, "cuGraphLaunch", weiri_cuda.cuGraphLaunch(graph, stream));
     weiri_cuda_leave(mode);
     return status;
 }
@@ -462,21 +459,21 @@ static void cuda_graph_destroy(weir_device *device, void *graph)
 static bool find_kernel(weiri_cuda_device *native, const weir_kernel *kernel, weiri_cuda_kernel *out)
 {
     bool found = false;
-    pthread_mutex_lock(&native->lock);
+    pthread_mutex_lock(&native->kernels_lock);
     for (size_t i = 0; i < native->kernel_count && !found; i++) {
         if (native->kernels[i].kernel == kernel) {
             *out = native->kernels[i];
             found = true;
         }
     }
-    pthread_mutex_unlock(&native->lock);
+    pthread_mutex_unlock(&native->kernels_lock);
     return found;
 }
 
 static weir_status remember_kernel(weiri_cuda_device *native, const weiri_cuda_kernel *loaded)
 {
     weir_status status = WEIR_OK;
-    pthread_mutex_lock(&native->lock);
+    pthread_mutex_lock(&native->kernels_lock);
     if (native->kernel_count == native->kernel_capacity) {
         size_t capacity = native->kernel_capacity == 0 ? 16 : native->kernel_capacity * 2;
         weiri_cuda_kernel *kernels = weiri_realloc(native->kernels, capacity * sizeof *kernels);
@@ -489,7 +486,7 @@ static weir_status remember_kernel(weiri_cuda_device *native, const weiri_cuda_k
     }
     native->kernels[native->kernel_count++] = *loaded;
 unlock:
-    pthread_mutex_unlock(&native->lock);
+    pthread_mutex_unlock(&native->kernels_lock);
     return status;
 }
 
@@ -502,26 +499,27 @@ static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel
         return WEIR_OK;
     }
     if (kernel->gpu == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: load kernel %s: it was compiled without nvcc, for the CPU alone",
-                          device->info.index, kernel->name);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "gpu:%u: load kernel %s: it was compiled without nvcc, for the CPU alone", device->info.index,
+                          kernel->name);
     }
     void *function = NULL;
     int error = kernel->gpu(&function);
     if (error != 0 || function == NULL) {
-        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: load kernel %s: CUDA runtime error %d", device->info.index, kernel->name,
-                          error);
+        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: load kernel %s: CUDA runtime error %d", device->info.index,
+                          kernel->name, error);
     }
     weiri_cuda_kernel loaded = { .kernel = kernel, .function = function, .block_threads = 0 };
     if (weiri_cuda.cuFuncLoad != NULL) {
         CUresult result = weiri_cuda.cuFuncLoad(loaded.function);
         if (result != CUDA_SUCCESS) {
-            return check(device, "cuFuncLoad", result);
+            return weiri_cuda_check(device, "cuFuncLoad", result);
         }
     }
     int threads = 0;
     CUresult result = weiri_cuda.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, loaded.function);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuFuncGetAttribute", result);
+        return weiri_cuda_check(device, "cuFuncGetAttribute", result);
     }
     loaded.block_threads = threads < 0 ? 0 : (uint32_t)threads;
     weir_status status = remember_kernel(native, &loaded);
@@ -548,16 +546,17 @@ static weir_status check_shape(const weir_device *device, const weiri_cuda_kerne
 {
     const char *name = loaded->kernel->name;
     if (shape.blocks == 0 || shape.threads == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: launch %s: shape of %u blocks x %u threads", device->info.index, name,
-                          shape.blocks, shape.threads);
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: launch %s: shape of %u blocks x %u threads", device->info.index,
+                          name, shape.blocks, shape.threads);
     }
     if (shape.blocks > INT_MAX) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible", device->info.index, name,
-                          shape.blocks, INT_MAX);
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible",
+                          device->info.index, name, shape.blocks, INT_MAX);
     }
     uint32_t limit = min_u32(device->info.block_threads, loaded->block_threads);
     if (shape.threads > limit) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u threads a block, but at most %u are possible for this kernel",
+        return weiri_fail(WEIR_ERR_LIMIT,
+                          "gpu:%u: launch %s: %u threads a block, but at most %u are possible for this kernel",
                           device->info.index, name, shape.threads, limit);
     }
     return WEIR_OK;
@@ -567,20 +566,21 @@ static weir_status check_shape(const weir_device *device, const weiri_cuda_kerne
 static weir_status check_resident(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
 {
     if (!weiri_cuda_native(device)->cooperative) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: launch %s: the GPU has no cooperative launch", device->info.index,
-                          loaded->kernel->name);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: launch %s: the GPU has no cooperative launch",
+                          device->info.index, loaded->kernel->name);
     }
     int blocks = 0;
     CUresult result =
         weiri_cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, loaded->function, (int)shape.threads, 0);
     if (result != CUDA_SUCCESS) {
-        return check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
+        return weiri_cuda_check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
     }
     uint64_t resident = (uint64_t)(blocks < 0 ? 0 : blocks) * device->info.multiprocessors;
     if (resident < shape.blocks) {
-        return weiri_fail(WEIR_ERR_LIMIT,
-                          "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %llu blocks can be resident",
-                          device->info.index, loaded->kernel->name, shape.blocks, shape.threads, (unsigned long long)resident);
+        return weiri_fail(
+            WEIR_ERR_LIMIT,
+            "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %llu blocks can be resident",
+            device->info.index, loaded->kernel->name, shape.blocks, shape.threads, (unsigned long long)resident);
     }
     return WEIR_OK;
 }
@@ -622,7 +622,7 @@ static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_s
         return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks x %u threads cannot be resident at once",
                           device->info.index, kernel->name, shape.blocks, shape.threads);
     }
-    return check(device, "cuLaunchKernelEx", result);
+    return weiri_cuda_check(device, "cuLaunchKernelEx", result);
 }
 
 static weir_status cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,

@@ -74,8 +74,8 @@ static void initialise(const char *name)
     char text[REASON_BYTES / 2];
     CUresult result = weiri_cuda.cuInit(0);
     if (result == CUDA_ERROR_STUB_LIBRARY) {
-        snprintf(driver.reason, sizeof driver.reason, "%s: cuInit: error %d: the toolkit's stub library, not a driver", name,
-                 (int)result);
+        snprintf(driver.reason, sizeof driver.reason, "%s: cuInit: error %d: the toolkit's stub library, not a driver",
+                 name, (int)result);
         return;
     }
     if (result != CUDA_SUCCESS) {
@@ -91,7 +91,8 @@ static void initialise(const char *name)
         return;
     }
     if (count <= 0) {
-        snprintf(driver.reason, sizeof driver.reason, "%s: the driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?)", name);
+        snprintf(driver.reason, sizeof driver.reason, "%s: the driver sees no GPU (is CUDA_VISIBLE_DEVICES empty?)",
+                 name);
         return;
     }
     driver.devices = (uint32_t)count;
@@ -130,7 +131,8 @@ uint32_t weiri_cuda_load(char *reason)
         load_once(env.cuda_library);
     }
     if (driver.devices > 0 && driver.process != getpid()) {
-        snprintf(reason, REASON_BYTES, "the CUDA driver was started by the parent of this fork and does not work in the child");
+        snprintf(reason, REASON_BYTES,
+                 "the CUDA driver was started by the parent of this fork and does not work in the child");
         goto unlock;
     }
     devices = driver.devices;
@@ -152,7 +154,7 @@ void weiri_cuda_describe(CUresult result, char *text, size_t size)
     snprintf(text, size, "%s: %s", name, meaning);
 }
 
-weir_status weiri_cuda_status(uint32_t index, const char *call, CUresult result)
+weir_status weiri_cuda_check(const weir_device *device, const char *call, CUresult result)
 {
     if (result == CUDA_SUCCESS) {
         return WEIR_OK;
@@ -160,7 +162,7 @@ weir_status weiri_cuda_status(uint32_t index, const char *call, CUresult result)
     char text[256];
     weiri_cuda_describe(result, text, sizeof text);
     weir_status status = result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_ERR_NOMEM : WEIR_ERR_DEVICE;
-    return weiri_fail(status, "gpu:%u: %s: %s", index, call, text);
+    return weiri_fail(status, "gpu:%u: %s: %s", device->info.index, call, text);
 }
 
 weir_status weiri_cuda_enter(const weir_device *device, CUstreamCaptureMode *mode)
@@ -168,12 +170,12 @@ weir_status weiri_cuda_enter(const weir_device *device, CUstreamCaptureMode *mod
     *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     CUresult result = weiri_cuda.cuThreadExchangeStreamCaptureMode(mode);
     if (result != CUDA_SUCCESS) {
-        return weiri_cuda_status(device->info.index, "cuThreadExchangeStreamCaptureMode", result);
+        return weiri_cuda_check(device, "cuThreadExchangeStreamCaptureMode", result);
     }
     result = weiri_cuda.cuCtxPushCurrent(weiri_cuda_native(device)->context);
     if (result != CUDA_SUCCESS) {
         (void)weiri_cuda.cuThreadExchangeStreamCaptureMode(mode);
-        return weiri_cuda_status(device->info.index, "cuCtxPushCurrent", result);
+        return weiri_cuda_check(device, "cuCtxPushCurrent", result);
     }
     return WEIR_OK;
 }
@@ -191,7 +193,7 @@ weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CU
     for (uint32_t tries = 0;; tries++) {
         CUresult result = weiri_cuda.cuStreamQuery(stream);
         if (result != CUDA_ERROR_NOT_READY) {
-            return weiri_cuda_status(device->info.index, "cuStreamQuery", result);
+            return weiri_cuda_check(device, "cuStreamQuery", result);
         }
         if (weiri_now_ns() >= deadline_ns) {
             return weiri_fail(WEIR_ERR_TIMEOUT, "gpu:%u: %s: the work on the stream was not done by the deadline",

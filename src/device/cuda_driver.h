@@ -1,4 +1,4 @@
-/* cuda_driver.h - the CUDA driver as cuda.c and cuda_memory.c see it: a table of its functions, the device's
+/* cuda_driver.h - the CUDA driver as the files of the GPU backend see it: a table of its functions, the device's
  * state, and entering and leaving a device's context. Only src/device/cuda* includes this or cuda.h.
  *
  * The library links to nothing of CUDA. Functions are called as weiri_cuda.cuX(...): cuda.h maps cuX to the
@@ -12,67 +12,67 @@
 #include "src/device/device.h"
 
 /* X(function, whether the backend cannot do without it) */
-#define WEIRI_CUDA_FUNCTIONS(X)                       \
-    X(cuInit, true)                                   \
-    X(cuDriverGetVersion, true)                       \
-    X(cuGetErrorName, true)                           \
-    X(cuGetErrorString, true)                         \
-    X(cuDeviceGetCount, true)                         \
-    X(cuDeviceGet, true)                              \
-    X(cuDeviceGetName, true)                          \
-    X(cuDeviceGetUuid_v2, true)                       \
-    X(cuDeviceTotalMem, true)                         \
-    X(cuDeviceGetAttribute, true)                     \
-    X(cuDeviceCanAccessPeer, true)                    \
-    X(cuDevicePrimaryCtxRetain, true)                 \
-    X(cuDevicePrimaryCtxRelease, true)                \
-    X(cuCtxPushCurrent, true)                         \
-    X(cuCtxPopCurrent, true)                          \
-    X(cuCtxEnablePeerAccess, true)                    \
-    X(cuThreadExchangeStreamCaptureMode, true)        \
-    X(cuMemAlloc, true)                               \
-    X(cuMemFree, true)                                \
-    X(cuMemGetAddressRange, true)                     \
-    X(cuMemGetAllocationGranularity, true)            \
-    X(cuMemCreate, true)                              \
-    X(cuMemRelease, true)                             \
-    X(cuMemAddressReserve, true)                      \
-    X(cuMemAddressFree, true)                         \
-    X(cuMemMap, true)                                 \
-    X(cuMemUnmap, true)                               \
-    X(cuMemSetAccess, true)                           \
-    X(cuMemExportToShareableHandle, true)             \
-    X(cuMemImportFromShareableHandle, true)           \
-    X(cuMemRetainAllocationHandle, true)              \
-    X(cuMemGetAllocationPropertiesFromHandle, true)   \
-    X(cuMemPoolSetAccess, true)                       \
-    X(cuMemHostRegister, true)                        \
-    X(cuMemHostUnregister, true)                      \
-    X(cuMemHostGetDevicePointer, true)                \
-    X(cuIpcGetMemHandle, true)                        \
-    X(cuIpcOpenMemHandle, true)                       \
-    X(cuIpcCloseMemHandle, true)                      \
-    X(cuPointerGetAttribute, true)                    \
-    X(cuPointerGetAttributes, true)                   \
-    X(cuMemcpyAsync, true)                            \
-    X(cuMemsetD8Async, true)                          \
-    X(cuStreamCreate, true)                           \
-    X(cuStreamDestroy, true)                          \
-    X(cuStreamQuery, true)                            \
-    X(cuStreamBeginCapture, true)                     \
-    X(cuStreamEndCapture, true)                       \
-    X(cuEventCreate, true)                            \
-    X(cuEventDestroy, true)                           \
-    X(cuEventRecord, true)                            \
-    X(cuEventQuery, true)                             \
-    X(cuEventElapsedTime, true)                       \
-    X(cuGraphInstantiate, true)                       \
-    X(cuGraphDestroy, true)                           \
-    X(cuGraphLaunch, true)                            \
-    X(cuGraphExecDestroy, true)                       \
-    X(cuFuncGetAttribute, true)                       \
-    X(cuFuncLoad, false)                              \
-    X(cuLaunchKernelEx, true)                         \
+#define WEIRI_CUDA_FUNCTIONS(X)                                                                                        \
+    X(cuInit, true)                                                                                                    \
+    X(cuDriverGetVersion, true)                                                                                        \
+    X(cuGetErrorName, true)                                                                                            \
+    X(cuGetErrorString, true)                                                                                          \
+    X(cuDeviceGetCount, true)                                                                                          \
+    X(cuDeviceGet, true)                                                                                               \
+    X(cuDeviceGetName, true)                                                                                           \
+    X(cuDeviceGetUuid_v2, true)                                                                                        \
+    X(cuDeviceTotalMem, true)                                                                                          \
+    X(cuDeviceGetAttribute, true)                                                                                      \
+    X(cuDeviceCanAccessPeer, true)                                                                                     \
+    X(cuDevicePrimaryCtxRetain, true)                                                                                  \
+    X(cuDevicePrimaryCtxRelease, true)                                                                                 \
+    X(cuCtxPushCurrent, true)                                                                                          \
+    X(cuCtxPopCurrent, true)                                                                                           \
+    X(cuCtxEnablePeerAccess, true)                                                                                     \
+    X(cuThreadExchangeStreamCaptureMode, true)                                                                         \
+    X(cuMemAlloc, true)                                                                                                \
+    X(cuMemFree, true)                                                                                                 \
+    X(cuMemGetAddressRange, true)                                                                                      \
+    X(cuMemGetAllocationGranularity, true)                                                                             \
+    X(cuMemCreate, true)                                                                                               \
+    X(cuMemRelease, true)                                                                                              \
+    X(cuMemAddressReserve, true)                                                                                       \
+    X(cuMemAddressFree, true)                                                                                          \
+    X(cuMemMap, true)                                                                                                  \
+    X(cuMemUnmap, true)                                                                                                \
+    X(cuMemSetAccess, true)                                                                                            \
+    X(cuMemExportToShareableHandle, true)                                                                              \
+    X(cuMemImportFromShareableHandle, true)                                                                            \
+    X(cuMemRetainAllocationHandle, true)                                                                               \
+    X(cuMemGetAllocationPropertiesFromHandle, true)                                                                    \
+    X(cuMemPoolSetAccess, true)                                                                                        \
+    X(cuMemHostRegister, true)                                                                                         \
+    X(cuMemHostUnregister, true)                                                                                       \
+    X(cuMemHostGetDevicePointer, true)                                                                                 \
+    X(cuIpcGetMemHandle, true)                                                                                         \
+    X(cuIpcOpenMemHandle, true)                                                                                        \
+    X(cuIpcCloseMemHandle, true)                                                                                       \
+    X(cuPointerGetAttribute, true)                                                                                     \
+    X(cuPointerGetAttributes, true)                                                                                    \
+    X(cuMemcpyAsync, true)                                                                                             \
+    X(cuMemsetD8Async, true)                                                                                           \
+    X(cuStreamCreate, true)                                                                                            \
+    X(cuStreamDestroy, true)                                                                                           \
+    X(cuStreamQuery, true)                                                                                             \
+    X(cuStreamBeginCapture, true)                                                                                      \
+    X(cuStreamEndCapture, true)                                                                                        \
+    X(cuEventCreate, true)                                                                                             \
+    X(cuEventDestroy, true)                                                                                            \
+    X(cuEventRecord, true)                                                                                             \
+    X(cuEventQuery, true)                                                                                              \
+    X(cuEventElapsedTime, true)                                                                                        \
+    X(cuGraphInstantiate, true)                                                                                        \
+    X(cuGraphDestroy, true)                                                                                            \
+    X(cuGraphLaunch, true)                                                                                             \
+    X(cuGraphExecDestroy, true)                                                                                        \
+    X(cuFuncGetAttribute, true)                                                                                        \
+    X(cuFuncLoad, false)                                                                                               \
+    X(cuLaunchKernelEx, true)                                                                                          \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessor, true)
 
 typedef struct weiri_cuda_table {
@@ -93,15 +93,16 @@ typedef struct weiri_cuda_kernel {
 /* weir_device.native */
 typedef struct weiri_cuda_device {
     CUdevice ordinal;
-    CUcontext context;      /* the primary one, shared with the CUDA runtime */
-    CUstream stream;        /* non-blocking; for copies and fills of ours */
-    uint64_t granularity;   /* of cuMem allocations */
-    bool shareable;         /* cuMem allocations can be exported as POSIX descriptors */
-    bool cooperative;       /* cooperative launches are supported */
-    uint32_t block_limit;   /* most blocks of a multiprocessor */
-    uint32_t thread_limit;  /* most threads of a multiprocessor */
-    uint32_t safe_threads;  /* the same for a kernel of 64 registers a thread */
-    pthread_mutex_t lock;   /* of the kernels */
+    CUcontext context;           /* the primary one, shared with the CUDA runtime */
+    CUstream stream;             /* non-blocking; for copies and fills of ours */
+    pthread_mutex_t stream_lock; /* held by the one that waits for the stream */
+    uint64_t granularity;        /* of cuMem allocations */
+    bool shareable;              /* cuMem allocations can be exported as POSIX descriptors */
+    bool cooperative;            /* cooperative launches are supported */
+    uint32_t block_limit;        /* most blocks of a multiprocessor */
+    uint32_t thread_limit;       /* most threads of a multiprocessor */
+    uint32_t safe_threads;       /* the same for a kernel of 64 registers a thread */
+    pthread_mutex_t kernels_lock;
     weiri_cuda_kernel *kernels;
     size_t kernel_count;
     size_t kernel_capacity;
@@ -118,7 +119,7 @@ uint32_t weiri_cuda_load(char *reason);
 
 /* WEIR_OK for CUDA_SUCCESS; otherwise sets the error text "gpu:N: <call>: <error name>: <error text>" and
  * returns WEIR_ERR_NOMEM when memory ran out, else WEIR_ERR_DEVICE. */
-weir_status weiri_cuda_status(uint32_t index, const char *call, CUresult result);
+weir_status weiri_cuda_check(const weir_device *device, const char *call, CUresult result);
 /* "CUDA_ERROR_INVALID_VALUE: invalid argument" into text[size]. */
 void weiri_cuda_describe(CUresult result, char *text, size_t size);
 
@@ -130,10 +131,11 @@ void weiri_cuda_leave(CUstreamCaptureMode mode);
 /* Waits in the entered context until the stream is idle; WEIR_ERR_TIMEOUT naming `operation` at the deadline. */
 weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CUstream stream, uint64_t deadline_ns);
 
-/* Memory ops, in cuda_memory.c; as in device.h. */
+/* Memory ops, in cuda_memory.c and cuda_share.c; as in device.h. */
 weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
-weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, bool same_process, int fd, weiri_block **out);
+weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
+                              weiri_block **out);
 void weiri_cuda_release(weiri_block *block);
 weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
 weir_status weiri_cuda_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes);

@@ -1,0 +1,43 @@
+/* cuda_foreign.h - memory and kernels that a user of CUDA made without weir. Loads the driver by itself and
+ * needs no cuda.h. Everything happens in the primary context of GPU 0. */
+#ifndef WEIRT_CUDA_FOREIGN_H
+#define WEIRT_CUDA_FOREIGN_H
+
+#include "weir/base.h"
+
+WEIR_BEGIN_DECLS
+
+typedef enum weirt_foreign_kind {
+    WEIRT_FOREIGN_MALLOC,     /* as cudaMalloc */
+    WEIRT_FOREIGN_POOL,       /* as cudaMallocAsync */
+    WEIRT_FOREIGN_HOST,       /* as cudaHostAlloc */
+    WEIRT_FOREIGN_CUMEM,      /* cuMemCreate, not exportable */
+    WEIRT_FOREIGN_CUMEM_FD    /* cuMemCreate with the POSIX descriptor handle type */
+} weirt_foreign_kind;
+
+/* Makes the context current on this thread; false where there is no driver or GPU. */
+bool weirt_foreign_open(void);
+void weirt_foreign_close(void);
+/* The thread's current context. */
+void *weirt_foreign_current(void);
+
+/* NULL on failure. Bytes are rounded up to 2 MiB for cuMem. */
+void *weirt_foreign_allocate(weirt_foreign_kind kind, uint64_t bytes);
+void weirt_foreign_free(weirt_foreign_kind kind, void *pointer, uint64_t bytes);
+/* Bytes of free memory of the GPU. */
+uint64_t weirt_foreign_free_memory(void);
+
+/* Arguments of the two kernels below. */
+typedef struct weirt_foreign_args {
+    uint32_t *words;
+    uint32_t value;
+} weirt_foreign_args;
+
+/* As weir_kernel.gpu: thread i of all stores value + i to words[i]. */
+int weirt_foreign_store(void **function);
+/* Spins until words[0] is not 0, 5 s at most. */
+int weirt_foreign_spin(void **function);
+
+WEIR_END_DECLS
+
+#endif
