@@ -35,6 +35,32 @@ void weirt_comm_close(weirt_comm *comm)
     memset(comm, 0, sizeof *comm);
 }
 
+bool weirt_complete(weirt_rank *rank, weir_future *future)
+{
+    bool done = WEIRT_OK(rank, weir_future_wait(future, weirt_patience_ms()));
+    weir_future_destroy(future);
+    return done;
+}
+
+bool weirt_receive(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out)
+{
+    weir_future *future = NULL;
+    return WEIRT_OK(rank, weir_memory_recv_async(comm, peer, tag, out, &future)) && weirt_complete(rank, future);
+}
+
+bool weirt_connect(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_connection **out)
+{
+    weir_future *future = NULL;
+    return WEIRT_OK(rank, weir_connection_create_async(comm, peer, tag, NULL, out, &future)) && weirt_complete(rank, future);
+}
+
+bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end, weir_semaphore **out)
+{
+    weir_future *future = NULL;
+    weir_semaphore_opts opts = { .size = sizeof opts, .end = end };
+    return WEIRT_OK(rank, weir_semaphore_create_async(connection, tag, &opts, out, &future)) && weirt_complete(rank, future);
+}
+
 static bool open_memories(weirt_rank *rank, weirt_pair *pair)
 {
     weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
@@ -44,8 +70,8 @@ static bool open_memories(weirt_rank *rank, weirt_pair *pair)
         !WEIRT_OK(rank, weir_memory_allocate(pair->comm, sizeof(weirt_report), &host, &pair->shared)) ||
         !WEIRT_OK(rank, weir_memory_send(pair->comm, pair->local, peer, pair->tag)) ||
         !WEIRT_OK(rank, weir_memory_send(pair->comm, pair->packets, peer, pair->tag)) ||
-        !WEIRT_OK(rank, weir_memory_recv(pair->comm, peer, pair->tag, &pair->remote)) ||
-        !WEIRT_OK(rank, weir_memory_recv(pair->comm, peer, pair->tag, &pair->remote_packets))) {
+        !weirt_receive(rank, pair->comm, peer, pair->tag, &pair->remote) ||
+        !weirt_receive(rank, pair->comm, peer, pair->tag, &pair->remote_packets)) {
         return false;
     }
     pair->report = (weirt_report *)weir_memory_host_pointer(pair->shared);
@@ -69,8 +95,8 @@ bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t 
         }
     }
     if (!WEIRT_OK(rank, weir_stream_create(device, &out->stream)) || !open_memories(rank, out) ||
-        !WEIRT_OK(rank, weir_connection_create(comm, out->peer, tag, NULL, &out->connection)) ||
-        !WEIRT_OK(rank, weir_semaphore_create(out->connection, tag, NULL, &out->semaphore)) ||
+        !weirt_connect(rank, comm, out->peer, tag, &out->connection) ||
+        !weirt_semaphore(rank, out->connection, tag, WEIR_SEMAPHORE_DEVICE, &out->semaphore) ||
         !WEIRT_OK(rank, weir_grid_barrier_create(comm, &out->barrier))) {
         return false;
     }

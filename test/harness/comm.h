@@ -21,6 +21,14 @@ void weirt_comm_close(weirt_comm *comm);
 /* A job of this rank alone, as a survivor makes it. */
 bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out);
 
+/* The blocking calls of the same meaning, but with the harness's patience: a communicator with a short timeout
+ * can still be set up on a busy machine. */
+bool weirt_complete(weirt_rank *rank, weir_future *future); /* and destroys it */
+bool weirt_receive(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out);
+bool weirt_connect(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_connection **out);
+bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
+                     weir_semaphore **out);
+
 typedef struct weirt_pair {
     weir_comm *comm;
     uint32_t peer;

@@ -1,0 +1,479 @@
+// Data through memory channels: every operation, group, size and alignment, checked byte by byte in the kernel
+// that receives it and once more on the host.
+#include <string>
+#include <vector>
+
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+// What a kernel found: all threads in agreement, and no wrong byte.
+bool transfer_is_right(weirt_rank *rank, const weirt_pair *pair, const weirt_transfer_args &args, uint64_t iterations)
+{
+    const weirt_report *report = pair->report;
+    bool right = true;
+    if (report->wrong != 0) {
+        weirt_fail(rank, __FILE__, __LINE__,
+                   "op %u, group %u: %llu wrong bytes, one in iteration %llu of %llu bytes at position %llu", args.op,
+                   args.group, (unsigned long long)report->wrong, (unsigned long long)report->wrong_iteration,
+                   (unsigned long long)report->wrong_bytes, (unsigned long long)report->wrong_position);
+        right = false;
+    }
+    if (report->status[0][0] != WEIR_OK) {
+        weirt_fail(rank, __FILE__, __LINE__, "op %u, group %u: %s", args.op, args.group,
+                   weir_status_name((weir_status)report->status[0][0]));
+        right = false;
+    }
+    return WEIRT_EXPECT(rank, report->iterations == iterations) && right;
+}
+
+bool run_transfer(weirt_rank *rank, const weirt_pair *pair, const weirt_transfer_args &args)
+{
+    uint64_t before = pair->report->iterations;
+    uint64_t sizes = (args.last - args.first) / args.step + 1;
+    return weirt_launch(rank, pair, weirt_transfer_kernel(), &args) && weirt_finish(rank, pair) &&
+           transfer_is_right(rank, pair, args, before + sizes * args.rounds);
+}
+
+// The bytes of the last iteration, read by the host.
+bool host_sees(weirt_rank *rank, const weirt_pair *pair, const weirt_transfer_args &args)
+{
+    std::vector<char> bytes(args.last);
+    char *arrived = (char *)weir_memory_pointer(pair->local) + pair->half + 64;
+    if (!WEIRT_OK(rank, weir_device_copy(weir_comm_device(pair->comm), bytes.data(), arrived, args.last))) {
+        return false;
+    }
+    uint64_t iteration = pair->report->iterations - 1;
+    for (uint64_t k = 0; k < args.last; k++) {
+        if (bytes[k] != weirt_pattern(args.peer, iteration, k)) {
+            weirt_fail(rank, __FILE__, __LINE__, "the host sees a wrong byte at %llu", (unsigned long long)k);
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t rounds(uint32_t plain)
+{
+    return weirt_sanitizer()[0] == 0 ? plain : (plain + 3) / 4;
+}
+
+struct sweep {
+    uint32_t op;
+};
+
+// Sizes 0 to 70 one by one, 20 times each at changing alignments by the whole grid, and by every other group.
+void small_sizes(weirt_rank *rank)
+{
+    const sweep *arg = (const sweep *)rank->arg;
+    weirt_channel channel;
+    if (weirt_channel_open(rank, 0, 4096, &channel)) {
+        bool right = true;
+        for (uint32_t group = 0; group < WEIRT_GROUPS && right; group++) {
+            weirt_transfer_args args = weirt_transfer_of(rank, &channel.pair);
+            args.op = arg->op;
+            args.group = group;
+            args.last = 70;
+            args.misaligned = 1;
+            args.rounds = group == WEIRT_GRID ? 20 : 3;
+            right = run_transfer(rank, &channel.pair, args);
+        }
+        WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+void large_sizes(weirt_rank *rank)
+{
+    const sweep *arg = (const sweep *)rank->arg;
+    bool gpu = std::string(rank->stage->kind) == "gpu";
+    struct {
+        uint64_t bytes;
+        uint32_t rounds;
+    } const sizes[] = { { 4096, 20 }, { 4099, 20 }, { 65537, 20 }, { (1 << 20) - 1, rounds(8) }, { 1 << 20, rounds(8) },
+                        { (64 << 20) + 3, 2 } };
+    uint64_t largest = gpu ? (64 << 20) + 3 : 1 << 20;
+    weirt_channel channel;
+    if (weirt_channel_open(rank, 0, (largest + WEIRT_SLACK + 15) / 16 * 16, &channel)) {
+        bool right = true;
+        for (auto &size : sizes) {
+            for (uint32_t misaligned = 0; misaligned < 2 && right && size.bytes <= largest; misaligned++) {
+                weirt_transfer_args args = weirt_transfer_of(rank, &channel.pair);
+                args.op = arg->op;
+                args.first = args.last = size.bytes;
+                args.misaligned = misaligned;
+                args.rounds = misaligned ? (size.rounds + 1) / 2 : size.rounds;
+                right = run_transfer(rank, &channel.pair, args) && (misaligned || host_sees(rank, &channel.pair, args));
+            }
+        }
+        WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+// A kernel recorded once and replayed: packet epochs, tokens and barrier rounds go on where they were.
+void replays(weirt_rank *rank)
+{
+    weirt_channel channel;
+    if (!weirt_channel_open(rank, 0, 4096, &channel)) {
+        weirt_channel_close(rank, &channel);
+        return;
+    }
+    weirt_pair *pair = &channel.pair;
+    weir_device *device = channel.comm.device;
+    for (uint32_t op = 0; op < WEIRT_OPS; op++) {
+        weirt_transfer_args args = weirt_transfer_of(rank, pair);
+        void *graph = nullptr;
+        args.op = op;
+        args.first = args.last = 1001;
+        args.misaligned = 1;
+        args.rounds = 2;
+        uint64_t before = pair->report->iterations;
+        if (!WEIRT_OK(rank, weir_graph_begin(device, pair->stream)) ||
+            !weirt_launch(rank, pair, weirt_transfer_kernel(), &args) ||
+            !WEIRT_OK(rank, weir_graph_end(device, pair->stream, &graph))) {
+            break;
+        }
+        WEIRT_EXPECT(rank, pair->report->iterations == before);
+        for (int i = 0; i < 20; i++) {
+            WEIRT_OK(rank, weir_graph_launch(device, graph, pair->stream));
+        }
+        weirt_finish(rank, pair);
+        transfer_is_right(rank, pair, args, before + 40);
+        weir_graph_destroy(device, graph);
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+// Two communicators, and two pairs of channels on one of them, all at work at once.
+void several_at_once(weirt_rank *rank)
+{
+    weirt_comm first;
+    weirt_comm second;
+    weirt_pair pairs[3] = {};
+    if (weirt_comm_open(rank, 0, &first) & weirt_comm_open(rank, 0, &second)) {
+        weir_comm *comms[] = { first.comm, first.comm, second.comm };
+        bool open = true;
+        for (uint32_t i = 0; i < 3 && open; i++) {
+            open = weirt_pair_open(rank, comms[i], 8192, 10 + i, &pairs[i]);
+        }
+        weirt_transfer_args args[3];
+        for (uint32_t i = 0; i < 3 && open; i++) {
+            args[i] = weirt_transfer_of(rank, &pairs[i]);
+            args[i].op = i == 2 ? WEIRT_PUT : WEIRT_LL16;
+            args[i].group = WEIRT_BLOCK;
+            args[i].first = args[i].last = 3000 + i;
+            args[i].rounds = 20;
+            weir_shape shape = weir_device_fit_shape(weir_comm_device(comms[i]), weir_shape{ 1, 2 });
+            open = WEIRT_OK(rank, weir_launch(weir_comm_device(comms[i]), weirt_transfer_kernel(), shape, &args[i], nullptr,
+                                              pairs[i].stream));
+        }
+        for (uint32_t i = 0; i < 3 && open; i++) {
+            weirt_finish(rank, &pairs[i]);
+            transfer_is_right(rank, &pairs[i], args[i], 20);
+        }
+        WEIRT_OK(rank, weir_comm_status(first.comm));
+        WEIRT_OK(rank, weir_comm_status(second.comm));
+    }
+    for (auto &pair : pairs) {
+        weirt_pair_close(rank, &pair, true);
+    }
+    weirt_comm_close(&second);
+    weirt_comm_close(&first);
+}
+
+// A value that goes back and forth beside the signal, and grows by one at each end.
+void single_values(weirt_rank *rank)
+{
+    weirt_channel channel;
+    if (weirt_channel_open(rank, 0, 4096, &channel)) {
+        weirt_pair *pair = &channel.pair;
+        weirt_pingpong_args args = {};
+        weir_memory_channel_device(pair->data, &args.channel);
+        args.inbox = (uint64_t *)weir_memory_pointer(pair->local);
+        args.report = pair->device_report;
+        args.first = rank->rank == 0;
+        args.rounds = 50;
+        if (weirt_launch(rank, pair, weirt_pingpong_kernel(), &args) && weirt_finish(rank, pair)) {
+            WEIRT_EXPECT(rank, pair->report->status[0][0] == WEIR_OK);
+            WEIRT_EXPECT(rank, pair->report->value == (rank->rank == 0 ? 100u : 99u));
+        }
+        // Both ends of the memory, in both widths; the two ranks write different words.
+        weirt_access_args access = {};
+        weir_memory_channel_device(pair->data, &access.channel);
+        weirt_barrier(rank);
+        uint64_t last = 2 * pair->half / 4 - 1;
+        access.op = WEIRT_DO_WRITE_U32;
+        access.dst_offset = last;
+        access.value = 0x12340000u + rank->rank;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
+        access.op = WEIRT_DO_WRITE_U64;
+        access.dst_offset = 1;
+        access.value = 0xfedcba9876543210u + rank->rank;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
+        weirt_barrier(rank);
+        access.op = WEIRT_DO_READ_U32;
+        access.dst_offset = last;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
+        WEIRT_EXPECT(rank, pair->report->value == 0x12340000u + rank->rank);
+        access.op = WEIRT_DO_READ_U64;
+        access.dst_offset = 1;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
+        WEIRT_EXPECT(rank, pair->report->value == 0xfedcba9876543210u + rank->rank);
+        uint64_t arrived = 0;
+        WEIRT_OK(rank, weir_device_copy(channel.comm.device, &arrived, (char *)weir_memory_pointer(pair->local) + 8, 8));
+        WEIRT_EXPECT(rank, arrived == 0xfedcba9876543210u + pair->peer);
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+// Accesses that would leave the memory, in all the ways that a sum of offset and size can be wrong.
+struct outside {
+    const char *what;
+    uint32_t op;
+    uint64_t dst_offset;
+    uint64_t src_offset;
+    uint64_t bytes;
+    weir_status status;
+};
+
+constexpr uint64_t half = 1024;
+constexpr uint64_t memory = 2 * half;
+constexpr uint64_t packets = 4 * half;
+constexpr uint64_t most = UINT64_MAX;
+
+const outside outsides[] = {
+    { "put one byte too many", WEIRT_DO_PUT, 1, 0, memory, WEIR_ERR_RANGE },
+    { "put from beyond", WEIRT_DO_PUT, 0, memory, 1, WEIR_ERR_RANGE },
+    { "put to beyond", WEIRT_DO_PUT, memory + 1, 0, 0, WEIR_ERR_RANGE },
+    { "put overflow of dst", WEIRT_DO_PUT, most, 0, 2, WEIR_ERR_RANGE },
+    { "put overflow of src", WEIRT_DO_PUT, 0, most - 6, 8, WEIR_ERR_RANGE },
+    { "put of the largest size", WEIRT_DO_PUT, 0, 0, most, WEIR_ERR_RANGE },
+    { "put that wraps to zero", WEIRT_DO_PUT, 16, 16, most - 15, WEIR_ERR_RANGE },
+    { "get one byte too many", WEIRT_DO_GET, memory - 7, 0, 8, WEIR_ERR_RANGE },
+    { "get overflow", WEIRT_DO_GET, most - 3, 0, 4, WEIR_ERR_RANGE },
+    { "get of the largest size", WEIRT_DO_GET, 1, 1, most, WEIR_ERR_RANGE },
+    { "ll16 one packet too many", WEIRT_DO_PUT_LL16, packets - 16, 0, 9, WEIR_ERR_RANGE },
+    { "ll16 size that overflows when rounded up", WEIRT_DO_PUT_LL16, 0, 0, most, WEIR_ERR_RANGE },
+    { "ll16 overflow of the packet offset", WEIRT_DO_PUT_LL16, most - 15, 0, 8, WEIR_ERR_RANGE },
+    { "ll16 from beyond", WEIRT_DO_PUT_LL16, 0, memory, 1, WEIR_ERR_RANGE },
+    { "ll16 misaligned", WEIRT_DO_PUT_LL16, 8, 0, 8, WEIR_ERR_INVALID },
+    { "unpack ll16 beyond", WEIRT_DO_UNPACK_LL16, packets, 0, 1, WEIR_ERR_RANGE },
+    { "unpack ll16 to beyond", WEIRT_DO_UNPACK_LL16, 0, memory - 1, 2, WEIR_ERR_RANGE },
+    { "unpack ll16 misaligned", WEIRT_DO_UNPACK_LL16, 1, 0, 8, WEIR_ERR_INVALID },
+    { "ll8 one packet too many", WEIRT_DO_PUT_LL8, packets - 8, 0, 5, WEIR_ERR_RANGE },
+    { "ll8 of the largest size", WEIRT_DO_PUT_LL8, 0, 0, most - 2, WEIR_ERR_RANGE },
+    { "ll8 misaligned", WEIRT_DO_PUT_LL8, 4, 0, 4, WEIR_ERR_INVALID },
+    { "unpack ll8 beyond", WEIRT_DO_UNPACK_LL8, packets - 8, 0, 8, WEIR_ERR_RANGE },
+    { "unpack ll8 misaligned", WEIRT_DO_UNPACK_LL8, 2, 0, 4, WEIR_ERR_INVALID },
+    { "read u32 beyond", WEIRT_DO_READ_U32, memory / 4, 0, 0, WEIR_ERR_RANGE },
+    { "read u64 beyond", WEIRT_DO_READ_U64, memory / 8, 0, 0, WEIR_ERR_RANGE },
+    { "read u64 of the largest index", WEIRT_DO_READ_U64, most, 0, 0, WEIR_ERR_RANGE },
+    { "write u32 whose address wraps", WEIRT_DO_WRITE_U32, most / 4 + 1, 0, 0, WEIR_ERR_RANGE },
+    { "write u64 beyond", WEIRT_DO_WRITE_U64, memory / 8, 0, 0, WEIR_ERR_RANGE },
+};
+
+bool all_zero(weirt_rank *rank, const weirt_pair *pair, const weir_memory *which)
+{
+    std::vector<char> bytes(weir_memory_bytes(which));
+    WEIRT_OK(rank, weir_device_copy(weir_comm_device(pair->comm), bytes.data(), weir_memory_pointer(which), bytes.size()));
+    for (char byte : bytes) {
+        if (byte != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Each is the communicator's sticky error, so each has a communicator of its own, on one bootstrap.
+void out_of_range(weirt_rank *rank)
+{
+    weirt_comm base;
+    if (!weirt_comm_open(rank, 0, &base)) {
+        weirt_comm_close(&base);
+        return;
+    }
+    for (const outside &wrong : outsides) {
+        weir_comm *comm = nullptr;
+        weirt_pair pair = {};
+        if (!WEIRT_OK(rank, weir_comm_create(base.boot, base.device, nullptr, &comm)) ||
+            !weirt_pair_open(rank, comm, half, 3, &pair)) {
+            weirt_pair_close(rank, &pair, false);
+            weir_comm_destroy(comm);
+            break;
+        }
+        bool zero = WEIRT_OK(rank, weir_device_fill(base.device, weir_memory_pointer(pair.local), 0, memory));
+        weirt_barrier(rank);
+        weirt_access_args access = {};
+        bool packet = wrong.op >= WEIRT_DO_PUT_LL16 && wrong.op <= WEIRT_DO_UNPACK_LL8;
+        weir_memory_channel_device(packet ? pair.packet : pair.data, &access.channel);
+        access.op = wrong.op;
+        access.dst_offset = wrong.dst_offset;
+        access.src_offset = wrong.src_offset;
+        access.bytes = wrong.bytes;
+        access.value = most;
+        weir_status status = weirt_access_run(rank, &pair, &access);
+        weir_status sticky = weir_comm_status(comm);
+        weirt_barrier(rank);
+        zero = zero && all_zero(rank, &pair, pair.local) && all_zero(rank, &pair, pair.packets);
+        if (status != wrong.status || sticky != wrong.status || !zero) {
+            weirt_fail(rank, __FILE__, __LINE__, "%s: status %s, sticky %s%s", wrong.what, weir_status_name(status),
+                       weir_status_name(sticky), zero ? "" : ", and something was written");
+        }
+        weirt_pair_close(rank, &pair, true);
+        weir_comm_destroy(comm);
+    }
+    weirt_comm_close(&base);
+}
+
+// A channel without a packet buffer has nowhere to unpack from.
+void no_packet_buffer(weirt_rank *rank)
+{
+    weirt_channel channel;
+    if (weirt_channel_open(rank, 0, 1024, &channel)) {
+        weirt_access_args access = {};
+        weir_memory_channel_device(channel.pair.data, &access.channel);
+        WEIRT_EXPECT(rank, access.channel.packets == nullptr && access.channel.packets_bytes == 0);
+        access.op = WEIRT_DO_UNPACK_LL16;
+        access.bytes = 8;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, &channel.pair, &access) == WEIR_ERR_RANGE);
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_comm_status(channel.comm.comm));
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+// Exactly up to the end is no error.
+void up_to_the_end(weirt_rank *rank)
+{
+    weirt_channel channel;
+    if (weirt_channel_open(rank, 0, half, &channel)) {
+        weirt_pair *pair = &channel.pair;
+        weirt_access_args access = {};
+        weir_memory_channel_device(pair->data, &access.channel);
+        WEIRT_OK(rank, weir_device_fill(channel.comm.device, weir_memory_pointer(pair->local), (uint8_t)(1 + rank->rank), half));
+        weirt_barrier(rank);
+        access.op = WEIRT_DO_PUT;
+        access.dst_offset = memory - 5;
+        access.bytes = 5;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
+        access.dst_offset = memory;
+        access.bytes = 0;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
+        weirt_barrier(rank);
+        char tail[6];
+        WEIRT_OK(rank, weir_device_copy(channel.comm.device, tail, (char *)weir_memory_pointer(pair->local) + memory - 6, 6));
+        for (int i = 0; i < 6; i++) {
+            WEIRT_EXPECT(rank, tail[i] == (i == 0 ? 0 : (char)(1 + pair->peer)));
+        }
+        weir_memory_channel_device(pair->packet, &access.channel);
+        access.op = WEIRT_DO_PUT_LL8;
+        access.dst_offset = packets - 8;
+        access.bytes = 4;
+        WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
+        WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+void creation_misuse(weirt_rank *rank)
+{
+    weirt_channel channel;
+    if (weirt_channel_open(rank, 0, 1024, &channel)) {
+        weirt_pair *pair = &channel.pair;
+        weir_memory_channel *made = nullptr;
+        weir_memory *odd = nullptr;
+        weir_memory_channel_opts opts = {};
+        opts.size = sizeof opts;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->local, pair->local, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->remote, nullptr, &made));
+        opts.packets = pair->remote_packets;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, &opts, &made));
+        char *inside = (char *)weir_memory_pointer(pair->packets) + 8;
+        if (WEIRT_OK(rank, weir_memory_register(channel.comm.comm, inside, 64, nullptr, &odd))) {
+            opts.packets = odd;
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, &opts, &made));
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(nullptr, pair->remote, pair->local, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, nullptr, pair->local, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, nullptr, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, nullptr, nullptr));
+        WEIRT_EXPECT(rank, made == nullptr);
+        weir_memory_destroy(odd);
+        weir_memory_channel_destroy(nullptr);
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+WEIRT_STAGE_SUITE(MemoryChannel);
+
+class Transfer : public ::testing::TestWithParam<std::tuple<int, int>> {
+protected:
+    void run(weirt_rank_fn body)
+    {
+        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
+        const char *reason = weirt_stage_missing(stage);
+        if (reason != nullptr) {
+            GTEST_SKIP() << reason;
+        }
+        sweep arg = { (uint32_t)std::get<1>(GetParam()) };
+        weirt_ranks_run(stage, 2, body, &arg, sizeof arg);
+    }
+};
+
+TEST_P(Transfer, SmallSizesInAllGroups)
+{
+    run(small_sizes);
+}
+
+TEST_P(Transfer, LargeSizes)
+{
+    run(large_sizes);
+}
+
+std::string transfer_name(const ::testing::TestParamInfo<std::tuple<int, int>> &param)
+{
+    const char *ops[] = { "put", "get", "ll16", "ll8" };
+    return std::string(weirt_stages[std::get<0>(param.param)].name) + "_" + ops[std::get<1>(param.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, Transfer,
+                         ::testing::Combine(::testing::Range(0, WEIRT_STAGES), ::testing::Range(0, (int)WEIRT_OPS)),
+                         transfer_name);
+
+TEST_P(MemoryChannel, GraphReplaysGoOnWhereTheyWere)
+{
+    weirt_ranks_run(stage(), 2, replays, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, SeveralAtOnce)
+{
+    weirt_ranks_run(stage(), 2, several_at_once, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, SingleValues)
+{
+    weirt_ranks_run(stage(), 2, single_values, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, OutOfRangeWritesNothingAndSticks)
+{
+    weirt_ranks_run(stage(), 2, out_of_range, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, NoPacketBufferIsOutOfRange)
+{
+    weirt_ranks_run(stage(), 2, no_packet_buffer, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, UpToTheEndIsInRange)
+{
+    weirt_ranks_run(stage(), 2, up_to_the_end, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, CreationMisuseIsInvalid)
+{
+    weirt_ranks_run(stage(), 2, creation_misuse, nullptr, 0);
+}
+
+} // namespace
