@@ -79,9 +79,7 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_chann
     if (status != WEIR_OK) {
         return status;
     }
-    uint32_t flag = weir_packet_flag(channel->put_epoch);
-    weir_ll16_put(channel->dst + packet_offset, channel->src + src_offset, bytes, flag, coop);
-    weir_packet_advance(channel->put_epoch, coop);
+    weir_ll16_put(channel->dst + packet_offset, channel->src + src_offset, bytes, channel->put_epoch, coop);
     return WEIR_OK;
 }
 
@@ -96,11 +94,8 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
     if (status != WEIR_OK) {
         return status;
     }
-    uint32_t flag = weir_packet_flag(channel->unpack_epoch);
-    status = weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
-                              channel->semaphore.control);
-    weir_packet_advance(channel->unpack_epoch, coop);
-    return status;
+    return weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch, coop,
+                            channel->semaphore.control);
 }
 
 /* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
@@ -112,9 +107,7 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll8(const weir_dev_memory_channe
     if (status != WEIR_OK) {
         return status;
     }
-    uint32_t flag = weir_packet_flag(channel->put_epoch);
-    weir_ll8_put(channel->dst + packet_offset, channel->src + src_offset, bytes, flag, coop);
-    weir_packet_advance(channel->put_epoch, coop);
+    weir_ll8_put(channel->dst + packet_offset, channel->src + src_offset, bytes, channel->put_epoch, coop);
     return WEIR_OK;
 }
 
@@ -126,11 +119,8 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_cha
     if (status != WEIR_OK) {
         return status;
     }
-    uint32_t flag = weir_packet_flag(channel->unpack_epoch);
-    status = weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
-                             channel->semaphore.control);
-    weir_packet_advance(channel->unpack_epoch, coop);
-    return status;
+    return weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch, coop,
+                            channel->semaphore.control);
 }
 
 /* One value of the remote memory: element `index` of an array of that type at its start. */

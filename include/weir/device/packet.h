@@ -16,7 +16,7 @@
 
 #include "weir/device/copy.h"
 
-#define WEIR_PACKET_BATCH 4 /* loads of data in flight a thread */
+#define WEIR_PACKET_BATCH 4 /* packets that a thread reads at once, while it has that many left */
 #define WEIR_EPOCH_ONE ((uint64_t)1 << 32)
 
 WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
@@ -72,12 +72,17 @@ WEIR_FN void weir_ll16_store(char *packet, uint64_t data, uint32_t flag)
     weir_arch_store_relaxed_sys_pair(packet, (data & 0xffffffffu) | high, (data >> 32) | high);
 }
 
+WEIR_FN int weir_ll16_there(weir_vec16 words, uint32_t flag)
+{
+    return (uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag;
+}
+
 WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {
         weir_vec16 words = weir_arch_load_relaxed_sys_pair(packet);
-        if ((uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag) {
+        if (weir_ll16_there(words, flag)) {
             *data = (words.lo & 0xffffffffu) | words.hi << 32;
             return WEIR_OK;
         }
@@ -141,38 +146,67 @@ WEIR_FN_COLD weir_status weir_packets_unpack_any(char *dst, const char *packets,
     return WEIR_OK;
 }
 
-WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
+/* The put and unpack of a group begin by reading the epoch and advancing it, while the first load of data, or
+ * the packets themselves, are on their way. */
+WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint64_t *epoch, weir_coop coop)
 {
-    if (WEIR_UNLIKELY((((uintptr_t)src | bytes) & 7) != 0)) {
+    int whole = (((uintptr_t)src | bytes) & 7) == 0;
+    uint64_t i = coop.rank;
+    uint64_t count = bytes / 8;
+    uint64_t data = whole && i < count ? ((const uint64_t *)src)[i] : 0;
+    uint32_t flag = weir_packet_flag(epoch);
+    weir_packet_advance(epoch, coop);
+    if (WEIR_UNLIKELY(!whole)) {
         weir_packets_put_any(packets, src, bytes, flag, 16, coop.rank, coop.size);
         return;
     }
-    uint64_t i = coop.rank;
-    uint64_t count = bytes / 8;
-    uint64_t stride = coop.size;
-    for (; i + (WEIR_PACKET_BATCH - 1) * stride < count; i += WEIR_PACKET_BATCH * stride) {
-        uint64_t data[WEIR_PACKET_BATCH];
-        WEIR_UNROLL
-        for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
-            data[k] = ((const uint64_t *)src)[i + k * stride];
+    while (i < count) {
+        weir_ll16_store(packets + 16 * i, data, flag);
+        i += coop.size;
+        if (i < count) {
+            data = ((const uint64_t *)src)[i];
         }
-        WEIR_UNROLL
-        for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
-            weir_ll16_store(packets + 16 * (i + k * stride), data[k], flag);
-        }
-    }
-    for (; i < count; i += stride) {
-        weir_ll16_store(packets + 16 * i, ((const uint64_t *)src)[i], flag);
     }
 }
 
-WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
+WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint64_t *epoch, weir_coop coop,
                                      weir_dev_control *control)
 {
+    uint32_t flag = weir_packet_flag(epoch);
+    weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 7) != 0)) {
         return weir_packets_unpack_any(dst, packets, bytes, flag, 16, coop.rank, coop.size, control);
     }
-    for (uint64_t i = coop.rank; i < bytes / 8; i += coop.size) {
+    uint64_t count = bytes / 8;
+    uint64_t stride = coop.size;
+    uint64_t i = coop.rank;
+    for (; i + (WEIR_PACKET_BATCH - 1) * stride < count; i += WEIR_PACKET_BATCH * stride) {
+        weir_vec16 words[WEIR_PACKET_BATCH];
+        weir_spin spin = weir_spin_begin();
+        for (;;) {
+            int there = 1;
+            WEIR_UNROLL
+            for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
+                words[k] = weir_arch_load_relaxed_sys_pair(packets + 16 * (i + k * stride));
+            }
+            WEIR_UNROLL
+            for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
+                there &= weir_ll16_there(words[k], flag);
+            }
+            if (there) {
+                break;
+            }
+            weir_status status = weir_spin_next(&spin, control);
+            if (WEIR_UNLIKELY(status != WEIR_OK)) {
+                return status;
+            }
+        }
+        WEIR_UNROLL
+        for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
+            ((uint64_t *)dst)[i + k * stride] = (words[k].lo & 0xffffffffu) | words[k].hi << 32;
+        }
+    }
+    for (; i < count; i += stride) {
         weir_status status = weir_ll16_load(packets + 16 * i, flag, control, (uint64_t *)dst + i);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
@@ -181,20 +215,32 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
     return WEIR_OK;
 }
 
-WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
+WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint64_t *epoch, weir_coop coop)
 {
-    if (WEIR_UNLIKELY((((uintptr_t)src | bytes) & 3) != 0)) {
+    int whole = (((uintptr_t)src | bytes) & 3) == 0;
+    uint64_t i = coop.rank;
+    uint64_t count = bytes / 4;
+    uint32_t data = whole && i < count ? ((const uint32_t *)src)[i] : 0;
+    uint32_t flag = weir_packet_flag(epoch);
+    weir_packet_advance(epoch, coop);
+    if (WEIR_UNLIKELY(!whole)) {
         weir_packets_put_any(packets, src, bytes, flag, 8, coop.rank, coop.size);
         return;
     }
-    for (uint64_t i = coop.rank; i < bytes / 4; i += coop.size) {
-        weir_ll8_store(packets + 8 * i, ((const uint32_t *)src)[i], flag);
+    while (i < count) {
+        weir_ll8_store(packets + 8 * i, data, flag);
+        i += coop.size;
+        if (i < count) {
+            data = ((const uint32_t *)src)[i];
+        }
     }
 }
 
-WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
+WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t bytes, uint64_t *epoch, weir_coop coop,
                                     weir_dev_control *control)
 {
+    uint32_t flag = weir_packet_flag(epoch);
+    weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 3) != 0)) {
         return weir_packets_unpack_any(dst, packets, bytes, flag, 8, coop.rank, coop.size, control);
     }
