@@ -167,7 +167,8 @@ TEST_F(Env, LogLevelIsOneOfFourWords)
     const struct {
         const char *text;
         weir_log_level level;
-    } levels[] = {{"error", WEIR_LOG_ERROR}, {"warn", WEIR_LOG_WARN}, {"info", WEIR_LOG_INFO}, {"debug", WEIR_LOG_DEBUG}};
+    } levels[] = {
+        {"error", WEIR_LOG_ERROR}, {"warn", WEIR_LOG_WARN}, {"info", WEIR_LOG_INFO}, {"debug", WEIR_LOG_DEBUG}};
     EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
     for (const auto &level : levels) {
         setenv("WEIR_LOG", level.text, 1);

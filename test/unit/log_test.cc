@@ -74,22 +74,23 @@ TEST_F(Log, SinkGetsLevelAndTextUntilItIsReplaced)
     weir_log_set_sink(collect, &first);
     weiri_log(WEIR_LOG_ERROR, "peer %d %s", 3, "died");
     weir_log_set_sink(collect, &second);
-    weiri_log(WEIR_LOG_WARN, "next");
+    weiri_log(WEIR_LOG_ERROR, "next");
     ASSERT_EQ(first.texts, std::vector<std::string>{"peer 3 died"});
     EXPECT_EQ(first.levels[0], WEIR_LOG_ERROR);
     ASSERT_EQ(second.texts, std::vector<std::string>{"next"});
-    EXPECT_EQ(second.levels[0], WEIR_LOG_WARN);
+    EXPECT_EQ(second.levels[0], WEIR_LOG_ERROR);
 }
 
 TEST_F(Log, NullRestoresStandardError)
 {
     const auto body = [] {
         lines got;
+        unsetenv("WEIR_LOG");
         weir_log_set_sink(collect, &got);
-        weiri_log(WEIR_LOG_ERROR, "to the sink");
+        weiri_log(WEIR_LOG_WARN, "to the sink");
         weir_log_set_sink(nullptr, nullptr);
         weiri_log(WEIR_LOG_ERROR, "to standard error");
-        std::_Exit(got.texts.size() == 1 ? 0 : 1);
+        std::_Exit(got.levels == std::vector<weir_log_level>{WEIR_LOG_WARN} ? 0 : 1);
     };
     EXPECT_EXIT(body(), testing::ExitedWithCode(0), "^weir: error: to standard error\n$");
 }

@@ -492,13 +492,18 @@ TEST_F(Service, MemoryOfUnwatchedIsFreedOnAnIdleThread)
 {
     channel pipe;
     const int64_t before = weiri_alloc_alive();
+    turn_over();
+    usleep(20000); /* by now the thread sleeps without end */
     for (int i = 0; i < 300; i++) {
-        weiri_watch *fd;
-        weiri_watch *period;
-        ASSERT_EQ(weiri_service_watch_fd(service_, pipe.in, EPOLLIN, fd_state::ready, nullptr, &fd), WEIR_OK);
-        ASSERT_EQ(weiri_service_watch_time(service_, 3600000, [](void *) {}, nullptr, &period), WEIR_OK);
-        weiri_service_unwatch(service_, fd);
-        weiri_service_unwatch(service_, period);
+        weiri_watch *watch;
+        ASSERT_EQ(weiri_service_watch_fd(service_, pipe.in, EPOLLIN, fd_state::ready, nullptr, &watch), WEIR_OK);
+        weiri_service_unwatch(service_, watch);
+    }
+    EXPECT_TRUE(eventually([&] { return weiri_alloc_alive() == before; }));
+    for (int i = 0; i < 300; i++) {
+        weiri_watch *watch;
+        ASSERT_EQ(weiri_service_watch_time(service_, 3600000, [](void *) {}, nullptr, &watch), WEIR_OK);
+        weiri_service_unwatch(service_, watch);
     }
     EXPECT_TRUE(eventually([&] { return weiri_alloc_alive() == before; }));
 }
