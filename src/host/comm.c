@@ -242,7 +242,7 @@ static void free_comm(weir_comm *comm)
 static weir_status open_comm(weir_comm *comm)
 {
     const weiri_port_handler handler = { weiri_exchange_message, weiri_exchange_gone, comm };
-    comm->peers = (weiri_peer *)weiri_alloc(comm->size, sizeof *comm->peers);
+    comm->peers = (weiri_comm_peer *)weiri_alloc(comm->size, sizeof *comm->peers);
     if (comm->peers == NULL) {
         return weiri_fail_nomem("weir_comm_create: peers");
     }

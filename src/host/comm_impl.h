@@ -28,13 +28,13 @@ typedef struct weiri_slab {
     uint32_t *free_cells;
 } weiri_slab;
 
-typedef struct weiri_peer {
+typedef struct weiri_comm_peer {
     weiri_end end;
     bool gone;
     char gone_text[128];
     weir_memory *device_slab; /* the peer's slabs, mapped here; NULL before the first connection */
     weir_memory *host_slab;
-} weiri_peer;
+} weiri_comm_peer;
 
 typedef struct weiri_lane weiri_lane;
 typedef struct weiri_fd_request weiri_fd_request;
@@ -51,7 +51,7 @@ struct weir_comm {
     char transports[128]; /* WEIR_TRANSPORT */
     pid_t pid;
     weiri_end end;
-    weiri_peer *peers;
+    weiri_comm_peer *peers;
     weiri_slab device_slab;
     weiri_slab host_slab;
     weir_dev_control *control;        /* for the CPU */

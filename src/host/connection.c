@@ -56,7 +56,7 @@ static weir_status finish(weir_future *future)
 {
     weir_connection *connection = (weir_connection *)future->context;
     weir_comm *comm = connection->comm;
-    weiri_peer *peer = &comm->peers[connection->peer];
+    weiri_comm_peer *peer = &comm->peers[connection->peer];
     char name[NAME_BYTES];
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     weiri_read_string(&r, name, sizeof name);
@@ -85,7 +85,7 @@ static weir_status join(weir_connection *connection, uint64_t tag, weir_connecti
     uint8_t payload[2 + NAME_BYTES];
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weiri_write_string(&w, connection->transport->name);
-    weiri_message message = { WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2 };
+    weiri_op_message message = { WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2 };
     weir_status status =
         weiri_exchange_expect(comm, connection->peer, tag, WEIRI_OP_CONNECTION, finish, discard, connection, out, future);
     if (status != WEIR_OK) {

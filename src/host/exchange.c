@@ -181,7 +181,7 @@ static void advance(weiri_lane *lane)
 
 /* ---- sending and expecting -------------------------------------------------------------------------- */
 
-weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_message *message)
+weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_op_message *message)
 {
     uint8_t data[OP_MESSAGE_MAX];
     uint8_t handle[WEIRI_HANDLE_BYTES];

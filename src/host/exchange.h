@@ -50,16 +50,16 @@ struct weir_future {
 };
 
 /* What an operation sends. */
-typedef struct weiri_message {
+typedef struct weiri_op_message {
     weiri_op op;
     const uint8_t *payload;
     size_t payload_bytes;
     weir_memory *handles[WEIRI_HANDLES_MAX];
     uint32_t handle_count;
-} weiri_message;
+} weiri_op_message;
 
 /* Sends `message` as the next of (peer, tag). Never blocks. */
-weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_message *message);
+weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_op_message *message);
 /* Expects the next message of (peer, tag), of kind `op`. On failure `context` stays the caller's. */
 weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, weiri_op op,
                                   weir_status (*finish)(weir_future *), void (*discard)(void *), void *context, void *out,

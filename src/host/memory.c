@@ -396,7 +396,7 @@ weir_status weir_memory_send(weir_comm *comm, weir_memory *memory, uint32_t peer
     if (memory == NULL || memory->comm != comm) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_send: memory is NULL or of another communicator");
     }
-    weiri_message message = { WEIRI_OP_MEMORY, NULL, 0, { memory, NULL }, 1 };
+    weiri_op_message message = { WEIRI_OP_MEMORY, NULL, 0, { memory, NULL }, 1 };
     return weiri_exchange_send(comm, peer, tag, &message);
 }
 

@@ -73,7 +73,7 @@ static weir_status finish(weir_future *future)
 {
     weir_semaphore *semaphore = (weir_semaphore *)future->context;
     weir_comm *comm = semaphore->connection->comm;
-    const weiri_peer *peer = &comm->peers[semaphore->connection->peer];
+    const weiri_comm_peer *peer = &comm->peers[semaphore->connection->peer];
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     uint32_t peer_end = weiri_read_u32(&r);
     uint64_t device_cell = weiri_read_u64(&r);
@@ -107,7 +107,7 @@ static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore 
     weiri_write_u32(&w, (uint32_t)semaphore->end);
     weiri_write_u64(&w, semaphore->device_cell);
     weiri_write_u64(&w, semaphore->host_cell);
-    weiri_message message = { WEIRI_OP_SEMAPHORE, payload, w.size, { NULL, NULL }, 0 };
+    weiri_op_message message = { WEIRI_OP_SEMAPHORE, payload, w.size, { NULL, NULL }, 0 };
     weir_status status = weiri_exchange_expect(connection->comm, connection->peer, tag, WEIRI_OP_SEMAPHORE, finish, discard,
                                                semaphore, out, future);
     if (status != WEIR_OK) {
