@@ -136,7 +136,7 @@ weir_status weir_semaphore_create_async(weir_connection *connection, uint64_t ta
     if (options.end != WEIR_SEMAPHORE_DEVICE && options.end != WEIR_SEMAPHORE_HOST) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: unknown end %d", (int)options.end);
     }
-    weir_semaphore *semaphore;
+    weir_semaphore *semaphore = NULL;
     weir_future *pending;
     status = new_semaphore(connection, options.end, &semaphore);
     if (status == WEIR_OK) {

@@ -2,6 +2,7 @@
  *
  * A rank's process gets the shared mapping as an inherited descriptor and the function as its distance from a
  * function of this file, since both are in the same program. */
+#define _GNU_SOURCE
 #include "test/harness/ranks.h"
 
 #include <errno.h>
@@ -176,6 +177,11 @@ bool weirt_barrier(weirt_rank *rank)
 void weirt_step(weirt_rank *rank, uint32_t step)
 {
     __atomic_store_n(&rank->shared->steps[rank->rank], step, __ATOMIC_RELEASE);
+}
+
+uint32_t weirt_step_now(const weirt_rank *rank, uint32_t peer)
+{
+    return __atomic_load_n(&rank->shared->steps[peer], __ATOMIC_ACQUIRE);
 }
 
 bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step)
