@@ -80,6 +80,7 @@ bool weirt_barrier(weirt_rank *rank);
 /* Tells the others that this rank has reached step `step` (they grow), and waits until another one has. */
 void weirt_step(weirt_rank *rank, uint32_t step);
 bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step);
+uint32_t weirt_step_now(const weirt_rank *rank, uint32_t peer);
 
 typedef enum weirt_death { WEIRT_ALIVE = 0, WEIRT_EXIT = 1, WEIRT_KILL = 2, WEIRT_STOP = 3 } weirt_death;
 

@@ -1,0 +1,307 @@
+// What a process runs out of, and what it leaves behind: the n-th allocation or device operation fails, a hundred
+// rounds of everything, a fork.
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+/* ---- the n-th operation fails -------------------------------------------------------------------------- */
+
+// Everything that two ranks set up, stopping at the first error. `id` is there already.
+struct all {
+    weir_device *device;
+    weir_bootstrap *boot;
+    weir_comm *comm;
+    weir_memory *local;
+    weir_memory *remote;
+    weir_connection *connection;
+    weir_semaphore *semaphore;
+    weir_memory_channel *channel;
+    weir_grid_barrier *barrier;
+    void *stream;
+};
+
+weir_status set_up(weirt_rank *rank, const char *id, uint32_t timeout_ms, all *a)
+{
+    weir_bootstrap_opts boot_opts = {};
+    boot_opts.size = sizeof boot_opts;
+    boot_opts.timeout_ms = timeout_ms;
+    uint32_t peer = 1 - rank->rank;
+    weir_status status = weir_device_open(rank->device, nullptr, &a->device);
+    if (status == WEIR_OK) {
+        status = weir_bootstrap_create(id, rank->rank, rank->size, &boot_opts, &a->boot);
+    }
+    if (status == WEIR_OK) {
+        status = weir_comm_create(a->boot, a->device, nullptr, &a->comm);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(a->comm, 5000, nullptr, &a->local);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_send(a->comm, a->local, peer, 1);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_recv(a->comm, peer, 1, &a->remote);
+    }
+    if (status == WEIR_OK) {
+        status = weir_connection_create(a->comm, peer, 1, nullptr, &a->connection);
+    }
+    if (status == WEIR_OK) {
+        status = weir_semaphore_create(a->connection, 1, nullptr, &a->semaphore);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_channel_create(a->semaphore, a->remote, a->local, nullptr, &a->channel);
+    }
+    if (status == WEIR_OK) {
+        status = weir_grid_barrier_create(a->comm, &a->barrier);
+    }
+    if (status == WEIR_OK) {
+        status = weir_stream_create(a->device, &a->stream);
+    }
+    return status;
+}
+
+weir_status signal_and_wait(weirt_rank *rank, all *a)
+{
+    weirt_signal_args signal = {};
+    signal.signals = 1;
+    weir_status status = weir_semaphore_device(a->semaphore, &signal.semaphore);
+    if (status == WEIR_OK) {
+        status = weir_launch(a->device, weirt_signal_kernel(), weir_device_fit_shape(a->device, weir_shape{ 1, 2 }), &signal,
+                             nullptr, a->stream);
+    }
+    if (status == WEIR_OK) {
+        status = weir_stream_wait(a->device, a->stream, weirt_patience_ms());
+    }
+    if (status == WEIR_OK) {
+        uint32_t word = rank->rank;
+        status = weir_device_copy(a->device, weir_memory_pointer(a->local), &word, sizeof word);
+    }
+    return status;
+}
+
+void tear_down(all *a)
+{
+    if (a->stream != nullptr) {
+        weir_stream_destroy(a->device, a->stream);
+    }
+    weir_grid_barrier_destroy(a->barrier);
+    weir_memory_channel_destroy(a->channel);
+    weir_semaphore_destroy(a->semaphore);
+    weir_connection_destroy(a->connection);
+    weir_memory_destroy(a->remote);
+    weir_memory_destroy(a->local);
+    weir_comm_destroy(a->comm);
+    weir_bootstrap_destroy(a->boot);
+    weir_device_close(a->device);
+}
+
+enum fault { ALLOCATION, DEVICE };
+
+void arm(uint32_t what, uint64_t n)
+{
+    if (what == ALLOCATION) {
+        weirt_fail_allocation(n);
+    } else {
+        weirt_fail_device(n);
+    }
+}
+
+struct plan {
+    uint32_t what;
+    uint32_t stride;
+};
+
+// One n: both ranks do everything, and nothing may be left afterwards. Whether all went well, for both.
+bool try_with_fault(weirt_rank *rank, uint32_t what, uint64_t n)
+{
+    weir_unique_id id = {};
+    all a = {};
+    weirt_barrier(rank);
+    int64_t before = weirt_count_allocations();
+    weirt_barrier(rank);
+    if (!weirt_id(rank, &id)) {
+        return false;
+    }
+    weirt_barrier(rank);
+    if (rank->rank == 0) {
+        arm(what, n);
+    }
+    weirt_barrier(rank);
+    weir_status status = set_up(rank, id.text, 1000 * weirt_slow(), &a);
+    if (status == WEIR_OK) {
+        status = signal_and_wait(rank, &a);
+    }
+    WEIRT_EXPECT(rank, status <= 0);
+    if (status != WEIR_OK) {
+        WEIRT_EXPECT(rank, weir_last_error()[0] != 0);
+    }
+    tear_down(&a);
+    weirt_barrier(rank);
+    if (rank->rank == 0) {
+        arm(what, 0);
+        weir_unique_id_discard(&id);
+    }
+    weirt_barrier(rank);
+    int64_t after = weirt_count_allocations();
+    if (rank->rank == 0 && after != before) {
+        weirt_fail(rank, __FILE__, __LINE__, "%s %llu failed: %lld allocations left behind",
+                   what == ALLOCATION ? "allocation" : "device operation", (unsigned long long)n, (long long)(after - before));
+    }
+    return status == WEIR_OK;
+}
+
+// Until three in a row went well: then there were fewer than n operations.
+void nth_fails(weirt_rank *rank)
+{
+    const plan *arg = (const plan *)rank->arg;
+    weirt_log_allow("");
+    uint32_t well = 0;
+    uint64_t n = 1;
+    uint64_t end = weirt_now_ms() + 60000 * (uint64_t)weirt_slow();
+    for (; well < 3 && weirt_now_ms() < end; n += arg->stride) {
+        bool mine = try_with_fault(rank, arg->what, n);
+        // Both ranks count alike, though one of them may have failed alone.
+        weirt_step(rank, (uint32_t)(n * 4 + (mine ? 1 : 0)));
+        weirt_barrier(rank);
+        well = weirt_step_now(rank, 0) % 2 + weirt_step_now(rank, 1) % 2 == 2 ? well + 1 : 0;
+        weirt_barrier(rank);
+    }
+    WEIRT_EXPECT(rank, well == 3);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------------------- */
+
+void hundred_rounds(weirt_rank *rank)
+{
+    uint32_t rounds = weirt_sanitizer()[0] == 0 ? 100 : 30;
+    uint32_t descriptors = 0;
+    uint32_t mappings = 0;
+    int64_t allocations = 0;
+    for (uint32_t round = 0; round < rounds + 10; round++) {
+        weirt_channel channel;
+        bool open = weirt_channel_open(rank, 0, 1024, &channel);
+        if (open) {
+            weirt_transfer_args args = weirt_transfer_of(rank, &channel.pair);
+            args.op = round % WEIRT_OPS;
+            args.first = args.last = 33;
+            open = weirt_launch(rank, &channel.pair, weirt_transfer_kernel(), &args) && weirt_finish(rank, &channel.pair) &&
+                   WEIRT_EXPECT(rank, channel.pair.report->wrong == 0);
+        }
+        weirt_channel_close(rank, &channel);
+        if (!weirt_barrier(rank) || !open) {
+            return;
+        }
+        if (round == 9) {
+            descriptors = weirt_count_descriptors();
+            mappings = weirt_count_mappings(false);
+            allocations = weirt_count_allocations();
+            weirt_barrier(rank);
+        }
+    }
+    WEIRT_EXPECT(rank, weirt_count_descriptors() == descriptors);
+    WEIRT_EXPECT(rank, weirt_count_allocations() == allocations);
+    // The C library keeps stacks and arenas of threads that ended, a few more or less.
+    WEIRT_EXPECT(rank, weirt_count_mappings(false) < mappings + rounds / 2);
+    weirt_barrier(rank);
+}
+
+/* ---- fork ------------------------------------------------------------------------------------------------ */
+
+// What a forked child finds; 0 when all is refused.
+int child(weirt_channel *channel, weir_future *future)
+{
+    weir_memory *memory = nullptr;
+    weir_grid_barrier *barrier = nullptr;
+    weir_comm *comm = nullptr;
+    uint32_t word = 0;
+    weir_comm *parent = channel->comm.comm;
+    const weir_status statuses[] = {
+        weir_comm_status(parent),
+        weir_memory_allocate(parent, 1, nullptr, &memory),
+        weir_memory_send(parent, channel->pair.local, 0, 1),
+        weir_memory_recv(parent, 0, 1, &memory),
+        weir_future_test(future),
+        weir_future_wait(future, 100),
+        weir_grid_barrier_create(parent, &barrier),
+        weir_comm_create(channel->comm.boot, channel->comm.device, nullptr, &comm),
+        weir_bootstrap_send(channel->comm.boot, &word, sizeof word, 0, 1),
+        weir_bootstrap_recv(channel->comm.boot, &word, sizeof word, 0, 1),
+        weir_bootstrap_barrier(channel->comm.boot, nullptr),
+    };
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0] && wrong == 0; i++) {
+        wrong = statuses[i] != WEIR_ERR_FORKED ? (int)i + 1 : 0;
+    }
+    weir_comm_abort(parent);
+    weir_memory_destroy(channel->pair.remote);
+    weir_memory_destroy(channel->pair.local);
+    weir_future_destroy(future);
+    weir_comm_destroy(parent);
+    weir_bootstrap_destroy(channel->comm.boot);
+    return wrong;
+}
+
+void forks(weirt_rank *rank)
+{
+    weirt_channel channel;
+    weir_memory *never = nullptr;
+    weir_future *future = nullptr;
+    if (weirt_channel_open(rank, 0, 1024, &channel) &&
+        WEIRT_OK(rank, weir_memory_recv_async(channel.comm.comm, channel.pair.peer, 8, &never, &future))) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            _exit(child(&channel, future));
+        }
+        int status = 0;
+        WEIRT_EXPECT(rank, waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+        if (WEXITSTATUS(status) != 0) {
+            weirt_fail(rank, __FILE__, __LINE__, "call %d of the child was not refused", WEXITSTATUS(status));
+        }
+        weirt_barrier(rank);
+        // The parent's objects have not noticed.
+        weirt_transfer_args args = weirt_transfer_of(rank, &channel.pair);
+        args.last = 10;
+        if (weirt_launch(rank, &channel.pair, weirt_transfer_kernel(), &args) && weirt_finish(rank, &channel.pair)) {
+            WEIRT_EXPECT(rank, channel.pair.report->wrong == 0 && channel.pair.report->status[0][0] == WEIR_OK);
+        }
+        WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
+    }
+    weir_future_destroy(future);
+    weirt_channel_close(rank, &channel);
+}
+
+class Fault : public StageTest {};
+INSTANTIATE_TEST_SUITE_P(Stages, Fault, ::testing::Values(0, 2), weirt_stage_name);
+WEIRT_STAGE_SUITE(Rounds);
+class Fork : public StageTest {};
+INSTANTIATE_TEST_SUITE_P(Stages, Fork, ::testing::Values(1), weirt_stage_name);
+
+TEST_P(Fault, NthAllocationFails)
+{
+    plan arg = { ALLOCATION, weirt_sanitizer()[0] == 0 ? 1u : 5u };
+    weirt_ranks_run(stage(), 2, nth_fails, &arg, sizeof arg);
+}
+
+TEST_P(Fault, NthDeviceOperationFails)
+{
+    plan arg = { DEVICE, 1 };
+    weirt_ranks_run(stage(), 2, nth_fails, &arg, sizeof arg);
+}
+
+TEST_P(Rounds, LeaveNothingBehind)
+{
+    weirt_ranks_run(stage(), 2, hundred_rounds, nullptr, 0);
+}
+
+TEST_P(Fork, ChildIsRefused)
+{
+    weirt_ranks_run(stage(), 2, forks, nullptr, 0);
+}
+
+} // namespace
