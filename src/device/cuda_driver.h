@@ -11,6 +11,11 @@
 
 #include "src/device/device.h"
 
+#if CUDA_VERSION < 12040
+/* The headers are older than the function; the driver that is loaded may have it. */
+CUresult CUDAAPI cuFuncLoad(CUfunction function);
+#endif
+
 /* X(function, whether the backend cannot do without it) */
 #define WEIRI_CUDA_FUNCTIONS(X)                                                                                        \
     X(cuInit, true)                                                                                                    \

@@ -331,9 +331,6 @@ static weir_status allocate_host(const weir_device *device, weiri_cuda_block *ma
 
 weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
 {
-    if (bytes == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: allocate: 0 bytes", device->info.index);
-    }
     weiri_cuda_block *made = weiri_cuda_block_create(device, bytes);
     if (made == NULL) {
         return WEIR_ERR_NOMEM;

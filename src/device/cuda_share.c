@@ -294,14 +294,6 @@ static weir_status wrap(weir_device *device, weiri_cuda_block *made, CUdeviceptr
 weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out)
 {
     CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
-    if (pointer == NULL || bytes == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: register %llu bytes at 0x%llx", device->info.index, (ull)bytes,
-                          (ull)address);
-    }
-    if (bytes > UINT64_MAX - address) {
-        return weiri_fail(WEIR_ERR_RANGE, "gpu:%u: register %llu bytes at 0x%llx: beyond the end of the address space",
-                          device->info.index, (ull)bytes, (ull)address);
-    }
     weiri_cuda_block *made = weiri_cuda_block_create(device, bytes);
     if (made == NULL) {
         return WEIR_ERR_NOMEM;
