@@ -1,0 +1,645 @@
+/* bootstrap.c - create and destroy, send and receive; see bootstrap_state.h for the parts and their rules. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/env.h"
+#include "src/host/base/error.h"
+#include "src/host/bootstrap_state.h"
+
+#define TICK_JOIN_MS 10
+#define TICK_MS 500
+#define LEAVE_MS 2000
+/* How long a receiver waits for the sender to connect before it connects itself. */
+#define CONNECT_NS 500000000u
+
+weir_status weiri_boot_check(const weir_bootstrap *boot)
+{
+    if (boot == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: it is NULL");
+    }
+    if (boot->pid != getpid()) {
+        return weiri_fail(WEIR_ERR_FORKED, "bootstrap: it belongs to process %ld, the parent of this one", (long)boot->pid);
+    }
+    return WEIR_OK;
+}
+
+void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text)
+{
+    if (boot->failed == WEIR_OK) {
+        boot->failed = status;
+        (void)snprintf(boot->failed_text, sizeof boot->failed_text, "%s", text);
+        (void)pthread_cond_broadcast(&boot->cond);
+    }
+}
+
+/* Does what users' calls and other connections have left for the service. */
+static void work(weir_bootstrap *boot, uint64_t now_ns)
+{
+    boot->woken = false;
+    if (boot->closing && !boot->goodbyes_sent) {
+        weiri_peer_goodbyes(boot);
+    }
+    while (boot->dirty != NULL) {
+        weiri_conn *conn = boot->dirty;
+        boot->dirty = conn->next_dirty;
+        conn->dirty = false;
+        if (conn->state != WEIRI_CONN_IDLE) {
+            weiri_conn_flush(conn);
+        } else if (conn->retry_ns <= now_ns) {
+            weiri_conn_open(conn);
+        }
+    }
+}
+
+static void run_work(void *context)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)context;
+    weiri_boot_enter(boot);
+    if (!boot->stopped) {
+        work(boot, weiri_now_ns());
+    }
+    weiri_boot_leave(boot);
+}
+
+/* Without memory for the post the next tick does the work. */
+void weiri_boot_wake(weir_bootstrap *boot)
+{
+    if (!boot->woken && !boot->stopped) {
+        boot->woken = weiri_service_post(boot->service, run_work, boot) == WEIR_OK;
+    }
+}
+
+static void tick(void *context)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)context;
+    weiri_boot_enter(boot);
+    if (!boot->stopped) {
+        const uint64_t now = weiri_now_ns();
+        for (weiri_conn *conn = boot->conns; conn != NULL;) {
+            weiri_conn *next = conn->next;
+            if (conn->state == WEIRI_CONN_IDLE && conn->retry_ns <= now) {
+                weiri_conn_mark(conn);
+            } else if (conn->deadline_ns != 0 && conn->deadline_ns <= now && weiri_conn_is_proving(conn)) {
+                weiri_conn_foreign(conn, "it stays silent");
+            }
+            conn = next;
+        }
+        weiri_join_tick(boot, now);
+        weiri_peer_tick(boot, now);
+        weiri_conn_resume_listener(boot);
+        work(boot, now);
+    }
+    weiri_boot_leave(boot);
+}
+
+weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
+                             const void *data, size_t bytes, weiri_message **sent)
+{
+    if (peer >= boot->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: rank %u of %u does not exist", peer, boot->size);
+    }
+    if (bytes > WEIRI_MESSAGE_MAX - WEIRI_RAW_BYTES) {
+        return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: a message of %zu bytes to rank %u is too long", bytes, peer);
+    }
+    char text[WEIRI_TEXT_BYTES];
+    const weiri_peer_state state = boot->peers[peer].state;
+    if (state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0) {
+        weiri_peer_gone_text(peer, state == WEIRI_PEER_DIED, text);
+        return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
+    }
+    weiri_message *message = weiri_message_create(kind, tag, head == NULL ? NULL : head->data, head == NULL ? 0 : head->size,
+                                                  data, bytes);
+    if (message == NULL) {
+        return weiri_fail_nomem("bootstrap: message");
+    }
+    message->peer = boot->rank;
+    if (peer != boot->rank) {
+        weiri_conn *conn = weiri_peer_connect(boot, peer);
+        if (conn == NULL) {
+            weiri_message_free(message);
+            return weiri_fail_nomem("bootstrap: connection");
+        }
+        message->waited = sent != NULL;
+        weiri_conn_queue(conn, message);
+        if (sent != NULL) {
+            *sent = message;
+        }
+        return WEIR_OK;
+    }
+    if (kind == WEIRI_FRAME_PORT) {
+        if (weiri_port_push(boot, message) != WEIR_OK) {
+            weiri_message_free(message);
+            return weiri_fail_nomem("bootstrap: port");
+        }
+        weiri_boot_wake(boot);
+    } else {
+        weiri_queue_push(&boot->peers[peer].inbox, message);
+        (void)pthread_cond_broadcast(&boot->cond);
+    }
+    return WEIR_OK;
+}
+
+/* Takes the first message of (kind, tag) out of the queue, or NULL. */
+static weiri_message *take(weiri_queue *queue, uint32_t kind, uint64_t tag)
+{
+    weiri_message *before = NULL;
+    weiri_message *message = queue->head;
+    while (message != NULL && (message->kind != kind || message->tag != tag)) {
+        before = message;
+        message = message->next;
+    }
+    if (message != NULL) {
+        weiri_queue_unlink(queue, before, message);
+    }
+    return message;
+}
+
+weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_group_state *group,
+                            uint64_t sequence, const char *what, uint64_t deadline_ns, weiri_message **out)
+{
+    weiri_peer *p = &boot->peers[peer];
+    const uint64_t connect_ns = weiri_now_ns() + CONNECT_NS;
+    for (uint64_t now = 0;;) {
+        if (boot->failed != WEIR_OK) {
+            return weiri_fail(boot->failed, "%s", boot->failed_text);
+        }
+        if (group != NULL && group->failed_status != WEIR_OK && group->failed_at <= sequence) {
+            return weiri_fail(group->failed_status, "%s", group->failed_text);
+        }
+        weiri_message *message = take(&p->inbox, kind, tag);
+        if (message != NULL) {
+            *out = message;
+            return WEIR_OK;
+        }
+        if (p->state != WEIRI_PEER_ALIVE) {
+            return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: %s: rank %u left", what, peer);
+        }
+        if (now >= deadline_ns) {
+            return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
+        }
+        /* Without any connection its departure would go unnoticed. */
+        bool alone = peer != boot->rank && p->in == NULL && p->out == NULL;
+        if (alone && now >= connect_ns) {
+            if (weiri_peer_connect(boot, peer) == NULL) {
+                return weiri_fail_nomem("bootstrap: connection");
+            }
+            alone = false;
+        }
+        (void)weiri_cond_wait(&boot->cond, &boot->mutex, alone && connect_ns < deadline_ns ? connect_ns : deadline_ns);
+        now = weiri_now_ns();
+    }
+}
+
+/* Waits until the frame is with the socket, and frees it. */
+static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message *message, uint64_t deadline_ns)
+{
+    bool expired = false;
+    while (message->send_state == WEIRI_SEND_QUEUED && boot->failed == WEIR_OK && !expired) {
+        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
+    }
+    const weiri_send_state state = message->send_state;
+    if (state != WEIRI_SEND_QUEUED) {
+        weiri_message_free(message);
+    } else if (message->done == 0) {
+        /* Not begun: it stays unsent. */
+        weiri_queue *queue = &boot->peers[peer].out->queue;
+        weiri_message *before = NULL;
+        for (weiri_message *m = queue->head; m != message; m = m->next) {
+            before = m;
+        }
+        weiri_queue_unlink(queue, before, message);
+        weiri_message_free(message);
+    } else {
+        message->waited = false; /* the service frees it when the rest is written */
+    }
+    if (state == WEIRI_SEND_DONE) {
+        return WEIR_OK;
+    }
+    if (boot->failed != WEIR_OK) {
+        return weiri_fail(boot->failed, "%s", boot->failed_text);
+    }
+    if (state == WEIRI_SEND_FAILED) {
+        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: send: rank %u left", peer);
+    }
+    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: send: timeout: rank %u takes nothing", peer);
+}
+
+weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t bytes, uint32_t peer, uint64_t tag)
+{
+    weir_status status = weiri_boot_check(boot);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (data == NULL && bytes > 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send to rank %u: data is NULL", peer);
+    }
+    const uint64_t deadline = weiri_deadline(boot->timeout_ms);
+    weiri_message *message = NULL;
+    (void)pthread_mutex_lock(&boot->mutex);
+    if (boot->failed != WEIR_OK) {
+        status = weiri_fail(boot->failed, "%s", boot->failed_text);
+    } else {
+        status = weiri_boot_queue(boot, peer, WEIRI_FRAME_USER, tag, NULL, data, bytes, &message);
+    }
+    if (status == WEIR_OK && message != NULL) {
+        status = wait_sent(boot, peer, message, deadline);
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
+    return status;
+}
+
+weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, uint32_t peer, uint64_t tag)
+{
+    weir_status status = weiri_boot_check(boot);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if ((data == NULL && bytes > 0) || peer >= boot->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: recv from rank %u of %u: %s", peer, boot->size,
+                          peer >= boot->size ? "it does not exist" : "data is NULL");
+    }
+    char what[64];
+    (void)snprintf(what, sizeof what, "recv of tag %llu", (unsigned long long)tag);
+    weiri_message *message = NULL;
+    (void)pthread_mutex_lock(&boot->mutex);
+    status = weiri_boot_wait(boot, peer, WEIRI_FRAME_USER, tag, NULL, 0, what, weiri_deadline(boot->timeout_ms), &message);
+    (void)pthread_mutex_unlock(&boot->mutex);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (message->bytes != bytes) {
+        status = weiri_fail(WEIR_ERR_MISMATCH, "bootstrap: %s: rank %u sent %llu bytes, rank %u expects %zu", what, peer,
+                            (unsigned long long)message->bytes, boot->rank, bytes);
+    } else if (bytes > 0) {
+        memcpy(data, message->data, bytes);
+    }
+    weiri_message_free(message);
+    return status;
+}
+
+/* The key of a rendezvous by address: the shared secret's, or none where nobody else can come by. */
+static weir_status choose_key(const weiri_env *env, const weir_bootstrap_opts *opts, const weiri_where *where, uint8_t *key)
+{
+    const char *secret = env->key[0] != '\0' ? env->key : opts->key != NULL ? opts->key : "";
+    if (where->has_key) {
+        memcpy(key, where->key, sizeof where->key);
+        return WEIR_OK;
+    }
+    if (secret[0] == '\0' && !env->allow_no_key && !weiri_address_is_loopback(&where->root)) {
+        char text[WEIRI_ADDRESS_TEXT_BYTES];
+        return weiri_fail(WEIR_ERR_AUTH,
+                          "bootstrap: rendezvous at %s needs a key, the same on all ranks: export WEIR_KEY=$(openssl rand "
+                          "-hex 32) once and pass it to all of them, or export WEIR_ALLOW_NO_KEY=1 on a network that you trust",
+                          weiri_address_format(&where->root, text));
+    }
+    weiri_auth_derive_key(secret, key);
+    return WEIR_OK;
+}
+
+/* Where this rank listens: rank 0 where all meet, the others at the interface that was named or reaches rank 0. */
+static weir_status open_listener(weir_bootstrap *boot, const char *where, const char *interface)
+{
+    weiri_address at = boot->root;
+    weir_status status = WEIR_OK;
+    if (interface[0] != '\0') {
+        status = weiri_sock_interface(interface, boot->root.family, &at);
+    } else if (boot->rank != 0) {
+        status = weiri_sock_route(&boot->root, &at);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (boot->rank != 0) {
+        return weiri_sock_listen(&at, &boot->listener, &boot->own);
+    }
+    boot->own = boot->root;
+    boot->listener = weiri_unique_id_take(where);
+    if (boot->size == 1 && boot->listener >= 0) {
+        (void)close(boot->listener);
+        boot->listener = -1;
+    }
+    if (boot->size == 1 || boot->listener >= 0) {
+        return WEIR_OK;
+    }
+    return weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
+}
+
+static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)weiri_alloc(1, sizeof *boot);
+    if (boot == NULL) {
+        return weiri_fail_nomem("bootstrap");
+    }
+    weiri_refcount_init(&boot->refs);
+    boot->pid = getpid();
+    boot->rank = rank;
+    boot->size = size;
+    boot->listener = -1;
+    boot->addresses = (weiri_address *)weiri_alloc(size, sizeof *boot->addresses);
+    boot->peers = (weiri_peer *)weiri_alloc(size, sizeof *boot->peers);
+    boot->gone = (uint32_t *)weiri_alloc(size, sizeof *boot->gone);
+    weir_status status = WEIR_OK;
+    int error = 0;
+    if (boot->addresses == NULL || boot->peers == NULL || boot->gone == NULL) {
+        status = weiri_fail_nomem("bootstrap");
+        goto free_memory;
+    }
+    error = pthread_mutex_init(&boot->mutex, NULL);
+    if (error != 0) {
+        status = weiri_fail_errno(error, "bootstrap: create mutex");
+        goto free_memory;
+    }
+    error = weiri_cond_init(&boot->cond);
+    if (error != 0) {
+        status = weiri_fail_errno(error, "bootstrap: create condition variable");
+        goto destroy_mutex;
+    }
+    *out = boot;
+    return WEIR_OK;
+
+destroy_mutex:
+    (void)pthread_mutex_destroy(&boot->mutex);
+free_memory:
+    weiri_free(boot->gone);
+    weiri_free(boot->peers);
+    weiri_free(boot->addresses);
+    weiri_free(boot);
+    return status;
+}
+
+/* Frees everything but the service, which has ended (or, in the child of a fork, never existed). */
+static void release(weir_bootstrap *boot)
+{
+    while (boot->conns != NULL) {
+        boot->conns->watch = NULL;
+        weiri_conn_close(boot->conns);
+    }
+    while (boot->graveyard != NULL) {
+        weiri_conn *conn = boot->graveyard;
+        boot->graveyard = conn->next;
+        weiri_free(conn);
+    }
+    if (boot->listener >= 0) {
+        (void)close(boot->listener);
+    }
+    weiri_port_free_all(boot);
+    while (boot->groups != NULL) {
+        weiri_group_state *group = boot->groups;
+        boot->groups = group->next;
+        weiri_free(group);
+    }
+    for (uint32_t i = 0; i < boot->size; i++) {
+        weiri_queue_clear(&boot->peers[i].inbox);
+    }
+    if (boot->pid == getpid()) {
+        /* In the child of a fork they may have waiters that do not exist there. */
+        (void)pthread_cond_destroy(&boot->cond);
+        (void)pthread_mutex_destroy(&boot->mutex);
+    }
+    weiri_free(boot->table);
+    weiri_free(boot->gone);
+    weiri_free(boot->peers);
+    weiri_free(boot->addresses);
+    weiri_free(boot);
+}
+
+/* Says goodbye and waits, for a while, until the others have closed their ends too. */
+static void leave(weir_bootstrap *boot)
+{
+    if (boot->service != NULL) {
+        const uint64_t deadline = weiri_deadline(LEAVE_MS);
+        (void)pthread_mutex_lock(&boot->mutex);
+        boot->closing = true;
+        weiri_boot_wake(boot);
+        while ((boot->conns != NULL || !boot->goodbyes_sent) && weiri_cond_wait(&boot->cond, &boot->mutex, deadline)) {
+        }
+        boot->stopped = true;
+        (void)pthread_mutex_unlock(&boot->mutex);
+        weiri_service_destroy(boot->service);
+        boot->service = NULL;
+    }
+    release(boot);
+}
+
+static weir_status start_service(weir_bootstrap *boot)
+{
+    weir_status status = weiri_service_create("weir-bootstrap", &boot->service);
+    if (status == WEIR_OK && boot->listener >= 0) {
+        status = weiri_service_watch_fd(boot->service, boot->listener, EPOLLIN, weiri_boot_accept, boot, &boot->listener_watch);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_service_watch_time(boot->service, TICK_JOIN_MS, tick, boot, &boot->tick_watch);
+    }
+    return status;
+}
+
+/* Waits until the ranks that this one watches can be reached. */
+static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
+{
+    for (uint64_t step = 1; step < boot->size; step *= 2) {
+        const uint32_t rank = (uint32_t)((boot->rank + step) % boot->size);
+        const weiri_peer *peer = &boot->peers[rank];
+        bool expired = false;
+        while (boot->failed == WEIR_OK && (peer->out == NULL || peer->out->state != WEIRI_CONN_OPEN)) {
+            if (expired) {
+                char text[WEIRI_ADDRESS_TEXT_BYTES];
+                return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer", rank,
+                                  weiri_address_format(&boot->addresses[rank], text));
+            }
+            expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
+        }
+    }
+    return boot->failed == WEIR_OK ? WEIR_OK : weiri_fail(boot->failed, "%s", boot->failed_text);
+}
+
+static weir_status join(weir_bootstrap *boot, uint64_t deadline_ns)
+{
+    (void)pthread_mutex_lock(&boot->mutex);
+    boot->join.deadline_ns = deadline_ns;
+    weiri_join_start(boot);
+    weir_status status = weiri_join_wait(boot, deadline_ns);
+    if (status == WEIR_OK) {
+        status = wait_neighbours(boot, deadline_ns);
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    /* Nobody leaves before everyone's connections are there. */
+    status = weiri_group_join(boot, deadline_ns);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_service_unwatch(boot->service, boot->tick_watch);
+    status = weiri_service_watch_time(boot->service, TICK_MS, tick, boot, &boot->tick_watch);
+    (void)pthread_mutex_lock(&boot->mutex);
+    boot->joined = true;
+    (void)pthread_mutex_unlock(&boot->mutex);
+    return status;
+}
+
+static weir_status check_create(const char *where, uint32_t rank, uint32_t size, const weir_bootstrap_opts *opts,
+                                weir_bootstrap **out)
+{
+    if (where == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: %s",
+                          where == NULL ? "where is NULL" : out == NULL ? "out is NULL" : "opts.size is too small");
+    }
+    if (size == 0 || size > WEIR_RANKS_MAX || rank >= size) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: rank %u of %u; there are 1 to %u ranks, counted from 0", rank,
+                          size, WEIR_RANKS_MAX);
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t size, const weir_bootstrap_opts *user_opts,
+                                  weir_bootstrap **out)
+{
+    weiri_env env;
+    weiri_where place;
+    weir_bootstrap_opts opts;
+    weir_bootstrap *boot = NULL;
+    uint64_t deadline = 0;
+    const char *interface = "";
+    weir_status status = check_create(where, rank, size, user_opts, out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_opts_copy(&opts, sizeof opts, user_opts);
+    status = weiri_auth_init();
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_where_parse(where, &place);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = allocate(rank, size, &boot);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    boot->root = place.root;
+    boot->timeout_ms = weiri_env_timeout(&env, opts.timeout_ms);
+    deadline = weiri_deadline(boot->timeout_ms);
+    interface = env.interface[0] != '\0' ? env.interface : opts.interface != NULL ? opts.interface : place.interface;
+    status = choose_key(&env, &opts, &place, boot->key);
+    if (status == WEIR_OK) {
+        status = open_listener(boot, where, interface);
+    }
+    if (status == WEIR_OK) {
+        status = start_service(boot);
+    }
+    if (status == WEIR_OK) {
+        status = join(boot, deadline);
+    }
+    if (status != WEIR_OK) {
+        leave(boot);
+        return status;
+    }
+    *out = boot;
+    return WEIR_OK;
+}
+
+weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *callbacks, uint32_t rank, uint32_t size,
+                                            const weir_bootstrap_opts *opts, weir_bootstrap **out)
+{
+    weir_unique_id id;
+    memset(&id, 0, sizeof id);
+    if (callbacks == NULL || callbacks->broadcast == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: callbacks without a broadcast");
+    }
+    weir_status status = check_create("", rank, size, opts, out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_status made = WEIR_OK;
+    if (rank == 0) {
+        made = weir_unique_id_create(NULL, &id);
+    }
+    /* Also when there is no id: the others wait for it. */
+    weir_unique_id mine = id;
+    const int result = callbacks->broadcast(callbacks->context, &id, sizeof id, 0);
+    if (made != WEIR_OK) {
+        return made;
+    }
+    if (result != 0) {
+        weir_unique_id_discard(&mine);
+        return weiri_fail(WEIR_ERR_SYSTEM, "bootstrap: create: the caller's broadcast returned %d", result);
+    }
+    id.text[sizeof id.text - 1] = '\0';
+    if (id.text[0] == '\0') {
+        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: create: rank 0 could not make a unique id");
+    }
+    status = weir_bootstrap_create(rank == 0 ? mine.text : id.text, rank, size, opts, out);
+    if (rank == 0) {
+        weir_unique_id_discard(&mine);
+    }
+    return status;
+}
+
+void weir_bootstrap_destroy(weir_bootstrap *boot)
+{
+    if (boot != NULL) {
+        weiri_bootstrap_put(boot);
+    }
+}
+
+void weiri_bootstrap_get(weir_bootstrap *boot)
+{
+    weiri_refcount_get(&boot->refs);
+}
+
+void weiri_bootstrap_put(weir_bootstrap *boot)
+{
+    if (!weiri_refcount_put(&boot->refs)) {
+        return;
+    }
+    if (boot->pid == getpid()) {
+        leave(boot);
+    } else if (pthread_mutex_trylock(&boot->mutex) == 0) {
+        /* In the child of a fork: what the parent's service thread was not just changing is freed; the
+         * connections are the parent's, and closing them here does not end them. */
+        boot->stopped = true;
+        (void)pthread_mutex_unlock(&boot->mutex);
+        release(boot);
+    }
+}
+
+uint32_t weir_bootstrap_rank(const weir_bootstrap *boot)
+{
+    return boot->rank;
+}
+
+uint32_t weir_bootstrap_size(const weir_bootstrap *boot)
+{
+    return boot->size;
+}
+
+weiri_service *weiri_bootstrap_service(weir_bootstrap *boot)
+{
+    return boot->service;
+}
+
+const uint8_t *weiri_bootstrap_key(const weir_bootstrap *boot)
+{
+    return boot->key;
+}
+
+const uint8_t *weiri_bootstrap_job(const weir_bootstrap *boot)
+{
+    return boot->job;
+}
+
+uint32_t weiri_bootstrap_timeout(const weir_bootstrap *boot)
+{
+    return boot->timeout_ms;
+}

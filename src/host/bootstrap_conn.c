@@ -1,0 +1,696 @@
+/* bootstrap_conn.c - one connection of a bootstrap as a state machine: connect or accept, prove the key, read and
+ * write frames; see bootstrap_state.h.
+ *
+ * A frame is {magic u32, kind u32, tag u64, bytes u64} and a payload. Payloads grow as bytes arrive, so a length
+ * alone allocates nothing. A callback reads a bounded amount, so that no connection keeps out the others. */
+#define _GNU_SOURCE 1
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+#include "src/host/bootstrap_state.h"
+
+#define FRAME_MAGIC 0x77656972u
+#define PAYLOAD_START 65536u
+#define READ_AT_ONCE (1u << 20)
+#define ACCEPT_AT_ONCE 64
+#define PROVING_MAX 1024
+#define PROOF_TIME_NS 5000000000u
+
+void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, uint64_t bytes)
+{
+    weiri_write_u32(w, FRAME_MAGIC);
+    weiri_write_u32(w, kind);
+    weiri_write_u64(w, tag);
+    weiri_write_u64(w, bytes);
+}
+
+weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *head, size_t head_bytes, const void *data,
+                                    size_t bytes)
+{
+    weiri_message *message = (weiri_message *)weiri_alloc(1, sizeof *message);
+    if (message == NULL) {
+        return NULL;
+    }
+    message->kind = kind;
+    message->tag = tag;
+    message->bytes = head_bytes + bytes;
+    message->capacity = message->bytes;
+    if (message->bytes > 0) {
+        message->data = (uint8_t *)weiri_alloc(message->bytes, 1);
+        if (message->data == NULL) {
+            weiri_free(message);
+            return NULL;
+        }
+    }
+    if (head_bytes > 0) {
+        memcpy(message->data, head, head_bytes);
+    }
+    if (bytes > 0) {
+        memcpy(message->data + head_bytes, data, bytes);
+    }
+    weiri_writer w = weiri_writer_init(message->frame, sizeof message->frame);
+    weiri_frame_write(&w, kind, tag, message->bytes);
+    return message;
+}
+
+void weiri_message_share(weiri_message *message, uint8_t *data, uint64_t bytes)
+{
+    message->data = data;
+    message->bytes = bytes;
+    message->capacity = bytes;
+    message->shared = true;
+    weiri_writer w = weiri_writer_init(message->frame, sizeof message->frame);
+    weiri_frame_write(&w, message->kind, message->tag, bytes);
+}
+
+void weiri_message_free(weiri_message *message)
+{
+    if (message != NULL) {
+        if (!message->shared) {
+            weiri_free(message->data);
+        }
+        weiri_free(message);
+    }
+}
+
+void weiri_queue_push(weiri_queue *queue, weiri_message *message)
+{
+    message->next = NULL;
+    if (queue->tail == NULL) {
+        queue->head = message;
+    } else {
+        queue->tail->next = message;
+    }
+    queue->tail = message;
+}
+
+void weiri_queue_unlink(weiri_queue *queue, weiri_message *before, weiri_message *message)
+{
+    if (before == NULL) {
+        queue->head = message->next;
+    } else {
+        before->next = message->next;
+    }
+    if (queue->tail == message) {
+        queue->tail = before;
+    }
+}
+
+weiri_message *weiri_queue_pop(weiri_queue *queue)
+{
+    weiri_message *message = queue->head;
+    if (message != NULL) {
+        weiri_queue_unlink(queue, NULL, message);
+    }
+    return message;
+}
+
+/* Ends a queued frame: whoever waits for it learns what became of it. */
+static void settle(weir_bootstrap *boot, weiri_message *message, weiri_send_state state)
+{
+    if (message->waited) {
+        message->send_state = state;
+        (void)pthread_cond_broadcast(&boot->cond);
+    } else {
+        weiri_message_free(message);
+    }
+}
+
+void weiri_queue_clear(weiri_queue *queue)
+{
+    weiri_message *message;
+    while ((message = weiri_queue_pop(queue)) != NULL) {
+        weiri_message_free(message);
+    }
+}
+
+void weiri_boot_enter(weir_bootstrap *boot)
+{
+    (void)pthread_mutex_lock(&boot->mutex);
+}
+
+void weiri_boot_leave(weir_bootstrap *boot)
+{
+    while (boot->graveyard != NULL) {
+        weiri_conn *conn = boot->graveyard;
+        boot->graveyard = conn->next;
+        weiri_free(conn);
+    }
+    if (!boot->stopped) {
+        weiri_port_deliver(boot);
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
+}
+
+weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address)
+{
+    weiri_conn *conn = (weiri_conn *)weiri_alloc(1, sizeof *conn);
+    if (conn == NULL) {
+        return NULL;
+    }
+    conn->boot = boot;
+    conn->fd = -1;
+    conn->peer = peer;
+    conn->initiated = true;
+    conn->address = *address;
+    conn->next = boot->conns;
+    boot->conns = conn;
+    weiri_conn_mark(conn);
+    return conn;
+}
+
+void weiri_conn_mark(weiri_conn *conn)
+{
+    if (!conn->dirty && !conn->dead) {
+        conn->dirty = true;
+        conn->next_dirty = conn->boot->dirty;
+        conn->boot->dirty = conn;
+        weiri_boot_wake(conn->boot);
+    }
+}
+
+void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
+{
+    if (message != NULL) {
+        weiri_queue_push(&conn->queue, message);
+        weiri_conn_mark(conn);
+    }
+}
+
+bool weiri_conn_is_proving(const weiri_conn *conn)
+{
+    return conn->state == WEIRI_CONN_AWAIT_HELLO || conn->state == WEIRI_CONN_AWAIT_PROOF ||
+           conn->state == WEIRI_CONN_AWAIT_FRAME;
+}
+
+static void set_state(weiri_conn *conn, weiri_conn_state state)
+{
+    const bool before = weiri_conn_is_proving(conn);
+    conn->state = state;
+    const bool after = weiri_conn_is_proving(conn);
+    conn->boot->proving += (uint32_t)after - (uint32_t)before;
+    (void)pthread_cond_broadcast(&conn->boot->cond);
+}
+
+/* Gives up the socket; what was received incompletely is dropped. */
+static void close_socket(weiri_conn *conn)
+{
+    weiri_service_unwatch(conn->boot->service, conn->watch);
+    conn->watch = NULL;
+    conn->events = 0;
+    if (conn->fd >= 0) {
+        (void)close(conn->fd);
+        conn->fd = -1;
+    }
+    weiri_message_free(conn->incoming);
+    conn->incoming = NULL;
+    conn->raw_in_size = 0;
+    conn->raw_out_size = 0;
+    conn->raw_out_sent = 0;
+}
+
+void weiri_conn_close(weiri_conn *conn)
+{
+    weir_bootstrap *boot = conn->boot;
+    if (conn->dead) {
+        return;
+    }
+    close_socket(conn);
+    set_state(conn, WEIRI_CONN_IDLE);
+    weiri_message *message;
+    while ((message = weiri_queue_pop(&conn->queue)) != NULL) {
+        settle(boot, message, WEIRI_SEND_FAILED);
+    }
+    if (conn->peer != WEIRI_NO_RANK) {
+        weiri_peer *peer = &boot->peers[conn->peer];
+        peer->out = peer->out == conn ? NULL : peer->out;
+        peer->in = peer->in == conn ? NULL : peer->in;
+    }
+    if (boot->join.conn == conn) {
+        boot->join.conn = NULL;
+    }
+    weiri_conn **link = &boot->conns;
+    while (*link != conn) {
+        link = &(*link)->next;
+    }
+    *link = conn->next;
+    if (conn->dirty) {
+        for (link = &boot->dirty; *link != conn; link = &(*link)->next_dirty) {
+        }
+        *link = conn->next_dirty;
+        conn->dirty = false;
+    }
+    conn->dead = true;
+    conn->next = boot->graveyard;
+    boot->graveyard = conn;
+    (void)pthread_cond_broadcast(&boot->cond);
+}
+
+void weiri_conn_foreign(weiri_conn *conn, const char *why)
+{
+    weir_bootstrap *boot = conn->boot;
+    if (!boot->foreign_logged && !boot->closing) {
+        char text[WEIRI_ADDRESS_TEXT_BYTES];
+        boot->foreign_logged = true;
+        weiri_log(WEIR_LOG_WARN, "bootstrap: foreign connection from %s, ignored: %s; further ones are not logged",
+                  weiri_address_format(&conn->address, text), why);
+    }
+    weiri_conn_close(conn);
+}
+
+void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns)
+{
+    close_socket(conn);
+    conn->retry_ns = weiri_now_ns() + pause_ns;
+    set_state(conn, WEIRI_CONN_IDLE);
+}
+
+/* The connection ended, or cannot be made. */
+static void lost(weiri_conn *conn, const char *cause)
+{
+    if (conn->join) {
+        weiri_join_lost(conn, cause);
+    } else if (conn->initiated || conn->state == WEIRI_CONN_OPEN) {
+        weiri_peer_lost(conn);
+    } else if (conn->state == WEIRI_CONN_AWAIT_PROOF || conn->raw_in_size > 0) {
+        weiri_conn_foreign(conn, "closed before it proved the key");
+    } else {
+        weiri_conn_close(conn);
+    }
+}
+
+void weiri_conn_corrupt(weiri_conn *conn)
+{
+    char text[WEIRI_ADDRESS_TEXT_BYTES];
+    weiri_log(WEIR_LOG_WARN, "bootstrap: malformed message from %s, connection closed",
+              weiri_address_format(&conn->address, text));
+    lost(conn, "malformed message");
+}
+
+static void watch(weiri_conn *conn, uint32_t events)
+{
+    if (conn->watch != NULL && events != conn->events) {
+        conn->events = events;
+        if (weiri_service_set_events(conn->boot->service, conn->watch, events) != WEIR_OK) {
+            lost(conn, weir_last_error());
+        }
+    }
+}
+
+void weiri_conn_accepted(weiri_conn *conn)
+{
+    set_state(conn, WEIRI_CONN_OPEN);
+    watch(conn, EPOLLIN);
+}
+
+void weiri_conn_hold(weiri_conn *conn)
+{
+    set_state(conn, WEIRI_CONN_HELD);
+    watch(conn, 0);
+}
+
+static void push_raw(weiri_conn *conn, const void *data, size_t bytes)
+{
+    memcpy(conn->raw_out + conn->raw_out_size, data, bytes);
+    conn->raw_out_size += bytes;
+}
+
+/* Writes raw bytes, then frames. 0 when all is written, EAGAIN, or the error. */
+static int write_all(weiri_conn *conn)
+{
+    while (conn->raw_out_sent < conn->raw_out_size) {
+        const ssize_t n = send(conn->fd, conn->raw_out + conn->raw_out_sent, conn->raw_out_size - conn->raw_out_sent,
+                               MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR) {
+            return errno;
+        }
+        conn->raw_out_sent += n > 0 ? (size_t)n : 0;
+    }
+    while (conn->state == WEIRI_CONN_OPEN && conn->queue.head != NULL) {
+        weiri_message *m = conn->queue.head;
+        struct iovec parts[2];
+        struct msghdr header;
+        memset(&header, 0, sizeof header);
+        header.msg_iov = parts;
+        if (m->done < sizeof m->frame) {
+            parts[header.msg_iovlen++] = (struct iovec){m->frame + m->done, sizeof m->frame - m->done};
+        }
+        const uint64_t body = m->done < sizeof m->frame ? 0 : m->done - sizeof m->frame;
+        if (body < m->bytes) {
+            parts[header.msg_iovlen++] = (struct iovec){m->data + body, m->bytes - body};
+        }
+        const ssize_t n = sendmsg(conn->fd, &header, MSG_NOSIGNAL);
+        if (n < 0 && errno != EINTR) {
+            return errno;
+        }
+        m->done += n > 0 ? (uint64_t)n : 0;
+        if (m->done == sizeof m->frame + m->bytes) {
+            settle(conn->boot, weiri_queue_pop(&conn->queue), WEIRI_SEND_DONE);
+        }
+    }
+    return 0;
+}
+
+static void read_all(weiri_conn *conn);
+
+void weiri_conn_flush(weiri_conn *conn)
+{
+    if (conn->dead || conn->fd < 0 || conn->state == WEIRI_CONN_CONNECTING || conn->state == WEIRI_CONN_HELD) {
+        return;
+    }
+    const int error = conn->shut ? 0 : write_all(conn);
+    if (error != 0 && error != EAGAIN) {
+        /* What the other end said before it went away may tell why. */
+        read_all(conn);
+        if (!conn->dead && conn->fd >= 0) {
+            lost(conn, strerrordesc_np(error));
+        }
+        return;
+    }
+    if (error == 0 && conn->finish && !conn->shut && conn->state == WEIRI_CONN_OPEN) {
+        conn->shut = true;
+        (void)shutdown(conn->fd, SHUT_WR);
+    }
+    watch(conn, error == EAGAIN ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static void begin_proof(weiri_conn *conn)
+{
+    uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
+    weiri_auth_begin(&conn->auth, hello);
+    set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
+    push_raw(conn, hello, sizeof hello);
+    weiri_conn_flush(conn);
+}
+
+static void ready(void *context, uint32_t events)
+{
+    weiri_conn *conn = (weiri_conn *)context;
+    weir_bootstrap *boot = conn->boot;
+    weiri_boot_enter(boot);
+    if (!boot->stopped && !conn->dead) {
+        if (conn->state == WEIRI_CONN_CONNECTING) {
+            const int error = weiri_sock_error(conn->fd);
+            if (error != 0) {
+                lost(conn, strerrordesc_np(error));
+            } else {
+                begin_proof(conn);
+            }
+        } else if (conn->state == WEIRI_CONN_HELD) {
+            weiri_conn_close(conn);
+        } else {
+            if ((events & ~(uint32_t)EPOLLOUT) != 0) {
+                read_all(conn);
+            }
+            weiri_conn_flush(conn);
+        }
+    }
+    weiri_boot_leave(boot);
+}
+
+void weiri_conn_open(weiri_conn *conn)
+{
+    const int error = weiri_sock_connect(&conn->address, conn->boot->timeout_ms, &conn->fd);
+    if (error != 0 && error != EINPROGRESS) {
+        lost(conn, strerrordesc_np(error));
+        return;
+    }
+    conn->events = EPOLLIN | EPOLLOUT;
+    if (weiri_service_watch_fd(conn->boot->service, conn->fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
+        lost(conn, weir_last_error());
+        return;
+    }
+    set_state(conn, WEIRI_CONN_CONNECTING);
+    if (error == 0) {
+        begin_proof(conn);
+    }
+}
+
+/* Takes one waiting connection; false when there is none, or no room for it. */
+static bool accept_one(weir_bootstrap *boot)
+{
+    int fd = -1;
+    weiri_address from;
+    const int error = weiri_sock_accept(boot->listener, boot->timeout_ms, &fd, &from);
+    if (error == EINTR || error == ECONNABORTED) {
+        return true;
+    }
+    if (error != 0) {
+        /* Without descriptors or memory the listener stays ready: look again later. */
+        boot->listener_paused = error != EAGAIN;
+        return false;
+    }
+    weiri_conn *conn = weiri_conn_create(boot, WEIRI_NO_RANK, &from);
+    if (conn == NULL) {
+        (void)close(fd);
+        boot->listener_paused = true;
+        return false;
+    }
+    conn->fd = fd;
+    conn->initiated = false;
+    conn->deadline_ns = weiri_now_ns() + PROOF_TIME_NS;
+    conn->events = EPOLLIN;
+    set_state(conn, WEIRI_CONN_AWAIT_HELLO);
+    if (weiri_service_watch_fd(boot->service, fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
+        weiri_conn_close(conn);
+    }
+    return true;
+}
+
+void weiri_boot_accept(void *context, uint32_t events)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)context;
+    (void)events;
+    weiri_boot_enter(boot);
+    for (int i = 0; i < ACCEPT_AT_ONCE && !boot->stopped && boot->listener >= 0; i++) {
+        boot->listener_paused = boot->proving >= PROVING_MAX;
+        if (boot->listener_paused || !accept_one(boot)) {
+            break;
+        }
+    }
+    if (boot->listener_paused && boot->listener_watch != NULL) {
+        (void)weiri_service_set_events(boot->service, boot->listener_watch, 0);
+    }
+    weiri_boot_leave(boot);
+}
+
+void weiri_conn_resume_listener(weir_bootstrap *boot)
+{
+    if (boot->listener_paused && boot->proving < PROVING_MAX && boot->listener_watch != NULL) {
+        boot->listener_paused = false;
+        (void)weiri_service_set_events(boot->service, boot->listener_watch, EPOLLIN);
+    }
+}
+
+/* The server has proved the key: prove it too, and say who we are. */
+static void prove(weiri_conn *conn)
+{
+    uint8_t out[WEIRI_RAW_BYTES];
+    const weir_status status = weiri_auth_prove(&conn->auth, conn->boot->key, conn->raw_in, out);
+    if (status != WEIR_OK) {
+        if (conn->join) {
+            weiri_join_stop(conn, status);
+        } else {
+            lost(conn, weir_last_error());
+        }
+        return;
+    }
+    size_t size = WEIRI_AUTH_PROOF_BYTES;
+    size += conn->join ? weiri_join_hello(conn, out + size, sizeof out - size)
+                       : weiri_peer_hello(conn, out + size, sizeof out - size);
+    conn->raw_out_size = 0;
+    conn->raw_out_sent = 0;
+    push_raw(conn, out, size);
+    set_state(conn, WEIRI_CONN_OPEN);
+    if (!conn->join) {
+        conn->boot->peers[conn->peer].unreachable_ns = 0;
+    }
+}
+
+static void answer(weiri_conn *conn)
+{
+    uint8_t out[WEIRI_AUTH_ANSWER_BYTES];
+    const weir_status status = weiri_auth_answer(&conn->auth, conn->boot->key, conn->raw_in, out);
+    if (status == WEIR_ERR_AUTH) {
+        weiri_conn_foreign(conn, "it does not speak weir's protocol");
+        return;
+    }
+    push_raw(conn, out, sizeof out);
+    set_state(conn, WEIRI_CONN_AWAIT_PROOF);
+    weiri_conn_flush(conn);
+    if (status != WEIR_OK && !conn->dead) {
+        weiri_conn_foreign(conn, weir_last_error());
+    }
+}
+
+static void check(weiri_conn *conn)
+{
+    if (weiri_auth_check(&conn->auth, conn->boot->key, conn->raw_in) != WEIR_OK) {
+        weiri_conn_foreign(conn, "it has a different key");
+        return;
+    }
+    set_state(conn, WEIRI_CONN_AWAIT_FRAME);
+}
+
+static uint64_t frame_max(const weiri_conn *conn, uint32_t kind)
+{
+    if (conn->state == WEIRI_CONN_AWAIT_FRAME) {
+        return kind == WEIRI_FRAME_JOIN || kind == WEIRI_FRAME_PEER ? WEIRI_RAW_BYTES : 0;
+    }
+    return conn->join ? weiri_join_frame_max(conn->boot, kind) : weiri_peer_frame_max(kind);
+}
+
+/* A frame's head is complete. */
+static void begin_message(weiri_conn *conn)
+{
+    weiri_reader r = weiri_reader_init(conn->raw_in, WEIRI_FRAME_BYTES);
+    const uint32_t magic = weiri_read_u32(&r);
+    const uint32_t kind = weiri_read_u32(&r);
+    const uint64_t tag = weiri_read_u64(&r);
+    const uint64_t bytes = weiri_read_u64(&r);
+    if (magic != FRAME_MAGIC || bytes > frame_max(conn, kind)) {
+        weiri_conn_corrupt(conn);
+        return;
+    }
+    conn->incoming = (weiri_message *)weiri_alloc(1, sizeof *conn->incoming);
+    if (conn->incoming == NULL) {
+        weiri_boot_fail(conn->boot, WEIR_ERR_NOMEM, "bootstrap: out of memory for a message");
+        lost(conn, "out of memory");
+        return;
+    }
+    conn->incoming->kind = kind;
+    conn->incoming->tag = tag;
+    conn->incoming->bytes = bytes;
+    conn->incoming->peer = conn->peer;
+}
+
+/* A frame is complete. */
+static void end_message(weiri_conn *conn)
+{
+    weiri_message *message = conn->incoming;
+    conn->incoming = NULL;
+    message->done = 0;
+    const bool first = conn->state == WEIRI_CONN_AWAIT_FRAME;
+    if (conn->join || (first && message->kind == WEIRI_FRAME_JOIN)) {
+        weiri_join_frame(conn, message);
+    } else if (!first) {
+        weiri_peer_frame(conn, message);
+    } else {
+        weiri_reader r = weiri_reader_init(message->data, message->bytes);
+        weiri_read_bytes(&r, conn->held_job, sizeof conn->held_job);
+        const uint32_t rank = weiri_read_u32(&r);
+        const bool good = message->kind == WEIRI_FRAME_PEER && weiri_reader_done(&r) && rank < conn->boot->size;
+        weiri_message_free(message);
+        if (!good) {
+            weiri_conn_corrupt(conn);
+            return;
+        }
+        conn->held_rank = rank;
+        weiri_peer_accept(conn);
+    }
+}
+
+/* Makes room for more payload: twice as much as has arrived. */
+static bool grow(weiri_message *message)
+{
+    uint64_t capacity = message->capacity == 0 ? PAYLOAD_START : 2 * message->capacity;
+    capacity = capacity < message->bytes ? capacity : message->bytes;
+    uint8_t *data = (uint8_t *)weiri_realloc(message->data, capacity);
+    if (data == NULL) {
+        return false;
+    }
+    message->data = data;
+    message->capacity = capacity;
+    return true;
+}
+
+/* Where the next bytes go, and how many are wanted; 0 when there is no memory for them. */
+static size_t wanted(weiri_conn *conn, uint8_t **to)
+{
+    weiri_message *m = conn->incoming;
+    if (m != NULL) {
+        if (m->done == m->capacity && !grow(m)) {
+            return 0;
+        }
+        *to = m->data + m->done;
+        return m->capacity - m->done;
+    }
+    const size_t size = conn->state == WEIRI_CONN_AWAIT_HELLO    ? WEIRI_AUTH_HELLO_BYTES
+                        : conn->state == WEIRI_CONN_AWAIT_ANSWER ? WEIRI_AUTH_ANSWER_BYTES
+                        : conn->state == WEIRI_CONN_AWAIT_PROOF  ? WEIRI_AUTH_PROOF_BYTES
+                                                                 : WEIRI_FRAME_BYTES;
+    *to = conn->raw_in + conn->raw_in_size;
+    return size - conn->raw_in_size;
+}
+
+/* Everything that was wanted is here. */
+static void take(weiri_conn *conn)
+{
+    if (conn->incoming != NULL) {
+        if (conn->incoming->done == conn->incoming->bytes) {
+            end_message(conn);
+        }
+        return;
+    }
+    conn->raw_in_size = 0;
+    switch (conn->state) {
+    case WEIRI_CONN_AWAIT_HELLO:
+        answer(conn);
+        return;
+    case WEIRI_CONN_AWAIT_ANSWER:
+        prove(conn);
+        return;
+    case WEIRI_CONN_AWAIT_PROOF:
+        check(conn);
+        return;
+    default:
+        begin_message(conn);
+        if (conn->incoming != NULL && conn->incoming->bytes == 0) {
+            end_message(conn);
+        }
+    }
+}
+
+/* Reads and handles what has arrived, up to a bound. */
+static void read_all(weiri_conn *conn)
+{
+    size_t budget = READ_AT_ONCE;
+    while (budget > 0 && !conn->dead && conn->fd >= 0 && conn->state != WEIRI_CONN_HELD) {
+        uint8_t *to = NULL;
+        const size_t size = wanted(conn, &to);
+        if (size == 0) {
+            weiri_boot_fail(conn->boot, WEIR_ERR_NOMEM, "bootstrap: out of memory for a message");
+            lost(conn, "out of memory");
+            return;
+        }
+        const ssize_t n = recv(conn->fd, to, size, 0);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0 && errno == EAGAIN) {
+            return;
+        }
+        if (n <= 0) {
+            lost(conn, n == 0 ? "connection closed" : strerrordesc_np(errno));
+            return;
+        }
+        budget -= (size_t)n < budget ? (size_t)n : budget;
+        if (conn->incoming != NULL) {
+            conn->incoming->done += (uint64_t)n;
+        } else {
+            conn->raw_in_size += (size_t)n;
+        }
+        if ((size_t)n == size) {
+            take(conn);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+/* bootstrap_peer.c - frames between ranks after the rendezvous, and the ranks that are gone.
+ *
+ * A rank whose connection ends before it said goodbye has died: whoever sees it tells all its neighbours, and
+ * each rank passes the news on once. A rank that leaves says goodbye on all its connections; it has left when
+ * nothing more can come from it, that is when the connection that it opened, if there is one, is at its end. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/host/base/clock.h"
+#include "src/host/base/log.h"
+#include "src/host/bootstrap_state.h"
+
+#define PEER_HELLO_BYTES 20
+#define RETRY_NS 50000000u
+#define UNREACHABLE_NS 1000000000u
+#define GOODBYE_NS 3000000000u
+
+weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank)
+{
+    weiri_peer *peer = &boot->peers[rank];
+    if (peer->out == NULL) {
+        peer->out = weiri_conn_create(boot, rank, &boot->addresses[rank]);
+    }
+    return peer->out;
+}
+
+size_t weiri_peer_hello(weiri_conn *conn, uint8_t *frame, size_t capacity)
+{
+    weiri_writer w = weiri_writer_init(frame, capacity);
+    weiri_frame_write(&w, WEIRI_FRAME_PEER, 0, PEER_HELLO_BYTES);
+    weiri_write_bytes(&w, conn->boot->job, WEIRI_JOB_BYTES);
+    weiri_write_u32(&w, conn->boot->rank);
+    return w.size;
+}
+
+static void say_goodbye(weiri_conn *conn)
+{
+    const bool more = !conn->initiated && conn->boot->peers[conn->peer].out != NULL;
+    weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_GOODBYE, more ? 1 : 0, NULL, 0, NULL, 0));
+    conn->finish = true;
+    weiri_conn_mark(conn);
+}
+
+void weiri_peer_accept(weiri_conn *conn)
+{
+    weir_bootstrap *boot = conn->boot;
+    if (!boot->join.done) {
+        weiri_conn_hold(conn);
+        return;
+    }
+    weiri_peer *peer = &boot->peers[conn->held_rank];
+    if (memcmp(conn->held_job, boot->job, sizeof boot->job) != 0) {
+        weiri_conn_foreign(conn, "it is of another job");
+        return;
+    }
+    if (conn->held_rank == boot->rank || peer->in != NULL || peer->state != WEIRI_PEER_ALIVE) {
+        weiri_conn_close(conn);
+        return;
+    }
+    conn->peer = conn->held_rank;
+    peer->in = conn;
+    weiri_conn_accepted(conn);
+    if (boot->goodbyes_sent) {
+        say_goodbye(conn);
+    }
+}
+
+uint64_t weiri_peer_frame_max(uint32_t kind)
+{
+    switch (kind) {
+    case WEIRI_FRAME_USER:
+    case WEIRI_FRAME_COLLECTIVE:
+    case WEIRI_FRAME_PORT:
+        return WEIRI_MESSAGE_MAX;
+    case WEIRI_FRAME_ABORT:
+        return 8 + 4 + 2 + WEIRI_TEXT_BYTES;
+    default:
+        return 0;
+    }
+}
+
+/* A rank leaves, and says so on this connection. */
+static void take_goodbye(weiri_conn *conn, uint64_t more)
+{
+    weir_bootstrap *boot = conn->boot;
+    const uint32_t rank = conn->peer;
+    weiri_peer *peer = &boot->peers[rank];
+    if (peer->goodbye_ns == 0) {
+        peer->goodbye_ns = weiri_now_ns();
+        boot->leaving++;
+    }
+    peer->last_seen = peer->last_seen || !conn->initiated || more == 0;
+    weiri_conn_close(conn);
+    if (peer->last_seen) {
+        weiri_peer_gone(boot, rank, false);
+    }
+}
+
+static void take_death(weir_bootstrap *boot, uint64_t rank, uint32_t from)
+{
+    if (rank == boot->rank) {
+        char text[WEIRI_TEXT_BYTES];
+        (void)snprintf(text, sizeof text, "bootstrap: rank %u took this rank for dead", from);
+        weiri_boot_fail(boot, WEIR_ERR_REMOTE, text);
+    } else if (rank < boot->size) {
+        weiri_peer_gone(boot, (uint32_t)rank, true);
+    }
+}
+
+void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
+{
+    weir_bootstrap *boot = conn->boot;
+    const uint32_t kind = message->kind;
+    const bool data = kind == WEIRI_FRAME_USER || kind == WEIRI_FRAME_COLLECTIVE || kind == WEIRI_FRAME_PORT;
+    if (kind == WEIRI_FRAME_GOODBYE) {
+        take_goodbye(conn, message->tag);
+    } else if (kind == WEIRI_FRAME_DEATH) {
+        take_death(boot, message->tag, conn->peer);
+    } else if (conn->initiated || !(data || kind == WEIRI_FRAME_ABORT)) {
+        weiri_conn_corrupt(conn);
+    } else if (kind == WEIRI_FRAME_ABORT) {
+        weiri_group_abort(boot, message);
+        return;
+    } else if (boot->closing) {
+        /* Nobody will ask for it. */
+    } else if (kind != WEIRI_FRAME_PORT) {
+        weiri_queue_push(&boot->peers[conn->peer].inbox, message);
+        (void)pthread_cond_broadcast(&boot->cond);
+        return;
+    } else if (message->tag > UINT32_MAX) {
+        weiri_conn_corrupt(conn);
+    } else if (weiri_port_push(boot, message) == WEIR_OK) {
+        return;
+    } else {
+        weiri_boot_fail(boot, WEIR_ERR_NOMEM, "bootstrap: out of memory for a message");
+    }
+    weiri_message_free(message);
+}
+
+void weiri_peer_lost(weiri_conn *conn)
+{
+    weir_bootstrap *boot = conn->boot;
+    const uint32_t rank = conn->peer;
+    weiri_peer *peer = &boot->peers[rank];
+    const bool open = conn->state == WEIRI_CONN_OPEN;
+    if (!open && !boot->closing && peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns == 0) {
+        /* Its listener is gone: news of what became of it may be on its way. */
+        peer->unreachable_ns = peer->unreachable_ns == 0 ? weiri_now_ns() : peer->unreachable_ns;
+        weiri_conn_retry(conn, RETRY_NS);
+        return;
+    }
+    const bool from_peer = !conn->initiated;
+    weiri_conn_close(conn);
+    if (boot->closing || !open) {
+        return;
+    }
+    if (peer->goodbye_ns == 0) {
+        weiri_peer_gone(boot, rank, true);
+    } else if (from_peer) {
+        weiri_peer_gone(boot, rank, false);
+    }
+}
+
+void weiri_peer_gone_text(uint32_t rank, bool died, char text[WEIRI_TEXT_BYTES])
+{
+    (void)snprintf(text, WEIRI_TEXT_BYTES, "bootstrap: rank %u %s", rank, died ? "died" : "left");
+}
+
+void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, bool died)
+{
+    weiri_peer *peer = &boot->peers[rank];
+    if (peer->state != WEIRI_PEER_ALIVE) {
+        return;
+    }
+    peer->state = died ? WEIRI_PEER_DIED : WEIRI_PEER_LEFT;
+    boot->gone[boot->gone_count++] = rank;
+    boot->leaving -= peer->goodbye_ns != 0 ? 1 : 0;
+    if (peer->out != NULL) {
+        weiri_conn_close(peer->out);
+    }
+    if (peer->in != NULL) {
+        weiri_conn_close(peer->in);
+    }
+    if (died && !boot->closing) {
+        char text[WEIRI_TEXT_BYTES];
+        weiri_peer_gone_text(rank, died, text);
+        weiri_log(WEIR_LOG_INFO, "%s", text);
+        weiri_boot_fail(boot, WEIR_ERR_REMOTE, text);
+        for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+            if (conn->state == WEIRI_CONN_OPEN && !conn->join) {
+                weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_DEATH, rank, NULL, 0, NULL, 0));
+            }
+        }
+    }
+    (void)pthread_cond_broadcast(&boot->cond);
+}
+
+void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
+{
+    for (weiri_conn *conn = boot->conns; conn != NULL;) {
+        weiri_conn *next = conn->next;
+        const weiri_peer *peer = conn->initiated && !conn->join ? &boot->peers[conn->peer] : NULL;
+        if (peer != NULL && peer->unreachable_ns != 0 && now_ns - peer->unreachable_ns > UNREACHABLE_NS) {
+            weiri_peer_gone(boot, conn->peer, !boot->joined);
+            next = boot->conns;
+        }
+        conn = next;
+    }
+    for (uint32_t rank = 0; rank < boot->size && boot->leaving > 0; rank++) {
+        const weiri_peer *peer = &boot->peers[rank];
+        if (peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns != 0 && now_ns - peer->goodbye_ns > GOODBYE_NS) {
+            weiri_peer_gone(boot, rank, false);
+        }
+    }
+}
+
+/* Whether a connection has nothing more to say when this rank leaves. */
+static bool is_idle(const weir_bootstrap *boot, const weiri_conn *conn)
+{
+    switch (conn->state) {
+    case WEIRI_CONN_OPEN:
+        return conn->join && conn->initiated;
+    case WEIRI_CONN_AWAIT_PROOF:
+    case WEIRI_CONN_AWAIT_FRAME:
+        return false; /* a rank that takes the connection for open: it needs the goodbye */
+    default:
+        return !conn->initiated || conn->join || conn->queue.head == NULL || !boot->joined;
+    }
+}
+
+void weiri_peer_goodbyes(weir_bootstrap *boot)
+{
+    boot->goodbyes_sent = true;
+    (void)pthread_cond_broadcast(&boot->cond);
+    weiri_service_unwatch(boot->service, boot->listener_watch);
+    boot->listener_watch = NULL;
+    if (boot->listener >= 0) {
+        (void)close(boot->listener);
+        boot->listener = -1;
+    }
+    for (weiri_conn *conn = boot->conns; conn != NULL;) {
+        weiri_conn *next = conn->next;
+        if (is_idle(boot, conn)) {
+            weiri_conn_close(conn);
+        }
+        conn = next;
+    }
+    for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+        if (conn->join) {
+            conn->finish = true;
+            weiri_conn_mark(conn);
+        } else if (conn->peer != WEIRI_NO_RANK) {
+            say_goodbye(conn);
+        }
+    }
+}

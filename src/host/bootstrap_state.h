@@ -1,0 +1,292 @@
+/* bootstrap_state.h - the inside of a bootstrap, shared by the bootstrap_*.c files alone.
+ *
+ *     bootstrap.c           create, destroy, send, recv
+ *     bootstrap_id.c        unique ids, and where ranks meet
+ *     bootstrap_join.c      the rendezvous at rank 0
+ *     bootstrap_conn.c      one connection: connect, accept, prove, read and write frames
+ *     bootstrap_peer.c      frames between ranks, ranks that die and leave
+ *     bootstrap_group.c     collectives
+ *     bootstrap_port.c      ports
+ *
+ * One mutex guards everything. All socket work is done by callbacks of the service thread, which hold the mutex
+ * except while a port's handler runs; calls of users only queue frames and wait on the condition variable. A
+ * connection that ends is closed at once but freed when the callback ends, so that pointers stay good.
+ *
+ * Connections have a direction: a rank sends its messages on connections that it opened and receives on those
+ * that it accepted. News of deaths and departures go both ways. */
+#ifndef WEIRI_BOOTSTRAP_STATE_H
+#define WEIRI_BOOTSTRAP_STATE_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "src/host/base/auth.h"
+#include "src/host/base/refcount.h"
+#include "src/host/base/sock.h"
+#include "src/host/base/wire.h"
+#include "src/host/bootstrap_impl.h"
+
+#define WEIRI_NO_RANK UINT32_MAX
+#define WEIRI_JOB_BYTES 16
+#define WEIRI_TEXT_BYTES 512
+#define WEIRI_FRAME_BYTES 24
+#define WEIRI_MESSAGE_MAX ((uint64_t)1 << 40)
+#define WEIRI_RAW_BYTES 256
+
+enum {
+    WEIRI_FRAME_JOIN = 1,   /* a rank introduces itself to rank 0 */
+    WEIRI_FRAME_WELCOME,    /* rank 0 has taken notice of it */
+    WEIRI_FRAME_TABLE,      /* job and addresses of all ranks */
+    WEIRI_FRAME_REFUSE,     /* status and text with which everyone's create ends */
+    WEIRI_FRAME_PEER,       /* a rank introduces itself to another */
+    WEIRI_FRAME_USER,       /* tag */
+    WEIRI_FRAME_COLLECTIVE, /* tag: hash of the group; begins with a description of the operation */
+    WEIRI_FRAME_PORT,       /* tag: port */
+    WEIRI_FRAME_ABORT,      /* tag: hash of the group; operation, status, text */
+    WEIRI_FRAME_DEATH,      /* tag: rank */
+    WEIRI_FRAME_GOODBYE     /* tag: 1 when the leaving rank also has a connection of its own to the receiver */
+};
+
+typedef enum weiri_send_state { WEIRI_SEND_QUEUED, WEIRI_SEND_DONE, WEIRI_SEND_FAILED } weiri_send_state;
+
+/* A frame with its payload, received or to be sent. */
+typedef struct weiri_message {
+    struct weiri_message *next;
+    uint8_t *data;
+    uint64_t bytes;
+    uint64_t capacity; /* bytes allocated so far */
+    uint64_t done;     /* bytes received so far; or sent, of frame and payload */
+    uint64_t tag;
+    uint32_t kind;
+    uint32_t peer;
+    bool shared; /* `data` belongs to another */
+    bool waited; /* a user's thread waits for `send_state`, and frees the message */
+    weiri_send_state send_state;
+    uint8_t frame[WEIRI_FRAME_BYTES];
+} weiri_message;
+
+typedef struct weiri_queue {
+    weiri_message *head;
+    weiri_message *tail;
+} weiri_queue;
+
+typedef enum weiri_conn_state {
+    WEIRI_CONN_IDLE,         /* to be opened, now or at retry_ns */
+    WEIRI_CONN_CONNECTING,
+    WEIRI_CONN_AWAIT_ANSWER, /* client: the server's proof */
+    WEIRI_CONN_AWAIT_HELLO,  /* server: the client's first bytes */
+    WEIRI_CONN_AWAIT_PROOF,  /* server: the client's proof */
+    WEIRI_CONN_AWAIT_FRAME,  /* server: who it is */
+    WEIRI_CONN_HELD,         /* server: until the table of ranks is here */
+    WEIRI_CONN_OPEN
+} weiri_conn_state;
+
+typedef struct weiri_conn {
+    struct weiri_conn *next;
+    struct weiri_conn *next_dirty;
+    weir_bootstrap *boot;
+    weiri_watch *watch;
+    weiri_conn_state state;
+    int fd;
+    uint32_t events;
+    uint32_t peer;  /* rank, or WEIRI_NO_RANK */
+    bool initiated; /* by this rank */
+    bool join;      /* of the rendezvous */
+    bool dirty;     /* among the connections that the service has to look at */
+    bool finish;    /* no frame is queued any more: shut down when the queue is empty */
+    bool shut;
+    bool dead;
+    uint64_t deadline_ns; /* server: of the proof */
+    uint64_t retry_ns;
+    weiri_address address; /* of the other end */
+    weiri_auth auth;
+    uint8_t raw_in[WEIRI_RAW_BYTES]; /* proofs and frames, while incomplete */
+    size_t raw_in_size;
+    uint8_t raw_out[WEIRI_RAW_BYTES]; /* proofs and the first frame, before the queue */
+    size_t raw_out_size;
+    size_t raw_out_sent;
+    uint8_t held_job[WEIRI_JOB_BYTES]; /* who the client says it is, until that is checked */
+    uint32_t held_rank;
+    weiri_message *incoming;
+    weiri_queue queue;
+} weiri_conn;
+
+typedef enum weiri_peer_state { WEIRI_PEER_ALIVE, WEIRI_PEER_LEFT, WEIRI_PEER_DIED } weiri_peer_state;
+
+typedef struct weiri_peer {
+    weiri_conn *out;
+    weiri_conn *in;
+    weiri_queue inbox;
+    uint64_t unreachable_ns; /* since when it cannot be reached; 0 while it can */
+    uint64_t goodbye_ns;     /* when it said that it leaves; 0 before */
+    weiri_peer_state state;
+    bool last_seen; /* nothing more comes on a connection that it opened */
+} weiri_peer;
+
+typedef struct weiri_group_state {
+    struct weiri_group_state *next;
+    uint64_t hash;
+    uint64_t sequence;   /* operations begun */
+    uint64_t failed_at;  /* first operation that failed, when failed_status is not WEIR_OK */
+    weir_status failed_status;
+    char failed_text[WEIRI_TEXT_BYTES];
+} weiri_group_state;
+
+typedef struct weiri_port {
+    struct weiri_port *next;
+    weiri_port_handler handler;
+    weiri_queue queue;
+    uint32_t number;
+    uint32_t told; /* how many of the ranks that are gone the handler knows */
+    bool open;
+    bool closed;
+    bool running;
+} weiri_port;
+
+/* The rendezvous. */
+typedef struct weiri_join {
+    bool done;           /* the table is complete */
+    bool over;           /* done, or failed and everyone has been told */
+    bool welcomed;       /* rank 0 knows this rank */
+    weir_status failed;  /* WEIR_OK, or why create ends */
+    char text[WEIRI_TEXT_BYTES];
+    char cause[128];     /* why rank 0 could not be reached last */
+    weiri_conn *conn;    /* to rank 0 */
+    uint64_t deadline_ns; /* of this rank's create; on rank 0 the earliest of all that came */
+    uint64_t pause_ns;   /* before the next attempt to reach rank 0 */
+    uint64_t linger_ns;  /* rank 0, after a mismatch: until when later ranks are told */
+    uint32_t expected;   /* rank 0: the largest size that anyone named */
+    uint32_t came;       /* rank 0: ranks that came, duplicates too */
+    uint32_t present;    /* rank 0: different ranks */
+} weiri_join;
+
+struct weir_bootstrap {
+    weiri_refcount refs;
+    pid_t pid;
+    uint32_t rank;
+    uint32_t size;
+    uint32_t timeout_ms;
+    uint8_t key[WEIRI_AUTH_KEY_BYTES];
+    uint8_t job[WEIRI_JOB_BYTES];
+    weiri_service *service;
+    weiri_watch *listener_watch;
+    weiri_watch *tick_watch;
+    int listener;
+    weiri_address root; /* where rank 0 listens */
+    weiri_address own;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t cond; /* anything that a user's thread may wait for */
+    bool woken;          /* a run of the service is posted */
+    bool joined;         /* create is complete */
+    bool closing;        /* this rank leaves */
+    bool goodbyes_sent;
+    bool stopped;        /* callbacks do nothing any more */
+    bool foreign_logged;
+    bool listener_paused;
+    weir_status failed;  /* WEIR_OK, or what ends every call */
+    char failed_text[WEIRI_TEXT_BYTES];
+
+    weiri_conn *conns;
+    weiri_conn *graveyard;
+    weiri_conn *dirty;
+    uint32_t proving; /* accepted connections that are not proven yet */
+    weiri_join join;
+    weiri_address *addresses;
+    uint8_t *table; /* rank 0: payload of the frame that goes to all */
+    weiri_peer *peers;
+    uint32_t *gone; /* ranks that are gone, in this order */
+    uint32_t gone_count;
+    uint32_t leaving; /* peers that said goodbye but whose last message is not here yet */
+    weiri_group_state *groups;
+    weiri_port *ports;
+    uint32_t next_port;
+    uint32_t ports_closed; /* all numbers below are closed */
+};
+
+/* bootstrap_id.c: splits `where`, and takes the socket of an id of this process, or -1. */
+typedef struct weiri_where {
+    weiri_address root;
+    bool has_key;
+    uint8_t key[WEIRI_AUTH_KEY_BYTES];
+    char interface[WEIRI_INTERFACE_BYTES];
+} weiri_where;
+weir_status weiri_where_parse(const char *text, weiri_where *out);
+int weiri_unique_id_take(const char *text);
+
+/* All that follow are called with the mutex held, unless they say otherwise. */
+
+/* bootstrap.c */
+weir_status weiri_boot_check(const weir_bootstrap *boot); /* without the mutex: not NULL, not forked */
+void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports soon */
+void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
+/* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. `what` names the call. */
+weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_group_state *group,
+                            uint64_t sequence, const char *what, uint64_t deadline_ns, weiri_message **out);
+/* Queues a copy of head and data to `peer`, which may be this rank. *sent, unless NULL, gets the message to wait for. */
+weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
+                             const void *data, size_t bytes, weiri_message **sent);
+
+/* bootstrap_conn.c */
+void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, uint64_t bytes);
+weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *head, size_t head_bytes, const void *data,
+                                    size_t bytes);
+/* Gives an empty message a payload that outlives it and belongs to another. */
+void weiri_message_share(weiri_message *message, uint8_t *data, uint64_t bytes);
+void weiri_message_free(weiri_message *message); /* NULL is ignored */
+void weiri_queue_push(weiri_queue *queue, weiri_message *message);
+weiri_message *weiri_queue_pop(weiri_queue *queue);
+/* Takes out `message`, which follows `before` (NULL: the first). */
+void weiri_queue_unlink(weiri_queue *queue, weiri_message *before, weiri_message *message);
+void weiri_queue_clear(weiri_queue *queue);
+
+void weiri_boot_enter(weir_bootstrap *boot); /* without the mutex; the beginning and end of every callback */
+void weiri_boot_leave(weir_bootstrap *boot);
+void weiri_boot_accept(void *context, uint32_t events); /* without the mutex; callback of the listener */
+weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address);
+void weiri_conn_open(weiri_conn *conn);  /* service thread alone, like all below */
+bool weiri_conn_is_proving(const weiri_conn *conn);
+void weiri_conn_resume_listener(weir_bootstrap *boot);
+void weiri_conn_flush(weiri_conn *conn);
+void weiri_conn_close(weiri_conn *conn); /* without a word; what is queued fails */
+void weiri_conn_accepted(weiri_conn *conn);   /* the other end is known: open */
+void weiri_conn_corrupt(weiri_conn *conn); /* it sent what no rank of ours sends */
+void weiri_conn_hold(weiri_conn *conn);
+void weiri_conn_foreign(weiri_conn *conn, const char *why); /* logged once, closed */
+void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns); /* back to idle */
+void weiri_conn_queue(weiri_conn *conn, weiri_message *message); /* any thread; NULL is ignored */
+void weiri_conn_mark(weiri_conn *conn);                          /* any thread; the service has to look at it */
+
+/* bootstrap_join.c */
+void weiri_join_start(weir_bootstrap *boot);
+void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns);
+/* Waits, as user's thread, until the rendezvous is over. */
+weir_status weiri_join_wait(weir_bootstrap *boot, uint64_t deadline_ns);
+size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
+void weiri_join_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
+void weiri_join_lost(weiri_conn *conn, const char *cause);
+void weiri_join_stop(weiri_conn *conn, weir_status status); /* the server's proof or version is wrong */
+uint64_t weiri_join_frame_max(const weir_bootstrap *boot, uint32_t kind);
+
+/* bootstrap_peer.c */
+weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank); /* any thread; NULL: out of memory */
+size_t weiri_peer_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
+void weiri_peer_accept(weiri_conn *conn);
+void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
+void weiri_peer_lost(weiri_conn *conn);
+void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, bool died);
+void weiri_peer_gone_text(uint32_t rank, bool died, char text[WEIRI_TEXT_BYTES]);
+void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns);
+void weiri_peer_goodbyes(weir_bootstrap *boot);
+uint64_t weiri_peer_frame_max(uint32_t kind);
+
+/* bootstrap_group.c */
+void weiri_group_abort(weir_bootstrap *boot, weiri_message *message); /* from a peer; takes the message */
+weir_status weiri_group_join(weir_bootstrap *boot, uint64_t deadline_ns); /* without the mutex: the barrier in create */
+
+/* bootstrap_port.c */
+weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message); /* takes the message unless it fails */
+void weiri_port_deliver(weir_bootstrap *boot); /* service thread */
+void weiri_port_free_all(weir_bootstrap *boot);
+
+#endif
