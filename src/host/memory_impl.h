@@ -16,6 +16,8 @@ struct weir_memory {
     char reason[160];         /* why it cannot be shared, for WEIRI_SHARE_NONE */
     weir_memory *previous; /* in comm->memories when registered here */
     weir_memory *next;
+    weir_memory *process_previous; /* among all that are registered in this process */
+    weir_memory *process_next;
 };
 
 /* A handle, parsed. */
