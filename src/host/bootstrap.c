@@ -23,7 +23,8 @@ weir_status weiri_boot_check(const weir_bootstrap *boot)
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: it is NULL");
     }
     if (boot->pid != getpid()) {
-        return weiri_fail(WEIR_ERR_FORKED, "bootstrap: it belongs to process %ld, the parent of this one", (long)boot->pid);
+        return weiri_fail(WEIR_ERR_FORKED, "bootstrap: it belongs to process %ld, the parent of this one",
+                          (long)boot->pid);
     }
     return WEIR_OK;
 }
@@ -112,8 +113,8 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
         weiri_peer_gone_text(peer, state == WEIRI_PEER_DIED, text);
         return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
     }
-    weiri_message *message = weiri_message_create(kind, tag, head == NULL ? NULL : head->data, head == NULL ? 0 : head->size,
-                                                  data, bytes);
+    weiri_message *message = weiri_message_create(kind, tag, head == NULL ? NULL : head->data,
+                                                  head == NULL ? 0 : head->size, data, bytes);
     if (message == NULL) {
         return weiri_fail_nomem("bootstrap: message");
     }
@@ -159,8 +160,9 @@ static weiri_message *take(weiri_queue *queue, uint32_t kind, uint64_t tag)
     return message;
 }
 
-weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_group_state *group,
-                            uint64_t sequence, const char *what, uint64_t deadline_ns, weiri_message **out)
+weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
+                            const weiri_group_state *group, uint64_t sequence, const char *what, uint64_t deadline_ns,
+                            weiri_message **out)
 {
     weiri_peer *p = &boot->peers[peer];
     const uint64_t connect_ns = weiri_now_ns() + CONNECT_NS;
@@ -267,14 +269,15 @@ weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, 
     (void)snprintf(what, sizeof what, "recv of tag %llu", (unsigned long long)tag);
     weiri_message *message = NULL;
     (void)pthread_mutex_lock(&boot->mutex);
-    status = weiri_boot_wait(boot, peer, WEIRI_FRAME_USER, tag, NULL, 0, what, weiri_deadline(boot->timeout_ms), &message);
+    status = weiri_boot_wait(boot, peer, WEIRI_FRAME_USER, tag, NULL, 0, what, weiri_deadline(boot->timeout_ms),
+                             &message);
     (void)pthread_mutex_unlock(&boot->mutex);
     if (status != WEIR_OK) {
         return status;
     }
     if (message->bytes != bytes) {
-        status = weiri_fail(WEIR_ERR_MISMATCH, "bootstrap: %s: rank %u sent %llu bytes, rank %u expects %zu", what, peer,
-                            (unsigned long long)message->bytes, boot->rank, bytes);
+        status = weiri_fail(WEIR_ERR_MISMATCH, "bootstrap: %s: rank %u sent %llu bytes, rank %u expects %zu", what,
+                            peer, (unsigned long long)message->bytes, boot->rank, bytes);
     } else if (bytes > 0) {
         memcpy(data, message->data, bytes);
     }
@@ -283,7 +286,8 @@ weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, 
 }
 
 /* The key of a rendezvous by address: the shared secret's, or none where nobody else can come by. */
-static weir_status choose_key(const weiri_env *env, const weir_bootstrap_opts *opts, const weiri_where *where, uint8_t *key)
+static weir_status choose_key(const weiri_env *env, const weir_bootstrap_opts *opts, const weiri_where *where,
+                              uint8_t *key)
 {
     const char *secret = env->key[0] != '\0' ? env->key : opts->key != NULL ? opts->key : "";
     if (where->has_key) {
@@ -293,8 +297,9 @@ static weir_status choose_key(const weiri_env *env, const weir_bootstrap_opts *o
     if (secret[0] == '\0' && !env->allow_no_key && !weiri_address_is_loopback(&where->root)) {
         char text[WEIRI_ADDRESS_TEXT_BYTES];
         return weiri_fail(WEIR_ERR_AUTH,
-                          "bootstrap: rendezvous at %s needs a key, the same on all ranks: export WEIR_KEY=$(openssl rand "
-                          "-hex 32) once and pass it to all of them, or export WEIR_ALLOW_NO_KEY=1 on a network that you trust",
+                          "bootstrap: rendezvous at %s needs a key, the same on all ranks: "
+                          "export WEIR_KEY=$(openssl rand -hex 32) once and pass it to all of them; "
+                          "or export WEIR_ALLOW_NO_KEY=1 on a network that you trust",
                           weiri_address_format(&where->root, text));
     }
     weiri_auth_derive_key(secret, key);
@@ -426,11 +431,18 @@ static void leave(weir_bootstrap *boot)
     release(boot);
 }
 
-static weir_status start_service(weir_bootstrap *boot)
+static weir_status start_service(weir_bootstrap *boot, uint64_t deadline_ns)
 {
+    /* Ranks may come as soon as the listener is watched. */
+    boot->join.deadline_ns = deadline_ns;
+    boot->join.expected = boot->size;
+    boot->join.came = 1;
+    boot->join.present = 1;
+    boot->addresses[boot->rank] = boot->own;
     weir_status status = weiri_service_create("weir-bootstrap", &boot->service);
     if (status == WEIR_OK && boot->listener >= 0) {
-        status = weiri_service_watch_fd(boot->service, boot->listener, EPOLLIN, weiri_boot_accept, boot, &boot->listener_watch);
+        status = weiri_service_watch_fd(boot->service, boot->listener, EPOLLIN, weiri_boot_accept, boot,
+                                        &boot->listener_watch);
     }
     if (status == WEIR_OK) {
         status = weiri_service_watch_time(boot->service, TICK_JOIN_MS, tick, boot, &boot->tick_watch);
@@ -460,7 +472,6 @@ static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
 static weir_status join(weir_bootstrap *boot, uint64_t deadline_ns)
 {
     (void)pthread_mutex_lock(&boot->mutex);
-    boot->join.deadline_ns = deadline_ns;
     weiri_join_start(boot);
     weir_status status = weiri_join_wait(boot, deadline_ns);
     if (status == WEIR_OK) {
@@ -491,8 +502,8 @@ static weir_status check_create(const char *where, uint32_t rank, uint32_t size,
                           where == NULL ? "where is NULL" : out == NULL ? "out is NULL" : "opts.size is too small");
     }
     if (size == 0 || size > WEIR_RANKS_MAX || rank >= size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: rank %u of %u; there are 1 to %u ranks, counted from 0", rank,
-                          size, WEIR_RANKS_MAX);
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: rank %u of %u; there are 1 to %u ranks, counted from 0",
+                          rank, size, WEIR_RANKS_MAX);
     }
     return WEIR_OK;
 }
@@ -536,7 +547,7 @@ weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t siz
         status = open_listener(boot, where, interface);
     }
     if (status == WEIR_OK) {
-        status = start_service(boot);
+        status = start_service(boot, deadline);
     }
     if (status == WEIR_OK) {
         status = join(boot, deadline);

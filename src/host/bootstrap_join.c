@@ -83,11 +83,7 @@ static void finish(weir_bootstrap *boot)
 void weiri_join_start(weir_bootstrap *boot)
 {
     weiri_join *join = &boot->join;
-    join->expected = boot->size;
-    join->came = 1;
-    join->present = 1;
     join->pause_ns = PAUSE_FIRST_NS;
-    boot->addresses[boot->rank] = boot->own;
     if (boot->rank != 0) {
         join->conn = weiri_conn_create(boot, WEIRI_NO_RANK, &boot->root);
         if (join->conn == NULL) {
@@ -182,8 +178,8 @@ static void enroll(weiri_conn *conn, uint32_t size, uint32_t left_ms, const weir
     if (join->failed != WEIR_OK) {
         queue_refusal(conn);
     } else if (size != boot->size) {
-        (void)snprintf(text, sizeof text, "bootstrap: rank %u was created with size %u, rank 0 with size %u", rank, size,
-                       boot->size);
+        (void)snprintf(text, sizeof text, "bootstrap: rank %u was created with size %u, rank 0 with size %u", rank,
+                       size, boot->size);
         refuse(boot, WEIR_ERR_MISMATCH, text);
     } else if (boot->addresses[rank].family != 0) {
         (void)snprintf(text, sizeof text, "bootstrap: two ranks were created as rank %u of %u", rank, size);
