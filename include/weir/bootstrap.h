@@ -77,8 +77,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create(const char *where, uin
                                                           const weir_bootstrap_opts *opts, weir_bootstrap **out);
 
 /* The same over the caller's broadcast: rank 0 creates a unique id and broadcasts it. */
-WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *callbacks, uint32_t rank,
-                                                                    uint32_t size, const weir_bootstrap_opts *opts,
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *callbacks,
+                                                                    uint32_t rank, uint32_t size,
+                                                                    const weir_bootstrap_opts *opts,
                                                                     weir_bootstrap **out);
 
 /* Leaves. Data that was sent is delivered first, within two seconds. */
@@ -94,17 +95,17 @@ WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_send(weir_bootstrap *bootstra
 
 /* Receives the next message of (peer, tag), which must have `bytes` bytes: WEIR_ERR_MISMATCH, and the message
  * is dropped, otherwise. */
-WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_recv(weir_bootstrap *bootstrap, void *data, size_t bytes, uint32_t peer,
-                                                        uint64_t tag);
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_recv(weir_bootstrap *bootstrap, void *data, size_t bytes,
+                                                        uint32_t peer, uint64_t tag);
 
 /* Every rank of the group contributes `bytes`: its own, at `data` + position in the group * bytes, is sent,
  * the others' are filled in. In ceil(log2 n) steps. */
-WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_allgather(weir_bootstrap *bootstrap, const weir_group *group, void *data,
-                                                             size_t bytes);
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_allgather(weir_bootstrap *bootstrap, const weir_group *group,
+                                                             void *data, size_t bytes);
 
 /* `bytes` of rank `root`'s `data` reach every rank of the group. In ceil(log2 n) steps. */
-WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_broadcast(weir_bootstrap *bootstrap, const weir_group *group, void *data,
-                                                             size_t bytes, uint32_t root);
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_broadcast(weir_bootstrap *bootstrap, const weir_group *group,
+                                                             void *data, size_t bytes, uint32_t root);
 
 /* Returns when every rank of the group has called it. In ceil(log2 n) steps. */
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_barrier(weir_bootstrap *bootstrap, const weir_group *group);

@@ -94,7 +94,8 @@ static weiri_group_state *find_state(weir_bootstrap *boot, uint64_t hash)
     return state;
 }
 
-static void set_failed(weir_bootstrap *boot, weiri_group_state *state, uint64_t at, weir_status status, const char *text)
+static void set_failed(weir_bootstrap *boot, weiri_group_state *state, uint64_t at, weir_status status,
+                       const char *text)
 {
     if (state->failed_status == WEIR_OK || at < state->failed_at) {
         state->failed_at = at;
@@ -162,11 +163,12 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
         return status;
     }
     if (data == NULL && bytes > 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: %s: data is NULL", op == OP_ALLGATHER ? "allgather" : "broadcast");
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: %s: data is NULL",
+                          op == OP_ALLGATHER ? "allgather" : "broadcast");
     }
     if (bytes > WEIRI_MESSAGE_MAX / 2 / r->count) {
-        return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: %llu bytes of each of %u ranks are too many", (unsigned long long)bytes,
-                          r->count);
+        return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: %llu bytes of each of %u ranks are too many",
+                          (unsigned long long)bytes, r->count);
     }
     r->boot = boot;
     r->culprit = WEIRI_NO_RANK;
@@ -194,7 +196,8 @@ static void announce(run *r, weir_status status)
     weiri_write_u32(&w, (uint32_t)status);
     weiri_write_string(&w, r->state->failed_text);
     for (uint64_t step = 1; step < r->count; step *= 2) {
-        (void)weiri_boot_queue(boot, rank_at(r, r->position + step), WEIRI_FRAME_ABORT, r->state->hash, &w, NULL, 0, NULL);
+        const uint32_t rank = rank_at(r, r->position + step);
+        (void)weiri_boot_queue(boot, rank, WEIRI_FRAME_ABORT, r->state->hash, &w, NULL, 0, NULL);
     }
     if (r->culprit != WEIRI_NO_RANK) {
         (void)weiri_boot_queue(boot, r->culprit, WEIRI_FRAME_ABORT, r->state->hash, &w, NULL, 0, NULL);
@@ -225,7 +228,8 @@ static weir_status send_step(run *r, uint64_t position, uint32_t step, const voi
     weiri_write_u64(&w, r->call.sequence);
     weiri_write_u64(&w, r->call.bytes);
     weiri_write_u64(&w, step);
-    return weiri_boot_queue(r->boot, rank_at(r, position), WEIRI_FRAME_COLLECTIVE, r->state->hash, &w, data, bytes, NULL);
+    return weiri_boot_queue(r->boot, rank_at(r, position), WEIRI_FRAME_COLLECTIVE, r->state->hash, &w, data, bytes,
+                            NULL);
 }
 
 /* Names both sides, the lower rank first, so that both find the same text. */
@@ -255,8 +259,8 @@ static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *dat
     char what[128];
     weiri_message *message = NULL;
     describe(&r->call, what);
-    weir_status status = weiri_boot_wait(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state->hash, r->state, r->call.sequence,
-                                         what, r->deadline_ns, &message);
+    weir_status status = weiri_boot_wait(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state->hash, r->state,
+                                         r->call.sequence, what, r->deadline_ns, &message);
     if (status != WEIR_OK) {
         return status;
     }
@@ -274,9 +278,9 @@ static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *dat
                theirs.bytes != r->call.bytes) {
         status = mismatch(r, peer, &theirs);
     } else if (their_step != step || size != bytes) {
-        status = weiri_fail(WEIR_ERR_CORRUPT, "bootstrap: %s: rank %u sent %llu bytes in step %llu instead of %llu in step %llu",
-                            what, peer, (unsigned long long)size, (unsigned long long)their_step, (unsigned long long)bytes,
-                            (unsigned long long)step);
+        status = weiri_fail(WEIR_ERR_CORRUPT, "bootstrap: %s: rank %u sent %llu bytes of step %llu, not %llu of %llu",
+                            what, peer, (unsigned long long)size, (unsigned long long)their_step,
+                            (unsigned long long)bytes, (unsigned long long)step);
     } else if (bytes > 0) {
         memcpy(data, message->data + reader.at, bytes);
     }
@@ -357,7 +361,8 @@ weir_status weir_bootstrap_allgather(weir_bootstrap *boot, const weir_group *gro
     return status != WEIR_OK ? status : end(&r, run_allgather(&r, (uint8_t *)data, bytes));
 }
 
-weir_status weir_bootstrap_broadcast(weir_bootstrap *boot, const weir_group *group, void *data, size_t bytes, uint32_t root)
+weir_status weir_bootstrap_broadcast(weir_bootstrap *boot, const weir_group *group, void *data, size_t bytes,
+                                     uint32_t root)
 {
     run r;
     weir_status status = weiri_boot_check(boot);

@@ -67,7 +67,7 @@ weir_status weiri_where_parse(const char *text, weiri_where *out)
     const char *rest = read_hex(text + PREFIX_CHARS, out->key, sizeof out->key);
     rest = rest == NULL ? NULL : read_hex(rest, job, sizeof job);
     if (rest == NULL || strlen(text) >= WEIR_UNIQUE_ID_BYTES) {
-        return weiri_fail(WEIR_ERR_INVALID, "unique id: malformed text; it must be passed on as weir_unique_id_create wrote it");
+        return weiri_fail(WEIR_ERR_INVALID, "unique id: malformed text; pass it on as weir_unique_id_create wrote it");
     }
     out->has_key = true;
     return weiri_address_parse(rest, out->interface, &out->root);

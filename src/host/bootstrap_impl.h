@@ -37,6 +37,7 @@ weir_status weiri_bootstrap_open_port(weir_bootstrap *bootstrap, uint32_t port, 
 void weiri_bootstrap_close_port(weir_bootstrap *bootstrap, uint32_t port);
 
 /* Queues a message; never blocks; any thread. WEIR_ERR_REMOTE when the peer is gone. */
-weir_status weiri_bootstrap_post(weir_bootstrap *bootstrap, uint32_t peer, uint32_t port, const void *data, size_t bytes);
+weir_status weiri_bootstrap_post(weir_bootstrap *bootstrap, uint32_t peer, uint32_t port, const void *data,
+                                 size_t bytes);
 
 #endif

@@ -221,9 +221,11 @@ weir_status weiri_boot_check(const weir_bootstrap *boot); /* without the mutex: 
 void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports soon */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
 /* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. `what` names the call. */
-weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_group_state *group,
-                            uint64_t sequence, const char *what, uint64_t deadline_ns, weiri_message **out);
-/* Queues a copy of head and data to `peer`, which may be this rank. *sent, unless NULL, gets the message to wait for. */
+weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
+                            const weiri_group_state *group, uint64_t sequence, const char *what, uint64_t deadline_ns,
+                            weiri_message **out);
+/* Queues a copy of head and data to `peer`, which may be this rank. *sent, unless NULL, gets the message to wait
+ * for; it stays NULL when there is nothing to wait for. */
 weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
                              const void *data, size_t bytes, weiri_message **sent);
 

@@ -51,8 +51,8 @@ static weir_status check_head(weiri_reader *r, const char *who)
     const unsigned major = weiri_read_u16(r);
     const unsigned minor = weiri_read_u16(r);
     if (major != WEIR_VERSION_MAJOR || minor != WEIR_VERSION_MINOR) {
-        return weiri_fail(WEIR_ERR_VERSION, "authentication: the %s has weir %u.%u, this process has weir %u.%u", who, major,
-                          minor, (unsigned)WEIR_VERSION_MAJOR, (unsigned)WEIR_VERSION_MINOR);
+        return weiri_fail(WEIR_ERR_VERSION, "authentication: the %s has weir %u.%u, this process has weir %u.%u", who,
+                          major, minor, (unsigned)WEIR_VERSION_MAJOR, (unsigned)WEIR_VERSION_MINOR);
     }
     return WEIR_OK;
 }

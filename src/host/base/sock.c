@@ -145,8 +145,8 @@ weir_status weiri_address_parse(const char *text, char interface[WEIRI_INTERFACE
     uint16_t port = 0;
     if (colon == NULL || !parse_host(text, (size_t)(colon - text), interface, &a) || !parse_port(colon + 1, &port)) {
         return weiri_fail(WEIR_ERR_INVALID,
-                          "address \"%.100s\": not of the form ip:port, [ip]:port or interface:ip:port with a port of 1 to "
-                          "65535",
+                          "address \"%.100s\": not of the form ip:port, [ip]:port or interface:ip:port with a port "
+                          "of 1 to 65535",
                           text);
     }
     a.port = port;
