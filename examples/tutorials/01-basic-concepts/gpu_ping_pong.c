@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <weir/device/kernel.h>
@@ -49,28 +50,23 @@ WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64
 WEIR_KERNEL(ping_pong, ping_pong_args)
 {
     const weir_dev_semaphore *semaphore = &args->semaphore;
-    weir_status status = WEIR_OK;
     uint64_t early = 0;
     uint64_t round = 0;
     if (coop.rank != 0) {
         return; /* one thread plays */
     }
-    while (round < args->rounds) {
-        if (args->rank == 1) {
-            status = weir_dev_semaphore_wait_relaxed(semaphore);
-            if (status != WEIR_OK) {
-                break; /* the deadline passed, or the communicator failed: every wait ends */
-            }
+    for (; round < args->rounds; round++) {
+        if (args->rank == 1 && weir_dev_semaphore_wait_relaxed(semaphore) != WEIR_OK) {
+            break; /* the deadline passed, or the communicator failed: every wait ends */
         }
-        early += count_early_signals(semaphore, (round + args->rank) % 4);
+        early = count_early_signals(semaphore, (round + args->rank) % 4);
+        if (early != 0) {
+            break; /* the host sees it, and ends the peer's wait */
+        }
         weir_dev_semaphore_signal_relaxed(semaphore);
-        if (args->rank == 0) {
-            status = weir_dev_semaphore_wait_relaxed(semaphore);
-            if (status != WEIR_OK) {
-                break;
-            }
+        if (args->rank == 0 && weir_dev_semaphore_wait_relaxed(semaphore) != WEIR_OK) {
+            break;
         }
-        round++;
     }
     args->result->rounds = round;
     args->result->out_of_turn = early;
@@ -82,7 +78,6 @@ typedef struct player {
     const char *id; /* where the two meet */
     const char *device_name;
     uint32_t rank;
-    bool won;
 
     weir_device *device;
     weir_bootstrap *bootstrap;
@@ -176,19 +171,17 @@ static void take_down(player *p)
     weir_device_close(p->device);
 }
 
-/* A rank that fails ends the waits of the other, and leaves its objects to the end of the process, because the
- * other's kernel may still be using them. */
+/* A rank that fails ends the process: the other may be waiting for it, or be using its memory. */
 static void *run_rank(void *context)
 {
     player *p = (player *)context;
-    p->won = set_up(p) && play(p);
-    if (p->won) {
-        take_down(p);
-    } else if (p->comm != NULL) {
-        weir_comm_abort(p->comm);
-    } else {
-        weir_bootstrap_destroy(p->bootstrap);
+    if (!set_up(p) || !play(p)) {
+        if (p->comm != NULL) {
+            weir_comm_abort(p->comm); /* kernels that still wait end now */
+        }
+        _Exit(1);
     }
+    take_down(p);
     return NULL;
 }
 
@@ -199,7 +192,6 @@ int main(void)
     pthread_t threads[2];
     weir_unique_id id;
     uint32_t gpus = 0;
-    int started = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
     memset(players, 0, sizeof(players));
     if (!ok(players, weir_device_count("gpu", &gpus)) || !ok(players, weir_unique_id_create("127.0.0.1", &id))) {
@@ -214,15 +206,14 @@ int main(void)
         players[i].rank = i;
         players[i].device_name = devices[gpus < 2 ? gpus : 2][i];
     }
-    while (started < 2 && pthread_create(&threads[started], NULL, run_rank, &players[started]) == 0) {
-        started++;
+    for (int i = 0; i < 2; i++) {
+        if (pthread_create(&threads[i], NULL, run_rank, &players[i]) != 0) {
+            perror("starting a thread");
+            return 1;
+        }
     }
-    for (int i = 0; i < started; i++) {
-        pthread_join(threads[i], NULL);
-    }
-    if (!players[0].won || !players[1].won) {
-        return 1;
-    }
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
     printf("Succeed!\n");
     return 0;
 }

@@ -47,28 +47,23 @@ WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64
 WEIR_KERNEL(ping_pong, ping_pong_args)
 {
     const weir_dev_semaphore *semaphore = &args->semaphore;
-    weir_status status = WEIR_OK;
     uint64_t early = 0;
     uint64_t round = 0;
     if (coop.rank != 0) {
         return;
     }
-    while (round < args->rounds) {
-        if (args->rank == 1) {
-            status = weir_dev_semaphore_wait_relaxed(semaphore);
-            if (status != WEIR_OK) {
-                break;
-            }
+    for (; round < args->rounds; round++) {
+        if (args->rank == 1 && weir_dev_semaphore_wait_relaxed(semaphore) != WEIR_OK) {
+            break;
         }
-        early += count_early_signals(semaphore, (round + args->rank) % 4);
+        early = count_early_signals(semaphore, (round + args->rank) % 4);
+        if (early != 0) {
+            break;
+        }
         weir_dev_semaphore_signal_relaxed(semaphore);
-        if (args->rank == 0) {
-            status = weir_dev_semaphore_wait_relaxed(semaphore);
-            if (status != WEIR_OK) {
-                break;
-            }
+        if (args->rank == 0 && weir_dev_semaphore_wait_relaxed(semaphore) != WEIR_OK) {
+            break;
         }
-        round++;
     }
     args->result->rounds = round;
     args->result->out_of_turn = early;

@@ -137,7 +137,6 @@ typedef struct rank_state {
     const char *where; /* address or unique id at which the ranks meet */
     const char *device_name;
     uint32_t rank;
-    bool done; /* without an error */
 
     char label[16];
     bool on_cpu;
@@ -347,8 +346,7 @@ static bool run_transfer(rank_state *r, const transfer *t, uint64_t bytes)
     return time_transfer(r, t, bytes);
 }
 
-/* A rank that fails ends the waits of the other too, and leaves its objects to the end of the process: the
- * other's kernel may still be using them. */
+/* A rank that fails ends its process: the other may be waiting for it, or be using its memory, and is told. */
 static void *run_rank(void *context)
 {
     rank_state *r = (rank_state *)context;
@@ -356,11 +354,11 @@ static void *run_rank(void *context)
     for (int i = 0; good && i < TRANSFERS * SIZES; i++) {
         good = run_transfer(r, &transfers[i / SIZES], r->sizes[i % SIZES]);
     }
-    r->done = good && leave(r);
-    if (!r->done && r->comm != NULL) {
-        weir_comm_abort(r->comm);
-    } else if (!r->done) {
-        weir_bootstrap_destroy(r->bootstrap);
+    if (!good || !leave(r)) {
+        if (r->comm != NULL) {
+            weir_comm_abort(r->comm); /* kernels that still wait end now */
+        }
+        _Exit(1);
     }
     return NULL;
 }
@@ -371,14 +369,15 @@ static void *run_rank(void *context)
 static bool run_threads(rank_state *ranks)
 {
     pthread_t threads[2];
-    int started = 0;
-    while (started < 2 && pthread_create(&threads[started], NULL, run_rank, &ranks[started]) == 0) {
-        started++;
+    for (int i = 0; i < 2; i++) {
+        if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) {
+            perror("starting a thread");
+            return false;
+        }
     }
-    for (int i = 0; i < started; i++) {
-        pthread_join(threads[i], NULL);
-    }
-    return ranks[0].done && ranks[1].done;
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    return true;
 }
 
 /* A rank as a process: this program again, so that the child starts with a fresh driver. */
@@ -460,7 +459,7 @@ static bool run_one(int count, char **arguments)
         return false;
     }
     run_rank(&r);
-    return r.done;
+    return true;
 }
 
 int main(int argc, char **argv)
