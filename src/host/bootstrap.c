@@ -14,6 +14,7 @@
 #define TICK_JOIN_MS 10
 #define TICK_MS 500
 #define LEAVE_MS 2000
+#define PROVING_MS 200
 /* How long a receiver waits for the sender to connect before it connects itself. */
 #define CONNECT_NS 500000000u
 
@@ -413,15 +414,29 @@ static void release(weir_bootstrap *boot)
     weiri_free(boot);
 }
 
+/* Whether another rank still has to close its end. A connection that has not proved the key is hardly one of
+ * ours: it is not waited for as long. */
+static bool is_expected(const weir_bootstrap *boot, bool patient)
+{
+    const weiri_conn *conn = boot->conns;
+    while (conn != NULL && !patient && weiri_conn_is_proving(conn)) {
+        conn = conn->next;
+    }
+    return conn != NULL || !boot->goodbyes_sent;
+}
+
 /* Says goodbye and waits, for a while, until the others have closed their ends too. */
 static void leave(weir_bootstrap *boot)
 {
     if (boot->service != NULL) {
         const uint64_t deadline = weiri_deadline(LEAVE_MS);
+        const uint64_t patience = weiri_deadline(PROVING_MS);
         (void)pthread_mutex_lock(&boot->mutex);
         boot->closing = true;
         weiri_boot_wake(boot);
-        while ((boot->conns != NULL || !boot->goodbyes_sent) && weiri_cond_wait(&boot->cond, &boot->mutex, deadline)) {
+        while (is_expected(boot, true) && weiri_cond_wait(&boot->cond, &boot->mutex, patience)) {
+        }
+        while (is_expected(boot, false) && weiri_cond_wait(&boot->cond, &boot->mutex, deadline)) {
         }
         boot->stopped = true;
         (void)pthread_mutex_unlock(&boot->mutex);

@@ -15,6 +15,7 @@
 #include "src/host/bootstrap_state.h"
 
 #define HEAD_BYTES 32
+#define CAUSE_NS 500000000u
 
 enum { OP_BARRIER = 1, OP_ALLGATHER, OP_BROADCAST };
 
@@ -219,6 +220,23 @@ static weir_status end(run *r, weir_status status)
     return status;
 }
 
+/* A rank that is to be sent to has left. If that is because the operation failed there, the news of why is on
+ * its way round the group, and says more. */
+static weir_status wait_cause(const run *r)
+{
+    weir_bootstrap *boot = r->boot;
+    const weiri_group_state *state = r->state;
+    const uint64_t patience = weiri_now_ns() + CAUSE_NS;
+    const uint64_t limit = patience < r->deadline_ns ? patience : r->deadline_ns;
+    while (state->failed_status == WEIR_OK && boot->failed == WEIR_OK &&
+           weiri_cond_wait(&boot->cond, &boot->mutex, limit)) {
+    }
+    if (state->failed_status != WEIR_OK && state->failed_at <= r->call.sequence) {
+        return weiri_fail(state->failed_status, "%s", state->failed_text);
+    }
+    return WEIR_ERR_REMOTE;
+}
+
 static weir_status send_step(run *r, uint64_t position, uint32_t step, const void *data, uint64_t bytes)
 {
     uint8_t head[HEAD_BYTES];
@@ -228,8 +246,9 @@ static weir_status send_step(run *r, uint64_t position, uint32_t step, const voi
     weiri_write_u64(&w, r->call.sequence);
     weiri_write_u64(&w, r->call.bytes);
     weiri_write_u64(&w, step);
-    return weiri_boot_queue(r->boot, rank_at(r, position), WEIRI_FRAME_COLLECTIVE, r->state->hash, &w, data, bytes,
-                            NULL);
+    const weir_status status = weiri_boot_queue(r->boot, rank_at(r, position), WEIRI_FRAME_COLLECTIVE, r->state->hash,
+                                                &w, data, bytes, NULL);
+    return status == WEIR_ERR_REMOTE ? wait_cause(r) : status;
 }
 
 /* Names both sides, the lower rank first, so that both find the same text. */

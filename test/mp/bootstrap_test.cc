@@ -154,9 +154,10 @@ TEST_F(Bootstrap, RefusesBadArguments)
     EXPECT_EQ(weir_bootstrap_create(id.text, 1, 1, nullptr, &boot), WEIR_ERR_INVALID);
     EXPECT_EQ(weir_bootstrap_create(id.text, 0, 0, nullptr, &boot), WEIR_ERR_INVALID);
     EXPECT_EQ(weir_bootstrap_create(id.text, 0, WEIR_RANKS_MAX + 1, nullptr, &boot), WEIR_ERR_INVALID);
-    for (const char *text : {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:12x",
-                             "256.0.0.1:5000", "::1:5000", "[::1:5000", "[127.0.0.1]:5000", "a-far-too-long-name:127.0.0.1:1",
-                             ":127.0.0.1:5000", "weir1:", "weir1:00:00:127.0.0.1:1", "lo[::1]:5000"}) {
+    for (const char *text :
+         {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:12x", "256.0.0.1:5000",
+          "::1:5000", "[::1:5000", "[127.0.0.1]:5000", "a-far-too-long-name:127.0.0.1:1", ":127.0.0.1:5000", "weir1:",
+          "weir1:00:00:127.0.0.1:1", "lo[::1]:5000"}) {
         EXPECT_EQ(weir_bootstrap_create(text, 0, 1, nullptr, &boot), WEIR_ERR_INVALID) << text;
     }
     std::string cut = id.text;
@@ -477,6 +478,7 @@ TEST_F(Bootstrap, PortsKeepMessagesUntilTheyAreOpened)
         }
         EXPECT_EQ(weiri_bootstrap_open_port(boot, port, &handler), WEIR_ERR_INVALID);
         // What comes for a closed port is dropped.
+        ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
         for (uint32_t peer = 0; peer < 3; peer++) {
             ASSERT_EQ(weiri_bootstrap_post(boot, peer, port, "x", 1), WEIR_OK);
         }

@@ -1,0 +1,698 @@
+// Bootstraps in trouble: ranks that are missing, wrong, killed, stopped or leaving, foreign connections, wrong keys.
+#include <atomic>
+#include <cstdlib>
+
+#include "test/harness/bootstrap_ranks.h"
+
+extern "C" {
+#include "src/host/base/alloc.h"
+#include "src/host/base/auth.h"
+#include "src/host/bootstrap_impl.h"
+}
+
+namespace {
+
+class BootstrapFault : public BootstrapTest {};
+
+const uint32_t expiry_ms = 200;
+
+void expect_expired(const Outcome &o, uint32_t timeout_ms)
+{
+    EXPECT_GE(o.ms, timeout_ms) << o.text;
+    EXPECT_LT(o.ms, timeout_ms + 5000u) << o.text;
+}
+
+TEST_F(BootstrapFault, MissingRanksAreNamed)
+{
+    for (const std::string &where : {std::string(weirt_new_id().text), weirt_free_address()}) {
+        for (const Outcome &o : weirt_creates(where, {{0, 8}, {1, 8}, {2, 8}, {4, 8}, {6, 8}, {7, 8}}, expiry_ms)) {
+            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+            EXPECT_TRUE(weirt_has(o, "timeout: ranks 3, 5 of 8 missing")) << o.text;
+            EXPECT_LT(o.ms, expiry_ms + 5000u);
+        }
+    }
+    const std::vector<Outcome> one = weirt_creates(weirt_new_id().text, {{0, 2}}, expiry_ms);
+    EXPECT_EQ(one[0].status, WEIR_ERR_TIMEOUT);
+    EXPECT_TRUE(weirt_has(one[0], "timeout: rank 1 of 2 missing")) << one[0].text;
+    expect_expired(one[0], expiry_ms);
+}
+
+TEST_F(BootstrapFault, MissingRankZeroIsNamed)
+{
+    for (const Outcome &o : weirt_creates(weirt_free_address(), {{1, 3}, {2, 3}}, expiry_ms)) {
+        EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+        EXPECT_TRUE(weirt_has(o, "rank 0 of 3 missing")) << o.text;
+        expect_expired(o, expiry_ms);
+    }
+}
+
+// An id whose socket listens, but whose rank 0 never comes.
+TEST_F(BootstrapFault, UnusedIdTimesOut)
+{
+    const weir_unique_id id = weirt_new_id();
+    const std::vector<Outcome> o = weirt_creates(id.text, {{1, 2}}, expiry_ms);
+    EXPECT_EQ(o[0].status, WEIR_ERR_TIMEOUT);
+    EXPECT_TRUE(weirt_has(o[0], "rank 0 of 2 missing")) << o[0].text;
+    expect_expired(o[0], expiry_ms);
+    weir_unique_id_discard(&id);
+}
+
+// The earliest deadline of anyone ends it for all.
+TEST_F(BootstrapFault, EarliestDeadlineCounts)
+{
+    const weir_unique_id id = weirt_new_id();
+    weirt_threads(2, [&](uint32_t rank) {
+        const weir_bootstrap_opts opts = weirt_opts(rank == 0 ? weirt_patience_ms() : expiry_ms);
+        weir_bootstrap *boot = nullptr;
+        const Outcome o = weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 3, &opts, &boot); });
+        EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+        EXPECT_TRUE(weirt_has(o, "rank 2 of 3 missing")) << o.text;
+        EXPECT_LT(o.ms, expiry_ms + 5000u);
+    });
+}
+
+TEST_F(BootstrapFault, WrongSizeFailsAll)
+{
+    const std::vector<Outcome> outcomes =
+        weirt_creates(weirt_new_id().text, {{0, 3}, {1, 3}, {2, 4}}, weirt_patience_ms());
+    for (const Outcome &o : outcomes) {
+        EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
+        EXPECT_TRUE(weirt_has(o, "rank 2 was created with size 4, rank 0 with size 3")) << o.text;
+        EXPECT_LT(o.ms, 5000u);
+    }
+}
+
+TEST_F(BootstrapFault, DuplicateRankFailsAll)
+{
+    for (const Outcome &o : weirt_creates(weirt_new_id().text, {{0, 4}, {1, 4}, {2, 4}, {2, 4}}, weirt_patience_ms())) {
+        EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
+        EXPECT_TRUE(weirt_has(o, "two ranks were created as rank 2 of 4")) << o.text;
+        EXPECT_LT(o.ms, 5000u);
+    }
+}
+
+TEST_F(BootstrapFault, WrongKeyIsRefused)
+{
+    weirt_log_allow("foreign connection from 127.0.0.1");
+    const std::string where = weirt_free_address();
+    weirt_threads(3, [&](uint32_t i) {
+        weir_bootstrap_opts opts = weirt_opts(i == 2 ? weirt_patience_ms() : 1000);
+        opts.key = i == 2 ? "a different secret" : "our secret";
+        weir_bootstrap *boot = nullptr;
+        if (i != 2) {
+            // The job goes on without the one that does not belong to it.
+            ASSERT_EQ(weir_bootstrap_create(where.c_str(), i, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+            weirt_sleep_ms(300);
+            EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+            weir_bootstrap_destroy(boot);
+            return;
+        }
+        const Outcome o = weirt_outcome([&] { return weir_bootstrap_create(where.c_str(), 1, 2, &opts, &boot); });
+        EXPECT_EQ(o.status, WEIR_ERR_AUTH);
+        EXPECT_TRUE(weirt_has(o, "different key")) << o.text;
+        EXPECT_TRUE(weirt_has(o, where.c_str())) << o.text;
+    });
+}
+
+TEST_F(BootstrapFault, KeyIsNeededOffTheLoopback)
+{
+    if (getenv("WEIR_KEY") != nullptr || getenv("WEIR_ALLOW_NO_KEY") != nullptr) {
+        GTEST_SKIP() << "WEIR_KEY or WEIR_ALLOW_NO_KEY is set";
+    }
+    weir_bootstrap *boot = nullptr;
+    for (uint32_t rank : {0u, 1u}) {
+        EXPECT_EQ(weir_bootstrap_create("192.0.2.77:5000", rank, 2, nullptr, &boot), WEIR_ERR_AUTH);
+        EXPECT_NE(strstr(weir_last_error(), "export WEIR_KEY=$(openssl rand -hex 32)"), nullptr) << weir_last_error();
+        EXPECT_NE(strstr(weir_last_error(), "WEIR_ALLOW_NO_KEY=1"), nullptr) << weir_last_error();
+    }
+}
+
+TEST_F(BootstrapFault, KeyAllowsAnyAddress)
+{
+    weir_unique_id id = weirt_new_id(nullptr);
+    weir_unique_id_discard(&id);
+    const char *address = id.text + 6 + 64 + 1 + 32 + 1;
+    weirt_threads(2, [&](uint32_t rank) {
+        weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        opts.key = "0123";
+        weir_bootstrap *boot = nullptr;
+        ASSERT_EQ(weir_bootstrap_create(address, rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        weir_bootstrap_destroy(boot);
+    });
+}
+
+std::string first_hello()
+{
+    uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
+    weiri_auth auth;
+    weiri_auth_begin(&auth, hello);
+    return std::string(reinterpret_cast<char *>(hello), sizeof hello);
+}
+
+// What does not belong to the job disturbs it neither while ranks meet nor later, and is logged once a rank.
+TEST_F(BootstrapFault, ForeignConnectionsAreIgnored)
+{
+    weirt_log_allow("foreign connection from 127.0.0.1");
+    const weir_unique_id id = weirt_new_id();
+    const uint16_t port = weirt_id_port(id);
+    const std::string garbage(1000, '\xa5');
+    const std::string http = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a scanner\r\n\r\n";
+    const std::string hello = first_hello();
+    const std::vector<std::string> all = {garbage, "", http, hello, hello + garbage, hello.substr(0, 20)};
+    std::vector<int> sockets;
+    for (const std::string &bytes : all) {
+        sockets.push_back(weirt_connect_raw(port, bytes));
+    }
+    std::atomic<bool> later{false};
+    weirt_job(id.text, 3, [&](weir_bootstrap *boot, uint32_t rank) {
+        for (int round = 0; round < 20; round++) {
+            if (rank == 1 && round == 5) {
+                for (const std::string &bytes : all) {
+                    sockets.push_back(weirt_connect_raw(port, bytes));
+                }
+                later = true;
+            }
+            uint32_t table[3] = {};
+            table[rank] = rank + 7;
+            ASSERT_EQ(weir_bootstrap_allgather(boot, nullptr, table, 4), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(table[0] * 10000 + table[1] * 100 + table[2], 70809u);
+            weirt_sleep_ms(5);
+        }
+    });
+    EXPECT_TRUE(later);
+    EXPECT_EQ(weirt_log_count("foreign connection"), 1u);
+    for (int fd : sockets) {
+        close(fd);
+    }
+}
+
+TEST_F(BootstrapFault, SilentConnectionsAreDroppedInTime)
+{
+    weirt_log_allow("stays silent");
+    const weir_unique_id id = weirt_new_id();
+    const int fd = weirt_connect_raw(weirt_id_port(id), first_hello());
+    weirt_job(id.text, 1, [](weir_bootstrap *, uint32_t) {});
+    close(fd);
+    const weir_unique_id other = weirt_new_id();
+    const int silent = weirt_connect_raw(weirt_id_port(other), "");
+    weirt_job(other.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 0) {
+            const timeval limit = {static_cast<time_t>(10 * weirt_slow()), 0};
+            (void)setsockopt(silent, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+            char byte;
+            const uint64_t start = weirt_now_ms();
+            EXPECT_EQ(recv(silent, &byte, 1, 0), 0);
+            EXPECT_GE(weirt_now_ms() - start, 4000u);
+        }
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    });
+    EXPECT_EQ(weirt_log_count("stays silent"), 1u);
+    close(silent);
+}
+
+// Reads exactly `bytes`; "" when the connection ends before.
+std::string read_exactly(int fd, size_t bytes)
+{
+    std::string data(bytes, '\0');
+    for (size_t at = 0; at < bytes;) {
+        const ssize_t n = recv(fd, &data[at], bytes - at, 0);
+        if (n <= 0) {
+            return "";
+        }
+        at += static_cast<size_t>(n);
+    }
+    return data;
+}
+
+int listen_raw(std::string *where)
+{
+    *where = weirt_free_address();
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(static_cast<uint16_t>(atoi(strrchr(where->c_str(), ':') + 1)));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int one = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr *>(&name), sizeof name), 0);
+    EXPECT_EQ(listen(fd, 16), 0);
+    return fd;
+}
+
+// A server in place of rank 0 that answers the first message with `change` applied to a right answer.
+Outcome meet_fake_server(void (*change)(uint8_t *answer))
+{
+    std::string where;
+    const int listener = listen_raw(&where);
+    std::thread server([&] {
+        const int fd = accept(listener, nullptr, nullptr);
+        const std::string hello = read_exactly(fd, WEIRI_AUTH_HELLO_BYTES);
+        EXPECT_EQ(hello.size(), static_cast<size_t>(WEIRI_AUTH_HELLO_BYTES));
+        uint8_t key[WEIRI_AUTH_KEY_BYTES];
+        uint8_t answer[WEIRI_AUTH_ANSWER_BYTES];
+        weiri_auth auth;
+        weiri_auth_derive_key("", key);
+        EXPECT_EQ(weiri_auth_answer(&auth, key, reinterpret_cast<const uint8_t *>(hello.data()), answer), WEIR_OK);
+        change(answer);
+        EXPECT_EQ(send(fd, answer, sizeof answer, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof answer));
+        char byte;
+        EXPECT_LE(recv(fd, &byte, 1, 0), 0); // it says nothing more
+        close(fd);
+    });
+    const Outcome o = weirt_creates(where, {{1, 2}}, weirt_patience_ms())[0];
+    server.join();
+    close(listener);
+    return o;
+}
+
+TEST_F(BootstrapFault, FalseServersAreNotTrusted)
+{
+    Outcome o = meet_fake_server([](uint8_t *answer) { answer[WEIRI_AUTH_ANSWER_BYTES - 1] ^= 1; });
+    EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
+    o = meet_fake_server([](uint8_t *answer) { answer[0] ^= 1; });
+    EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
+    o = meet_fake_server([](uint8_t *answer) { answer[8] = 77; });
+    EXPECT_EQ(o.status, WEIR_ERR_VERSION) << o.text;
+    EXPECT_TRUE(weirt_has(o, "weir 77.1")) << o.text;
+    EXPECT_TRUE(weirt_has(o, "weir 0.1")) << o.text;
+}
+
+TEST_F(BootstrapFault, OtherVersionsAreToldOurs)
+{
+    weirt_log_allow("the client has weir 0.99, this process has weir 0.1");
+    const weir_unique_id id = weirt_new_id();
+    std::string hello = first_hello();
+    hello[10] = 99;
+    const int fd = weirt_connect_raw(weirt_id_port(id), hello);
+    weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 0) {
+            const std::string answer = read_exactly(fd, WEIRI_AUTH_ANSWER_BYTES);
+            ASSERT_EQ(answer.size(), static_cast<size_t>(WEIRI_AUTH_ANSWER_BYTES));
+            EXPECT_EQ(answer[8], 0);
+            EXPECT_EQ(answer[10], 1);
+        }
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    });
+    close(fd);
+}
+
+// One who has the key but sends nonsense frames: closed, the job is unharmed.
+TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
+{
+    weirt_log_allow("malformed message from 127.0.0.1");
+    const std::string where = weirt_free_address();
+    const uint16_t port = static_cast<uint16_t>(atoi(strrchr(where.c_str(), ':') + 1));
+    const auto attack = [&](const std::string &frame) {
+        const std::string hello = first_hello();
+        weiri_auth auth;
+        memcpy(auth.client, hello.data() + 12, sizeof auth.client);
+        const int fd = weirt_connect_raw(port, hello);
+        const std::string answer = read_exactly(fd, WEIRI_AUTH_ANSWER_BYTES);
+        ASSERT_FALSE(answer.empty());
+        uint8_t key[WEIRI_AUTH_KEY_BYTES];
+        uint8_t proof[WEIRI_AUTH_PROOF_BYTES];
+        weiri_auth_derive_key("", key);
+        ASSERT_EQ(weiri_auth_prove(&auth, key, reinterpret_cast<const uint8_t *>(answer.data()), proof), WEIR_OK);
+        ASSERT_EQ(send(fd, proof, sizeof proof, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof proof));
+        ASSERT_EQ(send(fd, frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+        char byte;
+        EXPECT_LE(recv(fd, &byte, 1, 0), 0);
+        close(fd);
+    };
+    const std::string magic("\x72\x69\x65\x77", 4);
+    weirt_job(where, 2, [&](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 1) {
+            attack(std::string(24, '\0'));
+            attack(magic + std::string(20, '\xff'));
+            for (char kind = 0; kind < 16; kind++) {
+                std::string frame = magic + kind + std::string(3, '\0') + std::string(8, '\xff') + std::string(8, '\0');
+                attack(frame);
+                frame[16] = 20; // bytes
+                attack(frame + std::string(20, '\x01'));
+            }
+        }
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    });
+}
+
+// What each process of a case reports.
+struct Report {
+    std::atomic<uint32_t> ready;
+    std::atomic<uint64_t> killed_ms;
+    Outcome outcome[8];
+    Outcome later[8];
+};
+
+// Four processes, of which rank 2 is killed while the others are in `call`.
+void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> &call)
+{
+    Shared<Report> report;
+    const weir_unique_id id = weirt_new_id();
+    std::vector<pid_t> pids;
+    for (uint32_t i = 0; i < 4; i++) {
+        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            weir_bootstrap *boot = nullptr;
+            report->outcome[rank] =
+                weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 4, &opts, &boot); });
+            if (boot == nullptr) {
+                _exit(1);
+            }
+            report->ready++;
+            if (rank == 2) {
+                pause();
+            }
+            report->outcome[rank] = weirt_outcome([&] { return call(boot, rank); });
+            report->outcome[rank].ms = weirt_now_ms() - report->killed_ms;
+            report->later[rank] = weirt_outcome([&] { return weir_bootstrap_send(boot, nullptr, 0, rank, 0); });
+            weir_bootstrap_destroy(boot);
+        }));
+    }
+    weir_unique_id_discard(&id);
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (report->ready < 4 && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    EXPECT_EQ(report->ready, 4u);
+    weirt_sleep_ms(50);
+    report->killed_ms = weirt_now_ms();
+    kill(pids[2], SIGKILL);
+    for (uint32_t i = 0; i < 4; i++) {
+        const int status = weirt_wait(pids[i]);
+        if (i == 2) {
+            continue;
+        }
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << i << " ended with " << status;
+        for (const Outcome *o : {&report->outcome[i], &report->later[i]}) {
+            EXPECT_EQ(o->status, WEIR_ERR_REMOTE) << "rank " << i << ": " << o->text;
+            EXPECT_TRUE(weirt_has(*o, "bootstrap: rank 2 died")) << o->text;
+        }
+        EXPECT_LT(report->outcome[i].ms, 2000u * weirt_slow());
+    }
+}
+
+TEST_F(BootstrapFault, KilledRankEndsBarriers)
+{
+    kill_rank_two([](weir_bootstrap *boot, uint32_t) { return weir_bootstrap_barrier(boot, nullptr); });
+}
+
+// From a rank that is well: everyone's calls end.
+TEST_F(BootstrapFault, KilledRankEndsAllReceives)
+{
+    kill_rank_two([](weir_bootstrap *boot, uint32_t rank) {
+        uint32_t word;
+        return weir_bootstrap_recv(boot, &word, 4, rank == 0 ? 1 : 0, 1);
+    });
+}
+
+TEST_F(BootstrapFault, KilledRankEndsSends)
+{
+    kill_rank_two([](weir_bootstrap *boot, uint32_t) {
+        std::vector<uint8_t> data(1 << 20);
+        weir_status status = WEIR_OK;
+        while (status == WEIR_OK) {
+            status = weir_bootstrap_send(boot, data.data(), data.size(), 2, 1);
+            weirt_sleep_ms(20);
+        }
+        return status;
+    });
+}
+
+TEST_F(BootstrapFault, PortsLearnWhoDied)
+{
+    kill_rank_two([](weir_bootstrap *boot, uint32_t) {
+        std::atomic<int> seen{0};
+        const weiri_port_handler handler = {[](void *, uint32_t, const uint8_t *, size_t) {},
+                                            [](void *context, uint32_t rank, bool died, const char *text) {
+                                                const bool right = rank == 2 && died && strstr(text, "rank 2 died");
+                                                *static_cast<std::atomic<int> *>(context) += right ? 1 : 100;
+                                            },
+                                            &seen};
+        const uint32_t port = weiri_bootstrap_next_port(boot);
+        if (weiri_bootstrap_open_port(boot, port, &handler) != WEIR_OK) {
+            return WEIR_ERR_INVALID;
+        }
+        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        while (seen == 0 && weirt_now_ms() < end) {
+            weirt_sleep_ms(1);
+        }
+        const weir_status post = weiri_bootstrap_post(boot, 2, port, "x", 1);
+        weiri_bootstrap_close_port(boot, port);
+        return seen == 1 && post == WEIR_ERR_REMOTE ? weir_bootstrap_barrier(boot, nullptr) : WEIR_ERR_INVALID;
+    });
+}
+
+// Killed before the ranks have met: the others' create ends with an error that names it, at once.
+TEST_F(BootstrapFault, RankKilledDuringTheRendezvous)
+{
+    for (uint32_t victim : {0u, 1u}) {
+        Shared<Report> report;
+        const weir_unique_id id = weirt_new_id();
+        std::vector<pid_t> pids;
+        for (uint32_t i = 0; i < 3; i++) { // the last of four ranks never comes
+            pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+                const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+                weir_bootstrap *boot = nullptr;
+                report->ready++;
+                report->outcome[rank] =
+                    weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 4, &opts, &boot); });
+            }));
+        }
+        weir_unique_id_discard(&id);
+        while (report->ready < 3) {
+            weirt_sleep_ms(1);
+        }
+        weirt_sleep_ms(500 * weirt_slow());
+        kill(pids[victim], SIGKILL);
+        for (uint32_t i = 0; i < 3; i++) {
+            weirt_wait(pids[i]);
+            if (i != victim) {
+                const Outcome &o = report->outcome[i];
+                EXPECT_EQ(o.status, WEIR_ERR_REMOTE) << "rank " << i << ": " << o.text;
+                EXPECT_TRUE(weirt_has(o, ("rank " + std::to_string(victim) + " died").c_str())) << o.text;
+            }
+        }
+    }
+}
+
+// A stopped rank is found by the deadline of the call that needs it.
+TEST_F(BootstrapFault, StoppedRankTimesOut)
+{
+    const weir_unique_id id = weirt_new_id();
+    const pid_t pid = weirt_fork(1, [&](uint32_t rank) {
+        weir_bootstrap *boot = nullptr;
+        if (weir_bootstrap_create(id.text, rank, 2, nullptr, &boot) == WEIR_OK) {
+            raise(SIGSTOP);
+        }
+    });
+    weir_bootstrap *boot = nullptr;
+    const weir_bootstrap_opts opts = weirt_opts(1000 * weirt_slow());
+    ASSERT_EQ(weir_bootstrap_create(id.text, 0, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+    Outcome o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+    EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+    EXPECT_TRUE(weirt_has(o, "nothing came from rank 1")) << o.text;
+    expect_expired(o, opts.timeout_ms);
+    // The operation can no longer be made good: later ones say so at once.
+    o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+    EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+    EXPECT_LT(o.ms, opts.timeout_ms);
+    kill(pid, SIGKILL);
+    weirt_wait(pid);
+    weir_bootstrap_destroy(boot);
+}
+
+TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)
+{
+    weirt_job(5, [](weir_bootstrap *boot, uint32_t rank) {
+        uint32_t word = 123;
+        if (rank == 2) {
+            ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 0, 8), WEIR_OK);
+            return;
+        }
+        if (rank == 0) {
+            // What was sent before arrives; then there is nothing to wait for.
+            word = 0;
+            ASSERT_EQ(weir_bootstrap_recv(boot, &word, 4, 2, 8), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(word, 123u);
+        }
+        Outcome o = weirt_outcome([&] { return weir_bootstrap_recv(boot, &word, 4, 2, 8); });
+        EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
+        EXPECT_TRUE(weirt_has(o, "rank 2 left")) << o.text;
+        EXPECT_LT(o.ms, 5000u * weirt_slow());
+        o = weirt_outcome([&] { return weir_bootstrap_send(boot, &word, 4, 2, 8); });
+        EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
+        EXPECT_TRUE(weirt_has(o, "rank 2 left")) << o.text;
+        const uint32_t rest[] = {0, 1, 3, 4};
+        const weir_group group = {rest, 4};
+        uint32_t table[4] = {};
+        table[rank < 2 ? rank : rank - 1] = rank + 50;
+        ASSERT_EQ(weir_bootstrap_allgather(boot, &group, table, 4), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(table[3], 54u);
+        // A collective of all needs it: the same error on all, naming it.
+        o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+        EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
+        EXPECT_TRUE(weirt_has(o, "rank 2 left")) << o.text;
+        ASSERT_EQ(weir_bootstrap_barrier(boot, &group), WEIR_OK) << weir_last_error();
+    });
+}
+
+TEST_F(BootstrapFault, ReceiveTimesOutNamingTheRank)
+{
+    weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 0) {
+            uint32_t word = 1;
+            const Outcome o = weirt_outcome([&] { return weir_bootstrap_recv(boot, &word, 4, 2, 77); });
+            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+            EXPECT_TRUE(weirt_has(o, "recv of tag 77")) << o.text;
+            EXPECT_TRUE(weirt_has(o, "rank 2")) << o.text;
+            expect_expired(o, 1000 * weirt_slow());
+            EXPECT_EQ(word, 1u);
+            ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 1, 1), WEIR_OK) << weir_last_error();
+            ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 2, 1), WEIR_OK) << weir_last_error();
+            return;
+        }
+        uint32_t word = 0;
+        while (weir_bootstrap_recv(boot, &word, 4, 0, 1) == WEIR_ERR_TIMEOUT) {
+        }
+        EXPECT_EQ(word, 1u);
+    }, 1000 * weirt_slow());
+}
+
+TEST_F(BootstrapFault, DifferentCallsNameBothSides)
+{
+    weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
+        for (int i = 0; i < 4; i++) {
+            ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        }
+        uint8_t table[256] = {};
+        const Outcome o = weirt_outcome([&] {
+            return rank == 0 ? weir_bootstrap_allgather(boot, nullptr, table, 128)
+                             : weir_bootstrap_barrier(boot, nullptr);
+        });
+        EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
+        EXPECT_TRUE(weirt_has(o, "rank 0 called allgather of 128 bytes as operation 5, rank 1 called barrier"))
+            << o.text;
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_ERR_MISMATCH);
+        // Messages between two ranks do not depend on it.
+        EXPECT_EQ(weir_bootstrap_send(boot, &rank, 4, 1 - rank, 0), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(weir_bootstrap_recv(boot, table, 4, 1 - rank, 0), WEIR_OK) << weir_last_error();
+    });
+}
+
+TEST_F(BootstrapFault, DifferentSizesAndRootsAreFoundByAll)
+{
+    weirt_job(5, [](weir_bootstrap *boot, uint32_t rank) {
+        uint8_t table[5 * 16] = {};
+        const Outcome o =
+            weirt_outcome([&] { return weir_bootstrap_allgather(boot, nullptr, table, rank == 3 ? 16 : 8); });
+        EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
+        EXPECT_TRUE(weirt_has(o, "rank 3 called allgather of 16 bytes")) << o.text;
+        EXPECT_TRUE(weirt_has(o, "called allgather of 8 bytes")) << o.text;
+        EXPECT_LT(o.ms, 5000u * weirt_slow());
+    });
+    // A root only sends: it learns it from its next operation at the latest.
+    weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
+        uint32_t word = rank;
+        Outcome o = weirt_outcome([&] { return weir_bootstrap_broadcast(boot, nullptr, &word, 4, rank == 2 ? 2 : 0); });
+        if (o.status == WEIR_OK) {
+            o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+        }
+        EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
+        EXPECT_TRUE(weirt_has(o, "rank 0 called broadcast of 4 bytes from rank 0")) << o.text;
+        EXPECT_TRUE(weirt_has(o, "rank 2 called")) << o.text;
+    });
+}
+
+TEST_F(BootstrapFault, ForkedChildIsRefused)
+{
+    weirt_job(1, [](weir_bootstrap *boot, uint32_t) {
+        const pid_t pid = fork();
+        if (pid == 0) {
+            uint32_t word = 0;
+            const bool refused = weir_bootstrap_send(boot, &word, 4, 0, 0) == WEIR_ERR_FORKED &&
+                                 weir_bootstrap_recv(boot, &word, 4, 0, 0) == WEIR_ERR_FORKED &&
+                                 weir_bootstrap_barrier(boot, nullptr) == WEIR_ERR_FORKED &&
+                                 weir_bootstrap_allgather(boot, nullptr, &word, 4) == WEIR_ERR_FORKED &&
+                                 weir_bootstrap_broadcast(boot, nullptr, &word, 4, 0) == WEIR_ERR_FORKED &&
+                                 weiri_bootstrap_post(boot, 0, 0, &word, 4) == WEIR_ERR_FORKED;
+            weir_bootstrap_destroy(boot);
+            _exit(refused ? 0 : 1);
+        }
+        const int status = weirt_wait(pid);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    });
+}
+
+// What a forked child does with a bootstrap leaves the parent's connections alone.
+TEST_F(BootstrapFault, ParentGoesOnAfterAFork)
+{
+    const weir_unique_id id = weirt_new_id();
+    const pid_t peer = weirt_fork(1, [&](uint32_t rank) {
+        weir_bootstrap *boot = nullptr;
+        if (weir_bootstrap_create(id.text, rank, 2, nullptr, &boot) != WEIR_OK ||
+            weir_bootstrap_barrier(boot, nullptr) != WEIR_OK || weir_bootstrap_barrier(boot, nullptr) != WEIR_OK) {
+            _exit(1);
+        }
+        weir_bootstrap_destroy(boot);
+    });
+    weir_bootstrap *boot = nullptr;
+    ASSERT_EQ(weir_bootstrap_create(id.text, 0, 2, nullptr, &boot), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    weirt_wait(weirt_fork(0, [&](uint32_t) { weir_bootstrap_destroy(boot); }));
+    EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    weir_bootstrap_destroy(boot);
+    EXPECT_EQ(weirt_wait(peer), 0);
+}
+
+// The n-th allocation fails: create ends with WEIR_ERR_NOMEM, or goes well all the same, and leaves nothing.
+TEST_F(BootstrapFault, AllocationsMayFail)
+{
+    bool failed = true;
+    for (uint64_t n = 1; failed; n++) {
+        weir_unique_id id = {};
+        weir_bootstrap *boot = nullptr;
+        weiri_alloc_fail_nth(n);
+        weir_status status = weir_unique_id_create("127.0.0.1", &id);
+        if (status == WEIR_OK) {
+            status = weir_bootstrap_create(id.text, 0, 1, nullptr, &boot);
+            uint32_t word = 5;
+            if (status == WEIR_OK) {
+                status = weir_bootstrap_send(boot, &word, 4, 0, 0);
+            }
+            if (status == WEIR_OK) {
+                status = weir_bootstrap_recv(boot, &word, 4, 0, 0);
+            }
+            if (status == WEIR_OK) {
+                status = weir_bootstrap_barrier(boot, nullptr);
+            }
+            weir_bootstrap_destroy(boot);
+        }
+        weiri_alloc_fail_nth(0);
+        weir_unique_id_discard(&id);
+        failed = status != WEIR_OK;
+        EXPECT_TRUE(!failed || status == WEIR_ERR_NOMEM) << weir_last_error();
+        ASSERT_LT(n, 200u);
+    }
+}
+
+// The same with two ranks: whatever fails on whichever, both return in time and nothing is left behind.
+TEST_F(BootstrapFault, AllocationsMayFailBetweenRanks)
+{
+    weirt_log_allow("foreign connection");
+    for (uint64_t n = 1; n < 80; n += 3) {
+        const weir_unique_id id = weirt_new_id();
+        weiri_alloc_fail_nth(n);
+        for (const Outcome &o : weirt_creates(id.text, {{0, 2}, {1, 2}}, expiry_ms)) {
+            EXPECT_TRUE(o.status == WEIR_OK || o.status == WEIR_ERR_NOMEM || o.status == WEIR_ERR_REMOTE ||
+                        o.status == WEIR_ERR_TIMEOUT)
+                << o.text;
+            EXPECT_LT(o.ms, expiry_ms + 5000u);
+        }
+        weiri_alloc_fail_nth(0);
+        weir_unique_id_discard(&id);
+    }
+}
+
+} // namespace
