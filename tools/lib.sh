@@ -112,9 +112,16 @@ jobs=$(nproc)
 has_nvcc() { command -v nvcc >/dev/null || [ -x "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" ]; }
 has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }
 
-configure_and_build() {
+# build_preset PRESET PREFIX...: the prefix goes in front of cmake. On failure shows the end of the log.
+build_preset() {
     local preset=$1
     shift
-    must "Configuring $preset" "build/log/$preset-configure.log" cmake --preset "$preset" "$@"
-    must "Building $preset" "build/log/$preset-build.log" cmake --build "build/$preset" -j "$jobs"
+    if ! step "Configuring $preset" "build/log/$preset-configure.log" "$@" cmake --preset "$preset"; then
+        tail -n 40 "build/log/$preset-configure.log"
+        return 1
+    fi
+    if ! step "Building $preset" "build/log/$preset-build.log" "$@" cmake --build "build/$preset" -j "$jobs"; then
+        tail -n 40 "build/log/$preset-build.log"
+        return 1
+    fi
 }
