@@ -102,8 +102,8 @@ static void print_transports(void)
     weir_transport_info info;
     printf("\nTransports\n");
     for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
-        printf("  %-6s  %s%s%s\n", info.name, info.works ? "works" : "does not work", info.reason[0] != '\0' ? ": " : "",
-               info.reason);
+        printf("  %-6s  %s%s%s\n", info.name, info.works ? "works" : "does not work",
+               info.reason[0] != '\0' ? ": " : "", info.reason);
     }
 }
 
@@ -112,9 +112,11 @@ static void print_environment(void)
     weir_env_row row;
     printf("\nEnvironment\n");
     for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++) {
-        printf("  %-18s %-6s default \"%s\"%s%s%s\n", row.name, row.type, row.fallback, row.value != NULL ? ", set to \"" : "",
-               row.value != NULL ? row.value : "", row.value != NULL ? "\"" : "");
-        printf("  %-18s %s\n", "", row.help);
+        printf("  %-18s %-6s default \"%s\"", row.name, row.type, row.fallback);
+        if (row.value != NULL) {
+            printf(", set to \"%s\"", row.value);
+        }
+        printf("\n  %-18s %s\n", "", row.help);
     }
 }
 

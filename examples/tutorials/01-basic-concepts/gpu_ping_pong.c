@@ -200,12 +200,12 @@ int main(void)
     if (ping_pong.gpu == NULL) {
         gpus = 0; /* built by a C compiler: these kernels run on the CPU alone */
     }
-    printf("%" PRIu32 " GPUs to use: ranks on %s and %s\n", gpus, devices[gpus < 2 ? gpus : 2][0], devices[gpus < 2 ? gpus : 2][1]);
     for (uint32_t i = 0; i < 2; i++) {
         players[i].id = id.text;
         players[i].rank = i;
         players[i].device_name = devices[gpus < 2 ? gpus : 2][i];
     }
+    printf("%" PRIu32 " GPUs to use: ranks on %s and %s\n", gpus, players[0].device_name, players[1].device_name);
     for (int i = 0; i < 2; i++) {
         if (pthread_create(&threads[i], NULL, run_rank, &players[i]) != 0) {
             perror("starting a thread");

@@ -167,8 +167,8 @@ static bool play(player *p, weir_bootstrap *bootstrap)
         return false;
     }
     weir_device_get_info(p->device, &info);
-    printf("Rank %" PRIu32 " (%s): %" PRIu64 " rounds, %" PRIu64 " signals out of turn\n", rank, info.label, result.rounds,
-           result.out_of_turn);
+    printf("Rank %" PRIu32 " (%s): %" PRIu64 " rounds, %" PRIu64 " signals out of turn\n", rank, info.label,
+           result.rounds, result.out_of_turn);
     return expect(rank, "ping-pong", result.rounds == ROUNDS && result.out_of_turn == 0) &&
            ok(rank, weir_bootstrap_barrier(bootstrap, NULL));
 }

@@ -195,7 +195,8 @@ static bool exchange_memory(rank_state *r)
     return ok(r, weir_memory_allocate(r->comm, 2 * bytes, NULL, &r->buffer)) &&
            ok(r, weir_memory_allocate(r->comm, 2 * bytes, NULL, &r->packets)) &&
            ok(r, weir_memory_allocate(r->comm, sizeof(uint64_t), NULL, &r->wrong)) &&
-           ok(r, weir_memory_send(r->comm, r->buffer, peer, 0)) && ok(r, weir_memory_send(r->comm, r->packets, peer, 0)) &&
+           ok(r, weir_memory_send(r->comm, r->buffer, peer, 0)) &&
+           ok(r, weir_memory_send(r->comm, r->packets, peer, 0)) &&
            ok(r, weir_memory_recv(r->comm, peer, 0, &r->remote_buffer)) &&
            ok(r, weir_memory_recv(r->comm, peer, 0, &r->remote_packets));
 }
@@ -208,11 +209,12 @@ static bool make_channels(rank_state *r)
     memset(&opts, 0, sizeof(opts));
     opts.size = sizeof(opts);
     opts.packets = r->packets;
-    bool good = ok(r, weir_memory_channel_create(r->semaphore, r->remote_buffer, r->buffer, NULL, &r->channel)) &&
-                ok(r, weir_memory_channel_create(r->semaphore, r->remote_packets, r->buffer, &opts, &r->packet_channel)) &&
-                ok(r, weir_stream_create(r->device, &r->stream)) && ok(r, weir_event_create(r->device, &r->begin)) &&
-                ok(r, weir_event_create(r->device, &r->end)) && ok(r, weir_kernel_load(r->device, &prepare)) &&
-                ok(r, weir_kernel_load(r->device, &compare));
+    bool good =
+        ok(r, weir_memory_channel_create(r->semaphore, r->remote_buffer, r->buffer, NULL, &r->channel)) &&
+        ok(r, weir_memory_channel_create(r->semaphore, r->remote_packets, r->buffer, &opts, &r->packet_channel)) &&
+        ok(r, weir_stream_create(r->device, &r->stream)) && ok(r, weir_event_create(r->device, &r->begin)) &&
+        ok(r, weir_event_create(r->device, &r->end)) && ok(r, weir_kernel_load(r->device, &prepare)) &&
+        ok(r, weir_kernel_load(r->device, &compare));
     for (int i = 0; good && i < TRANSFERS; i++) {
         good = ok(r, weir_kernel_load(r->device, transfers[i].kernel));
     }
