@@ -111,7 +111,8 @@ weir_status weiri_cuda_map_handle(weiri_cuda_block *made, CUmemGenericAllocation
     }
     weir_status status;
     result = weiri_cuda.cuMemMap(base, bytes, 0, handle, 0);
-    if (result == CUDA_ERROR_INVALID_VALUE) {
+    /* What drivers answer when the mapping is longer than the allocation. */
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
         status = weiri_fail(WEIR_ERR_CORRUPT, "gpu:%u: cuMemMap: the allocation is shorter than %llu bytes",
                             device->info.index, (ull)bytes);
         goto free_addresses;

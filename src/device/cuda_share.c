@@ -314,8 +314,8 @@ weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, 
 
 /* ---- import ----------------------------------------------------------------------------------------- */
 
-/* Lets this device access memory that another GPU of the process owns. */
-static weir_status open_to_device(const weir_device *device, CUdeviceptr pointer, uint64_t bytes,
+/* Lets this device access memory that another GPU of the process owns. cuMem memory is opened as a whole. */
+static weir_status open_to_device(const weir_device *device, CUdeviceptr pointer, const weiri_export *peer,
                                   const pointer_facts *facts)
 {
     CUmemAccessDesc access = weiri_cuda_access(device);
@@ -331,25 +331,8 @@ static weir_status open_to_device(const weir_device *device, CUdeviceptr pointer
                    : weiri_cuda_check(device, "cuCtxEnablePeerAccess", result);
     }
     (void)weiri_cuda.cuMemRelease(handle);
-    for (uint64_t done = 0; done < bytes;) {
-        CUdeviceptr base = 0;
-        size_t size = 0;
-        CUresult result = weiri_cuda.cuMemGetAddressRange(&base, &size, pointer + done);
-        if (result != CUDA_SUCCESS) {
-            return weiri_cuda_check(device, "cuMemGetAddressRange", result);
-        }
-        if (pointer + done - base >= size) {
-            return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: cuMemGetAddressRange: an empty range at 0x%llx",
-                              device->info.index, (ull)(pointer + done));
-        }
-        weir_status status =
-            weiri_cuda_check(device, "cuMemSetAccess", weiri_cuda.cuMemSetAccess(base, size, &access, 1));
-        if (status != WEIR_OK) {
-            return status;
-        }
-        done = base + size - pointer;
-    }
-    return WEIR_OK;
+    return weiri_cuda_check(device, "cuMemSetAccess",
+                            weiri_cuda.cuMemSetAccess(peer->base, peer->base_bytes, &access, 1));
 }
 
 static weir_status import_own_process(const weir_device *device, weiri_cuda_block *made, const weiri_export *peer)
@@ -379,7 +362,7 @@ static weir_status import_own_process(const weir_device *device, weiri_cuda_bloc
     if (facts.managed != 0 || (int32_t)(uint32_t)facts.ordinal == weiri_cuda_native(device)->ordinal) {
         return WEIR_OK;
     }
-    return open_to_device(device, pointer, peer->size, &facts);
+    return open_to_device(device, pointer, peer, &facts);
 }
 
 static weir_status import_cumem(const weir_device *device, weiri_cuda_block *made, const weiri_export *peer, int fd)

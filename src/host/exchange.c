@@ -80,34 +80,29 @@ void weiri_exchange_resolved_locked(weir_future *future, uint32_t index, weir_st
 {
     if (status != WEIR_OK) {
         char full[256];
-        snprintf(full, sizeof full, "memory of rank %u: file descriptor: %s", future->handles[index].rank, text);
+        snprintf(full, sizeof full, "memory of rank %u: %s", future->handles[index].rank, text);
         set_ready(future, status, full);
         return;
     }
     future->fds[index] = fd;
-    if (--future->fds_missing == 0) {
+    if (--future->unresolved == 0) {
         set_ready(future, WEIR_OK, "");
     }
 }
 
-/* Asks for the descriptors that the future's handles need; it is ready when all are here. */
+/* Asks the owners of the future's handles; it is ready when all have answered. */
 static void resolve(weir_future *future)
 {
-    weir_comm *comm = future->comm;
     future->state = WEIRI_FUTURE_RESOLVING;
-    for (uint32_t i = 0; i < future->handle_count; i++) {
-        future->fds_missing += weiri_handle_needs_fd(comm, &future->handles[i]);
-    }
-    if (future->fds_missing == 0) {
+    future->unresolved = future->handle_count;
+    if (future->unresolved == 0) {
         set_ready(future, WEIR_OK, "");
         return;
     }
-    for (uint32_t i = 0; i < future->handle_count; i++) {
-        if (weiri_handle_needs_fd(comm, &future->handles[i]) && future->state == WEIRI_FUTURE_RESOLVING) {
-            weir_status status = weiri_fd_pass_request_locked(future, i);
-            if (status != WEIR_OK) {
-                set_ready(future, status, weir_last_error());
-            }
+    for (uint32_t i = 0; i < future->handle_count && future->state == WEIRI_FUTURE_RESOLVING; i++) {
+        weir_status status = weiri_fd_pass_request_locked(future, i);
+        if (status != WEIR_OK) {
+            set_ready(future, status, weir_last_error());
         }
     }
 }
@@ -324,7 +319,7 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
         char text[128];
         snprintf(text, sizeof text, "communicator: rank %u aborted", peer);
         weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
-    } else if (kind == WEIRI_PORT_FD_WANTED || kind == WEIRI_PORT_FD_REFUSED || kind == WEIRI_PORT_FD_AT) {
+    } else if (kind >= WEIRI_PORT_MEMORY_WANTED && kind <= WEIRI_PORT_FD_AT) {
         weiri_fd_pass_message_locked(comm, peer, kind, &r);
     } else {
         weiri_log(WEIR_LOG_WARN, "communicator: unknown message %u of rank %u, ignored", kind, peer);
@@ -457,7 +452,7 @@ static void time_out(weir_future *future, uint32_t timeout_ms)
                  expected_by[future->op], future->peer, (unsigned long long)future->sequence, (unsigned long long)future->tag,
                  timeout_ms);
     } else {
-        snprintf(text, sizeof text, "%s: rank %u did not send a file descriptor within %u ms", expected_by[future->op],
+        snprintf(text, sizeof text, "%s: rank %u did not answer for its memory within %u ms", expected_by[future->op],
                  future->peer, timeout_ms);
     }
     if (future->op != WEIRI_OP_IMPORT) {

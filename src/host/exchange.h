@@ -1,8 +1,8 @@
 /* exchange.h - operations between two ranks of a communicator: sequences, messages and futures.
  *
  * A lane is what happens on one (peer, tag): the messages that arrived, and the futures that expect one, each
- * in order; the i-th message meets the i-th expectation. The service thread brings them together, requests
- * the file descriptors of the handles that the message carries, and makes the future ready; the caller's
+ * in order; the i-th message meets the i-th expectation. The service thread brings them together, asks the
+ * owners of the handles that the message carries (fd_pass.h), and makes the future ready; the caller's
  * thread then finishes it, since that maps memory. */
 #ifndef WEIRI_EXCHANGE_H
 #define WEIRI_EXCHANGE_H
@@ -17,7 +17,7 @@ typedef enum weiri_op { WEIRI_OP_MEMORY = 1, WEIRI_OP_CONNECTION = 2, WEIRI_OP_S
 
 typedef enum weiri_future_state {
     WEIRI_FUTURE_WAITING = 0,   /* for the peer's message */
-    WEIRI_FUTURE_RESOLVING = 1, /* for file descriptors */
+    WEIRI_FUTURE_RESOLVING = 1, /* for the owners of the handles that came with it */
     WEIRI_FUTURE_READY = 2,     /* to be finished by the caller */
     WEIRI_FUTURE_DONE = 3
 } weiri_future_state;
@@ -38,7 +38,7 @@ struct weir_future {
     weiri_handle handles[WEIRI_HANDLES_MAX];
     int fds[WEIRI_HANDLES_MAX];
     uint32_t handle_count;
-    uint32_t fds_missing;
+    uint32_t unresolved; /* handles whose owner has not answered */
     /* Makes the result of a future that is ready with WEIR_OK and sets the caller's output; takes over
      * `context` when it succeeds. Caller's thread, mutex not held. */
     weir_status (*finish)(weir_future *future);
@@ -81,7 +81,8 @@ void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_s
 /* Frees lanes, with the futures that were abandoned in them. No callback runs any more. */
 void weiri_exchange_free(weir_comm *comm);
 
-/* A descriptor for (or a failure of) handle `index` of a future that resolves. Mutex held; takes `fd` over. */
+/* The answer of the owner of handle `index` of a future that resolves; `fd`, -1 without one, is taken over. Mutex
+ * held. */
 void weiri_exchange_resolved_locked(weir_future *future, uint32_t index, weir_status status, const char *text, int fd);
 
 #endif

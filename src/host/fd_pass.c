@@ -111,7 +111,7 @@ static void refuse(weir_comm *comm, uint32_t peer, uint64_t number, weir_status 
 {
     uint8_t message[512];
     weiri_writer w = weiri_writer_init(message, sizeof message);
-    weiri_write_u8(&w, WEIRI_PORT_FD_REFUSED);
+    weiri_write_u8(&w, WEIRI_PORT_MEMORY_REFUSED);
     weiri_write_u64(&w, number);
     weiri_write_u32(&w, (uint32_t)status);
     weiri_write_string(&w, text);
@@ -162,11 +162,24 @@ static int send_datagram(weir_comm *comm, uint32_t peer, uint64_t number, int fd
 
 static void resend(void *context);
 
-static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t memory)
+static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, bool fd_wanted)
 {
-    int fd = weiri_memory_fd_locked(comm, memory);
+    const weir_memory *memory = weiri_memory_find_locked(comm, id);
+    if (memory == NULL) {
+        refuse(comm, peer, number, WEIR_ERR_INVALID, "the owner has destroyed it");
+        return;
+    }
+    if (!fd_wanted) {
+        uint8_t message[16];
+        weiri_writer w = weiri_writer_init(message, sizeof message);
+        weiri_write_u8(&w, WEIRI_PORT_MEMORY_THERE);
+        weiri_write_u64(&w, number);
+        (void)weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, w.size);
+        return;
+    }
+    int fd = memory->description.fd;
     if (fd < 0) {
-        refuse(comm, peer, number, WEIR_ERR_INVALID, "the owner has destroyed the memory");
+        refuse(comm, peer, number, WEIR_ERR_UNSUPPORTED, "it has no file descriptor");
         return;
     }
     if (comm->peers[peer].end.net_space != comm->end.net_space) {
@@ -198,7 +211,7 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t memo
     }
     send->peer = peer;
     send->number = number;
-    send->memory = memory;
+    send->memory = id;
     send->next = comm->fd_sends;
     comm->fd_sends = send;
 }
@@ -214,7 +227,7 @@ static void resend(void *context)
         weiri_fd_send *send = list;
         list = send->next;
         if (!comm->peers[send->peer].gone) {
-            serve(comm, send->peer, send->number, send->memory);
+            serve(comm, send->peer, send->number, send->memory, true);
         }
         weiri_free(send);
     }
@@ -245,7 +258,7 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
     const weiri_handle *handle = &future->handles[index];
     weiri_fd_request *request = (weiri_fd_request *)weiri_alloc(1, sizeof *request);
     if (request == NULL) {
-        return weiri_fail_nomem("communicator: request of a file descriptor");
+        return weiri_fail_nomem("communicator: request of a memory");
     }
     request->number = comm->next_request++;
     request->future = future;
@@ -255,9 +268,10 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
 
     uint8_t message[32];
     weiri_writer w = weiri_writer_init(message, sizeof message);
-    weiri_write_u8(&w, WEIRI_PORT_FD_WANTED);
+    weiri_write_u8(&w, WEIRI_PORT_MEMORY_WANTED);
     weiri_write_u64(&w, request->number);
     weiri_write_u64(&w, handle->id);
+    weiri_write_u8(&w, weiri_handle_needs_fd(comm, handle));
     weir_status status = weiri_bootstrap_post(comm->bootstrap, handle->rank, comm->port, message, w.size);
     if (status != WEIR_OK) {
         weiri_free(take_request(comm, request->number));
@@ -334,10 +348,15 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
 void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader)
 {
     uint64_t number = weiri_read_u64(reader);
-    if (kind == WEIRI_PORT_FD_WANTED) {
-        uint64_t memory = weiri_read_u64(reader);
+    if (kind == WEIRI_PORT_MEMORY_WANTED) {
+        uint64_t id = weiri_read_u64(reader);
+        bool fd_wanted = weiri_read_u8(reader) != 0;
         if (weiri_reader_done(reader)) {
-            serve(comm, peer, number, memory);
+            serve(comm, peer, number, id, fd_wanted);
+        }
+    } else if (kind == WEIRI_PORT_MEMORY_THERE) {
+        if (weiri_reader_done(reader)) {
+            answer(comm, number, WEIR_OK, "", -1);
         }
     } else if (kind == WEIRI_PORT_FD_AT) {
         uint32_t fd = weiri_read_u32(reader);

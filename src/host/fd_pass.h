@@ -1,7 +1,8 @@
 /* fd_pass.h - file descriptors between processes of a host.
  *
- * The rank that wants to map a peer's memory asks for its descriptor over the bootstrap, naming a request
- * number. The owner answers with one datagram to the abstract Unix socket that the asking communicator told
+ * The rank that wants to map a peer's memory asks its owner over the bootstrap, naming a request number, whether
+ * the memory is still there, and for its descriptor where one is needed. The owner answers over the bootstrap
+ * when it is gone, or when no descriptor is needed, and otherwise with one datagram to the abstract Unix socket that the asking communicator told
  * everyone of when it was made: the request number, a proof with the job's key, and the descriptor
  * (SCM_RIGHTS, unix(7)). Anything else that arrives there is closed, ignored, and logged once. Where the two
  * are in different network namespaces, which separate abstract sockets, the asking rank takes the descriptor
@@ -17,7 +18,7 @@ weir_status weiri_fd_pass_start(weir_comm *comm);
 void weiri_fd_pass_stop(weir_comm *comm);
 void weiri_fd_pass_close(weir_comm *comm);
 
-/* Asks for the descriptor of handle `index` of a future. Mutex held. */
+/* Asks the owner of handle `index` of a future for it. Mutex held. */
 weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index);
 /* A future with a request among comm->fd_requests that is of `peer`, or of any peer; NULL without. Mutex held. */
 weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer);
@@ -28,6 +29,13 @@ void weiri_fd_pass_forget_locked(weir_future *future);
 void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader);
 
 /* First byte of port messages. */
-enum { WEIRI_PORT_OP = 1, WEIRI_PORT_ABORT = 2, WEIRI_PORT_FD_WANTED = 3, WEIRI_PORT_FD_REFUSED = 4, WEIRI_PORT_FD_AT = 5 };
+enum {
+    WEIRI_PORT_OP = 1,
+    WEIRI_PORT_ABORT = 2,
+    WEIRI_PORT_MEMORY_WANTED = 3,
+    WEIRI_PORT_MEMORY_THERE = 4,
+    WEIRI_PORT_MEMORY_REFUSED = 5,
+    WEIRI_PORT_FD_AT = 6
+};
 
 #endif

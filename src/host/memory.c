@@ -151,50 +151,7 @@ static void free_memory(weir_memory *memory)
     }
 }
 
-/* Memories that are registered in this process, by any communicator: a handle that comes from this process is
- * not mapped through the kernel, so that only this list knows whether its memory is still there. */
-static pthread_mutex_t registered_mutex = PTHREAD_MUTEX_INITIALIZER;
-static weir_memory *registered;
-
-static void enter(weir_memory *memory)
-{
-    (void)pthread_mutex_lock(&registered_mutex);
-    memory->process_next = registered;
-    if (registered != NULL) {
-        registered->process_previous = memory;
-    }
-    registered = memory;
-    (void)pthread_mutex_unlock(&registered_mutex);
-}
-
-static void cross_out(weir_memory *memory)
-{
-    (void)pthread_mutex_lock(&registered_mutex);
-    if (memory->process_previous != NULL) {
-        memory->process_previous->process_next = memory->process_next;
-    } else if (registered == memory) {
-        registered = memory->process_next;
-    }
-    if (memory->process_next != NULL) {
-        memory->process_next->process_previous = memory->process_previous;
-    }
-    (void)pthread_mutex_unlock(&registered_mutex);
-}
-
-static bool is_registered(const weir_comm *comm, const weiri_handle *handle)
-{
-    const uint8_t *job = weiri_bootstrap_job(comm->bootstrap);
-    bool found = false;
-    (void)pthread_mutex_lock(&registered_mutex);
-    for (const weir_memory *memory = registered; memory != NULL && !found; memory = memory->process_next) {
-        found = memory->id == handle->id && memory->rank == handle->rank && memory->comm->port == comm->port &&
-                memcmp(weiri_bootstrap_job(memory->comm->bootstrap), job, 16) == 0;
-    }
-    (void)pthread_mutex_unlock(&registered_mutex);
-    return found;
-}
-
-/* Makes the memory known to peers that will ask for its descriptor. */
+/* Makes the memory known, for peers that will ask for it. */
 static void publish(weir_memory *memory)
 {
     weir_comm *comm = memory->comm;
@@ -209,13 +166,11 @@ static void publish(weir_memory *memory)
     }
     comm->memories = memory;
     pthread_mutex_unlock(&comm->mutex);
-    enter(memory);
 }
 
 static void withdraw(weir_memory *memory)
 {
     weir_comm *comm = memory->comm;
-    cross_out(memory);
     pthread_mutex_lock(&comm->mutex);
     if (memory->previous != NULL) {
         memory->previous->next = memory->next;
@@ -228,14 +183,14 @@ static void withdraw(weir_memory *memory)
     pthread_mutex_unlock(&comm->mutex);
 }
 
-int weiri_memory_fd_locked(weir_comm *comm, uint64_t id)
+const weir_memory *weiri_memory_find_locked(const weir_comm *comm, uint64_t id)
 {
-    for (weir_memory *memory = comm->memories; memory != NULL; memory = memory->next) {
+    for (const weir_memory *memory = comm->memories; memory != NULL; memory = memory->next) {
         if (memory->id == id) {
-            return memory->description.fd;
+            return memory;
         }
     }
-    return -1;
+    return NULL;
 }
 
 void weiri_memory_get(weir_memory *memory)
@@ -338,9 +293,6 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
     if (handle->block.share == WEIRI_SHARE_NONE && !same_process(comm, handle->rank)) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "memory of rank %u cannot be shared between processes: %s", handle->rank,
                           handle->reason);
-    }
-    if (same_process(comm, handle->rank) && !is_registered(comm, handle)) {
-        return weiri_fail(WEIR_ERR_INVALID, "memory of rank %u: the owner has destroyed the memory", handle->rank);
     }
     weir_status status = weiri_transport_choose(comm->device, &comm->end, peer, comm->transports, &transport);
     if (status != WEIR_OK) {

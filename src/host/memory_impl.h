@@ -16,8 +16,6 @@ struct weir_memory {
     char reason[160];         /* why it cannot be shared, for WEIRI_SHARE_NONE */
     weir_memory *previous; /* in comm->memories when registered here */
     weir_memory *next;
-    weir_memory *process_previous; /* among all that are registered in this process */
-    weir_memory *process_next;
 };
 
 /* A handle, parsed. */
@@ -44,7 +42,7 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
 weir_status weiri_memory_allocate_slab(weir_comm *comm, weir_memory_kind kind, uint64_t bytes, weir_memory **out);
 void weiri_memory_get(weir_memory *memory);
 
-/* The descriptor of a memory registered here, -1 when it is gone or has none. Comm's mutex held. */
-int weiri_memory_fd_locked(weir_comm *comm, uint64_t id);
+/* A memory registered here; NULL when it is gone. Comm's mutex held. */
+const weir_memory *weiri_memory_find_locked(const weir_comm *comm, uint64_t id);
 
 #endif
