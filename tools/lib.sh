@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # lib.sh - what the scripts of this folder share; to be sourced by bash with `set -euo pipefail`.
 
 say() { printf '%s\n' "$*"; }
@@ -30,13 +31,14 @@ show_progress() {
 
 # step TITLE LOG COMMAND...: runs the command with its output in LOG; its status is the step's.
 step() {
-    local title=$1 log=$2 start=$SECONDS status=0
+    local title=$1 log=$2 start=$SECONDS status=0 outcome="done"
     shift 2
     mkdir -p "$(dirname "$log")"
     [ ! -t 1 ] || printf '\r  %-44s' "$title"
     "$@" 2>&1 </dev/null | tee "$log" | show_progress "$title" || status=$?
+    [ $status = 0 ] || outcome="FAILED ($status)"
     [ ! -t 1 ] || printf '\r'
-    printf '  %-44s %s, %d s\n' "$title" "$([ $status = 0 ] && echo done || echo "FAILED ($status)")" $((SECONDS - start))
+    printf '  %-44s %s, %d s\n' "$title" "$outcome" $((SECONDS - start))
     return $status
 }
 
