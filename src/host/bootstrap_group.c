@@ -177,9 +177,11 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
     const uint64_t hash = r->ranks == NULL ? 0 : hash_ranks(r->ranks, r->count);
     (void)pthread_mutex_lock(&boot->mutex);
     r->state = find_state(boot, hash);
-    if (r->state == NULL) {
+    if (boot->failed != WEIR_OK || r->state == NULL) {
+        status = boot->failed != WEIR_OK ? weiri_fail(boot->failed, "%s", boot->failed_text)
+                                         : weiri_fail_nomem("bootstrap");
         (void)pthread_mutex_unlock(&boot->mutex);
-        return weiri_fail_nomem("bootstrap");
+        return status;
     }
     r->call = (call){op, root, r->state->sequence++, bytes};
     r->failed_at = r->call.sequence;
@@ -234,7 +236,7 @@ static weir_status wait_cause(const run *r)
     if (state->failed_status != WEIR_OK && state->failed_at <= r->call.sequence) {
         return weiri_fail(state->failed_status, "%s", state->failed_text);
     }
-    return WEIR_ERR_REMOTE;
+    return boot->failed == WEIR_OK ? WEIR_ERR_REMOTE : weiri_fail(boot->failed, "%s", boot->failed_text);
 }
 
 static weir_status send_step(run *r, uint64_t position, uint32_t step, const void *data, uint64_t bytes)

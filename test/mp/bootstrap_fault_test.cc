@@ -426,8 +426,10 @@ TEST_F(BootstrapFault, PortsLearnWhoDied)
         std::atomic<int> seen{0};
         const weiri_port_handler handler = {[](void *, uint32_t, const uint8_t *, size_t) {},
                                             [](void *context, uint32_t rank, bool died, const char *text) {
-                                                const bool right = rank == 2 && died && strstr(text, "rank 2 died");
-                                                *static_cast<std::atomic<int> *>(context) += right ? 1 : 100;
+                                                const bool right = died && strstr(text, "rank 2 died") != nullptr;
+                                                if (rank == 2) { // the others leave when they are done
+                                                    *static_cast<std::atomic<int> *>(context) += right ? 1 : 100;
+                                                }
                                             },
                                             &seen};
         const uint32_t port = weiri_bootstrap_next_port(boot);
@@ -484,12 +486,13 @@ TEST_F(BootstrapFault, StoppedRankTimesOut)
     const pid_t pid = weirt_fork(1, [&](uint32_t rank) {
         weir_bootstrap *boot = nullptr;
         if (weir_bootstrap_create(id.text, rank, 2, nullptr, &boot) == WEIR_OK) {
-            raise(SIGSTOP);
+            pause();
         }
     });
     weir_bootstrap *boot = nullptr;
     const weir_bootstrap_opts opts = weirt_opts(1000 * weirt_slow());
     ASSERT_EQ(weir_bootstrap_create(id.text, 0, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+    kill(pid, SIGSTOP);
     Outcome o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
     EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
     EXPECT_TRUE(weirt_has(o, "nothing came from rank 1")) << o.text;
@@ -600,7 +603,7 @@ TEST_F(BootstrapFault, DifferentSizesAndRootsAreFoundByAll)
             o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
         }
         EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
-        EXPECT_TRUE(weirt_has(o, "rank 0 called broadcast of 4 bytes from rank 0")) << o.text;
+        EXPECT_TRUE(weirt_has(o, "called broadcast of 4 bytes from rank")) << o.text;
         EXPECT_TRUE(weirt_has(o, "rank 2 called")) << o.text;
     });
 }
