@@ -30,8 +30,8 @@ typedef struct weir_connection_opts {
 WEIR_API WEIR_NODISCARD weir_status weir_connection_create(weir_comm *comm, uint32_t peer, uint64_t tag,
                                                            const weir_connection_opts *opts, weir_connection **out);
 WEIR_API WEIR_NODISCARD weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_t tag,
-                                                                 const weir_connection_opts *opts, weir_connection **out,
-                                                                 weir_future **future);
+                                                                 const weir_connection_opts *opts,
+                                                                 weir_connection **out, weir_future **future);
 WEIR_API void weir_connection_destroy(weir_connection *connection);
 
 WEIR_API uint32_t weir_connection_peer(const weir_connection *connection);

@@ -15,7 +15,12 @@
 
 WEIR_BEGIN_DECLS
 
-typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARN = 1, WEIR_LOG_INFO = 2, WEIR_LOG_DEBUG = 3 } weir_log_level;
+typedef enum weir_log_level {
+    WEIR_LOG_ERROR = 0,
+    WEIR_LOG_WARN = 1,
+    WEIR_LOG_INFO = 2,
+    WEIR_LOG_DEBUG = 3
+} weir_log_level;
 
 typedef void (*weir_log_sink)(void *context, weir_log_level level, const char *text);
 

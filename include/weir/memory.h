@@ -65,14 +65,15 @@ WEIR_API uint32_t weir_memory_rank(const weir_memory *memory);
 /* Writes the handle to `handle`, of *bytes capacity, and its length to *bytes. WEIR_ERR_RANGE when it does not
  * fit; *bytes is then the length needed. */
 WEIR_API WEIR_NODISCARD weir_status weir_memory_export(weir_memory *memory, void *handle, size_t *bytes);
-WEIR_API WEIR_NODISCARD weir_status weir_memory_import(weir_comm *comm, const void *handle, size_t bytes, weir_memory **out);
+WEIR_API WEIR_NODISCARD weir_status weir_memory_import(weir_comm *comm, const void *handle, size_t bytes,
+                                                       weir_memory **out);
 
 /* Sends a handle to `peer` (itself too) as the next operation of (peer, tag). */
 WEIR_API WEIR_NODISCARD weir_status weir_memory_send(weir_comm *comm, weir_memory *memory, uint32_t peer, uint64_t tag);
 /* Receives the memory that `peer` sends as its next operation on (this rank, tag). */
 WEIR_API WEIR_NODISCARD weir_status weir_memory_recv(weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out);
-WEIR_API WEIR_NODISCARD weir_status weir_memory_recv_async(weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out,
-                                                           weir_future **future);
+WEIR_API WEIR_NODISCARD weir_status weir_memory_recv_async(weir_comm *comm, uint32_t peer, uint64_t tag,
+                                                           weir_memory **out, weir_future **future);
 
 WEIR_END_DECLS
 

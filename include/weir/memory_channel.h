@@ -29,8 +29,8 @@ typedef struct weir_memory_channel_opts {
     weir_memory *packets; /* local packet buffer; NULL for a channel without packets */
 } weir_memory_channel_opts;
 
-WEIR_API WEIR_NODISCARD weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
-                                                               const weir_memory_channel_opts *opts,
+WEIR_API WEIR_NODISCARD weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *dst,
+                                                               weir_memory *src, const weir_memory_channel_opts *opts,
                                                                weir_memory_channel **out);
 WEIR_API void weir_memory_channel_destroy(weir_memory_channel *channel);
 WEIR_API void weir_memory_channel_device(const weir_memory_channel *channel, weir_dev_memory_channel *out);

@@ -284,7 +284,8 @@ static weir_comm *new_comm(weir_bootstrap *bootstrap, weir_device *device)
     return comm;
 }
 
-weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts, weir_comm **out)
+weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts,
+                             weir_comm **out)
 {
     if (bootstrap == NULL || device == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
@@ -304,7 +305,8 @@ weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, con
     if (comm == NULL) {
         return weiri_fail_nomem("weir_comm_create");
     }
-    comm->timeout_ms = weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
+    comm->timeout_ms =
+        weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
     snprintf(comm->transports, sizeof comm->transports, "%s", env.transport);
     comm->port = weiri_bootstrap_next_port(bootstrap);
     status = meet(comm, open_comm(comm));
@@ -392,8 +394,8 @@ weir_status weiri_comm_error(weir_comm *comm)
     }
     status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_RELAXED);
     if (status != WEIR_OK) {
-        return weiri_fail(status, "communicator: rank %u: a kernel on %s failed: %s", comm->rank, comm->device->info.label,
-                          weir_status_text(status));
+        return weiri_fail(status, "communicator: rank %u: a kernel on %s failed: %s", comm->rank,
+                          comm->device->info.label, weir_status_text(status));
     }
     return WEIR_OK;
 }

@@ -65,8 +65,8 @@ static weir_status finish(weir_future *future)
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: malformed message of rank %u", connection->peer);
     }
     if (strcmp(name, connection->transport->name) != 0) {
-        return weiri_fail(WEIR_ERR_MISMATCH, "weir_connection_create: rank %u uses transport %s, rank %u %s", comm->rank,
-                          connection->transport->name, connection->peer, name);
+        return weiri_fail(WEIR_ERR_MISMATCH, "weir_connection_create: rank %u uses transport %s, rank %u %s",
+                          comm->rank, connection->transport->name, connection->peer, name);
     }
     weir_status status = map_slab(comm, &peer->device_slab, &future->handles[0], future->fds[0]);
     if (status == WEIR_OK) {
@@ -85,9 +85,11 @@ static weir_status join(weir_connection *connection, uint64_t tag, weir_connecti
     uint8_t payload[2 + NAME_BYTES];
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weiri_write_string(&w, connection->transport->name);
-    weiri_op_message message = { WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2 };
-    weir_status status =
-        weiri_exchange_expect(comm, connection->peer, tag, WEIRI_OP_CONNECTION, finish, discard, connection, out, future);
+    weiri_op_message message = {
+        WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2
+    };
+    weir_status status = weiri_exchange_expect(comm, connection->peer, tag, WEIRI_OP_CONNECTION, finish, discard,
+                                               connection, out, future);
     if (status != WEIR_OK) {
         weir_connection_destroy(connection);
         return status;
@@ -108,7 +110,8 @@ weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_
         return status;
     }
     if (out == NULL || future == NULL || !WEIRI_OPTS_OK(opts) || peer >= comm->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: rank %u of %u, or a NULL argument", peer, comm->size);
+        return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: rank %u of %u, or a NULL argument", peer,
+                          comm->size);
     }
     weiri_opts_copy(&options, sizeof options, opts);
     const weiri_transport_ops *transport;

@@ -10,7 +10,12 @@
 #include "src/host/memory_impl.h"
 #include "weir/future.h"
 
-typedef enum weiri_op { WEIRI_OP_MEMORY = 1, WEIRI_OP_CONNECTION = 2, WEIRI_OP_SEMAPHORE = 3, WEIRI_OP_IMPORT = 4 } weiri_op;
+typedef enum weiri_op {
+    WEIRI_OP_MEMORY = 1,
+    WEIRI_OP_CONNECTION = 2,
+    WEIRI_OP_SEMAPHORE = 3,
+    WEIRI_OP_IMPORT = 4
+} weiri_op;
 
 #define WEIRI_PAYLOAD_MAX 128 /* of an operation's own fields, beside its handles */
 #define WEIRI_HANDLES_MAX 2
@@ -62,11 +67,11 @@ typedef struct weiri_op_message {
 weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, const weiri_op_message *message);
 /* Expects the next message of (peer, tag), of kind `op`. On failure `context` stays the caller's. */
 weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, weiri_op op,
-                                  weir_status (*finish)(weir_future *), void (*discard)(void *), void *context, void *out,
-                                  weir_future **future);
+                                  weir_status (*finish)(weir_future *), void (*discard)(void *), void *context,
+                                  void *out, weir_future **future);
 /* A future for one handle that is here already. */
-weir_status weiri_exchange_import(weir_comm *comm, const weiri_handle *handle, weir_status (*finish)(weir_future *), void *out,
-                                  weir_future **future);
+weir_status weiri_exchange_import(weir_comm *comm, const weiri_handle *handle, weir_status (*finish)(weir_future *),
+                                  void *out, weir_future **future);
 /* The blocking form of any ..._async call: waits for `future` with the communicator's timeout, destroys it. */
 weir_status weiri_exchange_complete(weir_future *future);
 

@@ -90,8 +90,8 @@ void weiri_fd_pass_close(weir_comm *comm)
 }
 
 /* What shows that a datagram comes from rank `owner` of this job, for this request of rank `asker`. */
-static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, const uint8_t socket_name[16], uint64_t number,
-                       uint8_t proof[PROOF_BYTES])
+static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, const uint8_t socket_name[16],
+                       uint64_t number, uint8_t proof[PROOF_BYTES])
 {
     uint8_t text[64];
     weiri_writer w = weiri_writer_init(text, sizeof text);
@@ -198,8 +198,8 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
     bool again = error == EAGAIN && comm->port_open;
     weiri_fd_send *send = again ? (weiri_fd_send *)weiri_alloc(1, sizeof *send) : NULL;
     if (send != NULL && comm->resend_watch == NULL &&
-        weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), RESEND_MS, resend, comm, &comm->resend_watch) !=
-            WEIR_OK) {
+        weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), RESEND_MS, resend, comm,
+                                 &comm->resend_watch) != WEIR_OK) {
         weiri_free(send);
         send = NULL;
     }
@@ -320,8 +320,8 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
     char text[192];
     const weiri_end *end = &comm->peers[peer].end;
     if (end->pid_space != comm->end.pid_space) {
-        snprintf(text, sizeof text, "rank %u is in another network namespace and another pid namespace; share one of them",
-                 peer);
+        snprintf(text, sizeof text,
+                 "rank %u is in another network namespace and another pid namespace; share one of them", peer);
         answer(comm, number, WEIR_ERR_UNSUPPORTED, text, -1);
         return;
     }
@@ -338,7 +338,8 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
     (void)remote_fd;
 #endif
     if (fd < 0) {
-        snprintf(text, sizeof text, "rank %u is in another network namespace, and pidfd_getfd failed: %s", peer, strerror(error));
+        snprintf(text, sizeof text, "rank %u is in another network namespace, and pidfd_getfd failed: %s", peer,
+                 strerror(error));
         answer(comm, number, WEIR_ERR_UNSUPPORTED, text, -1);
         return;
     }
@@ -435,7 +436,8 @@ static void receive(void *context, uint32_t events)
             count = 0;
         } else if (!comm->foreign_logged) {
             comm->foreign_logged = true;
-            weiri_log(WEIR_LOG_WARN, "communicator: rank %u: foreign datagram on the descriptor socket, ignored", comm->rank);
+            weiri_log(WEIR_LOG_WARN, "communicator: rank %u: foreign datagram on the descriptor socket, ignored",
+                      comm->rank);
         }
         pthread_mutex_unlock(&comm->mutex);
         for (uint32_t i = 0; i < count; i++) {

@@ -2,9 +2,9 @@
  *
  * The rank that wants to map a peer's memory asks its owner over the bootstrap, naming a request number, whether
  * the memory is still there, and for its descriptor where one is needed. The owner answers over the bootstrap
- * when it is gone, or when no descriptor is needed, and otherwise with one datagram to the abstract Unix socket that the asking communicator told
- * everyone of when it was made: the request number, a proof with the job's key, and the descriptor
- * (SCM_RIGHTS, unix(7)). Anything else that arrives there is closed, ignored, and logged once. Where the two
+ * when it is gone, or when no descriptor is needed, and otherwise with one datagram to the abstract Unix socket that
+ * the asking communicator told everyone of when it was made: the request number, a proof with the job's key, and the
+ * descriptor (SCM_RIGHTS, unix(7)). Anything else that arrives there is closed, ignored, and logged once. Where the two
  * are in different network namespaces, which separate abstract sockets, the asking rank takes the descriptor
  * by pidfd_getfd(2), if the kernel lets it. */
 #ifndef WEIRI_FD_PASS_H

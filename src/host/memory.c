@@ -100,7 +100,8 @@ weir_status weiri_handle_read(weir_comm *comm, const uint8_t *data, size_t bytes
         return corrupt("not a handle");
     }
     if (major != WEIR_VERSION_MAJOR || minor != WEIR_VERSION_MINOR) {
-        return weiri_fail(WEIR_ERR_VERSION, "memory handle: of weir %u.%u, this is %s", major, minor, WEIR_VERSION_STRING);
+        return weiri_fail(WEIR_ERR_VERSION, "memory handle: of weir %u.%u, this is %s", major, minor,
+                          WEIR_VERSION_STRING);
     }
     make_proof(comm, data, bytes - PROOF_BYTES, proof);
     if (sodium_memcmp(proof, data + bytes - PROOF_BYTES, PROOF_BYTES) != 0) {
@@ -246,7 +247,8 @@ weir_status weir_memory_allocate(weir_comm *comm, uint64_t bytes, const weir_mem
         return status;
     }
     if (out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_allocate: %s", out == NULL ? "out is NULL" : "opts.size is not set");
+        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_allocate: %s",
+                          out == NULL ? "out is NULL" : "opts.size is not set");
     }
     weiri_opts_copy(&options, sizeof options, opts);
     if (options.kind != WEIR_MEMORY_DEVICE && options.kind != WEIR_MEMORY_HOST) {
@@ -291,8 +293,8 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
     const weiri_transport_ops *transport;
     const weiri_end *peer = &comm->peers[handle->rank].end;
     if (handle->block.share == WEIRI_SHARE_NONE && !same_process(comm, handle->rank)) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "memory of rank %u cannot be shared between processes: %s", handle->rank,
-                          handle->reason);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "memory of rank %u cannot be shared between processes: %s",
+                          handle->rank, handle->reason);
     }
     weir_status status = weiri_transport_choose(comm->device, &comm->end, peer, comm->transports, &transport);
     if (status != WEIR_OK) {
@@ -400,7 +402,8 @@ weir_status weir_memory_send(weir_comm *comm, weir_memory *memory, uint32_t peer
     return weiri_exchange_send(comm, peer, tag, &message);
 }
 
-weir_status weir_memory_recv_async(weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out, weir_future **future)
+weir_status weir_memory_recv_async(weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out,
+                                   weir_future **future)
 {
     weir_status status = check_peer(comm, peer, "weir_memory_recv");
     if (status != WEIR_OK) {

@@ -34,7 +34,8 @@ static weir_status check(const weir_semaphore *semaphore, const weir_memory *dst
         return invalid("a memory is of another communicator");
     }
     if (dst->rank != semaphore->connection->peer) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_channel_create: dst is memory of rank %u, the semaphore joins rank %u",
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_memory_channel_create: dst is memory of rank %u, the semaphore joins rank %u",
                           dst->rank, semaphore->connection->peer);
     }
     if (src->rank != comm->rank || (packets != NULL && packets->rank != comm->rank)) {
@@ -67,7 +68,8 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *d
                                        const weir_memory_channel_opts *opts, weir_memory_channel **out)
 {
     weir_memory_channel_opts options;
-    weir_status status = weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, "weir_memory_channel_create");
+    weir_status status =
+        weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, "weir_memory_channel_create");
     if (status != WEIR_OK) {
         return status;
     }

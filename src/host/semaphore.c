@@ -80,7 +80,8 @@ static weir_status finish(weir_future *future)
     uint64_t host_cell = weiri_read_u64(&r);
     if (!weiri_reader_done(&r) || peer_end > WEIR_SEMAPHORE_HOST || !cell_ok(&comm->device_slab, device_cell) ||
         !cell_ok(&comm->host_slab, host_cell)) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "weir_semaphore_create: malformed message of rank %u", semaphore->connection->peer);
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_semaphore_create: malformed message of rank %u",
+                          semaphore->connection->peer);
     }
     if (semaphore->end == WEIR_SEMAPHORE_HOST) {
         semaphore->inbound = (uint64_t *)weiri_slab_host(comm->host_slab.memory, semaphore->host_cell);
@@ -93,7 +94,8 @@ static weir_status finish(weir_future *future)
         device->control = comm->control_device;
         device->inbound = (uint64_t *)weiri_slab_device(ours, kernels ? semaphore->device_cell : semaphore->host_cell);
         device->outbound = (uint64_t *)weiri_slab_device(theirs, kernels ? device_cell : host_cell);
-        device->expected = (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + CONSUMED_OFFSET);
+        device->expected =
+            (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + CONSUMED_OFFSET);
     }
     *(weir_semaphore **)future->out = semaphore;
     return WEIR_OK;
@@ -108,8 +110,8 @@ static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore 
     weiri_write_u64(&w, semaphore->device_cell);
     weiri_write_u64(&w, semaphore->host_cell);
     weiri_op_message message = { WEIRI_OP_SEMAPHORE, payload, w.size, { NULL, NULL }, 0 };
-    weir_status status = weiri_exchange_expect(connection->comm, connection->peer, tag, WEIRI_OP_SEMAPHORE, finish, discard,
-                                               semaphore, out, future);
+    weir_status status = weiri_exchange_expect(connection->comm, connection->peer, tag, WEIRI_OP_SEMAPHORE, finish,
+                                               discard, semaphore, out, future);
     if (status != WEIR_OK) {
         weir_semaphore_destroy(semaphore);
         return status;

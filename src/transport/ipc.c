@@ -13,7 +13,8 @@ static bool same_process(const weiri_end *local, const weiri_end *peer)
 
 static bool probe(char *reason)
 {
-    snprintf(reason, 256, "between devices of one host: NVLink or PCIe between GPUs, shared memory between CPU devices");
+    snprintf(reason, 256,
+             "between devices of one host: NVLink or PCIe between GPUs, shared memory between CPU devices");
     return true;
 }
 
@@ -30,8 +31,8 @@ static bool needs_fd(const weiri_end *local, const weiri_end *peer, const weiri_
     return !same_process(local, peer) && (block->share == WEIRI_SHARE_MEMFD || block->share == WEIRI_SHARE_CUMEM_FD);
 }
 
-static weir_status map(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block, int fd,
-                       weiri_block **out)
+static weir_status map(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block,
+                       int fd, weiri_block **out)
 {
     return weiri_device_import(device, block, same_process(local, peer), fd, out);
 }

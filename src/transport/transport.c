@@ -41,8 +41,8 @@ static const weiri_transport_ops *find(const char *name, size_t length)
 }
 
 /* Tries one transport; appends its reason to `reasons` when it does not join the two ends. */
-static bool joins(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local, const weiri_end *peer,
-                  char *reasons, size_t capacity)
+static bool joins(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
+                  const weiri_end *peer, char *reasons, size_t capacity)
 {
     if (transport->reach(device, local, peer) == WEIR_OK) {
         return true;
@@ -52,8 +52,8 @@ static bool joins(const weiri_transport_ops *transport, weir_device *device, con
     return false;
 }
 
-weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer, const char *allowed,
-                                   const weiri_transport_ops **out)
+weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
+                                   const char *allowed, const weiri_transport_ops **out)
 {
     char reasons[384] = "";
     bool any = allowed == NULL || allowed[0] == '\0';

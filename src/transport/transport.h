@@ -28,8 +28,8 @@ typedef struct weiri_transport_ops {
     /* Whether it joins these two ends; WEIR_ERR_UNSUPPORTED with the reason in weir_last_error otherwise. */
     weir_status (*reach)(weir_device *device, const weiri_end *local, const weiri_end *peer);
     /* Maps a peer's block for the local device; `fd` stays the caller's. Errors of weiri_device_ops.import. */
-    weir_status (*map)(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block, int fd,
-                       weiri_block **out);
+    weir_status (*map)(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block,
+                       int fd, weiri_block **out);
     /* Whether `map` needs the block's file descriptor for this pair of ends. */
     bool (*needs_fd)(const weiri_end *local, const weiri_end *peer, const weiri_export *block);
 } weiri_transport_ops;
@@ -40,8 +40,8 @@ const weiri_transport_ops *weiri_transport_at(uint32_t index);
 /* The first transport that joins the two ends, among those that `allowed` (a comma-separated list; NULL or ""
  * is all) names, in its order. WEIR_ERR_UNSUPPORTED, with each one's reason, when there is none;
  * WEIR_ERR_INVALID for a name that does not exist. */
-weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer, const char *allowed,
-                                   const weiri_transport_ops **out);
+weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
+                                   const char *allowed, const weiri_transport_ops **out);
 
 extern const weiri_transport_ops weiri_ipc_ops;
 

@@ -133,7 +133,8 @@ void abort_ends_all(weirt_rank *rank)
         wait.waits = 2;
         weirt_launch(rank, pair, weirt_wait_kernel(), &wait);
         uint64_t end = weirt_now_ms() + weirt_patience_ms();
-        while (__atomic_load_n(&pair->report->started, __ATOMIC_RELAXED) < threads_of(pair->comm) && weirt_now_ms() < end) {
+        while (__atomic_load_n(&pair->report->started, __ATOMIC_RELAXED) < threads_of(pair->comm) &&
+               weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
         weirt_barrier(rank);
@@ -165,7 +166,8 @@ struct ends {
 };
 
 // Signals `count` times from this end of the semaphore, whichever it is.
-bool signal_by(weirt_rank *rank, const weirt_pair *pair, weir_semaphore *semaphore, weir_semaphore_end end, uint32_t count)
+bool signal_by(weirt_rank *rank, const weirt_pair *pair, weir_semaphore *semaphore, weir_semaphore_end end,
+               uint32_t count)
 {
     if (end == WEIR_SEMAPHORE_HOST) {
         for (uint32_t i = 0; i < count; i++) {
@@ -181,7 +183,8 @@ bool signal_by(weirt_rank *rank, const weirt_pair *pair, weir_semaphore *semapho
            weirt_launch(rank, pair, weirt_signal_kernel(), &signal) && weirt_finish(rank, pair);
 }
 
-bool wait_by(weirt_rank *rank, const weirt_pair *pair, weir_semaphore *semaphore, weir_semaphore_end end, uint32_t count)
+bool wait_by(weirt_rank *rank, const weirt_pair *pair, weir_semaphore *semaphore, weir_semaphore_end end,
+             uint32_t count)
 {
     if (end == WEIR_SEMAPHORE_HOST) {
         for (uint32_t i = 0; i < count; i++) {

@@ -64,7 +64,8 @@ std::vector<sockaddr_in> listening()
         unsigned port = 0;
         unsigned state = 0;
         unsigned long inode = 0;
-        int found = sscanf(line, "%*d: %x:%x %*x:%*x %x %*x:%*x %*x:%*x %*x %*d %*d %lu", &address, &port, &state, &inode);
+        int found =
+            sscanf(line, "%*d: %x:%x %*x:%*x %x %*x:%*x %*x:%*x %*x %*d %*d %lu", &address, &port, &state, &inode);
         if (found == 4 && state == 0x0a && own.count(inode) != 0) {
             sockaddr_in in = {};
             in.sin_family = AF_INET;
@@ -144,7 +145,8 @@ void garbage_at_the_unix_socket(weirt_rank *rank)
             }
             // The descriptors that came along are closed.
             uint64_t end = weirt_now_ms() + weirt_patience_ms();
-            while (weirt_now_ms() < end && (weirt_count_descriptors() > before || weirt_log_count("foreign datagram") == 0)) {
+            while (weirt_now_ms() < end &&
+                   (weirt_count_descriptors() > before || weirt_log_count("foreign datagram") == 0)) {
                 weirt_sleep_ms(5);
             }
             weirt_sleep_ms(100);

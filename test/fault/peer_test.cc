@@ -148,7 +148,8 @@ void goes_on(weirt_rank *rank)
     weirt_comm alone;
     weir_memory *memory = nullptr;
     weir_memory *again = nullptr;
-    if (weirt_comm_open_alone(rank, &alone) && WEIRT_OK(rank, weir_memory_allocate(alone.comm, 100, nullptr, &memory)) &&
+    if (weirt_comm_open_alone(rank, &alone) &&
+        WEIRT_OK(rank, weir_memory_allocate(alone.comm, 100, nullptr, &memory)) &&
         WEIRT_OK(rank, weir_memory_send(alone.comm, memory, 0, 1)) &&
         WEIRT_OK(rank, weir_memory_recv(alone.comm, 0, 1, &again))) {
         WEIRT_OK(rank, weir_comm_status(alone.comm));
@@ -167,8 +168,8 @@ void body(weirt_rank *rank)
     // The peer's own word is the moment of its death; the call itself may have begun later.
     uint64_t since = weirt_now_ms();
     if (!right_status(arg, status)) {
-        weirt_fail(rank, __FILE__, __LINE__, "after the peer's death the next call returned %s: %s", weir_status_name(status),
-                   weir_last_error());
+        weirt_fail(rank, __FILE__, __LINE__, "after the peer's death the next call returned %s: %s",
+                   weir_status_name(status), weir_last_error());
     }
     if (s.c.comm != nullptr && arg->death != WEIRT_STOP) {
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(s.c.comm));

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms, weirt_comm *out)
+static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,
+                        weirt_comm *out)
 {
     weir_bootstrap_opts boot_opts = { .size = sizeof boot_opts, .timeout_ms = weirt_patience_ms() };
     weir_comm_opts comm_opts = { .size = sizeof comm_opts, .timeout_ms = timeout_ms };
@@ -24,7 +25,8 @@ bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out)
 {
     weir_unique_id id;
     memset(out, 0, sizeof *out);
-    return WEIRT_OK(rank, weir_unique_id_create(NULL, &id)) && open_joined(rank, id.text, 0, 1, weirt_patience_ms(), out);
+    return WEIRT_OK(rank, weir_unique_id_create(NULL, &id)) &&
+           open_joined(rank, id.text, 0, 1, weirt_patience_ms(), out);
 }
 
 void weirt_comm_close(weirt_comm *comm)
@@ -51,14 +53,17 @@ bool weirt_receive(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t ta
 bool weirt_connect(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_connection **out)
 {
     weir_future *future = NULL;
-    return WEIRT_OK(rank, weir_connection_create_async(comm, peer, tag, NULL, out, &future)) && weirt_complete(rank, future);
+    return WEIRT_OK(rank, weir_connection_create_async(comm, peer, tag, NULL, out, &future)) &&
+           weirt_complete(rank, future);
 }
 
-bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end, weir_semaphore **out)
+bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
+                     weir_semaphore **out)
 {
     weir_future *future = NULL;
     weir_semaphore_opts opts = { .size = sizeof opts, .end = end };
-    return WEIRT_OK(rank, weir_semaphore_create_async(connection, tag, &opts, out, &future)) && weirt_complete(rank, future);
+    return WEIRT_OK(rank, weir_semaphore_create_async(connection, tag, &opts, out, &future)) &&
+           weirt_complete(rank, future);
 }
 
 static bool open_memories(weirt_rank *rank, weirt_pair *pair)
@@ -102,7 +107,8 @@ bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t 
     }
     weir_memory_channel_opts opts = { .size = sizeof opts, .packets = out->packets };
     return WEIRT_OK(rank, weir_memory_channel_create(out->semaphore, out->remote, out->local, NULL, &out->data)) &&
-           WEIRT_OK(rank, weir_memory_channel_create(out->semaphore, out->remote_packets, out->local, &opts, &out->packet));
+           WEIRT_OK(rank,
+                    weir_memory_channel_create(out->semaphore, out->remote_packets, out->local, &opts, &out->packet));
 }
 
 void weirt_pair_close(weirt_rank *rank, weirt_pair *pair, bool together)
@@ -178,7 +184,8 @@ weirt_wait_args weirt_wait_of(weirt_rank *rank, const weirt_pair *pair)
 bool weirt_launch(weirt_rank *rank, const weirt_pair *pair, const weir_kernel *kernel, const void *args)
 {
     weir_launch_opts opts = { .size = sizeof opts, .cooperative = true };
-    return WEIRT_OK(rank, weir_launch(weir_comm_device(pair->comm), kernel, weirt_shape(pair->comm), args, &opts, pair->stream));
+    return WEIRT_OK(
+        rank, weir_launch(weir_comm_device(pair->comm), kernel, weirt_shape(pair->comm), args, &opts, pair->stream));
 }
 
 bool weirt_finish(weirt_rank *rank, const weirt_pair *pair)

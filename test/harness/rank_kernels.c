@@ -88,7 +88,8 @@ WEIR_FN void weirt_fill(const weirt_transfer_args *args, uint64_t to, uint64_t f
     }
 }
 
-WEIR_FN void weirt_check(const weirt_transfer_args *args, uint64_t to, uint64_t bytes, uint64_t iteration, weir_coop team)
+WEIR_FN void weirt_check(const weirt_transfer_args *args, uint64_t to, uint64_t bytes, uint64_t iteration,
+                         weir_coop team)
 {
     const char *arrived = args->local + args->half + to - WEIRT_GUARD;
     for (uint64_t k = team.rank; k < bytes + 2 * WEIRT_GUARD; k += team.size) {
@@ -103,8 +104,8 @@ WEIR_FN void weirt_check(const weirt_transfer_args *args, uint64_t to, uint64_t 
     }
 }
 
-WEIR_FN weir_status weirt_transfer_once(const weirt_transfer_args *args, uint64_t bytes, uint64_t iteration, weir_coop grid,
-                                        weir_coop team)
+WEIR_FN weir_status weirt_transfer_once(const weirt_transfer_args *args, uint64_t bytes, uint64_t iteration,
+                                        weir_coop grid, weir_coop team)
 {
     weir_dev_control *control = args->data.semaphore.control;
     uint64_t vary = args->misaligned ? iteration * 0x9e3779b97f4a7c15u >> 48 : 0;

@@ -54,7 +54,8 @@ typedef struct weirt_transfer_args {
 /* The byte at `position` of what `rank` sends in an iteration. */
 WEIR_FN char weirt_pattern(uint32_t rank, uint64_t iteration, uint64_t position)
 {
-    uint64_t mixed = (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
+    uint64_t mixed =
+        (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
     return (char)(mixed >> 40);
 }
 

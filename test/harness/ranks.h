@@ -58,7 +58,8 @@ typedef void (*weirt_rank_fn)(weirt_rank *rank);
 void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, size_t arg_bytes);
 
 /* Reports a failure of the running test; the rank goes on. */
-void weirt_fail(weirt_rank *rank, const char *file, int line, const char *format, ...) __attribute__((format(printf, 4, 5)));
+void weirt_fail(weirt_rank *rank, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 bool weirt_expect_status(weirt_rank *rank, const char *file, int line, const char *call, weir_status expected,
                          weir_status status);
 bool weirt_expect_text(weirt_rank *rank, const char *file, int line, const char *text, const char *part);

@@ -94,8 +94,8 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
     if (status != WEIR_OK) {
         return status;
     }
-    return weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch, coop,
-                            channel->semaphore.control);
+    return weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch,
+                            coop, channel->semaphore.control);
 }
 
 /* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
@@ -119,8 +119,8 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_cha
     if (status != WEIR_OK) {
         return status;
     }
-    return weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch, coop,
-                            channel->semaphore.control);
+    return weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch,
+                           coop, channel->semaphore.control);
 }
 
 /* One value of the remote memory: element `index` of an array of that type at its start. */
@@ -136,7 +136,8 @@ WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_ch
     return WEIR_OK;
 }
 
-WEIR_FN weir_status weir_dev_memory_channel_read_u32(const weir_dev_memory_channel *channel, uint64_t index, uint32_t *value)
+WEIR_FN weir_status weir_dev_memory_channel_read_u32(const weir_dev_memory_channel *channel, uint64_t index,
+                                                     uint32_t *value)
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, index, 4);
     if (status == WEIR_OK) {
@@ -145,7 +146,8 @@ WEIR_FN weir_status weir_dev_memory_channel_read_u32(const weir_dev_memory_chann
     return status;
 }
 
-WEIR_FN weir_status weir_dev_memory_channel_read_u64(const weir_dev_memory_channel *channel, uint64_t index, uint64_t *value)
+WEIR_FN weir_status weir_dev_memory_channel_read_u64(const weir_dev_memory_channel *channel, uint64_t index,
+                                                     uint64_t *value)
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, index, 8);
     if (status == WEIR_OK) {
@@ -154,7 +156,8 @@ WEIR_FN weir_status weir_dev_memory_channel_read_u64(const weir_dev_memory_chann
     return status;
 }
 
-WEIR_FN weir_status weir_dev_memory_channel_write_u32(const weir_dev_memory_channel *channel, uint64_t index, uint32_t value)
+WEIR_FN weir_status weir_dev_memory_channel_write_u32(const weir_dev_memory_channel *channel, uint64_t index,
+                                                      uint32_t value)
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, index, 4);
     if (status == WEIR_OK) {
@@ -163,7 +166,8 @@ WEIR_FN weir_status weir_dev_memory_channel_write_u32(const weir_dev_memory_chan
     return status;
 }
 
-WEIR_FN weir_status weir_dev_memory_channel_write_u64(const weir_dev_memory_channel *channel, uint64_t index, uint64_t value)
+WEIR_FN weir_status weir_dev_memory_channel_write_u64(const weir_dev_memory_channel *channel, uint64_t index,
+                                                      uint64_t value)
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, index, 8);
     if (status == WEIR_OK) {

@@ -37,8 +37,9 @@ WEIR_FN void weir_packet_advance(uint64_t *epoch, weir_coop coop)
         }
         break;
     case WEIR_COOP_PART:
-        weir_arch_add_relaxed_dev_u64(epoch, coop.rank != 0 ? WEIR_EPOCH_ONE / coop.size
-                                                            : WEIR_EPOCH_ONE - WEIR_EPOCH_ONE / coop.size * (coop.size - 1));
+        weir_arch_add_relaxed_dev_u64(epoch, coop.rank != 0
+                                                 ? WEIR_EPOCH_ONE / coop.size
+                                                 : WEIR_EPOCH_ONE - WEIR_EPOCH_ONE / coop.size * (coop.size - 1));
         break;
     default:
         (void)weir_coop_sync(coop);
