@@ -23,8 +23,10 @@
 /* Only where GPU code is generated: nvcc's host compiler does not know the pragma. */
 #if defined(__CUDA_ARCH__)
 #define WEIR_UNROLL _Pragma("unroll")
+#define WEIR_ROLLED _Pragma("unroll 1")
 #else
 #define WEIR_UNROLL
+#define WEIR_ROLLED
 #endif
 
 #if defined(__cplusplus)
@@ -241,10 +243,13 @@ WEIR_FN void weir_arch_store_vec16(weir_vec16 *p, weir_vec16 v)
 
 /* ---- time, threads and barriers ----------------------------------------------------------------------- */
 
-/* Failed reads of a spin between two looks at the control block; about 0.5 ms of a GPU's local memory. */
+/* Reads of a spin before it calls anything; and, after that, failed reads between two looks at the control block,
+ * about 0.5 ms of a GPU's local memory. */
 #if defined(__CUDA_ARCH__)
+#define WEIR_ARCH_FAST_READS 1024u
 #define WEIR_ARCH_SPIN_READS 1024u
 #else
+#define WEIR_ARCH_FAST_READS 16u
 #define WEIR_ARCH_SPIN_READS 32u
 #endif
 

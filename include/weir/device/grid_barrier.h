@@ -15,26 +15,40 @@
 #define WEIR_GRID_BARRIER_FLIP ((uint64_t)1 << 63)
 #define WEIR_GRID_BARRIER_POISON ((uint64_t)1)
 
-/* One round, called by one thread of each block. Returns WEIR_OK, WEIR_ERR_ABORTED when the barrier is
- * poisoned, or the error that ended the wait. */
+/* The slow part of a round: the word once its top bit differs from that of `before`, or, poisoned, as it is when
+ * the wait ends with an error: the arrivals are then incomplete, and a later round could seem to be full. */
+WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrier, uint64_t before)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        uint64_t now = weir_arch_load_acquire_dev_u64(barrier->word);
+        if (((before ^ now) & WEIR_GRID_BARRIER_FLIP) != 0) {
+            return now;
+        }
+        if (weir_spin_next(&spin, barrier->control) != WEIR_OK) {
+            weir_arch_or_release_sys_u64(barrier->word, WEIR_GRID_BARRIER_POISON);
+            return now | WEIR_GRID_BARRIER_POISON;
+        }
+    }
+}
+
+/* One round, called by one thread of each block. WEIR_OK; the communicator's error, or WEIR_ERR_ABORTED, when the
+ * barrier is poisoned. */
 WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier, uint32_t block, uint32_t blocks)
 {
     uint64_t steps = block == 0 ? 0x80000000u - (blocks - 1) : 1;
     uint64_t before = weir_arch_fetch_add_acq_rel_dev_u64(barrier->word, steps << 32);
     uint64_t now = before + (steps << 32);
-    weir_spin spin = weir_spin_begin();
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
     while (((before ^ now) & WEIR_GRID_BARRIER_FLIP) == 0) {
-        now = weir_arch_load_acquire_dev_u64(barrier->word);
-        if (((before ^ now) & WEIR_GRID_BARRIER_FLIP) == 0) {
-            weir_status status = weir_spin_next(&spin, barrier->control);
-            if (WEIR_UNLIKELY(status != WEIR_OK)) {
-                /* The arrivals are incomplete: a later round could seem to be full. */
-                weir_arch_or_release_sys_u64(barrier->word, WEIR_GRID_BARRIER_POISON);
-                return status;
-            }
+        if (weir_spin_is_long(&reads)) {
+            now = weir_grid_barrier_spin(barrier, before);
+            break;
         }
+        now = weir_arch_load_acquire_dev_u64(barrier->word);
     }
-    return WEIR_UNLIKELY((now & WEIR_GRID_BARRIER_POISON) != 0) ? WEIR_ERR_ABORTED : WEIR_OK;
+    return WEIR_UNLIKELY((now & WEIR_GRID_BARRIER_POISON) != 0) ? weir_dev_control_error(barrier->control) : WEIR_OK;
 }
 
 #endif

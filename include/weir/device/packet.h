@@ -78,20 +78,39 @@ WEIR_FN int weir_ll16_there(weir_vec16 words, uint32_t flag)
     return (uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag;
 }
 
-WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+/* The slow part of a wait for `count` LL16 packets, `stride` bytes apart. */
+WEIR_FN_COLD weir_status weir_ll16_spin(const char *packets, uint64_t stride, uint32_t count, uint32_t flag,
+                                        weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
-    for (;;) {
-        weir_vec16 words = weir_arch_load_relaxed_sys_pair(packet);
-        if (weir_ll16_there(words, flag)) {
-            *data = (words.lo & 0xffffffffu) | words.hi << 32;
-            return WEIR_OK;
-        }
-        weir_status status = weir_spin_next(&spin, control);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
+    for (uint32_t i = 0; i < count; i++) {
+        while (!weir_ll16_there(weir_arch_load_relaxed_sys_pair(packets + i * stride), flag)) {
+            weir_status status = weir_spin_next(&spin, control);
+            if (status != WEIR_OK) {
+                return status;
+            }
         }
     }
+    return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    weir_vec16 words = weir_arch_load_relaxed_sys_pair(packet);
+    WEIR_ROLLED
+    while (!weir_ll16_there(words, flag)) {
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_ll16_spin(packet, 0, 1, flag, control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            reads = WEIR_ARCH_FAST_READS;
+        }
+        words = weir_arch_load_relaxed_sys_pair(packet);
+    }
+    *data = (words.lo & 0xffffffffu) | words.hi << 32;
+    return WEIR_OK;
 }
 
 WEIR_FN void weir_ll8_store(char *packet, uint64_t data, uint32_t flag)
@@ -99,20 +118,36 @@ WEIR_FN void weir_ll8_store(char *packet, uint64_t data, uint32_t flag)
     weir_arch_store_relaxed_sys_u64((uint64_t *)packet, data | (uint64_t)flag << 32);
 }
 
-WEIR_FN weir_status weir_ll8_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+/* The slow part of a wait for an LL8 packet. */
+WEIR_FN_COLD weir_status weir_ll8_spin(const char *packet, uint32_t flag, weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
-    for (;;) {
-        uint64_t word = weir_arch_load_relaxed_sys_u64((const uint64_t *)packet);
-        if ((uint32_t)(word >> 32) == flag) {
-            *data = word & 0xffffffffu;
-            return WEIR_OK;
-        }
+    while ((uint32_t)(weir_arch_load_relaxed_sys_u64((const uint64_t *)packet) >> 32) != flag) {
         weir_status status = weir_spin_next(&spin, control);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        if (status != WEIR_OK) {
             return status;
         }
     }
+    return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_ll8_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t word = weir_arch_load_relaxed_sys_u64((const uint64_t *)packet);
+    WEIR_ROLLED
+    while ((uint32_t)(word >> 32) != flag) {
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_ll8_spin(packet, flag, control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            reads = WEIR_ARCH_FAST_READS;
+        }
+        word = weir_arch_load_relaxed_sys_u64((const uint64_t *)packet);
+    }
+    *data = word & 0xffffffffu;
+    return WEIR_OK;
 }
 
 /* Data of any size and alignment, in packets of `packet` bytes (16 or 8), half of which is data. */
@@ -183,7 +218,8 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
     uint64_t i = coop.rank;
     for (; i + (WEIR_PACKET_BATCH - 1) * stride < count; i += WEIR_PACKET_BATCH * stride) {
         weir_vec16 words[WEIR_PACKET_BATCH];
-        weir_spin spin = weir_spin_begin();
+        uint32_t reads = WEIR_ARCH_FAST_READS;
+        WEIR_ROLLED
         for (;;) {
             int there = 1;
             WEIR_UNROLL
@@ -197,9 +233,12 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
             if (there) {
                 break;
             }
-            weir_status status = weir_spin_next(&spin, control);
-            if (WEIR_UNLIKELY(status != WEIR_OK)) {
-                return status;
+            if (weir_spin_is_long(&reads)) {
+                weir_status status = weir_ll16_spin(packets + 16 * i, 16 * stride, WEIR_PACKET_BATCH, flag, control);
+                if (status != WEIR_OK) {
+                    return status;
+                }
+                reads = WEIR_ARCH_FAST_READS;
             }
         }
         WEIR_UNROLL

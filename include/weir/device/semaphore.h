@@ -27,11 +27,15 @@ WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semapho
 WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
-    weir_spin spin = weir_spin_begin();
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
     while (weir_arch_load_acquire_sys_u64(semaphore->inbound) <= consumed) {
-        weir_status status = weir_spin_next(&spin, semaphore->control);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_spin_above(semaphore->inbound, consumed, semaphore->control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            break;
         }
     }
     weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
@@ -41,11 +45,15 @@ WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
 WEIR_FN weir_status weir_dev_semaphore_wait_relaxed(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
-    weir_spin spin = weir_spin_begin();
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
     while (weir_arch_load_relaxed_sys_u64(semaphore->inbound) <= consumed) {
-        weir_status status = weir_spin_next(&spin, semaphore->control);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_spin_above(semaphore->inbound, consumed, semaphore->control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            break;
         }
     }
     weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);

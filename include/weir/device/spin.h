@@ -1,5 +1,9 @@
 /* weir/device/spin.h - the deadline of every wait in a kernel.
  *
+ * A wait has two parts. The fast part, inline, reads up to WEIR_ARCH_FAST_READS times and calls nothing, so that
+ * its code is a handful of instructions: a short wait on a GPU costs what its reads cost. The slow part is a
+ * function that is not inlined:
+ *
  *     weir_spin spin = weir_spin_begin();
  *     while (!there(...)) {
  *         weir_status st = weir_spin_next(&spin, control);
@@ -56,8 +60,7 @@ WEIR_FN_COLD weir_status weir_dev_control_error(const weir_dev_control *control)
 }
 
 /* Looks at the control block for a wait whose first look was at `since_ns`. Returns the time of the first
- * look while the wait may go on, and a status, negative, when it must end. Not inlined, so that the code of a
- * kernel's fast path stays small. */
+ * look while the wait may go on, and a status, negative, when it must end. */
 WEIR_FN_COLD int64_t weir_spin_look(weir_dev_control *control, uint64_t since_ns)
 {
     uint64_t timeout_ns = weir_arch_load_relaxed_sys_u64(&control->timeout_ns);
@@ -87,6 +90,30 @@ WEIR_FN weir_status weir_spin_next(weir_spin *spin, weir_dev_control *control)
 #else
     (void)control;
 #endif
+    return WEIR_OK;
+}
+
+/* Whether a fast part that has `*reads` left goes on to the slow one. */
+WEIR_FN int weir_spin_is_long(uint32_t *reads)
+{
+#if defined(WEIR_UNCHECKED_WAITS)
+    weir_arch_relax(++*reads);
+    return 0;
+#else
+    return WEIR_UNLIKELY(--*reads == 0);
+#endif
+}
+
+/* The slow part of a wait until the word is greater than `value`. */
+WEIR_FN_COLD weir_status weir_spin_above(const uint64_t *word, uint64_t value, weir_dev_control *control)
+{
+    weir_spin spin = weir_spin_begin();
+    while (weir_arch_load_acquire_sys_u64(word) <= value) {
+        weir_status status = weir_spin_next(&spin, control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
     return WEIR_OK;
 }
 
