@@ -107,6 +107,16 @@ static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, co
 
 /* ---- the owner's side ------------------------------------------------------------------------------- */
 
+/* Sends an answer. A peer that is gone needs none; one that cannot be sent for another reason would leave the peer
+ * waiting, so this rank's communicator fails, and when it leaves the peer learns it. Mutex held. */
+static void post_answer(weir_comm *comm, uint32_t peer, const uint8_t *message, size_t bytes)
+{
+    weir_status status = weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, bytes);
+    if (status != WEIR_OK && status != WEIR_ERR_REMOTE) {
+        weiri_comm_fail_locked(comm, status, weir_last_error());
+    }
+}
+
 static void refuse(weir_comm *comm, uint32_t peer, uint64_t number, weir_status status, const char *text)
 {
     uint8_t message[512];
@@ -115,8 +125,7 @@ static void refuse(weir_comm *comm, uint32_t peer, uint64_t number, weir_status 
     weiri_write_u64(&w, number);
     weiri_write_u32(&w, (uint32_t)status);
     weiri_write_string(&w, text);
-    /* A peer that is gone needs no answer. */
-    (void)weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, w.size);
+    post_answer(comm, peer, message, w.size);
 }
 
 static int send_datagram(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
@@ -174,7 +183,7 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
         weiri_writer w = weiri_writer_init(message, sizeof message);
         weiri_write_u8(&w, WEIRI_PORT_MEMORY_THERE);
         weiri_write_u64(&w, number);
-        (void)weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, w.size);
+        post_answer(comm, peer, message, w.size);
         return;
     }
     int fd = memory->description.fd;
@@ -188,7 +197,7 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
         weiri_write_u8(&w, WEIRI_PORT_FD_AT);
         weiri_write_u64(&w, number);
         weiri_write_u32(&w, (uint32_t)fd);
-        (void)weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, w.size);
+        post_answer(comm, peer, message, w.size);
         return;
     }
     int error = send_datagram(comm, peer, number, fd);
