@@ -20,9 +20,9 @@ static const weiri_device_ops *const registry[] = { &weiri_cuda_ops, &weiri_cpu_
 
 static uint64_t fail_countdown;
 
-void weiri_device_fail_nth(uint64_t n)
+uint64_t weiri_device_fail_nth(uint64_t n)
 {
-    __atomic_store_n(&fail_countdown, n, __ATOMIC_RELAXED);
+    return __atomic_exchange_n(&fail_countdown, n, __ATOMIC_RELAXED);
 }
 
 weir_status weiri_device_fault(const char *operation)

@@ -114,8 +114,9 @@ void weiri_device_get(weir_device *device);
 void weiri_device_put(weir_device *device);
 
 /* For tests: lets the n-th call of an op that can fail, from now, fail with WEIR_ERR_DEVICE; 0 turns it off.
+ * Returns how many were left until then: 0 when it did fail.
  * Every dispatch in device.c asks weiri_device_fault(operation) first. */
-void weiri_device_fail_nth(uint64_t n);
+uint64_t weiri_device_fail_nth(uint64_t n);
 weir_status weiri_device_fault(const char *operation);
 
 extern const weiri_device_ops weiri_cpu_ops;

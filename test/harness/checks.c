@@ -87,14 +87,14 @@ int64_t weirt_count_allocations(void)
     return weiri_alloc_alive();
 }
 
-void weirt_fail_allocation(uint64_t n)
+uint64_t weirt_fail_allocation(uint64_t n)
 {
-    weiri_alloc_fail_nth(n);
+    return weiri_alloc_fail_nth(n);
 }
 
-void weirt_fail_device(uint64_t n)
+uint64_t weirt_fail_device(uint64_t n)
 {
-    weiri_device_fail_nth(n);
+    return weiri_device_fail_nth(n);
 }
 
 void weirt_checks_begin(weirt_checks *checks)

@@ -32,9 +32,10 @@ uint32_t weirt_count_descriptors(void);
 uint32_t weirt_count_mappings(bool shared_only);
 int64_t weirt_count_allocations(void);
 
-/* Fault injection: the n-th allocation, the n-th device operation fails once; 0 turns it off. */
-void weirt_fail_allocation(uint64_t n);
-void weirt_fail_device(uint64_t n);
+/* Fault injection: the n-th allocation, the n-th device operation fails once; 0 turns it off. Both return how many
+ * were left until then: 0 when it did fail. */
+uint64_t weirt_fail_allocation(uint64_t n);
+uint64_t weirt_fail_device(uint64_t n);
 
 WEIR_END_DECLS
 

@@ -69,9 +69,9 @@ void weiri_free(void *p)
     }
 }
 
-void weiri_alloc_fail_nth(uint64_t n)
+uint64_t weiri_alloc_fail_nth(uint64_t n)
 {
-    __atomic_store_n(&fail_in, n, __ATOMIC_RELAXED);
+    return __atomic_exchange_n(&fail_in, n, __ATOMIC_RELAXED);
 }
 
 int64_t weiri_alloc_alive(void)

@@ -12,8 +12,9 @@ void *weiri_realloc(void *p, size_t size);
 char *weiri_strdup(const char *text);
 void weiri_free(void *p);
 
-/* For tests: lets the n-th allocation from now fail once (1 is the next); 0 turns it off. */
-void weiri_alloc_fail_nth(uint64_t n);
+/* For tests: lets the n-th allocation from now fail once (1 is the next); 0 turns it off. Returns how many were
+ * left until the one that was to fail: 0 when it did. */
+uint64_t weiri_alloc_fail_nth(uint64_t n);
 /* Allocations that are alive. */
 int64_t weiri_alloc_alive(void);
 
