@@ -152,7 +152,9 @@ void several_at_once(weirt_rank *rank)
     weirt_comm first;
     weirt_comm second;
     weirt_pair pairs[3] = {};
-    if (weirt_comm_open(rank, 0, &first) & weirt_comm_open(rank, 0, &second)) {
+    bool both = weirt_comm_open(rank, 0, &first);
+    both = weirt_comm_open(rank, 0, &second) && both;
+    if (both) {
         weir_comm *comms[] = { first.comm, first.comm, second.comm };
         bool open = true;
         for (uint32_t i = 0; i < 3 && open; i++) {

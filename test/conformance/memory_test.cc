@@ -254,8 +254,9 @@ void handle_of_another_job(weirt_rank *rank)
     weir_memory *local = nullptr;
     weir_memory *remote = nullptr;
     uint8_t handle[WEIR_MEMORY_HANDLE_MAX] = {};
-    if (weirt_comm_open(rank, 0, &c) & weirt_comm_open(rank, 0, &other) &&
-        WEIRT_OK(rank, weir_memory_allocate(c.comm, some, nullptr, &local))) {
+    bool both = weirt_comm_open(rank, 0, &c);
+    both = weirt_comm_open(rank, 0, &other) && both;
+    if (both && WEIRT_OK(rank, weir_memory_allocate(c.comm, some, nullptr, &local))) {
         size_t bytes = swap_handles(rank, &c, local, handle);
         WEIRT_STATUS(rank, WEIR_ERR_AUTH, weir_memory_import(other.comm, handle, bytes, &remote));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_send(other.comm, local, 0, 1));
