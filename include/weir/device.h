@@ -11,7 +11,8 @@
  *
  * Threads:   all calls on a device may be made by several threads at once, except close.
  * Blocking:  open (driver and context start), copy and fill.
- * Ownership: the caller closes what it opened; communicators keep a reference.
+ * Ownership: the caller closes what it opened; communicators keep a reference. The first open of a GPU starts its
+ *            primary context, which stays until the process ends.
  * Errors:    WEIR_ERR_UNSUPPORTED (no such kind here: no driver, no GPU), WEIR_ERR_INVALID (no such name or
  *            number), WEIR_ERR_DEVICE (with the driver's own error), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM. */
 #ifndef WEIR_DEVICE_H

@@ -15,6 +15,7 @@
 
 /* Registers of a thread for which fit_shape promises residency; enough for any kernel of 1,024 threads. */
 #define SAFE_REGISTERS 64
+#define MAX_GPUS 64
 
 static uint32_t cuda_count(char *reason)
 {
@@ -138,6 +139,27 @@ static weir_status start(weir_device *device)
     return status;
 }
 
+/* The GPU's primary context. It is retained once and stays until the process ends: the CUDA runtime of the user's
+ * program keeps state of its own in it, which does not survive that another thread destroys it, and starting it
+ * anew takes a quarter of a second. */
+static weir_status find_context(const weir_device *device, CUdevice ordinal, CUcontext *out)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static CUcontext contexts[MAX_GPUS];
+    if (ordinal < 0 || ordinal >= MAX_GPUS) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%d: a process uses at most %d GPUs", (int)ordinal, MAX_GPUS);
+    }
+    weir_status status = WEIR_OK;
+    pthread_mutex_lock(&lock);
+    if (contexts[ordinal] == NULL) {
+        status = weiri_cuda_check(device, "cuDevicePrimaryCtxRetain",
+                                  weiri_cuda.cuDevicePrimaryCtxRetain(&contexts[ordinal], ordinal));
+    }
+    *out = contexts[ordinal];
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
 static weir_status cuda_open(weir_device *device)
 {
     char reason[256] = "";
@@ -158,27 +180,24 @@ static weir_status cuda_open(weir_device *device)
     if (status != WEIR_OK) {
         goto free_native;
     }
-    status = weiri_cuda_check(device, "cuDevicePrimaryCtxRetain",
-                              weiri_cuda.cuDevicePrimaryCtxRetain(&native->context, native->ordinal));
+    status = find_context(device, native->ordinal, &native->context);
     if (status != WEIR_OK) {
         goto free_native;
     }
     device->native = native;
     status = weiri_cuda_enter(device, &mode);
     if (status != WEIR_OK) {
-        goto release_context;
+        goto free_native;
     }
     status = start(device);
     weiri_cuda_leave(mode);
     if (status != WEIR_OK) {
-        goto release_context;
+        goto free_native;
     }
     pthread_mutex_init(&native->stream_lock, NULL);
     pthread_mutex_init(&native->kernels_lock, NULL);
     return WEIR_OK;
 
-release_context:
-    (void)weiri_cuda.cuDevicePrimaryCtxRelease(native->ordinal);
 free_native:
     device->native = NULL;
     weiri_free(native);
@@ -193,7 +212,6 @@ static void cuda_close(weir_device *device)
         (void)weiri_cuda.cuStreamDestroy(native->stream);
         weiri_cuda_leave(mode);
     }
-    (void)weiri_cuda.cuDevicePrimaryCtxRelease(native->ordinal);
     pthread_mutex_destroy(&native->stream_lock);
     pthread_mutex_destroy(&native->kernels_lock);
     weiri_free(native->kernels);

@@ -30,7 +30,6 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuDeviceGetAttribute, true)                                                                                      \
     X(cuDeviceCanAccessPeer, true)                                                                                     \
     X(cuDevicePrimaryCtxRetain, true)                                                                                  \
-    X(cuDevicePrimaryCtxRelease, true)                                                                                 \
     X(cuCtxPushCurrent, true)                                                                                          \
     X(cuCtxPopCurrent, true)                                                                                           \
     X(cuCtxEnablePeerAccess, true)                                                                                     \

@@ -14,6 +14,9 @@
 
 #define CPU_THREADS_MAX 1024u
 
+/* By how much a stream's default deadline is later than that of waits in its kernels, whose errors say more. */
+#define KERNEL_GRACE_MS 2000u
+
 static const weiri_device_ops *const registry[] = { &weiri_cuda_ops, &weiri_cpu_ops };
 
 #define REGISTRY_SIZE (sizeof(registry) / sizeof(registry[0]))
@@ -289,7 +292,8 @@ weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout
     if (status != WEIR_OK) {
         return status;
     }
-    return device->ops->stream_wait(device, stream, weiri_deadline(timeout_ms != 0 ? timeout_ms : device->timeout_ms));
+    uint32_t longest = timeout_ms != 0 ? timeout_ms : device->timeout_ms + KERNEL_GRACE_MS;
+    return device->ops->stream_wait(device, stream, weiri_deadline(longest));
 }
 
 /* ---- events --------------------------------------------------------------------------------------------- */
