@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs a build into an empty folder and builds a C and a C++ program against it, by find_package and by
-# pkg-config: run.sh BUILD LIBDIR CC CXX. The installed tree is moved first, so that nothing refers to the build.
+# pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX. The installed tree is moved first, so that nothing refers to the build.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-build=$1 libdir=$2 cc=$3 cxx=$4
+build=$1 generator=$2 libdir=$3 cc=$4 cxx=$5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -15,7 +15,7 @@ cp "$here/consumer.c" "$work/user/consumer.cc"
 cp "$here/CMakeLists.txt.in" "$work/user/CMakeLists.txt"
 
 echo "find_package:"
-cmake -S "$work/user" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/weir" -DCMAKE_C_COMPILER="$cc" \
+cmake -G "$generator" -S "$work/user" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/weir" -DCMAKE_C_COMPILER="$cc" \
     -DCMAKE_CXX_COMPILER="$cxx" >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/consumer_c"
