@@ -216,8 +216,8 @@ static weir_future *new_future(weir_comm *comm, weiri_op op, uint32_t peer, uint
 }
 
 weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, weiri_op op,
-                                  weir_status (*finish)(weir_future *), void (*discard)(void *), void *context, void *out,
-                                  weir_future **result)
+                                  weir_status (*finish)(weir_future *), void (*discard)(void *), void *context,
+                                  void *out, weir_future **result)
 {
     weir_future *future = new_future(comm, op, peer, tag);
     if (future == NULL) {
@@ -229,8 +229,8 @@ weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, 
     if (lane == NULL) {
         status = weiri_fail_nomem(expected_by[op]);
     } else if (lane->poisoned) {
-        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: an earlier operation with rank %u and tag %llu timed out", expected_by[op],
-                            peer, (unsigned long long)tag);
+        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: an earlier operation with rank %u and tag %llu timed out",
+                            expected_by[op], peer, (unsigned long long)tag);
     } else if (comm->peers[peer].gone && lane->arrivals == NULL) {
         status = weiri_fail(WEIR_ERR_REMOTE, "%s: %s", expected_by[op], comm->peers[peer].gone_text);
     }
@@ -258,8 +258,8 @@ weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, 
     return WEIR_OK;
 }
 
-weir_status weiri_exchange_import(weir_comm *comm, const weiri_handle *handle, weir_status (*finish)(weir_future *), void *out,
-                                  weir_future **result)
+weir_status weiri_exchange_import(weir_comm *comm, const weiri_handle *handle, weir_status (*finish)(weir_future *),
+                                  void *out, weir_future **result)
 {
     weir_future *future = new_future(comm, WEIRI_OP_IMPORT, handle->rank, 0);
     if (future == NULL) {
@@ -449,8 +449,8 @@ static void time_out(weir_future *future, uint32_t timeout_ms)
     char text[256];
     if (future->state == WEIRI_FUTURE_WAITING) {
         snprintf(text, sizeof text, "%s: rank %u did not make operation %llu with tag %llu within %u ms",
-                 expected_by[future->op], future->peer, (unsigned long long)future->sequence, (unsigned long long)future->tag,
-                 timeout_ms);
+                 expected_by[future->op], future->peer, (unsigned long long)future->sequence,
+                 (unsigned long long)future->tag, timeout_ms);
     } else {
         snprintf(text, sizeof text, "%s: rank %u did not answer for its memory within %u ms", expected_by[future->op],
                  future->peer, timeout_ms);

@@ -168,8 +168,8 @@ void several_at_once(weirt_rank *rank)
             args[i].first = args[i].last = 3000 + i;
             args[i].rounds = 20;
             weir_shape shape = weir_device_fit_shape(weir_comm_device(comms[i]), weir_shape{ 1, 2 });
-            open = WEIRT_OK(rank, weir_launch(weir_comm_device(comms[i]), weirt_transfer_kernel(), shape, &args[i], nullptr,
-                                              pairs[i].stream));
+            open = WEIRT_OK(rank, weir_launch(weir_comm_device(comms[i]), weirt_transfer_kernel(), shape, &args[i],
+                                              nullptr, pairs[i].stream));
         }
         for (uint32_t i = 0; i < 3 && open; i++) {
             weirt_finish(rank, &pairs[i]);
@@ -224,7 +224,8 @@ void single_values(weirt_rank *rank)
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         WEIRT_EXPECT(rank, pair->report->value == 0xfedcba9876543210u + rank->rank);
         uint64_t arrived = 0;
-        WEIRT_OK(rank, weir_device_copy(channel.comm.device, &arrived, (char *)weir_memory_pointer(pair->local) + 8, 8));
+        WEIRT_OK(rank,
+                 weir_device_copy(channel.comm.device, &arrived, (char *)weir_memory_pointer(pair->local) + 8, 8));
         WEIRT_EXPECT(rank, arrived == 0xfedcba9876543210u + pair->peer);
     }
     weirt_channel_close(rank, &channel);
@@ -279,7 +280,8 @@ const outside outsides[] = {
 bool all_zero(weirt_rank *rank, const weirt_pair *pair, const weir_memory *which)
 {
     std::vector<char> bytes(weir_memory_bytes(which));
-    WEIRT_OK(rank, weir_device_copy(weir_comm_device(pair->comm), bytes.data(), weir_memory_pointer(which), bytes.size()));
+    WEIRT_OK(rank,
+             weir_device_copy(weir_comm_device(pair->comm), bytes.data(), weir_memory_pointer(which), bytes.size()));
     for (char byte : bytes) {
         if (byte != 0) {
             return false;
@@ -353,7 +355,8 @@ void up_to_the_end(weirt_rank *rank)
         weirt_pair *pair = &channel.pair;
         weirt_access_args access = {};
         weir_memory_channel_device(pair->data, &access.channel);
-        WEIRT_OK(rank, weir_device_fill(channel.comm.device, weir_memory_pointer(pair->local), (uint8_t)(1 + rank->rank), half));
+        WEIRT_OK(rank, weir_device_fill(channel.comm.device, weir_memory_pointer(pair->local),
+                                        (uint8_t)(1 + rank->rank), half));
         weirt_barrier(rank);
         access.op = WEIRT_DO_PUT;
         access.dst_offset = memory - 5;
@@ -364,7 +367,8 @@ void up_to_the_end(weirt_rank *rank)
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         weirt_barrier(rank);
         char tail[6];
-        WEIRT_OK(rank, weir_device_copy(channel.comm.device, tail, (char *)weir_memory_pointer(pair->local) + memory - 6, 6));
+        WEIRT_OK(rank,
+                 weir_device_copy(channel.comm.device, tail, (char *)weir_memory_pointer(pair->local) + memory - 6, 6));
         for (int i = 0; i < 6; i++) {
             WEIRT_EXPECT(rank, tail[i] == (i == 0 ? 0 : (char)(1 + pair->peer)));
         }
@@ -387,19 +391,27 @@ void creation_misuse(weirt_rank *rank)
         weir_memory *odd = nullptr;
         weir_memory_channel_opts opts = {};
         opts.size = sizeof opts;
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->local, pair->local, nullptr, &made));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->remote, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_memory_channel_create(pair->semaphore, pair->local, pair->local, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_memory_channel_create(pair->semaphore, pair->remote, pair->remote, nullptr, &made));
         opts.packets = pair->remote_packets;
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, &opts, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, &opts, &made));
         char *inside = (char *)weir_memory_pointer(pair->packets) + 8;
         if (WEIRT_OK(rank, weir_memory_register(channel.comm.comm, inside, 64, nullptr, &odd))) {
             opts.packets = odd;
-            WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, &opts, &made));
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                         weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, &opts, &made));
         }
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(nullptr, pair->remote, pair->local, nullptr, &made));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, nullptr, pair->local, nullptr, &made));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, nullptr, nullptr, &made));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, nullptr, nullptr));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_memory_channel_create(nullptr, pair->remote, pair->local, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_memory_channel_create(pair->semaphore, nullptr, pair->local, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_memory_channel_create(pair->semaphore, pair->remote, nullptr, nullptr, &made));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, nullptr, nullptr));
         WEIRT_EXPECT(rank, made == nullptr);
         weir_memory_destroy(odd);
         weir_memory_channel_destroy(nullptr);

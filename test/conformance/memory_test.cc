@@ -28,13 +28,15 @@ bool write_bytes(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_
     for (uint64_t i = 0; i < bytes; i++) {
         data[i] = byte_of(seed, i);
     }
-    return WEIRT_OK(rank, weir_device_copy(weir_comm_device(comm), (char *)weir_memory_pointer(memory) + at, data.data(), bytes));
+    return WEIRT_OK(
+        rank, weir_device_copy(weir_comm_device(comm), (char *)weir_memory_pointer(memory) + at, data.data(), bytes));
 }
 
 bool has_bytes(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_t at, uint64_t bytes, uint64_t seed)
 {
     std::vector<char> data(bytes);
-    if (!WEIRT_OK(rank, weir_device_copy(weir_comm_device(comm), data.data(), (char *)weir_memory_pointer(memory) + at, bytes))) {
+    if (!WEIRT_OK(rank, weir_device_copy(weir_comm_device(comm), data.data(), (char *)weir_memory_pointer(memory) + at,
+                                         bytes))) {
         return false;
     }
     for (uint64_t i = 0; i < bytes; i++) {
@@ -50,7 +52,8 @@ bool has_bytes(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_t 
 bool has_zeros(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_t at, uint64_t bytes)
 {
     std::vector<char> data(bytes, 1);
-    return WEIRT_OK(rank, weir_device_copy(weir_comm_device(comm), data.data(), (char *)weir_memory_pointer(memory) + at, bytes)) &&
+    return WEIRT_OK(rank, weir_device_copy(weir_comm_device(comm), data.data(),
+                                           (char *)weir_memory_pointer(memory) + at, bytes)) &&
            WEIRT_EXPECT(rank, data == std::vector<char>(bytes, 0));
 }
 
@@ -227,7 +230,8 @@ void wrong_handles(weirt_rank *rank)
                 expect_refused(rank, c.comm, copy.data(), bytes, "flipped at", at);
             }
         }
-        for (size_t longer : { bytes + 1, (size_t)WEIR_MEMORY_HANDLE_MAX, (size_t)WEIR_MEMORY_HANDLE_MAX + 1, (size_t)100000 }) {
+        for (size_t longer :
+             { bytes + 1, (size_t)WEIR_MEMORY_HANDLE_MAX, (size_t)WEIR_MEMORY_HANDLE_MAX + 1, (size_t)100000 }) {
             std::vector<uint8_t> copy(longer, 0);
             std::memcpy(copy.data(), handle, bytes);
             expect_refused(rank, c.comm, copy.data(), longer, "lengthened to", longer);
@@ -286,7 +290,8 @@ void foreign_pointers(weirt_rank *rank)
             } else if (WEIRT_OK(rank, weir_memory_recv(c.comm, peer, 1, &remote))) {
                 write_bytes(rank, c.comm, remote, 0, some, peer);
                 weirt_barrier(rank);
-                WEIRT_EXPECT(rank, buffer[0] == byte_of(rank->rank, 0) && buffer[some - 1] == byte_of(rank->rank, some - 1));
+                WEIRT_EXPECT(rank,
+                             buffer[0] == byte_of(rank->rank, 0) && buffer[some - 1] == byte_of(rank->rank, some - 1));
             }
         }
         WEIRT_OK(rank, weir_comm_status(c.comm));
