@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs a build into an empty folder and builds a C and a C++ program against it, by find_package and by
-# pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX. The installed tree is moved first, so that nothing refers to the build.
+# pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX. The installed tree is moved first, so that nothing can refer to
+# the build.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 generator=$2 libdir=$3 cc=$4 cxx=$5
