@@ -75,17 +75,15 @@ static void own_insert(weiri_cuda_block *made)
     pthread_mutex_unlock(&weiri_cuda_own.lock);
 }
 
-/* Removes a block from the list; blocks that are not in it are fine. */
+/* Removes a block from the list, which is locked; blocks that are not in it are fine. */
 static void own_remove(const weiri_cuda_block *gone)
 {
-    pthread_mutex_lock(&weiri_cuda_own.lock);
     for (weiri_cuda_block **link = &weiri_cuda_own.first; *link != NULL; link = &(*link)->next) {
         if (*link == gone) {
             *link = gone->next;
             break;
         }
     }
-    pthread_mutex_unlock(&weiri_cuda_own.lock);
 }
 
 /* ---- mapping ---------------------------------------------------------------------------------------- */
@@ -198,12 +196,14 @@ void weiri_cuda_release(weiri_block *block)
         return;
     }
     weiri_cuda_block *gone = block->native;
-    own_remove(gone);
     CUstreamCaptureMode mode;
+    pthread_mutex_lock(&weiri_cuda_own.lock);
+    own_remove(gone);
     if (gone->undo != WEIRI_CUDA_UNDO_NOTHING && weiri_cuda_enter(block->device, &mode) == WEIR_OK) {
         undo_mapping(gone);
         weiri_cuda_leave(mode);
     }
+    pthread_mutex_unlock(&weiri_cuda_own.lock);
     descriptor_put(gone->shared);
     weiri_free(gone);
 }

@@ -335,7 +335,9 @@ static weir_status open_to_device(const weir_device *device, CUdeviceptr pointer
                             weiri_cuda.cuMemSetAccess(peer->base, peer->base_bytes, &access, 1));
 }
 
-static weir_status import_own_process(const weir_device *device, weiri_cuda_block *made, const weiri_export *peer)
+/* The list of own allocations is locked, so that none is released meanwhile. */
+static weir_status import_own_process_locked(const weir_device *device, weiri_cuda_block *made,
+                                             const weiri_export *peer)
 {
     CUdeviceptr pointer = peer->base + peer->offset;
     pointer_facts facts;
@@ -363,6 +365,14 @@ static weir_status import_own_process(const weir_device *device, weiri_cuda_bloc
         return WEIR_OK;
     }
     return open_to_device(device, pointer, peer, &facts);
+}
+
+static weir_status import_own_process(const weir_device *device, weiri_cuda_block *made, const weiri_export *peer)
+{
+    pthread_mutex_lock(&weiri_cuda_own.lock);
+    weir_status status = import_own_process_locked(device, made, peer);
+    pthread_mutex_unlock(&weiri_cuda_own.lock);
+    return status;
 }
 
 static weir_status import_cumem(const weir_device *device, weiri_cuda_block *made, const weiri_export *peer, int fd)
