@@ -19,6 +19,9 @@ typedef struct weiri_port_handler {
     void *context;
 } weiri_port_handler;
 
+/* WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED in the child of a fork. Takes no lock. */
+weir_status weiri_boot_check(const weir_bootstrap *bootstrap);
+
 /* The service thread, for watches of the communicator's own. */
 weiri_service *weiri_bootstrap_service(weir_bootstrap *bootstrap);
 /* The job's key: WEIRI_KEY_BYTES, and the job's 16-byte identity, the same on all ranks, new for each job. */

@@ -217,7 +217,6 @@ int weiri_unique_id_take(const char *text);
 /* All that follow are called with the mutex held, unless they say otherwise. */
 
 /* bootstrap.c */
-weir_status weiri_boot_check(const weir_bootstrap *boot); /* without the mutex: not NULL, not forked */
 void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports soon */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
 /* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. `what` names the call. */

@@ -297,7 +297,10 @@ weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, con
     weiri_env env;
     weir_comm_opts options;
     weiri_opts_copy(&options, sizeof options, opts);
-    weir_status status = weiri_env_read(&env);
+    weir_status status = weiri_boot_check(bootstrap);
+    if (status == WEIR_OK) {
+        status = weiri_env_read(&env);
+    }
     if (status != WEIR_OK) {
         return status;
     }
