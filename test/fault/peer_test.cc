@@ -172,6 +172,10 @@ void body(weirt_rank *rank)
                    weir_status_name(status), weir_last_error());
     }
     if (s.c.comm != nullptr && arg->death != WEIRT_STOP) {
+        // The call may have learnt it a moment before the communicator.
+        while (weir_comm_status(s.c.comm) == WEIR_OK && weirt_now_ms() - since < 2000 * (uint64_t)weirt_slow()) {
+            weirt_sleep_ms(1);
+        }
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(s.c.comm));
         WEIRT_TEXT(rank, "rank 1");
     }
