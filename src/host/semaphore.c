@@ -9,7 +9,8 @@
 #include "src/host/semaphore_impl.h"
 
 #define CONSUMED_OFFSET 64u /* the second line of a cell */
-#define CHECK_READS 64u     /* failed reads between two looks at clock and communicator */
+#define SENT_OFFSET 72u
+#define CHECK_READS 64u /* failed reads between two looks at clock and communicator */
 
 void weiri_semaphore_get(weir_semaphore *semaphore)
 {
@@ -96,6 +97,10 @@ static weir_status finish(weir_future *future)
         device->outbound = (uint64_t *)weiri_slab_device(theirs, kernels ? device_cell : host_cell);
         device->expected =
             (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + CONSUMED_OFFSET);
+        if (!kernels) {
+            uint64_t sent = semaphore->device_cell + SENT_OFFSET;
+            device->sent = (uint64_t *)weiri_slab_device(comm->device_slab.memory, sent);
+        }
     }
     *(weir_semaphore **)future->out = semaphore;
     return WEIR_OK;

@@ -7,7 +7,8 @@
 
 /* Each side has a cell in both slabs, since it learns only from the peer's message which one its token lives
  * in: device memory when kernels signal and kernels wait, host memory otherwise, which the CPU can store to
- * and kernels can read. The first line of a cell is the token, the second the count of consumed signals. */
+ * and kernels can read. The first line of a cell is the token, the second our counts of consumed and of sent signals.
+ */
 struct weir_semaphore {
     weiri_refcount refs;
     weir_connection *connection;

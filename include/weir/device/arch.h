@@ -128,6 +128,15 @@ WEIR_FN void weir_arch_store_relaxed_dev_u64(uint64_t *p, uint64_t v)
 #endif
 }
 
+WEIR_FN void weir_arch_store_release_sys_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+#endif
+}
+
 WEIR_FN void weir_arch_store_relaxed_sys_u32(uint32_t *p, uint32_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -186,10 +195,10 @@ WEIR_FN uint64_t weir_arch_fetch_add_acq_rel_dev_u64(uint64_t *p, uint64_t v)
 #endif
 }
 
-WEIR_FN void weir_arch_or_release_sys_u64(uint64_t *p, uint64_t v)
+WEIR_FN void weir_arch_or_release_dev_u64(uint64_t *p, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)
-    asm volatile("red.release.sys.global.or.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+    asm volatile("red.release.gpu.global.or.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
     (void)__atomic_fetch_or(p, v, __ATOMIC_RELEASE);
 #endif

@@ -146,7 +146,7 @@ WEIR_FN weir_status weir_coop_agree(weir_coop coop, weir_dev_control *control, w
             return WEIR_ERR_INVALID;
         }
         if (WEIR_UNLIKELY(failed)) {
-            weir_arch_or_release_sys_u64(coop.barrier->word, WEIR_GRID_BARRIER_POISON);
+            weir_arch_or_release_dev_u64(coop.barrier->word, WEIR_GRID_BARRIER_POISON);
         }
         failed |= weir_coop_grid_round(coop) != WEIR_OK;
         failed = weir_arch_block_or(coop.host, failed);

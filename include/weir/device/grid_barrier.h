@@ -26,7 +26,7 @@ WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrie
             return now;
         }
         if (weir_spin_next(&spin, barrier->control) != WEIR_OK) {
-            weir_arch_or_release_sys_u64(barrier->word, WEIR_GRID_BARRIER_POISON);
+            weir_arch_or_release_dev_u64(barrier->word, WEIR_GRID_BARRIER_POISON);
             return now | WEIR_GRID_BARRIER_POISON;
         }
     }

@@ -14,13 +14,37 @@
 
 #include "weir/device/coop.h"
 
+/* A signal to the host. Read-modify-writes of host memory are not atomic across PCIe, so the count is kept in
+ * device memory and stored. A thread that was overtaken stores the newer count after its own: the token may step
+ * back for a moment, but ends at the count. */
+WEIR_FN_COLD void weir_dev_semaphore_signal_host(const weir_dev_semaphore *semaphore)
+{
+    uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(semaphore->sent, 1) + 1;
+    for (;;) {
+        weir_arch_store_release_sys_u64(semaphore->outbound, count);
+        uint64_t newest = weir_arch_load_acquire_dev_u64(semaphore->sent);
+        if (newest == count) {
+            return;
+        }
+        count = newest;
+    }
+}
+
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
+    if (WEIR_UNLIKELY(semaphore->sent != NULL)) {
+        weir_dev_semaphore_signal_host(semaphore);
+        return;
+    }
     weir_arch_add_release_sys_u64(semaphore->outbound, 1);
 }
 
 WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
 {
+    if (WEIR_UNLIKELY(semaphore->sent != NULL)) {
+        weir_dev_semaphore_signal_host(semaphore);
+        return;
+    }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
 }
 

@@ -27,12 +27,13 @@ typedef struct weir_dev_control {
     uint32_t reserved1[15];
 } weir_dev_control;
 
-/* A counting semaphore between two ranks: the peer adds to our `inbound`, we add to its through `outbound`. */
+/* A counting semaphore between two ranks: the peer counts up our `inbound`, we count up its through `outbound`. */
 typedef struct weir_dev_semaphore {
     weir_dev_control *control;
     uint64_t *inbound;  /* token that the peer increments; local memory */
     uint64_t *outbound; /* the peer's inbound token, mapped here */
     uint64_t *expected; /* signals consumed so far; local memory */
+    uint64_t *sent;     /* signals sent so far, when `outbound` is host memory; NULL otherwise */
 } weir_dev_semaphore;
 
 /* Barrier over the blocks of one grid. */
@@ -56,8 +57,8 @@ typedef struct weir_dev_memory_channel {
 
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 32, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 40, "layout of weir_dev_semaphore");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 96, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 104, "layout of weir_dev_memory_channel");
 
 #endif
