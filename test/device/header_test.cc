@@ -544,6 +544,7 @@ TEST_P(Headers, TwoLaunchesPlayPingPong)
         sides[side].channel.semaphore.inbound = tokens[side];
         sides[side].channel.semaphore.outbound = tokens[1 - side];
         sides[side].channel.semaphore.expected = memory<uint64_t>(1);
+        sides[side].channel.semaphore.sent = memory<uint64_t>(1); // the tokens are host memory
         ASSERT_EQ(weir_kernel_load(device, header_kernel("ping_pong")), WEIR_OK);
     }
     for (uint64_t replay = 1; replay <= 2; replay++) {
