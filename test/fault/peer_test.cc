@@ -25,7 +25,7 @@ struct state {
 // Long enough for setup, short enough to wait for when the peer has stopped.
 uint32_t timeout_ms(const casualty *arg)
 {
-    return arg->death == WEIRT_STOP ? 3000 * weirt_slow() : weirt_patience_ms();
+    return arg->death == WEIRT_STOP ? 1500 * weirt_slow() : weirt_patience_ms();
 }
 
 // Both ranks have done `step`. False for the survivor when the peer has died here.
