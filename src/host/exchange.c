@@ -289,7 +289,11 @@ static void store_arrival(weir_comm *comm, uint32_t peer, weiri_reader *r)
 {
     uint64_t tag = weiri_read_u64(r);
     size_t bytes = r->size - r->at;
-    weiri_lane *lane = r->failed ? NULL : find_lane(comm, peer, tag);
+    if (r->failed) {
+        weiri_comm_fail_locked(comm, WEIR_ERR_CORRUPT, "communicator: malformed message of a peer");
+        return;
+    }
+    weiri_lane *lane = find_lane(comm, peer, tag);
     arrival *message = lane == NULL ? NULL : (arrival *)weiri_alloc(1, sizeof *message + bytes);
     if (message == NULL) {
         weiri_comm_fail_locked(comm, WEIR_ERR_NOMEM, "communicator: out of memory for a peer's message");
@@ -393,37 +397,22 @@ void weiri_exchange_free(weir_comm *comm)
 
 /* ---- futures ---------------------------------------------------------------------------------------- */
 
-static void leave_lane(weir_future *future)
-{
-    weiri_lane *lane = find_lane(future->comm, future->peer, future->tag);
-    for (weir_future **at = &lane->futures; *at != NULL; at = &(*at)->next) {
-        if (*at == future) {
-            *at = future->next;
-            return;
-        }
-    }
-}
-
 /* Ends a future with what set_ready left in it; the mutex is not held. */
-static weir_status finish_future(weir_future *future)
+static void finish_future(weir_future *future)
 {
-    if (future->state == WEIRI_FUTURE_READY) {
-        future->state = WEIRI_FUTURE_DONE;
+    if (future->status == WEIR_OK) {
+        future->status = future->finish(future);
         if (future->status == WEIR_OK) {
-            future->status = future->finish(future);
-            if (future->status == WEIR_OK) {
-                future->context = NULL;
-            } else {
-                snprintf(future->text, sizeof future->text, "%s", weir_last_error());
-            }
-        }
-        close_fds(future);
-        if (future->context != NULL) {
-            future->discard(future->context);
             future->context = NULL;
+        } else {
+            snprintf(future->text, sizeof future->text, "%s", weir_last_error());
         }
     }
-    return future->status == WEIR_OK ? WEIR_OK : weiri_fail(future->status, "%s", future->text);
+    close_fds(future);
+    if (future->context != NULL) {
+        future->discard(future->context);
+        future->context = NULL;
+    }
 }
 
 weir_status weir_future_test(weir_future *future)
@@ -439,9 +428,19 @@ weir_status weir_future_test(weir_future *future)
     if (error != WEIR_OK) {
         set_ready(future, error, weir_last_error());
     }
-    bool ready = future->state >= WEIRI_FUTURE_READY;
+    /* Changed here, with the mutex: the service thread looks at the state of all futures in a lane. */
+    weiri_future_state state = future->state;
+    if (state == WEIRI_FUTURE_READY) {
+        future->state = WEIRI_FUTURE_DONE;
+    }
     pthread_mutex_unlock(&future->comm->mutex);
-    return ready ? finish_future(future) : WEIR_PENDING;
+    if (state < WEIRI_FUTURE_READY) {
+        return WEIR_PENDING;
+    }
+    if (state == WEIRI_FUTURE_READY) {
+        finish_future(future);
+    }
+    return future->status == WEIR_OK ? WEIR_OK : weiri_fail(future->status, "%s", future->text);
 }
 
 static void time_out(weir_future *future, uint32_t timeout_ms)
@@ -499,22 +498,21 @@ void weir_future_destroy(weir_future *future)
     }
     weir_comm *comm = future->comm;
     void *context = future->context;
+    void (*discard)(void *) = future->discard;
     pthread_mutex_lock(&comm->mutex);
     weiri_fd_pass_forget_locked(future);
     close_fds(future);
     future->context = NULL;
-    bool waiting = future->in_lane && future->state == WEIRI_FUTURE_WAITING;
-    if (waiting) {
-        future->abandoned = true; /* its message is still to come */
-    } else if (future->in_lane) {
-        leave_lane(future);
-    }
+    /* Its message may still come, also when the future has failed, and must not meet the next expectation. The
+     * service thread frees it then, so it is not touched after the mutex. */
+    bool kept = future->in_lane;
+    future->abandoned = kept;
     pthread_mutex_unlock(&comm->mutex);
-    if (context != NULL) {
-        future->discard(context);
-    }
-    if (!waiting) {
+    if (!kept) {
         weiri_free(future);
+    }
+    if (context != NULL) {
+        discard(context);
     }
     weiri_comm_put(comm);
 }

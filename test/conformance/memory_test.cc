@@ -492,6 +492,40 @@ void timed_out(weirt_rank *rank)
     weir_future_destroy(future);
 }
 
+// An expectation that passed its deadline keeps its place: its message is not taken for that of the next one.
+void late_message(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_memory *local[2] = {};
+    weir_memory *never = nullptr;
+    weir_memory *remote = nullptr;
+    weir_future *late = nullptr;
+    weir_future *future = nullptr;
+    bool open = weirt_comm_open(rank, 0, &c);
+    for (int i = 0; i < 2 && open; i++) {
+        open = WEIRT_OK(rank, weir_memory_allocate(c.comm, some + i, nullptr, &local[i]));
+    }
+    if (open && rank->rank == 0 && WEIRT_OK(rank, weir_memory_recv_async(c.comm, 1, 1, &never, &late)) &&
+        WEIRT_OK(rank, weir_memory_recv_async(c.comm, 1, 1, &remote, &future))) {
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_future_wait(late, 100));
+        weir_future_destroy(late);
+        weirt_step(rank, 1);
+        WEIRT_OK(rank, weir_future_wait(future, weirt_patience_ms()));
+        WEIRT_EXPECT(rank, never == nullptr);
+        WEIRT_EXPECT(rank, remote != nullptr && weir_memory_bytes(remote) == some + 1);
+        weir_future_destroy(future);
+    } else if (open && rank->rank == 1 && weirt_step_wait(rank, 0, 1)) {
+        WEIRT_OK(rank, weir_memory_send(c.comm, local[0], 0, 1));
+        WEIRT_OK(rank, weir_memory_send(c.comm, local[1], 0, 1));
+    }
+    weirt_barrier(rank);
+    weir_memory_destroy(remote);
+    weirt_barrier(rank);
+    weir_memory_destroy(local[0]);
+    weir_memory_destroy(local[1]);
+    weirt_comm_close(&c);
+}
+
 WEIRT_STAGE_SUITE(Memory);
 WEIRT_STAGE_SUITE(Future);
 
@@ -553,6 +587,11 @@ TEST_P(Future, TestWaitAndDestroy)
 TEST_P(Future, TimeoutEndsItsSequenceAlone)
 {
     weirt_ranks_run(stage(), 2, timed_out, nullptr, 0);
+}
+
+TEST_P(Future, TimeoutLeavesItsPlaceInTheSequence)
+{
+    weirt_ranks_run(stage(), 2, late_message, nullptr, 0);
 }
 
 } // namespace
