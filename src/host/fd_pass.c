@@ -21,6 +21,7 @@
 #define DATAGRAM_BYTES (4 + 4 + 8 + PROOF_BYTES)
 #define FOREIGN_FDS 64 /* room for the descriptors that a foreign datagram may bring, to close them */
 #define RESEND_MS 5
+#define RECEIVE_AT_ONCE 64 /* datagrams of one callback, so that sockets get their turn while strangers flood */
 
 struct weiri_fd_request {
     uint64_t number;
@@ -249,11 +250,12 @@ static void resend(void *context)
 
 /* ---- the asking side -------------------------------------------------------------------------------- */
 
-static weiri_fd_request *take_request(weir_comm *comm, uint64_t number)
+/* Request `number`, if it was made of rank `owner`. */
+static weiri_fd_request *take_request(weir_comm *comm, uint32_t owner, uint64_t number)
 {
     for (weiri_fd_request **at = &comm->fd_requests; *at != NULL; at = &(*at)->next) {
-        if ((*at)->number == number) {
-            weiri_fd_request *request = *at;
+        weiri_fd_request *request = *at;
+        if (request->number == number && request->future->handles[request->index].rank == owner) {
             *at = request->next;
             return request;
         }
@@ -283,7 +285,7 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
     weiri_write_u8(&w, weiri_handle_needs_fd(comm, handle));
     weir_status status = weiri_bootstrap_post(comm->bootstrap, handle->rank, comm->port, message, w.size);
     if (status != WEIR_OK) {
-        weiri_free(take_request(comm, request->number));
+        weiri_free(take_request(comm, handle->rank, request->number));
     }
     return status;
 }
@@ -291,7 +293,7 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
 weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer)
 {
     for (weiri_fd_request *request = comm->fd_requests; request != NULL; request = request->next) {
-        if (all || request->future->peer == peer) {
+        if (all || request->future->handles[request->index].rank == peer) {
             return request->future;
         }
     }
@@ -311,9 +313,9 @@ void weiri_fd_pass_forget_locked(weir_future *future)
     }
 }
 
-static void answer(weir_comm *comm, uint64_t number, weir_status status, const char *text, int fd)
+static void answer(weir_comm *comm, uint32_t owner, uint64_t number, weir_status status, const char *text, int fd)
 {
-    weiri_fd_request *request = take_request(comm, number);
+    weiri_fd_request *request = take_request(comm, owner, number);
     if (request == NULL) {
         if (fd >= 0) {
             close(fd); /* the future was destroyed meanwhile */
@@ -331,7 +333,7 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
     if (end->pid_space != comm->end.pid_space) {
         snprintf(text, sizeof text,
                  "rank %u is in another network namespace and another pid namespace; share one of them", peer);
-        answer(comm, number, WEIR_ERR_UNSUPPORTED, text, -1);
+        answer(comm, peer, number, WEIR_ERR_UNSUPPORTED, text, -1);
         return;
     }
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_getfd)
@@ -349,10 +351,10 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
     if (fd < 0) {
         snprintf(text, sizeof text, "rank %u is in another network namespace, and pidfd_getfd failed: %s", peer,
                  strerror(error));
-        answer(comm, number, WEIR_ERR_UNSUPPORTED, text, -1);
+        answer(comm, peer, number, WEIR_ERR_UNSUPPORTED, text, -1);
         return;
     }
-    answer(comm, number, WEIR_OK, "", fd);
+    answer(comm, peer, number, WEIR_OK, "", fd);
 }
 
 void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader)
@@ -366,7 +368,7 @@ void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, 
         }
     } else if (kind == WEIRI_PORT_MEMORY_THERE) {
         if (weiri_reader_done(reader)) {
-            answer(comm, number, WEIR_OK, "", -1);
+            answer(comm, peer, number, WEIR_OK, "", -1);
         }
     } else if (kind == WEIRI_PORT_FD_AT) {
         uint32_t fd = weiri_read_u32(reader);
@@ -378,7 +380,7 @@ void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, 
         weir_status status = (weir_status)(int32_t)weiri_read_u32(reader);
         weiri_read_string(reader, text, sizeof text);
         if (weiri_reader_done(reader) && status < 0) {
-            answer(comm, number, status, text, -1);
+            answer(comm, peer, number, status, text, -1);
         }
     }
 }
@@ -398,20 +400,20 @@ static uint32_t take_fds(struct msghdr *message, int fds[FOREIGN_FDS])
     return count;
 }
 
-/* Whether the datagram is the answer of the rank that request `*number` asked. */
-static bool check_datagram(weir_comm *comm, const uint8_t *data, size_t bytes, uint64_t *number)
+/* Whether the datagram is an answer of rank `*owner` to a request `*number` of this rank. */
+static bool check_datagram(weir_comm *comm, const uint8_t *data, size_t bytes, uint32_t *owner, uint64_t *number)
 {
     uint8_t proof[PROOF_BYTES];
     uint8_t expected[PROOF_BYTES];
     weiri_reader r = weiri_reader_init(data, bytes);
     uint32_t magic = weiri_read_u32(&r);
-    uint32_t owner = weiri_read_u32(&r);
+    *owner = weiri_read_u32(&r);
     *number = weiri_read_u64(&r);
     weiri_read_bytes(&r, proof, sizeof proof);
-    if (!weiri_reader_done(&r) || magic != DATAGRAM_MAGIC || owner >= comm->size) {
+    if (!weiri_reader_done(&r) || magic != DATAGRAM_MAGIC || *owner >= comm->size) {
         return false;
     }
-    make_proof(comm, owner, comm->rank, comm->end.socket, *number, expected);
+    make_proof(comm, *owner, comm->rank, comm->end.socket, *number, expected);
     return sodium_memcmp(proof, expected, sizeof proof) == 0;
 }
 
@@ -419,7 +421,7 @@ static void receive(void *context, uint32_t events)
 {
     weir_comm *comm = (weir_comm *)context;
     (void)events;
-    for (;;) {
+    for (int i = 0; i < RECEIVE_AT_ONCE; i++) { /* the watch is level-triggered: what is left comes again */
         union {
             char bytes[CMSG_SPACE(FOREIGN_FDS * sizeof(int))];
             struct cmsghdr align;
@@ -438,10 +440,11 @@ static void receive(void *context, uint32_t events)
             return; /* EAGAIN: drained */
         }
         uint64_t number = 0;
+        uint32_t owner = 0;
         uint32_t count = take_fds(&message, fds);
         pthread_mutex_lock(&comm->mutex);
-        if (count == 1 && check_datagram(comm, data, (size_t)bytes, &number)) {
-            answer(comm, number, WEIR_OK, "", fds[0]);
+        if (count == 1 && check_datagram(comm, data, (size_t)bytes, &owner, &number)) {
+            answer(comm, owner, number, WEIR_OK, "", fds[0]);
             count = 0;
         } else if (!comm->foreign_logged) {
             comm->foreign_logged = true;
@@ -449,8 +452,8 @@ static void receive(void *context, uint32_t events)
                       comm->rank);
         }
         pthread_mutex_unlock(&comm->mutex);
-        for (uint32_t i = 0; i < count; i++) {
-            close(fds[i]);
+        for (uint32_t k = 0; k < count; k++) {
+            close(fds[k]);
         }
     }
 }

@@ -20,7 +20,7 @@ void weiri_fd_pass_close(weir_comm *comm);
 
 /* Asks the owner of handle `index` of a future for it. Mutex held. */
 weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index);
-/* A future with a request among comm->fd_requests that is of `peer`, or of any peer; NULL without. Mutex held. */
+/* A future with a request to `peer`, the owner of the memory, or to anyone; NULL without. Mutex held. */
 weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer);
 /* Forgets the requests of a future. Mutex held. */
 void weiri_fd_pass_forget_locked(weir_future *future);
