@@ -22,7 +22,8 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(const weir_dev_semaphore *semap
     uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(semaphore->sent, 1) + 1;
     for (;;) {
         weir_arch_store_release_sys_u64(semaphore->outbound, count);
-        uint64_t newest = weir_arch_load_acquire_dev_u64(semaphore->sent);
+        /* A load could be done before the store, miss the thread that overtakes, and leave its count overwritten. */
+        uint64_t newest = weir_arch_fetch_add_acq_rel_dev_u64(semaphore->sent, 0);
         if (newest == count) {
             return;
         }
