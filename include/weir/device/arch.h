@@ -329,9 +329,12 @@ WEIR_FN uint32_t weir_arch_warp_size(void)
 #endif
 }
 
+/* Barrier of the warp that orders its lanes' memory accesses, which a reduction alone does not; the OR of `value`
+ * over them. */
 WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
 {
 #if defined(__CUDA_ARCH__)
+    __syncwarp();
     return __reduce_or_sync(0xffffffffu, value);
 #else
     return value;
