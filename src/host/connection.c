@@ -64,6 +64,11 @@ static weir_status finish(weir_future *future)
         future->handles[1].rank != connection->peer) {
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: malformed message of rank %u", connection->peer);
     }
+    /* Cells are found by offsets that are checked against our own slabs. */
+    if (future->handles[0].block.size < weir_memory_bytes(comm->device_slab.memory) ||
+        future->handles[1].block.size < weir_memory_bytes(comm->host_slab.memory)) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: slabs of rank %u are too small", connection->peer);
+    }
     if (strcmp(name, connection->transport->name) != 0) {
         return weiri_fail(WEIR_ERR_MISMATCH, "weir_connection_create: rank %u uses transport %s, rank %u %s",
                           comm->rank, connection->transport->name, connection->peer, name);
