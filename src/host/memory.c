@@ -271,8 +271,8 @@ weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes,
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_register: %s",
                           pointer == NULL ? "pointer is NULL"
                           : out == NULL   ? "out is NULL"
-                          : opts != NULL  ? "opts.size is not set"
-                                          : "the range wraps around");
+                          : WEIRI_OPTS_OK(opts) ? "the range wraps around"
+                                                : "opts.size is not set");
     }
     weir_memory *memory = new_memory(comm, true);
     if (memory == NULL) {
