@@ -5,12 +5,12 @@
  *     weir_comm_destroy(comm);
  *
  * Setup operations between two ranks form sequences: the i-th operation that one side makes on a (rank, tag)
- * meets the i-th of the other side. Two that do not fit together fail with WEIR_ERR_MISMATCH on both sides,
- * naming both.
+ * meets the i-th of the other side. Who gets another operation than the one it waits for fails with
+ * WEIR_ERR_MISMATCH, naming both.
  *
- * A communicator fails as a whole: when a rank dies, when a kernel's wait passes its deadline, or at
- * weir_comm_abort. From then on every wait of it, on the host and in kernels, ends with that error. The
- * process goes on and may make a new bootstrap and communicator with the ranks that are left.
+ * A communicator fails as a whole: when a rank dies, when a kernel's wait passes its deadline (on that rank; the
+ * others meet their own), or at weir_comm_abort. From then on every wait of it, on the host and in kernels, ends with
+ * that error. The process goes on and may make a new bootstrap and communicator with the ranks that are left.
  *
  * Threads:   all calls may be made by several threads at once, except destroy. Operations of one (rank, tag)
  *            must be made in a definite order.

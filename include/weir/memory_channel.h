@@ -6,7 +6,9 @@
  *     weir_memory_channel_destroy(channel);
  *
  * A memory channel is a semaphore, a remote memory (dst) and a local one (src). For packets dst is the peer's
- * packet buffer, and opts.packets the local one, into which the peer's channel puts.
+ * packet buffer, and opts.packets the local one, into which the peer's channel puts. A packet buffer starts zeroed
+ * (weir_memory_allocate does that) and serves one channel: packets that an earlier channel left in it would be taken
+ * for those of the new one.
  *
  * Threads:   one thread at a time per channel; distinct channels are independent.
  * Blocking:  never.

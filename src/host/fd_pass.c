@@ -446,6 +446,9 @@ static void receive(void *context, uint32_t events)
         if (count == 1 && check_datagram(comm, data, (size_t)bytes, &owner, &number)) {
             answer(comm, owner, number, WEIR_OK, "", fds[0]);
             count = 0;
+        } else if (count == 0 && (message.msg_flags & MSG_CTRUNC) != 0 &&
+                   check_datagram(comm, data, (size_t)bytes, &owner, &number)) {
+            answer(comm, owner, number, WEIR_ERR_SYSTEM, "this process has no file descriptor left", -1);
         } else if (!comm->foreign_logged) {
             comm->foreign_logged = true;
             weiri_log(WEIR_LOG_WARN, "communicator: rank %u: foreign datagram on the descriptor socket, ignored",

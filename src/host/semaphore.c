@@ -23,15 +23,20 @@ void weir_semaphore_destroy(weir_semaphore *semaphore)
         return;
     }
     weir_connection *connection = semaphore->connection;
-    weiri_cell_free(connection->comm, &connection->comm->device_slab, semaphore->device_cell);
-    weiri_cell_free(connection->comm, &connection->comm->host_slab, semaphore->host_cell);
+    if (!semaphore->retired) {
+        weiri_cell_free(connection->comm, &connection->comm->device_slab, semaphore->device_cell);
+        weiri_cell_free(connection->comm, &connection->comm->host_slab, semaphore->host_cell);
+    }
     weiri_free(semaphore);
     weir_connection_destroy(connection);
 }
 
+/* Our half was sent, and the peer's create may succeed. */
 static void discard(void *context)
 {
-    weir_semaphore_destroy((weir_semaphore *)context);
+    weir_semaphore *semaphore = (weir_semaphore *)context;
+    semaphore->retired = true;
+    weir_semaphore_destroy(semaphore);
 }
 
 static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, weir_semaphore **out)

@@ -15,6 +15,7 @@ struct weir_semaphore {
     weir_semaphore_end end;
     uint64_t device_cell;
     uint64_t host_cell;
+    bool retired; /* the peer may hold a token in our cells: they are never used again */
     weir_dev_semaphore device; /* of a device end */
     uint64_t *inbound;         /* of a host end */
     uint64_t *outbound;

@@ -54,11 +54,14 @@ uint32_t weir_cpu_block_or(void *block, uint32_t value);
 }
 #endif
 
-/* 16 bytes that one instruction moves; the unit of bulk copies. */
+/* 16 bytes that one instruction moves; the unit of bulk copies. As the two after it, it may be used on memory that
+ * holds data of the user's types. */
 typedef struct weir_vec16 {
     uint64_t lo;
     uint64_t hi;
-} __attribute__((aligned(16))) weir_vec16;
+} __attribute__((aligned(16), may_alias)) weir_vec16;
+typedef uint64_t __attribute__((may_alias)) weir_alias_u64;
+typedef uint32_t __attribute__((may_alias)) weir_alias_u32;
 
 /* ---- loads ------------------------------------------------------------------------------------------ */
 
@@ -234,7 +237,7 @@ WEIR_FN weir_vec16 weir_arch_load_vec16(const weir_vec16 *p)
 {
 #if defined(__CUDA_ARCH__)
     weir_vec16 v;
-    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p));
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
     return v;
 #else
     return *p;

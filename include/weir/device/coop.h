@@ -87,6 +87,12 @@ WEIR_FN weir_coop weir_coop_part(uint32_t rank, uint32_t size)
     return coop;
 }
 
+/* Whether the group has a barrier. */
+WEIR_FN int weir_coop_can_meet(weir_coop coop)
+{
+    return coop.scope != WEIR_COOP_PART && (coop.scope != WEIR_COOP_GRID || coop.barrier != NULL);
+}
+
 /* The first thread of each block meets those of the others; the rest of the block is at its barrier. */
 WEIR_FN weir_status weir_coop_grid_round(weir_coop coop)
 {

@@ -30,9 +30,9 @@ WEIR_FN_COLD void weir_copy_misaligned(char *dst, const char *src, uint64_t byte
         if (unit == 16) {
             weir_arch_store_vec16((weir_vec16 *)to, weir_arch_load_vec16((const weir_vec16 *)from));
         } else if (unit == 8) {
-            *(uint64_t *)to = *(const uint64_t *)from;
+            *(weir_alias_u64 *)to = *(const weir_alias_u64 *)from;
         } else if (unit == 4) {
-            *(uint32_t *)to = *(const uint32_t *)from;
+            *(weir_alias_u32 *)to = *(const weir_alias_u32 *)from;
         } else {
             *to = *from;
         }

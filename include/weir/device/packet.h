@@ -189,7 +189,7 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint6
     int whole = (((uintptr_t)src | bytes) & 7) == 0;
     uint64_t i = coop.rank;
     uint64_t count = bytes / 8;
-    uint64_t data = whole && i < count ? ((const uint64_t *)src)[i] : 0;
+    uint64_t data = whole && i < count ? ((const weir_alias_u64 *)src)[i] : 0;
     uint32_t flag = weir_packet_flag(epoch);
     weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY(!whole)) {
@@ -200,7 +200,7 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint6
         weir_ll16_store(packets + 16 * i, data, flag);
         i += coop.size;
         if (i < count) {
-            data = ((const uint64_t *)src)[i];
+            data = ((const weir_alias_u64 *)src)[i];
         }
     }
 }
@@ -243,14 +243,16 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
         }
         WEIR_UNROLL
         for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
-            ((uint64_t *)dst)[i + k * stride] = (words[k].lo & 0xffffffffu) | words[k].hi << 32;
+            ((weir_alias_u64 *)dst)[i + k * stride] = (words[k].lo & 0xffffffffu) | words[k].hi << 32;
         }
     }
     for (; i < count; i += stride) {
-        weir_status status = weir_ll16_load(packets + 16 * i, flag, control, (uint64_t *)dst + i);
+        uint64_t data = 0;
+        weir_status status = weir_ll16_load(packets + 16 * i, flag, control, &data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
+        ((weir_alias_u64 *)dst)[i] = data;
     }
     return WEIR_OK;
 }
@@ -260,7 +262,7 @@ WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint64
     int whole = (((uintptr_t)src | bytes) & 3) == 0;
     uint64_t i = coop.rank;
     uint64_t count = bytes / 4;
-    uint32_t data = whole && i < count ? ((const uint32_t *)src)[i] : 0;
+    uint32_t data = whole && i < count ? ((const weir_alias_u32 *)src)[i] : 0;
     uint32_t flag = weir_packet_flag(epoch);
     weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY(!whole)) {
@@ -271,7 +273,7 @@ WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint64
         weir_ll8_store(packets + 8 * i, data, flag);
         i += coop.size;
         if (i < count) {
-            data = ((const uint32_t *)src)[i];
+            data = ((const weir_alias_u32 *)src)[i];
         }
     }
 }
@@ -290,7 +292,7 @@ WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t byt
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
-        ((uint32_t *)dst)[i] = (uint32_t)data;
+        ((weir_alias_u32 *)dst)[i] = (uint32_t)data;
     }
     return WEIR_OK;
 }

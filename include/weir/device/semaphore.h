@@ -104,6 +104,9 @@ WEIR_FN weir_status weir_dev_semaphore_poll(const weir_dev_semaphore *semaphore)
 WEIR_FN weir_status weir_dev_semaphore_wait_coop(const weir_dev_semaphore *semaphore, weir_coop coop)
 {
     weir_status status = WEIR_OK;
+    if (WEIR_UNLIKELY(!weir_coop_can_meet(coop))) {
+        return WEIR_ERR_INVALID; /* before a signal is consumed */
+    }
     if (coop.rank == 0) {
         status = weir_dev_semaphore_wait(semaphore);
     }
@@ -113,6 +116,9 @@ WEIR_FN weir_status weir_dev_semaphore_wait_coop(const weir_dev_semaphore *semap
 WEIR_FN weir_status weir_dev_semaphore_wait_relaxed_coop(const weir_dev_semaphore *semaphore, weir_coop coop)
 {
     weir_status status = WEIR_OK;
+    if (WEIR_UNLIKELY(!weir_coop_can_meet(coop))) {
+        return WEIR_ERR_INVALID; /* before a signal is consumed */
+    }
     if (coop.rank == 0) {
         status = weir_dev_semaphore_wait_relaxed(semaphore);
     }

@@ -72,7 +72,8 @@ WEIR_FN_COLD int64_t weir_spin_look(weir_dev_control *control, uint64_t since_ns
     if (since_ns == 0) {
         since_ns = now;
     }
-    return now - since_ns < timeout_ns ? (int64_t)since_ns : (int64_t)weir_dev_control_fail(control, WEIR_ERR_TIMEOUT);
+    /* Signed: the clocks of two multiprocessors may differ by a little. */
+    return (int64_t)(now - since_ns) < (int64_t)timeout_ns ? (int64_t)since_ns : (int64_t)weir_dev_control_fail(control, WEIR_ERR_TIMEOUT);
 }
 
 WEIR_FN weir_status weir_spin_next(weir_spin *spin, weir_dev_control *control)
