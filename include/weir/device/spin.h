@@ -73,7 +73,10 @@ WEIR_FN_COLD int64_t weir_spin_look(weir_dev_control *control, uint64_t since_ns
         since_ns = now;
     }
     /* Signed: the clocks of two multiprocessors may differ by a little. */
-    return (int64_t)(now - since_ns) < (int64_t)timeout_ns ? (int64_t)since_ns : (int64_t)weir_dev_control_fail(control, WEIR_ERR_TIMEOUT);
+    if ((int64_t)(now - since_ns) < (int64_t)timeout_ns) {
+        return (int64_t)since_ns;
+    }
+    return (int64_t)weir_dev_control_fail(control, WEIR_ERR_TIMEOUT);
 }
 
 WEIR_FN weir_status weir_spin_next(weir_spin *spin, weir_dev_control *control)
