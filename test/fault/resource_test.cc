@@ -195,7 +195,9 @@ bool count(weirt_rank *rank, counts *out)
 {
     bool met = weirt_barrier(rank);
     if (rank->rank == 0 || rank->stage->processes) {
-        *out = { weirt_count_descriptors(), weirt_count_mappings(false), weirt_count_allocations() };
+        // The sanitizers' allocators map private memory as they please; what weir maps is shared.
+        bool shared_only = weirt_sanitizer()[0] != 0;
+        *out = { weirt_count_descriptors(), weirt_count_mappings(shared_only), weirt_count_allocations() };
     }
     return weirt_barrier(rank) && met;
 }
@@ -225,7 +227,8 @@ void hundred_rounds(weirt_rank *rank)
         WEIRT_EXPECT(rank, after.descriptors == before.descriptors);
         WEIRT_EXPECT(rank, after.allocations == before.allocations);
         // The C library keeps stacks and arenas of threads that ended, a few more or less.
-        WEIRT_EXPECT(rank, after.mappings < before.mappings + rounds / 2);
+        uint32_t spare = weirt_sanitizer()[0] != 0 ? 0 : rounds / 2;
+        WEIRT_EXPECT(rank, after.mappings <= before.mappings + spare);
     }
 }
 
