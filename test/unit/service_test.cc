@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <dirent.h>
 #include <fcntl.h>
 #include <functional>
@@ -141,23 +142,33 @@ protected:
         }
     }
 
-    // Holds the service thread inside a callback until `gate` is true.
+    // Returns once the service thread is inside a callback, which holds it there until `gate` is true.
+    struct hold_state {
+        std::atomic<bool> *gate;
+        std::atomic<bool> entered{false};
+    };
     void hold(std::atomic<bool> *gate)
     {
+        hold_state *state = &holds_.emplace_back();
+        state->gate = gate;
         ASSERT_EQ(weiri_service_post(
                       service_,
                       [](void *context) {
-                          while (!*static_cast<std::atomic<bool> *>(context)) {
+                          hold_state *me = static_cast<hold_state *>(context);
+                          me->entered = true;
+                          while (!*me->gate) {
                               usleep(200);
                           }
                       },
-                      gate),
+                      state),
                   WEIR_OK);
+        ASSERT_TRUE(eventually([&] { return state->entered.load(); }));
     }
 
     weiri_service *service_ = nullptr;
 
 private:
+    std::deque<hold_state> holds_;
     int64_t alive_ = 0;
     int descriptors_ = 0;
 };
