@@ -5,7 +5,10 @@
  * among the threads of one device, `sys` among all devices and the host. On the CPU both are the same.
  * Orders and scopes are those of the PTX ISA's memory consistency model (PTX ISA 9.0, chapter 8) and of C11.
  *
- * There are no fences: orders are attached to operations, which the thread sanitizer understands. */
+ * There are no fences: orders are attached to operations, which the thread sanitizer understands.
+ *
+ * On the CPU all of it comes down to the six WEIR_CPU_ macros below. A program that checks orders, most of which a
+ * CPU's own memory hides, gives WEIR_ARCH_MODEL the name of a header that defines them for a simulated memory. */
 #ifndef WEIR_DEVICE_ARCH_H
 #define WEIR_DEVICE_ARCH_H
 
@@ -63,6 +66,19 @@ typedef struct weir_vec16 {
 typedef uint64_t __attribute__((may_alias)) weir_alias_u64;
 typedef uint32_t __attribute__((may_alias)) weir_alias_u32;
 
+#if defined(WEIR_ARCH_MODEL) && !defined(__CUDA_ARCH__)
+#include WEIR_ARCH_MODEL
+#else
+/* Accesses of 4 or 8 bytes: __ATOMIC_... order, and scope DEV or SYS, which a CPU does not tell apart. */
+#define WEIR_CPU_LOAD(p, order, scope) __atomic_load_n(p, order)
+#define WEIR_CPU_STORE(p, v, order, scope) __atomic_store_n(p, v, order)
+#define WEIR_CPU_FETCH_ADD(p, v, order, scope) __atomic_fetch_add(p, v, order)
+#define WEIR_CPU_FETCH_OR(p, v, order, scope) __atomic_fetch_or(p, v, order)
+/* Ordinary accesses, of the type of `*p`; these two are the plain accesses of a GPU too. */
+#define WEIR_CPU_READ(p, v) ((v) = *(p))
+#define WEIR_CPU_WRITE(p, v) (*(p) = (v))
+#endif
+
 /* ---- loads ------------------------------------------------------------------------------------------ */
 
 WEIR_FN uint64_t weir_arch_load_relaxed_dev_u64(const uint64_t *p)
@@ -72,7 +88,7 @@ WEIR_FN uint64_t weir_arch_load_relaxed_dev_u64(const uint64_t *p)
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 #else
-    return __atomic_load_n(p, __ATOMIC_RELAXED);
+    return WEIR_CPU_LOAD(p, __ATOMIC_RELAXED, DEV);
 #endif
 }
 
@@ -83,7 +99,7 @@ WEIR_FN uint64_t weir_arch_load_acquire_dev_u64(const uint64_t *p)
     asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 #else
-    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    return WEIR_CPU_LOAD(p, __ATOMIC_ACQUIRE, DEV);
 #endif
 }
 
@@ -94,7 +110,7 @@ WEIR_FN uint32_t weir_arch_load_relaxed_sys_u32(const uint32_t *p)
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 #else
-    return __atomic_load_n(p, __ATOMIC_RELAXED);
+    return WEIR_CPU_LOAD(p, __ATOMIC_RELAXED, SYS);
 #endif
 }
 
@@ -105,7 +121,7 @@ WEIR_FN uint64_t weir_arch_load_relaxed_sys_u64(const uint64_t *p)
     asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 #else
-    return __atomic_load_n(p, __ATOMIC_RELAXED);
+    return WEIR_CPU_LOAD(p, __ATOMIC_RELAXED, SYS);
 #endif
 }
 
@@ -116,7 +132,7 @@ WEIR_FN uint64_t weir_arch_load_acquire_sys_u64(const uint64_t *p)
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 #else
-    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    return WEIR_CPU_LOAD(p, __ATOMIC_ACQUIRE, SYS);
 #endif
 }
 
@@ -127,7 +143,7 @@ WEIR_FN void weir_arch_store_relaxed_dev_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
-    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELAXED, DEV);
 #endif
 }
 
@@ -136,7 +152,7 @@ WEIR_FN void weir_arch_store_release_sys_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
-    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELEASE, SYS);
 #endif
 }
 
@@ -145,7 +161,7 @@ WEIR_FN void weir_arch_store_relaxed_sys_u32(uint32_t *p, uint32_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 #else
-    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELAXED, SYS);
 #endif
 }
 
@@ -154,7 +170,7 @@ WEIR_FN void weir_arch_store_relaxed_sys_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
-    __atomic_store_n(p, v, __ATOMIC_RELAXED);
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELAXED, SYS);
 #endif
 }
 
@@ -165,7 +181,7 @@ WEIR_FN void weir_arch_add_relaxed_sys_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
-    (void)__atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+    (void)WEIR_CPU_FETCH_ADD(p, v, __ATOMIC_RELAXED, SYS);
 #endif
 }
 
@@ -174,7 +190,7 @@ WEIR_FN void weir_arch_add_release_sys_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
-    (void)__atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+    (void)WEIR_CPU_FETCH_ADD(p, v, __ATOMIC_RELEASE, SYS);
 #endif
 }
 
@@ -183,7 +199,7 @@ WEIR_FN void weir_arch_add_relaxed_dev_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
-    (void)__atomic_fetch_add(p, v, __ATOMIC_RELAXED);
+    (void)WEIR_CPU_FETCH_ADD(p, v, __ATOMIC_RELAXED, DEV);
 #endif
 }
 
@@ -194,7 +210,7 @@ WEIR_FN uint64_t weir_arch_fetch_add_acq_rel_dev_u64(uint64_t *p, uint64_t v)
     asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
     return old;
 #else
-    return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+    return WEIR_CPU_FETCH_ADD(p, v, __ATOMIC_ACQ_REL, DEV);
 #endif
 }
 
@@ -203,7 +219,7 @@ WEIR_FN void weir_arch_or_release_dev_u64(uint64_t *p, uint64_t v)
 #if defined(__CUDA_ARCH__)
     asm volatile("red.release.gpu.global.or.b64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 #else
-    (void)__atomic_fetch_or(p, v, __ATOMIC_RELEASE);
+    (void)WEIR_CPU_FETCH_OR(p, v, __ATOMIC_RELEASE, DEV);
 #endif
 }
 
@@ -214,8 +230,8 @@ WEIR_FN void weir_arch_store_relaxed_sys_pair(void *p, uint64_t a, uint64_t b)
 #if defined(__CUDA_ARCH__)
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory");
 #else
-    __atomic_store_n((uint64_t *)p, a, __ATOMIC_RELAXED);
-    __atomic_store_n((uint64_t *)p + 1, b, __ATOMIC_RELAXED);
+    WEIR_CPU_STORE((uint64_t *)p, a, __ATOMIC_RELAXED, SYS);
+    WEIR_CPU_STORE((uint64_t *)p + 1, b, __ATOMIC_RELAXED, SYS);
 #endif
 }
 
@@ -225,8 +241,8 @@ WEIR_FN weir_vec16 weir_arch_load_relaxed_sys_pair(const void *p)
 #if defined(__CUDA_ARCH__)
     asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
 #else
-    v.lo = __atomic_load_n((const uint64_t *)p, __ATOMIC_RELAXED);
-    v.hi = __atomic_load_n((const uint64_t *)p + 1, __ATOMIC_RELAXED);
+    v.lo = WEIR_CPU_LOAD((const uint64_t *)p, __ATOMIC_RELAXED, SYS);
+    v.hi = WEIR_CPU_LOAD((const uint64_t *)p + 1, __ATOMIC_RELAXED, SYS);
 #endif
     return v;
 }
@@ -240,7 +256,9 @@ WEIR_FN weir_vec16 weir_arch_load_vec16(const weir_vec16 *p)
     asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
     return v;
 #else
-    return *p;
+    weir_vec16 v;
+    WEIR_CPU_READ(p, v);
+    return v;
 #endif
 }
 
@@ -249,8 +267,44 @@ WEIR_FN void weir_arch_store_vec16(weir_vec16 *p, weir_vec16 v)
 #if defined(__CUDA_ARCH__)
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 #else
-    *p = v;
+    WEIR_CPU_WRITE(p, v);
 #endif
+}
+
+WEIR_FN uint64_t weir_arch_load_u64(const weir_alias_u64 *p)
+{
+    uint64_t v;
+    WEIR_CPU_READ(p, v);
+    return v;
+}
+
+WEIR_FN void weir_arch_store_u64(weir_alias_u64 *p, uint64_t v)
+{
+    WEIR_CPU_WRITE(p, v);
+}
+
+WEIR_FN uint32_t weir_arch_load_u32(const weir_alias_u32 *p)
+{
+    uint32_t v;
+    WEIR_CPU_READ(p, v);
+    return v;
+}
+
+WEIR_FN void weir_arch_store_u32(weir_alias_u32 *p, uint32_t v)
+{
+    WEIR_CPU_WRITE(p, v);
+}
+
+WEIR_FN char weir_arch_load_byte(const char *p)
+{
+    char v;
+    WEIR_CPU_READ(p, v);
+    return v;
+}
+
+WEIR_FN void weir_arch_store_byte(char *p, char v)
+{
+    WEIR_CPU_WRITE(p, v);
 }
 
 /* ---- time, threads and barriers ----------------------------------------------------------------------- */

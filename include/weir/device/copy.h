@@ -22,7 +22,7 @@ WEIR_FN_COLD void weir_copy_misaligned(char *dst, const char *src, uint64_t byte
     head = head < bytes ? head : bytes;
     uint64_t units = (bytes - head) / unit;
     for (uint64_t i = rank; i < head; i += size) {
-        dst[i] = src[i];
+        weir_arch_store_byte(dst + i, weir_arch_load_byte(src + i));
     }
     for (uint64_t i = rank; i < units; i += size) {
         char *to = dst + head + i * unit;
@@ -30,15 +30,15 @@ WEIR_FN_COLD void weir_copy_misaligned(char *dst, const char *src, uint64_t byte
         if (unit == 16) {
             weir_arch_store_vec16((weir_vec16 *)to, weir_arch_load_vec16((const weir_vec16 *)from));
         } else if (unit == 8) {
-            *(weir_alias_u64 *)to = *(const weir_alias_u64 *)from;
+            weir_arch_store_u64((weir_alias_u64 *)to, weir_arch_load_u64((const weir_alias_u64 *)from));
         } else if (unit == 4) {
-            *(weir_alias_u32 *)to = *(const weir_alias_u32 *)from;
+            weir_arch_store_u32((weir_alias_u32 *)to, weir_arch_load_u32((const weir_alias_u32 *)from));
         } else {
-            *to = *from;
+            weir_arch_store_byte(to, weir_arch_load_byte(from));
         }
     }
     for (uint64_t i = head + units * unit + rank; i < bytes; i += size) {
-        dst[i] = src[i];
+        weir_arch_store_byte(dst + i, weir_arch_load_byte(src + i));
     }
 }
 

@@ -19,33 +19,36 @@
 #define WEIR_PACKET_BATCH 4 /* packets that a thread reads at once, while it has that many left */
 #define WEIR_EPOCH_ONE ((uint64_t)1 << 32)
 
+/* A channel's epochs. */
+enum { WEIR_EPOCH_PUT = 0, WEIR_EPOCH_UNPACK = 1 };
+
 WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
 {
     return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | 0x80000000u;
 }
 
-/* Advances the epoch by the calling thread's group. All threads of the coop call it after they have read the
- * flag of this call. A grid or a part must meet (or the kernel end) before its next call with this epoch. */
-WEIR_FN void weir_packet_advance(uint64_t *epoch, weir_coop coop)
+/* Advances epochs `first` to `last` by the calling thread's group. All threads of the coop call it after they have
+ * read the flags of this call. A grid or a part must meet (or the kernel end) before its next call with an epoch. */
+WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last, weir_coop coop)
 {
-    switch (coop.scope) {
-    case WEIR_COOP_GRID:
+    uint64_t share = WEIR_EPOCH_ONE;
+    int leads = weir_coop_leads(coop);
+    if (coop.scope == WEIR_COOP_GRID) {
         weir_arch_block_sync(coop.host);
-        if (coop.block_rank == 0) {
-            uint64_t share = WEIR_EPOCH_ONE / coop.blocks;
-            weir_arch_add_relaxed_dev_u64(epoch, coop.block != 0 ? share : WEIR_EPOCH_ONE - share * (coop.blocks - 1));
-        }
-        break;
-    case WEIR_COOP_PART:
-        weir_arch_add_relaxed_dev_u64(epoch, coop.rank != 0
-                                                 ? WEIR_EPOCH_ONE / coop.size
-                                                 : WEIR_EPOCH_ONE - WEIR_EPOCH_ONE / coop.size * (coop.size - 1));
-        break;
-    default:
+        share = WEIR_EPOCH_ONE / coop.blocks;
+        share = coop.block != 0 ? share : WEIR_EPOCH_ONE - share * (coop.blocks - 1);
+        leads = coop.block_rank == 0;
+    } else if (coop.scope == WEIR_COOP_PART) {
+        share = WEIR_EPOCH_ONE / coop.size;
+        share = coop.rank != 0 ? share : WEIR_EPOCH_ONE - share * (coop.size - 1);
+        leads = 1;
+    } else {
         (void)weir_coop_sync(coop);
-        if (coop.rank == 0) {
-            weir_arch_add_relaxed_dev_u64(epoch, WEIR_EPOCH_ONE);
-        }
+    }
+    for (uint32_t i = first; leads && i <= last; i++) {
+        weir_arch_add_relaxed_dev_u64(epochs + i, share);
+    }
+    if (coop.scope != WEIR_COOP_GRID && coop.scope != WEIR_COOP_PART) {
         (void)weir_coop_sync(coop);
     }
 }
@@ -55,7 +58,7 @@ WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t un
 {
     uint64_t data = 0;
     for (uint32_t i = 0; i < unit && i < bytes; i++) {
-        data |= (uint64_t)(unsigned char)src[i] << (8 * i);
+        data |= (uint64_t)(unsigned char)weir_arch_load_byte(src + i) << (8 * i);
     }
     return data;
 }
@@ -63,7 +66,7 @@ WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t un
 WEIR_FN void weir_packet_scatter(char *dst, uint64_t bytes, uint32_t unit, uint64_t data)
 {
     for (uint32_t i = 0; i < unit && i < bytes; i++) {
-        dst[i] = (char)(data >> (8 * i));
+        weir_arch_store_byte(dst + i, (char)(data >> (8 * i)));
     }
 }
 
@@ -189,7 +192,7 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint6
     int whole = (((uintptr_t)src | bytes) & 7) == 0;
     uint64_t i = coop.rank;
     uint64_t count = bytes / 8;
-    uint64_t data = whole && i < count ? ((const weir_alias_u64 *)src)[i] : 0;
+    uint64_t data = whole && i < count ? weir_arch_load_u64((const weir_alias_u64 *)src + i) : 0;
     uint32_t flag = weir_packet_flag(epoch);
     weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY(!whole)) {
@@ -200,7 +203,7 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint6
         weir_ll16_store(packets + 16 * i, data, flag);
         i += coop.size;
         if (i < count) {
-            data = ((const weir_alias_u64 *)src)[i];
+            data = weir_arch_load_u64((const weir_alias_u64 *)src + i);
         }
     }
 }
@@ -243,7 +246,8 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
         }
         WEIR_UNROLL
         for (int k = 0; k < WEIR_PACKET_BATCH; k++) {
-            ((weir_alias_u64 *)dst)[i + k * stride] = (words[k].lo & 0xffffffffu) | words[k].hi << 32;
+            weir_arch_store_u64((weir_alias_u64 *)dst + i + k * stride,
+                                (words[k].lo & 0xffffffffu) | words[k].hi << 32);
         }
     }
     for (; i < count; i += stride) {
@@ -252,7 +256,7 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
-        ((weir_alias_u64 *)dst)[i] = data;
+        weir_arch_store_u64((weir_alias_u64 *)dst + i, data);
     }
     return WEIR_OK;
 }
@@ -262,7 +266,7 @@ WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint64
     int whole = (((uintptr_t)src | bytes) & 3) == 0;
     uint64_t i = coop.rank;
     uint64_t count = bytes / 4;
-    uint32_t data = whole && i < count ? ((const weir_alias_u32 *)src)[i] : 0;
+    uint32_t data = whole && i < count ? weir_arch_load_u32((const weir_alias_u32 *)src + i) : 0;
     uint32_t flag = weir_packet_flag(epoch);
     weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY(!whole)) {
@@ -273,7 +277,7 @@ WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint64
         weir_ll8_store(packets + 8 * i, data, flag);
         i += coop.size;
         if (i < count) {
-            data = ((const weir_alias_u32 *)src)[i];
+            data = weir_arch_load_u32((const weir_alias_u32 *)src + i);
         }
     }
 }
@@ -292,7 +296,7 @@ WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t byt
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
-        ((weir_alias_u32 *)dst)[i] = (uint32_t)data;
+        weir_arch_store_u32((weir_alias_u32 *)dst + i, (uint32_t)data);
     }
     return WEIR_OK;
 }
