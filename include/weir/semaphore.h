@@ -9,11 +9,14 @@
  * host to device, host to host. Each signal of one end lets one wait of the other end return. What was
  * written before a signal is visible after the wait that it ends.
  *
+ * A set is `count` semaphores made at once, for kernels whose blocks signal and wait each by itself
+ * (weir_dev_semaphore_at). Ends on the host have one semaphore.
+ *
  * Threads:   any number of threads may signal; one at a time may wait or poll.
  * Blocking:  create, until the peer has called it; wait.
  * Ownership: keeps a reference on connection. Kernels must not use the handle after destroy.
  * Errors:    WEIR_ERR_INVALID (a host call on a device end, and the reverse), WEIR_ERR_LIMIT (16,000 semaphores,
- *            channels and barriers a communicator), WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE,
+ *            channels and barriers a communicator), WEIR_ERR_MISMATCH (of kinds and counts), WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE,
  *            WEIR_ERR_ABORTED, WEIR_ERR_DEVICE. */
 #ifndef WEIR_SEMAPHORE_H
 #define WEIR_SEMAPHORE_H
@@ -33,6 +36,7 @@ typedef enum weir_semaphore_end {
 typedef struct weir_semaphore_opts {
     size_t size;
     weir_semaphore_end end; /* of this rank */
+    uint32_t count;         /* semaphores of a set, the same on both ranks; 0: one */
 } weir_semaphore_opts;
 
 WEIR_API WEIR_NODISCARD weir_status weir_semaphore_create(weir_connection *connection, uint64_t tag,

@@ -94,6 +94,14 @@ static void close_device(weir_device *device)
     device->native = NULL;
 }
 
+/* A thread writes a line in order, its flag last. */
+static bool keeps_lines(weir_device *device, const uint8_t uuid[16])
+{
+    (void)device;
+    (void)uuid;
+    return true;
+}
+
 static weir_status reach(weir_device *device, const char *kind, const uint8_t uuid[16])
 {
     (void)uuid;
@@ -158,6 +166,7 @@ const weiri_device_ops weiri_cpu_ops = {
     .import = weiri_cpu_import,
     .release = weiri_cpu_release,
     .reach = reach,
+    .keeps_lines = keeps_lines,
     .copy = copy,
     .fill = fill,
     .stream_create = weiri_cpu_stream_create,

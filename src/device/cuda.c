@@ -271,6 +271,22 @@ static weir_status cuda_reach(weir_device *device, const char *kind, const uint8
     return WEIR_OK;
 }
 
+/* NVLink does, PCIe cuts transfers where it likes. Links with atomics are NVLink. A peer that CUDA_VISIBLE_DEVICES
+ * hides cannot be asked about. */
+static bool cuda_keeps_lines(weir_device *device, const uint8_t uuid[16])
+{
+    if (memcmp(uuid, device->info.uuid, sizeof device->info.uuid) == 0) {
+        return true;
+    }
+    CUdevice peer;
+    int atomics = 0;
+    int index = find_ordinal(uuid);
+    return index >= 0 && weiri_cuda.cuDeviceGet(&peer, index) == CUDA_SUCCESS &&
+           weiri_cuda.cuDeviceGetP2PAttribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                              weiri_cuda_native(device)->ordinal, peer) == CUDA_SUCCESS &&
+           atomics != 0;
+}
+
 static uint32_t min_u32(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
@@ -667,6 +683,7 @@ const weiri_device_ops weiri_cuda_ops = {
     .import = weiri_cuda_import,
     .release = weiri_cuda_release,
     .reach = cuda_reach,
+    .keeps_lines = cuda_keeps_lines,
     .copy = weiri_cuda_copy,
     .fill = weiri_cuda_fill,
     .stream_create = cuda_stream_create,

@@ -29,6 +29,7 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuDeviceTotalMem, true)                                                                                          \
     X(cuDeviceGetAttribute, true)                                                                                      \
     X(cuDeviceCanAccessPeer, true)                                                                                     \
+    X(cuDeviceGetP2PAttribute, true)                                                                                   \
     X(cuDevicePrimaryCtxRetain, true)                                                                                  \
     X(cuCtxPushCurrent, true)                                                                                          \
     X(cuCtxPopCurrent, true)                                                                                           \

@@ -76,6 +76,9 @@ typedef struct weiri_device_ops {
     /* Whether this device can access memory of the peer device with `kind` and `uuid` on the same host;
      * WEIR_ERR_UNSUPPORTED with the reason otherwise. */
     weir_status (*reach)(weir_device *device, const char *kind, const uint8_t uuid[16]);
+    /* Whether 128 bytes that one warp stores to, or one thread of a CPU publishes in, memory of that device arrive
+     * whole (weir/device/line.h). */
+    bool (*keeps_lines)(weir_device *device, const uint8_t uuid[16]);
 
     /* Blocking. */
     weir_status (*copy)(weir_device *device, void *dst, const void *src, uint64_t bytes);

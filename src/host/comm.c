@@ -16,6 +16,8 @@
 #include "src/host/exchange.h"
 #include "src/host/fd_pass.h"
 
+#define ERROR_LOOK_MS 500 /* how long an error of a kernel may be unknown to the other ranks */
+
 /* ---- who this rank is ------------------------------------------------------------------------------- */
 
 static uint64_t namespace_inode(const char *path)
@@ -140,37 +142,60 @@ static weir_status meet(weir_comm *comm, weir_status mine)
 
 /* ---- slabs ------------------------------------------------------------------------------------------ */
 
+enum { CELL_FRESH = 0, CELL_USED = 1, CELL_FREE = 2 };
+
 static weir_status open_slab(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first)
 {
     slab->first = first;
-    slab->free_cells = (uint32_t *)weiri_alloc(WEIRI_CELLS, sizeof *slab->free_cells);
-    if (slab->free_cells == NULL) {
+    slab->states = (uint8_t *)weiri_alloc(WEIRI_CELLS, 1);
+    if (slab->states == NULL) {
         return weiri_fail_nomem("weir_comm_create: slab");
     }
-    return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIRI_CELL_BYTES, &slab->memory);
+    return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIR_CELL_BYTES, &slab->memory);
 }
 
 static void close_slab(weiri_slab *slab)
 {
     weir_memory_destroy(slab->memory);
-    weiri_free(slab->free_cells);
+    weiri_free(slab->states);
 }
 
-weir_status weiri_cell_allocate(weir_comm *comm, weiri_slab *slab, uint64_t *offset)
+/* The first of `count` cells in a row that are not in use; WEIRI_CELLS when there are none. */
+static uint32_t find_cells(const weiri_slab *slab, uint32_t count)
 {
-    pthread_mutex_lock(&comm->mutex);
-    bool used = slab->free_count > 0;
-    bool found = used || slab->fresh < WEIRI_CELLS;
-    uint32_t cell = used ? slab->free_cells[--slab->free_count] : found ? slab->fresh++ : 0;
-    pthread_mutex_unlock(&comm->mutex);
-    if (!found) {
-        return weiri_fail(WEIR_ERR_LIMIT, "communicator: more than %u semaphores, channels and barriers", WEIRI_CELLS);
+    uint32_t run = 0;
+    for (uint32_t cell = slab->lowest; cell < WEIRI_CELLS; cell++) {
+        run = slab->states[cell] == CELL_USED ? 0 : run + 1;
+        if (run == count) {
+            return cell + 1 - count;
+        }
     }
-    uint64_t at = slab->first + (uint64_t)cell * WEIRI_CELL_BYTES;
-    if (used) {
-        weir_status status = weir_device_fill(comm->device, weiri_slab_device(slab->memory, at), 0, WEIRI_CELL_BYTES);
+    return WEIRI_CELLS;
+}
+
+weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset)
+{
+    bool fresh = true;
+    pthread_mutex_lock(&comm->mutex);
+    uint32_t first = find_cells(slab, count);
+    for (uint32_t cell = first; first < WEIRI_CELLS && cell < first + count; cell++) {
+        fresh = fresh && slab->states[cell] == CELL_FRESH;
+        slab->states[cell] = CELL_USED;
+    }
+    if (first == slab->lowest) {
+        slab->lowest = first + count;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    if (first == WEIRI_CELLS) {
+        return weiri_fail(WEIR_ERR_LIMIT, "communicator: no room for %u more of %u semaphores, channels and barriers",
+                          count, WEIRI_CELLS);
+    }
+    uint64_t at = slab->first + (uint64_t)first * WEIR_CELL_BYTES;
+    if (!fresh) {
+        weir_status status = weir_device_fill(comm->device, weiri_slab_device(slab->memory, at), 0,
+                                              (uint64_t)count * WEIR_CELL_BYTES);
         if (status != WEIR_OK) {
-            weiri_cell_free(comm, slab, at);
+            weiri_cells_free(comm, slab, count, at);
             return status;
         }
     }
@@ -178,10 +203,12 @@ weir_status weiri_cell_allocate(weir_comm *comm, weiri_slab *slab, uint64_t *off
     return WEIR_OK;
 }
 
-void weiri_cell_free(weir_comm *comm, weiri_slab *slab, uint64_t offset)
+void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t offset)
 {
+    uint32_t first = (uint32_t)((offset - slab->first) / WEIR_CELL_BYTES);
     pthread_mutex_lock(&comm->mutex);
-    slab->free_cells[slab->free_count++] = (uint32_t)((offset - slab->first) / WEIRI_CELL_BYTES);
+    memset(slab->states + first, CELL_FREE, count);
+    slab->lowest = first < slab->lowest ? first : slab->lowest;
     pthread_mutex_unlock(&comm->mutex);
 }
 
@@ -221,6 +248,7 @@ static void free_comm(weir_comm *comm)
         pthread_mutex_unlock(&comm->mutex);
         weiri_bootstrap_close_port(comm->bootstrap, comm->port);
         weiri_fd_pass_stop(comm);
+        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);
     }
     weiri_exchange_free(comm);
     weiri_fd_pass_close(comm);
@@ -236,6 +264,11 @@ static void free_comm(weir_comm *comm)
     weiri_bootstrap_put(comm->bootstrap);
     weiri_device_put(comm->device);
     weiri_free(comm);
+}
+
+static void look_for_error(void *context)
+{
+    (void)weiri_comm_error((weir_comm *)context);
 }
 
 /* This rank's own part of create. */
@@ -257,6 +290,10 @@ static weir_status open_comm(weir_comm *comm)
     if (status == WEIR_OK) {
         comm->port_open = true;
         status = weiri_fd_pass_start(comm);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_LOOK_MS, look_for_error,
+                                          comm, &comm->error_watch);
     }
     return status;
 }
@@ -385,6 +422,24 @@ void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *tex
     pthread_cond_broadcast(&comm->changed);
 }
 
+/* A kernel has failed, and with it the communicator: on all ranks, since what the kernel has left undone may be what
+ * they wait for. */
+static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
+{
+    char text[192];
+    snprintf(text, sizeof text, "a kernel on %s failed: %s", comm->device->info.label, weir_status_text(status));
+    char full[256];
+    snprintf(full, sizeof full, "communicator: rank %u: %s", comm->rank, text);
+    pthread_mutex_lock(&comm->mutex);
+    bool first = comm->failed == WEIR_OK;
+    weiri_comm_fail_locked(comm, status, full);
+    pthread_mutex_unlock(&comm->mutex);
+    if (first) {
+        weiri_exchange_abort(comm, text);
+    }
+    return weiri_fail(status, "%s", full);
+}
+
 weir_status weiri_comm_error(weir_comm *comm)
 {
     pthread_mutex_lock(&comm->mutex);
@@ -396,11 +451,7 @@ weir_status weiri_comm_error(weir_comm *comm)
         return weiri_fail(status, "%s", text);
     }
     status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_RELAXED);
-    if (status != WEIR_OK) {
-        return weiri_fail(status, "communicator: rank %u: a kernel on %s failed: %s", comm->rank,
-                          comm->device->info.label, weir_status_text(status));
-    }
-    return WEIR_OK;
+    return status == WEIR_OK ? WEIR_OK : fail_by_kernel(comm, status);
 }
 
 weir_status weiri_comm_check(weir_comm *comm, const char *call)
@@ -425,9 +476,9 @@ void weir_comm_abort(weir_comm *comm)
         return;
     }
     char text[64];
-    snprintf(text, sizeof text, "communicator: rank %u aborted", comm->rank);
+    snprintf(text, sizeof text, "communicator: rank %u: it aborted", comm->rank);
     pthread_mutex_lock(&comm->mutex);
     weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
     pthread_mutex_unlock(&comm->mutex);
-    weiri_exchange_abort(comm);
+    weiri_exchange_abort(comm, "it aborted");
 }

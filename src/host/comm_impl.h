@@ -16,16 +16,14 @@
 #include "weir/comm.h"
 #include "weir/memory.h"
 
-#define WEIRI_CELL_BYTES 128u /* one line for what the peer writes, one for what is ours */
 #define WEIRI_CELLS 16384u
 #define WEIRI_CONTROL_BYTES 4096u /* at the start of the host slab, before its cells */
 
 typedef struct weiri_slab {
     weir_memory *memory;
-    uint64_t first;        /* offset of cell 0 */
-    uint32_t fresh;        /* cells from here on were never used and are zero */
-    uint32_t free_count;   /* entries of `free`, cells below `fresh` that are free again */
-    uint32_t *free_cells;
+    uint64_t first;   /* offset of cell 0 */
+    uint32_t lowest;  /* no cell before this one is free */
+    uint8_t *states;  /* of each cell: never used and zero, in use, or free again */
 } weiri_slab;
 
 typedef struct weiri_comm_peer {
@@ -39,6 +37,7 @@ typedef struct weiri_comm_peer {
 typedef struct weiri_lane weiri_lane;
 typedef struct weiri_fd_request weiri_fd_request;
 typedef struct weiri_fd_send weiri_fd_send;
+typedef struct weiri_fd_loan weiri_fd_loan;
 
 struct weir_comm {
     weiri_refcount refs;
@@ -68,8 +67,10 @@ struct weir_comm {
     int socket; /* receives file descriptors; see fd_pass.c */
     weiri_watch *socket_watch;
     weiri_watch *resend_watch;
+    weiri_watch *error_watch; /* looks for errors of kernels */
     weiri_fd_request *fd_requests;
     weiri_fd_send *fd_sends;
+    weiri_fd_loan *fd_loans;
     uint64_t next_request;
     bool foreign_logged;
 };
@@ -85,12 +86,13 @@ weir_status weiri_comm_check(weir_comm *comm, const char *call);
 bool weiri_comm_forked(const weir_comm *comm);
 /* The communicator's error, of the host or of a kernel, with its text in weir_last_error; WEIR_OK without. */
 weir_status weiri_comm_error(weir_comm *comm);
-/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures. Mutex held. */
+/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures here. The other ranks
+ * learn of deaths by themselves, and of the rest by weiri_exchange_abort. Mutex held. */
 void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text);
 
-/* A zeroed cell: its offset in the slab's memory. WEIR_ERR_LIMIT, WEIR_ERR_DEVICE. */
-weir_status weiri_cell_allocate(weir_comm *comm, weiri_slab *slab, uint64_t *offset);
-void weiri_cell_free(weir_comm *comm, weiri_slab *slab, uint64_t offset);
+/* `count` zeroed cells in a row: the offset of the first in the slab's memory. WEIR_ERR_LIMIT, WEIR_ERR_DEVICE. */
+weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset);
+void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t offset);
 /* Address of a byte of a slab for kernels, and for the CPU. */
 void *weiri_slab_device(const weir_memory *slab, uint64_t offset);
 void *weiri_slab_host(const weir_memory *slab, uint64_t offset);

@@ -60,6 +60,7 @@ static weir_status finish(weir_future *future)
     char name[NAME_BYTES];
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     weiri_read_string(&r, name, sizeof name);
+    uint32_t lines = weiri_read_u32(&r);
     if (!weiri_reader_done(&r) || future->handle_count != 2 || future->handles[0].rank != connection->peer ||
         future->handles[1].rank != connection->peer) {
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: malformed message of rank %u", connection->peer);
@@ -78,6 +79,7 @@ static weir_status finish(weir_future *future)
         status = map_slab(comm, &peer->host_slab, &future->handles[1], future->fds[1]);
     }
     if (status == WEIR_OK) {
+        connection->lines = connection->lines && lines != 0;
         *(weir_connection **)future->out = connection;
     }
     return status;
@@ -87,9 +89,10 @@ static weir_status finish(weir_future *future)
 static weir_status join(weir_connection *connection, uint64_t tag, weir_connection **out, weir_future **future)
 {
     weir_comm *comm = connection->comm;
-    uint8_t payload[2 + NAME_BYTES];
+    uint8_t payload[8 + NAME_BYTES];
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weiri_write_string(&w, connection->transport->name);
+    weiri_write_u32(&w, connection->lines);
     weiri_op_message message = {
         WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2
     };
@@ -133,6 +136,7 @@ weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_
     connection->comm = comm;
     connection->peer = peer;
     connection->transport = transport;
+    connection->lines = transport->keeps_lines(comm->device, &comm->end, &comm->peers[peer].end);
     weiri_comm_get(comm);
     weir_future *pending;
     status = join(connection, tag, out, &pending);
@@ -153,6 +157,11 @@ weir_status weir_connection_create(weir_comm *comm, uint32_t peer, uint64_t tag,
 uint32_t weir_connection_peer(const weir_connection *connection)
 {
     return connection->peer;
+}
+
+bool weir_connection_keeps_lines(const weir_connection *connection)
+{
+    return connection->lines;
 }
 
 const char *weir_connection_transport(const weir_connection *connection)

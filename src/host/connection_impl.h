@@ -10,6 +10,7 @@ struct weir_connection {
     weir_comm *comm;
     uint32_t peer;
     const weiri_transport_ops *transport;
+    bool lines; /* 128-byte stores arrive whole, both ways */
 };
 
 void weiri_connection_get(weir_connection *connection);

@@ -23,7 +23,7 @@ weir_status weir_grid_barrier_create(weir_comm *comm, weir_grid_barrier **out)
     if (barrier == NULL) {
         return weiri_fail_nomem("weir_grid_barrier_create");
     }
-    status = weiri_cell_allocate(comm, &comm->device_slab, &barrier->cell);
+    status = weiri_cells_allocate(comm, &comm->device_slab, 1, &barrier->cell);
     if (status != WEIR_OK) {
         weiri_free(barrier);
         return status;
@@ -41,7 +41,7 @@ void weir_grid_barrier_destroy(weir_grid_barrier *barrier)
     if (barrier == NULL || weiri_comm_forked(barrier->comm)) {
         return;
     }
-    weiri_cell_free(barrier->comm, &barrier->comm->device_slab, barrier->cell);
+    weiri_cells_free(barrier->comm, &barrier->comm->device_slab, 1, barrier->cell);
     weiri_comm_put(barrier->comm);
     weiri_free(barrier);
 }

@@ -7,8 +7,6 @@
 #include "src/host/memory_impl.h"
 #include "src/host/semaphore_impl.h"
 
-#define UNPACK_OFFSET 64u /* the second line of the channel's cell */
-
 struct weir_memory_channel {
     weir_semaphore *semaphore;
     weir_memory *dst;
@@ -56,12 +54,12 @@ static void fill_device(weir_memory_channel *channel)
     device->dst_bytes = channel->dst->block->size;
     device->src = (char *)channel->src->block->pointer;
     device->src_bytes = channel->src->block->size;
+    device->lines = channel->semaphore->connection->lines;
     if (channel->packets != NULL) {
         device->packets = (char *)channel->packets->block->pointer;
         device->packets_bytes = channel->packets->block->size;
     }
-    device->put_epoch = (uint64_t *)weiri_slab_device(comm->device_slab.memory, channel->cell);
-    device->unpack_epoch = (uint64_t *)weiri_slab_device(comm->device_slab.memory, channel->cell + UNPACK_OFFSET);
+    device->epochs = (uint64_t *)weiri_slab_device(comm->device_slab.memory, channel->cell);
 }
 
 weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
@@ -86,7 +84,7 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *d
         return weiri_fail_nomem("weir_memory_channel_create");
     }
     weir_comm *comm = semaphore->connection->comm;
-    status = weiri_cell_allocate(comm, &comm->device_slab, &channel->cell);
+    status = weiri_cells_allocate(comm, &comm->device_slab, semaphore->count, &channel->cell);
     if (status != WEIR_OK) {
         weiri_free(channel);
         return status;
@@ -112,7 +110,7 @@ void weir_memory_channel_destroy(weir_memory_channel *channel)
         return;
     }
     weir_comm *comm = channel->semaphore->connection->comm;
-    weiri_cell_free(comm, &comm->device_slab, channel->cell);
+    weiri_cells_free(comm, &comm->device_slab, channel->semaphore->count, channel->cell);
     weir_memory_destroy(channel->dst);
     weir_memory_destroy(channel->src);
     weir_memory_destroy(channel->packets);

@@ -24,8 +24,8 @@ void weir_semaphore_destroy(weir_semaphore *semaphore)
     }
     weir_connection *connection = semaphore->connection;
     if (!semaphore->retired) {
-        weiri_cell_free(connection->comm, &connection->comm->device_slab, semaphore->device_cell);
-        weiri_cell_free(connection->comm, &connection->comm->host_slab, semaphore->host_cell);
+        weiri_cells_free(connection->comm, &connection->comm->device_slab, semaphore->count, semaphore->device_cell);
+        weiri_cells_free(connection->comm, &connection->comm->host_slab, semaphore->count, semaphore->host_cell);
     }
     weiri_free(semaphore);
     weir_connection_destroy(connection);
@@ -39,40 +39,48 @@ static void discard(void *context)
     weir_semaphore_destroy(semaphore);
 }
 
-static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, weir_semaphore **out)
+static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, uint32_t count,
+                                 weir_semaphore **out)
 {
     weir_comm *comm = connection->comm;
     weir_semaphore *semaphore = (weir_semaphore *)weiri_alloc(1, sizeof *semaphore);
     if (semaphore == NULL) {
         return weiri_fail_nomem("weir_semaphore_create");
     }
-    weir_status status = weiri_cell_allocate(comm, &comm->device_slab, &semaphore->device_cell);
+    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, count, &semaphore->device_cell);
     if (status != WEIR_OK) {
         goto undo_alloc;
     }
-    status = weiri_cell_allocate(comm, &comm->host_slab, &semaphore->host_cell);
+    status = weiri_cells_allocate(comm, &comm->host_slab, count, &semaphore->host_cell);
     if (status != WEIR_OK) {
         goto undo_device_cell;
     }
     weiri_refcount_init(&semaphore->refs);
     semaphore->connection = connection;
     semaphore->end = end;
+    semaphore->count = count;
     weiri_connection_get(connection);
     *out = semaphore;
     return WEIR_OK;
 
 undo_device_cell:
-    weiri_cell_free(comm, &comm->device_slab, semaphore->device_cell);
+    weiri_cells_free(comm, &comm->device_slab, count, semaphore->device_cell);
 undo_alloc:
     weiri_free(semaphore);
     return status;
 }
 
-/* Whether a peer's cell lies in its slab, which its message claims. */
-static bool cell_ok(const weiri_slab *slab, uint64_t offset)
+/* Whether `count` cells of a peer lie in its slab, as its message claims. */
+static bool cells_ok(const weiri_slab *slab, uint32_t count, uint64_t offset)
 {
-    return offset >= slab->first && (offset - slab->first) % WEIRI_CELL_BYTES == 0 &&
-           (offset - slab->first) / WEIRI_CELL_BYTES < WEIRI_CELLS;
+    return offset >= slab->first && (offset - slab->first) % WEIR_CELL_BYTES == 0 &&
+           (offset - slab->first) / WEIR_CELL_BYTES <= WEIRI_CELLS - count;
+}
+
+static weir_status malformed(const weir_semaphore *semaphore)
+{
+    return weiri_fail(WEIR_ERR_CORRUPT, "weir_semaphore_create: malformed message of rank %u",
+                      semaphore->connection->peer);
 }
 
 static weir_status finish(weir_future *future)
@@ -82,12 +90,18 @@ static weir_status finish(weir_future *future)
     const weiri_comm_peer *peer = &comm->peers[semaphore->connection->peer];
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     uint32_t peer_end = weiri_read_u32(&r);
+    uint32_t peer_count = weiri_read_u32(&r);
     uint64_t device_cell = weiri_read_u64(&r);
     uint64_t host_cell = weiri_read_u64(&r);
-    if (!weiri_reader_done(&r) || peer_end > WEIR_SEMAPHORE_HOST || !cell_ok(&comm->device_slab, device_cell) ||
-        !cell_ok(&comm->host_slab, host_cell)) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "weir_semaphore_create: malformed message of rank %u",
-                          semaphore->connection->peer);
+    if (!weiri_reader_done(&r) || peer_end > WEIR_SEMAPHORE_HOST) {
+        return malformed(semaphore);
+    }
+    if (peer_count != semaphore->count) {
+        return weiri_fail(WEIR_ERR_MISMATCH, "weir_semaphore_create: count is %u on rank %u, %u on rank %u",
+                          semaphore->count, comm->rank, peer_count, semaphore->connection->peer);
+    }
+    if (!cells_ok(&comm->device_slab, peer_count, device_cell) || !cells_ok(&comm->host_slab, peer_count, host_cell)) {
+        return malformed(semaphore);
     }
     if (semaphore->end == WEIR_SEMAPHORE_HOST) {
         semaphore->inbound = (uint64_t *)weiri_slab_host(comm->host_slab.memory, semaphore->host_cell);
@@ -102,10 +116,9 @@ static weir_status finish(weir_future *future)
         device->outbound = (uint64_t *)weiri_slab_device(theirs, kernels ? device_cell : host_cell);
         device->expected =
             (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + CONSUMED_OFFSET);
-        if (!kernels) {
-            uint64_t sent = semaphore->device_cell + SENT_OFFSET;
-            device->sent = (uint64_t *)weiri_slab_device(comm->device_slab.memory, sent);
-        }
+        device->sent = (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + SENT_OFFSET);
+        device->count = semaphore->count;
+        device->to_host = !kernels;
     }
     *(weir_semaphore **)future->out = semaphore;
     return WEIR_OK;
@@ -117,6 +130,7 @@ static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore 
     uint8_t payload[32];
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weiri_write_u32(&w, (uint32_t)semaphore->end);
+    weiri_write_u32(&w, semaphore->count);
     weiri_write_u64(&w, semaphore->device_cell);
     weiri_write_u64(&w, semaphore->host_cell);
     weiri_op_message message = { WEIRI_OP_SEMAPHORE, payload, w.size, { NULL, NULL }, 0 };
@@ -148,9 +162,13 @@ weir_status weir_semaphore_create_async(weir_connection *connection, uint64_t ta
     if (options.end != WEIR_SEMAPHORE_DEVICE && options.end != WEIR_SEMAPHORE_HOST) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: unknown end %d", (int)options.end);
     }
+    uint32_t count = options.count != 0 ? options.count : 1;
+    if (options.end == WEIR_SEMAPHORE_HOST && count != 1) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: %u semaphores; a host end has one", count);
+    }
     weir_semaphore *semaphore = NULL;
     weir_future *pending;
-    status = new_semaphore(connection, options.end, &semaphore);
+    status = new_semaphore(connection, options.end, count, &semaphore);
     if (status == WEIR_OK) {
         status = join(semaphore, tag, out, &pending);
     }

@@ -13,6 +13,7 @@ struct weir_semaphore {
     weiri_refcount refs;
     weir_connection *connection;
     weir_semaphore_end end;
+    uint32_t count; /* of the set: cells in a row */
     uint64_t device_cell;
     uint64_t host_cell;
     bool retired; /* the peer may hold a token in our cells: they are never used again */

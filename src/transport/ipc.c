@@ -26,6 +26,12 @@ static weir_status reach(weir_device *device, const weiri_end *local, const weir
     return device->ops->reach(device, peer->device_kind, peer->device_uuid);
 }
 
+static bool keeps_lines(weir_device *device, const weiri_end *local, const weiri_end *peer)
+{
+    (void)local;
+    return device->ops->keeps_lines(device, peer->device_uuid);
+}
+
 static bool needs_fd(const weiri_end *local, const weiri_end *peer, const weiri_export *block)
 {
     return !same_process(local, peer) && (block->share == WEIRI_SHARE_MEMFD || block->share == WEIRI_SHARE_CUMEM_FD);
@@ -41,6 +47,7 @@ const weiri_transport_ops weiri_ipc_ops = {
     .name = "ipc",
     .probe = probe,
     .reach = reach,
+    .keeps_lines = keeps_lines,
     .map = map,
     .needs_fd = needs_fd,
 };

@@ -27,6 +27,8 @@ typedef struct weiri_transport_ops {
     bool (*probe)(char *reason);
     /* Whether it joins these two ends; WEIR_ERR_UNSUPPORTED with the reason in weir_last_error otherwise. */
     weir_status (*reach)(weir_device *device, const weiri_end *local, const weiri_end *peer);
+    /* Whether 128-byte stores into the peer's memory arrive whole; for ends that `reach` has joined. */
+    bool (*keeps_lines)(weir_device *device, const weiri_end *local, const weiri_end *peer);
     /* Maps a peer's block for the local device; `fd` stays the caller's. Errors of weiri_device_ops.import. */
     weir_status (*map)(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block,
                        int fd, weiri_block **out);

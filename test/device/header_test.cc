@@ -59,8 +59,9 @@ protected:
         args.channel.semaphore.inbound = memory<uint64_t>(1);
         args.channel.semaphore.outbound = memory<uint64_t>(1);
         args.channel.semaphore.expected = memory<uint64_t>(1);
-        args.channel.put_epoch = memory<uint64_t>(1);
-        args.channel.unpack_epoch = memory<uint64_t>(1);
+        args.channel.semaphore.sent = memory<uint64_t>(1);
+        args.channel.semaphore.count = 1;
+        args.channel.epochs = memory<uint64_t>(2);
     }
 
     void TearDown() override
@@ -397,8 +398,8 @@ TEST_P(Headers, PacketsOfAllSizes)
                 wrong += dst[i] != (inside ? src[i] : static_cast<char>(0xee));
             }
             ASSERT_EQ(wrong, 0u) << bytes << " bytes, operation " << operation;
-            ASSERT_EQ(*args.channel.put_epoch, calls << 32);
-            ASSERT_EQ(*args.channel.unpack_epoch, calls << 32);
+            ASSERT_EQ(args.channel.epochs[0], calls << 32);
+            ASSERT_EQ(args.channel.epochs[1], calls << 32);
         }
     }
 }
@@ -418,7 +419,7 @@ TEST_P(Headers, EpochAdvancesByOnePerCall)
         for (int i = 0; i < 3; i++) {
             run("packets");
             calls += args.rounds;
-            ASSERT_EQ(*args.channel.put_epoch, calls << 32) << "group " << group;
+            ASSERT_EQ(args.channel.epochs[0], calls << 32) << "group " << group;
         }
         const uint32_t *words = reinterpret_cast<const uint32_t *>(wire);
         for (uint32_t i = 0; i < 25; i++) {
@@ -432,7 +433,7 @@ TEST_P(Headers, EpochAdvancesByOnePerCall)
         args.part = part;
         run("packets");
         calls++;
-        ASSERT_EQ(*args.channel.put_epoch, calls << 32) << part << " threads";
+        ASSERT_EQ(args.channel.epochs[0], calls << 32) << part << " threads";
     }
 }
 
@@ -477,7 +478,7 @@ TEST_P(Headers, PacketMisuse)
     };
     connect(src, 256, wire, 512);
     for (const auto &c : cases) {
-        uint64_t epoch = *args.channel.put_epoch;
+        uint64_t epoch = args.channel.epochs[0];
         control->error_status = 0;
         args.operation = c.operation;
         args.dst_offset = c.wire_offset;
@@ -486,7 +487,7 @@ TEST_P(Headers, PacketMisuse)
         run("packets");
         expect_out(word(c.status), threads);
         EXPECT_EQ(control->error_status, c.status);
-        EXPECT_EQ(*args.channel.put_epoch - epoch, c.status == WEIR_OK ? uint64_t(1) << 32 : 0);
+        EXPECT_EQ(args.channel.epochs[0] - epoch, c.status == WEIR_OK ? uint64_t(1) << 32 : 0);
     }
     args.channel.packets = nullptr;
     args.channel.packets_bytes = 0;
@@ -544,7 +545,8 @@ TEST_P(Headers, TwoLaunchesPlayPingPong)
         sides[side].channel.semaphore.inbound = tokens[side];
         sides[side].channel.semaphore.outbound = tokens[1 - side];
         sides[side].channel.semaphore.expected = memory<uint64_t>(1);
-        sides[side].channel.semaphore.sent = memory<uint64_t>(1); // the tokens are host memory
+        sides[side].channel.semaphore.sent = memory<uint64_t>(1);
+        sides[side].channel.semaphore.to_host = 1; // the tokens are host memory
         ASSERT_EQ(weir_kernel_load(device, header_kernel("ping_pong")), WEIR_OK);
     }
     for (uint64_t replay = 1; replay <= 2; replay++) {

@@ -307,6 +307,46 @@ WEIR_FN void weir_arch_store_byte(char *p, char v)
     WEIR_CPU_WRITE(p, v);
 }
 
+/* ---- 128-byte lines: 16 words that arrive together; the last is the flag -------------------------------- */
+
+/* Lanes that share a line, and 16-byte parts that each of them holds. */
+#if defined(__CUDA_ARCH__)
+#define WEIR_ARCH_LINE_LANES 8u
+#define WEIR_ARCH_LINE_PARTS 1u
+#else
+#define WEIR_ARCH_LINE_LANES 1u
+#define WEIR_ARCH_LINE_PARTS 8u
+#endif
+
+/* On a GPU the lanes of a line call it in one instruction, and the link keeps that instruction's 128 bytes whole. */
+WEIR_FN void weir_arch_store_line(char *line, uint32_t lane, const weir_vec16 *parts)
+{
+#if defined(__CUDA_ARCH__)
+    weir_arch_store_relaxed_sys_pair(line + 16 * lane, parts[0].lo, parts[0].hi);
+#else
+    (void)lane;
+    for (int i = 0; i < 7; i++) {
+        weir_arch_store_relaxed_sys_pair(line + 16 * i, parts[i].lo, parts[i].hi);
+    }
+    weir_arch_store_relaxed_sys_u64((uint64_t *)line + 14, parts[7].lo);
+    weir_arch_store_release_sys_u64((uint64_t *)line + 15, parts[7].hi);
+#endif
+}
+
+WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *parts)
+{
+#if defined(__CUDA_ARCH__)
+    parts[0] = weir_arch_load_relaxed_sys_pair(line + 16 * lane);
+#else
+    (void)lane;
+    parts[7].hi = weir_arch_load_acquire_sys_u64((const uint64_t *)line + 15);
+    parts[7].lo = weir_arch_load_relaxed_sys_u64((const uint64_t *)line + 14);
+    for (int i = 0; i < 7; i++) {
+        parts[i] = weir_arch_load_relaxed_sys_pair(line + 16 * i);
+    }
+#endif
+}
+
 /* ---- time, threads and barriers ----------------------------------------------------------------------- */
 
 /* Reads of a spin before it calls anything; and, after that, failed reads between two looks at the control block,
@@ -393,6 +433,16 @@ WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
 #if defined(__CUDA_ARCH__)
     __syncwarp();
     return __reduce_or_sync(0xffffffffu, value);
+#else
+    return value;
+#endif
+}
+
+/* Whether `value` is non-zero for all lanes of the warp. Orders no memory accesses. */
+WEIR_FN int weir_arch_warp_all(int value)
+{
+#if defined(__CUDA_ARCH__)
+    return __all_sync(0xffffffffu, value);
 #else
     return value;
 #endif

@@ -6,7 +6,11 @@
  *     weir_coop block = weir_coop_block(coop);      the calling thread's block
  *     weir_coop warp = weir_coop_warp(coop);        its warp (on the CPU: the thread itself)
  *     weir_coop self = weir_coop_thread(coop);      the thread alone
+ *     weir_coop blocks = weir_coop_blocks(coop);    the grid, whose blocks meet each for itself
  *     weir_coop half = weir_coop_part(rank, size);  any other grouping, without a barrier
+ *
+ * The fastest kernels use weir_coop_blocks, with a channel of a set for each block (weir_dev_memory_channel_at):
+ * the threads of the grid divide the data among them, yet no block waits for another of its grid.
  *
  * Threads:   all threads of a group make the same calls in the same order.
  * Blocking:  weir_coop_sync is a barrier. A grid meets at the barrier in `barrier` (weir/grid_barrier.h),
@@ -17,7 +21,14 @@
 
 #include "weir/device/grid_barrier.h"
 
-enum { WEIR_COOP_PART = 0, WEIR_COOP_THREAD = 1, WEIR_COOP_WARP = 2, WEIR_COOP_BLOCK = 3, WEIR_COOP_GRID = 4 };
+enum {
+    WEIR_COOP_PART = 0,
+    WEIR_COOP_THREAD = 1,
+    WEIR_COOP_WARP = 2,
+    WEIR_COOP_BLOCK = 3,
+    WEIR_COOP_GRID = 4,
+    WEIR_COOP_BLOCKS = 5
+};
 
 typedef struct weir_coop {
     uint32_t rank; /* of the calling thread in the group */
@@ -58,6 +69,16 @@ WEIR_FN weir_coop weir_coop_block(weir_coop coop)
     return coop;
 }
 
+/* The grid, as one group that divides data and as its blocks where threads meet: weir_coop_sync and all calls that
+ * meet concern the calling thread's block alone. */
+WEIR_FN weir_coop weir_coop_blocks(weir_coop coop)
+{
+    coop.rank = coop.block * coop.block_size + coop.block_rank;
+    coop.size = coop.blocks * coop.block_size;
+    coop.scope = WEIR_COOP_BLOCKS;
+    return coop;
+}
+
 /* The warp of the calling thread; its lanes must be converged. */
 WEIR_FN weir_coop weir_coop_warp(weir_coop coop)
 {
@@ -85,6 +106,12 @@ WEIR_FN weir_coop weir_coop_part(uint32_t rank, uint32_t size)
     coop.size = size;
     coop.scope = WEIR_COOP_PART;
     return coop;
+}
+
+/* Whether the calling thread is the one that speaks for those it meets: the group's first, or its block's. */
+WEIR_FN int weir_coop_leads(weir_coop coop)
+{
+    return (coop.scope == WEIR_COOP_BLOCKS ? coop.block_rank : coop.rank) == 0;
 }
 
 /* Whether the group has a barrier. */
@@ -117,6 +144,7 @@ WEIR_FN weir_status weir_coop_sync(weir_coop coop)
         (void)weir_arch_warp_or(0);
         break;
     case WEIR_COOP_BLOCK:
+    case WEIR_COOP_BLOCKS:
         weir_arch_block_sync(coop.host);
         break;
     case WEIR_COOP_GRID:
@@ -145,6 +173,7 @@ WEIR_FN weir_status weir_coop_agree(weir_coop coop, weir_dev_control *control, w
         failed = weir_arch_warp_or(failed);
         break;
     case WEIR_COOP_BLOCK:
+    case WEIR_COOP_BLOCKS:
         failed = weir_arch_block_or(coop.host, failed);
         break;
     case WEIR_COOP_GRID:

@@ -7,20 +7,32 @@
  *         status = weir_dev_memory_channel_wait(&args->channel);
  *     }
  *
+ * The same, faster, for semaphores that were created with `count` at least the number of blocks: no block waits for
+ * the others of its grid.
+ *
+ *     weir_coop blocks = weir_coop_blocks(coop);
+ *     weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
+ *     weir_dev_memory_channel_put(&channel, offset, offset, bytes, blocks);
+ *     weir_coop_sync(blocks);
+ *     if (weir_coop_leads(blocks)) {
+ *         weir_dev_memory_channel_signal(&channel);
+ *         status = weir_dev_memory_channel_wait(&channel);
+ *     }
+ *
  * Offsets and sizes are bytes, of any value and alignment. An access that would leave the memory does
  * nothing, returns WEIR_ERR_RANGE, and makes that the communicator's sticky error.
  *
  * Threads:   put, get and the packet calls are made by all threads of a coop with the same arguments;
  *            signal, wait, poll, read and write by one thread.
- * Blocking:  wait and unpack have the communicator's deadline; nothing else blocks.
+ * Blocking:  wait, unpack and exchange have the communicator's deadline; nothing else blocks.
  * Order:     put and get are ordinary accesses, ordered by the signal and the barriers around them. Packets
  *            carry their own order. read and write are relaxed at system scope.
- * Errors:    WEIR_ERR_RANGE (no packet buffer too), WEIR_ERR_INVALID (misaligned packet or value), and
- *            what ends a wait: WEIR_ERR_TIMEOUT or the communicator's sticky error. */
+ * Errors:    WEIR_ERR_RANGE (no packet buffer too), WEIR_ERR_INVALID (misaligned packet or value; lines where
+ *            there are none), and what ends a wait: WEIR_ERR_TIMEOUT or the communicator's sticky error. */
 #ifndef WEIR_DEVICE_MEMORY_CHANNEL_H
 #define WEIR_DEVICE_MEMORY_CHANNEL_H
 
-#include "weir/device/packet.h"
+#include "weir/device/line.h"
 #include "weir/device/semaphore.h"
 
 /* Whether `bytes` at `offset` lie within `size`, without overflow. Memories are smaller than 2^62 bytes. */
@@ -54,13 +66,14 @@ WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *c
     return WEIR_OK;
 }
 
+/* Whether a call with packets may go on: `bytes` of data, `unit` in each packet of `packet` bytes, `copies` times. */
 WEIR_FN weir_status weir_dev_memory_channel_check_packets(const weir_dev_memory_channel *channel, const char *packets,
                                                           uint64_t packets_bytes, uint64_t packet_offset,
-                                                          uint64_t src_offset, uint64_t bytes, uint32_t packet)
+                                                          uint64_t src_offset, uint64_t bytes, uint32_t unit,
+                                                          uint32_t packet, uint32_t copies)
 {
-    uint64_t unit = packet / 2;
     if (WEIR_UNLIKELY(!weir_dev_in_range(src_offset, bytes, channel->src_bytes) ||
-                      !weir_dev_in_range(packet_offset, (bytes + unit - 1) / unit * packet, packets_bytes))) {
+                      !weir_dev_in_range(packet_offset, (bytes + unit - 1) / unit * packet * copies, packets_bytes))) {
         return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_RANGE);
     }
     if (WEIR_UNLIKELY(((uintptr_t)packets + packet_offset) % packet != 0)) {
@@ -75,11 +88,13 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_chann
                                                      uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
     weir_status status = weir_dev_memory_channel_check_packets(channel, channel->dst, channel->dst_bytes, packet_offset,
-                                                               src_offset, bytes, 16);
+                                                               src_offset, bytes, 8, 16, 1);
     if (status != WEIR_OK) {
         return status;
     }
-    weir_ll16_put(channel->dst + packet_offset, channel->src + src_offset, bytes, channel->put_epoch, coop);
+    weir_ll16_put(channel->dst + packet_offset, channel->src + src_offset, bytes,
+                  weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT), coop);
+    weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_PUT, coop);
     return WEIR_OK;
 }
 
@@ -90,24 +105,59 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
                                                         uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
     weir_status status = weir_dev_memory_channel_check_packets(channel, channel->packets, channel->packets_bytes,
-                                                               packet_offset, src_offset, bytes, 16);
+                                                               packet_offset, src_offset, bytes, 8, 16, 1);
     if (status != WEIR_OK) {
         return status;
     }
-    return weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch,
-                            coop, channel->semaphore.control);
+    status = weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes,
+                              weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK), coop, channel->semaphore.control);
+    weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
+    return status;
 }
 
-/* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
+/* Sends `bytes` of the local memory at `put_offset`, and receives as many at `unpack_offset`, while the peer does the
+ * same. Needs neither signal nor wait: the calls use two halves of the packet buffers in turn, at `packet_offset` of
+ * both, twice 16 bytes for 8 of data, and a rank that got the peer's packets knows that those of the call before
+ * were taken. Both sides call with groups of one shape and with the same `bytes`, and within a kernel every exchange
+ * of a channel has the same `bytes`. */
+WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_channel *channel,
+                                                          uint64_t packet_offset, uint64_t put_offset,
+                                                          uint64_t unpack_offset, uint64_t bytes, weir_coop coop)
+{
+    weir_status status = weir_dev_memory_channel_check_packets(channel, channel->dst, channel->dst_bytes, packet_offset,
+                                                               put_offset, bytes, 8, 16, 2);
+    if (status == WEIR_OK) {
+        status = weir_dev_memory_channel_check_packets(channel, channel->packets, channel->packets_bytes, packet_offset,
+                                                       unpack_offset, bytes, 8, 16, 2);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    uint64_t half = (bytes + 7) / 8 * 16;
+    uint32_t put_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
+    uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    weir_ll16_put(channel->dst + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->src + put_offset, bytes,
+                  put_flag, coop);
+    status = weir_ll16_unpack(channel->src + unpack_offset,
+                              channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
+                              coop, channel->semaphore.control);
+    weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_UNPACK, coop);
+    return status;
+}
+
+/* put, unpack and exchange with LL8 packets or lines differ in the packet alone: LL8 takes 8 bytes for 4 of data, at
+ * offsets that are multiples of 8. */
 WEIR_FN weir_status weir_dev_memory_channel_put_ll8(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                     uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
     weir_status status = weir_dev_memory_channel_check_packets(channel, channel->dst, channel->dst_bytes, packet_offset,
-                                                               src_offset, bytes, 8);
+                                                               src_offset, bytes, 4, 8, 1);
     if (status != WEIR_OK) {
         return status;
     }
-    weir_ll8_put(channel->dst + packet_offset, channel->src + src_offset, bytes, channel->put_epoch, coop);
+    weir_ll8_put(channel->dst + packet_offset, channel->src + src_offset, bytes,
+                 weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT), coop);
+    weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_PUT, coop);
     return WEIR_OK;
 }
 
@@ -115,12 +165,93 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_cha
                                                        uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
     weir_status status = weir_dev_memory_channel_check_packets(channel, channel->packets, channel->packets_bytes,
-                                                               packet_offset, src_offset, bytes, 8);
+                                                               packet_offset, src_offset, bytes, 4, 8, 1);
     if (status != WEIR_OK) {
         return status;
     }
-    return weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, channel->unpack_epoch,
-                           coop, channel->semaphore.control);
+    status = weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes,
+                             weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK), coop, channel->semaphore.control);
+    weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
+    return status;
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_check_lines(const weir_dev_memory_channel *channel, const char *lines,
+                                                        uint64_t lines_bytes, uint64_t line_offset, uint64_t src_offset,
+                                                        uint64_t bytes, weir_coop coop, uint32_t copies)
+{
+    if (WEIR_UNLIKELY(!channel->lines || !weir_line_fits(coop))) {
+        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_INVALID);
+    }
+    return weir_dev_memory_channel_check_packets(channel, lines, lines_bytes, line_offset, src_offset, bytes,
+                                                 WEIR_LINE_DATA, WEIR_LINE_BYTES, copies);
+}
+
+/* Both directions of lines; either is left out where its lines are NULL. */
+WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_channel *channel, char *out, char *in,
+                                                      uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
+                                                      uint64_t half, weir_coop coop)
+{
+    uint32_t put_flag = out != NULL ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
+    uint32_t unpack_flag = in != NULL ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
+    const char *src = channel->src + put_offset;
+    char *dst = channel->src + unpack_offset;
+    weir_status status;
+    if (out != NULL && put_flag % 2 != 0) {
+        out += half;
+    }
+    if (in != NULL && unpack_flag % 2 != 0) {
+        in += half;
+    }
+    if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
+        status = weir_line_run_any(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
+                                   &coop, channel->semaphore.control);
+    } else {
+        status = weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes, coop, 1,
+                               channel->semaphore.control);
+    }
+    weir_packet_advance(channel->epochs, out != NULL ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
+                        in != NULL ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
+    return status;
+}
+
+/* The same with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at offsets that are multiples of 128,
+ * over connections that keep lines whole, by groups of whole warps; WEIR_ERR_INVALID otherwise. Bytes of a packet
+ * buffer that have held lines serve no packets any more: data of a line looks like any flag. */
+WEIR_FN weir_status weir_dev_memory_channel_put_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
+                                                      uint64_t src_offset, uint64_t bytes, weir_coop coop)
+{
+    weir_status status = weir_dev_memory_channel_check_lines(channel, channel->dst, channel->dst_bytes, line_offset,
+                                                             src_offset, bytes, coop, 1);
+    return status != WEIR_OK ? status
+                             : weir_dev_memory_channel_run_lines(channel, channel->dst + line_offset, NULL, src_offset,
+                                                                 src_offset, bytes, 0, coop);
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_unpack_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
+                                                         uint64_t src_offset, uint64_t bytes, weir_coop coop)
+{
+    weir_status status = weir_dev_memory_channel_check_lines(channel, channel->packets, channel->packets_bytes,
+                                                             line_offset, src_offset, bytes, coop, 1);
+    return status != WEIR_OK ? status
+                             : weir_dev_memory_channel_run_lines(channel, NULL, channel->packets + line_offset,
+                                                                 src_offset, src_offset, bytes, 0, coop);
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_exchange_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
+                                                           uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
+                                                           weir_coop coop)
+{
+    weir_status status = weir_dev_memory_channel_check_lines(channel, channel->dst, channel->dst_bytes, line_offset,
+                                                             put_offset, bytes, coop, 2);
+    if (status == WEIR_OK) {
+        status = weir_dev_memory_channel_check_lines(channel, channel->packets, channel->packets_bytes, line_offset,
+                                                     unpack_offset, bytes, coop, 2);
+    }
+    return status != WEIR_OK ? status
+                             : weir_dev_memory_channel_run_lines(channel, channel->dst + line_offset,
+                                                                 channel->packets + line_offset, put_offset,
+                                                                 unpack_offset, bytes,
+                                                                 weir_line_count(bytes) * WEIR_LINE_BYTES, coop);
 }
 
 /* One value of the remote memory: element `index` of an array of that type at its start. */
@@ -200,6 +331,54 @@ WEIR_FN weir_status weir_dev_memory_channel_wait_relaxed(const weir_dev_memory_c
 WEIR_FN weir_status weir_dev_memory_channel_poll(const weir_dev_memory_channel *channel)
 {
     return weir_dev_semaphore_poll(&channel->semaphore);
+}
+
+/* Counts in registers; see weir/device/semaphore.h. */
+WEIR_FN weir_dev_semaphore_counts weir_dev_memory_channel_begin(const weir_dev_memory_channel *channel)
+{
+    return weir_dev_semaphore_begin(&channel->semaphore);
+}
+
+WEIR_FN void weir_dev_memory_channel_end(const weir_dev_memory_channel *channel,
+                                         const weir_dev_semaphore_counts *counts)
+{
+    weir_dev_semaphore_end(&channel->semaphore, counts);
+}
+
+WEIR_FN void weir_dev_memory_channel_signal_counted(const weir_dev_memory_channel *channel,
+                                                    weir_dev_semaphore_counts *counts)
+{
+    weir_dev_semaphore_signal_counted(&channel->semaphore, counts);
+}
+
+WEIR_FN void weir_dev_memory_channel_signal_counted_relaxed(const weir_dev_memory_channel *channel,
+                                                            weir_dev_semaphore_counts *counts)
+{
+    weir_dev_semaphore_signal_counted_relaxed(&channel->semaphore, counts);
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_wait_counted(const weir_dev_memory_channel *channel,
+                                                         weir_dev_semaphore_counts *counts)
+{
+    return weir_dev_semaphore_wait_counted(&channel->semaphore, counts);
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_wait_counted_relaxed(const weir_dev_memory_channel *channel,
+                                                                 weir_dev_semaphore_counts *counts)
+{
+    return weir_dev_semaphore_wait_counted_relaxed(&channel->semaphore, counts);
+}
+
+/* Channel `index` of a set: the same memories and packet buffer, with a semaphore and epochs of its own. Blocks that
+ * use one each (with weir_coop_blocks) need not wait for each other. Errors as weir_dev_semaphore_at. */
+WEIR_FN weir_dev_memory_channel weir_dev_memory_channel_at(const weir_dev_memory_channel *channel, uint32_t index)
+{
+    weir_dev_memory_channel at = *channel;
+    at.semaphore = weir_dev_semaphore_at(&channel->semaphore, index);
+    if (index < channel->semaphore.count) {
+        at.epochs = (uint64_t *)((char *)at.epochs + (uint64_t)index * WEIR_CELL_BYTES);
+    }
+    return at;
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_wait_coop(const weir_dev_memory_channel *channel, weir_coop coop)

@@ -185,16 +185,12 @@ WEIR_FN_COLD weir_status weir_packets_unpack_any(char *dst, const char *packets,
     return WEIR_OK;
 }
 
-/* The put and unpack of a group begin by reading the epoch and advancing it, while the first load of data, or
- * the packets themselves, are on their way. */
-WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint64_t *epoch, weir_coop coop)
+WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
 {
     int whole = (((uintptr_t)src | bytes) & 7) == 0;
     uint64_t i = coop.rank;
     uint64_t count = bytes / 8;
     uint64_t data = whole && i < count ? weir_arch_load_u64((const weir_alias_u64 *)src + i) : 0;
-    uint32_t flag = weir_packet_flag(epoch);
-    weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY(!whole)) {
         weir_packets_put_any(packets, src, bytes, flag, 16, coop.rank, coop.size);
         return;
@@ -208,11 +204,9 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint6
     }
 }
 
-WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint64_t *epoch, weir_coop coop,
+WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
                                      weir_dev_control *control)
 {
-    uint32_t flag = weir_packet_flag(epoch);
-    weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 7) != 0)) {
         return weir_packets_unpack_any(dst, packets, bytes, flag, 16, coop.rank, coop.size, control);
     }
@@ -261,14 +255,12 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
     return WEIR_OK;
 }
 
-WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint64_t *epoch, weir_coop coop)
+WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
 {
     int whole = (((uintptr_t)src | bytes) & 3) == 0;
     uint64_t i = coop.rank;
     uint64_t count = bytes / 4;
     uint32_t data = whole && i < count ? weir_arch_load_u32((const weir_alias_u32 *)src + i) : 0;
-    uint32_t flag = weir_packet_flag(epoch);
-    weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY(!whole)) {
         weir_packets_put_any(packets, src, bytes, flag, 8, coop.rank, coop.size);
         return;
@@ -282,11 +274,9 @@ WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint64
     }
 }
 
-WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t bytes, uint64_t *epoch, weir_coop coop,
+WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
                                     weir_dev_control *control)
 {
-    uint32_t flag = weir_packet_flag(epoch);
-    weir_packet_advance(epoch, coop);
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 3) != 0)) {
         return weir_packets_unpack_any(dst, packets, bytes, flag, 8, coop.rank, coop.size, control);
     }

@@ -3,6 +3,8 @@
  * A semaphore counts: each signal by one side lets one wait of the other side return. Tokens only grow and
  * are never reset, so a kernel that is replayed needs no preparation.
  *
+ * A set of semaphores, one for each block say, is one handle: weir_dev_semaphore_at gives the others.
+ *
  * Order:     signal is a release and wait an acquire at system scope: what the signalling thread wrote, or
  *            had synchronized with, before signal is visible to the waiting thread after wait. The relaxed
  *            forms order execution only, not data.
@@ -33,35 +35,55 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(const weir_dev_semaphore *semap
 
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
-    if (WEIR_UNLIKELY(semaphore->sent != NULL)) {
+    if (WEIR_UNLIKELY(semaphore->to_host)) {
         weir_dev_semaphore_signal_host(semaphore);
         return;
     }
     weir_arch_add_release_sys_u64(semaphore->outbound, 1);
+    weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
 }
 
 WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
 {
-    if (WEIR_UNLIKELY(semaphore->sent != NULL)) {
+    if (WEIR_UNLIKELY(semaphore->to_host)) {
         weir_dev_semaphore_signal_host(semaphore);
         return;
     }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
+    weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
+}
+
+/* Returns when more than `consumed` signals have come. */
+WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore, uint64_t consumed)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
+    while (weir_arch_load_acquire_sys_u64(semaphore->inbound) <= consumed) {
+        if (weir_spin_is_long(&reads)) {
+            return weir_spin_above(semaphore->inbound, consumed, semaphore->control);
+        }
+    }
+    return WEIR_OK;
+}
+
+WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
+    while (weir_arch_load_relaxed_sys_u64(semaphore->inbound) <= consumed) {
+        if (weir_spin_is_long(&reads)) {
+            return weir_spin_above(semaphore->inbound, consumed, semaphore->control);
+        }
+    }
+    return WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
-    uint32_t reads = WEIR_ARCH_FAST_READS;
-    WEIR_ROLLED
-    while (weir_arch_load_acquire_sys_u64(semaphore->inbound) <= consumed) {
-        if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_spin_above(semaphore->inbound, consumed, semaphore->control);
-            if (status != WEIR_OK) {
-                return status;
-            }
-            break;
-        }
+    weir_status status = weir_dev_semaphore_await(semaphore, consumed);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
     }
     weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
     return WEIR_OK;
@@ -70,16 +92,9 @@ WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
 WEIR_FN weir_status weir_dev_semaphore_wait_relaxed(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
-    uint32_t reads = WEIR_ARCH_FAST_READS;
-    WEIR_ROLLED
-    while (weir_arch_load_relaxed_sys_u64(semaphore->inbound) <= consumed) {
-        if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_spin_above(semaphore->inbound, consumed, semaphore->control);
-            if (status != WEIR_OK) {
-                return status;
-            }
-            break;
-        }
+    weir_status status = weir_dev_semaphore_await_relaxed(semaphore, consumed);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
     }
     weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
     return WEIR_OK;
@@ -99,6 +114,73 @@ WEIR_FN weir_status weir_dev_semaphore_poll(const weir_dev_semaphore *semaphore)
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
+/* The counts of a semaphore in one thread's registers, from begin to end. In between this thread alone signals and
+ * waits on it, at this rank: a signal is then a store and a wait nothing but reads of the token. */
+typedef struct weir_dev_semaphore_counts {
+    uint64_t sent;
+    uint64_t consumed;
+} weir_dev_semaphore_counts;
+
+WEIR_FN weir_dev_semaphore_counts weir_dev_semaphore_begin(const weir_dev_semaphore *semaphore)
+{
+    weir_dev_semaphore_counts counts;
+    counts.sent = weir_arch_load_relaxed_dev_u64(semaphore->sent);
+    counts.consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    return counts;
+}
+
+/* Puts the counts back, for whoever uses the semaphore next; also after an error. */
+WEIR_FN void weir_dev_semaphore_end(const weir_dev_semaphore *semaphore, const weir_dev_semaphore_counts *counts)
+{
+    weir_arch_store_relaxed_dev_u64(semaphore->sent, counts->sent);
+    weir_arch_store_relaxed_dev_u64(semaphore->expected, counts->consumed);
+}
+
+WEIR_FN void weir_dev_semaphore_signal_counted(const weir_dev_semaphore *semaphore, weir_dev_semaphore_counts *counts)
+{
+    weir_arch_store_release_sys_u64(semaphore->outbound, ++counts->sent);
+}
+
+WEIR_FN void weir_dev_semaphore_signal_counted_relaxed(const weir_dev_semaphore *semaphore,
+                                                       weir_dev_semaphore_counts *counts)
+{
+    weir_arch_store_relaxed_sys_u64(semaphore->outbound, ++counts->sent);
+}
+
+WEIR_FN weir_status weir_dev_semaphore_wait_counted(const weir_dev_semaphore *semaphore,
+                                                    weir_dev_semaphore_counts *counts)
+{
+    weir_status status = weir_dev_semaphore_await(semaphore, counts->consumed);
+    counts->consumed += status == WEIR_OK;
+    return status;
+}
+
+WEIR_FN weir_status weir_dev_semaphore_wait_counted_relaxed(const weir_dev_semaphore *semaphore,
+                                                            weir_dev_semaphore_counts *counts)
+{
+    weir_status status = weir_dev_semaphore_await_relaxed(semaphore, counts->consumed);
+    counts->consumed += status == WEIR_OK;
+    return status;
+}
+
+/* Semaphore `index` of the set. WEIR_ERR_RANGE becomes the communicator's sticky error, and the set's first one is
+ * returned, when the set is smaller. */
+WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semaphore, uint32_t index)
+{
+    weir_dev_semaphore at = *semaphore;
+    uint64_t offset = (uint64_t)index * WEIR_CELL_BYTES;
+    if (WEIR_UNLIKELY(index >= semaphore->count)) {
+        (void)weir_dev_control_fail(semaphore->control, WEIR_ERR_RANGE);
+        return at;
+    }
+    at.inbound = (uint64_t *)((char *)at.inbound + offset);
+    at.outbound = (uint64_t *)((char *)at.outbound + offset);
+    at.expected = (uint64_t *)((char *)at.expected + offset);
+    at.sent = (uint64_t *)((char *)at.sent + offset);
+    at.count -= index;
+    return at;
+}
+
 /* One thread of the group waits, all return its status, and all may read what the peer wrote. For groups
  * that can meet (weir/device/coop.h); WEIR_ERR_INVALID otherwise. */
 WEIR_FN weir_status weir_dev_semaphore_wait_coop(const weir_dev_semaphore *semaphore, weir_coop coop)
@@ -107,7 +189,7 @@ WEIR_FN weir_status weir_dev_semaphore_wait_coop(const weir_dev_semaphore *semap
     if (WEIR_UNLIKELY(!weir_coop_can_meet(coop))) {
         return WEIR_ERR_INVALID; /* before a signal is consumed */
     }
-    if (coop.rank == 0) {
+    if (weir_coop_leads(coop)) {
         status = weir_dev_semaphore_wait(semaphore);
     }
     return weir_coop_agree(coop, semaphore->control, status);
@@ -119,7 +201,7 @@ WEIR_FN weir_status weir_dev_semaphore_wait_relaxed_coop(const weir_dev_semaphor
     if (WEIR_UNLIKELY(!weir_coop_can_meet(coop))) {
         return WEIR_ERR_INVALID; /* before a signal is consumed */
     }
-    if (coop.rank == 0) {
+    if (weir_coop_leads(coop)) {
         status = weir_dev_semaphore_wait_relaxed(semaphore);
     }
     return weir_coop_agree(coop, semaphore->control, status);

@@ -14,7 +14,7 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 1u
+#define WEIR_DEV_VERSION 2u
 
 /* One per communicator, in host memory that the device can read. The first line is written by the host
  * alone, the second by kernels alone. Kernels read it only on the slow path of a spin. */
@@ -27,13 +27,19 @@ typedef struct weir_dev_control {
     uint32_t reserved1[15];
 } weir_dev_control;
 
-/* A counting semaphore between two ranks: the peer counts up our `inbound`, we count up its through `outbound`. */
+/* Semaphores of a set, and what belongs to one of them, lie this far apart. */
+#define WEIR_CELL_BYTES 128u
+
+/* A counting semaphore between two ranks, or the first of a set: the peer counts up our `inbound`, we count up its
+ * through `outbound`. */
 typedef struct weir_dev_semaphore {
     weir_dev_control *control;
     uint64_t *inbound;  /* token that the peer increments; local memory */
     uint64_t *outbound; /* the peer's inbound token, mapped here */
     uint64_t *expected; /* signals consumed so far; local memory */
-    uint64_t *sent;     /* signals sent so far, when `outbound` is host memory; NULL otherwise */
+    uint64_t *sent;     /* signals sent so far; local memory */
+    uint32_t count;     /* semaphores of the set, from this one on */
+    uint32_t to_host;   /* `outbound` is host memory */
 } weir_dev_semaphore;
 
 /* Barrier over the blocks of one grid. */
@@ -51,14 +57,15 @@ typedef struct weir_dev_memory_channel {
     uint64_t src_bytes;
     char *packets; /* local packet buffer; NULL without one */
     uint64_t packets_bytes;
-    uint64_t *put_epoch;    /* packet calls made, as 32.32 fixed point; see weir/device/packet.h */
-    uint64_t *unpack_epoch;
+    uint64_t *epochs; /* puts and unpacks of packets made, each as 32.32 fixed point; see weir/device/packet.h */
+    uint32_t lines;   /* the link keeps 128-byte lines whole */
+    uint32_t reserved;
 } weir_dev_memory_channel;
 
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 40, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 104, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 112, "layout of weir_dev_memory_channel");
 
 #endif
