@@ -1,21 +1,30 @@
 /* weir_perf.c - weir-perf: measures what weir does on this machine.
  *
- *     weir-perf probe                      the generic device API against the same kernels written by hand
- *     weir-perf probe --device cpu --csv probe.csv
+ *     weir-perf put -b 1K -e 128M -f 4 --check     put of these sizes, the fastest way for each
+ *     weir-perf packets --shape all --json packets.json
+ *     weir-perf probe                              everything against the same kernels written by hand
  *
- * This file has the table of commands and the table of options, main, and nothing else. A new command is a file
- * weir_perf_NAME.c, a declaration in weir_perf_common.h and a row here. */
-#include "weir_perf_common.h"
+ * This file has the table of commands and the table of options, main, and nothing else. A new command is a
+ * file weir_perf_NAME.c, a declaration in weir_perf_commands.h and a row here. */
+#include "weir_perf_cases.h"
+#include "weir_perf_commands.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const perf_command *const commands[] = {
+    &perf_put,
+    &perf_get,
+    &perf_packets,
+    &perf_semaphore,
     &perf_probe,
 };
 
-typedef enum option_type { OPTION_NUMBER, OPTION_TEXT, OPTION_SIZES, OPTION_FLAG } option_type;
+/* Options that every command takes. */
+static const char common[] = "--device --processes --rank --csv --json";
+
+typedef enum option_type { OPTION_NUMBER, OPTION_SIZE, OPTION_TEXT, OPTION_LIST, OPTION_FLAG } option_type;
 
 typedef struct option_row {
     const char *name;
@@ -26,30 +35,60 @@ typedef struct option_row {
 } option_row;
 
 static const option_row option_rows[] = {
-    { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },
+    { "-b", OPTION_SIZE, offsetof(perf_options, least), "MIN", "smallest size, in bytes or as 1K, 4M, 1G" },
+    { "-e", OPTION_SIZE, offsetof(perf_options, most), "MAX", "largest size" },
+    { "-f", OPTION_NUMBER, offsetof(perf_options, factor), "FACTOR", "from one size to the next; default 4" },
+    { "--sizes", OPTION_LIST, offsetof(perf_options, sizes), "LIST", "these sizes instead, as 1K,1M,128M" },
+    { "--shape", OPTION_TEXT, offsetof(perf_options, shape), "LIST", "ways to do it; auto (by size, default); all" },
     { "--blocks", OPTION_NUMBER, offsetof(perf_options, blocks), "N", "blocks of a launch" },
     { "--threads", OPTION_NUMBER, offsetof(perf_options, threads), "N", "threads of a block" },
-    { "--iters", OPTION_NUMBER, offsetof(perf_options, iters), "N", "launches of a run; large sizes take fewer" },
-    { "--sizes", OPTION_SIZES, offsetof(perf_options, sizes), "LIST", "bytes, as 1K,1M,128M" },
+    { "--one-way", OPTION_FLAG, offsetof(perf_options, one_way), "", "one rank moves data; default: both at once" },
+    { "-n", OPTION_NUMBER, offsetof(perf_options, iters), "ITERS", "timed launches; large sizes take a tenth" },
+    { "-w", OPTION_NUMBER, offsetof(perf_options, warmup), "WARMUP", "launches before them" },
+    { "--check", OPTION_FLAG, offsetof(perf_options, check), "", "also launches with new data each, all checked" },
     { "--plain", OPTION_FLAG, offsetof(perf_options, plain), "", "no cooperative launches" },
+    { "-g", OPTION_LIST, offsetof(perf_options, ranks), "LIST", "numbers of ranks" },
+    { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },
+    { "--processes", OPTION_FLAG, offsetof(perf_options, processes), "", "ranks are processes; default: threads" },
+    { "--rank", OPTION_NUMBER, offsetof(perf_options, rank), "N", "be this rank alone; WEIR_UNIQUE_ID says where" },
     { "--csv", OPTION_TEXT, offsetof(perf_options, csv), "FILE", "write the results as CSV too" },
     { "--json", OPTION_TEXT, offsetof(perf_options, json), "FILE", "write the results as JSON too" },
-    { "--rank", OPTION_NUMBER, offsetof(perf_options, rank), "N", "be this rank alone; WEIR_UNIQUE_ID says where" },
 };
 
-#define ROWS(table) (sizeof(table) / sizeof(table)[0])
+/* Whether the list of names, separated by blanks, has this one. */
+static bool has_name(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += length) {
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool takes_option(const perf_command *command, const char *name)
+{
+    return has_name(common, name) || has_name(command->takes, name);
+}
 
 static void print_usage(FILE *file)
 {
-    fprintf(file, "usage: weir-perf COMMAND [OPTION]...\n\ncommands:\n");
+    fprintf(file, "usage: weir-perf COMMAND [OPTION]...\n\ncommands, with the options that each takes:\n");
     for (size_t i = 0; i < ROWS(commands); i++) {
-        fprintf(file, "  %-18s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(file, "  %-11s %s\n  %-11s %s\n", commands[i]->name, commands[i]->summary, "", commands[i]->takes);
     }
-    fprintf(file, "\noptions:\n");
+    fprintf(file, "  %-11s %s\n\noptions:\n", "all", common);
     for (size_t i = 0; i < ROWS(option_rows); i++) {
-        fprintf(file, "  %-9s%-9s %s\n", option_rows[i].name, option_rows[i].value, option_rows[i].help);
+        fprintf(file, "  %-11s %-8s %s\n", option_rows[i].name, option_rows[i].value, option_rows[i].help);
+    }
+    fprintf(file, "\nshapes:\n");
+    for (uint32_t i = 0; i < perf_case_count; i++) {
+        fprintf(file, "  %-9s %-16s %s\n", perf_op_names[perf_cases[i].op], perf_cases[i].shape, perf_cases[i].help);
     }
 }
+
+#define SIZE_LIMIT ((uint64_t)1 << 40)
 
 /* A decimal number up to `max`, followed by K, M or G when `units`. Returns what follows it, or NULL. */
 static const char *parse_number(const char *text, uint64_t max, bool units, uint64_t *value)
@@ -80,16 +119,16 @@ static const char *parse_number(const char *text, uint64_t max, bool units, uint
     return text;
 }
 
-static bool parse_sizes(const char *text, perf_sizes *sizes)
+static bool parse_list(const char *text, perf_list *list)
 {
-    sizes->count = 0;
+    list->count = 0;
     for (;;) {
-        uint64_t bytes = 0;
-        text = parse_number(text, (uint64_t)1 << 40, true, &bytes);
-        if (text == NULL || bytes == 0 || sizes->count == PERF_SIZES_MAX) {
+        uint64_t value = 0;
+        text = parse_number(text, SIZE_LIMIT, true, &value);
+        if (text == NULL || value == 0 || list->count == PERF_LIST_MAX) {
             return false;
         }
-        sizes->bytes[sizes->count++] = bytes;
+        list->values[list->count++] = value;
         if (*text == '\0') {
             return true;
         }
@@ -110,11 +149,15 @@ static bool parse_value(const option_row *row, const char *value, perf_options *
         rest = parse_number(value, UINT32_MAX - 1, false, &number);
         *(uint32_t *)(void *)field = (uint32_t)number;
         return rest != NULL && *rest == '\0';
+    case OPTION_SIZE:
+        rest = parse_number(value, SIZE_LIMIT, true, &number);
+        *(uint64_t *)(void *)field = number;
+        return rest != NULL && *rest == '\0' && number != 0;
     case OPTION_TEXT:
         *(const char **)(void *)field = value;
         return *value != '\0';
-    case OPTION_SIZES:
-        return parse_sizes(value, (perf_sizes *)(void *)field);
+    case OPTION_LIST:
+        return parse_list(value, (perf_list *)(void *)field);
     case OPTION_FLAG:
         *(bool *)(void *)field = true;
         return true;
@@ -122,7 +165,7 @@ static bool parse_value(const option_row *row, const char *value, perf_options *
     return false;
 }
 
-static bool parse_options(int count, char **arguments, perf_options *options)
+static bool parse_options(const perf_command *command, int count, char **arguments, perf_options *options)
 {
     for (int i = 0; i < count; i++) {
         const option_row *row = NULL;
@@ -133,6 +176,10 @@ static bool parse_options(int count, char **arguments, perf_options *options)
         }
         if (row == NULL) {
             fprintf(stderr, "weir-perf: no option '%s'; see weir-perf --help\n", arguments[i]);
+            return false;
+        }
+        if (!takes_option(command, row->name)) {
+            fprintf(stderr, "weir-perf: %s does not take %s\n", command->name, row->name);
             return false;
         }
         const char *value = NULL;
@@ -182,8 +229,11 @@ int main(int argc, char **argv)
     perf_options options;
     memset(&options, 0, sizeof options);
     options.rank = PERF_NO_RANK;
-    if (!parse_options(argc - 2, argv + 2, &options)) {
+    if (!parse_options(command, argc - 2, argv + 2, &options)) {
         return EXIT_FAILURE;
+    }
+    if (command->start != NULL) {
+        return command->start(&options, argv);
     }
     return perf_start(command, &options, argv);
 }

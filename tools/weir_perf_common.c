@@ -1,9 +1,10 @@
 /* weir_perf_common.c - starts the ranks of weir-perf, and times what they launch.
  *
- * Two ranks on this host. With two GPUs or more, and on the CPU, each is a process: this program again, with
- * --rank, and the unique id at which they meet in WEIR_UNIQUE_ID. With one GPU they are two threads on it. */
+ * Two ranks on this host: threads of this process, or with --processes this program again, with --rank and the
+ * unique id at which they meet in WEIR_UNIQUE_ID. Each has a GPU of its own where there are two. */
 #include "weir_perf_common.h"
 
+#include "weir_perf_cases.h"
 #include "weir_perf_output.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define UNIQUE_ID "WEIR_UNIQUE_ID"
@@ -31,51 +31,23 @@ weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, .
     return status;
 }
 
-weir_shape perf_shape(const perf_rank *rank, weir_shape wanted)
-{
-    if (rank->options->blocks != 0) {
-        wanted.blocks = rank->options->blocks;
-    }
-    if (rank->options->threads != 0) {
-        wanted.threads = rank->options->threads;
-    }
-    return weir_device_fit_shape(rank->device, wanted);
-}
-
-/* ---- data --------------------------------------------------------------------------------------------- */
-
-static uint64_t random_word(uint64_t seed, uint64_t position)
-{
-    uint64_t x = (seed << 40 ^ position) + 0x632be59bd9b4e019u;
-    x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
-    x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
-    return (x ^ x >> 32) | 1;
-}
-
-void perf_fill(uint64_t *words, uint64_t count, uint64_t seed)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        words[i] = random_word(seed, i);
-    }
-}
-
-uint64_t perf_check(const uint64_t *words, uint64_t count, uint64_t seed)
-{
-    uint64_t i = 0;
-    while (i < count && words[i] == random_word(seed, i)) {
-        i++;
-    }
-    return i;
-}
-
 /* ---- timing ------------------------------------------------------------------------------------------- */
 
-weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph)
+weir_status perf_launch(perf_rank *rank, const perf_work *work)
 {
     weir_launch_opts opts;
     memset(&opts, 0, sizeof opts);
     opts.size = sizeof opts;
     opts.cooperative = work->cooperative && !rank->options->plain;
+    weir_status status = weir_launch(rank->device, work->kernel, work->shape, work->args, &opts, rank->stream);
+    if (status != WEIR_OK) {
+        return perf_fail(rank, status, "launch of %s: %s", work->kernel->name, weir_last_error());
+    }
+    return WEIR_OK;
+}
+
+weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph)
+{
     weir_status status = weir_graph_begin(rank->device, rank->stream);
     if (status != WEIR_OK) {
         return status;
@@ -84,12 +56,11 @@ weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, 
         if (work->number != NULL) {
             *work->number = i;
         }
-        status = weir_launch(rank->device, work->kernel, work->shape, work->args, &opts, rank->stream);
+        status = perf_launch(rank, work);
     }
     if (status != WEIR_OK) {
-        /* The stream must leave the recording; the text of the failed launch is the one to keep. */
+        /* The stream must leave the recording. */
         void *unfinished = NULL;
-        (void)perf_fail(rank, status, "launch of %s: %s", work->kernel->name, weir_last_error());
         if (weir_graph_end(rank->device, rank->stream, &unfinished) == WEIR_OK) {
             weir_graph_destroy(rank->device, unfinished);
         }
@@ -98,28 +69,32 @@ weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, 
     return weir_graph_end(rank->device, rank->stream, graph);
 }
 
-/* Puts an untimed replay, the timed ones and the events around them on the stream. */
-static weir_status replay(perf_rank *rank, void *graph, uint32_t replays)
+/* Puts the untimed replays and the timed ones on the stream, with events around each of these. */
+static weir_status replay(perf_rank *rank, void *graph, uint32_t warmup, uint32_t replays)
 {
-    weir_status status = weir_graph_launch(rank->device, graph, rank->stream);
-    if (status == WEIR_OK) {
-        status = weir_event_record(rank->device, rank->from, rank->stream);
-    }
-    for (uint32_t i = 0; i < replays && status == WEIR_OK; i++) {
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < warmup && status == WEIR_OK; i++) {
         status = weir_graph_launch(rank->device, graph, rank->stream);
     }
     if (status == WEIR_OK) {
-        status = weir_event_record(rank->device, rank->to, rank->stream);
+        status = weir_event_record(rank->device, rank->events[0], rank->stream);
+    }
+    for (uint32_t i = 1; i <= replays && status == WEIR_OK; i++) {
+        status = weir_graph_launch(rank->device, graph, rank->stream);
+        if (status == WEIR_OK) {
+            status = weir_event_record(rank->device, rank->events[i], rank->stream);
+        }
     }
     return status;
 }
 
-weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t replays, double *us)
+weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t warmup, uint32_t replays, double *us)
 {
-    double ms[PERF_RANKS] = { 0 };
+    double ms[PERF_RANKS][PERF_REPLAYS_MAX];
+    memset(ms, 0, sizeof ms);
     weir_status status = weir_bootstrap_barrier(rank->bootstrap, NULL);
     if (status == WEIR_OK) {
-        status = replay(rank, graph, replays);
+        status = replay(rank, graph, warmup != 0 ? warmup : 1, replays);
     }
     if (status == WEIR_OK) {
         status = weir_stream_wait(rank->device, rank->stream, 0);
@@ -127,15 +102,15 @@ weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t rep
     if (status == WEIR_OK) {
         status = weir_comm_status(rank->comm);
     }
-    if (status == WEIR_OK) {
-        status = weir_event_elapsed(rank->device, rank->from, rank->to, &ms[rank->rank]);
+    for (uint32_t i = 0; i < replays && status == WEIR_OK; i++) {
+        status = weir_event_elapsed(rank->device, rank->events[i], rank->events[i + 1], &ms[rank->rank][i]);
     }
     if (status == WEIR_OK) {
         status = weir_bootstrap_allgather(rank->bootstrap, NULL, ms, sizeof ms[0]);
     }
-    if (status == WEIR_OK) {
-        double longest = ms[0] > ms[1] ? ms[0] : ms[1];
-        *us = longest * 1e3 / ((double)nodes * replays);
+    for (uint32_t i = 0; i < replays && status == WEIR_OK; i++) {
+        double longest = ms[0][i] > ms[1][i] ? ms[0][i] : ms[1][i];
+        us[i] = longest * 1e3 / nodes;
     }
     return status;
 }
@@ -147,70 +122,26 @@ static int compare_values(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-double perf_median(double *values, uint32_t count)
+void perf_sort(double *values, uint32_t count)
 {
     qsort(values, count, sizeof values[0], compare_values);
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+double perf_percentile(const double *values, uint32_t count, double part)
+{
+    double place = part * (double)(count - 1);
+    uint32_t below = (uint32_t)place;
+    uint32_t above = below + 1 < count ? below + 1 : below;
+    return values[below] + (values[above] - values[below]) * (place - (double)below);
 }
 
 /* ---- one rank ----------------------------------------------------------------------------------------- */
 
-/* The kernel driver's own version, which the device does not know. */
-static void report_driver(perf_output *output)
-{
-    char line[256] = "";
-    FILE *file = fopen("/proc/driver/nvidia/version", "r");
-    if (file != NULL) {
-        if (fgets(line, sizeof line, file) != NULL) {
-            line[strcspn(line, "\n")] = '\0';
-            perf_fact(output, "kernel driver", "%s", line);
-        }
-        (void)fclose(file);
-    }
-}
-
-weir_status perf_report_machine(perf_rank *rank)
-{
-    weir_device_info infos[PERF_RANKS];
-    memset(infos, 0, sizeof infos);
-    infos[rank->rank] = rank->info;
-    weir_status status = weir_bootstrap_allgather(rank->bootstrap, NULL, infos, sizeof infos[0]);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    char date[64] = "";
-    char host[256] = "";
-    time_t now = time(NULL);
-    struct tm utc;
-    if (gmtime_r(&now, &utc) != NULL) {
-        (void)strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
-    }
-    (void)gethostname(host, sizeof host - 1);
-    perf_fact(rank->output, "date", "%s", date);
-    perf_fact(rank->output, "host", "%s", host);
-    perf_fact(rank->output, "weir", "%s, headers %s", weir_version(), WEIR_VERSION_STRING);
-    for (uint32_t i = 0; i < PERF_RANKS; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "rank %" PRIu32, i);
-        perf_fact(rank->output, name, "%s, %s, %" PRIu64 " MiB", infos[i].label, infos[i].model,
-                  infos[i].memory_bytes >> 20);
-    }
-    if (rank->gpu) {
-        perf_fact(rank->output, "driver", "CUDA %" PRIu32 ".%" PRIu32, rank->info.driver_version / 1000,
-                  rank->info.driver_version % 1000 / 10);
-        report_driver(rank->output);
-    }
-    return WEIR_OK;
-}
-
 static void close_rank(perf_rank *rank)
 {
     if (rank->device != NULL) {
-        if (rank->to != NULL) {
-            weir_event_destroy(rank->device, rank->to);
-        }
-        if (rank->from != NULL) {
-            weir_event_destroy(rank->device, rank->from);
+        for (uint32_t i = 0; i < ROWS(rank->events) && rank->events[i] != NULL; i++) {
+            weir_event_destroy(rank->device, rank->events[i]);
         }
         if (rank->stream != NULL) {
             weir_stream_destroy(rank->device, rank->stream);
@@ -236,32 +167,24 @@ static weir_status open_rank(perf_rank *rank, const char *device, const char *wh
     if (status == WEIR_OK) {
         status = weir_stream_create(rank->device, &rank->stream);
     }
-    if (status == WEIR_OK) {
-        status = weir_event_create(rank->device, &rank->from);
-    }
-    if (status == WEIR_OK) {
-        status = weir_event_create(rank->device, &rank->to);
+    for (uint32_t i = 0; i < ROWS(rank->events) && status == WEIR_OK; i++) {
+        status = weir_event_create(rank->device, &rank->events[i]);
     }
     return status;
 }
 
-/* All of one rank, from its device to its results. Returns whether it went well. */
+/* All of one rank, from its device to its results. Returns whether it went well. After a failure on a GPU a kernel
+ * by hand may spin on for ever, so that nothing can be closed. */
 static bool run_rank(const perf_command *command, const perf_options *options, uint32_t number, const char *device,
-                     const char *where)
+                     const char *where, perf_output *output)
 {
     perf_rank rank;
     memset(&rank, 0, sizeof rank);
     rank.options = options;
+    rank.command = command->name;
     rank.rank = number;
     rank.peer = number ^ 1u;
-    if (number == 0) {
-        const char *failed = NULL;
-        rank.output = perf_output_open(options->csv, options->json, &failed);
-        if (rank.output == NULL) {
-            fprintf(stderr, "weir-perf: %s: %s\n", failed, strerror(errno));
-            return false;
-        }
-    }
+    rank.output = output;
     weir_status status = open_rank(&rank, device, where);
     if (status == WEIR_OK) {
         status = command->run(&rank);
@@ -269,56 +192,86 @@ static bool run_rank(const perf_command *command, const perf_options *options, u
     if (status != WEIR_OK) {
         const char *text = rank.error[0] != '\0' ? rank.error : weir_last_error();
         fprintf(stderr, "weir-perf: rank %" PRIu32 " on %s: %s: %s\n", number, device, weir_status_name(status), text);
+        if (rank.comm != NULL) {
+            weir_comm_abort(rank.comm); /* the other rank need not wait for its deadline */
+        }
     }
-    bool written = perf_output_close(rank.output);
+    if (status == WEIR_OK || !rank.gpu) {
+        close_rank(&rank);
+    }
+    return status == WEIR_OK;
+}
+
+static bool open_output(const perf_options *options, perf_output **output)
+{
+    const char *failed = NULL;
+    *output = perf_output_open(options->csv, options->json, &failed);
+    if (*output == NULL) {
+        fprintf(stderr, "weir-perf: %s: %s\n", failed, strerror(errno));
+    }
+    return *output != NULL;
+}
+
+static bool close_output(perf_output *output)
+{
+    bool written = perf_output_close(output);
     if (!written) {
         fprintf(stderr, "weir-perf: the result files could not be written: %s\n", strerror(errno));
     }
-    if (status != WEIR_OK && rank.gpu) {
-        (void)fflush(NULL);
-        _exit(EXIT_FAILURE); /* a kernel by hand may spin on for ever; only the end of the process ends it */
-    }
-    close_rank(&rank);
-    return status == WEIR_OK && written;
+    return written;
 }
 
 /* ---- starting ranks ----------------------------------------------------------------------------------- */
 
+/* What there is to run on. */
+typedef struct machine {
+    const char *kind; /* of device: "gpu" or "cpu" */
+    uint32_t gpus;
+} machine;
+
+/* The one rank that this process is, or with `output` a rank that is a thread of it. */
+static bool run_on(const perf_command *command, const perf_options *options, const machine *here, uint32_t number,
+                   const char *where, perf_output *output)
+{
+    char device[16];
+    (void)snprintf(device, sizeof device, "%s:%" PRIu32, here->kind, here->gpus == 1 ? 0 : number);
+    return run_rank(command, options, number, device, where, output);
+}
+
 typedef struct rank_thread {
     const perf_command *command;
     const perf_options *options;
-    uint32_t rank;
+    const machine *here;
     const char *where;
     bool good;
 } rank_thread;
 
-static void *run_thread(void *context)
+static void *run_second(void *context)
 {
     rank_thread *thread = (rank_thread *)context;
-    thread->good = run_rank(thread->command, thread->options, thread->rank, "gpu:0", thread->where);
+    thread->good = run_on(thread->command, thread->options, thread->here, 1, thread->where, NULL);
     return NULL;
 }
 
-/* Both ranks as threads of this process, on its only GPU. */
-static bool start_threads(const perf_command *command, const perf_options *options, const char *where)
+/* Both ranks as threads of this process; this one is rank 0. */
+static bool start_threads(const perf_command *command, const perf_options *options, const machine *here,
+                          const char *where)
 {
-    rank_thread ranks[PERF_RANKS];
-    pthread_t second;
-    for (uint32_t i = 0; i < PERF_RANKS; i++) {
-        ranks[i].command = command;
-        ranks[i].options = options;
-        ranks[i].rank = i;
-        ranks[i].where = where;
-        ranks[i].good = false;
-    }
-    int error = pthread_create(&second, NULL, run_thread, &ranks[1]);
-    if (error != 0) {
-        fprintf(stderr, "weir-perf: no thread for rank 1: %s\n", strerror(error));
+    perf_output *output = NULL;
+    rank_thread second = { command, options, here, where, false };
+    pthread_t thread;
+    if (!open_output(options, &output)) {
         return false;
     }
-    (void)run_thread(&ranks[0]);
-    (void)pthread_join(second, NULL);
-    return ranks[0].good && ranks[1].good;
+    int error = pthread_create(&thread, NULL, run_second, &second);
+    if (error != 0) {
+        fprintf(stderr, "weir-perf: no thread for rank 1: %s\n", strerror(error));
+        (void)close_output(output);
+        return false;
+    }
+    bool good = run_on(command, options, here, 0, where, output);
+    (void)pthread_join(thread, NULL);
+    return close_output(output) && good && second.good;
 }
 
 static bool wait_for_process(pid_t process)
@@ -372,23 +325,23 @@ static bool start_processes(char **arguments, const char *kind, const char *wher
     return good;
 }
 
-/* The kind of device to use, "gpu" or "cpu", and how many GPUs there are. */
-static bool choose_kind(const perf_command *command, const perf_options *options, const char **kind, uint32_t *gpus)
+static bool choose_machine(const perf_options *options, machine *out)
 {
-    *gpus = 0;
-    *kind = "cpu";
+    out->gpus = 0;
+    out->kind = "cpu";
     if (options->device != NULL && strcmp(options->device, "cpu") == 0) {
         return true;
     }
-    if (weir_device_count("gpu", gpus) != WEIR_OK) {
+    if (weir_device_count("gpu", &out->gpus) != WEIR_OK) {
         fprintf(stderr, "weir-perf: %s\n", weir_last_error());
         return false;
     }
-    if (*gpus != 0 && command->gpu) {
-        *kind = "gpu";
+    if (out->gpus != 0 && perf_has_gpu_kernels()) {
+        out->kind = "gpu";
         return true;
     }
-    const char *reason = *gpus == 0 ? "no GPU here" : "built without nvcc";
+    const char *reason = out->gpus == 0 ? "no GPU here" : "built without nvcc";
+    out->gpus = 0;
     if (options->device != NULL) {
         fprintf(stderr, "weir-perf: %s\n", reason);
         return false;
@@ -398,35 +351,43 @@ static bool choose_kind(const perf_command *command, const perf_options *options
     return true;
 }
 
+/* The one rank of another process, or of a user who starts the ranks. */
+static bool start_one(const perf_command *command, const perf_options *options, const machine *here)
+{
+    perf_output *output = NULL;
+    const char *where = getenv(UNIQUE_ID);
+    if (where == NULL) {
+        fprintf(stderr, "weir-perf: --rank needs " UNIQUE_ID "\n");
+        return false;
+    }
+    if (options->rank == 0 && !open_output(options, &output)) {
+        return false;
+    }
+    bool good = run_on(command, options, here, options->rank, where, output);
+    return close_output(output) && good;
+}
+
 int perf_start(const perf_command *command, const perf_options *options, char **arguments)
 {
-    const char *kind = NULL;
-    uint32_t gpus = 0;
-    if (!choose_kind(command, options, &kind, &gpus)) {
-        return EXIT_FAILURE;
-    }
-    bool good = false;
-    if (options->rank != PERF_NO_RANK) {
-        const char *where = getenv(UNIQUE_ID);
-        if (where == NULL) {
-            fprintf(stderr, "weir-perf: --rank needs " UNIQUE_ID "\n");
-            return EXIT_FAILURE;
-        }
-        char device[16];
-        (void)snprintf(device, sizeof device, "%s:%" PRIu32, kind, gpus == 1 ? 0 : options->rank);
-        good = run_rank(command, options, options->rank, device, where);
-        return good ? EXIT_SUCCESS : EXIT_FAILURE;
-    }
+    machine here;
     weir_unique_id id;
-    if (weir_unique_id_create("127.0.0.1", &id) != WEIR_OK) {
-        fprintf(stderr, "weir-perf: %s\n", weir_last_error());
+    bool good = false;
+    if (!choose_machine(options, &here)) {
         return EXIT_FAILURE;
     }
-    if (gpus == 1 && strcmp(kind, "gpu") == 0) {
-        good = start_threads(command, options, id.text);
-    } else {
+    if (options->rank != PERF_NO_RANK) {
+        good = start_one(command, options, &here);
+    } else if (weir_unique_id_create("127.0.0.1", &id) != WEIR_OK) {
+        fprintf(stderr, "weir-perf: %s\n", weir_last_error());
+    } else if (options->processes) {
         weir_unique_id_discard(&id); /* rank 0 is another process, which binds the port itself */
-        good = start_processes(arguments, kind, id.text);
+        good = start_processes(arguments, here.kind, id.text);
+    } else {
+        good = start_threads(command, options, &here, id.text);
+    }
+    if (!good && strcmp(here.kind, "gpu") == 0) {
+        (void)fflush(NULL);
+        _exit(EXIT_FAILURE); /* only the end of the process ends a kernel that spins for ever */
     }
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,9 +1,10 @@
 /* weir_perf_common.h - what all commands of weir-perf share: options, ranks, timing, results.
  *
- * A command is a row of the table in weir_perf.c: its name and a function that each rank runs. perf_start
+ * A command is a row of the table in weir_perf.c. Most have a function that each of two ranks runs: perf_start
  * starts the ranks and gives each a perf_rank: device, stream, bootstrap and communicator, ready to use. The
  * command makes what it measures, records launches as a graph, times replays of it, and rank 0 reports rows,
- * which go to standard output and, on request, to CSV and JSON files.
+ * which go to standard output and, on request, to CSV and JSON files. A command that starts its ranks itself has
+ * `start` instead.
  *
  * Commands are compiled by a C compiler or by nvcc as CUDA C++, so they stay in the common subset of both. */
 #ifndef WEIR_PERF_COMMON_H
@@ -16,26 +17,37 @@
 
 WEIR_BEGIN_DECLS
 
+#define ROWS(table) (sizeof(table) / sizeof(table)[0])
+
 /* ---- commands and options ----------------------------------------------------------------------------- */
 
 #define PERF_RANKS 2u
-#define PERF_SIZES_MAX 32u
+#define PERF_LIST_MAX 64u
 #define PERF_NO_RANK UINT32_MAX
 
-typedef struct perf_sizes {
-    uint64_t bytes[PERF_SIZES_MAX];
+typedef struct perf_list {
+    uint64_t values[PERF_LIST_MAX];
     uint32_t count;
-} perf_sizes;
+} perf_list;
 
 /* A zero or NULL field is a default that depends on the command and the device. */
 typedef struct perf_options {
     const char *device; /* "gpu" or "cpu" */
+    bool processes;     /* each rank is a process; otherwise a thread of this one */
     uint32_t rank;      /* the one rank that this process is; PERF_NO_RANK: start all */
+    perf_list ranks;    /* numbers of ranks */
+    uint64_t least;     /* bytes: the first size, the last one, and the factor from one to the next */
+    uint64_t most;
+    uint32_t factor;
+    perf_list sizes; /* bytes, instead of these three */
+    const char *shape;
     uint32_t blocks;
     uint32_t threads;
-    uint32_t iters; /* launches of one run */
-    bool plain;     /* launch without checking that the grid is resident as a whole */
-    perf_sizes sizes;
+    uint32_t iters;  /* timed launches */
+    uint32_t warmup; /* launches before them */
+    bool one_way;
+    bool check;
+    bool plain; /* launch without checking that the grid is resident as a whole */
     const char *csv;
     const char *json;
 } perf_options;
@@ -45,11 +57,11 @@ typedef struct perf_rank perf_rank;
 typedef struct perf_command {
     const char *name;
     const char *summary;
-    bool gpu; /* its kernels were compiled for GPUs */
+    const char *takes; /* its options, separated by blanks, beside those that all commands have */
     weir_status (*run)(perf_rank *rank);
+    /* For a command that starts its ranks itself, instead of run; returns the exit status of the process. */
+    int (*start)(const perf_options *options, char **arguments);
 } perf_command;
-
-extern const perf_command perf_probe;
 
 /* Runs the command on all ranks (or on options->rank alone) and returns the exit status of the process.
  * arguments: main's argv, with which the processes of the ranks are started. */
@@ -57,10 +69,13 @@ int perf_start(const perf_command *command, const perf_options *options, char **
 
 /* ---- one rank ----------------------------------------------------------------------------------------- */
 
+#define PERF_REPLAYS_MAX 100u
+
 typedef struct perf_output perf_output;
 
 struct perf_rank {
     const perf_options *options;
+    const char *command;
     uint32_t rank;
     uint32_t peer;
     bool gpu;
@@ -69,25 +84,17 @@ struct perf_rank {
     weir_bootstrap *bootstrap;
     weir_comm *comm;
     void *stream;
-    void *from; /* events around what is timed */
-    void *to;
-    perf_output *output; /* NULL on all ranks but 0 */
-    char error[256];     /* what failed, where weir_last_error does not say it */
+    void *events[PERF_REPLAYS_MAX + 1]; /* around the replays that are timed */
+    perf_output *output;                /* NULL on all ranks but 0 */
+    char error[256];                    /* what failed, where weir_last_error does not say it */
 };
 
 /* Notes what failed and returns `status`. */
 weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The shape asked for, or `wanted`, cut to what the device can keep resident. */
-weir_shape perf_shape(const perf_rank *rank, weir_shape wanted);
-
-/* ---- data --------------------------------------------------------------------------------------------- */
-
-/* Fills words with random non-zero values that depend on position and seed. */
-void perf_fill(uint64_t *words, uint64_t count, uint64_t seed);
-/* Position of the first word that is not as perf_fill made it; `count` when all are. */
-uint64_t perf_check(const uint64_t *words, uint64_t count, uint64_t seed);
+/* Facts of versions, devices, settings and the date, in front of the first row. All ranks call it. */
+weir_status perf_report_machine(perf_rank *rank);
 
 /* ---- timing ------------------------------------------------------------------------------------------- */
 
@@ -100,14 +107,18 @@ typedef struct perf_work {
     uint32_t *number; /* a field of args that is set to the number of the node, from 1; or NULL */
 } perf_work;
 
+/* Puts one node on the stream. */
+weir_status perf_launch(perf_rank *rank, const perf_work *work);
+
 weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph);
 
-/* Time of one node in us, the longest of all ranks: of `replays` replays that follow one that is not timed,
- * which hides the host's part and lines the ranks up. All ranks call it together. */
-weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t replays, double *us);
+/* Times `replays` replays that follow `warmup` ones (at least one, which hides the host's part and lines the ranks
+ * up). us[i] is the time of one node in the i-th, in us, the longest of all ranks. All ranks call it together. */
+weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t warmup, uint32_t replays, double *us);
 
-/* Sorts the values. */
-double perf_median(double *values, uint32_t count);
+void perf_sort(double *values, uint32_t count);
+/* Of sorted values: the one below which `part` of them are, between two neighbours if need be. */
+double perf_percentile(const double *values, uint32_t count, double part);
 
 /* ---- results; all ignore a NULL output -------------------------------------------------------------------- */
 
@@ -132,9 +143,6 @@ perf_field perf_real(const char *name, double real, int decimals);
 
 /* Rows of one table follow each other and have the same columns. */
 void perf_row(perf_output *output, const char *table, const perf_field *fields, uint32_t count);
-
-/* The part of the output that all commands have: facts of versions, devices and the date. All ranks call it. */
-weir_status perf_report_machine(perf_rank *rank);
 
 WEIR_END_DECLS
 

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COLUMN_WIDTH 12
-#define NAME_WIDTH 26 /* of text columns */
+#define COLUMN_WIDTH 11
+#define NAME_WIDTH 18 /* of text columns */
 
 struct perf_output {
     FILE *csv;

@@ -1,0 +1,13 @@
+/* weir_perf_commands.h - the commands of weir-perf; the table of them is in weir_perf.c. */
+#ifndef WEIR_PERF_COMMANDS_H
+#define WEIR_PERF_COMMANDS_H
+
+#include "weir_perf_common.h"
+
+extern const perf_command perf_put;
+extern const perf_command perf_get;
+extern const perf_command perf_packets;
+extern const perf_command perf_semaphore;
+extern const perf_command perf_probe;
+
+#endif
