@@ -88,6 +88,16 @@ WEIR_API void weir_bootstrap_destroy(weir_bootstrap *bootstrap);
 WEIR_API uint32_t weir_bootstrap_rank(const weir_bootstrap *bootstrap);
 WEIR_API uint32_t weir_bootstrap_size(const weir_bootstrap *bootstrap);
 
+/* What this rank's bootstrap has done and holds. */
+typedef struct weir_bootstrap_usage {
+    uint64_t rounds;      /* steps of collectives in which it sent or received; create's are among them */
+    uint64_t messages;    /* messages that it has written to sockets, of all kinds */
+    uint64_t bytes;       /* of these messages */
+    uint64_t connections; /* open now */
+} weir_bootstrap_usage;
+
+WEIR_API void weir_bootstrap_get_usage(weir_bootstrap *bootstrap, weir_bootstrap_usage *usage);
+
 /* Sends `bytes` (0 too) to `peer` (itself too). Messages of one (peer, tag) arrive in order; tags are
  * independent and may be received in any order. */
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_send(weir_bootstrap *bootstrap, const void *data, size_t bytes,

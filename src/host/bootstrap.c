@@ -11,12 +11,12 @@
 #include "src/host/base/error.h"
 #include "src/host/bootstrap_state.h"
 
-#define TICK_JOIN_MS 10
 #define TICK_MS 500
+#define HURRY_MS 10
 #define LEAVE_MS 2000
 #define PROVING_MS 200
 /* How long a receiver waits for the sender to connect before it connects itself. */
-#define CONNECT_NS 500000000u
+#define CONNECT_NS 200000000u
 
 weir_status weiri_boot_check(const weir_bootstrap *boot)
 {
@@ -35,7 +35,7 @@ void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text)
     if (boot->failed == WEIR_OK) {
         boot->failed = status;
         (void)snprintf(boot->failed_text, sizeof boot->failed_text, "%s", text);
-        (void)pthread_cond_broadcast(&boot->cond);
+        weiri_boot_signal(boot);
     }
 }
 
@@ -76,6 +76,16 @@ void weiri_boot_wake(weir_bootstrap *boot)
     }
 }
 
+/* Whether something is to be done before the next tick. */
+static bool is_hurried(const weir_bootstrap *boot)
+{
+    bool hurried = boot->listener_paused || (boot->rank == 0 && !boot->join.over);
+    for (const weiri_conn *conn = boot->conns; conn != NULL && !hurried; conn = conn->next) {
+        hurried = conn->state == WEIRI_CONN_IDLE;
+    }
+    return hurried;
+}
+
 static void tick(void *context)
 {
     weir_bootstrap *boot = (weir_bootstrap *)context;
@@ -95,8 +105,21 @@ static void tick(void *context)
         weiri_peer_tick(boot, now);
         weiri_conn_resume_listener(boot);
         work(boot, now);
+        if (boot->hurry_watch != NULL && !is_hurried(boot)) {
+            weiri_service_unwatch(boot->service, boot->hurry_watch);
+            boot->hurry_watch = NULL;
+        }
     }
     weiri_boot_leave(boot);
+}
+
+/* Without memory for it the next tick is soon enough. */
+void weiri_boot_hurry(weir_bootstrap *boot)
+{
+    if (boot->hurry_watch == NULL && !boot->stopped &&
+        weiri_service_watch_time(boot->service, HURRY_MS, tick, boot, &boot->hurry_watch) != WEIR_OK) {
+        boot->hurry_watch = NULL;
+    }
 }
 
 weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
@@ -141,7 +164,7 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
         weiri_boot_wake(boot);
     } else {
         weiri_queue_push(&boot->peers[peer].inbox, message);
-        (void)pthread_cond_broadcast(&boot->cond);
+        weiri_boot_signal(boot);
     }
     return WEIR_OK;
 }
@@ -186,14 +209,16 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
             return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
         }
         /* Without any connection its departure would go unnoticed. */
-        bool alone = peer != boot->rank && p->in == NULL && p->out == NULL;
+        bool alone = peer != boot->rank && p->in == NULL && p->out == NULL && boot->joined;
         if (alone && now >= connect_ns) {
             if (weiri_peer_connect(boot, peer) == NULL) {
                 return weiri_fail_nomem("bootstrap: connection");
             }
             alone = false;
         }
+        p->waiters++;
         (void)weiri_cond_wait(&boot->cond, &boot->mutex, alone && connect_ns < deadline_ns ? connect_ns : deadline_ns);
+        p->waiters--;
         now = weiri_now_ns();
     }
 }
@@ -326,7 +351,7 @@ static weir_status open_listener(weir_bootstrap *boot, const char *where, const 
     boot->own = boot->root;
     boot->listener = weiri_unique_id_take(where);
     if (boot->size == 1 && boot->listener >= 0) {
-        (void)close(boot->listener);
+        weiri_sock_close(boot->listener);
         boot->listener = -1;
     }
     if (boot->size == 1 || boot->listener >= 0) {
@@ -378,11 +403,13 @@ free_memory:
     return status;
 }
 
-/* Frees everything but the service, which has ended (or, in the child of a fork, never existed). */
+/* Frees everything but the service, which has ended, or is the parent's. */
 static void release(weir_bootstrap *boot)
 {
+    const bool forked = boot->pid != getpid();
     while (boot->conns != NULL) {
         boot->conns->watch = NULL;
+        boot->conns->fd = forked ? -1 : boot->conns->fd; /* the fork has closed it */
         weiri_conn_close(boot->conns);
     }
     while (boot->graveyard != NULL) {
@@ -390,8 +417,8 @@ static void release(weir_bootstrap *boot)
         boot->graveyard = conn->next;
         weiri_free(conn);
     }
-    if (boot->listener >= 0) {
-        (void)close(boot->listener);
+    if (boot->listener >= 0 && !forked) {
+        weiri_sock_close(boot->listener);
     }
     weiri_port_free_all(boot);
     while (boot->groups != NULL) {
@@ -402,12 +429,11 @@ static void release(weir_bootstrap *boot)
     for (uint32_t i = 0; i < boot->size; i++) {
         weiri_queue_clear(&boot->peers[i].inbox);
     }
-    if (boot->pid == getpid()) {
+    if (!forked) {
         /* In the child of a fork they may have waiters that do not exist there. */
         (void)pthread_cond_destroy(&boot->cond);
         (void)pthread_mutex_destroy(&boot->mutex);
     }
-    weiri_free(boot->table);
     weiri_free(boot->gone);
     weiri_free(boot->peers);
     weiri_free(boot->addresses);
@@ -454,32 +480,50 @@ static weir_status start_service(weir_bootstrap *boot, uint64_t deadline_ns)
     boot->join.came = 1;
     boot->join.present = 1;
     boot->addresses[boot->rank] = boot->own;
+    const int error = boot->listener >= 0 ? weiri_sock_own(boot->listener, boot->timeout_ms) : 0;
+    if (error != 0) {
+        return weiri_fail_errno(error, "bootstrap: keep the listener from children");
+    }
     weir_status status = weiri_service_create("weir-bootstrap", &boot->service);
     if (status == WEIR_OK && boot->listener >= 0) {
         status = weiri_service_watch_fd(boot->service, boot->listener, EPOLLIN, weiri_boot_accept, boot,
                                         &boot->listener_watch);
     }
     if (status == WEIR_OK) {
-        status = weiri_service_watch_time(boot->service, TICK_JOIN_MS, tick, boot, &boot->tick_watch);
+        status = weiri_service_watch_time(boot->service, TICK_MS, tick, boot, &boot->tick_watch);
     }
     return status;
 }
 
-/* Waits until the ranks that this one watches can be reached. */
-static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
+/* The first of the ranks that this one watches and has no connection to; WEIRI_NO_RANK: there is none. */
+static uint32_t find_unconnected(const weir_bootstrap *boot)
 {
     for (uint64_t step = 1; step < boot->size; step *= 2) {
         const uint32_t rank = (uint32_t)((boot->rank + step) % boot->size);
-        const weiri_peer *peer = &boot->peers[rank];
-        bool expired = false;
-        while (boot->failed == WEIR_OK && (peer->out == NULL || peer->out->state != WEIRI_CONN_OPEN)) {
-            if (expired) {
-                char text[WEIRI_ADDRESS_TEXT_BYTES];
-                return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer", rank,
-                                  weiri_address_format(&boot->addresses[rank], text));
-            }
-            expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
+        const weiri_conn *out = boot->peers[rank].out;
+        if (out == NULL || out->state != WEIRI_CONN_OPEN) {
+            return rank;
         }
+    }
+    return WEIRI_NO_RANK;
+}
+
+bool weiri_boot_is_surrounded(const weir_bootstrap *boot)
+{
+    return find_unconnected(boot) == WEIRI_NO_RANK;
+}
+
+static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
+{
+    bool expired = false;
+    uint32_t rank;
+    while (boot->failed == WEIR_OK && (rank = find_unconnected(boot)) != WEIRI_NO_RANK) {
+        if (expired) {
+            char text[WEIRI_ADDRESS_TEXT_BYTES];
+            return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer", rank,
+                              weiri_address_format(&boot->addresses[rank], text));
+        }
+        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
     }
     return boot->failed == WEIR_OK ? WEIR_OK : weiri_fail(boot->failed, "%s", boot->failed_text);
 }
@@ -493,19 +537,15 @@ static weir_status join(weir_bootstrap *boot, uint64_t deadline_ns)
         status = wait_neighbours(boot, deadline_ns);
     }
     (void)pthread_mutex_unlock(&boot->mutex);
-    if (status != WEIR_OK) {
-        return status;
+    /* All learn where all are, and nobody leaves before everyone's connections are there. */
+    if (status == WEIR_OK) {
+        status = weiri_join_exchange(boot, deadline_ns);
     }
-    /* Nobody leaves before everyone's connections are there. */
-    status = weiri_group_join(boot, deadline_ns);
-    if (status != WEIR_OK) {
-        return status;
+    if (status == WEIR_OK) {
+        (void)pthread_mutex_lock(&boot->mutex);
+        boot->joined = true;
+        (void)pthread_mutex_unlock(&boot->mutex);
     }
-    weiri_service_unwatch(boot->service, boot->tick_watch);
-    status = weiri_service_watch_time(boot->service, TICK_MS, tick, boot, &boot->tick_watch);
-    (void)pthread_mutex_lock(&boot->mutex);
-    boot->joined = true;
-    (void)pthread_mutex_unlock(&boot->mutex);
     return status;
 }
 
@@ -632,10 +672,11 @@ void weiri_bootstrap_put(weir_bootstrap *boot)
     if (boot->pid == getpid()) {
         leave(boot);
     } else if (pthread_mutex_trylock(&boot->mutex) == 0) {
-        /* In the child of a fork: what the parent's service thread was not just changing is freed; the
-         * connections are the parent's, and closing them here does not end them. */
+        /* In the child of a fork: what the parent's service thread was not just changing is freed. */
         boot->stopped = true;
         (void)pthread_mutex_unlock(&boot->mutex);
+        weiri_service_abandon(boot->service);
+        boot->service = NULL;
         release(boot);
     }
 }
@@ -648,6 +689,20 @@ uint32_t weir_bootstrap_rank(const weir_bootstrap *boot)
 uint32_t weir_bootstrap_size(const weir_bootstrap *boot)
 {
     return boot->size;
+}
+
+void weir_bootstrap_get_usage(weir_bootstrap *boot, weir_bootstrap_usage *usage)
+{
+    memset(usage, 0, sizeof *usage);
+    if (weiri_boot_check(boot) != WEIR_OK) {
+        return;
+    }
+    (void)pthread_mutex_lock(&boot->mutex);
+    *usage = boot->usage;
+    for (const weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+        usage->connections += conn->state == WEIRI_CONN_OPEN ? 1 : 0;
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
 }
 
 weiri_service *weiri_bootstrap_service(weir_bootstrap *boot)

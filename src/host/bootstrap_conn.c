@@ -18,118 +18,33 @@
 #include "src/host/base/log.h"
 #include "src/host/bootstrap_state.h"
 
-#define FRAME_MAGIC 0x77656972u
 #define PAYLOAD_START 65536u
 #define READ_AT_ONCE (1u << 20)
+#define READ_BUFFER 4096u
 #define ACCEPT_AT_ONCE 64
 #define PROVING_MAX 1024
 #define PROOF_TIME_NS 5000000000u
-
-void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, uint64_t bytes)
-{
-    weiri_write_u32(w, FRAME_MAGIC);
-    weiri_write_u32(w, kind);
-    weiri_write_u64(w, tag);
-    weiri_write_u64(w, bytes);
-}
-
-weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *head, size_t head_bytes, const void *data,
-                                    size_t bytes)
-{
-    weiri_message *message = (weiri_message *)weiri_alloc(1, sizeof *message);
-    if (message == NULL) {
-        return NULL;
-    }
-    message->kind = kind;
-    message->tag = tag;
-    message->bytes = head_bytes + bytes;
-    message->capacity = message->bytes;
-    if (message->bytes > 0) {
-        message->data = (uint8_t *)weiri_alloc(message->bytes, 1);
-        if (message->data == NULL) {
-            weiri_free(message);
-            return NULL;
-        }
-    }
-    if (head_bytes > 0) {
-        memcpy(message->data, head, head_bytes);
-    }
-    if (bytes > 0) {
-        memcpy(message->data + head_bytes, data, bytes);
-    }
-    weiri_writer w = weiri_writer_init(message->frame, sizeof message->frame);
-    weiri_frame_write(&w, kind, tag, message->bytes);
-    return message;
-}
-
-void weiri_message_share(weiri_message *message, uint8_t *data, uint64_t bytes)
-{
-    message->data = data;
-    message->bytes = bytes;
-    message->capacity = bytes;
-    message->shared = true;
-    weiri_writer w = weiri_writer_init(message->frame, sizeof message->frame);
-    weiri_frame_write(&w, message->kind, message->tag, bytes);
-}
-
-void weiri_message_free(weiri_message *message)
-{
-    if (message != NULL) {
-        if (!message->shared) {
-            weiri_free(message->data);
-        }
-        weiri_free(message);
-    }
-}
-
-void weiri_queue_push(weiri_queue *queue, weiri_message *message)
-{
-    message->next = NULL;
-    if (queue->tail == NULL) {
-        queue->head = message;
-    } else {
-        queue->tail->next = message;
-    }
-    queue->tail = message;
-}
-
-void weiri_queue_unlink(weiri_queue *queue, weiri_message *before, weiri_message *message)
-{
-    if (before == NULL) {
-        queue->head = message->next;
-    } else {
-        before->next = message->next;
-    }
-    if (queue->tail == message) {
-        queue->tail = before;
-    }
-}
-
-weiri_message *weiri_queue_pop(weiri_queue *queue)
-{
-    weiri_message *message = queue->head;
-    if (message != NULL) {
-        weiri_queue_unlink(queue, NULL, message);
-    }
-    return message;
-}
 
 /* Ends a queued frame: whoever waits for it learns what became of it. */
 static void settle(weir_bootstrap *boot, weiri_message *message, weiri_send_state state)
 {
     if (message->waited) {
         message->send_state = state;
-        (void)pthread_cond_broadcast(&boot->cond);
+        weiri_boot_signal(boot);
     } else {
         weiri_message_free(message);
     }
 }
 
-void weiri_queue_clear(weiri_queue *queue)
+void weiri_boot_signal(weir_bootstrap *boot)
 {
-    weiri_message *message;
-    while ((message = weiri_queue_pop(queue)) != NULL) {
-        weiri_message_free(message);
+    if (boot->stopped) {
+        return; /* nobody waits; in the child of a fork the condition variable may be in any state */
+    }
+    if (boot->service != NULL && weiri_service_is_self(boot->service)) {
+        boot->signalled = true;
+    } else {
+        (void)pthread_cond_broadcast(&boot->cond);
     }
 }
 
@@ -148,7 +63,13 @@ void weiri_boot_leave(weir_bootstrap *boot)
     if (!boot->stopped) {
         weiri_port_deliver(boot);
     }
+    const bool signalled = boot->signalled;
+    boot->signalled = false;
     (void)pthread_mutex_unlock(&boot->mutex);
+    /* After the mutex, so that who is woken finds it free; the bootstrap outlives its service thread. */
+    if (signalled) {
+        (void)pthread_cond_broadcast(&boot->cond);
+    }
 }
 
 weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address)
@@ -178,14 +99,6 @@ void weiri_conn_mark(weiri_conn *conn)
     }
 }
 
-void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
-{
-    if (message != NULL) {
-        weiri_queue_push(&conn->queue, message);
-        weiri_conn_mark(conn);
-    }
-}
-
 bool weiri_conn_is_proving(const weiri_conn *conn)
 {
     return conn->state == WEIRI_CONN_AWAIT_HELLO || conn->state == WEIRI_CONN_AWAIT_PROOF ||
@@ -194,11 +107,15 @@ bool weiri_conn_is_proving(const weiri_conn *conn)
 
 static void set_state(weiri_conn *conn, weiri_conn_state state)
 {
+    weir_bootstrap *boot = conn->boot;
     const bool before = weiri_conn_is_proving(conn);
     conn->state = state;
     const bool after = weiri_conn_is_proving(conn);
-    conn->boot->proving += (uint32_t)after - (uint32_t)before;
-    (void)pthread_cond_broadcast(&conn->boot->cond);
+    boot->proving += (uint32_t)after - (uint32_t)before;
+    /* Many connections change their state while ranks meet: whoever waits for them is woken once. */
+    if (boot->closing || (state == WEIRI_CONN_OPEN && !boot->joined && weiri_boot_is_surrounded(boot))) {
+        weiri_boot_signal(boot);
+    }
 }
 
 /* Gives up the socket; what was received incompletely is dropped. */
@@ -208,7 +125,7 @@ static void close_socket(weiri_conn *conn)
     conn->watch = NULL;
     conn->events = 0;
     if (conn->fd >= 0) {
-        (void)close(conn->fd);
+        weiri_sock_close(conn->fd);
         conn->fd = -1;
     }
     weiri_message_free(conn->incoming);
@@ -252,7 +169,9 @@ void weiri_conn_close(weiri_conn *conn)
     conn->dead = true;
     conn->next = boot->graveyard;
     boot->graveyard = conn;
-    (void)pthread_cond_broadcast(&boot->cond);
+    if (conn->peer != WEIRI_NO_RANK || boot->closing) {
+        weiri_boot_signal(boot);
+    }
 }
 
 void weiri_conn_foreign(weiri_conn *conn, const char *why)
@@ -272,6 +191,7 @@ void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns)
     close_socket(conn);
     conn->retry_ns = weiri_now_ns() + pause_ns;
     set_state(conn, WEIRI_CONN_IDLE);
+    weiri_boot_hurry(conn->boot);
 }
 
 /* The connection ended, or cannot be made. */
@@ -360,6 +280,22 @@ static int write_all(weiri_conn *conn)
     return 0;
 }
 
+void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
+{
+    if (message == NULL) {
+        return;
+    }
+    weir_bootstrap *boot = conn->boot;
+    boot->usage.messages++;
+    boot->usage.bytes += sizeof message->frame + message->bytes;
+    weiri_queue_push(&conn->queue, message);
+    /* Written here and now if nothing is before it: the service is needed for what does not fit, and for errors. */
+    const bool first = conn->state == WEIRI_CONN_OPEN && !conn->dirty && !conn->shut && conn->queue.head == message;
+    if (!first || write_all(conn) != 0) {
+        weiri_conn_mark(conn);
+    }
+}
+
 static void read_all(weiri_conn *conn);
 
 void weiri_conn_flush(weiri_conn *conn)
@@ -383,15 +319,6 @@ void weiri_conn_flush(weiri_conn *conn)
     watch(conn, error == EAGAIN ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-static void begin_proof(weiri_conn *conn)
-{
-    uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
-    weiri_auth_begin(&conn->auth, hello);
-    set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
-    push_raw(conn, hello, sizeof hello);
-    weiri_conn_flush(conn);
-}
-
 static void ready(void *context, uint32_t events)
 {
     weiri_conn *conn = (weiri_conn *)context;
@@ -403,7 +330,8 @@ static void ready(void *context, uint32_t events)
             if (error != 0) {
                 lost(conn, strerrordesc_np(error));
             } else {
-                begin_proof(conn);
+                set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
+                weiri_conn_flush(conn);
             }
         } else if (conn->state == WEIRI_CONN_HELD) {
             weiri_conn_close(conn);
@@ -419,19 +347,26 @@ static void ready(void *context, uint32_t events)
 
 void weiri_conn_open(weiri_conn *conn)
 {
-    const int error = weiri_sock_connect(&conn->address, conn->boot->timeout_ms, &conn->fd);
+    uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
+    int error = weiri_sock_connect(&conn->address, conn->boot->timeout_ms, &conn->fd);
     if (error != 0 && error != EINPROGRESS) {
         lost(conn, strerrordesc_np(error));
         return;
     }
-    conn->events = EPOLLIN | EPOLLOUT;
-    if (weiri_service_watch_fd(conn->boot->service, conn->fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
-        lost(conn, weir_last_error());
+    /* Where the other end is near the connection is there already: one event less to wait for. */
+    weiri_auth_begin(&conn->auth, hello);
+    push_raw(conn, hello, sizeof hello);
+    set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
+    error = write_all(conn);
+    if (error == EAGAIN) {
+        set_state(conn, WEIRI_CONN_CONNECTING);
+    } else if (error != 0) {
+        lost(conn, strerrordesc_np(error));
         return;
     }
-    set_state(conn, WEIRI_CONN_CONNECTING);
-    if (error == 0) {
-        begin_proof(conn);
+    conn->events = error == EAGAIN ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    if (weiri_service_watch_fd(conn->boot->service, conn->fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
+        lost(conn, weir_last_error());
     }
 }
 
@@ -440,7 +375,7 @@ static bool accept_one(weir_bootstrap *boot)
 {
     int fd = -1;
     weiri_address from;
-    const int error = weiri_sock_accept(boot->listener, boot->timeout_ms, &fd, &from);
+    const int error = weiri_sock_accept(boot->listener, &fd, &from);
     if (error == EINTR || error == ECONNABORTED) {
         return true;
     }
@@ -451,7 +386,7 @@ static bool accept_one(weir_bootstrap *boot)
     }
     weiri_conn *conn = weiri_conn_create(boot, WEIRI_NO_RANK, &from);
     if (conn == NULL) {
-        (void)close(fd);
+        weiri_sock_close(fd);
         boot->listener_paused = true;
         return false;
     }
@@ -462,6 +397,9 @@ static bool accept_one(weir_bootstrap *boot)
     set_state(conn, WEIRI_CONN_AWAIT_HELLO);
     if (weiri_service_watch_fd(boot->service, fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
         weiri_conn_close(conn);
+    } else {
+        read_all(conn); /* its first bytes are often here already */
+        weiri_conn_flush(conn);
     }
     return true;
 }
@@ -479,6 +417,7 @@ void weiri_boot_accept(void *context, uint32_t events)
     }
     if (boot->listener_paused && boot->listener_watch != NULL) {
         (void)weiri_service_set_events(boot->service, boot->listener_watch, 0);
+        weiri_boot_hurry(boot);
     }
     weiri_boot_leave(boot);
 }
@@ -557,7 +496,7 @@ static void begin_message(weiri_conn *conn)
     const uint32_t kind = weiri_read_u32(&r);
     const uint64_t tag = weiri_read_u64(&r);
     const uint64_t bytes = weiri_read_u64(&r);
-    if (magic != FRAME_MAGIC || bytes > frame_max(conn, kind)) {
+    if (magic != WEIRI_FRAME_MAGIC || bytes > frame_max(conn, kind)) {
         weiri_conn_corrupt(conn);
         return;
     }
@@ -660,19 +599,61 @@ static void take(weiri_conn *conn)
     }
 }
 
-/* Reads and handles what has arrived, up to a bound. */
+/* Room for what is wanted; false, with the connection closed, when there is no memory for it. */
+static bool prepare(weiri_conn *conn, uint8_t **to, size_t *size)
+{
+    *size = wanted(conn, to);
+    if (*size == 0) {
+        weiri_boot_fail(conn->boot, WEIR_ERR_NOMEM, "bootstrap: out of memory for a message");
+        lost(conn, "out of memory");
+    }
+    return *size > 0;
+}
+
+static void advance(weiri_conn *conn, size_t bytes, bool all)
+{
+    if (conn->incoming != NULL) {
+        conn->incoming->done += bytes;
+    } else {
+        conn->raw_in_size += bytes;
+    }
+    if (all) {
+        take(conn);
+    }
+}
+
+/* Handles what was read from an open connection; what follows its end is dropped. */
+static void feed(weiri_conn *conn, const uint8_t *data, size_t bytes)
+{
+    while (bytes > 0 && !conn->dead && conn->fd >= 0) {
+        uint8_t *to = NULL;
+        size_t size = 0;
+        if (!prepare(conn, &to, &size)) {
+            return;
+        }
+        const size_t n = size < bytes ? size : bytes;
+        memcpy(to, data, n);
+        data += n;
+        bytes -= n;
+        advance(conn, n, n == size);
+    }
+}
+
+/* Reads and handles what has arrived, up to a bound. Frames of open connections are read several at once, long
+ * payloads to where they belong, and the proof and the first frame no further than they go. */
 static void read_all(weiri_conn *conn)
 {
+    uint8_t buffer[READ_BUFFER];
     size_t budget = READ_AT_ONCE;
     while (budget > 0 && !conn->dead && conn->fd >= 0 && conn->state != WEIRI_CONN_HELD) {
         uint8_t *to = NULL;
-        const size_t size = wanted(conn, &to);
-        if (size == 0) {
-            weiri_boot_fail(conn->boot, WEIR_ERR_NOMEM, "bootstrap: out of memory for a message");
-            lost(conn, "out of memory");
+        size_t size = 0;
+        if (!prepare(conn, &to, &size)) {
             return;
         }
-        const ssize_t n = recv(conn->fd, to, size, 0);
+        const bool direct = conn->state != WEIRI_CONN_OPEN || size >= sizeof buffer;
+        const size_t room = direct ? size : sizeof buffer;
+        const ssize_t n = recv(conn->fd, direct ? to : buffer, room, 0);
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -684,13 +665,13 @@ static void read_all(weiri_conn *conn)
             return;
         }
         budget -= (size_t)n < budget ? (size_t)n : budget;
-        if (conn->incoming != NULL) {
-            conn->incoming->done += (uint64_t)n;
+        if (direct) {
+            advance(conn, (size_t)n, (size_t)n == size);
         } else {
-            conn->raw_in_size += (size_t)n;
+            feed(conn, buffer, (size_t)n);
         }
-        if ((size_t)n == size) {
-            take(conn);
+        if ((size_t)n < room && conn->state == WEIRI_CONN_OPEN) {
+            return; /* it was all */
         }
     }
 }

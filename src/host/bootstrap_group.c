@@ -87,7 +87,7 @@ static weiri_group_state *find_state(weir_bootstrap *boot, uint64_t hash)
         state = (weiri_group_state *)weiri_alloc(1, sizeof *state);
         if (state != NULL) {
             state->hash = hash;
-            state->sequence = hash == 0 ? 0 : 1; /* operation 0 of all ranks is the barrier in create */
+            state->sequence = hash == 0 ? 0 : 1; /* operation 0 of all ranks is the allgather in create */
             state->next = boot->groups;
             boot->groups = state;
         }
@@ -102,7 +102,7 @@ static void set_failed(weir_bootstrap *boot, weiri_group_state *state, uint64_t 
         state->failed_at = at;
         state->failed_status = status;
         (void)snprintf(state->failed_text, sizeof state->failed_text, "%s", text);
-        (void)pthread_cond_broadcast(&boot->cond);
+        weiri_boot_signal(boot);
     }
 }
 
@@ -314,6 +314,7 @@ static weir_status run_barrier(run *r)
     weir_status status = WEIR_OK;
     uint32_t step = 0;
     for (uint64_t distance = 1; distance < r->count && status == WEIR_OK; distance *= 2, step++) {
+        r->boot->usage.rounds++;
         status = send_step(r, r->position + distance, step, NULL, 0);
         if (status == WEIR_OK) {
             status = recv_step(r, r->position + r->count - distance, step, NULL, 0);
@@ -340,6 +341,7 @@ static weir_status run_allgather(run *r, uint8_t *data, uint64_t bytes)
     uint32_t step = 0;
     for (uint64_t have = 1; have < count && status == WEIR_OK; have *= 2, step++) {
         const uint64_t more = have < count - have ? have : count - have;
+        r->boot->usage.rounds++;
         status = send_step(r, r->position + have, step, blocks, more * bytes);
         if (status == WEIR_OK) {
             status = recv_step(r, r->position + count - have, step, blocks + have * bytes, more * bytes);
@@ -360,8 +362,10 @@ static weir_status run_broadcast(run *r, uint32_t root_position, void *data, uin
     uint32_t step = 0;
     for (uint64_t have = 1; have < r->count && status == WEIR_OK; have *= 2, step++) {
         if (place < have && place + have < r->count) {
+            r->boot->usage.rounds++;
             status = send_step(r, r->position + have, step, data, bytes);
         } else if (place >= have && place < 2 * have) {
+            r->boot->usage.rounds++;
             status = recv_step(r, r->position + r->count - have, step, data, bytes);
         }
     }
@@ -402,13 +406,13 @@ weir_status weir_bootstrap_broadcast(weir_bootstrap *boot, const weir_group *gro
     return status != WEIR_OK ? status : end(&r, run_broadcast(&r, position, data, bytes));
 }
 
-weir_status weiri_group_join(weir_bootstrap *boot, uint64_t deadline_ns)
+weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes, uint64_t deadline_ns)
 {
     run r;
-    const weir_status status = begin(boot, NULL, OP_BARRIER, NULL, 0, 0, &r);
+    const weir_status status = begin(boot, NULL, OP_ALLGATHER, data, bytes, 0, &r);
     if (status != WEIR_OK) {
         return status;
     }
     r.deadline_ns = deadline_ns;
-    return end(&r, run_barrier(&r));
+    return end(&r, run_allgather(&r, data, bytes));
 }

@@ -1,6 +1,7 @@
 /* bootstrap_join.c - the rendezvous: every rank connects to rank 0 and says who it is; when all are there, rank 0
- * sends everyone the table of addresses and the job's identity; then each rank connects to the ranks 1, 2, 4, ...
- * after it. Whatever goes wrong before ends the create of all ranks that came, with one text. */
+ * sends everyone the job's identity and the addresses of the ranks 1, 2, 4, ... after it, to which it connects.
+ * Over these connections all ranks then exchange all addresses, so that nobody sends more than n log n of them.
+ * Whatever goes wrong before ends the create of all ranks that came, with one text. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@
 #include "src/host/bootstrap_state.h"
 
 #define HELLO_BYTES 31
-#define ADDRESS_BYTES 19
+#define ADDRESS_BYTES 19u
+#define NEIGHBOURS_MAX 32u
 #define LINGER_NS 1000000000u
 #define PAUSE_FIRST_NS 10000000u
 #define PAUSE_LAST_NS 200000000u
@@ -39,7 +41,8 @@ uint64_t weiri_join_frame_max(const weir_bootstrap *boot, uint32_t kind)
 {
     switch (kind) {
     case WEIRI_FRAME_TABLE:
-        return WEIRI_JOB_BYTES + (uint64_t)boot->size * ADDRESS_BYTES;
+        (void)boot;
+        return WEIRI_JOB_BYTES + NEIGHBOURS_MAX * ADDRESS_BYTES;
     case WEIRI_FRAME_REFUSE:
         return 4 + 2 + WEIRI_TEXT_BYTES;
     default:
@@ -50,7 +53,7 @@ uint64_t weiri_join_frame_max(const weir_bootstrap *boot, uint32_t kind)
 static void set_over(weir_bootstrap *boot)
 {
     boot->join.over = true;
-    (void)pthread_cond_broadcast(&boot->cond);
+    weiri_boot_signal(boot);
 }
 
 static void set_failed(weir_bootstrap *boot, weir_status status, const char *text)
@@ -137,30 +140,24 @@ static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
 }
 
 /* Rank 0: all are there. */
-static void send_table(weir_bootstrap *boot)
+static void send_tables(weir_bootstrap *boot)
 {
-    const size_t bytes = WEIRI_JOB_BYTES + (size_t)boot->size * ADDRESS_BYTES;
+    uint8_t table[WEIRI_JOB_BYTES + NEIGHBOURS_MAX * ADDRESS_BYTES];
     uuid_generate_random(boot->job);
-    boot->table = (uint8_t *)weiri_alloc(bytes, 1);
-    if (boot->table == NULL) {
-        refuse(boot, WEIR_ERR_NOMEM, "bootstrap: rank 0 is out of memory");
-        return;
-    }
-    weiri_writer w = weiri_writer_init(boot->table, bytes);
-    weiri_write_bytes(&w, boot->job, sizeof boot->job);
-    for (uint32_t i = 0; i < boot->size; i++) {
-        write_address(&w, &boot->addresses[i]);
-    }
     for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
         if (!conn->join || conn->state != WEIRI_CONN_OPEN) {
             continue;
         }
-        weiri_message *message = weiri_message_create(WEIRI_FRAME_TABLE, 0, NULL, 0, NULL, 0);
+        weiri_writer w = weiri_writer_init(table, sizeof table);
+        weiri_write_bytes(&w, boot->job, sizeof boot->job);
+        for (uint64_t step = 1; step < boot->size; step *= 2) {
+            write_address(&w, &boot->addresses[(conn->held_rank + step) % boot->size]);
+        }
+        weiri_message *message = weiri_message_create(WEIRI_FRAME_TABLE, 0, table, w.size, NULL, 0);
         if (message == NULL) {
             refuse(boot, WEIR_ERR_NOMEM, "bootstrap: rank 0 is out of memory");
             return;
         }
-        weiri_message_share(message, boot->table, bytes);
         weiri_conn_queue(conn, message);
     }
     finish(boot);
@@ -190,7 +187,7 @@ static void enroll(weiri_conn *conn, uint32_t size, uint32_t left_ms, const weir
         boot->addresses[rank] = *address;
         join->present++;
         if (join->present == boot->size) {
-            send_table(boot);
+            send_tables(boot);
         }
     }
 }
@@ -227,8 +224,8 @@ static void read_table(weiri_conn *conn, const weiri_message *message)
     weiri_reader r = weiri_reader_init(message->data, message->bytes);
     bool good = true;
     weiri_read_bytes(&r, boot->job, sizeof boot->job);
-    for (uint32_t i = 0; i < boot->size && good; i++) {
-        good = read_address(&r, boot->root.scope, &boot->addresses[i]);
+    for (uint64_t step = 1; step < boot->size && good; step *= 2) {
+        good = read_address(&r, boot->root.scope, &boot->addresses[(boot->rank + step) % boot->size]);
     }
     if (!good || !weiri_reader_done(&r)) {
         weiri_conn_corrupt(conn);
@@ -262,7 +259,6 @@ void weiri_join_frame(weiri_conn *conn, weiri_message *message)
         weiri_conn_corrupt(conn);
     } else if (message->kind == WEIRI_FRAME_WELCOME) {
         conn->boot->join.welcomed = true;
-        (void)pthread_cond_broadcast(&conn->boot->cond);
     } else if (message->kind == WEIRI_FRAME_TABLE) {
         read_table(conn, message);
     } else if (message->kind == WEIRI_FRAME_REFUSE) {
@@ -363,4 +359,28 @@ weir_status weiri_join_wait(weir_bootstrap *boot, uint64_t deadline_ns)
     char address[WEIRI_ADDRESS_TEXT_BYTES];
     return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank 0 of %u missing at %s: %s", boot->size,
                       weiri_address_format(&boot->root, address), join->cause[0] == '\0' ? "no answer" : join->cause);
+}
+
+weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns)
+{
+    uint8_t *table = (uint8_t *)weiri_alloc(boot->size, ADDRESS_BYTES);
+    if (table == NULL) {
+        return weiri_fail_nomem("bootstrap: addresses");
+    }
+    weiri_writer w = weiri_writer_init(table + (size_t)boot->rank * ADDRESS_BYTES, ADDRESS_BYTES);
+    write_address(&w, &boot->own);
+    weir_status status = weiri_group_join(boot, table, ADDRESS_BYTES, deadline_ns);
+    weiri_reader r = weiri_reader_init(table, (size_t)boot->size * ADDRESS_BYTES);
+    (void)pthread_mutex_lock(&boot->mutex);
+    for (uint32_t i = 0; i < boot->size && status == WEIR_OK && boot->size > 1; i++) {
+        weiri_address address;
+        if (!read_address(&r, boot->root.scope, &address)) {
+            status = weiri_fail(WEIR_ERR_CORRUPT, "bootstrap: malformed address of rank %u", i);
+        } else {
+            boot->addresses[i] = address;
+        }
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
+    weiri_free(table);
+    return status;
 }

@@ -5,7 +5,7 @@
  * nothing more can come from it, that is when the connection that it opened, if there is one, is at its end. */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include "src/host/base/clock.h"
 #include "src/host/base/log.h"
@@ -125,8 +125,11 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
     } else if (boot->closing) {
         /* Nobody will ask for it. */
     } else if (kind != WEIRI_FRAME_PORT) {
-        weiri_queue_push(&boot->peers[conn->peer].inbox, message);
-        (void)pthread_cond_broadcast(&boot->cond);
+        weiri_peer *peer = &boot->peers[conn->peer];
+        weiri_queue_push(&peer->inbox, message);
+        if (peer->waiters > 0) {
+            weiri_boot_signal(boot);
+        }
         return;
     } else if (message->tag > UINT32_MAX) {
         weiri_conn_corrupt(conn);
@@ -193,7 +196,7 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, bool died)
             }
         }
     }
-    (void)pthread_cond_broadcast(&boot->cond);
+    weiri_boot_signal(boot);
 }
 
 void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
@@ -232,11 +235,13 @@ static bool is_idle(const weir_bootstrap *boot, const weiri_conn *conn)
 void weiri_peer_goodbyes(weir_bootstrap *boot)
 {
     boot->goodbyes_sent = true;
-    (void)pthread_cond_broadcast(&boot->cond);
+    weiri_boot_signal(boot);
     weiri_service_unwatch(boot->service, boot->listener_watch);
     boot->listener_watch = NULL;
     if (boot->listener >= 0) {
-        (void)close(boot->listener);
+        /* Children that were forked with a unique id have it too: nobody may find it open. */
+        (void)shutdown(boot->listener, SHUT_RDWR);
+        weiri_sock_close(boot->listener);
         boot->listener = -1;
     }
     for (weiri_conn *conn = boot->conns; conn != NULL;) {

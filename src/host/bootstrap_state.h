@@ -4,13 +4,15 @@
  *     bootstrap_id.c        unique ids, and where ranks meet
  *     bootstrap_join.c      the rendezvous at rank 0
  *     bootstrap_conn.c      one connection: connect, accept, prove, read and write frames
+ *     bootstrap_message.c   messages and queues of them
  *     bootstrap_peer.c      frames between ranks, ranks that die and leave
  *     bootstrap_group.c     collectives
  *     bootstrap_port.c      ports
  *
- * One mutex guards everything. All socket work is done by callbacks of the service thread, which hold the mutex
- * except while a port's handler runs; calls of users only queue frames and wait on the condition variable. A
- * connection that ends is closed at once but freed when the callback ends, so that pointers stay good.
+ * One mutex guards everything. Sockets are opened, read and closed by callbacks of the service thread, which hold the
+ * mutex except while a port's handler runs; calls of users write frames, as far as the socket takes them at once, and
+ * wait on the condition variable. A connection that ends is closed at once but freed when the callback ends, so that
+ * pointers stay good.
  *
  * Connections have a direction: a rank sends its messages on connections that it opened and receives on those
  * that it accepted. News of deaths and departures go both ways. */
@@ -30,13 +32,14 @@
 #define WEIRI_JOB_BYTES 16
 #define WEIRI_TEXT_BYTES 512
 #define WEIRI_FRAME_BYTES 24
+#define WEIRI_FRAME_MAGIC 0x77656972u
 #define WEIRI_MESSAGE_MAX ((uint64_t)1 << 40)
 #define WEIRI_RAW_BYTES 256
 
 enum {
     WEIRI_FRAME_JOIN = 1,   /* a rank introduces itself to rank 0 */
     WEIRI_FRAME_WELCOME,    /* rank 0 has taken notice of it */
-    WEIRI_FRAME_TABLE,      /* job and addresses of all ranks */
+    WEIRI_FRAME_TABLE,      /* job, and addresses of the ranks that the receiver is to connect to */
     WEIRI_FRAME_REFUSE,     /* status and text with which everyone's create ends */
     WEIRI_FRAME_PEER,       /* a rank introduces itself to another */
     WEIRI_FRAME_USER,       /* tag */
@@ -59,7 +62,6 @@ typedef struct weiri_message {
     uint64_t tag;
     uint32_t kind;
     uint32_t peer;
-    bool shared; /* `data` belongs to another */
     bool waited; /* a user's thread waits for `send_state`, and frees the message */
     weiri_send_state send_state;
     uint8_t frame[WEIRI_FRAME_BYTES];
@@ -117,6 +119,7 @@ typedef struct weiri_peer {
     weiri_conn *out;
     weiri_conn *in;
     weiri_queue inbox;
+    uint32_t waiters;        /* users' threads that wait for a message of it */
     uint64_t unreachable_ns; /* since when it cannot be reached; 0 while it can */
     uint64_t goodbye_ns;     /* when it said that it leaves; 0 before */
     weiri_peer_state state;
@@ -171,6 +174,7 @@ struct weir_bootstrap {
     weiri_service *service;
     weiri_watch *listener_watch;
     weiri_watch *tick_watch;
+    weiri_watch *hurry_watch; /* a quicker tick, while something is to be done soon */
     int listener;
     weiri_address root; /* where rank 0 listens */
     weiri_address own;
@@ -178,6 +182,7 @@ struct weir_bootstrap {
     pthread_mutex_t mutex;
     pthread_cond_t cond; /* anything that a user's thread may wait for */
     bool woken;          /* a run of the service is posted */
+    bool signalled;      /* the callback that runs has changed what users' threads wait for */
     bool joined;         /* create is complete */
     bool closing;        /* this rank leaves */
     bool goodbyes_sent;
@@ -187,13 +192,14 @@ struct weir_bootstrap {
     weir_status failed;  /* WEIR_OK, or what ends every call */
     char failed_text[WEIRI_TEXT_BYTES];
 
+    weir_bootstrap_usage usage; /* but for `connections` */
+
     weiri_conn *conns;
     weiri_conn *graveyard;
     weiri_conn *dirty;
     uint32_t proving; /* accepted connections that are not proven yet */
     weiri_join join;
     weiri_address *addresses;
-    uint8_t *table; /* rank 0: payload of the frame that goes to all */
     weiri_peer *peers;
     uint32_t *gone; /* ranks that are gone, in this order */
     uint32_t gone_count;
@@ -218,6 +224,8 @@ int weiri_unique_id_take(const char *text);
 
 /* bootstrap.c */
 void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports soon */
+void weiri_boot_hurry(weir_bootstrap *boot);              /* something is to be done within milliseconds; service thread */
+bool weiri_boot_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
 /* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. `what` names the call. */
 weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
@@ -228,12 +236,10 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
 weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
                              const void *data, size_t bytes, weiri_message **sent);
 
-/* bootstrap_conn.c */
+/* bootstrap_message.c */
 void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, uint64_t bytes);
 weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *head, size_t head_bytes, const void *data,
                                     size_t bytes);
-/* Gives an empty message a payload that outlives it and belongs to another. */
-void weiri_message_share(weiri_message *message, uint8_t *data, uint64_t bytes);
 void weiri_message_free(weiri_message *message); /* NULL is ignored */
 void weiri_queue_push(weiri_queue *queue, weiri_message *message);
 weiri_message *weiri_queue_pop(weiri_queue *queue);
@@ -241,6 +247,8 @@ weiri_message *weiri_queue_pop(weiri_queue *queue);
 void weiri_queue_unlink(weiri_queue *queue, weiri_message *before, weiri_message *message);
 void weiri_queue_clear(weiri_queue *queue);
 
+/* bootstrap_conn.c */
+void weiri_boot_signal(weir_bootstrap *boot); /* wakes users' threads that wait for the condition variable */
 void weiri_boot_enter(weir_bootstrap *boot); /* without the mutex; the beginning and end of every callback */
 void weiri_boot_leave(weir_bootstrap *boot);
 void weiri_boot_accept(void *context, uint32_t events); /* without the mutex; callback of the listener */
@@ -263,6 +271,7 @@ void weiri_join_start(weir_bootstrap *boot);
 void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns);
 /* Waits, as user's thread, until the rendezvous is over. */
 weir_status weiri_join_wait(weir_bootstrap *boot, uint64_t deadline_ns);
+weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns); /* without the mutex */
 size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
 void weiri_join_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
 void weiri_join_lost(weiri_conn *conn, const char *cause);
@@ -283,7 +292,8 @@ uint64_t weiri_peer_frame_max(uint32_t kind);
 
 /* bootstrap_group.c */
 void weiri_group_abort(weir_bootstrap *boot, weiri_message *message); /* from a peer; takes the message */
-weir_status weiri_group_join(weir_bootstrap *boot, uint64_t deadline_ns); /* without the mutex: the barrier in create */
+/* The allgather in create; without the mutex. */
+weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes, uint64_t deadline_ns);
 
 /* bootstrap_port.c */
 weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message); /* takes the message unless it fails */

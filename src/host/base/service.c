@@ -311,6 +311,25 @@ void weiri_service_destroy(weiri_service *service)
     weiri_free(service);
 }
 
+void weiri_service_abandon(weiri_service *service)
+{
+    if (pthread_mutex_trylock(&service->mutex) != 0) {
+        return;
+    }
+    (void)pthread_mutex_unlock(&service->mutex);
+    free_watches(&service->fds);
+    free_watches(&service->periods);
+    free_watches(&service->dead);
+    while (service->posts != NULL) {
+        post *p = service->posts;
+        service->posts = p->next;
+        weiri_free(p);
+    }
+    (void)close(service->wake);
+    (void)close(service->epoll);
+    weiri_free(service);
+}
+
 weir_status weiri_service_watch_fd(weiri_service *service, int fd, uint32_t events,
                                    void (*ready)(void *context, uint32_t events), void *context, weiri_watch **out)
 {

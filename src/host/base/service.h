@@ -18,6 +18,8 @@ typedef struct weiri_watch weiri_watch;
 
 weir_status weiri_service_create(const char *name, weiri_service **out);
 void weiri_service_destroy(weiri_service *service);
+/* Frees it in the child of a fork, where its thread does not exist; leaves it where that thread was just at work. */
+void weiri_service_abandon(weiri_service *service);
 
 /* `events` as of epoll (EPOLLIN, EPOLLOUT), level-triggered. */
 weir_status weiri_service_watch_fd(weiri_service *service, int fd, uint32_t events,

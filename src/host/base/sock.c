@@ -9,6 +9,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,78 @@ typedef union sock_name {
     struct sockaddr_in6 v6;
     struct sockaddr_storage storage;
 } sock_name;
+
+/* ---- sockets that end with this process ------------------------------------------------------------- */
+
+/* A bit for each descriptor. The mutex is held from the making of a socket until its bit is set, and by fork. */
+#define OWN_MAX (1 << 20)
+static pthread_mutex_t own_mutex = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t own[OWN_MAX / 64];
+static int own_end; /* no descriptor from here on is set */
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static int fork_error;
+
+static void before_fork(void)
+{
+    (void)pthread_mutex_lock(&own_mutex);
+}
+
+static void after_fork(void)
+{
+    (void)pthread_mutex_unlock(&own_mutex);
+}
+
+static void after_fork_in_child(void)
+{
+    for (int fd = 0; fd < own_end; fd++) {
+        if ((own[fd / 64] >> (fd % 64) & 1) != 0) {
+            (void)close(fd);
+        }
+    }
+    memset(own, 0, (size_t)(own_end + 63) / 64 * sizeof own[0]);
+    own_end = 0;
+    (void)pthread_mutex_unlock(&own_mutex);
+}
+
+static void watch_forks(void)
+{
+    fork_error = pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+/* 0 with the mutex held, or an errno value. */
+static int begin_own(void)
+{
+    (void)pthread_once(&fork_once, watch_forks);
+    if (fork_error == 0) {
+        (void)pthread_mutex_lock(&own_mutex);
+    }
+    return fork_error;
+}
+
+/* Releases the mutex. `fd` is the result of what made it; *out is set unless that, or its number, is an error. */
+static int end_own(int fd, int *out)
+{
+    int error = fd < 0 ? errno : fd >= OWN_MAX ? EMFILE : 0;
+    if (error == 0) {
+        own[fd / 64] |= (uint64_t)1 << (fd % 64);
+        own_end = fd < own_end ? own_end : fd + 1;
+        *out = fd;
+    } else if (fd >= 0) {
+        (void)close(fd);
+    }
+    (void)pthread_mutex_unlock(&own_mutex);
+    return error;
+}
+
+void weiri_sock_close(int fd)
+{
+    (void)pthread_mutex_lock(&own_mutex);
+    own[fd / 64] &= ~((uint64_t)1 << (fd % 64));
+    (void)close(fd);
+    (void)pthread_mutex_unlock(&own_mutex);
+}
+
+/* ---- addresses -------------------------------------------------------------------------------------- */
 
 static socklen_t to_name(const weiri_address *address, sock_name *name)
 {
@@ -282,32 +355,45 @@ static void set_options(int fd, uint32_t timeout_ms)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
 }
 
-int weiri_sock_accept(int listener, uint32_t timeout_ms, int *fd, weiri_address *from)
+int weiri_sock_own(int listener, uint32_t timeout_ms)
+{
+    int fd = -1;
+    set_options(listener, timeout_ms); /* what it accepts has them too */
+    const int error = begin_own();
+    return error != 0 ? error : end_own(listener, &fd);
+}
+
+int weiri_sock_accept(int listener, int *fd, weiri_address *from)
 {
     sock_name name;
     socklen_t size = sizeof name;
-    const int s = accept4(listener, &name.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (s < 0) {
-        return errno;
+    int error = begin_own();
+    if (error != 0) {
+        return error;
     }
-    set_options(s, timeout_ms);
-    from_name(&name, from);
-    *fd = s;
-    return 0;
+    error = end_own(accept4(listener, &name.any, &size, SOCK_NONBLOCK | SOCK_CLOEXEC), fd);
+    if (error == 0) {
+        from_name(&name, from);
+    }
+    return error;
 }
 
 int weiri_sock_connect(const weiri_address *to, uint32_t timeout_ms, int *fd)
 {
     sock_name name;
     const socklen_t size = to_name(to, &name);
-    const int s = socket(name.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (s < 0) {
-        return errno;
+    int s = -1;
+    int error = begin_own();
+    if (error == 0) {
+        error = end_own(socket(name.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), &s);
+    }
+    if (error != 0) {
+        return error;
     }
     set_options(s, timeout_ms);
-    const int error = connect(s, &name.any, size) == 0 ? 0 : errno;
+    error = connect(s, &name.any, size) == 0 ? 0 : errno;
     if (error != 0 && error != EINPROGRESS) {
-        (void)close(s);
+        weiri_sock_close(s);
         return error;
     }
     *fd = s;

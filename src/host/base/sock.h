@@ -1,8 +1,10 @@
 /* sock.h - TCP addresses and nonblocking sockets.
  *
- * Threads:   any; nothing is shared.
+ * A connection ends with the process that made it: in the child of a fork its socket is closed.
+ *
+ * Threads:   any.
  * Blocking:  never. Sockets are nonblocking and close-on-exec.
- * Ownership: descriptors that are handed out belong to the caller.
+ * Ownership: descriptors that are handed out belong to the caller, who closes them with weiri_sock_close.
  * Errors:    WEIR_ERR_INVALID for text that is no address, WEIR_ERR_SYSTEM. */
 #ifndef WEIRI_SOCK_H
 #define WEIRI_SOCK_H
@@ -34,12 +36,18 @@ weir_status weiri_sock_interface(const char *name, uint8_t family, weiri_address
 /* The local address from which `to` is reached. */
 weir_status weiri_sock_route(const weiri_address *to, weiri_address *out);
 
-/* Listens at `at` (port 0: any) with a backlog of at least 1,024; *bound gets the address with its port. */
+/* Listens at `at` (port 0: any) with a backlog of at least 1,024; *bound gets the address with its port. The socket
+ * stays open in the children of a fork, until weiri_sock_own. */
 weir_status weiri_sock_listen(const weiri_address *at, int *fd, weiri_address *bound);
-/* Takes a waiting connection. 0 or an errno value. An unreachable peer is found within `timeout_ms`. */
-int weiri_sock_accept(int listener, uint32_t timeout_ms, int *fd, weiri_address *from);
+/* From now on the listener ends with this process, and the connections that it accepts find an unreachable peer
+ * within `timeout_ms`. 0 or an errno value. */
+int weiri_sock_own(int listener, uint32_t timeout_ms);
+/* Takes a waiting connection. 0 or an errno value. */
+int weiri_sock_accept(int listener, int *fd, weiri_address *from);
 /* Starts to connect; *fd is set for 0 and EINPROGRESS, otherwise the errno value says what failed. */
 int weiri_sock_connect(const weiri_address *to, uint32_t timeout_ms, int *fd);
+/* Closes what own, accept or connect has handed out, in the process in which they did. */
+void weiri_sock_close(int fd);
 /* What became of a connect in progress: 0 or an errno value. */
 int weiri_sock_error(int fd);
 
