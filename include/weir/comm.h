@@ -8,9 +8,12 @@
  * meets the i-th of the other side. Who gets another operation than the one it waits for fails with
  * WEIR_ERR_MISMATCH, naming both.
  *
- * A communicator fails as a whole: when a rank dies, when a kernel's wait passes its deadline (on that rank; the
- * others meet their own), or at weir_comm_abort. From then on every wait of it, on the host and in kernels, ends with
- * that error. The process goes on and may make a new bootstrap and communicator with the ranks that are left.
+ * A communicator fails as a whole: when a rank dies, when a kernel reports an error (a wait that passes its deadline,
+ * a range beyond the memory), or at weir_comm_abort. From then on every wait of it, on the host and in kernels, ends
+ * with that error, on all ranks within about a second: WEIR_ERR_REMOTE after a death; after an error of a kernel that
+ * error on its own rank and WEIR_ERR_ABORTED, naming that rank and its error, on the others. The process goes on and
+ * may make a new bootstrap and communicator with the ranks that are left (docs/failure.md). A rank that destroys its
+ * communicator ends only what others ask of it: WEIR_ERR_REMOTE.
  *
  * Threads:   all calls may be made by several threads at once, except destroy. Operations of one (rank, tag)
  *            must be made in a definite order.

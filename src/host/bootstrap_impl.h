@@ -11,7 +11,8 @@
 #define WEIRI_KEY_BYTES 32
 
 typedef struct weiri_port_handler {
-    /* A message of `peer` (possibly this rank itself). `data` is valid during the call. Service thread. */
+    /* A message of `peer` (possibly this rank itself). `data` is valid during the call. An empty one answers a message
+     * that found the peer's port closed: nothing more will come from there. Service thread. */
     void (*message)(void *context, uint32_t peer, const uint8_t *data, size_t bytes);
     /* `rank` died (status WEIR_ERR_REMOTE; text names it) or left. Called once a rank, also for ranks that were
      * gone when the port was opened. Service thread. */
@@ -39,7 +40,8 @@ weir_status weiri_bootstrap_open_port(weir_bootstrap *bootstrap, uint32_t port, 
 /* No handler of the port runs or will run after this. Not from a callback. */
 void weiri_bootstrap_close_port(weir_bootstrap *bootstrap, uint32_t port);
 
-/* Queues a message; never blocks; any thread. WEIR_ERR_REMOTE when the peer is gone. */
+/* Queues a message, of at least one byte unless it says that the port is closed here; never blocks; any thread.
+ * WEIR_ERR_REMOTE when the peer is gone. */
 weir_status weiri_bootstrap_post(weir_bootstrap *bootstrap, uint32_t peer, uint32_t port, const void *data,
                                  size_t bytes);
 

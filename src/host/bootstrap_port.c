@@ -1,7 +1,8 @@
 /* bootstrap_port.c - ports: messages for communicators, delivered on the service thread; see bootstrap_impl.h.
  *
  * A port's record is made by whoever comes first, the first message or the open. Numbers are not used again, so
- * what comes for a closed one is dropped; records of closed ports go as soon as all lower numbers are closed. */
+ * what comes for a closed one is answered with an empty message, which says so, and dropped; records of closed ports
+ * go as soon as all lower numbers are closed. */
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -34,6 +35,15 @@ static weiri_port *find_or_create(weir_bootstrap *boot, uint32_t number)
     return port;
 }
 
+/* Tells the sender of a message that its port is closed here; an empty one is such news itself. A sender that is gone,
+ * or that this rank has no memory for, is left to its deadline. */
+static void bounce(weir_bootstrap *boot, uint32_t number, const weiri_message *message)
+{
+    if (message->bytes > 0) {
+        (void)weiri_boot_queue(boot, message->peer, WEIRI_FRAME_PORT, number, NULL, NULL, 0, NULL);
+    }
+}
+
 weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
 {
     const uint32_t number = (uint32_t)message->tag;
@@ -42,6 +52,7 @@ weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
         return WEIR_ERR_NOMEM;
     }
     if (port == NULL || port->closed) {
+        bounce(boot, number, message);
         weiri_message_free(message);
         return WEIR_OK;
     }
@@ -163,8 +174,11 @@ void weiri_bootstrap_close_port(weir_bootstrap *boot, uint32_t number)
         while (port->running) {
             (void)pthread_cond_wait(&boot->cond, &boot->mutex);
         }
-        weiri_queue_clear(&port->queue);
         port->closed = true;
+        for (weiri_message *message = port->queue.head; message != NULL; message = message->next) {
+            bounce(boot, number, message);
+        }
+        weiri_queue_clear(&port->queue);
         forget_closed(boot);
     }
     (void)pthread_mutex_unlock(&boot->mutex);

@@ -422,22 +422,26 @@ void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *tex
     pthread_cond_broadcast(&comm->changed);
 }
 
+void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause)
+{
+    if (comm->failed == WEIR_OK) {
+        char text[sizeof comm->failed_text];
+        snprintf(text, sizeof text, "communicator: rank %u: %s", comm->rank, cause);
+        weiri_comm_fail_locked(comm, status, text);
+        weiri_exchange_abort(comm, cause);
+    }
+}
+
 /* A kernel has failed, and with it the communicator: on all ranks, since what the kernel has left undone may be what
  * they wait for. */
 static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
 {
-    char text[192];
-    snprintf(text, sizeof text, "a kernel on %s failed: %s", comm->device->info.label, weir_status_text(status));
-    char full[256];
-    snprintf(full, sizeof full, "communicator: rank %u: %s", comm->rank, text);
+    char cause[128];
+    snprintf(cause, sizeof cause, "a kernel on %s failed: %s", comm->device->info.label, weir_status_text(status));
     pthread_mutex_lock(&comm->mutex);
-    bool first = comm->failed == WEIR_OK;
-    weiri_comm_fail_locked(comm, status, full);
+    weiri_comm_break_locked(comm, status, cause);
     pthread_mutex_unlock(&comm->mutex);
-    if (first) {
-        weiri_exchange_abort(comm, text);
-    }
-    return weiri_fail(status, "%s", full);
+    return weiri_fail(status, "communicator: rank %u: %s", comm->rank, cause);
 }
 
 weir_status weiri_comm_error(weir_comm *comm)
@@ -475,10 +479,7 @@ void weir_comm_abort(weir_comm *comm)
     if (comm == NULL || weiri_comm_forked(comm)) {
         return;
     }
-    char text[64];
-    snprintf(text, sizeof text, "communicator: rank %u: it aborted", comm->rank);
     pthread_mutex_lock(&comm->mutex);
-    weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
+    weiri_comm_break_locked(comm, WEIR_ERR_ABORTED, "weir_comm_abort");
     pthread_mutex_unlock(&comm->mutex);
-    weiri_exchange_abort(comm, "it aborted");
 }

@@ -86,9 +86,12 @@ weir_status weiri_comm_check(weir_comm *comm, const char *call);
 bool weiri_comm_forked(const weir_comm *comm);
 /* The communicator's error, of the host or of a kernel, with its text in weir_last_error; WEIR_OK without. */
 weir_status weiri_comm_error(weir_comm *comm);
-/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures here. The other ranks
- * learn of deaths by themselves, and of the rest by weiri_exchange_abort. Mutex held. */
+/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures of this rank. For what
+ * the other ranks learn by themselves, as a death. Mutex held. */
 void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text);
+/* The same for what only this rank knows: the others' communicators end with WEIR_ERR_ABORTED and the same text, which
+ * names this rank and then `cause`. Mutex held. */
+void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause);
 
 /* `count` zeroed cells in a row: the offset of the first in the slab's memory. WEIR_ERR_LIMIT, WEIR_ERR_DEVICE. */
 weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset);

@@ -13,6 +13,7 @@
 
 #define OP_HEADER_BYTES (1 + 1 + 8 + 2 + 2)
 #define OP_MESSAGE_MAX (OP_HEADER_BYTES + WEIRI_PAYLOAD_MAX + WEIRI_HANDLES_MAX * (2 + WEIRI_HANDLE_BYTES))
+#define CAUSE_BYTES 224
 #define SLICE_MS 100 /* how long a waiting thread may miss a kernel's error */
 
 typedef struct arrival {
@@ -290,13 +291,15 @@ static void store_arrival(weir_comm *comm, uint32_t peer, weiri_reader *r)
     uint64_t tag = weiri_read_u64(r);
     size_t bytes = r->size - r->at;
     if (r->failed) {
-        weiri_comm_fail_locked(comm, WEIR_ERR_CORRUPT, "communicator: malformed message of a peer");
+        char cause[64];
+        snprintf(cause, sizeof cause, "malformed message of rank %u", peer);
+        weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);
         return;
     }
     weiri_lane *lane = find_lane(comm, peer, tag);
     arrival *message = lane == NULL ? NULL : (arrival *)weiri_alloc(1, sizeof *message + bytes);
     if (message == NULL) {
-        weiri_comm_fail_locked(comm, WEIR_ERR_NOMEM, "communicator: out of memory for a peer's message");
+        weiri_comm_break_locked(comm, WEIR_ERR_NOMEM, "out of memory for a peer's message");
         return;
     }
     message->bytes = bytes;
@@ -309,6 +312,30 @@ static void store_arrival(weir_comm *comm, uint32_t peer, weiri_reader *r)
     advance(lane);
 }
 
+/* Of a peer that cannot answer any more. */
+static void lose_peer(weir_comm *comm, uint32_t rank, bool died, const char *text)
+{
+    weiri_comm_peer *peer = &comm->peers[rank];
+    peer->gone = true;
+    snprintf(peer->gone_text, sizeof peer->gone_text, "%s", text);
+    weiri_fd_pass_gone_locked(comm, rank);
+    if (died) {
+        weiri_comm_fail_locked(comm, WEIR_ERR_REMOTE, text);
+    } else {
+        weiri_exchange_fail_locked(comm, false, rank, WEIR_ERR_REMOTE, text);
+    }
+}
+
+static void take_abort(weir_comm *comm, uint32_t peer, weiri_reader *r)
+{
+    char cause[CAUSE_BYTES];
+    char text[CAUSE_BYTES + 32];
+    weiri_read_string(r, cause, sizeof cause);
+    bool fine = weiri_reader_done(r);
+    snprintf(text, sizeof text, "communicator: rank %u: %s", peer, fine ? cause : "malformed abort");
+    weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
+}
+
 void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, size_t bytes)
 {
     weir_comm *comm = (weir_comm *)context;
@@ -319,11 +346,13 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
         weiri_log(WEIR_LOG_WARN, "communicator: message of rank %u of %u, ignored", peer, comm->size);
     } else if (kind == WEIRI_PORT_OP) {
         store_arrival(comm, peer, &r);
+    } else if (bytes == 0) {
+        char text[96];
+        snprintf(text, sizeof text, "communicator: rank %u has destroyed its communicator", peer);
+        lose_peer(comm, peer, false, text);
     } else if (kind == WEIRI_PORT_ABORT) {
-        char text[128];
-        snprintf(text, sizeof text, "communicator: rank %u aborted", peer);
-        weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
-    } else if (kind >= WEIRI_PORT_MEMORY_WANTED && kind <= WEIRI_PORT_FD_AT) {
+        take_abort(comm, peer, &r);
+    } else if (kind >= WEIRI_PORT_MEMORY_WANTED && kind <= WEIRI_PORT_FD_TAKEN) {
         weiri_fd_pass_message_locked(comm, peer, kind, &r);
     } else {
         weiri_log(WEIR_LOG_WARN, "communicator: unknown message %u of rank %u, ignored", kind, peer);
@@ -331,13 +360,18 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
     pthread_mutex_unlock(&comm->mutex);
 }
 
-void weiri_exchange_abort(weir_comm *comm)
+void weiri_exchange_abort(weir_comm *comm, const char *cause)
 {
-    uint8_t message = WEIRI_PORT_ABORT;
+    uint8_t message[CAUSE_BYTES + 8];
+    char cut[CAUSE_BYTES];
+    weiri_writer w = weiri_writer_init(message, sizeof message);
+    snprintf(cut, sizeof cut, "%s", cause);
+    weiri_write_u8(&w, WEIRI_PORT_ABORT);
+    weiri_write_string(&w, cut);
     for (uint32_t rank = 0; rank < comm->size; rank++) {
         if (rank != comm->rank) {
             /* A peer that is gone needs no news. */
-            (void)weiri_bootstrap_post(comm->bootstrap, rank, comm->port, &message, 1);
+            (void)weiri_bootstrap_post(comm->bootstrap, rank, comm->port, message, w.size);
         }
     }
 }
@@ -365,13 +399,7 @@ void weiri_exchange_gone(void *context, uint32_t rank, bool died, const char *te
     weir_comm *comm = (weir_comm *)context;
     pthread_mutex_lock(&comm->mutex);
     if (rank < comm->size) {
-        comm->peers[rank].gone = true;
-        snprintf(comm->peers[rank].gone_text, sizeof comm->peers[rank].gone_text, "%s", text);
-        if (died) {
-            weiri_comm_fail_locked(comm, WEIR_ERR_REMOTE, text);
-        } else {
-            weiri_exchange_fail_locked(comm, false, rank, WEIR_ERR_REMOTE, text);
-        }
+        lose_peer(comm, rank, died, text);
     }
     pthread_mutex_unlock(&comm->mutex);
 }

@@ -2,6 +2,7 @@
 #include "src/host/fd_pass.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +28,8 @@ struct weiri_fd_request {
     uint64_t number;
     weir_future *future;
     uint32_t index;
+    bool fd_wanted;
+    int fd; /* taken from the owner's process, until the owner says that it was the right one; else -1 */
     weiri_fd_request *next;
 };
 
@@ -36,6 +39,14 @@ struct weiri_fd_send {
     uint64_t number;
     uint64_t memory;
     weiri_fd_send *next;
+};
+
+/* A duplicate of a descriptor, for one request, which the asking rank takes by its number. */
+struct weiri_fd_loan {
+    uint32_t peer;
+    uint64_t number;
+    int fd;
+    weiri_fd_loan *next;
 };
 
 static void socket_address(const uint8_t name[16], struct sockaddr_un *address, socklen_t *bytes)
@@ -72,6 +83,20 @@ weir_status weiri_fd_pass_open(weir_comm *comm)
     return WEIR_OK;
 }
 
+static void free_request(weiri_fd_request *request)
+{
+    if (request->fd >= 0) {
+        close(request->fd);
+    }
+    weiri_free(request);
+}
+
+static void free_loan(weiri_fd_loan *loan)
+{
+    close(loan->fd);
+    weiri_free(loan);
+}
+
 void weiri_fd_pass_close(weir_comm *comm)
 {
     if (comm->socket >= 0) {
@@ -81,12 +106,19 @@ void weiri_fd_pass_close(weir_comm *comm)
     while (comm->fd_requests != NULL) {
         weiri_fd_request *request = comm->fd_requests;
         comm->fd_requests = request->next;
-        weiri_free(request);
+        free_request(request);
     }
     while (comm->fd_sends != NULL) {
         weiri_fd_send *send = comm->fd_sends;
         comm->fd_sends = send->next;
+        /* As an answer of the closed port. */
+        (void)weiri_bootstrap_post(comm->bootstrap, send->peer, comm->port, NULL, 0);
         weiri_free(send);
+    }
+    while (comm->fd_loans != NULL) {
+        weiri_fd_loan *loan = comm->fd_loans;
+        comm->fd_loans = loan->next;
+        free_loan(loan);
     }
 }
 
@@ -109,12 +141,12 @@ static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, co
 /* ---- the owner's side ------------------------------------------------------------------------------- */
 
 /* Sends an answer. A peer that is gone needs none; one that cannot be sent for another reason would leave the peer
- * waiting, so this rank's communicator fails, and when it leaves the peer learns it. Mutex held. */
+ * waiting, so the communicator ends. Mutex held. */
 static void post_answer(weir_comm *comm, uint32_t peer, const uint8_t *message, size_t bytes)
 {
     weir_status status = weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, bytes);
     if (status != WEIR_OK && status != WEIR_ERR_REMOTE) {
-        weiri_comm_fail_locked(comm, status, weir_last_error());
+        weiri_comm_break_locked(comm, status, weir_last_error());
     }
 }
 
@@ -170,6 +202,74 @@ static int send_datagram(weir_comm *comm, uint32_t peer, uint64_t number, int fd
     return sent < 0 ? errno : 0;
 }
 
+/* Tells the asking rank a number at which it finds the descriptor in this process. A number may be used again for
+ * another file, so the number is of a duplicate that stays open until the asking rank has taken it, and the
+ * descriptor counts only when this rank has then found the duplicate still open (end_loan). */
+static void lend(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
+{
+    weiri_fd_loan *loan = (weiri_fd_loan *)weiri_alloc(1, sizeof *loan);
+    if (loan == NULL) {
+        refuse(comm, peer, number, WEIR_ERR_NOMEM, "its owner is out of memory");
+        return;
+    }
+    loan->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (loan->fd < 0) {
+        char text[128];
+        snprintf(text, sizeof text, "duplicate its file descriptor: %s", strerror(errno));
+        weiri_free(loan);
+        refuse(comm, peer, number, WEIR_ERR_SYSTEM, text);
+        return;
+    }
+    loan->peer = peer;
+    loan->number = number;
+    loan->next = comm->fd_loans;
+    comm->fd_loans = loan;
+    uint8_t message[32];
+    weiri_writer w = weiri_writer_init(message, sizeof message);
+    weiri_write_u8(&w, WEIRI_PORT_FD_AT);
+    weiri_write_u64(&w, number);
+    weiri_write_u32(&w, (uint32_t)loan->fd);
+    post_answer(comm, peer, message, w.size);
+}
+
+/* Says that the memory is there, and needs no descriptor any more. */
+static void confirm(weir_comm *comm, uint32_t peer, uint64_t number)
+{
+    uint8_t message[16];
+    weiri_writer w = weiri_writer_init(message, sizeof message);
+    weiri_write_u8(&w, WEIRI_PORT_MEMORY_THERE);
+    weiri_write_u64(&w, number);
+    post_answer(comm, peer, message, w.size);
+}
+
+/* The asking rank has taken what it found. */
+static void end_loan(weir_comm *comm, uint32_t peer, uint64_t number)
+{
+    for (weiri_fd_loan **at = &comm->fd_loans; *at != NULL; at = &(*at)->next) {
+        weiri_fd_loan *loan = *at;
+        if (loan->peer == peer && loan->number == number) {
+            *at = loan->next;
+            free_loan(loan);
+            confirm(comm, peer, number);
+            return;
+        }
+    }
+    refuse(comm, peer, number, WEIR_ERR_INVALID, "its file descriptor is not lent any more");
+}
+
+void weiri_fd_pass_gone_locked(weir_comm *comm, uint32_t peer)
+{
+    for (weiri_fd_loan **at = &comm->fd_loans; *at != NULL;) {
+        weiri_fd_loan *loan = *at;
+        if (loan->peer == peer) {
+            *at = loan->next;
+            free_loan(loan);
+        } else {
+            at = &loan->next;
+        }
+    }
+}
+
 static void resend(void *context);
 
 static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, bool fd_wanted)
@@ -180,11 +280,7 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
         return;
     }
     if (!fd_wanted) {
-        uint8_t message[16];
-        weiri_writer w = weiri_writer_init(message, sizeof message);
-        weiri_write_u8(&w, WEIRI_PORT_MEMORY_THERE);
-        weiri_write_u64(&w, number);
-        post_answer(comm, peer, message, w.size);
+        confirm(comm, peer, number);
         return;
     }
     int fd = memory->description.fd;
@@ -193,12 +289,7 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
         return;
     }
     if (comm->peers[peer].end.net_space != comm->end.net_space) {
-        uint8_t message[32];
-        weiri_writer w = weiri_writer_init(message, sizeof message);
-        weiri_write_u8(&w, WEIRI_PORT_FD_AT);
-        weiri_write_u64(&w, number);
-        weiri_write_u32(&w, (uint32_t)fd);
-        post_answer(comm, peer, message, w.size);
+        lend(comm, peer, number, fd);
         return;
     }
     int error = send_datagram(comm, peer, number, fd);
@@ -250,17 +341,25 @@ static void resend(void *context)
 
 /* ---- the asking side -------------------------------------------------------------------------------- */
 
-/* Request `number`, if it was made of rank `owner`. */
+/* Where request `number` is in the list, if it was made of rank `owner`; else the end. */
+static weiri_fd_request **find_request(weir_comm *comm, uint32_t owner, uint64_t number)
+{
+    weiri_fd_request **at = &comm->fd_requests;
+    while (*at != NULL &&
+           ((*at)->number != number || (*at)->future->handles[(*at)->index].rank != owner)) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
 static weiri_fd_request *take_request(weir_comm *comm, uint32_t owner, uint64_t number)
 {
-    for (weiri_fd_request **at = &comm->fd_requests; *at != NULL; at = &(*at)->next) {
-        weiri_fd_request *request = *at;
-        if (request->number == number && request->future->handles[request->index].rank == owner) {
-            *at = request->next;
-            return request;
-        }
+    weiri_fd_request **at = find_request(comm, owner, number);
+    weiri_fd_request *request = *at;
+    if (request != NULL) {
+        *at = request->next;
     }
-    return NULL;
+    return request;
 }
 
 weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
@@ -274,6 +373,8 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
     request->number = comm->next_request++;
     request->future = future;
     request->index = index;
+    request->fd_wanted = weiri_handle_needs_fd(comm, handle);
+    request->fd = -1;
     request->next = comm->fd_requests;
     comm->fd_requests = request;
 
@@ -282,10 +383,10 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
     weiri_write_u8(&w, WEIRI_PORT_MEMORY_WANTED);
     weiri_write_u64(&w, request->number);
     weiri_write_u64(&w, handle->id);
-    weiri_write_u8(&w, weiri_handle_needs_fd(comm, handle));
+    weiri_write_u8(&w, request->fd_wanted);
     weir_status status = weiri_bootstrap_post(comm->bootstrap, handle->rank, comm->port, message, w.size);
     if (status != WEIR_OK) {
-        weiri_free(take_request(comm, handle->rank, request->number));
+        free_request(take_request(comm, handle->rank, request->number));
     }
     return status;
 }
@@ -306,13 +407,14 @@ void weiri_fd_pass_forget_locked(weir_future *future)
         if ((*at)->future == future) {
             weiri_fd_request *request = *at;
             *at = request->next;
-            weiri_free(request);
+            free_request(request);
         } else {
             at = &(*at)->next;
         }
     }
 }
 
+/* Ends a request. `fd` came with the answer; without one it is the one that was taken before. */
 static void answer(weir_comm *comm, uint32_t owner, uint64_t number, weir_status status, const char *text, int fd)
 {
     weiri_fd_request *request = take_request(comm, owner, number);
@@ -322,13 +424,26 @@ static void answer(weir_comm *comm, uint32_t owner, uint64_t number, weir_status
         }
         return;
     }
+    if (status == WEIR_OK && fd < 0) {
+        fd = request->fd;
+        request->fd = -1;
+    }
+    if (status == WEIR_OK && request->fd_wanted && fd < 0) {
+        status = WEIR_ERR_CORRUPT;
+        text = "its owner answered without the file descriptor";
+    }
     weiri_exchange_resolved_locked(request->future, request->index, status, text, fd);
-    weiri_free(request);
+    free_request(request);
 }
 
+/* Takes the descriptor at `remote_fd` of the owner's process for a request that waits for one. */
 static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, int remote_fd)
 {
     char text[192];
+    weiri_fd_request *request = *find_request(comm, peer, number);
+    if (request == NULL || !request->fd_wanted || request->fd >= 0) {
+        return; /* the future was destroyed meanwhile */
+    }
     const weiri_end *end = &comm->peers[peer].end;
     if (end->pid_space != comm->end.pid_space) {
         snprintf(text, sizeof text,
@@ -349,39 +464,83 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
     (void)remote_fd;
 #endif
     if (fd < 0) {
-        snprintf(text, sizeof text, "rank %u is in another network namespace, and pidfd_getfd failed: %s", peer,
-                 strerror(error));
+        snprintf(text, sizeof text,
+                 "rank %u is in another network namespace, and pidfd_getfd failed: %s; it needs the same user, and "
+                 "kernel.yama.ptrace_scope = 0",
+                 peer, strerror(error));
         answer(comm, peer, number, WEIR_ERR_UNSUPPORTED, text, -1);
         return;
     }
-    answer(comm, peer, number, WEIR_OK, "", fd);
+    request->fd = fd;
+}
+
+/* Whatever came of it, the owner may end its loan. */
+static void say_taken(weir_comm *comm, uint32_t peer, uint64_t number)
+{
+    uint8_t message[16];
+    weiri_writer w = weiri_writer_init(message, sizeof message);
+    weiri_write_u8(&w, WEIRI_PORT_FD_TAKEN);
+    weiri_write_u64(&w, number);
+    post_answer(comm, peer, message, w.size);
+}
+
+static bool take_refusal(weir_comm *comm, uint32_t peer, uint64_t number, weiri_reader *reader)
+{
+    char text[256];
+    weir_status status = (weir_status)(int32_t)weiri_read_u32(reader);
+    weiri_read_string(reader, text, sizeof text);
+    if (!weiri_reader_done(reader) || status >= 0 || status <= WEIR_STATUS_FIRST_UNUSED) {
+        return false;
+    }
+    answer(comm, peer, number, status, text, -1);
+    return true;
+}
+
+static bool take_number(weir_comm *comm, uint32_t peer, uint64_t number, weiri_reader *reader)
+{
+    uint32_t fd = weiri_read_u32(reader);
+    if (!weiri_reader_done(reader) || fd > INT32_MAX) {
+        return false;
+    }
+    take_from_process(comm, peer, number, (int)fd);
+    say_taken(comm, peer, number);
+    return true;
+}
+
+static bool take_wish(weir_comm *comm, uint32_t peer, uint64_t number, weiri_reader *reader)
+{
+    uint64_t id = weiri_read_u64(reader);
+    bool fd_wanted = weiri_read_u8(reader) != 0;
+    if (!weiri_reader_done(reader)) {
+        return false;
+    }
+    serve(comm, peer, number, id, fd_wanted);
+    return true;
 }
 
 void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader)
 {
     uint64_t number = weiri_read_u64(reader);
+    bool fine = false;
     if (kind == WEIRI_PORT_MEMORY_WANTED) {
-        uint64_t id = weiri_read_u64(reader);
-        bool fd_wanted = weiri_read_u8(reader) != 0;
-        if (weiri_reader_done(reader)) {
-            serve(comm, peer, number, id, fd_wanted);
-        }
-    } else if (kind == WEIRI_PORT_MEMORY_THERE) {
-        if (weiri_reader_done(reader)) {
-            answer(comm, peer, number, WEIR_OK, "", -1);
-        }
+        fine = take_wish(comm, peer, number, reader);
     } else if (kind == WEIRI_PORT_FD_AT) {
-        uint32_t fd = weiri_read_u32(reader);
-        if (weiri_reader_done(reader) && fd <= INT32_MAX) {
-            take_from_process(comm, peer, number, (int)fd);
-        }
+        fine = take_number(comm, peer, number, reader);
+    } else if (kind == WEIRI_PORT_MEMORY_REFUSED) {
+        fine = take_refusal(comm, peer, number, reader);
     } else {
-        char text[256];
-        weir_status status = (weir_status)(int32_t)weiri_read_u32(reader);
-        weiri_read_string(reader, text, sizeof text);
-        if (weiri_reader_done(reader) && status < 0) {
-            answer(comm, peer, number, status, text, -1);
+        fine = weiri_reader_done(reader);
+        if (fine && kind == WEIRI_PORT_MEMORY_THERE) {
+            answer(comm, peer, number, WEIR_OK, "", -1);
+        } else if (fine) {
+            end_loan(comm, peer, number);
         }
+    }
+    if (!fine) {
+        /* It proved the key, so it is no stranger: nothing that it sends can be relied on, nor waited for. */
+        char cause[64];
+        snprintf(cause, sizeof cause, "malformed message of rank %u", peer);
+        weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);
     }
 }
 

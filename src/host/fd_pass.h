@@ -6,7 +6,8 @@
  * the asking communicator told everyone of when it was made: the request number, a proof with the job's key, and the
  * descriptor (SCM_RIGHTS, unix(7)). Anything else that arrives there is closed, ignored, and logged once. Where the two
  * are in different network namespaces, which separate abstract sockets, the asking rank takes the descriptor
- * by pidfd_getfd(2), if the kernel lets it. */
+ * by pidfd_getfd(2), if the kernel lets it: the owner tells the number of a duplicate, and confirms, once it was
+ * taken, that the number still meant the same. */
 #ifndef WEIRI_FD_PASS_H
 #define WEIRI_FD_PASS_H
 
@@ -22,10 +23,13 @@ void weiri_fd_pass_close(weir_comm *comm);
 weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index);
 /* A future with a request to `peer`, the owner of the memory, or to anyone; NULL without. Mutex held. */
 weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer);
+/* `peer` needs nothing any more. Mutex held. */
+void weiri_fd_pass_gone_locked(weir_comm *comm, uint32_t peer);
 /* Forgets the requests of a future. Mutex held. */
 void weiri_fd_pass_forget_locked(weir_future *future);
 
-/* The port messages of this protocol; service thread, mutex held. */
+/* The port messages of this protocol, WEIRI_PORT_MEMORY_WANTED to WEIRI_PORT_FD_TAKEN. One that is malformed fails
+ * the communicator. Service thread, mutex held. */
 void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader);
 
 /* First byte of port messages. */
@@ -35,7 +39,8 @@ enum {
     WEIRI_PORT_MEMORY_WANTED = 3,
     WEIRI_PORT_MEMORY_THERE = 4,
     WEIRI_PORT_MEMORY_REFUSED = 5,
-    WEIRI_PORT_FD_AT = 6
+    WEIRI_PORT_FD_AT = 6,
+    WEIRI_PORT_FD_TAKEN = 7
 };
 
 #endif

@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include "src/host/bootstrap_impl.h"
+#include "src/host/comm_impl.h"
+
 static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,
                         weirt_comm *out)
 {
@@ -35,6 +38,11 @@ void weirt_comm_close(weirt_comm *comm)
     weir_bootstrap_destroy(comm->boot);
     weir_device_close(comm->device);
     memset(comm, 0, sizeof *comm);
+}
+
+bool weirt_post(weirt_rank *rank, weir_comm *comm, uint32_t peer, const void *data, size_t bytes)
+{
+    return WEIRT_OK(rank, weiri_bootstrap_post(comm->bootstrap, peer, comm->port, data, bytes));
 }
 
 bool weirt_complete(weirt_rank *rank, weir_future *future)

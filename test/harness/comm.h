@@ -21,6 +21,9 @@ void weirt_comm_close(weirt_comm *comm);
 /* A job of this rank alone, as a survivor makes it. */
 bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out);
 
+/* Sends bytes of a test's own as a message of the communicator. */
+bool weirt_post(weirt_rank *rank, weir_comm *comm, uint32_t peer, const void *data, size_t bytes);
+
 /* The blocking calls of the same meaning, but with the harness's patience: a communicator with a short timeout
  * can still be set up on a busy machine. */
 bool weirt_complete(weirt_rank *rank, weir_future *future); /* and destroys it */
