@@ -237,12 +237,13 @@ static weir_status run_probe(perf_rank *rank)
 }
 
 #define TRANSFER_OPTIONS "-b -e -f --sizes --shape --blocks --threads --one-way -n -w --check --plain"
+#define PROBE_OPTIONS "--sizes --blocks --threads --one-way -n -w --check --plain"
 
-const perf_command perf_put = { "put", "writes into the peer's memory, until both know", TRANSFER_OPTIONS, run_put, NULL };
+const perf_command perf_put = { "put", "writes into the peer's memory", TRANSFER_OPTIONS, run_put, NULL };
 const perf_command perf_get = { "get", "reads of the peer's memory", TRANSFER_OPTIONS, run_get, NULL };
-const perf_command perf_packets = { "packets", "data that says itself that it is complete", TRANSFER_OPTIONS,
-                                    run_packets, NULL };
+const perf_command perf_packets = { "packets", "data that says itself that it is there", TRANSFER_OPTIONS, run_packets,
+                                    NULL };
 const perf_command perf_semaphore = { "semaphore", "a signal from kernel to kernel, by ping-pong", "-w", run_semaphore,
                                       NULL };
-const perf_command perf_probe = { "probe", "all of these in all shapes, and empty kernels",
-                                  "--sizes --blocks --threads --one-way -n -w --check --plain", run_probe, NULL };
+const perf_command perf_probe = { "probe", "all of these in all shapes, and empty kernels", PROBE_OPTIONS, run_probe,
+                                  NULL };

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""weir-perf on the CPU device, every received byte checked: weir_perf.py list | CASE PROGRAM.
+
+Nothing here depends on how long anything takes."""
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+# Few launches and few threads.
+SMALL = ["--device", "cpu", "-n", "12", "--blocks", "2", "--threads", "2"]
+SHAPES = {
+    "put": {"grid", "blocks"},
+    "get": {"grid", "blocks"},
+    "packets": {"ll16-grid", "ll16", "ll8", "line"},
+    "semaphore": {"relaxed", "relaxed-counted", "release", "release-counted"},
+    "floor": {"empty", "empty-plain", "handshake", "handshake-grid"},
+}
+HAVE_HANDSHAKE = {"put": SHAPES["put"], "get": SHAPES["get"], "packets": {"ll16-grid"}}
+
+
+def expect(condition, text):
+    if not condition:
+        sys.exit(f"wrong: {text}")
+
+
+def start(program, *arguments):
+    return subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def measure(program, *arguments):
+    """Runs the program; what it wrote as JSON, when all files agree."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, name) for name in ("results.json", "results.csv")]
+        result = start(program, *arguments, "--json", paths[0], "--csv", paths[1])
+        print(result.stdout)
+        expect(result.returncode == 0, f"status {result.returncode}")
+        with open(paths[0], encoding="utf-8") as file:
+            report = json.load(file)
+        with open(paths[1], encoding="utf-8") as file:
+            lines = [line for line in csv.reader(file) if not line[0].startswith("#")]
+    rows = report["rows"]
+    expect(len(rows) == sum(line[0] != "table" for line in lines), "JSON and CSV have as many rows")
+    for fact in ("date", "weir", "compiler", "waits", "rank 0", "rank 1", "link", "WEIR_TIMEOUT_MS"):
+        expect(report["facts"].get(fact), f"fact {fact}")
+    for row in rows:
+        expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
+        expect(row["raw_us"] is None, "nothing is written by hand for the CPU")
+    return rows
+
+
+def check_transfers(rows, shapes, sizes):
+    expect([(row["bytes"], row["shape"]) for row in rows] ==
+           [(size, row["shape"]) for size, row in zip(sorted(sizes * len(shapes)), rows)], "sizes in order")
+    for size in sizes:
+        expect({row["shape"] for row in rows if row["bytes"] == size} == shapes, f"shapes of {size} bytes")
+    for row in rows:
+        expect(row["wrong"] == 0, f"bytes of {row}")
+        expect(abs(row["gbps"] * row["time_us"] * 1e3 - row["bytes"]) <= row["bytes"] * 0.01 + row["time_us"],
+               f"bandwidth of {row}")
+        expect((row["blocks"], row["threads"]) == (2, 2), f"grid of {row}")
+
+
+def transfer(op):
+    def run(program):
+        sizes = [1, 1000, 16384]
+        rows = measure(program, op, *SMALL, "--check", "--shape", "all", "--sizes", ",".join(map(str, sizes)))
+        check_transfers(rows, SHAPES[op], sizes)
+        rows = measure(program, op, *SMALL, "--check", "--shape", "all", "--one-way", "-b", "1K", "-e", "4K", "-f", "2")
+        check_transfers(rows, HAVE_HANDSHAKE[op], [1024, 2048, 4096])
+    return run
+
+
+def processes(program):
+    rows = measure(program, "put", *SMALL, "--check", "--processes", "--shape", "grid,blocks", "--sizes", "4K")
+    check_transfers(rows, SHAPES["put"], [4096])
+
+
+def semaphore(program):
+    rows = measure(program, "semaphore", "--device", "cpu")
+    expect([row["shape"] for row in rows] == [row["shape"] for row in rows if row["shape"] in SHAPES["semaphore"]] and
+           len(rows) == len(SHAPES["semaphore"]), "one row a shape")
+    expect(all(row["wrong"] is None and row["gbps"] is None for row in rows), "nothing is moved")
+
+
+def probe(program):
+    rows = measure(program, "probe", *SMALL, "--sizes", "1K")
+    expect(len(rows) == sum(map(len, SHAPES.values())), "a row for each shape of each operation")
+
+
+def mistakes(program):
+    """Each is refused with a text that names it."""
+    for arguments, text in (
+            (["put", "--bogus"], "--bogus"),
+            (["put", "-n"], "-n needs a value"),
+            (["put", "-b", "1Q"], "1Q"),
+            (["put", "-b", "0"], "-b"),
+            (["put", "-b", "99999999999999999999"], "99999999999999999999"),
+            (["semaphore", "--shape", "all"], "does not take --shape"),
+            (["put", "--device", "cpu", "--shape", "circle"], "'circle'; there are auto, all, grid, blocks"),
+            (["put", "--device", "cpu", "-b", "4K", "-e", "1K"], "-e not below -b"),
+            (["put", "--device", "cpu", "-f", "1"], "-f is at least 2"),
+            (["packets", "--device", "cpu", "--one-way", "--shape", "ll16"], "both ways"),
+            (["put", "--device", "cpu", "--json", "/nonexistent/results.json"], "/nonexistent/results.json"),
+            (["put", "--device", "cpu", "--rank", "0"], "WEIR_UNIQUE_ID"),
+            (["fly"], "usage")):
+        result = start(program, *arguments)
+        print(" ".join(arguments), "->", result.stdout)
+        expect(result.returncode == 1 and text in result.stdout, f"'{text}' in the refusal of {arguments}")
+
+
+CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
+         "semaphore": semaphore, "probe": probe, "mistakes": mistakes}
+
+
+def main():
+    if sys.argv[1:] == ["list"]:
+        print(";".join(CASES))
+        return 0
+    if len(sys.argv) != 3 or sys.argv[1] not in CASES:
+        print(f"usage: weir_perf.py list | {{{','.join(CASES)}}} PROGRAM", file=sys.stderr)
+        return 2
+    os.environ.pop("WEIR_UNIQUE_ID", None)
+    CASES[sys.argv[1]](sys.argv[2])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
