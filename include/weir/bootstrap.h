@@ -6,9 +6,15 @@
  *     weir_bootstrap_allgather(boot, NULL, table, sizeof table[0]);
  *     weir_bootstrap_destroy(boot);
  *
- * Ranks meet at rank 0, in one of three ways: at a unique id (which carries rank 0's address and a random
- * key), at "ip:port" or "interface:ip:port" ("127.0.0.1:5000", "[::1]:5000", "eth0:10.0.0.1:5000"), or through
- * a broadcast of the caller's own (MPI_Bcast, say), which carries a unique id.
+ * Programs that mpirun, srun or torchrun starts need none of that: weir_bootstrap_create_launched(NULL, &boot).
+ *
+ * Ranks meet at rank 0, in one of four ways: at a unique id (which carries rank 0's address and a random
+ * key), at "ip:port" or "interface:ip:port" ("127.0.0.1:5000", "[::1]:5000", "eth0:10.0.0.1:5000"), through a file,
+ * "file:/path", or through a broadcast of the caller's own (MPI_Bcast, say); the last two carry a unique id.
+ *
+ * A rendezvous file is on a file system that all ranks share. Rank 0 makes it, with mode 0600, replaces one that an
+ * earlier job left, and removes it when all have joined. The others wait for it, and refuse one that is not a
+ * regular file of their own user or that others can open. One path serves one job at a time.
  *
  * Every connection proves knowledge of the job's key, in both directions, before a byte of it is parsed;
  * foreign connections are dropped and logged once. Rendezvous by address off the loopback needs a key:
@@ -72,7 +78,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_unique_id_create(const char *where, wei
 /* Gives up an id that no rank 0 of this process will use. NULL and ids already used are ignored. */
 WEIR_API void weir_unique_id_discard(const weir_unique_id *id);
 
-/* Joins `size` ranks as `rank` at `where`: a unique id's text or an address. Returns when all have joined. */
+/* Joins `size` ranks as `rank` at `where`: a unique id's text, an address, or a file. Returns when all have joined. */
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t size,
                                                           const weir_bootstrap_opts *opts, weir_bootstrap **out);
 
@@ -81,6 +87,14 @@ WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_callbacks(const weir_b
                                                                     uint32_t rank, uint32_t size,
                                                                     const weir_bootstrap_opts *opts,
                                                                     weir_bootstrap **out);
+
+/* The same with rank and size from what started this process; weir/launcher.h has the order in which that is looked
+ * for. The ranks meet at WEIR_UNIQUE_ID, else through the file at WEIR_RENDEZVOUS_FILE, else at a unique id that PMIx
+ * carries, else at MASTER_ADDR and WEIR_PORT (default MASTER_PORT + 1), which off the loopback needs WEIR_KEY. Under
+ * PMIx every rank of the job makes this call, and equally often. WEIR_ERR_ENV, with what was looked for, without a
+ * launcher. */
+WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_launched(const weir_bootstrap_opts *opts,
+                                                                   weir_bootstrap **out);
 
 /* Leaves. Data that was sent is delivered first, within two seconds. */
 WEIR_API void weir_bootstrap_destroy(weir_bootstrap *bootstrap);

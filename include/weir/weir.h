@@ -10,6 +10,7 @@
 #include "weir/error.h"
 #include "weir/future.h"
 #include "weir/grid_barrier.h"
+#include "weir/launcher.h"
 #include "weir/log.h"
 #include "weir/memory.h"
 #include "weir/memory_channel.h"

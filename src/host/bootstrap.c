@@ -528,11 +528,12 @@ static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
     return boot->failed == WEIR_OK ? WEIR_OK : weiri_fail(boot->failed, "%s", boot->failed_text);
 }
 
-static weir_status join(weir_bootstrap *boot, uint64_t deadline_ns)
+static weir_status join(weir_bootstrap *boot, const weiri_meeting *meeting)
 {
+    const uint64_t deadline_ns = meeting->deadline_ns;
     (void)pthread_mutex_lock(&boot->mutex);
     weiri_join_start(boot);
-    weir_status status = weiri_join_wait(boot, deadline_ns);
+    weir_status status = weiri_join_wait(boot, meeting);
     if (status == WEIR_OK) {
         status = wait_neighbours(boot, deadline_ns);
     }
@@ -563,15 +564,59 @@ static weir_status check_create(const char *where, uint32_t rank, uint32_t size,
     return WEIR_OK;
 }
 
+weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
+                                      const weir_bootstrap_opts *opts, weir_bootstrap **out)
+{
+    weiri_env env;
+    weiri_where place;
+    weir_bootstrap *boot = NULL;
+    const char *interface = "";
+    if (strncmp(meeting->where, WEIRI_FILE_PREFIX, sizeof WEIRI_FILE_PREFIX - 1) == 0) {
+        return weiri_bootstrap_create_file(meeting->where + sizeof WEIRI_FILE_PREFIX - 1, meeting->deadline_ns, rank,
+                                           size, opts, out);
+    }
+    weir_status status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_auth_init();
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_where_parse(meeting->where, &place);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = allocate(rank, size, &boot);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    boot->root = place.root;
+    boot->timeout_ms = weiri_env_timeout(&env, opts->timeout_ms);
+    interface = env.interface[0] != '\0' ? env.interface : opts->interface != NULL ? opts->interface : place.interface;
+    status = choose_key(&env, opts, &place, boot->key);
+    if (status == WEIR_OK) {
+        status = open_listener(boot, meeting->where, interface);
+    }
+    if (status == WEIR_OK) {
+        status = start_service(boot, meeting->deadline_ns);
+    }
+    if (status == WEIR_OK) {
+        status = join(boot, meeting);
+    }
+    if (status != WEIR_OK) {
+        leave(boot);
+        return status;
+    }
+    *out = boot;
+    return WEIR_OK;
+}
+
 weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t size, const weir_bootstrap_opts *user_opts,
                                   weir_bootstrap **out)
 {
     weiri_env env;
-    weiri_where place;
     weir_bootstrap_opts opts;
-    weir_bootstrap *boot = NULL;
-    uint64_t deadline = 0;
-    const char *interface = "";
     weir_status status = check_create(where, rank, size, user_opts, out);
     if (status != WEIR_OK) {
         return status;
@@ -581,38 +626,8 @@ weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t siz
         return status;
     }
     weiri_opts_copy(&opts, sizeof opts, user_opts);
-    status = weiri_auth_init();
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = weiri_where_parse(where, &place);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = allocate(rank, size, &boot);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    boot->root = place.root;
-    boot->timeout_ms = weiri_env_timeout(&env, opts.timeout_ms);
-    deadline = weiri_deadline(boot->timeout_ms);
-    interface = env.interface[0] != '\0' ? env.interface : opts.interface != NULL ? opts.interface : place.interface;
-    status = choose_key(&env, &opts, &place, boot->key);
-    if (status == WEIR_OK) {
-        status = open_listener(boot, where, interface);
-    }
-    if (status == WEIR_OK) {
-        status = start_service(boot, deadline);
-    }
-    if (status == WEIR_OK) {
-        status = join(boot, deadline);
-    }
-    if (status != WEIR_OK) {
-        leave(boot);
-        return status;
-    }
-    *out = boot;
-    return WEIR_OK;
+    const weiri_meeting meeting = {where, "", weiri_deadline(weiri_env_timeout(&env, opts.timeout_ms)), NULL, NULL};
+    return weiri_bootstrap_create_at(&meeting, rank, size, &opts, out);
 }
 
 weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *callbacks, uint32_t rank, uint32_t size,

@@ -20,6 +20,23 @@ typedef struct weiri_port_handler {
     void *context;
 } weiri_port_handler;
 
+/* What begins a meeting point that is the path of a rendezvous file, which holds rank 0's unique id. */
+#define WEIRI_FILE_PREFIX "file:"
+
+/* Where and until when ranks meet. A meeting at a unique id may move: `moved`, unless NULL, is asked now and then
+ * while rank 0 does not know this rank, without any lock. */
+typedef struct weiri_meeting {
+    const char *where;
+    const char *hint; /* what follows the text of a timeout in which rank 0 could not be reached; "" for nothing */
+    uint64_t deadline_ns;
+    bool (*moved)(void *context);
+    void *context;
+} weiri_meeting;
+
+/* As weir_bootstrap_create; `opts` are complete. WEIR_PENDING: the meeting has moved, and nothing was created. */
+weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
+                                      const weir_bootstrap_opts *opts, weir_bootstrap **out);
+
 /* WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED in the child of a fork. Takes no lock. */
 weir_status weiri_boot_check(const weir_bootstrap *bootstrap);
 

@@ -19,6 +19,7 @@
 #define PAUSE_FIRST_NS 10000000u
 #define PAUSE_LAST_NS 200000000u
 #define MISSING_NAMED 16
+#define MOVED_NS 50000000u
 
 static void write_address(weiri_writer *w, const weiri_address *address)
 {
@@ -340,15 +341,37 @@ void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns)
     }
 }
 
-weir_status weiri_join_wait(weir_bootstrap *boot, uint64_t deadline_ns)
+/* Whether rank 0 has heard nothing of this rank yet, so that it may still go elsewhere. */
+static bool is_unknown(const weir_bootstrap *boot)
+{
+    return boot->join.conn != NULL && boot->join.conn->state != WEIRI_CONN_OPEN;
+}
+
+static bool has_moved(weir_bootstrap *boot, const weiri_meeting *meeting)
+{
+    if (meeting->moved == NULL || !is_unknown(boot)) {
+        return false;
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
+    const bool moved = meeting->moved(meeting->context);
+    (void)pthread_mutex_lock(&boot->mutex);
+    return moved && is_unknown(boot);
+}
+
+weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting)
 {
     weiri_join *join = &boot->join;
     bool expired = false;
     while (!join->over && !expired) {
         /* Rank 0 names who is missing: those that it knows wait a little longer for its word. */
         const bool patient = boot->rank == 0 || join->welcomed;
-        const uint64_t limit = deadline_ns + (patient ? LINGER_NS : 0);
-        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, limit) && patient == (boot->rank == 0 || join->welcomed);
+        const uint64_t limit = meeting->deadline_ns + (patient ? LINGER_NS : 0);
+        const uint64_t look = meeting->moved == NULL ? limit : weiri_now_ns() + MOVED_NS;
+        const bool late = !weiri_cond_wait(&boot->cond, &boot->mutex, look < limit ? look : limit);
+        expired = late && look >= limit && patient == (boot->rank == 0 || join->welcomed);
+        if (late && !expired && !join->over && has_moved(boot, meeting)) {
+            return WEIR_PENDING;
+        }
     }
     if (join->failed != WEIR_OK) {
         return weiri_fail(join->failed, "%s", join->text);
@@ -357,8 +380,9 @@ weir_status weiri_join_wait(weir_bootstrap *boot, uint64_t deadline_ns)
         return WEIR_OK;
     }
     char address[WEIRI_ADDRESS_TEXT_BYTES];
-    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank 0 of %u missing at %s: %s", boot->size,
-                      weiri_address_format(&boot->root, address), join->cause[0] == '\0' ? "no answer" : join->cause);
+    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank 0 of %u missing at %s: %s%s", boot->size,
+                      weiri_address_format(&boot->root, address), join->cause[0] == '\0' ? "no answer" : join->cause,
+                      meeting->hint);
 }
 
 weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns)

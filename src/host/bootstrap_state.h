@@ -2,6 +2,7 @@
  *
  *     bootstrap.c           create, destroy, send, recv
  *     bootstrap_id.c        unique ids, and where ranks meet
+ *     bootstrap_file.c      ranks that meet through a file
  *     bootstrap_join.c      the rendezvous at rank 0
  *     bootstrap_conn.c      one connection: connect, accept, prove, read and write frames
  *     bootstrap_message.c   messages and queues of them
@@ -220,6 +221,10 @@ typedef struct weiri_where {
 weir_status weiri_where_parse(const char *text, weiri_where *out);
 int weiri_unique_id_take(const char *text);
 
+/* bootstrap_file.c; `opts` are complete. */
+weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, uint32_t rank, uint32_t size,
+                                        const weir_bootstrap_opts *opts, weir_bootstrap **out);
+
 /* All that follow are called with the mutex held, unless they say otherwise. */
 
 /* bootstrap.c */
@@ -269,8 +274,8 @@ void weiri_conn_mark(weiri_conn *conn);                          /* any thread; 
 /* bootstrap_join.c */
 void weiri_join_start(weir_bootstrap *boot);
 void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns);
-/* Waits, as user's thread, until the rendezvous is over. */
-weir_status weiri_join_wait(weir_bootstrap *boot, uint64_t deadline_ns);
+/* Waits, as user's thread, until the rendezvous is over. WEIR_PENDING: the meeting has moved. */
+weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting);
 weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns); /* without the mutex */
 size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
 void weiri_join_frame(weiri_conn *conn, weiri_message *message); /* takes the message */

@@ -125,7 +125,7 @@ TEST(DeviceName, ThreadsOfOptsAndEnvironment)
     opts.cpu_threads = 3;
     ASSERT_EQ(setenv("WEIR_CPU_THREADS", "17", 1), 0);
     EXPECT_EQ(threads(), 17u);
-    for (const char *value : { "0", "1025", "x", "" }) {
+    for (const char *value : { "0", "1025", "x" }) {
         ASSERT_EQ(setenv("WEIR_CPU_THREADS", value, 1), 0);
         EXPECT_EQ(weir_device_open("cpu:0", &opts, &device), WEIR_ERR_ENV) << value;
         EXPECT_TRUE(says("WEIR_CPU_THREADS")) << weir_last_error();

@@ -102,8 +102,9 @@ TEST_F(Env, SetValuesAreRead)
     setenv("WEIR_TIMEOUT_MS", "1500", 1);
     setenv("WEIR_ALLOW_NO_KEY", "1", 1);
     setenv("WEIR_KEY", "a b", 1);
-    setenv("WEIR_INTERFACE", "", 1);
+    setenv("WEIR_INTERFACE", "lo", 1);
     setenv("WEIR_LOG", "debug", 1);
+    setenv("WEIR_RANK", "0", 1);
     const weiri_env env = read();
     EXPECT_EQ(env.timeout_ms, 1500u);
     EXPECT_TRUE(env.timeout_ms_set);
@@ -111,10 +112,58 @@ TEST_F(Env, SetValuesAreRead)
     EXPECT_TRUE(env.allow_no_key_set);
     EXPECT_STREQ(env.key, "a b");
     EXPECT_TRUE(env.key_set);
-    EXPECT_STREQ(env.interface, "");
+    EXPECT_STREQ(env.interface, "lo");
     EXPECT_TRUE(env.interface_set);
+    EXPECT_EQ(env.rank, 0u);
+    EXPECT_TRUE(env.rank_set);
     EXPECT_STREQ(env.log, "debug");
     EXPECT_FALSE(env.cpu_threads_set);
+}
+
+TEST_F(Env, EmptyIsNotSet)
+{
+    std::vector<std::string> names;
+    weir_env_row row;
+    for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++) {
+        names.emplace_back(row.name);
+    }
+    for (const std::string &name : names) {
+        setenv(name.c_str(), "", 1);
+    }
+    const weiri_env env = read();
+    EXPECT_EQ(env.timeout_ms, 30000u);
+    EXPECT_FALSE(env.timeout_ms_set);
+    EXPECT_STREQ(env.log, "warn");
+    EXPECT_FALSE(env.allow_no_key_set);
+    EXPECT_FALSE(env.interface_set);
+    EXPECT_FALSE(env.rank_set);
+    EXPECT_FALSE(env.size_set);
+    EXPECT_STREQ(env.cuda_library, "libcuda.so.1");
+    EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
+    for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++) {
+        EXPECT_EQ(row.value, nullptr) << row.name;
+    }
+}
+
+TEST_F(Env, LaunchersVariablesAreReadByNumber)
+{
+    uint64_t number = 7;
+    unsetenv("SLURM_PROCID");
+    EXPECT_STREQ(weiri_env_launch_name(WEIRI_LAUNCH_SLURM_PROCID), "SLURM_PROCID");
+    EXPECT_EQ(weiri_env_launch_text(WEIRI_LAUNCH_SLURM_PROCID), nullptr);
+    EXPECT_EQ(weiri_env_launch_number(WEIRI_LAUNCH_SLURM_PROCID, 0, 9, &number), WEIR_ERR_ENV);
+    setenv("SLURM_PROCID", "", 1);
+    EXPECT_EQ(weiri_env_launch_text(WEIRI_LAUNCH_SLURM_PROCID), nullptr);
+    for (const char *bad : {"10", "-1", "x", "1 ", "18446744073709551616"}) {
+        setenv("SLURM_PROCID", bad, 1);
+        EXPECT_EQ(weiri_env_launch_number(WEIRI_LAUNCH_SLURM_PROCID, 0, 9, &number), WEIR_ERR_ENV) << bad;
+        EXPECT_NE(std::strstr(weir_last_error(), (std::string("SLURM_PROCID=") + bad).c_str()), nullptr);
+    }
+    EXPECT_EQ(number, 7u);
+    setenv("SLURM_PROCID", "9", 1);
+    EXPECT_EQ(weiri_env_launch_number(WEIRI_LAUNCH_SLURM_PROCID, 0, 9, &number), WEIR_OK);
+    EXPECT_EQ(number, 9u);
+    unsetenv("SLURM_PROCID");
 }
 
 TEST_F(Env, EndsOfRangesAreAccepted)
@@ -142,13 +191,19 @@ TEST_F(Env, NumbersOutOfRangeAreRefused)
     expect_refused("WEIR_TIMEOUT_MS", "184467440737095516170");
     expect_refused("WEIR_CPU_THREADS", "0");
     expect_refused("WEIR_CPU_THREADS", "1025");
+    expect_refused("WEIR_RANK", "65536");
+    expect_refused("WEIR_SIZE", "0");
+    expect_refused("WEIR_SIZE", "65537");
+    expect_refused("WEIR_PORT", "0");
+    expect_refused("WEIR_PORT", "65536");
 }
 
 TEST_F(Env, MalformedNumbersAreRefused)
 {
-    for (const char *value : {"", " ", " 5", "5 ", "5\n", "+5", "-5", "0x10", "1e3", "5.0", "5s", "five", "5,000"}) {
+    for (const char *value : {" ", " 5", "5 ", "5\n", "+5", "-5", "0x10", "1e3", "5.0", "5s", "five", "5,000"}) {
         expect_refused("WEIR_TIMEOUT_MS", value);
         expect_refused("WEIR_CPU_THREADS", value);
+        expect_refused("WEIR_RANK", value);
     }
 }
 
@@ -157,7 +212,7 @@ TEST_F(Env, BoolsAreZeroOrOneOnly)
     setenv("WEIR_ALLOW_NO_KEY", "0", 1);
     EXPECT_FALSE(read().allow_no_key);
     EXPECT_TRUE(read().allow_no_key_set);
-    for (const char *value : {"", "2", "10", "01", " 1", "yes", "true", "on", "-1"}) {
+    for (const char *value : {"2", "10", "01", " 1", "yes", "true", "on", "-1"}) {
         expect_refused("WEIR_ALLOW_NO_KEY", value);
     }
 }
@@ -177,7 +232,7 @@ TEST_F(Env, LogLevelIsOneOfFourWords)
     }
     setenv("WEIR_LOG", "loud", 1);
     EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
-    for (const char *value : {"", "WARN", "warning", "3", "info "}) {
+    for (const char *value : {"WARN", "warning", "3", "info "}) {
         expect_refused("WEIR_LOG", value);
     }
 }

@@ -69,6 +69,11 @@ void weiri_free(void *p)
     }
 }
 
+void weiri_free_foreign(void *p)
+{
+    free(p);
+}
+
 uint64_t weiri_alloc_fail_nth(uint64_t n)
 {
     return __atomic_exchange_n(&fail_in, n, __ATOMIC_RELAXED);

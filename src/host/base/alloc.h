@@ -11,6 +11,8 @@ void *weiri_alloc(size_t count, size_t size);
 void *weiri_realloc(void *p, size_t size);
 char *weiri_strdup(const char *text);
 void weiri_free(void *p);
+/* Frees what another library has allocated with malloc for its caller to free. */
+void weiri_free_foreign(void *p);
 
 /* For tests: lets the n-th allocation from now fail once (1 is the next); 0 turns it off. Returns how many were
  * left until the one that was to fail: 0 when it did. */

@@ -28,9 +28,25 @@ static const struct {
 } ranges[] = {
     {"WEIR_TIMEOUT_MS", 1, 86400000},
     {"WEIR_CPU_THREADS", 1, 1024},
+    {"WEIR_RANK", 0, WEIR_RANKS_MAX - 1},
+    {"WEIR_SIZE", 1, WEIR_RANKS_MAX},
+    {"WEIR_PORT", 1, 65535},
+};
+
+static const char *const launch_names[] = {
+#define LAUNCH_NAME(NAME) #NAME,
+    WEIRI_LAUNCH_TABLE(LAUNCH_NAME)
+#undef LAUNCH_NAME
 };
 
 static const char *const log_levels[] = {"error", "warn", "info", "debug"};
+
+/* NULL when it is not set, or empty: a script that passes on an unset variable of its own sets an empty one. */
+static const char *text_of(const char *name)
+{
+    const char *text = getenv(name);
+    return text == NULL || text[0] == '\0' ? NULL : text;
+}
 
 weir_status weir_env_get(uint32_t index, weir_env_row *row)
 {
@@ -41,7 +57,7 @@ weir_status weir_env_get(uint32_t index, weir_env_row *row)
         return weiri_fail(WEIR_ERR_RANGE, "environment: get row %u: there are %zu", index, ROW_COUNT);
     }
     *row = rows[index];
-    row->value = getenv(row->name);
+    row->value = text_of(row->name);
     if (row->value != NULL && (strcmp(row->name, "WEIR_KEY") == 0 || strcmp(row->name, "WEIR_UNIQUE_ID") == 0)) {
         row->value = "(secret)";
     }
@@ -61,7 +77,7 @@ static int log_level_of(const char *text)
 
 weir_log_level weiri_env_log_level(void)
 {
-    const char *text = getenv("WEIR_LOG");
+    const char *text = text_of("WEIR_LOG");
     int level = text != NULL ? log_level_of(text) : -1;
     return level >= 0 ? (weir_log_level)level : WEIR_LOG_WARN;
 }
@@ -80,6 +96,17 @@ static bool is_u64(const char *text, uint64_t *out)
     return c != text && *c == '\0';
 }
 
+static weir_status parse_number(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *out)
+{
+    uint64_t v;
+    if (!is_u64(text, &v) || v < least || v > most) {
+        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not a number from %llu to %llu", name, VALUE_SHOWN, text,
+                          (unsigned long long)least, (unsigned long long)most);
+    }
+    *out = v;
+    return WEIR_OK;
+}
+
 static weir_status parse_u64(const char *name, const char *text, uint64_t *out)
 {
     uint64_t least = 0;
@@ -90,13 +117,11 @@ static weir_status parse_u64(const char *name, const char *text, uint64_t *out)
             most = ranges[i].most;
         }
     }
-    uint64_t v;
-    if (!is_u64(text, &v) || v < least || v > most) {
-        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not a number from %llu to %llu", name, VALUE_SHOWN, text,
-                          (unsigned long long)least, (unsigned long long)most);
+    if (text[0] == '\0') { /* the default of a row that has none */
+        *out = 0;
+        return WEIR_OK;
     }
-    *out = v;
-    return WEIR_OK;
+    return parse_number(name, text, least, most, out);
 }
 
 static weir_status parse_bool(const char *name, const char *text, bool *out)
@@ -155,7 +180,7 @@ weir_status weiri_env_read(weiri_env *out)
     warn_unknown();
 #define ENV_READ(NAME, type, field, fallback, help)                               \
     if (status == WEIR_OK) {                                                      \
-        const char *text = getenv(#NAME);                                         \
+        const char *text = text_of(#NAME);                                        \
         env.field##_set = text != NULL;                                           \
         status = parse_##type(#NAME, text != NULL ? text : fallback, &env.field); \
     }
@@ -166,6 +191,25 @@ weir_status weiri_env_read(weiri_env *out)
     }
     *out = env;
     return WEIR_OK;
+}
+
+const char *weiri_env_launch_name(weiri_launch_variable variable)
+{
+    return launch_names[variable];
+}
+
+const char *weiri_env_launch_text(weiri_launch_variable variable)
+{
+    return text_of(launch_names[variable]);
+}
+
+weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t least, uint64_t most, uint64_t *out)
+{
+    const char *text = weiri_env_launch_text(variable);
+    if (text == NULL) {
+        return weiri_fail(WEIR_ERR_ENV, "environment: %s is not set", launch_names[variable]);
+    }
+    return parse_number(launch_names[variable], text, least, most, out);
 }
 
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms)

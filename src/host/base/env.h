@@ -10,7 +10,7 @@ typedef uint64_t weiri_env_u64;
 typedef bool weiri_env_bool;
 typedef const char *weiri_env_string;
 
-/* The value of each row, and whether the variable is set (and so wins over opts). */
+/* The value of each row, and whether the variable is set (and so wins over opts). An empty one is not set. */
 typedef struct weiri_env {
 #define WEIRI_ENV_FIELD(NAME, type, field, fallback, help) \
     weiri_env_##type field;                                \
@@ -18,6 +18,20 @@ typedef struct weiri_env {
     WEIRI_ENV_TABLE(WEIRI_ENV_FIELD)
 #undef WEIRI_ENV_FIELD
 } weiri_env;
+
+/* The variables of launchers. */
+typedef enum weiri_launch_variable {
+#define WEIRI_LAUNCH_VARIABLE(NAME) WEIRI_LAUNCH_##NAME,
+    WEIRI_LAUNCH_TABLE(WEIRI_LAUNCH_VARIABLE)
+#undef WEIRI_LAUNCH_VARIABLE
+        WEIRI_LAUNCH_COUNT
+} weiri_launch_variable;
+
+const char *weiri_env_launch_name(weiri_launch_variable variable);
+/* Its text; NULL when it is not set, or empty. */
+const char *weiri_env_launch_text(weiri_launch_variable variable);
+/* Its number, `least` to `most`; WEIR_ERR_ENV naming variable and value, also when it is not set. */
+weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t least, uint64_t most, uint64_t *out);
 
 /* Reads all rows; WEIR_ERR_ENV naming variable and value for a malformed or out-of-range one. Strings point
  * into the environment. */

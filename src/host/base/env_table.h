@@ -1,17 +1,40 @@
 /* env_table.h - every environment variable of weir. X(NAME, type, field, default, help). Types: u64, bool,
- * string. The budget is 20 rows. */
+ * string. A u64 row whose default is empty is 0 while it is not set. The budget is 20 rows. */
 #ifndef WEIRI_ENV_TABLE_H
 #define WEIRI_ENV_TABLE_H
 
 #define WEIRI_ENV_TABLE(X)                                                                                             \
     X(WEIR_TIMEOUT_MS, u64, timeout_ms, "30000", "Deadline of every wait, on the host and in kernels; 1 to 86400000.") \
     X(WEIR_LOG, string, log, "warn", "Least severe log level that is shown: error, warn, info or debug.")              \
-    X(WEIR_UNIQUE_ID, string, unique_id, "", "Unique id that the tutorials and tools join when no address is given.")  \
+    X(WEIR_RANK, u64, rank, "", "This process's rank, where no launcher tells; together with WEIR_SIZE.")              \
+    X(WEIR_SIZE, u64, size, "", "Number of ranks; together with WEIR_RANK.")                                           \
+    X(WEIR_UNIQUE_ID, string, unique_id, "", "Unique id at which launched ranks, tutorials and tools meet.")           \
+    X(WEIR_RENDEZVOUS_FILE, string, rendezvous_file, "", "File through which launched ranks meet; rank 0 makes it.")   \
+    X(WEIR_PORT, u64, port, "", "Port at MASTER_ADDR where ranks meet under torchrun; default MASTER_PORT + 1.")       \
     X(WEIR_KEY, string, key, "", "Secret shared by all ranks, for rendezvous by address.")                             \
     X(WEIR_ALLOW_NO_KEY, bool, allow_no_key, "0", "1 allows rendezvous by address off the loopback without a key.")    \
     X(WEIR_INTERFACE, string, interface, "", "Network interface of the bootstrap's connections.")                      \
     X(WEIR_CPU_THREADS, u64, cpu_threads, "64", "Most threads of one launch on the CPU device; 1 to 1024.")            \
     X(WEIR_TRANSPORT, string, transport, "", "Comma-separated transports to try, in order; empty means all.")          \
     X(WEIR_CUDA_LIBRARY, string, cuda_library, "libcuda.so.1", "CUDA driver library to load.")
+
+/* What launchers set, and weir only reads. */
+#define WEIRI_LAUNCH_TABLE(X)     \
+    X(TORCHELASTIC_RUN_ID)        \
+    X(RANK)                       \
+    X(WORLD_SIZE)                 \
+    X(LOCAL_RANK)                 \
+    X(LOCAL_WORLD_SIZE)           \
+    X(MASTER_ADDR)                \
+    X(MASTER_PORT)                \
+    X(PMIX_NAMESPACE)             \
+    X(PMIX_RANK)                  \
+    X(OMPI_COMM_WORLD_RANK)       \
+    X(OMPI_COMM_WORLD_SIZE)       \
+    X(OMPI_COMM_WORLD_LOCAL_RANK) \
+    X(OMPI_COMM_WORLD_LOCAL_SIZE) \
+    X(SLURM_PROCID)               \
+    X(SLURM_STEP_NUM_TASKS)       \
+    X(SLURM_LOCALID)
 
 #endif
