@@ -77,6 +77,9 @@ void small_sizes(weirt_rank *rank)
             args.op = arg->op;
             args.group = group;
             args.last = 70;
+            if (arg->op >= WEIRT_LINES && (group == WEIRT_PART || (gpu && group == WEIRT_THREAD))) {
+                continue; // lines are for whole warps
+            }
             args.misaligned = 1;
             args.step = gpu || group == WEIRT_GRID ? 1 : 7;
             args.rounds = !gpu ? 3 : group == WEIRT_GRID ? 20 : 3;
@@ -149,6 +152,56 @@ void replays(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
+// Blocks that each have a channel of the set, through two kernels so that counts and epochs go on.
+void sets(weirt_rank *rank)
+{
+    const uint32_t ops[] = { WEIRT_PUT, WEIRT_EXCHANGE_LL16, WEIRT_EXCHANGE_LINES };
+    const uint64_t sizes[] = { 8, 1000, 1021 };
+    weirt_channel channel;
+    if (!weirt_channel_open(rank, 0, 16384, &channel)) {
+        weirt_channel_close(rank, &channel);
+        return;
+    }
+    weirt_pair *pair = &channel.pair;
+    WEIRT_EXPECT(rank, weir_connection_keeps_lines(pair->connection));
+    for (uint32_t run = 0; run < 18; run++) {
+        weirt_set_args args = {};
+        weir_memory_channel_device(pair->data, &args.data);
+        weir_memory_channel_device(pair->packet, &args.packet);
+        args.report = pair->device_report;
+        args.local = (char *)weir_memory_pointer(pair->local);
+        args.half = pair->half;
+        args.op = ops[run / 6];
+        args.bytes = sizes[run % 3];
+        args.counted = run % 2;
+        args.rounds = rounds(12);
+        args.rank = rank->rank;
+        args.peer = pair->peer;
+        if (args.op == WEIRT_EXCHANGE_LL16) {
+            args.bytes = (args.bytes + 7) / 8 * 8; // the blocks' parts of the packet buffer are that many packets
+        }
+        // Bytes of the packet buffer serve one index: another size has other parts, which begin empty.
+        weirt_barrier(rank);
+        WEIRT_OK(rank, weir_device_fill(channel.comm.device, weir_memory_pointer(pair->packets), 0, 4 * pair->half));
+        weirt_barrier(rank);
+        if (!weirt_launch(rank, pair, weirt_set_kernel(), &args) || !weirt_finish(rank, pair)) {
+            break;
+        }
+        for (uint32_t block = 0; block < weirt_shape(pair->comm).blocks; block++) {
+            WEIRT_EXPECT(rank, pair->report->status[0][block] == WEIR_OK);
+        }
+        if (!WEIRT_EXPECT(rank, pair->report->wrong == 0)) {
+            weirt_fail(rank, __FILE__, __LINE__, "op %u, %llu bytes: %llu wrong, one in round %llu at %llu", args.op,
+                       (unsigned long long)args.bytes, (unsigned long long)pair->report->wrong,
+                       (unsigned long long)pair->report->wrong_iteration,
+                       (unsigned long long)pair->report->wrong_position);
+            break;
+        }
+    }
+    WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
+    weirt_channel_close(rank, &channel);
+}
+
 // Two communicators, and two pairs of channels on one of them, all at work at once.
 void several_at_once(weirt_rank *rank)
 {
@@ -200,9 +253,18 @@ void single_values(weirt_rank *rank)
         args.report = pair->device_report;
         args.first = rank->rank == 0;
         args.rounds = 50;
-        if (weirt_launch(rank, pair, weirt_pingpong_kernel(), &args) && weirt_finish(rank, pair)) {
-            WEIRT_EXPECT(rank, pair->report->status[0][0] == WEIR_OK);
-            WEIRT_EXPECT(rank, pair->report->value == (rank->rank == 0 ? 100u : 99u));
+        // By turns counted and not: begin and end hand the counts over.
+        for (uint32_t turn = 0; turn < 6; turn++) {
+            args.counted = turn % 2;
+            args.relaxed = turn / 2 == 1;
+            uint64_t before = 0;
+            WEIRT_OK(rank, weir_device_copy(channel.comm.device, args.inbox, &before, 8));
+            weirt_barrier(rank);
+            if (weirt_launch(rank, pair, weirt_pingpong_kernel(), &args) && weirt_finish(rank, pair)) {
+                WEIRT_EXPECT(rank, pair->report->status[0][0] == WEIR_OK);
+                WEIRT_EXPECT(rank, pair->report->value == (args.relaxed ? 0 : rank->rank == 0 ? 100u : 99u));
+            }
+            weirt_barrier(rank);
         }
         // Both ends of the memory, in both widths; the two ranks write different words.
         weirt_access_args access = {};
@@ -234,6 +296,8 @@ void single_values(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
+constexpr uint64_t most = UINT64_MAX;
+
 // Accesses that would leave the memory, in all the ways that a sum of offset and size can be wrong.
 struct outside {
     const char *what;
@@ -242,12 +306,12 @@ struct outside {
     uint64_t src_offset;
     uint64_t bytes;
     weir_status status;
+    uint64_t value = most;
 };
 
 constexpr uint64_t half = 1024;
 constexpr uint64_t memory = 2 * half;
 constexpr uint64_t packets = 4 * half;
-constexpr uint64_t most = UINT64_MAX;
 
 const outside outsides[] = {
     { "put one byte too many", WEIRT_DO_PUT, 1, 0, memory, WEIR_ERR_RANGE },
@@ -273,6 +337,23 @@ const outside outsides[] = {
     { "ll8 misaligned", WEIRT_DO_PUT_LL8, 4, 0, 4, WEIR_ERR_INVALID },
     { "unpack ll8 beyond", WEIRT_DO_UNPACK_LL8, packets - 8, 0, 8, WEIR_ERR_RANGE },
     { "unpack ll8 misaligned", WEIRT_DO_UNPACK_LL8, 2, 0, 4, WEIR_ERR_INVALID },
+    { "exchange ll16 without room for the second half", WEIRT_DO_EXCHANGE_LL16, packets - 48, 0, 9, WEIR_ERR_RANGE, 0 },
+    { "exchange ll16 to beyond", WEIRT_DO_EXCHANGE_LL16, 0, 0, 8, WEIR_ERR_RANGE, memory - 7 },
+    { "exchange ll16 of the largest size", WEIRT_DO_EXCHANGE_LL16, 0, 0, most, WEIR_ERR_RANGE, 0 },
+    { "exchange ll16 misaligned", WEIRT_DO_EXCHANGE_LL16, 8, 0, 8, WEIR_ERR_INVALID, 0 },
+    { "lines one too many", WEIRT_DO_PUT_LINES, packets - 128, 0, 121, WEIR_ERR_RANGE },
+    { "lines from beyond", WEIRT_DO_PUT_LINES, 0, memory - 1, 2, WEIR_ERR_RANGE },
+    { "lines of the largest size", WEIRT_DO_PUT_LINES, 0, 0, most, WEIR_ERR_RANGE },
+    { "lines misaligned", WEIRT_DO_PUT_LINES, 64, 0, 8, WEIR_ERR_INVALID },
+    { "unpack lines beyond", WEIRT_DO_UNPACK_LINES, packets, 0, 1, WEIR_ERR_RANGE },
+    { "unpack lines misaligned", WEIRT_DO_UNPACK_LINES, 16, 0, 1, WEIR_ERR_INVALID },
+    { "exchange lines without room for the second half", WEIRT_DO_EXCHANGE_LINES, packets - 384, 0, 121, WEIR_ERR_RANGE,
+      0 },
+    { "exchange lines to beyond", WEIRT_DO_EXCHANGE_LINES, 0, 0, 8, WEIR_ERR_RANGE, most - 3 },
+    { "lines by a part", WEIRT_DO_LINES_BY_PART, 0, 0, 8, WEIR_ERR_INVALID },
+    { "beyond the set", WEIRT_DO_AT, WEIRT_SET, 0, 0, WEIR_ERR_RANGE },
+    { "far beyond the set", WEIRT_DO_AT, UINT32_MAX, 0, 0, WEIR_ERR_RANGE },
+    { "packets of one index by several blocks", WEIRT_DO_AT_BY_GRID, 1, 0, 8, WEIR_ERR_INVALID },
     { "read u32 beyond", WEIRT_DO_READ_U32, memory / 4, 0, 0, WEIR_ERR_RANGE },
     { "read u64 beyond", WEIRT_DO_READ_U64, memory / 8, 0, 0, WEIR_ERR_RANGE },
     { "read u64 of the largest index", WEIRT_DO_READ_U64, most, 0, 0, WEIR_ERR_RANGE },
@@ -315,13 +396,13 @@ void out_of_range(weirt_rank *rank)
         weirt_barrier(rank);
         bool turn = (uint32_t)(&wrong - outsides) % 2 == rank->rank;
         weirt_access_args access = {};
-        bool packet = wrong.op >= WEIRT_DO_PUT_LL16 && wrong.op <= WEIRT_DO_UNPACK_LL8;
+        bool packet = wrong.op >= WEIRT_DO_PUT_LL16 && wrong.op <= WEIRT_DO_LINES_BY_PART;
         weir_memory_channel_device(packet ? pair.packet : pair.data, &access.channel);
         access.op = wrong.op;
         access.dst_offset = wrong.dst_offset;
         access.src_offset = wrong.src_offset;
         access.bytes = wrong.bytes;
-        access.value = most;
+        access.value = wrong.value;
         weir_status status = turn ? weirt_access_run(rank, &pair, &access) : wrong.status;
         weir_status sticky = turn ? weir_comm_status(comm) : wrong.status;
         weirt_barrier(rank);
@@ -455,7 +536,7 @@ TEST_P(Transfer, LargeSizes)
 
 std::string transfer_name(const ::testing::TestParamInfo<std::tuple<int, int>> &param)
 {
-    const char *ops[] = { "put", "get", "ll16", "ll8" };
+    const char *ops[] = { "put", "get", "ll16", "ll8", "exchange_ll16", "lines", "exchange_lines" };
     return std::string(weirt_stages[std::get<0>(param.param)].name) + "_" + ops[std::get<1>(param.param)];
 }
 
@@ -466,6 +547,11 @@ INSTANTIATE_TEST_SUITE_P(Stages, Transfer,
 TEST_P(MemoryChannel, GraphReplaysGoOnWhereTheyWere)
 {
     weirt_ranks_run(stage(), 2, replays, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, BlocksOfASetGoTheirOwnWay)
+{
+    weirt_ranks_run(stage(), 2, sets, nullptr, 0);
 }
 
 TEST_P(MemoryChannel, SeveralAtOnce)

@@ -272,6 +272,51 @@ void null_arguments(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
+void set_counts(weirt_rank *rank)
+{
+    weirt_channel channel;
+    if (weirt_channel_open(rank, 0, 1024, &channel)) {
+        weir_connection *connection = channel.pair.connection;
+        weir_semaphore *semaphore = nullptr;
+        weir_semaphore_opts opts = {};
+        opts.size = sizeof opts;
+        opts.count = 2 + rank->rank;
+        WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_semaphore_create(connection, 20, &opts, &semaphore));
+        opts.count = 20000;
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_semaphore_create(connection, 21, &opts, &semaphore));
+        opts.count = UINT32_MAX;
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_semaphore_create(connection, 21, &opts, &semaphore));
+        opts.count = 2;
+        opts.end = WEIR_SEMAPHORE_HOST;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_semaphore_create(connection, 21, &opts, &semaphore));
+        opts.end = WEIR_SEMAPHORE_DEVICE;
+        // Nearly all cells, several times: they come back, and zeroed.
+        const uint32_t counts[] = { 16000, 1, 15000, 300, 16000 };
+        for (uint32_t count : counts) {
+            opts.count = count;
+            weir_dev_semaphore handle = {};
+            if (!WEIRT_OK(rank, weir_semaphore_create(connection, 22, &opts, &semaphore))) {
+                break;
+            }
+            WEIRT_OK(rank, weir_semaphore_device(semaphore, &handle));
+            WEIRT_EXPECT(rank, handle.count == count);
+            weir_dev_semaphore last = weir_dev_semaphore_at(&handle, count - 1);
+            WEIRT_EXPECT(rank, last.count == 1);
+            uint64_t token = 1;
+            WEIRT_OK(rank, weir_device_copy(channel.comm.device, &token, last.inbound, 8));
+            WEIRT_EXPECT(rank, token == 0);
+            weirt_barrier(rank);
+            token = 5;
+            WEIRT_OK(rank, weir_device_copy(channel.comm.device, last.inbound, &token, 8));
+            weirt_barrier(rank);
+            weir_semaphore_destroy(semaphore);
+            semaphore = nullptr;
+        }
+        WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
+    }
+    weirt_channel_close(rank, &channel);
+}
+
 WEIRT_STAGE_SUITE(Wait);
 WEIRT_STAGE_SUITE(Semaphore);
 
@@ -314,6 +359,11 @@ TEST_P(Semaphore, HostToHost)
 {
     ends arg = { { WEIR_SEMAPHORE_HOST, WEIR_SEMAPHORE_HOST } };
     weirt_ranks_run(stage(), 2, pairs_of_ends, &arg, sizeof arg);
+}
+
+TEST_P(Semaphore, CountsOfASetMustAgree)
+{
+    weirt_ranks_run(stage(), 2, set_counts, nullptr, 0);
 }
 
 TEST_P(Semaphore, NullArgumentsAreInvalid)

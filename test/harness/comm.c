@@ -68,8 +68,14 @@ bool weirt_connect(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t ta
 bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
                      weir_semaphore **out)
 {
+    return weirt_semaphore_set(rank, connection, tag, end, 1, out);
+}
+
+bool weirt_semaphore_set(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
+                         uint32_t count, weir_semaphore **out)
+{
     weir_future *future = NULL;
-    weir_semaphore_opts opts = { .size = sizeof opts, .end = end };
+    weir_semaphore_opts opts = { .size = sizeof opts, .end = end, .count = count };
     return WEIRT_OK(rank, weir_semaphore_create_async(connection, tag, &opts, out, &future)) &&
            weirt_complete(rank, future);
 }
@@ -101,7 +107,7 @@ bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t 
     out->tag = tag;
     weir_device *device = weir_comm_device(comm);
     const weir_kernel *kernels[] = { weirt_transfer_kernel(), weirt_wait_kernel(), weirt_signal_kernel(),
-                                     weirt_pingpong_kernel(), weirt_access_kernel() };
+                                     weirt_pingpong_kernel(), weirt_access_kernel(), weirt_set_kernel() };
     for (uint32_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
         if (!WEIRT_OK(rank, weir_kernel_load(device, kernels[i]))) {
             return false;
@@ -109,7 +115,7 @@ bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t 
     }
     if (!WEIRT_OK(rank, weir_stream_create(device, &out->stream)) || !open_memories(rank, out) ||
         !weirt_connect(rank, comm, out->peer, tag, &out->connection) ||
-        !weirt_semaphore(rank, out->connection, tag, WEIR_SEMAPHORE_DEVICE, &out->semaphore) ||
+        !weirt_semaphore_set(rank, out->connection, tag, WEIR_SEMAPHORE_DEVICE, WEIRT_SET, &out->semaphore) ||
         !WEIRT_OK(rank, weir_grid_barrier_create(comm, &out->barrier))) {
         return false;
     }

@@ -31,6 +31,9 @@ bool weirt_receive(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t ta
 bool weirt_connect(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_connection **out);
 bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
                      weir_semaphore **out);
+/* A set of `count`. */
+bool weirt_semaphore_set(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
+                         uint32_t count, weir_semaphore **out);
 
 typedef struct weirt_pair {
     weir_comm *comm;

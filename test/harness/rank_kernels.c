@@ -62,6 +62,15 @@ WEIR_FN weir_status weirt_move(const weirt_transfer_args *args, uint64_t to, uin
         return status != WEIR_OK
                    ? status
                    : weir_dev_memory_channel_unpack_ll16(&args->packet, packet_at, arrived, bytes, worker);
+    case WEIRT_EXCHANGE_LL16:
+        return weir_dev_memory_channel_exchange_ll16(&args->packet, packet_at, from, arrived, bytes, worker);
+    case WEIRT_LINES:
+        status = weir_dev_memory_channel_put_lines(&args->packet, 8 * packet_at, from, bytes, worker);
+        return status != WEIR_OK
+                   ? status
+                   : weir_dev_memory_channel_unpack_lines(&args->packet, 8 * packet_at, arrived, bytes, worker);
+    case WEIRT_EXCHANGE_LINES:
+        return weir_dev_memory_channel_exchange_lines(&args->packet, 8 * packet_at, from, arrived, bytes, worker);
     default:
         status = weir_dev_memory_channel_put_ll8(&args->packet, packet_at, from, bytes, worker);
         return status != WEIR_OK
@@ -117,7 +126,9 @@ WEIR_FN weir_status weirt_transfer_once(const weirt_transfer_args *args, uint64_
     if (status != WEIR_OK) {
         return status;
     }
-    if (args->group != WEIRT_PART) {
+    if (args->group == WEIRT_BLOCKS) {
+        status = weirt_move(args, to, from, packet_at, bytes, weir_coop_blocks(grid));
+    } else if (args->group != WEIRT_PART) {
         status = weirt_move(args, to, from, packet_at, bytes, team);
     } else if (grid.rank < 3) {
         status = weirt_move(args, to, from, packet_at, bytes, weir_coop_part(grid.rank, grid.size < 3 ? grid.size : 3));
@@ -213,6 +224,34 @@ WEIR_KERNEL(weirt_signal, weirt_signal_args)
 
 /* ---- single values ----------------------------------------------------------------------------------------- */
 
+WEIR_FN weir_status weirt_pong(const weirt_pingpong_args *args, weir_dev_semaphore_counts *counts)
+{
+    if (args->relaxed) {
+        return args->counted ? weir_dev_memory_channel_wait_counted_relaxed(&args->channel, counts)
+                             : weir_dev_memory_channel_wait_relaxed(&args->channel);
+    }
+    return args->counted ? weir_dev_memory_channel_wait_counted(&args->channel, counts)
+                         : weir_dev_memory_channel_wait(&args->channel);
+}
+
+WEIR_FN weir_status weirt_ping(const weirt_pingpong_args *args, uint64_t value, weir_dev_semaphore_counts *counts)
+{
+    weir_status status = WEIR_OK;
+    if (!args->relaxed) {
+        status = weir_dev_memory_channel_write_u64(&args->channel, 0, value);
+    }
+    if (args->relaxed && args->counted) {
+        weir_dev_memory_channel_signal_counted_relaxed(&args->channel, counts);
+    } else if (args->relaxed) {
+        weir_dev_memory_channel_signal_relaxed(&args->channel);
+    } else if (args->counted) {
+        weir_dev_memory_channel_signal_counted(&args->channel, counts);
+    } else {
+        weir_dev_memory_channel_signal(&args->channel);
+    }
+    return status;
+}
+
 WEIR_KERNEL(weirt_pingpong, weirt_pingpong_args)
 {
     if (coop.rank != 0) {
@@ -220,19 +259,22 @@ WEIR_KERNEL(weirt_pingpong, weirt_pingpong_args)
     }
     weir_status status = WEIR_OK;
     uint64_t value = 0;
+    weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
     for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
         if (!args->first || round != 0) {
-            status = weir_dev_memory_channel_wait(&args->channel);
+            status = weirt_pong(args, &counts);
             value = weir_arch_load_relaxed_sys_u64(args->inbox);
         }
         if (status == WEIR_OK) {
-            status = weir_dev_memory_channel_write_u64(&args->channel, 0, value + 1);
-            weir_dev_memory_channel_signal(&args->channel);
+            status = weirt_ping(args, value + 1, &counts);
         }
     }
     if (args->first && status == WEIR_OK) {
-        status = weir_dev_memory_channel_wait(&args->channel);
+        status = weirt_pong(args, &counts);
         value = weir_arch_load_relaxed_sys_u64(args->inbox);
+    }
+    if (args->counted) {
+        weir_dev_memory_channel_end(&args->channel, &counts);
     }
     args->report->value = value;
     args->report->status[0][0] = (int32_t)status;
@@ -256,6 +298,28 @@ WEIR_FN weir_status weirt_access_once(const weirt_access_args *args, weir_coop s
         return weir_dev_memory_channel_put_ll8(channel, args->dst_offset, args->src_offset, args->bytes, self);
     case WEIRT_DO_UNPACK_LL8:
         return weir_dev_memory_channel_unpack_ll8(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_EXCHANGE_LL16:
+        return weir_dev_memory_channel_exchange_ll16(channel, args->dst_offset, args->src_offset, args->value,
+                                                     args->bytes, self);
+    case WEIRT_DO_PUT_LINES:
+        return weir_dev_memory_channel_put_lines(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_UNPACK_LINES:
+        return weir_dev_memory_channel_unpack_lines(channel, args->dst_offset, args->src_offset, args->bytes, self);
+    case WEIRT_DO_EXCHANGE_LINES:
+        return weir_dev_memory_channel_exchange_lines(channel, args->dst_offset, args->src_offset, args->value,
+                                                      args->bytes, self);
+    case WEIRT_DO_AT: {
+        weir_dev_memory_channel at = weir_dev_memory_channel_at(channel, (uint32_t)args->dst_offset);
+        return weir_dev_control_status(at.semaphore.control);
+    }
+    case WEIRT_DO_AT_BY_GRID: {
+        weir_dev_memory_channel at = weir_dev_memory_channel_at(channel, (uint32_t)args->dst_offset);
+        self.scope = WEIR_COOP_BLOCKS;
+        return weir_dev_memory_channel_put_ll16(&at, 0, 0, args->bytes, self);
+    }
+    case WEIRT_DO_LINES_BY_PART:
+        self.scope = WEIR_COOP_PART;
+        return weir_dev_memory_channel_put_lines(channel, 0, 0, args->bytes, self);
     case WEIRT_DO_READ_U32:
         status = weir_dev_memory_channel_read_u32(channel, args->dst_offset, &narrow);
         *value = narrow;
@@ -271,12 +335,98 @@ WEIR_FN weir_status weirt_access_once(const weirt_access_args *args, weir_coop s
 
 WEIR_KERNEL(weirt_access, weirt_access_args)
 {
-    if (coop.rank != 0) {
+    int lines = args->op >= WEIRT_DO_PUT_LINES && args->op <= WEIRT_DO_EXCHANGE_LINES;
+    weir_coop team = lines ? weir_coop_warp(coop) : weir_coop_thread(coop);
+    if (coop.rank >= team.size) {
         return;
     }
     uint64_t value = 0;
-    args->report->status[0][0] = (int32_t)weirt_access_once(args, weir_coop_thread(coop), &value);
-    args->report->value = value;
+    weir_status status = weirt_access_once(args, team, &value);
+    if (team.rank == 0) {
+        args->report->status[0][0] = (int32_t)status;
+        args->report->value = value;
+    }
+}
+
+/* ---- sets of channels ------------------------------------------------------------------------------------ */
+
+/* The peer's block is here too: what it received has been checked. */
+WEIR_FN weir_status weirt_set_meet(const weirt_set_args *args, const weir_dev_memory_channel *channel,
+                                   weir_dev_semaphore_counts *counts, weir_coop block)
+{
+    weir_status status = weir_coop_sync(block);
+    if (block.rank == 0 && args->counted) {
+        weir_dev_memory_channel_signal_counted(channel, counts);
+        status = weir_dev_memory_channel_wait_counted(channel, counts);
+    } else if (block.rank == 0) {
+        weir_dev_memory_channel_signal(channel);
+        status = weir_dev_memory_channel_wait(channel);
+    }
+    return weir_coop_agree(block, channel->semaphore.control, status);
+}
+
+WEIR_FN weir_status weirt_set_once(const weirt_set_args *args, const weir_dev_memory_channel *data,
+                                   const weir_dev_memory_channel *packet, weir_dev_semaphore_counts *counts,
+                                   uint64_t iteration, weir_coop block)
+{
+    weir_status status = WEIR_OK;
+    uint64_t at = block.block * args->bytes;
+    uint64_t room = 256 + args->bytes / 120 * 256; /* twice the lines */
+    uint64_t pattern = iteration * block.blocks + block.block;
+    for (uint64_t k = block.rank; k < args->bytes; k += block.size) {
+        args->local[at + k] = weirt_pattern(args->rank, pattern, k);
+    }
+    (void)weir_coop_sync(block);
+    switch (args->op) {
+    case WEIRT_EXCHANGE_LL16:
+        status = weir_dev_memory_channel_exchange_ll16(packet, block.block * 4 * args->bytes, at, args->half + at,
+                                                       args->bytes, block);
+        break;
+    case WEIRT_EXCHANGE_LINES:
+        status = weir_dev_memory_channel_exchange_lines(packet, block.block * room, at, args->half + at, args->bytes,
+                                                        block);
+        break;
+    default:
+        status = weirt_set_meet(args, data, counts, block);
+        if (status == WEIR_OK) {
+            status = weir_dev_memory_channel_put(data, args->half + at, at, args->bytes, block);
+            weir_status met = weirt_set_meet(args, data, counts, block);
+            status = status != WEIR_OK ? status : met;
+        }
+    }
+    status = weir_coop_agree(block, data->semaphore.control, status);
+    for (uint64_t k = block.rank; status == WEIR_OK && k < args->bytes; k += block.size) {
+        if (args->local[args->half + at + k] != weirt_pattern(args->peer, pattern, k)) {
+            weir_arch_add_relaxed_sys_u64(&args->report->wrong, 1);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_iteration, iteration);
+            weir_arch_store_relaxed_sys_u64(&args->report->wrong_position, at + k);
+        }
+    }
+    (void)weir_coop_sync(block);
+    return status;
+}
+
+WEIR_KERNEL(weirt_set, weirt_set_args)
+{
+    weir_coop block = weir_coop_block(coop);
+    weir_dev_memory_channel data = weir_dev_memory_channel_at(&args->data, coop.block);
+    weir_dev_memory_channel packet = weir_dev_memory_channel_at(&args->packet, coop.block);
+    weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&data);
+    weir_status status = WEIR_OK;
+    for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
+        status = weirt_set_once(args, &data, &packet, &counts, round, block);
+    }
+    if (block.rank == 0) {
+        if (args->counted) {
+            weir_dev_memory_channel_end(&data, &counts);
+        }
+        args->report->status[0][block.block] = (int32_t)status;
+    }
+}
+
+const weir_kernel *weirt_set_kernel(void)
+{
+    return &weirt_set;
 }
 
 const weir_kernel *weirt_transfer_kernel(void)

@@ -24,8 +24,20 @@ typedef struct weirt_report {
     int32_t status[WEIRT_STATUS_ROWS][WEIRT_STATUS_THREADS];
 } weirt_report;
 
-enum { WEIRT_PUT, WEIRT_GET, WEIRT_LL16, WEIRT_LL8, WEIRT_OPS };
-enum { WEIRT_GRID, WEIRT_BLOCK, WEIRT_WARP, WEIRT_THREAD, WEIRT_PART, WEIRT_GROUPS };
+/* Lines last: bytes of a packet buffer that held lines serve no packets. */
+enum {
+    WEIRT_PUT,
+    WEIRT_GET,
+    WEIRT_LL16,
+    WEIRT_LL8,
+    WEIRT_EXCHANGE_LL16,
+    WEIRT_LINES,
+    WEIRT_EXCHANGE_LINES,
+    WEIRT_OPS
+};
+enum { WEIRT_GRID, WEIRT_BLOCK, WEIRT_WARP, WEIRT_BLOCKS, WEIRT_THREAD, WEIRT_PART, WEIRT_GROUPS };
+
+#define WEIRT_SET 8 /* semaphores of a pair, as many as blocks that weirt_shape may have */
 
 /* Bytes before and after the data of an iteration that must stay as they are. */
 #define WEIRT_GUARD 16
@@ -84,7 +96,25 @@ typedef struct weirt_pingpong_args {
     weirt_report *report;
     uint32_t first;
     uint32_t rounds;
+    uint32_t counted; /* between begin and end */
+    uint32_t relaxed; /* both ways by relaxed forms, without values */
 } weirt_pingpong_args;
+
+/* Each block exchanges `bytes` with the same block of the peer, over a channel of the set and through its own part of
+ * the memories, `rounds` times: a block never waits for another block of its grid. */
+typedef struct weirt_set_args {
+    weir_dev_memory_channel data;
+    weir_dev_memory_channel packet;
+    weirt_report *report;
+    char *local;
+    uint64_t half;
+    uint64_t bytes;
+    uint32_t rounds;
+    uint32_t op; /* WEIRT_PUT, or an exchange */
+    uint32_t counted;
+    uint32_t rank;
+    uint32_t peer;
+} weirt_set_args;
 
 enum {
     WEIRT_DO_PUT,
@@ -93,13 +123,20 @@ enum {
     WEIRT_DO_UNPACK_LL16,
     WEIRT_DO_PUT_LL8,
     WEIRT_DO_UNPACK_LL8,
+    WEIRT_DO_EXCHANGE_LL16, /* what is sent is at src_offset, what arrives at `value` */
+    WEIRT_DO_PUT_LINES,
+    WEIRT_DO_UNPACK_LINES,
+    WEIRT_DO_EXCHANGE_LINES,
+    WEIRT_DO_AT,         /* semaphore dst_offset of the set */
+    WEIRT_DO_AT_BY_GRID, /* packets over it by a group of several blocks */
+    WEIRT_DO_LINES_BY_PART,
     WEIRT_DO_READ_U32,
     WEIRT_DO_READ_U64,
     WEIRT_DO_WRITE_U32,
     WEIRT_DO_WRITE_U64
 };
 
-/* One call by one thread: status in row 0 of the report, what was read in `value`. */
+/* One call by one thread, or one warp for lines: status in row 0 of the report, what was read in `value`. */
 typedef struct weirt_access_args {
     weir_dev_memory_channel channel;
     weirt_report *report;
@@ -115,6 +152,7 @@ const weir_kernel *weirt_wait_kernel(void);
 const weir_kernel *weirt_signal_kernel(void);
 const weir_kernel *weirt_pingpong_kernel(void);
 const weir_kernel *weirt_access_kernel(void);
+const weir_kernel *weirt_set_kernel(void);
 
 #if defined(__cplusplus)
 }

@@ -17,25 +17,6 @@
 #define WEIR_LINE_WORDS 15u
 #define WEIR_LINE_BATCH 4u /* lines that a lane has in flight */
 
-/* Whose lines the calling lane works on: `first`, and every `stride`-th. `warp_first` is the first of its warp, whose
- * lanes go round together. */
-typedef struct weir_line_place {
-    uint64_t first;
-    uint64_t warp_first;
-    uint64_t stride;
-    uint32_t lane;
-} weir_line_place;
-
-WEIR_FN weir_line_place weir_line_place_of(weir_coop coop)
-{
-    weir_line_place place;
-    place.first = coop.rank / WEIR_ARCH_LINE_LANES;
-    place.warp_first = coop.rank / weir_arch_warp_size() * weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
-    place.stride = coop.size / WEIR_ARCH_LINE_LANES;
-    place.lane = coop.rank % WEIR_ARCH_LINE_LANES;
-    return place;
-}
-
 /* Whether the group consists of whole warps. */
 WEIR_FN int weir_line_fits(weir_coop coop)
 {
@@ -53,91 +34,103 @@ WEIR_FN uint64_t weir_line_flag(uint32_t flag)
     return (uint64_t)flag << 32 | flag;
 }
 
-/* Word `word` of the data, zero beyond its end. Data that is `whole` is aligned to 8 bytes, and so is its size. */
-WEIR_FN uint64_t weir_line_read_word(const char *src, uint64_t bytes, uint64_t word, int whole)
-{
-    if (8 * word >= bytes) {
-        return 0;
-    }
-    return whole ? weir_arch_load_u64((const weir_alias_u64 *)src + word)
-                 : weir_packet_gather(src + 8 * word, bytes - 8 * word, 8);
-}
-
-WEIR_FN void weir_line_write_word(char *dst, uint64_t bytes, uint64_t word, int whole, uint64_t data)
-{
-    if (8 * word >= bytes) {
-        return;
-    }
-    if (whole) {
-        weir_arch_store_u64((weir_alias_u64 *)dst + word, data);
-    } else {
-        weir_packet_scatter(dst + 8 * word, bytes - 8 * word, 8, data);
-    }
-}
-
-/* The calling lane's part of a line. */
-WEIR_FN void weir_line_read(weir_vec16 *parts, const char *src, uint64_t bytes, uint64_t line, uint32_t lane,
-                            uint64_t flag, int whole)
-{
-    WEIR_UNROLL
-    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
-        uint32_t unit = lane * WEIR_ARCH_LINE_PARTS + p;
-        uint64_t word = line * WEIR_LINE_WORDS + unit;
-        parts[p].lo = weir_line_read_word(src, bytes, word, whole);
-        parts[p].hi = unit == 7 ? flag : weir_line_read_word(src, bytes, word + 8, whole);
-    }
-}
-
-WEIR_FN void weir_line_write(char *dst, uint64_t bytes, uint64_t line, uint32_t lane, const weir_vec16 *parts,
-                             int whole)
-{
-    WEIR_UNROLL
-    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
-        uint32_t unit = lane * WEIR_ARCH_LINE_PARTS + p;
-        uint64_t word = line * WEIR_LINE_WORDS + unit;
-        weir_line_write_word(dst, bytes, word, whole, parts[p].lo);
-        if (unit != 7) {
-            weir_line_write_word(dst, bytes, word + 8, whole, parts[p].hi);
-        }
-    }
-}
-
-/* Whether the lane finds no flag that is not the right one: seven lanes have none. */
+/* Whether the lane finds no flag that is not the right one: all lanes but the last have none. */
 WEIR_FN int weir_line_there(const weir_vec16 *parts, uint32_t lane, uint64_t flag)
 {
     return lane != WEIR_ARCH_LINE_LANES - 1 || parts[WEIR_ARCH_LINE_PARTS - 1].hi == flag;
 }
 
-/* Sends WEIR_LINE_BATCH lines from `line` on, as far as there are. */
-WEIR_FN void weir_line_put_batch(char *lines, const char *src, uint64_t bytes, uint64_t flag, weir_line_place place,
-                                 uint64_t line, int whole)
+/* The calling lane's part of a line whose data is all there and aligned to 8 bytes. */
+WEIR_FN void weir_line_read(weir_vec16 *parts, const char *data, uint32_t lane, uint64_t flag)
 {
-    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
-    uint64_t count = weir_line_count(bytes);
+    const weir_alias_u64 *words = (const weir_alias_u64 *)data + lane * WEIR_ARCH_LINE_PARTS;
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-        weir_line_read(parts[k], src, bytes, line + k * place.stride, place.lane, flag, whole);
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        parts[p].lo = weir_arch_load_u64(words + p);
+        parts[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7 ? flag : weir_arch_load_u64(words + p + 8);
     }
+}
+
+WEIR_FN void weir_line_write(char *data, uint32_t lane, const weir_vec16 *parts)
+{
+    weir_alias_u64 *words = (weir_alias_u64 *)data + lane * WEIR_ARCH_LINE_PARTS;
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-        uint64_t at = line + k * place.stride;
-        if (at < count) {
-            weir_arch_store_line(lines + at * WEIR_LINE_BYTES, place.lane, parts[k]);
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        weir_arch_store_u64(words + p, parts[p].lo);
+        if (lane * WEIR_ARCH_LINE_PARTS + p != 7) {
+            weir_arch_store_u64(words + p + 8, parts[p].hi);
         }
     }
 }
 
-/* The slow part of a wait for a batch; all lanes of the warp return together. */
-WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint64_t count, uint64_t flag, weir_line_place place,
-                                        uint64_t line, weir_dev_control *control)
+/* Word `word` of `left` bytes of data, zero beyond their end. Data that is `whole` is aligned to 8 bytes, and so is its
+ * size. */
+WEIR_FN uint64_t weir_line_read_word(const char *data, uint64_t left, uint32_t word, int whole)
+{
+    if (8 * word >= left) {
+        return 0;
+    }
+    return whole ? weir_arch_load_u64((const weir_alias_u64 *)data + word)
+                 : weir_packet_gather(data + 8 * word, left - 8 * word, 8);
+}
+
+WEIR_FN void weir_line_write_word(char *data, uint64_t left, uint32_t word, int whole, uint64_t value)
+{
+    if (8 * word >= left) {
+        return;
+    }
+    if (whole) {
+        weir_arch_store_u64((weir_alias_u64 *)data + word, value);
+    } else {
+        weir_packet_scatter(data + 8 * word, left - 8 * word, 8, value);
+    }
+}
+
+/* Sends line `line` of `bytes` of data, which may be the last one, or beyond it. */
+WEIR_FN void weir_line_put_one(char *lines, const char *src, uint64_t bytes, uint64_t flag, uint64_t line,
+                               uint32_t lane, int whole)
+{
+    weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+    uint64_t at = line * WEIR_LINE_DATA;
+    if (at >= bytes) {
+        return;
+    }
+    WEIR_UNROLL
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        uint32_t word = lane * WEIR_ARCH_LINE_PARTS + p;
+        parts[p].lo = weir_line_read_word(src + at, bytes - at, word, whole);
+        parts[p].hi = word == 7 ? flag : weir_line_read_word(src + at, bytes - at, word + 8, whole);
+    }
+    weir_arch_store_line(lines + line * WEIR_LINE_BYTES, lane, parts);
+}
+
+/* Sends WEIR_LINE_BATCH lines, `stride` apart, all of them full. */
+WEIR_FN void weir_line_put_batch(char *lines, const char *src, uint64_t flag, uint64_t line, uint32_t stride,
+                                 uint32_t lane)
+{
+    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
+        weir_line_read(parts[k], src + (line + (uint64_t)k * stride) * WEIR_LINE_DATA, lane, flag);
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
+        weir_arch_store_line(lines + (line + (uint64_t)k * stride) * WEIR_LINE_BYTES, lane, parts[k]);
+    }
+}
+
+/* The slow part of a wait for `count` lines, `stride` apart, of which each lane's group waits while `wanted`; all lanes
+ * of the warp return together. */
+WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint64_t stride, uint32_t count, uint64_t flag,
+                                        uint32_t lane, int wanted, weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {
         int there = 1;
-        for (uint32_t k = 0; k < WEIR_LINE_BATCH && line + k * place.stride < count; k++) {
+        for (uint32_t k = 0; wanted && k < count; k++) {
             weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
-            weir_arch_load_line(lines + (line + k * place.stride) * WEIR_LINE_BYTES, place.lane, parts);
-            there &= weir_line_there(parts, place.lane, flag);
+            weir_arch_load_line(lines + k * stride, lane, parts);
+            there &= weir_line_there(parts, lane, flag);
         }
         if (weir_arch_warp_all(there)) {
             return WEIR_OK;
@@ -149,32 +142,68 @@ WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint64_t count, uint6
     }
 }
 
-/* Waits for WEIR_LINE_BATCH lines from `line` on, as far as there are, and stores their data. */
-WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, uint64_t bytes, uint64_t flag,
-                                           weir_line_place place, uint64_t line, int whole, weir_dev_control *control)
+/* Waits for line `line`, which may be the last one, or beyond it, and stores its data. */
+WEIR_FN weir_status weir_line_unpack_one(char *dst, const char *lines, uint64_t bytes, uint64_t flag, uint64_t line,
+                                         uint32_t lane, int whole, weir_dev_control *control)
 {
-    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
-    uint64_t count = weir_line_count(bytes);
+    weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+    uint64_t at = line * WEIR_LINE_DATA;
+    int wanted = at < bytes;
     uint32_t reads = WEIR_ARCH_FAST_READS;
+    lines += line * WEIR_LINE_BYTES;
     WEIR_ROLLED
     for (;;) {
         int there = 1;
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-            uint64_t at = line + k * place.stride;
-            if (at < count) {
-                weir_arch_load_line(lines + at * WEIR_LINE_BYTES, place.lane, parts[k]);
-            }
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-            there &= line + k * place.stride >= count || weir_line_there(parts[k], place.lane, flag);
+        if (wanted) {
+            weir_arch_load_line(lines, lane, parts);
+            there = weir_line_there(parts, lane, flag);
         }
         if (weir_arch_warp_all(there)) {
             break;
         }
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_line_spin(lines, count, flag, place, line, control);
+            weir_status status = weir_line_spin(lines, 0, 1, flag, lane, wanted, control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            reads = WEIR_ARCH_FAST_READS;
+        }
+    }
+    WEIR_UNROLL
+    for (uint32_t p = 0; wanted && p < WEIR_ARCH_LINE_PARTS; p++) {
+        uint32_t word = lane * WEIR_ARCH_LINE_PARTS + p;
+        weir_line_write_word(dst + at, bytes - at, word, whole, parts[p].lo);
+        if (word != 7) {
+            weir_line_write_word(dst + at, bytes - at, word + 8, whole, parts[p].hi);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Waits for WEIR_LINE_BATCH lines, `stride` apart, all of them full, and stores their data. */
+WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, uint64_t flag, uint64_t line, uint32_t stride,
+                                           uint32_t lane, weir_dev_control *control)
+{
+    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t apart = (uint64_t)stride * WEIR_LINE_BYTES;
+    lines += line * WEIR_LINE_BYTES;
+    WEIR_ROLLED
+    for (;;) {
+        int there = 1;
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
+            weir_arch_load_line(lines + k * apart, lane, parts[k]);
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
+            there &= weir_line_there(parts[k], lane, flag);
+        }
+        if (weir_arch_warp_all(there)) {
+            break;
+        }
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_line_spin(lines, apart, WEIR_LINE_BATCH, flag, lane, 1, control);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -183,33 +212,49 @@ WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, uint64_
     }
     WEIR_UNROLL
     for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-        uint64_t at = line + k * place.stride;
-        if (at < count) {
-            weir_line_write(dst, bytes, at, place.lane, parts[k], whole);
-        }
+        weir_line_write(dst + (line + (uint64_t)k * stride) * WEIR_LINE_DATA, lane, parts[k]);
     }
     return WEIR_OK;
 }
 
-/* What one group sends and receives: `src` as lines to `out`, from lines at `in` to `dst`, `bytes` each way; either
- * way is left out where its lines are NULL. Each batch is sent before the one before it is waited for, so that both
- * directions of the link are busy. */
+/* What one thread of `size` sends and receives: `src` as lines to `out`, and from lines at `in` to `dst`, `bytes` each
+ * way; either way is left out where its lines are NULL. What comes is unpacked one batch behind what is sent, so that
+ * both directions of the link are busy. Batches are of full lines; the rest goes line by line. */
 WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
-                                  uint64_t in_flag, uint64_t bytes, weir_coop coop, int whole,
+                                  uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size, int whole,
                                   weir_dev_control *control)
 {
-    weir_line_place place = weir_line_place_of(coop);
+    uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
+    uint32_t stride = size / WEIR_ARCH_LINE_LANES;
+    uint32_t in_warp = weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
+    uint32_t batch = WEIR_LINE_BATCH * stride;
+    /* The warp's first line decides what its lanes do, so that they do the same. */
+    uint32_t first = rank / weir_arch_warp_size() * in_warp;
+    uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
     uint64_t count = weir_line_count(bytes);
-    uint64_t batch = WEIR_LINE_BATCH * place.stride;
-    uint64_t ahead = in != NULL ? batch : 0;
-    uint64_t in_warp = place.first - place.warp_first;
-    for (uint64_t next = place.warp_first; next < count + ahead; next += batch) {
-        if (out != NULL && next < count) {
-            weir_line_put_batch(out, src, bytes, out_flag, place, next + in_warp, whole);
+    /* From here on a warp's batch has lines that are not full. */
+    int64_t full = whole ? (int64_t)(bytes / WEIR_LINE_DATA) - (int64_t)(batch - stride + in_warp) : -1;
+    uint64_t sent = out != NULL ? first : count;
+    uint64_t received = in != NULL ? first : count;
+    while (sent < count || received < count) {
+        if (sent < count) {
+            if ((int64_t)sent <= full) {
+                weir_line_put_batch(out, src, out_flag, sent + mine, stride, lane);
+                sent += batch;
+            } else {
+                weir_line_put_one(out, src, bytes, out_flag, sent + mine, lane, whole);
+                sent += stride;
+            }
         }
-        if (in != NULL && next >= place.warp_first + batch) {
-            weir_status status = weir_line_unpack_batch(dst, in, bytes, in_flag, place, next - batch + in_warp, whole,
-                                                        control);
+        if (received < count && (sent >= count || sent - received > batch)) {
+            weir_status status;
+            if ((int64_t)received <= full) {
+                status = weir_line_unpack_batch(dst, in, in_flag, received + mine, stride, lane, control);
+                received += batch;
+            } else {
+                status = weir_line_unpack_one(dst, in, bytes, in_flag, received + mine, lane, whole, control);
+                received += stride;
+            }
             if (status != WEIR_OK) {
                 return status;
             }
@@ -220,10 +265,10 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
 
 /* The same for data of any size and alignment. */
 WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
-                                           uint64_t in_flag, uint64_t bytes, const weir_coop *coop,
+                                           uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
                                            weir_dev_control *control)
 {
-    return weir_line_run(out, src, out_flag, dst, in, in_flag, bytes, *coop, 0, control);
+    return weir_line_run(out, src, out_flag, dst, in, in_flag, bytes, rank, size, 0, control);
 }
 
 #endif

@@ -66,17 +66,22 @@ WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *c
     return WEIR_OK;
 }
 
-/* Whether a call with packets may go on: `bytes` of data, `unit` in each packet of `packet` bytes, `copies` times. */
-WEIR_FN weir_status weir_dev_memory_channel_check_packets(const weir_dev_memory_channel *channel, const char *packets,
-                                                          uint64_t packets_bytes, uint64_t packet_offset,
-                                                          uint64_t src_offset, uint64_t bytes, uint32_t unit,
-                                                          uint32_t packet, uint32_t copies)
+/* Whether a call with packets may go on, which sends (`put`) what lies at put_offset, receives (`unpack`) to
+ * unpack_offset, or does both. `needed` bytes of packet buffers at packet_offset take part, in units of `packet`. */
+WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel *channel, int put, int unpack,
+                                                  uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
+                                                  uint64_t packet_offset, uint64_t needed, uint32_t packet,
+                                                  weir_coop coop)
 {
-    if (WEIR_UNLIKELY(!weir_dev_in_range(src_offset, bytes, channel->src_bytes) ||
-                      !weir_dev_in_range(packet_offset, (bytes + unit - 1) / unit * packet * copies, packets_bytes))) {
+    uintptr_t ends = (put ? (uintptr_t)channel->dst + packet_offset : 0) |
+                     (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
+    if (WEIR_UNLIKELY((put && (!weir_dev_in_range(put_offset, bytes, channel->src_bytes) ||
+                               !weir_dev_in_range(packet_offset, needed, channel->dst_bytes))) ||
+                      (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->src_bytes) ||
+                                  !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))))) {
         return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_RANGE);
     }
-    if (WEIR_UNLIKELY(((uintptr_t)packets + packet_offset) % packet != 0)) {
+    if (WEIR_UNLIKELY(ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
         return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_INVALID);
     }
     return WEIR_OK;
@@ -87,8 +92,8 @@ WEIR_FN weir_status weir_dev_memory_channel_check_packets(const weir_dev_memory_
 WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                      uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_packets(channel, channel->dst, channel->dst_bytes, packet_offset,
-                                                               src_offset, bytes, 8, 16, 1);
+    weir_status status = weir_dev_memory_channel_check(channel, 1, 0, src_offset, 0, bytes, packet_offset,
+                                                       (bytes + 7) / 8 * 16, 16, coop);
     if (status != WEIR_OK) {
         return status;
     }
@@ -104,8 +109,8 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_chann
 WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                         uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_packets(channel, channel->packets, channel->packets_bytes,
-                                                               packet_offset, src_offset, bytes, 8, 16, 1);
+    weir_status status = weir_dev_memory_channel_check(channel, 0, 1, 0, src_offset, bytes, packet_offset,
+                                                       (bytes + 7) / 8 * 16, 16, coop);
     if (status != WEIR_OK) {
         return status;
     }
@@ -124,16 +129,12 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
                                                           uint64_t packet_offset, uint64_t put_offset,
                                                           uint64_t unpack_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_packets(channel, channel->dst, channel->dst_bytes, packet_offset,
-                                                               put_offset, bytes, 8, 16, 2);
-    if (status == WEIR_OK) {
-        status = weir_dev_memory_channel_check_packets(channel, channel->packets, channel->packets_bytes, packet_offset,
-                                                       unpack_offset, bytes, 8, 16, 2);
-    }
+    uint64_t half = (bytes + 7) / 8 * 16;
+    weir_status status = weir_dev_memory_channel_check(channel, 1, 1, put_offset, unpack_offset, bytes, packet_offset,
+                                                       2 * half, 16, coop);
     if (status != WEIR_OK) {
         return status;
     }
-    uint64_t half = (bytes + 7) / 8 * 16;
     uint32_t put_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
     uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
     weir_ll16_put(channel->dst + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->src + put_offset, bytes,
@@ -145,13 +146,12 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     return status;
 }
 
-/* put, unpack and exchange with LL8 packets or lines differ in the packet alone: LL8 takes 8 bytes for 4 of data, at
- * offsets that are multiples of 8. */
+/* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
 WEIR_FN weir_status weir_dev_memory_channel_put_ll8(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                     uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_packets(channel, channel->dst, channel->dst_bytes, packet_offset,
-                                                               src_offset, bytes, 4, 8, 1);
+    weir_status status = weir_dev_memory_channel_check(channel, 1, 0, src_offset, 0, bytes, packet_offset,
+                                                       (bytes + 3) / 4 * 8, 8, coop);
     if (status != WEIR_OK) {
         return status;
     }
@@ -164,8 +164,8 @@ WEIR_FN weir_status weir_dev_memory_channel_put_ll8(const weir_dev_memory_channe
 WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                        uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_packets(channel, channel->packets, channel->packets_bytes,
-                                                               packet_offset, src_offset, bytes, 4, 8, 1);
+    weir_status status = weir_dev_memory_channel_check(channel, 0, 1, 0, src_offset, bytes, packet_offset,
+                                                       (bytes + 3) / 4 * 8, 8, coop);
     if (status != WEIR_OK) {
         return status;
     }
@@ -175,83 +175,58 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_cha
     return status;
 }
 
-WEIR_FN weir_status weir_dev_memory_channel_check_lines(const weir_dev_memory_channel *channel, const char *lines,
-                                                        uint64_t lines_bytes, uint64_t line_offset, uint64_t src_offset,
-                                                        uint64_t bytes, weir_coop coop, uint32_t copies)
+/* One direction of lines, or both. `halves` of the line buffers are used in turn: 1 or 2. */
+WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_channel *channel, int put, int unpack,
+                                                      uint64_t line_offset, uint64_t put_offset, uint64_t unpack_offset,
+                                                      uint64_t bytes, uint32_t halves, weir_coop coop)
 {
+    uint64_t half = weir_line_count(bytes) * WEIR_LINE_BYTES;
+    weir_status status = weir_dev_memory_channel_check(channel, put, unpack, put_offset, unpack_offset, bytes,
+                                                       line_offset, halves * half, WEIR_LINE_BYTES, coop);
+    if (status != WEIR_OK) {
+        return status;
+    }
     if (WEIR_UNLIKELY(!channel->lines || !weir_line_fits(coop))) {
         return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_INVALID);
     }
-    return weir_dev_memory_channel_check_packets(channel, lines, lines_bytes, line_offset, src_offset, bytes,
-                                                 WEIR_LINE_DATA, WEIR_LINE_BYTES, copies);
-}
-
-/* Both directions of lines; either is left out where its lines are NULL. */
-WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_channel *channel, char *out, char *in,
-                                                      uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
-                                                      uint64_t half, weir_coop coop)
-{
-    uint32_t put_flag = out != NULL ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
-    uint32_t unpack_flag = in != NULL ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
+    uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
+    uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
+    char *out = put ? channel->dst + line_offset + (halves == 2 && put_flag % 2 != 0 ? half : 0) : NULL;
+    char *in = unpack ? channel->packets + line_offset + (halves == 2 && unpack_flag % 2 != 0 ? half : 0) : NULL;
     const char *src = channel->src + put_offset;
     char *dst = channel->src + unpack_offset;
-    weir_status status;
-    if (out != NULL && put_flag % 2 != 0) {
-        out += half;
-    }
-    if (in != NULL && unpack_flag % 2 != 0) {
-        in += half;
-    }
     if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
         status = weir_line_run_any(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
-                                   &coop, channel->semaphore.control);
+                                   coop.rank, coop.size, channel->semaphore.control);
     } else {
-        status = weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes, coop, 1,
-                               channel->semaphore.control);
+        status = weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
+                               coop.rank, coop.size, 1, channel->semaphore.control);
     }
-    weir_packet_advance(channel->epochs, out != NULL ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
-                        in != NULL ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
+    weir_packet_advance(channel->epochs, put ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
+                        unpack ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
     return status;
 }
 
-/* The same with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at offsets that are multiples of 128,
- * over connections that keep lines whole, by groups of whole warps; WEIR_ERR_INVALID otherwise. Bytes of a packet
- * buffer that have held lines serve no packets any more: data of a line looks like any flag. */
+/* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at offsets that are
+ * multiples of 128, over connections that keep lines whole, by groups of whole warps; WEIR_ERR_INVALID otherwise.
+ * Bytes of a packet buffer that have held lines serve no packets any more: data of a line looks like any flag. */
 WEIR_FN weir_status weir_dev_memory_channel_put_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
                                                       uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_lines(channel, channel->dst, channel->dst_bytes, line_offset,
-                                                             src_offset, bytes, coop, 1);
-    return status != WEIR_OK ? status
-                             : weir_dev_memory_channel_run_lines(channel, channel->dst + line_offset, NULL, src_offset,
-                                                                 src_offset, bytes, 0, coop);
+    return weir_dev_memory_channel_run_lines(channel, 1, 0, line_offset, src_offset, src_offset, bytes, 1, coop);
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_unpack_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
                                                          uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_lines(channel, channel->packets, channel->packets_bytes,
-                                                             line_offset, src_offset, bytes, coop, 1);
-    return status != WEIR_OK ? status
-                             : weir_dev_memory_channel_run_lines(channel, NULL, channel->packets + line_offset,
-                                                                 src_offset, src_offset, bytes, 0, coop);
+    return weir_dev_memory_channel_run_lines(channel, 0, 1, line_offset, src_offset, src_offset, bytes, 1, coop);
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_exchange_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
                                                            uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
                                                            weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check_lines(channel, channel->dst, channel->dst_bytes, line_offset,
-                                                             put_offset, bytes, coop, 2);
-    if (status == WEIR_OK) {
-        status = weir_dev_memory_channel_check_lines(channel, channel->packets, channel->packets_bytes, line_offset,
-                                                     unpack_offset, bytes, coop, 2);
-    }
-    return status != WEIR_OK ? status
-                             : weir_dev_memory_channel_run_lines(channel, channel->dst + line_offset,
-                                                                 channel->packets + line_offset, put_offset,
-                                                                 unpack_offset, bytes,
-                                                                 weir_line_count(bytes) * WEIR_LINE_BYTES, coop);
+    return weir_dev_memory_channel_run_lines(channel, 1, 1, line_offset, put_offset, unpack_offset, bytes, 2, coop);
 }
 
 /* One value of the remote memory: element `index` of an array of that type at its start. */
@@ -369,12 +344,15 @@ WEIR_FN weir_status weir_dev_memory_channel_wait_counted_relaxed(const weir_dev_
     return weir_dev_semaphore_wait_counted_relaxed(&channel->semaphore, counts);
 }
 
-/* Channel `index` of a set: the same memories and packet buffer, with a semaphore and epochs of its own. Blocks that
- * use one each (with weir_coop_blocks) need not wait for each other. Errors as weir_dev_semaphore_at. */
+/* Channel `index` of a set: the same memories and packet buffer, with a semaphore and packet epochs of its own, so
+ * that blocks that use one each need not wait for each other. Bytes of a packet buffer serve one index, by a group
+ * within a block: WEIR_ERR_INVALID for a larger one, which divides packets among its blocks by itself, over the
+ * channel that is no index's. Errors as weir_dev_semaphore_at. */
 WEIR_FN weir_dev_memory_channel weir_dev_memory_channel_at(const weir_dev_memory_channel *channel, uint32_t index)
 {
     weir_dev_memory_channel at = *channel;
     at.semaphore = weir_dev_semaphore_at(&channel->semaphore, index);
+    at.indexed = 1;
     if (index < channel->semaphore.count) {
         at.epochs = (uint64_t *)((char *)at.epochs + (uint64_t)index * WEIR_CELL_BYTES);
     }

@@ -27,30 +27,34 @@ WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
     return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | 0x80000000u;
 }
 
+/* Whether the group is more than one that meets cheaply, and each of these adds a share. */
+WEIR_FN int weir_packet_spans(weir_coop coop)
+{
+    return coop.scope == WEIR_COOP_GRID || coop.scope == WEIR_COOP_BLOCKS || coop.scope == WEIR_COOP_PART;
+}
+
 /* Advances epochs `first` to `last` by the calling thread's group. All threads of the coop call it after they have
  * read the flags of this call. A grid or a part must meet (or the kernel end) before its next call with an epoch. */
 WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last, weir_coop coop)
 {
-    uint64_t share = WEIR_EPOCH_ONE;
-    int leads = weir_coop_leads(coop);
-    if (coop.scope == WEIR_COOP_GRID) {
-        weir_arch_block_sync(coop.host);
-        share = WEIR_EPOCH_ONE / coop.blocks;
-        share = coop.block != 0 ? share : WEIR_EPOCH_ONE - share * (coop.blocks - 1);
-        leads = coop.block_rank == 0;
-    } else if (coop.scope == WEIR_COOP_PART) {
-        share = WEIR_EPOCH_ONE / coop.size;
-        share = coop.rank != 0 ? share : WEIR_EPOCH_ONE - share * (coop.size - 1);
-        leads = 1;
-    } else {
-        (void)weir_coop_sync(coop);
+    uint32_t part = coop.scope == WEIR_COOP_PART ? coop.rank : coop.block;
+    uint32_t parts = coop.scope == WEIR_COOP_PART ? coop.size : coop.blocks;
+    int leads = coop.scope == WEIR_COOP_PART || coop.block_rank == 0;
+    if (weir_packet_spans(coop)) {
+        uint32_t share = 0xffffffffu / parts;
+        if (coop.scope != WEIR_COOP_PART) {
+            weir_arch_block_sync(coop.host);
+        }
+        for (uint32_t i = first; leads && i <= last; i++) {
+            weir_arch_add_relaxed_dev_u64(epochs + i, part != 0 ? share : WEIR_EPOCH_ONE - (uint64_t)share * (parts - 1));
+        }
+        return;
     }
-    for (uint32_t i = first; leads && i <= last; i++) {
-        weir_arch_add_relaxed_dev_u64(epochs + i, share);
+    (void)weir_coop_sync(coop);
+    for (uint32_t i = first; coop.rank == 0 && i <= last; i++) {
+        weir_arch_add_relaxed_dev_u64(epochs + i, WEIR_EPOCH_ONE);
     }
-    if (coop.scope != WEIR_COOP_GRID && coop.scope != WEIR_COOP_PART) {
-        (void)weir_coop_sync(coop);
-    }
+    (void)weir_coop_sync(coop);
 }
 
 /* Data of one packet, `unit` bytes or the fewer that remain, padded with zeros. */

@@ -19,13 +19,13 @@
 /* A signal to the host. Read-modify-writes of host memory are not atomic across PCIe, so the count is kept in
  * device memory and stored. A thread that was overtaken stores the newer count after its own: the token may step
  * back for a moment, but ends at the count. */
-WEIR_FN_COLD void weir_dev_semaphore_signal_host(const weir_dev_semaphore *semaphore)
+WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbound)
 {
-    uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(semaphore->sent, 1) + 1;
+    uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(sent, 1) + 1;
     for (;;) {
-        weir_arch_store_release_sys_u64(semaphore->outbound, count);
+        weir_arch_store_release_sys_u64(outbound, count);
         /* A load could be done before the store, miss the thread that overtakes, and leave its count overwritten. */
-        uint64_t newest = weir_arch_fetch_add_acq_rel_dev_u64(semaphore->sent, 0);
+        uint64_t newest = weir_arch_fetch_add_acq_rel_dev_u64(sent, 0);
         if (newest == count) {
             return;
         }
@@ -36,7 +36,7 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(const weir_dev_semaphore *semap
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore);
+        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound);
         return;
     }
     weir_arch_add_release_sys_u64(semaphore->outbound, 1);
@@ -46,7 +46,7 @@ WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore);
+        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound);
         return;
     }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);

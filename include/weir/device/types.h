@@ -59,7 +59,7 @@ typedef struct weir_dev_memory_channel {
     uint64_t packets_bytes;
     uint64_t *epochs; /* puts and unpacks of packets made, each as 32.32 fixed point; see weir/device/packet.h */
     uint32_t lines;   /* the link keeps 128-byte lines whole */
-    uint32_t reserved;
+    uint32_t indexed; /* one of a set (weir_dev_memory_channel_at), with epochs of its own */
 } weir_dev_memory_channel;
 
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
