@@ -265,17 +265,25 @@ static weir_shape choose_shape(const perf_rank *rank, const perf_case *test, uin
 }
 
 /* How the timed launches are cut into rounds, replays and nodes. */
-static void plan(const perf_rank *rank, const perf_case *test, uint64_t bytes, uint32_t *nodes, uint32_t *replays)
+typedef struct plan {
+    uint32_t rounds;
+    uint32_t replays;
+    uint32_t nodes;
+} plan;
+
+static plan make_plan(const perf_rank *rank, const perf_case *test, uint64_t bytes)
 {
+    plan p;
     uint64_t launches = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 6000 : 120;
     if ((test->flags & PERF_SERIAL) != 0) {
-        launches = 0;
+        launches = rank->gpu ? ROUNDS * NODES_MIN : NODES_MIN; /* of many signals each */
     } else if (bytes > LARGE_BYTES) {
         launches /= 10;
     }
-    launches /= ROUNDS;
-    *nodes = clamp(launches / ROUND_REPLAYS / 2 * 2, NODES_MIN, NODES_MAX);
-    *replays = clamp(launches / *nodes, 1, PERF_REPLAYS_MAX);
+    p.rounds = clamp(launches / NODES_MIN, 1, ROUNDS);
+    p.nodes = clamp(launches / p.rounds / ROUND_REPLAYS / 2 * 2, NODES_MIN, NODES_MAX);
+    p.replays = clamp(launches / p.rounds / p.nodes, 1, PERF_REPLAYS_MAX);
+    return p;
 }
 
 static weir_status set_variant(const perf_link *link, const perf_case *test, bool raw, uint64_t bytes, variant *v)
@@ -295,7 +303,7 @@ static weir_status set_variant(const perf_link *link, const perf_case *test, boo
     v->args.in_bytes = both || rank->rank != source ? bytes : 0;
     v->args.slot = 2 * link->region;
     v->args.rank = rank->rank;
-    v->args.rounds = (test->flags & PERF_SERIAL) == 0 ? 0 : rank->gpu ? 1000 : 50;
+    v->args.rounds = (test->flags & PERF_SERIAL) == 0 ? 0 : rank->gpu ? 1000 : 20;
     v->work.kernel = raw ? test->raw : test->weir;
     v->work.cooperative = (test->flags & PERF_COOPERATIVE) != 0;
     v->work.args = &v->args;
@@ -305,14 +313,14 @@ static weir_status set_variant(const perf_link *link, const perf_case *test, boo
 }
 
 /* One round of one variant. */
-static weir_status run_round(perf_link *link, variant *v, uint32_t nodes, uint32_t replays, uint64_t *wrong)
+static weir_status run_round(perf_link *link, variant *v, const plan *p, uint64_t *wrong)
 {
-    uint32_t warmup = (link->rank->options->warmup + nodes - 1) / nodes;
+    uint32_t warmup = (link->rank->options->warmup + p->nodes - 1) / p->nodes;
     bool moves = v->args.out_bytes + v->args.in_bytes != 0;
     weir_status status = moves ? prepare(link, &v->args) : WEIR_OK;
     if (status == WEIR_OK) {
-        status = perf_time(link->rank, v->graph, nodes, warmup, replays, v->us + v->count);
-        v->count += replays;
+        status = perf_time(link->rank, v->graph, p->nodes, warmup, p->replays, v->us + v->count);
+        v->count += p->replays;
     }
     if (status == WEIR_OK && moves) {
         status = compare(link, &v->args, wrong);
@@ -394,14 +402,14 @@ static weir_status forget_packets(perf_link *link)
 }
 
 static weir_status run_rounds(perf_link *link, const perf_case *test, uint32_t count, variant *variants,
-                              uint32_t nodes, uint32_t replays)
+                              const plan *p)
 {
     uint64_t bytes = variants[0].args.out_bytes + variants[0].args.in_bytes;
     uint64_t wrong[2] = { 0, 0 };
     weir_status status = WEIR_OK;
-    for (uint32_t round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < p->rounds; round++) {
         for (uint32_t i = count; i-- > 0 && status == WEIR_OK;) {
-            status = run_round(link, &variants[i], nodes, replays, &wrong[i]);
+            status = run_round(link, &variants[i], p, &wrong[i]);
         }
     }
     if (status == WEIR_OK && link->rank->options->check && bytes != 0) {
@@ -418,10 +426,8 @@ weir_status perf_link_measure(perf_link *link, const perf_case *test, uint64_t b
 {
     variant variants[2];
     uint32_t count = link->rank->gpu && test->raw != NULL && bytes % 16 == 0 ? 2 : 1;
-    uint32_t nodes = 0;
-    uint32_t replays = 0;
+    plan p = make_plan(link->rank, test, bytes);
     weir_status status = WEIR_OK;
-    plan(link->rank, test, bytes, &nodes, &replays);
     if (test->op == PERF_PACKETS) {
         status = forget_packets(link);
     }
@@ -430,10 +436,10 @@ weir_status perf_link_measure(perf_link *link, const perf_case *test, uint64_t b
         status = set_variant(link, test, i == 1, bytes, &variants[i]);
     }
     for (uint32_t i = 0; i < count && status == WEIR_OK; i++) {
-        status = perf_record(link->rank, &variants[i].work, nodes, &variants[i].graph);
+        status = perf_record(link->rank, &variants[i].work, p.nodes, &variants[i].graph);
     }
     if (status == WEIR_OK) {
-        status = run_rounds(link, test, count, variants, nodes, replays);
+        status = run_rounds(link, test, count, variants, &p);
     }
     if (status == WEIR_OK) {
         status = report(link, test, bytes, variants);

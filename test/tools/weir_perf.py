@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 # Few launches and few threads.
-SMALL = ["--device", "cpu", "-n", "12", "--blocks", "2", "--threads", "2"]
+SMALL = ["--device", "cpu", "-n", "4", "--blocks", "2", "--threads", "2"]
 SHAPES = {
     "put": {"grid", "blocks"},
     "get": {"grid", "blocks"},
@@ -65,11 +65,11 @@ def check_transfers(rows, shapes, sizes):
 
 def transfer(op):
     def run(program):
-        sizes = [1, 1000, 16384]
+        sizes = [1001, 16384]
         rows = measure(program, op, *SMALL, "--check", "--shape", "all", "--sizes", ",".join(map(str, sizes)))
         check_transfers(rows, SHAPES[op], sizes)
-        rows = measure(program, op, *SMALL, "--check", "--shape", "all", "--one-way", "-b", "1K", "-e", "4K", "-f", "2")
-        check_transfers(rows, HAVE_HANDSHAKE[op], [1024, 2048, 4096])
+        rows = measure(program, op, *SMALL, "--check", "--shape", "all", "--one-way", "-b", "1K", "-e", "3K", "-f", "2")
+        check_transfers(rows, HAVE_HANDSHAKE[op], [1024, 2048])
     return run
 
 
