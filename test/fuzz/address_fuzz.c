@@ -83,8 +83,8 @@ void fuzz_seeds(void)
 {
     weir_unique_id id;
     FUZZ_CHECK(weir_unique_id_create("127.0.0.1", &id) == WEIR_OK);
-    seed(id.text);
     weir_unique_id_discard(&id);
+    seed(id.text);
     seed("127.0.0.1:5000");
     seed("[::1]:65535");
     seed("eth0:10.0.0.1:5000");

@@ -42,11 +42,16 @@ static uint32_t rank;
 static uint32_t size;
 static uint8_t key[WEIRI_AUTH_KEY_BYTES];
 static uint8_t job[WEIRI_JOB_BYTES];
+/* How far inputs got, for the seeds. */
+static uint32_t created;
+static uint32_t received;
 
 /* ---- sockets ---------------------------------------------------------------------------------------- */
 
 weir_status __wrap_weiri_sock_listen(const weiri_address *at, int *fd, weiri_address *bound);
-int __wrap_weiri_sock_accept(int from, uint32_t timeout_ms, int *fd, weiri_address *address);
+int __wrap_weiri_sock_own(int from, uint32_t timeout_ms);
+int __wrap_weiri_sock_accept(int from, int *fd, weiri_address *address);
+void __wrap_weiri_sock_close(int fd);
 int __wrap_weiri_sock_connect(const weiri_address *to, uint32_t timeout_ms, int *fd);
 int __wrap_weiri_sock_error(int fd);
 weir_status __wrap_weiri_sock_interface(const char *name, uint8_t family, weiri_address *out);
@@ -100,11 +105,21 @@ weir_status __wrap_weiri_sock_listen(const weiri_address *at, int *fd, weiri_add
     return WEIR_OK;
 }
 
+int __wrap_weiri_sock_own(int from, uint32_t timeout_ms)
+{
+    (void)timeout_ms;
+    return from == listener[1] ? 0 : EBADF;
+}
+
+void __wrap_weiri_sock_close(int fd)
+{
+    FUZZ_CHECK(close(fd) == 0);
+}
+
 /* The listener is ready while a byte for each waiting connection is in it. */
-int __wrap_weiri_sock_accept(int from, uint32_t timeout_ms, int *fd, weiri_address *address)
+int __wrap_weiri_sock_accept(int from, int *fd, weiri_address *address)
 {
     char byte;
-    (void)timeout_ms;
     if (read(from, &byte, 1) != 1) {
         return EAGAIN;
     }
@@ -229,13 +244,14 @@ static void send_peer(far_end *end, uint32_t as)
     send_frame(end, WEIRI_FRAME_PEER, 0, data, w.size);
 }
 
+/* The ranks 1, 2, 4, ... after this one. */
 static void send_table(far_end *end, uint32_t of, uint8_t odd)
 {
     uint8_t data[WEIRI_JOB_BYTES + 8 * ADDRESS_BYTES];
     weiri_writer w = weiri_writer_init(data, sizeof data);
     weiri_write_bytes(&w, job, sizeof job);
-    for (uint32_t i = 0; i < of % 8; i++) {
-        write_address(&w, odd == i + 1 ? 0 : (uint16_t)(6000 + i), odd == i + 17 ? 5 : 4);
+    for (uint32_t i = 1; i < of % 8; i *= 2) {
+        write_address(&w, odd == i ? 0 : (uint16_t)(6000 + i), odd == i + 16 ? 5 : 4);
     }
     send_frame(end, WEIRI_FRAME_TABLE, 0, data, w.size);
 }
@@ -382,25 +398,27 @@ static void join_all(void)
     }
 }
 
-/* The barrier in create: as many steps as there are ranks before this one. */
-static void pass_barrier(void)
+/* The allgather of addresses in create: a message of each rank that connects to this one. */
+static void pass_allgather(void)
 {
-    uint64_t number = 0;
+    uint32_t step = 0;
     for (int i = 0; i < ENDS; i++) {
-        if (ends[i].fd >= 0 && ends[i].to_rank && ends[i].proved) {
-            uint8_t data[32];
-            weiri_writer w = weiri_writer_init(data, sizeof data);
-            weiri_write_u32(&w, 1);
-            weiri_write_u32(&w, 0);
-            weiri_write_u64(&w, 0);
-            weiri_write_u64(&w, 0);
-            weiri_write_u64(&w, number);
-            /* Those of the rendezvous at rank 0 take no collectives. */
-            if (rank != 0 || (uint32_t)i >= size - 1) {
-                send_frame(&ends[i], WEIRI_FRAME_COLLECTIVE, 0, data, w.size);
-                number++;
-            }
+        /* Those of the rendezvous at rank 0 take no collectives. */
+        if (ends[i].fd < 0 || !ends[i].to_rank || !ends[i].proved || (rank == 0 && (uint32_t)i < size - 1)) {
+            continue;
         }
+        uint8_t data[32 + 4 * ADDRESS_BYTES];
+        weiri_writer w = weiri_writer_init(data, sizeof data);
+        weiri_write_u32(&w, 2);
+        weiri_write_u32(&w, 0);
+        weiri_write_u64(&w, 0);
+        weiri_write_u64(&w, ADDRESS_BYTES);
+        weiri_write_u64(&w, step);
+        for (uint32_t have = 0; have < 1u << step && have + (1u << step) < size; have++) {
+            write_address(&w, (uint16_t)(6000 + have), 4);
+        }
+        send_frame(&ends[i], WEIRI_FRAME_COLLECTIVE, 0, data, w.size);
+        step = step < 2 ? step + 1 : step;
     }
 }
 
@@ -468,7 +486,7 @@ static bool peers_step(void)
     } else if (step < 0x70) {
         join_all();
     } else if (step < 0x78) {
-        pass_barrier();
+        pass_allgather();
     } else {
         sim_pass((uint64_t)fuzz_u8(in) * 10000000u);
     }
@@ -519,6 +537,7 @@ static void call(weir_bootstrap *boot, bool gone[4][8])
         status = weir_bootstrap_recv(boot, data, byte, (step >> 3) % size, byte & 3);
         if (status == WEIR_OK && (step >> 3) % size != rank) {
             check_received(data, byte, byte & 3);
+            received++;
         }
         break;
     case 1:
@@ -590,6 +609,7 @@ void fuzz_one(fuzz_input *input)
     check_status(status);
     FUZZ_CHECK(weiri_now_ns() - begun <= CALL_NS);
     if (status == WEIR_OK) {
+        created++;
         FUZZ_CHECK(weir_bootstrap_rank(boot) == rank && weir_bootstrap_size(boot) == size);
         for (int i = 0; i < STEPS_MAX && !fuzz_end(in); i++) {
             if (!peers_step()) {
@@ -606,7 +626,7 @@ void fuzz_one(fuzz_input *input)
 
 void fuzz_seeds(void)
 {
-    /* Steps of the script: 0x80 | end << 4 | what, or 0xe0 open, 0xe8 join, 0xf0 barrier, 0xf8 time. */
+    /* Steps of the script: 0x80 | end << 4 | what, or 0xe0 open, 0xe8 join, 0xf0 allgather, 0xf8 time. */
     static const uint8_t two_ranks[] = {
         1, 0xe8, 0xf0, 0x86, 2, 9, 0, 9 /* recv, wrong */, 0x86, 1, 5, 8, 5, 0x85, 0x10, 0, 2, 0, 0x8a
     };
@@ -620,6 +640,7 @@ void fuzz_seeds(void)
     fuzz_seed(two_ranks, sizeof two_ranks);
     fuzz_seed(rank_1, sizeof rank_1);
     fuzz_seed(four_ranks, sizeof four_ranks);
+    FUZZ_CHECK(created == 3 && received > 0);
     fuzz_seed(stranger, sizeof stranger);
     fuzz_seed(refused, sizeof refused);
     fuzz_seed(mismatch, sizeof mismatch);

@@ -55,6 +55,7 @@ static asked asks[ASKED_MAX];
 static uint32_t ask_count;
 static uint8_t mirrored[MESSAGE_MAX]; /* the last operation that this rank sent */
 static size_t mirrored_bytes;
+static uint32_t made_from_peers[SLOT_SEMAPHORE + 1]; /* how far inputs got, for the seeds */
 
 /* ---- what the bootstrap is asked -------------------------------------------------------------------- */
 
@@ -137,6 +138,22 @@ static size_t make_handle(uint32_t peer, uint8_t form, uint8_t *data)
     return weiri_handle_write(&memory, data);
 }
 
+/* The fields of an operation; those of a semaphore name cells that may not be there. */
+static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
+{
+    weiri_writer w = weiri_writer_init(data, WEIRI_PAYLOAD_MAX);
+    if (op == WEIRI_OP_CONNECTION) {
+        weiri_write_string(&w, "ipc");
+        weiri_write_u32(&w, fuzz_u8(in));
+    } else if (op == WEIRI_OP_SEMAPHORE) {
+        weiri_write_u32(&w, fuzz_u8(in) & 1);
+        weiri_write_u32(&w, 1);
+        weiri_write_u64(&w, fuzz_number(in) * WEIR_CELL_BYTES);
+        weiri_write_u64(&w, comm->host_slab.first + fuzz_number(in) * WEIR_CELL_BYTES);
+    }
+    return w.size;
+}
+
 /* An operation of the right form, with fields that may be wrong. */
 static void send_operation(uint32_t peer)
 {
@@ -150,9 +167,9 @@ static void send_operation(uint32_t peer)
     weiri_write_u8(&w, WEIRI_PORT_OP);
     weiri_write_u64(&w, fuzz_u8(in) % 3);
     weiri_write_u8(&w, op);
-    uint8_t name[2 + 3] = { 3, 0, 'i', 'p', 'c' };
-    const uint8_t *payload = op == WEIRI_OP_CONNECTION ? name : name + sizeof name;
-    size = op == WEIRI_OP_CONNECTION ? sizeof name : 0;
+    uint8_t right[WEIRI_PAYLOAD_MAX];
+    const uint8_t *payload = right;
+    size = make_payload(op, right);
     if ((form & 1) != 0) {
         payload = fuzz_bytes(in, fuzz_u8(in), &size);
     }
@@ -161,7 +178,7 @@ static void send_operation(uint32_t peer)
     weiri_write_bytes(&w, payload, size);
     for (uint16_t i = 0; i < handles; i++) {
         const size_t bytes = make_handle(peer, (uint8_t)((form >> 2 & ~1) | i), handle);
-        weiri_write_u16(&w, (uint16_t)((form & 4) != 0 ? bytes - fuzz_u8(in) : bytes));
+        weiri_write_u16(&w, (uint16_t)((form & 4) != 0 ? bytes + (size_t)(int8_t)fuzz_u8(in) : bytes));
         weiri_write_bytes(&w, handle, bytes);
     }
     FUZZ_CHECK(!w.failed);
@@ -367,6 +384,7 @@ static void settle(slot *s, weir_status status)
         fuzz_check_status(status);
         if (status == WEIR_OK && !s->there) {
             s->there = true;
+            made_from_peers[s->kind]++;
             check_made(s);
         }
     }
@@ -528,8 +546,9 @@ void fuzz_seeds(void)
         0, 0, 1 << 2, 1, 0x91, 0, WEIRI_OP_MEMORY, 1, 0, 7, 0x92, 0, 0, 1, 0xff, 'n', 'o', 0, 6 << 2, 50
     };
     static const uint8_t connected[] = {
-        0, 0, 2 << 2, 1, 0x91, 0, WEIRI_OP_CONNECTION, 2, 0, 7, 8, 0x94, 0, 0, 0, 0x94, 2, 1, 0, 6 << 2, 100,
-        3 << 2 | 1, 1, 0x95, 0, 0, 6 << 2 | 1, 100, 3 << 2 | 2, 0xc1, 0x95, 0, 0, 4 << 2 | 2
+        0, 0, 2 << 2, 1, 0x91, 0, WEIRI_OP_CONNECTION, 2, 0, 1, 7, 8, 0x94, 0, 0, 0, 0x94, 2, 1, 0, 6 << 2, 100,
+        3 << 2 | 1, 1, 0x95, 0, 0, 6 << 2 | 1, 100,
+        3 << 2 | 2, 0xc1, 0x91, 0, WEIRI_OP_SEMAPHORE, 0, 1, 1, 2, 3, 4 << 2 | 2
     };
     static const uint8_t imported[] = { 0, 0, 11 << 2, 0, 3, 0x94, 0, 0, 0, 9 << 2 };
     static const uint8_t served[] = { 0, 0, 0, 0, 9, 0, 0x93, 5, 3, 0, 0x93, 6, 3, 1, 10 << 2, 1 };
@@ -539,6 +558,8 @@ void fuzz_seeds(void)
     fuzz_seed(refused, sizeof refused);
     fuzz_seed(connected, sizeof connected);
     fuzz_seed(imported, sizeof imported);
+    FUZZ_CHECK(made_from_peers[SLOT_MEMORY] == 3);
+    FUZZ_CHECK(made_from_peers[SLOT_CONNECTION] == 1 && made_from_peers[SLOT_SEMAPHORE] == 2);
     fuzz_seed(served, sizeof served);
     fuzz_seed(entries, sizeof entries);
 }

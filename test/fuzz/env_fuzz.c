@@ -1,4 +1,5 @@
-/* env_fuzz.c - values of environment variables: every row of the table, alone and together.
+/* env_fuzz.c - values of environment variables: every row of the table and every variable of a launcher, alone and
+ * together.
  *
  * What is accepted must be what the text says, read here in another way; what is refused must be named. */
 #include <errno.h>
@@ -8,9 +9,10 @@
 
 #include "src/host/base/env.h"
 #include "test/fuzz/fuzz.h"
+#include "weir/launcher.h"
 
 #define TEXT_MAX 128
-#define SETS_MAX 4
+#define SETS_MAX 6
 
 static bool reads_u64(const char *text, uint64_t *value)
 {
@@ -75,18 +77,47 @@ static uint32_t count_rows(void)
     return rows;
 }
 
+/* Row `index` of the table, or of the launchers' variables after it. */
+static const char *name_of(uint32_t index, uint32_t rows)
+{
+    weir_env_row row;
+    if (index < rows) {
+        FUZZ_CHECK(weir_env_get(index, &row) == WEIR_OK);
+        return row.name;
+    }
+    return weiri_env_launch_name((weiri_launch_variable)(index - rows));
+}
+
+static void check_launcher(void)
+{
+    weir_launcher_info info;
+    const weir_status status = weir_launcher_get(&info);
+    fuzz_check_status(status);
+    if (status == WEIR_OK) {
+        const uint32_t local_most = info.local_size != 0 ? info.local_size : info.size;
+        FUZZ_CHECK(memchr(info.source, '\0', sizeof info.source) != NULL && info.source[0] != '\0');
+        FUZZ_CHECK(info.size == 0 || (info.size <= WEIR_RANKS_MAX && info.rank < info.size));
+        FUZZ_CHECK(info.local_size <= info.size && (info.size == 0 || info.local_rank < local_most));
+    } else {
+        FUZZ_CHECK(status == WEIR_ERR_ENV);
+    }
+}
+
 void fuzz_one(fuzz_input *in)
 {
     const uint32_t rows = count_rows();
-    weir_env_row row;
+    const uint32_t names = rows + WEIRI_LAUNCH_COUNT;
     for (int i = 0; i < SETS_MAX && !fuzz_end(in); i++) {
         char text[TEXT_MAX];
-        FUZZ_CHECK(weir_env_get(fuzz_u8(in) % rows, &row) == WEIR_OK);
+        const uint32_t index = fuzz_u8(in) % names;
         fuzz_text(in, text, sizeof text);
-        FUZZ_CHECK(setenv(row.name, text, 1) == 0);
-        FUZZ_CHECK(weiri_env_log_level() <= WEIR_LOG_DEBUG);
-        FUZZ_CHECK(weir_env_get(0, &row) == WEIR_OK);
+        /* With both of PMIx's variables a launcher's server would be asked, in a thread. */
+        if (index != rows + WEIRI_LAUNCH_PMIX_NAMESPACE) {
+            FUZZ_CHECK(setenv(name_of(index, rows), text, 1) == 0);
+        }
     }
+    FUZZ_CHECK(weiri_env_log_level() <= WEIR_LOG_DEBUG);
+    check_launcher();
     weiri_env env;
     memset(&env, 0x5a, sizeof env);
     const weiri_env before = env;
@@ -99,20 +130,38 @@ void fuzz_one(fuzz_input *in)
         FUZZ_CHECK(memcmp(&env, &before, sizeof env) == 0);
         check_refused(rows);
     }
-    for (uint32_t i = 0; i < rows; i++) {
-        FUZZ_CHECK(weir_env_get(i, &row) == WEIR_OK);
-        FUZZ_CHECK(unsetenv(row.name) == 0);
+    for (uint32_t i = 0; i < names; i++) {
+        FUZZ_CHECK(unsetenv(name_of(i, rows)) == 0);
     }
+}
+
+/* Adds `name=value` to a seed. */
+static size_t add(char *seed, size_t at, uint32_t index, const char *value)
+{
+    seed[at] = (char)index;
+    memcpy(seed + at + 1, value, strlen(value) + 1);
+    return at + 1 + strlen(value) + 1;
 }
 
 void fuzz_seeds(void)
 {
     static const char *const values[] = { "30000", "1", "0", "warn", "", "18446744073709551616", "a,b" };
+    static const weiri_launch_variable launchers[][4] = {
+        { WEIRI_LAUNCH_MASTER_ADDR, WEIRI_LAUNCH_WORLD_SIZE, WEIRI_LAUNCH_RANK, WEIRI_LAUNCH_LOCAL_RANK },
+        { WEIRI_LAUNCH_OMPI_COMM_WORLD_LOCAL_SIZE, WEIRI_LAUNCH_OMPI_COMM_WORLD_SIZE, WEIRI_LAUNCH_OMPI_COMM_WORLD_RANK,
+          WEIRI_LAUNCH_OMPI_COMM_WORLD_LOCAL_RANK },
+        { WEIRI_LAUNCH_SLURM_LOCALID, WEIRI_LAUNCH_SLURM_STEP_NUM_TASKS, WEIRI_LAUNCH_SLURM_PROCID, WEIRI_LAUNCH_RANK },
+    };
     const uint32_t rows = count_rows();
+    char seed[256];
     for (uint32_t i = 0; i < rows; i++) {
-        char seed[64];
-        const char *value = values[i % (sizeof values / sizeof values[0])];
-        const int size = snprintf(seed, sizeof seed, "%c%s", (int)i, value);
-        fuzz_seed(seed, (size_t)size + 1);
+        fuzz_seed(seed, add(seed, 0, i, values[i % (sizeof values / sizeof values[0])]));
+    }
+    for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+        size_t at = 0;
+        for (int k = 0; k < 4; k++) {
+            at = add(seed, at, rows + launchers[i][k], k == 0 ? "1" : k == 1 ? "4" : "2");
+        }
+        fuzz_seed(seed, at);
     }
 }

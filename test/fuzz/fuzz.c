@@ -29,6 +29,7 @@ void fuzz_seed(const void *data, size_t size)
     FUZZ_CHECK(file != NULL);
     FUZZ_CHECK(fwrite(data, 1, size, file) == size);
     FUZZ_CHECK(fclose(file) == 0);
+    (void)LLVMFuzzerTestOneInput((const uint8_t *)data, size);
 }
 
 static void ignore_log(void *context, weir_log_level level, const char *text)

@@ -36,7 +36,8 @@ bool fuzz_end(const fuzz_input *in);
 
 void fuzz_one(fuzz_input *in);
 void fuzz_seeds(void);
-/* For fuzz_seeds: one more file. */
+/* For fuzz_seeds: one more file, which is run once, so that fuzz_seeds can check that seeds still get as far as they
+ * should: formats change. */
 void fuzz_seed(const void *data, size_t size);
 
 /* `status` is WEIR_OK or an error that has a text. */

@@ -15,6 +15,8 @@
 #define PROOF_BYTES 16
 #define MAGIC 0x4d454557u
 
+static uint32_t accepted; /* for the seeds */
+
 static void start(weir_comm *comm)
 {
     memset(comm, 0, sizeof *comm);
@@ -27,6 +29,7 @@ static void start(weir_comm *comm)
 static void check_accepted(weir_comm *comm, const weiri_handle *handle, const uint8_t *data, size_t bytes)
 {
     const weiri_export *block = &handle->block;
+    accepted++;
     FUZZ_CHECK(handle->rank < RANKS && block->fd == -1 && block->size > 0);
     FUZZ_CHECK(block->offset <= block->base_bytes && block->size <= block->base_bytes - block->offset);
     FUZZ_CHECK(memchr(handle->reason, '\0', sizeof handle->reason) != NULL);
@@ -132,11 +135,13 @@ void fuzz_seeds(void)
     memory.description.offset = 4096;
     memory.description.size = 4096;
     strcpy(memory.reason, "why");
-    fuzz_seed(raw, 1 + weiri_handle_write(&memory, raw + 1));
+    const size_t bytes = weiri_handle_write(&memory, raw + 1);
     fake_bootstrap_close(comm.bootstrap);
+    fuzz_seed(raw, 1 + bytes);
     /* As read by build: mask, rank, id, share, kind, base, base_bytes, offset, size, bytes, reason. */
     static const uint8_t fields[] = { 1, 0, 0, 1, 5, 1, 0, 0x8c, 0, 0x8d, 0, 0x8c, 0, 0x8c, 0, 0, 'w', 'h', 'y', 0 };
     static const uint8_t longer[] = { 1, 16, 0, 1, 5, 1, 0, 0, 0x8d, 0, 0, 0x8d, 0, 1, 7, 0, 9, 9 };
     fuzz_seed(fields, sizeof fields);
+    FUZZ_CHECK(accepted == 2);
     fuzz_seed(longer, sizeof longer);
 }

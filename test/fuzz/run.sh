@@ -1,26 +1,26 @@
 #!/bin/sh
 # Fuzzes one target, as ctest does: run.sh NAME PROGRAM
 #
-#   WEIR_FUZZ_SECONDS     how long (10)
-#   WEIR_FUZZ_KEEP        where the corpora are kept and go on the next time (nowhere)
-#   WEIR_FUZZ_FINDINGS    where inputs that fail are kept (fuzz-findings in the current folder)
+#   FUZZ_SECONDS     how long (10)
+#   FUZZ_KEEP        where the corpora are kept and go on the next time (nowhere)
+#   FUZZ_FINDINGS    where inputs that fail are kept (fuzz-findings in the current folder)
 #
 # First come the inputs that failed once, which are in regressions/NAME of this folder, and the seeds.
 set -eu
 name=$1 program=$2
 here=$(cd "$(dirname "$0")" && pwd)
-findings=${WEIR_FUZZ_FINDINGS:-$PWD/fuzz-findings}/$name
+findings=${FUZZ_FINDINGS:-$PWD/fuzz-findings}/$name
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 corpus=$work/corpus
-[ -z "${WEIR_FUZZ_KEEP:-}" ] || corpus=$WEIR_FUZZ_KEEP/$name
+[ -z "${FUZZ_KEEP:-}" ] || corpus=$FUZZ_KEEP/$name
 mkdir -p "$corpus" "$work/seeds" "$findings"
 "$program" --seeds="$work/seeds"
 if [ -d "$here/regressions/$name" ]; then
     cp "$here/regressions/$name"/* "$work/seeds"
 fi
 status=0
-"$program" "$corpus" "$work/seeds" -max_total_time="${WEIR_FUZZ_SECONDS:-10}" -timeout=20 -rss_limit_mb=2048 \
+"$program" "$corpus" "$work/seeds" -max_total_time="${FUZZ_SECONDS:-10}" -timeout=20 -rss_limit_mb=2048 \
     -max_len=2048 -print_final_stats=1 -artifact_prefix="$findings/" >"$work/output" 2>&1 || status=$?
 tail -n 60 "$work/output"
 if [ $status != 0 ]; then

@@ -250,6 +250,11 @@ void weiri_service_destroy(weiri_service *service)
     weiri_free(service);
 }
 
+void weiri_service_abandon(weiri_service *service)
+{
+    weiri_service_destroy(service);
+}
+
 /* ---- clock ------------------------------------------------------------------------------------------ */
 
 uint64_t weiri_now_ns(void)
