@@ -34,7 +34,7 @@ typedef struct failure {
 typedef struct weirt_shared {
     uint32_t stage;
     uint32_t size;
-    char arg[WEIRT_ARG_MAX];
+    _Alignas(16) char arg[WEIRT_ARG_MAX];
     uint32_t failure_count; /* may exceed FAILURES_MAX: the rest is dropped */
     failure failures[FAILURES_MAX];
     uint32_t arrived; /* at the barrier, in all its rounds */
@@ -414,7 +414,8 @@ static void run_processes(weirt_shared *shared, int fd, weirt_rank_fn fn)
     }
 }
 
-void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, size_t arg_bytes)
+static void run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, void *back,
+                size_t arg_bytes)
 {
     int fd = memfd_create("weirt", 0);
     if (fd < 0 || ftruncate(fd, sizeof(weirt_shared)) != 0 || ranks > WEIRT_RANKS_MAX || arg_bytes > WEIRT_ARG_MAX) {
@@ -439,6 +440,19 @@ void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn,
         run_threads(shared, fn);
     }
     report(shared);
+    if (back != NULL) {
+        memcpy(back, shared->arg, arg_bytes);
+    }
     munmap(shared, sizeof *shared);
     close(fd);
+}
+
+void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, size_t arg_bytes)
+{
+    run(stage, ranks, fn, arg, NULL, arg_bytes);
+}
+
+void weirt_ranks_run_shared(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, void *arg, size_t arg_bytes)
+{
+    run(stage, ranks, fn, arg, arg, arg_bytes);
 }

@@ -57,6 +57,9 @@ typedef void (*weirt_rank_fn)(weirt_rank *rank);
  * running test. */
 void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, size_t arg_bytes);
 
+/* The same, and *arg gets what the ranks have written to theirs, which they share. */
+void weirt_ranks_run_shared(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, void *arg, size_t arg_bytes);
+
 /* Reports a failure of the running test; the rank goes on. */
 void weirt_fail(weirt_rank *rank, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -1,0 +1,571 @@
+// One rank is killed, exits or stops at every step of setup and use, before a step and in the middle of it, with two
+// and with four ranks. All others get an error in time, release everything, and go on as a smaller job.
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+constexpr uint32_t ranks_max = 4;
+
+// One point, and what its ranks, which share it, have to say.
+struct point {
+    uint32_t step;
+    weirt_death death;
+    uint32_t during; // dies some time after the step's beginning; else before it
+    uint32_t victim;
+    uint32_t timeout_ms;
+    uint64_t died_ms;
+    uint32_t slow;             // the deadline passed before anyone died
+    uint32_t seen[ranks_max];  // the rank has got its error
+    int32_t status[ranks_max]; // its error
+    uint64_t seen_ms[ranks_max];
+    uint32_t id_ready;
+    weir_unique_id id; // of the survivors' job
+};
+
+// What a rank has. Everyone signals the next rank and waits for the previous one; a rank alone does so with itself.
+struct state {
+    uint32_t rank;
+    uint32_t size;
+    uint32_t timeout_ms;
+    char where[WEIR_UNIQUE_ID_BYTES];
+    weir_device *device;
+    weir_bootstrap *boot;
+    weir_comm *comm;
+    weir_memory *local;
+    weir_memory *shared;
+    weirt_report *report;
+    weir_memory *received;
+    weir_memory *imported;
+    weir_connection *to_next;
+    weir_connection *from_previous;
+    weir_semaphore *next;
+    weir_semaphore *previous;
+    weir_memory_channel *channel;
+    weir_grid_barrier *barrier;
+    void *stream;
+    void *graph;
+};
+
+uint32_t next_of(const state *s)
+{
+    return (s->rank + 1) % s->size;
+}
+
+uint32_t previous_of(const state *s)
+{
+    return (s->rank + s->size - 1) % s->size;
+}
+
+weir_status join(state *s)
+{
+    weir_bootstrap_opts opts = {};
+    opts.size = sizeof opts;
+    opts.timeout_ms = s->timeout_ms;
+    return weir_bootstrap_create(s->where, s->rank, s->size, &opts, &s->boot);
+}
+
+weir_status allgather(state *s)
+{
+    uint32_t all[ranks_max] = {};
+    all[s->rank] = s->rank + 1;
+    weir_status status = weir_bootstrap_allgather(s->boot, nullptr, all, sizeof all[0]);
+    return status != WEIR_OK || all[previous_of(s)] == previous_of(s) + 1 ? status : WEIR_ERR_CORRUPT;
+}
+
+weir_status pass_on(state *s)
+{
+    uint32_t word = s->rank;
+    weir_status status = weir_bootstrap_send(s->boot, &word, sizeof word, next_of(s), 5);
+    return status != WEIR_OK ? status : weir_bootstrap_recv(s->boot, &word, sizeof word, previous_of(s), 5);
+}
+
+weir_status make_comm(state *s)
+{
+    return weir_comm_create(s->boot, s->device, nullptr, &s->comm);
+}
+
+weir_status exchange_memory(state *s)
+{
+    weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+    weir_status status = weir_memory_allocate(s->comm, 4096, nullptr, &s->local);
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(s->comm, sizeof(weirt_report), &host, &s->shared);
+    }
+    if (status == WEIR_OK) {
+        s->report = (weirt_report *)weir_memory_host_pointer(s->shared);
+        status = weir_memory_send(s->comm, s->local, previous_of(s), 1);
+    }
+    return status != WEIR_OK ? status : weir_memory_recv(s->comm, next_of(s), 1, &s->received);
+}
+
+weir_status import_memory(state *s)
+{
+    struct {
+        uint64_t bytes;
+        uint8_t data[WEIR_MEMORY_HANDLE_MAX];
+    } all[ranks_max] = {};
+    size_t bytes = sizeof all[0].data;
+    weir_status status = weir_memory_export(s->local, all[s->rank].data, &bytes);
+    all[s->rank].bytes = bytes;
+    if (status == WEIR_OK) {
+        status = weir_bootstrap_allgather(s->boot, nullptr, all, sizeof all[0]);
+    }
+    uint32_t of = previous_of(s);
+    return status != WEIR_OK ? status : weir_memory_import(s->comm, all[of].data, all[of].bytes, &s->imported);
+}
+
+// Waits for both; the first error counts.
+weir_status finish_both(weir_status begun, weir_future *futures[2])
+{
+    weir_status status = begun;
+    for (int i = 0; i < 2; i++) {
+        if (futures[i] != nullptr && status == WEIR_OK) {
+            status = weir_future_wait(futures[i], 0);
+        }
+    }
+    weir_future_destroy(futures[0]);
+    weir_future_destroy(futures[1]);
+    return status;
+}
+
+// The tag of what joins two ranks is the rank that signals over it.
+weir_status connect(state *s)
+{
+    weir_future *futures[2] = {};
+    weir_status status =
+        weir_connection_create_async(s->comm, next_of(s), 10 + s->rank, nullptr, &s->to_next, &futures[0]);
+    if (status == WEIR_OK && s->size > 1) {
+        status = weir_connection_create_async(s->comm, previous_of(s), 10 + previous_of(s), nullptr, &s->from_previous,
+                                              &futures[1]);
+    }
+    return finish_both(status, futures);
+}
+
+weir_status make_semaphores(state *s)
+{
+    weir_future *futures[2] = {};
+    weir_status status = weir_semaphore_create_async(s->to_next, 20 + s->rank, nullptr, &s->next, &futures[0]);
+    if (status == WEIR_OK && s->size > 1) {
+        status = weir_semaphore_create_async(s->from_previous, 20 + previous_of(s), nullptr, &s->previous, &futures[1]);
+    }
+    return finish_both(status, futures);
+}
+
+weir_status make_channel(state *s)
+{
+    weir_status status = weir_memory_channel_create(s->next, s->received, s->local, nullptr, &s->channel);
+    if (status == WEIR_OK) {
+        status = weir_grid_barrier_create(s->comm, &s->barrier);
+    }
+    if (status == WEIR_OK) {
+        status = weir_kernel_load(s->device, weirt_signal_kernel());
+    }
+    if (status == WEIR_OK) {
+        status = weir_kernel_load(s->device, weirt_wait_kernel());
+    }
+    return status != WEIR_OK ? status : weir_stream_create(s->device, &s->stream);
+}
+
+weir_status launch_round(state *s)
+{
+    weirt_signal_args signal = {};
+    weirt_wait_args wait = {};
+    weir_shape shape = weir_device_fit_shape(s->device, weir_shape{ 1, 2 });
+    weir_launch_opts opts = {};
+    opts.size = sizeof opts;
+    opts.cooperative = true;
+    signal.signals = 1;
+    wait.form = WEIRT_WAIT_COOP;
+    wait.waits = 1;
+    wait.report = (weirt_report *)weir_memory_pointer(s->shared);
+    weir_grid_barrier_device(s->barrier, &wait.barrier);
+    weir_status status = weir_semaphore_device(s->next, &signal.semaphore);
+    if (status == WEIR_OK) {
+        status = weir_semaphore_device(s->size > 1 ? s->previous : s->next, &wait.semaphore);
+    }
+    if (status == WEIR_OK) {
+        status = weir_launch(s->device, weirt_signal_kernel(), shape, &signal, &opts, s->stream);
+    }
+    return status != WEIR_OK ? status : weir_launch(s->device, weirt_wait_kernel(), shape, &wait, &opts, s->stream);
+}
+
+weir_status finish_round(state *s)
+{
+    weir_status status = weir_stream_wait(s->device, s->stream, weirt_patience_ms());
+    return status != WEIR_OK ? status : (weir_status)s->report->status[0][0];
+}
+
+weir_status run_kernels(state *s)
+{
+    weir_status status = launch_round(s);
+    return status != WEIR_OK ? status : finish_round(s);
+}
+
+weir_status replay_kernels(state *s)
+{
+    weir_status status = weir_graph_begin(s->device, s->stream);
+    if (status == WEIR_OK) {
+        status = launch_round(s);
+        weir_status ended = weir_graph_end(s->device, s->stream, &s->graph);
+        status = status != WEIR_OK ? status : ended;
+    }
+    for (int i = 0; i < 3 && status == WEIR_OK; i++) {
+        status = weir_graph_launch(s->device, s->graph, s->stream);
+        status = status != WEIR_OK ? status : finish_round(s);
+    }
+    return status;
+}
+
+weir_status meet(state *s)
+{
+    return weir_bootstrap_barrier(s->boot, nullptr);
+}
+
+void release_channels(state *s)
+{
+    weir_graph_destroy(s->device, s->graph);
+    weir_stream_destroy(s->device, s->stream);
+    weir_grid_barrier_destroy(s->barrier);
+    weir_memory_channel_destroy(s->channel);
+    weir_semaphore_destroy(s->previous);
+    weir_semaphore_destroy(s->next);
+    weir_connection_destroy(s->from_previous);
+    weir_connection_destroy(s->to_next);
+    weir_memory_destroy(s->imported);
+    weir_memory_destroy(s->received);
+    s->graph = s->stream = nullptr;
+    s->barrier = nullptr;
+    s->channel = nullptr;
+    s->previous = s->next = nullptr;
+    s->from_previous = s->to_next = nullptr;
+    s->imported = s->received = nullptr;
+}
+
+void release_comm(state *s)
+{
+    weir_memory_destroy(s->shared);
+    weir_memory_destroy(s->local);
+    weir_comm_destroy(s->comm);
+    s->shared = s->local = nullptr;
+    s->comm = nullptr;
+}
+
+weir_status take_down(state *s)
+{
+    release_channels(s);
+    weir_status status = meet(s);
+    release_comm(s);
+    return status;
+}
+
+void release(state *s)
+{
+    release_channels(s);
+    release_comm(s);
+    weir_bootstrap_destroy(s->boot);
+    weir_device_close(s->device);
+}
+
+struct step {
+    const char *name;
+    weir_status (*run)(state *);
+};
+
+const step steps[] = { { "bootstrap", join },
+                       { "allgather", allgather },
+                       { "send", pass_on },
+                       { "communicator", make_comm },
+                       { "memory", exchange_memory },
+                       { "import", import_memory },
+                       { "connection", connect },
+                       { "semaphore", make_semaphores },
+                       { "channel", make_channel },
+                       { "kernel", run_kernels },
+                       { "graph", replay_kernels },
+                       { "barrier", meet },
+                       { "destroy", take_down },
+                       { "end", meet } };
+constexpr uint32_t step_count = sizeof steps / sizeof steps[0];
+
+const char *const deaths[] = { "", "exit", "kill", "stop" };
+
+void die(weirt_rank *rank, point *p)
+{
+    __atomic_store_n(&p->died_ms, weirt_now_ms(), __ATOMIC_RELEASE);
+    weirt_die(rank, p->death);
+}
+
+// All steps, up to the first error. The victim does not come back.
+weir_status all_steps(weirt_rank *rank, point *p, state *s, uint32_t *at)
+{
+    bool victim = rank->rank == p->victim;
+    for (*at = 0; *at < step_count; (*at)++) {
+        bool here = victim && *at == p->step;
+        if (here && p->during == 0) {
+            die(rank, p);
+        }
+        if (here) {
+            // Within the step or in one of the next, as it happens.
+            std::thread([=] {
+                usleep((p->step * 7 + p->death * 3 + p->victim) % 5 * 400);
+                die(rank, p);
+            }).detach();
+        }
+        while (victim && p->during != 0 && *at + 1 == step_count) {
+            pause();
+        }
+        weir_status status = steps[*at].run(s);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+// The survivors as a job of their own.
+void rebuild(weirt_rank *rank, point *p)
+{
+    state s = {};
+    uint32_t first = p->victim == 0 ? 1 : 0;
+    s.rank = rank->rank - (rank->rank > p->victim ? 1 : 0);
+    s.size = rank->size - 1;
+    s.timeout_ms = weirt_patience_ms();
+    if (rank->rank == first && WEIRT_OK(rank, weir_unique_id_create(nullptr, &p->id))) {
+        __atomic_store_n(&p->id_ready, 1, __ATOMIC_RELEASE);
+    }
+    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (__atomic_load_n(&p->id_ready, __ATOMIC_ACQUIRE) == 0 && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    std::memcpy(s.where, p->id.text, sizeof s.where);
+    weir_status status = weir_device_open(rank->device, nullptr, &s.device);
+    for (uint32_t at = 0; at < step_count && status == WEIR_OK; at++) {
+        status = steps[at].run(&s);
+        if (status != WEIR_OK) {
+            weirt_fail(rank, __FILE__, __LINE__, "the survivors' job: %s: %s", steps[at].name, weir_last_error());
+        }
+    }
+    release(&s);
+}
+
+bool all_have_seen(weirt_rank *rank, const point *p)
+{
+    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    for (uint32_t i = 0; i < rank->size; i++) {
+        while (i != p->victim && __atomic_load_n(&p->seen[i], __ATOMIC_ACQUIRE) == 0) {
+            if (weirt_now_ms() > end) {
+                weirt_fail(rank, __FILE__, __LINE__, "rank %u got no error", i);
+                return false;
+            }
+            weirt_sleep_ms(1);
+        }
+    }
+    return true;
+}
+
+// A death is known to the whole communicator, whichever call met it first.
+void comm_knows(weirt_rank *rank, const point *p, weir_comm *comm)
+{
+    char name[16];
+    snprintf(name, sizeof name, "rank %u", p->victim);
+    uint64_t end = weirt_now_ms() + 5000 * (uint64_t)weirt_slow();
+    while (weir_comm_status(comm) == WEIR_OK && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(comm));
+    WEIRT_TEXT(rank, name);
+}
+
+void body(weirt_rank *rank)
+{
+    point *p = (point *)const_cast<void *>(rank->arg);
+    state s = {};
+    weir_unique_id id;
+    uint32_t at = 0;
+    weirt_log_allow("");
+    s.rank = rank->rank;
+    s.size = rank->size;
+    s.timeout_ms = p->timeout_ms;
+    bool open = weirt_id(rank, &id) && WEIRT_OK(rank, weir_device_open(rank->device, nullptr, &s.device)) &&
+                weirt_barrier(rank);
+    std::memcpy(s.where, id.text, sizeof s.where);
+    weir_status status = open ? all_steps(rank, p, &s, &at) : WEIR_ERR_INVALID;
+    uint64_t now = weirt_now_ms();
+    uint64_t died = __atomic_load_n(&p->died_ms, __ATOMIC_ACQUIRE);
+    if (status == WEIR_OK) {
+        weirt_fail(rank, __FILE__, __LINE__, "all steps succeeded");
+    } else if (died == 0 && p->timeout_ms < weirt_patience_ms()) {
+        __atomic_store_n(&p->slow, 1, __ATOMIC_RELAXED);
+    } else if (died == 0) {
+        weirt_fail(rank, __FILE__, __LINE__, "%s: %s", steps[at].name, weir_last_error());
+    }
+    p->status[rank->rank] = status;
+    p->seen_ms[rank->rank] = now > died ? now - died : 0;
+    __atomic_store_n(&p->seen[rank->rank], 1, __ATOMIC_RELEASE);
+    bool all = rank->rank == p->victim || all_have_seen(rank, p);
+    bool go_on = all && __atomic_load_n(&p->slow, __ATOMIC_RELAXED) == 0 && rank->rank != p->victim;
+    if (go_on && s.comm != nullptr && p->death != WEIRT_STOP) {
+        comm_knows(rank, p, s.comm);
+    }
+    // Nothing of the old job needs to go first.
+    bool before_release = p->step % 2 == 0;
+    if (go_on && before_release) {
+        rebuild(rank, p);
+    }
+    release(&s);
+    if (go_on && !before_release) {
+        rebuild(rank, p);
+    }
+}
+
+// Ranks that were not there yet, and ranks that stop, are missed at the deadline.
+bool needs_deadline(const point *p)
+{
+    return p->death == WEIRT_STOP || p->step == 0;
+}
+
+struct summary {
+    std::mutex mutex;
+    uint32_t points;
+    uint32_t right;
+    uint64_t slowest_ms;      // from a death to the last rank's error
+    uint64_t slowest_late_ms; // from the deadline to it, of what only the deadline ends
+};
+
+bool right_status(const point *p, int32_t status)
+{
+    if (!needs_deadline(p)) {
+        return status == WEIR_ERR_REMOTE;
+    }
+    // After the first deadline has passed, others may hear of it before their own has.
+    return status == WEIR_ERR_TIMEOUT || status == WEIR_ERR_ABORTED || status == WEIR_ERR_REMOTE;
+}
+
+void judge(const point *p, uint32_t ranks, summary *sum)
+{
+    std::lock_guard<std::mutex> hold(sum->mutex);
+    bool right = p->died_ms != 0 && p->slow == 0;
+    bool timed_out = false;
+    for (uint32_t i = 0; i < ranks; i++) {
+        if (i == p->victim) {
+            continue;
+        }
+        right = right && right_status(p, p->status[i]);
+        timed_out = timed_out || p->status[i] == WEIR_ERR_TIMEOUT;
+        uint64_t allowed = (needs_deadline(p) ? p->timeout_ms : 0) + 5000 * (uint64_t)weirt_slow();
+        right = right && p->seen_ms[i] < allowed;
+        uint64_t *slowest = needs_deadline(p) ? &sum->slowest_late_ms : &sum->slowest_ms;
+        uint64_t since = !needs_deadline(p) ? 0 : p->timeout_ms;
+        uint64_t took = p->seen_ms[i] > since ? p->seen_ms[i] - since : 0;
+        *slowest = *slowest > took ? *slowest : took;
+    }
+    right = right && (timed_out || p->death != WEIRT_STOP);
+    sum->points++;
+    sum->right += right;
+    if (!right) {
+        ADD_FAILURE() << ranks << " ranks, " << deaths[p->death] << " of rank " << p->victim
+                      << (p->during != 0 ? " during " : " before ") << steps[p->step].name << ": died "
+                      << (p->died_ms != 0) << ", slow " << p->slow << ", statuses " << p->status[0] << " "
+                      << p->status[1] << " " << p->status[2] << " " << p->status[3] << ", after " << p->seen_ms[0]
+                      << " " << p->seen_ms[1] << " " << p->seen_ms[2] << " " << p->seen_ms[3] << " ms";
+    }
+}
+
+// A machine that is too busy for the short deadline gets a longer one.
+void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summary *sum)
+{
+    point p;
+    for (uint32_t timeout_ms = 200;; timeout_ms *= 2) {
+        p = *what;
+        p.timeout_ms = needs_deadline(&p) ? timeout_ms * weirt_slow() : weirt_patience_ms();
+        weirt_ranks_run_shared(stage, ranks, body, &p, sizeof p);
+        if (p.slow == 0 || timeout_ms > 5000 || ::testing::Test::HasFailure()) {
+            break;
+        }
+    }
+    judge(&p, ranks, sum);
+}
+
+// The points of `ranks` ranks, every `stride`-th of them, that only a deadline ends, or the others. Stops in the middle of
+// steps, which take longest, are left out unless `all` are wanted.
+std::vector<point> list_points(uint32_t ranks, uint32_t stride, bool deadline, bool all)
+{
+    std::vector<point> list;
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < step_count * 6; i++) {
+        point p = {};
+        p.step = i / 6;
+        p.death = (weirt_death)(WEIRT_EXIT + i / 2 % 3);
+        p.during = i % 2;
+        p.victim = (p.step + p.death + p.during) % ranks;
+        bool often = all || p.death != WEIRT_STOP || p.during == 0;
+        if (often && needs_deadline(&p) == deadline && number++ % stride == 0) {
+            list.push_back(p);
+        }
+    }
+    return list;
+}
+
+// Runs them, `together` at a time.
+void run_points(const weirt_stage *stage, uint32_t ranks, const std::vector<point> &list, uint32_t together,
+                summary *sum)
+{
+    std::atomic<size_t> next{ 0 };
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < together; i++) {
+        threads.emplace_back([&] {
+            for (size_t at = next++; at < list.size() && !::testing::Test::HasFailure(); at = next++) {
+                run_point(stage, ranks, &list[at], sum);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+void sweep(const weirt_stage *stage, bool all)
+{
+    // Sanitizers and GPUs, where a process takes long to start, see a part of the points.
+    bool gpu = std::strcmp(stage->kind, "gpu") == 0;
+    bool sanitized = weirt_sanitizer()[0] != 0;
+    uint32_t stride = all ? 1 : gpu ? 7 : sanitized ? 5 : 1;
+    summary sum = {};
+    for (uint32_t ranks : { 2u, 4u }) {
+        // What waits for deadlines waits together: two threads a rank spin, 64 in all, or 16 under sanitizers.
+        run_points(stage, ranks, list_points(ranks, stride, true, all), gpu || sanitized ? 8 / ranks : 8, &sum);
+        run_points(stage, ranks, list_points(ranks, stride, false, all), 1, &sum);
+    }
+    char text[160];
+    snprintf(text, sizeof text, "%u of %u points, none hung, slowest detection %llu ms; of a deadline %llu ms late",
+             sum.right, sum.points, (unsigned long long)sum.slowest_ms, (unsigned long long)sum.slowest_late_ms);
+    ::testing::Test::RecordProperty("sweep", text);
+    printf("[   SWEEP  ] %s\n", text);
+    EXPECT_EQ(sum.right, sum.points);
+}
+
+WEIRT_PROCESS_SUITE(Sweep);
+WEIRT_PROCESS_SUITE(LongSweep);
+
+TEST_P(Sweep, OneRankDiesAtEveryStep)
+{
+    sweep(stage(), false);
+}
+
+// All points, also where the everyday run leaves some out.
+TEST_P(LongSweep, OneRankDiesAtEveryStep)
+{
+    sweep(stage(), true);
+}
+
+} // namespace
