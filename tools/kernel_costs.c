@@ -1,0 +1,190 @@
+/* kernel_costs.c - one minimal kernel for each call of the device API, for tools/kernel-costs alone: it compiles this
+ * file for a GPU and counts what the compiler made of each. A kernel's name is what the table calls it. */
+#include "weir/device/kernel.h"
+
+typedef struct cost_args {
+    weir_dev_memory_channel channel;
+    weir_dev_grid_barrier barrier;
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t *value;
+} cost_args;
+
+/* What every kernel has. */
+WEIR_KERNEL(nothing, cost_args)
+{
+    (void)args;
+    (void)coop;
+}
+
+/* ---- data ----------------------------------------------------------------------------------------------- */
+
+WEIR_KERNEL(put, cost_args)
+{
+    (void)weir_dev_memory_channel_put(&args->channel, args->offset, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(get, cost_args)
+{
+    (void)weir_dev_memory_channel_get(&args->channel, args->offset, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(put_ll16, cost_args)
+{
+    (void)weir_dev_memory_channel_put_ll16(&args->channel, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(unpack_ll16, cost_args)
+{
+    (void)weir_dev_memory_channel_unpack_ll16(&args->channel, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(exchange_ll16, cost_args)
+{
+    (void)weir_dev_memory_channel_exchange_ll16(&args->channel, 0, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(put_ll8, cost_args)
+{
+    (void)weir_dev_memory_channel_put_ll8(&args->channel, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(unpack_ll8, cost_args)
+{
+    (void)weir_dev_memory_channel_unpack_ll8(&args->channel, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(put_lines, cost_args)
+{
+    (void)weir_dev_memory_channel_put_lines(&args->channel, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(unpack_lines, cost_args)
+{
+    (void)weir_dev_memory_channel_unpack_lines(&args->channel, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(exchange_lines, cost_args)
+{
+    (void)weir_dev_memory_channel_exchange_lines(&args->channel, 0, 0, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(read_u64, cost_args)
+{
+    (void)coop;
+    (void)weir_dev_memory_channel_read_u64(&args->channel, args->offset, args->value);
+}
+
+WEIR_KERNEL(write_u64, cost_args)
+{
+    (void)coop;
+    (void)weir_dev_memory_channel_write_u64(&args->channel, args->offset, args->bytes);
+}
+
+/* ---- signals; one thread of the grid makes the call ------------------------------------------------------- */
+
+WEIR_KERNEL(signal, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_dev_memory_channel_signal(&args->channel);
+    }
+}
+
+WEIR_KERNEL(signal_relaxed, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_dev_memory_channel_signal_relaxed(&args->channel);
+    }
+}
+
+WEIR_KERNEL(wait, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_memory_channel_wait(&args->channel);
+    }
+}
+
+WEIR_KERNEL(wait_relaxed, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_memory_channel_wait_relaxed(&args->channel);
+    }
+}
+
+WEIR_KERNEL(poll, cost_args)
+{
+    if (coop.rank == 0) {
+        *args->value = (uint64_t)weir_dev_memory_channel_poll(&args->channel);
+    }
+}
+
+WEIR_KERNEL(wait_coop_block, cost_args)
+{
+    *args->value = (uint64_t)weir_dev_memory_channel_wait_coop(&args->channel, weir_coop_block(coop));
+}
+
+WEIR_KERNEL(begin_end, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
+        weir_dev_memory_channel_end(&args->channel, &counts);
+    }
+}
+
+WEIR_KERNEL(begin_signal_end, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
+        weir_dev_memory_channel_signal_counted(&args->channel, &counts);
+        weir_dev_memory_channel_end(&args->channel, &counts);
+    }
+}
+
+WEIR_KERNEL(begin_wait_end, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
+        (void)weir_dev_memory_channel_wait_counted(&args->channel, &counts);
+        weir_dev_memory_channel_end(&args->channel, &counts);
+    }
+}
+
+WEIR_KERNEL(channel_at_signal, cost_args)
+{
+    weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
+    if (coop.block_rank == 0) {
+        weir_dev_memory_channel_signal(&channel);
+    }
+}
+
+/* ---- groups ----------------------------------------------------------------------------------------------- */
+
+WEIR_KERNEL(sync_warp, cost_args)
+{
+    (void)args;
+    (void)weir_coop_sync(weir_coop_warp(coop));
+}
+
+WEIR_KERNEL(sync_block, cost_args)
+{
+    (void)args;
+    (void)weir_coop_sync(weir_coop_block(coop));
+}
+
+WEIR_KERNEL(sync_grid, cost_args)
+{
+    coop.barrier = &args->barrier;
+    (void)weir_coop_sync(coop);
+}
+
+WEIR_KERNEL(agree_block, cost_args)
+{
+    weir_coop block = weir_coop_block(coop);
+    *args->value = (uint64_t)weir_coop_agree(block, args->channel.semaphore.control, (weir_status)args->bytes);
+}
+
+WEIR_KERNEL(agree_grid, cost_args)
+{
+    coop.barrier = &args->barrier;
+    *args->value = (uint64_t)weir_coop_agree(coop, args->channel.semaphore.control, (weir_status)args->bytes);
+}
