@@ -114,10 +114,10 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
     if (status != WEIR_OK) {
         return status;
     }
-    status = weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes,
-                              weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK), coop, channel->semaphore.control);
+    uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
-    return status;
+    return weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
+                           channel->semaphore.control);
 }
 
 /* Sends `bytes` of the local memory at `put_offset`, and receives as many at `unpack_offset`, while the peer does the
@@ -139,11 +139,10 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
     weir_ll16_put(channel->dst + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->src + put_offset, bytes,
                   put_flag, coop);
-    status = weir_ll16_unpack(channel->src + unpack_offset,
-                              channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
-                              coop, channel->semaphore.control);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_UNPACK, coop);
-    return status;
+    return weir_ll16_unpack(channel->src + unpack_offset,
+                            channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
+                            coop, channel->semaphore.control);
 }
 
 /* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
@@ -169,10 +168,10 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_cha
     if (status != WEIR_OK) {
         return status;
     }
-    status = weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes,
-                             weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK), coop, channel->semaphore.control);
+    uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
-    return status;
+    return weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
+                          channel->semaphore.control);
 }
 
 /* One direction of lines, or both. `halves` of the line buffers are used in turn: 1 or 2. */
@@ -195,16 +194,14 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
     char *in = unpack ? channel->packets + line_offset + (halves == 2 && unpack_flag % 2 != 0 ? half : 0) : NULL;
     const char *src = channel->src + put_offset;
     char *dst = channel->src + unpack_offset;
-    if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
-        status = weir_line_run_any(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
-                                   coop.rank, coop.size, channel->semaphore.control);
-    } else {
-        status = weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
-                               coop.rank, coop.size, 1, channel->semaphore.control);
-    }
     weir_packet_advance(channel->epochs, put ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
                         unpack ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
-    return status;
+    if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
+        return weir_line_run_any(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
+                                 coop.rank, coop.size, channel->semaphore.control);
+    }
+    return weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes, coop.rank,
+                         coop.size, 1, channel->semaphore.control);
 }
 
 /* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at offsets that are

@@ -34,7 +34,7 @@ WEIR_FN int weir_packet_spans(weir_coop coop)
 }
 
 /* Advances epochs `first` to `last` by the calling thread's group. All threads of the coop call it after they have
- * read the flags of this call. A grid or a part must meet (or the kernel end) before its next call with an epoch. */
+ * read the flags of this call, and before they wait for packets: then it costs nothing. A grid or a part must meet (or the kernel end) before its next call with an epoch. */
 WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last, weir_coop coop)
 {
     uint32_t part = coop.scope == WEIR_COOP_PART ? coop.rank : coop.block;
