@@ -176,7 +176,7 @@ static weir_status open_rank(perf_rank *rank, const char *device, const char *wh
 /* All of one rank, from its device to its results. Returns whether it went well. After a failure on a GPU a kernel
  * by hand may spin on for ever, so that nothing can be closed. */
 static bool run_rank(const perf_command *command, const perf_options *options, uint32_t number, const char *device,
-                     const char *where, perf_output *output)
+                     bool shared, const char *where, perf_output *output)
 {
     perf_rank rank;
     memset(&rank, 0, sizeof rank);
@@ -184,6 +184,7 @@ static bool run_rank(const perf_command *command, const perf_options *options, u
     rank.command = command->name;
     rank.rank = number;
     rank.peer = number ^ 1u;
+    rank.shared = shared;
     rank.output = output;
     weir_status status = open_rank(&rank, device, where);
     if (status == WEIR_OK) {
@@ -235,7 +236,7 @@ static bool run_on(const perf_command *command, const perf_options *options, con
 {
     char device[16];
     (void)snprintf(device, sizeof device, "%s:%" PRIu32, here->kind, here->gpus == 1 ? 0 : number);
-    return run_rank(command, options, number, device, where, output);
+    return run_rank(command, options, number, device, here->gpus == 1, where, output);
 }
 
 typedef struct rank_thread {
@@ -377,6 +378,9 @@ int perf_start(const perf_command *command, const perf_options *options, char **
     }
     if (options->rank != PERF_NO_RANK) {
         good = start_one(command, options, &here);
+    } else if (options->processes && here.gpus == 1) {
+        fprintf(stderr, "weir-perf: kernels of two processes do not run at the same time on one GPU; without"
+                        " --processes ranks are threads\n");
     } else if (weir_unique_id_create("127.0.0.1", &id) != WEIR_OK) {
         fprintf(stderr, "weir-perf: %s\n", weir_last_error());
     } else if (options->processes) {

@@ -41,8 +41,8 @@ typedef struct perf_options {
     uint32_t factor;
     perf_list sizes; /* bytes, instead of these three */
     const char *shape;
-    uint32_t blocks;
-    uint32_t threads;
+    perf_list blocks; /* of a launch; each with each number of threads */
+    perf_list threads;
     uint32_t iters;  /* timed launches */
     uint32_t warmup; /* launches before them */
     bool one_way;
@@ -79,6 +79,7 @@ struct perf_rank {
     uint32_t rank;
     uint32_t peer;
     bool gpu;
+    bool shared; /* both ranks use one GPU */
     weir_device *device;
     weir_device_info info;
     weir_bootstrap *bootstrap;

@@ -234,8 +234,9 @@ static uint32_t clamp(uint64_t value, uint32_t least, uint32_t most)
 }
 
 /* The grid of a case: that of its row, what was asked for instead, cut to what the device can keep resident. */
-static weir_shape choose_shape(const perf_rank *rank, const perf_case *test, uint64_t bytes)
+static weir_shape choose_shape(const perf_link *link, const perf_case *test, uint64_t bytes)
 {
+    const perf_rank *rank = link->rank;
     weir_shape shape = { 2, 4 };
     if ((test->flags & PERF_SERIAL) != 0) {
         shape.blocks = 1;
@@ -251,13 +252,9 @@ static weir_shape choose_shape(const perf_rank *rank, const perf_case *test, uin
             shape.threads = clamp((threads + 31) / 32 * 32, 32, test->threads);
         }
     }
-    if (rank->options->blocks != 0) {
-        shape.blocks = rank->options->blocks;
-    }
-    if (rank->options->threads != 0) {
-        shape.threads = rank->options->threads;
-    }
-    shape.blocks = clamp(shape.blocks, 1, PERF_BLOCKS_MAX);
+    shape.blocks = link->blocks != 0 ? link->blocks : shape.blocks;
+    shape.threads = link->threads != 0 ? link->threads : shape.threads;
+    shape.blocks = clamp(shape.blocks, 1, rank->shared ? rank->info.multiprocessors / 2 : PERF_BLOCKS_MAX);
     if (rank->gpu && (test->flags & PERF_LINES) != 0) {
         shape.threads = clamp(shape.threads / 32 * 32, 32, test->threads);
     }
@@ -308,7 +305,7 @@ static weir_status set_variant(const perf_link *link, const perf_case *test, boo
     v->work.cooperative = (test->flags & PERF_COOPERATIVE) != 0;
     v->work.args = &v->args;
     v->work.number = &v->args.number;
-    v->work.shape = choose_shape(rank, test, bytes);
+    v->work.shape = choose_shape(link, test, bytes);
     return weir_semaphore_device(link->by_hand, &v->args.by_hand);
 }
 

@@ -261,7 +261,7 @@ RAW_KERNEL(raw_ll8_free)
 
 /* ---- lines; their flag is the number of the node -------------------------------------------------------------- */
 
-/* Lane l of eight holds words l and l + 8 of a line's data; word 15 is the flag. Lines of a batch are `stride` apart. */
+/* Lane l of eight has words l and l + 8 of a line's data; word 15 is the flag. Lines of a batch lie `stride` apart. */
 RAW_FN void raw_put_lines(char *out, const uint64_t *src, uint64_t words, uint64_t line, uint64_t stride,
                           uint64_t flag)
 {

@@ -97,12 +97,37 @@ static const perf_case *best_case(const perf_link *link, perf_op op, uint64_t by
     return NULL;
 }
 
+/* Number `i` of a list of blocks or threads; 0, the case's own, of an empty one. */
+static uint32_t grid_value(const perf_list *list, uint32_t i)
+{
+    if (list->count == 0) {
+        return 0;
+    }
+    return list->values[i] < UINT32_MAX ? (uint32_t)list->values[i] : UINT32_MAX;
+}
+
+/* With each number of blocks and threads that was asked for. */
+static weir_status measure_grids(perf_link *link, const perf_case *test, uint64_t bytes)
+{
+    const perf_list *blocks = &link->rank->options->blocks;
+    const perf_list *threads = &link->rank->options->threads;
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i == 0 || i < blocks->count; i++) {
+        for (uint32_t k = 0; (k == 0 || k < threads->count) && status == WEIR_OK; k++) {
+            link->blocks = grid_value(blocks, i);
+            link->threads = grid_value(threads, k);
+            status = perf_link_measure(link, test, bytes);
+        }
+    }
+    return status;
+}
+
 static weir_status measure_all(perf_link *link, perf_op op, uint64_t bytes)
 {
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < perf_case_count && status == WEIR_OK; i++) {
         if (perf_cases[i].op == op && obstacle(link, &perf_cases[i]) == NULL) {
-            status = perf_link_measure(link, &perf_cases[i], bytes);
+            status = measure_grids(link, &perf_cases[i], bytes);
         }
     }
     return status;
@@ -138,7 +163,7 @@ static weir_status measure_shape(perf_link *link, perf_op op, const char *name, 
         return perf_fail(link->rank, WEIR_ERR_UNSUPPORTED, "%s %s: %s", link->rank->command, test->shape,
                          obstacle(link, test));
     }
-    return perf_link_measure(link, test, bytes);
+    return measure_grids(link, test, bytes);
 }
 
 static weir_status measure_sizes(perf_link *link, perf_op op, const perf_list *sizes)

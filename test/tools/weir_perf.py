@@ -78,6 +78,11 @@ def processes(program):
     check_transfers(rows, SHAPES["put"], [4096])
 
 
+def grids(program):
+    rows = measure(program, "put", "--device", "cpu", "-n", "4", "--sizes", "1K", "--blocks", "1,2", "--threads", "1,3")
+    expect([(row["blocks"], row["threads"]) for row in rows] == [(1, 1), (1, 3), (2, 1), (2, 3)], "each with each")
+
+
 def semaphore(program):
     rows = measure(program, "semaphore", "--device", "cpu")
     expect([row["shape"] for row in rows] == [row["shape"] for row in rows if row["shape"] in SHAPES["semaphore"]] and
@@ -112,7 +117,7 @@ def mistakes(program):
 
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "semaphore": semaphore, "probe": probe, "mistakes": mistakes}
+         "grids": grids, "semaphore": semaphore, "probe": probe, "mistakes": mistakes}
 
 
 def main():
