@@ -1,0 +1,47 @@
+/* arch_weak.h - the CPU part of weir/device/arch.h in a simulated weak memory.
+ *
+ * A program whose WEIR_ARCH_MODEL names this header runs weir's device headers in the memory of
+ * test/harness/weak.h. arch.h includes it; nothing else does. */
+#ifndef WEIRT_ARCH_WEAK_H
+#define WEIRT_ARCH_WEAK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* How strong an access is: ordinary, or atomic among the threads of one device or of all. */
+enum { WEIRT_WEAK_PLAIN = 0, WEIRT_WEAK_DEV = 1, WEIRT_WEAK_SYS = 2 };
+
+/* Atomic accesses of `bytes` (4 or 8) with an __ATOMIC_... order. */
+uint64_t weirt_weak_load(const void *p, size_t bytes, int order, int scope);
+void weirt_weak_store(void *p, size_t bytes, uint64_t v, int order, int scope);
+/* Of 8 bytes; they return what was there. */
+uint64_t weirt_weak_fetch_add(void *p, uint64_t v, int order, int scope);
+uint64_t weirt_weak_fetch_or(void *p, uint64_t v, int order, int scope);
+/* Ordinary accesses of any size; each 8-byte word is one access. */
+void weirt_weak_read(const void *p, void *v, size_t bytes);
+void weirt_weak_write(void *p, const void *v, size_t bytes);
+
+/* What libweir has for the CPU device: simulated time, turns and barriers instead. `block` is a weirt_weak_block. */
+void weirt_weak_relax(uint32_t reads);
+uint64_t weirt_weak_clock_ns(void);
+uint32_t weirt_weak_block_or(void *block, uint32_t value);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#define weir_cpu_relax weirt_weak_relax
+#define weir_cpu_clock_ns weirt_weak_clock_ns
+#define weir_cpu_block_or weirt_weak_block_or
+#define WEIR_CPU_LOAD(p, order, scope) weirt_weak_load(p, sizeof *(p), order, WEIRT_WEAK_##scope)
+#define WEIR_CPU_STORE(p, v, order, scope) weirt_weak_store(p, sizeof *(p), v, order, WEIRT_WEAK_##scope)
+#define WEIR_CPU_FETCH_ADD(p, v, order, scope) weirt_weak_fetch_add(p, v, order, WEIRT_WEAK_##scope)
+#define WEIR_CPU_FETCH_OR(p, v, order, scope) weirt_weak_fetch_or(p, v, order, WEIRT_WEAK_##scope)
+#define WEIR_CPU_READ(p, v) weirt_weak_read(p, &(v), sizeof *(p))
+#define WEIR_CPU_WRITE(p, v) weirt_weak_write(p, &(v), sizeof *(p))
+
+#endif

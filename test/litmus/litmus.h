@@ -1,0 +1,190 @@
+// Runs small programs against the device headers in the simulated memory of test/harness/weak.h.
+//
+// A litmus test is a struct: `threads` of them, on the devices that device() says; thread(i) is what each does, right()
+// says whether the outcome is one that docs/memory-ordering.md allows. It is made anew for each seed.
+//
+//   holds<T>(orders)   no seed has a wrong outcome or a race; and for each of `orders` (WEIRT_WEAK_NO_...) that the
+//                      memory leaves out, some seed has: the program needs it, and the memory is weak enough to tell.
+//   fails<T>()         some seed has a wrong outcome: what T expects is not promised.
+//
+// A run depends on its seed alone. WEIR_LITMUS_SEED=N in the environment runs seed N only, of holds().
+#ifndef WEIRT_LITMUS_H
+#define WEIRT_LITMUS_H
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "weir/device/kernel.h"
+
+#include "test/harness/weak.h"
+
+namespace litmus {
+
+constexpr uint64_t SEEDS = 400;
+constexpr uint64_t WAIT_NS = 20000000000u; // of simulated time
+
+constexpr uint32_t CELL_WORDS = WEIR_CELL_BYTES / 8;
+
+// A semaphore's, or channel's, words in a set.
+struct alignas(WEIR_CELL_BYTES) Cell {
+    uint64_t words[CELL_WORDS];
+};
+
+// The memory of one rank, zeroed, and its side of a channel, a set of two.
+struct Rank {
+    weir_dev_control control;
+    alignas(16) uint64_t data[16];
+    alignas(16) uint64_t sink[16]; // where it unpacks to
+    alignas(128) uint64_t packets[64];
+    Cell inbound[2];
+    Cell expected[2];
+    Cell sent[2];
+    Cell epochs[2];
+    uint64_t barrier_word;
+    weir_dev_grid_barrier barrier;
+    weirt_weak_block block[4];
+    weir_dev_memory_channel channel; // my data -> the peer's data
+    weir_dev_memory_channel sender;  // my data -> the peer's packets
+    weir_dev_memory_channel receiver; // my packets -> my sink
+};
+
+inline void connect(Rank &mine, Rank &peer)
+{
+    mine.control.version = WEIR_DEV_VERSION;
+    mine.control.timeout_ns = WAIT_NS;
+    mine.barrier.control = &mine.control;
+    mine.barrier.word = &mine.barrier_word;
+    weir_dev_memory_channel &channel = mine.channel;
+    channel.semaphore.control = &mine.control;
+    channel.semaphore.inbound = mine.inbound[0].words;
+    channel.semaphore.outbound = peer.inbound[0].words;
+    channel.semaphore.expected = mine.expected[0].words;
+    channel.semaphore.sent = mine.sent[0].words;
+    channel.semaphore.count = 2;
+    channel.dst = reinterpret_cast<char *>(peer.data);
+    channel.dst_bytes = sizeof peer.data;
+    channel.src = reinterpret_cast<char *>(mine.data);
+    channel.src_bytes = sizeof mine.data;
+    channel.packets = reinterpret_cast<char *>(mine.packets);
+    channel.packets_bytes = sizeof mine.packets;
+    channel.epochs = mine.epochs[0].words;
+    channel.lines = 1;
+    mine.sender = channel;
+    mine.sender.dst = reinterpret_cast<char *>(peer.packets);
+    mine.sender.dst_bytes = sizeof peer.packets;
+    mine.receiver = mine.sender;
+    mine.receiver.src = reinterpret_cast<char *>(mine.sink);
+    mine.receiver.src_bytes = sizeof mine.sink;
+}
+
+// Two ranks with a channel between them.
+struct Pair {
+    Rank rank[2];
+    int failed = 0; // a call returned an error
+
+    Pair()
+    {
+        std::memset(static_cast<void *>(rank), 0, sizeof rank);
+        connect(rank[0], rank[1]);
+        connect(rank[1], rank[0]);
+    }
+
+    void check(weir_status status)
+    {
+        failed |= status != WEIR_OK;
+    }
+};
+
+inline weir_coop thread_coop()
+{
+    return weir_coop_thread(weir_coop_part(0, 1));
+}
+
+// Thread `rank` of a grid of `blocks` blocks of `threads` threads of the rank `mine`.
+inline weir_coop grid_coop(Rank &mine, uint32_t rank, uint32_t blocks, uint32_t threads)
+{
+    weir_coop coop = weir_coop_part(rank, blocks * threads);
+    coop.block_rank = rank % threads;
+    coop.block_size = threads;
+    coop.block = rank / threads;
+    coop.blocks = blocks;
+    coop.scope = WEIR_COOP_GRID;
+    coop.barrier = &mine.barrier;
+    mine.block[coop.block].threads = threads;
+    coop.host = &mine.block[coop.block];
+    return coop;
+}
+
+inline uint64_t read(const uint64_t &word)
+{
+    return weir_arch_load_u64(&word);
+}
+
+inline void write(uint64_t &word, uint64_t value)
+{
+    weir_arch_store_u64(&word, value);
+}
+
+struct Outcome {
+    bool right;      // the program says so
+    std::string why; // empty when it is right and nothing raced or got stuck
+};
+
+template <class Program> Outcome run(uint64_t seed, uint32_t without)
+{
+    Program program;
+    weirt_weak_options options = {};
+    weirt_weak_report report;
+    options.seed = seed;
+    options.without = without;
+    options.threads = Program::threads;
+    for (uint32_t i = 0; i < Program::threads; i++) {
+        options.device[i] = Program::device(i);
+    }
+    auto body = [](void *arg, uint32_t index) { static_cast<Program *>(arg)->thread(index); };
+    if (weirt_weak_run(&options, body, &program, &report) != 0) {
+        ADD_FAILURE() << "no threads";
+        return {true, "no threads"};
+    }
+    bool right = program.right();
+    std::string why = report.stuck        ? "threads wait at a barrier for ever"
+                      : report.races != 0 ? std::string("a race: ") + report.race
+                      : !right            ? "a wrong outcome"
+                                          : "";
+    return {right, why};
+}
+
+template <class Program> void holds(uint32_t orders)
+{
+    const char *only = std::getenv("WEIR_LITMUS_SEED");
+    uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 0;
+    uint64_t end = only != nullptr ? first + 1 : SEEDS;
+    for (uint64_t seed = first; seed < end; seed++) {
+        Outcome outcome = run<Program>(seed, 0);
+        ASSERT_EQ(outcome.why, "") << "WEIR_LITMUS_SEED=" << seed << " repeats it";
+    }
+    for (uint32_t order = 1; order <= orders; order *= 2) {
+        uint64_t seed = 0;
+        while ((orders & order) != 0 && seed < SEEDS && run<Program>(seed, order).why.empty()) {
+            seed++;
+        }
+        EXPECT_LT(seed, SEEDS) << "nothing fails without order " << order;
+    }
+}
+
+template <class Program> void fails()
+{
+    uint64_t seed = 0;
+    while (seed < SEEDS && run<Program>(seed, 0).right) {
+        seed++;
+    }
+    EXPECT_LT(seed, SEEDS) << "the outcome that is not promised comes always";
+}
+
+} // namespace litmus
+
+#endif
