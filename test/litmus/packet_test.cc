@@ -38,7 +38,7 @@ struct Sending : Pair {
 
 using Call = weir_status (*)(const weir_dev_memory_channel *, uint64_t, uint64_t, uint64_t, weir_coop);
 
-// The buffer is used again once the peer has said that it took the packets; a relaxed signal does.
+// The buffer is used again once the peer has signalled that it took the packets.
 template <Call Put, Call Unpack, uint64_t Bytes> struct Packets : Sending {
     void thread(uint32_t i)
     {
@@ -46,11 +46,11 @@ template <Call Put, Call Unpack, uint64_t Bytes> struct Packets : Sending {
             if (i == 0) {
                 fill(round);
                 check(Put(&rank[0].sender, 0, 0, Bytes, thread_coop()));
-                check(weir_dev_memory_channel_wait_relaxed(&rank[0].channel));
+                check(weir_dev_memory_channel_wait(&rank[0].channel));
             } else {
                 check(Unpack(&rank[1].receiver, 0, 0, Bytes, thread_coop()));
                 keep(round);
-                weir_dev_memory_channel_signal_relaxed(&rank[1].channel);
+                weir_dev_memory_channel_signal(&rank[1].channel);
             }
         }
     }

@@ -152,7 +152,21 @@ def text(root):
             yield f"{name}: {len(lines)} lines; a file has at most 1000"
 
 
-RULES = (include_direction, cuda, environment, output, allocation, endings, threads, names, documentation, text)
+def litmus(root):
+    """docs/memory-ordering.md and the litmus tests name each other: nothing is promised that is not tested. Tests of
+    the simulated memory itself are no promises."""
+    page = (root / "docs/memory-ordering.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(Litmus\w+\.\w+)`", page))
+    tests = {f"{suite}.{case}" for name, content in files(root, "test/litmus")
+             for suite, case in re.findall(r"^TEST\((\w+), (\w+)\)", content, flags=re.M)}
+    for test in sorted(named - tests):
+        yield f"docs/memory-ordering.md: {test} is no test"
+    for test in sorted(tests - named):
+        if not test.startswith("LitmusModel."):
+            yield f"docs/memory-ordering.md does not name {test}"
+
+
+RULES = (include_direction, cuda, environment, output, allocation, endings, threads, names, documentation, litmus, text)
 
 
 def main():
