@@ -550,6 +550,10 @@ void fuzz_seeds(void)
         3 << 2 | 1, 1, 0x95, 0, 0, 6 << 2 | 1, 100,
         3 << 2 | 2, 0xc1, 0x91, 0, WEIRI_OP_SEMAPHORE, 0, 1, 1, 2, 3, 4 << 2 | 2
     };
+    static const uint8_t cells_beyond[] = {
+        0, 0, 2 << 2, 1, 0x91, 0, WEIRI_OP_CONNECTION, 2, 0, 1, 7, 8, 0x94, 0, 0, 0, 0x94, 2, 1, 0, 6 << 2, 100,
+        3 << 2 | 1, 1, 0x91, 0, WEIRI_OP_SEMAPHORE, 0, 0, 0, 0x95, 0, 3, 4 << 2 | 1
+    };
     static const uint8_t imported[] = { 0, 0, 11 << 2, 0, 3, 0x94, 0, 0, 0, 9 << 2 };
     static const uint8_t served[] = { 0, 0, 0, 0, 9, 0, 0x93, 5, 3, 0, 0x93, 6, 3, 1, 10 << 2, 1 };
     static const uint8_t entries[] = { 3 | 16 << 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0 };
@@ -560,6 +564,8 @@ void fuzz_seeds(void)
     fuzz_seed(imported, sizeof imported);
     FUZZ_CHECK(made_from_peers[SLOT_MEMORY] == 3);
     FUZZ_CHECK(made_from_peers[SLOT_CONNECTION] == 1 && made_from_peers[SLOT_SEMAPHORE] == 2);
+    fuzz_seed(cells_beyond, sizeof cells_beyond);
+    FUZZ_CHECK(made_from_peers[SLOT_CONNECTION] == 2 && made_from_peers[SLOT_SEMAPHORE] == 2);
     fuzz_seed(served, sizeof served);
     fuzz_seed(entries, sizeof entries);
 }
