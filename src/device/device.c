@@ -11,6 +11,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/fault.h"
 
 #define CPU_THREADS_MAX 1024u
 
@@ -21,22 +22,16 @@ static const weiri_device_ops *const registry[] = { &weiri_cuda_ops, &weiri_cpu_
 
 #define REGISTRY_SIZE (sizeof(registry) / sizeof(registry[0]))
 
-static uint64_t fail_countdown;
+static weiri_fault fault;
 
 uint64_t weiri_device_fail_nth(uint64_t n)
 {
-    return __atomic_exchange_n(&fail_countdown, n, __ATOMIC_RELAXED);
+    return weiri_fault_set(&fault, n);
 }
 
 weir_status weiri_device_fault(const char *operation)
 {
-    uint64_t left = __atomic_load_n(&fail_countdown, __ATOMIC_RELAXED);
-    while (left != 0) {
-        if (__atomic_compare_exchange_n(&fail_countdown, &left, left - 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-            return left != 1 ? WEIR_OK : weiri_fail(WEIR_ERR_DEVICE, "device: %s: fault of a test", operation);
-        }
-    }
-    return WEIR_OK;
+    return weiri_fault_due(&fault) ? weiri_fail(WEIR_ERR_DEVICE, "device: %s: fault of a test", operation) : WEIR_OK;
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------- */

@@ -304,7 +304,8 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
     if (memory == NULL) {
         return weiri_fail_nomem("memory of a peer");
     }
-    status = transport->map(comm->device, &comm->end, peer, &handle->block, fd, &memory->block);
+    status =
+        weiri_transport_map(transport, comm->device, &comm->end, peer, &handle->block, fd, &memory->block);
     if (status != WEIR_OK) {
         free_memory(memory);
         return status;

@@ -4,11 +4,19 @@
 #include <string.h>
 
 #include "src/host/base/error.h"
+#include "src/host/base/fault.h"
 
 /* In the order of preference. */
 static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops };
 
 #define TRANSPORTS (sizeof registry / sizeof registry[0])
+
+static weiri_fault fault;
+
+uint64_t weiri_transport_fail_nth(uint64_t n)
+{
+    return weiri_fault_set(&fault, n);
+}
 
 const weiri_transport_ops *weiri_transport_at(uint32_t index)
 {
@@ -55,6 +63,9 @@ static bool joins(const weiri_transport_ops *transport, weir_device *device, con
 weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
                                    const char *allowed, const weiri_transport_ops **out)
 {
+    if (weiri_fault_due(&fault)) {
+        return weiri_fail(WEIR_ERR_SYSTEM, "transport: choose: fault of a test");
+    }
     char reasons[384] = "";
     bool any = allowed == NULL || allowed[0] == '\0';
     for (uint32_t i = 0; any && i < TRANSPORTS; i++) {
@@ -76,4 +87,13 @@ weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, 
         name = name[length] == ',' ? name + length + 1 : NULL;
     }
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "no transport joins the two ranks: %s", reasons);
+}
+
+weir_status weiri_transport_map(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
+                                const weiri_end *peer, const weiri_export *block, int fd, weiri_block **out)
+{
+    if (weiri_fault_due(&fault)) {
+        return weiri_fail(WEIR_ERR_SYSTEM, "transport %s: map: fault of a test", transport->name);
+    }
+    return transport->map(device, local, peer, block, fd, out);
 }

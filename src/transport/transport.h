@@ -45,6 +45,14 @@ const weiri_transport_ops *weiri_transport_at(uint32_t index);
 weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
                                    const char *allowed, const weiri_transport_ops **out);
 
+/* The op of this name. */
+weir_status weiri_transport_map(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
+                                const weiri_end *peer, const weiri_export *block, int fd, weiri_block **out);
+
+/* For tests: lets the n-th operation from now, choose or map, fail with WEIR_ERR_SYSTEM; 0 turns it off. Returns how
+ * many were left until then: 0 when it did fail. */
+uint64_t weiri_transport_fail_nth(uint64_t n);
+
 extern const weiri_transport_ops weiri_ipc_ops;
 
 #endif

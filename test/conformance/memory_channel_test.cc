@@ -374,8 +374,8 @@ bool all_zero(weirt_rank *rank, const weirt_pair *pair, const weir_memory *which
     return true;
 }
 
-// Each is the communicator's sticky error, so each has a communicator of its own, on one bootstrap. The ranks take turns:
-// the error of one ends the communicator of the other.
+// Each is the communicator's sticky error, so each has a communicator of its own, on one bootstrap. The ranks take
+// turns: the error of one ends the communicator of the other.
 void out_of_range(weirt_rank *rank)
 {
     weirt_comm base;

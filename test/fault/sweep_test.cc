@@ -496,8 +496,8 @@ void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summ
     judge(&p, ranks, sum);
 }
 
-// The points of `ranks` ranks, every `stride`-th of them, that only a deadline ends, or the others. Stops in the middle of
-// steps, which take longest, are left out unless `all` are wanted.
+// The points of `ranks` ranks, every `stride`-th of them, that only a deadline ends, or the others. Stops in the middle
+// of steps, which take longest, are left out unless `all` are wanted.
 std::vector<point> list_points(uint32_t ranks, uint32_t stride, bool deadline, bool all)
 {
     std::vector<point> list;

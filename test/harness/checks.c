@@ -4,10 +4,12 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/device/device.h"
 #include "src/host/base/alloc.h"
+#include "src/transport/transport.h"
 
 #define LINES_MAX 64
 #define LINE_BYTES 256
@@ -82,6 +84,34 @@ uint32_t weirt_count_mappings(bool shared_only)
     return count;
 }
 
+/* The number after `name` in /proc/self/status; 0 when there is none. */
+static uint64_t read_status(const char *name)
+{
+    char line[256];
+    uint64_t value = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    if (file == NULL) {
+        return 0;
+    }
+    while (value == 0 && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0) {
+            value = strtoull(line + strlen(name), NULL, 10);
+        }
+    }
+    fclose(file);
+    return value;
+}
+
+uint32_t weirt_count_threads(void)
+{
+    return (uint32_t)read_status("Threads:");
+}
+
+uint64_t weirt_resident_bytes(void)
+{
+    return read_status("VmRSS:") * 1024;
+}
+
 int64_t weirt_count_allocations(void)
 {
     return weiri_alloc_alive();
@@ -95,6 +125,11 @@ uint64_t weirt_fail_allocation(uint64_t n)
 uint64_t weirt_fail_device(uint64_t n)
 {
     return weiri_device_fail_nth(n);
+}
+
+uint64_t weirt_fail_transport(uint64_t n)
+{
+    return weiri_transport_fail_nth(n);
 }
 
 void weirt_checks_begin(weirt_checks *checks)

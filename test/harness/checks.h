@@ -31,11 +31,15 @@ uint32_t weirt_log_count(const char *part);
 uint32_t weirt_count_descriptors(void);
 uint32_t weirt_count_mappings(bool shared_only);
 int64_t weirt_count_allocations(void);
+/* Of this process; a thread that was joined may still count for a moment. */
+uint32_t weirt_count_threads(void);
+uint64_t weirt_resident_bytes(void);
 
-/* Fault injection: the n-th allocation, the n-th device operation fails once; 0 turns it off. Both return how many
+/* Fault injection: the n-th allocation, device or transport operation fails once; 0 turns it off. All return how many
  * were left until then: 0 when it did fail. */
 uint64_t weirt_fail_allocation(uint64_t n);
 uint64_t weirt_fail_device(uint64_t n);
+uint64_t weirt_fail_transport(uint64_t n);
 
 WEIR_END_DECLS
 

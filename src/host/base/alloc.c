@@ -2,23 +2,13 @@
 #include "src/host/base/alloc.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t alive;
-static uint64_t fail_in; /* allocations until the one that fails; 0: none does */
+#include "src/host/base/fault.h"
 
-static bool fault(void)
-{
-    uint64_t left = __atomic_load_n(&fail_in, __ATOMIC_RELAXED);
-    while (left != 0) {
-        if (__atomic_compare_exchange_n(&fail_in, &left, left - 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-            break;
-        }
-    }
-    return left == 1;
-}
+static int64_t alive;
+static weiri_fault fault;
 
 void *weiri_alloc(size_t count, size_t size)
 {
@@ -26,7 +16,7 @@ void *weiri_alloc(size_t count, size_t size)
     if (__builtin_mul_overflow(count, size, &bytes)) {
         bytes = SIZE_MAX;
     }
-    if (fault() || bytes > PTRDIFF_MAX) {
+    if (weiri_fault_due(&fault) || bytes > PTRDIFF_MAX) {
         errno = ENOMEM;
         return NULL;
     }
@@ -40,7 +30,7 @@ void *weiri_alloc(size_t count, size_t size)
 /* Size 0 is a size like any other; realloc itself would free `p`. */
 void *weiri_realloc(void *p, size_t size)
 {
-    if (fault() || size > PTRDIFF_MAX) {
+    if (weiri_fault_due(&fault) || size > PTRDIFF_MAX) {
         errno = ENOMEM;
         return NULL;
     }
@@ -76,7 +66,7 @@ void weiri_free_foreign(void *p)
 
 uint64_t weiri_alloc_fail_nth(uint64_t n)
 {
-    return __atomic_exchange_n(&fail_in, n, __ATOMIC_RELAXED);
+    return weiri_fault_set(&fault, n);
 }
 
 int64_t weiri_alloc_alive(void)
