@@ -189,8 +189,8 @@ static bool raise_descriptors(uint32_t ranks)
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
     if (limit.rlim_cur < wanted || setrlimit(RLIMIT_NOFILE, &limit) != 0) {
         fprintf(stderr,
-                "weir-perf: %" PRIu32 " ranks need %llu descriptors in one process, and the limit is %llu (at most %llu): "
-                "raise it with ulimit -n, as root, or ask for fewer ranks with -g\n",
+                "weir-perf: %" PRIu32 " ranks need %llu descriptors in one process, and the limit is %llu (at most "
+                "%llu): raise it with ulimit -n, as root, or ask for fewer ranks with -g\n",
                 ranks, (unsigned long long)wanted, (unsigned long long)had, (unsigned long long)limit.rlim_max);
         return false;
     }
@@ -215,8 +215,9 @@ static bool start_ranks(job *j)
         }
         if (j->pids[rank] < 0) {
             fprintf(stderr,
-                    "weir-perf: cannot start rank %" PRIu32 " of %" PRIu32 ": %s; each takes a process and a thread: see "
-                    "ulimit -u, kernel.pid_max and the pids.max of the control group, or ask for fewer ranks with -g\n",
+                    "weir-perf: cannot start rank %" PRIu32 " of %" PRIu32 ": %s; each takes a process and a thread: "
+                    "see ulimit -u, kernel.pid_max and the pids.max of the control group, or ask for fewer ranks with "
+                    "-g\n",
                     rank, j->ranks, strerror(errno));
             kill_ranks(j, rank);
             j->pids[rank] = 0;
@@ -402,8 +403,8 @@ static int start_bootstrap(const perf_options *options, char **arguments)
     perf_fact(output, "weir", "%s", weir_version());
     perf_fact(output, "cores", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
     perf_fact(output, "ranks", "processes of this host, over the loopback");
-    perf_fact(output, "ms", "first rank's begin to last rank's end, an operation of %u in a row, median of %u runs", OPS,
-              RUNS);
+    perf_fact(output, "ms", "first rank's begin to last rank's end, an operation of %u in a row, median of %u runs",
+              OPS, RUNS);
     bool good = true;
     for (uint32_t i = 0; i < count && good; i++) {
         good = run_job(output, (uint32_t)counts[i]);

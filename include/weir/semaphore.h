@@ -16,8 +16,8 @@
  * Blocking:  create, until the peer has called it; wait.
  * Ownership: keeps a reference on connection. Kernels must not use the handle after destroy.
  * Errors:    WEIR_ERR_INVALID (a host call on a device end, and the reverse), WEIR_ERR_LIMIT (16,000 semaphores,
- *            channels and barriers a communicator), WEIR_ERR_MISMATCH (of kinds and counts), WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE,
- *            WEIR_ERR_ABORTED, WEIR_ERR_DEVICE. */
+ *            channels and barriers a communicator), WEIR_ERR_MISMATCH (of kinds and counts), WEIR_ERR_TIMEOUT,
+ *            WEIR_ERR_REMOTE, WEIR_ERR_ABORTED, WEIR_ERR_DEVICE. */
 #ifndef WEIR_SEMAPHORE_H
 #define WEIR_SEMAPHORE_H
 

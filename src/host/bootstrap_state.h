@@ -228,8 +228,8 @@ weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, 
 /* All that follow are called with the mutex held, unless they say otherwise. */
 
 /* bootstrap.c */
-void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports soon */
-void weiri_boot_hurry(weir_bootstrap *boot);              /* something is to be done within milliseconds; service thread */
+void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports */
+void weiri_boot_hurry(weir_bootstrap *boot);              /* there is work within milliseconds; service thread */
 bool weiri_boot_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
 /* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. `what` names the call. */

@@ -34,19 +34,21 @@ WEIR_FN int weir_packet_spans(weir_coop coop)
 }
 
 /* Advances epochs `first` to `last` by the calling thread's group. All threads of the coop call it after they have
- * read the flags of this call, and before they wait for packets: then it costs nothing. A grid or a part must meet (or the kernel end) before its next call with an epoch. */
+ * read the flags of this call, and before they wait for packets: then it costs nothing. A grid or a part must meet, or
+ * the kernel end, before its next call with an epoch. */
 WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last, weir_coop coop)
 {
     uint32_t part = coop.scope == WEIR_COOP_PART ? coop.rank : coop.block;
     uint32_t parts = coop.scope == WEIR_COOP_PART ? coop.size : coop.blocks;
     int leads = coop.scope == WEIR_COOP_PART || coop.block_rank == 0;
     if (weir_packet_spans(coop)) {
-        uint32_t share = 0xffffffffu / parts;
+        uint64_t share = 0xffffffffu / parts;
+        share = part != 0 ? share : WEIR_EPOCH_ONE - share * (parts - 1);
         if (coop.scope != WEIR_COOP_PART) {
             weir_arch_block_sync(coop.host);
         }
         for (uint32_t i = first; leads && i <= last; i++) {
-            weir_arch_add_relaxed_dev_u64(epochs + i, part != 0 ? share : WEIR_EPOCH_ONE - (uint64_t)share * (parts - 1));
+            weir_arch_add_relaxed_dev_u64(epochs + i, share);
         }
         return;
     }
