@@ -1,4 +1,5 @@
-/* bootstrap.c - create and destroy, send and receive; see bootstrap_state.h for the parts and their rules. */
+/* bootstrap.c - create and destroy, and what the service thread does now and then; see bootstrap_state.h for the parts
+ * and their rules. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +16,6 @@
 #define HURRY_MS 10
 #define LEAVE_MS 2000
 #define PROVING_MS 200
-/* How long a receiver waits for the sender to connect before it connects itself. */
-#define CONNECT_NS 200000000u
 
 weir_status weiri_boot_check(const weir_bootstrap *boot)
 {
@@ -122,195 +121,6 @@ void weiri_boot_hurry(weir_bootstrap *boot)
     }
 }
 
-weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
-                             const void *data, size_t bytes, weiri_message **sent)
-{
-    if (peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: rank %u of %u does not exist", peer, boot->size);
-    }
-    if (bytes > WEIRI_MESSAGE_MAX - WEIRI_RAW_BYTES) {
-        return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: a message of %zu bytes to rank %u is too long", bytes, peer);
-    }
-    char text[WEIRI_TEXT_BYTES];
-    const weiri_peer_state state = boot->peers[peer].state;
-    if (state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0) {
-        weiri_peer_gone_text(peer, state == WEIRI_PEER_DIED, text);
-        return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
-    }
-    weiri_message *message = weiri_message_create(kind, tag, head == NULL ? NULL : head->data,
-                                                  head == NULL ? 0 : head->size, data, bytes);
-    if (message == NULL) {
-        return weiri_fail_nomem("bootstrap: message");
-    }
-    message->peer = boot->rank;
-    if (peer != boot->rank) {
-        weiri_conn *conn = weiri_peer_connect(boot, peer);
-        if (conn == NULL) {
-            weiri_message_free(message);
-            return weiri_fail_nomem("bootstrap: connection");
-        }
-        message->waited = sent != NULL;
-        weiri_conn_queue(conn, message);
-        if (sent != NULL) {
-            *sent = message;
-        }
-        return WEIR_OK;
-    }
-    if (kind == WEIRI_FRAME_PORT) {
-        if (weiri_port_push(boot, message) != WEIR_OK) {
-            weiri_message_free(message);
-            return weiri_fail_nomem("bootstrap: port");
-        }
-        weiri_boot_wake(boot);
-    } else {
-        weiri_queue_push(&boot->peers[peer].inbox, message);
-        weiri_boot_signal(boot);
-    }
-    return WEIR_OK;
-}
-
-/* Takes the first message of (kind, tag) out of the queue, or NULL. */
-static weiri_message *take(weiri_queue *queue, uint32_t kind, uint64_t tag)
-{
-    weiri_message *before = NULL;
-    weiri_message *message = queue->head;
-    while (message != NULL && (message->kind != kind || message->tag != tag)) {
-        before = message;
-        message = message->next;
-    }
-    if (message != NULL) {
-        weiri_queue_unlink(queue, before, message);
-    }
-    return message;
-}
-
-weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
-                            const weiri_group_state *group, uint64_t sequence, const char *what, uint64_t deadline_ns,
-                            weiri_message **out)
-{
-    weiri_peer *p = &boot->peers[peer];
-    const uint64_t connect_ns = weiri_now_ns() + CONNECT_NS;
-    for (uint64_t now = 0;;) {
-        if (boot->failed != WEIR_OK) {
-            return weiri_fail(boot->failed, "%s", boot->failed_text);
-        }
-        if (group != NULL && group->failed_status != WEIR_OK && group->failed_at <= sequence) {
-            return weiri_fail(group->failed_status, "%s", group->failed_text);
-        }
-        weiri_message *message = take(&p->inbox, kind, tag);
-        if (message != NULL) {
-            *out = message;
-            return WEIR_OK;
-        }
-        if (p->state != WEIRI_PEER_ALIVE) {
-            return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: %s: rank %u left", what, peer);
-        }
-        if (now >= deadline_ns) {
-            return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
-        }
-        /* Without any connection its departure would go unnoticed. */
-        bool alone = peer != boot->rank && p->in == NULL && p->out == NULL && boot->joined;
-        if (alone && now >= connect_ns) {
-            if (weiri_peer_connect(boot, peer) == NULL) {
-                return weiri_fail_nomem("bootstrap: connection");
-            }
-            alone = false;
-        }
-        p->waiters++;
-        (void)weiri_cond_wait(&boot->cond, &boot->mutex, alone && connect_ns < deadline_ns ? connect_ns : deadline_ns);
-        p->waiters--;
-        now = weiri_now_ns();
-    }
-}
-
-/* Waits until the frame is with the socket, and frees it. */
-static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message *message, uint64_t deadline_ns)
-{
-    bool expired = false;
-    while (message->send_state == WEIRI_SEND_QUEUED && boot->failed == WEIR_OK && !expired) {
-        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
-    }
-    const weiri_send_state state = message->send_state;
-    if (state != WEIRI_SEND_QUEUED) {
-        weiri_message_free(message);
-    } else if (message->done == 0) {
-        /* Not begun: it stays unsent. */
-        weiri_queue *queue = &boot->peers[peer].out->queue;
-        weiri_message *before = NULL;
-        for (weiri_message *m = queue->head; m != message; m = m->next) {
-            before = m;
-        }
-        weiri_queue_unlink(queue, before, message);
-        weiri_message_free(message);
-    } else {
-        message->waited = false; /* the service frees it when the rest is written */
-    }
-    if (state == WEIRI_SEND_DONE) {
-        return WEIR_OK;
-    }
-    if (boot->failed != WEIR_OK) {
-        return weiri_fail(boot->failed, "%s", boot->failed_text);
-    }
-    if (state == WEIRI_SEND_FAILED) {
-        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: send: rank %u left", peer);
-    }
-    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: send: timeout: rank %u takes nothing", peer);
-}
-
-weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t bytes, uint32_t peer, uint64_t tag)
-{
-    weir_status status = weiri_boot_check(boot);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (data == NULL && bytes > 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send to rank %u: data is NULL", peer);
-    }
-    const uint64_t deadline = weiri_deadline(boot->timeout_ms);
-    weiri_message *message = NULL;
-    (void)pthread_mutex_lock(&boot->mutex);
-    if (boot->failed != WEIR_OK) {
-        status = weiri_fail(boot->failed, "%s", boot->failed_text);
-    } else {
-        status = weiri_boot_queue(boot, peer, WEIRI_FRAME_USER, tag, NULL, data, bytes, &message);
-    }
-    if (status == WEIR_OK && message != NULL) {
-        status = wait_sent(boot, peer, message, deadline);
-    }
-    (void)pthread_mutex_unlock(&boot->mutex);
-    return status;
-}
-
-weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, uint32_t peer, uint64_t tag)
-{
-    weir_status status = weiri_boot_check(boot);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if ((data == NULL && bytes > 0) || peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: recv from rank %u of %u: %s", peer, boot->size,
-                          peer >= boot->size ? "it does not exist" : "data is NULL");
-    }
-    char what[64];
-    (void)snprintf(what, sizeof what, "recv of tag %llu", (unsigned long long)tag);
-    weiri_message *message = NULL;
-    (void)pthread_mutex_lock(&boot->mutex);
-    status = weiri_boot_wait(boot, peer, WEIRI_FRAME_USER, tag, NULL, 0, what, weiri_deadline(boot->timeout_ms),
-                             &message);
-    (void)pthread_mutex_unlock(&boot->mutex);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (message->bytes != bytes) {
-        status = weiri_fail(WEIR_ERR_MISMATCH, "bootstrap: %s: rank %u sent %llu bytes, rank %u expects %zu", what,
-                            peer, (unsigned long long)message->bytes, boot->rank, bytes);
-    } else if (bytes > 0) {
-        memcpy(data, message->data, bytes);
-    }
-    weiri_message_free(message);
-    return status;
-}
-
 /* The key of a rendezvous by address: the shared secret's, or none where nobody else can come by. */
 static weir_status choose_key(const weiri_env *env, const weir_bootstrap_opts *opts, const weiri_where *where,
                               uint8_t *key)
@@ -357,7 +167,12 @@ static weir_status open_listener(weir_bootstrap *boot, const char *where, const 
     if (boot->size == 1 || boot->listener >= 0) {
         return WEIR_OK;
     }
-    return weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
+    status = weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
+    if (status != WEIR_OK) {
+        /* Perhaps because there is a rank 0 already: that one can tell everyone. */
+        (void)snprintf(boot->join.taken, sizeof boot->join.taken, "%s", weir_last_error());
+    }
+    return WEIR_OK;
 }
 
 static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)

@@ -496,7 +496,9 @@ static void begin_message(weiri_conn *conn)
     const uint32_t kind = weiri_read_u32(&r);
     const uint64_t tag = weiri_read_u64(&r);
     const uint64_t bytes = weiri_read_u64(&r);
-    if (magic != WEIRI_FRAME_MAGIC || bytes > frame_max(conn, kind)) {
+    const bool flows = conn->state == WEIRI_CONN_OPEN && !conn->join && weiri_flows(kind);
+    const uint64_t held = flows ? conn->boot->peers[conn->peer].flows[kind - WEIRI_FRAME_USER].held : 0;
+    if (magic != WEIRI_FRAME_MAGIC || bytes > frame_max(conn, kind) || held >= WEIRI_AHEAD_MAX) {
         weiri_conn_corrupt(conn);
         return;
     }

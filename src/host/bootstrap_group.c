@@ -19,14 +19,6 @@
 
 enum { OP_BARRIER = 1, OP_ALLGATHER, OP_BROADCAST };
 
-/* What a rank called. */
-typedef struct call {
-    uint32_t op;
-    uint32_t root;
-    uint64_t sequence;
-    uint64_t bytes;
-} call;
-
 /* One collective while it runs. */
 typedef struct run {
     weir_bootstrap *boot;
@@ -37,10 +29,10 @@ typedef struct run {
     uint32_t culprit; /* a rank that called something else, or WEIRI_NO_RANK */
     uint64_t failed_at;
     uint64_t deadline_ns;
-    call call;
+    weiri_call call;
 } run;
 
-static void describe(const call *c, char text[128])
+static void describe(const weiri_call *c, char text[128])
 {
     switch (c->op) {
     case OP_ALLGATHER:
@@ -183,8 +175,86 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
         (void)pthread_mutex_unlock(&boot->mutex);
         return status;
     }
-    r->call = (call){op, root, r->state->sequence++, bytes};
+    r->call = (weiri_call){op, root, r->state->sequence++, bytes};
     r->failed_at = r->call.sequence;
+    r->state->last = r->call;
+    r->state->running++;
+    return WEIR_OK;
+}
+
+/* Names both sides, the lower rank first, so that both find the same text. Returns the first operation that they do not
+ * have in common. */
+static uint64_t describe_mismatch(uint32_t rank, const weiri_call *ours, uint32_t peer, const weiri_call *theirs,
+                                  char text[WEIRI_TEXT_BYTES])
+{
+    const bool first = rank < peer;
+    const weiri_call *low = first ? ours : theirs;
+    const weiri_call *high = first ? theirs : ours;
+    char low_text[128];
+    char high_text[128];
+    char number[48] = "";
+    describe(low, low_text);
+    describe(high, high_text);
+    if (low->sequence != high->sequence) {
+        (void)snprintf(number, sizeof number, " as operation %llu", (unsigned long long)high->sequence);
+    }
+    (void)snprintf(text, WEIRI_TEXT_BYTES, "bootstrap: rank %u called %s as operation %llu, rank %u called %s%s",
+                   first ? rank : peer, low_text, (unsigned long long)low->sequence, first ? peer : rank, high_text,
+                   number);
+    return low->sequence < high->sequence ? low->sequence : high->sequence;
+}
+
+static weir_status mismatch(run *r, uint32_t peer, const weiri_call *theirs)
+{
+    char text[WEIRI_TEXT_BYTES];
+    r->failed_at = describe_mismatch(r->boot->rank, &r->call, peer, theirs, text);
+    r->culprit = peer;
+    return weiri_fail(WEIR_ERR_MISMATCH, "%s", text);
+}
+
+static weiri_call read_call(weiri_reader *r)
+{
+    weiri_call c;
+    c.op = weiri_read_u32(r);
+    c.root = weiri_read_u32(r);
+    c.sequence = weiri_read_u64(r);
+    c.bytes = weiri_read_u64(r);
+    return c;
+}
+
+void weiri_group_arrived(weir_bootstrap *boot, const weiri_message *message)
+{
+    char text[WEIRI_TEXT_BYTES];
+    weiri_reader r = weiri_reader_init(message->data, message->bytes);
+    const weiri_call theirs = read_call(&r);
+    weiri_group_state *state = boot->groups;
+    while (state != NULL && state->hash != message->tag) {
+        state = state->next;
+    }
+    if (state != NULL && !r.failed && state->running == 0 && theirs.sequence < state->sequence) {
+        const uint64_t at = describe_mismatch(boot->rank, &state->last, message->peer, &theirs, text);
+        set_failed(boot, state, at, WEIR_ERR_MISMATCH, text);
+    }
+}
+
+/* A message of an operation that is over was never asked for: its sender has called something else. They come from
+ * those to which this rank is a step away alone. */
+static weir_status find_stray(run *r)
+{
+    for (uint64_t step = 1; step < r->count; step *= 2) {
+        const uint32_t peer = rank_at(r, r->position + r->count - step);
+        const weiri_message *message = r->boot->peers[peer].inbox.head;
+        while (message != NULL && (message->kind != WEIRI_FRAME_COLLECTIVE || message->tag != r->state->hash)) {
+            message = message->next;
+        }
+        if (message != NULL) {
+            weiri_reader reader = weiri_reader_init(message->data, message->bytes);
+            const weiri_call theirs = read_call(&reader);
+            if (!reader.failed && theirs.sequence <= r->call.sequence) {
+                return mismatch(r, peer, &theirs);
+            }
+        }
+    }
     return WEIR_OK;
 }
 
@@ -211,6 +281,8 @@ static void announce(run *r, weir_status status)
 static weir_status end(run *r, weir_status status)
 {
     weir_bootstrap *boot = r->boot;
+    r->state->running--;
+    status = status == WEIR_OK ? find_stray(r) : status;
     if (status != WEIR_OK && boot->failed == WEIR_OK) {
         char text[WEIRI_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%s", weir_last_error());
@@ -248,30 +320,16 @@ static weir_status send_step(run *r, uint64_t position, uint32_t step, const voi
     weiri_write_u64(&w, r->call.sequence);
     weiri_write_u64(&w, r->call.bytes);
     weiri_write_u64(&w, step);
-    const weir_status status = weiri_boot_queue(r->boot, rank_at(r, position), WEIRI_FRAME_COLLECTIVE, r->state->hash,
-                                                &w, data, bytes, NULL);
-    return status == WEIR_ERR_REMOTE ? wait_cause(r) : status;
-}
-
-/* Names both sides, the lower rank first, so that both find the same text. */
-static weir_status mismatch(run *r, uint32_t peer, const call *theirs)
-{
-    const bool first = r->boot->rank < peer;
-    const call *low = first ? &r->call : theirs;
-    const call *high = first ? theirs : &r->call;
-    char low_text[128];
-    char high_text[128];
-    char number[48] = "";
-    describe(low, low_text);
-    describe(high, high_text);
-    if (low->sequence != high->sequence) {
-        (void)snprintf(number, sizeof number, " as operation %llu", (unsigned long long)high->sequence);
+    char what[128];
+    describe(&r->call, what);
+    const uint32_t peer = rank_at(r, position);
+    weir_status status = weiri_boot_wait_room(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state, r->call.sequence, what,
+                                              r->deadline_ns);
+    if (status != WEIR_OK) {
+        return status;
     }
-    r->culprit = peer;
-    r->failed_at = low->sequence < high->sequence ? low->sequence : high->sequence;
-    return weiri_fail(WEIR_ERR_MISMATCH, "bootstrap: rank %u called %s as operation %llu, rank %u called %s%s",
-                      first ? r->boot->rank : peer, low_text, (unsigned long long)low->sequence,
-                      first ? peer : r->boot->rank, high_text, number);
+    status = weiri_boot_queue(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state->hash, &w, data, bytes, NULL);
+    return status == WEIR_ERR_REMOTE ? wait_cause(r) : status;
 }
 
 static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *data, uint64_t bytes)
@@ -286,11 +344,7 @@ static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *dat
         return status;
     }
     weiri_reader reader = weiri_reader_init(message->data, message->bytes);
-    call theirs;
-    theirs.op = weiri_read_u32(&reader);
-    theirs.root = weiri_read_u32(&reader);
-    theirs.sequence = weiri_read_u64(&reader);
-    theirs.bytes = weiri_read_u64(&reader);
+    const weiri_call theirs = read_call(&reader);
     const uint64_t their_step = weiri_read_u64(&reader);
     const uint64_t size = message->bytes - reader.at;
     if (reader.failed || theirs.op < OP_BARRIER || theirs.op > OP_BROADCAST) {
@@ -332,7 +386,7 @@ static weir_status run_allgather(run *r, uint8_t *data, uint64_t bytes)
     }
     uint8_t *blocks = (uint8_t *)weiri_alloc(bytes > 0 ? count * bytes : 1, 1);
     if (blocks == NULL) {
-        return weiri_fail_nomem("bootstrap: allgather");
+        return weiri_fail(WEIR_ERR_NOMEM, "bootstrap: allgather: rank %u is out of memory", r->boot->rank);
     }
     if (bytes > 0) {
         memcpy(blocks, data + r->position * bytes, bytes);
@@ -415,4 +469,12 @@ weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes
     }
     r.deadline_ns = deadline_ns;
     return end(&r, run_allgather(&r, data, bytes));
+}
+
+void weiri_bootstrap_refuse(weir_bootstrap *boot, weir_status status, const char *text)
+{
+    run r;
+    if (begin(boot, NULL, OP_ALLGATHER, NULL, 0, 0, &r) == WEIR_OK) {
+        (void)end(&r, weiri_fail(status, "%s", text));
+    }
 }

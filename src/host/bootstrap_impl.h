@@ -51,14 +51,19 @@ void weiri_bootstrap_get(weir_bootstrap *bootstrap);
 /* Gives up a reference; the last one leaves, as weir_bootstrap_destroy. */
 void weiri_bootstrap_put(weir_bootstrap *bootstrap);
 
+/* Takes part in the next collective of all ranks by failing it: everyone gets `status` and `text`. */
+void weiri_bootstrap_refuse(weir_bootstrap *bootstrap, weir_status status, const char *text);
+
 /* A number for the next port, the same on all ranks if all call it in the same order. */
 uint32_t weiri_bootstrap_next_port(weir_bootstrap *bootstrap);
 weir_status weiri_bootstrap_open_port(weir_bootstrap *bootstrap, uint32_t port, const weiri_port_handler *handler);
-/* No handler of the port runs or will run after this. Not from a callback. */
+/* No handler of the port runs or will run after this. Every number that was drawn is closed at last, also when its port
+ * was never opened. Not from a callback. */
 void weiri_bootstrap_close_port(weir_bootstrap *bootstrap, uint32_t port);
 
 /* Queues a message, of at least one byte unless it says that the port is closed here; never blocks; any thread.
- * WEIR_ERR_REMOTE when the peer is gone. */
+ * WEIR_ERR_REMOTE when the peer is gone,
+ * WEIR_ERR_LIMIT when it has stopped handling what is sent to it. */
 weir_status weiri_bootstrap_post(weir_bootstrap *bootstrap, uint32_t peer, uint32_t port, const void *data,
                                  size_t bytes);
 

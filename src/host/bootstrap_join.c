@@ -16,6 +16,8 @@
 #define ADDRESS_BYTES 19u
 #define NEIGHBOURS_MAX 32u
 #define LINGER_NS 1000000000u
+#define LINGER_MISMATCH_NS 3000000000u
+#define SECOND_NS 1000000000u
 #define PAUSE_FIRST_NS 10000000u
 #define PAUSE_LAST_NS 200000000u
 #define MISSING_NAMED 16
@@ -88,7 +90,7 @@ void weiri_join_start(weir_bootstrap *boot)
 {
     weiri_join *join = &boot->join;
     join->pause_ns = PAUSE_FIRST_NS;
-    if (boot->rank != 0) {
+    if (boot->rank != 0 || join->taken[0] != '\0') {
         join->conn = weiri_conn_create(boot, WEIRI_NO_RANK, &boot->root);
         if (join->conn == NULL) {
             set_failed(boot, WEIR_ERR_NOMEM, "bootstrap: out of memory");
@@ -99,6 +101,8 @@ void weiri_join_start(weir_bootstrap *boot)
     } else if (boot->size == 1) {
         uuid_generate_random(boot->job);
         finish(boot);
+    } else {
+        weiri_boot_hurry(boot); /* it keeps everyone's deadline */
     }
 }
 
@@ -131,7 +135,7 @@ static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
         return;
     }
     set_failed(boot, status, text);
-    const uint64_t linger = weiri_now_ns() + (status == WEIR_ERR_MISMATCH ? LINGER_NS : 0);
+    const uint64_t linger = weiri_now_ns() + (status == WEIR_ERR_MISMATCH ? LINGER_MISMATCH_NS : 0);
     join->linger_ns = linger < join->deadline_ns ? linger : join->deadline_ns;
     for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
         if (conn->join && conn->state == WEIRI_CONN_OPEN) {
@@ -209,7 +213,7 @@ static void meet(weiri_conn *conn, const weiri_message *message)
         return;
     }
     /* Another rendezvous of the same key at this address: the client tries again until rank 0 of that is here. */
-    if (boot->rank != 0 || boot->join.done || boot->join.over || boot->closing) {
+    if (boot->rank != 0 || boot->join.taken[0] != '\0' || boot->join.done || boot->join.over || boot->closing) {
         weiri_conn_close(conn);
         return;
     }
@@ -270,9 +274,22 @@ void weiri_join_frame(weiri_conn *conn, weiri_message *message)
     weiri_message_free(message);
 }
 
+/* This rank 0 cannot listen, and nobody can tell it more. */
+static void fail_taken(weiri_conn *conn)
+{
+    weir_bootstrap *boot = conn->boot;
+    weiri_conn_close(conn);
+    set_failed(boot, WEIR_ERR_SYSTEM, boot->join.taken);
+    set_over(boot);
+}
+
 void weiri_join_stop(weiri_conn *conn, weir_status status)
 {
     weir_bootstrap *boot = conn->boot;
+    if (boot->join.taken[0] != '\0') {
+        fail_taken(conn);
+        return;
+    }
     char address[WEIRI_ADDRESS_TEXT_BYTES];
     char text[WEIRI_TEXT_BYTES];
     (void)snprintf(text, sizeof text, "bootstrap: rank 0 at %s: %.300s", weiri_address_format(&conn->address, address),
@@ -290,6 +307,10 @@ void weiri_join_lost(weiri_conn *conn, const char *cause)
     const bool known = !conn->initiated || join->welcomed;
     if (join->done || join->over || boot->closing || (known && join->failed != WEIR_OK)) {
         weiri_conn_close(conn);
+        return;
+    }
+    if (!known && join->taken[0] != '\0') {
+        fail_taken(conn);
         return;
     }
     if (!known) {
@@ -328,7 +349,7 @@ static void describe_missing(const weir_bootstrap *boot, char text[WEIRI_TEXT_BY
 void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns)
 {
     weiri_join *join = &boot->join;
-    if (boot->rank != 0 || join->over) {
+    if (boot->rank != 0 || join->over || join->taken[0] != '\0') {
         return;
     }
     if (join->failed == WEIR_OK && now_ns >= join->deadline_ns) {
@@ -361,11 +382,14 @@ static bool has_moved(weir_bootstrap *boot, const weiri_meeting *meeting)
 weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting)
 {
     weiri_join *join = &boot->join;
+    const uint64_t second_ns = weiri_now_ns() + SECOND_NS;
+    const bool taken = join->taken[0] != '\0';
+    const uint64_t deadline_ns = taken && second_ns < meeting->deadline_ns ? second_ns : meeting->deadline_ns;
     bool expired = false;
     while (!join->over && !expired) {
         /* Rank 0 names who is missing: those that it knows wait a little longer for its word. */
         const bool patient = boot->rank == 0 || join->welcomed;
-        const uint64_t limit = meeting->deadline_ns + (patient ? LINGER_NS : 0);
+        const uint64_t limit = deadline_ns + (patient && !taken ? LINGER_NS : 0);
         const uint64_t look = meeting->moved == NULL ? limit : weiri_now_ns() + MOVED_NS;
         const bool late = !weiri_cond_wait(&boot->cond, &boot->mutex, look < limit ? look : limit);
         expired = late && look >= limit && patient == (boot->rank == 0 || join->welcomed);
@@ -378,6 +402,9 @@ weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting)
     }
     if (join->over) {
         return WEIR_OK;
+    }
+    if (taken) {
+        return weiri_fail(WEIR_ERR_SYSTEM, "%s", join->taken);
     }
     char address[WEIRI_ADDRESS_TEXT_BYTES];
     return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank 0 of %u missing at %s: %s%s", boot->size,

@@ -73,6 +73,8 @@ uint64_t weiri_peer_frame_max(uint32_t kind)
     case WEIRI_FRAME_COLLECTIVE:
     case WEIRI_FRAME_PORT:
         return WEIRI_MESSAGE_MAX;
+    case WEIRI_FRAME_CREDIT:
+        return 4;
     case WEIRI_FRAME_ABORT:
         return 8 + 4 + 2 + WEIRI_TEXT_BYTES;
     default:
@@ -108,15 +110,59 @@ static void take_death(weir_bootstrap *boot, uint64_t rank, uint32_t from)
     }
 }
 
+void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message)
+{
+    weiri_peer *peer = &boot->peers[message->peer];
+    weiri_flow *flow = &peer->flows[message->kind - WEIRI_FRAME_USER];
+    if (message->peer == boot->rank) {
+        return;
+    }
+    flow->owed += message->bytes + WEIRI_MESSAGE_COST;
+    if (flow->owed < WEIRI_AHEAD_MAX / 4 || peer->in == NULL) {
+        return;
+    }
+    uint8_t kind[4];
+    weiri_writer w = weiri_writer_init(kind, sizeof kind);
+    weiri_write_u32(&w, message->kind);
+    weiri_message *credit = weiri_message_create(WEIRI_FRAME_CREDIT, flow->owed, kind, sizeof kind, NULL, 0);
+    if (credit != NULL) { /* otherwise the next message tries again */
+        flow->held -= flow->owed;
+        flow->owed = 0;
+        weiri_conn_queue(peer->in, credit);
+    }
+}
+
+static void take_credit(weiri_conn *conn, const weiri_message *message)
+{
+    weir_bootstrap *boot = conn->boot;
+    weiri_reader r = weiri_reader_init(message->data, message->bytes);
+    const uint32_t kind = weiri_read_u32(&r);
+    weiri_flow *flow = weiri_flows(kind) ? &boot->peers[conn->peer].flows[kind - WEIRI_FRAME_USER] : NULL;
+    if (!conn->initiated || !weiri_reader_done(&r) || flow == NULL || message->tag > flow->ahead) {
+        weiri_conn_corrupt(conn);
+        return;
+    }
+    const bool waited = flow->ahead >= WEIRI_AHEAD_MAX;
+    flow->ahead -= message->tag;
+    if (waited) {
+        weiri_boot_signal(boot);
+    }
+}
+
 void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
 {
     weir_bootstrap *boot = conn->boot;
     const uint32_t kind = message->kind;
-    const bool data = kind == WEIRI_FRAME_USER || kind == WEIRI_FRAME_COLLECTIVE || kind == WEIRI_FRAME_PORT;
+    const bool data = weiri_flows(kind);
+    if (data && !conn->initiated) {
+        boot->peers[conn->peer].flows[kind - WEIRI_FRAME_USER].held += message->bytes + WEIRI_MESSAGE_COST;
+    }
     if (kind == WEIRI_FRAME_GOODBYE) {
         take_goodbye(conn, message->tag);
     } else if (kind == WEIRI_FRAME_DEATH) {
         take_death(boot, message->tag, conn->peer);
+    } else if (kind == WEIRI_FRAME_CREDIT) {
+        take_credit(conn, message);
     } else if (conn->initiated || !(data || kind == WEIRI_FRAME_ABORT)) {
         weiri_conn_corrupt(conn);
     } else if (kind == WEIRI_FRAME_ABORT) {
@@ -126,6 +172,9 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
         /* Nobody will ask for it. */
     } else if (kind != WEIRI_FRAME_PORT) {
         weiri_peer *peer = &boot->peers[conn->peer];
+        if (kind == WEIRI_FRAME_COLLECTIVE) {
+            weiri_group_arrived(boot, message);
+        }
         weiri_queue_push(&peer->inbox, message);
         if (peer->waiters > 0) {
             weiri_boot_signal(boot);

@@ -53,6 +53,7 @@ weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
     }
     if (port == NULL || port->closed) {
         bounce(boot, number, message);
+        weiri_peer_handled(boot, message);
         weiri_message_free(message);
         return WEIR_OK;
     }
@@ -89,8 +90,11 @@ static void deliver_one(weir_bootstrap *boot, weiri_port *port)
     } else {
         handler.gone(handler.context, rank, died, text);
     }
-    weiri_message_free(message);
     (void)pthread_mutex_lock(&boot->mutex);
+    if (message != NULL) {
+        weiri_peer_handled(boot, message);
+        weiri_message_free(message);
+    }
     port->running = false;
     (void)pthread_cond_broadcast(&boot->cond);
 }
@@ -168,8 +172,8 @@ void weiri_bootstrap_close_port(weir_bootstrap *boot, uint32_t number)
         return;
     }
     (void)pthread_mutex_lock(&boot->mutex);
-    weiri_port *port = find(boot, number);
-    if (port != NULL && port->open) {
+    weiri_port *port = number < boot->ports_closed ? NULL : find_or_create(boot, number);
+    if (port != NULL && !port->closed) {
         port->open = false;
         while (port->running) {
             (void)pthread_cond_wait(&boot->cond, &boot->mutex);
@@ -177,6 +181,7 @@ void weiri_bootstrap_close_port(weir_bootstrap *boot, uint32_t number)
         port->closed = true;
         for (weiri_message *message = port->queue.head; message != NULL; message = message->next) {
             bounce(boot, number, message);
+            weiri_peer_handled(boot, message);
         }
         weiri_queue_clear(&port->queue);
         forget_closed(boot);
@@ -190,7 +195,15 @@ weir_status weiri_bootstrap_post(weir_bootstrap *boot, uint32_t peer, uint32_t p
     if (status != WEIR_OK) {
         return status;
     }
+    if (peer >= boot->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: post to rank %u of %u: it does not exist", peer, boot->size);
+    }
     (void)pthread_mutex_lock(&boot->mutex);
+    if (boot->peers[peer].flows[WEIRI_FRAME_PORT - WEIRI_FRAME_USER].ahead >= WEIRI_AHEAD_MAX) {
+        status = weiri_fail(WEIR_ERR_LIMIT, "bootstrap: post: rank %u takes no more messages of communicators", peer);
+        (void)pthread_mutex_unlock(&boot->mutex);
+        return status;
+    }
     status = weiri_boot_queue(boot, peer, WEIRI_FRAME_PORT, port, NULL, data, bytes, NULL);
     (void)pthread_mutex_unlock(&boot->mutex);
     return status;

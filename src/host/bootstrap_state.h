@@ -1,12 +1,13 @@
 /* bootstrap_state.h - the inside of a bootstrap, shared by the bootstrap_*.c files alone.
  *
- *     bootstrap.c           create, destroy, send, recv
+ *     bootstrap.c           create, destroy
  *     bootstrap_id.c        unique ids, and where ranks meet
  *     bootstrap_file.c      ranks that meet through a file
  *     bootstrap_join.c      the rendezvous at rank 0
  *     bootstrap_conn.c      one connection: connect, accept, prove, read and write frames
  *     bootstrap_message.c   messages and queues of them
  *     bootstrap_peer.c      frames between ranks, ranks that die and leave
+ *     bootstrap_send.c      send, receive, waiting
  *     bootstrap_group.c     collectives
  *     bootstrap_port.c      ports
  *
@@ -16,7 +17,9 @@
  * pointers stay good.
  *
  * Connections have a direction: a rank sends its messages on connections that it opened and receives on those
- * that it accepted. News of deaths and departures go both ways. */
+ * that it accepted. News of deaths and departures go both ways. Who receives gives credit back on the same connection;
+ * who has none left waits before it sends, so that news and collectives are never stuck behind messages that nobody
+ * wants. */
 #ifndef WEIRI_BOOTSTRAP_STATE_H
 #define WEIRI_BOOTSTRAP_STATE_H
 
@@ -36,6 +39,10 @@
 #define WEIRI_FRAME_MAGIC 0x77656972u
 #define WEIRI_MESSAGE_MAX ((uint64_t)1 << 40)
 #define WEIRI_RAW_BYTES 256
+/* Of each kind of message a rank may be this far ahead of each peer, which holds what it has not handled yet; a message
+ * counts its bytes and what it takes beside them. The last one may go beyond. */
+#define WEIRI_AHEAD_MAX ((uint64_t)64 << 20)
+#define WEIRI_MESSAGE_COST 256u
 
 enum {
     WEIRI_FRAME_JOIN = 1,   /* a rank introduces itself to rank 0 */
@@ -48,7 +55,8 @@ enum {
     WEIRI_FRAME_PORT,       /* tag: port */
     WEIRI_FRAME_ABORT,      /* tag: hash of the group; operation, status, text */
     WEIRI_FRAME_DEATH,      /* tag: rank */
-    WEIRI_FRAME_GOODBYE     /* tag: 1 when the leaving rank also has a connection of its own to the receiver */
+    WEIRI_FRAME_GOODBYE,    /* tag: 1 when the leaving rank also has a connection of its own to the receiver */
+    WEIRI_FRAME_CREDIT      /* tag: how much of the receiver's messages has been handled; their kind */
 };
 
 typedef enum weiri_send_state { WEIRI_SEND_QUEUED, WEIRI_SEND_DONE, WEIRI_SEND_FAILED } weiri_send_state;
@@ -116,10 +124,20 @@ typedef struct weiri_conn {
 
 typedef enum weiri_peer_state { WEIRI_PEER_ALIVE, WEIRI_PEER_LEFT, WEIRI_PEER_DIED } weiri_peer_state;
 
+/* How far one of two ranks is ahead of the other with messages of one kind. */
+typedef struct weiri_flow {
+    uint64_t ahead; /* what this rank has sent and has no credit for */
+    uint64_t held;  /* what the peer has sent and has no credit for */
+    uint64_t owed;  /* of that: what has been handled */
+} weiri_flow;
+
+#define WEIRI_FLOWS 3 /* of WEIRI_FRAME_USER and the two after it */
+
 typedef struct weiri_peer {
     weiri_conn *out;
     weiri_conn *in;
     weiri_queue inbox;
+    weiri_flow flows[WEIRI_FLOWS];
     uint32_t waiters;        /* users' threads that wait for a message of it */
     uint64_t unreachable_ns; /* since when it cannot be reached; 0 while it can */
     uint64_t goodbye_ns;     /* when it said that it leaves; 0 before */
@@ -127,10 +145,20 @@ typedef struct weiri_peer {
     bool last_seen; /* nothing more comes on a connection that it opened */
 } weiri_peer;
 
+/* What a rank called. */
+typedef struct weiri_call {
+    uint32_t op;
+    uint32_t root;
+    uint64_t sequence;
+    uint64_t bytes;
+} weiri_call;
+
 typedef struct weiri_group_state {
     struct weiri_group_state *next;
     uint64_t hash;
     uint64_t sequence;   /* operations begun */
+    weiri_call last;     /* the last of them */
+    uint32_t running;    /* operations begun and not ended */
     uint64_t failed_at;  /* first operation that failed, when failed_status is not WEIR_OK */
     weir_status failed_status;
     char failed_text[WEIRI_TEXT_BYTES];
@@ -155,6 +183,7 @@ typedef struct weiri_join {
     weir_status failed;  /* WEIR_OK, or why create ends */
     char text[WEIRI_TEXT_BYTES];
     char cause[128];     /* why rank 0 could not be reached last */
+    char taken[256];     /* rank 0: why it cannot listen; it then joins who does, and learns if it is the second */
     weiri_conn *conn;    /* to rank 0 */
     uint64_t deadline_ns; /* of this rank's create; on rank 0 the earliest of all that came */
     uint64_t pause_ns;   /* before the next attempt to reach rank 0 */
@@ -228,14 +257,24 @@ weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, 
 /* All that follow are called with the mutex held, unless they say otherwise. */
 
 /* bootstrap.c */
-void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports */
-void weiri_boot_hurry(weir_bootstrap *boot);              /* there is work within milliseconds; service thread */
+void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports soon */
+void weiri_boot_hurry(weir_bootstrap *boot);              /* something is to be done within milliseconds */
 bool weiri_boot_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
+
+/* bootstrap_send.c */
 /* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. `what` names the call. */
 weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
                             const weiri_group_state *group, uint64_t sequence, const char *what, uint64_t deadline_ns,
                             weiri_message **out);
+/* Whether messages of this kind flow, that is, need credit. */
+static inline bool weiri_flows(uint32_t kind)
+{
+    return kind >= WEIRI_FRAME_USER && kind < WEIRI_FRAME_USER + WEIRI_FLOWS;
+}
+/* Waits until `peer` has room for a message of `kind`; the rest as for weiri_boot_wait. */
+weir_status weiri_boot_wait_room(weir_bootstrap *boot, uint32_t peer, uint32_t kind, const weiri_group_state *group,
+                                 uint64_t sequence, const char *what, uint64_t deadline_ns);
 /* Queues a copy of head and data to `peer`, which may be this rank. *sent, unless NULL, gets the message to wait
  * for; it stays NULL when there is nothing to wait for. */
 weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
@@ -289,6 +328,8 @@ size_t weiri_peer_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
 void weiri_peer_accept(weiri_conn *conn);
 void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
 void weiri_peer_lost(weiri_conn *conn);
+/* A message that came is no longer held here: its sender gets credit. */
+void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message);
 void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, bool died);
 void weiri_peer_gone_text(uint32_t rank, bool died, char text[WEIRI_TEXT_BYTES]);
 void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns);
@@ -296,6 +337,8 @@ void weiri_peer_goodbyes(weir_bootstrap *boot);
 uint64_t weiri_peer_frame_max(uint32_t kind);
 
 /* bootstrap_group.c */
+/* A message of a collective came: it is an error when nobody will ask for it. */
+void weiri_group_arrived(weir_bootstrap *boot, const weiri_message *message);
 void weiri_group_abort(weir_bootstrap *boot, weiri_message *message); /* from a peer; takes the message */
 /* The allgather in create; without the mutex. */
 weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes, uint64_t deadline_ns);

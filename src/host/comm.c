@@ -71,13 +71,13 @@ static void describe_end(weir_comm *comm)
 #define ENTRY_BYTES 256
 
 /* A rank's entry of the table that all exchange: how its part of create went, and its end. */
-static void write_entry(const weir_comm *comm, weir_status status, const char *text, uint8_t entry[ENTRY_BYTES])
+static void write_entry(uint32_t port, const weiri_end *end, weir_status status, const char *text,
+                        uint8_t entry[ENTRY_BYTES])
 {
-    const weiri_end *end = &comm->end;
     memset(entry, 0, ENTRY_BYTES);
     weiri_writer w = weiri_writer_init(entry, ENTRY_BYTES);
     weiri_write_u32(&w, (uint32_t)status);
-    weiri_write_u32(&w, comm->port);
+    weiri_write_u32(&w, port);
     weiri_write_bytes(&w, end->host, 16);
     weiri_write_u64(&w, end->pid);
     weiri_write_u64(&w, end->pid_space);
@@ -119,20 +119,47 @@ static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_
     return WEIR_OK;
 }
 
-/* All ranks learn of all; a rank that failed so far takes part, so that nobody waits for it. */
-static weir_status meet(weir_comm *comm, weir_status mine)
+/* All ranks learn of all; a rank that failed so far takes part, so that nobody waits for it. Without memory for the
+ * table it can only fail the exchange, and with it all later collectives of the bootstrap. */
+static weir_status meet(weir_bootstrap *bootstrap, uint32_t port, const weiri_end *end, weir_status mine,
+                        uint8_t **table_out)
 {
+    const uint32_t rank = weir_bootstrap_rank(bootstrap);
     char text[256];
     snprintf(text, sizeof text, "%s", mine == WEIR_OK ? "" : weir_last_error());
-    uint8_t *table = (uint8_t *)weiri_alloc(comm->size, ENTRY_BYTES);
+    uint8_t *table = (uint8_t *)weiri_alloc(weir_bootstrap_size(bootstrap), ENTRY_BYTES);
     if (table == NULL) {
-        return weiri_fail_nomem("weir_comm_create: table of ranks");
+        char why[128];
+        snprintf(why, sizeof why, "weir_comm_create: rank %u is out of memory for the table of ranks", rank);
+        weiri_bootstrap_refuse(bootstrap, WEIR_ERR_NOMEM, why);
+        return weiri_fail(WEIR_ERR_NOMEM, "%s", why);
     }
-    write_entry(comm, mine, text, table + (size_t)comm->rank * ENTRY_BYTES);
-    weir_status status = weir_bootstrap_allgather(comm->bootstrap, NULL, table, ENTRY_BYTES);
+    write_entry(port, end, mine, text, table + (size_t)rank * ENTRY_BYTES);
+    weir_status status = weir_bootstrap_allgather(bootstrap, NULL, table, ENTRY_BYTES);
     if (mine != WEIR_OK) {
         status = weiri_fail(mine, "%s", text);
     }
+    if (status != WEIR_OK) {
+        weiri_free(table);
+        return status;
+    }
+    *table_out = table;
+    return WEIR_OK;
+}
+
+/* A rank that has no communicator yet tells the others so. Returns its error. */
+static weir_status meet_without(weir_bootstrap *bootstrap, uint32_t port, weir_status mine)
+{
+    weiri_end nobody;
+    uint8_t *table = NULL;
+    memset(&nobody, 0, sizeof nobody);
+    return meet(bootstrap, port, &nobody, mine, &table);
+}
+
+static weir_status meet_all(weir_comm *comm, weir_status mine)
+{
+    uint8_t *table = NULL;
+    weir_status status = meet(comm->bootstrap, comm->port, &comm->end, mine, &table);
     for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
         status = read_entry(comm, rank, table + (size_t)rank * ENTRY_BYTES, &comm->peers[rank].end);
     }
@@ -242,11 +269,12 @@ static weir_status open_slabs(weir_comm *comm)
 /* Frees whatever of the communicator exists. */
 static void free_comm(weir_comm *comm)
 {
-    if (comm->port_open) {
-        pthread_mutex_lock(&comm->mutex);
-        comm->port_open = false;
-        pthread_mutex_unlock(&comm->mutex);
-        weiri_bootstrap_close_port(comm->bootstrap, comm->port);
+    const bool was_open = comm->port_open;
+    pthread_mutex_lock(&comm->mutex);
+    comm->port_open = false;
+    pthread_mutex_unlock(&comm->mutex);
+    weiri_bootstrap_close_port(comm->bootstrap, comm->port);
+    if (was_open) {
         weiri_fd_pass_stop(comm);
         weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);
     }
@@ -298,15 +326,28 @@ static weir_status open_comm(weir_comm *comm)
     return status;
 }
 
-static weir_comm *new_comm(weir_bootstrap *bootstrap, weir_device *device)
+/* What of a communicator needs no other rank: checks of the arguments, settings, the object itself. */
+static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts,
+                            weir_comm **out)
 {
+    if (device == NULL || !WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
+                          device == NULL ? "device is NULL" : "opts.size is not set");
+    }
+    weiri_env env;
+    weir_comm_opts options;
+    weiri_opts_copy(&options, sizeof options, opts);
+    weir_status status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
     weir_comm *comm = (weir_comm *)weiri_alloc(1, sizeof *comm);
     if (comm == NULL) {
-        return NULL;
+        return weiri_fail_nomem("weir_comm_create");
     }
     if (weiri_cond_init(&comm->changed) != 0) {
         weiri_free(comm);
-        return NULL;
+        return weiri_fail_nomem("weir_comm_create");
     }
     pthread_mutex_init(&comm->mutex, NULL);
     weiri_refcount_init(&comm->refs);
@@ -316,40 +357,37 @@ static weir_comm *new_comm(weir_bootstrap *bootstrap, weir_device *device)
     comm->size = weir_bootstrap_size(bootstrap);
     comm->pid = getpid();
     comm->socket = -1;
+    comm->timeout_ms =
+        weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
+    snprintf(comm->transports, sizeof comm->transports, "%s", env.transport);
     weiri_bootstrap_get(bootstrap);
     weiri_device_get(device);
-    return comm;
+    *out = comm;
+    return WEIR_OK;
 }
 
 weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts,
                              weir_comm **out)
 {
-    if (bootstrap == NULL || device == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+    if (bootstrap == NULL || out == NULL) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
-                          bootstrap == NULL ? "bootstrap is NULL"
-                          : device == NULL  ? "device is NULL"
-                          : out == NULL     ? "out is NULL"
-                                            : "opts.size is not set");
+                          bootstrap == NULL ? "bootstrap is NULL" : "out is NULL");
     }
-    weiri_env env;
-    weir_comm_opts options;
-    weiri_opts_copy(&options, sizeof options, opts);
     weir_status status = weiri_boot_check(bootstrap);
-    if (status == WEIR_OK) {
-        status = weiri_env_read(&env);
-    }
     if (status != WEIR_OK) {
         return status;
     }
-    weir_comm *comm = new_comm(bootstrap, device);
-    if (comm == NULL) {
-        return weiri_fail_nomem("weir_comm_create");
+    /* From here on every rank that comes draws a number and meets the others, whatever fails on it. */
+    const uint32_t port = weiri_bootstrap_next_port(bootstrap);
+    weir_comm *comm = NULL;
+    status = new_comm(bootstrap, device, opts, &comm);
+    if (status != WEIR_OK) {
+        status = meet_without(bootstrap, port, status);
+        weiri_bootstrap_close_port(bootstrap, port);
+        return status;
     }
-    comm->timeout_ms =
-        weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
-    snprintf(comm->transports, sizeof comm->transports, "%s", env.transport);
-    comm->port = weiri_bootstrap_next_port(bootstrap);
-    status = meet(comm, open_comm(comm));
+    comm->port = port;
+    status = meet_all(comm, open_comm(comm));
     if (status != WEIR_OK) {
         char text[512];
         snprintf(text, sizeof text, "%s", weir_last_error());

@@ -111,6 +111,12 @@ void weiri_bootstrap_put(weir_bootstrap *bootstrap)
     bootstrap->references--;
 }
 
+void weiri_bootstrap_refuse(weir_bootstrap *bootstrap, weir_status status, const char *text)
+{
+    (void)bootstrap;
+    FUZZ_CHECK(status != WEIR_OK && text[0] != '\0');
+}
+
 uint32_t weiri_bootstrap_next_port(weir_bootstrap *bootstrap)
 {
     return bootstrap->ports++;

@@ -1,0 +1,308 @@
+// What one rank does wrong or too much, and that all learn of it at once: a second rank 0, calls that do not fit,
+// messages that nobody takes, communicators that fail on one rank, forks.
+#include <atomic>
+
+#include <weir/comm.h>
+#include <weir/device.h>
+
+#include "test/harness/bootstrap_ranks.h"
+
+extern "C" {
+#include "src/host/base/alloc.h"
+#include "src/host/bootstrap_impl.h"
+}
+
+namespace {
+
+class BootstrapLimits : public BootstrapTest {};
+
+TEST_F(BootstrapLimits, ASecondRankZeroFailsAll)
+{
+    for (const std::string &where : {std::string(weirt_new_id().text), weirt_free_address()}) {
+        for (const Outcome &o : weirt_creates(where, {{0, 3}, {0, 3}, {1, 3}}, weirt_patience_ms())) {
+            EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
+            EXPECT_TRUE(weirt_has(o, "two ranks were created as rank 0 of 3")) << o.text;
+            EXPECT_LT(o.ms, 5000u * weirt_slow());
+        }
+    }
+}
+
+// Who holds the port is none of ours: the error is that of the port, and comes soon.
+TEST_F(BootstrapLimits, ATakenPortIsNamed)
+{
+    const std::string where = weirt_free_address();
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(static_cast<uint16_t>(atoi(strrchr(where.c_str(), ':') + 1)));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr *>(&name), sizeof name), 0);
+    ASSERT_EQ(listen(fd, 16), 0);
+    const Outcome o = weirt_creates(where, {{0, 2}}, weirt_patience_ms())[0];
+    EXPECT_EQ(o.status, WEIR_ERR_SYSTEM);
+    EXPECT_TRUE(weirt_has(o, ("bind at " + where).c_str())) << o.text;
+    EXPECT_LT(o.ms, 1000u + 5000u);
+    close(fd);
+}
+
+TEST_F(BootstrapLimits, LateRanksLearnOfAMismatch)
+{
+    const weir_unique_id id = weirt_new_id();
+    weirt_threads(3, [&](uint32_t rank) {
+        if (rank == 1) {
+            weirt_sleep_ms(1500);
+        }
+        const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        weir_bootstrap *boot = nullptr;
+        const Outcome o =
+            weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, rank == 2 ? 4 : 3, &opts, &boot); });
+        EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
+        EXPECT_TRUE(weirt_has(o, "rank 2 was created with size 4, rank 0 with size 3")) << o.text;
+        EXPECT_LT(o.ms, 8000u);
+    });
+}
+
+// A root that does nothing but broadcast, and receives nothing, learns that another took itself for the root.
+TEST_F(BootstrapLimits, RootsLearnOfAMismatch)
+{
+    weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
+        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint32_t root = rank == 2 ? 2 : 0;
+        uint32_t word = rank;
+        Outcome o = {};
+        while (o.status == WEIR_OK && weirt_now_ms() < end) {
+            o = weirt_outcome([&] { return weir_bootstrap_broadcast(boot, nullptr, &word, 4, root); });
+        }
+        EXPECT_EQ(o.status, WEIR_ERR_MISMATCH) << o.text;
+        EXPECT_TRUE(weirt_has(o, "called broadcast of 4 bytes from rank")) << o.text;
+        EXPECT_TRUE(weirt_has(o, "rank 2 called")) << o.text;
+    });
+}
+
+// A rank may be 64 MiB ahead of each other one; then sends wait, and nothing else does.
+TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
+{
+    const uint32_t timeout_ms = 1000 * weirt_slow();
+    const uint32_t room = 64;
+    const uint32_t more = 20;
+    std::atomic<bool> full{false};
+    weirt_job(2, [&](weir_bootstrap *boot, uint32_t rank) {
+        std::vector<uint32_t> data((1u << 20) / 4);
+        if (rank == 0) {
+            for (uint32_t i = 0; i < room; i++) {
+                data[0] = data[data.size() - 1] = i;
+                ASSERT_EQ(weir_bootstrap_send(boot, data.data(), 1u << 20, 1, 5), WEIR_OK) << weir_last_error();
+            }
+            const Outcome o = weirt_outcome([&] { return weir_bootstrap_send(boot, nullptr, 0, 1, 6); });
+            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+            EXPECT_TRUE(weirt_has(o, "rank 1 has yet to receive 64 MiB")) << o.text;
+            EXPECT_GE(o.ms, timeout_ms);
+            EXPECT_LT(o.ms, timeout_ms + 5000);
+            full = true;
+        }
+        while (!full) {
+            weirt_sleep_ms(1);
+        }
+        ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        for (uint32_t i = 0; i < more && rank == 0; i++) {
+            data[0] = data[data.size() - 1] = room + i;
+            ASSERT_EQ(weir_bootstrap_send(boot, data.data(), 1u << 20, 1, 5), WEIR_OK) << weir_last_error();
+        }
+        for (uint32_t i = 0; i < room + more && rank == 1; i++) {
+            ASSERT_EQ(weir_bootstrap_recv(boot, data.data(), 1u << 20, 0, 5), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(data[0], i);
+            EXPECT_EQ(data[data.size() - 1], i);
+        }
+        ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    }, timeout_ms);
+}
+
+// The same for a root that broadcasts ahead of all others: it waits, and ends with the right data everywhere.
+TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
+{
+    std::atomic<uint32_t> sent{0};
+    weirt_job(2, [&](weir_bootstrap *boot, uint32_t rank) {
+        std::vector<uint32_t> data((4u << 20) / 4);
+        if (rank == 1) {
+            const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+            while (sent < 16 && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+            weirt_sleep_ms(100);
+            EXPECT_EQ(sent.load(), 16u); // of 4 MiB each
+        }
+        for (uint32_t i = 0; i < 20; i++) {
+            data[0] = data[data.size() - 1] = rank == 0 ? i + 1 : 0;
+            ASSERT_EQ(weir_bootstrap_broadcast(boot, nullptr, data.data(), 4u << 20, 0), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(data[0], i + 1);
+            EXPECT_EQ(data[data.size() - 1], i + 1);
+            sent += rank == 0 ? 1 : 0;
+        }
+    });
+}
+
+// Numbers of ports that were never opened hold back nothing.
+TEST_F(BootstrapLimits, PortsThatWereNeverOpenedAreForgotten)
+{
+    weirt_job(1, [](weir_bootstrap *boot, uint32_t) {
+        const weiri_port_handler handler = {[](void *, uint32_t, const uint8_t *, size_t) {},
+                                            [](void *, uint32_t, bool, const char *) {}, nullptr};
+        const int64_t allocations = weirt_count_allocations();
+        for (int round = 0; round < 10; round++) {
+            const uint32_t never = weiri_bootstrap_next_port(boot);
+            const uint32_t other = weiri_bootstrap_next_port(boot);
+            ASSERT_EQ(weiri_bootstrap_open_port(boot, other, &handler), WEIR_OK) << weir_last_error();
+            weiri_bootstrap_close_port(boot, round % 2 == 0 ? never : other);
+            weiri_bootstrap_close_port(boot, round % 2 == 0 ? other : never);
+            EXPECT_EQ(weiri_bootstrap_open_port(boot, never, &handler), WEIR_ERR_INVALID);
+        }
+        // But for what the service thread is just putting away.
+        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        while (weirt_count_allocations() != allocations && weirt_now_ms() < end) {
+            weirt_sleep_ms(1);
+        }
+        EXPECT_EQ(weirt_count_allocations(), allocations);
+    });
+}
+
+// A rank whose communicator fails before it has met the others tells them; the bootstrap and its ports stay good.
+TEST_F(BootstrapLimits, ACommunicatorThatFailsOnOneRankFailsOnAll)
+{
+    weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
+        weir_device *device = nullptr;
+        weir_comm *comm = nullptr;
+        ASSERT_EQ(weir_device_open("cpu:0", nullptr, &device), WEIR_OK) << weir_last_error();
+        for (uint32_t round = 0; round < 3; round++) {
+            const Outcome o =
+                weirt_outcome([&] { return weir_comm_create(boot, rank == round ? nullptr : device, nullptr, &comm); });
+            EXPECT_EQ(o.status, rank == round ? WEIR_ERR_INVALID : WEIR_ERR_REMOTE) << o.text;
+            const std::string who = "rank " + std::to_string(round) + " failed: ";
+            EXPECT_TRUE(rank == round || weirt_has(o, who.c_str())) << o.text;
+            EXPECT_TRUE(weirt_has(o, "device is NULL")) << o.text;
+            EXPECT_LT(o.ms, 5000u * weirt_slow());
+        }
+        ASSERT_EQ(weir_comm_create(boot, device, nullptr, &comm), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(weir_comm_status(comm), WEIR_OK) << weir_last_error();
+        ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        weir_comm_destroy(comm);
+        uint32_t ports[3] = {};
+        ports[rank] = weiri_bootstrap_next_port(boot);
+        ASSERT_EQ(weir_bootstrap_allgather(boot, nullptr, ports, sizeof ports[0]), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(ports[0], 4u);
+        EXPECT_EQ(ports[1], 4u);
+        EXPECT_EQ(ports[2], 4u);
+        weir_device_close(device);
+    });
+}
+
+// The n-th allocation in the creation of a communicator fails on one rank or the other: neither waits for its deadline.
+TEST_F(BootstrapLimits, NoCommunicatorWaitsForOneWithoutMemory)
+{
+    for (uint64_t n = 1; n < 60; n += 1 + n / 12) {
+        std::atomic<uint32_t> reached{0};
+        const auto meet = [&](uint32_t all) {
+            reached++;
+            while (reached < all) {
+                weirt_sleep_ms(1);
+            }
+        };
+        weirt_threads(2, [&, id = weirt_new_id()](uint32_t rank) {
+            weir_bootstrap *boot = nullptr;
+            weir_device *device = nullptr;
+            weir_comm *comm = nullptr;
+            EXPECT_EQ(weir_device_open("cpu:0", nullptr, &device), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(weir_bootstrap_create(id.text, rank, 2, nullptr, &boot), WEIR_OK) << weir_last_error();
+            meet(2);
+            weiri_alloc_fail_nth(n);
+            meet(4);
+            const Outcome o = weirt_outcome([&] { return weir_comm_create(boot, device, nullptr, &comm); });
+            EXPECT_TRUE(o.status == WEIR_OK || o.status == WEIR_ERR_NOMEM || o.status == WEIR_ERR_REMOTE)
+                << n << ": rank " << rank << ": " << o.text;
+            EXPECT_LT(o.ms, 10000u * weirt_slow()) << n << ": " << o.text;
+            meet(6);
+            weiri_alloc_fail_nth(0);
+            weir_comm_destroy(comm);
+            weir_bootstrap_destroy(boot);
+            weir_device_close(device);
+        });
+    }
+}
+
+struct Forks {
+    std::atomic<uint32_t> ready;
+    std::atomic<uint64_t> killed_ms;
+    std::atomic<int> child;
+    Outcome outcome[3];
+};
+
+// A child that a rank has forked and that lives on holds none of its connections open.
+TEST_F(BootstrapLimits, AForkedChildDoesNotHideADeath)
+{
+    Shared<Forks> report;
+    const weir_unique_id id = weirt_new_id();
+    std::vector<pid_t> pids;
+    for (uint32_t i = 0; i < 3; i++) {
+        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            weir_bootstrap *boot = nullptr;
+            if (weir_bootstrap_create(id.text, rank, 3, &opts, &boot) != WEIR_OK) {
+                _exit(1);
+            }
+            if (rank == 2) {
+                report->child = weirt_fork(rank, [&](uint32_t) {
+                    report->ready++;
+                    pause();
+                });
+                pause();
+            }
+            report->ready++;
+            report->outcome[rank] = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+            report->outcome[rank].ms = weirt_now_ms() - report->killed_ms;
+            weir_bootstrap_destroy(boot);
+        }));
+    }
+    weir_unique_id_discard(&id);
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while ((report->ready < 3 || report->child == 0) && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    EXPECT_EQ(report->ready, 3u);
+    report->killed_ms = weirt_now_ms();
+    kill(pids[2], SIGKILL);
+    for (uint32_t i = 0; i < 3; i++) {
+        weirt_wait(pids[i]);
+        if (i < 2) {
+            EXPECT_EQ(report->outcome[i].status, WEIR_ERR_REMOTE) << report->outcome[i].text;
+            EXPECT_TRUE(weirt_has(report->outcome[i], "rank 2 died")) << report->outcome[i].text;
+            EXPECT_LT(report->outcome[i].ms, 5000u * weirt_slow());
+        }
+    }
+    if (report->child > 0) {
+        kill(report->child, SIGKILL);
+    }
+}
+
+// The child is refused, and what it frees leaves nothing open there.
+TEST_F(BootstrapLimits, AForkedChildHasNoneOfTheDescriptors)
+{
+    const uint32_t before = weirt_count_descriptors();
+    weirt_threads(2, [&, id = weirt_new_id()](uint32_t rank) {
+        weir_bootstrap *boot = nullptr;
+        ASSERT_EQ(weir_bootstrap_create(id.text, rank, 2, nullptr, &boot), WEIR_OK) << weir_last_error();
+        ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        if (rank == 0) {
+            const pid_t child = weirt_fork(0, [&](uint32_t) {
+                // All sockets are gone at once; an epoll and an event descriptor a bootstrap remain.
+                const uint32_t left = weirt_count_descriptors();
+                const bool refused = weir_bootstrap_barrier(boot, nullptr) == WEIR_ERR_FORKED;
+                weir_bootstrap_destroy(boot);
+                _exit(refused && left <= before + 4 ? 0 : 1);
+            });
+            EXPECT_EQ(weirt_wait(child), 0);
+        }
+        ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        weir_bootstrap_destroy(boot);
+    });
+}
+
+} // namespace
