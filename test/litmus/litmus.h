@@ -1,7 +1,8 @@
 // Runs small programs against the device headers in the simulated memory of test/harness/weak.h.
 //
 // A litmus test is a struct: `threads` of them, on the devices that device() says; thread(i) is what each does, right()
-// says whether the outcome is one that docs/memory-ordering.md allows. It is made anew for each seed.
+// says whether the outcome is one that docs/memory-ordering.md allows. It is made anew for each seed, from the seed if
+// it has such a constructor.
 //
 //   holds<T>(orders)   no seed has a wrong outcome or a race; and for each of `orders` (WEIRT_WEAK_NO_...) that the
 //                      memory leaves out, some seed has: the program needs it, and the memory is weak enough to tell.
@@ -17,6 +18,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "weir/device/kernel.h"
 
@@ -24,9 +26,11 @@
 
 namespace litmus {
 
-constexpr uint64_t SEEDS = 400;
-constexpr uint64_t WAIT_NS = 20000000000u; // of simulated time
+constexpr uint64_t HELD_SEEDS = WEIRT_LITMUS_SEEDS; // that must all be right
+constexpr uint64_t SEEDS = 400;                     // of which one must be wrong
+constexpr uint64_t WAIT_NS = 5000000000u;           // of simulated time
 
+constexpr uint32_t DATA_WORDS = 80; // five lines and a rest
 constexpr uint32_t CELL_WORDS = WEIR_CELL_BYTES / 8;
 
 // A semaphore's, or channel's, words in a set.
@@ -37,9 +41,9 @@ struct alignas(WEIR_CELL_BYTES) Cell {
 // The memory of one rank, zeroed, and its side of a channel, a set of two.
 struct Rank {
     weir_dev_control control;
-    alignas(16) uint64_t data[16];
-    alignas(16) uint64_t sink[16]; // where it unpacks to
-    alignas(128) uint64_t packets[64];
+    alignas(16) uint64_t data[DATA_WORDS];
+    alignas(16) uint64_t sink[DATA_WORDS]; // where it unpacks to
+    alignas(128) uint64_t packets[4 * DATA_WORDS];
     Cell inbound[2];
     Cell expected[2];
     Cell sent[2];
@@ -134,9 +138,19 @@ struct Outcome {
     std::string why; // empty when it is right and nothing raced or got stuck
 };
 
+template <class Program> Program make(uint64_t seed)
+{
+    if constexpr (std::is_constructible_v<Program, uint64_t>) {
+        return Program(seed);
+    } else {
+        (void)seed;
+        return Program();
+    }
+}
+
 template <class Program> Outcome run(uint64_t seed, uint32_t without)
 {
-    Program program;
+    Program program = make<Program>(seed);
     weirt_weak_options options = {};
     weirt_weak_report report;
     options.seed = seed;
@@ -162,7 +176,7 @@ template <class Program> void holds(uint32_t orders)
 {
     const char *only = std::getenv("WEIR_LITMUS_SEED");
     uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 0;
-    uint64_t end = only != nullptr ? first + 1 : SEEDS;
+    uint64_t end = only != nullptr ? first + 1 : HELD_SEEDS;
     for (uint64_t seed = first; seed < end; seed++) {
         Outcome outcome = run<Program>(seed, 0);
         ASSERT_EQ(outcome.why, "") << "WEIR_LITMUS_SEED=" << seed << " repeats it";

@@ -241,12 +241,6 @@ struct GridEpochs : Pair {
     static uint32_t device(uint32_t i) { return i / 4; }
     bool meets = true;
     uint64_t seen[2][4] = {};
-
-    GridEpochs()
-    {
-        rank[0].control.timeout_ns = WAIT_NS / 10;
-        rank[1].control.timeout_ns = WAIT_NS / 10;
-    }
     void thread(uint32_t i)
     {
         for (uint64_t round = 0; round < 2; round++) {
