@@ -208,7 +208,7 @@ MUTANTS = [
     Mutant("death-untold", HOST + "bootstrap_peer.c", "weiri_peer_gone",
            "weiri_boot_fail(boot, WEIR_ERR_REMOTE, text);", "", "the death of a rank ends no call",
            ["mp.BootstrapFault.KilledRankEndsAllReceives"]),
-    Mutant("receive-deadline", HOST + "bootstrap.c", "weiri_boot_wait",
+    Mutant("receive-deadline", HOST + "bootstrap_send.c", "weiri_boot_wait",
            "now >= deadline_ns", "now >= deadline_ns + 6000000000u",
            "a receive ends long after its deadline", ["mp.BootstrapFault.ReceiveTimesOutNamingTheRank"]),
     Mutant("unwatch-wake", BASE + "service.c", "weiri_service_unwatch",
