@@ -134,7 +134,7 @@ MUTANTS = [
            "weir_arch_or_release_dev_u64(coop.barrier->word, WEIR_GRID_BARRIER_POISON);", "",
            "an error of one block is not told to the others", headers("AgreeMakesOneErrorEveryones")),
     Mutant("epoch-share", DEVICE + "packet.h", "weir_packet_advance",
-           "part != 0 ? share : WEIR_EPOCH_ONE - (uint64_t)share * (parts - 1)", "(uint64_t)share",
+           "part != 0 ? share : WEIR_EPOCH_ONE - share * (parts - 1)", "share",
            "the shares of a call sum to less than one epoch", headers("EpochAdvancesByOnePerCall")),
 
     # ---- bytes from the wire -----------------------------------------------------------------------------
