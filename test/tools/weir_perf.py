@@ -5,6 +5,7 @@ Nothing here depends on how long anything takes."""
 import csv
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -116,8 +117,33 @@ def mistakes(program):
         expect(result.returncode == 1 and text in result.stdout, f"'{text}' in the refusal of {arguments}")
 
 
+def bootstrap(program):
+    """Many ranks meet: rounds and messages are the logarithm of their number, and limits have a clear text."""
+    counts = [1, 6, 16]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "bootstrap", "-g", ",".join(map(str, counts)), "--json", path)
+        print(result.stdout)
+        expect(result.returncode == 0, f"status {result.returncode}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    expect([(row["ranks"], row["operation"]) for row in rows] ==
+           [(count, name) for count in counts for name in ("create", "allgather 128 B", "barrier")], "rows")
+    for row in rows:
+        steps = (row["ranks"] - 1).bit_length()
+        expect(row["rounds"] == steps and row["messages"] == steps, f"{steps} rounds and messages in {row}")
+        expect(row["ms"] >= 0, f"time in {row}")
+    few = (200, 200)
+    result = subprocess.run([program, "bootstrap", "-g", "64"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, few))
+    print(result.stdout)
+    expect(result.returncode == 1 and "64 ranks need 320 descriptors" in result.stdout, "a text about descriptors")
+    result = start(program, "bootstrap", "-g", "20000")
+    expect(result.returncode == 1 and "-g takes 1 to 16384 ranks" in result.stdout, "a text about too many ranks")
+
+
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "mistakes": mistakes}
+         "grids": grids, "semaphore": semaphore, "probe": probe, "bootstrap": bootstrap, "mistakes": mistakes}
 
 
 def main():

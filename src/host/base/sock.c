@@ -321,6 +321,8 @@ weir_status weiri_sock_listen(const weiri_address *at, int *fd, weiri_address *b
     if (setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(s, &name.any, size) != 0) {
         goto close_socket;
     }
+    /* What it accepts has it too, also what comes before weiri_sock_own. */
+    (void)setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     what = "listen";
     size = sizeof name;
     if (listen(s, BACKLOG) != 0 || getsockname(s, &name.any, &size) != 0) {
