@@ -345,6 +345,9 @@ weir_status weir_memory_export(weir_memory *memory, void *handle, size_t *bytes)
     if (memory == NULL || handle == NULL || bytes == NULL) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_export: NULL argument");
     }
+    if (weiri_comm_forked(memory->comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_memory_export: the communicator belongs to the parent process");
+    }
     uint8_t data[WEIRI_HANDLE_BYTES];
     size_t capacity = *bytes;
     *bytes = weiri_handle_write(memory, data);

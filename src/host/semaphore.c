@@ -31,12 +31,9 @@ void weir_semaphore_destroy(weir_semaphore *semaphore)
     weir_connection_destroy(connection);
 }
 
-/* Our half was sent, and the peer's create may succeed. */
 static void discard(void *context)
 {
-    weir_semaphore *semaphore = (weir_semaphore *)context;
-    semaphore->retired = true;
-    weir_semaphore_destroy(semaphore);
+    weir_semaphore_destroy((weir_semaphore *)context);
 }
 
 static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, uint32_t count,
@@ -120,6 +117,7 @@ static weir_status finish(weir_future *future)
         device->count = semaphore->count;
         device->to_host = !kernels;
     }
+    semaphore->retired = false;
     *(weir_semaphore **)future->out = semaphore;
     return WEIR_OK;
 }
@@ -140,8 +138,11 @@ static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore 
         weir_semaphore_destroy(semaphore);
         return status;
     }
+    /* From here on the peer's create may succeed, whatever becomes of ours. */
+    semaphore->retired = true;
     status = weiri_exchange_send(connection->comm, connection->peer, tag, &message);
     if (status != WEIR_OK) {
+        semaphore->retired = false;
         weir_future_destroy(*future);
     }
     return status;
@@ -190,6 +191,9 @@ weir_status weir_semaphore_device(const weir_semaphore *semaphore, weir_dev_sema
 {
     if (semaphore == NULL || out == NULL) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_device: NULL argument");
+    }
+    if (weiri_comm_forked(semaphore->connection->comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_semaphore_device: the communicator belongs to the parent process");
     }
     if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_device: this end signals and waits on the host");

@@ -303,52 +303,150 @@ void make_rounds(weirt_rank *rank)
 
 /* ---- fork ------------------------------------------------------------------------------------------------ */
 
-// What a forked child finds; 0 when all is refused.
-int child(weirt_channel *channel, weir_future *future)
+// What there is at the fork.
+struct family {
+    weirt_channel channel;
+    weir_semaphore *host; // with an end of the host
+    weir_future *future;
+    void *event;
+    void *graph;
+};
+
+// Every call on a parent's object that returns a status; the number of the first, from 1, that is not refused.
+int calls_in_child(family *f)
 {
+    weirt_pair *pair = &f->channel.pair;
+    weir_comm *comm = f->channel.comm.comm;
+    weir_bootstrap *boot = f->channel.comm.boot;
+    weir_device *device = f->channel.comm.device;
+    weir_comm *new_comm = nullptr;
     weir_memory *memory = nullptr;
+    weir_future *future = nullptr;
+    weir_connection *connection = nullptr;
+    weir_semaphore *semaphore = nullptr;
+    weir_memory_channel *channel = nullptr;
     weir_grid_barrier *barrier = nullptr;
-    weir_comm *comm = nullptr;
-    uint32_t word = 0;
-    weir_comm *parent = channel->comm.comm;
+    weir_dev_semaphore handle;
+    void *object = nullptr;
+    uint8_t bytes[WEIR_MEMORY_HANDLE_MAX] = {};
+    size_t size = sizeof bytes;
+    double ms = 0;
+    weirt_signal_args signal = {};
     const weir_status statuses[] = {
-        weir_comm_status(parent),
-        weir_memory_allocate(parent, 1, nullptr, &memory),
-        weir_memory_send(parent, channel->pair.local, 0, 1),
-        weir_memory_recv(parent, 0, 1, &memory),
-        weir_future_test(future),
-        weir_future_wait(future, 100),
-        weir_grid_barrier_create(parent, &barrier),
-        weir_comm_create(channel->comm.boot, channel->comm.device, nullptr, &comm),
-        weir_bootstrap_send(channel->comm.boot, &word, sizeof word, 0, 1),
-        weir_bootstrap_recv(channel->comm.boot, &word, sizeof word, 0, 1),
-        weir_bootstrap_barrier(channel->comm.boot, nullptr),
+        weir_comm_status(comm),
+        weir_comm_create(boot, device, nullptr, &new_comm),
+        weir_memory_allocate(comm, 1, nullptr, &memory),
+        weir_memory_register(comm, bytes, 1, nullptr, &memory),
+        weir_memory_export(pair->local, bytes, &size), // 5
+        weir_memory_import(comm, bytes, sizeof bytes, &memory),
+        weir_memory_send(comm, pair->local, 0, 1),
+        weir_memory_recv(comm, 0, 1, &memory),
+        weir_memory_recv_async(comm, 0, 1, &memory, &future),
+        weir_future_test(f->future), // 10
+        weir_future_wait(f->future, 100),
+        weir_connection_create(comm, 0, 1, nullptr, &connection),
+        weir_connection_create_async(comm, 0, 1, nullptr, &connection, &future),
+        weir_semaphore_create(pair->connection, 1, nullptr, &semaphore),
+        weir_semaphore_create_async(pair->connection, 1, nullptr, &semaphore, &future), // 15
+        weir_semaphore_device(pair->semaphore, &handle),
+        weir_semaphore_signal(f->host),
+        weir_semaphore_poll(f->host),
+        weir_semaphore_wait(f->host, 100),
+        weir_memory_channel_create(pair->semaphore, pair->remote, pair->local, nullptr, &channel), // 20
+        weir_grid_barrier_create(comm, &barrier),
+        weir_bootstrap_send(boot, bytes, 1, 0, 1),
+        weir_bootstrap_recv(boot, bytes, 1, 0, 1),
+        weir_bootstrap_barrier(boot, nullptr),
+        weir_bootstrap_allgather(boot, nullptr, bytes, 1), // 25
+        weir_bootstrap_broadcast(boot, nullptr, bytes, 1, 0),
+        weir_device_copy(device, bytes, bytes + 1, 1),
+        weir_device_fill(device, bytes, 0, 1),
+        weir_stream_create(device, &object),
+        weir_stream_wait(device, pair->stream, 100), // 30
+        weir_kernel_load(device, weirt_signal_kernel()),
+        weir_launch(device, weirt_signal_kernel(), weir_shape{ 1, 1 }, &signal, nullptr, pair->stream),
+        weir_event_create(device, &object),
+        weir_event_record(device, f->event, pair->stream),
+        weir_event_elapsed(device, f->event, f->event, &ms), // 35
+        weir_graph_begin(device, pair->stream),
+        weir_graph_end(device, pair->stream, &object),
+        weir_graph_launch(device, f->graph, pair->stream),
     };
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0] && wrong == 0; i++) {
-        wrong = statuses[i] != WEIR_ERR_FORKED ? (int)i + 1 : 0;
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
+        if (statuses[i] != WEIR_ERR_FORKED || weir_last_error()[0] == 0) {
+            return (int)i + 1;
+        }
     }
-    weir_comm_abort(parent);
-    weir_memory_destroy(channel->pair.remote);
-    weir_memory_destroy(channel->pair.local);
-    weir_future_destroy(future);
-    weir_comm_destroy(parent);
-    weir_bootstrap_destroy(channel->comm.boot);
-    return wrong;
+    return 0;
+}
+
+// Destroys everything, which must not reach the parent.
+void destroy_in_child(family *f)
+{
+    weirt_pair *pair = &f->channel.pair;
+    weir_device *device = f->channel.comm.device;
+    weir_comm_abort(f->channel.comm.comm);
+    weir_future_destroy(f->future);
+    weir_graph_destroy(device, f->graph);
+    weir_event_destroy(device, f->event);
+    weir_stream_destroy(device, pair->stream);
+    weir_grid_barrier_destroy(pair->barrier);
+    weir_memory_channel_destroy(pair->packet);
+    weir_memory_channel_destroy(pair->data);
+    weir_semaphore_destroy(f->host);
+    weir_semaphore_destroy(pair->semaphore);
+    weir_connection_destroy(pair->connection);
+    weir_memory_destroy(pair->remote_packets);
+    weir_memory_destroy(pair->remote);
+    weir_memory_destroy(pair->shared);
+    weir_memory_destroy(pair->packets);
+    weir_memory_destroy(pair->local);
+    weir_comm_destroy(f->channel.comm.comm);
+    weir_bootstrap_destroy(f->channel.comm.boot);
+    weir_device_close(device);
+}
+
+void parent_goes_on(weirt_rank *rank, family *f)
+{
+    weirt_channel *channel = &f->channel;
+    weir_memory *remote = nullptr;
+    weirt_transfer_args args = weirt_transfer_of(rank, &channel->pair);
+    args.last = 10;
+    if (weirt_launch(rank, &channel->pair, weirt_transfer_kernel(), &args) && weirt_finish(rank, &channel->pair)) {
+        WEIRT_EXPECT(rank, channel->pair.report->wrong == 0 && channel->pair.report->status[0][0] == WEIR_OK);
+    }
+    WEIRT_OK(rank, weir_memory_send(channel->comm.comm, channel->pair.local, channel->pair.peer, 9));
+    WEIRT_OK(rank, weir_memory_recv(channel->comm.comm, channel->pair.peer, 9, &remote));
+    WEIRT_STATUS(rank, WEIR_PENDING, weir_future_test(f->future));
+    WEIRT_OK(rank, weir_semaphore_signal(f->host));
+    WEIRT_OK(rank, weir_semaphore_wait(f->host, weirt_patience_ms()));
+    WEIRT_OK(rank, weir_graph_launch(channel->comm.device, f->graph, channel->pair.stream));
+    weirt_finish(rank, &channel->pair);
+    WEIRT_OK(rank, weir_bootstrap_barrier(channel->comm.boot, nullptr));
+    WEIRT_OK(rank, weir_comm_status(channel->comm.comm));
+    weir_memory_destroy(remote);
 }
 
 void forks(weirt_rank *rank)
 {
-    weirt_channel channel;
+    family f = {};
     weir_memory *never = nullptr;
-    weir_future *future = nullptr;
-    if (weirt_channel_open(rank, 0, 1024, &channel) &&
-        WEIRT_OK(rank, weir_memory_recv_async(channel.comm.comm, channel.pair.peer, 8, &never, &future))) {
+    weirt_channel *channel = &f.channel;
+    bool open = weirt_channel_open(rank, 0, 1024, channel) &&
+                weirt_semaphore(rank, channel->pair.connection, 5, WEIR_SEMAPHORE_HOST, &f.host) &&
+                WEIRT_OK(rank, weir_memory_recv_async(channel->comm.comm, channel->pair.peer, 8, &never, &f.future)) &&
+                WEIRT_OK(rank, weir_event_create(channel->comm.device, &f.event)) &&
+                WEIRT_OK(rank, weir_graph_begin(channel->comm.device, channel->pair.stream)) &&
+                WEIRT_OK(rank, weir_event_record(channel->comm.device, f.event, channel->pair.stream)) &&
+                WEIRT_OK(rank, weir_graph_end(channel->comm.device, channel->pair.stream, &f.graph));
+    if (open) {
         pid_t pid = fork();
         if (pid == 0) {
             // A lock that another thread held at the fork stays held.
             alarm(20 * weirt_slow());
-            _exit(child(&channel, future));
+            int wrong = calls_in_child(&f);
+            destroy_in_child(&f);
+            _exit(wrong);
         }
         int status = 0;
         WEIRT_EXPECT(rank, waitpid(pid, &status, 0) == pid && WIFEXITED(status));
@@ -356,16 +454,13 @@ void forks(weirt_rank *rank)
             weirt_fail(rank, __FILE__, __LINE__, "call %d of the child was not refused", WEXITSTATUS(status));
         }
         weirt_barrier(rank);
-        // The parent's objects have not noticed.
-        weirt_transfer_args args = weirt_transfer_of(rank, &channel.pair);
-        args.last = 10;
-        if (weirt_launch(rank, &channel.pair, weirt_transfer_kernel(), &args) && weirt_finish(rank, &channel.pair)) {
-            WEIRT_EXPECT(rank, channel.pair.report->wrong == 0 && channel.pair.report->status[0][0] == WEIR_OK);
-        }
-        WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
+        parent_goes_on(rank, &f);
     }
-    weir_future_destroy(future);
-    weirt_channel_close(rank, &channel);
+    weir_future_destroy(f.future);
+    weir_graph_destroy(channel->comm.device, f.graph);
+    weir_event_destroy(channel->comm.device, f.event);
+    weir_semaphore_destroy(f.host);
+    weirt_channel_close(rank, channel);
 }
 
 class Fault : public StageTest {};
