@@ -2,6 +2,7 @@
 # Fuzzes one target, as ctest does: run.sh NAME PROGRAM
 #
 #   FUZZ_SECONDS     how long (10)
+#   FUZZ_SEED        of the fuzzer's choices; 0: another one each time (0)
 #   FUZZ_KEEP        where the corpora are kept and go on the next time (nowhere)
 #   FUZZ_FINDINGS    where inputs that fail are kept (fuzz-findings in the current folder)
 #
@@ -20,8 +21,8 @@ if [ -d "$here/regressions/$name" ]; then
     cp "$here/regressions/$name"/* "$work/seeds"
 fi
 status=0
-"$program" "$corpus" "$work/seeds" -max_total_time="${FUZZ_SECONDS:-10}" -timeout=20 -rss_limit_mb=2048 \
-    -max_len=2048 -print_final_stats=1 -artifact_prefix="$findings/" >"$work/output" 2>&1 || status=$?
+"$program" "$corpus" "$work/seeds" -max_total_time="${FUZZ_SECONDS:-10}" -seed="${FUZZ_SEED:-0}" -timeout=60 \
+    -rss_limit_mb=2048 -max_len=2048 -print_final_stats=1 -artifact_prefix="$findings/" >"$work/output" 2>&1 || status=$?
 tail -n 60 "$work/output"
 if [ $status != 0 ]; then
     echo "The input is in $findings; run it again with: $program FILE"
