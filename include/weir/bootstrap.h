@@ -27,7 +27,8 @@
  * Threads:   all calls on a bootstrap may be made by several threads at once, except destroy; collective
  *            calls of one group must be made in the same order by all its ranks.
  * Blocking:  create, recv and the collectives block until done, error or timeout; send until the data has
- *            been handed over to the socket.
+ *            been handed over to the socket. A rank may be 64 MiB ahead of another with its sends, and as much
+ *            with collectives; beyond that it waits until the other has received some of it.
  * Ownership: data buffers belong to the caller and are free for use when a call returns.
  * Errors:    WEIR_ERR_TIMEOUT (naming who is missing), WEIR_ERR_REMOTE, WEIR_ERR_MISMATCH (naming what both
  *            sides called), WEIR_ERR_AUTH, WEIR_ERR_VERSION, WEIR_ERR_INVALID, WEIR_ERR_NOMEM, WEIR_ERR_SYSTEM,

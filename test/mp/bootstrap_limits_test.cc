@@ -48,14 +48,14 @@ TEST_F(BootstrapLimits, ATakenPortIsNamed)
 TEST_F(BootstrapLimits, LateRanksLearnOfAMismatch)
 {
     const weir_unique_id id = weirt_new_id();
-    weirt_threads(3, [&](uint32_t rank) {
-        if (rank == 1) {
-            weirt_sleep_ms(1500);
+    weirt_threads(4, [&](uint32_t rank) {
+        if (rank % 2 == 1) {
+            weirt_sleep_ms(1200);
         }
         const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
         weir_bootstrap *boot = nullptr;
         const Outcome o =
-            weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, rank == 2 ? 4 : 3, &opts, &boot); });
+            weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, rank < 2 ? 3 : 4, &opts, &boot); });
         EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
         EXPECT_TRUE(weirt_has(o, "rank 2 was created with size 4, rank 0 with size 3")) << o.text;
         EXPECT_LT(o.ms, 8000u);
