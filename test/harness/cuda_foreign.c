@@ -52,6 +52,9 @@ static struct {
     int (*info)(size_t *, size_t *);
     int (*load_module)(void **, const void *);
     int (*get_function)(void **, void *, const char *);
+    int (*begin_capture)(void *, int);
+    int (*end_capture)(void *, void **);
+    int (*destroy_graph)(void *);
 } cu;
 
 static const char source[] =
@@ -92,7 +95,9 @@ static bool find_all(void)
            find(&cu.release_handle, "cuMemRelease") && find(&cu.reserve, "cuMemAddressReserve") &&
            find(&cu.unreserve, "cuMemAddressFree") && find(&cu.map, "cuMemMap") && find(&cu.unmap, "cuMemUnmap") &&
            find(&cu.set_access, "cuMemSetAccess") && find(&cu.info, "cuMemGetInfo_v2") &&
-           find(&cu.load_module, "cuModuleLoadData") && find(&cu.get_function, "cuModuleGetFunction");
+           find(&cu.load_module, "cuModuleLoadData") && find(&cu.get_function, "cuModuleGetFunction") &&
+           find(&cu.begin_capture, "cuStreamBeginCapture_v2") && find(&cu.end_capture, "cuStreamEndCapture") &&
+           find(&cu.destroy_graph, "cuGraphDestroy");
 }
 
 bool weirt_foreign_open(void)
@@ -190,6 +195,21 @@ uint64_t weirt_foreign_free_memory(void)
     size_t left = 0;
     size_t total = 0;
     return cu.info(&left, &total) == 0 ? left : 0;
+}
+
+int weirt_foreign_begin_capture(void *stream)
+{
+    return cu.begin_capture(stream, 0);
+}
+
+int weirt_foreign_end_capture(void *stream)
+{
+    void *graph = NULL;
+    int error = cu.end_capture(stream, &graph);
+    if (error == 0 && graph != NULL) {
+        (void)cu.destroy_graph(graph);
+    }
+    return error;
 }
 
 static int load(void **function, const char *name)

@@ -27,6 +27,11 @@ void weirt_foreign_free(weirt_foreign_kind kind, void *pointer, uint64_t bytes);
 /* Bytes of free memory of the GPU. */
 uint64_t weirt_foreign_free_memory(void);
 
+/* Captures a stream in the global mode, the strictest: as cudaStreamBeginCapture with cudaStreamCaptureModeGlobal. The
+ * driver's error, 0 for none; end throws the graph away. */
+int weirt_foreign_begin_capture(void *stream);
+int weirt_foreign_end_capture(void *stream);
+
 /* Arguments of the two kernels below. */
 typedef struct weirt_foreign_args {
     uint32_t *words;

@@ -336,6 +336,27 @@ static void run_threads(weirt_shared *shared, weirt_rank_fn fn)
     weirt_checks_end(&checks, strcmp(weirt_stages[shared->stage].kind, "gpu") == 0, complain_test, NULL);
 }
 
+static bool one_gpu_each;
+
+void weirt_one_gpu_each(void)
+{
+    one_gpu_each = true;
+}
+
+/* Entry `rank` of the GPUs that this process sees: of its own CUDA_VISIBLE_DEVICES, else their number. */
+static void name_gpu(uint32_t rank, char name[64])
+{
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    snprintf(name, 64, "%u", rank);
+    for (uint32_t i = 0; list != NULL && list[0] != '\0' && i <= rank; i++) {
+        size_t length = strcspn(list, ",");
+        if (i == rank) {
+            snprintf(name, 64, "%.*s", (int)length, list);
+        }
+        list += length + (list[length] == ',');
+    }
+}
+
 static pid_t start_process(int fd, uint32_t rank, weirt_rank_fn fn)
 {
     char fd_text[16];
@@ -344,8 +365,13 @@ static pid_t start_process(int fd, uint32_t rank, weirt_rank_fn fn)
     snprintf(fd_text, sizeof fd_text, "%d", fd);
     snprintf(rank_text, sizeof rank_text, "%u", rank);
     snprintf(function_text, sizeof function_text, "%llu", (unsigned long long)((uintptr_t)fn - (uintptr_t)anchor));
+    char gpu[64];
+    name_gpu(rank, gpu);
     pid_t pid = fork();
     if (pid == 0) {
+        if (one_gpu_each) {
+            setenv("CUDA_VISIBLE_DEVICES", gpu, 1);
+        }
         char name[] = "/proc/self/exe";
         char argument[] = RANK_ARGUMENT;
         char *const argv[] = { name, argument, fd_text, rank_text, function_text, NULL };
@@ -389,6 +415,7 @@ static void run_processes(weirt_shared *shared, int fd, weirt_rank_fn fn)
     for (uint32_t i = 0; i < shared->size; i++) {
         pids[i] = start_process(fd, i, fn);
     }
+    one_gpu_each = false;
     while (left != 0) {
         bool late = weirt_now_ms() > end;
         bool stopped = only_stopped(shared, pids);

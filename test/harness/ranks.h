@@ -60,6 +60,10 @@ void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn,
 /* The same, and *arg gets what the ranks have written to theirs, which they share. */
 void weirt_ranks_run_shared(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, void *arg, size_t arg_bytes);
 
+/* Ranks that are processes see one GPU each, of those that this process sees, as launchers do it with
+ * CUDA_VISIBLE_DEVICES; for the next run alone. */
+void weirt_one_gpu_each(void);
+
 /* Reports a failure of the running test; the rank goes on. */
 void weirt_fail(weirt_rank *rank, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
