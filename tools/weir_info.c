@@ -1,7 +1,7 @@
 /* weir_info.c - weir-info: what weir finds on this machine, and what it is set to.
  *
- * Sections: version, devices, links between GPUs, transports, environment, and the memory that weir itself takes
- * for a rank on each device. What does not work is printed with the reason; the exit status is non-zero only
+ * Sections: version, devices, links between GPUs, transports, launcher, environment, and the memory that weir itself
+ * takes for a rank on each device. What does not work is printed with the reason; the exit status is non-zero only
  * when a device that is there cannot be used. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -107,16 +107,33 @@ static void print_transports(void)
     }
 }
 
+/* Who started this process as a rank. A launcher that cannot be asked does not make this machine unfit. */
+static void print_launcher(void)
+{
+    weir_launcher_info info;
+    printf("\nLauncher\n");
+    if (weir_launcher_get(&info) != WEIR_OK) {
+        printf("  %s\n", weir_last_error());
+    } else if (info.size == 0) {
+        printf("  none: this process was not started by mpirun, srun, torchrun, or with WEIR_RANK and WEIR_SIZE\n");
+    } else if (info.local_size == 0) {
+        printf("  %s: rank %" PRIu32 " of %" PRIu32 "\n", info.source, info.rank, info.size);
+    } else {
+        printf("  %s: rank %" PRIu32 " of %" PRIu32 ", %" PRIu32 " of %" PRIu32 " on this host\n", info.source,
+               info.rank, info.size, info.local_rank, info.local_size);
+    }
+}
+
 static void print_environment(void)
 {
     weir_env_row row;
     printf("\nEnvironment\n");
     for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++) {
-        printf("  %-18s %-6s default \"%s\"", row.name, row.type, row.fallback);
+        printf("  %-20s %-6s default \"%s\"", row.name, row.type, row.fallback);
         if (row.value != NULL) {
             printf(", set to \"%s\"", row.value);
         }
-        printf("\n  %-18s %s\n", "", row.help);
+        printf("\n  %-20s %s\n", "", row.help);
     }
 }
 
@@ -175,6 +192,7 @@ int main(int argc, char **argv)
     count = open_devices("cpu", entries, count, &good);
     print_links(entries, count);
     print_transports();
+    print_launcher();
     print_environment();
     good = print_usage_of_memory(entries, count) && good;
     for (uint32_t i = 0; i < count; i++) {

@@ -32,88 +32,7 @@ static void pause_ms(uint32_t ms, uint64_t deadline_ns)
     (void)nanosleep(&time, NULL);
 }
 
-/* ---- rank 0 ---- */
-
-/* The name of the new file: nobody else's, as far as chance goes. */
-static void name_new(const char *path, char *name, size_t bytes)
-{
-    uint8_t random[WEIRI_AUTH_KEY_BYTES];
-    weiri_auth_random_key(random);
-    int at = snprintf(name, bytes, "%s.", path);
-    for (size_t i = 0; i < RANDOM_BYTES; i++) {
-        at += snprintf(name + at, bytes - (size_t)at, "%02x", random[i]);
-    }
-}
-
-static int write_id(int fd, const char *text)
-{
-    char line[WEIR_UNIQUE_ID_BYTES + 1];
-    const size_t bytes = (size_t)snprintf(line, sizeof line, "%s\n", text);
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = write(fd, line + done, bytes - done);
-        if (n < 0 && errno != EINTR) {
-            return errno;
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-    /* The file's mode does not depend on the umask. Other hosts see the bytes no later than the name. */
-    return fchmod(fd, S_IRUSR | S_IWUSR) != 0 || fsync(fd) != 0 ? errno : 0;
-}
-
-static weir_status publish(const char *path, const weir_unique_id *id, struct stat *made)
-{
-    char name[PATH_MAX + 2 * RANDOM_BYTES + 2];
-    name_new(path, name, sizeof name);
-    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
-    if (fd < 0) {
-        return weiri_fail_errno(errno, "rendezvous file %s: create %s", path, name);
-    }
-    int error = write_id(fd, id->text);
-    if (error == 0 && fstat(fd, made) != 0) {
-        error = errno;
-    }
-    if (close(fd) != 0 && error == 0) {
-        error = errno;
-    }
-    if (error == 0 && rename(name, path) != 0) {
-        error = errno;
-    }
-    if (error != 0) {
-        (void)unlink(name);
-        return weiri_fail_errno(error, "rendezvous file %s: write", path);
-    }
-    return WEIR_OK;
-}
-
-/* Removes the file, unless another job has put its own there. */
-static void retract(const char *path, const struct stat *made)
-{
-    struct stat now;
-    if (lstat(path, &now) == 0 && now.st_dev == made->st_dev && now.st_ino == made->st_ino) {
-        (void)unlink(path);
-    }
-}
-
-static weir_status create_root(const char *path, const char *interface, uint64_t deadline_ns, uint32_t size,
-                               const weir_bootstrap_opts *opts, weir_bootstrap **out)
-{
-    weir_unique_id id;
-    struct stat made;
-    weir_status status = weir_unique_id_create(interface[0] != '\0' ? interface : NULL, &id);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = publish(path, &id, &made);
-    if (status == WEIR_OK) {
-        const weiri_meeting meeting = {id.text, "", deadline_ns, NULL, NULL};
-        status = weiri_bootstrap_create_at(&meeting, 0, size, opts, out);
-        retract(path, &made);
-    }
-    weir_unique_id_discard(&id);
-    return status;
-}
-
-/* ---- the others ---- */
+/* ---- what is at the path ---- */
 
 static weir_status check_file(const char *path, int fd)
 {
@@ -141,6 +60,7 @@ static weir_status read_id(const char *path, int fd, weir_unique_id *out)
     weir_unique_id id;
     size_t bytes = 0;
     ssize_t n = 1;
+    memset(&id, 0, sizeof id);
     while (n != 0 && bytes < sizeof id.text) {
         n = read(fd, id.text + bytes, sizeof id.text - bytes);
         if (n < 0 && errno != EINTR) {
@@ -181,6 +101,91 @@ static weir_status look(const char *path, weir_unique_id *out)
     (void)close(fd);
     return status;
 }
+
+/* ---- rank 0 ---- */
+
+/* The name of the new file: nobody else's, as far as chance goes. */
+static void name_new(const char *path, char *name, size_t bytes)
+{
+    uint8_t random[WEIRI_AUTH_KEY_BYTES];
+    weiri_auth_random_key(random);
+    int at = snprintf(name, bytes, "%s.", path);
+    for (size_t i = 0; i < RANDOM_BYTES; i++) {
+        at += snprintf(name + at, bytes - (size_t)at, "%02x", random[i]);
+    }
+}
+
+static int write_id(int fd, const char *text)
+{
+    char line[WEIR_UNIQUE_ID_BYTES + 1];
+    const size_t bytes = (size_t)snprintf(line, sizeof line, "%s\n", text);
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = write(fd, line + done, bytes - done);
+        if (n < 0 && errno != EINTR) {
+            return errno;
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    /* The file's mode does not depend on the umask. Other hosts see the bytes no later than the name. */
+    return fchmod(fd, S_IRUSR | S_IWUSR) != 0 || fsync(fd) != 0 ? errno : 0;
+}
+
+static weir_status publish(const char *path, const weir_unique_id *id)
+{
+    char name[PATH_MAX + 2 * RANDOM_BYTES + 2];
+    name_new(path, name, sizeof name);
+    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+    if (fd < 0) {
+        return weiri_fail_errno(errno, "rendezvous file %s: create %s", path, name);
+    }
+    int error = write_id(fd, id->text);
+    if (close(fd) != 0 && error == 0) {
+        error = errno;
+    }
+    if (error == 0 && rename(name, path) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        (void)unlink(name);
+        return weiri_fail_errno(error, "rendezvous file %s: write", path);
+    }
+    return WEIR_OK;
+}
+
+/* Removes the file, unless another job has put its own there. */
+static void retract(const char *path, const weir_unique_id *id)
+{
+    weir_unique_id now;
+    if (look(path, &now) == WEIR_OK && strcmp(now.text, id->text) == 0) {
+        (void)unlink(path);
+    }
+}
+
+static weir_status create_root(const char *path, const char *interface, uint64_t deadline_ns, uint32_t size,
+                               const weir_bootstrap_opts *opts, weir_bootstrap **out)
+{
+    weir_unique_id id;
+    weir_status status = weir_unique_id_create(interface[0] != '\0' ? interface : NULL, &id);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = publish(path, &id);
+    if (status == WEIR_OK) {
+        const weiri_meeting meeting = {id.text, "", deadline_ns, NULL, NULL};
+        status = weiri_bootstrap_create_at(&meeting, 0, size, opts, out);
+        /* A look at the path may leave a text of its own. */
+        char cause[WEIRI_TEXT_BYTES];
+        (void)snprintf(cause, sizeof cause, "%s", weir_last_error());
+        retract(path, &id);
+        if (status != WEIR_OK) {
+            (void)weiri_fail(status, "%s", cause);
+        }
+    }
+    weir_unique_id_discard(&id);
+    return status;
+}
+
+/* ---- the others ---- */
 
 typedef struct visit {
     const char *path;

@@ -4,11 +4,15 @@
  * from PMIx_Init to PMIx_Finalize, and the caller waits for it until the deadline. A thread that is late is left to
  * itself, and frees its session if it ever comes back. PMIx's own threads inherit its signal mask: they block all.
  *
- * PMIx_Fence collects what rank 0 has published, so every rank has it when the fence ends, and may finalize. */
+ * PMIx_Fence collects what rank 0 has published, so every rank has it when the fence ends, and may finalize. A rank
+ * that finalizes while another is at a fence would break that fence. So who only asks for its rank does not finalize:
+ * the next exchange does, or the end of the process, because a launcher takes an end without it for a failure. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
@@ -39,6 +43,9 @@ static pthread_mutex_t shared_mutex = PTHREAD_MUTEX_INITIALIZER;
 static weiri_pmix_api api;        /* once loaded it stays */
 static weir_launcher_info known;  /* what the server said; some servers tell no local rank after another PMIx_Init */
 static uint32_t exchanges;        /* the same on all ranks: each takes part in each */
+static weiri_pmix_proc identity;  /* from PMIx_Init */
+static uint32_t held;             /* calls of PMIx_Init without their PMIx_Finalize */
+static pid_t holder;              /* the process that made them; 0: none yet */
 
 static weir_status load_symbols(void *library, weiri_pmix_api *out)
 {
@@ -215,25 +222,70 @@ static weir_status exchange(session *s, const weiri_pmix_proc *self, const weir_
     return status;
 }
 
+/* Takes what is held: the caller finalizes as often as it says. */
+static uint32_t take_held(weiri_pmix_proc *self)
+{
+    (void)pthread_mutex_lock(&shared_mutex);
+    const uint32_t count = held;
+    held = 0;
+    *self = identity;
+    (void)pthread_mutex_unlock(&shared_mutex);
+    return count;
+}
+
+static void finalize(uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        (void)api.finalize(NULL, 0);
+    }
+}
+
+static void finalize_at_end(void)
+{
+    weiri_pmix_proc self;
+    if (holder == getpid()) {
+        finalize(take_held(&self));
+    }
+}
+
+/* Leaves PMIx initialized. */
+static void hold(const weiri_pmix_proc *self, uint32_t count)
+{
+    (void)pthread_mutex_lock(&shared_mutex);
+    identity = *self;
+    held += count;
+    if (holder == 0 && atexit(finalize_at_end) == 0) {
+        holder = getpid();
+    }
+    (void)pthread_mutex_unlock(&shared_mutex);
+}
+
 static weir_status converse(session *s, weir_launcher_info *info, weir_unique_id *id)
 {
     weiri_pmix_proc self;
-    memset(&self, 0, sizeof self);
     weir_status status = load();
     if (status != WEIR_OK) {
         return status;
     }
-    const int error = api.init(&self, NULL, 0);
-    if (error != PMIX_OK) {
-        return fail("PMIx_Init", error);
+    uint32_t count = take_held(&self);
+    if (count == 0) {
+        const int error = api.init(&self, NULL, 0);
+        if (error != PMIX_OK) {
+            return fail("PMIx_Init", error);
+        }
+        count = 1;
     }
     set_step(s, "PMIx_Get");
     status = describe(&self, info);
     if (status == WEIR_OK && s->exchange) {
         status = exchange(s, &self, info, id);
     }
-    set_step(s, "PMIx_Finalize");
-    (void)api.finalize(NULL, 0);
+    if (s->exchange) {
+        set_step(s, "PMIx_Finalize");
+        finalize(count);
+    } else {
+        hold(&self, count);
+    }
     return status;
 }
 

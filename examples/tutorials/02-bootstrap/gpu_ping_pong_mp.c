@@ -1,6 +1,7 @@
 /* gpu_ping_pong_mp - the ping-pong of tutorial 01 between two processes, and the bootstrap that joins them.
  *
  *     gpu_ping_pong_mp                              rank 0, which starts rank 1 as a process of its own
+ *     mpirun -n 2 gpu_ping_pong_mp [<device>]       one rank in each process; srun and torchrun too
  *     gpu_ping_pong_mp <ip:port> <rank> <device>    one rank, 0 or 1, on gpu:N or cpu:N
  *     gpu_ping_pong_mp <rank> <device>              the same, met at the unique id in WEIR_UNIQUE_ID
  *
@@ -183,15 +184,17 @@ static void take_down(player *p)
     weir_device_close(p->device);
 }
 
-/* A rank that fails leaves; a process that ends takes its ranks with it, and the others are told. */
+/* A rank that fails leaves; a process that ends takes its ranks with it, and the others are told. Where the ranks meet
+ * is NULL when a launcher has started them, and knows. */
 static bool run_rank(const char *where, uint32_t rank, const char *device_name)
 {
     weir_bootstrap *bootstrap = NULL;
     player p;
     memset(&p, 0, sizeof(p));
-    bool good = ok(rank, weir_bootstrap_create(where, rank, 2, NULL, &bootstrap)) && use_send_recv(bootstrap) &&
-                use_collectives(bootstrap) && use_barrier(bootstrap) && set_up(&p, bootstrap, device_name) &&
-                play(&p, bootstrap);
+    weir_status met = where != NULL ? weir_bootstrap_create(where, rank, 2, NULL, &bootstrap)
+                                    : weir_bootstrap_create_launched(NULL, &bootstrap);
+    bool good = ok(rank, met) && use_send_recv(bootstrap) && use_collectives(bootstrap) && use_barrier(bootstrap) &&
+                set_up(&p, bootstrap, device_name) && play(&p, bootstrap);
     if (!good && p.comm != NULL) {
         weir_comm_abort(p.comm);
     }
@@ -249,9 +252,41 @@ static bool run_both(void)
     return good;
 }
 
+/* A rank that a launcher started. Each takes the GPU of its place on this host; the CPU when there are too few. */
+static bool run_launched(const weir_launcher_info *launcher, const char *device_name)
+{
+    char device[16];
+    uint32_t gpus = 0;
+    if (launcher->size != 2) {
+        fprintf(stderr, "This program has 2 ranks; %s started %" PRIu32 "\n", launcher->source, launcher->size);
+        return false;
+    }
+    if (!ok(launcher->rank, weir_device_count("gpu", &gpus))) {
+        return false;
+    }
+    bool on_gpu = ping_pong.gpu != NULL && gpus >= (launcher->local_size != 0 ? launcher->local_size : 2);
+    snprintf(device, sizeof(device), "%s:%" PRIu32, on_gpu ? "gpu" : "cpu", launcher->local_rank);
+    return run_rank(NULL, launcher->rank, device_name != NULL ? device_name : device);
+}
+
 int main(int argc, char **argv)
 {
+    weir_launcher_info launcher;
+    memset(&launcher, 0, sizeof(launcher));
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc <= 2 && weir_launcher_get(&launcher) != WEIR_OK) {
+        fprintf(stderr, "%s\n", weir_last_error());
+        return 1;
+    }
+    if (launcher.size > 0) {
+        if (!run_launched(&launcher, argv[1])) {
+            return 1;
+        }
+        if (launcher.rank == 0) {
+            printf("Succeed!\n");
+        }
+        return 0;
+    }
     if (argc == 1) {
         if (!run_both()) {
             return 1;
@@ -262,8 +297,8 @@ int main(int argc, char **argv)
     const char *where = argc == 4 ? argv[1] : getenv("WEIR_UNIQUE_ID");
     const char *rank = argc >= 3 ? argv[argc - 2] : "";
     if (argc < 3 || argc > 4 || where == NULL || (strcmp(rank, "0") != 0 && strcmp(rank, "1") != 0)) {
-        fprintf(stderr, "usage: %s [[<ip:port>] <rank> <device>]\n"
-                        "The rank is 0 or 1; without an address WEIR_UNIQUE_ID must be set.\n", argv[0]);
+        fprintf(stderr, "usage: %s [[<ip:port>] <rank> <device>]\n       mpirun -n 2 %s [<device>]\n"
+                        "The rank is 0 or 1; without an address WEIR_UNIQUE_ID must be set.\n", argv[0], argv[0]);
         return 2;
     }
     if (!run_rank(where, rank[0] == '1', argv[argc - 1])) {

@@ -1,6 +1,7 @@
 /* bidir_memory_channel - two ranks copy data to each other, both ways at once, in three ways: put, get, packets.
  *
  *     bidir_memory_channel                              both ranks, on this host
+ *     mpirun -n 2 bidir_memory_channel [<device>]       one rank in each process; srun and torchrun too
  *     bidir_memory_channel <ip:port> <rank> <device>    one rank, 0 or 1, on gpu:N or cpu:N
  *     bidir_memory_channel <rank> <device>              the same, met at the unique id in WEIR_UNIQUE_ID
  *
@@ -134,7 +135,7 @@ static const uint64_t cpu_sizes[SIZES] = { 1 << 10, 64 << 10, 1 << 20 };
 /* ---- a rank and its objects --------------------------------------------------------------------------- */
 
 typedef struct rank_state {
-    const char *where; /* address or unique id at which the ranks meet */
+    const char *where; /* address or unique id at which the ranks meet; NULL: the launcher knows */
     const char *device_name;
     uint32_t rank;
 
@@ -180,7 +181,9 @@ static bool join(rank_state *r)
     r->shape = weir_device_fit_shape(r->device, wanted);
     printf("Rank %" PRIu32 " (%s): %s, %" PRIu32 " blocks of %" PRIu32 " threads\n", r->rank, r->label, info.model,
            r->shape.blocks, r->shape.threads);
-    return ok(r, weir_bootstrap_create(r->where, r->rank, 2, NULL, &r->bootstrap)) &&
+    weir_status met = r->where != NULL ? weir_bootstrap_create(r->where, r->rank, 2, NULL, &r->bootstrap)
+                                       : weir_bootstrap_create_launched(NULL, &r->bootstrap);
+    return ok(r, met) &&
            ok(r, weir_comm_create(r->bootstrap, r->device, NULL, &r->comm)) &&
            ok(r, weir_connection_create(r->comm, r->rank ^ 1, 0, NULL, &r->connection)) &&
            ok(r, weir_semaphore_create(r->connection, 0, NULL, &r->semaphore)) &&
@@ -448,6 +451,28 @@ static bool run_both(void)
     return setenv("WEIR_UNIQUE_ID", id.text, 1) == 0 && run_processes(ranks);
 }
 
+/* A rank that a launcher started. Each takes the GPU of its place on this host; the CPU when there are too few. */
+static bool run_launched(const weir_launcher_info *launcher, const char *device_name)
+{
+    char device[16];
+    rank_state r;
+    uint32_t gpus = 0;
+    memset(&r, 0, sizeof(r));
+    r.rank = launcher->rank;
+    if (launcher->size != 2) {
+        fprintf(stderr, "This program has 2 ranks; %s started %" PRIu32 "\n", launcher->source, launcher->size);
+        return false;
+    }
+    if (!ok(&r, weir_device_count("gpu", &gpus))) {
+        return false;
+    }
+    bool on_gpu = bidir_put.gpu != NULL && gpus >= (launcher->local_size != 0 ? launcher->local_size : 2);
+    snprintf(device, sizeof(device), "%s:%" PRIu32, on_gpu ? "gpu" : "cpu", launcher->local_rank);
+    r.device_name = device_name != NULL ? device_name : device;
+    run_rank(&r);
+    return true;
+}
+
 /* What a user may type: [<ip:port>] <rank> <device>. */
 static bool run_one(int count, char **arguments)
 {
@@ -467,13 +492,23 @@ static bool run_one(int count, char **arguments)
 int main(int argc, char **argv)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (argc != 1 && argc != 3 && argc != 4) {
-        fprintf(stderr, "usage: %s [[<ip:port>] <rank> <device>]\n", argv[0]);
+    weir_launcher_info launcher;
+    memset(&launcher, 0, sizeof(launcher));
+    if (argc <= 2 && weir_launcher_get(&launcher) != WEIR_OK) {
+        fprintf(stderr, "%s\n", weir_last_error());
+        return 1;
+    }
+    if (argc > 4 || (argc == 2 && launcher.size == 0)) {
+        fprintf(stderr, "usage: %s [[<ip:port>] <rank> <device>]\n       mpirun -n 2 %s [<device>]\n", argv[0],
+                argv[0]);
         return 2;
     }
-    bool good = argc == 1 ? run_both() : run_one(argc - 1, argv + 1);
+    bool launched = launcher.size > 0;
+    bool good = launched  ? run_launched(&launcher, argv[1])
+                : argc == 1 ? run_both()
+                            : run_one(argc - 1, argv + 1);
     /* Of ranks that were started one by one, rank 0 says it; of others, who started them. */
-    if (good && (argc == 1 || (argc == 4 && strcmp(argv[2], "0") == 0))) {
+    if (good && (launched ? launcher.rank == 0 : argc == 1 || (argc == 4 && strcmp(argv[2], "0") == 0))) {
         printf("Succeed!\n");
     }
     return good ? 0 : 1;
