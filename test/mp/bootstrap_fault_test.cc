@@ -681,6 +681,7 @@ TEST_F(BootstrapFault, AllocationsMayFail)
 }
 
 // The same with two ranks: whatever fails on whichever, both return in time and nothing is left behind.
+// WEIR_ERR_AUTH: a rank 0 that failed gives its port up, which any other program's rank 0 may then have.
 TEST_F(BootstrapFault, AllocationsMayFailBetweenRanks)
 {
     weirt_log_allow("foreign connection");
@@ -689,7 +690,7 @@ TEST_F(BootstrapFault, AllocationsMayFailBetweenRanks)
         weiri_alloc_fail_nth(n);
         for (const Outcome &o : weirt_creates(id.text, {{0, 2}, {1, 2}}, expiry_ms)) {
             EXPECT_TRUE(o.status == WEIR_OK || o.status == WEIR_ERR_NOMEM || o.status == WEIR_ERR_REMOTE ||
-                        o.status == WEIR_ERR_TIMEOUT)
+                        o.status == WEIR_ERR_TIMEOUT || o.status == WEIR_ERR_AUTH)
                 << o.text;
             EXPECT_LT(o.ms, expiry_ms + 5000u);
         }
