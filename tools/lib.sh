@@ -73,6 +73,15 @@ need() {
     fi
 }
 
+# want KIND NAME PACKAGE WHY: the same for what can be done without; tests that use it skip themselves.
+wanted=()
+want() {
+    if ! is_there "$1" "$2"; then
+        wanted+=("$3")
+        say "  missing: $3 ($4)"
+    fi
+}
+
 need_for_build() {
     need program cmake cmake "configures the build"
     need program ninja ninja-build "runs the build"
@@ -104,6 +113,23 @@ install_missing() {
     fi
     must "Installing ${#missing[@]} packages" build/log/apt-install.log apt install --no-install-recommends "${missing[@]}"
     missing=()
+}
+
+# One by one, and without a question: what cannot be installed is done without.
+install_wanted() {
+    local sudo="" package
+    [ ${#wanted[@]} -gt 0 ] || return 0
+    [ "$(id -u)" = 0 ] || sudo="sudo -n"
+    for package in "${wanted[@]}"; do
+        if [ -z "$lists_read" ] && step "Reading the lists of packages" build/log/apt-update.log apt update; then
+            lists_read=yes
+        fi
+        if [ -z "$lists_read" ] || ! step "Installing $package" "build/log/apt-install-$package.log" \
+            apt install --no-install-recommends "$package"; then
+            say "  $package cannot be installed here: what uses it is skipped"
+        fi
+    done
+    wanted=()
 }
 
 # ---- machine -----------------------------------------------------------------------------------------------
