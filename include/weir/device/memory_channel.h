@@ -123,8 +123,9 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
 /* Sends `bytes` of the local memory at `put_offset`, and receives as many at `unpack_offset`, while the peer does the
  * same. Needs neither signal nor wait: the calls use two halves of the packet buffers in turn, at `packet_offset` of
  * both, twice 16 bytes for 8 of data, and a rank that got the peer's packets knows that those of the call before
- * were taken. Both sides call with groups of one shape and with the same `bytes`, and within a kernel every exchange
- * of a channel has the same `bytes`. */
+ * were taken. A rank may be one exchange ahead of the other, also where a kernel ends in between. So both sides call
+ * with groups of one shape and with the same `bytes`, and both may change only after the ranks have met in another
+ * way, by signals or on the host: halves of another size would overlap what the peer has yet to take. */
 WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_channel *channel,
                                                           uint64_t packet_offset, uint64_t put_offset,
                                                           uint64_t unpack_offset, uint64_t bytes, weir_coop coop)
@@ -204,8 +205,9 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
                          coop.size, 1, channel->semaphore.control);
 }
 
-/* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at offsets that are
- * multiples of 128, over connections that keep lines whole, by groups of whole warps; WEIR_ERR_INVALID otherwise.
+/* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at addresses that are
+ * multiples of 128 at both ends, over connections that keep lines whole, by groups of whole warps; WEIR_ERR_INVALID
+ * otherwise. What exchange_ll16 asks of both sides exchange_lines does too.
  * Bytes of a packet buffer that have held lines serve no packets any more: data of a line looks like any flag. */
 WEIR_FN weir_status weir_dev_memory_channel_put_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
                                                       uint64_t src_offset, uint64_t bytes, weir_coop coop)
@@ -342,9 +344,10 @@ WEIR_FN weir_status weir_dev_memory_channel_wait_counted_relaxed(const weir_dev_
 }
 
 /* Channel `index` of a set: the same memories and packet buffer, with a semaphore and packet epochs of its own, so
- * that blocks that use one each need not wait for each other. Bytes of a packet buffer serve one index, by a group
- * within a block: WEIR_ERR_INVALID for a larger one, which divides packets among its blocks by itself, over the
- * channel that is no index's. Errors as weir_dev_semaphore_at. */
+ * that blocks that use one each need not wait for each other; index 0 shares these with the channel that is no
+ * index's, so that the two take turns. Bytes of a packet buffer serve one index, by a group within a block:
+ * WEIR_ERR_INVALID for a larger one, which divides packets among its blocks by itself, over the channel that is no
+ * index's. Errors as weir_dev_semaphore_at. */
 WEIR_FN weir_dev_memory_channel weir_dev_memory_channel_at(const weir_dev_memory_channel *channel, uint32_t index)
 {
     weir_dev_memory_channel at = *channel;
