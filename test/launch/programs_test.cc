@@ -51,6 +51,9 @@ protected:
         if (ended.status != 0) {
             GTEST_SKIP() << "mpirun does not run here: " << ended.text.substr(0, 400);
         }
+        if (mpirun(1, program("weir-launch-probe") + " get").has("install libpmix2")) {
+            GTEST_SKIP() << "mpirun has a PMIx of its own, and libpmix.so.2 is not here";
+        }
     }
 
     static void expect_tutorial(const char *name)
@@ -109,7 +112,12 @@ TEST_F(Mpirun, KilledRankEndsTheOthers)
     EXPECT_LT(ended.ms, weirt_patience_ms());
     EXPECT_FALSE(ended.has("right")) << ended.text;
     EXPECT_EQ(ended.count("WEIR_ERR_"), ended.count("rank 2 died\n")) << ended.text;
-    EXPECT_NE(weirt_command("pgrep -f '^" + probe + " kill 2$'").status, 0);
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    Ended alive;
+    do {
+        alive = weirt_command("pgrep -f '^" + probe + " kill 2$'");
+    } while (alive.status == 0 && weirt_now_ms() < end);
+    EXPECT_NE(alive.status, 0) << alive.text;
 }
 
 // A rank that does not come: the others do not wait longer than they were told.
