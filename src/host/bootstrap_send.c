@@ -30,14 +30,14 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
         return weiri_fail_nomem("bootstrap: message");
     }
     message->peer = boot->rank;
-    if (peer != boot->rank && weiri_flows(kind)) {
-        boot->peers[peer].flows[kind - WEIRI_FRAME_USER].ahead += message->bytes + WEIRI_MESSAGE_COST;
-    }
     if (peer != boot->rank) {
         weiri_conn *conn = weiri_peer_connect(boot, peer);
         if (conn == NULL) {
             weiri_message_free(message);
             return weiri_fail_nomem("bootstrap: connection");
+        }
+        if (weiri_flows(kind)) {
+            boot->peers[peer].flows[kind - WEIRI_FRAME_USER].ahead += message->bytes + WEIRI_MESSAGE_COST;
         }
         message->waited = sent != NULL;
         weiri_conn_queue(conn, message);
