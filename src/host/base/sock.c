@@ -92,7 +92,9 @@ static int end_own(int fd, int *out)
 void weiri_sock_close(int fd)
 {
     (void)pthread_mutex_lock(&own_mutex);
-    own[fd / 64] &= ~((uint64_t)1 << (fd % 64));
+    if (fd < OWN_MAX) { /* a listener that was never owned may be beyond */
+        own[fd / 64] &= ~((uint64_t)1 << (fd % 64));
+    }
     (void)close(fd);
     (void)pthread_mutex_unlock(&own_mutex);
 }
@@ -360,6 +362,9 @@ static void set_options(int fd, uint32_t timeout_ms)
 int weiri_sock_own(int listener, uint32_t timeout_ms)
 {
     int fd = -1;
+    if (listener >= OWN_MAX) {
+        return EMFILE; /* the caller still closes it */
+    }
     set_options(listener, timeout_ms); /* what it accepts has them too */
     const int error = begin_own();
     return error != 0 ? error : end_own(listener, &fd);
