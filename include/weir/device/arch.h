@@ -438,6 +438,14 @@ WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
 #endif
 }
 
+/* Lanes of the warp that took different ways go on together, so that the next access of all is one instruction. */
+WEIR_FN void weir_arch_warp_converge(void)
+{
+#if defined(__CUDA_ARCH__)
+    __syncwarp();
+#endif
+}
+
 /* Whether `value` is non-zero for all lanes of the warp. Orders no memory accesses. */
 WEIR_FN int weir_arch_warp_all(int value)
 {

@@ -92,16 +92,17 @@ WEIR_FN void weir_line_put_one(char *lines, const char *src, uint64_t bytes, uin
 {
     weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
     uint64_t at = line * WEIR_LINE_DATA;
-    if (at >= bytes) {
-        return;
-    }
+    uint64_t left = at < bytes ? bytes - at : 0;
     WEIR_UNROLL
     for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
         uint32_t word = lane * WEIR_ARCH_LINE_PARTS + p;
-        parts[p].lo = weir_line_read_word(src + at, bytes - at, word, whole);
-        parts[p].hi = word == 7 ? flag : weir_line_read_word(src + at, bytes - at, word + 8, whole);
+        parts[p].lo = weir_line_read_word(src + at, left, word, whole);
+        parts[p].hi = word == 7 ? flag : weir_line_read_word(src + at, left, word + 8, whole);
     }
-    weir_arch_store_line(lines + line * WEIR_LINE_BYTES, lane, parts);
+    weir_arch_warp_converge();
+    if (left != 0) {
+        weir_arch_store_line(lines + line * WEIR_LINE_BYTES, lane, parts);
+    }
 }
 
 /* Sends WEIR_LINE_BATCH lines, `stride` apart, all of them full. */
@@ -113,6 +114,7 @@ WEIR_FN void weir_line_put_batch(char *lines, const char *src, uint64_t flag, ui
     for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
         weir_line_read(parts[k], src + (line + (uint64_t)k * stride) * WEIR_LINE_DATA, lane, flag);
     }
+    weir_arch_warp_converge();
     WEIR_UNROLL
     for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
         weir_arch_store_line(lines + (line + (uint64_t)k * stride) * WEIR_LINE_BYTES, lane, parts[k]);
@@ -151,6 +153,7 @@ WEIR_FN weir_status weir_line_unpack_one(char *dst, const char *lines, uint64_t 
     int wanted = at < bytes;
     uint32_t reads = WEIR_ARCH_FAST_READS;
     lines += line * WEIR_LINE_BYTES;
+    weir_arch_warp_converge();
     WEIR_ROLLED
     for (;;) {
         int there = 1;
@@ -188,6 +191,7 @@ WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, uint64_
     uint32_t reads = WEIR_ARCH_FAST_READS;
     uint64_t apart = (uint64_t)stride * WEIR_LINE_BYTES;
     lines += line * WEIR_LINE_BYTES;
+    weir_arch_warp_converge();
     WEIR_ROLLED
     for (;;) {
         int there = 1;
