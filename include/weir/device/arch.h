@@ -147,6 +147,15 @@ WEIR_FN void weir_arch_store_relaxed_dev_u64(uint64_t *p, uint64_t v)
 #endif
 }
 
+WEIR_FN void weir_arch_store_release_dev_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELEASE, DEV);
+#endif
+}
+
 WEIR_FN void weir_arch_store_release_sys_u64(uint64_t *p, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -203,6 +212,17 @@ WEIR_FN void weir_arch_add_relaxed_dev_u64(uint64_t *p, uint64_t v)
 #endif
 }
 
+WEIR_FN uint64_t weir_arch_fetch_add_relaxed_dev_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    return old;
+#else
+    return WEIR_CPU_FETCH_ADD(p, v, __ATOMIC_RELAXED, DEV);
+#endif
+}
+
 WEIR_FN uint64_t weir_arch_fetch_add_acq_rel_dev_u64(uint64_t *p, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -211,6 +231,17 @@ WEIR_FN uint64_t weir_arch_fetch_add_acq_rel_dev_u64(uint64_t *p, uint64_t v)
     return old;
 #else
     return WEIR_CPU_FETCH_ADD(p, v, __ATOMIC_ACQ_REL, DEV);
+#endif
+}
+
+WEIR_FN uint64_t weir_arch_fetch_or_acquire_dev_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t old;
+    asm volatile("atom.acquire.gpu.global.or.b64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(v) : "memory");
+    return old;
+#else
+    return WEIR_CPU_FETCH_OR(p, v, __ATOMIC_ACQUIRE, DEV);
 #endif
 }
 
@@ -231,6 +262,17 @@ WEIR_FN void weir_arch_store_relaxed_sys_pair(void *p, uint64_t a, uint64_t b)
     asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory");
 #else
     WEIR_CPU_STORE((uint64_t *)p, a, __ATOMIC_RELAXED, SYS);
+    WEIR_CPU_STORE((uint64_t *)p + 1, b, __ATOMIC_RELAXED, SYS);
+#endif
+}
+
+/* `a` is the release: who acquires it, and not `b`, sees what came before. */
+WEIR_FN void weir_arch_store_release_sys_pair(void *p, uint64_t a, uint64_t b)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.release.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory");
+#else
+    WEIR_CPU_STORE((uint64_t *)p, a, __ATOMIC_RELEASE, SYS);
     WEIR_CPU_STORE((uint64_t *)p + 1, b, __ATOMIC_RELAXED, SYS);
 #endif
 }

@@ -62,10 +62,65 @@ typedef struct weir_dev_memory_channel {
     uint32_t indexed; /* one of a set (weir_dev_memory_channel_at), with epochs of its own */
 } weir_dev_memory_channel;
 
+/* What a kernel asks a host thread to do; see weir/device/fifo.h. */
+typedef struct weir_request {
+    uint64_t dst_offset;
+    uint64_t src_offset;
+    uint64_t bytes;
+    uint64_t value;
+    uint32_t dst; /* ids of memories */
+    uint32_t src;
+    uint32_t channel;
+    uint16_t type; /* WEIR_REQUEST_... */
+    uint16_t reserved; /* does not travel */
+} weir_request;
+
+/* Room for requests, as the device knows it: in its own memory, one in a cell, zeroed. */
+typedef struct weir_dev_credits {
+    uint64_t used;       /* taken, less what is known to have come back, and what is just being tried */
+    uint64_t seen;       /* what is known to have come back */
+    uint64_t refreshing; /* 1 while a thread reads what has come back */
+} weir_dev_credits;
+
+/* A queue from the threads of a device to one host thread. */
+typedef struct weir_dev_fifo {
+    weir_dev_control *control;
+    weir_dev_credits *credits; /* free slots */
+    uint64_t *head;            /* positions given to requests so far; device memory */
+    uint64_t *slots;           /* host memory */
+    const uint64_t *tail;      /* requests that were completed so far; host memory */
+    uint32_t count;            /* of slots, a power of two */
+    uint32_t reserved;
+} weir_dev_fifo;
+
+/* What the host tells the pushers of one channel of a proxy: host memory, one in a cell, zeroed. */
+typedef struct weir_dev_progress {
+    uint64_t done;        /* tickets below it are completed; WEIR_PROGRESS_FAILED once the channel has failed */
+    uint64_t returned;    /* credits given back so far */
+    uint64_t failed_from; /* of a failed channel: tickets from here on have failed, with `status` */
+    int64_t status;
+} weir_dev_progress;
+
+#define WEIR_PROGRESS_FAILED UINT64_MAX
+
+/* A channel of a proxy. */
+typedef struct weir_dev_proxy_channel {
+    weir_dev_fifo fifo;
+    weir_dev_credits *credits;
+    const weir_dev_progress *progress;
+    uint32_t limit; /* credits in all */
+    uint32_t id;
+} weir_dev_proxy_channel;
+
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 112, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 32, "layout of weir_dev_progress");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 72, "layout of weir_dev_proxy_channel");
 
 #endif

@@ -1,0 +1,223 @@
+/* weir/device/fifo.h - threads of a device push requests into a queue; a host thread takes them.
+ *
+ *     uint64_t ticket;
+ *     weir_dev_fifo_push(&args->fifo, &request, &ticket);
+ *     ...
+ *     weir_dev_fifo_wait(&args->fifo, ticket);      the host thread has completed it, and all before it
+ *
+ * The slots are in host memory. A slot is WEIR_FIFO_WORDS words of 63 bits; the top bit of each is the parity of the
+ * lap, so that every word says by itself whether it has arrived: words may arrive in any order, nothing is cleared,
+ * and no store wider than 8 bytes is assumed. Memory that was never written is no request.
+ *
+ * What a push costs a GPU: two read-modify-writes of its own memory, one after the other, and the stores. Room is
+ * taken only when it is there, so that a push which times out leaves no hole. What the host has given back is read
+ * over PCIe by one thread at a time, and only when half of the slots were used since or no room is known.
+ *
+ * Order:     push is a release and taking the request an acquire at system scope: what the pushing thread wrote, or
+ *            had synchronized with, is visible to the host's handler. What the host did before it completed a request
+ *            is visible after wait, and after a test that returned WEIR_OK. Requests are taken in the order of their
+ *            tickets; a push that begins after another has returned, in this thread or one synchronized with it, has
+ *            the higher ticket.
+ * Threads:   any number may push, test and wait. One at a time takes.
+ * Blocking:  push while all slots are in use, and wait, with the communicator's deadline. The others never.
+ * Errors:    WEIR_ERR_TIMEOUT, or the communicator's sticky error; the request is then not in the queue. */
+#ifndef WEIR_DEVICE_FIFO_H
+#define WEIR_DEVICE_FIFO_H
+
+#include "weir/device/spin.h"
+
+/* What a request asks for. weir/device/port_channel.h makes the first ones; the fifo carries all alike. */
+enum {
+    WEIR_REQUEST_PUT = 1,              /* `bytes` from src + src_offset to dst + dst_offset */
+    WEIR_REQUEST_GET = 2,              /* `bytes` from dst + dst_offset to src + src_offset */
+    WEIR_REQUEST_SIGNAL = 3,
+    WEIR_REQUEST_PUT_SIGNAL = 4,       /* put, and after it a signal */
+    WEIR_REQUEST_PUT_SIGNAL_FLUSH = 5, /* and a ticket that is done when both are */
+    WEIR_REQUEST_FLUSH = 6,
+    WEIR_REQUEST_VALUE = 7,            /* the `bytes` (1 to 8) low bytes of `value` to dst + dst_offset */
+    WEIR_REQUEST_TYPES,                /* types from here to WEIR_REQUEST_USER are errors */
+    WEIR_REQUEST_USER = 256            /* this and all above it are the user's; so are the request's fields */
+};
+
+#define WEIR_FIFO_WORDS 6u       /* of a slot that are used, */
+#define WEIR_FIFO_SLOT_WORDS 8u  /* and how far slots are apart: requests do not share cache lines */
+#define WEIR_FIFO_LAP ((uint64_t)1 << 63)
+
+/* The six words of a request, less the lap: each has 63 bits. The top bits of the 64-bit fields are in the first. */
+WEIR_FN void weir_dev_request_encode(const weir_request *request, uint64_t *words)
+{
+    words[0] = request->type | (uint64_t)request->channel << 16 | request->dst_offset >> 63 << 48 |
+               request->src_offset >> 63 << 49 | request->bytes >> 63 << 50 | request->value >> 63 << 51 |
+               (uint64_t)(request->src >> 31) << 52;
+    words[1] = request->dst | (uint64_t)(request->src & 0x7fffffffu) << 32;
+    words[2] = request->dst_offset & ~WEIR_FIFO_LAP;
+    words[3] = request->src_offset & ~WEIR_FIFO_LAP;
+    words[4] = request->bytes & ~WEIR_FIFO_LAP;
+    words[5] = request->value & ~WEIR_FIFO_LAP;
+}
+
+/* Ignores the laps. */
+WEIR_FN void weir_dev_request_decode(const uint64_t *words, weir_request *request)
+{
+    uint64_t first = words[0];
+    request->type = (uint16_t)first;
+    request->reserved = 0;
+    request->channel = (uint32_t)(first >> 16);
+    request->dst = (uint32_t)words[1];
+    request->src = (uint32_t)(words[1] >> 32 & 0x7fffffffu) | (uint32_t)(first >> 52 & 1) << 31;
+    request->dst_offset = (words[2] & ~WEIR_FIFO_LAP) | (first >> 48 & 1) << 63;
+    request->src_offset = (words[3] & ~WEIR_FIFO_LAP) | (first >> 49 & 1) << 63;
+    request->bytes = (words[4] & ~WEIR_FIFO_LAP) | (first >> 50 & 1) << 63;
+    request->value = (words[5] & ~WEIR_FIFO_LAP) | (first >> 51 & 1) << 63;
+}
+
+/* The lap bit of the request at `position`. */
+WEIR_FN uint64_t weir_dev_fifo_lap(uint64_t position, uint32_t count)
+{
+    return (position & count) == 0 ? WEIR_FIFO_LAP : 0;
+}
+
+/* ---- room: for slots here, and for the requests of a channel in weir/device/proxy.h ------------------------- */
+
+/* Takes one of `limit` if it is known to be there. */
+WEIR_FN int weir_dev_credits_take(weir_dev_credits *credits, uint64_t limit)
+{
+    if (WEIR_UNLIKELY(weir_arch_fetch_add_relaxed_dev_u64(&credits->used, 1) >= limit)) {
+        weir_arch_add_relaxed_dev_u64(&credits->used, (uint64_t)-1);
+        return 0;
+    }
+    return 1;
+}
+
+/* Looks at what the host has given back, unless another thread does. */
+WEIR_FN_COLD void weir_dev_credits_refresh(weir_dev_credits *credits, const uint64_t *returned)
+{
+    if (weir_arch_load_relaxed_dev_u64(&credits->refreshing) != 0 ||
+        weir_arch_fetch_or_acquire_dev_u64(&credits->refreshing, 1) != 0) {
+        return;
+    }
+    uint64_t seen = weir_arch_load_relaxed_dev_u64(&credits->seen);
+    uint64_t now = weir_arch_load_acquire_sys_u64(returned);
+    if (now != seen) {
+        weir_arch_store_release_dev_u64(&credits->seen, now);
+        weir_arch_add_relaxed_dev_u64(&credits->used, seen - now);
+    }
+    weir_arch_store_release_dev_u64(&credits->refreshing, 0);
+}
+
+/* Takes one of `limit`, when there is one. */
+WEIR_FN_COLD weir_status weir_dev_credits_await(weir_dev_credits *credits, const uint64_t *returned, uint64_t limit,
+                                                weir_dev_control *control)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        weir_dev_credits_refresh(credits, returned);
+        if (weir_arch_load_relaxed_dev_u64(&credits->used) < limit && weir_dev_credits_take(credits, limit)) {
+            return WEIR_OK;
+        }
+        weir_status status = weir_spin_next(&spin, control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+}
+
+/* ---- push ----------------------------------------------------------------------------------------------- */
+
+/* Writes a request for which room was taken; returns its ticket. */
+WEIR_FN uint64_t weir_dev_fifo_write(const weir_dev_fifo *fifo, const weir_request *request)
+{
+    uint64_t words[WEIR_FIFO_WORDS];
+    uint64_t position = weir_arch_fetch_add_relaxed_dev_u64(fifo->head, 1);
+    uint64_t *slot = fifo->slots + (position & (fifo->count - 1)) * WEIR_FIFO_SLOT_WORDS;
+    uint64_t lap = weir_dev_fifo_lap(position, fifo->count);
+    weir_dev_request_encode(request, words);
+    /* The room may have been made known to another thread, which took an earlier position: this one must know it too,
+     * or its stores would not be ordered after the host's reads. It is on its way: no deadline. */
+    for (uint32_t reads = 1; position - weir_arch_load_acquire_dev_u64(&fifo->credits->seen) >= fifo->count; reads++) {
+        weir_arch_relax(reads);
+    }
+    weir_arch_store_release_sys_pair(slot, words[0] | lap, words[1] | lap);
+    weir_arch_store_relaxed_sys_pair(slot + 2, words[2] | lap, words[3] | lap);
+    weir_arch_store_relaxed_sys_pair(slot + 4, words[4] | lap, words[5] | lap);
+    if (WEIR_UNLIKELY((position & (fifo->count / 2 - 1)) == 0)) {
+        weir_dev_credits_refresh(fifo->credits, fifo->tail);
+    }
+    return position;
+}
+
+WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_request *request, uint64_t *ticket)
+{
+    if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {
+        weir_status status = weir_dev_credits_await(fifo->credits, fifo->tail, fifo->count, fifo->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    *ticket = weir_dev_fifo_write(fifo, request);
+    return WEIR_OK;
+}
+
+/* WEIR_PENDING, and nothing is pushed, when there is no room; the communicator's sticky error when there is none and
+ * there will be none. */
+WEIR_FN weir_status weir_dev_fifo_try_push(const weir_dev_fifo *fifo, const weir_request *request, uint64_t *ticket)
+{
+    if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {
+        weir_dev_credits_refresh(fifo->credits, fifo->tail);
+        if (!weir_dev_credits_take(fifo->credits, fifo->count)) {
+            weir_status status = weir_dev_control_status(fifo->control);
+            return status != WEIR_OK ? status : WEIR_PENDING;
+        }
+    }
+    *ticket = weir_dev_fifo_write(fifo, request);
+    return WEIR_OK;
+}
+
+/* WEIR_OK when the host has completed the request of that ticket, and all before it; WEIR_PENDING, or the
+ * communicator's sticky error, when it has not. */
+WEIR_FN weir_status weir_dev_fifo_test(const weir_dev_fifo *fifo, uint64_t ticket)
+{
+    if (weir_arch_load_acquire_sys_u64(fifo->tail) > ticket) {
+        return WEIR_OK;
+    }
+    weir_status status = weir_dev_control_status(fifo->control);
+    return status != WEIR_OK ? status : WEIR_PENDING;
+}
+
+WEIR_FN weir_status weir_dev_fifo_wait(const weir_dev_fifo *fifo, uint64_t ticket)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
+    while (weir_arch_load_acquire_sys_u64(fifo->tail) <= ticket) {
+        if (weir_spin_is_long(&reads)) {
+            return weir_spin_above(fifo->tail, ticket, fifo->control);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* ---- the taking side, on the host -------------------------------------------------------------------------- */
+
+/* The request at `position`, if all of it has arrived. One load when nothing has. */
+WEIR_FN int weir_dev_fifo_read(const uint64_t *slots, uint32_t count, uint64_t position, weir_request *request)
+{
+    const uint64_t *slot = slots + (position & (count - 1)) * WEIR_FIFO_SLOT_WORDS;
+    uint64_t lap = weir_dev_fifo_lap(position, count);
+    uint64_t words[WEIR_FIFO_WORDS];
+    words[0] = weir_arch_load_acquire_sys_u64(slot);
+    uint64_t missing = words[0] ^ lap;
+    if (missing >> 63 != 0) {
+        return 0;
+    }
+    for (uint32_t i = 1; i < WEIR_FIFO_WORDS; i++) {
+        words[i] = weir_arch_load_relaxed_sys_u64(slot + i);
+        missing |= words[i] ^ lap;
+    }
+    if (WEIR_UNLIKELY(missing >> 63 != 0)) {
+        return 0;
+    }
+    weir_dev_request_decode(words, request);
+    return 1;
+}
+
+#endif

@@ -1,0 +1,104 @@
+/* weir/device/proxy.h - push requests to a channel of a proxy, and wait until they are completed.
+ *
+ *     uint64_t ticket;
+ *     weir_dev_proxy_channel_push(&args->channel, &request, &ticket);
+ *     ...
+ *     weir_dev_proxy_channel_wait(&args->channel, ticket);
+ *
+ * Many channels share a fifo. Each has credits of its own, and takes one before it takes a slot: a channel whose
+ * requests are not completed has at most that many in the queue, so that it never stops the others.
+ *
+ * A ticket is done when its request, and all requests of the channel with lower tickets, are completed: what that
+ * means is the handler's to say. Tickets of different channels do not compare.
+ *
+ * Order:     as weir/device/fifo.h; the requests of a channel are handed over and completed in the order of their
+ *            tickets.
+ * Threads:   any number may push, test and wait.
+ * Blocking:  push while no credit or no slot is free, and wait, with the communicator's deadline.
+ * Errors:    push: WEIR_ERR_TIMEOUT, or the communicator's sticky error; the request is then not in the queue. test and
+ *            wait: these, or the channel's error when that request failed. A failed channel takes requests and fails
+ *            them at once; its error is no error of the communicator. */
+#ifndef WEIR_DEVICE_PROXY_H
+#define WEIR_DEVICE_PROXY_H
+
+#include "weir/device/fifo.h"
+
+/* The push whose credit, or slot, is not there at once. */
+WEIR_FN_COLD weir_status weir_dev_proxy_channel_await(const weir_dev_proxy_channel *channel)
+{
+    const weir_dev_fifo *fifo = &channel->fifo;
+    weir_status status = weir_dev_credits_await(channel->credits, &channel->progress->returned, channel->limit,
+                                                fifo->control);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weir_dev_credits_await(fifo->credits, fifo->tail, fifo->count, fifo->control);
+    if (status != WEIR_OK) {
+        weir_arch_add_relaxed_dev_u64(&channel->credits->used, (uint64_t)-1);
+    }
+    return status;
+}
+
+/* request->channel is not looked at: it is this channel. */
+WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *channel, const weir_request *request,
+                                                uint64_t *ticket)
+{
+    const weir_dev_fifo *fifo = &channel->fifo;
+    weir_request mine = *request;
+    mine.channel = channel->id;
+    /* Both at once, so that a GPU waits for one round trip to its memory instead of two. */
+    uint64_t used = weir_arch_fetch_add_relaxed_dev_u64(&channel->credits->used, 1);
+    uint64_t slots = weir_arch_fetch_add_relaxed_dev_u64(&fifo->credits->used, 1);
+    if (WEIR_UNLIKELY(used >= channel->limit || slots >= fifo->count)) {
+        weir_arch_add_relaxed_dev_u64(&fifo->credits->used, (uint64_t)-1);
+        weir_arch_add_relaxed_dev_u64(&channel->credits->used, (uint64_t)-1);
+        weir_status status = weir_dev_proxy_channel_await(channel);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    *ticket = weir_dev_fifo_write(fifo, &mine);
+    return WEIR_OK;
+}
+
+/* What became of a ticket of a channel that has failed. */
+WEIR_FN_COLD weir_status weir_dev_progress_outcome(const weir_dev_progress *progress, uint64_t ticket)
+{
+    if (ticket < weir_arch_load_relaxed_sys_u64(&progress->failed_from)) {
+        return WEIR_OK;
+    }
+    return (weir_status)(int64_t)weir_arch_load_relaxed_sys_u64((const uint64_t *)&progress->status);
+}
+
+/* WEIR_OK, WEIR_PENDING, or the error. */
+WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *channel, uint64_t ticket)
+{
+    uint64_t done = weir_arch_load_acquire_sys_u64(&channel->progress->done);
+    if (done > ticket) {
+        return WEIR_UNLIKELY(done == WEIR_PROGRESS_FAILED) ? weir_dev_progress_outcome(channel->progress, ticket)
+                                                           : WEIR_OK;
+    }
+    weir_status status = weir_dev_control_status(channel->fifo.control);
+    return status != WEIR_OK ? status : WEIR_PENDING;
+}
+
+WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *channel, uint64_t ticket)
+{
+    const uint64_t *word = &channel->progress->done;
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t done;
+    WEIR_ROLLED
+    while ((done = weir_arch_load_acquire_sys_u64(word)) <= ticket) {
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_spin_above(word, ticket, channel->fifo.control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            reads = WEIR_ARCH_FAST_READS;
+        }
+    }
+    return WEIR_UNLIKELY(done == WEIR_PROGRESS_FAILED) ? weir_dev_progress_outcome(channel->progress, ticket)
+                                                       : WEIR_OK;
+}
+
+#endif
