@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""kernel.py BZIMAGE TARGET: writes the ELF file inside of a bzImage, which QEMU starts in half the time, because its
+decompression is not emulated. What Python cannot decompress is copied as it is, and boots, too."""
+import lzma
+import pathlib
+import struct
+import sys
+import zlib
+
+
+def payload(image):
+    """What the boot code would decompress; Documentation/x86/boot.rst has the offsets."""
+    if image[0x202:0x206] != b"HdrS":
+        return b""
+    setup_sectors = image[0x1F1] or 4
+    offset, length = struct.unpack_from("<II", image, 0x248)
+    start = (setup_sectors + 1) * 512 + offset
+    return image[start:start + length]
+
+
+def decompress(data):
+    try:
+        if data.startswith(b"\xfd7zXZ\0"):
+            return lzma.LZMADecompressor().decompress(data)
+        if data.startswith(b"\x1f\x8b"):
+            return zlib.decompressobj(wbits=31).decompress(data)
+    except (lzma.LZMAError, zlib.error):
+        pass
+    return b""
+
+
+def main():
+    image = pathlib.Path(sys.argv[1]).read_bytes()
+    kernel = decompress(payload(image))
+    pathlib.Path(sys.argv[2]).write_bytes(kernel if kernel.startswith(b"\x7fELF") else image)
+
+
+if __name__ == "__main__":
+    main()
