@@ -90,6 +90,7 @@ need_for_build() {
     need program pkg-config pkg-config "finds libraries"
     need module libsodium libsodium-dev "authentication of peers"
     need module uuid uuid-dev "identity of jobs and allocations"
+    need header infiniband/verbs.h libibverbs-dev "headers of RDMA verbs"
 }
 
 # Status-Fd has apt write its progress into its output.
