@@ -50,7 +50,10 @@ WEIR_KERNEL(perf_ll16_grid, perf_args)
     (void)weir_dev_memory_channel_unpack_ll16(&args->channel, 0, args->theirs, args->in_bytes, coop);
 }
 
-/* ---- each block meets the same block of the peer: the fast path of put and get ------------------------------- */
+/* ---- each block meets the same block of the peer: the fast path of put and get -------------------------------
+ *
+ * Blocks of a grid do not wait for each other, so that these are plain launches: after a cooperative one the next kernel
+ * begins later. */
 
 WEIR_FN void start_block(const weir_dev_memory_channel *channel, weir_coop blocks)
 {
@@ -166,18 +169,16 @@ WEIR_KERNEL(perf_barrier, perf_args)
     start_together(args, coop);
 }
 
-/* Rank 0 signals first; one thread of each rank plays. */
+/* Ping-pong: rank 0 signals and waits, rank 1 waits and signals. One thread of each rank plays. */
 WEIR_KERNEL(perf_ping_relaxed, perf_args)
 {
     for (uint32_t i = 0; coop.rank == 0 && i < args->rounds; i++) {
-        if (args->rank == 0) {
-            weir_dev_memory_channel_signal_relaxed(&args->channel);
-        }
-        if (weir_dev_memory_channel_wait_relaxed(&args->channel) != WEIR_OK) {
+        if (args->rank != 0 && weir_dev_memory_channel_wait_relaxed(&args->channel) != WEIR_OK) {
             return;
         }
-        if (args->rank != 0) {
-            weir_dev_memory_channel_signal_relaxed(&args->channel);
+        weir_dev_memory_channel_signal_relaxed(&args->channel);
+        if (args->rank == 0 && weir_dev_memory_channel_wait_relaxed(&args->channel) != WEIR_OK) {
+            return;
         }
     }
 }
@@ -185,14 +186,12 @@ WEIR_KERNEL(perf_ping_relaxed, perf_args)
 WEIR_KERNEL(perf_ping, perf_args)
 {
     for (uint32_t i = 0; coop.rank == 0 && i < args->rounds; i++) {
-        if (args->rank == 0) {
-            weir_dev_memory_channel_signal(&args->channel);
-        }
-        if (weir_dev_memory_channel_wait(&args->channel) != WEIR_OK) {
+        if (args->rank != 0 && weir_dev_memory_channel_wait(&args->channel) != WEIR_OK) {
             return;
         }
-        if (args->rank != 0) {
-            weir_dev_memory_channel_signal(&args->channel);
+        weir_dev_memory_channel_signal(&args->channel);
+        if (args->rank == 0 && weir_dev_memory_channel_wait(&args->channel) != WEIR_OK) {
+            return;
         }
     }
 }
@@ -203,14 +202,12 @@ WEIR_KERNEL(perf_ping_counted_relaxed, perf_args)
     if (coop.rank == 0) {
         weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
         for (uint32_t i = 0; i < args->rounds; i++) {
-            if (args->rank == 0) {
-                weir_dev_memory_channel_signal_counted_relaxed(&args->channel, &counts);
-            }
-            if (weir_dev_memory_channel_wait_counted_relaxed(&args->channel, &counts) != WEIR_OK) {
+            if (args->rank != 0 && weir_dev_memory_channel_wait_counted_relaxed(&args->channel, &counts) != WEIR_OK) {
                 break;
             }
-            if (args->rank != 0) {
-                weir_dev_memory_channel_signal_counted_relaxed(&args->channel, &counts);
+            weir_dev_memory_channel_signal_counted_relaxed(&args->channel, &counts);
+            if (args->rank == 0 && weir_dev_memory_channel_wait_counted_relaxed(&args->channel, &counts) != WEIR_OK) {
+                break;
             }
         }
         weir_dev_memory_channel_end(&args->channel, &counts);
@@ -222,14 +219,12 @@ WEIR_KERNEL(perf_ping_counted, perf_args)
     if (coop.rank == 0) {
         weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
         for (uint32_t i = 0; i < args->rounds; i++) {
-            if (args->rank == 0) {
-                weir_dev_memory_channel_signal_counted(&args->channel, &counts);
-            }
-            if (weir_dev_memory_channel_wait_counted(&args->channel, &counts) != WEIR_OK) {
+            if (args->rank != 0 && weir_dev_memory_channel_wait_counted(&args->channel, &counts) != WEIR_OK) {
                 break;
             }
-            if (args->rank != 0) {
-                weir_dev_memory_channel_signal_counted(&args->channel, &counts);
+            weir_dev_memory_channel_signal_counted(&args->channel, &counts);
+            if (args->rank == 0 && weir_dev_memory_channel_wait_counted(&args->channel, &counts) != WEIR_OK) {
+                break;
             }
         }
         weir_dev_memory_channel_end(&args->channel, &counts);
@@ -291,24 +286,24 @@ const char *const perf_op_names[] = { "put", "get", "packets", "semaphore", "flo
 const perf_case perf_cases[] = {
     { PERF_PUT, "grid", &perf_put_grid, BY_HAND(raw_put_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
       "the tutorial's: one handshake, grid barrier, copy, grid barrier, one signal and wait" },
-    { PERF_PUT, "blocks", &perf_put_blocks, BY_HAND(raw_put_blocks), PERF_COOPERATIVE, 132, 1024, 16 << 10, 16,
+    { PERF_PUT, "blocks", &perf_put_blocks, BY_HAND(raw_put_blocks), 0, 132, 512, 16 << 10, 16,
       "each block by itself: handshake, copy, release signal and wait" },
-    { PERF_PUT, "counted", &perf_put_counted, BY_HAND(raw_put_blocks), PERF_COOPERATIVE, 132, 1024, 16 << 10, 16,
+    { PERF_PUT, "counted", &perf_put_counted, BY_HAND(raw_put_blocks), 0, 132, 512, 16 << 10, 16,
       "the same with the counts of the semaphores in registers" },
     { PERF_GET, "grid", &perf_get_grid, BY_HAND(raw_get_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
       "the tutorial's: one handshake, grid barrier, copy" },
-    { PERF_GET, "blocks", &perf_get_blocks, BY_HAND(raw_get_blocks), PERF_COOPERATIVE, 132, 1024, 16 << 10, 16,
+    { PERF_GET, "blocks", &perf_get_blocks, BY_HAND(raw_get_blocks), 0, 132, 512, 16 << 10, 16,
       "each block by itself: handshake, copy" },
-    { PERF_GET, "counted", &perf_get_counted, BY_HAND(raw_get_blocks), PERF_COOPERATIVE, 132, 1024, 16 << 10, 16,
+    { PERF_GET, "counted", &perf_get_counted, BY_HAND(raw_get_blocks), 0, 132, 512, 16 << 10, 16,
       "the same with the counts of the semaphores in registers" },
     { PERF_PACKETS, "ll16-grid", &perf_ll16_grid, BY_HAND(raw_ll16_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
       "the tutorial's: one handshake, grid barrier, LL16 packets" },
-    { PERF_PACKETS, "ll16", &perf_ll16, BY_HAND(raw_ll16_free), PERF_COOPERATIVE | PERF_BOTH_WAYS, 64, 1024, 8 << 10,
-      8, "LL16 packets to two buffers in turn, without a handshake" },
-    { PERF_PACKETS, "ll8", &perf_ll8, BY_HAND(raw_ll8_free), PERF_COOPERATIVE | PERF_BOTH_WAYS, 64, 1024, 4 << 10, 4,
+    { PERF_PACKETS, "ll16", &perf_ll16, BY_HAND(raw_ll16_free), PERF_BOTH_WAYS, 132, 256, 2 << 10, 8,
+      "LL16 packets to two buffers in turn, without a handshake" },
+    { PERF_PACKETS, "ll8", &perf_ll8, BY_HAND(raw_ll8_free), PERF_BOTH_WAYS, 132, 256, 1 << 10, 4,
       "LL8 packets to two buffers in turn, without a handshake" },
-    { PERF_PACKETS, "line", &perf_lines, BY_HAND(raw_lines), PERF_COOPERATIVE | PERF_BOTH_WAYS | PERF_LINES, 132, 1024,
-      15 << 10, 15, "128-byte lines to two buffers in turn, without a handshake" },
+    { PERF_PACKETS, "line", &perf_lines, BY_HAND(raw_lines), PERF_BOTH_WAYS | PERF_LINES, 132, 256, 3840, 15,
+      "128-byte lines to two buffers in turn, without a handshake" },
     { PERF_SEMAPHORE, "relaxed", &perf_ping_relaxed, BY_HAND(raw_ping_relaxed), PERF_SERIAL, 1, 32, 0, 0,
       "relaxed signal and wait" },
     { PERF_SEMAPHORE, "relaxed-counted", &perf_ping_counted_relaxed, BY_HAND(raw_ping_relaxed), PERF_SERIAL, 1, 32, 0,

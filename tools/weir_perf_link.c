@@ -113,7 +113,7 @@ static void report_link(const perf_link *link)
             perf_fact(link->rank->output, "link", "%s: %s", transport, info.reason);
         }
     }
-    perf_fact(link->rank->output, "launches", "%s", link->rank->options->plain ? "plain" : "cooperative");
+    perf_fact(link->rank->output, "launches", "%s", link->rank->options->plain ? "plain" : "cooperative where the blocks of a grid meet, plain otherwise");
     perf_fact(link->rank->output, "time", "us a launch in replayed graphs, longest of the ranks; median of replays");
 }
 
@@ -256,7 +256,7 @@ static weir_shape choose_shape(const perf_link *link, const perf_case *test, uin
     shape.threads = link->threads != 0 ? link->threads : shape.threads;
     shape.blocks = clamp(shape.blocks, 1, rank->shared ? rank->info.multiprocessors / 2 : PERF_BLOCKS_MAX);
     if (rank->gpu && (test->flags & PERF_LINES) != 0) {
-        shape.threads = clamp(shape.threads / 32 * 32, 32, test->threads);
+        shape.threads = shape.threads < 32 ? 32 : shape.threads / 32 * 32;
     }
     return weir_device_fit_shape(rank->device, shape);
 }

@@ -61,7 +61,7 @@ typedef struct choice {
 static const choice choices[] = {
     { PERF_PUT, UINT64_MAX, "blocks" },
     { PERF_GET, UINT64_MAX, "blocks" },
-    { PERF_PACKETS, 64 << 10, "ll16" },
+    { PERF_PACKETS, 128 << 10, "ll16" },
     { PERF_PACKETS, UINT64_MAX, "line" },
     { PERF_PACKETS, UINT64_MAX, "ll16" },
 };

@@ -40,55 +40,59 @@ WEIR_FN int weir_line_there(const weir_vec16 *parts, uint32_t lane, uint64_t fla
     return lane != WEIR_ARCH_LINE_LANES - 1 || parts[WEIR_ARCH_LINE_PARTS - 1].hi == flag;
 }
 
-/* The calling lane's part of a line whose data is all there and aligned to 8 bytes. */
-WEIR_FN void weir_line_read(weir_vec16 *parts, const char *data, uint32_t lane, uint64_t flag)
+/* Word `word` of `left` bytes of data at any address, zero beyond their end. */
+WEIR_FN uint64_t weir_line_gather(const char *data, uint64_t left, uint32_t word)
 {
-    const weir_alias_u64 *words = (const weir_alias_u64 *)data + lane * WEIR_ARCH_LINE_PARTS;
-    WEIR_UNROLL
-    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
-        parts[p].lo = weir_arch_load_u64(words + p);
-        parts[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7 ? flag : weir_arch_load_u64(words + p + 8);
-    }
+    return 8 * word < left ? weir_packet_gather(data + 8 * word, left - 8 * word, 8) : 0;
 }
 
-WEIR_FN void weir_line_write(char *data, uint32_t lane, const weir_vec16 *parts)
+WEIR_FN void weir_line_scatter(char *data, uint64_t left, uint32_t word, uint64_t value)
 {
-    weir_alias_u64 *words = (weir_alias_u64 *)data + lane * WEIR_ARCH_LINE_PARTS;
-    WEIR_UNROLL
-    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
-        weir_arch_store_u64(words + p, parts[p].lo);
-        if (lane * WEIR_ARCH_LINE_PARTS + p != 7) {
-            weir_arch_store_u64(words + p + 8, parts[p].hi);
-        }
-    }
-}
-
-/* Word `word` of `left` bytes of data, zero beyond their end. Data that is `whole` is aligned to 8 bytes, and so is its
- * size. */
-WEIR_FN uint64_t weir_line_read_word(const char *data, uint64_t left, uint32_t word, int whole)
-{
-    if (8 * word >= left) {
-        return 0;
-    }
-    return whole ? weir_arch_load_u64((const weir_alias_u64 *)data + word)
-                 : weir_packet_gather(data + 8 * word, left - 8 * word, 8);
-}
-
-WEIR_FN void weir_line_write_word(char *data, uint64_t left, uint32_t word, int whole, uint64_t value)
-{
-    if (8 * word >= left) {
-        return;
-    }
-    if (whole) {
-        weir_arch_store_u64((weir_alias_u64 *)data + word, value);
-    } else {
+    if (8 * word < left) {
         weir_packet_scatter(data + 8 * word, left - 8 * word, 8, value);
     }
 }
 
-/* Sends line `line` of `bytes` of data, which may be the last one, or beyond it. */
-WEIR_FN void weir_line_put_one(char *lines, const char *src, uint64_t bytes, uint64_t flag, uint64_t line,
-                               uint32_t lane, int whole)
+/* Of `words` words of data those from line `line` on, as far as 31 bits count them: more than a batch takes. */
+WEIR_FN int32_t weir_line_left(uint64_t words, uint64_t line)
+{
+    int64_t left = (int64_t)words - (int64_t)(line * WEIR_LINE_WORDS);
+    return left < 0x7fffffff ? (int32_t)left : 0x7fffffff;
+}
+
+/* Sends up to `batch` lines, `stride` apart, of `left` aligned words of data: zeros where the last line has none.
+ * `batch` is a constant, WEIR_LINE_BATCH at most. */
+WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uint64_t flag, uint32_t stride,
+                                 uint32_t batch, uint32_t lane)
+{
+    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
+    int32_t rest = left;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < batch; k++) {
+        const weir_alias_u64 *words = (const weir_alias_u64 *)src;
+        WEIR_UNROLL
+        for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+            int32_t word = (int32_t)(lane * WEIR_ARCH_LINE_PARTS + p);
+            parts[k][p].lo = word < rest ? weir_arch_load_u64(words + word) : 0;
+            parts[k][p].hi = word == 7 ? flag : word + 8 < rest ? weir_arch_load_u64(words + word + 8) : 0;
+        }
+        src += stride * WEIR_LINE_DATA;
+        rest -= (int32_t)(stride * WEIR_LINE_WORDS);
+    }
+    weir_arch_warp_converge();
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < batch; k++) {
+        if (left > 0) {
+            weir_arch_store_line(lines, lane, parts[k]);
+        }
+        lines += stride * WEIR_LINE_BYTES;
+        left -= (int32_t)(stride * WEIR_LINE_WORDS);
+    }
+}
+
+/* Sends line `line` of `bytes` of data at any address, which may be the last one, or beyond it. */
+WEIR_FN void weir_line_put_any(char *lines, const char *src, uint64_t bytes, uint64_t flag, uint64_t line,
+                               uint32_t lane)
 {
     weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
     uint64_t at = line * WEIR_LINE_DATA;
@@ -96,8 +100,8 @@ WEIR_FN void weir_line_put_one(char *lines, const char *src, uint64_t bytes, uin
     WEIR_UNROLL
     for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
         uint32_t word = lane * WEIR_ARCH_LINE_PARTS + p;
-        parts[p].lo = weir_line_read_word(src + at, left, word, whole);
-        parts[p].hi = word == 7 ? flag : weir_line_read_word(src + at, left, word + 8, whole);
+        parts[p].lo = weir_line_gather(src + at, left, word);
+        parts[p].hi = word == 7 ? flag : weir_line_gather(src + at, left, word + 8);
     }
     weir_arch_warp_converge();
     if (left != 0) {
@@ -105,33 +109,16 @@ WEIR_FN void weir_line_put_one(char *lines, const char *src, uint64_t bytes, uin
     }
 }
 
-/* Sends WEIR_LINE_BATCH lines, `stride` apart, all of them full. */
-WEIR_FN void weir_line_put_batch(char *lines, const char *src, uint64_t flag, uint64_t line, uint32_t stride,
-                                 uint32_t lane)
-{
-    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-        weir_line_read(parts[k], src + (line + (uint64_t)k * stride) * WEIR_LINE_DATA, lane, flag);
-    }
-    weir_arch_warp_converge();
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-        weir_arch_store_line(lines + (line + (uint64_t)k * stride) * WEIR_LINE_BYTES, lane, parts[k]);
-    }
-}
-
-/* The slow part of a wait for `count` lines, `stride` apart, of which each lane's group waits while `wanted`; all lanes
- * of the warp return together. */
-WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint64_t stride, uint32_t count, uint64_t flag,
-                                        uint32_t lane, int wanted, weir_dev_control *control)
+/* Waits for up to `batch` lines, `stride` apart, of `left` words of data; all lanes of the warp return together. */
+WEIR_FN weir_status weir_line_await(const char *lines, uint32_t stride, uint32_t batch, int32_t left, uint64_t flag,
+                                    uint32_t lane, weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {
         int there = 1;
-        for (uint32_t k = 0; wanted && k < count; k++) {
+        for (uint32_t k = 0; k < batch && (int32_t)(k * stride * WEIR_LINE_WORDS) < left; k++) {
             weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
-            weir_arch_load_line(lines + k * stride, lane, parts);
+            weir_arch_load_line(lines + k * stride * WEIR_LINE_BYTES, lane, parts);
             there &= weir_line_there(parts, lane, flag);
         }
         if (weir_arch_warp_all(there)) {
@@ -144,28 +131,39 @@ WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint64_t stride, uint
     }
 }
 
-/* Waits for line `line`, which may be the last one, or beyond it, and stores its data. */
-WEIR_FN weir_status weir_line_unpack_one(char *dst, const char *lines, uint64_t bytes, uint64_t flag, uint64_t line,
-                                         uint32_t lane, int whole, weir_dev_control *control)
+/* The slow part of a wait for a batch. */
+WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint32_t stride, uint32_t batch, int32_t left,
+                                        uint64_t flag, uint32_t lane, weir_dev_control *control)
 {
-    weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
-    uint64_t at = line * WEIR_LINE_DATA;
-    int wanted = at < bytes;
+    return weir_line_await(lines, stride, batch, left, flag, lane, control);
+}
+
+/* Waits for up to `batch` lines, `stride` apart, and stores their part of `left` aligned words of data. */
+WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t left, uint64_t flag, uint32_t stride,
+                                           uint32_t batch, uint32_t lane, weir_dev_control *control)
+{
+    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
     uint32_t reads = WEIR_ARCH_FAST_READS;
-    lines += line * WEIR_LINE_BYTES;
     weir_arch_warp_converge();
     WEIR_ROLLED
     for (;;) {
         int there = 1;
-        if (wanted) {
-            weir_arch_load_line(lines, lane, parts);
-            there = weir_line_there(parts, lane, flag);
+        int32_t rest = left;
+        const char *at = lines;
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < batch; k++) {
+            if (rest > 0) {
+                weir_arch_load_line(at, lane, parts[k]);
+                there &= weir_line_there(parts[k], lane, flag);
+            }
+            at += stride * WEIR_LINE_BYTES;
+            rest -= (int32_t)(stride * WEIR_LINE_WORDS);
         }
         if (weir_arch_warp_all(there)) {
             break;
         }
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_line_spin(lines, 0, 1, flag, lane, wanted, control);
+            weir_status status = weir_line_spin(lines, stride, batch, left, flag, lane, control);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -173,106 +171,115 @@ WEIR_FN weir_status weir_line_unpack_one(char *dst, const char *lines, uint64_t 
         }
     }
     WEIR_UNROLL
-    for (uint32_t p = 0; wanted && p < WEIR_ARCH_LINE_PARTS; p++) {
-        uint32_t word = lane * WEIR_ARCH_LINE_PARTS + p;
-        weir_line_write_word(dst + at, bytes - at, word, whole, parts[p].lo);
-        if (word != 7) {
-            weir_line_write_word(dst + at, bytes - at, word + 8, whole, parts[p].hi);
+    for (uint32_t k = 0; k < batch; k++) {
+        weir_alias_u64 *words = (weir_alias_u64 *)dst;
+        WEIR_UNROLL
+        for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+            int32_t word = (int32_t)(lane * WEIR_ARCH_LINE_PARTS + p);
+            if (word < left) {
+                weir_arch_store_u64(words + word, parts[k][p].lo);
+            }
+            if (word != 7 && word + 8 < left) {
+                weir_arch_store_u64(words + word + 8, parts[k][p].hi);
+            }
         }
+        dst += stride * WEIR_LINE_DATA;
+        left -= (int32_t)(stride * WEIR_LINE_WORDS);
     }
     return WEIR_OK;
 }
 
-/* Waits for WEIR_LINE_BATCH lines, `stride` apart, all of them full, and stores their data. */
-WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, uint64_t flag, uint64_t line, uint32_t stride,
-                                           uint32_t lane, weir_dev_control *control)
+/* Waits for line `line`, which may be the last one, or beyond it, and stores its data at any address. */
+WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t bytes, uint64_t flag, uint64_t line,
+                                         uint32_t lane, weir_dev_control *control)
 {
-    weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
-    uint32_t reads = WEIR_ARCH_FAST_READS;
-    uint64_t apart = (uint64_t)stride * WEIR_LINE_BYTES;
+    weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+    uint64_t at = line * WEIR_LINE_DATA;
     lines += line * WEIR_LINE_BYTES;
-    weir_arch_warp_converge();
-    WEIR_ROLLED
-    for (;;) {
-        int there = 1;
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-            weir_arch_load_line(lines + k * apart, lane, parts[k]);
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-            there &= weir_line_there(parts[k], lane, flag);
-        }
-        if (weir_arch_warp_all(there)) {
-            break;
-        }
-        if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_line_spin(lines, apart, WEIR_LINE_BATCH, flag, lane, 1, control);
-            if (status != WEIR_OK) {
-                return status;
-            }
-            reads = WEIR_ARCH_FAST_READS;
-        }
+    weir_status status = weir_line_await(lines, 0, 1, at < bytes, flag, lane, control);
+    if (status != WEIR_OK || at >= bytes) {
+        return status;
     }
+    weir_arch_load_line(lines, lane, parts);
     WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_LINE_BATCH; k++) {
-        weir_line_write(dst + (line + (uint64_t)k * stride) * WEIR_LINE_DATA, lane, parts[k]);
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        uint32_t word = lane * WEIR_ARCH_LINE_PARTS + p;
+        weir_line_scatter(dst + at, bytes - at, word, parts[p].lo);
+        if (word != 7) {
+            weir_line_scatter(dst + at, bytes - at, word + 8, parts[p].hi);
+        }
     }
     return WEIR_OK;
 }
 
 /* What one thread of `size` sends and receives: `src` as lines to `out`, and from lines at `in` to `dst`, `bytes` each
- * way; either way is left out where its lines are NULL. What comes is unpacked one batch behind what is sent, so that
- * both directions of the link are busy. Batches are of full lines; the rest goes line by line. */
+ * way, all aligned to 8 bytes; either way is left out where its lines are NULL. What comes is unpacked one batch behind
+ * what is sent, so that both directions of the link are busy. */
 WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
-                                  uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size, int whole,
+                                  uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
                                   weir_dev_control *control)
 {
     uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     uint32_t stride = size / WEIR_ARCH_LINE_LANES;
-    uint32_t in_warp = weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
     uint32_t batch = WEIR_LINE_BATCH * stride;
     /* The warp's first line decides what its lanes do, so that they do the same. */
-    uint32_t first = rank / weir_arch_warp_size() * in_warp;
+    uint32_t first = rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES);
     uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
     uint64_t count = weir_line_count(bytes);
-    /* From here on a warp's batch has lines that are not full. */
-    int64_t full = whole ? (int64_t)(bytes / WEIR_LINE_DATA) - (int64_t)(batch - stride + in_warp) : -1;
     uint64_t sent = out != NULL ? first : count;
     uint64_t received = in != NULL ? first : count;
+    if (count <= stride) { /* less to do before the first store */
+        uint32_t line = first + mine;
+        int32_t left = weir_line_left(bytes / 8, line);
+        if (sent < count) {
+            weir_line_put_batch(out + line * WEIR_LINE_BYTES, src + line * WEIR_LINE_DATA, left, out_flag, 0, 1, lane);
+        }
+        return received >= count ? WEIR_OK
+                                 : weir_line_unpack_batch(dst + line * WEIR_LINE_DATA, in + line * WEIR_LINE_BYTES,
+                                                          left, in_flag, 0, 1, lane, control);
+    }
     while (sent < count || received < count) {
         if (sent < count) {
-            if ((int64_t)sent <= full) {
-                weir_line_put_batch(out, src, out_flag, sent + mine, stride, lane);
-                sent += batch;
-            } else {
-                weir_line_put_one(out, src, bytes, out_flag, sent + mine, lane, whole);
-                sent += stride;
-            }
+            uint64_t line = sent + mine;
+            weir_line_put_batch(out + line * WEIR_LINE_BYTES, src + line * WEIR_LINE_DATA,
+                                weir_line_left(bytes / 8, line), out_flag, stride, WEIR_LINE_BATCH, lane);
+            sent += batch;
         }
         if (received < count && (sent >= count || sent - received > batch)) {
-            weir_status status;
-            if ((int64_t)received <= full) {
-                status = weir_line_unpack_batch(dst, in, in_flag, received + mine, stride, lane, control);
-                received += batch;
-            } else {
-                status = weir_line_unpack_one(dst, in, bytes, in_flag, received + mine, lane, whole, control);
-                received += stride;
+            uint64_t line = received + mine;
+            weir_status status = weir_line_unpack_batch(dst + line * WEIR_LINE_DATA, in + line * WEIR_LINE_BYTES,
+                                                        weir_line_left(bytes / 8, line), in_flag, stride,
+                                                        WEIR_LINE_BATCH, lane, control);
+            if (status != WEIR_OK) {
+                return status;
             }
+            received += batch;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* The same for data of any size and alignment, line by line. */
+WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
+                                           uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
+                                           weir_dev_control *control)
+{
+    uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
+    uint32_t stride = size / WEIR_ARCH_LINE_LANES;
+    uint32_t first = rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES);
+    uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
+    for (uint64_t line = first; line < weir_line_count(bytes); line += stride) {
+        if (out != NULL) {
+            weir_line_put_any(out, src, bytes, out_flag, line + mine, lane);
+        }
+        if (in != NULL) {
+            weir_status status = weir_line_unpack_any(dst, in, bytes, in_flag, line + mine, lane, control);
             if (status != WEIR_OK) {
                 return status;
             }
         }
     }
     return WEIR_OK;
-}
-
-/* The same for data of any size and alignment. */
-WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
-                                           uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
-                                           weir_dev_control *control)
-{
-    return weir_line_run(out, src, out_flag, dst, in, in_flag, bytes, rank, size, 0, control);
 }
 
 #endif

@@ -202,7 +202,7 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
                                  coop.rank, coop.size, channel->semaphore.control);
     }
     return weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes, coop.rank,
-                         coop.size, 1, channel->semaphore.control);
+                         coop.size, channel->semaphore.control);
 }
 
 /* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at addresses that are

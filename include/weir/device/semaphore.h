@@ -57,25 +57,29 @@ WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semapho
 WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore, uint64_t consumed)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t count;
+    int is_long;
     WEIR_ROLLED
-    while (weir_arch_load_acquire_sys_u64(semaphore->inbound) <= consumed) {
-        if (weir_spin_is_long(&reads)) {
-            return weir_spin_above(semaphore->inbound, consumed, semaphore->control);
-        }
-    }
-    return WEIR_OK;
+    do {
+        count = weir_arch_load_acquire_sys_u64(semaphore->inbound);
+        is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
+    } while ((count <= consumed) & !is_long);
+    return WEIR_UNLIKELY(count <= consumed) ? weir_spin_above(semaphore->inbound, consumed, semaphore->control)
+                                            : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t count;
+    int is_long;
     WEIR_ROLLED
-    while (weir_arch_load_relaxed_sys_u64(semaphore->inbound) <= consumed) {
-        if (weir_spin_is_long(&reads)) {
-            return weir_spin_above(semaphore->inbound, consumed, semaphore->control);
-        }
-    }
-    return WEIR_OK;
+    do {
+        count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
+        is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
+    } while ((count <= consumed) & !is_long);
+    return WEIR_UNLIKELY(count <= consumed) ? weir_spin_above(semaphore->inbound, consumed, semaphore->control)
+                                            : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
@@ -151,16 +155,22 @@ WEIR_FN weir_status weir_dev_semaphore_wait_counted(const weir_dev_semaphore *se
                                                     weir_dev_semaphore_counts *counts)
 {
     weir_status status = weir_dev_semaphore_await(semaphore, counts->consumed);
-    counts->consumed += status == WEIR_OK;
-    return status;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    counts->consumed++;
+    return WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_wait_counted_relaxed(const weir_dev_semaphore *semaphore,
                                                             weir_dev_semaphore_counts *counts)
 {
     weir_status status = weir_dev_semaphore_await_relaxed(semaphore, counts->consumed);
-    counts->consumed += status == WEIR_OK;
-    return status;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    counts->consumed++;
+    return WEIR_OK;
 }
 
 /* Semaphore `index` of the set. WEIR_ERR_RANGE becomes the communicator's sticky error, and the set's first one is
