@@ -7,6 +7,7 @@
 #include "src/device/cuda_driver.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -39,7 +40,7 @@ static weir_status get_attribute(const weir_device *device, CUdevice_attribute a
 static weir_status read_limits(weir_device *device)
 {
     weiri_cuda_device *native = weiri_cuda_native(device);
-    uint32_t registers = 0, vmm = 0, descriptors = 0, cooperative = 0;
+    uint32_t registers = 0, vmm = 0, descriptors = 0, cooperative = 0, domain = 0, bus = 0, slot = 0;
     const struct {
         CUdevice_attribute attribute;
         uint32_t *value;
@@ -52,6 +53,9 @@ static weir_status read_limits(weir_device *device)
         { CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, &cooperative },
         { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm },
         { CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors },
+        { CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, &domain },
+        { CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, &bus },
+        { CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, &slot },
     };
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         weir_status status = get_attribute(device, wanted[i].attribute, wanted[i].value);
@@ -66,6 +70,7 @@ static weir_status read_limits(weir_device *device)
         native->safe_threads = native->thread_limit;
     }
     device->info.resident_threads = device->info.multiprocessors * native->thread_limit;
+    snprintf(device->pci, sizeof device->pci, "%04x:%02x:%02x.0", domain & 0xffff, bus & 0xff, slot & 0x1f);
     return WEIR_OK;
 }
 

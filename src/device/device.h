@@ -52,8 +52,8 @@ typedef struct weiri_device_ops {
      * gets why there are none, or "". */
     uint32_t (*count)(char *reason);
 
-    /* Opens device `info.index` (below count, or numbers) into `device`: all fields are set but `native` and the
-     * rest of info (kind, index and label are set), which it fills. May block.
+    /* Opens device `info.index` (below count, or numbers) into `device`: all fields are set but `native`, `pci` and
+     * the rest of info (kind, index and label are set), which it fills. May block.
      * WEIR_ERR_DEVICE, WEIR_ERR_NOMEM, WEIR_ERR_INVALID. */
     weir_status (*open)(weir_device *device);
     void (*close)(weir_device *device);
@@ -109,6 +109,7 @@ struct weir_device {
     weir_device_info info;
     uint32_t timeout_ms;
     uint32_t cpu_threads;
+    char pci[16]; /* its address, as "0000:1b:00.0"; "" for a device that has no processors of its own */
     int pid; /* of the process that opened it; elsewhere calls return WEIR_ERR_FORKED, and destroys join nothing */
     void *native;
 };

@@ -61,6 +61,27 @@ WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *ch
     return WEIR_OK;
 }
 
+/* WEIR_PENDING, and nothing is pushed, when there is no credit or no slot; the communicator's sticky error when there
+ * is none and there will be none. */
+WEIR_FN weir_status weir_dev_proxy_channel_try_push(const weir_dev_proxy_channel *channel, const weir_request *request,
+                                                    uint64_t *ticket)
+{
+    weir_request mine = *request;
+    mine.channel = channel->id;
+    if (WEIR_UNLIKELY(!weir_dev_credits_take(channel->credits, channel->limit))) {
+        weir_dev_credits_refresh(channel->credits, &channel->progress->returned);
+        if (!weir_dev_credits_take(channel->credits, channel->limit)) {
+            weir_status status = weir_dev_control_status(channel->fifo.control);
+            return status != WEIR_OK ? status : WEIR_PENDING;
+        }
+    }
+    weir_status status = weir_dev_fifo_try_push(&channel->fifo, &mine, ticket);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        weir_arch_add_relaxed_dev_u64(&channel->credits->used, (uint64_t)-1);
+    }
+    return status;
+}
+
 /* What became of a ticket of a channel that has failed. */
 WEIR_FN_COLD weir_status weir_dev_progress_outcome(const weir_dev_progress *progress, uint64_t ticket)
 {

@@ -1,0 +1,142 @@
+/* weir/proxy.h - host threads that carry out what kernels ask for.
+ *
+ *     static weir_status handle(void *context, const weir_request *request) { ... return WEIR_OK; }
+ *
+ *     weir_proxy_create(comm, NULL, &proxy);
+ *     weir_proxy_channel_create(proxy, &handler, NULL, &channel);
+ *     weir_proxy_channel_device(channel, &args.channel);           a plain struct for kernels
+ *     weir_proxy_start(proxy);
+ *     ...                                                          weir_dev_proxy_channel_push in kernels
+ *     weir_proxy_drain(proxy, 0);
+ *     weir_proxy_stop(proxy);
+ *     weir_proxy_channel_destroy(channel); weir_proxy_destroy(proxy);
+ *
+ * A proxy has one thread or several. Each polls two fifos of its own, one for kernels and one for host threads, and
+ * hands their requests to the handlers of its channels. A channel belongs to one thread. It has credits, for kernels
+ * and for the host each: requests that were pushed and are not completed. Since a pusher takes one before it takes room
+ * in the fifo, a channel that is slow, or does not go on at all, never holds up another one of its thread.
+ *
+ * A handler is called by the channel's thread, one call at a time, for the channel's requests in the order of their
+ * tickets (kernels' among themselves, and the host's among themselves). It must not block. It returns
+ *
+ *     WEIR_OK         the request needs nothing more: it is completed as soon as all before it are
+ *     WEIR_PENDING    it is under way; weir_proxy_channel_complete, called by a handler or progress callback of the
+ *                     same thread, completes it
+ *     WEIR_ERR_BUSY   it cannot be taken now: it is offered again in the next round, before all later ones of the
+ *                     channel; requests of other channels go on
+ *     another error   the channel fails
+ *
+ * A channel fails by itself: the requests that are not completed, and all later ones, fail with its error; their
+ * handler is not called any more; tests and waits for their tickets return the error, and pushes go on to return
+ * WEIR_OK. Other channels, and the communicator, do not notice. A request of a type that is none fails its channel with
+ * WEIR_ERR_CORRUPT; one of a channel that does not exist breaks the communicator, since nobody else could learn of it.
+ * An error of the communicator fails all channels with it.
+ *
+ * A progress callback is called once a round of its thread, also when there are no requests: transports look for
+ * completions there. Handlers that share one (the same function and context) share the call. It returns WEIR_OK when
+ * something went on, WEIR_PENDING when nothing did, and an error, which fails all channels that share it.
+ *
+ * Life: create, start, stop, destroy, once each. stop fails every channel with WEIR_ERR_ABORTED: what is queued, and
+ * what is pushed until destroy, ends with that. drain first completes what was pushed before.
+ *
+ * A thread that finds nothing to do spins, then yields, then sleeps for a 64th of the time that it has been idle, 1 ms
+ * at most. It runs on the CPUs near the device, where those are known and allowed to the process; the caller's own
+ * placement is not touched.
+ *
+ * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail in callbacks alone. Callbacks
+ *            call nothing else of their proxy (WEIR_ERR_INVALID), and nothing of weir that blocks.
+ * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create and destroy of a
+ *            channel, and stop, until the thread's current round has ended.
+ * Ownership: a proxy keeps a reference on comm, a channel on its proxy. Contexts must live until the channel is
+ *            destroyed; no callback for it runs after that. Kernels must not use handles after destroy.
+ * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT,
+ *            WEIR_ERR_FORKED, and the communicator's error. */
+#ifndef WEIR_PROXY_H
+#define WEIR_PROXY_H
+
+#include "weir/comm.h"
+#include "weir/device/types.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_proxy weir_proxy;
+typedef struct weir_proxy_channel weir_proxy_channel;
+
+#define WEIR_PROXY_THREADS_MAX 64u
+#define WEIR_PROXY_CREDITS_MAX 65536u
+
+typedef struct weir_proxy_opts {
+    size_t size;
+    uint32_t threads; /* default 1, at most WEIR_PROXY_THREADS_MAX */
+    uint32_t slots;   /* of each fifo, as weir_fifo_opts.slots */
+    uint32_t spin_us; /* how long an idle thread spins before it yields; default: 10,000 for a device with processors of
+                         its own, otherwise it yields almost at once */
+} weir_proxy_opts;
+
+typedef struct weir_proxy_handler {
+    weir_status (*request)(void *context, const weir_request *request);
+    void *context;
+    weir_status (*progress)(void *progress_context); /* NULL: there is none */
+    void *progress_context;
+} weir_proxy_handler;
+
+typedef struct weir_proxy_channel_opts {
+    size_t size;
+    uint32_t credits;    /* of kernels, and of the host each; default 64, at most WEIR_PROXY_CREDITS_MAX */
+    uint32_t thread;     /* 1 to opts.threads: that thread; default: the one with the fewest channels */
+} weir_proxy_channel_opts;
+
+/* What a proxy has done so far. */
+typedef struct weir_proxy_usage {
+    uint64_t requests;  /* taken from the fifos */
+    uint64_t completed; /* among them */
+    uint64_t failed;    /* among them */
+    uint64_t busy;      /* times that a handler returned WEIR_ERR_BUSY */
+    uint64_t rounds;    /* of all threads */
+} weir_proxy_usage;
+
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_create(weir_comm *comm, const weir_proxy_opts *opts, weir_proxy **out);
+/* Releases the caller's reference. Stops the proxy if nobody has; its threads end with its last channel. */
+WEIR_API void weir_proxy_destroy(weir_proxy *proxy);
+
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_start(weir_proxy *proxy);
+/* Fails all channels with WEIR_ERR_ABORTED. When it returns, all requests that were in the queues have failed, and no
+ * callback runs any more. A proxy that was never started, or was stopped before, may be stopped too. */
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_stop(weir_proxy *proxy);
+/* Waits until everything that was pushed before the call is completed or has failed; new requests may come meanwhile,
+ * but a queue that is never empty is a timeout. */
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms);
+WEIR_API void weir_proxy_get_usage(weir_proxy *proxy, weir_proxy_usage *usage);
+
+/* *handler is copied. Channels may be created and destroyed while the proxy runs. */
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_create(weir_proxy *proxy, const weir_proxy_handler *handler,
+                                                              const weir_proxy_channel_opts *opts,
+                                                              weir_proxy_channel **out);
+/* What is queued is dropped; nobody may push to it, or wait for its tickets, any more. */
+WEIR_API void weir_proxy_channel_destroy(weir_proxy_channel *channel);
+
+/* The handle for kernels. */
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_device(const weir_proxy_channel *channel,
+                                                              weir_dev_proxy_channel *out);
+
+/* The same as kernels can do, for host threads. Tickets are of host and kernels each by themselves. A push that times
+ * out leaves nothing behind, and is no error of the communicator. `ticket` may be NULL. */
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_request *request,
+                                                            uint32_t timeout_ms, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_test(weir_proxy_channel *channel, uint64_t ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket,
+                                                            uint32_t timeout_ms);
+
+/* In callbacks: the `count` oldest requests of the channel that are under way (WEIR_PENDING) are completed. */
+WEIR_API void weir_proxy_channel_complete(weir_proxy_channel *channel, uint32_t count);
+/* In callbacks: fails the channel; `text` says why, for weir_last_error. */
+WEIR_API void weir_proxy_channel_fail(weir_proxy_channel *channel, weir_status status, const char *text);
+
+/* WEIR_OK, or the channel's error, which weir_last_error explains. */
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_status(weir_proxy_channel *channel);
+/* The id that requests carry. */
+WEIR_API uint32_t weir_proxy_channel_id(const weir_proxy_channel *channel);
+
+WEIR_END_DECLS
+
+#endif

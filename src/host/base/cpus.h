@@ -1,0 +1,23 @@
+/* cpus.h - which CPUs are near a PCI device, and a thread's own placement. */
+#ifndef WEIRI_CPUS_H
+#define WEIRI_CPUS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WEIRI_CPUS_MAX 4096u
+
+typedef struct weiri_cpus {
+    uint64_t bits[WEIRI_CPUS_MAX / 64];
+} weiri_cpus;
+
+/* Parses a list as the kernel writes it, "0-3,8\n"; CPUs from WEIRI_CPUS_MAX on are left out. False when it is none, or
+ * names no CPU. */
+bool weiri_cpus_parse(const char *text, weiri_cpus *out);
+/* The CPUs near the PCI device at `address` ("0000:1b:00.0"); false when the system does not say. */
+bool weiri_cpus_near(const char *address, weiri_cpus *out);
+/* Lets the calling thread run on those of `cpus` alone that it was allowed to run on; false, and nothing changes, when
+ * there are none. */
+bool weiri_cpus_pin(const weiri_cpus *cpus);
+
+#endif
