@@ -25,7 +25,9 @@ struct weir_kernel; /* weir/device/kernel.h */
 
 typedef struct weir_launch_opts {
     size_t size;
-    bool cooperative; /* the blocks meet at a grid barrier: all must be resident, or the launch is refused */
+    /* The blocks meet at a grid barrier: all must be resident, or the launch is refused. Kernels that do without are
+     * launched plainly: after a cooperative launch the next one begins later. */
+    bool cooperative;
 } weir_launch_opts;
 
 WEIR_API WEIR_NODISCARD weir_status weir_stream_create(weir_device *device, void **out);

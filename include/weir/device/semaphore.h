@@ -119,7 +119,8 @@ WEIR_FN weir_status weir_dev_semaphore_poll(const weir_dev_semaphore *semaphore)
 }
 
 /* The counts of a semaphore in one thread's registers, from begin to end. In between this thread alone signals and
- * waits on it, at this rank: a signal is then a store and a wait nothing but reads of the token. */
+ * waits on it, at this rank: a signal is then a store and a wait nothing but reads of the token. For kernels of many
+ * rounds: begin has to load the counts, which costs more than the first few signals save. */
 typedef struct weir_dev_semaphore_counts {
     uint64_t sent;
     uint64_t consumed;
