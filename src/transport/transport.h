@@ -1,7 +1,8 @@
 /* transport.h - one ops table per transport; transport.c has the registry.
  *
- * A transport joins two ends, each described by a weiri_end that the communicator exchanged when it was made,
- * and maps the memory of one for the device of the other. */
+ * A transport joins two ends, each described by a weiri_end that the communicator exchanged when it was made. It can do
+ * one of two things, or both: map the memory of one end for the device of the other, for memory channels; and carry out
+ * transfers that are posted to a queue, for port channels. */
 #ifndef WEIRI_TRANSPORT_H
 #define WEIRI_TRANSPORT_H
 
@@ -20,21 +21,103 @@ typedef struct weiri_end {
     uint8_t socket[16];   /* abstract Unix socket that receives file descriptors: "weir-" and this in hex */
 } weiri_end;
 
-typedef struct weiri_transport_ops {
+/* ---- queues ---------------------------------------------------------------------------------------------
+ *
+ * A domain is what a transport has open for one communicator: a NIC, say. A region is a block of this rank that is
+ * registered with it, and a remote is a region of a peer, made from its key. A queue joins two ends. Transports begin
+ * their own structs with these.
+ *
+ * The posts of a queue are numbered from 1 and complete in that order. A post is complete when its source may be reused
+ * and its data is visible at its destination, to whoever learns of it by a value posted later or from the poster. A
+ * queue that fails stays failed: its posts and polls return the error, and what was not complete never is. Others do
+ * not notice. */
+
+#define WEIRI_KEY_MAX 64      /* bytes of a region's key */
+#define WEIRI_ADDRESS_MAX 96  /* bytes of a queue's address */
+
+typedef struct weiri_transport_ops weiri_transport_ops;
+
+typedef struct weiri_domain {
+    const weiri_transport_ops *transport;
+    weir_device *device; /* not a reference */
+} weiri_domain;
+
+typedef struct weiri_key {
+    uint8_t bytes[WEIRI_KEY_MAX];
+    uint32_t length; /* 0: there is none */
+    uint64_t size;   /* of the block */
+} weiri_key;
+
+typedef struct weiri_region {
+    weiri_domain *domain;
+    const weiri_block *block; /* outlives the region */
+    weiri_key key;            /* for peers */
+} weiri_region;
+
+typedef struct weiri_remote {
+    weiri_domain *domain;
+    uint64_t size;
+} weiri_remote;
+
+typedef struct weiri_queue {
+    weiri_domain *domain;
+    uint8_t address[WEIRI_ADDRESS_MAX]; /* for the peer's queue_connect */
+    uint32_t address_bytes;
+    uint64_t posted;    /* number of the last post */
+    uint64_t completed; /* number of the last one that is complete; advanced by poll */
+} weiri_queue;
+
+/* All of them, or none, are there in an ops table. Offsets and sizes lie within region and remote: the caller has
+ * checked. Zero bytes are a post like any other. */
+typedef struct weiri_queue_ops {
+    /* Open and close may block, but not for a peer. WEIR_ERR_UNSUPPORTED, WEIR_ERR_SYSTEM, WEIR_ERR_DEVICE,
+     * WEIR_ERR_NOMEM. */
+    weir_status (*domain_open)(weir_device *device, weiri_domain **out);
+    void (*domain_close)(weiri_domain *domain); /* after all that was opened in it; NULL is ignored, here and below */
+    /* WEIR_ERR_UNSUPPORTED for memory that the transport cannot reach, with the remedy. */
+    weir_status (*region_open)(weiri_domain *domain, const weiri_block *block, weiri_region **out);
+    void (*region_close)(weiri_region *region);
+    /* `mapped` is the peer's block as mapped here; NULL when it is not. WEIR_ERR_CORRUPT for a malformed key. */
+    weir_status (*remote_open)(weiri_domain *domain, const weiri_key *key, const weiri_block *mapped,
+                               weiri_remote **out);
+    void (*remote_close)(weiri_remote *remote);
+    weir_status (*queue_open)(weiri_domain *domain, weiri_queue **out);
+    /* Once, with the address of the peer's queue. WEIR_ERR_CORRUPT for a malformed one. */
+    weir_status (*queue_connect)(weiri_queue *queue, const uint8_t *address, size_t bytes);
+    void (*queue_close)(weiri_queue *queue); /* drops what is not complete; does not wait for the peer */
+
+    /* Never block. One thread at a time posts to a queue. WEIR_OK: posted. WEIR_ERR_BUSY: no room now, nothing
+     * happened; poll makes some. Anything else: the queue has failed. */
+    weir_status (*put)(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, const weiri_region *src,
+                       uint64_t src_offset, uint64_t bytes);
+    weir_status (*get)(weiri_queue *queue, const weiri_region *dst, uint64_t dst_offset, weiri_remote *src,
+                       uint64_t src_offset, uint64_t bytes);
+    /* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value`, in one piece; visible only after all
+     * puts and values posted before it on this queue. */
+    weir_status (*value)(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes);
+    /* Advances queue->completed. WEIR_OK: something completed or went on, WEIR_PENDING: nothing did; otherwise the
+     * queue has failed. By any thread, also while another posts or polls, which may then find nothing. */
+    weir_status (*poll)(weiri_queue *queue);
+    bool passive_poll; /* a queue that only receives must be polled too, or the peer's posts do not go on */
+} weiri_queue_ops;
+
+struct weiri_transport_ops {
     const char *name;
     /* Whether the transport works on this host at all; `reason` (of 256 bytes) gets what it uses or what is
      * missing. Never blocks, logs nothing. */
     bool (*probe)(char *reason);
     /* Whether it joins these two ends; WEIR_ERR_UNSUPPORTED with the reason in weir_last_error otherwise. */
     weir_status (*reach)(weir_device *device, const weiri_end *local, const weiri_end *peer);
-    /* Whether 128-byte stores into the peer's memory arrive whole; for ends that `reach` has joined. */
+    /* The next three are NULL for a transport that maps nothing.
+     * Whether 128-byte stores into the peer's memory arrive whole; for ends that `reach` has joined. */
     bool (*keeps_lines)(weir_device *device, const weiri_end *local, const weiri_end *peer);
     /* Maps a peer's block for the local device; `fd` stays the caller's. Errors of weiri_device_ops.import. */
     weir_status (*map)(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block,
                        int fd, weiri_block **out);
     /* Whether `map` needs the block's file descriptor for this pair of ends. */
     bool (*needs_fd)(const weiri_end *local, const weiri_end *peer, const weiri_export *block);
-} weiri_transport_ops;
+    const weiri_queue_ops *queue; /* NULL for a transport that has no queues */
+};
 
 /* Transports in the order of preference; NULL past the last. */
 const weiri_transport_ops *weiri_transport_at(uint32_t index);
