@@ -124,6 +124,16 @@ WEIR_FN_COLD weir_status weir_dev_credits_await(weir_dev_credits *credits, const
 
 /* ---- push ----------------------------------------------------------------------------------------------- */
 
+/* The room for a position may have been made known to another thread, which has taken an earlier position: this one
+ * must know it too, or its stores would not be ordered after the host's reads. It is on its way. */
+WEIR_FN_COLD void weir_dev_fifo_await_seen(const weir_dev_fifo *fifo, uint64_t position)
+{
+    weir_spin spin = weir_spin_begin();
+    while (position - weir_arch_load_acquire_dev_u64(&fifo->credits->seen) >= fifo->count &&
+           weir_spin_next(&spin, fifo->control) == WEIR_OK) {
+    }
+}
+
 /* Writes a request for which room was taken; returns its ticket. */
 WEIR_FN uint64_t weir_dev_fifo_write(const weir_dev_fifo *fifo, const weir_request *request)
 {
@@ -132,10 +142,8 @@ WEIR_FN uint64_t weir_dev_fifo_write(const weir_dev_fifo *fifo, const weir_reque
     uint64_t *slot = fifo->slots + (position & (fifo->count - 1)) * WEIR_FIFO_SLOT_WORDS;
     uint64_t lap = weir_dev_fifo_lap(position, fifo->count);
     weir_dev_request_encode(request, words);
-    /* The room may have been made known to another thread, which took an earlier position: this one must know it too,
-     * or its stores would not be ordered after the host's reads. It is on its way: no deadline. */
-    for (uint32_t reads = 1; position - weir_arch_load_acquire_dev_u64(&fifo->credits->seen) >= fifo->count; reads++) {
-        weir_arch_relax(reads);
+    if (WEIR_UNLIKELY(position - weir_arch_load_acquire_dev_u64(&fifo->credits->seen) >= fifo->count)) {
+        weir_dev_fifo_await_seen(fifo, position);
     }
     weir_arch_store_release_sys_pair(slot, words[0] | lap, words[1] | lap);
     weir_arch_store_relaxed_sys_pair(slot + 2, words[2] | lap, words[3] | lap);

@@ -1,0 +1,665 @@
+// Proxies: handlers of the user's own get every request once and in order; no channel holds up another; whatever goes
+// wrong ends with a status.
+#include <atomic>
+#include <set>
+
+#include "queue.h"
+
+namespace {
+
+constexpr uint32_t channels_max = QUEUE_CHANNELS;
+
+struct bench;
+
+// A channel and what its handler does.
+struct lane {
+    weir_proxy_channel *channel = nullptr;
+    uint32_t id = 0;
+    queue_account account;
+    std::atomic<uint64_t> handled{ 0 };     // taken by the handler
+    std::atomic<uint64_t> completed{ 0 };   // of those that it took as pending
+    std::atomic<uint64_t> allowed{ 0 };     // how many of them may be completed
+    std::atomic<bool> busy{ false };
+    std::atomic<bool> pending{ false };     // types above WEIR_REQUEST_USER are completed at once all the same
+    std::atomic<int> error{ WEIR_OK };      // of the request number `error_at`,
+    std::atomic<uint64_t> error_at{ ~0ull };
+    std::atomic<int> progress_error{ WEIR_OK };
+    std::atomic<int> inner{ WEIR_OK };      // what a call of the handler's own has returned
+    weir_proxy *stops = nullptr;            // the handler tries to stop it
+};
+
+weir_status handle(void *context, const weir_request *request)
+{
+    lane *l = static_cast<lane *>(context);
+    if (l->stops != nullptr) {
+        l->inner = weir_proxy_stop(l->stops);
+    }
+    if (l->busy) {
+        return WEIR_ERR_BUSY;
+    }
+    if (l->handled == l->error_at) {
+        return static_cast<weir_status>(l->error.load());
+    }
+    l->account.take(request, &l->id);
+    l->handled++;
+    return l->pending && request->type == WEIR_REQUEST_USER ? WEIR_PENDING : WEIR_OK;
+}
+
+weir_status progress(void *context)
+{
+    lane *l = static_cast<lane *>(context);
+    if (l->progress_error != WEIR_OK) {
+        return static_cast<weir_status>(l->progress_error.load());
+    }
+    uint64_t allowed = l->allowed;
+    if (l->completed >= allowed || !l->pending) {
+        return WEIR_PENDING;
+    }
+    weir_proxy_channel_complete(l->channel, static_cast<uint32_t>(allowed - l->completed));
+    l->completed = allowed;
+    return WEIR_OK;
+}
+
+struct bench : queue_bench {
+    weir_proxy *proxy = nullptr;
+    lane lanes[channels_max];
+
+    bool open(weirt_rank *rank, uint32_t timeout_ms, const weir_proxy_opts &opts)
+    {
+        return queue_open(rank, timeout_ms, this) && WEIRT_OK(rank, weir_proxy_create(comm.comm, &opts, &proxy));
+    }
+    bool add(weirt_rank *rank, uint32_t index, uint32_t credits, bool with_progress)
+    {
+        lane *l = &lanes[index];
+        weir_proxy_handler handler = { handle, l, with_progress ? progress : nullptr, l };
+        weir_proxy_channel_opts opts = { sizeof opts, credits, 0 };
+        if (!WEIRT_OK(rank, weir_proxy_channel_create(proxy, &handler, &opts, &l->channel))) {
+            return false;
+        }
+        l->id = weir_proxy_channel_id(l->channel);
+        return true;
+    }
+    queue_args args(weirt_rank *rank, uint32_t count)
+    {
+        queue_args result = queue_args_of(this);
+        result.channel_count = count;
+        for (uint32_t i = 0; i < count; i++) {
+            WEIRT_OK(rank, weir_proxy_channel_device(lanes[i].channel, &result.channels[i]));
+        }
+        return result;
+    }
+    bool push(weirt_rank *rank, uint32_t index, uint64_t number, uint32_t type, uint64_t *ticket)
+    {
+        weir_request request;
+        queue_request(0, number, type, &request);
+        return WEIRT_OK(rank, weir_proxy_channel_push(lanes[index].channel, &request, weirt_patience_ms(), ticket));
+    }
+    weir_status wait(uint32_t index, uint64_t ticket)
+    {
+        return weir_proxy_channel_wait(lanes[index].channel, ticket, weirt_patience_ms());
+    }
+    void close()
+    {
+        for (lane &l : lanes) {
+            weir_proxy_channel_destroy(l.channel);
+        }
+        weir_proxy_destroy(proxy);
+        queue_close(this);
+    }
+};
+
+template <class Condition> bool comes_true(weirt_rank *rank, Condition condition)
+{
+    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (!condition() && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    return WEIRT_EXPECT(rank, condition());
+}
+
+weir_proxy_opts with(uint32_t threads, uint32_t slots)
+{
+    return { sizeof(weir_proxy_opts), threads, slots, 0 };
+}
+
+struct plan {
+    uint32_t threads;
+    uint32_t slots;
+    uint32_t credits;
+    uint32_t pushes;
+    uint32_t wait;
+};
+
+// All kernel threads push to four channels; the requests of each come whole and in order, and all are completed.
+void all_are_handled(weirt_rank *rank)
+{
+    const plan *what = static_cast<const plan *>(rank->arg);
+    bench b;
+    bool open = b.open(rank, 0, with(what->threads, what->slots));
+    for (uint32_t i = 0; i < channels_max; i++) {
+        open = open && b.add(rank, i, what->credits, false);
+    }
+    if (open && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        queue_args args = b.args(rank, channels_max);
+        args.pushes = what->pushes;
+        args.wait = what->wait;
+        if (queue_launch(rank, &b, &args, b.shape) && queue_finish(rank, &b) &&
+            WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()))) {
+            uint64_t all = static_cast<uint64_t>(b.threads) * what->pushes;
+            uint64_t total = 0;
+            queue_statuses(rank, &b, b.threads, WEIR_OK, WEIR_OK);
+            for (lane &l : b.lanes) {
+                total += l.account.total;
+                WEIRT_EXPECT(rank, l.account.wrong == 0);
+                WEIRT_OK(rank, weir_proxy_channel_status(l.channel));
+            }
+            weir_proxy_usage usage;
+            weir_proxy_get_usage(b.proxy, &usage);
+            WEIRT_EXPECT(rank, total == all && b.report->undone == 0 && b.report->pushed == all);
+            WEIRT_EXPECT(rank, usage.requests == all && usage.completed == all && usage.failed == 0);
+        }
+        WEIRT_OK(rank, weir_proxy_stop(b.proxy));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close();
+}
+
+// One channel's handler takes nothing, and its pusher waits for credits. The other channel does not notice.
+void busy_stops_nobody(weirt_rank *rank)
+{
+    constexpr uint32_t pushes = 50;
+    bench b;
+    if (b.open(rank, 0, with(1, 4)) && b.add(rank, 0, 3, false) && b.add(rank, 1, 3, false) &&
+        WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        b.lanes[0].busy = true;
+        queue_args args = b.args(rank, 2);
+        args.pushes = pushes;
+        args.wait = QUEUE_WAIT_LAST;
+        if (queue_launch(rank, &b, &args, weir_shape{ 1, 2 })) {
+            weir_proxy_usage usage = {};
+            comes_true(rank, [&] {
+                weir_proxy_get_usage(b.proxy, &usage);
+                return b.lanes[1].handled == pushes && usage.busy != 0 && usage.requests == pushes + 3;
+            });
+            WEIRT_EXPECT(rank, b.lanes[0].handled == 0);
+            WEIRT_EXPECT(rank, usage.completed == pushes);
+            b.lanes[0].busy = false;
+            queue_finish(rank, &b);
+            queue_statuses(rank, &b, 2, WEIR_OK, WEIR_OK);
+            WEIRT_EXPECT(rank, b.lanes[0].account.total == pushes && b.lanes[0].account.wrong == 0);
+            WEIRT_EXPECT(rank, b.lanes[1].account.total == pushes && b.lanes[1].account.wrong == 0);
+        }
+    }
+    b.close();
+}
+
+// Requests that are under way are completed in order, and those that need nothing wait for them.
+void pending_completes_in_order(weirt_rank *rank)
+{
+    bench b;
+    uint64_t tickets[8] = {};
+    if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 8, true) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        lane *l = &b.lanes[0];
+        l->pending = true;
+        // 2, 4 and 5 need nothing, the others are pending.
+        for (uint32_t i = 0; i < 8; i++) {
+            b.push(rank, 0, i, i == 2 || i == 4 || i == 5 ? WEIR_REQUEST_USER + 1 : WEIR_REQUEST_USER, &tickets[i]);
+        }
+        comes_true(rank, [&] { return l->handled == 8; });
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_proxy_drain(b.proxy, QUEUE_SHORT_MS));
+        const uint32_t done[] = { 0, 1, 3, 6, 7, 8 }; // requests that are completed after n completions of pending ones
+        for (uint32_t n = 0; n <= 5; n++) {
+            l->allowed = n;
+            comes_true(rank, [&] { return l->completed == n; });
+            if (done[n] != 0) {
+                WEIRT_OK(rank, b.wait(0, tickets[done[n] - 1]));
+            }
+            if (done[n] != 8) {
+                WEIRT_STATUS(rank, WEIR_PENDING, weir_proxy_channel_test(l->channel, tickets[done[n]]));
+            }
+        }
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_EXPECT(rank, l->account.wrong == 0 && l->account.total == 8);
+        // More completions than there are pending requests do nothing.
+        l->allowed = 100;
+        comes_true(rank, [&] { return l->completed == 100; });
+        l->pending = false;
+        b.push(rank, 0, 8, WEIR_REQUEST_USER, &tickets[0]);
+        WEIRT_OK(rank, b.wait(0, tickets[0]));
+    }
+    b.close();
+}
+
+// The sixth request of one channel fails: those before it were right, it and the later ones have the error, and
+// nothing else has.
+void error_stays_in_its_channel(weirt_rank *rank)
+{
+    bench b;
+    uint64_t tickets[2][10] = {};
+    if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 0, true) && b.add(rank, 1, 0, false) &&
+        WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        b.lanes[0].error = WEIR_ERR_DEVICE;
+        b.lanes[0].error_at = 5;
+        for (uint32_t i = 0; i < 10; i++) {
+            b.push(rank, 0, i, WEIR_REQUEST_USER, &tickets[0][i]);
+            b.push(rank, 1, i, WEIR_REQUEST_USER, &tickets[1][i]);
+        }
+        for (uint32_t i = 0; i < 10; i++) {
+            WEIRT_STATUS(rank, i < 5 ? WEIR_OK : WEIR_ERR_DEVICE, b.wait(0, tickets[0][i]));
+            WEIRT_OK(rank, b.wait(1, tickets[1][i]));
+            WEIRT_STATUS(rank, i < 5 ? WEIR_OK : WEIR_ERR_DEVICE,
+                         weir_proxy_channel_test(b.lanes[0].channel, tickets[0][i]));
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_DEVICE, weir_proxy_channel_status(b.lanes[0].channel));
+        WEIRT_TEXT(rank, "WEIR_ERR_DEVICE");
+        // Kernels see the same, and pushes of theirs do not block.
+        queue_args args = b.args(rank, 2);
+        args.pushes = 200;
+        args.wait = QUEUE_WAIT_NEVER;
+        for (queue_account *account : { &b.lanes[0].account, &b.lanes[1].account }) {
+            *account = queue_account();
+        }
+        if (queue_launch(rank, &b, &args, weir_shape{ 1, 2 }) && queue_finish(rank, &b)) {
+            queue_statuses(rank, &b, 2, WEIR_OK, WEIR_OK);
+        }
+        args.first = 200;
+        args.pushes = 1;
+        args.wait = QUEUE_WAIT_LAST;
+        if (queue_launch(rank, &b, &args, weir_shape{ 1, 2 }) && queue_finish(rank, &b)) {
+            WEIRT_EXPECT(rank, b.report->wait[0] == WEIR_ERR_DEVICE && b.report->wait[1] == WEIR_OK);
+        }
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_EXPECT(rank, b.lanes[0].account.total == 0);
+        WEIRT_EXPECT(rank, b.lanes[1].account.total == 201 && b.lanes[1].account.wrong == 0);
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close();
+}
+
+// Types that do not exist, handlers and progress callbacks that return what is no status of theirs.
+void garbage_fails_its_channel(weirt_rank *rank)
+{
+    bench b;
+    uint64_t ticket = 0;
+    const uint32_t types[] = { 0, WEIR_REQUEST_TYPES, WEIR_REQUEST_USER - 1 };
+    if (b.open(rank, 0, with(1, 16)) && b.add(rank, 3, 0, false) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        for (uint32_t i = 0; i < 3; i++) {
+            b.add(rank, i, 0, false);
+            b.push(rank, i, 0, types[i], &ticket);
+            WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, b.wait(i, ticket));
+            WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, weir_proxy_channel_status(b.lanes[i].channel));
+            WEIRT_TEXT(rank, "type");
+            WEIRT_EXPECT(rank, b.lanes[i].account.total == 0);
+        }
+        b.push(rank, 3, 0, WEIR_REQUEST_USER, &ticket);
+        WEIRT_OK(rank, b.wait(3, ticket));
+        b.push(rank, 3, 1, UINT16_MAX, &ticket);
+        WEIRT_OK(rank, b.wait(3, ticket));
+        b.lanes[3].error = 5;
+        b.lanes[3].error_at = 2;
+        b.push(rank, 3, 2, WEIR_REQUEST_PUT, &ticket);
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, b.wait(3, ticket));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close();
+}
+
+void progress_error_fails_who_shares_it(weirt_rank *rank)
+{
+    bench b;
+    uint64_t ticket = 0;
+    if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 0, true) && b.add(rank, 1, 0, false) &&
+        WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        lane *l = &b.lanes[0];
+        weir_proxy_handler shared = { handle, &b.lanes[2], progress, l };
+        WEIRT_OK(rank, weir_proxy_channel_create(b.proxy, &shared, nullptr, &b.lanes[2].channel));
+        b.lanes[2].id = weir_proxy_channel_id(b.lanes[2].channel);
+        b.push(rank, 2, 0, WEIR_REQUEST_USER, &ticket);
+        WEIRT_OK(rank, b.wait(2, ticket));
+        l->progress_error = WEIR_ERR_SYSTEM;
+        for (uint32_t i : { 0u, 2u }) {
+            comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[i].channel) == WEIR_ERR_SYSTEM; });
+            b.push(rank, i, 1, WEIR_REQUEST_USER, &ticket);
+            WEIRT_STATUS(rank, WEIR_ERR_SYSTEM, b.wait(i, ticket));
+        }
+        b.push(rank, 1, 0, WEIR_REQUEST_USER, &ticket);
+        WEIRT_OK(rank, b.wait(1, ticket));
+    }
+    b.close();
+}
+
+// A request of a channel that does not exist: a kernel that writes what it likes.
+void unknown_channel_breaks_the_communicator(weirt_rank *rank)
+{
+    bench b;
+    weirt_log_allow("proxy thread");
+    if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 0, false) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        queue_args args = b.args(rank, 1);
+        args.fifo = args.channels[0].fifo;
+        args.channel_count = 0;
+        if (queue_launch(rank, &b, &args, weir_shape{ 1, 1 }) && queue_finish(rank, &b)) {
+            comes_true(rank, [&] { return weir_comm_status(b.comm.comm) == WEIR_ERR_CORRUPT; });
+            WEIRT_TEXT(rank, "proxy thread 0");
+            comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[0].channel) == WEIR_ERR_CORRUPT; });
+        }
+    }
+    b.close();
+}
+
+// Kernel threads wait for credits, for tickets, and for a handler that is busy. All end when the proxy stops.
+void stop_fails_what_is_queued(weirt_rank *rank)
+{
+    bench b;
+    uint64_t ticket = 0;
+    if (b.open(rank, 0, with(2, 8)) && b.add(rank, 0, 4, true) && b.add(rank, 1, 4, true) &&
+        WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        b.lanes[0].busy = true;
+        b.lanes[1].pending = true;
+        queue_args args = b.args(rank, 2);
+        args.pushes = 3;
+        args.wait = QUEUE_WAIT_LAST;
+        if (queue_launch(rank, &b, &args, b.shape)) {
+            weir_proxy_usage usage = {};
+            comes_true(rank, [&] {
+                weir_proxy_get_usage(b.proxy, &usage);
+                return usage.requests == 8 && usage.busy != 0;
+            });
+            WEIRT_EXPECT(rank, b.lanes[1].handled == 4 && usage.completed == 0 && usage.failed == 0);
+            WEIRT_OK(rank, weir_proxy_stop(b.proxy));
+            queue_finish(rank, &b);
+            queue_statuses(rank, &b, b.threads, WEIR_OK, WEIR_ERR_ABORTED);
+            WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+            weir_proxy_get_usage(b.proxy, &usage);
+            WEIRT_EXPECT(rank, usage.requests == 3ull * b.threads && usage.failed == usage.requests);
+            WEIRT_EXPECT(rank, b.lanes[1].handled == 4 && b.lanes[0].handled == 0);
+        }
+        b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, b.wait(0, ticket));
+        WEIRT_TEXT(rank, "stopped");
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_start(b.proxy));
+        WEIRT_OK(rank, weir_proxy_stop(b.proxy));
+        weir_proxy_channel *late = nullptr;
+        weir_proxy_handler handler = { handle, &b.lanes[2], nullptr, nullptr };
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_create(b.proxy, &handler, nullptr, &late));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close();
+}
+
+// A proxy that nobody has started: what is queued fails as well.
+void stop_before_start(weirt_rank *rank)
+{
+    bench b;
+    uint64_t tickets[3] = {};
+    if (b.open(rank, 0, with(1, 8)) && b.add(rank, 0, 4, false)) {
+        for (uint64_t &ticket : tickets) {
+            b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
+        }
+        WEIRT_STATUS(rank, WEIR_PENDING, weir_proxy_channel_test(b.lanes[0].channel, tickets[0]));
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_proxy_drain(b.proxy, QUEUE_SHORT_MS));
+        WEIRT_OK(rank, weir_proxy_stop(b.proxy));
+        for (uint64_t ticket : tickets) {
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_test(b.lanes[0].channel, ticket));
+        }
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_EXPECT(rank, b.lanes[0].account.total == 0);
+    }
+    b.close();
+}
+
+// Host threads have credits too; a push without one has its own deadline, and leaves nothing behind.
+void host_deadlines(weirt_rank *rank)
+{
+    bench b;
+    uint64_t ticket = 0;
+    weir_request request;
+    queue_request(0, 2, WEIR_REQUEST_USER, &request);
+    if (b.open(rank, 0, with(1, 8)) && b.add(rank, 0, 2, false) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        b.lanes[0].busy = true;
+        b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
+        b.push(rank, 0, 1, WEIR_REQUEST_USER, &ticket);
+        uint64_t start = weirt_now_ms();
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT,
+                     weir_proxy_channel_push(b.lanes[0].channel, &request, QUEUE_SHORT_MS, nullptr));
+        WEIRT_EXPECT(rank, queue_late_enough(weirt_now_ms() - start + 1));
+        start = weirt_now_ms();
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_proxy_channel_wait(b.lanes[0].channel, ticket, QUEUE_SHORT_MS));
+        WEIRT_EXPECT(rank, queue_late_enough(weirt_now_ms() - start + 1));
+        b.lanes[0].busy = false;
+        b.push(rank, 0, 2, WEIR_REQUEST_USER, &ticket);
+        WEIRT_OK(rank, b.wait(0, ticket));
+        WEIRT_EXPECT(rank, b.lanes[0].account.total == 3 && b.lanes[0].account.wrong == 0);
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close();
+}
+
+// A kernel whose channel gives no credit back ends by the communicator's deadline.
+void kernel_deadline(weirt_rank *rank)
+{
+    bench b;
+    weirt_log_allow("deadline");
+    if (b.open(rank, QUEUE_SHORT_MS, with(1, 8)) && b.add(rank, 0, 2, false) &&
+        WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        b.lanes[0].busy = true;
+        queue_args args = b.args(rank, 1);
+        args.pushes = 3;
+        if (queue_launch(rank, &b, &args, weir_shape{ 1, 1 }) && queue_finish(rank, &b)) {
+            queue_statuses(rank, &b, 1, WEIR_ERR_TIMEOUT, WEIR_OK);
+            WEIRT_EXPECT(rank, b.report->pushed == 2 && queue_late_enough(queue_longest_ms(&b, 1)));
+        }
+        // The communicator's error becomes the channel's, without its handler.
+        comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[0].channel) == WEIR_ERR_TIMEOUT; });
+        WEIRT_EXPECT(rank, b.lanes[0].account.total == 0);
+    }
+    b.close();
+}
+
+// Kernels and host threads wait for tickets that will never be done, when the communicator is aborted.
+void abort_ends_all(weirt_rank *rank)
+{
+    bench b;
+    uint64_t ticket = 0;
+    weirt_log_allow("abort");
+    if (b.open(rank, 0, with(1, 0)) && b.add(rank, 0, 0, true) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        b.lanes[0].pending = true;
+        queue_args args = b.args(rank, 1);
+        args.wait = QUEUE_WAIT_LAST;
+        if (b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket) && queue_launch(rank, &b, &args, weir_shape{ 1, 2 })) {
+            comes_true(rank, [&] { return b.lanes[0].handled == 3; });
+            weir_comm_abort(b.comm.comm);
+            queue_finish(rank, &b);
+            queue_statuses(rank, &b, 2, WEIR_OK, WEIR_ERR_ABORTED);
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, b.wait(0, ticket));
+            comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[0].channel) == WEIR_ERR_ABORTED; });
+        }
+    }
+    b.close();
+}
+
+// Channels come and go beside one that a kernel uses. No id comes twice, and a request that was still parked when its
+// channel went is nobody else's.
+void channels_come_and_go(weirt_rank *rank)
+{
+    constexpr uint32_t rounds = 60;
+    bench b;
+    std::set<uint32_t> ids;
+    if (b.open(rank, 0, with(1, 64)) && b.add(rank, 0, 0, false) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        queue_args args = b.args(rank, 1);
+        args.pushes = 200;
+        args.wait = QUEUE_WAIT_EACH;
+        ids.insert(b.lanes[0].id);
+        bool good = queue_launch(rank, &b, &args, weir_shape{ 1, 2 });
+        for (uint32_t round = 0; good && round < rounds; round++) {
+            uint64_t ticket = 0;
+            lane *l = &b.lanes[1];
+            l->account = queue_account();
+            l->busy = false;
+            good = b.add(rank, 1, 0, true) && WEIRT_EXPECT(rank, ids.insert(l->id).second);
+            if (good && b.push(rank, 1, 0, WEIR_REQUEST_USER, &ticket)) {
+                WEIRT_OK(rank, b.wait(1, ticket));
+                l->busy = true;
+                b.push(rank, 1, 1, WEIR_REQUEST_USER, &ticket);
+            }
+            weir_proxy_channel_destroy(l->channel);
+            l->channel = nullptr;
+            good = good && WEIRT_EXPECT(rank, l->account.total == 1 && l->account.wrong == 0);
+        }
+        queue_finish(rank, &b);
+        queue_statuses(rank, &b, 2, WEIR_OK, WEIR_OK);
+        WEIRT_EXPECT(rank, b.lanes[0].account.total == 400 && b.lanes[0].account.wrong == 0);
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close();
+}
+
+// A thread without work sleeps at least 50 us a round.
+void idle_thread_sleeps(weirt_rank *rank)
+{
+    bench b;
+    weir_proxy_opts opts = with(1, 0);
+    opts.spin_us = 1000;
+    if (b.open(rank, 0, opts) && b.add(rank, 0, 0, true) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
+        comes_true(rank, [&] {
+            weir_proxy_usage before, after;
+            weir_proxy_get_usage(b.proxy, &before);
+            uint64_t start = weirt_now_ms();
+            weirt_sleep_ms(50);
+            weir_proxy_get_usage(b.proxy, &after);
+            uint64_t elapsed_us = (weirt_now_ms() - start + 1) * 1000;
+            return after.rounds > before.rounds && after.rounds - before.rounds <= elapsed_us / 50 + 1;
+        });
+    }
+    b.close();
+}
+
+void misuse(weirt_rank *rank)
+{
+    bench b;
+    uint64_t ticket = 0;
+    weir_proxy *proxy = nullptr;
+    weir_proxy_channel *channel = nullptr;
+    weir_dev_proxy_channel handle_out;
+    if (b.open(rank, 0, with(0, 0)) && b.add(rank, 0, 0, false)) {
+        weir_comm *comm = b.comm.comm;
+        weir_proxy_handler handler = { handle, &b.lanes[1], nullptr, nullptr };
+        weir_proxy_handler empty = {};
+        weir_proxy_opts opts = with(WEIR_PROXY_THREADS_MAX + 1, 0);
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_proxy_create(comm, &opts, &proxy));
+        opts = with(1, 1);
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_proxy_create(comm, &opts, &proxy));
+        opts.size = 0;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_create(comm, &opts, &proxy));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_create(nullptr, nullptr, &proxy));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_create(comm, nullptr, nullptr));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_create(b.proxy, nullptr, nullptr, &channel));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_create(b.proxy, &empty, nullptr, &channel));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_create(b.proxy, &handler, nullptr, nullptr));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_create(nullptr, &handler, nullptr, &channel));
+        weir_proxy_channel_opts channel_opts = { sizeof channel_opts, WEIR_PROXY_CREDITS_MAX + 1, 0 };
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_proxy_channel_create(b.proxy, &handler, &channel_opts, &channel));
+        channel_opts = { sizeof channel_opts, 0, 2 };
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_create(b.proxy, &handler, &channel_opts, &channel));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_device(b.lanes[0].channel, nullptr));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_device(nullptr, &handle_out));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_push(b.lanes[0].channel, nullptr, 0, nullptr));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_start(nullptr));
+        // A handler that calls its proxy is told not to.
+        b.lanes[0].stops = b.proxy;
+        WEIRT_OK(rank, weir_proxy_start(b.proxy));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_start(b.proxy));
+        b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
+        WEIRT_OK(rank, b.wait(0, ticket));
+        WEIRT_EXPECT(rank, b.lanes[0].inner == WEIR_ERR_INVALID);
+        weir_proxy_destroy(nullptr);
+        weir_proxy_channel_destroy(nullptr);
+        // The proxy's own reference goes first.
+        weir_proxy_destroy(b.proxy);
+        b.proxy = nullptr;
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_status(b.lanes[0].channel));
+    }
+    b.close();
+}
+
+// Two proxies of one communicator, the requests of each for itself.
+void two_proxies(weirt_rank *rank)
+{
+    bench b;
+    weir_proxy *second = nullptr;
+    weir_proxy_opts opts = with(1, 8);
+    if (b.open(rank, 0, opts) && WEIRT_OK(rank, weir_proxy_create(b.comm.comm, &opts, &second)) &&
+        b.add(rank, 0, 4, false)) {
+        weir_proxy *first = b.proxy;
+        b.proxy = second;
+        bool good = b.add(rank, 1, 4, false);
+        b.proxy = first;
+        if (good && WEIRT_OK(rank, weir_proxy_start(first)) && WEIRT_OK(rank, weir_proxy_start(second))) {
+            queue_args args = b.args(rank, 2);
+            args.pushes = 50;
+            args.wait = QUEUE_WAIT_EACH;
+            if (queue_launch(rank, &b, &args, weir_shape{ 1, 8 }) && queue_finish(rank, &b)) {
+                queue_statuses(rank, &b, 8, WEIR_OK, WEIR_OK);
+                WEIRT_EXPECT(rank, b.lanes[0].account.total == 200 && b.lanes[0].account.wrong == 0);
+                WEIRT_EXPECT(rank, b.lanes[1].account.total == 200 && b.lanes[1].account.wrong == 0);
+            }
+            // One stops, the other does not.
+            WEIRT_OK(rank, weir_proxy_stop(first));
+            uint64_t ticket = 0;
+            b.lanes[1].account = queue_account();
+            b.push(rank, 1, 0, WEIR_REQUEST_USER, &ticket);
+            WEIRT_OK(rank, b.wait(1, ticket));
+        }
+    }
+    weir_proxy_channel_destroy(b.lanes[1].channel);
+    b.lanes[1].channel = nullptr;
+    weir_proxy_destroy(second);
+    b.close();
+}
+
+WEIRT_STAGE_SUITE(Proxy);
+
+void run_plan(const weirt_stage *stage, plan what)
+{
+    weirt_ranks_run(stage, 1, all_are_handled, &what, sizeof what);
+}
+
+TEST_P(Proxy, FewCreditsFewSlots)
+{
+    run_plan(stage(), { 1, 2, 2, 20, QUEUE_WAIT_LAST });
+}
+
+TEST_P(Proxy, ManyRequests)
+{
+    run_plan(stage(), { 1, 0, 0, 100, QUEUE_WAIT_NEVER });
+}
+
+TEST_P(Proxy, SeveralThreads)
+{
+    run_plan(stage(), { 2, 8, 3, 20, QUEUE_WAIT_EACH });
+}
+
+#define CASE(name, body)                                \
+    TEST_P(Proxy, name)                                 \
+    {                                                   \
+        weirt_ranks_run(stage(), 1, body, nullptr, 0);  \
+    }                                                   \
+    static_assert(true, "")
+
+CASE(BusyChannelStopsNobody, busy_stops_nobody);
+CASE(PendingCompletesInOrder, pending_completes_in_order);
+CASE(ErrorStaysInItsChannel, error_stays_in_its_channel);
+CASE(GarbageFailsItsChannel, garbage_fails_its_channel);
+CASE(ProgressErrorFailsWhoSharesIt, progress_error_fails_who_shares_it);
+CASE(UnknownChannelBreaksTheCommunicator, unknown_channel_breaks_the_communicator);
+CASE(StopFailsWhatIsQueued, stop_fails_what_is_queued);
+CASE(StopBeforeStart, stop_before_start);
+CASE(HostDeadlines, host_deadlines);
+CASE(KernelDeadline, kernel_deadline);
+CASE(AbortEndsAll, abort_ends_all);
+CASE(ChannelsComeAndGo, channels_come_and_go);
+CASE(IdleThreadSleeps, idle_thread_sleeps);
+CASE(TwoProxies, two_proxies);
+CASE(Misuse, misuse);
+
+} // namespace

@@ -1,0 +1,68 @@
+/* queue_kernels.h - kernels that push into fifos and channels of proxies; for fifo_test.cc and proxy_test.cc. */
+#ifndef WEIRT_QUEUE_KERNELS_H
+#define WEIRT_QUEUE_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define QUEUE_THREADS 1024
+#define QUEUE_CHANNELS 4
+
+enum { QUEUE_WAIT_NEVER, QUEUE_WAIT_LAST, QUEUE_WAIT_EACH };
+
+/* What the pushing threads report, in memory that host and device share. */
+typedef struct queue_report {
+    uint64_t started;
+    uint64_t pushed;     /* requests, by all threads */
+    uint64_t undone;     /* tickets whose test is not WEIR_OK after a wait that was */
+    int32_t push[QUEUE_THREADS]; /* the first status that is not WEIR_OK; a thread ends with it */
+    int32_t wait[QUEUE_THREADS];
+    uint64_t elapsed_ns[QUEUE_THREADS]; /* of the failing call */
+} queue_report;
+
+/* Each thread pushes `pushes` requests, numbered from `first` on: into the fifo, or, with channels, into channel
+ * thread % channel_count. */
+typedef struct queue_args {
+    weir_dev_fifo fifo;
+    weir_dev_proxy_channel channels[QUEUE_CHANNELS];
+    queue_report *report;
+    uint64_t first;
+    uint64_t pushes;
+    uint32_t channel_count;
+    uint32_t wait;
+    uint32_t tries; /* 1: by try_push */
+    uint32_t type;
+} queue_args;
+
+WEIR_FN uint64_t queue_mix(uint64_t value)
+{
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebu;
+    return value ^ value >> 31;
+}
+
+/* What thread `thread` pushes as number `i`: all bits of all fields depend on both. */
+WEIR_FN void queue_request(uint32_t thread, uint64_t i, uint32_t type, weir_request *request)
+{
+    uint64_t seed = (uint64_t)thread << 40 ^ i;
+    request->type = (uint16_t)type;
+    request->reserved = 0;
+    request->channel = (uint32_t)queue_mix(seed + 1);
+    request->dst = (uint32_t)queue_mix(seed + 2);
+    request->src = (uint32_t)queue_mix(seed + 3);
+    request->dst_offset = queue_mix(seed + 4);
+    request->src_offset = queue_mix(seed + 5);
+    request->bytes = queue_mix(seed + 6);
+    request->value = seed;
+}
+
+const weir_kernel *queue_push_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
