@@ -25,10 +25,39 @@ struct all {
     weir_semaphore *semaphore;
     weir_memory_channel *channel;
     weir_grid_barrier *barrier;
+    weir_fifo *fifo;
+    weir_proxy *proxy;
+    weir_proxy_channel *requests;
     void *stream;
     void *events[2];
     void *graph;
 };
+
+weir_status count_request(void *context, const weir_request *request)
+{
+    (void)context;
+    return request->type == WEIR_REQUEST_USER ? WEIR_OK : WEIR_ERR_CORRUPT;
+}
+
+weir_status no_progress(void *context)
+{
+    (void)context;
+    return WEIR_PENDING;
+}
+
+weir_status set_up_proxy(all *a)
+{
+    weir_proxy_opts opts = { sizeof opts, 2, 16, 0 };
+    weir_proxy_handler handler = { count_request, nullptr, no_progress, nullptr };
+    weir_status status = weir_fifo_create(a->comm, nullptr, &a->fifo);
+    if (status == WEIR_OK) {
+        status = weir_proxy_create(a->comm, &opts, &a->proxy);
+    }
+    if (status == WEIR_OK) {
+        status = weir_proxy_channel_create(a->proxy, &handler, nullptr, &a->requests);
+    }
+    return status != WEIR_OK ? status : weir_proxy_start(a->proxy);
+}
 
 bool open_bootstrap(weirt_rank *rank, all *a)
 {
@@ -85,6 +114,9 @@ weir_status set_up(weirt_rank *rank, all *a)
         status = weir_grid_barrier_create(a->comm, &a->barrier);
     }
     if (status == WEIR_OK) {
+        status = set_up_proxy(a);
+    }
+    if (status == WEIR_OK) {
         status = weir_kernel_load(a->device, weirt_signal_kernel());
     }
     for (void *&event : a->events) {
@@ -134,6 +166,15 @@ weir_status signal_and_wait(weirt_rank *rank, all *a)
         uint32_t word = rank->rank;
         status = weir_device_copy(a->device, weir_memory_pointer(a->local), &word, sizeof word);
     }
+    if (status == WEIR_OK) {
+        weir_request request = {};
+        uint64_t ticket = 0;
+        request.type = WEIR_REQUEST_USER;
+        status = weir_proxy_channel_push(a->requests, &request, weirt_patience_ms(), &ticket);
+        if (status == WEIR_OK) {
+            status = weir_proxy_channel_wait(a->requests, ticket, weirt_patience_ms());
+        }
+    }
     return status;
 }
 
@@ -143,6 +184,9 @@ void tear_down(all *a)
     weir_graph_destroy(a->device, a->graph);
     weir_event_destroy(a->device, a->events[0]);
     weir_event_destroy(a->device, a->events[1]);
+    weir_proxy_channel_destroy(a->requests);
+    weir_proxy_destroy(a->proxy);
+    weir_fifo_destroy(a->fifo);
     weir_grid_barrier_destroy(a->barrier);
     weir_memory_channel_destroy(a->channel);
     weir_semaphore_destroy(a->semaphore);
@@ -308,6 +352,9 @@ struct family {
     weirt_channel channel;
     weir_semaphore *host; // with an end of the host
     weir_future *future;
+    weir_fifo *fifo;
+    weir_proxy *proxy;
+    weir_proxy_channel *requests;
     void *event;
     void *graph;
 };
@@ -326,6 +373,13 @@ int calls_in_child(family *f)
     weir_semaphore *semaphore = nullptr;
     weir_memory_channel *channel = nullptr;
     weir_grid_barrier *barrier = nullptr;
+    weir_fifo *fifo = nullptr;
+    weir_proxy *proxy = nullptr;
+    weir_proxy_channel *requests = nullptr;
+    weir_proxy_handler handler = { count_request, nullptr, nullptr, nullptr };
+    weir_request request = {};
+    weir_dev_fifo dev_fifo;
+    weir_dev_proxy_channel dev_requests;
     weir_dev_semaphore handle;
     void *object = nullptr;
     uint8_t bytes[WEIR_MEMORY_HANDLE_MAX] = {};
@@ -371,6 +425,22 @@ int calls_in_child(family *f)
         weir_graph_begin(device, pair->stream),
         weir_graph_end(device, pair->stream, &object),
         weir_graph_launch(device, f->graph, pair->stream),
+        weir_fifo_create(comm, nullptr, &fifo),
+        weir_fifo_device(f->fifo, &dev_fifo), // 40
+        weir_fifo_poll(f->fifo, &request),
+        weir_fifo_push(f->fifo, &request, 100, nullptr),
+        weir_fifo_test(f->fifo, 0),
+        weir_fifo_wait(f->fifo, 0, 100),
+        weir_proxy_create(comm, nullptr, &proxy), // 45
+        weir_proxy_start(f->proxy),
+        weir_proxy_drain(f->proxy, 100),
+        weir_proxy_stop(f->proxy),
+        weir_proxy_channel_create(f->proxy, &handler, nullptr, &requests),
+        weir_proxy_channel_device(f->requests, &dev_requests), // 50
+        weir_proxy_channel_push(f->requests, &request, 100, nullptr),
+        weir_proxy_channel_test(f->requests, 0),
+        weir_proxy_channel_wait(f->requests, 0, 100),
+        weir_proxy_channel_status(f->requests),
     };
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
         if (statuses[i] != WEIR_ERR_FORKED || weir_last_error()[0] == 0) {
@@ -386,6 +456,9 @@ void destroy_in_child(family *f)
     weirt_pair *pair = &f->channel.pair;
     weir_device *device = f->channel.comm.device;
     weir_comm_abort(f->channel.comm.comm);
+    weir_proxy_channel_destroy(f->requests);
+    weir_proxy_destroy(f->proxy);
+    weir_fifo_destroy(f->fifo);
     weir_future_destroy(f->future);
     weir_graph_destroy(device, f->graph);
     weir_event_destroy(device, f->event);
@@ -422,6 +495,13 @@ void parent_goes_on(weirt_rank *rank, family *f)
     WEIRT_OK(rank, weir_semaphore_wait(f->host, weirt_patience_ms()));
     WEIRT_OK(rank, weir_graph_launch(channel->comm.device, f->graph, channel->pair.stream));
     weirt_finish(rank, &channel->pair);
+    weir_request request = {};
+    uint64_t ticket = 0;
+    request.type = WEIR_REQUEST_USER;
+    WEIRT_OK(rank, weir_fifo_push(f->fifo, &request, 0, &ticket));
+    WEIRT_OK(rank, weir_fifo_poll(f->fifo, &request));
+    WEIRT_OK(rank, weir_proxy_channel_push(f->requests, &request, 0, &ticket));
+    WEIRT_OK(rank, weir_proxy_channel_wait(f->requests, ticket, weirt_patience_ms()));
     WEIRT_OK(rank, weir_bootstrap_barrier(channel->comm.boot, nullptr));
     WEIRT_OK(rank, weir_comm_status(channel->comm.comm));
     weir_memory_destroy(remote);
@@ -432,7 +512,13 @@ void forks(weirt_rank *rank)
     family f = {};
     weir_memory *never = nullptr;
     weirt_channel *channel = &f.channel;
+    weir_fifo_opts host = { sizeof host, WEIR_FIFO_HOST, 0 };
+    weir_proxy_handler handler = { count_request, nullptr, no_progress, nullptr };
     bool open = weirt_channel_open(rank, 0, 1024, channel) &&
+                WEIRT_OK(rank, weir_fifo_create(channel->comm.comm, &host, &f.fifo)) &&
+                WEIRT_OK(rank, weir_proxy_create(channel->comm.comm, nullptr, &f.proxy)) &&
+                WEIRT_OK(rank, weir_proxy_channel_create(f.proxy, &handler, nullptr, &f.requests)) &&
+                WEIRT_OK(rank, weir_proxy_start(f.proxy)) &&
                 weirt_semaphore(rank, channel->pair.connection, 5, WEIR_SEMAPHORE_HOST, &f.host) &&
                 WEIRT_OK(rank, weir_memory_recv_async(channel->comm.comm, channel->pair.peer, 8, &never, &f.future)) &&
                 WEIRT_OK(rank, weir_event_create(channel->comm.device, &f.event)) &&
@@ -456,6 +542,9 @@ void forks(weirt_rank *rank)
         weirt_barrier(rank);
         parent_goes_on(rank, &f);
     }
+    weir_proxy_channel_destroy(f.requests);
+    weir_proxy_destroy(f.proxy);
+    weir_fifo_destroy(f.fifo);
     weir_future_destroy(f.future);
     weir_graph_destroy(channel->comm.device, f.graph);
     weir_event_destroy(channel->comm.device, f.event);

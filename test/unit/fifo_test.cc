@@ -1,0 +1,109 @@
+// Requests as words: every bit of every field travels, and none reaches the lap.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "weir/device/fifo.h"
+
+namespace {
+
+constexpr uint32_t REQUEST_BITS = 4 * 64 + 3 * 32 + 16;
+
+// All fields zero but bit `bit` of them.
+weir_request with_bit(uint32_t bit)
+{
+    weir_request r = {};
+    uint64_t *const longs[] = { &r.dst_offset, &r.src_offset, &r.bytes, &r.value };
+    uint32_t *const words[] = { &r.dst, &r.src, &r.channel };
+    if (bit < 256) {
+        *longs[bit / 64] = uint64_t{ 1 } << bit % 64;
+    } else if (bit < 352) {
+        *words[(bit - 256) / 32] = 1u << bit % 32;
+    } else {
+        r.type = static_cast<uint16_t>(1u << (bit - 352));
+    }
+    return r;
+}
+
+weir_request inverse(weir_request r)
+{
+    r.dst_offset = ~r.dst_offset;
+    r.src_offset = ~r.src_offset;
+    r.bytes = ~r.bytes;
+    r.value = ~r.value;
+    r.dst = ~r.dst;
+    r.src = ~r.src;
+    r.channel = ~r.channel;
+    r.type = static_cast<uint16_t>(~r.type);
+    return r;
+}
+
+// Whether it comes back as it went, with the laps set and not.
+void expect_whole(const weir_request &request)
+{
+    uint64_t words[WEIR_FIFO_WORDS];
+    weir_request back;
+    weir_dev_request_encode(&request, words);
+    for (uint64_t lap : { uint64_t{ 0 }, WEIR_FIFO_LAP }) {
+        for (uint64_t &word : words) {
+            EXPECT_EQ(word & WEIR_FIFO_LAP, 0u);
+            word |= lap;
+        }
+        std::memset(static_cast<void *>(&back), 0xa5, sizeof back);
+        weir_dev_request_decode(words, &back);
+        EXPECT_EQ(std::memcmp(&request, &back, sizeof back), 0);
+        for (uint64_t &word : words) {
+            word &= ~WEIR_FIFO_LAP;
+        }
+    }
+}
+
+TEST(Request, EveryBitTravels)
+{
+    std::set<std::pair<uint32_t, uint64_t>> places;
+    for (uint32_t bit = 0; bit < REQUEST_BITS; bit++) {
+        SCOPED_TRACE(bit);
+        weir_request request = with_bit(bit);
+        expect_whole(request);
+        expect_whole(inverse(request));
+        uint64_t words[WEIR_FIFO_WORDS];
+        uint32_t used = 0;
+        weir_dev_request_encode(&request, words);
+        for (uint32_t i = 0; i < WEIR_FIFO_WORDS; i++) {
+            used += words[i] != 0;
+            if (words[i] != 0) {
+                EXPECT_EQ(words[i] & (words[i] - 1), 0u);
+                EXPECT_TRUE(places.insert({ i, words[i] }).second);
+            }
+        }
+        EXPECT_EQ(used, 1u);
+    }
+    expect_whole(weir_request{});
+    expect_whole(inverse(weir_request{}));
+}
+
+// A slot is taken when all of its words are there, each by itself, whatever was there in the lap before.
+TEST(Request, SlotsValidateThemselves)
+{
+    constexpr uint32_t count = 2;
+    uint64_t slots[count * WEIR_FIFO_SLOT_WORDS] = {};
+    uint64_t words[WEIR_FIFO_WORDS];
+    weir_request out;
+    for (uint64_t position = 0; position < 9; position++) {
+        weir_request request = position % 3 == 0 ? weir_request{} : inverse(with_bit(static_cast<uint32_t>(position)));
+        uint64_t *slot = slots + position % count * WEIR_FIFO_SLOT_WORDS;
+        weir_dev_request_encode(&request, words);
+        for (uint32_t i = 0; i < WEIR_FIFO_WORDS; i++) {
+            // The words arrive in an order that depends on the position.
+            uint32_t word = (i * 5 + static_cast<uint32_t>(position)) % WEIR_FIFO_WORDS;
+            EXPECT_FALSE(weir_dev_fifo_read(slots, count, position, &out));
+            slot[word] = words[word] | weir_dev_fifo_lap(position, count);
+        }
+        ASSERT_TRUE(weir_dev_fifo_read(slots, count, position, &out));
+        EXPECT_EQ(std::memcmp(&request, &out, sizeof out), 0);
+        EXPECT_FALSE(weir_dev_fifo_read(slots, count, position + count, &out));
+    }
+}
+
+} // namespace
