@@ -29,14 +29,19 @@ show_progress() {
     done
 }
 
-# step TITLE LOG COMMAND...: runs the command with its output in LOG; its status is the step's.
+# step TITLE LOG COMMAND...: runs the command with its output in LOG; its status is the step's. A status of 77 is a
+# command's that cannot run here.
 step() {
     local title=$1 log=$2 start=$SECONDS status=0 outcome="done"
     shift 2
     mkdir -p "$(dirname "$log")"
     [ ! -t 1 ] || printf '\r  %-44s' "$title"
     "$@" 2>&1 </dev/null | tee "$log" | show_progress "$title" || status=$?
-    [ $status = 0 ] || outcome="FAILED ($status)"
+    case $status in
+        0) ;;
+        77) outcome="not here" ;;
+        *) outcome="FAILED ($status)" ;;
+    esac
     [ ! -t 1 ] || printf '\r'
     printf '  %-44s %s, %d s\n' "$title" "$outcome" $((SECONDS - start))
     return $status
