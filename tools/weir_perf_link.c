@@ -113,7 +113,8 @@ static void report_link(const perf_link *link)
             perf_fact(link->rank->output, "link", "%s: %s", transport, info.reason);
         }
     }
-    perf_fact(link->rank->output, "launches", "%s", link->rank->options->plain ? "plain" : "cooperative where the blocks of a grid meet, plain otherwise");
+    perf_fact(link->rank->output, "launches", "%s",
+              link->rank->options->plain ? "plain" : "cooperative where the blocks of a grid meet, plain otherwise");
     perf_fact(link->rank->output, "time", "us a launch in replayed graphs, longest of the ranks; median of replays");
 }
 

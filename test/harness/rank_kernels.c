@@ -206,6 +206,7 @@ WEIR_KERNEL(weirt_wait, weirt_wait_args)
             args->report->elapsed_ns[i] = weir_arch_clock_ns() - since;
         }
         if (grid.rank < WEIRT_STATUS_THREADS) {
+            args->report->began_ns[grid.rank] = i == 0 ? since : args->report->began_ns[grid.rank];
             args->report->status[i][grid.rank] = (int32_t)status;
         }
     }

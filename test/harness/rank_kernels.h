@@ -21,6 +21,7 @@ typedef struct weirt_report {
     uint64_t value;
     uint64_t started;    /* threads that have begun to wait */
     uint64_t elapsed_ns[WEIRT_STATUS_ROWS];
+    uint64_t began_ns[WEIRT_STATUS_THREADS]; /* when each thread began its first wait */
     int32_t status[WEIRT_STATUS_ROWS][WEIRT_STATUS_THREADS];
 } weirt_report;
 
