@@ -19,6 +19,7 @@ static const perf_command *const commands[] = {
     &perf_packets,
     &perf_semaphore,
     &perf_probe,
+    &perf_fifo,
     &perf_bootstrap,
 };
 

@@ -142,8 +142,29 @@ def bootstrap(program):
     expect(result.returncode == 1 and "-g takes 1 to 16384 ranks" in result.stdout, "a text about too many ranks")
 
 
+def fifo(program):
+    """Trips, floods and drains: every row has the requests that were asked for, and times that fit together."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "fifo", "--device", "cpu", "-n", "60", "--threads", "1,3", "--json", path)
+        print(result.stdout)
+        expect(result.returncode == 0, f"status {result.returncode}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    expect([(row["what"], row["via"], row["pushers"]) for row in rows] ==
+           [("trip", via, 1) for via in ("flag", "fifo", "proxy")] +
+           [("flood", via, pushers) for via in ("fifo", "proxy") for pushers in (1, 3)] +
+           [("drain", "proxy", 1)], "rows")
+    for row in rows:
+        expect(row["requests"] == (60 if row["what"] != "drain" else 32768), f"requests of {row}")
+        expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
+    result = start(program, "fifo", "--device", "cpu", "--shape", "circle")
+    expect(result.returncode == 1 and "'circle'; there are trip, flood, drain" in result.stdout, "a refusal")
+
+
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "bootstrap": bootstrap, "mistakes": mistakes}
+         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "bootstrap": bootstrap,
+         "mistakes": mistakes}
 
 
 def main():
