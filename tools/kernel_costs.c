@@ -5,6 +5,8 @@
 typedef struct cost_args {
     weir_dev_memory_channel channel;
     weir_dev_grid_barrier barrier;
+    weir_dev_fifo fifo;
+    weir_dev_proxy_channel requests;
     uint64_t offset;
     uint64_t bytes;
     uint64_t *value;
@@ -187,4 +189,52 @@ WEIR_KERNEL(agree_grid, cost_args)
 {
     coop.barrier = &args->barrier;
     *args->value = (uint64_t)weir_coop_agree(coop, args->channel.semaphore.control, (weir_status)args->bytes);
+}
+
+/* ---- requests to the host ----------------------------------------------------------------------------------- */
+
+/* All fields differ, and are not known to the compiler. */
+WEIR_FN weir_request cost_request(const cost_args *args)
+{
+    weir_request request;
+    request.dst_offset = args->offset;
+    request.src_offset = args->offset + args->bytes;
+    request.bytes = args->bytes;
+    request.value = args->bytes ^ args->offset;
+    request.dst = (uint32_t)args->channel.dst_bytes;
+    request.src = (uint32_t)args->channel.src_bytes;
+    request.channel = 0;
+    request.type = WEIR_REQUEST_PUT;
+    request.reserved = 0;
+    return request;
+}
+
+WEIR_KERNEL(fifo_push, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_request request = cost_request(args);
+        (void)weir_dev_fifo_push(&args->fifo, &request, args->value);
+    }
+}
+
+WEIR_KERNEL(fifo_wait, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_fifo_wait(&args->fifo, args->offset);
+    }
+}
+
+WEIR_KERNEL(proxy_channel_push, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_request request = cost_request(args);
+        (void)weir_dev_proxy_channel_push(&args->requests, &request, args->value);
+    }
+}
+
+WEIR_KERNEL(proxy_channel_wait, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_proxy_channel_wait(&args->requests, args->offset);
+    }
 }

@@ -275,7 +275,7 @@ void run_plan(const weirt_stage *stage, plan what)
 
 TEST_P(Fifo, TwoSlotsManyThreads)
 {
-    run_plan(stage(), { 2, 20, QUEUE_WAIT_NEVER });
+    run_plan(stage(), { 2, 8, QUEUE_WAIT_NEVER });
 }
 
 TEST_P(Fifo, ManyThreadsManyLaps)
