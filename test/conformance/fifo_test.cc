@@ -266,11 +266,19 @@ void misuse(weirt_rank *rank)
     queue_close(&bench);
 }
 
-WEIRT_STAGE_SUITE(Fifo);
+// Ranks that are threads; where they are processes, two of them show that each has its own.
+class Fifo : public StageTest {};
+INSTANTIATE_TEST_SUITE_P(Stages, Fifo, ::testing::Values(0, 2), weirt_stage_name);
+WEIRT_PROCESS_SUITE(FifoProcess);
 
 void run_plan(const weirt_stage *stage, plan what)
 {
-    weirt_ranks_run(stage, 1, all_arrive, &what, sizeof what);
+    weirt_ranks_run(stage, stage->processes ? 2 : 1, all_arrive, &what, sizeof what);
+}
+
+TEST_P(FifoProcess, ManyThreadsManyLaps)
+{
+    run_plan(stage(), { 16, 50, QUEUE_WAIT_LAST });
 }
 
 TEST_P(Fifo, TwoSlotsManyThreads)

@@ -22,7 +22,7 @@ struct queue_bench {
     uint32_t threads;
 };
 
-// Each rank has a job of its own: nothing here needs a peer.
+// Nothing here needs a peer; several ranks share the threads that a case may have.
 inline bool queue_open(weirt_rank *rank, uint32_t timeout_ms, queue_bench *bench)
 {
     std::memset(static_cast<void *>(bench), 0, sizeof *bench);
@@ -35,7 +35,7 @@ inline bool queue_open(weirt_rank *rank, uint32_t timeout_ms, queue_bench *bench
     }
     weir_shape wanted = { 8, 128 };
     if (std::strcmp(rank->stage->kind, "cpu") == 0) {
-        wanted = { 1, std::strcmp(weirt_sanitizer(), "thread") == 0 ? 15u : 63u };
+        wanted = { 1, (std::strcmp(weirt_sanitizer(), "thread") == 0 ? 15u : 63u) / rank->size };
     }
     bench->report = static_cast<queue_report *>(weir_memory_host_pointer(bench->shared));
     bench->shape = weir_device_fit_shape(bench->comm.device, wanted);
