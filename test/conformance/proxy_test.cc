@@ -540,6 +540,56 @@ void channels_come_and_go(weirt_rank *rank)
     b.close();
 }
 
+struct one_of_many {
+    weir_proxy_channel *channel;
+    uint64_t number;
+    uint64_t right;
+    uint64_t wrong;
+};
+
+weir_status count_own(void *context, const weir_request *request)
+{
+    one_of_many *own = static_cast<one_of_many *>(context);
+    const bool right = request->value == own->number && request->channel == weir_proxy_channel_id(own->channel);
+    own->right += right;
+    own->wrong += !right;
+    return WEIR_OK;
+}
+
+void two_thousand_channels(weirt_rank *rank)
+{
+    constexpr uint32_t count = 2000;
+    bench b;
+    static one_of_many all[count];
+    std::memset(static_cast<void *>(all), 0, sizeof all);
+    if (b.open(rank, 0, with(1, 64))) {
+        uint64_t tickets[count] = {};
+        bool good = true;
+        for (uint32_t i = 0; i < count && good; i++) {
+            weir_proxy_handler handler = { count_own, &all[i], nullptr, nullptr };
+            weir_proxy_channel_opts opts = { sizeof opts, 2, 0 };
+            all[i].number = i;
+            good = WEIRT_OK(rank, weir_proxy_channel_create(b.proxy, &handler, &opts, &all[i].channel));
+        }
+        good = good && WEIRT_OK(rank, weir_proxy_start(b.proxy));
+        for (uint32_t i = 0; i < 3 * count && good; i++) {
+            weir_request request = {};
+            request.type = WEIR_REQUEST_USER;
+            request.value = i % count;
+            good = WEIRT_OK(rank, weir_proxy_channel_push(all[i % count].channel, &request, weirt_patience_ms(),
+                                                          &tickets[i % count]));
+        }
+        for (uint32_t i = 0; i < count && good; i++) {
+            good = WEIRT_OK(rank, weir_proxy_channel_wait(all[i].channel, tickets[i], weirt_patience_ms())) &&
+                   WEIRT_EXPECT(rank, all[i].right == 3 && all[i].wrong == 0);
+        }
+    }
+    for (one_of_many &one : all) {
+        weir_proxy_channel_destroy(one.channel);
+    }
+    b.close();
+}
+
 // A thread without work sleeps at least 50 us a round.
 void idle_thread_sleeps(weirt_rank *rank)
 {
@@ -693,6 +743,7 @@ CASE(HostDeadlines, host_deadlines);
 CASE(KernelDeadline, kernel_deadline);
 CASE(AbortEndsAll, abort_ends_all);
 CASE(ChannelsComeAndGo, channels_come_and_go);
+CASE(TwoThousandChannels, two_thousand_channels);
 CASE(IdleThreadSleeps, idle_thread_sleeps);
 CASE(TwoProxies, two_proxies);
 CASE(Misuse, misuse);
