@@ -9,9 +9,10 @@
  * lap, so that every word says by itself whether it has arrived: words may arrive in any order, nothing is cleared,
  * and no store wider than 8 bytes is assumed. Memory that was never written is no request.
  *
- * What a push costs a GPU: two read-modify-writes of its own memory, one after the other, and the stores. Room is
- * taken only when it is there, so that a push which times out leaves no hole. What the host has given back is read
- * over PCIe by one thread at a time, and only when half of the slots were used since or no room is known.
+ * What a push costs a GPU: two read-modify-writes of its own memory, one after the other (which the compiler makes one
+ * for all lanes of a warp that push together), and the stores. Room is taken only when it is there, so that a push
+ * which times out leaves no hole. What the host has given back is read over PCIe by one thread at a time, and only when
+ * half of the slots were used since or no room is known.
  *
  * Order:     push is a release and taking the request an acquire at system scope: what the pushing thread wrote, or
  *            had synchronized with, is visible to the host's handler. What the host did before it completed a request
