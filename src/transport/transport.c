@@ -7,7 +7,7 @@
 #include "src/host/base/fault.h"
 
 /* In the order of preference. */
-static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops };
+static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops, &weiri_ib_ops };
 
 #define TRANSPORTS (sizeof registry / sizeof registry[0])
 
@@ -52,11 +52,13 @@ static const weiri_transport_ops *find(const char *name, size_t length)
 static bool joins(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
                   const weiri_end *peer, char *reasons, size_t capacity)
 {
-    if (transport->reach(device, local, peer) == WEIR_OK) {
+    weir_status status = transport->reach(device, local, peer);
+    if (status == WEIR_OK && transport->map != NULL) {
         return true;
     }
     size_t used = strlen(reasons);
-    snprintf(reasons + used, capacity - used, "%s%s: %s", used == 0 ? "" : "; ", transport->name, weir_last_error());
+    snprintf(reasons + used, capacity - used, "%s%s: %s", used == 0 ? "" : "; ", transport->name,
+             status == WEIR_OK ? "connections need a transport that maps memory" : weir_last_error());
     return false;
 }
 

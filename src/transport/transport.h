@@ -82,7 +82,8 @@ typedef struct weiri_queue_ops {
                                weiri_remote **out);
     void (*remote_close)(weiri_remote *remote);
     weir_status (*queue_open)(weiri_domain *domain, weiri_queue **out);
-    /* Once, with the address of the peer's queue. WEIR_ERR_CORRUPT for a malformed one. */
+    /* Once, with the address of the peer's queue, and before either end posts both are connected. WEIR_ERR_CORRUPT for
+     * a malformed address; WEIR_ERR_UNSUPPORTED, with the reason, when the two ends cannot meet. */
     weir_status (*queue_connect)(weiri_queue *queue, const uint8_t *address, size_t bytes);
     void (*queue_close)(weiri_queue *queue); /* drops what is not complete; does not wait for the peer */
 
@@ -137,5 +138,6 @@ weir_status weiri_transport_map(const weiri_transport_ops *transport, weir_devic
 uint64_t weiri_transport_fail_nth(uint64_t n);
 
 extern const weiri_transport_ops weiri_ipc_ops;
+extern const weiri_transport_ops weiri_ib_ops;
 
 #endif

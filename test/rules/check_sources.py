@@ -85,6 +85,12 @@ def cuda(root):
         yield f"{place}: {found} is never called"
 
 
+def verbs(root):
+    for name, place, ours, system in includes(root, "include", "src"):
+        if (ours or system).startswith("infiniband/") and not name.startswith("src/transport/ib/"):
+            yield f"{place}: {system}: only src/transport/ib knows verbs"
+
+
 def environment(root):
     yield from only_in(root, ["src"], r"\b(secure_getenv|getenv|setenv|putenv|environ)\b", "src/host/base/env.c",
                        "only env.c looks at the environment")
@@ -122,7 +128,8 @@ def threads(root):
 
 def names(root):
     """No branch on a device's or a transport's name outside its own file."""
-    for own, kind in (("src/device/cpu", "cpu"), ("src/device/cuda", "gpu"), ("src/transport/ipc", "ipc")):
+    for own, kind in (("src/device/cpu", "cpu"), ("src/device/cuda", "gpu"), ("src/transport/ipc", "ipc"),
+                      ("src/transport/ib/ib", "ib")):
         yield from only_in(root, ["src"], rf'"{kind}:?"', rf"{own}[^/]*", "a name that only its own file knows", False)
 
 
@@ -166,7 +173,7 @@ def litmus(root):
             yield f"docs/memory-ordering.md does not name {test}"
 
 
-RULES = (include_direction, cuda, environment, output, allocation, endings, threads, names, documentation, litmus, text)
+RULES = (include_direction, cuda, verbs, environment, output, allocation, endings, threads, names, documentation, litmus, text)
 
 
 def main():

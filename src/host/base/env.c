@@ -31,6 +31,8 @@ static const struct {
     {"WEIR_RANK", 0, WEIR_RANKS_MAX - 1},
     {"WEIR_SIZE", 1, WEIR_RANKS_MAX},
     {"WEIR_PORT", 1, 65535},
+    {"WEIR_IB_GID_INDEX", 0, 255},
+    {"WEIR_IB_TIMEOUT", 1, 31},
 };
 
 static const char *const launch_names[] = {

@@ -16,6 +16,10 @@
     X(WEIR_INTERFACE, string, interface, "", "Network interface of the bootstrap's connections.")                      \
     X(WEIR_CPU_THREADS, u64, cpu_threads, "64", "Most threads of one launch on the CPU device; 1 to 1024.")            \
     X(WEIR_TRANSPORT, string, transport, "", "Comma-separated transports to try, in order; empty means all.")          \
+    X(WEIR_IB_DEVICE, string, ib_device, "", "RDMA devices to choose from: name or name:port, comma-separated.")       \
+    X(WEIR_IB_GID_INDEX, u64, ib_gid_index, "", "GID index of the RDMA port; empty finds it; 0 to 255.")               \
+    X(WEIR_IB_TIMEOUT, u64, ib_timeout, "14", "RDMA acknowledgements may take 4.096 us * 2^N; 6 retries; 1 to 31.")    \
+    X(WEIR_IB_VERBS_LIBRARY, string, ib_verbs_library, "libibverbs.so.1", "RDMA verbs library to load.")               \
     X(WEIR_CUDA_LIBRARY, string, cuda_library, "libcuda.so.1", "CUDA driver library to load.")
 
 /* What launchers set, and weir only reads. */

@@ -1,0 +1,615 @@
+/* ib_queue.c - a queue of the transport ib: one reliable queue pair, and a completion queue of its own.
+ *
+ * A post becomes one or more requests of the queue pair: more when it is longer than a message may be. What finds no
+ * room waits in `rest`, and the next poll goes on; until then nothing else can be posted.
+ *
+ * Few requests are signalled, because each completion costs: one while fewer than two signalled ones are under way,
+ * otherwise each 16th and what ends 64 KiB. A completion stands for all requests before it; `covers` tells which posts
+ * are complete with it. Posts behind the last signalled request get an empty write of their own, which is signalled, as
+ * soon as nothing else would complete.
+ *
+ * A write that a device's own memory gets is complete when a later read of that memory is (ib.c says why). Such a read
+ * precedes each value, and stands for the empty write above. A value also waits for gets before it: their data is
+ * here only when the read has come back. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/transport/ib/ib_impl.h"
+
+#define DEPTH_MAX 256
+#define MESSAGE_MAX (UINT64_C(1) << 30)
+#define SIGNAL_EVERY 16
+#define SIGNAL_BYTES 65536
+#define BUSY_SIGNALS 2
+#define INLINE_MOST 220
+#define INLINE_LEAST 32
+#define READS_MOST 16
+#define COMPLETIONS 16
+#define POLLS_PER_LOOK 16
+#define RNR_TIMER 12 /* 0.64 ms */
+#define RETRIES 6 /* the next one means for ever to some drivers, Soft-RoCE for one */
+
+/* A transfer of which a part is still to be posted. */
+typedef struct transfer {
+    enum ibv_wr_opcode opcode;
+    const uint8_t *host; /* where the CPU reads the source of a put; NULL when it cannot */
+    uint64_t local, remote, bytes;
+    uint32_t lkey, rkey;
+    bool flush;
+} transfer;
+
+typedef struct ib_queue {
+    weiri_queue base;
+    pthread_mutex_t lock; /* all below but `event` */
+    struct ibv_cq *cq;
+    struct ibv_qp *qp;
+    uint32_t psn, depth, inline_most, peer_qpn;
+    bool connected;
+    uint64_t *covers;              /* of request n, at n % depth: the last post that is complete with it */
+    uint64_t requests, done;       /* numbers of the last requests that are posted, and complete */
+    uint64_t last_read;            /* number of the last request that is a get */
+    uint32_t signals;              /* signalled requests under way */
+    uint32_t since;                /* requests after the last signalled one, */
+    uint64_t since_bytes;          /* and their bytes */
+    transfer rest;                 /* bytes 0: there is none */
+    bool flush_due;                /* writes to device memory follow post `flushed`, and no read follows them */
+    uint64_t flushed, flush_address;
+    uint32_t flush_rkey;
+    uint32_t idle; /* polls that found nothing */
+    weir_status failure;
+    char text[320];
+    const char *event; /* what the device has reported; atomic */
+} ib_queue;
+
+static ib_domain *domain_of(const ib_queue *q)
+{
+    return (ib_domain *)q->base.domain;
+}
+
+/* ---- open, connect, close ------------------------------------------------------------------------------- */
+
+static weir_status create_pair(ib_queue *q)
+{
+    ib_domain *domain = domain_of(q);
+    q->depth = domain->limits.max_qp_wr < DEPTH_MAX ? (uint32_t)domain->limits.max_qp_wr : DEPTH_MAX;
+    struct ibv_qp_init_attr attr = {
+        .qp_context = q,
+        .send_cq = q->cq,
+        .recv_cq = q->cq,
+        .cap = { .max_send_wr = q->depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
+                 .max_inline_data = INLINE_MOST },
+        .qp_type = IBV_QPT_RC,
+    };
+    q->qp = weiri_ib.f_create_qp(domain->pd, &attr);
+    if (q->qp == NULL) {
+        attr.cap.max_send_wr = q->depth;
+        attr.cap.max_inline_data = INLINE_LEAST;
+        q->qp = weiri_ib.f_create_qp(domain->pd, &attr);
+    }
+    if (q->qp == NULL) {
+        return weiri_ib_fail(domain, errno, "create a queue pair");
+    }
+    q->inline_most = attr.cap.max_inline_data;
+    return WEIR_OK;
+}
+
+static weir_status to_init(ib_queue *q)
+{
+    ib_domain *domain = domain_of(q);
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT,
+        .port_num = (uint8_t)domain->port.port,
+        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+    };
+    int error = weiri_ib.f_modify_qp(q->qp, &attr,
+                                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: prepare a queue pair", domain->port.device);
+}
+
+/* Reads at the same time, of those that the device can do. */
+static uint8_t reads_of(int most)
+{
+    return (uint8_t)(most < 1 ? 1 : most > READS_MOST ? READS_MOST : most);
+}
+
+static void write_address(ib_queue *q)
+{
+    ib_domain *domain = domain_of(q);
+    weiri_ib_address address = {
+        .ethernet = domain->port.ethernet,
+        .mtu = (uint8_t)domain->link.active_mtu,
+        .reads = reads_of(domain->limits.max_qp_rd_atom),
+        .port = (uint8_t)domain->port.port,
+        .lid = domain->link.lid,
+        .qpn = q->qp->qp_num,
+        .psn = q->psn,
+    };
+    memcpy(address.gid, domain->gid.bytes, sizeof address.gid);
+    q->base.address_bytes = weiri_ib_address_write(&address, q->base.address);
+}
+
+weir_status weiri_ib_queue_open(weiri_domain *base, weiri_queue **out)
+{
+    ib_domain *domain = (ib_domain *)base;
+    ib_queue *q = (ib_queue *)weiri_alloc(1, sizeof *q);
+    if (q == NULL) {
+        return weiri_fail_nomem("ib: queue");
+    }
+    weir_status status;
+    q->base.domain = base;
+    if (getrandom(&q->psn, sizeof q->psn, 0) != (ssize_t)sizeof q->psn) {
+        status = weiri_fail_errno(errno, "ib: queue: getrandom");
+        goto free_queue;
+    }
+    q->psn &= 0xffffffu;
+    q->covers = (uint64_t *)weiri_alloc(DEPTH_MAX, sizeof *q->covers);
+    if (q->covers == NULL) {
+        status = weiri_fail_nomem("ib: queue");
+        goto free_queue;
+    }
+    q->cq = weiri_ib.f_create_cq(domain->context, DEPTH_MAX, q, NULL, 0);
+    if (q->cq == NULL) {
+        status = weiri_ib_fail(domain, errno, "create a completion queue");
+        goto free_covers;
+    }
+    status = create_pair(q);
+    if (status != WEIR_OK) {
+        goto destroy_cq;
+    }
+    status = to_init(q);
+    if (status != WEIR_OK) {
+        goto destroy_qp;
+    }
+    (void)pthread_mutex_init(&q->lock, NULL);
+    write_address(q);
+    *out = &q->base;
+    return WEIR_OK;
+
+destroy_qp:
+    (void)weiri_ib.f_destroy_qp(q->qp);
+destroy_cq:
+    (void)weiri_ib.f_destroy_cq(q->cq);
+free_covers:
+    weiri_free(q->covers);
+free_queue:
+    weiri_free(q);
+    return status;
+}
+
+void weiri_ib_queue_close(weiri_queue *queue)
+{
+    ib_queue *q = (ib_queue *)queue;
+    if (q == NULL) {
+        return;
+    }
+    (void)weiri_ib.f_destroy_qp(q->qp);
+    (void)weiri_ib.f_destroy_cq(q->cq);
+    (void)pthread_mutex_destroy(&q->lock);
+    weiri_free(q->covers);
+    weiri_free(q);
+}
+
+/* Two ends of different kinds would never hear of each other. */
+static weir_status check_peer(const ib_domain *domain, const weiri_ib_address *peer)
+{
+    if (domain->port.ethernet != peer->ethernet) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s is %s, the peer's device is %s (WEIR_IB_DEVICE chooses)",
+                          domain->port.device, domain->port.ethernet ? "RoCE" : "InfiniBand",
+                          peer->ethernet ? "RoCE" : "InfiniBand");
+    }
+    if (peer->ethernet && weiri_ib_gid_is_ipv4(domain->gid.bytes) != weiri_ib_gid_is_ipv4(peer->gid)) {
+        bool ipv4 = weiri_ib_gid_is_ipv4(peer->gid);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "ib: GID %u of %s is an IPv%c address, the peer's IPv%c (WEIR_IB_GID_INDEX chooses)",
+                          domain->gid.index, domain->port.device, ipv4 ? '6' : '4', ipv4 ? '4' : '6');
+    }
+    return WEIR_OK;
+}
+
+static weir_status to_ready(ib_queue *q, const weiri_ib_address *peer)
+{
+    ib_domain *domain = domain_of(q);
+    uint8_t mtu = (uint8_t)domain->link.active_mtu < peer->mtu ? (uint8_t)domain->link.active_mtu : peer->mtu;
+    uint8_t reads = reads_of(domain->limits.max_qp_init_rd_atom);
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = (enum ibv_mtu)mtu,
+        .dest_qp_num = peer->qpn,
+        .rq_psn = peer->psn,
+        .max_dest_rd_atomic = reads_of(domain->limits.max_qp_rd_atom),
+        .min_rnr_timer = RNR_TIMER,
+        .ah_attr = { .dlid = peer->lid, .port_num = (uint8_t)domain->port.port },
+    };
+    /* An InfiniBand subnet needs the LID alone; the first half of a GID is the subnet. */
+    if (peer->ethernet || memcmp(peer->gid, domain->gid.bytes, 8) != 0) {
+        attr.ah_attr.is_global = 1;
+        memcpy(attr.ah_attr.grh.dgid.raw, peer->gid, sizeof peer->gid);
+        attr.ah_attr.grh.sgid_index = (uint8_t)domain->gid.index;
+        attr.ah_attr.grh.hop_limit = 64;
+    }
+    int error = weiri_ib.f_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                                       IBV_QP_MIN_RNR_TIMER);
+    if (error != 0) {
+        return weiri_fail_errno(error, "ib: %s port %u: find a way to the peer", domain->port.device,
+                                domain->port.port);
+    }
+    attr = (struct ibv_qp_attr) {
+        .qp_state = IBV_QPS_RTS,
+        .sq_psn = q->psn,
+        .timeout = domain->timeout,
+        .retry_cnt = RETRIES,
+        .rnr_retry = RETRIES,
+        .max_rd_atomic = reads < peer->reads ? reads : peer->reads,
+    };
+    error = weiri_ib.f_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: start a queue pair", domain->port.device);
+}
+
+weir_status weiri_ib_queue_connect(weiri_queue *queue, const uint8_t *address, size_t bytes)
+{
+    ib_queue *q = (ib_queue *)queue;
+    weiri_ib_address peer;
+    weir_status status = weiri_ib_address_read(address, bytes, &peer);
+    if (status == WEIR_OK) {
+        status = check_peer(domain_of(q), &peer);
+    }
+    (void)pthread_mutex_lock(&q->lock);
+    if (status == WEIR_OK && q->connected) {
+        status = weiri_fail(WEIR_ERR_INVALID, "ib: queue: connect: it is connected already");
+    }
+    if (status == WEIR_OK) {
+        status = to_ready(q, &peer);
+    }
+    if (status == WEIR_OK) {
+        q->peer_qpn = peer.qpn;
+        q->connected = true;
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    return status;
+}
+
+/* ---- failure -------------------------------------------------------------------------------------------- */
+
+static weir_status failed(const ib_queue *q)
+{
+    return weiri_fail(q->failure, "%s", q->text);
+}
+
+static weir_status fail_queue(ib_queue *q, weir_status status, const char *cause)
+{
+    const ib_domain *domain = domain_of(q);
+    q->failure = status;
+    snprintf(q->text, sizeof q->text, "ib: %s port %u, queue %u to %u: %s", domain->port.device, domain->port.port,
+             q->qp->qp_num, q->peer_qpn, cause);
+    return failed(q);
+}
+
+static weir_status fail_completion(ib_queue *q, const struct ibv_wc *wc)
+{
+    char cause[256];
+    snprintf(cause, sizeof cause, "%s (status %d, vendor's %#x)", weiri_ib_syndrome(wc->status), (int)wc->status,
+             wc->vendor_err);
+    switch (wc->status) {
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_OP_ERR:
+    case IBV_WC_REM_ABORT_ERR:
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_RESP_TIMEOUT_ERR:
+    case IBV_WC_WR_FLUSH_ERR:
+        return fail_queue(q, WEIR_ERR_REMOTE, cause);
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+        return fail_queue(q, WEIR_ERR_INVALID, cause);
+    default:
+        return fail_queue(q, WEIR_ERR_DEVICE, cause);
+    }
+}
+
+void weiri_ib_queue_event(void *queue, const char *what)
+{
+    ib_queue *q = (ib_queue *)queue;
+    __atomic_store_n(&q->event, what, __ATOMIC_RELEASE);
+}
+
+/* Whether posts and polls can go on. */
+static weir_status check_health(ib_queue *q)
+{
+    if (q->failure != WEIR_OK) {
+        return failed(q);
+    }
+    if (!q->connected) {
+        return weiri_fail(WEIR_ERR_INVALID, "ib: queue: it is not connected");
+    }
+    const char *event = __atomic_load_n(&q->event, __ATOMIC_ACQUIRE);
+    if (event != NULL) {
+        return fail_queue(q, WEIR_ERR_REMOTE, event);
+    }
+    if (__atomic_load_n(&domain_of(q)->broken, __ATOMIC_RELAXED)) {
+        return fail_queue(q, WEIR_ERR_DEVICE, "the device has failed");
+    }
+    return WEIR_OK;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------- */
+
+static uint32_t room(const ib_queue *q)
+{
+    return q->depth - (uint32_t)(q->requests - q->done);
+}
+
+/* Posts one request, which `covers` posts. */
+static weir_status push(ib_queue *q, struct ibv_send_wr *wr, uint64_t bytes, uint64_t covers, bool signal)
+{
+    struct ibv_send_wr *bad;
+    uint64_t number = q->requests + 1;
+    q->since++;
+    q->since_bytes += bytes;
+    if (signal || q->signals < BUSY_SIGNALS || q->since >= SIGNAL_EVERY || q->since_bytes >= SIGNAL_BYTES) {
+        wr->send_flags |= IBV_SEND_SIGNALED;
+        q->signals++;
+        q->since = 0;
+        q->since_bytes = 0;
+    }
+    wr->wr_id = number;
+    q->covers[number % q->depth] = covers;
+    int error = ibv_post_send(q->qp, wr, &bad);
+    if (error != 0) {
+        char cause[128];
+        snprintf(cause, sizeof cause, "the device refuses a request: %s", strerror(error));
+        return fail_queue(q, WEIR_ERR_DEVICE, cause);
+    }
+    q->requests = number;
+    return WEIR_OK;
+}
+
+/* The last post of which all requests are posted. */
+static uint64_t whole(const ib_queue *q)
+{
+    return q->rest.bytes == 0 ? q->base.posted : q->base.posted - 1;
+}
+
+/* Reads a little of the device memory that was written to last. */
+static weir_status push_flush(ib_queue *q)
+{
+    ib_domain *domain = domain_of(q);
+    struct ibv_sge piece = { .addr = (uint64_t)(uintptr_t)domain->scratch, .length = 1,
+                             .lkey = domain->scratch_mr->lkey };
+    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ, .sg_list = &piece, .num_sge = 1 };
+    wr.wr.rdma.remote_addr = q->flush_address;
+    wr.wr.rdma.rkey = q->flush_rkey;
+    weir_status status = push(q, &wr, 0, whole(q), true);
+    if (status == WEIR_OK) {
+        q->flush_due = q->rest.bytes != 0;
+        q->flushed = whole(q);
+        q->last_read = q->requests;
+    }
+    return status;
+}
+
+/* The specification exempts requests of no bytes from the check of address and key. */
+static weir_status push_empty(ib_queue *q)
+{
+    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
+    return push(q, &wr, 0, q->flush_due ? q->flushed : whole(q), true);
+}
+
+/* Posts what is left of `rest`, as far as there is room; one request stays free for push_flush or push_empty. */
+static weir_status push_rest(ib_queue *q, bool *went)
+{
+    ib_domain *domain = domain_of(q);
+    transfer *t = &q->rest;
+    uint64_t most = domain->link.max_msg_sz < MESSAGE_MAX ? domain->link.max_msg_sz : MESSAGE_MAX;
+    while (t->bytes != 0 && room(q) > 1) {
+        uint64_t bytes = t->bytes < most ? t->bytes : most;
+        struct ibv_sge piece = { .addr = t->local, .length = (uint32_t)bytes, .lkey = t->lkey };
+        struct ibv_send_wr wr = { .opcode = t->opcode, .sg_list = &piece, .num_sge = 1 };
+        wr.wr.rdma.remote_addr = t->remote;
+        wr.wr.rdma.rkey = t->rkey;
+        if (t->host != NULL && bytes <= q->inline_most) {
+            piece.addr = (uint64_t)(uintptr_t)t->host;
+            wr.send_flags |= IBV_SEND_INLINE;
+        }
+        uint64_t ends = bytes == t->bytes ? q->base.posted : q->base.posted - 1;
+        weir_status status = push(q, &wr, bytes, q->flush_due ? q->flushed : ends, false);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        *went = true;
+        t->local += bytes;
+        t->remote += bytes;
+        t->host = t->host != NULL ? t->host + bytes : NULL;
+        t->bytes -= bytes;
+        if (t->opcode == IBV_WR_RDMA_READ) {
+            q->last_read = q->requests;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Other threads may look at it. */
+static void count_post(ib_queue *q)
+{
+    __atomic_store_n(&q->base.posted, q->base.posted + 1, __ATOMIC_RELAXED);
+}
+
+static weir_status start(ib_queue *q, const transfer *t)
+{
+    bool went;
+    count_post(q);
+    if (t->bytes == 0) {
+        return push_empty(q);
+    }
+    if (t->flush && !q->flush_due) {
+        q->flush_due = true;
+        q->flushed = q->base.posted - 1;
+    }
+    if (t->flush) {
+        q->flush_address = t->remote;
+        q->flush_rkey = t->rkey;
+    }
+    q->rest = *t;
+    return push_rest(q, &went);
+}
+
+/* Whether `requests` can be posted now. */
+static weir_status begin(ib_queue *q, uint32_t requests)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    weir_status status = check_health(q);
+    if (status == WEIR_OK && (q->rest.bytes != 0 || room(q) <= requests)) {
+        status = WEIR_ERR_BUSY;
+    }
+    return status;
+}
+
+static weir_status post(ib_queue *q, const transfer *t)
+{
+    weir_status status = begin(q, 1);
+    if (status == WEIR_OK) {
+        status = start(q, t);
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    return status;
+}
+
+weir_status weiri_ib_put(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, const weiri_region *src,
+                         uint64_t src_offset, uint64_t bytes)
+{
+    const ib_region *region = (const ib_region *)src;
+    const ib_remote *remote = (const ib_remote *)dst;
+    const uint8_t *host = (const uint8_t *)src->block->host_pointer;
+    transfer t = {
+        .opcode = IBV_WR_RDMA_WRITE,
+        .host = host != NULL ? host + src_offset : NULL,
+        .local = region->address + src_offset,
+        .remote = remote->key.address + dst_offset,
+        .bytes = bytes,
+        .lkey = region->mr->lkey,
+        .rkey = remote->key.rkey,
+        .flush = remote->key.flush,
+    };
+    return post((ib_queue *)queue, &t);
+}
+
+weir_status weiri_ib_get(weiri_queue *queue, const weiri_region *dst, uint64_t dst_offset, weiri_remote *src,
+                         uint64_t src_offset, uint64_t bytes)
+{
+    const ib_region *region = (const ib_region *)dst;
+    const ib_remote *remote = (const ib_remote *)src;
+    transfer t = {
+        .opcode = IBV_WR_RDMA_READ,
+        .local = region->address + dst_offset,
+        .remote = remote->key.address + src_offset,
+        .bytes = bytes,
+        .lkey = region->mr->lkey,
+        .rkey = remote->key.rkey,
+    };
+    return post((ib_queue *)queue, &t);
+}
+
+static weir_status push_value(ib_queue *q, const ib_remote *remote, uint64_t offset, uint64_t value, uint32_t bytes)
+{
+    if (q->flush_due) {
+        weir_status status = push_flush(q);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    /* Inline: what is read here are the first bytes of `value`, the low ones on every machine that has CUDA. */
+    struct ibv_sge piece = { .addr = (uint64_t)(uintptr_t)&value, .length = bytes };
+    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .sg_list = &piece, .num_sge = 1,
+                              .send_flags = IBV_SEND_INLINE };
+    if (q->last_read > q->done) {
+        wr.send_flags |= IBV_SEND_FENCE;
+    }
+    wr.wr.rdma.remote_addr = remote->key.address + offset;
+    wr.wr.rdma.rkey = remote->key.rkey;
+    count_post(q);
+    if (remote->key.flush) {
+        q->flush_due = true;
+        q->flushed = q->base.posted - 1;
+        q->flush_address = wr.wr.rdma.remote_addr;
+        q->flush_rkey = remote->key.rkey;
+    }
+    return push(q, &wr, bytes, q->flush_due ? q->flushed : q->base.posted, false);
+}
+
+weir_status weiri_ib_value(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes)
+{
+    ib_queue *q = (ib_queue *)queue;
+    weir_status status = begin(q, 2);
+    if (status == WEIR_OK) {
+        status = push_value(q, (const ib_remote *)dst, dst_offset, value, bytes);
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    return status;
+}
+
+/* ---- completion ----------------------------------------------------------------------------------------- */
+
+static weir_status take_completions(ib_queue *q, bool *went)
+{
+    struct ibv_wc wc[COMPLETIONS];
+    int count = ibv_poll_cq(q->cq, COMPLETIONS, wc);
+    if (count < 0) {
+        return fail_queue(q, WEIR_ERR_DEVICE, "the completion queue cannot be read");
+    }
+    for (int i = 0; i < count; i++) {
+        if (wc[i].status != IBV_WC_SUCCESS) {
+            return fail_completion(q, &wc[i]);
+        }
+        uint64_t covers = q->covers[wc[i].wr_id % q->depth];
+        q->done = wc[i].wr_id;
+        q->signals--;
+        if (covers > q->base.completed) {
+            __atomic_store_n(&q->base.completed, covers, __ATOMIC_RELEASE);
+        }
+        *went = true;
+    }
+    return WEIR_OK;
+}
+
+static weir_status advance(ib_queue *q)
+{
+    bool went = false;
+    if (q->failure != WEIR_OK) {
+        return failed(q);
+    }
+    if (!q->connected) {
+        return WEIR_PENDING;
+    }
+    /* What a completion says of a failure is more than what the device reports besides. */
+    weir_status status = take_completions(q, &went);
+    if (status == WEIR_OK) {
+        status = check_health(q);
+    }
+    if (status == WEIR_OK) {
+        status = push_rest(q, &went);
+    }
+    if (status == WEIR_OK && q->signals == 0 && q->base.completed < q->base.posted) {
+        status = q->flush_due ? push_flush(q) : push_empty(q);
+    }
+    if (status == WEIR_OK && !went && ++q->idle % POLLS_PER_LOOK == 0) {
+        weiri_ib_look(domain_of(q));
+    }
+    return status != WEIR_OK || went ? status : WEIR_PENDING;
+}
+
+weir_status weiri_ib_poll(weiri_queue *queue)
+{
+    ib_queue *q = (ib_queue *)queue;
+    if (pthread_mutex_trylock(&q->lock) != 0) {
+        return WEIR_PENDING;
+    }
+    weir_status status = advance(q);
+    (void)pthread_mutex_unlock(&q->lock);
+    return status;
+}

@@ -1,0 +1,148 @@
+/* ib_verbs.c - loads libibverbs, finds devices by their names, and puts its errors into words. */
+#include "src/transport/ib/ib_verbs.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/host/base/error.h"
+
+#define NAME_BYTES 64
+
+weiri_ib_verbs weiri_ib;
+
+static struct {
+    pthread_mutex_t lock;
+    bool loaded;
+    char offered[NAME_BYTES]; /* the device that was found last */
+} state = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static const struct {
+    const char *symbol;
+    size_t offset;
+    bool required;
+} rows[] = {
+#define VERBS_ROW(name, result, parameters, needed) { "ibv_" #name, offsetof(weiri_ib_verbs, f_##name), needed },
+    WEIRI_IB_FUNCTIONS(VERBS_ROW)
+#undef VERBS_ROW
+};
+
+static weir_status load_locked(const char *name)
+{
+    weiri_ib_verbs found;
+    memset(&found, 0, sizeof found);
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *cause = dlerror();
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s; install libibverbs1 and ibverbs-providers",
+                          cause != NULL ? cause : name);
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        void *address = dlsym(library, rows[i].symbol);
+        if (address == NULL && rows[i].required) {
+            (void)dlclose(library);
+            return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s has no %s", name, rows[i].symbol);
+        }
+        memcpy((char *)&found + rows[i].offset, &address, sizeof address);
+    }
+    /* From here on the library stays: it keeps the drivers that it has loaded. */
+    weiri_ib = found;
+    state.loaded = true;
+    return WEIR_OK;
+}
+
+weir_status weiri_ib_load(const char *library)
+{
+    (void)pthread_mutex_lock(&state.lock);
+    weir_status status = state.loaded ? WEIR_OK : load_locked(library);
+    (void)pthread_mutex_unlock(&state.lock);
+    return status;
+}
+
+/* With `out` NULL the device is only looked for. */
+static weir_status find(const char *name, struct ibv_context **out)
+{
+    weir_status status = WEIR_OK;
+    int count = 0;
+    struct ibv_device **devices = weiri_ib.f_get_device_list(&count);
+    if (devices == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "libibverbs finds no devices: %s (is ib_uverbs loaded?)",
+                          strerror(errno));
+    }
+    struct ibv_device *found = NULL;
+    for (int i = 0; i < count && found == NULL; i++) {
+        const char *other = weiri_ib.f_get_device_name(devices[i]);
+        found = other != NULL && strcmp(other, name) == 0 ? devices[i] : NULL;
+    }
+    if (found == NULL) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED,
+                            "libibverbs does not offer %s: install its driver (ibverbs-providers), and load ib_uverbs",
+                            name);
+    } else if (out != NULL) {
+        *out = weiri_ib.f_open_device(found);
+        if (*out == NULL) {
+            status = weiri_fail(WEIR_ERR_UNSUPPORTED,
+                                "%s cannot be opened: %s (/dev/infiniband/uverbs* must be open to this user)",
+                                name, strerror(errno));
+        }
+    }
+    weiri_ib.f_free_device_list(devices);
+    return status;
+}
+
+weir_status weiri_ib_open(const char *name, struct ibv_context **out)
+{
+    return find(name, out);
+}
+
+weir_status weiri_ib_offers(const char *name)
+{
+    (void)pthread_mutex_lock(&state.lock);
+    weir_status status = strcmp(state.offered, name) == 0 ? WEIR_OK : find(name, NULL);
+    if (status == WEIR_OK) {
+        snprintf(state.offered, sizeof state.offered, "%s", name);
+    }
+    (void)pthread_mutex_unlock(&state.lock);
+    return status;
+}
+
+const char *weiri_ib_syndrome(enum ibv_wc_status status)
+{
+    switch (status) {
+    case IBV_WC_SUCCESS:
+        return "success";
+    case IBV_WC_LOC_LEN_ERR:
+        return "local length error: the transfer is longer than the device can do";
+    case IBV_WC_LOC_QP_OP_ERR:
+        return "local queue pair error: the device could not carry out a request";
+    case IBV_WC_LOC_PROT_ERR:
+        return "local protection error: this side's memory was deregistered while a transfer was using it";
+    case IBV_WC_WR_FLUSH_ERR:
+        return "flushed: the queue pair was in error already, after a fault that the peer caused or saw";
+    case IBV_WC_BAD_RESP_ERR:
+        return "bad response: the peer's device answered what was not asked";
+    case IBV_WC_LOC_ACCESS_ERR:
+        return "local access error: this side's memory does not allow it";
+    case IBV_WC_REM_INV_REQ_ERR:
+        return "remote invalid request: the peer's device refuses it as malformed";
+    case IBV_WC_REM_ACCESS_ERR:
+        return "remote access error: the peer's memory was deregistered, or the transfer goes past its end";
+    case IBV_WC_REM_OP_ERR:
+        return "remote operation error: the peer's device could not carry it out";
+    case IBV_WC_RETRY_EXC_ERR:
+        return "no answer: the peer died or closed its queue, or the link is down (WEIR_IB_TIMEOUT sets the patience)";
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return "receiver not ready: the peer did not take what it was sent";
+    case IBV_WC_REM_ABORT_ERR:
+        return "the peer's device aborted the operation";
+    case IBV_WC_FATAL_ERR:
+        return "fatal error of the device; the kernel's log may say more";
+    case IBV_WC_RESP_TIMEOUT_ERR:
+        return "the peer's device took too long to answer";
+    default:
+        return "an error that reliable connections do not have";
+    }
+}

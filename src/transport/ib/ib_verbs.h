@@ -1,0 +1,56 @@
+/* ib_verbs.h - libibverbs, loaded by dlopen once a process. What the header defines inline (ibv_post_send, ibv_poll_cq)
+ * goes through a device's context and is called as usual; the rest is in the table. */
+#ifndef WEIRI_IB_VERBS_H
+#define WEIRI_IB_VERBS_H
+
+#include <infiniband/verbs.h>
+
+#include "weir/base.h"
+
+/* X(function without its "ibv_", result, parameters, required). */
+#define WEIRI_IB_FUNCTIONS(X)                                                                                    \
+    X(get_device_list, struct ibv_device **, (int *), true)                                                      \
+    X(free_device_list, void, (struct ibv_device **), true)                                                      \
+    X(get_device_name, const char *, (struct ibv_device *), true)                                                \
+    X(open_device, struct ibv_context *, (struct ibv_device *), true)                                            \
+    X(close_device, int, (struct ibv_context *), true)                                                           \
+    X(query_device, int, (struct ibv_context *, struct ibv_device_attr *), true)                                 \
+    X(query_port, int, (struct ibv_context *, uint8_t, struct ibv_port_attr *), true)                            \
+    X(alloc_pd, struct ibv_pd *, (struct ibv_context *), true)                                                   \
+    X(dealloc_pd, int, (struct ibv_pd *), true)                                                                  \
+    X(reg_mr, struct ibv_mr *, (struct ibv_pd *, void *, size_t, int), true)                                     \
+    X(reg_dmabuf_mr, struct ibv_mr *, (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int), false)            \
+    X(dereg_mr, int, (struct ibv_mr *), true)                                                                    \
+    X(create_cq, struct ibv_cq *, (struct ibv_context *, int, void *, struct ibv_comp_channel *, int), true)     \
+    X(destroy_cq, int, (struct ibv_cq *), true)                                                                  \
+    X(create_qp, struct ibv_qp *, (struct ibv_pd *, struct ibv_qp_init_attr *), true)                            \
+    X(modify_qp, int, (struct ibv_qp *, struct ibv_qp_attr *, int), true)                                        \
+    X(destroy_qp, int, (struct ibv_qp *), true)                                                                  \
+    X(get_async_event, int, (struct ibv_context *, struct ibv_async_event *), true)                              \
+    X(ack_async_event, void, (struct ibv_async_event *), true)
+
+/* The header has macros of some of these names, so that the members are called by another. */
+typedef struct weiri_ib_verbs {
+#define WEIRI_IB_MEMBER(name, result, parameters, required) result(*f_##name) parameters;
+    WEIRI_IB_FUNCTIONS(WEIRI_IB_MEMBER)
+#undef WEIRI_IB_MEMBER
+} weiri_ib_verbs;
+
+/* Valid after weiri_ib_load has returned WEIR_OK. */
+extern weiri_ib_verbs weiri_ib;
+
+/* Loads the library, at the first call; the library of later calls is that of the first that succeeded.
+ * WEIR_ERR_UNSUPPORTED with the reason when it cannot be used. */
+weir_status weiri_ib_load(const char *library);
+
+/* Opens the device of this name. WEIR_ERR_UNSUPPORTED when the library has no driver for it, or the user must not. */
+weir_status weiri_ib_open(const char *name, struct ibv_context **out);
+
+/* Whether the library has a driver for the device; WEIR_ERR_UNSUPPORTED otherwise. What was found once is not looked
+ * for again. */
+weir_status weiri_ib_offers(const char *name);
+
+/* A completion's status in words: what it means, and what usually causes it. */
+const char *weiri_ib_syndrome(enum ibv_wc_status status);
+
+#endif
