@@ -71,8 +71,8 @@ void all_arrive(weirt_rank *rank)
                 break;
             }
             queue_statuses(rank, &bench, bench.threads, WEIR_OK, WEIR_OK);
-            WEIRT_EXPECT(rank, bench.report->pushed == pushed);
-            WEIRT_EXPECT(rank, bench.report->undone == 0);
+            WEIRT_EXPECT(rank, queue_sum(bench.report->pushed) == pushed);
+            WEIRT_EXPECT(rank, queue_sum(bench.report->undone) == 0);
             args.first += what->pushes;
         }
         WEIRT_OK(rank, weir_comm_status(bench.comm.comm));
@@ -155,7 +155,7 @@ void tries_and_tickets(weirt_rank *rank)
                 break;
             }
             queue_statuses(rank, &bench, 1, WEIR_PENDING, WEIR_OK);
-            WEIRT_EXPECT(rank, bench.report->pushed == 2);
+            WEIRT_EXPECT(rank, queue_sum(bench.report->pushed) == 2);
             queue_account account;
             for (uint32_t i = 0; i < 2; i++) {
                 WEIRT_OK(rank, weir_fifo_poll(fifo, &request));

@@ -157,7 +157,7 @@ void all_are_handled(weirt_rank *rank)
             }
             weir_proxy_usage usage;
             weir_proxy_get_usage(b.proxy, &usage);
-            WEIRT_EXPECT(rank, total == all && b.report->undone == 0 && b.report->pushed == all);
+            WEIRT_EXPECT(rank, total == all && queue_sum(b.report->undone) == 0 && queue_sum(b.report->pushed) == all);
             WEIRT_EXPECT(rank, usage.requests == all && usage.completed == all && usage.failed == 0);
         }
         WEIRT_OK(rank, weir_proxy_stop(b.proxy));
@@ -207,7 +207,7 @@ void often_busy_keeps_the_order(weirt_rank *rank)
         args.wait = QUEUE_WAIT_LAST;
         // The first ones are queued when the thread starts, so that it takes several at once.
         if (queue_launch(rank, &b, &args, weir_shape{ 1, 2 }) &&
-            comes_true(rank, [&] { return weir_arch_load_relaxed_sys_u64(&b.report->pushed) == 8; }) &&
+            comes_true(rank, [&] { return queue_sum(b.report->pushed) == 8; }) &&
             WEIRT_OK(rank, weir_proxy_start(b.proxy)) && queue_finish(rank, &b)) {
             queue_statuses(rank, &b, 2, WEIR_OK, WEIR_OK);
             weir_proxy_usage usage;
@@ -472,7 +472,7 @@ void kernel_deadline(weirt_rank *rank)
         args.pushes = 3;
         if (queue_launch(rank, &b, &args, weir_shape{ 1, 1 }) && queue_finish(rank, &b)) {
             queue_statuses(rank, &b, 1, WEIR_ERR_TIMEOUT, WEIR_OK);
-            WEIRT_EXPECT(rank, b.report->pushed == 2 && queue_late_enough(queue_longest_ms(&b, 1)));
+            WEIRT_EXPECT(rank, queue_sum(b.report->pushed) == 2 && queue_late_enough(queue_longest_ms(&b, 1)));
         }
         // The communicator's error becomes the channel's, without its handler.
         comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[0].channel) == WEIR_ERR_TIMEOUT; });

@@ -35,7 +35,7 @@ WEIR_KERNEL(queue_push, queue_args)
     weir_status pushed = WEIR_OK;
     weir_status waited = WEIR_OK;
     weir_request request;
-    weir_arch_add_relaxed_sys_u64(&args->report->started, 1);
+    uint64_t undone = 0;
     for (uint64_t i = 0; i < args->pushes && pushed == WEIR_OK && waited == WEIR_OK; i++) {
         queue_request(thread, args->first + i, args->type, &request);
         since = weir_arch_clock_ns();
@@ -43,18 +43,17 @@ WEIR_KERNEL(queue_push, queue_args)
         if (pushed != WEIR_OK) {
             break;
         }
-        weir_arch_add_relaxed_sys_u64(&args->report->pushed, 1);
+        weir_arch_store_relaxed_sys_u64(&args->report->pushed[thread], i + 1);
         if (args->wait == QUEUE_WAIT_EACH || (args->wait == QUEUE_WAIT_LAST && i + 1 == args->pushes)) {
             since = weir_arch_clock_ns();
             waited = queue_wait_one(args, thread, ticket);
-            if (waited == WEIR_OK && queue_test_one(args, thread, ticket) != WEIR_OK) {
-                weir_arch_add_relaxed_sys_u64(&args->report->undone, 1);
-            }
+            undone += waited == WEIR_OK && queue_test_one(args, thread, ticket) != WEIR_OK;
         }
     }
     if (pushed != WEIR_OK || waited != WEIR_OK) {
         weir_arch_store_relaxed_sys_u64(&args->report->elapsed_ns[thread], weir_arch_clock_ns() - since);
     }
+    weir_arch_store_relaxed_sys_u64(&args->report->undone[thread], undone);
     weir_arch_store_relaxed_sys_u32((uint32_t *)&args->report->push[thread], (uint32_t)pushed);
     weir_arch_store_relaxed_sys_u32((uint32_t *)&args->report->wait[thread], (uint32_t)waited);
 }

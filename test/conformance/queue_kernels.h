@@ -15,9 +15,8 @@ enum { QUEUE_WAIT_NEVER, QUEUE_WAIT_LAST, QUEUE_WAIT_EACH };
 
 /* What the pushing threads report, in memory that host and device share. */
 typedef struct queue_report {
-    uint64_t started;
-    uint64_t pushed;     /* requests, by all threads */
-    uint64_t undone;     /* tickets whose test is not WEIR_OK after a wait that was */
+    uint64_t pushed[QUEUE_THREADS]; /* requests; a GPU cannot add to host memory, so that each thread has its own */
+    uint64_t undone[QUEUE_THREADS]; /* tickets whose test is not WEIR_OK after a wait that was */
     int32_t push[QUEUE_THREADS]; /* the first status that is not WEIR_OK; a thread ends with it */
     int32_t wait[QUEUE_THREADS];
     uint64_t elapsed_ns[QUEUE_THREADS]; /* of the failing call */
@@ -57,6 +56,16 @@ WEIR_FN void queue_request(uint32_t thread, uint64_t i, uint32_t type, weir_requ
     request->src_offset = queue_mix(seed + 5);
     request->bytes = queue_mix(seed + 6);
     request->value = seed;
+}
+
+/* All of one of the two. */
+WEIR_FN uint64_t queue_sum(const uint64_t *counts)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < QUEUE_THREADS; i++) {
+        sum += weir_arch_load_relaxed_sys_u64(&counts[i]);
+    }
+    return sum;
 }
 
 const weir_kernel *queue_push_kernel(void);

@@ -31,6 +31,15 @@ uint64_t first_wait_ms(const weirt_pair *pair)
     return (report->began_ns[0] - first + report->elapsed_ns[0]) / 1000000;
 }
 
+uint32_t waiting_threads(const weirt_pair *pair)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < threads_of(pair->comm); i++) {
+        count += weir_arch_load_relaxed_sys_u64(&pair->report->began_ns[i]) != 0;
+    }
+    return count;
+}
+
 // Whether all threads of the grid ended row `row` with `status`.
 bool all_ended(weirt_rank *rank, const weirt_pair *pair, uint32_t row, weir_status status)
 {
@@ -146,8 +155,7 @@ void abort_ends_all(weirt_rank *rank)
         wait.waits = 2;
         weirt_launch(rank, pair, weirt_wait_kernel(), &wait);
         uint64_t end = weirt_now_ms() + weirt_patience_ms();
-        while (__atomic_load_n(&pair->report->started, __ATOMIC_RELAXED) < threads_of(pair->comm) &&
-               weirt_now_ms() < end) {
+        while (waiting_threads(pair) < threads_of(pair->comm) && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
         weirt_barrier(rank);

@@ -197,16 +197,17 @@ WEIR_KERNEL(weirt_wait, weirt_wait_args)
 {
     weir_coop grid = coop;
     grid.barrier = &args->barrier;
-    weir_arch_add_relaxed_sys_u64(&args->report->started, 1);
     for (uint32_t i = 0; i <= args->waits; i++) {
         uint64_t since = weir_arch_clock_ns();
+        if (i == 0 && grid.rank < WEIRT_STATUS_THREADS) {
+            weir_arch_store_relaxed_sys_u64(&args->report->began_ns[grid.rank], since);
+        }
         weir_status status = i < args->waits ? weirt_wait_once(args, grid)
                                              : weir_coop_agree(grid, args->semaphore.control, WEIR_OK);
         if (grid.rank == 0) {
             args->report->elapsed_ns[i] = weir_arch_clock_ns() - since;
         }
         if (grid.rank < WEIRT_STATUS_THREADS) {
-            args->report->began_ns[grid.rank] = i == 0 ? since : args->report->began_ns[grid.rank];
             args->report->status[i][grid.rank] = (int32_t)status;
         }
     }

@@ -19,9 +19,8 @@ typedef struct weirt_report {
     uint64_t wrong_bytes;
     uint64_t wrong_position;
     uint64_t value;
-    uint64_t started;    /* threads that have begun to wait */
     uint64_t elapsed_ns[WEIRT_STATUS_ROWS];
-    uint64_t began_ns[WEIRT_STATUS_THREADS]; /* when each thread began its first wait */
+    uint64_t began_ns[WEIRT_STATUS_THREADS]; /* when each thread began its first wait; 0 before */
     int32_t status[WEIRT_STATUS_ROWS][WEIRT_STATUS_THREADS];
 } weirt_report;
 
