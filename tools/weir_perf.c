@@ -20,6 +20,7 @@ static const perf_command *const commands[] = {
     &perf_semaphore,
     &perf_probe,
     &perf_fifo,
+    &perf_port,
     &perf_bootstrap,
 };
 

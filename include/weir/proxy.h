@@ -64,6 +64,7 @@ typedef struct weir_proxy_channel weir_proxy_channel;
 
 #define WEIR_PROXY_THREADS_MAX 64u
 #define WEIR_PROXY_CREDITS_MAX 65536u
+#define WEIR_PROXY_CREDITS_DEFAULT 64u
 
 typedef struct weir_proxy_opts {
     size_t size;
@@ -82,7 +83,7 @@ typedef struct weir_proxy_handler {
 
 typedef struct weir_proxy_channel_opts {
     size_t size;
-    uint32_t credits;    /* of kernels, and of the host each; default 64, at most WEIR_PROXY_CREDITS_MAX */
+    uint32_t credits;    /* of kernels, and of the host each; at most WEIR_PROXY_CREDITS_MAX */
     uint32_t thread;     /* 1 to opts.threads: that thread; default: the one with the fewest channels */
 } weir_proxy_channel_opts;
 

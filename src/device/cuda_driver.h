@@ -61,6 +61,7 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuPointerGetAttributes, true)                                                                                    \
     X(cuMemcpyAsync, true)                                                                                             \
     X(cuMemsetD8Async, true)                                                                                           \
+    X(cuStreamWriteValue64, false)                                                                                     \
     X(cuStreamCreate, true)                                                                                            \
     X(cuStreamDestroy, true)                                                                                           \
     X(cuStreamQuery, true)                                                                                             \
@@ -144,5 +145,7 @@ weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, boo
 void weiri_cuda_release(weiri_block *block);
 weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
 weir_status weiri_cuda_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
+weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes);
+weir_status weiri_cuda_store_async(weir_device *device, void *stream, void *dst, uint64_t value);
 
 #endif

@@ -393,3 +393,37 @@ weir_status weiri_cuda_fill(weir_device *device, void *dst, uint8_t value, uint6
     weiri_cuda_leave(mode);
     return status;
 }
+
+weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = bytes == 0 ? WEIR_OK : weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK || bytes == 0) {
+        return status;
+    }
+    CUresult result =
+        weiri_cuda.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, stream);
+    weiri_cuda_leave(mode);
+    return weiri_cuda_check(device, "cuMemcpyAsync", result);
+}
+
+/* The store is ordered after what the stream did before it, also for other devices. */
+weir_status weiri_cuda_store_async(weir_device *device, void *stream, void *dst, uint64_t value)
+{
+    CUstreamCaptureMode mode;
+    if (weiri_cuda.cuStreamWriteValue64 == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: the driver has no cuStreamWriteValue64", device->info.index);
+    }
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    CUresult result = weiri_cuda.cuStreamWriteValue64(stream, (CUdeviceptr)(uintptr_t)dst, value,
+                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+    weiri_cuda_leave(mode);
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: cuStreamWriteValue64: refused for this address",
+                          device->info.index);
+    }
+    return weiri_cuda_check(device, "cuStreamWriteValue64", result);
+}

@@ -84,6 +84,12 @@ typedef struct weiri_device_ops {
     weir_status (*copy)(weir_device *device, void *dst, const void *src, uint64_t bytes);
     weir_status (*fill)(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
 
+    /* Both in the order of the stream, without waiting; NULL for a device whose memory the CPU copies itself. Memory
+     * of peers that was imported may be either end. */
+    weir_status (*copy_async)(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes);
+    /* Stores a count where the device sees `dst`, 8-byte aligned. WEIR_ERR_UNSUPPORTED when it cannot there. */
+    weir_status (*store_async)(weir_device *device, void *stream, void *dst, uint64_t value);
+
     /* As the public calls of weir/stream.h; arguments are checked for NULL before. */
     weir_status (*stream_create)(weir_device *device, void **out);
     void (*stream_destroy)(weir_device *device, void *stream);

@@ -13,6 +13,7 @@
 #include "src/host/base/error.h"
 #include "src/host/bootstrap_impl.h"
 #include "src/host/comm_impl.h"
+#include "src/host/domain.h"
 #include "src/host/exchange.h"
 #include "src/host/fd_pass.h"
 
@@ -163,6 +164,10 @@ static weir_status meet_all(weir_comm *comm, weir_status mine)
     for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
         status = read_entry(comm, rank, table + (size_t)rank * ENTRY_BYTES, &comm->peers[rank].end);
     }
+    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
+        comm->peers[rank].mapper =
+            weiri_transport_mapper(comm->device, &comm->end, &comm->peers[rank].end, comm->transports);
+    }
     weiri_free(table);
     return status;
 }
@@ -277,6 +282,7 @@ static void free_comm(weir_comm *comm)
     if (was_open) {
         weiri_fd_pass_stop(comm);
         weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);
+        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->passive_watch);
     }
     weiri_exchange_free(comm);
     weiri_fd_pass_close(comm);
@@ -287,7 +293,10 @@ static void free_comm(weir_comm *comm)
     weiri_free(comm->peers);
     close_slab(&comm->device_slab);
     close_slab(&comm->host_slab);
+    weiri_domains_close(comm);
     pthread_cond_destroy(&comm->changed);
+    pthread_mutex_destroy(&comm->passive_mutex);
+    pthread_mutex_destroy(&comm->domains_mutex);
     pthread_mutex_destroy(&comm->mutex);
     weiri_bootstrap_put(comm->bootstrap);
     weiri_device_put(comm->device);
@@ -350,6 +359,8 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
         return weiri_fail_nomem("weir_comm_create");
     }
     pthread_mutex_init(&comm->mutex, NULL);
+    pthread_mutex_init(&comm->domains_mutex, NULL);
+    pthread_mutex_init(&comm->passive_mutex, NULL);
     weiri_refcount_init(&comm->refs);
     comm->bootstrap = bootstrap;
     comm->device = device;

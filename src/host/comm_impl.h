@@ -28,12 +28,16 @@ typedef struct weiri_slab {
 
 typedef struct weiri_comm_peer {
     weiri_end end;
+    const weiri_transport_ops *mapper; /* maps memory of this rank here; NULL when none does */
     bool gone;
     char gone_text[128];
     weir_memory *device_slab; /* the peer's slabs, mapped here; NULL before the first connection */
     weir_memory *host_slab;
 } weiri_comm_peer;
 
+#define WEIRI_DOMAINS_MAX 4 /* transports with queues that a communicator uses */
+
+typedef struct weiri_passive weiri_passive; /* see domain.c */
 typedef struct weiri_lane weiri_lane;
 typedef struct weiri_fd_request weiri_fd_request;
 typedef struct weiri_fd_send weiri_fd_send;
@@ -73,6 +77,16 @@ struct weir_comm {
     weiri_fd_loan *fd_loans;
     uint64_t next_request;
     bool foreign_logged;
+
+    pthread_mutex_t domains_mutex; /* guards domains, and the regions of memories */
+    weiri_domain *domains[WEIRI_DOMAINS_MAX];
+    uint32_t domain_count;
+
+    pthread_mutex_t passive_mutex; /* guards the list; held while its queues are polled */
+    weiri_passive *passive;
+    weiri_watch *passive_watch;
+    uint32_t passive_rest; /* runs of the watch to be left out, and how many after the next; service thread */
+    uint32_t passive_idle;
 };
 
 void weiri_comm_get(weir_comm *comm);

@@ -5,6 +5,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/connection_impl.h"
+#include "src/host/domain.h"
 #include "src/host/exchange.h"
 
 #define NAME_BYTES 16
@@ -18,9 +19,32 @@ void weir_connection_destroy(weir_connection *connection)
 {
     if (connection != NULL && !weiri_comm_forked(connection->comm) && weiri_refcount_put(&connection->refs)) {
         weir_comm *comm = connection->comm;
+        if (connection->domain != NULL) {
+            const weiri_queue_ops *ops = connection->domain->transport->queue;
+            ops->remote_close(connection->device_remote);
+            ops->remote_close(connection->host_remote);
+        }
+        weir_memory_destroy(connection->device_slab);
+        weir_memory_destroy(connection->host_slab);
         weiri_free(connection);
         weiri_comm_put(comm);
     }
+}
+
+weir_status weiri_connection_remote(weir_connection *connection, bool host, weiri_remote **out)
+{
+    weir_comm *comm = connection->comm;
+    weiri_remote **kept = host ? &connection->host_remote : &connection->device_remote;
+    weir_status status = WEIR_OK;
+    pthread_mutex_lock(&comm->domains_mutex);
+    if (*kept == NULL) {
+        status = weiri_memory_remote(host ? connection->host_slab : connection->device_slab, connection->domain, kept);
+    }
+    pthread_mutex_unlock(&comm->domains_mutex);
+    if (status == WEIR_OK) {
+        *out = *kept;
+    }
+    return status;
 }
 
 static void discard(void *context)
@@ -28,17 +52,14 @@ static void discard(void *context)
     weir_connection_destroy((weir_connection *)context);
 }
 
-/* Maps one of the peer's slabs, unless an earlier connection has. */
-static weir_status map_slab(weir_comm *comm, weir_memory **slab, const weiri_handle *handle, int fd)
+/* Maps one of the peer's slabs, unless an earlier connection has; *out is a reference. */
+static weir_status map_slab(weir_comm *comm, weir_memory **slab, const weiri_handle *handle, int fd, weir_memory **out)
 {
-    weir_memory *memory;
+    weir_memory *memory = NULL;
     pthread_mutex_lock(&comm->mutex);
     bool mapped = *slab != NULL;
     pthread_mutex_unlock(&comm->mutex);
-    if (mapped) {
-        return WEIR_OK;
-    }
-    weir_status status = weiri_memory_map(comm, handle, fd, false, &memory);
+    weir_status status = mapped ? WEIR_OK : weiri_memory_map(comm, handle, fd, false, &memory);
     if (status != WEIR_OK) {
         return status;
     }
@@ -47,16 +68,34 @@ static weir_status map_slab(weir_comm *comm, weir_memory **slab, const weiri_han
         *slab = memory;
         memory = NULL;
     }
+    weiri_memory_get(*slab);
+    *out = *slab;
     pthread_mutex_unlock(&comm->mutex);
     weir_memory_destroy(memory); /* another thread was faster */
     return WEIR_OK;
+}
+
+/* Takes the peer's slabs, in the way of the transport. */
+static weir_status take_slabs(weir_connection *connection, const weir_future *future)
+{
+    weir_comm *comm = connection->comm;
+    weiri_comm_peer *peer = &comm->peers[connection->peer];
+    if (connection->transport->map == NULL) {
+        weir_status status = weiri_memory_describe(comm, &future->handles[0], false, &connection->device_slab);
+        return status != WEIR_OK ? status
+                                 : weiri_memory_describe(comm, &future->handles[1], false, &connection->host_slab);
+    }
+    weir_status status =
+        map_slab(comm, &peer->device_slab, &future->handles[0], future->fds[0], &connection->device_slab);
+    return status != WEIR_OK
+               ? status
+               : map_slab(comm, &peer->host_slab, &future->handles[1], future->fds[1], &connection->host_slab);
 }
 
 static weir_status finish(weir_future *future)
 {
     weir_connection *connection = (weir_connection *)future->context;
     weir_comm *comm = connection->comm;
-    weiri_comm_peer *peer = &comm->peers[connection->peer];
     char name[NAME_BYTES];
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     weiri_read_string(&r, name, sizeof name);
@@ -74,10 +113,7 @@ static weir_status finish(weir_future *future)
         return weiri_fail(WEIR_ERR_MISMATCH, "weir_connection_create: rank %u uses transport %s, rank %u %s",
                           comm->rank, connection->transport->name, connection->peer, name);
     }
-    weir_status status = map_slab(comm, &peer->device_slab, &future->handles[0], future->fds[0]);
-    if (status == WEIR_OK) {
-        status = map_slab(comm, &peer->host_slab, &future->handles[1], future->fds[1]);
-    }
+    weir_status status = take_slabs(connection, future);
     if (status == WEIR_OK) {
         connection->lines = connection->lines && lines != 0;
         *(weir_connection **)future->out = connection;
@@ -93,6 +129,8 @@ static weir_status join(weir_connection *connection, uint64_t tag, weir_connecti
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weiri_write_string(&w, connection->transport->name);
     weiri_write_u32(&w, connection->lines);
+    weiri_memory_make_keys(comm->device_slab.memory);
+    weiri_memory_make_keys(comm->host_slab.memory);
     weiri_op_message message = {
         WEIRI_OP_CONNECTION, payload, w.size, { comm->device_slab.memory, comm->host_slab.memory }, 2
     };
@@ -136,8 +174,16 @@ weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_
     connection->comm = comm;
     connection->peer = peer;
     connection->transport = transport;
-    connection->lines = transport->keeps_lines(comm->device, &comm->end, &comm->peers[peer].end);
+    connection->lines =
+        transport->keeps_lines != NULL && transport->keeps_lines(comm->device, &comm->end, &comm->peers[peer].end);
     weiri_comm_get(comm);
+    if (transport->queue != NULL) {
+        status = weiri_domain_get(comm, transport, &connection->domain);
+    }
+    if (status != WEIR_OK) {
+        weir_connection_destroy(connection);
+        return status;
+    }
     weir_future *pending;
     status = join(connection, tag, out, &pending);
     if (status == WEIR_OK) {

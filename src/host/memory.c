@@ -7,6 +7,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/bootstrap_impl.h"
+#include "src/host/domain.h"
 #include "src/host/exchange.h"
 
 #define HANDLE_MAGIC 0x4d454557u /* "WEEM" */
@@ -39,7 +40,16 @@ size_t weiri_handle_write(const weir_memory *memory, uint8_t *handle)
     weiri_write_u64(&w, block->offset);
     weiri_write_u64(&w, block->size);
     weiri_write_bytes(&w, block->bytes, sizeof block->bytes);
+    pthread_mutex_lock(&memory->comm->domains_mutex);
     weiri_write_string(&w, memory->reason);
+    weiri_write_u8(&w, (uint8_t)memory->keys.count);
+    for (uint32_t i = 0; i < memory->keys.count; i++) {
+        const weiri_named_key *key = &memory->keys.at[i];
+        weiri_write_string(&w, key->transport);
+        weiri_write_u8(&w, (uint8_t)key->key.length);
+        weiri_write_bytes(&w, key->key.bytes, key->key.length);
+    }
+    pthread_mutex_unlock(&memory->comm->domains_mutex);
     make_proof(memory->comm, handle, w.size, proof);
     weiri_write_bytes(&w, proof, sizeof proof);
     return w.size;
@@ -48,6 +58,26 @@ size_t weiri_handle_write(const weir_memory *memory, uint8_t *handle)
 static weir_status corrupt(const char *what)
 {
     return weiri_fail(WEIR_ERR_CORRUPT, "memory handle: %s", what);
+}
+
+static bool parse_keys(weiri_reader *r, uint64_t size, weiri_keys *keys)
+{
+    uint8_t count = weiri_read_u8(r);
+    if (count > WEIRI_KEYS_MAX) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        weiri_named_key *key = &keys->at[i];
+        weiri_read_string(r, key->transport, sizeof key->transport);
+        key->key.length = weiri_read_u8(r);
+        if (key->key.length == 0 || key->key.length > WEIRI_KEY_MAX) {
+            return false;
+        }
+        weiri_read_bytes(r, key->key.bytes, key->key.length);
+        key->key.size = size;
+    }
+    keys->count = count;
+    return true;
 }
 
 /* Everything but the proof, which is at the end. */
@@ -68,7 +98,8 @@ static weir_status parse_handle(weir_comm *comm, weiri_reader *r, weiri_handle *
     block->fd = -1;
     weiri_read_bytes(r, block->bytes, sizeof block->bytes);
     weiri_read_string(r, handle->reason, sizeof handle->reason);
-    if (!weiri_reader_done(r)) {
+    bool fine = parse_keys(r, block->size, &handle->keys);
+    if (!weiri_reader_done(r) || !fine) {
         return corrupt("wrong length");
     }
     if (memcmp(job, weiri_bootstrap_job(comm->bootstrap), sizeof job) != 0 || port != comm->port) {
@@ -121,7 +152,7 @@ static bool same_process(const weir_comm *comm, uint32_t rank)
 
 bool weiri_handle_needs_fd(const weir_comm *comm, const weiri_handle *handle)
 {
-    return !same_process(comm, handle->rank) &&
+    return !same_process(comm, handle->rank) && comm->peers[handle->rank].mapper != NULL &&
            (handle->block.share == WEIRI_SHARE_MEMFD || handle->block.share == WEIRI_SHARE_CUMEM_FD);
 }
 
@@ -145,6 +176,7 @@ static void free_memory(weir_memory *memory)
 {
     weir_comm *comm = memory->comm;
     bool holds_comm = memory->holds_comm;
+    weiri_memory_close_regions(memory);
     weiri_block_release(memory->block);
     weiri_free(memory);
     if (holds_comm) {
@@ -288,21 +320,62 @@ weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes,
     return WEIR_OK;
 }
 
+/* What there is of a peer's memory before it is mapped, or without. */
+static weir_memory *new_import(weir_comm *comm, const weiri_handle *handle, bool holds_comm)
+{
+    weir_memory *memory = new_memory(comm, holds_comm);
+    if (memory == NULL) {
+        (void)weiri_fail_nomem("memory of a peer");
+        return NULL;
+    }
+    memory->imported = true;
+    memory->rank = handle->rank;
+    memory->id = handle->id;
+    memory->description = handle->block;
+    memory->keys = handle->keys;
+    memcpy(memory->reason, handle->reason, sizeof memory->reason);
+    return memory;
+}
+
+weir_status weiri_memory_describe(weir_comm *comm, const weiri_handle *handle, bool holds_comm, weir_memory **out)
+{
+    weir_memory *memory = new_import(comm, handle, holds_comm);
+    if (memory == NULL) {
+        return WEIR_ERR_NOMEM;
+    }
+    *out = memory;
+    return WEIR_OK;
+}
+
 weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd, bool holds_comm, weir_memory **out)
 {
-    const weiri_transport_ops *transport;
+    const weiri_transport_ops *transport = comm->peers[handle->rank].mapper;
     const weiri_end *peer = &comm->peers[handle->rank].end;
-    if (handle->block.share == WEIRI_SHARE_NONE && !same_process(comm, handle->rank)) {
+    const bool shared = handle->block.share != WEIRI_SHARE_NONE || same_process(comm, handle->rank);
+    if (handle->keys.count != 0 && !(transport != NULL && shared)) {
+        return weiri_memory_describe(comm, handle, holds_comm, out);
+    }
+    if (!shared) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "memory of rank %u cannot be shared between processes: %s",
                           handle->rank, handle->reason);
     }
-    weir_status status = weiri_transport_choose(comm->device, &comm->end, peer, comm->transports, &transport);
+    weir_status status = transport != NULL ? weiri_transport_fault(transport, "choose")
+                                           : weiri_transport_choose(comm->device, &comm->end, peer, comm->transports,
+                                                                    &transport);
+    if (status == WEIR_OK && transport->map == NULL) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED,
+                            "memory of rank %u cannot be mapped over transport %s, and has no key of it: %s",
+                            handle->rank, transport->name,
+                            handle->reason[0] != '\0'
+                                ? handle->reason
+                                : "it was exported before there was a connection; create connections first");
+    }
     if (status != WEIR_OK) {
         return status;
     }
-    weir_memory *memory = new_memory(comm, holds_comm);
+    weir_memory *memory = new_import(comm, handle, holds_comm);
     if (memory == NULL) {
-        return weiri_fail_nomem("memory of a peer");
+        return WEIR_ERR_NOMEM;
     }
     status =
         weiri_transport_map(transport, comm->device, &comm->end, peer, &handle->block, fd, &memory->block);
@@ -310,27 +383,23 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
         free_memory(memory);
         return status;
     }
-    memory->rank = handle->rank;
-    memory->id = handle->id;
-    memory->description = handle->block;
-    memcpy(memory->reason, handle->reason, sizeof memory->reason);
     *out = memory;
     return WEIR_OK;
 }
 
 void *weir_memory_pointer(const weir_memory *memory)
 {
-    return memory->block->pointer;
+    return memory->block != NULL ? memory->block->pointer : NULL;
 }
 
 void *weir_memory_host_pointer(const weir_memory *memory)
 {
-    return memory->block->host_pointer;
+    return memory->block != NULL ? memory->block->host_pointer : NULL;
 }
 
 uint64_t weir_memory_bytes(const weir_memory *memory)
 {
-    return memory->block->size;
+    return memory->description.size;
 }
 
 uint32_t weir_memory_rank(const weir_memory *memory)
@@ -350,6 +419,7 @@ weir_status weir_memory_export(weir_memory *memory, void *handle, size_t *bytes)
     }
     uint8_t data[WEIRI_HANDLE_BYTES];
     size_t capacity = *bytes;
+    weiri_memory_make_keys(memory);
     *bytes = weiri_handle_write(memory, data);
     if (*bytes > capacity) {
         return weiri_fail(WEIR_ERR_RANGE, "weir_memory_export: %zu bytes needed, %zu given", *bytes, capacity);
@@ -402,6 +472,7 @@ weir_status weir_memory_send(weir_comm *comm, weir_memory *memory, uint32_t peer
     if (memory == NULL || memory->comm != comm) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_send: memory is NULL or of another communicator");
     }
+    weiri_memory_make_keys(memory);
     weiri_op_message message = { WEIRI_OP_MEMORY, NULL, 0, { memory, NULL }, 1 };
     return weiri_exchange_send(comm, peer, tag, &message);
 }

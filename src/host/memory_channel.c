@@ -25,6 +25,16 @@ static weir_status check(const weir_semaphore *semaphore, const weir_memory *dst
                          const weir_memory *packets)
 {
     const weir_comm *comm = semaphore->connection->comm;
+    if (semaphore->connection->transport->map == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "weir_memory_channel_create: transport %s maps no memory; use a port channel",
+                          semaphore->connection->transport->name);
+    }
+    if (dst->block == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "weir_memory_channel_create: dst, memory of rank %u, is not mapped here; use a port channel",
+                          dst->rank);
+    }
     if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
         return invalid("the semaphore's end is on the host");
     }
@@ -84,8 +94,14 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *d
         return weiri_fail_nomem("weir_memory_channel_create");
     }
     weir_comm *comm = semaphore->connection->comm;
+    status = weiri_semaphore_claim(semaphore, false, "weir_memory_channel_create");
+    if (status != WEIR_OK) {
+        weiri_free(channel);
+        return status;
+    }
     status = weiri_cells_allocate(comm, &comm->device_slab, semaphore->count, &channel->cell);
     if (status != WEIR_OK) {
+        weiri_semaphore_unclaim(semaphore, false);
         weiri_free(channel);
         return status;
     }
@@ -114,6 +130,7 @@ void weir_memory_channel_destroy(weir_memory_channel *channel)
     weir_memory_destroy(channel->dst);
     weir_memory_destroy(channel->src);
     weir_memory_destroy(channel->packets);
+    weiri_semaphore_unclaim(channel->semaphore, false);
     weir_semaphore_destroy(channel->semaphore);
     weiri_free(channel);
 }

@@ -10,7 +10,6 @@
 #include "src/host/base/error.h"
 #include "src/host/proxy_impl.h"
 
-#define DEFAULT_CREDITS 64u
 #define DEFAULT_SPIN_NS 10000000u
 #define CHECK_READS 64u /* failed tries between two looks at clock and communicator */
 
@@ -443,7 +442,7 @@ weir_status weir_proxy_channel_create(weir_proxy *proxy, const weir_proxy_handle
         return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_create: NULL argument, or opts.size is not set");
     }
     weiri_opts_copy(&options, sizeof options, opts);
-    options.credits = options.credits != 0 ? options.credits : DEFAULT_CREDITS;
+    options.credits = options.credits != 0 ? options.credits : WEIR_PROXY_CREDITS_DEFAULT;
     if (options.credits > WEIR_PROXY_CREDITS_MAX) {
         return weiri_fail(WEIR_ERR_LIMIT, "weir_proxy_channel_create: %u credits; at most %u are possible",
                           options.credits, WEIR_PROXY_CREDITS_MAX);

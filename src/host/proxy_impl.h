@@ -52,6 +52,7 @@ struct weir_proxy_channel {
     uint64_t waiting;
     uint64_t offered;
     uint64_t last;
+    bool keeps_credit; /* once it has failed, so that its pushers see that not all came back */
     bool listed; /* in the worker's list of channels with parked requests */
     weir_proxy_channel *next_parked;
     weir_status failed;

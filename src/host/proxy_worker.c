@@ -91,7 +91,11 @@ void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const c
     channel->failed = status;
     (void)snprintf(channel->text, sizeof channel->text, "%s", text);
     for (uint32_t i = 0; i < WEIRI_LANES; i++) {
-        const weiri_channel_lane *lane = &channel->lanes[i];
+        weiri_channel_lane *lane = &channel->lanes[i];
+        if (channel->keeps_credit) {
+            lane->returned--;
+            weir_arch_store_release_sys_u64(&lane->progress->returned, lane->returned);
+        }
         weir_arch_store_relaxed_sys_u64(&lane->progress->failed_from, lane->done);
         weir_arch_store_relaxed_sys_u64((uint64_t *)&lane->progress->status, (uint64_t)(int64_t)status);
         weir_arch_store_release_sys_u64(&lane->progress->done, WEIR_PROGRESS_FAILED);

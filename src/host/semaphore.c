@@ -5,11 +5,13 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/domain.h"
 #include "src/host/exchange.h"
 #include "src/host/semaphore_impl.h"
 
 #define CONSUMED_OFFSET 64u /* the second line of a cell */
 #define SENT_OFFSET 72u
+#define UNUSED_OFFSET 80u /* what an unmapped semaphore's signals hit that are not refused one by one */
 #define CHECK_READS 64u /* failed reads between two looks at clock and communicator */
 
 void weiri_semaphore_get(weir_semaphore *semaphore)
@@ -27,13 +29,58 @@ void weir_semaphore_destroy(weir_semaphore *semaphore)
         weiri_cells_free(connection->comm, &connection->comm->device_slab, semaphore->count, semaphore->device_cell);
         weiri_cells_free(connection->comm, &connection->comm->host_slab, semaphore->count, semaphore->host_cell);
     }
+    if (semaphore->queue != NULL) {
+        weiri_passive_remove(connection->comm, semaphore->queue);
+        connection->transport->queue->queue_close(semaphore->queue);
+    }
     weiri_free(semaphore);
     weir_connection_destroy(connection);
+}
+
+weir_status weiri_semaphore_claim(weir_semaphore *semaphore, bool port_channel, const char *call)
+{
+    weir_comm *comm = semaphore->connection->comm;
+    pthread_mutex_lock(&comm->mutex);
+    const bool fine = !semaphore->port_channel && !(port_channel && semaphore->memory_channels != 0);
+    const bool by_port = semaphore->port_channel;
+    if (fine && port_channel) {
+        semaphore->port_channel = true;
+    } else if (fine) {
+        semaphore->memory_channels++;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    return fine ? WEIR_OK
+                : weiri_fail(WEIR_ERR_INVALID, "%s: the semaphore has a %s channel; create another one", call,
+                             by_port ? "port" : "memory");
+}
+
+void weiri_semaphore_unclaim(weir_semaphore *semaphore, bool port_channel)
+{
+    weir_comm *comm = semaphore->connection->comm;
+    pthread_mutex_lock(&comm->mutex);
+    if (port_channel) {
+        semaphore->port_channel = false;
+    } else {
+        semaphore->memory_channels--;
+    }
+    pthread_mutex_unlock(&comm->mutex);
 }
 
 static void discard(void *context)
 {
     weir_semaphore_destroy((weir_semaphore *)context);
+}
+
+/* Opens a queue for a port channel, where it must be joined to one of the peer's. */
+static weir_status open_queue(weir_semaphore *semaphore)
+{
+    const weir_connection *connection = semaphore->connection;
+    if (connection->domain == NULL || connection->transport->queue->alone) {
+        return WEIR_OK;
+    }
+    weir_status status = weiri_transport_fault(connection->transport, "open queue");
+    return status != WEIR_OK ? status
+                             : connection->transport->queue->queue_open(connection->domain, &semaphore->queue);
 }
 
 static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, uint32_t count,
@@ -56,10 +103,16 @@ static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end
     semaphore->connection = connection;
     semaphore->end = end;
     semaphore->count = count;
+    status = open_queue(semaphore);
+    if (status != WEIR_OK) {
+        goto undo_host_cell;
+    }
     weiri_connection_get(connection);
     *out = semaphore;
     return WEIR_OK;
 
+undo_host_cell:
+    weiri_cells_free(comm, &comm->host_slab, count, semaphore->host_cell);
 undo_device_cell:
     weiri_cells_free(comm, &comm->device_slab, count, semaphore->device_cell);
 undo_alloc:
@@ -80,17 +133,58 @@ static weir_status malformed(const weir_semaphore *semaphore)
                       semaphore->connection->peer);
 }
 
+/* Joins our queue to the peer's. */
+static weir_status join_queue(weir_semaphore *semaphore, const uint8_t *address, uint16_t bytes)
+{
+    weir_connection *connection = semaphore->connection;
+    if (semaphore->queue == NULL) {
+        return bytes == 0 ? WEIR_OK : malformed(semaphore);
+    }
+    weir_status status = weiri_transport_fault(connection->transport, "connect queue");
+    if (status == WEIR_OK) {
+        status = connection->transport->queue->queue_connect(semaphore->queue, address, bytes);
+    }
+    return status == WEIR_OK ? weiri_passive_add(connection->comm, semaphore->queue) : status;
+}
+
+/* Sets what a device end gives to kernels. */
+static void fill_device(weir_semaphore *semaphore, bool in_host)
+{
+    const weir_connection *connection = semaphore->connection;
+    const weir_comm *comm = connection->comm;
+    const weir_memory *counts = comm->device_slab.memory;
+    weir_dev_semaphore *device = &semaphore->device;
+    device->control = comm->control_device;
+    device->inbound =
+        (uint64_t *)(in_host ? weiri_slab_device(comm->host_slab.memory, semaphore->host_cell)
+                             : weiri_slab_device(comm->device_slab.memory, semaphore->device_cell));
+    device->expected = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + CONSUMED_OFFSET);
+    device->sent = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + SENT_OFFSET);
+    device->count = semaphore->count;
+    if (connection->transport->map != NULL) {
+        device->outbound = (uint64_t *)weiri_slab_device(in_host ? connection->host_slab : connection->device_slab,
+                                                         semaphore->peer_cell);
+        device->to_host = in_host;
+    } else {
+        device->outbound = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + UNUSED_OFFSET);
+        device->to_host = WEIR_SEMAPHORE_UNMAPPED;
+    }
+}
+
 static weir_status finish(weir_future *future)
 {
     weir_semaphore *semaphore = (weir_semaphore *)future->context;
-    weir_comm *comm = semaphore->connection->comm;
-    const weiri_comm_peer *peer = &comm->peers[semaphore->connection->peer];
+    const weir_connection *connection = semaphore->connection;
+    weir_comm *comm = connection->comm;
+    uint8_t address[WEIRI_ADDRESS_MAX];
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     uint32_t peer_end = weiri_read_u32(&r);
     uint32_t peer_count = weiri_read_u32(&r);
     uint64_t device_cell = weiri_read_u64(&r);
     uint64_t host_cell = weiri_read_u64(&r);
-    if (!weiri_reader_done(&r) || peer_end > WEIR_SEMAPHORE_HOST) {
+    uint16_t address_bytes = weiri_read_u16(&r);
+    weiri_read_bytes(&r, address, address_bytes <= sizeof address ? address_bytes : sizeof address);
+    if (!weiri_reader_done(&r) || address_bytes > sizeof address || peer_end > WEIR_SEMAPHORE_HOST) {
         return malformed(semaphore);
     }
     if (peer_count != semaphore->count) {
@@ -100,22 +194,20 @@ static weir_status finish(weir_future *future)
     if (!cells_ok(&comm->device_slab, peer_count, device_cell) || !cells_ok(&comm->host_slab, peer_count, host_cell)) {
         return malformed(semaphore);
     }
+    weir_status status = join_queue(semaphore, address, address_bytes);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const bool mapped = connection->transport->map != NULL;
+    const bool in_host =
+        !mapped || semaphore->end == WEIR_SEMAPHORE_HOST || peer_end == (uint32_t)WEIR_SEMAPHORE_HOST;
+    semaphore->peer_in_host = in_host;
+    semaphore->peer_cell = in_host ? host_cell : device_cell;
     if (semaphore->end == WEIR_SEMAPHORE_HOST) {
         semaphore->inbound = (uint64_t *)weiri_slab_host(comm->host_slab.memory, semaphore->host_cell);
-        semaphore->outbound = (uint64_t *)weiri_slab_host(peer->host_slab, host_cell);
+        semaphore->outbound = mapped ? (uint64_t *)weiri_slab_host(connection->host_slab, host_cell) : NULL;
     } else {
-        bool kernels = peer_end == WEIR_SEMAPHORE_DEVICE;
-        weir_memory *ours = kernels ? comm->device_slab.memory : comm->host_slab.memory;
-        weir_memory *theirs = kernels ? peer->device_slab : peer->host_slab;
-        weir_dev_semaphore *device = &semaphore->device;
-        device->control = comm->control_device;
-        device->inbound = (uint64_t *)weiri_slab_device(ours, kernels ? semaphore->device_cell : semaphore->host_cell);
-        device->outbound = (uint64_t *)weiri_slab_device(theirs, kernels ? device_cell : host_cell);
-        device->expected =
-            (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + CONSUMED_OFFSET);
-        device->sent = (uint64_t *)weiri_slab_device(comm->device_slab.memory, semaphore->device_cell + SENT_OFFSET);
-        device->count = semaphore->count;
-        device->to_host = !kernels;
+        fill_device(semaphore, in_host);
     }
     semaphore->retired = false;
     *(weir_semaphore **)future->out = semaphore;
@@ -125,12 +217,16 @@ static weir_status finish(weir_future *future)
 static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore **out, weir_future **future)
 {
     const weir_connection *connection = semaphore->connection;
-    uint8_t payload[32];
+    uint8_t payload[WEIRI_PAYLOAD_MAX];
     weiri_writer w = weiri_writer_init(payload, sizeof payload);
     weiri_write_u32(&w, (uint32_t)semaphore->end);
     weiri_write_u32(&w, semaphore->count);
     weiri_write_u64(&w, semaphore->device_cell);
     weiri_write_u64(&w, semaphore->host_cell);
+    weiri_write_u16(&w, (uint16_t)(semaphore->queue != NULL ? semaphore->queue->address_bytes : 0));
+    if (semaphore->queue != NULL) {
+        weiri_write_bytes(&w, semaphore->queue->address, semaphore->queue->address_bytes);
+    }
     weiri_op_message message = { WEIRI_OP_SEMAPHORE, payload, w.size, { NULL, NULL }, 0 };
     weir_status status = weiri_exchange_expect(connection->comm, connection->peer, tag, WEIRI_OP_SEMAPHORE, finish,
                                                discard, semaphore, out, future);
@@ -214,6 +310,11 @@ static weir_status check_host(weir_semaphore *semaphore, const char *call)
 weir_status weir_semaphore_signal(weir_semaphore *semaphore)
 {
     weir_status status = check_host(semaphore, "weir_semaphore_signal");
+    if (status == WEIR_OK && semaphore->outbound == NULL) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED,
+                            "weir_semaphore_signal: transport %s maps no memory; signal by a port channel",
+                            semaphore->connection->transport->name);
+    }
     if (status == WEIR_OK) {
         (void)__atomic_fetch_add(semaphore->outbound, 1, __ATOMIC_RELEASE);
     }
@@ -222,7 +323,9 @@ weir_status weir_semaphore_signal(weir_semaphore *semaphore)
 
 static bool consume(weir_semaphore *semaphore)
 {
-    if (__atomic_load_n(semaphore->inbound, __ATOMIC_ACQUIRE) <= semaphore->consumed) {
+    const uint64_t *stored = semaphore->inbound + WEIRI_STORED_OFFSET / sizeof(uint64_t);
+    if (__atomic_load_n(semaphore->inbound, __ATOMIC_ACQUIRE) + __atomic_load_n(stored, __ATOMIC_ACQUIRE) <=
+        semaphore->consumed) {
         return false;
     }
     semaphore->consumed++;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "src/host/base/error.h"
-#include "src/transport/transport.h"
+#include "src/transport/ipc_queue.h"
 
 static bool same_process(const weiri_end *local, const weiri_end *peer)
 {
@@ -50,4 +50,5 @@ const weiri_transport_ops weiri_ipc_ops = {
     .keeps_lines = keeps_lines,
     .map = map,
     .needs_fd = needs_fd,
+    .queue = &weiri_ipc_queue_ops,
 };

@@ -18,6 +18,13 @@ uint64_t weiri_transport_fail_nth(uint64_t n)
     return weiri_fault_set(&fault, n);
 }
 
+weir_status weiri_transport_fault(const weiri_transport_ops *transport, const char *operation)
+{
+    return weiri_fault_due(&fault)
+               ? weiri_fail(WEIR_ERR_SYSTEM, "transport %s: %s: fault of a test", transport->name, operation)
+               : WEIR_OK;
+}
+
 const weiri_transport_ops *weiri_transport_at(uint32_t index)
 {
     return index < TRANSPORTS ? registry[index] : NULL;
@@ -52,13 +59,11 @@ static const weiri_transport_ops *find(const char *name, size_t length)
 static bool joins(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
                   const weiri_end *peer, char *reasons, size_t capacity)
 {
-    weir_status status = transport->reach(device, local, peer);
-    if (status == WEIR_OK && transport->map != NULL) {
+    if (transport->reach(device, local, peer) == WEIR_OK) {
         return true;
     }
     size_t used = strlen(reasons);
-    snprintf(reasons + used, capacity - used, "%s%s: %s", used == 0 ? "" : "; ", transport->name,
-             status == WEIR_OK ? "connections need a transport that maps memory" : weir_last_error());
+    snprintf(reasons + used, capacity - used, "%s%s: %s", used == 0 ? "" : "; ", transport->name, weir_last_error());
     return false;
 }
 
@@ -91,11 +96,35 @@ weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, 
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "no transport joins the two ranks: %s", reasons);
 }
 
+/* Whether a comma-separated list has the name. */
+static bool names(const char *list, const char *name)
+{
+    while (list != NULL) {
+        size_t length = strcspn(list, ",");
+        if (strlen(name) == length && memcmp(name, list, length) == 0) {
+            return true;
+        }
+        list = list[length] == ',' ? list + length + 1 : NULL;
+    }
+    return false;
+}
+
+const weiri_transport_ops *weiri_transport_mapper(weir_device *device, const weiri_end *local, const weiri_end *peer,
+                                                  const char *allowed)
+{
+    const bool any = allowed == NULL || allowed[0] == '\0';
+    for (uint32_t i = 0; i < TRANSPORTS; i++) {
+        if (registry[i]->map != NULL && (any || names(allowed, registry[i]->name)) &&
+            registry[i]->reach(device, local, peer) == WEIR_OK) {
+            return registry[i];
+        }
+    }
+    return NULL;
+}
+
 weir_status weiri_transport_map(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
                                 const weiri_end *peer, const weiri_export *block, int fd, weiri_block **out)
 {
-    if (weiri_fault_due(&fault)) {
-        return weiri_fail(WEIR_ERR_SYSTEM, "transport %s: map: fault of a test", transport->name);
-    }
-    return transport->map(device, local, peer, block, fd, out);
+    weir_status status = weiri_transport_fault(transport, "map");
+    return status != WEIR_OK ? status : transport->map(device, local, peer, block, fd, out);
 }

@@ -99,6 +99,7 @@ typedef struct weiri_queue_ops {
     /* Advances queue->completed. WEIR_OK: something completed or went on, WEIR_PENDING: nothing did; otherwise the
      * queue has failed. By any thread, also while another posts or polls, which may then find nothing. */
     weir_status (*poll)(weiri_queue *queue);
+    bool alone;        /* a queue does not know the peer's: addresses are empty; keys too, the block must be mapped */
     bool passive_poll; /* a queue that only receives must be polled too, or the peer's posts do not go on */
 } weiri_queue_ops;
 
@@ -129,12 +130,19 @@ const weiri_transport_ops *weiri_transport_at(uint32_t index);
 weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
                                    const char *allowed, const weiri_transport_ops **out);
 
+/* The first transport, among those that `allowed` names, that can map memory of the peer; NULL when there is none. */
+const weiri_transport_ops *weiri_transport_mapper(weir_device *device, const weiri_end *local, const weiri_end *peer,
+                                                  const char *allowed);
+
 /* The op of this name. */
 weir_status weiri_transport_map(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
                                 const weiri_end *peer, const weiri_export *block, int fd, weiri_block **out);
 
-/* For tests: lets the n-th operation from now, choose or map, fail with WEIR_ERR_SYSTEM; 0 turns it off. Returns how
- * many were left until then: 0 when it did fail. */
+/* WEIR_OK, or the fault of a test: before `operation` of a transport's queues. */
+weir_status weiri_transport_fault(const weiri_transport_ops *transport, const char *operation);
+
+/* For tests: lets the n-th operation from now (choose, map, and those of queues that open something) fail with
+ * WEIR_ERR_SYSTEM; 0 turns it off. Returns how many were left until then: 0 when it did fail. */
 uint64_t weiri_transport_fail_nth(uint64_t n);
 
 extern const weiri_transport_ops weiri_ipc_ops;

@@ -39,6 +39,13 @@ static void check_accepted(weir_comm *comm, const weiri_handle *handle, const ui
     memory.comm = comm;
     memory.rank = handle->rank;
     memory.id = handle->id;
+    memory.keys = handle->keys;
+    FUZZ_CHECK(handle->keys.count <= WEIRI_KEYS_MAX);
+    for (uint32_t i = 0; i < handle->keys.count; i++) {
+        const weiri_named_key *key = &handle->keys.at[i];
+        FUZZ_CHECK(memchr(key->transport, '\0', sizeof key->transport) != NULL);
+        FUZZ_CHECK(key->key.length > 0 && key->key.length <= WEIRI_KEY_MAX && key->key.size == block->size);
+    }
     memory.description = handle->block;
     memcpy(memory.reason, handle->reason, sizeof memory.reason);
     FUZZ_CHECK(weiri_handle_write(&memory, again) == bytes);
@@ -55,6 +62,23 @@ static void read_handle(weir_comm *comm, const uint8_t *data, size_t bytes)
     } else {
         FUZZ_CHECK(status == WEIR_ERR_CORRUPT || status == WEIR_ERR_VERSION || status == WEIR_ERR_AUTH ||
                    status == WEIR_ERR_INVALID);
+    }
+}
+
+/* Keys of transports, some of them too many or too long. */
+static void build_keys(fuzz_input *in, weiri_writer *w)
+{
+    char name[16];
+    size_t size;
+    const uint8_t count = fuzz_u8(in) % 4;
+    weiri_write_u8(w, count);
+    for (uint8_t i = 0; i < count; i++) {
+        fuzz_text(in, name, sizeof name);
+        weiri_write_string(w, name);
+        const uint8_t length = fuzz_u8(in) % (WEIRI_KEY_MAX + 2);
+        const uint8_t *part = fuzz_bytes(in, length, &size);
+        weiri_write_u8(w, (uint8_t)size);
+        weiri_write_bytes(w, part, size);
     }
 }
 
@@ -86,6 +110,7 @@ static size_t build(fuzz_input *in, const weir_comm *comm, uint8_t *data, size_t
     weiri_write_bytes(&w, bytes, sizeof bytes);
     fuzz_text(in, reason, sizeof reason);
     weiri_write_string(&w, reason);
+    build_keys(in, &w);
     /* Bytes left over, or missing. */
     part = fuzz_bytes(in, (mask & 16) != 0 ? 32 : 0, &size);
     weiri_write_bytes(&w, part, size);
@@ -135,11 +160,15 @@ void fuzz_seeds(void)
     memory.description.offset = 4096;
     memory.description.size = 4096;
     strcpy(memory.reason, "why");
+    memory.keys.count = 1;
+    strcpy(memory.keys.at[0].transport, "ofi");
+    memory.keys.at[0].key.length = 8;
     const size_t bytes = weiri_handle_write(&memory, raw + 1);
     fake_bootstrap_close(comm.bootstrap);
     fuzz_seed(raw, 1 + bytes);
-    /* As read by build: mask, rank, id, share, kind, base, base_bytes, offset, size, bytes, reason. */
-    static const uint8_t fields[] = { 1, 0, 0, 1, 5, 1, 0, 0x8c, 0, 0x8d, 0, 0x8c, 0, 0x8c, 0, 0, 'w', 'h', 'y', 0 };
+    /* As read by build: mask, rank, id, share, kind, base, base_bytes, offset, size, bytes, reason, keys. */
+    static const uint8_t fields[] = { 1, 0, 0, 1, 5, 1, 0, 0x8c, 0, 0x8d, 0, 0x8c, 0, 0x8c, 0, 0,
+                                      'w', 'h', 'y', 0, 1, 'o', 'f', 'i', 0, 2, 7, 8 };
     static const uint8_t longer[] = { 1, 16, 0, 1, 5, 1, 0, 0, 0x8d, 0, 0, 0x8d, 0, 1, 7, 0, 9, 9 };
     fuzz_seed(fields, sizeof fields);
     FUZZ_CHECK(accepted == 2);

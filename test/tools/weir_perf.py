@@ -162,8 +162,24 @@ def fifo(program):
     expect(result.returncode == 1 and "'circle'; there are trip, flood, drain" in result.stdout, "a refusal")
 
 
+def port(program):
+    """What a proxy carries out: a row for each case, way and size, whose times fit together."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "port", "--device", "cpu", "-n", "3", "-w", "1", "--sizes", "1K,5000", "--json", path)
+        print(result.stdout)
+        expect(result.returncode == 0, f"status {result.returncode}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    expect([(row["what"], row["via"], row["bytes"]) for row in rows] ==
+           [(what, via, size) for what in ("put_signal", "get", "trip")
+            for via, size in (("engine", 1024), ("direct", 1024), ("engine", 5000))], "rows")
+    for row in rows:
+        expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
+
+
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "bootstrap": bootstrap,
+         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "bootstrap": bootstrap,
          "mistakes": mistakes}
 
 

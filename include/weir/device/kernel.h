@@ -18,7 +18,7 @@
 #define WEIR_DEVICE_KERNEL_H
 
 #include "weir/device/memory_channel.h"
-#include "weir/device/proxy.h"
+#include "weir/device/port_channel.h"
 
 #define WEIR_KERNEL_ARGS_MAX 4000
 

@@ -10,7 +10,9 @@
  *            forms order execution only, not data.
  * Threads:   any number may signal; one at a time may wait or poll.
  * Blocking:  wait has the communicator's deadline; the others never block.
- * Errors:    wait returns WEIR_OK, WEIR_ERR_TIMEOUT, or the communicator's sticky error. */
+ * Errors:    wait returns WEIR_OK, WEIR_ERR_TIMEOUT, or the communicator's sticky error. WEIR_ERR_UNSUPPORTED becomes
+ *            that when a signal, or begin, finds that the peer's memory is not mapped (another host): such a semaphore
+ *            is for a port channel. */
 #ifndef WEIR_DEVICE_SEMAPHORE_H
 #define WEIR_DEVICE_SEMAPHORE_H
 
@@ -19,8 +21,14 @@
 /* A signal to the host. Read-modify-writes of host memory are not atomic across PCIe, so the count is kept in
  * device memory and stored. A thread that was overtaken stores the newer count after its own: the token may step
  * back for a moment, but ends at the count. */
-WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbound)
+WEIR_FN_COLD void weir_dev_semaphore_signal_host(const weir_dev_semaphore *semaphore)
 {
+    uint64_t *sent = semaphore->sent;
+    uint64_t *outbound = semaphore->outbound;
+    if (semaphore->to_host == WEIR_SEMAPHORE_UNMAPPED) {
+        (void)weir_dev_control_fail(semaphore->control, WEIR_ERR_UNSUPPORTED);
+        return;
+    }
     uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(sent, 1) + 1;
     for (;;) {
         weir_arch_store_release_sys_u64(outbound, count);
@@ -36,7 +44,7 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbo
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound);
+        weir_dev_semaphore_signal_host(semaphore);
         return;
     }
     weir_arch_add_release_sys_u64(semaphore->outbound, 1);
@@ -46,7 +54,7 @@ WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound);
+        weir_dev_semaphore_signal_host(semaphore);
         return;
     }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
@@ -129,6 +137,9 @@ typedef struct weir_dev_semaphore_counts {
 WEIR_FN weir_dev_semaphore_counts weir_dev_semaphore_begin(const weir_dev_semaphore *semaphore)
 {
     weir_dev_semaphore_counts counts;
+    if (WEIR_UNLIKELY(semaphore->to_host == WEIR_SEMAPHORE_UNMAPPED)) {
+        (void)weir_dev_control_fail(semaphore->control, WEIR_ERR_UNSUPPORTED);
+    }
     counts.sent = weir_arch_load_relaxed_dev_u64(semaphore->sent);
     counts.consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
     return counts;

@@ -39,8 +39,11 @@ typedef struct weir_dev_semaphore {
     uint64_t *expected; /* signals consumed so far; local memory */
     uint64_t *sent;     /* signals sent so far; local memory */
     uint32_t count;     /* semaphores of the set, from this one on */
-    uint32_t to_host;   /* `outbound` is host memory */
+    uint32_t to_host;   /* `outbound` is host memory, or (WEIR_SEMAPHORE_UNMAPPED) nothing */
 } weir_dev_semaphore;
+
+/* Of a semaphore whose peer's memory is not mapped here: only a port channel signals through it. */
+#define WEIR_SEMAPHORE_UNMAPPED 2u
 
 /* Barrier over the blocks of one grid. */
 typedef struct weir_dev_grid_barrier {
@@ -112,6 +115,20 @@ typedef struct weir_dev_proxy_channel {
     uint32_t id;
 } weir_dev_proxy_channel;
 
+/* Transfers that a host thread, or later a NIC, carries out. A cell of its semaphore has two tokens: in `inbound` the
+ * peer's kernels count, in the word after it the peer's host thread does. */
+typedef struct weir_dev_port_channel {
+    weir_dev_proxy_channel queue;
+    weir_dev_semaphore semaphore;
+    char *dst; /* memory 0, mapped here; NULL when it is not */
+    uint64_t dst_bytes;
+    char *src; /* memory 1 */
+    uint64_t src_bytes;
+    uint64_t direct_bytes;  /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
+    uint32_t direct_always; /* also while requests are queued */
+    uint32_t engine;        /* who carries out: 0, a proxy */
+} weir_dev_port_channel;
+
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
@@ -122,5 +139,6 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits")
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 32, "layout of weir_dev_progress");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 72, "layout of weir_dev_proxy_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 168, "layout of weir_dev_port_channel");
 
 #endif

@@ -1,0 +1,313 @@
+/* weir/device/port_channel.h - ask for transfers, signal the peer, and wait for its signals, in kernels.
+ *
+ *     weir_dev_port_channel_put_signal(&args->channel, offset, offset, bytes, coop, NULL);
+ *     status = weir_dev_port_channel_wait(&args->channel);               the peer's data is here
+ *
+ * Offsets and sizes are bytes, of any value and alignment. dst is the peer's memory, src the local one; ..._post takes
+ * a request between any two memories by their ids.
+ *
+ * What each call promises, and when: `done` is when its ticket is, or that of a later request or flush.
+ *
+ *     call      source may be reused    data is at its destination    a running kernel of the peer sees it
+ *     put       when done               when done                     after the wait for a later signal
+ *     get       -                       when done (src, here)         -
+ *     value     at once                 when done                     when it reads the value; all puts and values
+ *                                                                     before it are visible then
+ *     signal    -                       -                             its wait returns; all puts, values and signals
+ *                                                                     before it are visible then
+ *     flush     of all before, when done
+ *
+ * put_signal is a put and a signal in one request. Puts and gets are not ordered among themselves; a get is done, and
+ * a put's source read, when their tickets say so, and not by a later signal.
+ *
+ * Transfers of up to direct_bytes, where the peer's memory is mapped here, are done by the calling threads themselves
+ * while nothing of the channel is queued (channels of two ranks on one device do all so): they are done when the call
+ * returns. So are signals. That the peer sees them in order does not depend on it.
+ *
+ * Order:     the leader's push is a release: what it wrote, or had synchronized with, is what is sent. Data that other
+ *            threads of the coop wrote needs a weir_coop_sync before the call. wait is an acquire.
+ * Threads:   calls with a coop are made by all its threads with the same arguments; the leader pushes, and its status
+ *            and ticket count: the others return WEIR_OK and leave *ticket alone. Calls without one are made by a
+ *            single thread. Any number of coops and threads push at the same time; one waits for signals.
+ * Blocking:  wait, flush with ticket NULL, and pushes while the channel has no credit, with the communicator's
+ *            deadline.
+ * Errors:    of pushes and waits for signals: WEIR_ERR_TIMEOUT, or the communicator's sticky error. Of tickets: also
+ *            the channel's own, of a request out of range say, which is no error of the communicator. */
+#ifndef WEIR_DEVICE_PORT_CHANNEL_H
+#define WEIR_DEVICE_PORT_CHANNEL_H
+
+#include "weir/device/memory_channel.h"
+#include "weir/device/proxy.h"
+
+/* The ids of the channel's own memories. */
+#define WEIR_PORT_DST 0u
+#define WEIR_PORT_SRC 1u
+
+/* The ticket of what was done without a request. */
+#define WEIR_TICKET_DONE UINT64_MAX
+
+/* ---- requests --------------------------------------------------------------------------------------------- */
+
+/* Any request; its `channel` is not looked at. By one thread. */
+WEIR_FN weir_status weir_dev_port_channel_post(const weir_dev_port_channel *channel, const weir_request *request,
+                                               uint64_t *ticket)
+{
+    uint64_t position = 0;
+    weir_status status = weir_dev_proxy_channel_push(&channel->queue, request, &position);
+    if (ticket != NULL && status == WEIR_OK) {
+        *ticket = position;
+    }
+    return status;
+}
+
+WEIR_FN weir_status weir_dev_port_channel_ask(const weir_dev_port_channel *channel, uint32_t type, uint64_t dst_offset,
+                                              uint64_t src_offset, uint64_t bytes, uint64_t value, uint64_t *ticket)
+{
+    weir_request request;
+    request.dst_offset = dst_offset;
+    request.src_offset = src_offset;
+    request.bytes = bytes;
+    request.value = value;
+    request.dst = WEIR_PORT_DST;
+    request.src = WEIR_PORT_SRC;
+    request.channel = 0;
+    request.type = (uint16_t)type;
+    request.reserved = 0;
+    return weir_dev_port_channel_post(channel, &request, ticket);
+}
+
+/* WEIR_OK when the request is completed; WEIR_PENDING, or an error. */
+WEIR_FN weir_status weir_dev_port_channel_test_ticket(const weir_dev_port_channel *channel, uint64_t ticket)
+{
+    return ticket == WEIR_TICKET_DONE ? WEIR_OK : weir_dev_proxy_channel_test(&channel->queue, ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_channel_wait_ticket(const weir_dev_port_channel *channel, uint64_t ticket)
+{
+    return ticket == WEIR_TICKET_DONE ? WEIR_OK : weir_dev_proxy_channel_wait(&channel->queue, ticket);
+}
+
+/* ---- the caller's own stores ------------------------------------------------------------------------------ */
+
+/* Whether all requests of the channel are completed. A channel that has failed keeps a credit for ever, so that no
+ * signal overtakes what was lost. */
+WEIR_FN int weir_dev_port_channel_is_idle(const weir_dev_port_channel *channel)
+{
+    weir_dev_credits *credits = channel->queue.credits;
+    if (WEIR_UNLIKELY(weir_arch_load_acquire_dev_u64(&credits->used) != 0)) {
+        weir_dev_credits_refresh(credits, &channel->queue.progress->returned);
+        return weir_arch_load_acquire_dev_u64(&credits->used) == 0;
+    }
+    return 1;
+}
+
+/* Whether the threads of the coop do a transfer of `bytes` themselves: the same answer for all of them, so that those
+ * that decide by what is queued must be able to meet cheaply. The threads have met when it is yes and not `always`. */
+WEIR_FN int weir_dev_port_channel_is_direct(const weir_dev_port_channel *channel, uint64_t dst_offset,
+                                            uint64_t src_offset, uint64_t bytes, weir_coop coop)
+{
+    uint32_t queued;
+    if (bytes > channel->direct_bytes || channel->direct_bytes == 0 ||
+        WEIR_UNLIKELY(!weir_dev_in_range(dst_offset, bytes, channel->dst_bytes) ||
+                      !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
+        return 0; /* out of range, the request fails its channel */
+    }
+    if (channel->direct_always) {
+        return weir_coop_can_meet(coop);
+    }
+    queued = weir_coop_leads(coop) && !weir_dev_port_channel_is_idle(channel);
+    switch (coop.scope) {
+    case WEIR_COOP_THREAD:
+        return !queued;
+    case WEIR_COOP_WARP:
+        return !weir_arch_warp_or(queued);
+    case WEIR_COOP_BLOCK:
+        return !weir_arch_block_or(coop.host, queued);
+    default:
+        return 0;
+    }
+}
+
+WEIR_FN weir_status weir_dev_port_channel_done(uint64_t *ticket)
+{
+    if (ticket != NULL) {
+        *ticket = WEIR_TICKET_DONE;
+    }
+    return WEIR_OK;
+}
+
+/* The first of the whole group, also of one whose blocks meet each by itself. */
+WEIR_FN int weir_dev_port_channel_leads(weir_coop coop)
+{
+    return coop.rank == 0;
+}
+
+/* ---- what kernels call ---------------------------------------------------------------------------------------- */
+
+WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t dst_offset,
+                                              uint64_t src_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+{
+    if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
+        weir_copy(channel->dst + dst_offset, channel->src + src_offset, bytes, coop);
+        return weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_done(ticket) : WEIR_OK;
+    }
+    return weir_dev_port_channel_leads(coop)
+               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, 0, ticket)
+               : WEIR_OK;
+}
+
+WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t dst_offset,
+                                              uint64_t src_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+{
+    if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
+        weir_copy(channel->src + src_offset, channel->dst + dst_offset, bytes, coop);
+        return weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_done(ticket) : WEIR_OK;
+    }
+    return weir_dev_port_channel_leads(coop)
+               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, 0, ticket)
+               : WEIR_OK;
+}
+
+WEIR_FN weir_status weir_dev_port_channel_signal(const weir_dev_port_channel *channel, uint64_t *ticket)
+{
+    if (channel->direct_bytes != 0 && weir_dev_port_channel_is_idle(channel)) {
+        weir_dev_semaphore_signal(&channel->semaphore);
+        return weir_dev_port_channel_done(ticket);
+    }
+    return weir_dev_port_channel_ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
+}
+
+/* put and signal in one call; `type` is WEIR_REQUEST_PUT_SIGNAL or ..._FLUSH. */
+WEIR_FN weir_status weir_dev_port_channel_put_and(const weir_dev_port_channel *channel, uint32_t type,
+                                                  uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
+                                                  weir_coop coop, uint64_t *ticket)
+{
+    if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
+        weir_copy(channel->dst + dst_offset, channel->src + src_offset, bytes, coop);
+        weir_status status = weir_coop_sync(coop);
+        return weir_dev_port_channel_leads(coop) && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket)
+                                                                      : status;
+    }
+    return weir_dev_port_channel_leads(coop)
+               ? weir_dev_port_channel_ask(channel, type, dst_offset, src_offset, bytes, 0, ticket)
+               : WEIR_OK;
+}
+
+WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel *channel, uint64_t dst_offset,
+                                                     uint64_t src_offset, uint64_t bytes, weir_coop coop,
+                                                     uint64_t *ticket)
+{
+    return weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, coop,
+                                         ticket);
+}
+
+/* All requests before it are done when its ticket is. Waits for that when `ticket` is NULL. */
+WEIR_FN weir_status weir_dev_port_channel_flush(const weir_dev_port_channel *channel, uint64_t *ticket)
+{
+    uint64_t position = WEIR_TICKET_DONE;
+    weir_status status = WEIR_OK;
+    if (channel->direct_bytes == 0 || !weir_dev_port_channel_is_idle(channel)) {
+        status = weir_dev_port_channel_ask(channel, WEIR_REQUEST_FLUSH, 0, 0, 0, 0, &position);
+    }
+    if (status == WEIR_OK && ticket != NULL) {
+        *ticket = position;
+    }
+    return status == WEIR_OK && ticket == NULL ? weir_dev_port_channel_wait_ticket(channel, position) : status;
+}
+
+/* put_signal, whose ticket also stands for all requests before it. The leader waits for that when it is NULL. */
+WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_channel *channel, uint64_t dst_offset,
+                                                           uint64_t src_offset, uint64_t bytes, weir_coop coop,
+                                                           uint64_t *ticket)
+{
+    uint64_t position = WEIR_TICKET_DONE;
+    weir_status status = weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset,
+                                                       bytes, coop, &position);
+    if (status != WEIR_OK || !weir_dev_port_channel_leads(coop)) {
+        return status;
+    }
+    if (ticket != NULL) {
+        *ticket = position;
+        return WEIR_OK;
+    }
+    return weir_dev_port_channel_wait_ticket(channel, position);
+}
+
+/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst, in one piece. By one thread. */
+WEIR_FN weir_status weir_dev_port_channel_value(const weir_dev_port_channel *channel, uint64_t dst_offset,
+                                                uint64_t value, uint32_t bytes, uint64_t *ticket)
+{
+    return weir_dev_port_channel_ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+}
+
+/* ---- the peer's signals --------------------------------------------------------------------------------------- */
+
+/* Signals that have come so far: of the peer's kernels, and of its host thread. */
+WEIR_FN uint64_t weir_dev_port_channel_signals(const weir_dev_semaphore *semaphore)
+{
+    return weir_arch_load_acquire_sys_u64(semaphore->inbound) +
+           weir_arch_load_acquire_sys_u64(semaphore->inbound + 1);
+}
+
+/* Waits long for more than `consumed` signals. */
+WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_semaphore *semaphore, uint64_t consumed)
+{
+    weir_spin spin = weir_spin_begin();
+    while (weir_dev_port_channel_signals(semaphore) <= consumed) {
+        weir_status status = weir_spin_next(&spin, semaphore->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Consumes one signal. By one thread. */
+WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *channel)
+{
+    const weir_dev_semaphore *semaphore = &channel->semaphore;
+    uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
+    while (weir_dev_port_channel_signals(semaphore) <= consumed) {
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_dev_port_channel_await(semaphore, consumed);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            break;
+        }
+    }
+    weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+    return WEIR_OK;
+}
+
+/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the communicator's sticky error when there is none and
+ * there will be none. */
+WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *channel)
+{
+    const weir_dev_semaphore *semaphore = &channel->semaphore;
+    uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    if (weir_dev_port_channel_signals(semaphore) > consumed) {
+        weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+        return WEIR_OK;
+    }
+    weir_status status = weir_dev_control_status(semaphore->control);
+    return status != WEIR_OK ? status : WEIR_PENDING;
+}
+
+/* One thread of the group waits, all return its status, and all may read what the peer sent. For groups that can meet;
+ * WEIR_ERR_INVALID otherwise. */
+WEIR_FN weir_status weir_dev_port_channel_wait_coop(const weir_dev_port_channel *channel, weir_coop coop)
+{
+    weir_status status = WEIR_OK;
+    if (WEIR_UNLIKELY(!weir_coop_can_meet(coop) || coop.scope == WEIR_COOP_BLOCKS)) {
+        return WEIR_ERR_INVALID; /* before a signal is consumed */
+    }
+    if (weir_coop_leads(coop)) {
+        status = weir_dev_port_channel_wait(channel);
+    }
+    return weir_coop_agree(coop, channel->semaphore.control, status);
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* weir/port_channel.h - transfers that something other than the calling threads carries out.
+ *
+ *     weir_proxy_create(comm, NULL, &proxy);                          on both ranks
+ *     weir_port_channel_create(proxy, semaphore, remote, local, NULL, &channel);
+ *     weir_port_channel_device(channel, &args.channel);               a plain struct for kernels
+ *     weir_proxy_start(proxy);
+ *     ...                                                             weir/device/port_channel.h
+ *     weir_proxy_stop(proxy);
+ *     weir_port_channel_destroy(channel); weir_proxy_destroy(proxy);
+ *
+ * Kernels and host threads push requests, a thread of the proxy hands them to the transport of the semaphore's
+ * connection: copy engines, a NIC, or copies by that thread between CPU devices. Kernels do not see which. What the
+ * calls promise is in the table of weir/device/port_channel.h; it holds for those below too.
+ *
+ * A channel moves data between memories of its two ranks, which have ids: dst is 0, src is 1, and what is attached
+ * gets the next ones. The peer's memories must have been exported, or sent, after a connection over the transport
+ * existed on their rank.
+ *
+ * A channel is the only user of its semaphore, on this rank, for ever. The peer's signals end
+ * weir_dev_port_channel_wait of kernels, or weir_semaphore_wait when the semaphore's end is on the host.
+ *
+ * A channel fails by itself: a request out of range, or an error of the transport, ends that channel (weir/proxy.h).
+ *
+ * Threads:   any, at the same time, except destroy.
+ * Blocking:  requests, while the channel has no credit; wait; with a timeout in milliseconds, 0 is the communicator's.
+ * Ownership: keeps references on proxy, semaphore and memories. Kernels must not use the handle after destroy.
+ * Errors:    WEIR_ERR_INVALID, WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying
+ *            what to do), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of
+ *            tickets, the channel's: WEIR_ERR_RANGE, WEIR_ERR_REMOTE, WEIR_ERR_ABORTED (proxy stopped) and those of
+ *            the transport. */
+#ifndef WEIR_PORT_CHANNEL_H
+#define WEIR_PORT_CHANNEL_H
+
+#include "weir/memory.h"
+#include "weir/proxy.h"
+#include "weir/semaphore.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_port_channel weir_port_channel;
+
+#define WEIR_PORT_DIRECT_NEVER UINT64_MAX
+
+typedef struct weir_port_channel_opts {
+    size_t size;
+    /* Transfers between dst and src of up to so many bytes are done by the calling threads' own stores, where the
+     * peer's memory is mapped and nothing of the channel is queued; default 4,096. WEIR_PORT_DIRECT_NEVER: none are.
+     * Two ranks on one device do all of them so, whatever their size. */
+    uint64_t direct_bytes;
+    uint32_t credits; /* as weir_proxy_channel_opts */
+    uint32_t thread;
+} weir_port_channel_opts;
+
+/* dst is memory of the semaphore's peer, src of this rank. Each may be NULL: its id is then never valid. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphore,
+                                                             weir_memory *dst, weir_memory *src,
+                                                             const weir_port_channel_opts *opts,
+                                                             weir_port_channel **out);
+/* What is not completed is dropped. */
+WEIR_API void weir_port_channel_destroy(weir_port_channel *channel);
+
+/* The handle for kernels; WEIR_ERR_INVALID when the semaphore's end is on the host. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_device(const weir_port_channel *channel,
+                                                             weir_dev_port_channel *out);
+
+/* One more memory, of this rank or the peer, for weir_port_channel_post and its form for kernels. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *memory,
+                                                             uint32_t *id);
+
+/* WEIR_OK, or the channel's error, which weir_last_error explains. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_status(weir_port_channel *channel);
+
+/* The calls of kernels, for host threads. Their requests and those of kernels are not ordered among each other. They
+ * block only for a credit; `ticket` may be NULL. */
+
+/* `bytes` of src at src_offset to dst at dst_offset. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put(weir_port_channel *channel, uint64_t dst_offset,
+                                                          uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
+/* `bytes` of dst at dst_offset to src at src_offset. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_get(weir_port_channel *channel, uint64_t dst_offset,
+                                                          uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_signal(weir_port_channel *channel, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t dst_offset,
+                                                                 uint64_t src_offset, uint64_t bytes,
+                                                                 uint64_t *ticket);
+/* Waits, with the communicator's timeout, until both are done. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel,
+                                                                       uint64_t dst_offset, uint64_t src_offset,
+                                                                       uint64_t bytes);
+/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst at dst_offset. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset,
+                                                            uint64_t value, uint32_t bytes, uint64_t *ticket);
+/* Waits, with the communicator's timeout, until all of the host's requests before it are done. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush(weir_port_channel *channel);
+
+/* Any request (WEIR_REQUEST_... of weir/device/fifo.h), between any memories of the channel by their ids; its `channel`
+ * is not looked at. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_post(weir_port_channel *channel, const weir_request *request,
+                                                           uint32_t timeout_ms, uint64_t *ticket);
+
+/* WEIR_OK when the request is completed: its source may be reused and its data is at its destination. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_test(weir_port_channel *channel, uint64_t ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *channel, uint64_t ticket,
+                                                           uint32_t timeout_ms);
+
+WEIR_END_DECLS
+
+#endif

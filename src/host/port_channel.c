@@ -1,0 +1,600 @@
+/* port_channel.c - a channel of a proxy whose handler posts to a queue of a transport.
+ *
+ * Each channel has a queue of its own, so that one that fails takes no other with it. A request is checked, posted, and
+ * under way until the queue has completed its last post. A signal stores the count of signals so far into the second
+ * token of the peer's cell: no NIC needs atomics for it, and kernels that signal by themselves have the first.
+ *
+ * The handler runs with the mutex of the proxy's thread, which guards all that changes here. */
+#include "weir/port_channel.h"
+
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/domain.h"
+#include "src/host/proxy_impl.h"
+#include "src/host/semaphore_impl.h"
+
+#define DIRECT_BYTES 4096u
+#define MEMORIES_MAX (1u << 24)
+
+/* A memory of the channel: one of this rank has a region, one of the peer a remote; one that is both, as with a peer
+ * that is this rank itself, has both. */
+typedef struct port_memory {
+    weir_memory *memory; /* NULL: the id is not valid */
+    const weiri_region *region;
+    weiri_remote *remote;
+    uint64_t size;
+} port_memory;
+
+struct weir_port_channel {
+    weir_proxy *proxy; /* the proxy channel's reference */
+    weir_semaphore *semaphore;
+    weir_proxy_channel *requests;
+    weiri_queue *queue;
+    weiri_remote *token;
+    uint64_t token_offset;
+    uint64_t signals; /* posted so far */
+    port_memory *memories;
+    uint32_t memory_count;
+    uint32_t memory_room;
+    bool half_posted;  /* of the request that is offered again: the put is, the signal is not */
+    uint64_t *numbers; /* last posts of the requests that are under way: a ring of mask + 1 */
+    uint64_t mask;
+    uint64_t first;
+    uint64_t last;
+    weir_dev_port_channel device;
+};
+
+static weir_comm *comm_of(const weir_port_channel *channel)
+{
+    return channel->semaphore->connection->comm;
+}
+
+static const weiri_queue_ops *ops_of(const weir_port_channel *channel)
+{
+    return channel->semaphore->connection->transport->queue;
+}
+
+/* ---- the proxy's thread ------------------------------------------------------------------------------------ */
+
+static const port_memory *find(const weir_port_channel *channel, uint32_t id)
+{
+    return id < channel->memory_count && channel->memories[id].memory != NULL ? &channel->memories[id] : NULL;
+}
+
+/* Memory `id` as one that the request's side may be, with room for the bytes. */
+static weir_status check_side(const weir_port_channel *channel, const char *side, uint32_t id, bool remote,
+                              uint64_t offset, uint64_t bytes, const port_memory **out)
+{
+    const port_memory *memory = find(channel, id);
+    if (memory == NULL || (remote ? memory->remote == NULL : memory->region == NULL)) {
+        return weiri_fail(WEIR_ERR_RANGE, "%s: memory %u is none of %s", side, id, remote ? "the peer" : "this rank");
+    }
+    if (!weir_dev_in_range(offset, bytes, memory->size)) {
+        return weiri_fail(WEIR_ERR_RANGE, "%s: %llu bytes at %llu of memory %u, which has %llu", side,
+                          (unsigned long long)bytes, (unsigned long long)offset, id, (unsigned long long)memory->size);
+    }
+    *out = memory;
+    return WEIR_OK;
+}
+
+static weir_status post_transfer(weir_port_channel *channel, const weir_request *request)
+{
+    const port_memory *dst = NULL;
+    const port_memory *src = NULL;
+    weir_status status =
+        check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, &dst);
+    if (status == WEIR_OK) {
+        status = check_side(channel, "src", request->src, false, request->src_offset, request->bytes, &src);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return request->type == WEIR_REQUEST_GET
+               ? ops_of(channel)->get(channel->queue, src->region, request->src_offset, dst->remote,
+                                      request->dst_offset, request->bytes)
+               : ops_of(channel)->put(channel->queue, dst->remote, request->dst_offset, src->region,
+                                      request->src_offset, request->bytes);
+}
+
+static weir_status post_signal(weir_port_channel *channel)
+{
+    weir_status status =
+        ops_of(channel)->value(channel->queue, channel->token, channel->token_offset, channel->signals + 1, 8);
+    channel->signals += status == WEIR_OK;
+    return status;
+}
+
+static weir_status post_both(weir_port_channel *channel, const weir_request *request)
+{
+    weir_status status = channel->half_posted ? WEIR_OK : post_transfer(channel, request);
+    if (status == WEIR_OK) {
+        status = post_signal(channel);
+        channel->half_posted = status == WEIR_ERR_BUSY;
+    }
+    return status;
+}
+
+static weir_status post_value(weir_port_channel *channel, const weir_request *request)
+{
+    const port_memory *dst = NULL;
+    if (request->bytes == 0 || request->bytes > 8 || request->dst_offset % 8 + request->bytes > 8) {
+        return weiri_fail(WEIR_ERR_RANGE, "value: %llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
+                          (unsigned long long)request->bytes, (unsigned long long)request->dst_offset);
+    }
+    weir_status status =
+        check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, &dst);
+    return status != WEIR_OK ? status
+                             : ops_of(channel)->value(channel->queue, dst->remote, request->dst_offset,
+                                                      request->value, (uint32_t)request->bytes);
+}
+
+static weir_status handle(void *context, const weir_request *request)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    weir_status status = WEIR_OK;
+    switch (request->type) {
+    case WEIR_REQUEST_PUT:
+    case WEIR_REQUEST_GET:
+        status = post_transfer(channel, request);
+        break;
+    case WEIR_REQUEST_SIGNAL:
+        status = post_signal(channel);
+        break;
+    case WEIR_REQUEST_PUT_SIGNAL:
+    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
+        status = post_both(channel, request);
+        break;
+    case WEIR_REQUEST_VALUE:
+        status = post_value(channel, request);
+        break;
+    case WEIR_REQUEST_FLUSH:
+        return WEIR_OK; /* requests complete in their order */
+    default:
+        return weiri_fail(WEIR_ERR_INVALID, "a request of type %u", request->type);
+    }
+    if (status != WEIR_OK || channel->queue->posted == channel->queue->completed) {
+        return status;
+    }
+    channel->numbers[channel->last++ & channel->mask] = channel->queue->posted;
+    return WEIR_PENDING;
+}
+
+static weir_status progress(void *context)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    if (channel->first == channel->last && !ops_of(channel)->passive_poll) {
+        return WEIR_PENDING;
+    }
+    weir_status status = ops_of(channel)->poll(channel->queue);
+    if (status != WEIR_OK && status != WEIR_PENDING) {
+        return status;
+    }
+    uint32_t done = 0;
+    const uint64_t completed = channel->queue->completed;
+    while (channel->first != channel->last && channel->numbers[channel->first & channel->mask] <= completed) {
+        channel->first++;
+        done++;
+    }
+    if (done != 0) {
+        weir_proxy_channel_complete(channel->requests, done);
+        return WEIR_OK;
+    }
+    return status;
+}
+
+/* ---- memories --------------------------------------------------------------------------------------------- */
+
+static void close_memories(weir_port_channel *channel)
+{
+    for (uint32_t i = 0; i < channel->memory_count; i++) {
+        ops_of(channel)->remote_close(channel->memories[i].remote);
+        weir_memory_destroy(channel->memories[i].memory);
+    }
+    weiri_free(channel->memories);
+}
+
+/* Opens what the channel needs of a memory, and takes a reference. */
+static weir_status open_memory(const weir_port_channel *channel, weir_memory *memory, const char *call,
+                               port_memory *out)
+{
+    const weir_connection *connection = channel->semaphore->connection;
+    port_memory made = { memory, NULL, NULL, weir_memory_bytes(memory) };
+    weir_status status = WEIR_OK;
+    if (memory->comm != connection->comm) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: a memory is of another communicator", call);
+    }
+    if (memory->rank != connection->peer && memory->imported) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: a memory of rank %u; the semaphore joins rank %u", call,
+                          memory->rank, connection->peer);
+    }
+    if (!memory->imported) {
+        status = weiri_memory_region(memory, connection->domain, &made.region);
+    }
+    if (status == WEIR_OK && memory->rank == connection->peer) {
+        if (!memory->imported) {
+            weiri_memory_make_keys(memory);
+        }
+        status = weiri_memory_remote(memory, connection->domain, &made.remote);
+    }
+    if (status == WEIR_OK) {
+        weiri_memory_get(memory);
+        *out = made;
+    }
+    return status;
+}
+
+/* Appends to the table, with the mutex of the proxy's thread, or before it knows the channel. */
+static weir_status append(weir_port_channel *channel, const port_memory *memory, uint32_t *id)
+{
+    if (channel->memory_count == channel->memory_room) {
+        const uint32_t room = channel->memory_room != 0 ? 2 * channel->memory_room : 4;
+        port_memory *memories = room > MEMORIES_MAX ? NULL
+                                                    : (port_memory *)weiri_realloc(channel->memories,
+                                                                                   room * sizeof(port_memory));
+        if (memories == NULL) {
+            return room > MEMORIES_MAX
+                       ? weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_attach: %u memories", channel->memory_count)
+                       : weiri_fail_nomem("weir_port_channel_attach");
+        }
+        channel->memories = memories;
+        channel->memory_room = room;
+    }
+    channel->memories[channel->memory_count] = *memory;
+    *id = channel->memory_count++;
+    return WEIR_OK;
+}
+
+/* Fills ids 0 and 1. */
+static weir_status open_ends(weir_port_channel *channel, weir_memory *dst, weir_memory *src)
+{
+    weir_memory *ends[] = { dst, src };
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
+        port_memory made = { NULL, NULL, NULL, 0 };
+        uint32_t id;
+        if (ends[i] != NULL) {
+            status = open_memory(channel, ends[i], "weir_port_channel_create", &made);
+        }
+        if (status == WEIR_OK) {
+            status = append(channel, &made, &id);
+            if (status != WEIR_OK) {
+                ops_of(channel)->remote_close(made.remote);
+                weir_memory_destroy(made.memory);
+            }
+        }
+    }
+    return status;
+}
+
+weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *memory, uint32_t *id)
+{
+    weir_status status = weiri_comm_check(channel == NULL ? NULL : comm_of(channel), "weir_port_channel_attach");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (memory == NULL || id == NULL || weiri_worker_is_inside(channel->proxy)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_attach: %s",
+                          memory == NULL || id == NULL ? "NULL argument" : "called by a callback of the proxy");
+    }
+    port_memory made;
+    status = open_memory(channel, memory, "weir_port_channel_attach", &made);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_worker_enter(channel->requests->worker);
+    status = append(channel, &made, id);
+    weiri_worker_leave(channel->requests->worker);
+    if (status != WEIR_OK) {
+        ops_of(channel)->remote_close(made.remote);
+        weir_memory_destroy(made.memory);
+    }
+    return status;
+}
+
+/* ---- create and destroy -------------------------------------------------------------------------------------- */
+
+static weir_status invalid(const char *what)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: %s", what);
+}
+
+static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphore, const weir_memory *dst,
+                         const weir_memory *src)
+{
+    const weir_connection *connection = semaphore->connection;
+    if (proxy->comm != connection->comm) {
+        return invalid("the proxy is of another communicator than the semaphore");
+    }
+    if (connection->domain == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "weir_port_channel_create: transport %s carries out no transfers",
+                          connection->transport->name);
+    }
+    if (semaphore->count != 1) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: a set of %u semaphores; one is needed",
+                          semaphore->count);
+    }
+    if (dst != NULL && dst->rank != connection->peer) {
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_port_channel_create: dst is memory of rank %u, the semaphore joins rank %u", dst->rank,
+                          connection->peer);
+    }
+    if (src != NULL && src->imported) {
+        return invalid("src is not of this rank");
+    }
+    return WEIR_OK;
+}
+
+/* The semaphore's queue becomes the channel's; a transport whose queues stand alone has a new one. */
+static weir_status take_queue(weir_port_channel *channel)
+{
+    weir_semaphore *semaphore = channel->semaphore;
+    const weir_connection *connection = semaphore->connection;
+    if (!connection->transport->queue->alone) {
+        channel->queue = semaphore->queue;
+        semaphore->queue = NULL;
+        return WEIR_OK;
+    }
+    weir_status status = weiri_transport_fault(connection->transport, "open queue");
+    if (status == WEIR_OK) {
+        status = connection->transport->queue->queue_open(connection->domain, &channel->queue);
+    }
+    return status == WEIR_OK ? connection->transport->queue->queue_connect(channel->queue, NULL, 0) : status;
+}
+
+/* What undoes take_queue when the channel is not made after all. */
+static void give_queue_back(weir_port_channel *channel)
+{
+    if (ops_of(channel)->alone) {
+        ops_of(channel)->queue_close(channel->queue);
+    } else {
+        channel->semaphore->queue = channel->queue;
+    }
+    channel->queue = NULL;
+}
+
+static void close_queue(weir_port_channel *channel)
+{
+    if (channel->queue != NULL) {
+        weiri_passive_remove(comm_of(channel), channel->queue);
+        ops_of(channel)->queue_close(channel->queue);
+    }
+}
+
+static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
+{
+    const weir_connection *connection = channel->semaphore->connection;
+    const port_memory *dst = &channel->memories[WEIR_PORT_DST];
+    const port_memory *src = &channel->memories[WEIR_PORT_SRC];
+    const weiri_end *peer = &connection->comm->peers[connection->peer].end;
+    weir_dev_port_channel *device = &channel->device;
+    device->queue = channel->requests->lanes[WEIR_FIFO_DEVICE].device;
+    device->semaphore = channel->semaphore->device;
+    if (dst->memory != NULL) {
+        device->dst = (char *)weir_memory_pointer(dst->memory);
+        device->dst_bytes = device->dst != NULL ? dst->size : 0;
+    }
+    if (src->memory != NULL) {
+        device->src = (char *)weir_memory_pointer(src->memory);
+        device->src_bytes = src->size;
+    }
+    if (connection->transport->map != NULL && direct_bytes != WEIR_PORT_DIRECT_NEVER) {
+        device->direct_always = memcmp(peer->device_uuid, connection->comm->end.device_uuid, 16) == 0;
+        device->direct_bytes = device->direct_always ? UINT64_MAX : direct_bytes != 0 ? direct_bytes : DIRECT_BYTES;
+    }
+}
+
+/* Everything between the queue and the first request. */
+static weir_status open_channel(weir_port_channel *channel, const weir_port_channel_opts *options)
+{
+    const weir_proxy_handler handler = { handle, channel, progress, channel };
+    const weir_proxy_channel_opts opts = { sizeof opts, options->credits, options->thread };
+    weir_semaphore *semaphore = channel->semaphore;
+    weir_status status =
+        weiri_connection_remote(semaphore->connection, semaphore->peer_in_host, &channel->token);
+    channel->token_offset = semaphore->peer_cell + WEIRI_STORED_OFFSET;
+    if (status == WEIR_OK) {
+        status = weir_proxy_channel_create(channel->proxy, &handler, &opts, &channel->requests);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_worker_enter(channel->requests->worker);
+    channel->requests->keeps_credit = true;
+    weiri_worker_leave(channel->requests->worker);
+    fill_device(channel, options->direct_bytes);
+    return WEIR_OK;
+}
+
+/* Room for the numbers of all requests that may be under way: kernels' and the host's credits. */
+static weir_status make_numbers(weir_port_channel *channel, uint32_t credits)
+{
+    uint64_t room = 2;
+    while (room < 2 * (uint64_t)(credits != 0 ? credits : WEIR_PROXY_CREDITS_DEFAULT)) {
+        room *= 2;
+    }
+    channel->numbers = (uint64_t *)weiri_alloc((size_t)room, sizeof(uint64_t));
+    channel->mask = room - 1;
+    return channel->numbers != NULL ? WEIR_OK : weiri_fail_nomem("weir_port_channel_create");
+}
+
+static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
+                               const weir_port_channel_opts *options, weir_port_channel **out)
+{
+    weir_port_channel *channel = (weir_port_channel *)weiri_alloc(1, sizeof *channel);
+    if (channel == NULL) {
+        return weiri_fail_nomem("weir_port_channel_create");
+    }
+    channel->proxy = proxy;
+    channel->semaphore = semaphore;
+    weir_status status = make_numbers(channel, options->credits);
+    if (status == WEIR_OK) {
+        status = open_ends(channel, dst, src);
+    }
+    if (status != WEIR_OK) {
+        goto undo_memories;
+    }
+    status = take_queue(channel);
+    if (status == WEIR_OK) {
+        status = open_channel(channel, options);
+    }
+    if (status != WEIR_OK) {
+        goto undo_queue;
+    }
+    *out = channel;
+    return WEIR_OK;
+
+undo_queue:
+    give_queue_back(channel);
+undo_memories:
+    close_memories(channel);
+    weiri_free(channel->numbers);
+    weiri_free(channel);
+    return status;
+}
+
+weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
+                                     const weir_port_channel_opts *opts, weir_port_channel **out)
+{
+    weir_port_channel_opts options;
+    weir_status status =
+        weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, "weir_port_channel_create");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (proxy == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+        return invalid("NULL argument, or opts.size is not set");
+    }
+    weiri_opts_copy(&options, sizeof options, opts);
+    if (options.credits > WEIR_PROXY_CREDITS_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_create: %u credits; at most %u are possible",
+                          options.credits, WEIR_PROXY_CREDITS_MAX);
+    }
+    options.credits = options.credits == 1 ? 2 : options.credits; /* a failed channel keeps one */
+    status = check(proxy, semaphore, dst, src);
+    if (status == WEIR_OK) {
+        status = weiri_semaphore_claim(semaphore, true, "weir_port_channel_create");
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_semaphore_get(semaphore);
+    status = new_channel(proxy, semaphore, dst, src, &options, out);
+    if (status != WEIR_OK) {
+        weiri_semaphore_unclaim(semaphore, true);
+        weir_semaphore_destroy(semaphore);
+    }
+    return status;
+}
+
+void weir_port_channel_destroy(weir_port_channel *channel)
+{
+    if (channel == NULL || weiri_comm_forked(comm_of(channel)) || weiri_worker_is_inside(channel->proxy)) {
+        return;
+    }
+    weir_proxy_channel_destroy(channel->requests);
+    close_queue(channel);
+    close_memories(channel);
+    weir_semaphore_destroy(channel->semaphore);
+    weiri_free(channel->numbers);
+    weiri_free(channel);
+}
+
+weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_port_channel *out)
+{
+    if (channel == NULL || out == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_device: NULL argument");
+    }
+    if (weiri_comm_forked(comm_of(channel))) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_port_channel_device: the communicator belongs to the parent process");
+    }
+    if (channel->semaphore->end != WEIR_SEMAPHORE_DEVICE) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_device: the semaphore's end is on the host");
+    }
+    *out = channel->device;
+    return WEIR_OK;
+}
+
+weir_status weir_port_channel_status(weir_port_channel *channel)
+{
+    return weir_proxy_channel_status(channel != NULL ? channel->requests : NULL);
+}
+
+/* ---- requests of host threads ------------------------------------------------------------------------------- */
+
+weir_status weir_port_channel_post(weir_port_channel *channel, const weir_request *request, uint32_t timeout_ms,
+                                   uint64_t *ticket)
+{
+    return weir_proxy_channel_push(channel != NULL ? channel->requests : NULL, request, timeout_ms, ticket);
+}
+
+static weir_status ask(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
+                       uint64_t bytes, uint64_t value, uint64_t *ticket)
+{
+    const weir_request request = {
+        .dst_offset = dst_offset,
+        .src_offset = src_offset,
+        .bytes = bytes,
+        .value = value,
+        .dst = WEIR_PORT_DST,
+        .src = WEIR_PORT_SRC,
+        .type = (uint16_t)type,
+    };
+    return weir_port_channel_post(channel, &request, 0, ticket);
+}
+
+weir_status weir_port_channel_put(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
+                                  uint64_t *ticket)
+{
+    return ask(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, 0, ticket);
+}
+
+weir_status weir_port_channel_get(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
+                                  uint64_t *ticket)
+{
+    return ask(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, 0, ticket);
+}
+
+weir_status weir_port_channel_signal(weir_port_channel *channel, uint64_t *ticket)
+{
+    return ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
+}
+
+weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                         uint64_t bytes, uint64_t *ticket)
+{
+    return ask(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, 0, ticket);
+}
+
+weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                               uint64_t bytes)
+{
+    uint64_t ticket;
+    weir_status status =
+        ask(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset, bytes, 0, &ticket);
+    return status == WEIR_OK ? weir_port_channel_wait(channel, ticket, 0) : status;
+}
+
+weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint32_t bytes,
+                                    uint64_t *ticket)
+{
+    return ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+}
+
+weir_status weir_port_channel_flush(weir_port_channel *channel)
+{
+    uint64_t ticket;
+    weir_status status = ask(channel, WEIR_REQUEST_FLUSH, 0, 0, 0, 0, &ticket);
+    return status == WEIR_OK ? weir_port_channel_wait(channel, ticket, 0) : status;
+}
+
+weir_status weir_port_channel_test(weir_port_channel *channel, uint64_t ticket)
+{
+    return weir_proxy_channel_test(channel != NULL ? channel->requests : NULL, ticket);
+}
+
+weir_status weir_port_channel_wait(weir_port_channel *channel, uint64_t ticket, uint32_t timeout_ms)
+{
+    return weir_proxy_channel_wait(channel != NULL ? channel->requests : NULL, ticket, timeout_ms);
+}

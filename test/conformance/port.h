@@ -1,0 +1,210 @@
+// What the tests of port channels begin with: two ranks joined by one transport, and a case for each stage and
+// transport.
+#ifndef WEIRT_PORT_H
+#define WEIRT_PORT_H
+
+#include <cstring>
+#include <tuple>
+
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+#include "port_kernels.h"
+
+constexpr uint32_t PORT_TRANSPORTS = 3;
+inline const char *const port_transports[PORT_TRANSPORTS] = { "ipc", "ib", "ofi" };
+
+// What a case's ranks are told first.
+struct port_case {
+    uint32_t transport;
+    uint64_t direct_bytes;
+    uint32_t op;
+    uint32_t group;
+};
+
+class PortTest : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
+protected:
+    void SetUp() override
+    {
+        const char *missing = weirt_stage_missing(stage());
+        if (missing != nullptr) {
+            GTEST_SKIP() << missing;
+        }
+        weir_transport_info info;
+        for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
+            if (std::strcmp(info.name, name()) == 0 && info.works) {
+                return;
+            }
+            if (std::strcmp(info.name, name()) == 0) {
+                GTEST_SKIP() << name() << ": " << info.reason;
+            }
+        }
+        GTEST_SKIP() << "this build has no transport " << name();
+    }
+    const weirt_stage *stage() const
+    {
+        return &weirt_stages[std::get<0>(GetParam())];
+    }
+    const char *name() const
+    {
+        return port_transports[std::get<1>(GetParam())];
+    }
+    bool gpu() const
+    {
+        return std::strcmp(stage()->kind, "gpu") == 0;
+    }
+    port_case plan() const
+    {
+        return { std::get<1>(GetParam()), 0, PORT_PUT_SIGNAL, PORT_BLOCK };
+    }
+    void run(weirt_rank_fn body, const port_case &plan) const
+    {
+        weirt_ranks_run(stage(), 2, body, &plan, sizeof plan);
+    }
+};
+
+inline std::string port_case_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
+{
+    return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + port_transports[std::get<1>(info.param)];
+}
+
+#define PORT_SUITE(Suite)            \
+    class Suite : public PortTest {}; \
+    INSTANTIATE_TEST_SUITE_P(         \
+        Transports, Suite,            \
+        ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Range(0u, PORT_TRANSPORTS)), port_case_name)
+
+// Two ranks with a memory of two halves each, one channel between them, and a proxy that runs.
+struct port_bench {
+    weirt_comm comm = {};
+    uint32_t peer = 0;
+    uint64_t half = 0;
+    weir_connection *connection = nullptr;
+    weir_semaphore *semaphore = nullptr;
+    weir_memory *local = nullptr;
+    weir_memory *remote = nullptr;
+    weir_memory *shared = nullptr;
+    port_report *report = nullptr;
+    weir_grid_barrier *barrier = nullptr;
+    weir_proxy *proxy = nullptr;
+    weir_port_channel *channel = nullptr;
+    weir_dev_port_channel device = {};
+    void *stream = nullptr;
+    port_case plan = {};
+
+    bool connect(weirt_rank *rank, uint64_t tag, weir_connection **out)
+    {
+        weir_future *future = nullptr;
+        weir_connection_opts opts = { sizeof opts, port_transports[plan.transport] };
+        return WEIRT_OK(rank, weir_connection_create_async(comm.comm, peer, tag, &opts, out, &future)) &&
+               weirt_complete(rank, future);
+    }
+
+    bool exchange(weirt_rank *rank, weir_memory *mine, uint64_t tag, weir_memory **theirs)
+    {
+        return WEIRT_OK(rank, weir_memory_send(comm.comm, mine, peer, tag)) &&
+               weirt_receive(rank, comm.comm, peer, tag, theirs);
+    }
+
+    // All but the channel.
+    bool open_ends(weirt_rank *rank, uint32_t timeout_ms, uint64_t half_bytes, weir_semaphore_end end)
+    {
+        weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+        plan = *static_cast<const port_case *>(rank->arg);
+        peer = 1 - rank->rank;
+        half = half_bytes;
+        if (!weirt_comm_open(rank, timeout_ms, &comm) || !connect(rank, 1, &connection) ||
+            !weirt_semaphore(rank, connection, 2, end, &semaphore) ||
+            !WEIRT_OK(rank, weir_memory_allocate(comm.comm, 2 * half, nullptr, &local)) ||
+            !exchange(rank, local, 3, &remote) ||
+            !WEIRT_OK(rank, weir_memory_allocate(comm.comm, sizeof(port_report), &host, &shared)) ||
+            !WEIRT_OK(rank, weir_grid_barrier_create(comm.comm, &barrier)) ||
+            !WEIRT_OK(rank, weir_stream_create(comm.device, &stream)) ||
+            !WEIRT_OK(rank, weir_proxy_create(comm.comm, nullptr, &proxy))) {
+            return false;
+        }
+        const weir_kernel *kernels[] = { port_transfer_kernel(), port_request_kernel(), port_flood_kernel(),
+                                         port_wait_kernel(), port_plain_kernel() };
+        for (const weir_kernel *kernel : kernels) {
+            if (!WEIRT_OK(rank, weir_kernel_load(comm.device, kernel))) {
+                return false;
+            }
+        }
+        report = static_cast<port_report *>(weir_memory_host_pointer(shared));
+        return WEIRT_EXPECT(rank, report != nullptr);
+    }
+
+    bool open(weirt_rank *rank, uint32_t timeout_ms, uint64_t half_bytes)
+    {
+        weir_port_channel_opts opts = { sizeof opts, plan_of(rank)->direct_bytes, 0, 0 };
+        return open_ends(rank, timeout_ms, half_bytes, WEIR_SEMAPHORE_DEVICE) &&
+               WEIRT_OK(rank, weir_port_channel_create(proxy, semaphore, remote, local, &opts, &channel)) &&
+               WEIRT_OK(rank, weir_port_channel_device(channel, &device)) && WEIRT_OK(rank, weir_proxy_start(proxy));
+    }
+
+    // Another channel like the first.
+    bool add(weirt_rank *rank, uint64_t tag, weir_semaphore_end end, weir_semaphore **second, weir_port_channel **out)
+    {
+        weir_port_channel_opts opts = { sizeof opts, plan.direct_bytes, 0, 0 };
+        return weirt_semaphore(rank, connection, tag, end, second) &&
+               WEIRT_OK(rank, weir_port_channel_create(proxy, *second, remote, local, &opts, out));
+    }
+
+    void close(weirt_rank *rank, bool together)
+    {
+        if (together) {
+            (void)weirt_barrier(rank); // nobody polls for the peer any more once its queue is closed
+        }
+        if (stream != nullptr) {
+            weir_stream_destroy(comm.device, stream);
+        }
+        weir_port_channel_destroy(channel);
+        weir_proxy_destroy(proxy);
+        weir_grid_barrier_destroy(barrier);
+        weir_semaphore_destroy(semaphore);
+        weir_connection_destroy(connection);
+        weir_memory_destroy(remote);
+        if (together) {
+            (void)weirt_barrier(rank);
+        }
+        weir_memory_destroy(shared);
+        weir_memory_destroy(local);
+        weirt_comm_close(&comm);
+    }
+
+    static const port_case *plan_of(const weirt_rank *rank)
+    {
+        return static_cast<const port_case *>(rank->arg);
+    }
+
+    port_report *device_report() const
+    {
+        return static_cast<port_report *>(weir_memory_pointer(shared));
+    }
+
+    template <class Args>
+    bool launch(weirt_rank *rank, const weir_kernel *kernel, weir_shape shape, const Args *args, bool cooperative)
+    {
+        weir_launch_opts opts = { sizeof opts, cooperative };
+        return WEIRT_OK(rank, weir_launch(comm.device, kernel, shape, args, &opts, stream));
+    }
+    bool finish(weirt_rank *rank)
+    {
+        return WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_patience_ms()));
+    }
+
+    // The calling thread's own accesses to memory of this rank.
+    bool write(weirt_rank *rank, uint64_t offset, const void *data, uint64_t bytes)
+    {
+        return WEIRT_OK(rank, weir_device_copy(comm.device, static_cast<char *>(weir_memory_pointer(local)) + offset,
+                                               data, bytes));
+    }
+    bool read(weirt_rank *rank, uint64_t offset, void *data, uint64_t bytes)
+    {
+        return WEIRT_OK(rank, weir_device_copy(comm.device, data,
+                                               static_cast<char *>(weir_memory_pointer(local)) + offset, bytes));
+    }
+};
+
+#endif

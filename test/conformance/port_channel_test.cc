@@ -1,0 +1,483 @@
+// Port channels: every call moves the right bytes and nothing else, over each transport; what goes wrong ends one
+// channel with a status.
+#include <vector>
+
+#include "port.h"
+
+namespace {
+
+// ---- data ----------------------------------------------------------------------------------------------------
+
+struct sizes {
+    uint64_t first;
+    uint64_t last;
+    uint64_t step;
+    uint32_t rounds;
+};
+
+bool run_transfer(weirt_rank *rank, port_bench *b, const sizes &what, uint32_t misaligned, uint32_t seed)
+{
+    port_transfer_args args;
+    std::memset(static_cast<void *>(&args), 0, sizeof args);
+    args.channel = b->device;
+    weir_grid_barrier_device(b->barrier, &args.barrier);
+    args.report = b->device_report();
+    args.local = static_cast<char *>(weir_memory_pointer(b->local));
+    args.half = b->half;
+    args.first = what.first;
+    args.last = what.last;
+    args.step = what.step;
+    args.rounds = what.rounds;
+    args.op = b->plan.op;
+    args.group = b->plan.group;
+    args.misaligned = misaligned;
+    args.rank = rank->rank;
+    args.peer = b->peer;
+    args.seed = seed;
+    std::memset(static_cast<void *>(b->report), 0, sizeof *b->report);
+    weir_shape shape = weir_device_fit_shape(b->comm.device, weir_shape{ 2, 64 });
+    if (std::strcmp(weirt_sanitizer(), "thread") == 0) {
+        shape = weir_shape{ 2, 3 };
+    } else if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        shape = weir_shape{ 2, 6 };
+    }
+    if (!b->launch(rank, port_transfer_kernel(), shape, &args, true) || !b->finish(rank)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < shape.blocks * shape.threads; i++) {
+        if (b->report->status[i] != WEIR_OK) {
+            weirt_fail(rank, __FILE__, __LINE__, "thread %u: %s (%s)", i,
+                       weir_status_name(static_cast<weir_status>(b->report->status[i])),
+                       weir_port_channel_status(b->channel) == WEIR_OK ? "channel fine" : weir_last_error());
+            return false;
+        }
+    }
+    uint64_t expected = ((what.last - what.first) / what.step + 1) * what.rounds;
+    if (b->report->wrong != 0 || b->report->iterations != expected) {
+        weirt_fail(rank, __FILE__, __LINE__, "%s, as at %lld of %llu; %llu of %llu iterations",
+                   b->report->wrong != 0 ? "wrong bytes" : "too few",
+                   static_cast<long long>(b->report->wrong_position),
+                   static_cast<unsigned long long>(b->report->wrong_bytes),
+                   static_cast<unsigned long long>(b->report->iterations), static_cast<unsigned long long>(expected));
+        return false;
+    }
+    return true;
+}
+
+void moves(weirt_rank *rank)
+{
+    const bool gpu = std::strcmp(rank->stage->kind, "gpu") == 0;
+    const bool slow = weirt_sanitizer()[0] != '\0';
+    const sizes all[] = { { 0, 40, 1, 1 },
+                          { 63, 129, 33, 2 },
+                          { 4095, 4097, 1, 2 },
+                          { (1 << 16) + 1, (1 << 16) + 1, 1, 2 },
+                          { 3 * (1 << 20) + 5, 3 * (1 << 20) + 5, 1, 1 } };
+    const bool small = port_bench::plan_of(rank)->op == PORT_VALUES || port_bench::plan_of(rank)->op == PORT_PIECES;
+    port_bench b;
+    if (b.open(rank, 0, 4 * (1 << 20))) {
+        uint32_t seed = 0;
+        bool right = true;
+        for (const sizes &what : all) {
+            uint64_t most = small ? 4097 : slow && !gpu ? 1 << 17 : UINT64_MAX;
+            for (uint32_t misaligned = 0; misaligned < 2 && right && what.last <= most; misaligned++) {
+                right = run_transfer(rank, &b, what, misaligned, ++seed);
+            }
+        }
+        WEIRT_OK(rank, weir_port_channel_status(b.channel));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close(rank, true);
+}
+
+PORT_SUITE(PortChannel);
+
+TEST_P(PortChannel, MovesBytesByPutSignal)
+{
+    port_case what = plan();
+    what.direct_bytes = WEIR_PORT_DIRECT_NEVER;
+    run(moves, what);
+}
+
+TEST_P(PortChannel, MovesBytesByTheCallersStoresWhileNothingIsQueued)
+{
+    for (uint32_t group = 0; group < PORT_GROUPS; group++) {
+        port_case what = plan();
+        what.group = group;
+        run(moves, what);
+    }
+}
+
+TEST_P(PortChannel, MovesBytesByPutAndSignal)
+{
+    port_case what = plan();
+    what.op = PORT_PUT_THEN_SIGNAL;
+    what.group = PORT_WARP;
+    what.direct_bytes = 100;
+    run(moves, what);
+}
+
+TEST_P(PortChannel, MovesBytesByPutSignalFlush)
+{
+    port_case what = plan();
+    what.op = PORT_PUT_SIGNAL_FLUSH;
+    what.group = PORT_GRID;
+    what.direct_bytes = WEIR_PORT_DIRECT_NEVER;
+    run(moves, what);
+}
+
+TEST_P(PortChannel, MovesBytesByGet)
+{
+    port_case what = plan();
+    what.op = PORT_GET;
+    what.direct_bytes = 128;
+    run(moves, what);
+}
+
+TEST_P(PortChannel, MovesBytesByValues)
+{
+    port_case what = plan();
+    what.op = PORT_VALUES;
+    run(moves, what);
+}
+
+TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
+{
+    port_case what = plan();
+    what.op = PORT_PIECES;
+    what.group = PORT_THREAD;
+    run(moves, what);
+}
+
+// ---- host threads ----------------------------------------------------------------------------------------------
+
+// The same calls from the host, at both ends.
+void host_moves(weirt_rank *rank)
+{
+    constexpr uint64_t half = 1 << 21;
+    const uint64_t all[] = { 0, 1, 8, 4097, (1 << 20) + 3 };
+    port_bench b;
+    std::vector<char> mine(half), theirs(half);
+    bool open = b.open_ends(rank, 0, half, WEIR_SEMAPHORE_HOST) &&
+                WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr,
+                                                        &b.channel)) &&
+                WEIRT_OK(rank, weir_proxy_start(b.proxy));
+    weir_dev_port_channel device;
+    open = open && WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_device(b.channel, &device));
+    uint32_t round = 0;
+    for (uint64_t bytes : all) {
+        uint64_t ticket = 0;
+        round++;
+        for (uint64_t i = 0; i < bytes; i++) {
+            mine[i] = port_pattern(rank->rank, round, i);
+        }
+        if (!open || !b.write(rank, 5, mine.data(), bytes) || !weirt_barrier(rank)) {
+            break;
+        }
+        if (round % 2 != 0) {
+            open = WEIRT_OK(rank, weir_port_channel_put_signal(b.channel, half + 3, 5, bytes, &ticket)) &&
+                   WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms())) &&
+                   WEIRT_OK(rank, weir_port_channel_test(b.channel, ticket));
+        } else {
+            open = WEIRT_OK(rank, weir_port_channel_put(b.channel, half + 3, 5, bytes, nullptr)) &&
+                   WEIRT_OK(rank, weir_port_channel_signal(b.channel, nullptr)) &&
+                   WEIRT_OK(rank, weir_port_channel_flush(b.channel));
+        }
+        open = open && WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms())) &&
+               WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore)) &&
+               b.read(rank, half + 3, theirs.data(), bytes);
+        for (uint64_t i = 0; open && i < bytes; i++) {
+            open = WEIRT_EXPECT(rank, theirs[i] == port_pattern(b.peer, round, i));
+        }
+        open = open && weirt_barrier(rank) &&
+               WEIRT_OK(rank, weir_port_channel_get(b.channel, 5, half + 7, bytes, &ticket)) &&
+               WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms())) &&
+               b.read(rank, half + 7, theirs.data(), bytes);
+        for (uint64_t i = 0; open && i < bytes; i++) {
+            open = WEIRT_EXPECT(rank, theirs[i] == port_pattern(b.peer, round, i));
+        }
+        open = weirt_barrier(rank) && open;
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, HostThreadsMoveBytes)
+{
+    run(host_moves, plan());
+}
+
+// ---- misuse and failure ------------------------------------------------------------------------------------------
+
+weir_request request_of(uint32_t type, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+{
+    weir_request request = {};
+    request.type = static_cast<uint16_t>(type);
+    request.dst_offset = dst_offset;
+    request.src_offset = src_offset;
+    request.bytes = bytes;
+    request.dst = WEIR_PORT_DST;
+    request.src = WEIR_PORT_SRC;
+    return request;
+}
+
+// A request out of range fails its channel; the other channel, and the communicator, do not notice.
+void out_of_range(weirt_rank *rank)
+{
+    constexpr uint64_t half = 4096;
+    constexpr uint64_t size = 2 * half;
+    weir_request wrong[] = {
+        request_of(WEIR_REQUEST_PUT, size - 7, 0, 8),
+        request_of(WEIR_REQUEST_PUT, 0, size - 7, 8),
+        request_of(WEIR_REQUEST_PUT, UINT64_MAX, 0, 2),
+        request_of(WEIR_REQUEST_GET, 0, UINT64_MAX - 1, 8),
+        request_of(WEIR_REQUEST_PUT_SIGNAL, 0, 0, UINT64_MAX),
+        request_of(WEIR_REQUEST_PUT_SIGNAL_FLUSH, size + 1, 0, 0),
+        request_of(WEIR_REQUEST_VALUE, size - 8, 0, 9),
+        request_of(WEIR_REQUEST_VALUE, size - 4, 0, 8),
+        request_of(WEIR_REQUEST_VALUE, 0, 0, 0),
+        request_of(WEIR_REQUEST_PUT, 0, 0, 1),
+        request_of(WEIR_REQUEST_PUT, 0, 0, 1),
+    };
+    wrong[9].dst = 17;
+    wrong[10].dst = WEIR_PORT_SRC;
+    port_bench b;
+    bool open = b.open(rank, 0, half);
+    uint64_t tag = 10;
+    for (const weir_request &request : wrong) {
+        weir_semaphore *semaphore = nullptr;
+        weir_port_channel *channel = nullptr;
+        uint64_t ticket = 0;
+        open = open && b.add(rank, tag++, WEIR_SEMAPHORE_DEVICE, &semaphore, &channel);
+        if (open && tag % 2 == 0) {
+            port_request_args args = {};
+            args.report = b.device_report();
+            args.request = request;
+            open = WEIRT_OK(rank, weir_port_channel_device(channel, &args.channel)) &&
+                   b.launch(rank, port_request_kernel(), weir_shape{ 1, 1 }, &args, false) && b.finish(rank) &&
+                   WEIRT_EXPECT(rank, b.report->status[0] == WEIR_OK && b.report->status[1] == WEIR_ERR_RANGE);
+        } else if (open) {
+            open = WEIRT_OK(rank, weir_port_channel_post(channel, &request, 0, &ticket)) &&
+                   WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(channel, ticket, weirt_patience_ms()));
+        }
+        if (open) {
+            WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(channel));
+            WEIRT_OK(rank, weir_port_channel_post(channel, &wrong[0], 0, &ticket));
+            WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(channel, ticket, weirt_patience_ms()));
+        }
+        weirt_barrier(rank);
+        weir_port_channel_destroy(channel);
+        weir_semaphore_destroy(semaphore);
+    }
+    if (open) {
+        run_transfer(rank, &b, { 100, 100, 1, 2 }, 0, 1);
+        WEIRT_OK(rank, weir_port_channel_status(b.channel));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, RequestsOutOfRangeFailTheirChannelAlone)
+{
+    run(out_of_range, plan());
+}
+
+void misuse(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open(rank, 0, 4096)) {
+        weir_port_channel *none = nullptr;
+        weir_memory_channel *memory_channel = nullptr;
+        weir_semaphore *set = nullptr;
+        weir_semaphore *plain = nullptr;
+        uint32_t id = 0;
+        // A semaphore is one port channel's, or memory channels'.
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &none));
+        WEIRT_TEXT(rank, "port channel");
+        weir_status expected = b.plan.transport == 0 ? WEIR_ERR_INVALID : WEIR_ERR_UNSUPPORTED;
+        WEIRT_STATUS(rank, expected,
+                     weir_memory_channel_create(b.semaphore, b.remote, b.local, nullptr, &memory_channel));
+        if (weirt_semaphore(rank, b.connection, 20, WEIR_SEMAPHORE_DEVICE, &plain) && b.plan.transport == 0 &&
+            WEIRT_OK(rank, weir_memory_channel_create(plain, b.remote, b.local, nullptr, &memory_channel))) {
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                         weir_port_channel_create(b.proxy, plain, b.remote, b.local, nullptr, &none));
+            WEIRT_TEXT(rank, "memory channel");
+            weir_memory_channel_destroy(memory_channel);
+        }
+        WEIRT_OK(rank, weir_port_channel_create(b.proxy, plain, nullptr, nullptr, nullptr, &none));
+        weir_port_channel_destroy(none);
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_port_channel_create(b.proxy, plain, nullptr, nullptr, nullptr, &none));
+        weir_semaphore_destroy(plain);
+        if (weirt_semaphore_set(rank, b.connection, 21, WEIR_SEMAPHORE_DEVICE, 2, &set)) {
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                         weir_port_channel_create(b.proxy, set, b.remote, b.local, nullptr, &none));
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                         weir_port_channel_create(b.proxy, set, b.local, b.local, nullptr, &none));
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                         weir_port_channel_create(b.proxy, nullptr, b.remote, b.local, nullptr, &none));
+            weir_semaphore_destroy(set);
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_attach(b.channel, nullptr, &id));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_device(nullptr, &b.device));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_status(nullptr));
+        weir_port_channel_destroy(nullptr);
+        WEIRT_OK(rank, weir_port_channel_status(b.channel));
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, MisuseIsRefused)
+{
+    run(misuse, plan());
+}
+
+// What is queued when the proxy stops fails, and so does what comes later; the kernel that waits for a ticket ends.
+void stopped(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open_ends(rank, 0, 1 << 16, WEIR_SEMAPHORE_DEVICE) &&
+        WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
+        WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device))) {
+        uint64_t tickets[4] = {};
+        for (uint64_t &ticket : tickets) { // it was never started
+            WEIRT_OK(rank, weir_port_channel_put(b.channel, 0, 0, 1 << 16, &ticket));
+        }
+        WEIRT_STATUS(rank, WEIR_PENDING, weir_port_channel_test(b.channel, tickets[0]));
+        WEIRT_OK(rank, weir_proxy_stop(b.proxy));
+        for (uint64_t ticket : tickets) {
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));
+        }
+        port_request_args args = {};
+        args.channel = b.device;
+        args.report = b.device_report();
+        args.request = request_of(WEIR_REQUEST_FLUSH, 0, 0, 0);
+        if (b.launch(rank, port_request_kernel(), weir_shape{ 1, 1 }, &args, false) && b.finish(rank)) {
+            WEIRT_EXPECT(rank, b.report->status[0] == WEIR_OK && b.report->status[1] == WEIR_ERR_ABORTED);
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_port_channel_status(b.channel));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, StoppedProxyEndsWhatIsQueued)
+{
+    run(stopped, plan());
+}
+
+// ---- many ------------------------------------------------------------------------------------------------------
+
+// Requests between many memories, by their ids; offsets beyond 4 GiB where memory costs nothing until it is used.
+void many_memories(weirt_rank *rank)
+{
+    constexpr uint32_t count = 64;
+    port_bench b;
+    weir_memory *mine[count] = {};
+    weir_memory *theirs[count] = {};
+    uint32_t src[count] = {};
+    uint32_t dst[count] = {};
+    bool open = b.open(rank, 0, 4096);
+    for (uint32_t i = 0; i < count && open; i++) {
+        open = WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, 4096, nullptr, &mine[i])) &&
+               b.exchange(rank, mine[i], 7, &theirs[i]) &&
+               WEIRT_OK(rank, weir_port_channel_attach(b.channel, mine[i], &src[i])) &&
+               WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs[i], &dst[i])) &&
+               WEIRT_EXPECT(rank, src[i] == 2 + 2 * i && dst[i] == 3 + 2 * i);
+    }
+    for (uint32_t i = 0; i < count && open; i++) {
+        uint64_t word = 1000 * rank->rank + i;
+        weir_request request = request_of(WEIR_REQUEST_PUT, 8 * (i + 1), 0, 8);
+        request.src = src[i];
+        request.dst = dst[(i + 1) % count];
+        open = WEIRT_OK(rank, weir_device_copy(b.comm.device, weir_memory_pointer(mine[i]), &word, sizeof word)) &&
+               WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, weirt_patience_ms(), nullptr));
+    }
+    open = open && WEIRT_OK(rank, weir_port_channel_flush(b.channel));
+    weirt_barrier(rank);
+    for (uint32_t i = 0; i < count && open; i++) {
+        uint64_t word = 0;
+        open = WEIRT_OK(rank, weir_device_copy(b.comm.device, &word,
+                                               static_cast<char *>(weir_memory_pointer(mine[(i + 1) % count])) +
+                                                   8 * (i + 1),
+                                               sizeof word)) &&
+               WEIRT_EXPECT(rank, word == 1000 * b.peer + i);
+    }
+    weirt_barrier(rank);
+    weir_port_channel_destroy(b.channel);
+    b.channel = nullptr;
+    for (uint32_t i = 0; i < count; i++) {
+        weir_memory_destroy(theirs[i]);
+    }
+    weirt_barrier(rank);
+    for (uint32_t i = 0; i < count; i++) {
+        weir_memory_destroy(mine[i]);
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, MovesBetweenManyMemories)
+{
+    run(many_memories, plan());
+}
+
+uint64_t queue_word(uint32_t rank, uint64_t i)
+{
+    return (i + 1) * 0x9e3779b97f4a7c15u + rank;
+}
+
+// Many threads push at once: nothing is lost, and each signal is counted once, whoever has sent it.
+void flood(weirt_rank *rank)
+{
+    const bool gpu = std::strcmp(rank->stage->kind, "gpu") == 0;
+    const bool tsan = std::strcmp(weirt_sanitizer(), "thread") == 0;
+    const weir_shape shape = gpu ? weir_shape{ 8, 128 } : weir_shape{ 1, tsan ? 6u : 24u };
+    const uint32_t threads = shape.blocks * shape.threads;
+    const uint64_t pushes = 20;
+    const uint64_t words = threads * pushes;
+    port_bench b;
+    std::vector<uint64_t> data(words);
+    bool open = b.open(rank, 0, 8 * words);
+    for (uint64_t i = 0; i < words; i++) {
+        data[i] = queue_word(rank->rank, i);
+    }
+    if (open && b.write(rank, 0, data.data(), 8 * words) && weirt_barrier(rank) && rank->rank == 0) {
+        port_flood_args args = {};
+        args.channel = b.device;
+        weir_grid_barrier_device(b.barrier, &args.barrier);
+        args.report = b.device_report();
+        args.pushes = pushes;
+        args.signals = 1;
+        b.launch(rank, port_flood_kernel(), shape, &args, true);
+        b.finish(rank);
+        for (uint32_t i = 0; i < threads; i++) {
+            WEIRT_EXPECT(rank, b.report->status[i] == WEIR_OK);
+        }
+    } else if (open) {
+        port_wait_args args = {};
+        args.channel = b.device;
+        args.report = b.device_report();
+        args.waits = words;
+        b.launch(rank, port_wait_kernel(), weir_shape{ 1, 1 }, &args, false);
+        b.finish(rank);
+        WEIRT_EXPECT(rank, b.report->status[0] == WEIR_OK && b.report->status[1] == WEIR_PENDING);
+        WEIRT_EXPECT(rank, b.report->value == words);
+        b.read(rank, 0, data.data(), 8 * words);
+        for (uint64_t i = 0; i < words; i++) {
+            if (!WEIRT_EXPECT(rank, data[i] == queue_word(0, i))) {
+                break;
+            }
+        }
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, ManyThreadsPushAndSignal)
+{
+    port_case what = plan();
+    run(flood, what);
+    what.direct_bytes = WEIR_PORT_DIRECT_NEVER;
+    run(flood, what);
+}
+
+} // namespace

@@ -1,0 +1,100 @@
+/* port_kernels.h - kernels that move data over port channels; for port_channel_test.cc. */
+#ifndef WEIRT_PORT_KERNELS_H
+#define WEIRT_PORT_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define PORT_THREADS 1024
+#define PORT_GUARD 16  /* bytes around what arrives that must stay as they are */
+#define PORT_SLACK 256 /* room that a half needs beyond the largest size */
+
+enum {
+    PORT_PUT_SIGNAL,
+    PORT_PUT_THEN_SIGNAL,
+    PORT_PUT_SIGNAL_FLUSH,
+    PORT_GET,
+    PORT_VALUES, /* 1 to 8 bytes each */
+    PORT_PIECES, /* many puts of 16 bytes, and one signal */
+    PORT_OPS
+};
+enum { PORT_THREAD, PORT_WARP, PORT_BLOCK, PORT_GRID, PORT_GROUPS };
+
+typedef struct port_report {
+    uint64_t iterations;
+    uint64_t wrong; /* 1: some bytes are */
+    uint64_t wrong_bytes;
+    uint64_t wrong_position;
+    uint64_t value;
+    int32_t status[PORT_THREADS];
+} port_report;
+
+/* Both ranks send `first`, `first + step`, ... up to `last` bytes to each other, `rounds` times each. */
+typedef struct port_transfer_args {
+    weir_dev_port_channel channel; /* local to remote memory, each two halves: what is sent, what arrives */
+    weir_dev_grid_barrier barrier;
+    port_report *report;
+    char *local;
+    uint64_t half;
+    uint64_t first;
+    uint64_t last;
+    uint64_t step;
+    uint32_t rounds;
+    uint32_t op;
+    uint32_t group;
+    uint32_t misaligned; /* 1: offsets of both ends vary from round to round */
+    uint32_t rank;
+    uint32_t peer;
+    uint32_t seed;
+} port_transfer_args;
+
+WEIR_FN char port_pattern(uint32_t rank, uint64_t iteration, uint64_t position)
+{
+    uint64_t mixed =
+        (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
+    return (char)(mixed >> 40);
+}
+
+/* One thread makes one request, and waits for its ticket. */
+typedef struct port_request_args {
+    weir_dev_port_channel channel;
+    port_report *report;
+    weir_request request;
+} port_request_args;
+
+/* Each thread puts words of its own, one by one, to where they belong, `pushes` times; then the first signals. */
+typedef struct port_flood_args {
+    weir_dev_port_channel channel;
+    weir_dev_grid_barrier barrier;
+    port_report *report;
+    uint64_t pushes;
+    uint32_t signals; /* 1: each thread signals after each push, and the first does not */
+} port_flood_args;
+
+/* Waits for `waits` signals. */
+typedef struct port_wait_args {
+    weir_dev_port_channel channel;
+    port_report *report;
+    uint64_t waits;
+} port_wait_args;
+
+/* What a plain signal, or begin, makes of a semaphore whose peer is not mapped. */
+typedef struct port_plain_args {
+    weir_dev_semaphore semaphore;
+    uint32_t counted;
+} port_plain_args;
+
+const weir_kernel *port_transfer_kernel(void);
+const weir_kernel *port_request_kernel(void);
+const weir_kernel *port_flood_kernel(void);
+const weir_kernel *port_wait_kernel(void);
+const weir_kernel *port_plain_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
