@@ -40,7 +40,7 @@ static weir_status get_attribute(const weir_device *device, CUdevice_attribute a
 static weir_status read_limits(weir_device *device)
 {
     weiri_cuda_device *native = weiri_cuda_native(device);
-    uint32_t registers = 0, vmm = 0, descriptors = 0, cooperative = 0, domain = 0, bus = 0, slot = 0;
+    uint32_t registers = 0, vmm = 0, descriptors = 0, cooperative = 0, rdma = 0, domain = 0, bus = 0, slot = 0;
     const struct {
         CUdevice_attribute attribute;
         uint32_t *value;
@@ -53,6 +53,7 @@ static weir_status read_limits(weir_device *device)
         { CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, &cooperative },
         { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &vmm },
         { CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors },
+        { CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, &rdma },
         { CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, &domain },
         { CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, &bus },
         { CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, &slot },
@@ -64,6 +65,7 @@ static weir_status read_limits(weir_device *device)
         }
     }
     native->cooperative = cooperative != 0;
+    native->rdma = rdma != 0;
     native->shareable = vmm != 0 && descriptors != 0;
     native->safe_threads = registers / SAFE_REGISTERS;
     if (native->safe_threads > native->thread_limit) {
@@ -687,6 +689,7 @@ const weiri_device_ops weiri_cuda_ops = {
     .wrap = weiri_cuda_wrap,
     .import = weiri_cuda_import,
     .release = weiri_cuda_release,
+    .dmabuf = weiri_cuda_dmabuf,
     .reach = cuda_reach,
     .keeps_lines = cuda_keeps_lines,
     .copy = weiri_cuda_copy,

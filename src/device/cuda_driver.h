@@ -46,6 +46,7 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuMemMap, true)                                                                                                  \
     X(cuMemUnmap, true)                                                                                                \
     X(cuMemSetAccess, true)                                                                                            \
+    X(cuMemGetHandleForAddressRange, false)                                                                            \
     X(cuMemExportToShareableHandle, true)                                                                              \
     X(cuMemImportFromShareableHandle, true)                                                                            \
     X(cuMemRetainAllocationHandle, true)                                                                               \
@@ -104,6 +105,7 @@ typedef struct weiri_cuda_device {
     pthread_mutex_t stream_lock; /* held by the one that waits for the stream */
     uint64_t granularity;        /* of cuMem allocations */
     bool shareable;              /* cuMem allocations can be exported as POSIX descriptors */
+    bool rdma;                   /* NICs can be given access to cuMem allocations */
     bool cooperative;            /* cooperative launches are supported */
     uint32_t block_limit;        /* most blocks of a multiprocessor */
     uint32_t thread_limit;       /* most threads of a multiprocessor */
@@ -143,6 +145,7 @@ weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, 
 weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                               weiri_block **out);
 void weiri_cuda_release(weiri_block *block);
+weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset);
 weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
 weir_status weiri_cuda_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
 weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes);

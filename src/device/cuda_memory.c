@@ -262,6 +262,7 @@ static weir_status allocate_cumem(const weir_device *device, weiri_cuda_block *m
     prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     prop.location.id = native->ordinal;
+    prop.allocFlags.gpuDirectRDMACapable = native->rdma;
     CUmemGenericAllocationHandle handle;
     weir_status status = weiri_cuda_check(device, "cuMemCreate", weiri_cuda.cuMemCreate(&handle, bytes, &prop, 0));
     if (status != WEIR_OK) {
@@ -355,6 +356,39 @@ weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint
     own_insert(made);
     *out = &made->block;
     return WEIR_OK;
+}
+
+/* ---- for drivers of other devices --------------------------------------------------------------------- */
+
+weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), address = (uint64_t)(uintptr_t)block->pointer;
+    const uint64_t start = address / page * page;
+    uint64_t end;
+    if (weiri_cuda.cuMemGetHandleForAddressRange == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: dmabuf: the driver is older than CUDA 11.7",
+                          device->info.index);
+    }
+    if (!round_up(address + block->size, page, &end)) {
+        return weiri_fail(WEIR_ERR_RANGE, "gpu:%u: dmabuf: %llu bytes are too many", device->info.index,
+                          (ull)block->size);
+    }
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    int made = -1;
+    status = weiri_cuda_check(device, "cuMemGetHandleForAddressRange",
+                              weiri_cuda.cuMemGetHandleForAddressRange(&made, start, end - start,
+                                                                       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+    weiri_cuda_leave(mode);
+    if (status == WEIR_OK) {
+        (void)fcntl(made, F_SETFD, FD_CLOEXEC);
+        *fd = made;
+        *offset = address - start;
+    }
+    return status;
 }
 
 /* ---- copy and fill ---------------------------------------------------------------------------------- */

@@ -73,6 +73,10 @@ typedef struct weiri_device_ops {
     /* Ends any block: frees, unmaps, or just forgets. No kernel may be using it. NULL is ignored. */
     void (*release)(weiri_block *block);
 
+    /* A descriptor of the block's memory for the driver of another device, which the caller closes; the block is at
+     * *offset of it. NULL for devices whose memory is that of the CPU. WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE. */
+    weir_status (*dmabuf)(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset);
+
     /* Whether this device can access memory of the peer device with `kind` and `uuid` on the same host;
      * WEIR_ERR_UNSUPPORTED with the reason otherwise. */
     weir_status (*reach)(weir_device *device, const char *kind, const uint8_t uuid[16]);

@@ -238,6 +238,31 @@ TEST_F(Gpu, HostMemoryIsSeenByCpuAndGpu)
     weiri_block_release(block);
 }
 
+// Of all of an allocation and of a part that begins anywhere; the block is where the offset says.
+TEST_F(Gpu, DmabufOfDeviceMemory)
+{
+    weiri_block *block = allocate(100000);
+    ASSERT_NE(block, nullptr);
+    weiri_block part = *block;
+    part.pointer = static_cast<uint8_t *>(block->pointer) + 5001;
+    part.size = 70000;
+    int fd = -1;
+    uint64_t offset = 1;
+    const weir_status status = device->ops->dmabuf(device, block, &fd, &offset);
+    if (status != WEIR_OK) {
+        const std::string reason = weir_last_error();
+        weiri_block_release(block);
+        ASSERT_NE(reason.find("CUDA_ERROR_NOT_SUPPORTED"), std::string::npos) << reason;
+        GTEST_SKIP() << reason;
+    }
+    EXPECT_EQ(offset, 0u);
+    EXPECT_EQ(close(fd), 0);
+    ASSERT_EQ(device->ops->dmabuf(device, &part, &fd, &offset), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(offset, 5001u % static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+    EXPECT_EQ(close(fd), 0);
+    weiri_block_release(block);
+}
+
 TEST_F(Gpu, PartOfAnOwnAllocationSharesItsDescriptor)
 {
     for (weir_memory_kind kind : { WEIR_MEMORY_DEVICE, WEIR_MEMORY_HOST }) {

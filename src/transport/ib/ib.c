@@ -238,24 +238,49 @@ static void domain_close(weiri_domain *base)
 
 /* ---- regions and remotes -------------------------------------------------------------------------------- */
 
+/* Memory of a GPU: by a descriptor of its driver, or else by its pointer, which takes a module of NVIDIA's in the
+ * kernel. `reason` gets why the first failed. */
+static struct ibv_mr *register_device_memory(ib_domain *domain, const weiri_block *block, char *reason, size_t capacity)
+{
+    weir_device *device = domain->base.device;
+    struct ibv_mr *mr = NULL;
+    uint64_t offset;
+    int fd;
+    if (device->ops->dmabuf == NULL || weiri_ib.f_reg_dmabuf_mr == NULL) {
+        snprintf(reason, capacity, "%s",
+                 device->ops->dmabuf == NULL ? "the device offers no dmabuf" : "libibverbs is too old for dmabuf");
+    } else if (device->ops->dmabuf(device, block, &fd, &offset) != WEIR_OK) {
+        snprintf(reason, capacity, "%s", weir_last_error());
+    } else {
+        mr = weiri_ib.f_reg_dmabuf_mr(domain->pd, offset, block->size, (uint64_t)(uintptr_t)block->pointer, fd, ACCESS);
+        if (mr == NULL) {
+            snprintf(reason, capacity, "dmabuf: %s", strerror(errno));
+        }
+        (void)close(fd);
+    }
+    return mr != NULL ? mr : weiri_ib.f_reg_mr(domain->pd, block->pointer, block->size, ACCESS);
+}
+
 static weir_status region_open(weiri_domain *base, const weiri_block *block, weiri_region **out)
 {
     ib_domain *domain = (ib_domain *)base;
-    char what[48];
-    /* By its pointer a driver finds memory of a GPU itself, if its kernel module for that is loaded. */
+    char what[160] = "";
     void *pointer = block->host_pointer != NULL ? block->host_pointer : block->pointer;
     ib_region *region = (ib_region *)weiri_alloc(1, sizeof *region);
     if (region == NULL) {
         return weiri_fail_nomem("ib: region");
     }
-    region->mr = weiri_ib.f_reg_mr(domain->pd, pointer, block->size, ACCESS);
+    region->mr = block->host_pointer != NULL
+                     ? weiri_ib.f_reg_mr(domain->pd, pointer, block->size, ACCESS)
+                     : register_device_memory(domain, block, what, sizeof what);
     if (region->mr == NULL) {
         int error = errno;
         weiri_free(region);
         if (block->host_pointer == NULL) {
             return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                              "ib: %s cannot reach memory of %s: %s; load nvidia_peermem, or use WEIR_MEMORY_HOST",
-                              domain->port.device, domain->base.device->info.label, strerror(error));
+                              "ib: %s cannot reach memory of %s: %s; by its pointer: %s; load nvidia_peermem, or use "
+                              "WEIR_MEMORY_HOST",
+                              domain->port.device, base->device->info.label, what, strerror(error));
         }
         snprintf(what, sizeof what, "register %llu bytes", (unsigned long long)block->size);
         return weiri_ib_fail(domain, error, what);
