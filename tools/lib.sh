@@ -98,6 +98,10 @@ need_for_build() {
     need header infiniband/verbs.h libibverbs-dev "headers of RDMA verbs"
 }
 
+want_for_build() {
+    want header rdma/fabric.h libfabric-dev "transfers between hosts without a NIC's own library"
+}
+
 # Status-Fd has apt write its progress into its output.
 apt() {
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o APT::Status-Fd=1 "$@"

@@ -7,7 +7,7 @@
 #include "src/host/base/fault.h"
 
 /* In the order of preference. */
-static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops, &weiri_ib_ops };
+static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops, &weiri_ib_ops, &weiri_ofi_ops };
 
 #define TRANSPORTS (sizeof registry / sizeof registry[0])
 

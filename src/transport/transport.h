@@ -147,5 +147,6 @@ uint64_t weiri_transport_fail_nth(uint64_t n);
 
 extern const weiri_transport_ops weiri_ipc_ops;
 extern const weiri_transport_ops weiri_ib_ops;
+extern const weiri_transport_ops weiri_ofi_ops;
 
 #endif

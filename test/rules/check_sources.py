@@ -91,6 +91,12 @@ def verbs(root):
             yield f"{place}: {system}: only src/transport/ib knows verbs"
 
 
+def fabric(root):
+    for name, place, ours, system in includes(root, "include", "src"):
+        if (ours or system).startswith("rdma/") and not name.startswith("src/transport/ofi"):
+            yield f"{place}: {system}: only src/transport/ofi* knows libfabric"
+
+
 def environment(root):
     yield from only_in(root, ["src"], r"\b(secure_getenv|getenv|setenv|putenv|environ)\b", "src/host/base/env.c",
                        "only env.c looks at the environment")
@@ -129,7 +135,7 @@ def threads(root):
 def names(root):
     """No branch on a device's or a transport's name outside its own file."""
     for own, kind in (("src/device/cpu", "cpu"), ("src/device/cuda", "gpu"), ("src/transport/ipc", "ipc"),
-                      ("src/transport/ib/ib", "ib")):
+                      ("src/transport/ib/ib", "ib"), ("src/transport/ofi", "ofi")):
         yield from only_in(root, ["src"], rf'"{kind}:?"', rf"{own}[^/]*", "a name that only its own file knows", False)
 
 
@@ -173,7 +179,8 @@ def litmus(root):
             yield f"docs/memory-ordering.md does not name {test}"
 
 
-RULES = (include_direction, cuda, verbs, environment, output, allocation, endings, threads, names, documentation, litmus, text)
+RULES = (include_direction, cuda, verbs, fabric, environment, output, allocation, endings, threads, names,
+         documentation, litmus, text)
 
 
 def main():
