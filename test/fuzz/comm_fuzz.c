@@ -135,6 +135,11 @@ static size_t make_handle(uint32_t peer, uint8_t form, uint8_t *data)
         memory.description.size = fuzz_number(in);
         fuzz_text(in, memory.reason, sizeof memory.reason);
     }
+    if ((form & 8) != 0) {
+        memory.keys.count = 1;
+        memory.keys.at[0].key.length = 1 + fuzz_u8(in) % WEIRI_KEY_MAX;
+        fuzz_text(in, memory.keys.at[0].transport, sizeof memory.keys.at[0].transport);
+    }
     return weiri_handle_write(&memory, data);
 }
 
@@ -146,10 +151,16 @@ static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
         weiri_write_string(&w, "ipc");
         weiri_write_u32(&w, fuzz_u8(in));
     } else if (op == WEIRI_OP_SEMAPHORE) {
-        weiri_write_u32(&w, fuzz_u8(in) & 1);
+        const uint8_t end = fuzz_u8(in);
+        const uint16_t address_bytes = (end & 2) != 0 ? end >> 2 : 0; /* of a queue, which ipc has not */
+        weiri_write_u32(&w, end & 1);
         weiri_write_u32(&w, 1);
         weiri_write_u64(&w, fuzz_number(in) * WEIR_CELL_BYTES);
         weiri_write_u64(&w, comm->host_slab.first + fuzz_number(in) * WEIR_CELL_BYTES);
+        weiri_write_u16(&w, address_bytes);
+        for (uint16_t i = 0; i < address_bytes; i++) {
+            weiri_write_u8(&w, end);
+        }
     }
     return w.size;
 }
