@@ -101,6 +101,9 @@ TEST_P(PortChannel, MovesBytesByPutSignal)
 
 TEST_P(PortChannel, MovesBytesByTheCallersStoresWhileNothingIsQueued)
 {
+    if (plan().transport != 0) {
+        GTEST_SKIP() << name() << " maps no memory";
+    }
     for (uint32_t group = 0; group < PORT_GROUPS; group++) {
         port_case what = plan();
         what.group = group;
@@ -478,6 +481,210 @@ TEST_P(PortChannel, ManyThreadsPushAndSignal)
     run(flood, what);
     what.direct_bytes = WEIR_PORT_DIRECT_NEVER;
     run(flood, what);
+}
+
+// Offsets that 32 bits do not hold, in memory that costs nothing where it is not used.
+void far_offsets(weirt_rank *rank)
+{
+    constexpr uint64_t far = (uint64_t{ 4 } << 30) + 5;
+    port_bench b;
+    weir_memory *mine = nullptr;
+    weir_memory *theirs = nullptr;
+    uint32_t src = 0;
+    uint32_t dst = 0;
+    char word[16];
+    char got[16];
+    if (b.open(rank, 0, 4096) && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, far + 4096, nullptr, &mine)) &&
+        b.exchange(rank, mine, 8, &theirs) && WEIRT_OK(rank, weir_port_channel_attach(b.channel, mine, &src)) &&
+        WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs, &dst))) {
+        for (uint64_t i = 0; i < sizeof word; i++) {
+            word[i] = port_pattern(rank->rank, 9, i);
+        }
+        weir_request request = request_of(WEIR_REQUEST_PUT, far + 100, far, sizeof word);
+        request.src = src;
+        request.dst = dst;
+        char *base = static_cast<char *>(weir_memory_pointer(mine));
+        WEIRT_OK(rank, weir_device_copy(b.comm.device, base + far, word, sizeof word));
+        WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, 0, nullptr));
+        WEIRT_OK(rank, weir_port_channel_flush(b.channel));
+        weirt_barrier(rank);
+        WEIRT_OK(rank, weir_device_copy(b.comm.device, got, base + far + 100, sizeof got));
+        for (uint64_t i = 0; i < sizeof got; i++) {
+            WEIRT_EXPECT(rank, got[i] == port_pattern(b.peer, 9, i));
+        }
+        request.dst_offset = far + 4096 - 15;
+        uint64_t ticket = 0;
+        WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, 0, &ticket));
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));
+    }
+    weirt_barrier(rank);
+    weir_port_channel_destroy(b.channel);
+    b.channel = nullptr;
+    weir_memory_destroy(theirs);
+    weirt_barrier(rank);
+    weir_memory_destroy(mine);
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, OffsetsBeyondFourGigabytes)
+{
+    if (plan().transport == 1) {
+        GTEST_SKIP() << "ib pins what it registers";
+    }
+    run(far_offsets, plan());
+}
+
+// Many channels on one proxy, each with its semaphore; every one signals once.
+void many_channels(weirt_rank *rank)
+{
+    const uint32_t count = port_bench::plan_of(rank)->transport == 0 ? 200 : 8; // other queues are not cheap
+    port_bench b;
+    std::vector<weir_semaphore *> semaphores(count);
+    std::vector<weir_port_channel *> channels(count);
+    bool open = b.open(rank, 0, 4096);
+    for (uint32_t i = 0; i < count && open; i++) {
+        open = b.add(rank, 30, WEIR_SEMAPHORE_HOST, &semaphores[i], &channels[i]);
+    }
+    for (uint32_t i = 0; i < count && open; i++) {
+        open = WEIRT_OK(rank, weir_port_channel_put_signal(channels[i], 4096 + 8 * (i % 512), 8 * (i % 512), 8,
+                                                           nullptr));
+    }
+    for (uint32_t i = 0; i < count && open; i++) {
+        open = WEIRT_OK(rank, weir_port_channel_flush(channels[i])) &&
+               WEIRT_OK(rank, weir_semaphore_wait(semaphores[i], weirt_patience_ms())) &&
+               WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(semaphores[i]));
+    }
+    weirt_barrier(rank);
+    for (uint32_t i = 0; i < count; i++) {
+        weir_port_channel_destroy(channels[i]);
+        weir_semaphore_destroy(semaphores[i]);
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, ManyChannelsOnOneProxy)
+{
+    run(many_channels, plan());
+}
+
+// What a transport that maps nothing refuses, and what it needs.
+void unmapped(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open(rank, 0, 4096)) {
+        weir_semaphore *host = nullptr;
+        weir_memory_channel *none = nullptr;
+        if (weirt_semaphore(rank, b.connection, 40, WEIR_SEMAPHORE_HOST, &host)) {
+            WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_semaphore_signal(host));
+            WEIRT_TEXT(rank, "port channel");
+        }
+        weir_semaphore_destroy(host);
+        WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED,
+                     weir_memory_channel_create(b.semaphore, b.remote, b.local, nullptr, &none));
+        WEIRT_TEXT(rank, "maps no memory");
+    }
+    b.close(rank, true);
+    // Memory that was sent before there was a connection has no key.
+    port_bench c;
+    c.plan = *port_bench::plan_of(rank);
+    c.peer = 1 - rank->rank;
+    if (weirt_comm_open(rank, 0, &c.comm) &&
+        WEIRT_OK(rank, weir_memory_allocate(c.comm.comm, 4096, nullptr, &c.local)) &&
+        c.exchange(rank, c.local, 3, &c.remote) && c.connect(rank, 1, &c.connection) &&
+        weirt_semaphore(rank, c.connection, 2, WEIR_SEMAPHORE_DEVICE, &c.semaphore) &&
+        WEIRT_OK(rank, weir_proxy_create(c.comm.comm, nullptr, &c.proxy))) {
+        WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED,
+                     weir_port_channel_create(c.proxy, c.semaphore, c.remote, c.local, nullptr, &c.channel));
+        WEIRT_TEXT(rank, "create connections first");
+        weir_memory_destroy(c.remote);
+        c.remote = nullptr;
+        if (c.exchange(rank, c.local, 4, &c.remote)) {
+            WEIRT_OK(rank, weir_port_channel_create(c.proxy, c.semaphore, c.remote, c.local, nullptr, &c.channel));
+        }
+    }
+    c.close(rank, true);
+}
+
+TEST_P(PortChannel, WhatIsNotMappedIsToldApart)
+{
+    if (plan().transport == 0) {
+        GTEST_SKIP() << "ipc maps memory";
+    }
+    run(unmapped, plan());
+}
+
+// A plain signal of a kernel over such a transport is an error of the communicator, and no crash.
+void plain_signal(weirt_rank *rank)
+{
+    port_bench b;
+    const bool counted = port_bench::plan_of(rank)->op != 0;
+    if (b.open(rank, 0, 4096) && weirt_barrier(rank) && rank->rank == 0) {
+        port_plain_args args = {};
+        args.counted = counted;
+        if (WEIRT_OK(rank, weir_semaphore_device(b.semaphore, &args.semaphore)) &&
+            b.launch(rank, port_plain_kernel(), weir_shape{ 1, 1 }, &args, false) && b.finish(rank)) {
+            WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_comm_status(b.comm.comm));
+        }
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, PlainSignalsOverWhatMapsNothingAreErrors)
+{
+    if (plan().transport == 0) {
+        GTEST_SKIP() << "ipc maps memory";
+    }
+    for (uint32_t counted = 0; counted < 2; counted++) {
+        port_case what = plan();
+        what.op = counted;
+        run(plain_signal, what);
+    }
+}
+
+// The peer dies with transfers under way: every wait ends, and the process goes on.
+void killed(weirt_rank *rank)
+{
+    constexpr uint64_t half = 1 << 22;
+    port_bench b;
+    if (b.open(rank, 0, half) && weirt_barrier(rank)) {
+        uint64_t ticket = 0;
+        if (rank->rank == 1) {
+            (void)weirt_step_wait(rank, 0, 1);
+            weirt_die(rank, WEIRT_KILL);
+        }
+        port_wait_args args = {};
+        args.channel = b.device;
+        args.report = b.device_report();
+        args.waits = 1;
+        b.launch(rank, port_wait_kernel(), weir_shape{ 1, 1 }, &args, false);
+        weir_status status = WEIR_OK;
+        for (uint32_t i = 0; i < 400 && status == WEIR_OK; i++) {
+            status = weir_port_channel_put(b.channel, 0, 0, half, &ticket);
+            if (i == 2) {
+                weirt_step(rank, 1);
+            }
+        }
+        weirt_step(rank, 1);
+        b.finish(rank);
+        WEIRT_EXPECT(rank, b.report->status[0] == WEIR_ERR_REMOTE);
+        status = weir_port_channel_wait(b.channel, ticket, weirt_patience_ms());
+        WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE || status == WEIR_OK || status == WEIR_ERR_SYSTEM);
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(b.comm.comm));
+    }
+    b.close(rank, false);
+    weirt_comm alone;
+    if (weirt_comm_open_alone(rank, &alone)) {
+        WEIRT_OK(rank, weir_comm_status(alone.comm));
+    }
+    weirt_comm_close(&alone);
+}
+
+TEST_P(PortChannel, PeerThatIsKilledEndsTransfers)
+{
+    if (!stage()->processes) {
+        GTEST_SKIP() << "only a process can be killed";
+    }
+    run(killed, plan());
 }
 
 } // namespace
