@@ -721,7 +721,8 @@ weir_status weiri_ofi_poll(weiri_queue *base)
         advance(queue);
         status = handle(queue);
     }
-    if (status == WEIR_OK) {
+    /* Not before the answer to what has just come. */
+    if (status == WEIR_OK && (!some || queue->handled - queue->told >= DEPTH / 4)) {
         status = acknowledge(queue);
     }
     if (status == WEIR_OK) {
