@@ -56,6 +56,12 @@ static const weiri_queue_ops *ops_of(const weir_port_channel *channel)
     return channel->semaphore->connection->transport->queue;
 }
 
+/* Last post that is complete; the service thread may be polling the queue, too. */
+static uint64_t completed(const weir_port_channel *channel)
+{
+    return __atomic_load_n(&channel->queue->completed, __ATOMIC_ACQUIRE);
+}
+
 /* ---- the proxy's thread ------------------------------------------------------------------------------------ */
 
 static const port_memory *find(const weir_port_channel *channel, uint32_t id)
@@ -154,7 +160,7 @@ static weir_status handle(void *context, const weir_request *request)
     default:
         return weiri_fail(WEIR_ERR_INVALID, "a request of type %u", request->type);
     }
-    if (status != WEIR_OK || channel->queue->posted == channel->queue->completed) {
+    if (status != WEIR_OK || channel->queue->posted == completed(channel)) {
         return status;
     }
     channel->numbers[channel->last++ & channel->mask] = channel->queue->posted;
@@ -172,8 +178,8 @@ static weir_status progress(void *context)
         return status;
     }
     uint32_t done = 0;
-    const uint64_t completed = channel->queue->completed;
-    while (channel->first != channel->last && channel->numbers[channel->first & channel->mask] <= completed) {
+    const uint64_t last = completed(channel);
+    while (channel->first != channel->last && channel->numbers[channel->first & channel->mask] <= last) {
         channel->first++;
         done++;
     }

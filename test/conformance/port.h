@@ -31,6 +31,9 @@ protected:
         if (missing != nullptr) {
             GTEST_SKIP() << missing;
         }
+        if (std::get<1>(GetParam()) != 0 && std::strcmp(weirt_sanitizer(), "thread") == 0) {
+            GTEST_SKIP() << "the library of transport " << name() << " is not built with the thread sanitizer";
+        }
         weir_transport_info info;
         for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
             if (std::strcmp(info.name, name()) == 0 && info.works) {
