@@ -23,6 +23,8 @@
  *
  * Threads:   any, at the same time, except destroy.
  * Blocking:  requests, while the channel has no credit; wait; with a timeout in milliseconds, 0 is the communicator's.
+ *            destroy of a channel over copy engines waits for kernels that run on the GPU in this process, as the
+ *            driver does: not for a kernel that waits for what comes after it.
  * Ownership: keeps references on proxy, semaphore and memories. Kernels must not use the handle after destroy.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying
  *            what to do), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of

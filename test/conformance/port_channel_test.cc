@@ -271,6 +271,7 @@ void out_of_range(weirt_rank *rank)
         weir_port_channel_destroy(channel);
         weir_semaphore_destroy(semaphore);
     }
+    weirt_barrier(rank); // a destroy may wait for the kernels of the other rank, when both are on one GPU
     if (open) {
         run_transfer(rank, &b, { 100, 100, 1, 2 }, 0, 1);
         WEIRT_OK(rank, weir_port_channel_status(b.channel));
