@@ -96,6 +96,10 @@ typedef struct weiri_queue_ops {
     /* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value`, in one piece; visible only after all
      * puts and values posted before it on this queue. */
     weir_status (*value)(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes);
+    /* Adds `value` to the 8-byte word at dst_offset, a multiple of 8; atomic to other adds of this transport's queues
+     * and to what the device there adds; ordered as a value. WEIR_ERR_UNSUPPORTED, with the reason, where the transport,
+     * the NIC or the memory cannot; the queue has then not failed. NULL: the transport never can. */
+    weir_status (*add)(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value);
     /* Advances queue->completed. WEIR_OK: something completed or went on, WEIR_PENDING: nothing did; otherwise the
      * queue has failed. By any thread, also while another posts or polls, which may then find nothing. */
     weir_status (*poll)(weiri_queue *queue);
