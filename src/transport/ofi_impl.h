@@ -2,7 +2,7 @@
  *
  * libfabric is loaded at run time (ofi_library.c); what its headers define inline goes through the tables of its
  * objects, and everything else through weiri_ofi. A domain is a fabric and a domain of libfabric with one registration
- * for each region (ofi.c); a queue is an endpoint with a completion queue of its own (ofi_queue.c). */
+ * for each region (ofi.c); a queue is an endpoint with a completion queue of its own (ofi_queue.h). */
 #ifndef WEIRI_OFI_IMPL_H
 #define WEIRI_OFI_IMPL_H
 
@@ -80,7 +80,7 @@ uint8_t *weiri_ofi_place(weiri_ofi_domain *domain, uint32_t slot, uint64_t id, u
 bool weiri_ofi_store(weiri_ofi_domain *domain, uint32_t slot, uint64_t id, uint64_t offset, uint64_t value,
                      uint32_t bytes);
 
-/* The ops of ofi_queue.c. */
+/* The ops of queues; ofi_queue.h. */
 weir_status weiri_ofi_queue_open(weiri_domain *base, weiri_queue **out);
 weir_status weiri_ofi_queue_connect(weiri_queue *base, const uint8_t *address, size_t bytes);
 void weiri_ofi_queue_close(weiri_queue *base);
