@@ -401,6 +401,8 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 #define WEIR_ARCH_SPIN_READS 32u
 #endif
 
+#define WEIR_ARCH_HOST_ANSWER_NS 340u /* measured on H200 */
+
 WEIR_FN uint64_t weir_arch_clock_ns(void)
 {
 #if defined(__CUDA_ARCH__)
@@ -409,6 +411,17 @@ WEIR_FN uint64_t weir_arch_clock_ns(void)
     return t;
 #else
     return weir_cpu_clock_ns();
+#endif
+}
+
+/* Before the first read of a word that a host thread is about to write: on a GPU, lets the time of a host's fastest
+ * answer pass. A read of host memory takes 1.1 us on H200, and one that comes just too early costs that much again. */
+WEIR_FN void weir_arch_pause_for_host(void)
+{
+#if defined(__CUDA_ARCH__)
+    const uint64_t start = weir_arch_clock_ns();
+    while (weir_arch_clock_ns() - start < WEIR_ARCH_HOST_ANSWER_NS) {
+    }
 #endif
 }
 

@@ -195,6 +195,7 @@ WEIR_FN weir_status weir_dev_fifo_test(const weir_dev_fifo *fifo, uint64_t ticke
 
 WEIR_FN weir_status weir_dev_fifo_wait(const weir_dev_fifo *fifo, uint64_t ticket)
 {
+    weir_arch_pause_for_host();
     uint32_t reads = WEIR_ARCH_FAST_READS;
     WEIR_ROLLED
     while (weir_arch_load_acquire_sys_u64(fifo->tail) <= ticket) {

@@ -108,6 +108,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *ch
     const uint64_t *word = &channel->progress->done;
     uint32_t reads = WEIR_ARCH_FAST_READS;
     uint64_t done;
+    weir_arch_pause_for_host();
     WEIR_ROLLED
     while ((done = weir_arch_load_acquire_sys_u64(word)) <= ticket) {
         if (weir_spin_is_long(&reads)) {
