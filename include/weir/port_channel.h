@@ -19,7 +19,8 @@
  * A channel is the only user of its semaphore, on this rank, for ever. The peer's signals end
  * weir_dev_port_channel_wait of kernels, or weir_semaphore_wait when the semaphore's end is on the host.
  *
- * A channel fails by itself: a request out of range, or an error of the transport, ends that channel (weir/proxy.h).
+ * A channel fails by itself: a request out of range, one that the transport cannot carry out (an add), or an error of
+ * the transport, ends that channel (weir/proxy.h).
  *
  * Threads:   any, at the same time, except destroy.
  * Blocking:  requests, while the channel has no credit; wait; with a timeout in milliseconds, 0 is the communicator's.
@@ -92,6 +93,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush(weir_port
 /* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst at dst_offset. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset,
                                                             uint64_t value, uint32_t bytes, uint64_t *ticket);
+/* Adds `value` to the 8-byte word of dst at dst_offset, a multiple of 8. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t dst_offset,
+                                                          uint64_t value, uint64_t *ticket);
 /* Waits, with the communicator's timeout, until all of the host's requests before it are done. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush(weir_port_channel *channel);
 

@@ -136,6 +136,22 @@ static weir_status post_value(weir_port_channel *channel, const weir_request *re
                                                       request->value, (uint32_t)request->bytes);
 }
 
+static weir_status post_add(weir_port_channel *channel, const weir_request *request)
+{
+    const port_memory *dst = NULL;
+    if (request->dst_offset % 8 != 0) {
+        return weiri_fail(WEIR_ERR_RANGE, "add: at %llu, which is not a multiple of 8",
+                          (unsigned long long)request->dst_offset);
+    }
+    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, 8, &dst);
+    if (status == WEIR_OK && ops_of(channel)->add == NULL) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "add: transport %s has none",
+                            channel->semaphore->connection->transport->name);
+    }
+    return status != WEIR_OK ? status
+                             : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
+}
+
 static weir_status handle(void *context, const weir_request *request)
 {
     weir_port_channel *channel = (weir_port_channel *)context;
@@ -154,6 +170,9 @@ static weir_status handle(void *context, const weir_request *request)
         break;
     case WEIR_REQUEST_VALUE:
         status = post_value(channel, request);
+        break;
+    case WEIR_REQUEST_ADD:
+        status = post_add(channel, request);
         break;
     case WEIR_REQUEST_FLUSH:
         return WEIR_OK; /* requests complete in their order */
@@ -388,6 +407,9 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
     if (connection->transport->map != NULL && direct_bytes != WEIR_PORT_DIRECT_NEVER) {
         device->direct_always = memcmp(peer->device_uuid, connection->comm->end.device_uuid, 16) == 0;
         device->direct_bytes = device->direct_always ? UINT64_MAX : direct_bytes != 0 ? direct_bytes : DIRECT_BYTES;
+        /* A GPU's adds to memory of a host are not atomic to those of others. */
+        device->direct_adds = connection->comm->device->ops->copy_async == NULL ||
+                              (dst->memory != NULL && weir_memory_host_pointer(dst->memory) == NULL);
     }
 }
 
@@ -586,6 +608,11 @@ weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_off
                                     uint64_t *ticket)
 {
     return ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+}
+
+weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint64_t *ticket)
+{
+    return ask(channel, WEIR_REQUEST_ADD, dst_offset, 0, 8, value, ticket);
 }
 
 weir_status weir_port_channel_flush(weir_port_channel *channel)

@@ -25,13 +25,14 @@ typedef struct copy_remote {
     const weiri_block *block;
 } copy_remote;
 
-/* A transfer of which `left` bytes are not copied, or a value. */
+/* A transfer of which `left` bytes are not copied, a value, or an add. */
 typedef struct copy_post {
     char *dst;
     const char *src;
     uint64_t left;
     uint64_t value;
     uint32_t value_bytes; /* 0: not a value */
+    bool add;
 } copy_post;
 
 typedef struct copy_queue {
@@ -189,6 +190,10 @@ static void store_value(char *at, uint64_t value, uint32_t bytes)
 static bool carry_on(copy_post *post, uint64_t *budget)
 {
     const uint64_t now = post->left < *budget ? post->left : *budget;
+    if (post->add) {
+        (void)__atomic_fetch_add((uint64_t *)(void *)post->dst, post->value, __ATOMIC_RELEASE);
+        return true;
+    }
     if (post->value_bytes != 0) {
         store_value(post->dst, post->value, post->value_bytes);
         return true;
@@ -306,7 +311,7 @@ static char *address(const copy_queue *queue, const weiri_block *block, uint64_t
 
 static weir_status transfer(copy_queue *queue, char *dst, const char *src, uint64_t bytes)
 {
-    const copy_post post = { dst, src, bytes, 0, 0 };
+    const copy_post post = { dst, src, bytes, 0, 0, false };
     return queue->stream != NULL ? stream_copy(queue, dst, src, bytes) : post_copy(queue, &post);
 }
 
@@ -331,7 +336,7 @@ static weir_status value(weiri_queue *base, weiri_remote *dst, uint64_t dst_offs
     copy_queue *queue = (copy_queue *)base;
     char *at = address(queue, ((copy_remote *)dst)->block, dst_offset);
     if (queue->stream == NULL) {
-        const copy_post post = { at, NULL, 0, number, bytes };
+        const copy_post post = { at, NULL, 0, number, bytes, false };
         return post_copy(queue, &post);
     }
     if (stream_is_full(queue)) {
@@ -343,6 +348,21 @@ static weir_status value(weiri_queue *base, weiri_remote *dst, uint64_t dst_offs
         base->posted++;
     }
     return status;
+}
+
+static weir_status add(weiri_queue *base, weiri_remote *dst, uint64_t dst_offset, uint64_t number)
+{
+    copy_queue *queue = (copy_queue *)base;
+    char *at = address(queue, ((copy_remote *)dst)->block, dst_offset);
+    if (queue->stream != NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "transport ipc: add: copy engines have none; kernels add, to dst of the "
+                          "peer's GPU, unless direct_bytes is WEIR_PORT_DIRECT_NEVER");
+    }
+    if ((uintptr_t)at % 8 != 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "transport ipc: add: the memory does not begin at a multiple of 8");
+    }
+    const copy_post post = { at, NULL, 0, number, 0, true };
+    return post_copy(queue, &post);
 }
 
 static weir_status poll(weiri_queue *base)
@@ -364,6 +384,7 @@ const weiri_queue_ops weiri_ipc_queue_ops = {
     .put = put,
     .get = get,
     .value = value,
+    .add = add,
     .poll = poll,
     .alone = true,
 };

@@ -42,6 +42,9 @@ weir_status weir_transport_get(uint32_t index, weir_transport_info *info)
     memset(info, 0, sizeof *info);
     snprintf(info->name, sizeof info->name, "%s", transport->name);
     info->works = transport->probe(info->reason);
+    info->memory_channels = transport->map != NULL;
+    info->port_channels = transport->queue != NULL;
+    info->adds = transport->queue != NULL && transport->queue->add != NULL;
     return WEIR_OK;
 }
 

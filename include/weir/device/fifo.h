@@ -36,6 +36,7 @@ enum {
     WEIR_REQUEST_PUT_SIGNAL_FLUSH = 5, /* and a ticket that is done when both are */
     WEIR_REQUEST_FLUSH = 6,
     WEIR_REQUEST_VALUE = 7,            /* the `bytes` (1 to 8) low bytes of `value` to dst + dst_offset */
+    WEIR_REQUEST_ADD = 8,              /* `value` to the 8-byte word at dst + dst_offset, a multiple of 8 */
     WEIR_REQUEST_TYPES,                /* types from here to WEIR_REQUEST_USER are errors */
     WEIR_REQUEST_USER = 256            /* this and all above it are the user's; so are the request's fields */
 };

@@ -13,8 +13,9 @@
  *     get       -                       when done (src, here)         -
  *     value     at once                 when done                     when it reads the value; all puts and values
  *                                                                     before it are visible then
- *     signal    -                       -                             its wait returns; all puts, values and signals
- *                                                                     before it are visible then
+ *     add       at once                 when done                     as value
+ *     signal    -                       -                             its wait returns; all puts, values, adds and
+ *                                                                     signals before it are visible then
  *     flush     of all before, when done
  *
  * put_signal is a put and a signal in one request. Puts and gets are not ordered among themselves; a get is done, and
@@ -24,15 +25,21 @@
  * while nothing of the channel is queued (channels of two ranks on one device do all so): they are done when the call
  * returns. So are signals. That the peer sees them in order does not depend on it.
  *
+ * Adds over one transport are atomic to each other, over ipc also to atomics of kernels at system scope. Copy engines
+ * cannot add: between GPUs the caller does itself, to memory of a GPU, when all that is queued is done, unless
+ * direct_bytes is WEIR_PORT_DIRECT_NEVER. Any other add there, and one over a transport or to a NIC that has none, fails
+ * its channel with WEIR_ERR_UNSUPPORTED.
+ *
  * Order:     the leader's push is a release: what it wrote, or had synchronized with, is what is sent. Data that other
  *            threads of the coop wrote needs a weir_coop_sync before the call. wait is an acquire.
  * Threads:   calls with a coop are made by all its threads with the same arguments; the leader pushes, and its status
  *            and ticket count: the others return WEIR_OK and leave *ticket alone. Calls without one are made by a
  *            single thread. Any number of coops and threads push at the same time; one waits for signals.
- * Blocking:  wait, flush with ticket NULL, and pushes while the channel has no credit, with the communicator's
- *            deadline.
- * Errors:    of pushes and waits for signals: WEIR_ERR_TIMEOUT, or the communicator's sticky error. Of tickets: also
- *            the channel's own, of a request out of range say, which is no error of the communicator. */
+ * Blocking:  wait, flush with ticket NULL, adds by the caller, and pushes while the channel has no credit, with the
+ *            communicator's deadline.
+ * Errors:    of pushes and waits for signals: WEIR_ERR_TIMEOUT, or the communicator's sticky error. Of tickets, and of
+ *            adds by the caller: also the channel's own, of a request out of range say, which is no error of the
+ *            communicator. */
 #ifndef WEIR_DEVICE_PORT_CHANNEL_H
 #define WEIR_DEVICE_PORT_CHANNEL_H
 
@@ -238,6 +245,22 @@ WEIR_FN weir_status weir_dev_port_channel_value(const weir_dev_port_channel *cha
                                                 uint64_t value, uint32_t bytes, uint64_t *ticket)
 {
     return weir_dev_port_channel_ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+}
+
+/* Adds `value` to the 8-byte word of dst at dst_offset, a multiple of 8. By one thread. */
+WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *channel, uint64_t dst_offset, uint64_t value,
+                                              uint64_t *ticket)
+{
+    if (!channel->direct_adds || (((uintptr_t)channel->dst | dst_offset) & 7) != 0 ||
+        !weir_dev_in_range(dst_offset, 8, channel->dst_bytes)) {
+        return weir_dev_port_channel_ask(channel, WEIR_REQUEST_ADD, dst_offset, 0, 8, value, ticket);
+    }
+    weir_status status = weir_dev_port_channel_flush(channel, NULL);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_arch_add_release_sys_u64((uint64_t *)(channel->dst + dst_offset), value);
+    return weir_dev_port_channel_done(ticket);
 }
 
 /* ---- the peer's signals --------------------------------------------------------------------------------------- */

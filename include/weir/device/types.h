@@ -14,7 +14,7 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 2u
+#define WEIR_DEV_VERSION 3u
 
 /* One per communicator, in host memory that the device can read. The first line is written by the host
  * alone, the second by kernels alone. Kernels read it only on the slow path of a spin. */
@@ -127,6 +127,8 @@ typedef struct weir_dev_port_channel {
     uint64_t direct_bytes;  /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
     uint32_t direct_always; /* also while requests are queued */
     uint32_t engine;        /* who carries out: 0, a proxy */
+    uint32_t direct_adds;   /* the caller adds to dst itself, when nothing is queued any more */
+    uint32_t reserved;
 } weir_dev_port_channel;
 
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
@@ -139,6 +141,6 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits")
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 32, "layout of weir_dev_progress");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 72, "layout of weir_dev_proxy_channel");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 168, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 176, "layout of weir_dev_port_channel");
 
 #endif

@@ -1,0 +1,56 @@
+/* port_add_kernels.h - kernels that add to words of the peer; for port_add_test.cc. */
+#ifndef WEIRT_PORT_ADD_KERNELS_H
+#define WEIRT_PORT_ADD_KERNELS_H
+
+#include "port_kernels.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define PORT_ADD_WORDS 5
+
+/* Each thread makes `adds` adds to words of the peer that lie `at` bytes in its memory, and if `local` as many to the
+ * same words of this rank. */
+typedef struct port_add_args {
+    weir_dev_port_channel channel;
+    port_report *report;
+    char *words; /* of this rank */
+    uint64_t at;
+    uint64_t adds;
+    uint32_t rank;
+    uint32_t local;
+} port_add_args;
+
+/* The word that an add is made to, and by how much; over the 64 bits in sum. */
+WEIR_FN uint64_t port_add_word(uint32_t thread, uint64_t i)
+{
+    return (thread * 3 + i) % PORT_ADD_WORDS;
+}
+
+WEIR_FN uint64_t port_add_value(uint32_t rank, uint32_t thread, uint64_t i)
+{
+    return (i + 1) * 0x9e3779b97f4a7c15u + thread * 0xc2b2ae3d27d4eb4fu + rank;
+}
+
+/* One thread sends `bytes` in each round, then adds 1 to a word of the peer, and compares what has arrived when its own
+ * word says so. */
+typedef struct port_count_args {
+    weir_dev_port_channel channel;
+    port_report *report;
+    char *local; /* a word, and from 64 on two halves: what is sent, what arrives */
+    uint64_t half;
+    uint64_t bytes;
+    uint64_t rounds;
+    uint32_t rank;
+    uint32_t peer;
+} port_count_args;
+
+const weir_kernel *port_add_kernel(void);
+const weir_kernel *port_count_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
