@@ -109,6 +109,35 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_test(weir_port_channel *ch
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *channel, uint64_t ticket,
                                                            uint32_t timeout_ms);
 
+/* The calls of kernels in the order of a stream (weir/stream.h): each is the call of a single thread, in a kernel of
+ * our own, ordered with those of other kernels as theirs are. They can be recorded in graphs, with their arguments.
+ *
+ * What is returned concerns the launch alone. As in kernels, a request that fails is its channel's error, and a wait or
+ * flush that passes its deadline the communicator's. The thread copies up to 512 bytes itself, where direct_bytes
+ * allows it. WEIR_ERR_INVALID when the semaphore's end is on the host; on GPUs WEIR_ERR_UNSUPPORTED when libweir was
+ * built without nvcc, or not for this GPU. */
+
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t dst_offset,
+                                                                    uint64_t src_offset, uint64_t bytes, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_get_on_stream(weir_port_channel *channel, uint64_t dst_offset,
+                                                                    uint64_t src_offset, uint64_t bytes, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_signal_on_stream(weir_port_channel *channel, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel,
+                                                                           uint64_t dst_offset, uint64_t src_offset,
+                                                                           uint64_t bytes, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush_on_stream(weir_port_channel *channel,
+                                                                                 uint64_t dst_offset,
+                                                                                 uint64_t src_offset, uint64_t bytes,
+                                                                                 void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value_on_stream(weir_port_channel *channel, uint64_t dst_offset,
+                                                                      uint64_t value, uint32_t bytes, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t dst_offset,
+                                                                    uint64_t value, void *stream);
+/* What follows on the stream finds all requests before it done. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush_on_stream(weir_port_channel *channel, void *stream);
+/* What follows on the stream finds a signal of the peer consumed, and what the peer sent before it. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait_on_stream(weir_port_channel *channel, void *stream);
+
 WEIR_END_DECLS
 
 #endif

@@ -1,12 +1,11 @@
 /* cuda.c - the GPU backend: the CUDA driver API behind weiri_device_ops. Memory is in cuda_memory.c, loading
- * of the driver in cuda_driver.c.
+ * of the driver in cuda_driver.c, kernels in cuda_launch.c.
  *
  * A device works in the primary context, as the CUDA runtime does, so that streams, pointers and functions of
  * both are the same. Each op enters the context and leaves it, so that the caller's current context stays what
  * it was. Nothing uses the legacy stream, which would wait for a user's kernels. */
 #include "src/device/cuda_driver.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +15,6 @@
 
 /* Registers of a thread for which fit_shape promises residency; enough for any kernel of 1,024 threads. */
 #define SAFE_REGISTERS 64
-#define MAX_GPUS 64
 
 static uint32_t cuda_count(char *reason)
 {
@@ -152,9 +150,10 @@ static weir_status start(weir_device *device)
 static weir_status find_context(const weir_device *device, CUdevice ordinal, CUcontext *out)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static CUcontext contexts[MAX_GPUS];
-    if (ordinal < 0 || ordinal >= MAX_GPUS) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%d: a process uses at most %d GPUs", (int)ordinal, MAX_GPUS);
+    static CUcontext contexts[WEIRI_CUDA_GPUS_MAX];
+    if (ordinal < 0 || ordinal >= WEIRI_CUDA_GPUS_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%d: a process uses at most %d GPUs", (int)ordinal,
+                          WEIRI_CUDA_GPUS_MAX);
     }
     weir_status status = WEIR_OK;
     pthread_mutex_lock(&lock);
@@ -165,6 +164,21 @@ static weir_status find_context(const weir_device *device, CUdevice ordinal, CUc
     *out = contexts[ordinal];
     pthread_mutex_unlock(&lock);
     return status;
+}
+
+static void cuda_close(weir_device *device)
+{
+    weiri_cuda_device *native = weiri_cuda_native(device);
+    CUstreamCaptureMode mode;
+    if (weiri_cuda_enter(device, &mode) == WEIR_OK) {
+        (void)weiri_cuda.cuStreamDestroy(native->stream);
+        weiri_cuda_leave(mode);
+    }
+    pthread_mutex_destroy(&native->stream_lock);
+    pthread_mutex_destroy(&native->kernels_lock);
+    weiri_free(native->kernels);
+    weiri_free(native);
+    device->native = NULL;
 }
 
 static weir_status cuda_open(weir_device *device)
@@ -197,33 +211,24 @@ static weir_status cuda_open(weir_device *device)
         goto free_native;
     }
     status = start(device);
-    weiri_cuda_leave(mode);
     if (status != WEIR_OK) {
-        goto free_native;
+        goto leave;
     }
     pthread_mutex_init(&native->stream_lock, NULL);
     pthread_mutex_init(&native->kernels_lock, NULL);
-    return WEIR_OK;
+    status = weiri_cuda_load_families(device);
+    weiri_cuda_leave(mode);
+    if (status != WEIR_OK) {
+        cuda_close(device);
+    }
+    return status;
 
+leave:
+    weiri_cuda_leave(mode);
 free_native:
     device->native = NULL;
     weiri_free(native);
     return status;
-}
-
-static void cuda_close(weir_device *device)
-{
-    weiri_cuda_device *native = weiri_cuda_native(device);
-    CUstreamCaptureMode mode;
-    if (weiri_cuda_enter(device, &mode) == WEIR_OK) {
-        (void)weiri_cuda.cuStreamDestroy(native->stream);
-        weiri_cuda_leave(mode);
-    }
-    pthread_mutex_destroy(&native->stream_lock);
-    pthread_mutex_destroy(&native->kernels_lock);
-    weiri_free(native->kernels);
-    weiri_free(native);
-    device->native = NULL;
 }
 
 /* ---- reach and shapes ------------------------------------------------------------------------------- */
@@ -495,190 +500,6 @@ static void cuda_graph_destroy(weir_device *device, void *graph)
     }
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------- */
-
-static bool find_kernel(weiri_cuda_device *native, const weir_kernel *kernel, weiri_cuda_kernel *out)
-{
-    bool found = false;
-    pthread_mutex_lock(&native->kernels_lock);
-    for (size_t i = 0; i < native->kernel_count && !found; i++) {
-        if (native->kernels[i].kernel == kernel) {
-            *out = native->kernels[i];
-            found = true;
-        }
-    }
-    pthread_mutex_unlock(&native->kernels_lock);
-    return found;
-}
-
-static weir_status remember_kernel(weiri_cuda_device *native, const weiri_cuda_kernel *loaded)
-{
-    weir_status status = WEIR_OK;
-    pthread_mutex_lock(&native->kernels_lock);
-    if (native->kernel_count == native->kernel_capacity) {
-        size_t capacity = native->kernel_capacity == 0 ? 16 : native->kernel_capacity * 2;
-        weiri_cuda_kernel *kernels = weiri_realloc(native->kernels, capacity * sizeof *kernels);
-        if (kernels == NULL) {
-            status = weiri_fail_nomem("gpu: kernel table");
-            goto unlock;
-        }
-        native->kernels = kernels;
-        native->kernel_capacity = capacity;
-    }
-    native->kernels[native->kernel_count++] = *loaded;
-unlock:
-    pthread_mutex_unlock(&native->kernels_lock);
-    return status;
-}
-
-/* Finds or loads the kernel, in the entered context. The table is not locked meanwhile, so that launches of
- * loaded kernels go on. Two threads that load the same kernel at once leave two equal rows, which is fine. */
-static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel, weiri_cuda_kernel *out)
-{
-    weiri_cuda_device *native = weiri_cuda_native(device);
-    if (find_kernel(native, kernel, out)) {
-        return WEIR_OK;
-    }
-    if (kernel->gpu == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "gpu:%u: load kernel %s: it was compiled without nvcc, for the CPU alone", device->info.index,
-                          kernel->name);
-    }
-    void *function = NULL;
-    int error = kernel->gpu(&function);
-    if (error != 0 || function == NULL) {
-        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: load kernel %s: CUDA runtime error %d", device->info.index,
-                          kernel->name, error);
-    }
-    weiri_cuda_kernel loaded = { .kernel = kernel, .function = function, .block_threads = 0 };
-    if (weiri_cuda.cuFuncLoad != NULL) {
-        CUresult result = weiri_cuda.cuFuncLoad(loaded.function);
-        if (result != CUDA_SUCCESS) {
-            return weiri_cuda_check(device, "cuFuncLoad", result);
-        }
-    }
-    int threads = 0;
-    CUresult result = weiri_cuda.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, loaded.function);
-    if (result != CUDA_SUCCESS) {
-        return weiri_cuda_check(device, "cuFuncGetAttribute", result);
-    }
-    loaded.block_threads = threads < 0 ? 0 : (uint32_t)threads;
-    weir_status status = remember_kernel(native, &loaded);
-    if (status == WEIR_OK) {
-        *out = loaded;
-    }
-    return status;
-}
-
-static weir_status cuda_kernel_load(weir_device *device, const weir_kernel *kernel)
-{
-    CUstreamCaptureMode mode;
-    weir_status status = weiri_cuda_enter(device, &mode);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    weiri_cuda_kernel loaded;
-    status = resolve_kernel(device, kernel, &loaded);
-    weiri_cuda_leave(mode);
-    return status;
-}
-
-static weir_status check_shape(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
-{
-    const char *name = loaded->kernel->name;
-    if (shape.blocks == 0 || shape.threads == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: launch %s: shape of %u blocks x %u threads", device->info.index,
-                          name, shape.blocks, shape.threads);
-    }
-    if (shape.blocks > INT_MAX) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible",
-                          device->info.index, name, shape.blocks, INT_MAX);
-    }
-    uint32_t limit = min_u32(device->info.block_threads, loaded->block_threads);
-    if (shape.threads > limit) {
-        return weiri_fail(WEIR_ERR_LIMIT,
-                          "gpu:%u: launch %s: %u threads a block, but at most %u are possible for this kernel",
-                          device->info.index, name, shape.threads, limit);
-    }
-    return WEIR_OK;
-}
-
-/* Whether all blocks can be resident at once. */
-static weir_status check_resident(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
-{
-    if (!weiri_cuda_native(device)->cooperative) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: launch %s: the GPU has no cooperative launch",
-                          device->info.index, loaded->kernel->name);
-    }
-    int blocks = 0;
-    CUresult result =
-        weiri_cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, loaded->function, (int)shape.threads, 0);
-    if (result != CUDA_SUCCESS) {
-        return weiri_cuda_check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
-    }
-    uint64_t resident = (uint64_t)(blocks < 0 ? 0 : blocks) * device->info.multiprocessors;
-    if (resident < shape.blocks) {
-        return weiri_fail(
-            WEIR_ERR_LIMIT,
-            "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %llu blocks can be resident",
-            device->info.index, loaded->kernel->name, shape.blocks, shape.threads, (unsigned long long)resident);
-    }
-    return WEIR_OK;
-}
-
-/* In the entered context. */
-static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
-                          bool cooperative, CUstream stream)
-{
-    weiri_cuda_kernel loaded;
-    weir_status status = resolve_kernel(device, kernel, &loaded);
-    if (status == WEIR_OK) {
-        status = check_shape(device, &loaded, shape);
-    }
-    if (status == WEIR_OK && cooperative) {
-        status = check_resident(device, &loaded, shape);
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
-    CUlaunchAttribute attribute;
-    memset(&attribute, 0, sizeof attribute);
-    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    attribute.value.cooperative = 1;
-    CUlaunchConfig config;
-    memset(&config, 0, sizeof config);
-    config.gridDimX = shape.blocks;
-    config.gridDimY = 1;
-    config.gridDimZ = 1;
-    config.blockDimX = shape.threads;
-    config.blockDimY = 1;
-    config.blockDimZ = 1;
-    config.hStream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = cooperative ? 1 : 0;
-    /* The driver copies the arguments before the call returns and does not write to them. */
-    void *params[] = { (void *)(uintptr_t)args };
-    CUresult result = weiri_cuda.cuLaunchKernelEx(&config, loaded.function, params, NULL);
-    if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks x %u threads cannot be resident at once",
-                          device->info.index, kernel->name, shape.blocks, shape.threads);
-    }
-    return weiri_cuda_check(device, "cuLaunchKernelEx", result);
-}
-
-static weir_status cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
-                               bool cooperative, void *stream)
-{
-    CUstreamCaptureMode mode;
-    weir_status status = weiri_cuda_enter(device, &mode);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = launch(device, kernel, shape, args, cooperative, stream);
-    weiri_cuda_leave(mode);
-    return status;
-}
-
 const weiri_device_ops weiri_cuda_ops = {
     .kind = "gpu",
     .label = "GPU",
@@ -707,7 +528,7 @@ const weiri_device_ops weiri_cuda_ops = {
     .graph_end = cuda_graph_end,
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
-    .kernel_load = cuda_kernel_load,
-    .launch = cuda_launch,
+    .kernel_load = weiri_cuda_kernel_load,
+    .launch = weiri_cuda_launch,
     .fit_shape = cuda_fit_shape,
 };

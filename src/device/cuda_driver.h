@@ -77,6 +77,8 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuGraphDestroy, true)                                                                                            \
     X(cuGraphLaunch, true)                                                                                             \
     X(cuGraphExecDestroy, true)                                                                                        \
+    X(cuModuleLoadData, true)                                                                                          \
+    X(cuModuleGetFunction, true)                                                                                       \
     X(cuFuncGetAttribute, true)                                                                                        \
     X(cuFuncLoad, false)                                                                                               \
     X(cuLaunchKernelEx, true)                                                                                          \
@@ -97,6 +99,8 @@ typedef struct weiri_cuda_kernel {
     uint32_t block_threads; /* most threads of a block, for this kernel's registers */
 } weiri_cuda_kernel;
 
+#define WEIRI_CUDA_GPUS_MAX 64 /* that a process uses */
+
 /* weir_device.native */
 typedef struct weiri_cuda_device {
     CUdevice ordinal;
@@ -114,6 +118,7 @@ typedef struct weiri_cuda_device {
     weiri_cuda_kernel *kernels;
     size_t kernel_count;
     size_t kernel_capacity;
+    char families_reason[160]; /* why kernels of our own are not among them; "" when they are */
 } weiri_cuda_device;
 
 static inline weiri_cuda_device *weiri_cuda_native(const weir_device *device)
@@ -138,6 +143,13 @@ void weiri_cuda_leave(CUstreamCaptureMode mode);
 
 /* Waits in the entered context until the stream is idle; WEIR_ERR_TIMEOUT naming `operation` at the deadline. */
 weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CUstream stream, uint64_t deadline_ns);
+
+/* Loads kernels of our own, in the entered context. A GPU on which they cannot be is used without them. WEIR_ERR_NOMEM.
+ * This and the next two are in cuda_launch.c. */
+weir_status weiri_cuda_load_families(weir_device *device);
+weir_status weiri_cuda_kernel_load(weir_device *device, const weir_kernel *kernel);
+weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                              bool cooperative, void *stream);
 
 /* Memory ops, in cuda_memory.c and cuda_share.c; as in device.h. */
 weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);

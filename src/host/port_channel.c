@@ -12,6 +12,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/domain.h"
+#include "src/host/port_channel_impl.h"
 #include "src/host/proxy_impl.h"
 #include "src/host/semaphore_impl.h"
 
@@ -49,6 +50,11 @@ struct weir_port_channel {
 static weir_comm *comm_of(const weir_port_channel *channel)
 {
     return channel->semaphore->connection->comm;
+}
+
+weir_comm *weiri_port_channel_comm(const weir_port_channel *channel)
+{
+    return comm_of(channel);
 }
 
 static const weiri_queue_ops *ops_of(const weir_port_channel *channel)

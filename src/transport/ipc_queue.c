@@ -355,8 +355,9 @@ static weir_status add(weiri_queue *base, weiri_remote *dst, uint64_t dst_offset
     copy_queue *queue = (copy_queue *)base;
     char *at = address(queue, ((copy_remote *)dst)->block, dst_offset);
     if (queue->stream != NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "transport ipc: add: copy engines have none; kernels add, to dst of the "
-                          "peer's GPU, unless direct_bytes is WEIR_PORT_DIRECT_NEVER");
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "transport ipc: add: copy engines have none; kernels add to memory of the peer's GPU, unless "
+                          "direct_bytes is WEIR_PORT_DIRECT_NEVER");
     }
     if ((uintptr_t)at % 8 != 0) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "transport ipc: add: the memory does not begin at a multiple of 8");

@@ -17,7 +17,7 @@ LAYERS = (
     ("src/host/base", BASE),
     ("src/device", BASE + ("src/device/",)),
     ("src/transport", BASE + ("src/transport/", "src/device/device.h")),
-    ("src/host", BASE + ("src/host/", "src/device/device.h", "src/transport/transport.h")),
+    ("src/host", BASE + ("src/host/", "src/device/device.h", "src/device/kernels/", "src/transport/transport.h")),
     ("examples", ("weir/",)),
     ("tools", ("weir/", "weir_")),
 )

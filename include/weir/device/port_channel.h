@@ -27,7 +27,7 @@
  *
  * Adds over one transport are atomic to each other, over ipc also to atomics of kernels at system scope. Copy engines
  * cannot add: between GPUs the caller does itself, to memory of a GPU, when all that is queued is done, unless
- * direct_bytes is WEIR_PORT_DIRECT_NEVER. Any other add there, and one over a transport or to a NIC that has none, fails
+ * direct_bytes is WEIR_PORT_DIRECT_NEVER. Any other add there, and one over a transport or a NIC that has none, fails
  * its channel with WEIR_ERR_UNSUPPORTED.
  *
  * Order:     the leader's push is a release: what it wrote, or had synchronized with, is what is sent. Data that other

@@ -1,0 +1,33 @@
+# weir_module(LIST SOURCE): adds to LIST a C file that defines weiri_module_NAME, the bytes of what nvcc makes for GPUs
+# of NAME.c, a family of kernels of our own (src/device/kernels.h). Without nvcc they are a single 0.
+function(weir_module list source)
+    get_filename_component(name ${source} NAME_WE)
+    set(bytes ${CMAKE_CURRENT_BINARY_DIR}/module_${name}.c)
+    set(${list} ${${list}} ${bytes} PARENT_SCOPE)
+    if(NOT WEIR_HAVE_NVCC)
+        file(CONFIGURE OUTPUT ${bytes} CONTENT "const unsigned char weiri_module_${name}[] = { 0 };\n")
+        return()
+    endif()
+    set(flags -O3 -std=c++${CMAKE_CUDA_STANDARD} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
+        --diag-suppress=177)
+    foreach(arch IN LISTS CMAKE_CUDA_ARCHITECTURES)
+        string(REGEX MATCH "[0-9]+" number ${arch})
+        if(arch MATCHES "real")
+            list(APPEND flags -gencode=arch=compute_${number},code=sm_${number})
+        else()
+            list(APPEND flags -gencode=arch=compute_${number},code=[compute_${number},sm_${number}])
+        endif()
+    endforeach()
+    if(CMAKE_CUDA_HOST_COMPILER)
+        list(APPEND flags -ccbin=${CMAKE_CUDA_HOST_COMPILER})
+    endif()
+    if(WEIR_WERROR)
+        list(APPEND flags --Werror=all-warnings)
+    endif()
+    set(binary ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
+    set(script ${PROJECT_SOURCE_DIR}/cmake/weir_module_bytes.cmake)
+    add_custom_command(OUTPUT ${bytes}
+        COMMAND ${CMAKE_CUDA_COMPILER} -x cu -fatbin ${flags} -MD -MF ${binary}.d -MT ${bytes} -o ${binary} ${source}
+        COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DBINARY=${binary} -DOUTPUT=${bytes} -P ${script}
+        DEPENDS ${source} ${script} DEPFILE ${binary}.d COMMENT "Building kernels of ours: ${name}" VERBATIM)
+endfunction()

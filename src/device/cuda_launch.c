@@ -1,0 +1,270 @@
+/* cuda_launch.c - kernels on GPUs: users', which the CUDA runtime of their program knows, and our own, whose modules
+ * libweir carries. A device has a table of those that are loaded, with the driver's function of each. */
+#include "src/device/cuda_driver.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/device/kernels.h"
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+
+/* ---- the table ------------------------------------------------------------------------------------------ */
+
+static bool find_kernel(weiri_cuda_device *native, const weir_kernel *kernel, weiri_cuda_kernel *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&native->kernels_lock);
+    for (size_t i = 0; i < native->kernel_count && !found; i++) {
+        if (native->kernels[i].kernel == kernel) {
+            *out = native->kernels[i];
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&native->kernels_lock);
+    return found;
+}
+
+static weir_status remember_kernel(weiri_cuda_device *native, const weiri_cuda_kernel *loaded)
+{
+    weir_status status = WEIR_OK;
+    pthread_mutex_lock(&native->kernels_lock);
+    if (native->kernel_count == native->kernel_capacity) {
+        size_t capacity = native->kernel_capacity == 0 ? 16 : native->kernel_capacity * 2;
+        weiri_cuda_kernel *kernels = weiri_realloc(native->kernels, capacity * sizeof *kernels);
+        if (kernels == NULL) {
+            status = weiri_fail_nomem("gpu: kernel table");
+            goto unlock;
+        }
+        native->kernels = kernels;
+        native->kernel_capacity = capacity;
+    }
+    native->kernels[native->kernel_count++] = *loaded;
+unlock:
+    pthread_mutex_unlock(&native->kernels_lock);
+    return status;
+}
+
+/* Loads a function, in the entered context, and puts it into the table, which is not locked meanwhile, so that launches
+ * of loaded kernels go on. Two threads that load the same kernel at once leave two equal rows, which is fine. */
+static weir_status add_kernel(weir_device *device, const weir_kernel *kernel, CUfunction function,
+                              weiri_cuda_kernel *out)
+{
+    weiri_cuda_kernel loaded = { .kernel = kernel, .function = function, .block_threads = 0 };
+    if (weiri_cuda.cuFuncLoad != NULL) {
+        CUresult result = weiri_cuda.cuFuncLoad(loaded.function);
+        if (result != CUDA_SUCCESS) {
+            return weiri_cuda_check(device, "cuFuncLoad", result);
+        }
+    }
+    int threads = 0;
+    CUresult result = weiri_cuda.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, loaded.function);
+    if (result != CUDA_SUCCESS) {
+        return weiri_cuda_check(device, "cuFuncGetAttribute", result);
+    }
+    loaded.block_threads = threads < 0 ? 0 : (uint32_t)threads;
+    weir_status status = remember_kernel(weiri_cuda_native(device), &loaded);
+    if (status == WEIR_OK) {
+        *out = loaded;
+    }
+    return status;
+}
+
+/* ---- our own kernels ------------------------------------------------------------------------------------ */
+
+/* The module of a family in the context of a GPU. As the context, it is loaded once and stays until the process ends:
+ * unloading it might wait for a user's kernels. */
+static weir_status find_module(weir_device *device, uint32_t family, CUmodule *out)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static CUmodule modules[WEIRI_CUDA_GPUS_MAX][WEIRI_FAMILIES];
+    CUmodule *module = &modules[weiri_cuda_native(device)->ordinal][family];
+    weir_status status = WEIR_OK;
+    if (weiri_kernel_families[family].module[0] == 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "libweir was built without nvcc");
+    }
+    pthread_mutex_lock(&lock);
+    if (*module == NULL) {
+        status = weiri_cuda_check(device, "cuModuleLoadData",
+                                  weiri_cuda.cuModuleLoadData(module, weiri_kernel_families[family].module));
+    }
+    *out = *module;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static weir_status load_family(weir_device *device, uint32_t family)
+{
+    CUmodule module = NULL;
+    weir_status status = find_module(device, family, &module);
+    for (const weir_kernel *const *at = weiri_kernel_families[family].kernels; *at != NULL && status == WEIR_OK; at++) {
+        char name[128];
+        weiri_cuda_kernel loaded;
+        CUfunction function = NULL;
+        snprintf(name, sizeof name, "%s_gpu", (*at)->name); /* as WEIR_KERNEL makes it */
+        status = weiri_cuda_check(device, "cuModuleGetFunction",
+                                  weiri_cuda.cuModuleGetFunction(&function, module, name));
+        if (status == WEIR_OK) {
+            status = add_kernel(device, *at, function, &loaded);
+        }
+    }
+    return status;
+}
+
+weir_status weiri_cuda_load_families(weir_device *device)
+{
+    weiri_cuda_device *native = weiri_cuda_native(device);
+    weir_status status = WEIR_OK;
+    for (uint32_t family = 0; family < WEIRI_FAMILIES && status == WEIR_OK; family++) {
+        status = load_family(device, family);
+    }
+    if (status != WEIR_OK) {
+        snprintf(native->families_reason, sizeof native->families_reason, "%s", weir_last_error());
+    }
+    return status == WEIR_ERR_NOMEM ? status : WEIR_OK;
+}
+
+static bool is_own(const weir_kernel *kernel)
+{
+    bool own = false;
+    for (uint32_t family = 0; family < WEIRI_FAMILIES; family++) {
+        for (const weir_kernel *const *at = weiri_kernel_families[family].kernels; *at != NULL; at++) {
+            own = own || *at == kernel;
+        }
+    }
+    return own;
+}
+
+/* ---- loading and launching ------------------------------------------------------------------------------ */
+
+/* Finds the kernel, or loads it if it is a user's, in the entered context. */
+static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel, weiri_cuda_kernel *out)
+{
+    weiri_cuda_device *native = weiri_cuda_native(device);
+    if (find_kernel(native, kernel, out)) {
+        return WEIR_OK;
+    }
+    if (kernel->gpu == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: load kernel %s: %s", device->info.index, kernel->name,
+                          is_own(kernel) ? native->families_reason
+                                         : "it was compiled without nvcc, for the CPU alone");
+    }
+    void *function = NULL;
+    int error = kernel->gpu(&function);
+    if (error != 0 || function == NULL) {
+        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: load kernel %s: CUDA runtime error %d", device->info.index,
+                          kernel->name, error);
+    }
+    return add_kernel(device, kernel, function, out);
+}
+
+weir_status weiri_cuda_kernel_load(weir_device *device, const weir_kernel *kernel)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_cuda_kernel loaded;
+    status = resolve_kernel(device, kernel, &loaded);
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+static weir_status check_shape(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
+{
+    const char *name = loaded->kernel->name;
+    if (shape.blocks == 0 || shape.threads == 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: launch %s: shape of %u blocks x %u threads", device->info.index,
+                          name, shape.blocks, shape.threads);
+    }
+    if (shape.blocks > INT_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible",
+                          device->info.index, name, shape.blocks, INT_MAX);
+    }
+    uint32_t limit = device->info.block_threads < loaded->block_threads ? device->info.block_threads
+                                                                        : loaded->block_threads;
+    if (shape.threads > limit) {
+        return weiri_fail(WEIR_ERR_LIMIT,
+                          "gpu:%u: launch %s: %u threads a block, but at most %u are possible for this kernel",
+                          device->info.index, name, shape.threads, limit);
+    }
+    return WEIR_OK;
+}
+
+/* Whether all blocks can be resident at once. */
+static weir_status check_resident(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
+{
+    if (!weiri_cuda_native(device)->cooperative) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: launch %s: the GPU has no cooperative launch",
+                          device->info.index, loaded->kernel->name);
+    }
+    int blocks = 0;
+    CUresult result =
+        weiri_cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, loaded->function, (int)shape.threads, 0);
+    if (result != CUDA_SUCCESS) {
+        return weiri_cuda_check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
+    }
+    uint64_t resident = (uint64_t)(blocks < 0 ? 0 : blocks) * device->info.multiprocessors;
+    if (resident < shape.blocks) {
+        return weiri_fail(
+            WEIR_ERR_LIMIT,
+            "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %llu blocks can be resident",
+            device->info.index, loaded->kernel->name, shape.blocks, shape.threads, (unsigned long long)resident);
+    }
+    return WEIR_OK;
+}
+
+/* In the entered context. */
+static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                          bool cooperative, CUstream stream)
+{
+    weiri_cuda_kernel loaded;
+    weir_status status = resolve_kernel(device, kernel, &loaded);
+    if (status == WEIR_OK) {
+        status = check_shape(device, &loaded, shape);
+    }
+    if (status == WEIR_OK && cooperative) {
+        status = check_resident(device, &loaded, shape);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    CUlaunchAttribute attribute;
+    memset(&attribute, 0, sizeof attribute);
+    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attribute.value.cooperative = 1;
+    CUlaunchConfig config;
+    memset(&config, 0, sizeof config);
+    config.gridDimX = shape.blocks;
+    config.gridDimY = 1;
+    config.gridDimZ = 1;
+    config.blockDimX = shape.threads;
+    config.blockDimY = 1;
+    config.blockDimZ = 1;
+    config.hStream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = cooperative ? 1 : 0;
+    /* The driver copies the arguments before the call returns and does not write to them. */
+    void *params[] = { (void *)(uintptr_t)args };
+    CUresult result = weiri_cuda.cuLaunchKernelEx(&config, loaded.function, params, NULL);
+    if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks x %u threads cannot be resident at once",
+                          device->info.index, kernel->name, shape.blocks, shape.threads);
+    }
+    return weiri_cuda_check(device, "cuLaunchKernelEx", result);
+}
+
+weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
+                              bool cooperative, void *stream)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = launch(device, kernel, shape, args, cooperative, stream);
+    weiri_cuda_leave(mode);
+    return status;
+}

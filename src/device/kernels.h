@@ -1,0 +1,21 @@
+/* kernels.h - kernels of our own.
+ *
+ * A file of src/device/kernels is a family, written with WEIR_KERNEL as users do. The C compiler builds it for the CPU.
+ * nvcc, where it is, builds it into a module for GPUs, which libweir carries as bytes (cmake/weir_module.cmake) and
+ * hands to the driver when a GPU is opened: no first launch loads code while a kernel spins, and nothing of the CUDA
+ * runtime is linked. weir_launch takes the kernels like any other. */
+#ifndef WEIRI_KERNELS_H
+#define WEIRI_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+enum { WEIRI_FAMILY_PORT_CHANNEL, WEIRI_FAMILIES };
+
+typedef struct weiri_kernel_family {
+    const unsigned char *module; /* begins with 0 when libweir was built without nvcc */
+    const weir_kernel *const *kernels; /* NULL past the last */
+} weiri_kernel_family;
+
+extern const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES];
+
+#endif

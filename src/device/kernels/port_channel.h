@@ -1,0 +1,27 @@
+/* port_channel.h - calls of port channels in the order of a stream. */
+#ifndef WEIRI_KERNELS_PORT_CHANNEL_H
+#define WEIRI_KERNELS_PORT_CHANNEL_H
+
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* The type of weiri_port_call_args.request that is none of a proxy's: a wait for a signal. */
+#define WEIRI_PORT_CALL_WAIT 0u
+
+/* One thread makes the call that has the type of the request, with its offsets and sizes. */
+typedef struct weiri_port_call_args {
+    weir_dev_port_channel channel;
+    weir_request request;
+} weiri_port_call_args;
+
+enum { WEIRI_PORT_CALL };
+extern const weir_kernel *const weiri_port_channel_kernels[];
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

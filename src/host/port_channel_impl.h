@@ -1,0 +1,10 @@
+/* port_channel_impl.h - the port channel as port_channel_stream.c sees it. */
+#ifndef WEIRI_PORT_CHANNEL_IMPL_H
+#define WEIRI_PORT_CHANNEL_IMPL_H
+
+#include "src/host/comm_impl.h"
+#include "weir/port_channel.h"
+
+weir_comm *weiri_port_channel_comm(const weir_port_channel *channel);
+
+#endif
