@@ -79,7 +79,7 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
                             weiri_message **out)
 {
     weiri_peer *p = &boot->peers[peer];
-    const uint64_t connect_ns = weiri_now_ns() + CONNECT_NS;
+    uint64_t connect_ns = weiri_now_ns() + CONNECT_NS;
     for (uint64_t now = 0;;) {
         if (boot->failed != WEIR_OK) {
             return weiri_fail(boot->failed, "%s", boot->failed_text);
@@ -105,6 +105,7 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
             if (weiri_peer_connect(boot, peer) == NULL) {
                 return weiri_fail_nomem("bootstrap: connection");
             }
+            connect_ns = now + CONNECT_NS; /* one that ends at once is not made again at once */
             alone = false;
         }
         p->waiters++;
