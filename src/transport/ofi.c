@@ -1,10 +1,9 @@
 /* ofi.c - between any two hosts: libfabric, over TCP unless the environment names another provider. This file has the
- * domains, regions and remotes; ofi_queue.c the queues, and ofi_library.c what is loaded.
+ * domains, regions and remotes; ofi_queue.h the queues, ofi_stage.c copies, and ofi_library.c what is loaded.
  *
- * Memory of the host is registered as it is; a GPU's own cannot be, because staging it is not this transport's. A key
- * carries the registration's key, drawn at random where the provider leaves that to us (its connections have no other
- * proof), and the name by which values and gets find the region at its owner: slot and random id, looked up in the
- * domain's table. */
+ * Memory of the host is registered as it is; a GPU's own is staged. A key carries the registration's key, drawn at
+ * random where the provider leaves that to us (its connections have no other proof), and the name by which letters
+ * find the region at its owner: slot and random id, looked up in the domain's table. */
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +13,9 @@
 #include "src/host/base/wire.h"
 #include "src/transport/ofi_impl.h"
 
-#define KEY_VERSION 1
+#define KEY_VERSION 2
+#define KEY_STAGED 1u
+#define KEY_ODD 2u
 #define KEY_TRIES 8
 
 static bool probe(char *reason)
@@ -37,6 +38,7 @@ static void domain_close(weiri_domain *base)
 {
     weiri_ofi_domain *domain = (weiri_ofi_domain *)base;
     if (domain != NULL) {
+        weiri_ofi_stage_close(domain);
         (void)fi_close(&domain->domain->fid);
         (void)fi_close(&domain->fabric->fid);
         weiri_ofi.freeinfo(domain->info);
@@ -70,10 +72,16 @@ static weir_status domain_open(weir_device *device, weiri_domain **out)
         status = weiri_ofi_fail(error, "ofi: open domain %s", domain->info->domain_attr->name);
         goto close_fabric;
     }
+    status = weiri_ofi_stage_open(domain);
+    if (status != WEIR_OK) {
+        goto close_domain;
+    }
     (void)pthread_mutex_init(&domain->mutex, NULL);
     *out = &domain->base;
     return WEIR_OK;
 
+close_domain:
+    (void)fi_close(&domain->domain->fid);
 close_fabric:
     (void)fi_close(&domain->fabric->fid);
 free_info:
@@ -152,23 +160,43 @@ static void table_remove(weiri_ofi_domain *domain, const weiri_ofi_region *regio
     pthread_mutex_unlock(&domain->mutex);
 }
 
+/* Writes the key, by which peers name the region. */
+static void write_key(const weiri_ofi_domain *domain, weiri_ofi_region *region)
+{
+    const weiri_block *block = region->base.block;
+    const bool odd = ((uintptr_t)block->pointer & 7) != 0;
+    weiri_writer w = weiri_writer_init(region->base.key.bytes, sizeof region->base.key.bytes);
+    weiri_write_u16(&w, KEY_VERSION);
+    weiri_write_u8(&w, (uint8_t)((region->staged ? KEY_STAGED : 0) | (odd ? KEY_ODD : 0)));
+    weiri_write_u64(&w, region->mr_key);
+    weiri_write_u64(&w, region->staged ? 0 : weiri_ofi_base(domain, block->host_pointer));
+    weiri_write_u64(&w, region->id);
+    weiri_write_u32(&w, region->slot);
+    region->base.key.length = (uint32_t)w.size;
+    region->base.key.size = block->size;
+}
+
 static weir_status region_open(weiri_domain *base, const weiri_block *block, weiri_region **out)
 {
     weiri_ofi_domain *domain = (weiri_ofi_domain *)base;
-    weir_status status;
-    if (block->host_pointer == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ofi: register memory of %s: libfabric reaches memory of the host "
-                          "alone; allocate it as WEIR_MEMORY_HOST", base->device->info.label);
-    }
+    weir_status status = WEIR_OK;
     weiri_ofi_region *region = (weiri_ofi_region *)weiri_alloc(1, sizeof *region);
     if (region == NULL) {
         return weiri_fail_nomem("ofi: region");
     }
     region->base.domain = base;
     region->base.block = block;
+    region->staged = block->host_pointer == NULL;
     randombytes_buf(&region->id, sizeof region->id);
-    status = weiri_ofi_register(domain, block->host_pointer, block->size,
-                                FI_WRITE | FI_REMOTE_WRITE, &region->mr, &region->mr_key);
+    if (region->staged && domain->marks == NULL) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED,
+                            "ofi: register memory of %s: the CPU cannot reach it, and the device copies nothing; "
+                            "allocate it as WEIR_MEMORY_HOST",
+                            base->device->info.label);
+    } else if (!region->staged) {
+        status = weiri_ofi_register(domain, block->host_pointer, block->size, FI_WRITE | FI_REMOTE_WRITE, &region->mr,
+                                    &region->mr_key);
+    }
     if (status != WEIR_OK) {
         goto free_region;
     }
@@ -176,19 +204,14 @@ static weir_status region_open(weiri_domain *base, const weiri_block *block, wei
     if (status != WEIR_OK) {
         goto close_mr;
     }
-    weiri_writer w = weiri_writer_init(region->base.key.bytes, sizeof region->base.key.bytes);
-    weiri_write_u16(&w, KEY_VERSION);
-    weiri_write_u64(&w, region->mr_key);
-    weiri_write_u64(&w, weiri_ofi_base(domain, block->host_pointer));
-    weiri_write_u64(&w, region->id);
-    weiri_write_u32(&w, region->slot);
-    region->base.key.length = (uint32_t)w.size;
-    region->base.key.size = block->size;
+    write_key(domain, region);
     *out = &region->base;
     return WEIR_OK;
 
 close_mr:
-    (void)fi_close(&region->mr->fid);
+    if (region->mr != NULL) {
+        (void)fi_close(&region->mr->fid);
+    }
 free_region:
     weiri_free(region);
     return status;
@@ -197,12 +220,19 @@ free_region:
 static void region_close(weiri_region *base)
 {
     weiri_ofi_region *region = (weiri_ofi_region *)base;
-    if (region != NULL) {
-        table_remove((weiri_ofi_domain *)base->domain, region);
-        (void)fi_close(&region->mr->fid);
-        weiri_free(region);
+    if (region == NULL) {
+        return;
     }
+    table_remove((weiri_ofi_domain *)base->domain, region);
+    if (region->staged) {
+        weiri_ofi_lanes_settle((weiri_ofi_domain *)base->domain);
+    } else {
+        (void)fi_close(&region->mr->fid);
+    }
+    weiri_free(region);
 }
+
+/* ---- what is named ---------------------------------------------------------------------------------------- */
 
 /* `bytes` of a value within the aligned 8 bytes that they lie in; the rest of these stays what it is. They may belong
  * to a neighbour of the memory, which address sanitizers must not take amiss. */
@@ -242,45 +272,81 @@ static void store(uint8_t *at, uint64_t value, uint32_t bytes)
     }
 }
 
-/* The region that a peer has named, if `bytes` at `offset` are in it; with the mutex. */
-static const weiri_ofi_region *named(const weiri_ofi_domain *domain, uint32_t slot, uint64_t id, uint64_t offset,
-                                     uint64_t bytes)
+/* The region of a place, if `bytes` are in it; with the mutex. NULL otherwise. */
+static const weiri_ofi_region *named(const weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t bytes)
 {
-    const weiri_ofi_region *region = slot < domain->slots ? domain->regions[slot] : NULL;
-    bool fits = region != NULL && region->id == id && bytes <= region->base.block->size &&
-                offset <= region->base.block->size - bytes;
+    const weiri_ofi_region *region = place->slot < domain->slots ? domain->regions[place->slot] : NULL;
+    bool fits = region != NULL && region->id == place->id && bytes <= region->base.block->size &&
+                place->offset <= region->base.block->size - bytes;
     return fits ? region : NULL;
 }
 
-uint8_t *weiri_ofi_place(weiri_ofi_domain *domain, uint32_t slot, uint64_t id, uint64_t offset, uint64_t bytes,
-                         void **desc)
+weir_status weiri_ofi_find_place(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t bytes, uint8_t **at,
+                                 void **desc)
 {
-    uint8_t *place = NULL;
     pthread_mutex_lock(&domain->mutex);
-    const weiri_ofi_region *region = named(domain, slot, id, offset, bytes);
-    if (region != NULL) {
-        place = (uint8_t *)region->base.block->host_pointer + offset;
+    const weiri_ofi_region *region = named(domain, place, bytes);
+    *at = NULL;
+    if (region != NULL && !region->staged) {
+        *at = (uint8_t *)region->base.block->host_pointer + place->offset;
         *desc = fi_mr_desc(region->mr);
     }
     pthread_mutex_unlock(&domain->mutex);
-    return place;
+    return region != NULL ? WEIR_OK : WEIR_ERR_RANGE;
 }
 
-bool weiri_ofi_store(weiri_ofi_domain *domain, uint32_t slot, uint64_t id, uint64_t offset, uint64_t value,
-                     uint32_t bytes)
+weir_status weiri_ofi_store(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t value, uint32_t bytes,
+                            const weiri_ofi_pinned *word, uint64_t *number)
 {
-    bool known = false;
+    weir_status status = WEIR_ERR_RANGE;
+    *number = 0;
     pthread_mutex_lock(&domain->mutex);
-    const weiri_ofi_region *region = bytes >= 1 && bytes <= 8 ? named(domain, slot, id, offset, bytes) : NULL;
+    const weiri_ofi_region *region = bytes >= 1 && bytes <= 8 ? named(domain, place, bytes) : NULL;
     if (region != NULL) {
-        uint8_t *at = (uint8_t *)region->base.block->host_pointer + offset;
-        known = ((uintptr_t)at & 7) + bytes <= 8;
-        if (known) {
+        const weiri_block *block = region->base.block;
+        uint8_t *at = (uint8_t *)(region->staged ? block->pointer : block->host_pointer) + place->offset;
+        if (((uintptr_t)at & 7) + bytes > 8) {
+            status = WEIR_ERR_RANGE;
+        } else if (region->staged) {
+            status = weiri_ofi_lane_store(domain, at, value, bytes, word, number);
+        } else {
             store(at, value, bytes);
+            status = WEIR_OK;
         }
     }
     pthread_mutex_unlock(&domain->mutex);
-    return known;
+    return status;
+}
+
+weir_status weiri_ofi_add_here(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t value)
+{
+    weir_status status = WEIR_ERR_RANGE;
+    pthread_mutex_lock(&domain->mutex);
+    const weiri_ofi_region *region = named(domain, place, sizeof value);
+    if (region != NULL && !region->staged) {
+        uint8_t *at = (uint8_t *)region->base.block->host_pointer + place->offset;
+        if (((uintptr_t)at & 7) == 0) {
+            (void)__atomic_fetch_add((uint64_t *)(void *)at, value, __ATOMIC_ACQ_REL);
+            status = WEIR_OK;
+        }
+    }
+    pthread_mutex_unlock(&domain->mutex);
+    return status;
+}
+
+weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t lane, const weiri_ofi_place *place,
+                           const weiri_ofi_pinned *pinned, uint64_t bytes, uint64_t *number)
+{
+    weir_status status = WEIR_ERR_RANGE;
+    pthread_mutex_lock(&domain->mutex);
+    const weiri_ofi_region *region = named(domain, place, bytes);
+    if (region != NULL && region->staged) {
+        char *at = (char *)region->base.block->pointer + place->offset;
+        status = lane == WEIRI_OFI_OUT ? weiri_ofi_lane_copy(domain, lane, pinned->device, at, bytes, number)
+                                       : weiri_ofi_lane_copy(domain, lane, at, pinned->device, bytes, number);
+    }
+    pthread_mutex_unlock(&domain->mutex);
+    return status;
 }
 
 /* ---- remotes --------------------------------------------------------------------------------------------- */
@@ -292,6 +358,9 @@ static weir_status remote_open(weiri_domain *domain, const weiri_key *key, const
     weiri_reader r = weiri_reader_init(key->bytes, key->length <= sizeof key->bytes ? key->length : 0);
     weiri_ofi_remote parsed = { .base = { .domain = domain, .size = key->size } };
     uint16_t version = weiri_read_u16(&r);
+    uint8_t flags = weiri_read_u8(&r);
+    parsed.staged = (flags & KEY_STAGED) != 0;
+    parsed.odd = (flags & KEY_ODD) != 0;
     parsed.key = weiri_read_u64(&r);
     parsed.address = weiri_read_u64(&r);
     parsed.id = weiri_read_u64(&r);
@@ -326,6 +395,7 @@ static const weiri_queue_ops queue_ops = {
     .put = weiri_ofi_put,
     .get = weiri_ofi_get,
     .value = weiri_ofi_value,
+    .add = weiri_ofi_add,
     .poll = weiri_ofi_poll,
     .passive_poll = true,
 };

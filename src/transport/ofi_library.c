@@ -17,7 +17,6 @@
 #define OLDEST FI_VERSION(1, 14)
 #define QUESTION_BYTES 512
 #define NODE_BYTES 64
-#define LEAST_MESSAGE 64
 
 /* The modes of registration that this transport keeps to, and those whose providers it must refuse by name. */
 #define MR_MODES (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
@@ -108,8 +107,8 @@ static const char *unusable(const struct fi_info *info)
     if ((info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
         return "registers memory with each endpoint (FI_MR_ENDPOINT), which is not supported";
     }
-    if (info->ep_attr->max_msg_size < LEAST_MESSAGE) {
-        return "has no messages of 64 bytes";
+    if (info->ep_attr->max_msg_size < WEIRI_OFI_LETTER_BYTES) {
+        return "has no messages of 72 bytes";
     }
     return NULL;
 }
@@ -132,6 +131,7 @@ static struct fi_info *ask(const char *provider, const char *node)
     hints->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW;
     hints->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW;
     hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    hints->tx_attr->inject_size = WEIRI_OFI_LETTER_BYTES;
     hints->fabric_attr->prov_name = (char *)(uintptr_t)provider;
     int error = weiri_ofi.getinfo(OLDEST, node[0] == '\0' ? NULL : node, NULL, node[0] == '\0' ? 0 : FI_SOURCE, hints,
                                   &info);
@@ -155,7 +155,7 @@ static struct fi_info *ask(const char *provider, const char *node)
         return NULL;
     }
     snprintf(found.reason, sizeof found.reason,
-             "between any hosts, memory of CPUs: libfabric %u.%u, provider %s, %s%s%s",
+             "between any hosts, memory of GPUs by way of the CPU's: libfabric %u.%u, provider %s, %s%s%s",
              FI_MAJOR(weiri_ofi.version()), FI_MINOR(weiri_ofi.version()), info->fabric_attr->prov_name,
              info->domain_attr->name, node[0] == '\0' ? "" : " at ", node);
     return info;

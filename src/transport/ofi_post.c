@@ -1,34 +1,19 @@
 /* ofi_post.c - queues of the transport ofi: what this rank posts, and what becomes of it; see ofi_queue.h. */
-#include "src/transport/ofi_queue.h"
-
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/transport/ofi_queue.h"
 
 #define PROBE_NS 20000000u /* without an acknowledgement, until the peer is probed */
 #define LOST_NS 200000000u /* without room, until the connection is lost */
 
 /* ---- issuing; with the mutex ----------------------------------------------------------------------------- */
 
-/* Takes note of how libfabric took an operation. */
-static ssize_t took(weiri_ofi_queue *queue, weiri_ofi_op *op, weiri_ofi_post *post, ssize_t error)
+bool weiri_ofi_has_room(const weiri_ofi_queue *queue)
 {
-    if (error == 0) {
-        queue->free_ops = op->next;
-        queue->busy_ops++;
-        queue->quiet_ns = 0;
-        queue->no_room_ns = 0;
-        op->post = post;
-        op->tells = false;
-        if (post != NULL) {
-            post->waiting++;
-        }
-    } else if (error == -FI_EAGAIN) {
-        queue->blocked = true;
-    }
-    return error;
+    return queue->connected && !queue->blocked;
 }
 
-ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, weiri_ofi_post *post, void *from, void *desc, uint64_t bytes,
+ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, void *from, void *desc, uint64_t bytes,
                             uint64_t address, uint64_t key)
 {
     weiri_ofi_op *op = queue->free_ops;
@@ -47,60 +32,217 @@ ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, weiri_ofi_post *post, void *
         .rma_iov_count = 1,
         .context = &op->context,
     };
-    return took(queue, op, post, fi_writemsg(queue->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
-}
-
-ssize_t weiri_ofi_send_out(weiri_ofi_queue *queue, weiri_ofi_post *post, uint8_t *letter)
-{
-    weiri_ofi_op *op = queue->free_ops;
-    if (op == NULL) {
+    ssize_t error = fi_writemsg(queue->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+    if (error == 0) {
+        queue->free_ops = op->next;
+        queue->busy_ops++;
+        queue->quiet_ns = 0;
+        queue->no_room_ns = 0;
+        op->post = what->post;
+        op->chunk = what->chunk;
+        if (op->post != NULL) {
+            op->post->waiting++;
+        }
+    } else if (error == -FI_EAGAIN) {
         queue->blocked = true;
-        return -FI_EAGAIN;
-    }
-    ssize_t error =
-        fi_send(queue->ep, letter, WEIRI_OFI_LETTER_BYTES, fi_mr_desc(queue->mr), queue->peer, &op->context);
-    error = took(queue, op, post, error);
-    if (error == 0 && post == NULL) {
-        op->tells = true;
-        queue->telling = true;
     }
     return error;
 }
 
-bool weiri_ofi_has_room(const weiri_ofi_queue *queue)
+/* A copy from or into memory of this rank that is posted could not begin. */
+static weir_status fail_copy(weiri_ofi_queue *queue, weir_status status)
 {
-    return queue->connected && !queue->blocked;
+    if (status == WEIR_ERR_RANGE) {
+        status = weiri_fail(WEIR_ERR_INVALID, "ofi: queue: memory of this rank that is in use was deregistered");
+    }
+    return weiri_ofi_fail_queue(queue, status);
 }
 
-weir_status weiri_ofi_check(weiri_ofi_queue *queue, ssize_t error)
+/* Gives chunks to posts up to number `posted`, and begins to fill those of puts. */
+static weir_status cut(weiri_ofi_queue *queue, uint64_t posted)
 {
-    return error == 0 || error == -FI_EAGAIN
-               ? WEIR_OK
-               : weiri_ofi_fail_queue(queue, weiri_ofi_fail((int)error, "ofi: queue: send"));
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK && queue->cutting <= posted) {
+        weiri_ofi_post *post = &queue->ring[queue->cutting % WEIRI_OFI_DEPTH];
+        weiri_ofi_chunk *chunk = &queue->chunks[queue->cut % WEIRI_OFI_CHUNKS];
+        if (post->uncut == 0) {
+            queue->cutting++;
+            continue;
+        }
+        if (chunk->busy) {
+            break;
+        }
+        chunk->bytes = post->uncut < WEIRI_OFI_CHUNK ? post->uncut : WEIRI_OFI_CHUNK;
+        chunk->place = post->source;
+        chunk->copy = 0;
+        if (post->letter.kind != WEIRI_OFI_GET) {
+            status =
+                weiri_ofi_begin_copy(queue, WEIRI_OFI_OUT, &chunk->place, &chunk->memory, chunk->bytes, &chunk->copy);
+        }
+        chunk->busy = true;
+        queue->cut++;
+        post->source.offset += chunk->bytes;
+        post->uncut -= chunk->bytes;
+    }
+    return status == WEIR_OK ? WEIR_OK : fail_copy(queue, status);
+}
+
+/* The next chunk of ours; NULL while it is not there, or not filled. */
+static weir_status next_chunk(weiri_ofi_queue *queue, weiri_ofi_chunk **out)
+{
+    weiri_ofi_chunk *chunk = &queue->chunks[queue->used % WEIRI_OFI_CHUNKS];
+    bool ended = false;
+    weir_status status =
+        queue->used == queue->cut ? WEIR_OK : weiri_ofi_has_ended(queue, WEIRI_OFI_OUT, chunk->copy, &ended);
+    *out = ended ? chunk : NULL;
+    return status;
+}
+
+/* Writes the next piece of a put, unless that is done. */
+static weir_status write_piece(weiri_ofi_queue *queue, weiri_ofi_post *post, uint64_t bytes)
+{
+    const bool lands = post->letter.kind == WEIRI_OFI_LAND;
+    const uint64_t landing = queue->landed % WEIRI_OFI_LANDINGS;
+    weiri_ofi_op what = { .post = post };
+    uint8_t *from = post->local;
+    void *desc = post->desc;
+    if (post->written || (lands && queue->landings[landing] > queue->acked)) {
+        return WEIR_OK;
+    }
+    if (post->staged) {
+        weir_status status = next_chunk(queue, &what.chunk);
+        if (status != WEIR_OK || what.chunk == NULL) {
+            return status;
+        }
+        from = what.chunk->memory.host;
+        desc = fi_mr_desc(queue->mr);
+    }
+    ssize_t error = weiri_ofi_write_out(queue, &what, from, desc, bytes,
+                                        lands ? queue->peer_address + landing * WEIRI_OFI_CHUNK : post->address,
+                                        lands ? queue->peer_key : post->key);
+    post->written = error == 0;
+    queue->used += error == 0 && post->staged;
+    return weiri_ofi_check(queue, error);
+}
+
+/* Sends the letter behind a piece that lands. */
+static weir_status send_landing(weiri_ofi_queue *queue, weiri_ofi_post *post, uint64_t bytes, bool *sent)
+{
+    const uint64_t landing = queue->landed % WEIRI_OFI_LANDINGS;
+    post->letter.value = bytes;
+    post->letter.address = landing;
+    ssize_t error = weiri_ofi_send(queue, &post->letter);
+    *sent = error == 0;
+    if (*sent) {
+        post->letter.place.offset += bytes;
+        post->number = queue->sent;
+        queue->landings[landing] = queue->sent;
+        queue->landed++;
+    }
+    return weiri_ofi_check(queue, error);
+}
+
+static weir_status issue_put(weiri_ofi_queue *queue, weiri_ofi_post *post)
+{
+    const bool lands = post->letter.kind == WEIRI_OFI_LAND;
+    const uint64_t most = lands || post->staged ? WEIRI_OFI_CHUNK : queue->slice;
+    const uint64_t bytes = post->left < most ? post->left : most;
+    if (lands && !queue->peer_lands) {
+        return weiri_ofi_fail_queue(
+            queue, weiri_fail(WEIR_ERR_CORRUPT, "ofi: queue: the peer's memory is staged, and its queue stages none"));
+    }
+    weir_status status = write_piece(queue, post, bytes);
+    bool out = status == WEIR_OK && post->written;
+    if (out && lands) {
+        status = send_landing(queue, post, bytes, &out);
+    }
+    if (out) {
+        post->written = false;
+        post->local += post->staged ? 0 : bytes;
+        post->address += bytes;
+        post->left -= bytes;
+        post->more = post->left != 0;
+    }
+    return status;
+}
+
+/* Asks for the next piece of a get into staged memory. */
+static weir_status issue_get(weiri_ofi_queue *queue, weiri_ofi_post *post)
+{
+    weiri_ofi_chunk *chunk = NULL;
+    weir_status status = next_chunk(queue, &chunk);
+    if (status != WEIR_OK || chunk == NULL) {
+        return status;
+    }
+    const uint8_t *memory = (const uint8_t *)queue->memory->host_pointer;
+    post->letter.value = chunk->bytes;
+    post->letter.key = queue->mr_key;
+    post->letter.address = weiri_ofi_base(queue->domain, memory) + (uint64_t)(chunk->memory.host - memory);
+    ssize_t error = weiri_ofi_send(queue, &post->letter);
+    if (error == 0) {
+        queue->used++;
+        chunk->get = post;
+        chunk->number = queue->sent;
+        post->waiting++;
+        post->number = queue->sent;
+        post->letter.place.offset += chunk->bytes;
+        post->left -= chunk->bytes;
+        post->more = post->left != 0;
+    }
+    return weiri_ofi_check(queue, error);
+}
+
+static weir_status issue_letter(weiri_ofi_queue *queue, weiri_ofi_post *post)
+{
+    ssize_t error = weiri_ofi_send(queue, &post->letter);
+    if (error == 0) {
+        post->number = queue->sent;
+        post->more = false;
+    }
+    return weiri_ofi_check(queue, error);
 }
 
 weir_status weiri_ofi_issue(weiri_ofi_queue *queue)
 {
-    uint64_t posted = __atomic_load_n(&queue->base.posted, __ATOMIC_ACQUIRE);
-    weir_status status = WEIR_OK;
-    while (status == WEIR_OK && weiri_ofi_has_room(queue) && queue->issued < posted) {
+    const uint64_t posted = __atomic_load_n(&queue->base.posted, __ATOMIC_ACQUIRE);
+    weir_status status = queue->domain->marks != NULL ? cut(queue, posted) : WEIR_OK;
+    while (status == WEIR_OK && queue->issued < posted) {
         weiri_ofi_post *post = &queue->ring[(queue->issued + 1) % WEIRI_OFI_DEPTH];
-        uint64_t bytes = post->left < queue->slice ? post->left : queue->slice;
-        ssize_t error = 0;
-        if (post->number != 0) {
-            error = weiri_ofi_send_out(queue, post, post->local);
-        } else if (post->more) {
-            error = weiri_ofi_write_out(queue, post, post->local, post->desc, bytes, post->address, post->key);
+        const uint64_t left = post->left;
+        if (post->more && weiri_ofi_has_room(queue)) {
+            status = post->letter.kind == 0 || post->letter.kind == WEIRI_OFI_LAND ? issue_put(queue, post)
+                     : post->staged                                                ? issue_get(queue, post)
+                                                                                   : issue_letter(queue, post);
         }
-        if (error == 0) {
-            post->local += bytes;
-            post->address += bytes;
-            post->left -= bytes;
-            post->more = post->left != 0;
-            queue->issued += !post->more;
-            queue->sent = post->number != 0 ? post->number : queue->sent;
+        queue->issued += !post->more;
+        if (post->more && post->left == left) {
+            break;
         }
-        status = weiri_ofi_check(queue, error);
+    }
+    return status;
+}
+
+weir_status weiri_ofi_unload(weiri_ofi_queue *queue)
+{
+    weir_status status = WEIR_OK;
+    bool ended = false;
+    for (uint32_t i = 0; i < WEIRI_OFI_CHUNKS && status == WEIR_OK; i++) {
+        weiri_ofi_chunk *chunk = &queue->chunks[i];
+        if (chunk->get == NULL || chunk->number > queue->acked) {
+            continue;
+        }
+        if (chunk->copy == 0) {
+            status =
+                weiri_ofi_begin_copy(queue, WEIRI_OFI_IN, &chunk->place, &chunk->memory, chunk->bytes, &chunk->copy);
+            status = status == WEIR_OK ? WEIR_OK : fail_copy(queue, status);
+            continue;
+        }
+        status = weiri_ofi_has_ended(queue, WEIRI_OFI_IN, chunk->copy, &ended);
+        if (ended) {
+            chunk->get->waiting--;
+            chunk->get = NULL;
+            chunk->busy = false;
+        }
     }
     return status;
 }
@@ -115,36 +257,37 @@ static bool has_passed(uint64_t *since, uint64_t limit)
 
 weir_status weiri_ofi_watch(weiri_ofi_queue *queue)
 {
+    static const weiri_ofi_op what;
     if (!queue->established || queue->busy_ops != 0) {
         return WEIR_OK;
     }
-    if (queue->blocked) {
-        return !has_passed(&queue->no_room_ns, LOST_NS)
-                   ? WEIR_OK
-                   : weiri_ofi_fail_queue(
-                         queue, weiri_fail(WEIR_ERR_REMOTE, "ofi: queue: the connection to the peer is lost"));
+    if (!queue->blocked) {
+        if (queue->acked == queue->sent || !has_passed(&queue->quiet_ns, PROBE_NS)) {
+            return WEIR_OK;
+        }
+        ssize_t error = weiri_ofi_write_out(queue, &what, queue->memory->host_pointer, fi_mr_desc(queue->mr), 0,
+                                            queue->peer_address, queue->peer_key);
+        if (error != -FI_EAGAIN) {
+            return weiri_ofi_check(queue, error);
+        }
     }
-    if (queue->acked == queue->sent || !has_passed(&queue->quiet_ns, PROBE_NS)) {
-        return WEIR_OK;
-    }
-    return weiri_ofi_check(queue, weiri_ofi_write_out(queue, NULL, queue->letters, fi_mr_desc(queue->mr), 0,
-                                                      queue->peer_address, queue->peer_key));
+    return !has_passed(&queue->no_room_ns, LOST_NS)
+               ? WEIR_OK
+               : weiri_ofi_fail_queue(queue,
+                                      weiri_fail(WEIR_ERR_REMOTE, "ofi: queue: the connection to the peer is lost"));
 }
 
 /* ---- posts ----------------------------------------------------------------------------------------------- */
 
-/* The slot of the next post; NULL: there is none. */
-static weiri_ofi_post *next_post(weiri_ofi_queue *queue)
+/* Fills the slot of the next post and issues it, if nobody else does. */
+static weir_status publish(weiri_ofi_queue *queue, const weiri_ofi_post *post)
 {
-    uint64_t completed = __atomic_load_n(&queue->base.completed, __ATOMIC_ACQUIRE);
-    return queue->base.posted - completed >= WEIRI_OFI_DEPTH ? NULL
-                                                             : &queue->ring[(queue->base.posted + 1) % WEIRI_OFI_DEPTH];
-}
-
-/* Publishes the slot, and issues it if nobody else does. */
-static weir_status publish(weiri_ofi_queue *queue)
-{
-    weir_status status = WEIR_OK;
+    weir_status status = weiri_ofi_failed(queue);
+    const uint64_t completed = __atomic_load_n(&queue->base.completed, __ATOMIC_ACQUIRE);
+    if (status != WEIR_OK || queue->base.posted - completed >= WEIRI_OFI_DEPTH) {
+        return status != WEIR_OK ? status : WEIR_ERR_BUSY;
+    }
+    queue->ring[(queue->base.posted + 1) % WEIRI_OFI_DEPTH] = *post;
     __atomic_store_n(&queue->base.posted, queue->base.posted + 1, __ATOMIC_RELEASE);
     if (pthread_mutex_trylock(&queue->mutex) == 0) {
         status = weiri_ofi_failed(queue);
@@ -156,70 +299,79 @@ static weir_status publish(weiri_ofi_queue *queue)
     return status;
 }
 
+static weiri_ofi_place place_of(const weiri_ofi_remote *remote, uint64_t offset)
+{
+    return (weiri_ofi_place){ .id = remote->id, .offset = offset, .slot = remote->slot };
+}
+
+static weiri_ofi_place own_place(const weiri_ofi_region *region, uint64_t offset)
+{
+    return (weiri_ofi_place){ .id = region->id, .offset = offset, .slot = region->slot };
+}
+
 weir_status weiri_ofi_put(weiri_queue *base, weiri_remote *dst, uint64_t dst_offset, const weiri_region *src,
                           uint64_t src_offset, uint64_t bytes)
 {
-    weiri_ofi_queue *queue = (weiri_ofi_queue *)base;
     const weiri_ofi_remote *remote = (const weiri_ofi_remote *)dst;
-    weir_status status = weiri_ofi_failed(queue);
-    weiri_ofi_post *post = status == WEIR_OK ? next_post(queue) : NULL;
-    if (post == NULL) {
-        return status != WEIR_OK ? status : WEIR_ERR_BUSY;
+    const weiri_ofi_region *region = (const weiri_ofi_region *)src;
+    weiri_ofi_post post = { .more = bytes != 0, .staged = region->staged, .left = bytes };
+    if (region->staged) {
+        post.source = own_place(region, src_offset);
+        post.uncut = bytes;
+    } else {
+        post.local = (uint8_t *)src->block->host_pointer + src_offset;
+        post.desc = fi_mr_desc(region->mr);
     }
-    *post = (weiri_ofi_post){
-        .more = bytes != 0,
-        .local = (uint8_t *)src->block->host_pointer + src_offset,
-        .desc = fi_mr_desc(((const weiri_ofi_region *)src)->mr),
-        .address = remote->address + dst_offset,
-        .key = remote->key,
-        .left = bytes,
-    };
-    return publish(queue);
-}
-
-/* Posts a letter, whose token and number are set here. */
-static weir_status post_letter(weiri_ofi_queue *queue, weiri_ofi_letter letter)
-{
-    weir_status status = weiri_ofi_failed(queue);
-    weiri_ofi_post *post = status == WEIR_OK ? next_post(queue) : NULL;
-    if (post == NULL) {
-        return status != WEIR_OK ? status : WEIR_ERR_BUSY;
+    if (remote->staged) {
+        post.letter.kind = WEIRI_OFI_LAND;
+        post.letter.place = place_of(remote, dst_offset);
+    } else {
+        post.address = remote->address + dst_offset;
+        post.key = remote->key;
     }
-    /* Its place is free: the letter that had it, WEIRI_OFI_DEPTH letters ago, is complete. */
-    letter.token = queue->peer_token;
-    letter.number = ++queue->written;
-    weiri_ofi_write_letter(weiri_ofi_letter_out(queue, letter.number), &letter);
-    *post = (weiri_ofi_post){ .number = letter.number, .local = weiri_ofi_letter_out(queue, letter.number) };
-    return publish(queue);
+    return publish((weiri_ofi_queue *)base, &post);
 }
 
 weir_status weiri_ofi_get(weiri_queue *base, const weiri_region *dst, uint64_t dst_offset, weiri_remote *src,
                           uint64_t src_offset, uint64_t bytes)
 {
-    const weiri_ofi_remote *remote = (const weiri_ofi_remote *)src;
     const weiri_ofi_region *region = (const weiri_ofi_region *)dst;
-    weiri_ofi_letter letter = {
-        .kind = WEIRI_OFI_GET,
-        .slot = remote->slot,
-        .id = remote->id,
-        .offset = src_offset,
-        .value = bytes,
-        .key = region->mr_key,
-        .address = weiri_ofi_base((weiri_ofi_domain *)base->domain, dst->block->host_pointer) + dst_offset,
-    };
-    return post_letter((weiri_ofi_queue *)base, letter);
+    weiri_ofi_post post = { .more = true, .staged = region->staged && bytes != 0 };
+    post.letter.kind = WEIRI_OFI_GET;
+    post.letter.place = place_of((const weiri_ofi_remote *)src, src_offset);
+    if (post.staged) {
+        post.source = own_place(region, dst_offset);
+        post.left = bytes;
+        post.uncut = bytes;
+    } else {
+        post.letter.value = bytes;
+        post.letter.key = region->mr_key;
+        post.letter.address = weiri_ofi_base((weiri_ofi_domain *)base->domain, dst->block->host_pointer) + dst_offset;
+    }
+    return publish((weiri_ofi_queue *)base, &post);
 }
 
 weir_status weiri_ofi_value(weiri_queue *base, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes)
 {
+    weiri_ofi_post post = { .more = true };
+    post.letter.kind = WEIRI_OFI_VALUE;
+    post.letter.bytes = (uint16_t)bytes;
+    post.letter.place = place_of((const weiri_ofi_remote *)dst, dst_offset);
+    post.letter.value = value;
+    return publish((weiri_ofi_queue *)base, &post);
+}
+
+weir_status weiri_ofi_add(weiri_queue *base, weiri_remote *dst, uint64_t dst_offset, uint64_t value)
+{
     const weiri_ofi_remote *remote = (const weiri_ofi_remote *)dst;
-    weiri_ofi_letter letter = {
-        .kind = WEIRI_OFI_VALUE,
-        .bytes = (uint16_t)bytes,
-        .slot = remote->slot,
-        .id = remote->id,
-        .offset = dst_offset,
-        .value = value,
-    };
-    return post_letter((weiri_ofi_queue *)base, letter);
+    if (remote->staged || remote->odd) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ofi: add: the peer's memory %s",
+                          remote->staged ? "is a GPU's, to which its CPU cannot add; allocate it as WEIR_MEMORY_HOST"
+                                         : "was registered at an address that is no multiple of 8");
+    }
+    weiri_ofi_post post = { .more = true };
+    post.letter.kind = WEIRI_OFI_ADD;
+    post.letter.place = place_of(remote, dst_offset);
+    post.letter.value = value;
+    return publish((weiri_ofi_queue *)base, &post);
 }

@@ -11,7 +11,7 @@
 #define SLICE ((uint64_t)4 << 20) /* most bytes of one write */
 #define BATCH 16                  /* completions that are read at once */
 #define ROUNDS 8                  /* batches of one poll */
-#define ADDRESS_VERSION 1
+#define ADDRESS_VERSION 2
 #define NAME_BYTES 64 /* of an endpoint's address */
 
 /* ---- failure --------------------------------------------------------------------------------------------- */
@@ -54,6 +54,15 @@ static bool means_gone(int error)
     }
 }
 
+weir_status weiri_ofi_check(weiri_ofi_queue *queue, ssize_t error)
+{
+    if (error == 0 || error == -FI_EAGAIN) {
+        return WEIR_OK;
+    }
+    weir_status status = weiri_ofi_fail((int)error, "ofi: queue: send to the peer");
+    return weiri_ofi_fail_queue(queue, means_gone((int)-error) ? WEIR_ERR_REMOTE : status);
+}
+
 /* An operation failed: what was it, and why. */
 static weir_status fail_completion(weiri_ofi_queue *queue)
 {
@@ -70,6 +79,33 @@ static weir_status fail_completion(weiri_ofi_queue *queue)
                                                   "ofi: queue: the peer has ended, or its memory is not registered any "
                                                   "more: %s (%s)",
                                                   weiri_ofi.strerror(entry.err), text == NULL ? "no details" : text));
+}
+
+/* ---- copies of the device -------------------------------------------------------------------------------- */
+
+weir_status weiri_ofi_begin_copy(weiri_ofi_queue *queue, uint32_t lane, const weiri_ofi_place *place,
+                                 const weiri_ofi_pinned *pinned, uint64_t bytes, uint64_t *number)
+{
+    weir_status status = weiri_ofi_copy(queue->domain, lane, place, pinned, bytes, number);
+    queue->last[lane] = status == WEIR_OK ? *number : queue->last[lane];
+    return status;
+}
+
+weir_status weiri_ofi_has_ended(weiri_ofi_queue *queue, uint32_t lane, uint64_t copy, bool *ended)
+{
+    weir_status status = WEIR_OK;
+    if (copy > queue->ended[lane]) {
+        status = weiri_ofi_lane_ended(queue->domain, lane, &queue->ended[lane]);
+    }
+    *ended = status == WEIR_OK && copy <= queue->ended[lane];
+    return status == WEIR_OK ? WEIR_OK : weiri_ofi_fail_queue(queue, status);
+}
+
+/* Whether copies of this queue are under way, as far as known. */
+static bool is_copying(const weiri_ofi_queue *queue)
+{
+    return queue->last[WEIRI_OFI_OUT] > queue->ended[WEIRI_OFI_OUT] ||
+           queue->last[WEIRI_OFI_IN] > queue->ended[WEIRI_OFI_IN];
 }
 
 /* ---- open and close -------------------------------------------------------------------------------------- */
@@ -109,7 +145,40 @@ static weir_status open_endpoint(weiri_ofi_queue *queue)
     return error == 0 ? WEIR_OK : weiri_ofi_fail(error, "ofi: enable an endpoint");
 }
 
-static weir_status write_address(weiri_ofi_queue *queue, uint64_t key)
+static weiri_ofi_pinned pinned_at(const weiri_block *memory, uint64_t at)
+{
+    return (weiri_ofi_pinned){ (uint8_t *)memory->host_pointer + at, (char *)memory->pointer + at };
+}
+
+/* Memory of the queue's own: the landing zone, chunks and the word, where there is staged memory; letters. */
+static weir_status open_memory(weiri_ofi_queue *queue)
+{
+    const bool stages = queue->domain->marks != NULL;
+    const uint64_t chunks = stages ? WEIRI_OFI_LANDINGS + WEIRI_OFI_CHUNKS + WEIRI_OFI_SERVES : 0;
+    const uint64_t words = chunks * WEIRI_OFI_CHUNK;
+    const uint64_t letters = words + sizeof(uint64_t);
+    const uint64_t bytes = letters + (uint64_t)WEIRI_OFI_RECEIVES * WEIRI_OFI_LETTER_BYTES;
+    weir_status status = weiri_device_allocate(queue->base.domain->device, WEIR_MEMORY_HOST, bytes, &queue->memory);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    queue->word = pinned_at(queue->memory, words);
+    queue->letters = pinned_at(queue->memory, letters).host;
+    uint64_t at = WEIRI_OFI_LANDINGS * WEIRI_OFI_CHUNK;
+    if (stages) {
+        queue->landing = pinned_at(queue->memory, 0);
+    }
+    for (uint32_t i = 0; stages && i < WEIRI_OFI_CHUNKS; i++, at += WEIRI_OFI_CHUNK) {
+        queue->chunks[i].memory = pinned_at(queue->memory, at);
+    }
+    for (uint32_t i = 0; stages && i < WEIRI_OFI_SERVES; i++, at += WEIRI_OFI_CHUNK) {
+        queue->serves[i].memory = pinned_at(queue->memory, at);
+    }
+    return weiri_ofi_register(queue->domain, queue->memory->host_pointer, bytes,
+                              FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE, &queue->mr, &queue->mr_key);
+}
+
+static weir_status write_address(weiri_ofi_queue *queue)
 {
     uint8_t name[NAME_BYTES];
     size_t bytes = sizeof name;
@@ -122,8 +191,9 @@ static weir_status write_address(weiri_ofi_queue *queue, uint64_t key)
     weiri_write_u8(&w, (uint8_t)bytes);
     weiri_write_u32(&w, queue->domain->info->addr_format);
     weiri_write_u64(&w, queue->token);
-    weiri_write_u64(&w, key);
-    weiri_write_u64(&w, weiri_ofi_base(queue->domain, queue->letters));
+    weiri_write_u64(&w, queue->mr_key);
+    weiri_write_u64(&w, weiri_ofi_base(queue->domain, queue->memory->host_pointer));
+    weiri_write_u8(&w, queue->landing.host != NULL);
     weiri_write_bytes(&w, name, bytes);
     queue->base.address_bytes = (uint32_t)w.size;
     return WEIR_OK;
@@ -131,7 +201,6 @@ static weir_status write_address(weiri_ofi_queue *queue, uint64_t key)
 
 weir_status weiri_ofi_queue_open(weiri_domain *base, weiri_queue **out)
 {
-    uint64_t key = 0;
     weiri_ofi_queue *queue = (weiri_ofi_queue *)weiri_alloc(1, sizeof *queue);
     if (queue == NULL) {
         return weiri_fail_nomem("ofi: queue");
@@ -139,6 +208,7 @@ weir_status weiri_ofi_queue_open(weiri_domain *base, weiri_queue **out)
     (void)pthread_mutex_init(&queue->mutex, NULL);
     queue->base.domain = base;
     queue->domain = (weiri_ofi_domain *)base;
+    queue->cutting = 1;
     randombytes_buf(&queue->token, sizeof queue->token);
     uint64_t longest = queue->domain->info->ep_attr->max_msg_size;
     queue->slice = longest < SLICE ? longest : SLICE;
@@ -146,17 +216,12 @@ weir_status weiri_ofi_queue_open(weiri_domain *base, weiri_queue **out)
         queue->ops[i].next = queue->free_ops;
         queue->free_ops = &queue->ops[i];
     }
-    queue->letters = (uint8_t *)weiri_alloc(WEIRI_OFI_LETTERS, WEIRI_OFI_LETTER_BYTES);
-    weir_status status = queue->letters == NULL ? weiri_fail_nomem("ofi: letters of a queue") : WEIR_OK;
-    if (status == WEIR_OK) {
-        status = weiri_ofi_register(queue->domain, queue->letters, (uint64_t)WEIRI_OFI_LETTERS * WEIRI_OFI_LETTER_BYTES,
-                                    FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE, &queue->mr, &key);
-    }
+    weir_status status = open_memory(queue);
     if (status == WEIR_OK) {
         status = open_endpoint(queue);
     }
     if (status == WEIR_OK) {
-        status = write_address(queue, key);
+        status = write_address(queue);
     }
     for (size_t i = 0; i < WEIRI_OFI_RECEIVES && status == WEIR_OK; i++) {
         status = weiri_ofi_receive(queue, i);
@@ -187,8 +252,9 @@ void weiri_ofi_queue_close(weiri_queue *base)
     if (queue->mr != NULL) {
         (void)fi_close(&queue->mr->fid);
     }
+    weiri_ofi_lanes_settle(queue->domain);
+    weiri_block_release(queue->memory);
     (void)pthread_mutex_destroy(&queue->mutex);
-    weiri_free(queue->letters);
     weiri_free(queue);
 }
 
@@ -222,6 +288,7 @@ weir_status weiri_ofi_queue_connect(weiri_queue *base, const uint8_t *address, s
     uint64_t token = weiri_read_u64(&r);
     uint64_t key = weiri_read_u64(&r);
     uint64_t base_address = weiri_read_u64(&r);
+    uint8_t lands = weiri_read_u8(&r);
     bool fits = name_bytes > 0 && name_bytes <= sizeof name;
     weiri_read_bytes(&r, name, fits ? name_bytes : 0);
     if (!weiri_reader_done(&r) || version != ADDRESS_VERSION || !fits) {
@@ -252,6 +319,7 @@ weir_status weiri_ofi_queue_connect(weiri_queue *base, const uint8_t *address, s
     queue->peer_token = token;
     queue->peer_key = key;
     queue->peer_address = base_address;
+    queue->peer_lands = lands != 0;
     queue->connected = true;
 unlock:
     pthread_mutex_unlock(&queue->mutex);
@@ -266,9 +334,11 @@ static weir_status take(weiri_ofi_queue *queue, const struct fi_cq_data_entry *e
     if ((entry->flags & FI_RECV) == 0) {
         queue->established = true;
         queue->busy_ops--;
-        queue->telling = queue->telling && !op->tells;
         if (op->post != NULL) {
             op->post->waiting--;
+        }
+        if (op->chunk != NULL) {
+            op->chunk->busy = false;
         }
         op->next = queue->free_ops;
         queue->free_ops = op;
@@ -336,6 +406,9 @@ weir_status weiri_ofi_poll(weiri_queue *base)
     uint64_t issued = queue->issued;
     status = drain(queue, &some);
     if (status == WEIR_OK) {
+        status = weiri_ofi_unload(queue);
+    }
+    if (status == WEIR_OK) {
         advance(queue);
         status = weiri_ofi_handle(queue);
     }
@@ -350,7 +423,7 @@ weir_status weiri_ofi_poll(weiri_queue *base)
         advance(queue);
         status = weiri_ofi_watch(queue);
     }
-    if (status == WEIR_OK && !some && queue->issued == issued) {
+    if (status == WEIR_OK && !some && queue->issued == issued && !is_copying(queue)) {
         status = WEIR_PENDING;
     }
 unlock:

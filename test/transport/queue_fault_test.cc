@@ -23,16 +23,11 @@ void garbled(weirt_rank *rank)
     Side side(rank);
     weiri_queue *queue;
     weiri_region *region;
-    weiri_block *block;
     if (!side.open_domain() || !WEIRT_OK(rank, side.ops->queue_open(side.domain, &queue))) {
         return;
     }
     side.queues.push_back(queue);
-    if (!WEIRT_OK(rank, weiri_device_allocate(side.device, WEIR_MEMORY_HOST, 4096, &block))) {
-        return;
-    }
-    side.blocks.push_back(block);
-    if (!WEIRT_OK(rank, side.ops->region_open(side.domain, block, &region))) {
+    if (!side.allocate(4096) || !WEIRT_OK(rank, side.ops->region_open(side.domain, side.blocks[0], &region))) {
         return;
     }
     side.regions.push_back(region);
@@ -216,7 +211,9 @@ void closed_at_work(weirt_rank *rank)
         side.queues.clear();
         side.ops->region_close(side.regions[0]);
         weiri_block_release(side.blocks[0]);
-        WEIRT_OK(rank, weiri_device_allocate(side.device, WEIR_MEMORY_HOST, size, &side.blocks[0]));
+        side.blocks.erase(side.blocks.begin());
+        WEIRT_EXPECT(rank, side.allocate(size));
+        std::swap(side.blocks[0], side.blocks[1]);
         WEIRT_OK(rank, side.ops->region_open(side.domain, side.blocks[0], &side.regions[0]));
     }
     side.meet();
@@ -245,12 +242,9 @@ TEST_P(QueueFault, ClosedWithWorkInFlight)
 void nth_allocation(weirt_rank *rank)
 {
     Side side(rank);
-    weiri_block *block;
-    if (!WEIRT_OK(rank, weir_device_open(rank->device, nullptr, &side.device)) ||
-        !WEIRT_OK(rank, weiri_device_allocate(side.device, WEIR_MEMORY_HOST, 4096, &block))) {
+    if (!side.open_device() || !side.allocate(4096)) {
         return;
     }
-    side.blocks.push_back(block);
     for (uint64_t n = 1; n < 100; n++) {
         weiri_domain *domain = nullptr;
         weiri_region *region = nullptr;
@@ -258,7 +252,7 @@ void nth_allocation(weirt_rank *rank)
         weiri_queue *queue = nullptr;
         weirt_fail_allocation(n);
         weir_status status = side.ops->domain_open(side.device, &domain);
-        status = status != WEIR_OK ? status : side.ops->region_open(domain, block, &region);
+        status = status != WEIR_OK ? status : side.ops->region_open(domain, side.blocks[0], &region);
         status = status != WEIR_OK ? status : side.ops->remote_open(domain, &region->key, nullptr, &remote);
         status = status != WEIR_OK ? status : side.ops->queue_open(domain, &queue);
         bool hit = weirt_fail_allocation(0) == 0;

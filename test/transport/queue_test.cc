@@ -199,7 +199,7 @@ TEST_P(Queue, DataIsThereBeforeTheValue)
 void values_are_whole(weirt_rank *rank)
 {
     Side side(rank);
-    const uint64_t values = weirt_sanitizer()[0] == '\0' ? 20000 : 4000;
+    const uint64_t values = weirt_sanitizer()[0] == '\0' && !side.meeting->staged ? 20000 : 4000;
     if (!side.open(1, { 100000, 100000, 64 })) {
         return;
     }
@@ -382,6 +382,144 @@ void many_pollers(weirt_rank *rank)
 TEST_P(QueueThreads, ManyThreadsPoll)
 {
     run(many_pollers);
+}
+
+// Each kind of memory on either side, in turn and at once: some of each side's is out of the host's reach. Between the
+// transfers there are values, behind which the data is seen.
+void kinds_of_memory(weirt_rank *rank)
+{
+    Side side(rank);
+    const uint64_t size = (3 << 19) + 5;
+    const uint64_t rounds = 8;
+    if (!side.open_domain() || !side.open_queues(1)) {
+        return;
+    }
+    side.meeting->staged = false; // of what is allocated from here on
+    side.meet();
+    if (!side.open_memories({ size, 64 })) {
+        return;
+    }
+    side.meet();
+    side.meeting->staged = true;
+    side.meet();
+    if (!side.open_memories({ size, size, size })) {
+        return;
+    }
+    // Memories 0 and 1 are the host's, 2 to 4 the device's.
+    const uint64_t *flag = reinterpret_cast<const uint64_t *>(side.bytes(1));
+    for (uint64_t round = 1; round <= rounds; round++) {
+        const uint32_t from = round % 2 != 0 ? 0 : 2;
+        const uint32_t to = round % 4 < 2 ? 3 : 4;
+        fill(side.bytes(from), size, round, rank->rank);
+        std::memset(side.bytes(to), untouched, size);
+        if (!side.meet()) {
+            return;
+        }
+        weiri_queue *queue = side.queues[0];
+        WEIRT_OK(rank, side.insist(
+                           [&] { return side.ops->put(queue, side.remotes[to], 7, side.regions[from], 3, size - 7); }));
+        WEIRT_OK(rank, side.insist([&] {
+            return side.ops->value(queue, side.remotes[to], 0, round * 0x0101010101010101u, 7);
+        }));
+        WEIRT_OK(rank, side.insist([&] { return side.ops->value(queue, side.remotes[1], 8, round, 8); }));
+        if (!side.until("a value", [&] { return __atomic_load_n(&flag[1], __ATOMIC_ACQUIRE) == round; })) {
+            return;
+        }
+        uint64_t bad = 0;
+        for (uint64_t i = 0; i < size - 7; i++) {
+            bad += side.bytes(to)[7 + i] != pattern(3 + i, round, 1 - rank->rank);
+        }
+        for (uint64_t i = 0; i < 7; i++) {
+            bad += side.bytes(to)[i] != round;
+        }
+        if (!WEIRT_EXPECT(rank, bad == 0) || !side.finish(0) || !side.meet()) {
+            return;
+        }
+        // Back by a get, into the other kind of memory.
+        const uint32_t into = from == 0 ? 2 : 0;
+        std::memset(side.bytes(into), untouched, size);
+        WEIRT_OK(rank, side.insist(
+                           [&] { return side.ops->get(queue, side.regions[into], 3, side.remotes[to], 7, size - 7); }));
+        if (!side.finish(0)) {
+            return;
+        }
+        WEIRT_EXPECT(rank, is_untouched(side.bytes(into), 3));
+        bad = 0;
+        for (uint64_t i = 0; i < size - 7; i++) {
+            bad += side.bytes(into)[3 + i] != pattern(3 + i, round, rank->rank);
+        }
+        WEIRT_EXPECT(rank, bad == 0);
+        if (!side.meet()) {
+            return;
+        }
+    }
+}
+
+TEST_P(QueueThreads, KindsOfMemory)
+{
+    if (!meeting.staged) {
+        GTEST_SKIP() << "one kind of memory";
+    }
+    for (bool storeless : { false, true }) {
+        meeting.staged = true;
+        meeting.storeless = storeless;
+        run(kinds_of_memory);
+    }
+}
+
+// Adds of both ranks to the same words, by two queues of each, while the CPU adds there too: none is lost, and each
+// comes behind what was posted before it.
+void adds(weirt_rank *rank)
+{
+    Side side(rank);
+    const uint64_t count = weirt_sanitizer()[0] == '\0' ? 2000 : 500;
+    if (!side.open(2, { 4096, 4096 })) {
+        return;
+    }
+    if (side.ops->add == nullptr) {
+        weirt_fail(rank, __FILE__, __LINE__, "no add");
+        return;
+    }
+    uint64_t *words = reinterpret_cast<uint64_t *>(side.bytes(1));
+    if (side.meeting->staged) {
+        WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, side.ops->add(side.queues[0], side.remotes[1], 8, 1));
+        WEIRT_TEXT(rank, "WEIR_MEMORY_HOST");
+        WEIRT_OK(rank, side.ops->put(side.queues[0], side.remotes[1], 0, side.regions[0], 0, 8));
+        side.finish(0);
+        side.meet();
+        return;
+    }
+    fill(side.bytes(0), 4096, 1, rank->rank);
+    side.meet();
+    WEIRT_OK(rank, side.ops->put(side.queues[0], side.remotes[1], 1024, side.regions[0], 0, 3000));
+    WEIRT_OK(rank, side.ops->add(side.queues[0], side.remotes[1], 0, uint64_t(1) << 63));
+    side.until("the first add", [&] { return __atomic_load_n(&words[0], __ATOMIC_ACQUIRE) != 0; });
+    WEIRT_EXPECT(rank, wrong(side.bytes(1) + 1024, 3000, 1, 1 - rank->rank) == 0);
+    std::atomic<bool> stop{ false };
+    uint64_t own = 0;
+    std::thread adder([&] {
+        for (; !stop; own += 3) {
+            (void)__atomic_fetch_add(&words[1], 3, __ATOMIC_RELAXED);
+            std::this_thread::yield();
+        }
+    });
+    uint64_t sum = 0;
+    for (uint64_t i = 1; i <= count; i++) {
+        WEIRT_OK(rank, side.insist([&] { return side.ops->add(side.queues[i % 2], side.remotes[1], 8, i << 20); }));
+        sum += i << 20;
+    }
+    side.finish(0);
+    side.finish(1);
+    side.meet();
+    stop = true;
+    adder.join();
+    WEIRT_EXPECT(rank, words[0] == uint64_t(1) << 63 && words[1] == sum + own);
+    side.meet();
+}
+
+TEST_P(QueueThreads, AddsAreNotLost)
+{
+    run(adds);
 }
 
 } // namespace

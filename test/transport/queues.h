@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "test/harness/ranks.h"
+#include "test/harness/staged.h"
 
 extern "C" {
 #include "src/transport/transport.h"
@@ -22,7 +23,7 @@ extern "C" {
 namespace weirt {
 
 const uint32_t max_queues = 3;
-const uint32_t max_memories = 3;
+const uint32_t max_memories = 5;
 
 // One side's half of what is exchanged.
 struct Offer {
@@ -34,6 +35,8 @@ struct Offer {
 // The argument of a run.
 struct Meeting {
     char transport[16];
+    bool staged;   // memory is out of the host's reach
+    bool storeless; // and its device stores no values
     uint64_t number; // the case's own
     char text[64];
     Offer offer[2];
@@ -85,6 +88,9 @@ public:
     Side(const Side &) = delete;
     Side &operator=(const Side &) = delete;
 
+    bool open_device();
+    // Appends a block.
+    bool allocate(uint64_t size);
     // Each step of it, or all: a domain, `count` queues that are connected, one memory of each size and the peer's.
     bool open_domain();
     bool open(uint32_t count, const std::vector<uint64_t> &sizes);
@@ -93,7 +99,7 @@ public:
 
     uint8_t *bytes(uint32_t memory) const
     {
-        return static_cast<uint8_t *>(blocks[memory]->host_pointer);
+        return static_cast<uint8_t *>(blocks[memory]->pointer);
     }
 
     // Polls all queues once; those that failed stay so.
@@ -142,10 +148,31 @@ inline Side::~Side()
     weir_device_close(device);
 }
 
+inline bool Side::open_device()
+{
+    if (!WEIRT_OK(rank, weir_device_open(rank->device, nullptr, &device))) {
+        return false;
+    }
+    if (meeting->staged) {
+        weirt_stage_memory(device, !meeting->storeless);
+    }
+    return true;
+}
+
+inline bool Side::allocate(uint64_t size)
+{
+    weiri_block *block;
+    const weir_memory_kind kind = meeting->staged ? WEIR_MEMORY_DEVICE : WEIR_MEMORY_HOST;
+    if (!WEIRT_OK(rank, weiri_device_allocate(device, kind, size, &block))) {
+        return false;
+    }
+    blocks.push_back(block);
+    return true;
+}
+
 inline bool Side::open_domain()
 {
-    return WEIRT_OK(rank, weir_device_open(rank->device, nullptr, &device)) &&
-           WEIRT_OK(rank, ops->domain_open(device, &domain));
+    return open_device() && WEIRT_OK(rank, ops->domain_open(device, &domain));
 }
 
 inline bool Side::open_queues(uint32_t count)
@@ -176,14 +203,10 @@ inline bool Side::open_queues(uint32_t count)
 inline bool Side::open_memories(const std::vector<uint64_t> &sizes)
 {
     Offer *own = &meeting->offer[rank->rank];
+    const size_t first = regions.size();
     for (uint64_t size : sizes) {
-        weiri_block *block;
         weiri_region *region;
-        if (!WEIRT_OK(rank, weiri_device_allocate(device, WEIR_MEMORY_HOST, size, &block))) {
-            return false;
-        }
-        blocks.push_back(block);
-        if (!WEIRT_OK(rank, ops->region_open(domain, block, &region))) {
+        if (!allocate(size) || !WEIRT_OK(rank, ops->region_open(domain, blocks.back(), &region))) {
             return false;
         }
         regions.push_back(region);
@@ -194,7 +217,8 @@ inline bool Side::open_memories(const std::vector<uint64_t> &sizes)
     }
     for (size_t i = 0; i < sizes.size(); i++) {
         weiri_remote *remote;
-        if (!WEIRT_OK(rank, ops->remote_open(domain, &meeting->offer[1 - rank->rank].key[i], nullptr, &remote))) {
+        const weiri_key *key = &meeting->offer[1 - rank->rank].key[first + i];
+        if (!WEIRT_OK(rank, ops->remote_open(domain, key, nullptr, &remote))) {
             return false;
         }
         WEIRT_EXPECT(rank, remote->size == sizes[i]);
@@ -269,12 +293,14 @@ protected:
     void SetUp() override
     {
         char reason[256] = "no such transport";
-        const weiri_transport_ops *transport = transport_named(GetParam().first.c_str());
+        const std::string name = GetParam().first.substr(0, GetParam().first.find('_'));
+        const weiri_transport_ops *transport = transport_named(name.c_str());
         if (transport == nullptr || !transport->probe(reason) || transport->queue == nullptr) {
             GTEST_SKIP() << GetParam().first << ": " << reason;
         }
         std::memset(&meeting, 0, sizeof meeting);
         std::strncpy(meeting.transport, transport->name, sizeof meeting.transport - 1);
+        meeting.staged = name != GetParam().first;
     }
     const weirt_stage *stage() const
     {
@@ -292,7 +318,8 @@ inline std::string queue_test_name(const ::testing::TestParamInfo<std::pair<std:
     return info.param.first + "_" + weirt_stages[info.param.second].name;
 }
 
-// WEIRT_TRANSPORTS: the program's, separated by commas.
+// WEIRT_TRANSPORTS: the program's, separated by commas. NAME_staged: with memory out of the host's reach, where a case
+// that runs at both stages runs with threads alone.
 inline std::vector<std::pair<std::string, int>> queue_test_params(bool threads, bool processes)
 {
     std::vector<std::pair<std::string, int>> params;
@@ -303,7 +330,7 @@ inline std::vector<std::pair<std::string, int>> queue_test_params(bool threads, 
         if (threads) {
             params.emplace_back(names.substr(at, end - at), 0);
         }
-        if (processes) {
+        if (processes && !(threads && names.substr(at, end - at).find('_') != std::string::npos)) {
             params.emplace_back(names.substr(at, end - at), 1);
         }
         at = end + 1;
