@@ -637,11 +637,6 @@ void fuzz_seeds(void)
     static const uint8_t mismatch[] = { 2, 0xe0, 0x81, 0x82, 1, 7 };
     static const uint8_t aborted[] = { 1, 0xe8, 0xf0, 0x88, 1, 0xf6, 'w', 'h', 'y', 0, 0, 2, 0, 0x87, 10, 1, 0, 0 };
     static const uint8_t alone[] = { 0, 1, 3, 0, 3, 2, 0, 3, 16, 4, 16, 6, 1, 5, 1 };
-    /* A peer that ends each connection at once, while this rank waits for a message of it. */
-    static const uint8_t reconnect[] = {
-        0x03, 0xe8, 0xf0, 0xa7, 0x29, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x40, 0x24, 0x24, 0x24, 0x24, 0x24, 0x03,
-        0xe8, 0xf0, 0x02, 0x57, 0x34, 0x49, 0x54, 0x5f, 0x48, 0x73, 0x84
-    };
     fuzz_seed(two_ranks, sizeof two_ranks);
     fuzz_seed(rank_1, sizeof rank_1);
     fuzz_seed(four_ranks, sizeof four_ranks);
@@ -651,5 +646,4 @@ void fuzz_seeds(void)
     fuzz_seed(mismatch, sizeof mismatch);
     fuzz_seed(aborted, sizeof aborted);
     fuzz_seed(alone, sizeof alone);
-    fuzz_seed(reconnect, sizeof reconnect);
 }

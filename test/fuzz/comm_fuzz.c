@@ -59,9 +59,16 @@ static uint32_t made_from_peers[SLOT_SEMAPHORE + 1]; /* how far inputs got, for 
 
 /* ---- what the bootstrap is asked -------------------------------------------------------------------- */
 
-/* Entries of the peers: this rank's own, as of another process, or bytes of the input. */
+/* Entries of the peers: this rank's own, as of another process, or bytes of the input. And what works on them, when
+ * their entries make the ranks ask that. */
 static void gather(uint8_t *data, size_t bytes)
 {
+    if (bytes == 1) {
+        for (uint32_t rank = 1; rank < RANKS; rank++) {
+            data[rank] = fuzz_u8(in);
+        }
+        return;
+    }
     const uint64_t pid = (uint64_t)getpid();
     size_t at = 0;
     while (at + sizeof pid <= bytes && memcmp(data + at, &pid, sizeof pid) != 0) {
@@ -572,6 +579,8 @@ void fuzz_seeds(void)
     static const uint8_t imported[] = { 0, 0, 11 << 2, 0, 3, 0x94, 0, 0, 0, 9 << 2 };
     static const uint8_t served[] = { 0, 0, 0, 0, 9, 0, 0x93, 5, 3, 0, 0x93, 6, 3, 1, 10 << 2, 1 };
     static const uint8_t entries[] = { 3 | 16 << 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0 };
+    /* Rank 1 is on another host, and what works on the ranks comes after the entries. */
+    static const uint8_t elsewhere[] = { 3 | 10 << 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 1, 7, 2 << 2, 1, 2 << 2 | 1, 2 };
     fuzz_seed(memory_of_rank_1, sizeof memory_of_rank_1);
     fuzz_seed(memory_of_rank_2, sizeof memory_of_rank_2);
     fuzz_seed(refused, sizeof refused);
@@ -583,4 +592,5 @@ void fuzz_seeds(void)
     FUZZ_CHECK(made_from_peers[SLOT_CONNECTION] == 2 && made_from_peers[SLOT_SEMAPHORE] == 2);
     fuzz_seed(served, sizeof served);
     fuzz_seed(entries, sizeof entries);
+    fuzz_seed(elsewhere, sizeof elsewhere);
 }
