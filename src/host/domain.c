@@ -20,7 +20,7 @@
 static weir_status open_domain(weir_comm *comm, const weiri_transport_ops *transport, weiri_domain **out)
 {
     if (comm->domain_count == WEIRI_DOMAINS_MAX) {
-        return weiri_fail(WEIR_ERR_LIMIT, "transport %s: a communicator uses at most %d", transport->name,
+        return weiri_fail(WEIR_ERR_LIMIT, "transport %s: a communicator uses at most %d transports", transport->name,
                           WEIRI_DOMAINS_MAX);
     }
     weir_status status = weiri_transport_fault(transport, "open");

@@ -81,7 +81,8 @@ static weir_status check_side(const weir_port_channel *channel, const char *side
 {
     const port_memory *memory = find(channel, id);
     if (memory == NULL || (remote ? memory->remote == NULL : memory->region == NULL)) {
-        return weiri_fail(WEIR_ERR_RANGE, "%s: memory %u is none of %s", side, id, remote ? "the peer" : "this rank");
+        return weiri_fail(WEIR_ERR_RANGE, "%s: memory %u is no memory of %s", side, id,
+                          remote ? "the peer" : "this rank");
     }
     if (!weir_dev_in_range(offset, bytes, memory->size)) {
         return weiri_fail(WEIR_ERR_RANGE, "%s: %llu bytes at %llu of memory %u, which has %llu", side,
@@ -132,7 +133,7 @@ static weir_status post_value(weir_port_channel *channel, const weir_request *re
 {
     const port_memory *dst = NULL;
     if (request->bytes == 0 || request->bytes > 8 || request->dst_offset % 8 + request->bytes > 8) {
-        return weiri_fail(WEIR_ERR_RANGE, "value: %llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
+        return weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
                           (unsigned long long)request->bytes, (unsigned long long)request->dst_offset);
     }
     weir_status status =
@@ -146,44 +147,57 @@ static weir_status post_add(weir_port_channel *channel, const weir_request *requ
 {
     const port_memory *dst = NULL;
     if (request->dst_offset % 8 != 0) {
-        return weiri_fail(WEIR_ERR_RANGE, "add: at %llu, which is not a multiple of 8",
+        return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
                           (unsigned long long)request->dst_offset);
     }
     weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, 8, &dst);
     if (status == WEIR_OK && ops_of(channel)->add == NULL) {
-        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "add: transport %s has none",
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none",
                             channel->semaphore->connection->transport->name);
     }
     return status != WEIR_OK ? status
                              : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
 }
 
-static weir_status handle(void *context, const weir_request *request)
+/* Puts in front of an error's text whose and what it is. */
+static weir_status explain(const weir_port_channel *channel, const char *what, weir_status status)
 {
-    weir_port_channel *channel = (weir_port_channel *)context;
-    weir_status status = WEIR_OK;
+    return weiri_fail(status, "port channel to rank %u: %s: %s", channel->semaphore->connection->peer, what,
+                      weir_last_error());
+}
+
+static weir_status post(weir_port_channel *channel, const weir_request *request)
+{
     switch (request->type) {
     case WEIR_REQUEST_PUT:
     case WEIR_REQUEST_GET:
-        status = post_transfer(channel, request);
-        break;
+        return post_transfer(channel, request);
     case WEIR_REQUEST_SIGNAL:
-        status = post_signal(channel);
-        break;
+        return post_signal(channel);
     case WEIR_REQUEST_PUT_SIGNAL:
     case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        status = post_both(channel, request);
-        break;
+        return post_both(channel, request);
     case WEIR_REQUEST_VALUE:
-        status = post_value(channel, request);
-        break;
+        return post_value(channel, request);
     case WEIR_REQUEST_ADD:
-        status = post_add(channel, request);
-        break;
-    case WEIR_REQUEST_FLUSH:
-        return WEIR_OK; /* requests complete in their order */
+        return post_add(channel, request);
     default:
-        return weiri_fail(WEIR_ERR_INVALID, "a request of type %u", request->type);
+        return weiri_fail(WEIR_ERR_INVALID, "type %u is the user's, and none of port channels", request->type);
+    }
+}
+
+static weir_status handle(void *context, const weir_request *request)
+{
+    static const char *const names[WEIR_REQUEST_TYPES] = {
+        "", "put", "get", "signal", "put_signal", "put_signal_flush", "flush", "value", "add",
+    };
+    weir_port_channel *channel = (weir_port_channel *)context;
+    if (request->type == WEIR_REQUEST_FLUSH) {
+        return WEIR_OK; /* requests complete in their order */
+    }
+    weir_status status = post(channel, request);
+    if (status != WEIR_OK && status != WEIR_ERR_BUSY) {
+        return explain(channel, request->type < WEIR_REQUEST_TYPES ? names[request->type] : "request", status);
     }
     if (status != WEIR_OK || channel->queue->posted == completed(channel)) {
         return status;
@@ -200,7 +214,7 @@ static weir_status progress(void *context)
     }
     weir_status status = ops_of(channel)->poll(channel->queue);
     if (status != WEIR_OK && status != WEIR_PENDING) {
-        return status;
+        return explain(channel, "completions", status);
     }
     uint32_t done = 0;
     const uint64_t last = completed(channel);
@@ -237,7 +251,7 @@ static weir_status open_memory(const weir_port_channel *channel, weir_memory *me
         return weiri_fail(WEIR_ERR_INVALID, "%s: a memory is of another communicator", call);
     }
     if (memory->rank != connection->peer && memory->imported) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: a memory of rank %u; the semaphore joins rank %u", call,
+        return weiri_fail(WEIR_ERR_INVALID, "%s: memory of rank %u; the semaphore joins rank %u", call,
                           memory->rank, connection->peer);
     }
     if (!memory->imported) {
@@ -266,7 +280,8 @@ static weir_status append(weir_port_channel *channel, const port_memory *memory,
                                                                                    room * sizeof(port_memory));
         if (memories == NULL) {
             return room > MEMORIES_MAX
-                       ? weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_attach: %u memories", channel->memory_count)
+                       ? weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_attach: a channel has at most %u memories",
+                                    MEMORIES_MAX)
                        : weiri_fail_nomem("weir_port_channel_attach");
         }
         channel->memories = memories;
@@ -339,8 +354,10 @@ static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphor
         return invalid("the proxy is of another communicator than the semaphore");
     }
     if (connection->domain == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "weir_port_channel_create: transport %s carries out no transfers",
-                          connection->transport->name);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "weir_port_channel_create: the connection to rank %u is over transport %s, which carries out "
+                          "no transfers",
+                          connection->peer, connection->transport->name);
     }
     if (semaphore->count != 1) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: a set of %u semaphores; one is needed",
@@ -352,7 +369,8 @@ static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphor
                           connection->peer);
     }
     if (src != NULL && src->imported) {
-        return invalid("src is not of this rank");
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: src is memory of rank %u, not of this rank",
+                          src->rank);
     }
     return WEIR_OK;
 }

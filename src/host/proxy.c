@@ -162,7 +162,8 @@ void weir_proxy_destroy(weir_proxy *proxy)
 }
 
 /* Between two tries of a call that waits: WEIR_OK while it may go on. */
-static weir_status try_later(weir_comm *comm, uint32_t tries, uint64_t deadline, const char *what)
+static weir_status try_later(weir_comm *comm, uint32_t tries, uint64_t deadline, const char *object, uint32_t number,
+                             const char *what)
 {
     weir_cpu_relax(tries);
     if (tries % CHECK_READS != 0) {
@@ -170,7 +171,7 @@ static weir_status try_later(weir_comm *comm, uint32_t tries, uint64_t deadline,
     }
     weir_status status = weiri_comm_error(comm);
     if (status == WEIR_OK && weiri_left_ms(deadline) == 0) {
-        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s", what);
+        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s %u: %s when the deadline passed", object, number, what);
     }
     return status;
 }
@@ -197,7 +198,8 @@ weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms)
     const uint64_t deadline = deadline_in(proxy->comm, timeout_ms);
     for (uint32_t i = 0; i < proxy->worker_count; i++) {
         for (uint32_t tries = 1; !is_quiet(&proxy->workers[i]); tries++) {
-            status = try_later(proxy->comm, tries, deadline, "weir_proxy_drain: requests are still queued");
+            status = try_later(proxy->comm, tries, deadline, "weir_proxy_drain: thread", i,
+                               "requests were still queued");
             if (status != WEIR_OK) {
                 return status;
             }
@@ -448,8 +450,8 @@ weir_status weir_proxy_channel_create(weir_proxy *proxy, const weir_proxy_handle
                           options.credits, WEIR_PROXY_CREDITS_MAX);
     }
     if (options.thread > proxy->worker_count) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_create: thread %u of %u", options.thread,
-                          proxy->worker_count);
+        return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_create: there is no thread %u, the proxy has %u",
+                          options.thread, proxy->worker_count);
     }
     status = new_channel(proxy, handler, &options, out);
     if (status == WEIR_OK) {
@@ -526,8 +528,8 @@ weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_requ
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
     for (uint32_t tries = 1; weir_dev_proxy_channel_try_push(lane, request, &position) != WEIR_OK; tries++) {
-        status = try_later(channel->proxy->comm, tries, deadline,
-                           "weir_proxy_channel_push: no credit or slot came free before the deadline");
+        status = try_later(channel->proxy->comm, tries, deadline, "weir_proxy_channel_push: channel",
+                           channel->id, "no credit or slot had come free");
         if (status != WEIR_OK) {
             return status;
         }
@@ -563,8 +565,8 @@ weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
     for (uint32_t tries = 1; (status = weir_dev_proxy_channel_test(lane, ticket)) == WEIR_PENDING; tries++) {
-        status = try_later(channel->proxy->comm, tries, deadline,
-                           "weir_proxy_channel_wait: the request was not completed before the deadline");
+        status = try_later(channel->proxy->comm, tries, deadline, "weir_proxy_channel_wait: channel",
+                           channel->id, "the request was not completed");
         if (status != WEIR_OK) {
             return status;
         }

@@ -56,7 +56,7 @@ struct weir_proxy_channel {
     bool listed; /* in the worker's list of channels with parked requests */
     weir_proxy_channel *next_parked;
     weir_status failed;
-    char text[160];
+    char text[256];
 };
 
 /* A row of a worker's table: ids of a channel that was destroyed are not those of the next one in its row. */

@@ -157,11 +157,15 @@ static void dispatch(weir_proxy_channel *channel, const weir_request *request, u
 {
     if (channel->failed == WEIR_OK && !is_type(request->type)) {
         char text[96];
-        (void)snprintf(text, sizeof text, "proxy: a request of type %u, which does not exist", request->type);
+        (void)snprintf(text, sizeof text, "proxy: channel %u: a request of type %u, which does not exist", channel->id,
+                       request->type);
         weiri_channel_fail(channel, WEIR_ERR_CORRUPT, text);
     }
     if (channel->failed == WEIR_OK && channel->last - channel->first > channel->mask) {
-        weiri_channel_fail(channel, WEIR_ERR_LIMIT, "proxy: more requests than the channel has credits");
+        char text[96];
+        (void)snprintf(text, sizeof text, "proxy: channel %u: more requests than its %u credits", channel->id,
+                       channel->limit);
+        weiri_channel_fail(channel, WEIR_ERR_LIMIT, text);
     }
     if (channel->failed != WEIR_OK) {
         finish(channel, lane, ticket);

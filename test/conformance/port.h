@@ -4,6 +4,7 @@
 #define WEIRT_PORT_H
 
 #include <cstring>
+#include <initializer_list>
 #include <tuple>
 
 #include "test/harness/checks.h"
@@ -11,6 +12,7 @@
 #include "test/harness/stage_test.h"
 
 #include "port_kernels.h"
+#include "script_kernels.h"
 
 constexpr uint32_t PORT_TRANSPORTS = 3;
 inline const char *const port_transports[PORT_TRANSPORTS] = { "ipc", "ib", "ofi" };
@@ -21,6 +23,7 @@ struct port_case {
     uint64_t direct_bytes;
     uint32_t op;
     uint32_t group;
+    uint32_t credits; // 0: the default
 };
 
 class PortTest : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
@@ -59,7 +62,7 @@ protected:
     }
     port_case plan() const
     {
-        return { std::get<1>(GetParam()), 0, PORT_PUT_SIGNAL, PORT_BLOCK };
+        return { std::get<1>(GetParam()), 0, PORT_PUT_SIGNAL, PORT_BLOCK, 0 };
     }
     void run(weirt_rank_fn body, const port_case &plan) const
     {
@@ -77,6 +80,23 @@ inline std::string port_case_name(const ::testing::TestParamInfo<std::tuple<int,
     INSTANTIATE_TEST_SUITE_P(         \
         Transports, Suite,            \
         ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Range(0u, PORT_TRANSPORTS)), port_case_name)
+
+inline weir_request port_request(uint32_t type, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+{
+    weir_request request = {};
+    request.type = static_cast<uint16_t>(type);
+    request.dst_offset = dst_offset;
+    request.src_offset = src_offset;
+    request.bytes = bytes;
+    request.dst = WEIR_PORT_DST;
+    request.src = WEIR_PORT_SRC;
+    return request;
+}
+
+inline uint64_t port_word(uint32_t rank, uint64_t i)
+{
+    return (i + 1) * 0x9e3779b97f4a7c15u + rank;
+}
 
 // Two ranks with a memory of two halves each, one channel between them, and a proxy that runs.
 struct port_bench {
@@ -128,7 +148,7 @@ struct port_bench {
             return false;
         }
         const weir_kernel *kernels[] = { port_transfer_kernel(), port_request_kernel(), port_flood_kernel(),
-                                         port_wait_kernel(), port_plain_kernel() };
+                                         port_wait_kernel(), port_plain_kernel(), script_kernel() };
         for (const weir_kernel *kernel : kernels) {
             if (!WEIRT_OK(rank, weir_kernel_load(comm.device, kernel))) {
                 return false;
@@ -140,7 +160,7 @@ struct port_bench {
 
     bool open(weirt_rank *rank, uint32_t timeout_ms, uint64_t half_bytes)
     {
-        weir_port_channel_opts opts = { sizeof opts, plan_of(rank)->direct_bytes, 0, 0 };
+        weir_port_channel_opts opts = { sizeof opts, plan_of(rank)->direct_bytes, plan_of(rank)->credits, 0 };
         return open_ends(rank, timeout_ms, half_bytes, WEIR_SEMAPHORE_DEVICE) &&
                WEIRT_OK(rank, weir_port_channel_create(proxy, semaphore, remote, local, &opts, &channel)) &&
                WEIRT_OK(rank, weir_port_channel_device(channel, &device)) && WEIRT_OK(rank, weir_proxy_start(proxy));
@@ -149,7 +169,7 @@ struct port_bench {
     // Another channel like the first.
     bool add(weirt_rank *rank, uint64_t tag, weir_semaphore_end end, weir_semaphore **second, weir_port_channel **out)
     {
-        weir_port_channel_opts opts = { sizeof opts, plan.direct_bytes, 0, 0 };
+        weir_port_channel_opts opts = { sizeof opts, plan.direct_bytes, plan.credits, 0 };
         return weirt_semaphore(rank, connection, tag, end, second) &&
                WEIRT_OK(rank, weir_port_channel_create(proxy, *second, remote, local, &opts, out));
     }
@@ -195,6 +215,38 @@ struct port_bench {
     bool finish(weirt_rank *rank)
     {
         return WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_patience_ms()));
+    }
+
+    // Makes these calls in a kernel, one after the other. What became of them is in script().
+    bool call(weirt_rank *rank, const weir_dev_port_channel &on, std::initializer_list<script_step> steps)
+    {
+        script_args args = {};
+        args.channel = on;
+        args.report = static_cast<script_report *>(weir_memory_pointer(shared));
+        for (const script_step &step : steps) {
+            args.steps[args.count++] = step;
+        }
+        return launch(rank, script_kernel(), weir_shape{ 1, 1 }, &args, false) && finish(rank);
+    }
+    const script_report *script() const
+    {
+        return static_cast<const script_report *>(weir_memory_host_pointer(shared));
+    }
+    // Whether the script's steps ended so.
+    bool ended(weirt_rank *rank, std::initializer_list<weir_status> expected) const
+    {
+        uint32_t i = 0;
+        bool right = true;
+        for (weir_status status : expected) {
+            weir_status got = static_cast<weir_status>(script()->status[i]);
+            if (got != status) {
+                weirt_fail(rank, __FILE__, __LINE__, "step %u: %s, expected %s", i, weir_status_name(got),
+                           weir_status_name(status));
+                right = false;
+            }
+            i++;
+        }
+        return right;
     }
 
     // The calling thread's own accesses to memory of this rank.

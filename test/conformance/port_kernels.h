@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-#define PORT_THREADS 1024
+#define PORT_THREADS 10240
 #define PORT_GUARD 16  /* bytes around what arrives that must stay as they are */
 #define PORT_SLACK 256 /* room that a half needs beyond the largest size */
 

@@ -1,0 +1,56 @@
+/* script_kernels.h - a kernel that makes any calls of a port channel, one after the other; for port_trouble_test.cc. */
+#ifndef WEIRT_SCRIPT_KERNELS_H
+#define WEIRT_SCRIPT_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define SCRIPT_STEPS 8
+
+typedef enum script_call {
+    SCRIPT_PUT,
+    SCRIPT_GET,
+    SCRIPT_PUT_SIGNAL,
+    SCRIPT_PUT_SIGNAL_FLUSH, /* returns with a ticket */
+    SCRIPT_SIGNAL,
+    SCRIPT_VALUE,
+    SCRIPT_FLUSH, /* waits */
+    SCRIPT_WAIT,
+    SCRIPT_POLL,
+    SCRIPT_TEST_TICKET, /* of step `of` */
+    SCRIPT_WAIT_TICKET
+} script_call;
+
+/* `count` times (0: once), at offsets that grow by `bytes` each time, as long as it succeeds. */
+typedef struct script_step {
+    uint32_t call; /* script_call */
+    uint32_t of;
+    uint64_t dst_offset;
+    uint64_t src_offset;
+    uint64_t bytes;
+    uint64_t count;
+} script_step;
+
+typedef struct script_report {
+    int32_t status[SCRIPT_STEPS];
+    uint64_t ticket[SCRIPT_STEPS]; /* of the last time */
+} script_report;
+
+/* By one thread. A step that fails does not end the script. */
+typedef struct script_args {
+    weir_dev_port_channel channel;
+    script_report *report;
+    script_step steps[SCRIPT_STEPS];
+    uint32_t count;
+} script_args;
+
+const weir_kernel *script_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
