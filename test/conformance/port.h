@@ -15,7 +15,8 @@
 #include "script_kernels.h"
 
 constexpr uint32_t PORT_TRANSPORTS = 3;
-inline const char *const port_transports[PORT_TRANSPORTS] = { "ipc", "ib", "ofi" };
+constexpr uint32_t PORT_STAGED = 3; // memory is out of the host's reach, as a GPU's is
+inline const char *const port_transports[PORT_TRANSPORTS + 1] = { "ipc", "ib", "ofi", "ofi" };
 
 // What a case's ranks are told first.
 struct port_case {
@@ -72,7 +73,8 @@ protected:
 
 inline std::string port_case_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
 {
-    return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + port_transports[std::get<1>(info.param)];
+    return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + port_transports[std::get<1>(info.param)] +
+           (std::get<1>(info.param) == PORT_STAGED ? "_staged" : "");
 }
 
 #define PORT_SUITE(Suite)            \
@@ -137,6 +139,7 @@ struct port_bench {
         plan = *static_cast<const port_case *>(rank->arg);
         peer = 1 - rank->rank;
         half = half_bytes;
+        rank->staged = plan.transport == PORT_STAGED;
         if (!weirt_comm_open(rank, timeout_ms, &comm) || !connect(rank, 1, &connection) ||
             !weirt_semaphore(rank, connection, 2, end, &semaphore) ||
             !WEIRT_OK(rank, weir_memory_allocate(comm.comm, 2 * half, nullptr, &local)) ||

@@ -91,6 +91,7 @@ void moves(weirt_rank *rank)
 }
 
 PORT_SUITE(PortChannel);
+INSTANTIATE_TEST_SUITE_P(Staged, PortChannel, ::testing::Values(std::make_tuple(0, PORT_STAGED)), port_case_name);
 
 TEST_P(PortChannel, MovesBytesByPutSignal)
 {

@@ -10,6 +10,9 @@ PORT_SUITE(PortStream);
 bool has_adds(const port_bench &b, const weirt_rank *rank)
 {
     weir_transport_info info;
+    if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(port_transports[b.plan.transport], "ofi") == 0) {
+        return false; // to no memory of GPUs
+    }
     for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
         if (std::strcmp(info.name, port_transports[b.plan.transport]) == 0 && info.adds) {
             return b.plan.direct_bytes != WEIR_PORT_DIRECT_NEVER || std::strcmp(rank->stage->kind, "cpu") == 0;

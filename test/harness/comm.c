@@ -5,14 +5,20 @@
 
 #include "src/host/bootstrap_impl.h"
 #include "src/host/comm_impl.h"
+#include "test/harness/staged.h"
 
 static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,
                         weirt_comm *out)
 {
     weir_bootstrap_opts boot_opts = { .size = sizeof boot_opts, .timeout_ms = weirt_patience_ms() };
     weir_comm_opts comm_opts = { .size = sizeof comm_opts, .timeout_ms = timeout_ms };
-    return WEIRT_OK(rank, weir_device_open(rank->device, NULL, &out->device)) &&
-           WEIRT_OK(rank, weir_bootstrap_create(id, index, size, &boot_opts, &out->boot)) &&
+    if (!WEIRT_OK(rank, weir_device_open(rank->device, NULL, &out->device))) {
+        return false;
+    }
+    if (rank->staged) {
+        weirt_stage_memory(out->device, true);
+    }
+    return WEIRT_OK(rank, weir_bootstrap_create(id, index, size, &boot_opts, &out->boot)) &&
            WEIRT_OK(rank, weir_comm_create(out->boot, out->device, &comm_opts, &out->comm));
 }
 

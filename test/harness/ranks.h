@@ -49,6 +49,7 @@ typedef struct weirt_rank {
     const void *arg; /* the run's argument */
     struct weirt_shared *shared;
     uint32_t ids; /* unique ids taken so far */
+    bool staged;  /* devices that the harness opens are staged; staged.h */
 } weirt_rank;
 
 typedef void (*weirt_rank_fn)(weirt_rank *rank);
