@@ -100,6 +100,7 @@ need_for_build() {
 
 want_for_build() {
     want header rdma/fabric.h libfabric-dev "transfers between hosts without a NIC's own library"
+    want header hwloc.h libhwloc-dev "which NIC is near which GPU"
 }
 
 # Status-Fd has apt write its progress into its output.

@@ -32,8 +32,8 @@ typedef struct weiri_end {
  * queue that fails stays failed: its posts and polls return the error, and what was not complete never is. Others do
  * not notice. */
 
-#define WEIRI_KEY_MAX 64      /* bytes of a region's key */
-#define WEIRI_ADDRESS_MAX 96  /* bytes of a queue's address */
+#define WEIRI_KEY_MAX 64       /* bytes of a region's key */
+#define WEIRI_ADDRESS_MAX 256  /* bytes of a queue's address */
 
 typedef struct weiri_transport_ops weiri_transport_ops;
 

@@ -1,8 +1,8 @@
 // For a long time, everything that a queue can do, in both directions at once, each byte under a checksum.
 //
-// Each rank sends numbered messages into a ring of slots of its peer: puts of the data, an add to a counter, a value with
-// the checksum, and a value with the number, which is the signal. The peer sums up what has arrived before it; of some
-// messages it also gets the source and sums that up. Then it acknowledges by a value, and the slot is used again.
+// Each rank sends numbered messages into a ring of slots of its peer: puts of the data, an add to a counter, a value
+// with the checksum, and a value with the number, which is the signal. The peer sums up what has arrived before it; of
+// some messages it also gets the source and sums that up. Then it acknowledges by a value, and the slot is used again.
 //
 // WEIR_TEST_SOAK_SECONDS says how long, 600 unless set; the ranks are made anew several times a minute.
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The transport ib as far as it needs no NIC: choice of port and GID from trees like those of sysfs, keys and
-// addresses, and what it says where there is nothing.
+// The transport ib as far as it needs no NIC: choice of NIC, port and GID from trees like those of sysfs and recorded
+// topologies, keys and addresses, and what it says where there is nothing.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,25 +47,11 @@ protected:
         std::ofstream(file) << text << "\n";
     }
 
-    // `place`: below devices/, as "pci0000:15/0000:15:01.0/0000:18:00.0".
-    void add_pci(const std::string &place, int node)
-    {
-        const fs::path folder = root / "devices" / place;
-        write(folder / "numa_node", std::to_string(node));
-        fs::create_directories(root / "bus/pci/devices");
-        fs::create_directory_symlink(folder, root / "bus/pci/devices" / folder.filename());
-    }
-
-    fs::path add_nic(const std::string &name, const std::string &place, int node,
-                     const std::string &state = "4: ACTIVE", const std::string &layer = "InfiniBand",
-                     const std::string &rate = "400 Gb/sec (4X NDR)")
+    fs::path add_nic(const std::string &name, const std::string &state = "4: ACTIVE",
+                     const std::string &layer = "InfiniBand", const std::string &rate = "400 Gb/sec (4X NDR)")
     {
         const fs::path folder = root / "class/infiniband" / name;
         add_port(folder / "ports/1", state, layer, rate);
-        if (!place.empty()) {
-            add_pci(place, node);
-            fs::create_directory_symlink(root / "devices" / place, folder / "device");
-        }
         return folder;
     }
 
@@ -85,89 +71,177 @@ protected:
         }
     }
 
-    std::string choose(const char *pci, uint32_t spread = 0, const char *wanted = nullptr)
+    // The first `most` ports, separated by blanks; the error's name.
+    std::string choose(const char *pci, uint32_t spread = 0, const char *wanted = nullptr, uint32_t most = 1)
     {
-        weiri_ib_port port;
-        const weir_status status = weiri_ib_choose(root.c_str(), wanted, pci, spread, &port);
-        return status != WEIR_OK ? weir_status_name(status)
-                                 : std::string(port.device) + ":" + std::to_string(port.port);
-    }
-
-    // Two sockets with two switches each; a GPU and a NIC below each switch, and a storage NIC on the first socket.
-    void add_server()
-    {
-        const char *roots[] = { "pci0000:15/0000:15:01.0/0000:16:00.0", "pci0000:26/0000:26:01.0/0000:27:00.0",
-                                "pci0000:a7/0000:a7:01.0/0000:a8:00.0", "pci0000:c6/0000:c6:01.0/0000:c7:00.0" };
-        const char *nics[] = { "0000:18:00.0", "0000:29:00.0", "0000:aa:00.0", "0000:c9:00.0" };
-        const char *gpus[] = { "0000:1b:00.0", "0000:2c:00.0", "0000:ad:00.0", "0000:cc:00.0" };
-        for (int i = 0; i < 4; i++) {
-            const std::string bus = roots[i];
-            add_nic("mlx5_" + std::to_string(i), bus + "/0000:17:00.0/" + nics[i], i / 2);
-            add_pci(bus + "/0000:17:01.0/" + gpus[i], i / 2);
+        weiri_ib_port ports[8];
+        const std::string sysfs = root;
+        const weiri_ib_search search = { sysfs.c_str(), topology, wanted, pci, spread };
+        std::string all;
+        const weir_status status = weiri_ib_choose(&search, ports, &most);
+        for (uint32_t i = 0; status == WEIR_OK && i < most; i++) {
+            all += (i == 0 ? "" : " ") + std::string(ports[i].device) + ":" + std::to_string(ports[i].port);
         }
-        add_nic("mlx5_10", "pci0000:00/0000:00:02.0/0000:05:00.0", 0, "4: ACTIVE", "Ethernet", "25 Gb/sec (1X EDR)");
-        add_pci("pci0000:00/0000:00:05.0/0000:08:00.0", 1);
+        return status != WEIR_OK ? weir_status_name(status) : all;
     }
 
+    weiri_ib_topology *topology = nullptr;
     fs::path root;
 };
 
-TEST_F(IbTree, NearestNicOfEachGpu)
+// A machine that was recorded in hwloc's XML: test/ib/NAME.xml.
+class IbMachine : public IbTree {
+protected:
+    void SetUp() override
+    {
+        IbTree::SetUp();
+        if (weiri_ib_topology_missing() != nullptr) {
+            GTEST_SKIP() << weiri_ib_topology_missing();
+        }
+    }
+
+    void TearDown() override
+    {
+        weiri_ib_topology_close(topology);
+        IbTree::TearDown();
+    }
+
+    void read(const char *name)
+    {
+        const fs::path file = fs::path(WEIRT_TOPOLOGIES) / (std::string(name) + ".xml");
+        if (!fs::exists(file)) {
+            GTEST_SKIP() << file << " is not here";
+        }
+        ASSERT_EQ(weiri_ib_topology_read(file.c_str(), &topology), WEIR_OK) << weir_last_error();
+    }
+
+    // Four root ports on each socket, below each a switch with a GPU and a NIC; mlx5_8, for storage, on the first.
+    void read_server()
+    {
+        read("two-sockets-8-gpus-8-nics");
+        for (int i = 0; i < 8; i++) {
+            add_nic("mlx5_" + std::to_string(i));
+        }
+        add_nic("mlx5_8", "4: ACTIVE", "Ethernet", "25 Gb/sec (1X EDR)");
+    }
+};
+
+TEST_F(IbMachine, NearestNicOfEachGpu)
 {
-    add_server();
-    EXPECT_EQ(choose("0000:1b:00.0"), "mlx5_0:1");
-    EXPECT_EQ(choose("0000:2c:00.0"), "mlx5_1:1");
-    EXPECT_EQ(choose("0000:ad:00.0", 7), "mlx5_2:1");
-    EXPECT_EQ(choose("0000:cc:00.0"), "mlx5_3:1");
+    const char *const gpus[] = { "0000:19:00.0", "0000:3e:00.0", "0000:5c:00.0", "0000:74:00.0",
+                                 "0000:9b:00.0", "0000:ab:00.0", "0000:ca:00.0", "0000:dc:00.0" };
+    ASSERT_NO_FATAL_FAILURE(read_server());
+    for (uint32_t i = 0; i < 8; i++) {
+        EXPECT_EQ(choose(gpus[i], i), "mlx5_" + std::to_string(i) + ":1");
+        EXPECT_EQ(choose(gpus[i], 7 - i), "mlx5_" + std::to_string(i) + ":1");
+    }
 }
 
-TEST_F(IbTree, NextNearestWhenTheNearestIsDown)
+TEST_F(IbMachine, NextNearestWhenTheNearestIsDown)
 {
-    add_server();
-    write(root / "class/infiniband/mlx5_2/ports/1/state", "1: DOWN");
-    // On the same node, behind another root complex.
-    EXPECT_EQ(choose("0000:ad:00.0"), "mlx5_3:1");
-    write(root / "class/infiniband/mlx5_3/ports/1/state", "2: INIT");
-    // All others are on the other node: InfiniBand comes before the slower Ethernet, and two are alike.
-    EXPECT_EQ(choose("0000:ad:00.0", 0), "mlx5_0:1");
-    EXPECT_EQ(choose("0000:ad:00.0", 1), "mlx5_1:1");
-    EXPECT_EQ(choose("0000:ad:00.0", 2), "mlx5_0:1");
+    ASSERT_NO_FATAL_FAILURE(read_server());
+    write(root / "class/infiniband/mlx5_5/ports/1/state", "1: DOWN");
+    // On the same node, below other root complexes, three are alike.
+    EXPECT_EQ(choose("0000:ab:00.0", 0), "mlx5_4:1");
+    EXPECT_EQ(choose("0000:ab:00.0", 1), "mlx5_6:1");
+    EXPECT_EQ(choose("0000:ab:00.0", 5), "mlx5_7:1");
+    for (const char *other : { "mlx5_4", "mlx5_6", "mlx5_7" }) {
+        write(root / "class/infiniband" / other / "ports/1/state", "2: INIT");
+    }
+    // All others are on the other socket: InfiniBand comes before the slower Ethernet.
+    EXPECT_EQ(choose("0000:ab:00.0", 0), "mlx5_0:1");
+    EXPECT_EQ(choose("0000:ab:00.0", 3), "mlx5_3:1");
+    EXPECT_EQ(choose("0000:ab:00.0", 4), "mlx5_0:1");
 }
 
-TEST_F(IbTree, OneRootComplexComesBeforeOneNode)
+TEST_F(IbMachine, SeveralNicsBeginWithTheNearest)
 {
-    add_server();
-    // GPU 8 is on node 1, but below the root complex of the storage NIC.
-    EXPECT_EQ(choose("0000:08:00.0"), "mlx5_10:1");
+    ASSERT_NO_FATAL_FAILURE(read_server());
+    EXPECT_EQ(choose("0000:ca:00.0", 0, nullptr, 2), "mlx5_6:1 mlx5_4:1");
+    EXPECT_EQ(choose("0000:19:00.0", 3, nullptr, 4), "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
+    EXPECT_EQ(choose("0000:19:00.0", 0, "mlx5_7,mlx5_3", 4), "mlx5_3:1 mlx5_7:1");
+    // Of one kind alone.
+    EXPECT_EQ(choose("0000:19:00.0", 0, "mlx5_8,mlx5_3", 4), "mlx5_3:1");
 }
 
+TEST_F(IbMachine, FarNics)
+{
+    ASSERT_NO_FATAL_FAILURE(read("four-nodes-far-nics"));
+    for (const char *name : { "mlx5_0", "mlx5_1", "mlx5_2" }) {
+        add_nic(name);
+    }
+    // Node 0 has none: that of the other node of the package is nearer than those of the other package.
+    EXPECT_EQ(choose("0000:11:00.0"), "mlx5_0:1");
+    EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:11:00.0", "mlx5_0"), WEIRI_IB_SAME_PACKAGE);
+    EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:11:00.0", "mlx5_1"), WEIRI_IB_ELSEWHERE);
+    EXPECT_EQ(choose("0000:51:00.0", 1), "mlx5_0:1");
+    EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:51:00.0", "mlx5_0"), WEIRI_IB_SAME_NODE);
+    // Two are alike for both GPUs of the other package.
+    EXPECT_EQ(choose("0000:91:00.0", 0), "mlx5_1:1");
+    EXPECT_EQ(choose("0000:91:00.0", 1), "mlx5_2:1");
+    EXPECT_EQ(choose("0000:d1:00.0", 3), "mlx5_2:1");
+}
+
+TEST_F(IbMachine, WhatIsNotThereIsElsewhere)
+{
+    ASSERT_NO_FATAL_FAILURE(read_server());
+    EXPECT_LT(weiri_ib_topology_distance(topology, "0000:19:00.0", "mlx5_0"), WEIRI_IB_FAR_BRIDGES);
+    EXPECT_EQ(weiri_ib_topology_distance(topology, "0001:19:00.0", "mlx5_0"), WEIRI_IB_ELSEWHERE);
+    EXPECT_EQ(weiri_ib_topology_distance(topology, "nonsense", "mlx5_0"), WEIRI_IB_ELSEWHERE);
+    EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:19:00.0", "rxe0"), WEIRI_IB_ELSEWHERE);
+    EXPECT_EQ(weiri_ib_topology_distance(nullptr, "0000:19:00.0", "mlx5_0"), WEIRI_IB_ELSEWHERE);
+    // As in a container: all are alike.
+    EXPECT_EQ(choose("0000:99:00.0", 2), "mlx5_2:1");
+}
+
+TEST_F(IbMachine, FilesThatAreNone)
+{
+    weiri_ib_topology *none = nullptr;
+    EXPECT_EQ(weiri_ib_topology_read((root / "nowhere.xml").c_str(), &none), WEIR_ERR_SYSTEM);
+    EXPECT_TRUE(says("nowhere.xml")) << weir_last_error();
+    EXPECT_EQ(none, nullptr);
+}
+
+TEST_F(IbMachine, ThisMachineIsReadOnce)
+{
+    const weiri_ib_topology *here = weiri_ib_topology_here();
+    ASSERT_NE(here, nullptr) << weiri_ib_topology_missing();
+    EXPECT_EQ(weiri_ib_topology_here(), here);
+}
+
+// With no place, or no topology, all are equally far.
 TEST_F(IbTree, WithoutAPlaceDevicesAreSpread)
 {
-    add_server();
-    EXPECT_EQ(choose("", 0), "mlx5_0:1");
-    EXPECT_EQ(choose("", 3), "mlx5_3:1");
-    EXPECT_EQ(choose("", 5), "mlx5_1:1");
-    // A GPU that sysfs does not know (in a container, say) is as far from all.
-    EXPECT_EQ(choose("0000:99:00.0", 2), "mlx5_2:1");
+    for (const char *name : { "mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10" }) {
+        add_nic(name);
+    }
+    for (const char *pci : { "", "0000:19:00.0" }) {
+        EXPECT_EQ(choose(pci, 0), "mlx5_0:1");
+        EXPECT_EQ(choose(pci, 3), "mlx5_10:1");
+        EXPECT_EQ(choose(pci, 5), "mlx5_1:1");
+        EXPECT_EQ(choose(pci, 3, nullptr, 3), "mlx5_10:1 mlx5_0:1 mlx5_1:1");
+    }
 }
 
 TEST_F(IbTree, FasterPortsComeFirst)
 {
-    add_nic("mlx5_0", "", -1, "4: ACTIVE", "Ethernet", "100 Gb/sec (4X EDR)");
-    add_nic("mlx5_1", "", -1, "4: ACTIVE", "Ethernet", "200 Gb/sec (4X HDR)");
+    add_nic("mlx5_0", "4: ACTIVE", "Ethernet", "100 Gb/sec (4X EDR)");
+    add_nic("mlx5_1", "4: ACTIVE", "Ethernet", "200 Gb/sec (4X HDR)");
     EXPECT_EQ(choose("", 0), "mlx5_1:1");
     EXPECT_EQ(choose("", 1), "mlx5_1:1");
 }
 
 TEST_F(IbTree, TheEnvironmentChooses)
 {
-    add_server();
+    for (const char *name : { "mlx5_0", "mlx5_1", "mlx5_3" }) {
+        add_nic(name);
+    }
+    add_nic("mlx5_10", "4: ACTIVE", "Ethernet", "25 Gb/sec (1X EDR)");
     add_port(root / "class/infiniband/mlx5_1/ports/2", "4: ACTIVE", "InfiniBand", "400 Gb/sec (4X NDR)");
-    EXPECT_EQ(choose("0000:cc:00.0", 0, "mlx5_10"), "mlx5_10:1");
-    EXPECT_EQ(choose("0000:cc:00.0", 0, "mlx5_1:2"), "mlx5_1:2");
-    // The nearest of a list, not its first.
-    EXPECT_EQ(choose("0000:cc:00.0", 0, "mlx5_0,mlx5_3"), "mlx5_3:1");
-    EXPECT_EQ(choose("0000:cc:00.0", 1, "mlx5_0,mlx5_1:2"), "mlx5_1:2");
+    EXPECT_EQ(choose("", 0, "mlx5_10"), "mlx5_10:1");
+    EXPECT_EQ(choose("", 0, "mlx5_1:2"), "mlx5_1:2");
+    EXPECT_EQ(choose("", 1, "mlx5_0,mlx5_1:2"), "mlx5_1:2");
+    EXPECT_EQ(choose("", 0, "mlx5_1", 4), "mlx5_1:1 mlx5_1:2");
     EXPECT_EQ(choose("", 0, "mlx4_0"), "WEIR_ERR_UNSUPPORTED");
     EXPECT_TRUE(says("WEIR_IB_DEVICE=mlx4_0")) << weir_last_error();
     for (const char *wrong : { ",", "mlx5_0,,mlx5_1", ":1", "mlx5_0:", "mlx5_0:x", "mlx5_0:0", "mlx5_0:256",
@@ -181,7 +255,7 @@ TEST_F(IbTree, WhyThereIsNone)
 {
     EXPECT_EQ(choose(""), "WEIR_ERR_UNSUPPORTED");
     EXPECT_TRUE(says("no RDMA device")) << weir_last_error();
-    add_nic("mlx5_0", "", -1, "1: DOWN");
+    add_nic("mlx5_0", "1: DOWN");
     EXPECT_EQ(choose(""), "WEIR_ERR_UNSUPPORTED");
     EXPECT_TRUE(says("mlx5_0 port 1 is DOWN")) << weir_last_error();
     fs::remove_all(root / "class/infiniband/mlx5_0/ports");
@@ -193,8 +267,10 @@ class IbGid : public IbTree {
 protected:
     void add(bool ethernet)
     {
-        add_nic("mlx5_0", "", -1, "4: ACTIVE", ethernet ? "Ethernet" : "InfiniBand");
-        ASSERT_EQ(weiri_ib_choose(root.c_str(), nullptr, "", 0, &port), WEIR_OK) << weir_last_error();
+        const weiri_ib_search search = { root.c_str(), nullptr, nullptr, "", 0 };
+        uint32_t count = 1;
+        add_nic("mlx5_0", "4: ACTIVE", ethernet ? "Ethernet" : "InfiniBand");
+        ASSERT_EQ(weiri_ib_choose(&search, &port, &count), WEIR_OK) << weir_last_error();
         ASSERT_EQ(port.ethernet, ethernet);
     }
 
@@ -263,21 +339,23 @@ TEST_F(IbGid, MalformedOnesAreNotTaken)
 
 TEST(IbWire, KeyComesBack)
 {
-    const weiri_ib_key written = { 0x1122334455667788u, 0x99aabbccu, true };
+    const weiri_ib_key written = { 0x1122334455667788u, { 0x99aabbccu, 3, 0xffffffffu }, 3, true, false };
     weiri_ib_key read = {};
     weiri_key key = {};
     weiri_ib_key_write(&written, 4096, &key);
     EXPECT_EQ(key.size, 4096u);
     ASSERT_EQ(weiri_ib_key_read(&key, &read), WEIR_OK);
     EXPECT_EQ(read.address, written.address);
-    EXPECT_EQ(read.rkey, written.rkey);
+    EXPECT_EQ(memcmp(read.rkeys, written.rkeys, sizeof read.rkeys), 0);
+    EXPECT_EQ(read.nics, 3);
     EXPECT_TRUE(read.flush);
+    EXPECT_FALSE(read.atomic);
 }
 
 // Flips of bits, other lengths, sizes past the end of memory.
 TEST(IbWire, GarbledKeys)
 {
-    const weiri_ib_key written = { UINT64_MAX - 8192, 7, false };
+    const weiri_ib_key written = { UINT64_MAX - 8192, { 7 }, 1, false, true };
     weiri_ib_key read;
     weiri_key key = {};
     weiri_ib_key_write(&written, 4096, &key);
@@ -287,10 +365,10 @@ TEST(IbWire, GarbledKeys)
         other.length = length;
         EXPECT_EQ(weiri_ib_key_read(&other, &read), length == key.length ? WEIR_OK : WEIR_ERR_CORRUPT) << length;
     }
-    for (uint32_t bit = 0; bit < 16; bit++) { // the version, and the flags of which one is used
+    for (uint32_t bit = 0; bit < 24; bit++) { // the version, the flags of which two are used, the number of rkeys
         weiri_key other = key;
         other.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        EXPECT_EQ(weiri_ib_key_read(&other, &read), bit == 8 ? WEIR_OK : WEIR_ERR_CORRUPT) << bit;
+        EXPECT_EQ(weiri_ib_key_read(&other, &read), bit == 8 || bit == 9 ? WEIR_OK : WEIR_ERR_CORRUPT) << bit;
     }
     key.size = 8193;
     EXPECT_EQ(weiri_ib_key_read(&key, &read), WEIR_ERR_CORRUPT);
@@ -303,6 +381,7 @@ weiri_ib_address some_address()
     address.mtu = 5;
     address.reads = 16;
     address.port = 1;
+    address.nic = 3;
     address.lid = 0x1234;
     address.qpn = 0xfedcba;
     address.psn = 0xabcdef;
@@ -315,20 +394,33 @@ weiri_ib_address some_address()
 TEST(IbWire, AddressComesBack)
 {
     uint8_t bytes[WEIRI_ADDRESS_MAX];
-    const weiri_ib_address written = some_address();
-    weiri_ib_address read = {};
-    const uint32_t size = weiri_ib_address_write(&written, bytes);
-    ASSERT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_OK);
-    EXPECT_EQ(read.ethernet, written.ethernet);
-    EXPECT_EQ(read.mtu, written.mtu);
-    EXPECT_EQ(read.reads, written.reads);
-    EXPECT_EQ(read.port, written.port);
-    EXPECT_EQ(read.lid, written.lid);
-    EXPECT_EQ(read.qpn, written.qpn);
-    EXPECT_EQ(read.psn, written.psn);
-    EXPECT_EQ(memcmp(read.gid, written.gid, 16), 0);
-    for (uint32_t length = 0; length <= sizeof bytes; length++) {
-        EXPECT_EQ(weiri_ib_address_read(bytes, length, &read), length == size ? WEIR_OK : WEIR_ERR_CORRUPT) << length;
+    weiri_ib_address written[WEIRI_IB_RAILS_MAX];
+    for (uint32_t i = 0; i < WEIRI_IB_RAILS_MAX; i++) {
+        written[i] = some_address();
+        written[i].qpn = 100 + i;
+    }
+    for (uint32_t rails = 1; rails <= WEIRI_IB_RAILS_MAX; rails++) {
+        weiri_ib_address all[WEIRI_IB_RAILS_MAX] = {};
+        uint32_t count = 0;
+        const uint32_t size = weiri_ib_address_write(written, rails, bytes);
+        ASSERT_EQ(weiri_ib_address_read(bytes, size, all, &count), WEIR_OK);
+        ASSERT_EQ(count, rails);
+        const weiri_ib_address &read = all[rails - 1], &last = written[rails - 1];
+        EXPECT_EQ(read.ethernet, last.ethernet);
+        EXPECT_EQ(read.mtu, last.mtu);
+        EXPECT_EQ(read.reads, last.reads);
+        EXPECT_EQ(read.port, last.port);
+        EXPECT_EQ(read.nic, last.nic);
+        EXPECT_EQ(read.lid, last.lid);
+        EXPECT_EQ(read.qpn, last.qpn);
+        EXPECT_EQ(read.psn, last.psn);
+        EXPECT_EQ(memcmp(read.gid, last.gid, 16), 0);
+        for (uint32_t length = 0; length <= sizeof bytes; length++) {
+            EXPECT_EQ(weiri_ib_address_read(bytes, length, all, &count), length == size ? WEIR_OK : WEIR_ERR_CORRUPT)
+                << length;
+        }
+        bytes[1] = (uint8_t)(rails == 1 ? 0 : WEIRI_IB_RAILS_MAX + 1);
+        EXPECT_EQ(weiri_ib_address_read(bytes, size, all, &count), WEIR_ERR_CORRUPT);
     }
 }
 
@@ -341,6 +433,7 @@ TEST(IbWire, AddressesOutOfRange)
         { "mtu 0", [](weiri_ib_address *a) { a->mtu = 0; } },
         { "mtu 6", [](weiri_ib_address *a) { a->mtu = 6; } },
         { "no reads", [](weiri_ib_address *a) { a->reads = 0; } },
+        { "nic 4", [](weiri_ib_address *a) { a->nic = 4; } },
         { "port 0", [](weiri_ib_address *a) { a->port = 0; } },
         { "qpn 0", [](weiri_ib_address *a) { a->qpn = 0; } },
         { "qpn of 25 bits", [](weiri_ib_address *a) { a->qpn = 0x1000000; } },
@@ -348,10 +441,11 @@ TEST(IbWire, AddressesOutOfRange)
     };
     for (const auto &c : cases) {
         uint8_t bytes[WEIRI_ADDRESS_MAX];
-        weiri_ib_address address = some_address(), read;
-        c.spoil(&address);
-        const uint32_t size = weiri_ib_address_write(&address, bytes);
-        EXPECT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_ERR_CORRUPT) << c.what;
+        weiri_ib_address rails[WEIRI_IB_RAILS_MAX] = { some_address(), some_address() };
+        uint32_t count;
+        c.spoil(&rails[1]);
+        const uint32_t size = weiri_ib_address_write(rails, 2, bytes);
+        EXPECT_EQ(weiri_ib_address_read(bytes, size, rails, &count), WEIR_ERR_CORRUPT) << c.what;
         EXPECT_TRUE(says("address")) << weir_last_error();
     }
 }

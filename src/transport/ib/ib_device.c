@@ -14,16 +14,9 @@
 
 #define PORTS_MAX 64
 #define GIDS_MAX 256
-#define SAME_NODE 50 /* more than any path within one root complex */
-#define ELSEWHERE 100
 
-/* What is asked for, and what was found. */
 typedef struct search {
-    const char *sysfs;
-    const char *wanted;
-    const char *pci;
-    char near[PATH_MAX]; /* of the device that is to be near, in sysfs; "" when it is not there */
-    long node;
+    const weiri_ib_search *how;
     weiri_ib_port ports[PORTS_MAX];
     uint32_t count;
     uint32_t devices;
@@ -52,60 +45,6 @@ static bool read_of_port(char *text, size_t capacity, const char *sysfs, const w
     int length = snprintf(path, sizeof path, "%s/class/infiniband/%s/ports/%u/%s", sysfs, port->device, port->port,
                           file);
     return length > 0 && (size_t)length < sizeof path && read_text(text, capacity, path);
-}
-
-/* ---- distance ------------------------------------------------------------------------------------------- */
-
-static long node_of(const char *folder)
-{
-    char path[PATH_MAX], text[16];
-    int length = snprintf(path, sizeof path, "%s/numa_node", folder);
-    return length > 0 && (size_t)length < sizeof path && read_text(text, sizeof text, path) ? strtol(text, NULL, 10)
-                                                                                            : -1;
-}
-
-/* Bridges between two folders of PCI devices, whose paths have a component for each; 0 when they share no root. */
-static uint32_t steps_between(const char *a, const char *b)
-{
-    size_t common = 0;
-    for (size_t i = 0;; i++) {
-        bool a_ends = a[i] == '/' || a[i] == '\0', b_ends = b[i] == '/' || b[i] == '\0';
-        if (a_ends && b_ends) {
-            common = i;
-        }
-        if (a[i] != b[i] || a[i] == '\0') {
-            break;
-        }
-    }
-    const char *root = strstr(a, "/pci");
-    if (root == NULL || (size_t)(root - a) + strcspn(root + 1, "/") + 1 > common) {
-        return 0;
-    }
-    uint32_t steps = 0;
-    for (const char *at = a + common; *at != '\0'; at++) {
-        steps += *at == '/';
-    }
-    for (const char *at = b + common; *at != '\0'; at++) {
-        steps += *at == '/';
-    }
-    return steps == 0 ? 1 : steps;
-}
-
-static uint32_t distance_of(const search *s, const char *device)
-{
-    char path[PATH_MAX], real[PATH_MAX];
-    if (s->pci[0] == '\0') {
-        return 0;
-    }
-    int length = snprintf(path, sizeof path, "%s/class/infiniband/%s/device", s->sysfs, device);
-    if (s->near[0] == '\0' || length < 0 || (size_t)length >= sizeof path || realpath(path, real) == NULL) {
-        return ELSEWHERE;
-    }
-    uint32_t steps = steps_between(s->near, real);
-    if (steps != 0) {
-        return steps < SAME_NODE ? steps : SAME_NODE;
-    }
-    return s->node >= 0 && s->node == node_of(real) ? SAME_NODE : ELSEWHERE;
 }
 
 /* ---- ports ---------------------------------------------------------------------------------------------- */
@@ -155,7 +94,7 @@ static bool is_wanted(const search *s, const weiri_ib_port *found)
 {
     char name[WEIRI_IB_NAME];
     uint32_t port;
-    for (const char *at = s->wanted; *at != '\0';) {
+    for (const char *at = s->how->wanted; *at != '\0';) {
         size_t length = strcspn(at, ",");
         if (parse_entry(at, length, name, &port) && strcmp(name, found->device) == 0 &&
             (port == 0 || port == found->port)) {
@@ -163,7 +102,7 @@ static bool is_wanted(const search *s, const weiri_ib_port *found)
         }
         at += length + (at[length] == ',');
     }
-    return s->wanted[0] == '\0';
+    return s->how->wanted[0] == '\0';
 }
 
 static void add_port(search *s, const char *device, uint32_t number, uint32_t distance)
@@ -171,7 +110,7 @@ static void add_port(search *s, const char *device, uint32_t number, uint32_t di
     char state[32], layer[32], rate[32];
     weiri_ib_port port = { .port = number, .distance = distance };
     snprintf(port.device, sizeof port.device, "%s", device);
-    if (!is_wanted(s, &port) || !read_of_port(state, sizeof state, s->sysfs, &port, "state")) {
+    if (!is_wanted(s, &port) || !read_of_port(state, sizeof state, s->how->sysfs, &port, "state")) {
         return;
     }
     if (strncmp(state, "4:", 2) != 0) {
@@ -182,8 +121,9 @@ static void add_port(search *s, const char *device, uint32_t number, uint32_t di
         }
         return;
     }
-    port.ethernet = read_of_port(layer, sizeof layer, s->sysfs, &port, "link_layer") && strcmp(layer, "Ethernet") == 0;
-    if (read_of_port(rate, sizeof rate, s->sysfs, &port, "rate")) {
+    port.ethernet =
+        read_of_port(layer, sizeof layer, s->how->sysfs, &port, "link_layer") && strcmp(layer, "Ethernet") == 0;
+    if (read_of_port(rate, sizeof rate, s->how->sysfs, &port, "rate")) {
         port.rate = (uint32_t)strtoul(rate, NULL, 10);
     }
     if (s->count < PORTS_MAX) {
@@ -194,8 +134,9 @@ static void add_port(search *s, const char *device, uint32_t number, uint32_t di
 static void add_device(search *s, const char *device)
 {
     char path[PATH_MAX];
-    uint32_t distance = distance_of(s, device);
-    int length = snprintf(path, sizeof path, "%s/class/infiniband/%s/ports", s->sysfs, device);
+    const weiri_ib_search *how = s->how;
+    uint32_t distance = how->pci[0] != '\0' ? weiri_ib_topology_distance(how->topology, how->pci, device) : 0;
+    int length = snprintf(path, sizeof path, "%s/class/infiniband/%s/ports", how->sysfs, device);
     DIR *folder = length > 0 && (size_t)length < sizeof path ? opendir(path) : NULL;
     s->devices++;
     if (folder == NULL) {
@@ -237,23 +178,12 @@ static int compare_ports(const void *left, const void *right)
     return order != 0 ? order : a->port < b->port ? -1 : a->port > b->port;
 }
 
-static void find_near(search *s)
-{
-    char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s/bus/pci/devices/%s", s->sysfs, s->pci);
-    if (s->pci[0] == '\0' || length < 0 || (size_t)length >= sizeof path || realpath(path, s->near) == NULL) {
-        s->near[0] = '\0';
-        return;
-    }
-    s->node = node_of(s->near);
-}
-
 static weir_status run_search(search *s)
 {
     char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s/class/infiniband", s->sysfs);
+    const char *wanted = s->how->wanted;
+    int length = snprintf(path, sizeof path, "%s/class/infiniband", s->how->sysfs);
     DIR *folder = length > 0 && (size_t)length < sizeof path ? opendir(path) : NULL;
-    find_near(s);
     if (folder != NULL) {
         for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
             if (entry->d_name[0] != '.' && strlen(entry->d_name) < WEIRI_IB_NAME) {
@@ -269,18 +199,19 @@ static weir_status run_search(search *s)
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "this host has no RDMA device");
     }
     if (s->inactive[0] != '\0') {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "no RDMA device%s%s is usable: %s", s->wanted[0] != '\0' ? " of " : "",
-                          s->wanted, s->inactive);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "no RDMA device%s%s is usable: %s", wanted[0] != '\0' ? " of " : "",
+                          wanted, s->inactive);
     }
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "none of the %u RDMA devices here has a port%s%s", s->devices,
-                      s->wanted[0] != '\0' ? " and is in WEIR_IB_DEVICE=" : "", s->wanted);
+                      wanted[0] != '\0' ? " and is in WEIR_IB_DEVICE=" : "", wanted);
 }
 
-weir_status weiri_ib_choose(const char *sysfs, const char *wanted, const char *pci, uint32_t spread,
-                            weiri_ib_port *out)
+weir_status weiri_ib_choose(const weiri_ib_search *how, weiri_ib_port *out, uint32_t *count)
 {
-    search s = { .sysfs = sysfs, .wanted = wanted != NULL ? wanted : "", .pci = pci, .node = -1 };
-    weir_status status = check_list(s.wanted);
+    weiri_ib_search search_for = *how;
+    search_for.wanted = how->wanted != NULL ? how->wanted : "";
+    search s = { .how = &search_for };
+    weir_status status = check_list(search_for.wanted);
     if (status == WEIR_OK) {
         status = run_search(&s);
     }
@@ -288,12 +219,27 @@ weir_status weiri_ib_choose(const char *sysfs, const char *wanted, const char *p
         return status;
     }
     qsort(s.ports, s.count, sizeof s.ports[0], compare_ports);
-    uint32_t alike = 1;
+    uint32_t alike = 1, taken = 0;
     while (alike < s.count && compare_quality(&s.ports[0], &s.ports[alike]) == 0) {
         alike++;
     }
-    *out = s.ports[spread % alike];
+    for (uint32_t i = 0; i < s.count && taken < *count; i++) {
+        const weiri_ib_port *port = &s.ports[i < alike ? (how->spread + i) % alike : i];
+        if (port->ethernet == s.ports[0].ethernet) {
+            out[taken++] = *port;
+        }
+    }
+    *count = taken;
     return WEIR_OK;
+}
+
+const char *weiri_ib_distance_text(uint32_t distance)
+{
+    return distance == 0                       ? "it is as near as any"
+           : distance <= WEIRI_IB_FAR_BRIDGES  ? "below the same root complex"
+           : distance <= WEIRI_IB_SAME_NODE    ? "on the same NUMA node"
+           : distance <= WEIRI_IB_SAME_PACKAGE ? "on the same package"
+                                               : "far, or not known how far";
 }
 
 /* ---- GIDs ----------------------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
-/* ib_device.h - which NIC, which of its ports and which of its GIDs: read from sysfs, so that nothing is opened and
- * recorded trees can be asked as well as this machine's. Knows no verbs. */
+/* ib_device.h - which NICs, which of their ports and which of their GIDs: read from sysfs, so that nothing is opened
+ * and recorded trees can be asked as well as this machine's. Knows no verbs. */
 #ifndef WEIRI_IB_DEVICE_H
 #define WEIRI_IB_DEVICE_H
 
-#include "weir/base.h"
+#include "src/transport/ib/ib_topology.h"
 
 #define WEIRI_IB_NAME 64
 #define WEIRI_IB_SYSFS "/sys"
@@ -12,19 +12,26 @@ typedef struct weiri_ib_port {
     char device[WEIRI_IB_NAME]; /* "mlx5_0" */
     uint32_t port;              /* from 1 */
     bool ethernet;              /* RoCE; otherwise InfiniBand */
-    uint32_t distance;          /* to the device that was asked for; 0 when that is nowhere in particular */
+    uint32_t distance;          /* from the device that was asked for; 0 when that is nowhere in particular */
     uint32_t rate;              /* in Gb/s */
 } weiri_ib_port;
 
-/* What is near comes first: less steps from bridge to bridge of PCI Express, then the same NUMA node, then the rest.
- * Then InfiniBand before Ethernet, then the faster port; `spread` picks one of those that are alike in all of this.
- * Ports that are not active are not taken.
- *
- * `pci`: address of the device that is to be near, "" for none. `wanted`: NULL or "" for any, or a comma-separated
- * list of "name" or "name:port". WEIR_ERR_UNSUPPORTED, with the reason, when there is none; WEIR_ERR_ENV for a
- * malformed list. */
-weir_status weiri_ib_choose(const char *sysfs, const char *wanted, const char *pci, uint32_t spread,
-                            weiri_ib_port *out);
+/* What is asked for. */
+typedef struct weiri_ib_search {
+    const char *sysfs;                 /* WEIRI_IB_SYSFS, or a tree like it */
+    const weiri_ib_topology *topology; /* NULL: all are equally far */
+    const char *wanted;                /* NULL or "" for any, or a comma-separated list of "name" or "name:port" */
+    const char *pci;                   /* address of the device that is to be near; "" for none */
+    uint32_t spread;                   /* picks one of those that are alike */
+} weiri_ib_search;
+
+/* What is near comes first (ib_topology.h), then InfiniBand before Ethernet, then the faster port. Ports that are not
+ * active are not taken. `out` gets the first *count of them, as far as there are so many of the kind of the first, at
+ * least one. WEIR_ERR_UNSUPPORTED, with the reason, when there is none; WEIR_ERR_ENV for a malformed list. */
+weir_status weiri_ib_choose(const weiri_ib_search *search, weiri_ib_port *out, uint32_t *count);
+
+/* A port's distance in words. */
+const char *weiri_ib_distance_text(uint32_t distance);
 
 typedef struct weiri_ib_gid {
     uint8_t bytes[16];

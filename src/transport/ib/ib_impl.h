@@ -1,40 +1,52 @@
 /* ib_impl.h - what the files of the transport ib share.
  *
- *   ib.c         ops table, domains, regions, remotes
- *   ib_queue.c   queues: posting, completion, failure
- *   ib_wire.c    keys and addresses
- *   ib_device.c  choice of NIC, port and GID
- *   ib_verbs.c   the library */
+ *   ib.c           ops table, domains, regions, remotes
+ *   ib_nic.c       an open NIC: its limits, its errors, its events
+ *   ib_stripe.c    queues of several rails, and the posts of all queues
+ *   ib_queue.c     queues of one rail, that is one queue pair: posting, completion, failure
+ *   ib_wire.c      keys and addresses
+ *   ib_device.c    choice of NICs, ports and GIDs
+ *   ib_topology.c  how far NICs are
+ *   ib_verbs.c     the library */
 #ifndef WEIRI_IB_IMPL_H
 #define WEIRI_IB_IMPL_H
 
 #include <pthread.h>
 
+#include "src/host/base/env.h"
 #include "src/transport/ib/ib_device.h"
 #include "src/transport/ib/ib_verbs.h"
 #include "src/transport/ib/ib_wire.h"
 #include "src/transport/transport.h"
 
-typedef struct ib_domain {
-    weiri_domain base;
+/* An open NIC, of one domain. */
+typedef struct weiri_ib_nic {
     weiri_ib_port port;
     weiri_ib_gid gid;
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_device_attr limits;
     struct ibv_port_attr link;
-    uint8_t timeout; /* as of WEIR_IB_TIMEOUT */
-    uint64_t *scratch; /* where reads that only flush put what they get */
+    int access;          /* of the memory that is registered with it */
+    uint8_t timeout;     /* as of WEIR_IB_TIMEOUT */
+    uint64_t scratch[8]; /* where reads that only flush, and adds, put what they get */
     struct ibv_mr *scratch_mr;
     pthread_mutex_t events; /* one thread reads the device's events */
     uint64_t looked_ns;     /* when it last did */
     bool broken;            /* the device is gone; atomic */
+} weiri_ib_nic;
+
+typedef struct ib_domain {
+    weiri_domain base;
+    weiri_ib_nic nics[WEIRI_IB_NICS_MAX];
+    uint32_t nic_count;
+    uint32_t rail_count; /* of a queue: rail i is a queue pair of NIC i % nic_count */
 } ib_domain;
 
 typedef struct ib_region {
     weiri_region base;
-    struct ibv_mr *mr;
-    uint64_t address; /* of the block, as `mr` counts */
+    struct ibv_mr *mrs[WEIRI_IB_NICS_MAX];
+    uint64_t address; /* of the block, as NICs count */
 } ib_region;
 
 typedef struct ib_remote {
@@ -42,22 +54,66 @@ typedef struct ib_remote {
     weiri_ib_key key;
 } ib_remote;
 
-weir_status weiri_ib_queue_open(weiri_domain *domain, weiri_queue **out);
-weir_status weiri_ib_queue_connect(weiri_queue *queue, const uint8_t *address, size_t bytes);
-void weiri_ib_queue_close(weiri_queue *queue);
-weir_status weiri_ib_put(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, const weiri_region *src,
-                         uint64_t src_offset, uint64_t bytes);
-weir_status weiri_ib_get(weiri_queue *queue, const weiri_region *dst, uint64_t dst_offset, weiri_remote *src,
-                         uint64_t src_offset, uint64_t bytes);
-weir_status weiri_ib_value(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes);
-weir_status weiri_ib_poll(weiri_queue *queue);
+/* ---- ib_nic.c ------------------------------------------------------------------------------------------- */
+
+/* Opens the device of a port, in place. */
+weir_status weiri_ib_nic_open(weiri_ib_nic *nic, const weiri_ib_port *port, const weiri_env *env);
+void weiri_ib_nic_close(weiri_ib_nic *nic);
 
 /* The error of a verb, with the remedy when it may come from the limit of locked memory. */
-weir_status weiri_ib_fail(const ib_domain *domain, int error, const char *what);
+weir_status weiri_ib_fail(const weiri_ib_nic *nic, int error, const char *what);
 
 /* Reads what the device has reported, without blocking; at most every few milliseconds, however often it is called.
  * Faults of queue pairs go to weiri_ib_queue_event. */
-void weiri_ib_look(ib_domain *domain);
+void weiri_ib_look(weiri_ib_nic *nic);
+
+/* ---- ib_stripe.c ---------------------------------------------------------------------------------------- */
+
+/* The ops of all queues. */
+weir_status weiri_ib_stripe_open(weiri_domain *domain, weiri_queue **out);
+weir_status weiri_ib_stripe_connect(weiri_queue *queue, const uint8_t *address, size_t bytes);
+void weiri_ib_stripe_close(weiri_queue *queue);
+weir_status weiri_ib_stripe_put(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, const weiri_region *src,
+                                uint64_t src_offset, uint64_t bytes);
+weir_status weiri_ib_stripe_get(weiri_queue *queue, const weiri_region *dst, uint64_t dst_offset, weiri_remote *src,
+                                uint64_t src_offset, uint64_t bytes);
+weir_status weiri_ib_stripe_value(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value,
+                                  uint32_t bytes);
+weir_status weiri_ib_stripe_add(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value);
+weir_status weiri_ib_stripe_poll(weiri_queue *queue);
+
+/* ---- ib_queue.c ----------------------------------------------------------------------------------------- */
+
+/* A put or a get. */
+typedef struct weiri_ib_transfer {
+    enum ibv_wr_opcode opcode;
+    const uint8_t *host; /* where the CPU reads the source of a put; NULL when it cannot */
+    uint64_t local, remote, bytes;
+    uint32_t lkey, rkey;
+    bool flush; /* as in the key */
+} weiri_ib_transfer;
+
+/* A value or an add. */
+typedef struct weiri_ib_word {
+    enum ibv_wr_opcode opcode;
+    uint64_t value;
+    uint64_t remote;
+    uint32_t bytes;
+    uint32_t rkey;
+    bool flush;
+} weiri_ib_word;
+
+/* A queue of one rail. `own` gets what its peer must know of it. */
+weir_status weiri_ib_queue_open(weiri_domain *domain, uint32_t nic, weiri_queue **out, weiri_ib_address *own);
+weir_status weiri_ib_queue_connect(weiri_queue *queue, const weiri_ib_address *peer);
+void weiri_ib_queue_close(weiri_queue *queue);
+/* The NIC of its peer; 0 before it is connected. */
+uint32_t weiri_ib_queue_peer_nic(const weiri_queue *queue);
+/* As the ops of queues; weiri_ib_queue_ready tells what the next put or get would return, and posts nothing. */
+weir_status weiri_ib_queue_ready(weiri_queue *queue);
+weir_status weiri_ib_queue_transfer(weiri_queue *queue, const weiri_ib_transfer *transfer);
+weir_status weiri_ib_queue_word(weiri_queue *queue, const weiri_ib_word *word);
+weir_status weiri_ib_queue_poll(weiri_queue *queue);
 /* Any thread. `what`, a static text, has made the queue unusable. */
 void weiri_ib_queue_event(void *queue, const char *what);
 

@@ -1,4 +1,4 @@
-/* ib_queue.c - a queue of the transport ib: one reliable queue pair, and a completion queue of its own.
+/* ib_queue.c - a queue of one rail: one reliable queue pair, and a completion queue of its own.
  *
  * A post becomes one or more requests of the queue pair: more when it is longer than a message may be. What finds no
  * room waits in `rest`, and the next poll goes on; until then nothing else can be posted.
@@ -9,8 +9,9 @@
  * soon as nothing else would complete.
  *
  * A write that a device's own memory gets is complete when a later read of that memory is (ib.c says why). Such a read
- * precedes each value, and stands for the empty write above. A value also waits for gets before it: their data is
- * here only when the read has come back. */
+ * precedes each value, and stands for the empty write above. A value also waits for gets and adds before it: they are
+ * carried out only when their answers have come. Adds come as values do, but do not wait for each other. How many gets
+ * and adds are under way is the device's to limit, by max_rd_atomic. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,17 +34,10 @@
 #define RNR_TIMER 12 /* 0.64 ms */
 #define RETRIES 6 /* the next one means for ever to some drivers, Soft-RoCE for one */
 
-/* A transfer of which a part is still to be posted. */
-typedef struct transfer {
-    enum ibv_wr_opcode opcode;
-    const uint8_t *host; /* where the CPU reads the source of a put; NULL when it cannot */
-    uint64_t local, remote, bytes;
-    uint32_t lkey, rkey;
-    bool flush;
-} transfer;
-
 typedef struct ib_queue {
     weiri_queue base;
+    weiri_ib_nic *nic;
+    uint32_t peer_nic;
     pthread_mutex_t lock; /* all below but `event` */
     struct ibv_cq *cq;
     struct ibv_qp *qp;
@@ -51,11 +45,11 @@ typedef struct ib_queue {
     bool connected;
     uint64_t *covers;              /* of request n, at n % depth: the last post that is complete with it */
     uint64_t requests, done;       /* numbers of the last requests that are posted, and complete */
-    uint64_t last_read;            /* number of the last request that is a get */
+    uint64_t last_get, last_add;   /* numbers of the last requests that are, or 0 */
     uint32_t signals;              /* signalled requests under way */
     uint32_t since;                /* requests after the last signalled one, */
     uint64_t since_bytes;          /* and their bytes */
-    transfer rest;                 /* bytes 0: there is none */
+    weiri_ib_transfer rest;        /* what is still to be posted of a transfer; bytes 0: there is none */
     bool flush_due;                /* writes to device memory follow post `flushed`, and no read follows them */
     uint64_t flushed, flush_address;
     uint32_t flush_rkey;
@@ -65,17 +59,12 @@ typedef struct ib_queue {
     const char *event; /* what the device has reported; atomic */
 } ib_queue;
 
-static ib_domain *domain_of(const ib_queue *q)
-{
-    return (ib_domain *)q->base.domain;
-}
-
 /* ---- open, connect, close ------------------------------------------------------------------------------- */
 
 static weir_status create_pair(ib_queue *q)
 {
-    ib_domain *domain = domain_of(q);
-    q->depth = domain->limits.max_qp_wr < DEPTH_MAX ? (uint32_t)domain->limits.max_qp_wr : DEPTH_MAX;
+    const weiri_ib_nic *nic = q->nic;
+    q->depth = nic->limits.max_qp_wr < DEPTH_MAX ? (uint32_t)nic->limits.max_qp_wr : DEPTH_MAX;
     struct ibv_qp_init_attr attr = {
         .qp_context = q,
         .send_cq = q->cq,
@@ -84,14 +73,14 @@ static weir_status create_pair(ib_queue *q)
                  .max_inline_data = INLINE_MOST },
         .qp_type = IBV_QPT_RC,
     };
-    q->qp = weiri_ib.f_create_qp(domain->pd, &attr);
+    q->qp = weiri_ib.f_create_qp(nic->pd, &attr);
     if (q->qp == NULL) {
         attr.cap.max_send_wr = q->depth;
         attr.cap.max_inline_data = INLINE_LEAST;
-        q->qp = weiri_ib.f_create_qp(domain->pd, &attr);
+        q->qp = weiri_ib.f_create_qp(nic->pd, &attr);
     }
     if (q->qp == NULL) {
-        return weiri_ib_fail(domain, errno, "create a queue pair");
+        return weiri_ib_fail(nic, errno, "create a queue pair");
     }
     q->inline_most = attr.cap.max_inline_data;
     return WEIR_OK;
@@ -99,15 +88,15 @@ static weir_status create_pair(ib_queue *q)
 
 static weir_status to_init(ib_queue *q)
 {
-    ib_domain *domain = domain_of(q);
+    const weiri_ib_nic *nic = q->nic;
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
-        .port_num = (uint8_t)domain->port.port,
-        .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+        .port_num = (uint8_t)nic->port.port,
+        .qp_access_flags = (unsigned)nic->access,
     };
     int error = weiri_ib.f_modify_qp(q->qp, &attr,
                                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: prepare a queue pair", domain->port.device);
+    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: prepare a queue pair", nic->port.device);
 }
 
 /* Reads at the same time, of those that the device can do. */
@@ -116,31 +105,33 @@ static uint8_t reads_of(int most)
     return (uint8_t)(most < 1 ? 1 : most > READS_MOST ? READS_MOST : most);
 }
 
-static void write_address(ib_queue *q)
+static weiri_ib_address address_of(const ib_queue *q)
 {
-    ib_domain *domain = domain_of(q);
+    const weiri_ib_nic *nic = q->nic;
     weiri_ib_address address = {
-        .ethernet = domain->port.ethernet,
-        .mtu = (uint8_t)domain->link.active_mtu,
-        .reads = reads_of(domain->limits.max_qp_rd_atom),
-        .port = (uint8_t)domain->port.port,
-        .lid = domain->link.lid,
+        .ethernet = nic->port.ethernet,
+        .mtu = (uint8_t)nic->link.active_mtu,
+        .reads = reads_of(nic->limits.max_qp_rd_atom),
+        .port = (uint8_t)nic->port.port,
+        .nic = (uint8_t)(nic - ((const ib_domain *)q->base.domain)->nics),
+        .lid = nic->link.lid,
         .qpn = q->qp->qp_num,
         .psn = q->psn,
     };
-    memcpy(address.gid, domain->gid.bytes, sizeof address.gid);
-    q->base.address_bytes = weiri_ib_address_write(&address, q->base.address);
+    memcpy(address.gid, nic->gid.bytes, sizeof address.gid);
+    return address;
 }
 
-weir_status weiri_ib_queue_open(weiri_domain *base, weiri_queue **out)
+weir_status weiri_ib_queue_open(weiri_domain *domain, uint32_t number, weiri_queue **out, weiri_ib_address *own)
 {
-    ib_domain *domain = (ib_domain *)base;
+    weiri_ib_nic *nic = &((ib_domain *)domain)->nics[number];
     ib_queue *q = (ib_queue *)weiri_alloc(1, sizeof *q);
     if (q == NULL) {
         return weiri_fail_nomem("ib: queue");
     }
     weir_status status;
-    q->base.domain = base;
+    q->base.domain = domain;
+    q->nic = nic;
     if (getrandom(&q->psn, sizeof q->psn, 0) != (ssize_t)sizeof q->psn) {
         status = weiri_fail_errno(errno, "ib: queue: getrandom");
         goto free_queue;
@@ -151,9 +142,9 @@ weir_status weiri_ib_queue_open(weiri_domain *base, weiri_queue **out)
         status = weiri_fail_nomem("ib: queue");
         goto free_queue;
     }
-    q->cq = weiri_ib.f_create_cq(domain->context, DEPTH_MAX, q, NULL, 0);
+    q->cq = weiri_ib.f_create_cq(nic->context, DEPTH_MAX, q, NULL, 0);
     if (q->cq == NULL) {
-        status = weiri_ib_fail(domain, errno, "create a completion queue");
+        status = weiri_ib_fail(nic, errno, "create a completion queue");
         goto free_covers;
     }
     status = create_pair(q);
@@ -165,7 +156,7 @@ weir_status weiri_ib_queue_open(weiri_domain *base, weiri_queue **out)
         goto destroy_qp;
     }
     (void)pthread_mutex_init(&q->lock, NULL);
-    write_address(q);
+    *own = address_of(q);
     *out = &q->base;
     return WEIR_OK;
 
@@ -194,84 +185,86 @@ void weiri_ib_queue_close(weiri_queue *queue)
 }
 
 /* Two ends of different kinds would never hear of each other. */
-static weir_status check_peer(const ib_domain *domain, const weiri_ib_address *peer)
+static weir_status check_peer(const weiri_ib_nic *nic, const weiri_ib_address *peer)
 {
-    if (domain->port.ethernet != peer->ethernet) {
+    if (nic->port.ethernet != peer->ethernet) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s is %s, the peer's device is %s (WEIR_IB_DEVICE chooses)",
-                          domain->port.device, domain->port.ethernet ? "RoCE" : "InfiniBand",
+                          nic->port.device, nic->port.ethernet ? "RoCE" : "InfiniBand",
                           peer->ethernet ? "RoCE" : "InfiniBand");
     }
-    if (peer->ethernet && weiri_ib_gid_is_ipv4(domain->gid.bytes) != weiri_ib_gid_is_ipv4(peer->gid)) {
+    if (peer->ethernet && weiri_ib_gid_is_ipv4(nic->gid.bytes) != weiri_ib_gid_is_ipv4(peer->gid)) {
         bool ipv4 = weiri_ib_gid_is_ipv4(peer->gid);
         return weiri_fail(WEIR_ERR_UNSUPPORTED,
                           "ib: GID %u of %s is an IPv%c address, the peer's IPv%c (WEIR_IB_GID_INDEX chooses)",
-                          domain->gid.index, domain->port.device, ipv4 ? '6' : '4', ipv4 ? '4' : '6');
+                          nic->gid.index, nic->port.device, ipv4 ? '6' : '4', ipv4 ? '4' : '6');
     }
     return WEIR_OK;
 }
 
 static weir_status to_ready(ib_queue *q, const weiri_ib_address *peer)
 {
-    ib_domain *domain = domain_of(q);
-    uint8_t mtu = (uint8_t)domain->link.active_mtu < peer->mtu ? (uint8_t)domain->link.active_mtu : peer->mtu;
-    uint8_t reads = reads_of(domain->limits.max_qp_init_rd_atom);
+    const weiri_ib_nic *nic = q->nic;
+    uint8_t mtu = (uint8_t)nic->link.active_mtu < peer->mtu ? (uint8_t)nic->link.active_mtu : peer->mtu;
+    uint8_t reads = reads_of(nic->limits.max_qp_init_rd_atom);
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = (enum ibv_mtu)mtu,
         .dest_qp_num = peer->qpn,
         .rq_psn = peer->psn,
-        .max_dest_rd_atomic = reads_of(domain->limits.max_qp_rd_atom),
+        .max_dest_rd_atomic = reads_of(nic->limits.max_qp_rd_atom),
         .min_rnr_timer = RNR_TIMER,
-        .ah_attr = { .dlid = peer->lid, .port_num = (uint8_t)domain->port.port },
+        .ah_attr = { .dlid = peer->lid, .port_num = (uint8_t)nic->port.port },
     };
     /* An InfiniBand subnet needs the LID alone; the first half of a GID is the subnet. */
-    if (peer->ethernet || memcmp(peer->gid, domain->gid.bytes, 8) != 0) {
+    if (peer->ethernet || memcmp(peer->gid, nic->gid.bytes, 8) != 0) {
         attr.ah_attr.is_global = 1;
         memcpy(attr.ah_attr.grh.dgid.raw, peer->gid, sizeof peer->gid);
-        attr.ah_attr.grh.sgid_index = (uint8_t)domain->gid.index;
+        attr.ah_attr.grh.sgid_index = (uint8_t)nic->gid.index;
         attr.ah_attr.grh.hop_limit = 64;
     }
     int error = weiri_ib.f_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                                                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                                                        IBV_QP_MIN_RNR_TIMER);
     if (error != 0) {
-        return weiri_fail_errno(error, "ib: %s port %u: find a way to the peer", domain->port.device,
-                                domain->port.port);
+        return weiri_fail_errno(error, "ib: %s port %u: find a way to the peer", nic->port.device,
+                                nic->port.port);
     }
     attr = (struct ibv_qp_attr) {
         .qp_state = IBV_QPS_RTS,
         .sq_psn = q->psn,
-        .timeout = domain->timeout,
+        .timeout = nic->timeout,
         .retry_cnt = RETRIES,
         .rnr_retry = RETRIES,
         .max_rd_atomic = reads < peer->reads ? reads : peer->reads,
     };
     error = weiri_ib.f_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                                    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: start a queue pair", domain->port.device);
+    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: start a queue pair", nic->port.device);
 }
 
-weir_status weiri_ib_queue_connect(weiri_queue *queue, const uint8_t *address, size_t bytes)
+weir_status weiri_ib_queue_connect(weiri_queue *queue, const weiri_ib_address *peer)
 {
     ib_queue *q = (ib_queue *)queue;
-    weiri_ib_address peer;
-    weir_status status = weiri_ib_address_read(address, bytes, &peer);
-    if (status == WEIR_OK) {
-        status = check_peer(domain_of(q), &peer);
-    }
+    weir_status status = check_peer(q->nic, peer);
     (void)pthread_mutex_lock(&q->lock);
     if (status == WEIR_OK && q->connected) {
         status = weiri_fail(WEIR_ERR_INVALID, "ib: queue: connect: it is connected already");
     }
     if (status == WEIR_OK) {
-        status = to_ready(q, &peer);
+        status = to_ready(q, peer);
     }
     if (status == WEIR_OK) {
-        q->peer_qpn = peer.qpn;
+        q->peer_qpn = peer->qpn;
+        q->peer_nic = peer->nic;
         q->connected = true;
     }
     (void)pthread_mutex_unlock(&q->lock);
     return status;
+}
+
+uint32_t weiri_ib_queue_peer_nic(const weiri_queue *queue)
+{
+    return ((const ib_queue *)queue)->peer_nic;
 }
 
 /* ---- failure -------------------------------------------------------------------------------------------- */
@@ -283,9 +276,9 @@ static weir_status failed(const ib_queue *q)
 
 static weir_status fail_queue(ib_queue *q, weir_status status, const char *cause)
 {
-    const ib_domain *domain = domain_of(q);
+    const weiri_ib_nic *nic = q->nic;
     q->failure = status;
-    snprintf(q->text, sizeof q->text, "ib: %s port %u, queue %u to %u: %s", domain->port.device, domain->port.port,
+    snprintf(q->text, sizeof q->text, "ib: %s port %u, queue %u to %u: %s", nic->port.device, nic->port.port,
              q->qp->qp_num, q->peer_qpn, cause);
     return failed(q);
 }
@@ -332,7 +325,7 @@ static weir_status check_health(ib_queue *q)
     if (event != NULL) {
         return fail_queue(q, WEIR_ERR_REMOTE, event);
     }
-    if (__atomic_load_n(&domain_of(q)->broken, __ATOMIC_RELAXED)) {
+    if (__atomic_load_n(&q->nic->broken, __ATOMIC_RELAXED)) {
         return fail_queue(q, WEIR_ERR_DEVICE, "the device has failed");
     }
     return WEIR_OK;
@@ -379,9 +372,9 @@ static uint64_t whole(const ib_queue *q)
 /* Reads a little of the device memory that was written to last. */
 static weir_status push_flush(ib_queue *q)
 {
-    ib_domain *domain = domain_of(q);
-    struct ibv_sge piece = { .addr = (uint64_t)(uintptr_t)domain->scratch, .length = 1,
-                             .lkey = domain->scratch_mr->lkey };
+    const weiri_ib_nic *nic = q->nic;
+    struct ibv_sge piece = { .addr = (uint64_t)(uintptr_t)nic->scratch, .length = 1,
+                             .lkey = nic->scratch_mr->lkey };
     struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ, .sg_list = &piece, .num_sge = 1 };
     wr.wr.rdma.remote_addr = q->flush_address;
     wr.wr.rdma.rkey = q->flush_rkey;
@@ -389,7 +382,7 @@ static weir_status push_flush(ib_queue *q)
     if (status == WEIR_OK) {
         q->flush_due = q->rest.bytes != 0;
         q->flushed = whole(q);
-        q->last_read = q->requests;
+        q->last_get = q->requests;
     }
     return status;
 }
@@ -404,9 +397,9 @@ static weir_status push_empty(ib_queue *q)
 /* Posts what is left of `rest`, as far as there is room; one request stays free for push_flush or push_empty. */
 static weir_status push_rest(ib_queue *q, bool *went)
 {
-    ib_domain *domain = domain_of(q);
-    transfer *t = &q->rest;
-    uint64_t most = domain->link.max_msg_sz < MESSAGE_MAX ? domain->link.max_msg_sz : MESSAGE_MAX;
+    const weiri_ib_nic *nic = q->nic;
+    weiri_ib_transfer *t = &q->rest;
+    uint64_t most = nic->link.max_msg_sz < MESSAGE_MAX ? nic->link.max_msg_sz : MESSAGE_MAX;
     while (t->bytes != 0 && room(q) > 1) {
         uint64_t bytes = t->bytes < most ? t->bytes : most;
         struct ibv_sge piece = { .addr = t->local, .length = (uint32_t)bytes, .lkey = t->lkey };
@@ -428,7 +421,7 @@ static weir_status push_rest(ib_queue *q, bool *went)
         t->host = t->host != NULL ? t->host + bytes : NULL;
         t->bytes -= bytes;
         if (t->opcode == IBV_WR_RDMA_READ) {
-            q->last_read = q->requests;
+            q->last_get = q->requests;
         }
     }
     return WEIR_OK;
@@ -440,7 +433,7 @@ static void count_post(ib_queue *q)
     __atomic_store_n(&q->base.posted, q->base.posted + 1, __ATOMIC_RELAXED);
 }
 
-static weir_status start(ib_queue *q, const transfer *t)
+static weir_status start(ib_queue *q, const weiri_ib_transfer *t)
 {
     bool went;
     count_post(q);
@@ -470,84 +463,83 @@ static weir_status begin(ib_queue *q, uint32_t requests)
     return status;
 }
 
-static weir_status post(ib_queue *q, const transfer *t)
+weir_status weiri_ib_queue_ready(weiri_queue *queue)
 {
+    ib_queue *q = (ib_queue *)queue;
+    weir_status status = begin(q, 1);
+    (void)pthread_mutex_unlock(&q->lock);
+    return status;
+}
+
+weir_status weiri_ib_queue_transfer(weiri_queue *queue, const weiri_ib_transfer *transfer)
+{
+    ib_queue *q = (ib_queue *)queue;
     weir_status status = begin(q, 1);
     if (status == WEIR_OK) {
-        status = start(q, t);
+        status = start(q, transfer);
     }
     (void)pthread_mutex_unlock(&q->lock);
     return status;
 }
 
-weir_status weiri_ib_put(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, const weiri_region *src,
-                         uint64_t src_offset, uint64_t bytes)
+static struct ibv_send_wr write_request(const weiri_ib_word *word, struct ibv_sge *piece)
 {
-    const ib_region *region = (const ib_region *)src;
-    const ib_remote *remote = (const ib_remote *)dst;
-    const uint8_t *host = (const uint8_t *)src->block->host_pointer;
-    transfer t = {
-        .opcode = IBV_WR_RDMA_WRITE,
-        .host = host != NULL ? host + src_offset : NULL,
-        .local = region->address + src_offset,
-        .remote = remote->key.address + dst_offset,
-        .bytes = bytes,
-        .lkey = region->mr->lkey,
-        .rkey = remote->key.rkey,
-        .flush = remote->key.flush,
-    };
-    return post((ib_queue *)queue, &t);
+    /* Inline: what is read here are the first bytes of `value`, the low ones on every machine that has CUDA. */
+    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE };
+    *piece = (struct ibv_sge) { .addr = (uint64_t)(uintptr_t)&word->value, .length = word->bytes };
+    wr.wr.rdma.remote_addr = word->remote;
+    wr.wr.rdma.rkey = word->rkey;
+    return wr;
 }
 
-weir_status weiri_ib_get(weiri_queue *queue, const weiri_region *dst, uint64_t dst_offset, weiri_remote *src,
-                         uint64_t src_offset, uint64_t bytes)
+static struct ibv_send_wr add_request(const ib_queue *q, const weiri_ib_word *word, struct ibv_sge *piece)
 {
-    const ib_region *region = (const ib_region *)dst;
-    const ib_remote *remote = (const ib_remote *)src;
-    transfer t = {
-        .opcode = IBV_WR_RDMA_READ,
-        .local = region->address + dst_offset,
-        .remote = remote->key.address + src_offset,
-        .bytes = bytes,
-        .lkey = region->mr->lkey,
-        .rkey = remote->key.rkey,
-    };
-    return post((ib_queue *)queue, &t);
+    const weiri_ib_nic *nic = q->nic;
+    struct ibv_send_wr wr = { .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD };
+    *piece = (struct ibv_sge) { .addr = (uint64_t)(uintptr_t)nic->scratch, .length = sizeof(uint64_t),
+                                .lkey = nic->scratch_mr->lkey };
+    wr.wr.atomic.remote_addr = word->remote;
+    wr.wr.atomic.compare_add = word->value;
+    wr.wr.atomic.rkey = word->rkey;
+    return wr;
 }
 
-static weir_status push_value(ib_queue *q, const ib_remote *remote, uint64_t offset, uint64_t value, uint32_t bytes)
+static weir_status push_word(ib_queue *q, const weiri_ib_word *word)
 {
+    const bool add = word->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     if (q->flush_due) {
         weir_status status = push_flush(q);
         if (status != WEIR_OK) {
             return status;
         }
     }
-    /* Inline: what is read here are the first bytes of `value`, the low ones on every machine that has CUDA. */
-    struct ibv_sge piece = { .addr = (uint64_t)(uintptr_t)&value, .length = bytes };
-    struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .sg_list = &piece, .num_sge = 1,
-                              .send_flags = IBV_SEND_INLINE };
-    if (q->last_read > q->done) {
+    struct ibv_sge piece;
+    struct ibv_send_wr wr = add ? add_request(q, word, &piece) : write_request(word, &piece);
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    if (q->last_get > q->done || (!add && q->last_add > q->done)) {
         wr.send_flags |= IBV_SEND_FENCE;
     }
-    wr.wr.rdma.remote_addr = remote->key.address + offset;
-    wr.wr.rdma.rkey = remote->key.rkey;
     count_post(q);
-    if (remote->key.flush) {
+    if (word->flush) {
         q->flush_due = true;
         q->flushed = q->base.posted - 1;
-        q->flush_address = wr.wr.rdma.remote_addr;
-        q->flush_rkey = remote->key.rkey;
+        q->flush_address = word->remote;
+        q->flush_rkey = word->rkey;
     }
-    return push(q, &wr, bytes, q->flush_due ? q->flushed : q->base.posted, false);
+    weir_status status = push(q, &wr, word->bytes, q->flush_due ? q->flushed : q->base.posted, false);
+    if (status == WEIR_OK && add) {
+        q->last_add = q->requests;
+    }
+    return status;
 }
 
-weir_status weiri_ib_value(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes)
+weir_status weiri_ib_queue_word(weiri_queue *queue, const weiri_ib_word *word)
 {
     ib_queue *q = (ib_queue *)queue;
     weir_status status = begin(q, 2);
     if (status == WEIR_OK) {
-        status = push_value(q, (const ib_remote *)dst, dst_offset, value, bytes);
+        status = push_word(q, word);
     }
     (void)pthread_mutex_unlock(&q->lock);
     return status;
@@ -598,12 +590,12 @@ static weir_status advance(ib_queue *q)
         status = q->flush_due ? push_flush(q) : push_empty(q);
     }
     if (status == WEIR_OK && !went && ++q->idle % POLLS_PER_LOOK == 0) {
-        weiri_ib_look(domain_of(q));
+        weiri_ib_look(q->nic);
     }
     return status != WEIR_OK || went ? status : WEIR_PENDING;
 }
 
-weir_status weiri_ib_poll(weiri_queue *queue)
+weir_status weiri_ib_queue_poll(weiri_queue *queue)
 {
     ib_queue *q = (ib_queue *)queue;
     if (pthread_mutex_trylock(&q->lock) != 0) {

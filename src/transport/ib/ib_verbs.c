@@ -93,7 +93,7 @@ static weir_status find(const char *name, struct ibv_context **out)
     return status;
 }
 
-weir_status weiri_ib_open(const char *name, struct ibv_context **out)
+weir_status weiri_ib_open_device(const char *name, struct ibv_context **out)
 {
     return find(name, out);
 }

@@ -44,7 +44,7 @@ extern weiri_ib_verbs weiri_ib;
 weir_status weiri_ib_load(const char *library);
 
 /* Opens the device of this name. WEIR_ERR_UNSUPPORTED when the library has no driver for it, or the user must not. */
-weir_status weiri_ib_open(const char *name, struct ibv_context **out);
+weir_status weiri_ib_open_device(const char *name, struct ibv_context **out);
 
 /* Whether the library has a driver for the device; WEIR_ERR_UNSUPPORTED otherwise. What was found once is not looked
  * for again. */

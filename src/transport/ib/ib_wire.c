@@ -6,10 +6,11 @@
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 
-#define KEY_VERSION 1
-#define ADDRESS_VERSION 1
+#define KEY_VERSION 2
+#define ADDRESS_VERSION 2
 #define NUMBER_MAX 0xffffffu /* of queue pairs and packets */
 #define FLAG_FLUSH 1u
+#define FLAG_ATOMIC 2u
 #define FLAG_ETHERNET 1u
 #define MTU_MAX 5
 
@@ -17,8 +18,11 @@ void weiri_ib_key_write(const weiri_ib_key *key, uint64_t size, weiri_key *out)
 {
     weiri_writer w = weiri_writer_init(out->bytes, sizeof out->bytes);
     weiri_write_u8(&w, KEY_VERSION);
-    weiri_write_u8(&w, key->flush ? FLAG_FLUSH : 0);
-    weiri_write_u32(&w, key->rkey);
+    weiri_write_u8(&w, (uint8_t)((key->flush ? FLAG_FLUSH : 0) | (key->atomic ? FLAG_ATOMIC : 0)));
+    weiri_write_u8(&w, key->nics);
+    for (uint32_t i = 0; i < key->nics; i++) {
+        weiri_write_u32(&w, key->rkeys[i]);
+    }
     weiri_write_u64(&w, key->address);
     out->length = (uint32_t)w.size;
     out->size = size;
@@ -31,49 +35,73 @@ weir_status weiri_ib_key_read(const weiri_key *key, weiri_ib_key *out)
     }
     weiri_reader r = weiri_reader_init(key->bytes, key->length);
     uint8_t version = weiri_read_u8(&r), flags = weiri_read_u8(&r);
-    weiri_ib_key read = { .flush = (flags & FLAG_FLUSH) != 0 };
-    read.rkey = weiri_read_u32(&r);
+    weiri_ib_key read = { .flush = (flags & FLAG_FLUSH) != 0, .atomic = (flags & FLAG_ATOMIC) != 0 };
+    read.nics = weiri_read_u8(&r);
+    for (uint32_t i = 0; i < read.nics && i < WEIRI_IB_NICS_MAX; i++) {
+        read.rkeys[i] = weiri_read_u32(&r);
+    }
     read.address = weiri_read_u64(&r);
-    if (!weiri_reader_done(&r) || version != KEY_VERSION || flags > FLAG_FLUSH ||
-        read.address > UINT64_MAX - key->size) {
+    if (!weiri_reader_done(&r) || version != KEY_VERSION || flags > (FLAG_FLUSH | FLAG_ATOMIC) || read.nics == 0 ||
+        read.nics > WEIRI_IB_NICS_MAX || read.address > UINT64_MAX - key->size) {
         return weiri_fail(WEIR_ERR_CORRUPT, "ib: key of a peer's memory is malformed");
     }
     *out = read;
     return WEIR_OK;
 }
 
-uint32_t weiri_ib_address_write(const weiri_ib_address *address, uint8_t bytes[WEIRI_ADDRESS_MAX])
+static void write_rail(weiri_writer *w, const weiri_ib_address *rail)
+{
+    weiri_write_u8(w, rail->ethernet ? FLAG_ETHERNET : 0);
+    weiri_write_u8(w, rail->mtu);
+    weiri_write_u8(w, rail->reads);
+    weiri_write_u8(w, rail->port);
+    weiri_write_u8(w, rail->nic);
+    weiri_write_u16(w, rail->lid);
+    weiri_write_u32(w, rail->qpn);
+    weiri_write_u32(w, rail->psn);
+    weiri_write_bytes(w, rail->gid, sizeof rail->gid);
+}
+
+uint32_t weiri_ib_address_write(const weiri_ib_address *rails, uint32_t count, uint8_t bytes[WEIRI_ADDRESS_MAX])
 {
     weiri_writer w = weiri_writer_init(bytes, WEIRI_ADDRESS_MAX);
     weiri_write_u8(&w, ADDRESS_VERSION);
-    weiri_write_u8(&w, address->ethernet ? FLAG_ETHERNET : 0);
-    weiri_write_u8(&w, address->mtu);
-    weiri_write_u8(&w, address->reads);
-    weiri_write_u8(&w, address->port);
-    weiri_write_u16(&w, address->lid);
-    weiri_write_u32(&w, address->qpn);
-    weiri_write_u32(&w, address->psn);
-    weiri_write_bytes(&w, address->gid, sizeof address->gid);
+    weiri_write_u8(&w, (uint8_t)count);
+    for (uint32_t i = 0; i < count; i++) {
+        write_rail(&w, &rails[i]);
+    }
     return (uint32_t)w.size;
 }
 
-weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_address *out)
+/* Whether it is what write_rail writes. */
+static bool read_rail(weiri_reader *r, weiri_ib_address *out)
+{
+    uint8_t flags = weiri_read_u8(r);
+    out->ethernet = (flags & FLAG_ETHERNET) != 0;
+    out->mtu = weiri_read_u8(r);
+    out->reads = weiri_read_u8(r);
+    out->port = weiri_read_u8(r);
+    out->nic = weiri_read_u8(r);
+    out->lid = weiri_read_u16(r);
+    out->qpn = weiri_read_u32(r);
+    out->psn = weiri_read_u32(r);
+    weiri_read_bytes(r, out->gid, sizeof out->gid);
+    return flags <= FLAG_ETHERNET && out->mtu >= 1 && out->mtu <= MTU_MAX && out->reads != 0 && out->port != 0 &&
+           out->nic < WEIRI_IB_NICS_MAX && out->qpn != 0 && out->qpn <= NUMBER_MAX && out->psn <= NUMBER_MAX;
+}
+
+weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_address rails[WEIRI_IB_RAILS_MAX],
+                                  uint32_t *count)
 {
     weiri_reader r = weiri_reader_init(bytes, size);
-    uint8_t version = weiri_read_u8(&r), flags = weiri_read_u8(&r);
-    weiri_ib_address read = { .ethernet = (flags & FLAG_ETHERNET) != 0 };
-    read.mtu = weiri_read_u8(&r);
-    read.reads = weiri_read_u8(&r);
-    read.port = weiri_read_u8(&r);
-    read.lid = weiri_read_u16(&r);
-    read.qpn = weiri_read_u32(&r);
-    read.psn = weiri_read_u32(&r);
-    weiri_read_bytes(&r, read.gid, sizeof read.gid);
-    if (!weiri_reader_done(&r) || version != ADDRESS_VERSION || flags > FLAG_ETHERNET || read.mtu < 1 ||
-        read.mtu > MTU_MAX || read.reads == 0 || read.port == 0 || read.qpn == 0 || read.qpn > NUMBER_MAX ||
-        read.psn > NUMBER_MAX) {
+    uint8_t version = weiri_read_u8(&r), rail_count = weiri_read_u8(&r);
+    bool good = version == ADDRESS_VERSION && rail_count >= 1 && rail_count <= WEIRI_IB_RAILS_MAX;
+    for (uint32_t i = 0; i < rail_count && good; i++) {
+        good = read_rail(&r, &rails[i]);
+    }
+    if (!good || !weiri_reader_done(&r)) {
         return weiri_fail(WEIR_ERR_CORRUPT, "ib: address of a peer's queue is malformed");
     }
-    *out = read;
+    *count = rail_count;
     return WEIR_OK;
 }

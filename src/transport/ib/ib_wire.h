@@ -4,17 +4,24 @@
 
 #include "src/transport/transport.h"
 
+#define WEIRI_IB_NICS_MAX 4  /* of a domain */
+#define WEIRI_IB_RAILS_MAX 8 /* of a queue */
+
 typedef struct weiri_ib_key {
     uint64_t address;
-    uint32_t rkey;
+    uint32_t rkeys[WEIRI_IB_NICS_MAX]; /* one for each NIC of the domain */
+    uint8_t nics;
     bool flush; /* writes are visible in this memory only after a read of it: it is a device's own */
+    bool atomic; /* it can be added to */
 } weiri_ib_key;
 
+/* Of one rail. */
 typedef struct weiri_ib_address {
     bool ethernet;
     uint8_t mtu; /* as enum ibv_mtu, 1 to 5 */
     uint8_t reads; /* that this end answers at the same time */
     uint8_t port;
+    uint8_t nic; /* of the domain, from 0 */
     uint16_t lid;
     uint32_t qpn;
     uint32_t psn;
@@ -25,8 +32,9 @@ void weiri_ib_key_write(const weiri_ib_key *key, uint64_t size, weiri_key *out);
 /* WEIR_ERR_CORRUPT for what weiri_ib_key_write does not write. */
 weir_status weiri_ib_key_read(const weiri_key *key, weiri_ib_key *out);
 
-/* Returns the bytes, at most WEIRI_ADDRESS_MAX. */
-uint32_t weiri_ib_address_write(const weiri_ib_address *address, uint8_t bytes[WEIRI_ADDRESS_MAX]);
-weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_address *out);
+/* The rails of a queue, 1 to WEIRI_IB_RAILS_MAX. Returns the bytes, at most WEIRI_ADDRESS_MAX. */
+uint32_t weiri_ib_address_write(const weiri_ib_address *rails, uint32_t count, uint8_t bytes[WEIRI_ADDRESS_MAX]);
+weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_address rails[WEIRI_IB_RAILS_MAX],
+                                  uint32_t *count);
 
 #endif
