@@ -1,0 +1,330 @@
+/* nic.h - what the tests of the software NIC begin with: two ranks with a context each, a region, and queue pairs that
+ * are joined; C++ only. What the ranks must know of each other goes through the shared argument of their run. */
+#ifndef WEIRT_NIC_H
+#define WEIRT_NIC_H
+
+#include <gtest/gtest.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "test/harness/ranks.h"
+
+extern "C" int swnic_inject(struct ibv_context *context, const char *script);
+
+namespace weirt {
+
+const uint32_t max_pairs = 2;
+
+// The argument of a run.
+struct Meeting {
+    uint64_t number;
+    struct Offer {
+        uint32_t number[max_pairs], sequence[max_pairs];
+        uint16_t lid;
+        uint64_t address;
+        uint32_t key;
+    } offer[2];
+};
+
+struct Options {
+    uint32_t depth = 64;
+    uint32_t entries = 256; // of the completion queue
+    uint32_t inlined = 64;
+    uint8_t timeout = 16; // 268 ms
+    uint8_t retries = 6;
+    uint8_t not_ready = 6;
+    uint32_t pairs = 1;
+    uint64_t bytes = 1 << 20;
+    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+};
+
+inline uint8_t pattern(uint64_t i, uint64_t round)
+{
+    return static_cast<uint8_t>(((i + 1) * 0x9e3779b97f4a7c15u + round * 0xc2b2ae3d27d4eb4fu) >> 56);
+}
+
+inline void fill(uint8_t *at, uint64_t bytes, uint64_t round)
+{
+    for (uint64_t i = 0; i < bytes; i++) {
+        at[i] = pattern(i, round);
+    }
+}
+
+inline uint64_t wrong(const uint8_t *at, uint64_t bytes, uint64_t round)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < bytes; i++) {
+        count += at[i] != pattern(i, round);
+    }
+    return count;
+}
+
+// One rank's side.
+class Nic {
+public:
+    Nic(weirt_rank *rank, const Options &options)
+        : rank(rank), meeting(static_cast<Meeting *>(const_cast<void *>(rank->arg))), options(options),
+          memory(options.bytes)
+    {
+    }
+    ~Nic()
+    {
+        close();
+    }
+    Nic(const Nic &) = delete;
+    Nic &operator=(const Nic &) = delete;
+
+    bool open();
+    void close();
+    // A pair's states after RESET; INIT alone, or all.
+    bool initialise(ibv_qp *qp);
+    bool connect(ibv_qp *qp, uint32_t number, uint32_t sequence, uint32_t own_sequence, uint16_t lid);
+    bool meet();
+
+    // Addresses of one's own memory and of the peer's; remote offsets are not checked.
+    uint64_t here(uint64_t offset) const
+    {
+        return reinterpret_cast<uint64_t>(memory.data()) + offset;
+    }
+    uint64_t there(uint64_t offset) const
+    {
+        return meeting->offer[1 - rank->rank].address + offset;
+    }
+    uint32_t key() const
+    {
+        return meeting->offer[1 - rank->rank].key;
+    }
+    // An operation, and the errno of its post.
+    int post(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint32_t bytes, int flags = IBV_SEND_SIGNALED,
+             uint64_t id = 0, uint32_t pair = 0);
+    int post_atomic(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint64_t first, uint64_t swap,
+                    uint64_t id = 0);
+    // The next completion; false, and a failure, when none comes.
+    bool next(ibv_wc *wc);
+    // The next completion has this status.
+    bool done(ibv_wc_status status = IBV_WC_SUCCESS)
+    {
+        ibv_wc wc;
+        return next(&wc) && expect(wc, status);
+    }
+    bool expect(const ibv_wc &wc, ibv_wc_status status)
+    {
+        if (wc.status != status) {
+            weirt_fail(rank, __FILE__, __LINE__, "completion of %llu: status %d, vendor's %u, instead of %d",
+                       static_cast<unsigned long long>(wc.wr_id), wc.status, wc.vendor_err, status);
+        }
+        return wc.status == status;
+    }
+
+    weirt_rank *rank;
+    Meeting *meeting;
+    Options options;
+    ibv_context *context = nullptr;
+    ibv_pd *pd = nullptr;
+    ibv_cq *cq = nullptr;
+    std::vector<ibv_qp *> qps;
+    std::vector<uint8_t> memory;
+    ibv_mr *mr = nullptr;
+
+private:
+    uint32_t step = 0;
+};
+
+inline bool Nic::meet()
+{
+    // The thread sanitizer sees no other process; it does see this thread and the NIC's take the same lock.
+    ibv_port_attr port;
+    bool fine = context == nullptr || ibv_query_port(context, 1, &port) == 0;
+    weirt_step(rank, ++step);
+    return weirt_step_wait(rank, 1 - rank->rank, step) && fine &&
+           (context == nullptr || ibv_query_port(context, 1, &port) == 0);
+}
+
+inline bool Nic::initialise(ibv_qp *qp)
+{
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = static_cast<unsigned>(options.access);
+    return WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                                           IBV_QP_ACCESS_FLAGS) == 0);
+}
+
+inline bool Nic::connect(ibv_qp *qp, uint32_t number, uint32_t sequence, uint32_t own_sequence, uint16_t lid)
+{
+    ibv_qp_attr attr = {};
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_4096;
+    attr.dest_qp_num = number;
+    attr.rq_psn = sequence;
+    attr.max_dest_rd_atomic = 4;
+    attr.min_rnr_timer = 1; // 10 us
+    attr.ah_attr.dlid = lid;
+    attr.ah_attr.port_num = 1;
+    if (!WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                                         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                                         IBV_QP_MIN_RNR_TIMER) == 0)) {
+        return false;
+    }
+    attr.qp_state = IBV_QPS_RTS;
+    attr.sq_psn = own_sequence;
+    attr.timeout = options.timeout;
+    attr.retry_cnt = options.retries;
+    attr.rnr_retry = options.not_ready;
+    attr.max_rd_atomic = 4;
+    return WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
+                                                           IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                                           IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+inline bool Nic::open()
+{
+    int count = 0;
+    ibv_device **devices = ibv_get_device_list(&count);
+    context = devices != nullptr && count > 0 ? ibv_open_device(devices[0]) : nullptr;
+    ibv_free_device_list(devices);
+    pd = context != nullptr ? ibv_alloc_pd(context) : nullptr;
+    cq = pd != nullptr ? ibv_create_cq(context, static_cast<int>(options.entries), nullptr, nullptr, 0) : nullptr;
+    mr = pd != nullptr ? ibv_reg_mr(pd, memory.data(), memory.size(), options.access) : nullptr;
+    if (!WEIRT_EXPECT(rank, cq != nullptr && mr != nullptr)) {
+        return false;
+    }
+    Meeting::Offer *own = &meeting->offer[rank->rank];
+    const Meeting::Offer *peer = &meeting->offer[1 - rank->rank];
+    ibv_port_attr port;
+    if (!WEIRT_EXPECT(rank, ibv_query_port(context, 1, &port) == 0)) {
+        return false;
+    }
+    own->lid = port.lid;
+    own->address = here(0);
+    own->key = mr->rkey;
+    for (uint32_t i = 0; i < options.pairs; i++) {
+        ibv_qp_init_attr attr = {};
+        attr.send_cq = attr.recv_cq = cq;
+        attr.cap.max_send_wr = options.depth;
+        attr.cap.max_send_sge = 2;
+        attr.cap.max_inline_data = options.inlined;
+        attr.qp_type = IBV_QPT_RC;
+        ibv_qp *qp = ibv_create_qp(pd, &attr);
+        if (!WEIRT_EXPECT(rank, qp != nullptr)) {
+            return false;
+        }
+        qps.push_back(qp);
+        own->number[i] = qp->qp_num;
+        own->sequence[i] = 0xfffff0 + i; // wraps soon
+        if (!initialise(qp)) {
+            return false;
+        }
+    }
+    if (!meet()) {
+        return false;
+    }
+    for (uint32_t i = 0; i < options.pairs; i++) {
+        if (!connect(qps[i], peer->number[i], peer->sequence[i], own->sequence[i], peer->lid)) {
+            return false;
+        }
+    }
+    return meet();
+}
+
+inline void Nic::close()
+{
+    for (ibv_qp *qp : qps) {
+        WEIRT_EXPECT(rank, ibv_destroy_qp(qp) == 0);
+    }
+    qps.clear();
+    if (mr != nullptr) {
+        WEIRT_EXPECT(rank, ibv_dereg_mr(mr) == 0);
+    }
+    if (cq != nullptr) {
+        WEIRT_EXPECT(rank, ibv_destroy_cq(cq) == 0);
+    }
+    if (pd != nullptr) {
+        WEIRT_EXPECT(rank, ibv_dealloc_pd(pd) == 0);
+    }
+    if (context != nullptr) {
+        WEIRT_EXPECT(rank, ibv_close_device(context) == 0);
+    }
+    mr = nullptr;
+    cq = nullptr;
+    pd = nullptr;
+    context = nullptr;
+}
+
+inline int Nic::post(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint32_t bytes, int flags, uint64_t id,
+                     uint32_t pair)
+{
+    ibv_sge piece = { here(local), bytes, mr->lkey };
+    ibv_send_wr wr = {}, *bad;
+    wr.wr_id = id;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = static_cast<unsigned>(flags);
+    wr.wr.rdma.remote_addr = there(remote);
+    wr.wr.rdma.rkey = key();
+    return ibv_post_send(qps[pair], &wr, &bad);
+}
+
+inline int Nic::post_atomic(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint64_t first, uint64_t swap,
+                            uint64_t id)
+{
+    ibv_sge piece = { here(local), 8, mr->lkey };
+    ibv_send_wr wr = {}, *bad;
+    wr.wr_id = id;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.atomic.remote_addr = there(remote);
+    wr.wr.atomic.compare_add = first;
+    wr.wr.atomic.swap = swap;
+    wr.wr.atomic.rkey = key();
+    return ibv_post_send(qps[0], &wr, &bad);
+}
+
+inline bool Nic::next(ibv_wc *wc)
+{
+    const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+    for (uint32_t polls = 0; weirt_now_ms() < deadline; polls++) {
+        if (ibv_poll_cq(cq, 1, wc) == 1) {
+            return true;
+        }
+        if (polls > 64) {
+            weirt_sleep_ms(polls > 4096 ? 1 : 0);
+        }
+    }
+    weirt_fail(rank, __FILE__, __LINE__, "no completion");
+    return false;
+}
+
+// Ranks are threads, or processes.
+class NicTest : public ::testing::TestWithParam<int> {
+protected:
+    void run(weirt_rank_fn body)
+    {
+        std::memset(&meeting, 0, sizeof meeting);
+        weirt_ranks_run_shared(&weirt_stages[GetParam()], 2, body, &meeting, sizeof meeting);
+    }
+    Meeting meeting;
+};
+
+inline std::string nic_test_name(const ::testing::TestParamInfo<int> &info)
+{
+    return weirt_stages[info.param].name;
+}
+
+} // namespace weirt
+
+#define WEIRT_NIC_SUITE(Suite)                \
+    class Suite : public weirt::NicTest {}; \
+    INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(0, 1), weirt::nic_test_name)
+
+#endif

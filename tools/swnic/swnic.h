@@ -1,0 +1,414 @@
+/* swnic.h - what the files of the software NIC share. README.md says what it is.
+ *
+ *   swnic_verbs.c    the library's functions: devices, contexts, domains, regions, events
+ *   swnic_queue.c    completion queues and queue pairs: their memory, their states
+ *   swnic_post.c     what a driver does in user space: writes requests, rings, reads completions
+ *   swnic_mlx5dv.c   hands out the rings
+ *   swnic_nic.c      the NIC's thread: doorbells, links, time
+ *   swnic_wqe.c      reads and checks requests
+ *   swnic_send.c     carries them out: the requester of a connection, and completions
+ *   swnic_serve.c    the responder of a connection
+ *   swnic_link.c     packets between contexts
+ *   swnic_fault.c    faults on demand
+ *   swnic_trace.c    what was done, as text
+ *
+ * The driver's half (verbs, queue, post, mlx5dv) and the NIC's half (the rest) meet as on a machine: in rings,
+ * doorbell records and doorbell registers. Everything else of the NIC is under `lock`, which its thread holds while it
+ * works and gives away between rounds to who asks. */
+#ifndef SWNIC_H
+#define SWNIC_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SWNIC_EXPORT __attribute__((visibility("default")))
+
+/* A queue pair's number: the slot of its context, and an index. */
+#define SWNIC_SLOTS 1024u
+#define SWNIC_QP_BITS 14u
+#define SWNIC_QPS (1u << SWNIC_QP_BITS)
+
+#define SWNIC_DEVICES_MAX 8u
+#define SWNIC_MTU 4096u
+#define SWNIC_BLOCK 64u        /* bytes of a WQEBB, and of a CQE */
+#define SWNIC_WQE_MAX 1008u    /* 63 segments of 16 bytes */
+#define SWNIC_INLINE_MAX 512u  /* that the driver writes; the NIC takes what fits */
+#define SWNIC_PIECES 8u
+#define SWNIC_READS 16u        /* reads and atomics of a connection under way */
+#define SWNIC_BLOCKS_MAX 32768u
+#define SWNIC_REGISTERS 2u     /* doorbell registers of a queue pair, rung in turn */
+#define SWNIC_REGISTER_BYTES 256u
+#define SWNIC_NEVER UINT64_MAX
+
+typedef struct swnic_nic swnic_nic;
+typedef struct swnic_qp swnic_qp;
+
+/* ---- objects of the driver ------------------------------------------------------------------------------ */
+
+typedef struct swnic_pd {
+    struct ibv_pd ibv;
+    struct swnic_pd *base; /* itself, or what a parent domain was made of */
+    struct ibv_parent_domain_init_attr allocator;
+} swnic_pd;
+
+typedef struct swnic_mr {
+    struct ibv_mr ibv;
+    int access;
+} swnic_mr;
+
+typedef struct swnic_cq {
+    struct ibv_cq_ex ex;
+    swnic_pd *pd; /* whose allocator the memory is of; may be NULL */
+    uint32_t number, count;
+    uint8_t *ring;
+    uint32_t *record;
+    pthread_mutex_t lock; /* of `taken` */
+    uint32_t taken;
+    /* the NIC's */
+    uint32_t made;
+    bool overrun_allowed, broken;
+} swnic_cq;
+
+/* A send queue as the driver sees it. */
+typedef struct swnic_sq {
+    pthread_mutex_t lock; /* all but `taken` */
+    uint8_t *ring;
+    uint32_t *record;    /* two words; the second is ours */
+    uint8_t *page;       /* with the doorbell registers */
+    uint32_t count;      /* blocks, a power of two */
+    uint32_t requests;   /* that fit, whatever their lengths */
+    uint32_t inline_most;
+    uint32_t block;      /* number of the next one */
+    uint32_t posted;     /* requests */
+    uint32_t taken;      /* of which this many are known to be complete; atomic */
+    uint32_t reg;        /* to ring next */
+    uint64_t *ids;       /* of the request that begins in a block */
+    uint32_t *numbers;   /* and its number */
+    bool signal_all;
+} swnic_sq;
+
+/* ---- the NIC -------------------------------------------------------------------------------------------- */
+
+/* A request as read from the ring. */
+typedef struct swnic_wqe {
+    uint8_t opcode, flags, segments;
+    bool inlined;
+    uint16_t index;
+    uint32_t blocks;
+    uint32_t pieces;
+    uint32_t rkey;
+    uint64_t remote, bytes;
+    uint64_t operand, compare;
+    struct {
+        uint64_t address;
+        uint32_t lkey, bytes;
+    } piece[SWNIC_PIECES];
+    uint8_t data[SWNIC_WQE_MAX];
+} swnic_wqe;
+
+enum { SWNIC_NOP = 0x00, SWNIC_WRITE = 0x08, SWNIC_READ = 0x10, SWNIC_SWAP = 0x11, SWNIC_ADD = 0x12 };
+
+/* Syndromes of completions. */
+enum {
+    SWNIC_LOCAL_QP = 0x02,
+    SWNIC_LOCAL_PROTECTION = 0x04,
+    SWNIC_FLUSHED = 0x05,
+    SWNIC_BAD_RESPONSE = 0x10,
+    SWNIC_REMOTE_INVALID = 0x12,
+    SWNIC_REMOTE_ACCESS = 0x13,
+    SWNIC_REMOTE_OPERATION = 0x14,
+    SWNIC_NO_ANSWER = 0x15,
+    SWNIC_NOT_READY = 0x16,
+};
+
+/* What is wrong with a request or a doorbell; the vendor's part of a completion's syndrome. */
+typedef enum swnic_refusal {
+    SWNIC_FINE,
+    SWNIC_BAD_INDEX,
+    SWNIC_BAD_NUMBER,
+    SWNIC_BAD_LENGTH,
+    SWNIC_BAD_OPCODE,
+    SWNIC_BAD_SEGMENTS,
+    SWNIC_BAD_INLINE,
+    SWNIC_BAD_ATOMIC,
+    SWNIC_BAD_FLAGS,
+    SWNIC_BAD_DOORBELL,
+    SWNIC_TOO_FAR,
+    SWNIC_EARLY,
+    SWNIC_REFUSALS
+} swnic_refusal;
+
+/* A request under way. */
+typedef struct swnic_flight {
+    swnic_wqe wqe;
+    uint32_t sequence; /* of 24 bits; not for what stays here */
+    bool answered;     /* a read, an atomic or a NOP is carried out */
+    uint8_t error;     /* syndrome, or 0 */
+    uint8_t vendor;
+    uint64_t got;      /* bytes of a read */
+} swnic_flight;
+
+struct swnic_qp {
+    struct ibv_qp ibv;
+    swnic_sq sq;
+    /* the NIC's */
+    swnic_nic *nic;
+    swnic_qp *next; /* of the context */
+    swnic_pd *pd;   /* of regions */
+    enum ibv_qp_state state;
+    int access;
+    struct ibv_qp_attr attr;
+    uint16_t lid;
+    uint64_t seen[SWNIC_REGISTERS];
+    uint64_t seen_since[SWNIC_REGISTERS]; /* for doorbells that are held back */
+    uint32_t known;     /* number of the block behind what was rung */
+    uint32_t fetched;   /* number of the block behind what is in `flights` */
+    uint32_t freed;     /* number of the block behind what is complete */
+    swnic_flight *flights; /* of request n, at n % count */
+    uint32_t done, sent, got; /* numbers of requests: complete, sent, fetched, each the next one */
+    uint64_t offset;    /* sent of request `sent` */
+    uint32_t reads;     /* sent and not answered */
+    uint32_t sequence;  /* of the next request */
+    uint32_t acknowledged;
+    uint32_t highest;   /* sequence of which packets were sent */
+    uint64_t moved_ns;  /* when the peer last answered, or the first of what waits was sent */
+    uint64_t resume_ns; /* not before, after a receiver that was not ready */
+    uint32_t retries, not_ready;
+    /* as responder */
+    uint32_t expected;
+    uint64_t expected_offset;
+    bool owes;          /* an acknowledgement */
+    swnic_qp *next_owing;
+    struct {
+        uint32_t sequence;
+        uint64_t value;
+        bool used;
+    } atomics[SWNIC_READS];
+    uint32_t atomic;
+};
+
+/* ---- packets -------------------------------------------------------------------------------------------- */
+
+enum { SWNIC_REQUESTS, SWNIC_RESPONSES, SWNIC_RINGS };
+
+/* Requests have the opcodes of WQEs. */
+enum { SWNIC_ACK = 0x40, SWNIC_NAK = 0x41, SWNIC_DATA = 0x42, SWNIC_VALUE = 0x43 };
+
+typedef struct swnic_packet {
+    uint8_t type;
+    uint8_t syndrome; /* of a NAK */
+    uint16_t lid;     /* of the port it goes to */
+    uint32_t to, from;
+    uint32_t sequence;
+    uint32_t bytes; /* of the data behind it */
+    uint32_t rkey;
+    uint64_t offset, total;
+    uint64_t remote;
+    uint64_t operand, compare;
+} swnic_packet;
+
+typedef struct swnic_wire swnic_wire;
+
+/* To another context, or to itself. */
+typedef struct swnic_out {
+    int socket;
+    swnic_wire *wire; /* NULL while there is nobody */
+    uint64_t written[SWNIC_RINGS];
+    uint64_t tried_ns;
+} swnic_out;
+
+typedef struct swnic_in {
+    struct swnic_in *next;
+    int socket;
+    swnic_wire *wire; /* NULL until the peer has said who it is */
+    uint32_t slot;
+    uint64_t read[SWNIC_RINGS];
+    /* the read that is being answered, and its bytes to come */
+    swnic_packet reading;
+    uint64_t reading_left;
+} swnic_in;
+
+typedef enum swnic_fault_name {
+    SWNIC_FAULT_REMOTE_ACCESS,
+    SWNIC_FAULT_LOST_REQUEST,
+    SWNIC_FAULT_LOST_RESPONSE,
+    SWNIC_FAULT_NOT_READY,
+    SWNIC_FAULT_ERROR,
+    SWNIC_FAULT_SLOW_DOORBELL,
+    SWNIC_FAULT_LINK_DOWN,
+    SWNIC_FAULT_NO_ATOMICS,
+    SWNIC_FAULT_DEVICE,
+    SWNIC_FAULTS
+} swnic_fault_name;
+
+typedef struct swnic_fault {
+    bool set;
+    uint64_t arg[3];
+    uint64_t count; /* of the events that it may hit */
+    uint64_t since_ns;
+} swnic_fault;
+
+typedef struct swnic_event {
+    struct swnic_event *next;
+    struct ibv_async_event ibv;
+} swnic_event;
+
+struct swnic_nic {
+    struct verbs_context verbs;
+    uint32_t device;
+    pthread_mutex_t lock; /* all below */
+    uint32_t asking;      /* threads that want it; atomic */
+    pthread_t thread;
+    bool running, stop;
+    uint32_t slot;
+    int listener;
+    swnic_mr **mrs;
+    uint8_t *variants; /* the low bytes of keys */
+    uint32_t mr_count, mr_next;
+    swnic_qp *qps[SWNIC_QPS]; /* entries are atomic */
+    uint32_t qp_next, cq_next;
+    swnic_qp *first;
+    swnic_out *outs[SWNIC_SLOTS];
+    swnic_in *ins;
+    swnic_qp *owing;
+    uint64_t now_ns, kept_ns;
+    bool link_up;
+    bool fatal;
+    uint32_t random;
+    swnic_fault faults[SWNIC_FAULTS];
+    pthread_mutex_t event_lock;
+    pthread_cond_t event_acked;
+    swnic_event *events;
+    uint32_t unacked;
+};
+
+static inline swnic_nic *swnic_of(struct ibv_context *context)
+{
+    return (swnic_nic *)((char *)context - offsetof(swnic_nic, verbs.context));
+}
+
+/* ---- bytes ---------------------------------------------------------------------------------------------- */
+
+static inline uint32_t swnic_get32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static inline uint64_t swnic_get64(const uint8_t *p)
+{
+    return (uint64_t)swnic_get32(p) << 32 | swnic_get32(p + 4);
+}
+
+static inline void swnic_put32(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 24);
+    p[1] = (uint8_t)(v >> 16);
+    p[2] = (uint8_t)(v >> 8);
+    p[3] = (uint8_t)v;
+}
+
+static inline void swnic_put64(uint8_t *p, uint64_t v)
+{
+    swnic_put32(p, (uint32_t)(v >> 32));
+    swnic_put32(p + 4, (uint32_t)v);
+}
+
+/* Difference of two numbers of 24 bits. */
+static inline int32_t swnic_after(uint32_t a, uint32_t b)
+{
+    return (int32_t)((a - b) << 8) >> 8;
+}
+
+/* ---- swnic_verbs.c -------------------------------------------------------------------------------------- */
+
+void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element);
+/* Adds faults to a context, as SWNIC_FAULT does to each; for tests. 0 or an errno. */
+int swnic_inject(struct ibv_context *context, const char *script);
+/* Drops the events of an object that goes away, and waits for those that were taken to be acknowledged. */
+void swnic_forget(swnic_nic *nic, const void *element);
+
+/* ---- swnic_queue.c -------------------------------------------------------------------------------------- */
+
+struct ibv_cq_ex *swnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+
+/* ---- swnic_post.c --------------------------------------------------------------------------------------- */
+
+int swnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int swnic_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+
+/* ---- swnic_nic.c ---------------------------------------------------------------------------------------- */
+
+/* Around what changes the NIC's objects, in any thread but its own. */
+void swnic_enter(swnic_nic *nic);
+void swnic_leave(swnic_nic *nic);
+/* 0 or an errno. */
+int swnic_start(swnic_nic *nic);
+void swnic_end(swnic_nic *nic);
+uint64_t swnic_now(void);
+
+/* ---- swnic_wqe.c ---------------------------------------------------------------------------------------- */
+
+/* Reads the request that begins in block `block` of a ring of `count` blocks, of which `known` are valid. */
+swnic_refusal swnic_wqe_read(const uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn,
+                             swnic_wqe *out);
+const char *swnic_refusal_text(swnic_refusal refusal);
+
+/* ---- swnic_send.c --------------------------------------------------------------------------------------- */
+
+/* Takes what was rung, sends what can be sent. True when there was something to do. */
+bool swnic_qp_step(swnic_qp *qp);
+/* What time brings. */
+void swnic_qp_timer(swnic_qp *qp);
+void swnic_take_response(swnic_nic *nic, const swnic_packet *packet, const uint8_t *data);
+/* Puts the queue pair into error and completes all its requests. */
+void swnic_qp_fail(swnic_qp *qp);
+/* Memory of a region, or NULL when the key does not allow it. */
+uint8_t *swnic_reach(swnic_nic *nic, const swnic_pd *pd, uint32_t key, uint64_t address, uint64_t bytes, int access);
+
+/* ---- swnic_serve.c -------------------------------------------------------------------------------------- */
+
+/* Takes requests of a link, and answers. True when there was something to do. */
+bool swnic_serve(swnic_nic *nic, swnic_in *in);
+/* Sends the acknowledgements that are owed. */
+void swnic_acknowledge(swnic_nic *nic);
+void swnic_unowe(swnic_qp *qp);
+
+/* ---- swnic_link.c --------------------------------------------------------------------------------------- */
+
+/* Takes a free slot, and listens there. 0 or an errno. */
+int swnic_listen(swnic_nic *nic);
+/* The link to a context; made if there is none. NULL while nobody is there. */
+swnic_out *swnic_out_to(swnic_nic *nic, uint32_t slot);
+/* New links, and those that have ended. */
+void swnic_links_keep(swnic_nic *nic);
+void swnic_links_close(swnic_nic *nic);
+/* Packets for which there is room now. */
+uint32_t swnic_out_room(const swnic_out *out, int ring);
+/* Where the next packet's data goes; there must be room. */
+uint8_t *swnic_out_data(const swnic_out *out, int ring);
+void swnic_out_send(swnic_nic *nic, swnic_out *out, int ring, const swnic_packet *packet);
+/* The next packet, or false; its data stays until swnic_in_taken. */
+bool swnic_in_next(swnic_in *in, int ring, swnic_packet *packet, const uint8_t **data);
+void swnic_in_taken(swnic_in *in, int ring);
+
+/* ---- swnic_fault.c -------------------------------------------------------------------------------------- */
+
+/* Adds the faults of a script; an errno when it is malformed. */
+int swnic_fault_read(swnic_nic *nic, const char *script);
+/* Counts an event; true when the fault hits it. */
+bool swnic_fault_hits(swnic_nic *nic, swnic_fault_name name);
+/* The link's state at this time, reported when it changes. */
+void swnic_fault_time(swnic_nic *nic);
+
+/* ---- swnic_trace.c -------------------------------------------------------------------------------------- */
+
+void swnic_trace_open(void);
+__attribute__((format(printf, 2, 3))) void swnic_trace(const swnic_nic *nic, const char *format, ...);
+void swnic_trace_wqe(const swnic_qp *qp, const swnic_wqe *wqe);
+/* Tells of a request or a doorbell that was refused. */
+void swnic_complain(const swnic_qp *qp, swnic_refusal refusal, uint32_t block);
+
+#endif

@@ -1,0 +1,293 @@
+/* swnic_serve.c - the responder of a connection: carries out what comes in sequence, tells again what came before, and
+ * keeps away what comes too early. Requests of a link are carried out in the order in which they come. */
+#include <string.h>
+
+#include "swnic.h"
+
+#define REQUESTS_A_ROUND 64u
+
+/* False when there is no room now; with nobody there it stays away. */
+static bool respond(swnic_qp *qp, swnic_packet *packet)
+{
+    swnic_out *out = swnic_out_to(qp->nic, qp->attr.dest_qp_num >> SWNIC_QP_BITS);
+    packet->lid = qp->lid;
+    packet->to = qp->attr.dest_qp_num;
+    packet->from = qp->ibv.qp_num;
+    if (out != NULL && swnic_out_room(out, SWNIC_RESPONSES) == 0) {
+        return false;
+    }
+    if (out != NULL) {
+        swnic_out_send(qp->nic, out, SWNIC_RESPONSES, packet);
+    }
+    return true;
+}
+
+/* ---- acknowledgements ----------------------------------------------------------------------------------- */
+
+static void owe(swnic_qp *qp)
+{
+    if (!qp->owes) {
+        qp->owes = true;
+        qp->next_owing = qp->nic->owing;
+        qp->nic->owing = qp;
+    }
+}
+
+void swnic_unowe(swnic_qp *qp)
+{
+    for (swnic_qp **at = &qp->nic->owing; *at != NULL; at = &(*at)->next_owing) {
+        if (*at == qp) {
+            *at = qp->next_owing;
+            break;
+        }
+    }
+    qp->owes = false;
+}
+
+void swnic_acknowledge(swnic_nic *nic)
+{
+    for (swnic_qp **at = &nic->owing; *at != NULL;) {
+        swnic_qp *qp = *at;
+        swnic_packet packet = { .type = SWNIC_ACK, .sequence = (qp->expected - 1) & 0xffffff };
+        if (respond(qp, &packet)) {
+            *at = qp->next_owing;
+            qp->owes = false;
+        } else {
+            at = &qp->next_owing;
+        }
+    }
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------- */
+
+static void refuse(swnic_qp *qp, const swnic_packet *request, uint8_t syndrome)
+{
+    swnic_packet packet = { .type = SWNIC_NAK, .syndrome = syndrome, .sequence = request->sequence };
+    swnic_trace(qp->nic, "qp %06x refuses %06x: syndrome %02x", qp->ibv.qp_num, request->sequence, syndrome);
+    (void)respond(qp, &packet);
+    swnic_qp_fail(qp);
+    swnic_report(qp->nic, syndrome == SWNIC_REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, &qp->ibv);
+}
+
+static void respond_not_ready(swnic_qp *qp, const swnic_packet *request)
+{
+    /* Hundredths of a millisecond, as the specification numbers them. */
+    static const uint32_t times[32] = { 65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,
+                                        48,    64,  96,  128, 192, 256,  384,  512,  768,  1024, 1536,
+                                        2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+    swnic_packet packet = { .type = SWNIC_NAK, .syndrome = SWNIC_NOT_READY, .sequence = request->sequence };
+    packet.operand = UINT64_C(10000) * times[qp->attr.min_rnr_timer & 31];
+    (void)respond(qp, &packet);
+}
+
+static uint8_t *reach(swnic_qp *qp, const swnic_packet *packet, uint64_t offset, uint64_t bytes, int access)
+{
+    return (qp->access & access) != access
+               ? NULL
+               : swnic_reach(qp->nic, qp->pd, packet->rkey, packet->remote + offset, bytes, access);
+}
+
+/* A word in one piece; who reads it sees all that came before it. */
+static void store(uint8_t *to, const uint8_t *data, uint32_t bytes)
+{
+    uint64_t value = 0;
+    const bool aligned = bytes != 0 && (uintptr_t)to % bytes == 0;
+    memcpy(&value, data, bytes < 8 ? bytes : 8);
+    if (bytes == 8 && aligned) {
+        __atomic_store_n((uint64_t *)(void *)to, value, __ATOMIC_RELEASE);
+    } else if (bytes == 4 && aligned) {
+        uint32_t half;
+        memcpy(&half, data, sizeof half);
+        __atomic_store_n((uint32_t *)(void *)to, half, __ATOMIC_RELEASE);
+    } else if (bytes == 2 && aligned) {
+        uint16_t quarter;
+        memcpy(&quarter, data, sizeof quarter);
+        __atomic_store_n((uint16_t *)(void *)to, quarter, __ATOMIC_RELEASE);
+    } else if (bytes == 1) {
+        __atomic_store_n(to, data[0], __ATOMIC_RELEASE);
+    } else {
+        memcpy(to, data, bytes);
+    }
+}
+
+static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t *data)
+{
+    if (packet->offset == 0) {
+        qp->expected_offset = 0; /* sent again, or new */
+    }
+    if (packet->offset != qp->expected_offset || packet->offset > packet->total ||
+        packet->bytes > packet->total - packet->offset) {
+        return;
+    }
+    if (packet->bytes != 0) {
+        uint8_t *to = reach(qp, packet, packet->offset, packet->bytes, IBV_ACCESS_REMOTE_WRITE);
+        if (to == NULL || reach(qp, packet, 0, packet->total, IBV_ACCESS_REMOTE_WRITE) == NULL) {
+            refuse(qp, packet, SWNIC_REMOTE_ACCESS);
+            return;
+        }
+        store(to, data, packet->bytes);
+    }
+    qp->expected_offset += packet->bytes;
+    if (qp->expected_offset == packet->total) {
+        qp->expected = (qp->expected + 1) & 0xffffff;
+        qp->expected_offset = 0;
+    }
+    owe(qp);
+}
+
+static void serve_read(swnic_qp *qp, swnic_in *in, const swnic_packet *packet)
+{
+    if (packet->total != 0 && reach(qp, packet, 0, packet->total, IBV_ACCESS_REMOTE_READ) == NULL) {
+        refuse(qp, packet, SWNIC_REMOTE_ACCESS);
+        return;
+    }
+    if (packet->sequence == qp->expected) {
+        qp->expected = (qp->expected + 1) & 0xffffff;
+    }
+    in->reading = *packet;
+    in->reading_left = packet->total;
+    if (packet->total == 0) {
+        swnic_packet answer = { .type = SWNIC_DATA, .sequence = packet->sequence };
+        (void)respond(qp, &answer);
+    }
+}
+
+static void serve_atomic(swnic_qp *qp, const swnic_packet *packet)
+{
+    swnic_packet answer = { .type = SWNIC_VALUE, .sequence = packet->sequence };
+    if (packet->sequence != qp->expected) {
+        for (uint32_t i = 0; i < SWNIC_READS; i++) {
+            if (qp->atomics[i].used && qp->atomics[i].sequence == packet->sequence) {
+                answer.operand = qp->atomics[i].value;
+                (void)respond(qp, &answer);
+            }
+        }
+        return;
+    }
+    uint64_t *word = (uint64_t *)(void *)reach(qp, packet, 0, sizeof *word, IBV_ACCESS_REMOTE_ATOMIC);
+    if (packet->remote % sizeof *word != 0 || qp->nic->faults[SWNIC_FAULT_NO_ATOMICS].set) {
+        refuse(qp, packet, SWNIC_REMOTE_INVALID);
+        return;
+    }
+    if (word == NULL) {
+        refuse(qp, packet, SWNIC_REMOTE_ACCESS);
+        return;
+    }
+    if (packet->type == SWNIC_ADD) {
+        answer.operand = __atomic_fetch_add(word, packet->operand, __ATOMIC_ACQ_REL);
+    } else {
+        answer.operand = packet->compare;
+        (void)__atomic_compare_exchange_n(word, &answer.operand, packet->operand, false, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE);
+    }
+    qp->atomics[qp->atomic].sequence = packet->sequence;
+    qp->atomics[qp->atomic].value = answer.operand;
+    qp->atomics[qp->atomic].used = true;
+    qp->atomic = (qp->atomic + 1) % SWNIC_READS;
+    qp->expected = (qp->expected + 1) & 0xffffff;
+    (void)respond(qp, &answer);
+}
+
+/* The queue pair that a packet of a link is for. */
+static swnic_qp *find(const swnic_nic *nic, const swnic_in *in, const swnic_packet *packet)
+{
+    swnic_qp *qp = nic->qps[packet->to & (SWNIC_QPS - 1)];
+    return nic->link_up && qp != NULL && qp->ibv.qp_num == packet->to && packet->lid == nic->device + 1 &&
+                   (qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS) && packet->from == qp->attr.dest_qp_num &&
+                   packet->from >> SWNIC_QP_BITS == in->slot
+               ? qp
+               : NULL;
+}
+
+static void serve_packet(swnic_nic *nic, swnic_in *in, const swnic_packet *packet, const uint8_t *data)
+{
+    swnic_qp *qp = find(nic, in, packet);
+    if (qp == NULL) {
+        return;
+    }
+    const int32_t ahead = swnic_after(packet->sequence, qp->expected);
+    if (ahead > 0) {
+        return; /* one before it was lost, and will come again */
+    }
+    if (ahead == 0 && swnic_fault_hits(nic, SWNIC_FAULT_NOT_READY)) {
+        respond_not_ready(qp, packet);
+        return;
+    }
+    if (ahead == 0 && swnic_fault_hits(nic, SWNIC_FAULT_REMOTE_ACCESS)) {
+        refuse(qp, packet, SWNIC_REMOTE_ACCESS);
+        return;
+    }
+    switch (packet->type) {
+    case SWNIC_WRITE:
+        if (ahead < 0) {
+            owe(qp);
+        } else {
+            serve_write(qp, packet, data);
+        }
+        break;
+    case SWNIC_READ:
+        serve_read(qp, in, packet);
+        break;
+    case SWNIC_ADD:
+    case SWNIC_SWAP:
+        serve_atomic(qp, packet);
+        break;
+    default:
+        refuse(qp, packet, SWNIC_REMOTE_INVALID);
+        break;
+    }
+}
+
+/* Goes on with the read that is being answered. */
+static void go_on_reading(swnic_nic *nic, swnic_in *in, swnic_out *out)
+{
+    swnic_packet *request = &in->reading;
+    while (in->reading_left != 0 && swnic_out_room(out, SWNIC_RESPONSES) != 0) {
+        swnic_qp *qp = find(nic, in, request);
+        uint64_t offset = request->total - in->reading_left;
+        if (qp == NULL) {
+            in->reading_left = 0;
+            return;
+        }
+        uint64_t most = UINT64_C(128) << qp->attr.path_mtu;
+        swnic_packet answer = { .type = SWNIC_DATA, .sequence = request->sequence, .offset = offset };
+        answer.bytes = (uint32_t)(in->reading_left < most ? in->reading_left : most);
+        const uint8_t *from = reach(qp, request, offset, answer.bytes, IBV_ACCESS_REMOTE_READ);
+        if (from == NULL) {
+            in->reading_left = 0;
+            refuse(qp, request, SWNIC_REMOTE_ACCESS);
+            return;
+        }
+        if (answer.bytes == 8 && (uintptr_t)from % 8 == 0) {
+            uint64_t word = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE);
+            memcpy(swnic_out_data(out, SWNIC_RESPONSES), &word, sizeof word);
+        } else {
+            memcpy(swnic_out_data(out, SWNIC_RESPONSES), from, answer.bytes);
+        }
+        in->reading_left -= answer.bytes;
+        (void)respond(qp, &answer);
+    }
+}
+
+bool swnic_serve(swnic_nic *nic, swnic_in *in)
+{
+    swnic_packet packet;
+    const uint8_t *data;
+    uint32_t count = 0;
+    swnic_out *out = swnic_out_to(nic, in->slot);
+    for (; count < REQUESTS_A_ROUND; count++) {
+        if (in->reading_left != 0 && out != NULL) {
+            go_on_reading(nic, in, out);
+        } else {
+            in->reading_left = 0;
+        }
+        /* A request has at most one response, which finds room. */
+        if (in->reading_left != 0 || (out != NULL && swnic_out_room(out, SWNIC_RESPONSES) == 0) ||
+            !swnic_in_next(in, SWNIC_REQUESTS, &packet, &data)) {
+            break;
+        }
+        serve_packet(nic, in, &packet, data);
+        swnic_in_taken(in, SWNIC_REQUESTS);
+    }
+    return count != 0;
+}
