@@ -6,7 +6,9 @@
 #include "test/harness/ranks.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -357,6 +359,19 @@ static void name_gpu(uint32_t rank, char name[64])
     }
 }
 
+/* Moves this process into the network namespace of WEIR_TEST_NETWORK_rank, if that is set. */
+static void enter_network(uint32_t rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, "WEIR_TEST_NETWORK_%u", rank);
+    const char *path = getenv(name);
+    const int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (path != NULL && setns(fd, CLONE_NEWNET) != 0) {
+        fprintf(stderr, "harness: rank %u cannot enter %s: %s\n", rank, path, strerror(errno));
+        _exit(127);
+    }
+}
+
 static pid_t start_process(int fd, uint32_t rank, weirt_rank_fn fn)
 {
     char fd_text[16];
@@ -369,6 +384,7 @@ static pid_t start_process(int fd, uint32_t rank, weirt_rank_fn fn)
     name_gpu(rank, gpu);
     pid_t pid = fork();
     if (pid == 0) {
+        enter_network(rank);
         if (one_gpu_each) {
             setenv("CUDA_VISIBLE_DEVICES", gpu, 1);
         }

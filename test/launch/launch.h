@@ -124,4 +124,26 @@ inline std::string weirt_beside(const std::string &name)
     return access(found.c_str(), F_OK) == 0 ? found : "";
 }
 
+// Why a transport cannot be used here; "" when it can.
+inline std::string weirt_transport_missing(const std::string &name)
+{
+    weir_transport_info info;
+    for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
+        if (info.name == name) {
+            const bool foreign = name != "ipc" && std::string(weirt_sanitizer()) == "thread";
+            return foreign      ? "its library is not built with the thread sanitizer"
+                   : info.works ? ""
+                                : info.reason;
+        }
+    }
+    return "this build has no transport " + name;
+}
+
+inline std::string weirt_tutorial(const std::string &name)
+{
+    const std::string found = weirt_beside("../examples/tutorials/" + name);
+    EXPECT_NE(found, "") << name;
+    return found;
+}
+
 #endif

@@ -56,12 +56,18 @@ protected:
         }
     }
 
-    static void expect_tutorial(const char *name)
+    static void expect_success(const std::string &tutorial, Variables variables = {})
     {
-        const std::string tutorial = program(std::string("../examples/tutorials/") + name);
-        const Ended ended = mpirun(2, tutorial, {{"WEIR_CPU_THREADS", "1"}});
+        variables["WEIR_CPU_THREADS"] = "1";
+        const Ended ended = mpirun(2, tutorial, variables);
         EXPECT_EQ(ended.status, 0) << ended.text;
         EXPECT_EQ(ended.count("Succeed!\n"), 1u) << ended.text;
+    }
+
+    static void expect_tutorial(const char *name)
+    {
+        const std::string tutorial = weirt_tutorial(name);
+        expect_success(tutorial);
         const Ended three = mpirun(3, tutorial);
         EXPECT_NE(three.status, 0);
         EXPECT_TRUE(three.has("This program has 2 ranks; PMIx started 3")) << three.text;
@@ -138,6 +144,15 @@ TEST_F(Mpirun, Tutorial02TakesNoArguments)
 TEST_F(Mpirun, Tutorial03TakesNoArguments)
 {
     expect_tutorial("03-memory-channel/bidir_memory_channel");
+}
+
+TEST_F(Mpirun, Tutorial04OverEachTransportOfAHost)
+{
+    const std::string tutorial = weirt_tutorial("04-port-channel/bidir_port_channel");
+    expect_success(tutorial, {{"WEIR_TRANSPORT", "ipc"}});
+    if (weirt_transport_missing("ofi").empty()) {
+        expect_success(tutorial, {{"WEIR_TRANSPORT", "ofi"}});
+    }
 }
 
 // Ranks that ask who they are do not disturb others that meet already.
