@@ -21,6 +21,7 @@ static const perf_command *const commands[] = {
     &perf_probe,
     &perf_fifo,
     &perf_port,
+    &perf_rdma,
     &perf_bootstrap,
 };
 

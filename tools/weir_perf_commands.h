@@ -11,6 +11,7 @@ extern const perf_command perf_semaphore;
 extern const perf_command perf_probe;
 extern const perf_command perf_fifo;
 extern const perf_command perf_port;
+extern const perf_command perf_rdma;
 extern const perf_command perf_bootstrap;
 
 #endif

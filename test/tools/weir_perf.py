@@ -178,9 +178,25 @@ def port(program):
         expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
 
 
+def rdma(program):
+    """What it costs to post to a NIC: a row for each way that this device has the threads for."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "rdma", "--device", "cpu", "--json", path)
+        print(result.stdout)
+        expect(result.returncode == 0, f"status {result.returncode}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    expect([(row["queue"], row["ring"], row["batch"]) for row in rows] ==
+           [(queue, ring, batch) for queue in ("own", "shared") for ring in ("never", "each") for batch in (1, 32)],
+           "rows")
+    for row in rows:
+        expect(0 < row["min_ns"] <= row["write_ns"] <= row["p95_ns"], f"times of {row}")
+
+
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "bootstrap": bootstrap,
-         "mistakes": mistakes}
+         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "rdma": rdma,
+         "bootstrap": bootstrap, "mistakes": mistakes}
 
 
 def main():

@@ -136,6 +136,17 @@ WEIR_FN uint64_t weir_arch_load_acquire_sys_u64(const uint64_t *p)
 #endif
 }
 
+WEIR_FN uint32_t weir_arch_load_acquire_sys_u32(const uint32_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t v;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+#else
+    return WEIR_CPU_LOAD(p, __ATOMIC_ACQUIRE, SYS);
+#endif
+}
+
 /* ---- stores ----------------------------------------------------------------------------------------- */
 
 WEIR_FN void weir_arch_store_relaxed_dev_u64(uint64_t *p, uint64_t v)
@@ -254,6 +265,38 @@ WEIR_FN void weir_arch_or_release_dev_u64(uint64_t *p, uint64_t v)
 #endif
 }
 
+/* ---- doorbells: how a kernel tells a NIC ----------------------------------------------------------------- */
+
+/* A word in host memory that a NIC reads by itself; a release. */
+WEIR_FN void weir_arch_store_release_sys_u32(uint32_t *p, uint32_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+#else
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELEASE, SYS);
+#endif
+}
+
+/* Of an x86: stores to pages of a NIC may be gathered, out of order with others, until this. */
+WEIR_FN void weir_arch_drain_stores(void)
+{
+#if defined(__x86_64__) && !defined(__CUDA_ARCH__)
+    __builtin_ia32_sfence();
+#endif
+}
+
+/* A register of a NIC, or a word that stands for one; a release. */
+WEIR_FN void weir_arch_store_register(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.acq_rel.sys;\n\tst.mmio.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    weir_arch_drain_stores();
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELEASE, SYS);
+    weir_arch_drain_stores();
+#endif
+}
+
 /* ---- pairs of 8-byte words: the two halves are each atomic, and unordered among themselves ------------ */
 
 WEIR_FN void weir_arch_store_relaxed_sys_pair(void *p, uint64_t a, uint64_t b)
@@ -275,6 +318,19 @@ WEIR_FN void weir_arch_store_release_sys_pair(void *p, uint64_t a, uint64_t b)
     WEIR_CPU_STORE((uint64_t *)p, a, __ATOMIC_RELEASE, SYS);
     WEIR_CPU_STORE((uint64_t *)p + 1, b, __ATOMIC_RELAXED, SYS);
 #endif
+}
+
+/* Both halves acquire. */
+WEIR_FN weir_vec16 weir_arch_load_acquire_dev_pair(const void *p)
+{
+    weir_vec16 v;
+#if defined(__CUDA_ARCH__)
+    asm volatile("ld.acquire.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+#else
+    v.lo = WEIR_CPU_LOAD((const uint64_t *)p, __ATOMIC_ACQUIRE, DEV);
+    v.hi = WEIR_CPU_LOAD((const uint64_t *)p + 1, __ATOMIC_ACQUIRE, DEV);
+#endif
+    return v;
 }
 
 WEIR_FN weir_vec16 weir_arch_load_relaxed_sys_pair(const void *p)
@@ -308,6 +364,17 @@ WEIR_FN void weir_arch_store_vec16(weir_vec16 *p, weir_vec16 v)
 {
 #if defined(__CUDA_ARCH__)
     asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+#else
+    WEIR_CPU_WRITE(p, v);
+#endif
+}
+
+/* To memory that nothing but these stores touches: unlike the others, it does not make the compiler forget what it
+ * knows of memory. */
+WEIR_FN void weir_arch_store_apart_vec16(weir_vec16 *p, weir_vec16 v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi));
 #else
     WEIR_CPU_WRITE(p, v);
 #endif
@@ -347,6 +414,22 @@ WEIR_FN char weir_arch_load_byte(const char *p)
 WEIR_FN void weir_arch_store_byte(char *p, char v)
 {
     WEIR_CPU_WRITE(p, v);
+}
+
+/* ---- byte order: a value whose bytes in memory, in this machine's order, are those of `v` reversed -------- */
+
+WEIR_FN uint32_t weir_arch_swap_u32(uint32_t v)
+{
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(v, 0, 0x0123);
+#else
+    return __builtin_bswap32(v);
+#endif
+}
+
+WEIR_FN uint64_t weir_arch_swap_u64(uint64_t v)
+{
+    return (uint64_t)weir_arch_swap_u32((uint32_t)v) << 32 | weir_arch_swap_u32((uint32_t)(v >> 32));
 }
 
 /* ---- 128-byte lines: 16 words that arrive together; the last is the flag -------------------------------- */

@@ -131,6 +131,43 @@ typedef struct weir_dev_port_channel {
     uint32_t reserved;
 } weir_dev_port_channel;
 
+/* What the posters of a queue pair share: device memory, zeroed, at a multiple of 16. Numbers are of 64-byte blocks of
+ * the send queue, from 0 on and never reduced. */
+typedef struct weir_dev_rdma_state {
+    uint64_t ready;     /* blocks below it are written: the NIC may be told */
+    uint64_t completed; /* blocks below it are known to be done */
+    uint64_t reserved;  /* blocks below it belong to somebody */
+    uint64_t signals;   /* posted so far */
+    uint64_t rung;      /* blocks below it are known to the NIC */
+    uint64_t ringing;   /* 1 while a thread rings the doorbell */
+    uint64_t taken;     /* completions read so far */
+    uint64_t polling;   /* 1 while a thread reads completions */
+    uint64_t failed;    /* 0, or WEIR_RDMA_FAILED and the syndrome of the first error */
+    uint64_t unused[7];
+} weir_dev_rdma_state;
+
+/* A queue pair of an mlx5 NIC to which kernels post; see weir/device/rdma.h. */
+typedef struct weir_dev_rdma {
+    weir_dev_control *control;
+    weir_dev_rdma_state *state;
+    char *queue;             /* send queue: `count` blocks of 64 bytes */
+    uint32_t *record;        /* doorbell record of the send queue */
+    uint64_t *doorbell;      /* register */
+    const char *completions; /* completion queue: `completion_count` entries of 64 bytes */
+    uint32_t *completion_record;
+    uint32_t count;            /* powers of two; */
+    uint32_t completion_count; /* at least `count` */
+    uint32_t qpn;
+    uint32_t exclusive; /* one thread, or coop, uses it at a time */
+} weir_dev_rdma;
+
+/* Memory as the NIC knows it: of a peer with its rkey, of this rank with its lkey. */
+typedef struct weir_dev_rdma_memory {
+    uint64_t address;
+    uint32_t key;
+    uint32_t reserved;
+} weir_dev_rdma_memory;
+
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
@@ -142,5 +179,7 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 32, "layout of weir_dev_progress");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 72, "layout of weir_dev_proxy_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 176, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma) == 72, "layout of weir_dev_rdma");
 
 #endif

@@ -1,0 +1,163 @@
+/* weir/device/mlx5.h - what an mlx5 NIC reads and writes: requests (WQEs), doorbells, and completions (CQEs).
+ *
+ * Functions of values alone: nothing is loaded or stored here, and no order is made. A request is a row of segments of
+ * 16 bytes, each a weir_vec16 as it goes to memory; NICs count in big-endian, and so is what the functions return,
+ * on the little-endian machines that have such NICs and GPUs. A send ring consists of blocks of four segments, their
+ * count a power of two. A request begins with a block; its segments go on at the ring's begin when they reach its end,
+ * and what it leaves of its last block is not read. Blocks are numbered for ever in 64 bits, of which the NIC sees 16.
+ *
+ *   operation        segments
+ *   write, read      control, remote, data
+ *   inline write     control, remote, one or more of inline data
+ *   fetch-add        control, remote, atomic, data (8 bytes, which get the old value)
+ *   nothing (NOP)    control
+ *
+ * Formats: rdma-core, providers/mlx5/mlx5dv.h. test/swnic compares each with that header's own functions. */
+#ifndef WEIR_DEVICE_MLX5_H
+#define WEIR_DEVICE_MLX5_H
+
+#include "weir/device/arch.h"
+
+#define WEIR_MLX5_SEGMENT 16u
+#define WEIR_MLX5_BLOCK 64u
+#define WEIR_MLX5_BLOCK_SEGMENTS 4u
+#define WEIR_MLX5_SEGMENTS_MAX 63u  /* of a request */
+#define WEIR_MLX5_BYTES_MAX 0x7fffffffu /* of a data segment; it must not have 0 */
+
+/* Operations. */
+#define WEIR_MLX5_NOP 0x00u
+#define WEIR_MLX5_WRITE 0x08u
+#define WEIR_MLX5_READ 0x10u
+#define WEIR_MLX5_FETCH_ADD 0x12u
+
+/* Flags of a request. */
+#define WEIR_MLX5_COMPLETE 0x08u /* makes a completion; without it only a failure does */
+#define WEIR_MLX5_FENCE 0x80u    /* begins when all before it, reads and atomics too, is done */
+
+/* Kinds of completions. */
+#define WEIR_MLX5_DONE 0x0u
+#define WEIR_MLX5_FAILED 0xdu
+#define WEIR_MLX5_NONE 0xfu /* an entry that was never written */
+
+/* ---- requests --------------------------------------------------------------------------------------- */
+
+WEIR_FN weir_vec16 weir_mlx5_words(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    weir_vec16 v;
+    v.lo = (uint64_t)weir_arch_swap_u32(b) << 32 | weir_arch_swap_u32(a);
+    v.hi = (uint64_t)weir_arch_swap_u32(d) << 32 | weir_arch_swap_u32(c);
+    return v;
+}
+
+/* Of a request that begins with block `index`, on queue pair `qpn`, of `segments` in all. */
+WEIR_FN weir_vec16 weir_mlx5_control(uint32_t operation, uint64_t index, uint32_t qpn, uint32_t segments,
+                                     uint32_t flags)
+{
+    return weir_mlx5_words((uint32_t)(index & 0xffff) << 8 | operation, qpn << 8 | segments, flags, 0);
+}
+
+WEIR_FN weir_vec16 weir_mlx5_remote(uint64_t address, uint32_t rkey)
+{
+    return weir_mlx5_words((uint32_t)(address >> 32), (uint32_t)address, rkey, 0);
+}
+
+/* 1 to WEIR_MLX5_BYTES_MAX bytes. */
+WEIR_FN weir_vec16 weir_mlx5_data(uint64_t address, uint32_t lkey, uint32_t bytes)
+{
+    return weir_mlx5_words(bytes, lkey, (uint32_t)(address >> 32), (uint32_t)address);
+}
+
+WEIR_FN weir_vec16 weir_mlx5_atomic(uint64_t add)
+{
+    return weir_mlx5_words((uint32_t)(add >> 32), (uint32_t)add, 0, 0);
+}
+
+/* The `bytes` (1 to 8) low bytes of a value, which arrive in this machine's order. */
+WEIR_FN weir_vec16 weir_mlx5_inline_value(uint64_t value, uint32_t bytes)
+{
+    weir_vec16 v;
+    uint64_t low = bytes >= 8 ? value : value & (((uint64_t)1 << 8 * bytes) - 1);
+    v.lo = low << 32 | weir_arch_swap_u32(0x80000000u | bytes);
+    v.hi = low >> 32;
+    return v;
+}
+
+/* Segments of a write of `bytes` inline bytes, at least one. */
+WEIR_FN uint32_t weir_mlx5_inline_segments(uint32_t bytes)
+{
+    return 2 + (bytes + 4 + WEIR_MLX5_SEGMENT - 1) / WEIR_MLX5_SEGMENT;
+}
+
+/* The `part`-th segment, from 0, of inline data. */
+WEIR_FN weir_vec16 weir_mlx5_inline_data(const uint8_t *data, uint32_t bytes, uint32_t part)
+{
+    weir_vec16 v = { 0, 0 };
+    uint32_t begin = part == 0 ? 4 : 0;
+    if (part == 0) {
+        v.lo = weir_arch_swap_u32(0x80000000u | bytes);
+    }
+    for (uint32_t i = begin; i < WEIR_MLX5_SEGMENT && WEIR_MLX5_SEGMENT * part + i - 4 < bytes; i++) {
+        uint64_t byte = (uint64_t)data[WEIR_MLX5_SEGMENT * part + i - 4] << 8 * (i % 8);
+        v.lo |= i < 8 ? byte : 0;
+        v.hi |= i < 8 ? 0 : byte;
+    }
+    return v;
+}
+
+/* ---- rings and doorbells ---------------------------------------------------------------------------- */
+
+/* Blocks of a request. */
+WEIR_FN uint32_t weir_mlx5_blocks(uint32_t segments)
+{
+    return (segments + WEIR_MLX5_BLOCK_SEGMENTS - 1) / WEIR_MLX5_BLOCK_SEGMENTS;
+}
+
+/* Where segment `segment` of a request that begins with block `index` is in a ring of `blocks`, in segments. */
+WEIR_FN uint64_t weir_mlx5_place(uint64_t index, uint32_t segment, uint32_t blocks)
+{
+    return (index * WEIR_MLX5_BLOCK_SEGMENTS + segment) & ((uint64_t)blocks * WEIR_MLX5_BLOCK_SEGMENTS - 1);
+}
+
+/* The doorbell record's word when all blocks before `next` are ready. */
+WEIR_FN uint32_t weir_mlx5_record(uint64_t next)
+{
+    return weir_arch_swap_u32((uint32_t)(next & 0xffff));
+}
+
+/* The doorbell for the same. The first 8 bytes of the last request's control segment do as well. */
+WEIR_FN uint64_t weir_mlx5_doorbell(uint64_t next, uint32_t qpn)
+{
+    return weir_mlx5_words((uint32_t)(next & 0xffff) << 8, qpn << 8, 0, 0).lo;
+}
+
+/* ---- completions: `tail` is the word at byte 60 of an entry, `error` the one at byte 52 -------------- */
+
+WEIR_FN uint32_t weir_mlx5_kind(uint32_t tail)
+{
+    return tail >> 28;
+}
+
+/* Whether entry number `number` of a queue of `count`, a power of two, has been written in this pass. */
+WEIR_FN uint32_t weir_mlx5_is_new(uint32_t tail, uint64_t number, uint32_t count)
+{
+    return weir_mlx5_kind(tail) != WEIR_MLX5_NONE && (tail >> 24 & 1) == ((number & count) != 0);
+}
+
+/* The block with which the completed request began; `oldest` is the first that is not complete. */
+WEIR_FN uint64_t weir_mlx5_completed(uint32_t tail, uint64_t oldest)
+{
+    uint32_t counter = (tail & 0xff) << 8 | (tail >> 8 & 0xff);
+    return oldest + ((counter - (uint32_t)oldest) & 0xffff);
+}
+
+WEIR_FN uint32_t weir_mlx5_syndrome(uint32_t error)
+{
+    return error >> 24;
+}
+
+WEIR_FN uint32_t weir_mlx5_vendor(uint32_t error)
+{
+    return error >> 16 & 0xff;
+}
+
+#endif

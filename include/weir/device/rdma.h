@@ -1,0 +1,527 @@
+/* weir/device/rdma.h - kernels write work queue entries and ring the doorbell of an RDMA NIC, with no CPU in the path.
+ *
+ *     weir_dev_rdma_put(&args->queue, to, from, bytes, WEIR_RDMA_RING, NULL);
+ *     ...
+ *     weir_dev_rdma_put(&args->queue, to, from, bytes, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket);
+ *     status = weir_dev_rdma_wait(&args->queue, ticket);                all of them are done
+ *
+ * A post has four steps. It reserves blocks of the send queue; writes its entries when there is room; publishes them,
+ * in the order of the reservations; and rings the doorbell, which tells the NIC of all that is published. Without
+ * WEIR_RDMA_RING the last is left to a later post, or to weir_dev_rdma_ring, which does it for many. Many entries may
+ * take the steps together: weir_dev_rdma_reserve, a weir_dev_rdma_write for each, weir_dev_rdma_finish.
+ *
+ * An entry without WEIR_RDMA_SIGNALLED has no completion of its own, except at each quarter of the queue, so that room
+ * comes back. Completions are read when somebody needs room or waits, by one thread for all.
+ *
+ * The formats are in weir/device/mlx5.h. Entry, doorbell record and doorbell are stored in this order, as libmlx5 of
+ * rdma-core does.
+ *
+ * Order:     entries are carried out in the order of their positions; what a poster wrote, or had synchronized with,
+ *            before the ring is what is sent. A signal is visible at the peer after all puts and values before it.
+ * Threads:   any number, on a shared queue. An exclusive one is used by one thread at a time, or by the threads of one
+ *            warp or block together (..._each), and needs no atomics.
+ * Blocking:  posts while there is no room, ring while another thread rings, wait; with the communicator's deadline.
+ * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE once the NIC has reported an error:
+ *            of tickets from the failed entry on, and of posts that find no room. weir_dev_rdma_state.failed has the
+ *            syndrome. WEIR_ERR_LIMIT for a group larger than the queue. */
+#ifndef WEIR_DEVICE_RDMA_H
+#define WEIR_DEVICE_RDMA_H
+
+#include "weir/device/coop.h"
+#include "weir/device/mlx5.h"
+
+#define WEIR_RDMA_RING 1u      /* tell the NIC now */
+#define WEIR_RDMA_SIGNALLED 2u /* has a ticket to wait for */
+#define WEIR_RDMA_FENCE 4u     /* after all gets and adds before it are done */
+
+#define WEIR_RDMA_MESSAGE ((uint64_t)1 << 30) /* bytes of one entry, at most */
+
+/* In weir_dev_rdma_state.failed, beside the syndrome. */
+#define WEIR_RDMA_FAILED ((uint64_t)1 << 32)
+
+/* An entry of one block, but for the control segment. */
+typedef struct weir_dev_rdma_entry {
+    weir_vec16 segments[3];
+    uint32_t count; /* of segments, with the control segment */
+    uint32_t opcode;
+} weir_dev_rdma_entry;
+
+WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint64_t offset)
+{
+    memory.address += offset;
+    return memory;
+}
+
+/* ---- completions ------------------------------------------------------------------------------------------- */
+
+/* Takes what has completed; with the lock of a shared queue. */
+WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
+{
+    weir_dev_rdma_state *state = queue->state;
+    uint64_t taken = weir_arch_load_relaxed_dev_u64(&state->taken);
+    uint64_t completed = weir_arch_load_relaxed_dev_u64(&state->completed);
+    const uint64_t before = taken;
+    while (weir_arch_load_relaxed_dev_u64(&state->failed) == 0) {
+        const uint32_t *entry = (const uint32_t *)(queue->completions +
+                                                   (taken & (queue->completion_count - 1)) * WEIR_MLX5_BLOCK);
+        const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
+        if (!weir_mlx5_is_new(tail, taken, queue->completion_count)) {
+            break;
+        }
+        taken++;
+        completed = weir_mlx5_completed(tail, completed); /* all before it is done, too */
+        if (weir_mlx5_kind(tail) != WEIR_MLX5_DONE) {
+            const uint32_t error = weir_arch_load_relaxed_sys_u32(entry + 13);
+            weir_arch_store_release_dev_u64(&state->failed, WEIR_RDMA_FAILED | weir_mlx5_syndrome(error));
+        } else {
+            completed++;
+        }
+    }
+    if (taken != before) {
+        weir_arch_store_relaxed_dev_u64(&state->taken, taken);
+        weir_arch_store_relaxed_sys_u32(queue->completion_record, weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));
+        weir_arch_store_release_dev_u64(&state->completed, completed);
+    }
+}
+
+/* Takes what has completed, unless another thread does. */
+WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
+{
+    if (queue->exclusive) {
+        weir_dev_rdma_take(queue);
+    } else if (weir_arch_load_relaxed_dev_u64(&queue->state->polling) == 0 &&
+               weir_arch_fetch_or_acquire_dev_u64(&queue->state->polling, 1) == 0) {
+        weir_dev_rdma_take(queue);
+        weir_arch_store_release_dev_u64(&queue->state->polling, 0);
+    }
+}
+
+/* WEIR_OK when all blocks up to `position` are done, WEIR_PENDING, or WEIR_ERR_REMOTE when they never will be. */
+WEIR_FN weir_status weir_dev_rdma_look(const weir_dev_rdma *queue, uint64_t position)
+{
+    /* Before `completed`, which an error leaves where it is: so that no position below is taken to have failed. */
+    uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);
+    if (weir_arch_load_acquire_dev_u64(&queue->state->completed) > position) {
+        return WEIR_OK;
+    }
+    return failed != 0 ? WEIR_ERR_REMOTE : WEIR_PENDING;
+}
+
+/* Whether the post with this ticket, which was signalled, is done, and with it all before it. */
+WEIR_FN weir_status weir_dev_rdma_test(const weir_dev_rdma *queue, uint64_t ticket)
+{
+    weir_status status = weir_dev_rdma_look(queue, ticket);
+    if (status != WEIR_PENDING) {
+        return status;
+    }
+    weir_dev_rdma_poll(queue);
+    status = weir_dev_rdma_look(queue, ticket);
+    if (status == WEIR_PENDING) {
+        weir_status sticky = weir_dev_control_status(queue->control);
+        return sticky != WEIR_OK ? sticky : WEIR_PENDING;
+    }
+    return status;
+}
+
+WEIR_FN_COLD weir_status weir_dev_rdma_wait(const weir_dev_rdma *queue, uint64_t ticket)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        weir_status status = weir_dev_rdma_look(queue, ticket);
+        if (status != WEIR_PENDING) {
+            return status;
+        }
+        weir_dev_rdma_poll(queue);
+        status = weir_spin_next(&spin, queue->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+}
+
+/* ---- ring ------------------------------------------------------------------------------------------------ */
+
+WEIR_FN void weir_dev_rdma_tell(const weir_dev_rdma *queue, uint64_t next)
+{
+    weir_arch_store_release_sys_u32(queue->record, weir_mlx5_record(next));
+    weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(next, queue->qpn));
+}
+
+/* The threads of a shared queue: one rings for all that is published. */
+WEIR_FN_COLD weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue)
+{
+    weir_dev_rdma_state *state = queue->state;
+    const uint64_t mine = weir_arch_load_acquire_dev_u64(&state->ready);
+    weir_spin spin = weir_spin_begin();
+    while (weir_arch_load_acquire_dev_u64(&state->rung) < mine) {
+        if (weir_arch_load_relaxed_dev_u64(&state->ringing) == 0 &&
+            weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) == 0) {
+            const uint64_t ready = weir_arch_load_acquire_dev_u64(&state->ready);
+            if (weir_arch_load_relaxed_dev_u64(&state->rung) < ready) {
+                weir_dev_rdma_tell(queue, ready);
+                weir_arch_store_relaxed_dev_u64(&state->rung, ready);
+            }
+            weir_arch_store_release_dev_u64(&state->ringing, 0);
+            return WEIR_OK;
+        }
+        weir_status status = weir_spin_next(&spin, queue->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Tells the NIC of all that was posted. */
+WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
+{
+    weir_dev_rdma_state *state = queue->state;
+    if (!queue->exclusive) {
+        return weir_dev_rdma_ring_shared(queue);
+    }
+    const uint64_t ready = weir_arch_load_u64(&state->ready);
+    if (ready != weir_arch_load_u64(&state->rung)) {
+        weir_dev_rdma_tell(queue, ready);
+        weir_arch_store_u64(&state->rung, ready);
+    }
+    return WEIR_OK;
+}
+
+/* ---- posts ----------------------------------------------------------------------------------------------- */
+
+/* Waits until `blocks` from `first` on are free, that is, those one lap before are done. What is published is told, or
+ * it would never be. */
+WEIR_FN_COLD weir_status weir_dev_rdma_await_room(const weir_dev_rdma *queue, uint64_t first, uint32_t blocks)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        weir_status status = weir_dev_rdma_ring(queue);
+        if (status == WEIR_OK) {
+            weir_dev_rdma_poll(queue);
+            status = weir_dev_rdma_look(queue, first + blocks - queue->count - 1);
+        }
+        if (status != WEIR_PENDING) {
+            return status;
+        }
+        status = weir_spin_next(&spin, queue->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+}
+
+/* Blocks of the queue that belong to one poster. */
+typedef struct weir_dev_rdma_span {
+    uint64_t first;
+    uint32_t count;
+    int is_next; /* all before them are published */
+} weir_dev_rdma_span;
+
+/* Takes 1 to queue->count blocks in a row. All of them must be written and published; after an error, none: nobody
+ * gets any more. */
+WEIR_FN weir_status weir_dev_rdma_reserve(const weir_dev_rdma *queue, uint32_t blocks, weir_dev_rdma_span *span)
+{
+    weir_dev_rdma_state *state = queue->state;
+    uint64_t completed;
+    span->count = blocks;
+    if (queue->exclusive) {
+        span->first = weir_arch_load_u64(&state->reserved);
+        span->is_next = 1;
+        completed = weir_arch_load_u64(&state->completed);
+        weir_arch_store_u64(&state->reserved, span->first + blocks);
+    } else {
+        span->first = weir_arch_fetch_add_relaxed_dev_u64(&state->reserved, blocks);
+        const weir_vec16 known = weir_arch_load_acquire_dev_pair(&state->ready); /* and `completed` */
+        span->is_next = known.lo == span->first;
+        completed = known.hi;
+    }
+    return WEIR_UNLIKELY(span->first + blocks - completed > queue->count)
+               ? weir_dev_rdma_await_room(queue, span->first, blocks)
+               : WEIR_OK;
+}
+
+/* Entry `index` of the span. */
+WEIR_FN void weir_dev_rdma_write(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t index,
+                                 const weir_dev_rdma_entry *entry, uint32_t flags)
+{
+    const uint64_t position = span->first + index;
+    const uint64_t quarter = queue->count / 4;
+    weir_vec16 *block = (weir_vec16 *)(queue->queue + (position & (queue->count - 1)) * WEIR_MLX5_BLOCK);
+    uint32_t control = (position & (quarter - 1)) == quarter - 1 || (flags & WEIR_RDMA_SIGNALLED) != 0
+                           ? WEIR_MLX5_COMPLETE
+                           : 0;
+    control |= (flags & WEIR_RDMA_FENCE) != 0 ? WEIR_MLX5_FENCE : 0;
+    weir_arch_store_apart_vec16(block, weir_mlx5_control(entry->opcode, position, queue->qpn, entry->count, control));
+    WEIR_UNROLL
+    for (uint32_t i = 0; i < 3; i++) {
+        if (i + 1 < entry->count) {
+            weir_arch_store_apart_vec16(block + i + 1, entry->segments[i]);
+        }
+    }
+}
+
+WEIR_FN_COLD weir_status weir_dev_rdma_await_turn(const weir_dev_rdma *queue, uint64_t position)
+{
+    weir_spin spin = weir_spin_begin();
+    while (weir_arch_load_acquire_dev_u64(&queue->state->ready) != position) {
+        weir_status status = weir_spin_next(&spin, queue->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Publishes the span, after all before it. */
+WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span)
+{
+    if (queue->exclusive) {
+        weir_arch_store_u64(&queue->state->ready, span->first + span->count);
+        return WEIR_OK;
+    }
+    weir_status status = span->is_next ? WEIR_OK : weir_dev_rdma_await_turn(queue, span->first);
+    if (status == WEIR_OK) {
+        weir_arch_store_release_dev_u64(&queue->state->ready, span->first + span->count);
+    }
+    return status;
+}
+
+/* What follows the last entry of a span. */
+WEIR_FN weir_status weir_dev_rdma_finish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags,
+                                         uint64_t *ticket)
+{
+    weir_status status = weir_dev_rdma_publish(queue, span);
+    if (status == WEIR_OK && (flags & WEIR_RDMA_RING) != 0) {
+        status = weir_dev_rdma_ring(queue);
+    }
+    if (status == WEIR_OK && ticket != NULL) {
+        *ticket = span->first + span->count - 1;
+    }
+    return status;
+}
+
+/* One entry, by one thread; `ticket` may be NULL. */
+WEIR_FN weir_status weir_dev_rdma_post(const weir_dev_rdma *queue, const weir_dev_rdma_entry *entry, uint32_t flags,
+                                       uint64_t *ticket)
+{
+    weir_dev_rdma_span span;
+    weir_status status = weir_dev_rdma_reserve(queue, 1, &span);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_dev_rdma_write(queue, &span, 0, entry, flags);
+    return weir_dev_rdma_finish(queue, &span, flags, ticket);
+}
+
+/* ---- entries --------------------------------------------------------------------------------------------- */
+
+/* A write or a read of up to WEIR_RDMA_MESSAGE bytes. */
+WEIR_FN weir_dev_rdma_entry weir_dev_rdma_transfer(uint32_t opcode, weir_dev_rdma_memory remote,
+                                                   weir_dev_rdma_memory local, uint64_t bytes)
+{
+    weir_dev_rdma_entry entry;
+    entry.opcode = opcode;
+    entry.count = bytes != 0 ? 3 : 2;
+    entry.segments[0] = weir_mlx5_remote(remote.address, remote.key);
+    entry.segments[1] = weir_mlx5_data(local.address, local.key, (uint32_t)bytes);
+    entry.segments[2] = entry.segments[1];
+    return entry;
+}
+
+/* The `bytes` (1 to 8) low bytes of `value`. */
+WEIR_FN weir_dev_rdma_entry weir_dev_rdma_inline(weir_dev_rdma_memory remote, uint64_t value, uint32_t bytes)
+{
+    weir_dev_rdma_entry entry;
+    entry.opcode = WEIR_MLX5_WRITE;
+    entry.count = 3;
+    entry.segments[0] = weir_mlx5_remote(remote.address, remote.key);
+    entry.segments[1] = weir_mlx5_inline_value(value, bytes);
+    entry.segments[2] = entry.segments[1];
+    return entry;
+}
+
+/* Any number of bytes, in messages of up to WEIR_RDMA_MESSAGE; the flags and the ticket are the last one's. */
+WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint32_t opcode,
+                                               weir_dev_rdma_memory remote, weir_dev_rdma_memory local, uint64_t bytes,
+                                               uint32_t flags, uint64_t *ticket)
+{
+    weir_dev_rdma_entry entry;
+    while (WEIR_UNLIKELY(bytes > WEIR_RDMA_MESSAGE)) {
+        entry = weir_dev_rdma_transfer(opcode, remote, local, WEIR_RDMA_MESSAGE);
+        weir_status status = weir_dev_rdma_post(queue, &entry, flags & WEIR_RDMA_FENCE, NULL);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        remote.address += WEIR_RDMA_MESSAGE;
+        local.address += WEIR_RDMA_MESSAGE;
+        bytes -= WEIR_RDMA_MESSAGE;
+    }
+    entry = weir_dev_rdma_transfer(opcode, remote, local, bytes);
+    return weir_dev_rdma_post(queue, &entry, flags, ticket);
+}
+
+/* ---- what kernels call ------------------------------------------------------------------------------------- */
+
+/* `flags` are WEIR_RDMA_...; a ticket may be waited for if WEIR_RDMA_SIGNALLED is among them. By one thread. */
+
+WEIR_FN weir_status weir_dev_rdma_put(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
+                                      weir_dev_rdma_memory local, uint64_t bytes, uint32_t flags, uint64_t *ticket)
+{
+    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE, remote, local, bytes, flags, ticket);
+}
+
+WEIR_FN weir_status weir_dev_rdma_get(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
+                                      weir_dev_rdma_memory local, uint64_t bytes, uint32_t flags, uint64_t *ticket)
+{
+    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_READ, remote, local, bytes, flags, ticket);
+}
+
+/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value`, without a source in memory. */
+WEIR_FN weir_status weir_dev_rdma_value(const weir_dev_rdma *queue, weir_dev_rdma_memory remote, uint64_t value,
+                                        uint32_t bytes, uint32_t flags, uint64_t *ticket)
+{
+    weir_dev_rdma_entry entry = weir_dev_rdma_inline(remote, value, bytes);
+    return weir_dev_rdma_post(queue, &entry, flags, ticket);
+}
+
+/* Adds `value` to an 8-byte word; what was there goes to `result`, 8 bytes of local memory, when it is done. */
+WEIR_FN weir_status weir_dev_rdma_fetch_add(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
+                                            weir_dev_rdma_memory result, uint64_t value, uint32_t flags,
+                                            uint64_t *ticket)
+{
+    weir_dev_rdma_entry entry;
+    entry.opcode = WEIR_MLX5_FETCH_ADD;
+    entry.count = 4;
+    entry.segments[0] = weir_mlx5_remote(remote.address, remote.key);
+    entry.segments[1] = weir_mlx5_atomic(value);
+    entry.segments[2] = weir_mlx5_data(result.address, result.key, 8);
+    return weir_dev_rdma_post(queue, &entry, flags, ticket);
+}
+
+/* Nothing but a place in the order: signalled, it is done when all before it is. */
+WEIR_FN weir_status weir_dev_rdma_nop(const weir_dev_rdma *queue, uint32_t flags, uint64_t *ticket)
+{
+    weir_dev_rdma_entry entry;
+    entry.opcode = WEIR_MLX5_NOP;
+    entry.count = 1;
+    return weir_dev_rdma_post(queue, &entry, flags, ticket);
+}
+
+/* `entry`, if there is one, and after it the number of signals so far, this one included, to the peer's `token`: a
+ * signal needs no atomic operation, since numbers are given in the order of the queue. */
+WEIR_FN weir_status weir_dev_rdma_signal_after(const weir_dev_rdma *queue, const weir_dev_rdma_entry *entry,
+                                               weir_dev_rdma_memory token, uint32_t flags, uint64_t *ticket)
+{
+    weir_dev_rdma_span span;
+    weir_status status = weir_dev_rdma_reserve(queue, entry != NULL ? 2 : 1, &span);
+    if (status == WEIR_OK && entry != NULL) {
+        weir_dev_rdma_write(queue, &span, 0, entry, flags & WEIR_RDMA_FENCE);
+    }
+    if (status == WEIR_OK && !span.is_next) {
+        status = weir_dev_rdma_await_turn(queue, span.first);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    span.is_next = 1;
+    const uint64_t signals = weir_arch_load_relaxed_dev_u64(&queue->state->signals) + 1;
+    weir_arch_store_relaxed_dev_u64(&queue->state->signals, signals);
+    const weir_dev_rdma_entry signal = weir_dev_rdma_inline(token, signals, 8);
+    weir_dev_rdma_write(queue, &span, span.count - 1, &signal, flags);
+    return weir_dev_rdma_finish(queue, &span, flags, ticket);
+}
+
+WEIR_FN weir_status weir_dev_rdma_signal(const weir_dev_rdma *queue, weir_dev_rdma_memory token, uint32_t flags,
+                                         uint64_t *ticket)
+{
+    return weir_dev_rdma_signal_after(queue, NULL, token, flags, ticket);
+}
+
+WEIR_FN weir_status weir_dev_rdma_put_signal(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
+                                             weir_dev_rdma_memory local, uint64_t bytes, weir_dev_rdma_memory token,
+                                             uint32_t flags, uint64_t *ticket)
+{
+    if (WEIR_UNLIKELY(bytes > WEIR_RDMA_MESSAGE)) {
+        weir_status status = weir_dev_rdma_put(queue, remote, local, bytes, flags & WEIR_RDMA_FENCE, NULL);
+        return status == WEIR_OK ? weir_dev_rdma_signal(queue, token, flags, ticket) : status;
+    }
+    weir_dev_rdma_entry entry = weir_dev_rdma_transfer(WEIR_MLX5_WRITE, remote, local, bytes);
+    return weir_dev_rdma_signal_after(queue, &entry, token, flags, ticket);
+}
+
+/* ---- groups ---------------------------------------------------------------------------------------------- */
+
+/* A block for each thread of a group on an exclusive queue: all look, none writes. */
+WEIR_FN weir_status weir_dev_rdma_reserve_group(const weir_dev_rdma *queue, weir_coop coop, weir_dev_rdma_span *span)
+{
+    weir_status status = WEIR_OK;
+    span->first = weir_arch_load_u64(&queue->state->reserved);
+    span->count = coop.size;
+    span->is_next = 1;
+    if (WEIR_UNLIKELY(span->first + coop.size - weir_arch_load_u64(&queue->state->completed) > queue->count)) {
+        status = weir_coop_sync(coop); /* all have looked */
+        if (status == WEIR_OK && coop.rank == 0) {
+            status = weir_dev_rdma_await_room(queue, span->first, coop.size);
+        }
+        status = weir_coop_agree(coop, queue->control, status);
+    }
+    return status;
+}
+
+/* A block for each lane of a warp on a shared queue. */
+WEIR_FN weir_status weir_dev_rdma_reserve_warp(const weir_dev_rdma *queue, weir_coop warp, weir_dev_rdma_span *span)
+{
+    uint32_t high = 0;
+    span->first = 0;
+    span->is_next = 0;
+    if (warp.rank == 0) {
+        weir_status status = weir_dev_rdma_reserve(queue, warp.size, span);
+        high = status == WEIR_OK ? (uint32_t)(span->first >> 32) : 0x80000000u | (uint32_t)-status;
+    }
+    high = weir_arch_warp_or(high);
+    span->first = (uint64_t)high << 32 | weir_arch_warp_or((uint32_t)span->first);
+    span->count = warp.size;
+    return high >> 31 == 0 ? WEIR_OK : (weir_status)-(int32_t)(high & 0x7fffffffu);
+}
+
+/* One entry of each thread of a warp or a block, with one reservation (for each warp, on a shared queue) and, with
+ * WEIR_RDMA_RING, one ring for all. With WEIR_RDMA_SIGNALLED each thread has a ticket that stands for the entries of
+ * its warp at least. The status is the same for all. The group's size is a multiple of a warp's. */
+WEIR_FN weir_status weir_dev_rdma_post_each(const weir_dev_rdma *queue, const weir_dev_rdma_entry *entry,
+                                            uint32_t flags, weir_coop coop, uint64_t *ticket)
+{
+    const weir_coop group = queue->exclusive ? coop : weir_coop_warp(coop);
+    weir_dev_rdma_span span;
+    if (coop.scope != WEIR_COOP_WARP && coop.scope != WEIR_COOP_BLOCK) {
+        return WEIR_ERR_INVALID;
+    }
+    if (group.size > queue->count) {
+        return WEIR_ERR_LIMIT;
+    }
+    weir_status status = queue->exclusive ? weir_dev_rdma_reserve_group(queue, group, &span)
+                                          : weir_dev_rdma_reserve_warp(queue, group, &span);
+    if (status == WEIR_OK) {
+        const int last = group.rank + 1 == group.size;
+        weir_dev_rdma_write(queue, &span, group.rank, entry, last ? flags : flags & ~WEIR_RDMA_SIGNALLED);
+        if (ticket != NULL) {
+            *ticket = span.first + span.count - 1;
+        }
+        status = weir_coop_sync(group);
+    }
+    if (status == WEIR_OK && group.rank == 0) {
+        if (queue->exclusive) {
+            weir_arch_store_u64(&queue->state->reserved, span.first + span.count);
+        }
+        status = weir_dev_rdma_publish(queue, &span);
+    }
+    status = weir_coop_agree(coop, queue->control, status);
+    if (status == WEIR_OK && (flags & WEIR_RDMA_RING) != 0) {
+        if (coop.rank == 0) {
+            status = weir_dev_rdma_ring(queue);
+        }
+        status = weir_coop_agree(coop, queue->control, status);
+    }
+    return status;
+}
+
+#endif

@@ -1,0 +1,395 @@
+// Kernels that post to a NIC by themselves (weir/device/rdma.h): what they put, add and get is right, whoever posts how.
+#include "nic.h"
+#include "rdma_kernels.h"
+
+#include "test/harness/checks.h"
+#include "weir/weir.h"
+
+using weirt::Nic;
+using weirt::Options;
+
+WEIRT_NIC_SUITE(SwnicRdma);
+
+namespace {
+
+constexpr uint64_t token = 900000; // offsets in the memory of each rank
+constexpr uint64_t scratch = 950000;
+
+uint32_t scaled(uint32_t count)
+{
+    return weirt_sanitizer()[0] == 0 ? count : count / 8;
+}
+
+// Rank 0's queue pair as kernels have it, and what they need beside it.
+struct Poster {
+    explicit Poster(Nic *nic) : nic(nic)
+    {
+    }
+    ~Poster()
+    {
+        if (stream != nullptr) {
+            weir_stream_destroy(device, stream);
+        }
+        weir_device_close(device);
+    }
+    Poster(const Poster &) = delete;
+    Poster &operator=(const Poster &) = delete;
+
+    bool open(uint32_t what, uint64_t rounds);
+    // Launches one block and waits for its end; the first status that is not WEIR_OK.
+    weir_status run(uint32_t threads);
+
+    Nic *nic;
+    weir_device *device = nullptr;
+    void *stream = nullptr;
+    alignas(128) weir_dev_control control = {};
+    alignas(128) weir_dev_rdma_state state = {};
+    rdma_report report = {};
+    uint64_t answers = 0;
+    rdma_args args = {};
+};
+
+bool Poster::open(uint32_t what, uint64_t rounds)
+{
+    weirt_rank *rank = nic->rank;
+    mlx5dv_qp qp = {};
+    mlx5dv_cq cq = {};
+    mlx5dv_obj both = {};
+    both.qp.in = nic->qps[0];
+    both.qp.out = &qp;
+    both.cq.in = nic->cq;
+    both.cq.out = &cq;
+    if (!WEIRT_EXPECT(rank, mlx5dv_init_obj(&both, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) == 0) ||
+        !WEIRT_OK(rank, weir_device_open("cpu:0", nullptr, &device)) ||
+        !WEIRT_OK(rank, weir_kernel_load(device, rdma_kernel())) ||
+        !WEIRT_OK(rank, weir_stream_create(device, &stream))) {
+        return false;
+    }
+    control.version = WEIR_DEV_VERSION;
+    control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_patience_ms());
+    args.queue.control = &control;
+    args.queue.state = &state;
+    args.queue.queue = static_cast<char *>(qp.sq.buf);
+    args.queue.record = reinterpret_cast<uint32_t *>(qp.dbrec) + MLX5_SND_DBR;
+    args.queue.doorbell = static_cast<uint64_t *>(qp.bf.reg);
+    args.queue.completions = static_cast<const char *>(cq.buf);
+    args.queue.completion_record = reinterpret_cast<uint32_t *>(cq.dbrec);
+    args.queue.count = qp.sq.wqe_cnt;
+    args.queue.completion_count = cq.cqe_cnt;
+    args.queue.qpn = nic->qps[0]->qp_num;
+    args.local = { nic->here(0), nic->mr->lkey, 0 };
+    args.remote = { nic->there(0), nic->key(), 0 };
+    args.memory = reinterpret_cast<uint64_t *>(nic->memory.data());
+    args.answers = &answers;
+    args.report = &report;
+    args.scratch = scratch;
+    args.token = token;
+    args.rounds = rounds;
+    args.what = what;
+    args.flags = WEIR_RDMA_RING;
+    return WEIRT_EXPECT(rank, cq.cqe_cnt >= qp.sq.wqe_cnt);
+}
+
+weir_status Poster::run(uint32_t threads)
+{
+    const weir_shape shape = { 1, threads };
+    WEIRT_OK(nic->rank, weir_launch(device, rdma_kernel(), shape, &args, nullptr, stream));
+    WEIRT_OK(nic->rank, weir_stream_wait(device, stream, weirt_patience_ms()));
+    for (uint32_t i = 0; i < threads; i++) {
+        if (report.status[i] != WEIR_OK) {
+            return static_cast<weir_status>(report.status[i]);
+        }
+    }
+    return WEIR_OK;
+}
+
+// Rank 0's threads put a value into each slot of rank 1.
+void puts(weirt_rank *rank, uint32_t what, uint32_t threads, uint32_t rounds, bool exclusive, uint32_t flags)
+{
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        if (poster.open(what, rounds)) {
+            poster.args.queue.exclusive = exclusive;
+            poster.args.flags = flags;
+            WEIRT_EXPECT(rank, poster.run(threads) == WEIR_OK);
+            WEIRT_EXPECT(rank, poster.state.reserved >= static_cast<uint64_t>(threads) * rounds);
+            WEIRT_EXPECT(rank, poster.state.completed == poster.state.reserved);
+        }
+    }
+    nic.meet();
+    if (rank->rank == 1) {
+        const uint64_t *slots = reinterpret_cast<const uint64_t *>(nic.memory.data());
+        uint64_t wrong = 0;
+        for (uint32_t thread = 0; thread < threads; thread++) {
+            for (uint32_t i = 0; i < rounds; i++) {
+                wrong += slots[thread * rounds + i] != rdma_value(thread, i);
+            }
+        }
+        WEIRT_EXPECT(rank, wrong == 0);
+    }
+}
+
+uint32_t pushers()
+{
+    return std::strcmp(weirt_sanitizer(), "thread") == 0 ? 4 : 8;
+}
+
+void puts_of_many(weirt_rank *rank)
+{
+    puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, WEIR_RDMA_RING);
+}
+
+// More than the 16 bits of an index.
+void puts_of_one(weirt_rank *rank)
+{
+    puts(rank, RDMA_PUTS, 1, scaled(80000), true, WEIR_RDMA_RING);
+}
+
+// The NIC is told when the queue is full, and at the end.
+void puts_that_do_not_ring(weirt_rank *rank)
+{
+    puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, 0);
+}
+
+void spans_of_many(weirt_rank *rank)
+{
+    puts(rank, RDMA_SPANS, pushers(), scaled(1600) / 8 * 8, false, WEIR_RDMA_RING);
+}
+
+void spans_of_one(weirt_rank *rank)
+{
+    puts(rank, RDMA_SPANS, 1, scaled(16000) / 8 * 8, true, WEIR_RDMA_RING);
+}
+
+void groups(weirt_rank *rank)
+{
+    puts(rank, RDMA_GROUPS, pushers(), scaled(800), false, WEIR_RDMA_RING);
+}
+
+void groups_of_one(weirt_rank *rank)
+{
+    puts(rank, RDMA_GROUPS, pushers(), scaled(800), true, WEIR_RDMA_RING);
+}
+
+} // namespace
+
+TEST_P(SwnicRdma, PutsOfManyThreads)
+{
+    run(puts_of_many);
+}
+
+TEST_P(SwnicRdma, PutsOfOneThreadPastAllCounters)
+{
+    run(puts_of_one);
+}
+
+TEST_P(SwnicRdma, PutsThatDoNotRing)
+{
+    run(puts_that_do_not_ring);
+}
+
+TEST_P(SwnicRdma, SpansOfManyThreads)
+{
+    run(spans_of_many);
+}
+
+TEST_P(SwnicRdma, SpansOfOneThread)
+{
+    run(spans_of_one);
+}
+
+TEST_P(SwnicRdma, GroupsOnASharedQueue)
+{
+    run(groups);
+}
+
+TEST_P(SwnicRdma, GroupsOnTheirOwnQueue)
+{
+    run(groups_of_one);
+}
+
+// A signal is the count so far, and the data before it is there: rank 1 looks at all of it each time.
+static void signals(weirt_rank *rank, bool exclusive)
+{
+    const uint32_t rounds = scaled(400);
+    constexpr uint64_t bytes = 65536;
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        if (poster.open(RDMA_SIGNALS, rounds)) {
+            poster.args.queue.exclusive = exclusive;
+            poster.args.bytes = bytes;
+            // Rank 1 answers into this word.
+            poster.args.answers = reinterpret_cast<const uint64_t *>(nic.memory.data() + token);
+            WEIRT_EXPECT(rank, poster.run(1) == WEIR_OK);
+            WEIRT_EXPECT(rank, poster.state.signals == rounds);
+        }
+    } else {
+        const uint64_t *words = reinterpret_cast<const uint64_t *>(nic.memory.data());
+        const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+        uint64_t *answer = reinterpret_cast<uint64_t *>(nic.memory.data() + scratch);
+        for (uint64_t i = 0; i < rounds && weirt_now_ms() < deadline;) {
+            const uint64_t seen = __atomic_load_n(words + token / 8, __ATOMIC_ACQUIRE);
+            if (seen != i + 1) {
+                WEIRT_EXPECT(rank, seen == i);
+                weirt_sleep_ms(0);
+                continue;
+            }
+            uint64_t wrong = 0;
+            for (uint64_t k = 0; k < bytes / 8; k++) {
+                wrong += words[k] != rdma_value(k, i);
+            }
+            WEIRT_EXPECT(rank, wrong == 0);
+            *answer = ++i;
+            WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, scratch, token, 8) == 0);
+            nic.done();
+        }
+    }
+    nic.meet();
+}
+
+static void signals_of_a_shared_queue(weirt_rank *rank)
+{
+    signals(rank, false);
+}
+
+static void signals_of_an_own_queue(weirt_rank *rank)
+{
+    signals(rank, true);
+}
+
+TEST_P(SwnicRdma, SignalsFollowTheirDataOnASharedQueue)
+{
+    run(signals_of_a_shared_queue);
+}
+
+TEST_P(SwnicRdma, SignalsFollowTheirDataOnAnOwnQueue)
+{
+    run(signals_of_an_own_queue);
+}
+
+// All that was found there, together, is 0 + 1 + ... : each add happened once, and no two at the same time.
+static void adds(weirt_rank *rank)
+{
+    const uint64_t rounds = scaled(400);
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    const uint64_t count = rounds * pushers();
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        if (poster.open(RDMA_ADDS, rounds)) {
+            uint64_t sum = 0;
+            WEIRT_EXPECT(rank, poster.run(pushers()) == WEIR_OK);
+            for (uint32_t i = 0; i < pushers(); i++) {
+                sum += poster.report.sum[i];
+            }
+            WEIRT_EXPECT(rank, sum == count * (count - 1) / 2);
+        }
+    }
+    nic.meet();
+    if (rank->rank == 1) {
+        WEIRT_EXPECT(rank, reinterpret_cast<const uint64_t *>(nic.memory.data())[token / 8] == count);
+    }
+}
+
+TEST_P(SwnicRdma, AddsHappenOnce)
+{
+    run(adds);
+}
+
+static void gets(weirt_rank *rank)
+{
+    const uint64_t rounds = scaled(400);
+    Nic nic(rank, Options());
+    if (rank->rank == 1) {
+        for (uint64_t thread = 0; thread < pushers(); thread++) {
+            for (uint64_t i = 0; i < rounds; i++) {
+                reinterpret_cast<uint64_t *>(nic.memory.data())[thread * rounds + i] = rdma_value(thread, i);
+            }
+        }
+    }
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        if (poster.open(RDMA_GETS, rounds)) {
+            WEIRT_EXPECT(rank, poster.run(pushers()) == WEIR_OK);
+        }
+    }
+    nic.meet();
+}
+
+TEST_P(SwnicRdma, GetsBringWhatIsThere)
+{
+    run(gets);
+}
+
+// The 100th request is refused: what was before it is done, the rest ends with the NIC's reason.
+static void refused(weirt_rank *rank)
+{
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        WEIRT_EXPECT(rank, swnic_inject(nic.context, "error:100,19") == 0);
+        if (poster.open(RDMA_PUTS, 1000)) {
+            WEIRT_EXPECT(rank, poster.run(1) == WEIR_ERR_REMOTE);
+            WEIRT_EXPECT(rank, poster.state.failed == (WEIR_RDMA_FAILED | 0x13));
+            WEIRT_EXPECT(rank, poster.state.completed == 99);
+            WEIRT_EXPECT(rank, weir_dev_rdma_test(&poster.args.queue, 98) == WEIR_OK);
+            WEIRT_EXPECT(rank, weir_dev_rdma_test(&poster.args.queue, 99) == WEIR_ERR_REMOTE);
+            WEIRT_EXPECT(rank, weir_dev_rdma_wait(&poster.args.queue, 200) == WEIR_ERR_REMOTE);
+            WEIRT_EXPECT(rank, poster.control.error_status == 0); // it is the queue's error alone
+        }
+    }
+    nic.meet();
+    if (rank->rank == 1) {
+        const uint64_t *slots = reinterpret_cast<const uint64_t *>(nic.memory.data());
+        for (uint64_t i = 0; i < 1000; i++) {
+            WEIRT_EXPECT(rank, slots[i] == (i < 99 ? rdma_value(0, i) : 0));
+        }
+    }
+}
+
+TEST_P(SwnicRdma, ErrorEndsTheQueue)
+{
+    run(refused);
+}
+
+// A NIC that does nothing any more: waits for room end by the deadline.
+static void silent(weirt_rank *rank)
+{
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        WEIRT_EXPECT(rank, swnic_inject(nic.context, "slow-doorbell:60000000") == 0);
+        if (poster.open(RDMA_PUTS, 1000)) {
+            poster.control.timeout_ns = 150000000;
+            const uint64_t begun = weirt_now_ms();
+            WEIRT_EXPECT(rank, poster.run(pushers()) == WEIR_ERR_TIMEOUT);
+            WEIRT_EXPECT(rank, weirt_now_ms() - begun >= 150 && weirt_now_ms() - begun < 5150);
+            WEIRT_EXPECT(rank, poster.state.ready <= poster.args.queue.count);
+        }
+    }
+    nic.meet();
+}
+
+TEST_P(SwnicRdma, WaitForRoomEndsByTheDeadline)
+{
+    run(silent);
+}
