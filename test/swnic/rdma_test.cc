@@ -1,4 +1,4 @@
-// Kernels that post to a NIC by themselves (weir/device/rdma.h): what they put, add and get is right, whoever posts how.
+// Kernels that post to a NIC by themselves (weir/device/rdma.h): what they put, add and get is right, whoever posts.
 #include "nic.h"
 #include "rdma_kernels.h"
 
