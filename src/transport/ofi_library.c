@@ -128,8 +128,8 @@ static struct fi_info *ask(const char *provider, const char *node)
     hints->domain_attr->mr_mode = MR_MODES | MR_REFUSED;
     hints->domain_attr->threading = FI_THREAD_SAFE;
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
-    hints->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW;
-    hints->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW;
+    hints->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW;
+    hints->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW;
     hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
     hints->tx_attr->inject_size = WEIRI_OFI_LETTER_BYTES;
     hints->fabric_attr->prov_name = (char *)(uintptr_t)provider;
@@ -143,7 +143,7 @@ static struct fi_info *ask(const char *provider, const char *node)
     weiri_ofi.freeinfo(hints);
     if (error != 0) {
         snprintf(found.reason, sizeof found.reason,
-                 "libfabric %u.%u: no provider \"%s\" with messages in order behind writes: %s",
+                 "libfabric %u.%u: no provider \"%s\" with messages and writes in order behind writes: %s",
                  FI_MAJOR(weiri_ofi.version()), FI_MINOR(weiri_ofi.version()), provider, weiri_ofi.strerror(-error));
         return NULL;
     }

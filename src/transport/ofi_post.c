@@ -3,6 +3,7 @@
 #include "src/host/base/error.h"
 #include "src/transport/ofi_queue.h"
 
+#define SMALL_BYTES 16384u /* of a write that is waited for itself */
 #define PROBE_NS 20000000u /* without an acknowledgement, until the peer is probed */
 #define LOST_NS 200000000u /* without room, until the connection is lost */
 
@@ -13,16 +14,15 @@ bool weiri_ofi_has_room(const weiri_ofi_queue *queue)
     return queue->connected && !queue->blocked;
 }
 
-ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, void *from, void *desc, uint64_t bytes,
-                            uint64_t address, uint64_t key)
+/* One write of libfabric, for what `what` says. -FI_EAGAIN: no room now. */
+static ssize_t write_message(weiri_ofi_queue *queue, const weiri_ofi_op *what, struct iovec local, void *desc,
+                             struct fi_rma_iov remote, uint64_t flags)
 {
     weiri_ofi_op *op = queue->free_ops;
     if (op == NULL) {
         queue->blocked = true;
         return -FI_EAGAIN;
     }
-    struct iovec local = { .iov_base = from, .iov_len = bytes };
-    struct fi_rma_iov remote = { .addr = address, .len = bytes, .key = key };
     struct fi_msg_rma message = {
         .msg_iov = &local,
         .desc = &desc,
@@ -32,7 +32,7 @@ ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, vo
         .rma_iov_count = 1,
         .context = &op->context,
     };
-    ssize_t error = fi_writemsg(queue->ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+    ssize_t error = fi_writemsg(queue->ep, &message, FI_COMPLETION | flags);
     if (error == 0) {
         queue->free_ops = op->next;
         queue->busy_ops++;
@@ -47,6 +47,23 @@ ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, vo
         queue->blocked = true;
     }
     return error;
+}
+
+ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, void *from, void *desc, uint64_t bytes,
+                            uint64_t address, uint64_t key)
+{
+    static const weiri_ofi_op nobody;
+    struct iovec local = { .iov_base = from, .iov_len = bytes };
+    struct fi_rma_iov remote = { .addr = address, .len = bytes, .key = key };
+    if (bytes > SMALL_BYTES) {
+        ssize_t error = write_message(queue, &nobody, local, desc, remote, 0);
+        if (error != 0) {
+            return error;
+        }
+        local.iov_len = 0;
+        remote.len = 0;
+    }
+    return write_message(queue, what, local, desc, remote, FI_DELIVERY_COMPLETE);
 }
 
 /* A copy from or into memory of this rank that is posted could not begin. */

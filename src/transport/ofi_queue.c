@@ -370,6 +370,9 @@ static weir_status drain(weiri_ofi_queue *queue, bool *some)
                 return status;
             }
         }
+        if (count < BATCH && !queue->blocked) {
+            return WEIR_OK; /* another look takes a system call, for which what has come would wait */
+        }
     }
     return WEIR_OK;
 }
