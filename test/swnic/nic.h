@@ -37,7 +37,7 @@ struct Options {
     uint32_t depth = 64;
     uint32_t entries = 256; // of the completion queue
     uint32_t inlined = 64;
-    uint8_t timeout = 16; // 268 ms
+    uint8_t timeout = 18; // 1.07 s
     uint8_t retries = 6;
     uint8_t not_ready = 6;
     uint32_t pairs = 1;
@@ -323,8 +323,10 @@ inline std::string nic_test_name(const ::testing::TestParamInfo<int> &info)
 
 } // namespace weirt
 
-#define WEIRT_NIC_SUITE(Suite)                \
+// Suites whose ranks are threads (0), processes (1), or both in turn.
+#define WEIRT_NIC_STAGES(Suite, ...)        \
     class Suite : public weirt::NicTest {}; \
-    INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(0, 1), weirt::nic_test_name)
+    INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(__VA_ARGS__), weirt::nic_test_name)
+#define WEIRT_NIC_SUITE(Suite) WEIRT_NIC_STAGES(Suite, 0, 1)
 
 #endif

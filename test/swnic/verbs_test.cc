@@ -6,7 +6,9 @@ using weirt::Nic;
 using weirt::Options;
 using weirt::wrong;
 
-WEIRT_NIC_SUITE(SwnicVerbs);
+WEIRT_NIC_STAGES(SwnicVerbs, 0);
+WEIRT_NIC_SUITE(SwnicBetween);
+WEIRT_NIC_STAGES(SwnicProcess, 1);
 
 static void each_operation(weirt_rank *rank)
 {
@@ -56,7 +58,7 @@ static void each_operation(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicVerbs, EachOperation)
+TEST_P(SwnicBetween, EachOperation)
 {
     run(each_operation);
 }
@@ -187,7 +189,7 @@ static void both_ways(weirt_rank *rank)
     WEIRT_EXPECT(rank, wrong(nic.memory.data() + 600000, 300000, 21 - rank->rank) == 0);
 }
 
-TEST_P(SwnicVerbs, BothWaysAtOnce)
+TEST_P(SwnicBetween, BothWaysAtOnce)
 {
     run(both_ways);
 }
@@ -284,7 +286,7 @@ static void deregistered(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicVerbs, DeregistrationUnderWay)
+TEST_P(SwnicBetween, DeregistrationUnderWay)
 {
     run(deregistered);
 }
@@ -337,7 +339,7 @@ static void peer_gone(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicVerbs, PeerThatIsGone)
+TEST_P(SwnicBetween, PeerThatIsGone)
 {
     run(peer_gone);
 }
@@ -363,11 +365,8 @@ static void peer_killed(weirt_rank *rank)
     nic.expect(wc, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_P(SwnicVerbs, PeerThatIsKilled)
+TEST_P(SwnicProcess, PeerThatIsKilled)
 {
-    if (!weirt_stages[GetParam()].processes) {
-        GTEST_SKIP() << "threads cannot be killed";
-    }
     run(peer_killed);
 }
 

@@ -148,7 +148,7 @@ typedef struct swnic_flight {
     bool answered;     /* a read, an atomic or a NOP is carried out */
     uint8_t error;     /* syndrome, or 0 */
     uint8_t vendor;
-    uint64_t got;      /* bytes of a read */
+    uint64_t got;      /* bytes: of a read, here; of a write, there for sure */
 } swnic_flight;
 
 struct swnic_qp {
@@ -181,6 +181,7 @@ struct swnic_qp {
     uint32_t expected;
     uint64_t expected_offset;
     bool owes;          /* an acknowledgement */
+    bool told;          /* the peer that something before was lost, since something came */
     swnic_qp *next_owing;
     struct {
         uint32_t sequence;
@@ -194,7 +195,8 @@ struct swnic_qp {
 
 enum { SWNIC_REQUESTS, SWNIC_RESPONSES, SWNIC_RINGS };
 
-/* Requests have the opcodes of WQEs. */
+/* Requests have the opcodes of WQEs. Acknowledgements have in `offset` the bytes of the next request that have come,
+ * and in `syndrome` whether something before what came is missing. */
 enum { SWNIC_ACK = 0x40, SWNIC_NAK = 0x41, SWNIC_DATA = 0x42, SWNIC_VALUE = 0x43 };
 
 typedef struct swnic_packet {

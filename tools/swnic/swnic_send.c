@@ -259,13 +259,16 @@ static bool send_request(swnic_qp *qp, swnic_out *out, swnic_flight *f)
         .sequence = f->sequence, .rkey = wqe->rkey, .total = wqe->bytes, .remote = wqe->remote,
         .operand = wqe->operand, .compare = wqe->compare,
     };
+    if (wqe->opcode == SWNIC_WRITE && qp->offset < f->got) {
+        qp->offset = f->got;
+    }
     do {
         if (swnic_out_room(out, SWNIC_REQUESTS) == 0) {
             return false;
         }
         uint64_t left = carried - qp->offset, most = UINT64_C(128) << qp->attr.path_mtu;
         packet.bytes = (uint32_t)(left < most ? left : most);
-        packet.offset = qp->offset;
+        packet.offset = wqe->opcode == SWNIC_READ ? f->got : qp->offset;
         uint8_t *data = swnic_out_data(out, SWNIC_REQUESTS);
         if (wqe->inlined) {
             memcpy(data, wqe->data + qp->offset, packet.bytes);
@@ -330,16 +333,13 @@ bool swnic_qp_step(swnic_qp *qp)
 
 /* ---- answers and time ----------------------------------------------------------------------------------- */
 
-/* Sends again from a request on. */
+/* Sends again what was not answered. */
 static void go_back(swnic_qp *qp)
 {
     qp->sent = qp->done;
     qp->offset = 0;
     qp->reads = 0;
     qp->moved_ns = qp->nic->now_ns;
-    for (uint32_t i = qp->done; i != qp->got; i++) {
-        flight(qp, i)->got = 0;
-    }
 }
 
 void swnic_qp_timer(swnic_qp *qp)
@@ -376,6 +376,22 @@ static void acknowledge_up_to(swnic_qp *qp, uint32_t sequence)
     }
 }
 
+static void take_acknowledgement(swnic_qp *qp, const swnic_packet *packet)
+{
+    uint32_t number;
+    acknowledge_up_to(qp, packet->sequence);
+    swnic_flight *next = packet->offset != 0 ? waiting(qp, (packet->sequence + 1) & 0xffffff, &number) : NULL;
+    if (next != NULL && next->wqe.opcode == SWNIC_WRITE && packet->offset > next->got &&
+        packet->offset < next->wqe.bytes) {
+        next->got = packet->offset;
+        qp->retries = 0;
+    }
+    if (packet->syndrome != 0) {
+        (void)complete_all(qp);
+        go_back(qp);
+    }
+}
+
 static void take_refusal(swnic_qp *qp, const swnic_packet *packet)
 {
     uint32_t number;
@@ -403,6 +419,7 @@ static void take_answer(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
         (read && (packet->offset != f->got || packet->bytes > f->wqe.bytes - f->got))) {
         return;
     }
+    qp->retries = 0;
     memcpy(value, &packet->operand, sizeof value);
     if (!move_pieces(qp, &f->wqe, f->got, read ? (uint8_t *)(uintptr_t)data : value, read ? packet->bytes : 8, true)) {
         f->error = SWNIC_LOCAL_PROTECTION;
@@ -425,7 +442,7 @@ void swnic_take_response(swnic_nic *nic, const swnic_packet *packet, const uint8
     }
     switch (packet->type) {
     case SWNIC_ACK:
-        acknowledge_up_to(qp, packet->sequence);
+        take_acknowledgement(qp, packet);
         break;
     case SWNIC_NAK:
         acknowledge_up_to(qp, (packet->sequence - 1) & 0xffffff);

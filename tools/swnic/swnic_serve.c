@@ -48,7 +48,8 @@ void swnic_acknowledge(swnic_nic *nic)
 {
     for (swnic_qp **at = &nic->owing; *at != NULL;) {
         swnic_qp *qp = *at;
-        swnic_packet packet = { .type = SWNIC_ACK, .sequence = (qp->expected - 1) & 0xffffff };
+        swnic_packet packet = { .type = SWNIC_ACK, .sequence = (qp->expected - 1) & 0xffffff,
+                                .offset = qp->expected_offset };
         if (respond(qp, &packet)) {
             *at = qp->next_owing;
             qp->owes = false;
@@ -67,6 +68,17 @@ static void refuse(swnic_qp *qp, const swnic_packet *request, uint8_t syndrome)
     (void)respond(qp, &packet);
     swnic_qp_fail(qp);
     swnic_report(qp->nic, syndrome == SWNIC_REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, &qp->ibv);
+}
+
+/* Once, until something comes that was expected. */
+static void tell_missing(swnic_qp *qp)
+{
+    swnic_packet packet = { .type = SWNIC_ACK, .syndrome = 1, .sequence = (qp->expected - 1) & 0xffffff,
+                            .offset = qp->expected_offset };
+    if (!qp->told) {
+        qp->told = true;
+        (void)respond(qp, &packet);
+    }
 }
 
 static void respond_not_ready(swnic_qp *qp, const swnic_packet *request)
@@ -112,11 +124,14 @@ static void store(uint8_t *to, const uint8_t *data, uint32_t bytes)
 
 static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t *data)
 {
-    if (packet->offset == 0) {
-        qp->expected_offset = 0; /* sent again, or new */
+    if (packet->offset != qp->expected_offset) {
+        if (packet->offset > qp->expected_offset) {
+            tell_missing(qp);
+        }
+        return;
     }
-    if (packet->offset != qp->expected_offset || packet->offset > packet->total ||
-        packet->bytes > packet->total - packet->offset) {
+    if (packet->offset > packet->total || packet->bytes > packet->total - packet->offset) {
+        refuse(qp, packet, SWNIC_REMOTE_INVALID);
         return;
     }
     if (packet->bytes != 0) {
@@ -132,20 +147,23 @@ static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
         qp->expected = (qp->expected + 1) & 0xffffff;
         qp->expected_offset = 0;
     }
+    qp->told = false;
     owe(qp);
 }
 
 static void serve_read(swnic_qp *qp, swnic_in *in, const swnic_packet *packet)
 {
-    if (packet->total != 0 && reach(qp, packet, 0, packet->total, IBV_ACCESS_REMOTE_READ) == NULL) {
+    if (packet->total != 0 && (reach(qp, packet, 0, packet->total, IBV_ACCESS_REMOTE_READ) == NULL ||
+                               packet->offset >= packet->total)) {
         refuse(qp, packet, SWNIC_REMOTE_ACCESS);
         return;
     }
     if (packet->sequence == qp->expected) {
         qp->expected = (qp->expected + 1) & 0xffffff;
+        qp->told = false;
     }
     in->reading = *packet;
-    in->reading_left = packet->total;
+    in->reading_left = packet->total - packet->offset;
     if (packet->total == 0) {
         swnic_packet answer = { .type = SWNIC_DATA, .sequence = packet->sequence };
         (void)respond(qp, &answer);
@@ -185,6 +203,7 @@ static void serve_atomic(swnic_qp *qp, const swnic_packet *packet)
     qp->atomics[qp->atomic].used = true;
     qp->atomic = (qp->atomic + 1) % SWNIC_READS;
     qp->expected = (qp->expected + 1) & 0xffffff;
+    qp->told = false;
     (void)respond(qp, &answer);
 }
 
@@ -207,13 +226,15 @@ static void serve_packet(swnic_nic *nic, swnic_in *in, const swnic_packet *packe
     }
     const int32_t ahead = swnic_after(packet->sequence, qp->expected);
     if (ahead > 0) {
-        return; /* one before it was lost, and will come again */
+        tell_missing(qp);
+        return;
     }
-    if (ahead == 0 && swnic_fault_hits(nic, SWNIC_FAULT_NOT_READY)) {
+    const bool begins = ahead == 0 && packet->offset == 0;
+    if (begins && swnic_fault_hits(nic, SWNIC_FAULT_NOT_READY)) {
         respond_not_ready(qp, packet);
         return;
     }
-    if (ahead == 0 && swnic_fault_hits(nic, SWNIC_FAULT_REMOTE_ACCESS)) {
+    if (begins && swnic_fault_hits(nic, SWNIC_FAULT_REMOTE_ACCESS)) {
         refuse(qp, packet, SWNIC_REMOTE_ACCESS);
         return;
     }

@@ -168,6 +168,13 @@ void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element)
     (void)!write(nic->verbs.context.async_fd, &one, sizeof one);
 }
 
+/* Those are acknowledged; of others there is nothing that might go away. */
+static bool is_of_object(const swnic_event *event)
+{
+    return event->ibv.event_type == IBV_EVENT_CQ_ERR || event->ibv.event_type == IBV_EVENT_QP_FATAL ||
+           event->ibv.event_type == IBV_EVENT_QP_REQ_ERR || event->ibv.event_type == IBV_EVENT_QP_ACCESS_ERR;
+}
+
 SWNIC_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *out)
 {
     swnic_nic *nic = swnic_of(context);
@@ -180,7 +187,7 @@ SWNIC_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_asy
         swnic_event *event = nic->events;
         if (event != NULL) {
             nic->events = event->next;
-            nic->unacked++;
+            nic->unacked += is_of_object(event);
         }
         (void)pthread_mutex_unlock(&nic->event_lock);
         if (event != NULL) {
@@ -210,12 +217,6 @@ SWNIC_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
     nic->unacked--;
     (void)pthread_cond_broadcast(&nic->event_acked);
     (void)pthread_mutex_unlock(&nic->event_lock);
-}
-
-static bool is_of_object(const swnic_event *event)
-{
-    return event->ibv.event_type == IBV_EVENT_CQ_ERR || event->ibv.event_type == IBV_EVENT_QP_FATAL ||
-           event->ibv.event_type == IBV_EVENT_QP_REQ_ERR || event->ibv.event_type == IBV_EVENT_QP_ACCESS_ERR;
 }
 
 void swnic_forget(swnic_nic *nic, const void *element)
