@@ -28,6 +28,8 @@ struct all {
     weir_fifo *fifo;
     weir_proxy *proxy;
     weir_proxy_channel *requests;
+    weir_semaphore *port_semaphore;
+    weir_port_channel *port;
     void *stream;
     void *events[2];
     void *graph;
@@ -57,6 +59,19 @@ weir_status set_up_proxy(all *a)
         status = weir_proxy_channel_create(a->proxy, &handler, nullptr, &a->requests);
     }
     return status != WEIR_OK ? status : weir_proxy_start(a->proxy);
+}
+
+weir_status set_up_port(all *a)
+{
+    uint32_t id;
+    weir_status status = weir_semaphore_create(a->connection, 2, nullptr, &a->port_semaphore);
+    if (status == WEIR_OK) {
+        status = weir_port_channel_create(a->proxy, a->port_semaphore, a->remote, a->local, nullptr, &a->port);
+    }
+    for (weir_memory *memory : { a->local, a->part, a->remote }) {
+        status = status != WEIR_OK ? status : weir_port_channel_attach(a->port, memory, &id);
+    }
+    return status;
 }
 
 bool open_bootstrap(weirt_rank *rank, all *a)
@@ -117,6 +132,9 @@ weir_status set_up(weirt_rank *rank, all *a)
         status = set_up_proxy(a);
     }
     if (status == WEIR_OK) {
+        status = set_up_port(a);
+    }
+    if (status == WEIR_OK) {
         status = weir_kernel_load(a->device, weirt_signal_kernel());
     }
     for (void *&event : a->events) {
@@ -175,6 +193,9 @@ weir_status signal_and_wait(weirt_rank *rank, all *a)
             status = weir_proxy_channel_wait(a->requests, ticket, weirt_patience_ms());
         }
     }
+    if (status == WEIR_OK) {
+        status = weir_port_channel_put_signal_flush(a->port, 1000, 0, 100);
+    }
     return status;
 }
 
@@ -185,10 +206,12 @@ void tear_down(all *a)
     weir_event_destroy(a->device, a->events[0]);
     weir_event_destroy(a->device, a->events[1]);
     weir_proxy_channel_destroy(a->requests);
+    weir_port_channel_destroy(a->port);
     weir_proxy_destroy(a->proxy);
     weir_fifo_destroy(a->fifo);
     weir_grid_barrier_destroy(a->barrier);
     weir_memory_channel_destroy(a->channel);
+    weir_semaphore_destroy(a->port_semaphore);
     weir_semaphore_destroy(a->semaphore);
     weir_connection_destroy(a->connection);
     weir_memory_destroy(a->imported);
