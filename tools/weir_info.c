@@ -1,8 +1,8 @@
 /* weir_info.c - weir-info: what weir finds on this machine, and what it is set to.
  *
- * Sections: version, devices, links between GPUs, transports, launcher, environment, and the memory that weir itself
- * takes for a rank on each device. What does not work is printed with the reason; the exit status is non-zero only
- * when a device that is there cannot be used. */
+ * Sections: version, devices, links between GPUs, transports, which of them joins which ranks, launcher, environment,
+ * and the memory that weir itself takes for a rank on each device. What does not work is printed with the reason; the
+ * exit status is non-zero only when a device that is there cannot be used. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +104,31 @@ static void print_transports(void)
     for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
         printf("  %-6s  %s%s%s\n", info.name, info.works ? "works" : "does not work",
                info.reason[0] != '\0' ? ": " : "", info.reason);
+        printf("          carries %s%s%s%s\n", info.memory_channels ? "memory channels" : "",
+               info.memory_channels && info.port_channels ? " and " : "", info.port_channels ? "port channels" : "",
+               info.port_channels ? (info.adds ? ", with adds" : ", without adds") : "");
+    }
+}
+
+/* For each device a row with its transport to all of this host, itself among them, and to other hosts; below it, why
+ * there is none. */
+static void print_choices(const entry *entries, uint32_t count)
+{
+    weir_transport_info info;
+    printf("\nTransports between ranks, by their devices\n");
+    for (uint32_t i = 0; i < count; i++) {
+        weir_device *device = entries[i].device;
+        printf("  %-6s  ", entries[i].name);
+        for (uint32_t k = 0; k < count; k++) {
+            weir_status status = weir_transport_find(device, entries[k].device, &info);
+            printf("%s %s, ", entries[k].name, status == WEIR_OK ? info.name : "none");
+        }
+        printf("other hosts %s\n", weir_transport_find(device, NULL, &info) == WEIR_OK ? info.name : "none");
+        for (uint32_t k = 0; k <= count; k++) {
+            if (weir_transport_find(device, k < count ? entries[k].device : NULL, &info) != WEIR_OK) {
+                printf("          to %s: %s\n", k < count ? entries[k].name : "other hosts", weir_last_error());
+            }
+        }
     }
 }
 
@@ -192,6 +217,7 @@ int main(int argc, char **argv)
     count = open_devices("cpu", entries, count, &good);
     print_links(entries, count);
     print_transports();
+    print_choices(entries, count);
     print_launcher();
     print_environment();
     good = print_usage_of_memory(entries, count) && good;

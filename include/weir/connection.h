@@ -4,15 +4,15 @@
  *     ...                                                             semaphores and channels over it
  *     weir_connection_destroy(connection);
  *
- * The communicator chooses the first transport that both ends have (weir-info shows which and why others do
- * not work). Inside a host that is `ipc`: loads and stores into the peer's memory, over NVLink or PCIe between
- * GPUs, through shared memory between CPU devices, and directly within a process.
+ * The communicator chooses the first transport that both ends have, in the order of the lower rank (WEIR_TRANSPORT).
+ * weir-info shows which work, and why others do not. Inside a host it is `ipc`: loads and stores into the peer's
+ * memory, over NVLink or PCIe between GPUs, through shared memory between CPU devices, and directly within a process.
  *
  * Threads:   as weir/comm.h.
  * Blocking:  create, until the peer has called it.
  * Ownership: keeps a reference on comm.
- * Errors:    WEIR_ERR_UNSUPPORTED (no transport joins the two, saying why for each; a rank on another host),
- *            WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_INVALID, WEIR_ERR_DEVICE. */
+ * Errors:    WEIR_ERR_UNSUPPORTED (no transport joins the two, saying why for each), WEIR_ERR_MISMATCH (the two sides
+ *            name different ones), WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_INVALID, WEIR_ERR_DEVICE. */
 #ifndef WEIR_CONNECTION_H
 #define WEIR_CONNECTION_H
 
@@ -24,7 +24,7 @@ typedef struct weir_connection weir_connection;
 
 typedef struct weir_connection_opts {
     size_t size;
-    const char *transport; /* name of the only transport to try; NULL for the best */
+    const char *transport; /* name of the only transport to try, the same on both sides; NULL for the best */
 } weir_connection_opts;
 
 WEIR_API WEIR_NODISCARD weir_status weir_connection_create(weir_comm *comm, uint32_t peer, uint64_t tag,

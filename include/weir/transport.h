@@ -1,13 +1,14 @@
-/* weir/transport.h - which transports this library has, and whether they work here.
+/* weir/transport.h - which transports this library has, what they carry, and whether they work here.
  *
  * Threads:   any.
- * Blocking:  never.
+ * Blocking:  while libraries are loaded, at the first call.
  * Ownership: the caller's struct is filled.
- * Errors:    WEIR_ERR_RANGE past the last transport. */
+ * Errors:    WEIR_ERR_RANGE past the last transport; of find: WEIR_ERR_UNSUPPORTED, with each transport's reason, when
+ *            none joins the two, WEIR_ERR_ENV, WEIR_ERR_INVALID, WEIR_ERR_FORKED. */
 #ifndef WEIR_TRANSPORT_H
 #define WEIR_TRANSPORT_H
 
-#include "weir/base.h"
+#include "weir/device.h"
 
 WEIR_BEGIN_DECLS
 
@@ -21,6 +22,11 @@ typedef struct weir_transport_info {
 } weir_transport_info;
 
 WEIR_API WEIR_NODISCARD weir_status weir_transport_get(uint32_t index, weir_transport_info *info);
+
+/* The transport that joins a rank on `device` to one on `peer`, which is another device of this host, the same one, or
+ * NULL for one of another host, as far as this end knows: the other must have it too. */
+WEIR_API WEIR_NODISCARD weir_status weir_transport_find(weir_device *device, const weir_device *peer,
+                                                        weir_transport_info *info);
 
 WEIR_END_DECLS
 

@@ -60,6 +60,8 @@ static void describe_end(weir_comm *comm)
     weiri_end *end = &comm->end;
     host_identity(end->host);
     process_identity(end->process);
+    end->rank = comm->rank;
+    end->works = UINT8_MAX;
     end->pid = (uint64_t)getpid();
     end->pid_space = namespace_inode("/proc/self/ns/pid");
     end->net_space = namespace_inode("/proc/self/ns/net");
@@ -86,6 +88,7 @@ static void write_entry(uint32_t port, const weiri_end *end, weir_status status,
     weiri_write_bytes(&w, end->process, 16);
     weiri_write_bytes(&w, end->device_uuid, 16);
     weiri_write_bytes(&w, end->socket, 16);
+    weiri_write_bytes(&w, end->order, sizeof end->order);
     weiri_write_string(&w, end->device_kind);
     char cut[128];
     snprintf(cut, sizeof cut, "%s", text);
@@ -105,6 +108,7 @@ static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_
     weiri_read_bytes(&r, end->process, 16);
     weiri_read_bytes(&r, end->device_uuid, 16);
     weiri_read_bytes(&r, end->socket, 16);
+    weiri_read_bytes(&r, end->order, sizeof end->order);
     weiri_read_string(&r, end->device_kind, sizeof end->device_kind);
     weiri_read_string(&r, text, sizeof text);
     if (r.failed) {
@@ -117,6 +121,11 @@ static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_
         return weiri_fail(WEIR_ERR_MISMATCH, "weir_comm_create: this is communicator %u of rank %u but %u of rank %u",
                           comm->port, comm->rank, port, rank);
     }
+    if (!weiri_transport_order_ok(end->order)) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_comm_create: malformed entry of rank %u", rank);
+    }
+    end->rank = rank;
+    end->works = UINT8_MAX;
     return WEIR_OK;
 }
 
@@ -157,6 +166,39 @@ static weir_status meet_without(weir_bootstrap *bootstrap, uint32_t port, weir_s
     return meet(bootstrap, port, &nobody, mine, &table);
 }
 
+/* Whether all ranks are on one host with devices of one kind, and begin with a transport that maps memory: then none
+ * needs to know, for which it may have to load libraries, what else works on it. All ranks find the same. */
+static bool is_simple(const weir_comm *comm)
+{
+    const weiri_end *first = &comm->peers[0].end;
+    bool simple = true;
+    for (uint32_t rank = 0; rank < comm->size; rank++) {
+        const weiri_end *end = &comm->peers[rank].end;
+        simple = simple && memcmp(end->host, first->host, sizeof end->host) == 0 &&
+                 strcmp(end->device_kind, first->device_kind) == 0 &&
+                 weiri_transport_at(end->order[0] - 1u)->map != NULL;
+    }
+    return simple;
+}
+
+/* The ranks tell each other which transports work on them. */
+static weir_status meet_transports(weir_comm *comm)
+{
+    uint8_t *works = (uint8_t *)weiri_alloc(comm->size, 1);
+    if (works == NULL) {
+        weiri_bootstrap_refuse(comm->bootstrap, WEIR_ERR_NOMEM, "weir_comm_create: a rank is out of memory");
+        return weiri_fail_nomem("weir_comm_create");
+    }
+    works[comm->rank] = weiri_transport_look(comm->device, &comm->end);
+    weir_status status = weir_bootstrap_allgather(comm->bootstrap, NULL, works, 1);
+    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
+        comm->peers[rank].end.works = works[rank];
+    }
+    comm->end.works = works[comm->rank];
+    weiri_free(works);
+    return status;
+}
+
 static weir_status meet_all(weir_comm *comm, weir_status mine)
 {
     uint8_t *table = NULL;
@@ -164,11 +206,13 @@ static weir_status meet_all(weir_comm *comm, weir_status mine)
     for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
         status = read_entry(comm, rank, table + (size_t)rank * ENTRY_BYTES, &comm->peers[rank].end);
     }
-    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
-        comm->peers[rank].mapper =
-            weiri_transport_mapper(comm->device, &comm->end, &comm->peers[rank].end, comm->transports);
-    }
     weiri_free(table);
+    if (status == WEIR_OK && !is_simple(comm)) {
+        status = meet_transports(comm);
+    }
+    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
+        comm->peers[rank].mapper = weiri_transport_mapper(comm->device, &comm->end, &comm->peers[rank].end);
+    }
     return status;
 }
 
@@ -345,8 +389,12 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
     }
     weiri_env env;
     weir_comm_opts options;
+    uint8_t order[WEIRI_TRANSPORTS_MAX];
     weiri_opts_copy(&options, sizeof options, opts);
     weir_status status = weiri_env_read(&env);
+    if (status == WEIR_OK) {
+        status = weiri_transport_order(&env, order);
+    }
     if (status != WEIR_OK) {
         return status;
     }
@@ -370,7 +418,8 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
     comm->socket = -1;
     comm->timeout_ms =
         weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
-    snprintf(comm->transports, sizeof comm->transports, "%s", env.transport);
+    comm->ordered = env.transport[0] != '\0';
+    memcpy(comm->end.order, order, sizeof order);
     weiri_bootstrap_get(bootstrap);
     weiri_device_get(device);
     *out = comm;

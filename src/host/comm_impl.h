@@ -51,7 +51,7 @@ struct weir_comm {
     uint32_t size;
     uint32_t port;
     uint32_t timeout_ms;
-    char transports[128]; /* WEIR_TRANSPORT */
+    bool ordered; /* WEIR_TRANSPORT is set */
     pid_t pid;
     weiri_end end;
     weiri_comm_peer *peers;

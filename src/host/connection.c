@@ -161,8 +161,8 @@ weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_
     }
     weiri_opts_copy(&options, sizeof options, opts);
     const weiri_transport_ops *transport;
-    const char *allowed = comm->transports[0] != '\0' ? comm->transports : options.transport;
-    status = weiri_transport_choose(comm->device, &comm->end, &comm->peers[peer].end, allowed, &transport);
+    const char *only = comm->ordered ? NULL : options.transport;
+    status = weiri_transport_choose(comm->device, &comm->end, &comm->peers[peer].end, only, &transport);
     if (status != WEIR_OK) {
         return status;
     }

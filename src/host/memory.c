@@ -360,8 +360,7 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
                           handle->rank, handle->reason);
     }
     weir_status status = transport != NULL ? weiri_transport_fault(transport, "choose")
-                                           : weiri_transport_choose(comm->device, &comm->end, peer, comm->transports,
-                                                                    &transport);
+                                           : weiri_transport_choose(comm->device, &comm->end, peer, NULL, &transport);
     if (status == WEIR_OK && transport->map == NULL) {
         status = weiri_fail(WEIR_ERR_UNSUPPORTED,
                             "memory of rank %u cannot be mapped over transport %s, and has no key of it: %s",

@@ -9,8 +9,11 @@
 #include "src/device/device.h"
 #include "weir/transport.h"
 
+#define WEIRI_TRANSPORTS_MAX 8
+
 /* One rank, as its peers know it. */
 typedef struct weiri_end {
+    uint32_t rank;        /* does not travel */
     uint8_t host[16];     /* identity of the host (boot id) */
     uint64_t pid;
     uint64_t pid_space;   /* inode of the pid namespace */
@@ -19,6 +22,8 @@ typedef struct weiri_end {
     uint8_t device_uuid[16];
     char device_kind[8];
     uint8_t socket[16];   /* abstract Unix socket that receives file descriptors: "weir-" and this in hex */
+    uint8_t order[WEIRI_TRANSPORTS_MAX]; /* transports that it may use, by preference: 1 + index; 0 past the last */
+    uint8_t works;        /* bit 1 << index: the transport may work there; all, before a rank has looked */
 } weiri_end;
 
 /* ---- queues ---------------------------------------------------------------------------------------------
@@ -96,9 +101,9 @@ typedef struct weiri_queue_ops {
     /* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value`, in one piece; visible only after all
      * puts and values posted before it on this queue. */
     weir_status (*value)(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes);
-    /* Adds `value` to the 8-byte word at dst_offset, a multiple of 8; atomic to other adds of this transport's queues
-     * and to what the device there adds; ordered as a value. WEIR_ERR_UNSUPPORTED, with the reason, where the transport,
-     * the NIC or the memory cannot; the queue has then not failed. NULL: the transport never can. */
+    /* Adds `value` to the 8-byte word at dst_offset, a multiple of 8; atomic to other adds of this transport's queues;
+     * ordered as a value. WEIR_ERR_UNSUPPORTED, with the reason, where the transport, the NIC or the memory cannot; the
+     * queue has then not failed. NULL: the transport never can. */
     weir_status (*add)(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value);
     /* Advances queue->completed. WEIR_OK: something completed or went on, WEIR_PENDING: nothing did; otherwise the
      * queue has failed. By any thread, also while another posts or polls, which may then find nothing. */
@@ -128,15 +133,21 @@ struct weiri_transport_ops {
 /* Transports in the order of preference; NULL past the last. */
 const weiri_transport_ops *weiri_transport_at(uint32_t index);
 
-/* The first transport that joins the two ends, among those that `allowed` (a comma-separated list; NULL or ""
- * is all) names, in its order. WEIR_ERR_UNSUPPORTED, with each one's reason, when there is none;
- * WEIR_ERR_INVALID for a name that does not exist. */
-weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
-                                   const char *allowed, const weiri_transport_ops **out);
+/* weiri_end.order of this rank, as WEIR_TRANSPORT has it. WEIR_ERR_ENV for a name that does not exist. */
+weir_status weiri_transport_order(const weiri_env *env, uint8_t order[WEIRI_TRANSPORTS_MAX]);
+/* Whether an order that came from elsewhere is one. */
+bool weiri_transport_order_ok(const uint8_t order[WEIRI_TRANSPORTS_MAX]);
+/* weiri_end.works of this rank: looks at the transports of its order, which may load libraries. */
+uint8_t weiri_transport_look(weir_device *device, const weiri_end *local);
 
-/* The first transport, among those that `allowed` names, that can map memory of the peer; NULL when there is none. */
-const weiri_transport_ops *weiri_transport_mapper(weir_device *device, const weiri_end *local, const weiri_end *peer,
-                                                  const char *allowed);
+/* The first transport, in the order of the end with the lower rank, that both may use and that joins them: both ends
+ * find the same. `only` (NULL: none) is a list of names to be tried instead. WEIR_ERR_UNSUPPORTED, with each one's
+ * reason, when there is none; WEIR_ERR_INVALID for a name that does not exist. */
+weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
+                                   const char *only, const weiri_transport_ops **out);
+
+/* The first transport in the local order that can map memory of the peer; NULL when there is none. */
+const weiri_transport_ops *weiri_transport_mapper(weir_device *device, const weiri_end *local, const weiri_end *peer);
 
 /* The op of this name. */
 weir_status weiri_transport_map(const weiri_transport_ops *transport, weir_device *device, const weiri_end *local,
