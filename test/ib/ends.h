@@ -206,6 +206,7 @@ protected:
             weirt_checks_end(&checks, false, [](void *, const char *text) { ADD_FAILURE() << text; }, nullptr);
         }
         unsetenv("WEIR_IB_TIMEOUT");
+        unsetenv("WEIR_IB_RAILS");
     }
 
     void open(uint64_t bytes)

@@ -274,15 +274,38 @@ protected:
 
 TEST_F(IbLink, DownAndUpWithinTheRetries)
 {
-    open(65536);
-    a.fill(0, 50000, 1);
+    const uint64_t n = 300000;
+    for (const char *rails : { "1x1", "1x4" }) {
+        setenv("WEIR_IB_RAILS", rails, 1);
+        open(n);
+        a.fill(0, n, 1);
+        weirt_log_allow("the link of rxe");
+        ASSERT_TRUE(set("down"));
+        EXPECT_EQ(a.put(0, 0, n), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(a.wait(1, 300), WEIR_ERR_TIMEOUT) << weir_last_error();
+        ASSERT_TRUE(set("up"));
+        EXPECT_EQ(a.wait(1), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(b.wrong(0, n, 1), 0u);
+        a.close();
+        b.close();
+    }
+}
+
+TEST_F(IbLink, DownForLongerEndsAllRails)
+{
+    const uint64_t n = 300000;
+    setenv("WEIR_IB_TIMEOUT", "12", 1);
+    setenv("WEIR_IB_RAILS", "1x4", 1);
+    open(n + 8);
     weirt_log_allow("the link of rxe");
     ASSERT_TRUE(set("down"));
-    EXPECT_EQ(a.put(0, 0, 50000), WEIR_OK) << weir_last_error();
-    EXPECT_EQ(a.wait(1, 300), WEIR_ERR_TIMEOUT) << weir_last_error();
+    EXPECT_EQ(a.put(8, 0, n), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(a.value(0, 1), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(wait_failure(a.queue), WEIR_ERR_REMOTE);
+    EXPECT_TRUE(says("ib: rxe0 port 1") && says("the link is down")) << weir_last_error();
+    EXPECT_EQ(a.queue->completed, 0u);
     ASSERT_TRUE(set("up"));
-    EXPECT_EQ(a.wait(1), WEIR_OK) << weir_last_error();
-    EXPECT_EQ(b.wrong(0, 50000, 1), 0u);
+    EXPECT_EQ(*b.word(0), 0u);
 }
 
 TEST_F(IbLink, DownForLonger)

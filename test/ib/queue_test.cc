@@ -1,9 +1,5 @@
 // Queues over real verbs: two ends in one process, or in two, on the RDMA devices that are here; in the virtual machine
 // of test/vm these are two of Soft-RoCE, which are joined.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -374,76 +370,6 @@ TEST_F(IbQueue, TwoProcesses)
     EXPECT_EQ(status_of(child), 0);
     (void)close(sockets[0]);
     (void)close(sockets[1]);
-}
-
-// ---- two hosts ----------------------------------------------------------------------------------------------
-
-// A socket to the other guest of test/vm/run --two; -1 when there is none in time.
-int meet_other_guest(bool server, const char *address)
-{
-    sockaddr_in at = {};
-    at.sin_family = AF_INET;
-    at.sin_port = htons(20100);
-    if (inet_pton(AF_INET, address, &at.sin_addr) != 1) {
-        return -1;
-    }
-    const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
-    if (server) {
-        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        pollfd coming = { listener, POLLIN, 0 };
-        int peer = -1;
-        if (bind(listener, (const sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0 &&
-            poll(&coming, 1, (int)weirt_patience_ms()) == 1) {
-            peer = accept(listener, nullptr, nullptr);
-        }
-        (void)close(listener);
-        return peer;
-    }
-    while (weirt_now_ms() < give_up) {
-        const int peer = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (connect(peer, (const sockaddr *)&at, sizeof at) == 0) {
-            return peer;
-        }
-        (void)close(peer);
-        weirt_sleep_ms(100);
-    }
-    return -1;
-}
-
-// In both of two guests: test/vm/run --two PROGRAM --gtest_also_run_disabled_tests --gtest_filter=IbHosts.*
-class IbHosts : public IbQueue {};
-
-TEST_F(IbHosts, DISABLED_DataBeforeValue)
-{
-    const char *rank = getenv("WEIR_TEST_VM_RANK"), *own = getenv("WEIR_TEST_VM_ADDRESS"),
-               *other = getenv("WEIR_TEST_VM_PEER");
-    ASSERT_TRUE(rank != nullptr && own != nullptr && other != nullptr) << "these are not two guests";
-    const bool first = strcmp(rank, "0") == 0;
-    const uint64_t rounds = 50, n = 50000;
-    const int peer_socket = meet_other_guest(first, first ? own : other);
-    card peer;
-    char byte = 0;
-    ASSERT_GE(peer_socket, 0);
-    ASSERT_TRUE(a.open(0, 1 << 20)) << weir_last_error();
-    ASSERT_TRUE(swap_cards(peer_socket, a.own(), &peer));
-    ASSERT_TRUE(a.join(peer)) << weir_last_error();
-    ASSERT_EQ(write(peer_socket, &byte, 1), 1);
-    ASSERT_EQ(read(peer_socket, &byte, 1), 1);
-    for (uint64_t r = 1; r <= 2 * rounds; r++) {
-        if ((r % 2 == 0) == first) {
-            ASSERT_TRUE(a.await(0, r)) << r;
-            ASSERT_EQ(a.wrong(4096, n, r), 0u) << r;
-        } else {
-            a.fill(4096 + n, n, r);
-            ASSERT_EQ(a.put(4096, 4096 + n, n), WEIR_OK) << weir_last_error();
-            ASSERT_EQ(a.value(0, r), WEIR_OK) << weir_last_error();
-            ASSERT_EQ(a.wait_all(), WEIR_OK) << weir_last_error();
-        }
-    }
-    // Both have all before one closes.
-    ASSERT_EQ(write(peer_socket, &byte, 1), 1);
-    ASSERT_EQ(read(peer_socket, &byte, 1), 1);
-    (void)close(peer_socket);
 }
 
 } // namespace

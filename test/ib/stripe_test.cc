@@ -18,12 +18,6 @@ struct rails {
 
 class IbStripe : public IbQueue, public ::testing::WithParamInterface<rails> {
 protected:
-    void TearDown() override
-    {
-        unsetenv("WEIR_IB_RAILS");
-        IbQueue::TearDown();
-    }
-
     void open(uint64_t bytes)
     {
         setenv("WEIR_IB_RAILS", GetParam().a, 1);
@@ -41,8 +35,8 @@ std::string rails_name(const ::testing::TestParamInfo<rails> &info)
 }
 
 INSTANTIATE_TEST_SUITE_P(Rails, IbStripe,
-                         ::testing::Values(rails{ "1x1", "1x1" }, rails{ "1x4", "1x4" }, rails{ "2x2", "2x2" },
-                                           rails{ "2x2", "1x3" }, rails{ "1x1", "2x4" }, rails{ "2x1", "1x1" }),
+                         ::testing::Values(rails{ "1x4", "1x4" }, rails{ "2x2", "2x2" }, rails{ "2x2", "1x3" },
+                                           rails{ "2x1", "1x1" }),
                          rails_name);
 
 // On either side of the threshold, by put and by get, from and to where no page begins.

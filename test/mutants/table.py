@@ -42,6 +42,7 @@ QUEUE = "src/transport/ipc_queue.c"
 DEVICE = "include/weir/device/"
 BASE = "src/host/base/"
 HOST = "src/host/"
+IB = "src/transport/ib/"
 
 MUTANTS = [
     # ---- bounds: what kernels may touch ------------------------------------------------------------------
@@ -347,6 +348,10 @@ MUTANTS = [
            "requests that are queued outlive the proxy's stop", stage("Proxy", "StopBeforeStart")),
     Mutant("channel-id-reused", HOST + "proxy.c", "leave_worker", "row->generation++;", "",
            "a channel has the id of one that was destroyed", stage("Proxy", "ChannelsComeAndGo")),
+    Mutant("rail-nic", IB + "ib_wire.c", "read_rail", "out->nic < WEIRI_IB_NICS_MAX && ", "",
+           "a peer's queue may be on a NIC that has no key", ["unit.IbWire.AddressesOutOfRange"]),
+    Mutant("nic-kinds", IB + "ib_device.c", "weiri_ib_choose", "port->ethernet == s.ports[0].ethernet", "true",
+           "the rails of a queue are of InfiniBand and Ethernet", ["unit.IbTree.TheEnvironmentChooses"]),
     Mutant("env-range", BASE + "env.c", "parse_number", " || v > most", "",
            "values beyond their range are accepted", ["unit.Env.NumbersOutOfRangeAreRefused"]),
 ]

@@ -76,7 +76,12 @@ protected:
     {
         weiri_ib_port ports[8];
         const std::string sysfs = root;
-        const weiri_ib_search search = { sysfs.c_str(), topology, wanted, pci, spread };
+        weiri_ib_search search = {};
+        search.sysfs = sysfs.c_str();
+        search.topology = topology;
+        search.wanted = wanted;
+        search.pci = pci;
+        search.spread = spread;
         std::string all;
         const weir_status status = weiri_ib_choose(&search, ports, &most);
         for (uint32_t i = 0; status == WEIR_OK && i < most; i++) {
@@ -242,6 +247,8 @@ TEST_F(IbTree, TheEnvironmentChooses)
     EXPECT_EQ(choose("", 0, "mlx5_1:2"), "mlx5_1:2");
     EXPECT_EQ(choose("", 1, "mlx5_0,mlx5_1:2"), "mlx5_1:2");
     EXPECT_EQ(choose("", 0, "mlx5_1", 4), "mlx5_1:1 mlx5_1:2");
+    // Several are of one kind.
+    EXPECT_EQ(choose("", 0, "mlx5_10,mlx5_3", 4), "mlx5_3:1");
     EXPECT_EQ(choose("", 0, "mlx4_0"), "WEIR_ERR_UNSUPPORTED");
     EXPECT_TRUE(says("WEIR_IB_DEVICE=mlx4_0")) << weir_last_error();
     for (const char *wrong : { ",", "mlx5_0,,mlx5_1", ":1", "mlx5_0:", "mlx5_0:x", "mlx5_0:0", "mlx5_0:256",
@@ -267,7 +274,9 @@ class IbGid : public IbTree {
 protected:
     void add(bool ethernet)
     {
-        const weiri_ib_search search = { root.c_str(), nullptr, nullptr, "", 0 };
+        weiri_ib_search search = {};
+        search.sysfs = root.c_str();
+        search.pci = "";
         uint32_t count = 1;
         add_nic("mlx5_0", "4: ACTIVE", ethernet ? "Ethernet" : "InfiniBand");
         ASSERT_EQ(weiri_ib_choose(&search, &port, &count), WEIR_OK) << weir_last_error();
