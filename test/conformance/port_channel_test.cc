@@ -91,7 +91,6 @@ void moves(weirt_rank *rank)
 }
 
 PORT_SUITE(PortChannel);
-INSTANTIATE_TEST_SUITE_P(Staged, PortChannel, ::testing::Values(std::make_tuple(0, PORT_STAGED)), port_case_name);
 
 TEST_P(PortChannel, MovesBytesByPutSignal)
 {
@@ -151,6 +150,18 @@ TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
     what.op = PORT_PIECES;
     what.group = PORT_THREAD;
     run(moves, what);
+}
+
+class PortStaged : public PortTest {};
+INSTANTIATE_TEST_SUITE_P(Transports, PortStaged, ::testing::Values(std::make_tuple(0, PORT_STAGED)), port_case_name);
+
+TEST_P(PortStaged, MovesBytesThatTheHostDoesNotReach)
+{
+    for (uint32_t op : { PORT_PUT_SIGNAL, PORT_GET, PORT_VALUES, PORT_PIECES }) {
+        port_case what = plan();
+        what.op = op;
+        run(moves, what);
+    }
 }
 
 // ---- host threads ----------------------------------------------------------------------------------------------
