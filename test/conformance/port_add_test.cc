@@ -12,11 +12,14 @@ protected:
     void SetUp() override
     {
         PortTest::SetUp();
-        weir_transport_info info;
-        for (uint32_t i = 0; !IsSkipped() && weir_transport_get(i, &info) == WEIR_OK; i++) {
-            if (std::strcmp(info.name, name()) == 0 && !info.adds) {
-                GTEST_SKIP() << name() << " has no adds";
+        weir_transport_info info = {};
+        for (uint32_t i = 0; std::strcmp(info.name, name()) != 0; i++) {
+            if (IsSkipped() || weir_transport_get(i, &info) != WEIR_OK) {
+                return;
             }
+        }
+        if (!info.adds) {
+            GTEST_SKIP() << name() << " has no adds";
         }
         if (gpu() && std::strcmp(name(), "ofi") == 0) {
             GTEST_SKIP() << "ofi adds to no memory of GPUs";
