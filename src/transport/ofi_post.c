@@ -56,6 +56,10 @@ ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, vo
     struct iovec local = { .iov_base = from, .iov_len = bytes };
     struct fi_rma_iov remote = { .addr = address, .len = bytes, .key = key };
     if (bytes > SMALL_BYTES) {
+        if (queue->free_ops == NULL || queue->free_ops->next == NULL) {
+            queue->blocked = true;
+            return -FI_EAGAIN; /* else the data might go out again and again */
+        }
         ssize_t error = write_message(queue, &nobody, local, desc, remote, 0);
         if (error != 0) {
             return error;
