@@ -48,7 +48,7 @@ typedef struct weir_port_channel_opts {
     size_t size;
     /* Transfers between dst and src of up to so many bytes are done by the calling threads' own stores, where the
      * peer's memory is mapped and nothing of the channel is queued; default 4,096. WEIR_PORT_DIRECT_NEVER: none are.
-     * Two ranks on one GPU do all of them so, whatever their size. */
+     * Two ranks on one device do all of them so, whatever their size. */
     uint64_t direct_bytes;
     uint32_t credits; /* as weir_proxy_channel_opts */
     uint32_t thread;

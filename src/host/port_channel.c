@@ -429,9 +429,7 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
         device->src_bytes = src->size;
     }
     if (connection->transport->map != NULL && direct_bytes != WEIR_PORT_DIRECT_NEVER) {
-        /* All CPU devices of a host are the same one, which copies as well from any thread. */
-        device->direct_always = connection->comm->device->ops->copy_async != NULL &&
-                                memcmp(peer->device_uuid, connection->comm->end.device_uuid, 16) == 0;
+        device->direct_always = memcmp(peer->device_uuid, connection->comm->end.device_uuid, 16) == 0;
         device->direct_bytes = device->direct_always ? UINT64_MAX : direct_bytes != 0 ? direct_bytes : DIRECT_BYTES;
         /* A GPU's adds to memory of a host are not atomic to those of others. */
         device->direct_adds = connection->comm->device->ops->copy_async == NULL ||

@@ -186,7 +186,7 @@ void no_requests(weirt_rank *rank)
         on.close();
     }
     if (open) {
-        WEIRT_OK(rank, weir_port_channel_put_signal_flush(b.channel, 0, 0, 8));
+        WEIRT_OK(rank, weir_port_channel_put_signal_flush(b.channel, half, 0, 8));
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
     b.close(rank, true);

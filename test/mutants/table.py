@@ -287,12 +287,6 @@ MUTANTS = [
            "!weir_dev_in_range(dst_offset, bytes, channel->dst_bytes)", "0",
            "a kernel's own stores leave the memory",
            port("PortTrouble", "RangesBeyondTheMemoryFailTheirChannelAlone")),
-    Mutant("port-direct-first", DEVICE + "port_channel.h", "weir_dev_port_channel_signal",
-           "channel->direct_bytes != 0 && weir_dev_port_channel_is_idle(channel)", "channel->direct_bytes != 0",
-           "a kernel's own signal overtakes what is queued", port("PortMany", "SignalsAndFlushesStandForAllBytes")),
-    Mutant("port-flush-blind", DEVICE + "port_channel.h", "weir_dev_port_channel_flush",
-           "channel->direct_bytes == 0 || !weir_dev_port_channel_is_idle(channel)", "channel->direct_bytes == 0",
-           "a flush returns while transfers are under way", port("PortMany", "SignalsAndFlushesStandForAllBytes")),
     Mutant("port-wait-one-token", DEVICE + "port_channel.h", "weir_dev_port_channel_signals",
            "weir_arch_load_acquire_sys_u64(semaphore->inbound) +\n           "
            "weir_arch_load_acquire_sys_u64(semaphore->inbound + 1)",

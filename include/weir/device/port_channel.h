@@ -22,7 +22,7 @@
  * a put's source read, when their tickets say so, and not by a later signal.
  *
  * Transfers of up to direct_bytes, where the peer's memory is mapped here, are done by the calling threads themselves
- * while nothing of the channel is queued (channels of two ranks on one GPU do all so): they are done when the call
+ * while nothing of the channel is queued (channels of two ranks on one device do all so): they are done when the call
  * returns. So are signals. That the peer sees them in order does not depend on it.
  *
  * Adds over one transport are atomic to each other, over ipc also to atomics of kernels at system scope. Copy engines
