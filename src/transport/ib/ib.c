@@ -24,6 +24,8 @@
 #include "src/transport/ib/ib_impl.h"
 #include "src/transport/ib/ib_topology.h"
 
+#define UNLISTED_MAX 16
+
 /* ---- what is here --------------------------------------------------------------------------------------- */
 
 /* The ports for a device at `pci`, at most *count, of which there will be one at least; the library is loaded and has
@@ -31,15 +33,26 @@
 static weir_status find_ports(const weiri_env *env, const char *pci, uint32_t spread, weiri_ib_port *out,
                               uint32_t *count)
 {
-    const weiri_ib_search search = {
+    weiri_ib_port unlisted[UNLISTED_MAX];
+    weiri_ib_search search = {
         .sysfs = WEIRI_IB_SYSFS,
         .topology = pci[0] != '\0' ? weiri_ib_topology_here() : NULL,
         .wanted = env->ib_device,
         .pci = pci,
         .spread = spread,
     };
+    const uint32_t most = *count;
     weir_status status = weiri_ib_choose(&search, out, count);
-    if (status == WEIR_OK) {
+    if (status == WEIR_ERR_UNSUPPORTED && strcmp(env->ib_verbs_library, WEIRI_IB_LIBRARY) != 0) {
+        /* A library of the user's own may have devices of its own. */
+        status = weiri_ib_load(env->ib_verbs_library);
+        if (status == WEIR_OK) {
+            search.unlisted = unlisted;
+            search.unlisted_count = weiri_ib_list_ports(unlisted, UNLISTED_MAX);
+            *count = most;
+            status = weiri_ib_choose(&search, out, count);
+        }
+    } else if (status == WEIR_OK) {
         status = weiri_ib_load(env->ib_verbs_library);
     }
     for (uint32_t i = 0; status == WEIR_OK && i < *count; i++) {

@@ -192,6 +192,12 @@ static weir_status run_search(search *s)
         }
         (void)closedir(folder);
     }
+    for (uint32_t i = 0; i < s->how->unlisted_count; i++) {
+        s->devices++;
+        if (is_wanted(s, &s->how->unlisted[i]) && s->count < PORTS_MAX) {
+            s->ports[s->count++] = s->how->unlisted[i];
+        }
+    }
     if (s->count != 0) {
         return WEIR_OK;
     }

@@ -14,6 +14,7 @@ typedef struct weiri_ib_port {
     bool ethernet;              /* RoCE; otherwise InfiniBand */
     uint32_t distance;          /* from the device that was asked for; 0 when that is nowhere in particular */
     uint32_t rate;              /* in Gb/s */
+    bool unlisted;              /* sysfs does not have it: the library tells of it */
 } weiri_ib_port;
 
 /* What is asked for. */
@@ -23,6 +24,8 @@ typedef struct weiri_ib_search {
     const char *wanted;                /* NULL or "" for any, or a comma-separated list of "name" or "name:port" */
     const char *pci;                   /* address of the device that is to be near; "" for none */
     uint32_t spread;                   /* picks one of those that are alike */
+    const weiri_ib_port *unlisted;     /* ports that are there though sysfs does not have them */
+    uint32_t unlisted_count;
 } weiri_ib_search;
 
 /* What is near comes first (ib_topology.h), then InfiniBand before Ethernet, then the faster port. Ports that are not

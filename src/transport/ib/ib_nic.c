@@ -85,6 +85,19 @@ weir_status weiri_ib_fail(const weiri_ib_nic *nic, int error, const char *what)
     return weiri_fail(status, "ib: %s: %s: %s", nic->port.device, what, strerror(error));
 }
 
+/* Of a port that sysfs does not have. */
+static weir_status query_gid(weiri_ib_nic *nic, uint32_t index)
+{
+    union ibv_gid gid;
+    if (weiri_ib.f_query_gid(nic->context, (uint8_t)nic->port.port, (int)index, &gid) != 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s port %u has no GID with index %u (WEIR_IB_GID_INDEX)",
+                          nic->port.device, nic->port.port, index);
+    }
+    nic->gid.index = index;
+    memcpy(nic->gid.bytes, gid.raw, sizeof gid.raw);
+    return WEIR_OK;
+}
+
 /* What the device and its port are. */
 static weir_status query(weiri_ib_nic *nic, const weiri_env *env)
 {
@@ -106,7 +119,9 @@ static weir_status query(weiri_ib_nic *nic, const weiri_env *env)
     if (fcntl(nic->context->async_fd, F_SETFL, fcntl(nic->context->async_fd, F_GETFL) | O_NONBLOCK) != 0) {
         return weiri_fail_errno(errno, "ib: %s: make its events non-blocking", name);
     }
-    return weiri_ib_find_gid(WEIRI_IB_SYSFS, &nic->port, env->ib_gid_index_set ? &index : NULL, &nic->gid);
+    return nic->port.unlisted
+               ? query_gid(nic, env->ib_gid_index_set ? index : 0)
+               : weiri_ib_find_gid(WEIRI_IB_SYSFS, &nic->port, env->ib_gid_index_set ? &index : NULL, &nic->gid);
 }
 
 static weir_status allocate_in_device(weiri_ib_nic *nic)

@@ -109,6 +109,52 @@ weir_status weiri_ib_offers(const char *name)
     return status;
 }
 
+/* Lanes times their speed, in Gb/s, as the specification encodes them. */
+static uint32_t rate_of(const struct ibv_port_attr *link)
+{
+    const uint32_t lanes = link->active_width == 1 ? 1 : link->active_width == 16 ? 2 : link->active_width * 2u;
+    const uint32_t speed = link->active_speed == 1 ? 2 : link->active_speed <= 4 ? 5u * link->active_speed / 2
+                           : link->active_speed == 8 ? 10 : link->active_speed == 16 ? 14
+                           : 25u * (link->active_speed / 32u);
+    return lanes * speed;
+}
+
+static uint32_t list_ports_of(struct ibv_device *device, weiri_ib_port *out, uint32_t most)
+{
+    uint32_t count = 0;
+    struct ibv_device_attr limits;
+    struct ibv_context *context = weiri_ib.f_open_device(device);
+    if (context == NULL) {
+        return 0;
+    }
+    const uint32_t ports = weiri_ib.f_query_device(context, &limits) == 0 ? limits.phys_port_cnt : 0;
+    for (uint32_t i = 1; i <= ports && count < most; i++) {
+        struct ibv_port_attr link;
+        if (weiri_ib.f_query_port(context, (uint8_t)i, &link) == 0 && link.state == IBV_PORT_ACTIVE) {
+            weiri_ib_port *port = &out[count++];
+            *port = (weiri_ib_port) { .port = i, .unlisted = true, .rate = rate_of(&link),
+                                      .ethernet = link.link_layer == IBV_LINK_LAYER_ETHERNET };
+            snprintf(port->device, sizeof port->device, "%s", weiri_ib.f_get_device_name(device));
+        }
+    }
+    (void)weiri_ib.f_close_device(context);
+    return count;
+}
+
+uint32_t weiri_ib_list_ports(weiri_ib_port *out, uint32_t most)
+{
+    int devices = 0;
+    uint32_t count = 0;
+    struct ibv_device **list = weiri_ib.f_get_device_list(&devices);
+    for (int i = 0; list != NULL && i < devices; i++) {
+        count += list_ports_of(list[i], out + count, most - count);
+    }
+    if (list != NULL) {
+        weiri_ib.f_free_device_list(list);
+    }
+    return count;
+}
+
 const char *weiri_ib_syndrome(enum ibv_wc_status status)
 {
     switch (status) {

@@ -5,7 +5,9 @@
 
 #include <infiniband/verbs.h>
 
-#include "weir/base.h"
+#include "src/transport/ib/ib_device.h"
+
+#define WEIRI_IB_LIBRARY "libibverbs.so.1" /* the usual one, whose devices are all in sysfs */
 
 /* X(function without its "ibv_", result, parameters, required). */
 #define WEIRI_IB_FUNCTIONS(X)                                                                                    \
@@ -16,6 +18,7 @@
     X(close_device, int, (struct ibv_context *), true)                                                           \
     X(query_device, int, (struct ibv_context *, struct ibv_device_attr *), true)                                 \
     X(query_port, int, (struct ibv_context *, uint8_t, struct ibv_port_attr *), true)                            \
+    X(query_gid, int, (struct ibv_context *, uint8_t, int, union ibv_gid *), true)                               \
     X(alloc_pd, struct ibv_pd *, (struct ibv_context *), true)                                                   \
     X(dealloc_pd, int, (struct ibv_pd *), true)                                                                  \
     X(reg_mr, struct ibv_mr *, (struct ibv_pd *, void *, size_t, int), true)                                     \
@@ -49,6 +52,9 @@ weir_status weiri_ib_open_device(const char *name, struct ibv_context **out);
 /* Whether the library has a driver for the device; WEIR_ERR_UNSUPPORTED otherwise. What was found once is not looked
  * for again. */
 weir_status weiri_ib_offers(const char *name);
+
+/* The active ports of all devices that the library offers, at most `most`, without sysfs. Returns how many. */
+uint32_t weiri_ib_list_ports(weiri_ib_port *out, uint32_t most);
 
 /* A completion's status in words: what it means, and what usually causes it. */
 const char *weiri_ib_syndrome(enum ibv_wc_status status);

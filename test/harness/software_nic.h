@@ -1,0 +1,22 @@
+// software_nic.h - lets transport ib run over tools/swnic, in this process and those that it starts; C++ only.
+#ifndef WEIRT_SOFTWARE_NIC_H
+#define WEIRT_SOFTWARE_NIC_H
+
+#include <cstdlib>
+#include <filesystem>
+
+// Where this host has no RDMA device of its own, and this build has the software NIC. Whether it did.
+inline bool weirt_use_software_nic()
+{
+#if defined(WEIRT_SOFTWARE_NIC)
+    std::error_code error;
+    if (std::filesystem::is_empty("/sys/class/infiniband", error) || error) {
+        setenv("WEIR_IB_VERBS_LIBRARY", WEIRT_SOFTWARE_NIC, 1);
+        setenv("WEIR_IB_TIMEOUT", "16", 0);
+        return true;
+    }
+#endif
+    return false;
+}
+
+#endif
