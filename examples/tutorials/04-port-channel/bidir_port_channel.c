@@ -254,11 +254,13 @@ static bool launch_transfer(rank_state *r, const transfer *t, uint64_t bytes)
            ok(r, weir_launch(r->device, t->kernel, block, &args, NULL, r->stream));
 }
 
-/* New data on both ranks. Neither starts a transfer before the other's data is in place. */
+/* New data on both ranks, once what this rank has asked for is done: until then the old is still being read. Neither
+ * starts a transfer before the other's data is in place. */
 static bool prepare_data(rank_state *r, uint64_t bytes)
 {
     r->seed++;
-    return launch_data_kernel(r, &prepare, bytes) && ok(r, weir_stream_wait(r->device, r->stream, 0)) && meet_host(r);
+    return ok(r, weir_port_channel_flush_on_stream(r->channel, r->stream)) &&
+           launch_data_kernel(r, &prepare, bytes) && ok(r, weir_stream_wait(r->device, r->stream, 0)) && meet_host(r);
 }
 
 /* Compares every received byte, when all that was launched has ended. Neither rank changes its data before the
