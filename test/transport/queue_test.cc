@@ -394,7 +394,9 @@ void kinds_of_memory(weirt_rank *rank)
     if (!side.open_domain() || !side.open_queues(1)) {
         return;
     }
-    side.meeting->staged = false; // of what is allocated from here on
+    if (rank->rank == 0) {
+        side.meeting->staged = false; // of what is allocated from here on
+    }
     side.meet();
     if (!side.open_memories({ size, 64 })) {
         return;
