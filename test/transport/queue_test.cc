@@ -394,17 +394,15 @@ void kinds_of_memory(weirt_rank *rank)
     if (!side.open_domain() || !side.open_queues(1)) {
         return;
     }
-    if (rank->rank == 0) {
-        side.meeting->staged = false; // of what is allocated from here on
-    }
-    side.meet();
-    if (!side.open_memories({ size, 64 })) {
-        return;
-    }
-    side.meet();
-    side.meeting->staged = true;
-    side.meet();
-    if (!side.open_memories({ size, size, size })) {
+    // Of what is allocated from here on.
+    auto set_staged = [&](bool staged) {
+        if (rank->rank == 0) {
+            side.meeting->staged = staged;
+        }
+        return side.meet();
+    };
+    if (!set_staged(false) || !side.open_memories({ size, 64 }) || !set_staged(true) ||
+        !side.open_memories({ size, size, size })) {
         return;
     }
     // Memories 0 and 1 are the host's, 2 to 4 the device's.
