@@ -137,7 +137,7 @@ void wraps(weirt_rank *rank)
         uint32_t longest = 0;
         WEIRT_EXPECT(rank, raw.qp.sq.wqe_cnt == 128);
         while (raw.next < 70000) {
-            for (uint32_t i = 0; i < 8; i++) {
+            while (raw.next - free_from <= raw.qp.sq.wqe_cnt - 6) {
                 const uint32_t bytes = 1 + static_cast<uint32_t>(raw.next * 31 % sizeof data);
                 const uint32_t segments = weir_mlx5_inline_segments(bytes);
                 fill(data, bytes, 0);

@@ -99,29 +99,29 @@ TEST_P(SwnicVerbs, SeveralPieces)
 static void counters_wrap(weirt_rank *rank)
 {
     Options options;
-    options.depth = 12;
+    options.depth = 96; // of 128 requests, in 512 blocks
     options.inlined = 200;
     options.entries = 15;
     Nic nic(rank, options);
     if (!nic.open()) {
         return;
     }
-    const uint32_t rounds = 30000; // of three blocks on average
+    const uint32_t rounds = 28800; // of 2.5 blocks on average
     if (rank->rank == 0) {
         uint32_t posted = 0, completed = 0;
         fill(nic.memory.data(), 4096, 3);
         while (completed < rounds) {
             ibv_wc wc;
             uint32_t bytes = 1 + (posted * 7) % 200;
-            int flags = IBV_SEND_INLINE | (posted % 4 == 3 ? static_cast<int>(IBV_SEND_SIGNALED) : 0);
+            int flags = IBV_SEND_INLINE | (posted % 32 == 31 ? static_cast<int>(IBV_SEND_SIGNALED) : 0);
             uint64_t at = posted % 1000;
             int error = posted == rounds ? ENOMEM : nic.post(IBV_WR_RDMA_WRITE, at, at, bytes, flags, posted);
             posted += error == 0;
             if (error != 0 && (!nic.next(&wc) || !nic.expect(wc, IBV_WC_SUCCESS) ||
-                               !WEIRT_EXPECT(rank, wc.wr_id == completed + 3))) {
+                               !WEIRT_EXPECT(rank, wc.wr_id == completed + 31))) {
                 break;
             }
-            completed += error != 0 ? 4 : 0;
+            completed += error != 0 ? 32 : 0;
         }
     }
     nic.meet();
