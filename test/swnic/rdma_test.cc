@@ -368,8 +368,8 @@ TEST_P(SwnicRdma, ErrorEndsTheQueue)
     run(refused);
 }
 
-// A NIC that does nothing any more: waits for room end by the deadline.
-static void silent(weirt_rank *rank)
+// A NIC that does nothing any more: waits for room end by the deadline, and what found none is not in the queue.
+static void silent(weirt_rank *rank, bool exclusive)
 {
     Nic nic(rank, Options());
     if (!nic.open()) {
@@ -379,17 +379,69 @@ static void silent(weirt_rank *rank)
         Poster poster(&nic);
         WEIRT_EXPECT(rank, swnic_inject(nic.context, "slow-doorbell:60000000") == 0);
         if (poster.open(RDMA_PUTS, 1000)) {
+            const uint32_t count = poster.args.queue.count;
+            poster.args.queue.exclusive = exclusive;
             poster.control.timeout_ns = 150000000;
             const uint64_t begun = weirt_now_ms();
-            WEIRT_EXPECT(rank, poster.run(pushers()) == WEIR_ERR_TIMEOUT);
+            WEIRT_EXPECT(rank, poster.run(exclusive ? 1 : pushers()) == WEIR_ERR_TIMEOUT);
             WEIRT_EXPECT(rank, weirt_now_ms() - begun >= 150 && weirt_now_ms() - begun < 5150);
-            WEIRT_EXPECT(rank, poster.state.ready <= poster.args.queue.count);
+            WEIRT_EXPECT(rank, poster.state.ready <= count);
+            WEIRT_EXPECT(rank, !exclusive || poster.state.reserved == count);
+            weir_dev_rdma_span span;
+            WEIRT_EXPECT(rank, weir_dev_rdma_reserve(&poster.args.queue, count / 4 * 3 + 1, &span) == WEIR_ERR_LIMIT);
         }
     }
     nic.meet();
 }
 
+static void silent_to_many(weirt_rank *rank)
+{
+    silent(rank, false);
+}
+
+static void silent_to_one(weirt_rank *rank)
+{
+    silent(rank, true);
+}
+
 TEST_P(SwnicRdma, WaitForRoomEndsByTheDeadline)
 {
-    run(silent);
+    run(silent_to_many);
+}
+
+TEST_P(SwnicRdma, WaitForRoomOnAnOwnQueueEndsByTheDeadline)
+{
+    run(silent_to_one);
+}
+
+// Three quarters of the queue at a time, though nothing asks for a completion: room comes back.
+static void large_spans(weirt_rank *rank)
+{
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        if (poster.open(RDMA_PUTS, 1)) {
+            const weir_dev_rdma *queue = &poster.args.queue;
+            const weir_dev_rdma_entry nothing = { {}, 1, WEIR_MLX5_NOP };
+            for (uint32_t i = 0; i < 50; i++) {
+                weir_dev_rdma_span span;
+                WEIRT_EXPECT(rank, weir_dev_rdma_post(queue, &nothing, 0, nullptr) == WEIR_OK);
+                WEIRT_EXPECT(rank, weir_dev_rdma_reserve(queue, queue->count / 4 * 3, &span) == WEIR_OK);
+                for (uint32_t k = 0; k < span.count; k++) {
+                    weir_dev_rdma_write(queue, &span, k, &nothing, 0);
+                }
+                WEIRT_EXPECT(rank, weir_dev_rdma_finish(queue, &span, 0, nullptr) == WEIR_OK);
+            }
+            WEIRT_EXPECT(rank, poster.run(1) == WEIR_OK);
+        }
+    }
+    nic.meet();
+}
+
+TEST_P(SwnicRdma, LargeSpansGetRoom)
+{
+    run(large_spans);
 }

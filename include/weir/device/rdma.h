@@ -23,7 +23,8 @@
  * Blocking:  posts while there is no room, ring while another thread rings, wait; with the communicator's deadline.
  * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE once the NIC has reported an error:
  *            of tickets from the failed entry on, and of posts that find no room. weir_dev_rdma_state.failed has the
- *            syndrome. WEIR_ERR_LIMIT for a group larger than the queue. */
+ *            syndrome. WEIR_ERR_LIMIT for more than three quarters of the queue
+ *            at once. */
 #ifndef WEIR_DEVICE_RDMA_H
 #define WEIR_DEVICE_RDMA_H
 
@@ -60,8 +61,9 @@ WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
     weir_dev_rdma_state *state = queue->state;
     uint64_t taken = weir_arch_load_relaxed_dev_u64(&state->taken);
     uint64_t completed = weir_arch_load_relaxed_dev_u64(&state->completed);
+    uint64_t failed = weir_arch_load_relaxed_dev_u64(&state->failed);
     const uint64_t before = taken;
-    while (weir_arch_load_relaxed_dev_u64(&state->failed) == 0) {
+    while (failed == 0) {
         const uint32_t *entry = (const uint32_t *)(queue->completions +
                                                    (taken & (queue->completion_count - 1)) * WEIR_MLX5_BLOCK);
         const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
@@ -71,8 +73,7 @@ WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
         taken++;
         completed = weir_mlx5_completed(tail, completed); /* all before it is done, too */
         if (weir_mlx5_kind(tail) != WEIR_MLX5_DONE) {
-            const uint32_t error = weir_arch_load_relaxed_sys_u32(entry + 13);
-            weir_arch_store_release_dev_u64(&state->failed, WEIR_RDMA_FAILED | weir_mlx5_syndrome(error));
+            failed = WEIR_RDMA_FAILED | weir_mlx5_syndrome(weir_arch_load_relaxed_sys_u32(entry + 13));
         } else {
             completed++;
         }
@@ -81,6 +82,9 @@ WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
         weir_arch_store_relaxed_dev_u64(&state->taken, taken);
         weir_arch_store_relaxed_sys_u32(queue->completion_record, weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));
         weir_arch_store_release_dev_u64(&state->completed, completed);
+        if (failed != 0) {
+            weir_arch_store_release_dev_u64(&state->failed, failed);
+        }
     }
 }
 
@@ -99,7 +103,7 @@ WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
 /* WEIR_OK when all blocks up to `position` are done, WEIR_PENDING, or WEIR_ERR_REMOTE when they never will be. */
 WEIR_FN weir_status weir_dev_rdma_look(const weir_dev_rdma *queue, uint64_t position)
 {
-    /* Before `completed`, which an error leaves where it is: so that no position below is taken to have failed. */
+    /* Before `completed`, which was stored first: who sees the error sees all that was done before it. */
     uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);
     if (weir_arch_load_acquire_dev_u64(&queue->state->completed) > position) {
         return WEIR_OK;
@@ -217,27 +221,40 @@ typedef struct weir_dev_rdma_span {
     int is_next; /* all before them are published */
 } weir_dev_rdma_span;
 
-/* Takes 1 to queue->count blocks in a row. All of them must be written and published; after an error, none: nobody
- * gets any more. */
+/* Whether so many blocks can be free at once: of those before them one must have a completion. */
+WEIR_FN int weir_dev_rdma_fits(const weir_dev_rdma *queue, uint32_t blocks)
+{
+    return blocks <= queue->count / 4 * 3;
+}
+
+/* Takes blocks in a row, from 1 to three quarters of the queue. All of them must be written and published; after an
+ * error, none: nobody gets any more. */
 WEIR_FN weir_status weir_dev_rdma_reserve(const weir_dev_rdma *queue, uint32_t blocks, weir_dev_rdma_span *span)
 {
     weir_dev_rdma_state *state = queue->state;
     uint64_t completed;
+    weir_status status = WEIR_OK;
+    if (WEIR_UNLIKELY(!weir_dev_rdma_fits(queue, blocks))) {
+        return WEIR_ERR_LIMIT;
+    }
     span->count = blocks;
     if (queue->exclusive) {
         span->first = weir_arch_load_u64(&state->reserved);
         span->is_next = 1;
         completed = weir_arch_load_u64(&state->completed);
-        weir_arch_store_u64(&state->reserved, span->first + blocks);
     } else {
         span->first = weir_arch_fetch_add_relaxed_dev_u64(&state->reserved, blocks);
         const weir_vec16 known = weir_arch_load_acquire_dev_pair(&state->ready); /* and `completed` */
         span->is_next = known.lo == span->first;
         completed = known.hi;
     }
-    return WEIR_UNLIKELY(span->first + blocks - completed > queue->count)
-               ? weir_dev_rdma_await_room(queue, span->first, blocks)
-               : WEIR_OK;
+    if (WEIR_UNLIKELY(span->first + blocks - completed > queue->count)) {
+        status = weir_dev_rdma_await_room(queue, span->first, blocks);
+    }
+    if (queue->exclusive && status == WEIR_OK) {
+        weir_arch_store_u64(&state->reserved, span->first + blocks);
+    }
+    return status;
 }
 
 /* Entry `index` of the span. */
@@ -486,7 +503,7 @@ WEIR_FN weir_status weir_dev_rdma_reserve_warp(const weir_dev_rdma *queue, weir_
 
 /* One entry of each thread of a warp or a block, with one reservation (for each warp, on a shared queue) and, with
  * WEIR_RDMA_RING, one ring for all. With WEIR_RDMA_SIGNALLED each thread has a ticket that stands for the entries of
- * its warp at least. The status is the same for all. The group's size is a multiple of a warp's. */
+ * its warp at least. An error of one is one for all. The group's size is a multiple of a warp's. */
 WEIR_FN weir_status weir_dev_rdma_post_each(const weir_dev_rdma *queue, const weir_dev_rdma_entry *entry,
                                             uint32_t flags, weir_coop coop, uint64_t *ticket)
 {
@@ -495,7 +512,7 @@ WEIR_FN weir_status weir_dev_rdma_post_each(const weir_dev_rdma *queue, const we
     if (coop.scope != WEIR_COOP_WARP && coop.scope != WEIR_COOP_BLOCK) {
         return WEIR_ERR_INVALID;
     }
-    if (group.size > queue->count) {
+    if (!weir_dev_rdma_fits(queue, group.size)) {
         return WEIR_ERR_LIMIT;
     }
     weir_status status = queue->exclusive ? weir_dev_rdma_reserve_group(queue, group, &span)

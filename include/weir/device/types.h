@@ -155,7 +155,7 @@ typedef struct weir_dev_rdma {
     uint64_t *doorbell;      /* register */
     const char *completions; /* completion queue: `completion_count` entries of 64 bytes */
     uint32_t *completion_record;
-    uint32_t count;            /* powers of two; */
+    uint32_t count;            /* powers of two, 4 to 32,768; */
     uint32_t completion_count; /* at least `count` */
     uint32_t qpn;
     uint32_t exclusive; /* one thread, or coop, uses it at a time */
