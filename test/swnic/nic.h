@@ -41,6 +41,8 @@ struct Options {
     uint8_t retries = 6;
     uint8_t not_ready = 6;
     uint32_t pairs = 1;
+    bool overruns = false;      // the completion queue may be overrun
+    const char *script = "";    // of faults, from before there are queues
     uint64_t bytes = 1 << 20;
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 };
@@ -108,6 +110,8 @@ public:
                     uint64_t id = 0);
     // The next completion; false, and a failure, when none comes.
     bool next(ibv_wc *wc);
+    // Waits until the word at an offset of one's own memory has this value.
+    bool await_word(uint64_t offset, uint64_t value) const;
     // The next completion has this status.
     bool done(ibv_wc_status status = IBV_WC_SUCCESS)
     {
@@ -191,8 +195,19 @@ inline bool Nic::open()
     context = devices != nullptr && count > 0 ? ibv_open_device(devices[0]) : nullptr;
     ibv_free_device_list(devices);
     pd = context != nullptr ? ibv_alloc_pd(context) : nullptr;
-    cq = pd != nullptr ? ibv_create_cq(context, static_cast<int>(options.entries), nullptr, nullptr, 0) : nullptr;
-    mr = pd != nullptr ? ibv_reg_mr(pd, memory.data(), memory.size(), options.access) : nullptr;
+    if (!WEIRT_EXPECT(rank, pd != nullptr && swnic_inject(context, options.script) == 0)) {
+        return false;
+    }
+    if (options.overruns) {
+        ibv_cq_init_attr_ex attr = {};
+        attr.cqe = options.entries;
+        attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+        attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+        cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(context, &attr));
+    } else {
+        cq = ibv_create_cq(context, static_cast<int>(options.entries), nullptr, nullptr, 0);
+    }
+    mr = ibv_reg_mr(pd, memory.data(), memory.size(), options.access);
     if (!WEIRT_EXPECT(rank, cq != nullptr && mr != nullptr)) {
         return false;
     }
@@ -303,6 +318,16 @@ inline bool Nic::next(ibv_wc *wc)
     }
     weirt_fail(rank, __FILE__, __LINE__, "no completion");
     return false;
+}
+
+inline bool Nic::await_word(uint64_t offset, uint64_t value) const
+{
+    const uint64_t *word = reinterpret_cast<const uint64_t *>(memory.data() + offset);
+    const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value && weirt_now_ms() < deadline) {
+        weirt_sleep_ms(0);
+    }
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) == value;
 }
 
 // Ranks are threads, or processes.

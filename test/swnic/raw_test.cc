@@ -16,10 +16,10 @@ namespace {
 // A queue pair's rings.
 class Raw {
 public:
-    explicit Raw(Nic *nic) : nic(nic), qpn(nic->qps[0]->qp_num)
+    explicit Raw(Nic *nic, uint32_t pair = 0) : nic(nic), qpn(nic->qps[pair]->qp_num)
     {
         mlx5dv_obj obj = {};
-        obj.qp.in = nic->qps[0];
+        obj.qp.in = nic->qps[pair];
         obj.qp.out = &qp;
         obj.cq.in = nic->cq;
         obj.cq.out = &cq;
@@ -175,7 +175,7 @@ TEST_P(SwnicRaw, IndexAndRingWrap)
 
 // The numbers of swnic.h, which its users see as the vendor's syndrome.
 enum { BAD_INDEX = 1, BAD_NUMBER, BAD_LENGTH, BAD_OPCODE, BAD_SEGMENTS, BAD_INLINE, BAD_ATOMIC, BAD_FLAGS, BAD_DOORBELL,
-       TOO_FAR, EARLY };
+       TOO_FAR, EARLY, TORN, AHEAD, REUSED };
 
 struct Malformed {
     const char *name;
@@ -198,11 +198,15 @@ const Malformed malformed[] = {
           raw->put({ weir_mlx5_control(WEIR_MLX5_NOP, raw->next + 1, raw->qpn, 1, 0) });
           raw->ring();
       } },
-    { "Empty", BAD_NUMBER,
+    { "Empty", TORN,
       [](Raw *raw) {
-          raw->next++; // nothing was ever written there, and index 0 fits
-          raw->record();
-          raw->doorbell(weir_mlx5_doorbell(raw->next, raw->qpn));
+          raw->next++; // nothing was ever written there
+          raw->ring();
+      } },
+    { "PartMissing", TORN,
+      [](Raw *raw) {
+          raw->put({ raw->control(WEIR_MLX5_WRITE, 3), raw->there(0) });
+          raw->ring();
       } },
     { "OtherPair", BAD_NUMBER,
       [](Raw *raw) {
@@ -274,11 +278,21 @@ const Malformed malformed[] = {
           raw->put({ raw->control(WEIR_MLX5_NOP, 1) });
           raw->doorbell(weir_mlx5_doorbell(raw->next, raw->qpn));
       } },
+    { "RecordBeforeRequest", AHEAD,
+      [](Raw *raw) {
+          raw->put({ raw->control(WEIR_MLX5_NOP, 1) });
+          raw->next++; // of this one nothing is written yet
+          raw->record();
+          raw->doorbell(weir_mlx5_doorbell(raw->next - 1, raw->qpn));
+      } },
 };
 
+// Nothing of such a request is carried out, and another queue pair goes on.
 void refuses(weirt_rank *rank)
 {
-    Nic nic(rank, Options());
+    Options options;
+    options.pairs = 2;
+    Nic nic(rank, options);
     if (!nic.open()) {
         return;
     }
@@ -290,8 +304,85 @@ void refuses(weirt_rank *rank)
         WEIRT_EXPECT(rank, weir_mlx5_kind(tail) == WEIR_MLX5_FAILED && weir_mlx5_completed(tail, 0) == 0);
         WEIRT_EXPECT(rank, weir_mlx5_syndrome(raw.error) == MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
         WEIRT_EXPECT(rank, weir_mlx5_vendor(raw.error) == request.vendor);
+        Raw other(&nic, 1);
+        other.taken = raw.taken;
+        other.put({ other.control(WEIR_MLX5_WRITE, 3), other.there(800), weir_mlx5_inline_value(7, 8) });
+        other.ring();
+        WEIRT_EXPECT(rank, weir_mlx5_kind(other.wait()) == WEIR_MLX5_DONE);
     }
     nic.meet();
+    if (rank->rank == 1) {
+        const uint64_t *words = reinterpret_cast<const uint64_t *>(nic.memory.data());
+        for (uint64_t i = 0; i < 200; i++) {
+            WEIRT_EXPECT(rank, words[i] == (i == 100 ? 7 : 0));
+        }
+    }
+}
+
+// A block is written again when its request was carried out, but before its completion.
+void reuses(weirt_rank *rank)
+{
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Raw raw(&nic);
+        WEIRT_EXPECT(rank, swnic_inject(nic.context, "late-completion:1,1,1000,3600000") == 0);
+        raw.put({ raw.control(WEIR_MLX5_WRITE, 3), raw.there(0), weir_mlx5_inline_value(7, 8) });
+        raw.ring();
+        nic.meet();
+        raw.next = 0;
+        raw.put({ raw.control(WEIR_MLX5_NOP, 1) });
+        WEIRT_EXPECT(rank, swnic_inject(nic.context, "late-completion:1,0,0,0") == 0);
+        WEIRT_EXPECT(rank, weir_mlx5_kind(raw.wait()) == WEIR_MLX5_FAILED);
+        WEIRT_EXPECT(rank, weir_mlx5_syndrome(raw.error) == MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+        WEIRT_EXPECT(rank, weir_mlx5_vendor(raw.error) == REUSED);
+    } else {
+        WEIRT_EXPECT(rank, nic.await_word(0, 7));
+        nic.meet();
+    }
+    nic.meet();
+}
+
+TEST_P(SwnicRaw, BlocksThatAreUsedAgain)
+{
+    run(reuses);
+}
+
+// The record may be ahead of the doorbell, as when two threads ring: what is not rung is not carried out.
+void record_ahead(weirt_rank *rank)
+{
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == 0) {
+        Raw raw(&nic);
+        for (uint64_t i = 1; i <= 2; i++) {
+            raw.put({ raw.control(WEIR_MLX5_WRITE, 3), raw.there(8 * i), weir_mlx5_inline_value(i, 8) });
+        }
+        raw.record();
+        raw.doorbell(weir_mlx5_doorbell(1, raw.qpn));
+        WEIRT_EXPECT(rank, weir_mlx5_kind(raw.wait()) == WEIR_MLX5_DONE);
+        nic.meet();
+        nic.meet();
+        raw.doorbell(weir_mlx5_doorbell(2, raw.qpn));
+        WEIRT_EXPECT(rank, weir_mlx5_kind(raw.wait()) == WEIR_MLX5_DONE);
+        nic.meet();
+    } else {
+        const uint64_t *words = reinterpret_cast<const uint64_t *>(nic.memory.data());
+        nic.meet();
+        WEIRT_EXPECT(rank, words[1] == 1 && words[2] == 0);
+        nic.meet();
+        nic.meet();
+        WEIRT_EXPECT(rank, words[1] == 1 && words[2] == 2);
+    }
+}
+
+TEST_P(SwnicRaw, RecordAheadOfTheDoorbell)
+{
+    run(record_ahead);
 }
 
 class SwnicRefuses : public ::testing::TestWithParam<size_t> {};

@@ -77,6 +77,9 @@ bool Poster::open(uint32_t what, uint64_t rounds)
     args.queue.count = qp.sq.wqe_cnt;
     args.queue.completion_count = cq.cqe_cnt;
     args.queue.qpn = nic->qps[0]->qp_num;
+    // Where the counters begin, which is 0 unless a fault says otherwise.
+    state.reserved = state.ready = state.rung = state.completed = be32toh(*args.queue.record);
+    state.taken = be32toh(*args.queue.completion_record);
     args.local = { nic->here(0), nic->mr->lkey, 0 };
     args.remote = { nic->there(0), nic->key(), 0 };
     args.memory = reinterpret_cast<uint64_t *>(nic->memory.data());
@@ -104,9 +107,12 @@ weir_status Poster::run(uint32_t threads)
 }
 
 // Rank 0's threads put a value into each slot of rank 1.
-void puts(weirt_rank *rank, uint32_t what, uint32_t threads, uint32_t rounds, bool exclusive, uint32_t flags)
+void puts(weirt_rank *rank, uint32_t what, uint32_t threads, uint32_t rounds, bool exclusive, uint32_t flags,
+          const char *script = "")
 {
-    Nic nic(rank, Options());
+    Options options;
+    options.script = script;
+    Nic nic(rank, options);
     if (!nic.open()) {
         return;
     }
@@ -165,6 +171,12 @@ void spans_of_one(weirt_rank *rank)
     puts(rank, RDMA_SPANS, 1, scaled(16000) / 8 * 8, true, WEIR_RDMA_RING);
 }
 
+// Those of 16 bits and of 24 wrap soon, for many threads at once.
+void puts_past_all_counters(weirt_rank *rank)
+{
+    puts(rank, RDMA_PUTS, pushers(), 40, false, WEIR_RDMA_RING, "counters:65500,16777200");
+}
+
 void groups(weirt_rank *rank)
 {
     puts(rank, RDMA_GROUPS, pushers(), scaled(800), false, WEIR_RDMA_RING);
@@ -185,6 +197,11 @@ TEST_P(SwnicRdma, PutsOfManyThreads)
 TEST_P(SwnicRdma, PutsOfOneThreadPastAllCounters)
 {
     run(puts_of_one);
+}
+
+TEST_P(SwnicRdma, PutsOfManyThreadsPastAllCounters)
+{
+    run(puts_past_all_counters);
 }
 
 TEST_P(SwnicRdma, PutsThatDoNotRing)
@@ -212,12 +229,15 @@ TEST_P(SwnicRdma, GroupsOnTheirOwnQueue)
     run(groups_of_one);
 }
 
-// A signal is the count so far, and the data before it is there: rank 1 looks at all of it each time.
-static void signals(weirt_rank *rank, bool exclusive)
+// A signal is the count so far, and the data before it is there: rank 1 looks at all of it each time. It notices when a
+// NIC lets the first signal overtake its data.
+static void signals(weirt_rank *rank, bool exclusive, bool overtakes = false)
 {
-    const uint32_t rounds = scaled(400);
+    const uint32_t rounds = overtakes ? 2 : scaled(400);
     constexpr uint64_t bytes = 65536;
-    Nic nic(rank, Options());
+    Options options;
+    options.script = overtakes && rank->rank == 1 ? "flag-first:1,1,1000,3600000" : "";
+    Nic nic(rank, options);
     if (!nic.open()) {
         return;
     }
@@ -246,7 +266,7 @@ static void signals(weirt_rank *rank, bool exclusive)
             for (uint64_t k = 0; k < bytes / 8; k++) {
                 wrong += words[k] != rdma_value(k, i);
             }
-            WEIRT_EXPECT(rank, wrong == 0);
+            WEIRT_EXPECT(rank, overtakes && i == 0 ? wrong != 0 : wrong == 0);
             *answer = ++i;
             WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, scratch, token, 8) == 0);
             nic.done();
@@ -263,6 +283,16 @@ static void signals_of_a_shared_queue(weirt_rank *rank)
 static void signals_of_an_own_queue(weirt_rank *rank)
 {
     signals(rank, true);
+}
+
+static void signals_that_overtake(weirt_rank *rank)
+{
+    signals(rank, false, true);
+}
+
+TEST_P(SwnicRdma, SignalThatOvertakesItsDataIsNoticed)
+{
+    run(signals_that_overtake);
 }
 
 TEST_P(SwnicRdma, SignalsFollowTheirDataOnASharedQueue)
@@ -334,19 +364,20 @@ TEST_P(SwnicRdma, GetsBringWhatIsThere)
     run(gets);
 }
 
-// The 100th request is refused: what was before it is done, the rest ends with the NIC's reason.
-static void refused(weirt_rank *rank)
+// The 100th request fails: what was before it is done, the rest ends with the NIC's reason.
+static void fails(weirt_rank *rank, const char *script, uint64_t syndrome)
 {
-    Nic nic(rank, Options());
+    Options options;
+    options.script = rank->rank == 0 ? script : "";
+    Nic nic(rank, options);
     if (!nic.open()) {
         return;
     }
     if (rank->rank == 0) {
         Poster poster(&nic);
-        WEIRT_EXPECT(rank, swnic_inject(nic.context, "error:100,19") == 0);
         if (poster.open(RDMA_PUTS, 1000)) {
             WEIRT_EXPECT(rank, poster.run(1) == WEIR_ERR_REMOTE);
-            WEIRT_EXPECT(rank, poster.state.failed == (WEIR_RDMA_FAILED | 0x13));
+            WEIRT_EXPECT(rank, poster.state.failed == (WEIR_RDMA_FAILED | syndrome));
             WEIRT_EXPECT(rank, poster.state.completed == 99);
             WEIRT_EXPECT(rank, weir_dev_rdma_test(&poster.args.queue, 98) == WEIR_OK);
             WEIRT_EXPECT(rank, weir_dev_rdma_test(&poster.args.queue, 99) == WEIR_ERR_REMOTE);
@@ -363,9 +394,24 @@ static void refused(weirt_rank *rank)
     }
 }
 
+static void refused(weirt_rank *rank)
+{
+    fails(rank, "error:100,19", MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+}
+
+static void torn(weirt_rank *rank)
+{
+    fails(rank, "torn:100", MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+}
+
 TEST_P(SwnicRdma, ErrorEndsTheQueue)
 {
     run(refused);
+}
+
+TEST_P(SwnicRdma, TornEntryEndsTheQueue)
+{
+    run(torn);
 }
 
 // A NIC that does nothing any more: waits for room end by the deadline, and what found none is not in the queue.

@@ -39,6 +39,7 @@
 #define SWNIC_PIECES 8u
 #define SWNIC_READS 16u        /* reads and atomics of a connection under way */
 #define SWNIC_BLOCKS_MAX 32768u
+#define SWNIC_SEGMENT 16u
 #define SWNIC_REGISTERS 2u     /* doorbell registers of a queue pair, rung in turn */
 #define SWNIC_REGISTER_BYTES 256u
 #define SWNIC_NEVER UINT64_MAX
@@ -138,6 +139,9 @@ typedef enum swnic_refusal {
     SWNIC_BAD_DOORBELL,
     SWNIC_TOO_FAR,
     SWNIC_EARLY,
+    SWNIC_TORN,
+    SWNIC_AHEAD,
+    SWNIC_REUSED,
     SWNIC_REFUSALS
 } swnic_refusal;
 
@@ -177,6 +181,8 @@ struct swnic_qp {
     uint64_t moved_ns;  /* when the peer last answered, or the first of what waits was sent */
     uint64_t resume_ns; /* not before, after a receiver that was not ready */
     uint32_t retries, not_ready;
+    uint64_t held_ns;   /* since when its next completion is held back, or 0 */
+    uint32_t held_made; /* by its completion queue, at that time */
     /* as responder */
     uint32_t expected;
     uint64_t expected_offset;
@@ -238,20 +244,36 @@ typedef enum swnic_fault_name {
     SWNIC_FAULT_LOST_REQUEST,
     SWNIC_FAULT_LOST_RESPONSE,
     SWNIC_FAULT_NOT_READY,
+    SWNIC_FAULT_FLAG_FIRST,
+    SWNIC_FAULT_TORN,
+    SWNIC_FAULT_LATE_COMPLETION,
     SWNIC_FAULT_ERROR,
+    SWNIC_FAULT_LOST_DOORBELL,
     SWNIC_FAULT_SLOW_DOORBELL,
     SWNIC_FAULT_LINK_DOWN,
+    SWNIC_FAULT_SHAPE,
+    SWNIC_FAULT_COUNTERS,
     SWNIC_FAULT_NO_ATOMICS,
     SWNIC_FAULT_DEVICE,
     SWNIC_FAULTS
 } swnic_fault_name;
 
+#define SWNIC_FAULT_NUMBERS 4u
+
 typedef struct swnic_fault {
     bool set;
-    uint64_t arg[3];
+    uint64_t arg[SWNIC_FAULT_NUMBERS];
     uint64_t count; /* of the events that it may hit */
     uint64_t since_ns;
 } swnic_fault;
+
+/* A packet of a write that has come, and is acknowledged, but is not in memory yet. */
+typedef struct swnic_late {
+    swnic_qp *qp; /* NULL when there is none */
+    uint64_t since_ns;
+    swnic_packet packet;
+    uint8_t data[SWNIC_MTU];
+} swnic_late;
 
 typedef struct swnic_event {
     struct swnic_event *next;
@@ -261,6 +283,7 @@ typedef struct swnic_event {
 struct swnic_nic {
     struct verbs_context verbs;
     uint32_t device;
+    int trace;            /* descriptor, or -1 */
     pthread_mutex_t lock; /* all below */
     uint32_t asking;      /* threads that want it; atomic */
     pthread_t thread;
@@ -279,6 +302,8 @@ struct swnic_nic {
     uint64_t now_ns, kept_ns;
     bool link_up;
     bool fatal;
+    swnic_late late;
+    uint64_t line_ns; /* when the last packet has left, with a shape */
     uint32_t random;
     swnic_fault faults[SWNIC_FAULTS];
     pthread_mutex_t event_lock;
@@ -353,9 +378,14 @@ uint64_t swnic_now(void);
 
 /* ---- swnic_wqe.c ---------------------------------------------------------------------------------------- */
 
-/* Reads the request that begins in block `block` of a ring of `count` blocks, of which `known` are valid. */
-swnic_refusal swnic_wqe_read(const uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn,
-                             swnic_wqe *out);
+/* Reads the request that begins in block `block` of a ring of `count` blocks, of which `known` are valid. With `torn`,
+ * one of its segments, which `torn` chooses, has not been written yet. */
+swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn,
+                             uint32_t torn, swnic_wqe *out);
+/* Marks blocks as read. Who writes a request writes all of it, so that a mark that is still there when it is rung tells
+ * of a part that is missing, and one that is gone before the completion of an early overwrite. */
+void swnic_wqe_mark(uint8_t *ring, uint32_t count, uint32_t block, uint32_t blocks);
+bool swnic_wqe_is_marked(uint8_t *ring, uint32_t count, uint32_t block, uint32_t blocks);
 const char *swnic_refusal_text(swnic_refusal refusal);
 
 /* ---- swnic_send.c --------------------------------------------------------------------------------------- */
@@ -377,6 +407,8 @@ bool swnic_serve(swnic_nic *nic, swnic_in *in);
 /* Sends the acknowledgements that are owed. */
 void swnic_acknowledge(swnic_nic *nic);
 void swnic_unowe(swnic_qp *qp);
+/* Writes to memory what was kept back. */
+void swnic_store_late(swnic_nic *nic);
 
 /* ---- swnic_link.c --------------------------------------------------------------------------------------- */
 
@@ -402,14 +434,18 @@ void swnic_in_taken(swnic_in *in, int ring);
 int swnic_fault_read(swnic_nic *nic, const char *script);
 /* Counts an event; true when the fault hits it. */
 bool swnic_fault_hits(swnic_nic *nic, swnic_fault_name name);
+/* Of 24 bits. */
+uint32_t swnic_random(swnic_nic *nic);
 /* The link's state at this time, reported when it changes. */
 void swnic_fault_time(swnic_nic *nic);
 
 /* ---- swnic_trace.c -------------------------------------------------------------------------------------- */
 
-void swnic_trace_open(void);
+/* A descriptor, or -1. */
+int swnic_trace_open(void);
 __attribute__((format(printf, 2, 3))) void swnic_trace(const swnic_nic *nic, const char *format, ...);
 void swnic_trace_wqe(const swnic_qp *qp, const swnic_wqe *wqe);
+void swnic_trace_completion(const swnic_qp *qp, uint16_t index, uint8_t syndrome, uint8_t vendor);
 /* Tells of a request or a doorbell that was refused. */
 void swnic_complain(const swnic_qp *qp, swnic_refusal refusal, uint32_t block);
 

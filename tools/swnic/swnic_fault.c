@@ -1,6 +1,6 @@
 /* swnic_fault.c - faults on demand: scripts of the form "name:number,number;name:number". README.md has the names.
  *
- * Most hit some of a series of events: from the first argument on (1 is the next event), as many as the second says,
+ * Most hit some of a series of events: from the first number on (1 is the next event), as many as the second says,
  * each of them with the probability that the third gives in thousandths; SWNIC_SEED makes that repeatable. */
 #include <errno.h>
 #include <stdlib.h>
@@ -8,16 +8,26 @@
 
 #include "swnic.h"
 
-static const char *const names[SWNIC_FAULTS] = {
-    [SWNIC_FAULT_REMOTE_ACCESS] = "remote-access",
-    [SWNIC_FAULT_LOST_REQUEST] = "lost-request",
-    [SWNIC_FAULT_LOST_RESPONSE] = "lost-response",
-    [SWNIC_FAULT_NOT_READY] = "not-ready",
-    [SWNIC_FAULT_ERROR] = "error",
-    [SWNIC_FAULT_SLOW_DOORBELL] = "slow-doorbell",
-    [SWNIC_FAULT_LINK_DOWN] = "link-down",
-    [SWNIC_FAULT_NO_ATOMICS] = "no-atomics",
-    [SWNIC_FAULT_DEVICE] = "device",
+/* With the numbers that are left out. */
+static const struct {
+    const char *name;
+    uint64_t arg[SWNIC_FAULT_NUMBERS];
+} rows[SWNIC_FAULTS] = {
+    [SWNIC_FAULT_REMOTE_ACCESS] = { "remote-access", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_LOST_REQUEST] = { "lost-request", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_LOST_RESPONSE] = { "lost-response", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_NOT_READY] = { "not-ready", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_FLAG_FIRST] = { "flag-first", { 1, 1, 1000, 10 } },
+    [SWNIC_FAULT_TORN] = { "torn", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_LATE_COMPLETION] = { "late-completion", { 1, 1, 1000, 10 } },
+    [SWNIC_FAULT_ERROR] = { "error", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_LOST_DOORBELL] = { "lost-doorbell", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_SLOW_DOORBELL] = { "slow-doorbell", { 1, 0, 0, 0 } },
+    [SWNIC_FAULT_LINK_DOWN] = { "link-down", { 0, 1, 1, 10 } },
+    [SWNIC_FAULT_SHAPE] = { "shape", { 0, 0, 0, 0 } },
+    [SWNIC_FAULT_COUNTERS] = { "counters", { 0, 0, 0, 0 } },
+    [SWNIC_FAULT_NO_ATOMICS] = { "no-atomics", { 0, 0, 0, 0 } },
+    [SWNIC_FAULT_DEVICE] = { "device", { 0, 0, 0, 0 } },
 };
 
 /* One entry of a script, which ends at `end`. */
@@ -25,14 +35,15 @@ static int read_entry(swnic_nic *nic, const char *text, const char *end)
 {
     size_t length = strcspn(text, ":;");
     for (int i = 0; i < SWNIC_FAULTS; i++) {
-        if (strlen(names[i]) != length || memcmp(names[i], text, length) != 0) {
+        if (strlen(rows[i].name) != length || memcmp(rows[i].name, text, length) != 0) {
             continue;
         }
-        swnic_fault fault = { .set = true, .arg = { 1, 1, 1000 }, .since_ns = swnic_now() };
+        swnic_fault fault = { .set = true, .since_ns = swnic_now() };
+        memcpy(fault.arg, rows[i].arg, sizeof fault.arg);
         const char *at = text + length;
         for (uint32_t k = 0; at < end; k++) {
             char *rest;
-            if (k == 3 || *++at < '0' || *at > '9') {
+            if (k == SWNIC_FAULT_NUMBERS || *++at < '0' || *at > '9') {
                 return EINVAL;
             }
             fault.arg[k] = strtoull(at, &rest, 10);
@@ -62,6 +73,12 @@ int swnic_fault_read(swnic_nic *nic, const char *script)
     return 0;
 }
 
+uint32_t swnic_random(swnic_nic *nic)
+{
+    nic->random = nic->random * 1664525u + 1013904223u;
+    return nic->random >> 8;
+}
+
 bool swnic_fault_hits(swnic_nic *nic, swnic_fault_name name)
 {
     swnic_fault *fault = &nic->faults[name];
@@ -73,10 +90,9 @@ bool swnic_fault_hits(swnic_nic *nic, swnic_fault_name name)
     if (++fault->count < fault->arg[0] || fault->count - fault->arg[0] >= times) {
         return false;
     }
-    nic->random = nic->random * 1664525u + 1013904223u;
-    bool hit = (nic->random >> 8) % 1000 < fault->arg[2];
+    bool hit = swnic_random(nic) % 1000 < fault->arg[2];
     if (hit) {
-        swnic_trace(nic, "fault %s", names[name]);
+        swnic_trace(nic, "fault: %s", rows[name].name);
     }
     return hit;
 }
@@ -87,8 +103,9 @@ void swnic_fault_time(swnic_nic *nic)
     const swnic_fault *down = &nic->faults[SWNIC_FAULT_LINK_DOWN], *device = &nic->faults[SWNIC_FAULT_DEVICE];
     bool up = true;
     if (down->set) {
-        const uint64_t ms = (now - down->since_ns) / 1000000;
-        up = ms < down->arg[0] || ms - down->arg[0] >= down->arg[1];
+        const uint64_t ms = (now - down->since_ns) / 1000000, cycle = down->arg[1] + down->arg[3];
+        const uint64_t at = ms - down->arg[0];
+        up = ms < down->arg[0] || cycle == 0 || at / cycle >= down->arg[2] || at % cycle >= down->arg[1];
     }
     if (up != nic->link_up) {
         nic->link_up = up;

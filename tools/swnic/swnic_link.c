@@ -21,7 +21,7 @@
 #include "swnic.h"
 
 #define SLOTS 64u
-#define MAGIC 0x73776e31u /* changes with what is in the rings */
+#define MAGIC 0x73776e32u /* changes with what is in the rings */
 #define RETRY_NS 1000000u
 
 typedef struct packet_ring {
@@ -29,6 +29,7 @@ typedef struct packet_ring {
     _Alignas(64) uint64_t read;
     struct {
         _Alignas(64) swnic_packet packet;
+        uint64_t due_ns; /* it has not come before */
         uint8_t data[SWNIC_MTU];
     } slots[SLOTS];
 } packet_ring;
@@ -254,6 +255,16 @@ uint8_t *swnic_out_data(const swnic_out *out, int ring)
     return out->wire->rings[ring].slots[out->written[ring] % SLOTS].data;
 }
 
+/* When a packet that is sent now arrives. */
+static uint64_t arrival(swnic_nic *nic, const swnic_packet *packet)
+{
+    const swnic_fault *shape = &nic->faults[SWNIC_FAULT_SHAPE];
+    const uint64_t bits = 8 * (sizeof *packet + (uint64_t)packet->bytes), now = swnic_now();
+    nic->line_ns = nic->line_ns > now ? nic->line_ns : now;
+    nic->line_ns += shape->arg[1] != 0 ? (bits + shape->arg[1] - 1) / shape->arg[1] : 0;
+    return nic->line_ns + shape->arg[0] * 1000;
+}
+
 void swnic_out_send(swnic_nic *nic, swnic_out *out, int ring, const swnic_packet *packet)
 {
     if (!nic->link_up ||
@@ -261,6 +272,8 @@ void swnic_out_send(swnic_nic *nic, swnic_out *out, int ring, const swnic_packet
         return;
     }
     out->wire->rings[ring].slots[out->written[ring] % SLOTS].packet = *packet;
+    out->wire->rings[ring].slots[out->written[ring] % SLOTS].due_ns =
+        nic->faults[SWNIC_FAULT_SHAPE].set ? arrival(nic, packet) : 0;
     out->written[ring]++;
     __atomic_store_n(&out->wire->rings[ring].written, out->written[ring], __ATOMIC_RELEASE);
 }
@@ -271,6 +284,10 @@ bool swnic_in_next(swnic_in *in, int ring, swnic_packet *packet, const uint8_t *
 {
     uint64_t there = __atomic_load_n(&in->wire->rings[ring].written, __ATOMIC_ACQUIRE) - in->read[ring];
     if (there == 0 || there > SLOTS) {
+        return false;
+    }
+    const uint64_t due_ns = in->wire->rings[ring].slots[in->read[ring] % SLOTS].due_ns;
+    if (due_ns != 0 && swnic_now() < due_ns) {
         return false;
     }
     *packet = in->wire->rings[ring].slots[in->read[ring] % SLOTS].packet;

@@ -79,6 +79,9 @@ static bool work(swnic_nic *nic)
         worked |= swnic_qp_step(qp);
     }
     swnic_acknowledge(nic);
+    if (nic->now_ns - nic->late.since_ns >= nic->faults[SWNIC_FAULT_FLAG_FIRST].arg[3] * 1000000) {
+        swnic_store_late(nic);
+    }
     return worked;
 }
 

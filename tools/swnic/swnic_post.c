@@ -5,7 +5,6 @@
 
 #include "swnic.h"
 
-#define SEGMENT 16u
 #define COMPLETE 0x08 /* in the flags of a control segment: always */
 #define FENCE 0x80
 
@@ -35,7 +34,7 @@ static uint32_t put_data(const swnic_sq *sq, const struct ibv_send_wr *wr, uint8
                 swnic_put32(at + bytes, wr->sg_list[i].length);
                 swnic_put32(at + bytes + 4, wr->sg_list[i].lkey);
                 swnic_put64(at + bytes + 8, wr->sg_list[i].addr);
-                bytes += SEGMENT;
+                bytes += SWNIC_SEGMENT;
             }
         }
         return bytes;
@@ -52,7 +51,7 @@ static uint32_t put_data(const swnic_sq *sq, const struct ibv_send_wr *wr, uint8
         return 0;
     }
     swnic_put32(at, bytes | 0x80000000u);
-    uint32_t padded = (bytes + 4 + SEGMENT - 1) & ~(SEGMENT - 1);
+    uint32_t padded = (bytes + 4 + SWNIC_SEGMENT - 1) & ~(SWNIC_SEGMENT - 1);
     memset(at + 4 + bytes, 0, padded - 4 - bytes);
     return padded;
 }
@@ -61,20 +60,20 @@ static uint32_t put_data(const swnic_sq *sq, const struct ibv_send_wr *wr, uint8
 static uint32_t build(const swnic_qp *qp, const struct ibv_send_wr *wr, uint8_t *wqe, int *error)
 {
     const swnic_sq *sq = &qp->sq;
-    uint32_t opcode = opcode_of(wr->opcode), bytes = 2 * SEGMENT;
+    uint32_t opcode = opcode_of(wr->opcode), bytes = 2 * SWNIC_SEGMENT;
     const bool atomic = opcode == SWNIC_SWAP || opcode == SWNIC_ADD;
     if (opcode == SWNIC_NOP || wr->num_sge < 0 || wr->num_sge > (int)SWNIC_PIECES ||
         ((wr->send_flags & IBV_SEND_INLINE) != 0 && opcode != SWNIC_WRITE)) {
         *error = EINVAL;
         return 0;
     }
-    memset(wqe, 0, 3 * SEGMENT);
+    memset(wqe, 0, 3 * SWNIC_SEGMENT);
     if (atomic) {
         swnic_put64(wqe + 16, wr->wr.atomic.remote_addr);
         swnic_put32(wqe + 24, wr->wr.atomic.rkey);
         swnic_put64(wqe + 32, opcode == SWNIC_SWAP ? wr->wr.atomic.swap : wr->wr.atomic.compare_add);
         swnic_put64(wqe + 40, opcode == SWNIC_SWAP ? wr->wr.atomic.compare_add : 0);
-        bytes += SEGMENT;
+        bytes += SWNIC_SEGMENT;
     } else {
         swnic_put64(wqe + 16, wr->wr.rdma.remote_addr);
         swnic_put32(wqe + 24, wr->wr.rdma.rkey);
@@ -84,7 +83,7 @@ static uint32_t build(const swnic_qp *qp, const struct ibv_send_wr *wr, uint8_t 
         return 0;
     }
     swnic_put32(wqe, (sq->block & 0xffff) << 8 | opcode);
-    swnic_put32(wqe + 4, qp->ibv.qp_num << 8 | bytes / SEGMENT);
+    swnic_put32(wqe + 4, qp->ibv.qp_num << 8 | bytes / SWNIC_SEGMENT);
     wqe[11] = (uint8_t)((sq->signal_all || (wr->send_flags & IBV_SEND_SIGNALED) != 0 ? COMPLETE : 0) |
                         ((wr->send_flags & IBV_SEND_FENCE) != 0 ? FENCE : 0) |
                         ((wr->send_flags & IBV_SEND_SOLICITED) != 0 ? 2 : 0));

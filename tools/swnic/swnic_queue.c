@@ -89,7 +89,9 @@ static swnic_cq *create_cq(struct ibv_context *context, uint32_t entries, void *
     cq->ex.cqe = (int)cq->count - 1;
     swnic_enter(nic);
     cq->number = ++nic->cq_next & 0xffffff;
+    cq->made = cq->taken = (uint32_t)nic->faults[SWNIC_FAULT_COUNTERS].arg[1];
     swnic_leave(nic);
+    swnic_put32((uint8_t *)cq->record, cq->made & 0xffffff);
     return cq;
 }
 
@@ -204,6 +206,28 @@ static int add_qp(swnic_nic *nic, swnic_qp *qp)
     return error != 0 ? error : ENOMEM;
 }
 
+static void reset(swnic_qp *qp)
+{
+    swnic_sq *sq = &qp->sq;
+    memset(qp->seen, 0, sizeof qp->seen);
+    memset(qp->seen_since, 0, sizeof qp->seen_since);
+    memset(sq->page, 0, PAGE);
+    sq->block = (uint32_t)qp->nic->faults[SWNIC_FAULT_COUNTERS].arg[0];
+    sq->record[0] = 0;
+    swnic_put32((uint8_t *)&sq->record[1], sq->block & 0xffff);
+    swnic_wqe_mark(sq->ring, sq->count, 0, sq->count);
+    sq->posted = sq->reg = 0;
+    __atomic_store_n(&sq->taken, 0, __ATOMIC_RELAXED);
+    qp->known = qp->fetched = qp->freed = sq->block;
+    qp->done = qp->sent = qp->got = 0;
+    qp->offset = 0;
+    qp->reads = qp->retries = qp->not_ready = 0;
+    qp->resume_ns = qp->held_ns = 0;
+    qp->expected_offset = 0;
+    memset(qp->atomics, 0, sizeof qp->atomics);
+    swnic_unowe(qp);
+}
+
 SWNIC_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     swnic_nic *nic = swnic_of(pd->context);
@@ -227,6 +251,7 @@ SWNIC_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
     }
     if (error == 0) {
         swnic_enter(nic);
+        reset(qp);
         error = add_qp(nic, qp);
         swnic_leave(nic);
     }
@@ -250,6 +275,7 @@ SWNIC_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
     }
     *at = qp->next;
     swnic_unowe(qp);
+    swnic_store_late(nic);
     /* Who polls finds it whole, or not at all. */
     (void)pthread_mutex_lock(&cq->lock);
     __atomic_store_n(&nic->qps[ibv->qp_num & (SWNIC_QPS - 1)], NULL, __ATOMIC_RELEASE);
@@ -261,25 +287,6 @@ SWNIC_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 }
 
 /* ---- states --------------------------------------------------------------------------------------------- */
-
-static void reset(swnic_qp *qp)
-{
-    swnic_sq *sq = &qp->sq;
-    memset(qp->seen, 0, sizeof qp->seen);
-    memset(qp->seen_since, 0, sizeof qp->seen_since);
-    memset(sq->page, 0, PAGE);
-    sq->record[0] = sq->record[1] = 0;
-    sq->block = sq->posted = sq->reg = 0;
-    __atomic_store_n(&sq->taken, 0, __ATOMIC_RELAXED);
-    qp->known = qp->fetched = qp->freed = 0;
-    qp->done = qp->sent = qp->got = 0;
-    qp->offset = 0;
-    qp->reads = qp->retries = qp->not_ready = 0;
-    qp->resume_ns = 0;
-    qp->expected_offset = 0;
-    memset(qp->atomics, 0, sizeof qp->atomics);
-    swnic_unowe(qp);
-}
 
 static int to_ready_to_receive(swnic_qp *qp, const struct ibv_qp_attr *attr)
 {

@@ -68,7 +68,7 @@ static void complete(swnic_qp *qp, const swnic_wqe *wqe, uint8_t syndrome, uint8
     entry[63] = (uint8_t)((syndrome != 0 ? COMPLETION_ERROR : COMPLETION_REQUEST) << 4 |
                           ((cq->made & cq->count) != 0));
     write_entry(cq, entry);
-    swnic_trace(qp->nic, "qp %06x cqe %u syndrome %02x vendor %u", qp->ibv.qp_num, wqe->index, syndrome, vendor);
+    swnic_trace_completion(qp, wqe->index, syndrome, vendor);
 }
 
 void swnic_qp_fail(swnic_qp *qp)
@@ -77,6 +77,14 @@ void swnic_qp_fail(swnic_qp *qp)
         swnic_trace(qp->nic, "qp %06x error", qp->ibv.qp_num);
     }
     qp->state = IBV_QPS_ERR;
+}
+
+/* The request fails as malformed. */
+static void refuse(swnic_qp *qp, swnic_flight *f, swnic_refusal refusal, uint32_t block)
+{
+    swnic_complain(qp, refusal, block);
+    f->error = SWNIC_LOCAL_QP;
+    f->vendor = (uint8_t)refusal;
 }
 
 static void flush(swnic_qp *qp)
@@ -95,6 +103,20 @@ static bool is_done(const swnic_qp *qp, const swnic_flight *f)
            (f->wqe.opcode == SWNIC_WRITE && swnic_after(qp->acknowledged, f->sequence) >= 0);
 }
 
+/* A completion that is held back waits until another queue pair has one in the same queue, but not for ever. */
+static bool is_held(swnic_qp *qp)
+{
+    const swnic_fault *fault = &qp->nic->faults[SWNIC_FAULT_LATE_COMPLETION];
+    const swnic_cq *cq = (const swnic_cq *)qp->ibv.send_cq;
+    if (qp->held_ns == 0 && swnic_fault_hits(qp->nic, SWNIC_FAULT_LATE_COMPLETION)) {
+        qp->held_ns = qp->nic->now_ns;
+        qp->held_made = cq->made;
+    } else if (cq->made != qp->held_made || qp->nic->now_ns - qp->held_ns >= fault->arg[3] * 1000000) {
+        qp->held_ns = 0;
+    }
+    return qp->held_ns != 0;
+}
+
 static bool complete_all(swnic_qp *qp)
 {
     bool any = false;
@@ -104,8 +126,13 @@ static bool complete_all(swnic_qp *qp)
             swnic_qp_fail(qp);
             return true;
         }
-        if (!is_done(qp, f)) {
+        if (!is_done(qp, f) || ((f->wqe.flags & ALWAYS) != 0 && is_held(qp))) {
             break;
+        }
+        if (!swnic_wqe_is_marked(qp->sq.ring, qp->sq.count, qp->freed, f->wqe.blocks)) {
+            refuse(qp, f, SWNIC_REUSED, qp->freed);
+            swnic_qp_fail(qp);
+            return true;
         }
         if (qp->sent == qp->done) {
             qp->sent++;
@@ -126,45 +153,57 @@ static bool complete_all(swnic_qp *qp)
 /* The oldest request under way fails; or, when there is none, the one that would be next. */
 static void refuse_doorbell(swnic_qp *qp, swnic_refusal refusal)
 {
-    swnic_complain(qp, refusal, qp->known);
     if (qp->done != qp->got) {
-        flight(qp, qp->done)->error = SWNIC_LOCAL_QP;
-        flight(qp, qp->done)->vendor = (uint8_t)refusal;
+        refuse(qp, flight(qp, qp->done), refusal, qp->known);
     } else {
+        swnic_complain(qp, refusal, qp->known);
         const swnic_wqe none = { .index = (uint16_t)qp->known };
         complete(qp, &none, SWNIC_LOCAL_QP, (uint8_t)refusal);
     }
     swnic_qp_fail(qp);
 }
 
+/* Whether the requests from `block` to `end` have all their parts. Where one is malformed, nobody knows what follows;
+ * it is refused when it is rung. */
+static bool are_whole(const swnic_qp *qp, uint32_t block, uint32_t end)
+{
+    swnic_wqe wqe;
+    swnic_refusal refusal = SWNIC_FINE;
+    for (; block != end && refusal == SWNIC_FINE; block += wqe.blocks) {
+        refusal = swnic_wqe_read(qp->sq.ring, qp->sq.count, block, end - block, qp->ibv.qp_num, 0, &wqe);
+    }
+    return refusal != SWNIC_TORN;
+}
+
 /* A doorbell is the first 8 bytes of a control segment: of the last request, or with no segments and the index behind
- * it. */
+ * it. The record may be ahead of it, as when another thread is about to ring. */
 static void take_doorbell(swnic_qp *qp, uint64_t value)
 {
     uint8_t bytes[8], record[4];
+    const uint32_t word = __atomic_load_n(&qp->sq.record[1], __ATOMIC_ACQUIRE);
     memcpy(bytes, &value, sizeof bytes);
+    memcpy(record, &word, sizeof record);
     const uint32_t segments = bytes[7] & 0x3f;
     const uint16_t end = (uint16_t)((bytes[1] << 8 | bytes[2]) + (segments + 3) / 4);
-    const uint16_t step = (uint16_t)(end - qp->known);
-    swnic_trace(qp->nic, "qp %06x doorbell %016llx", qp->ibv.qp_num, (unsigned long long)swnic_get64(bytes));
+    const uint16_t step = (uint16_t)(end - qp->known), ahead = (uint16_t)(swnic_get32(record) - end);
+    const uint32_t known = qp->known + step;
+    swnic_trace(qp->nic, "qp %06x doorbell %016llx: ready up to %u, record %u", qp->ibv.qp_num,
+                (unsigned long long)swnic_get64(bytes), end, swnic_get32(record));
     if (swnic_get32(bytes + 4) >> 8 != qp->ibv.qp_num) {
         refuse_doorbell(qp, SWNIC_BAD_DOORBELL);
-        return;
-    }
-    if (step == 0 || step >= 0x8000) {
+    } else if (step == 0 || step >= 0x8000) {
         return; /* an older one */
-    }
-    if (qp->known + step - qp->freed > qp->sq.count) {
+    } else if (known - qp->freed > qp->sq.count) {
         refuse_doorbell(qp, SWNIC_TOO_FAR);
-        return;
-    }
-    uint32_t word = __atomic_load_n(&qp->sq.record[1], __ATOMIC_ACQUIRE);
-    memcpy(record, &word, sizeof word);
-    if ((uint16_t)(swnic_get32(record) - end) >= 0x8000) {
+    } else if (ahead >= 0x8000) {
         refuse_doorbell(qp, SWNIC_EARLY);
-        return;
+    } else if (known + ahead - qp->freed > qp->sq.count) {
+        refuse_doorbell(qp, SWNIC_TOO_FAR);
+    } else if (!are_whole(qp, known, known + ahead)) {
+        refuse_doorbell(qp, SWNIC_AHEAD);
+    } else {
+        qp->known = known;
     }
-    qp->known += step;
 }
 
 static bool look_at_doorbells(swnic_qp *qp)
@@ -185,8 +224,10 @@ static bool look_at_doorbells(swnic_qp *qp)
             qp->seen_since[i] = 0;
         }
         qp->seen[i] = value;
-        take_doorbell(qp, value);
         any = true;
+        if (!swnic_fault_hits(qp->nic, SWNIC_FAULT_LOST_DOORBELL)) {
+            take_doorbell(qp, value);
+        }
     }
     return any;
 }
@@ -197,21 +238,21 @@ static bool fetch(swnic_qp *qp)
     while (qp->fetched != qp->known) {
         swnic_flight *f = flight(qp, qp->got);
         memset((char *)f + offsetof(swnic_flight, sequence), 0, sizeof *f - offsetof(swnic_flight, sequence));
+        const uint32_t torn = swnic_fault_hits(qp->nic, SWNIC_FAULT_TORN) ? swnic_random(qp->nic) + 1 : 0;
         swnic_refusal refusal = swnic_wqe_read(qp->sq.ring, qp->sq.count, qp->fetched, qp->known - qp->fetched,
-                                               qp->ibv.qp_num, &f->wqe);
+                                               qp->ibv.qp_num, torn, &f->wqe);
         any = true;
         qp->got++;
         if (refusal != SWNIC_FINE) {
-            swnic_complain(qp, refusal, qp->fetched);
+            refuse(qp, f, refusal, qp->fetched);
             swnic_trace_wqe(qp, &f->wqe);
             f->wqe.index = (uint16_t)qp->fetched;
             f->wqe.blocks = qp->known - qp->fetched;
-            f->error = SWNIC_LOCAL_QP;
-            f->vendor = (uint8_t)refusal;
             qp->fetched = qp->known; /* where the next one begins is not known */
             break;
         }
         swnic_trace_wqe(qp, &f->wqe);
+        swnic_wqe_mark(qp->sq.ring, qp->sq.count, qp->fetched, f->wqe.blocks);
         qp->fetched += f->wqe.blocks;
         if (f->wqe.opcode != SWNIC_NOP) {
             f->sequence = qp->sequence;

@@ -122,6 +122,42 @@ static void store(uint8_t *to, const uint8_t *data, uint32_t bytes)
     }
 }
 
+/* ---- writes --------------------------------------------------------------------------------------------- */
+
+void swnic_store_late(swnic_nic *nic)
+{
+    swnic_late *late = &nic->late;
+    if (late->qp != NULL) {
+        uint8_t *to = reach(late->qp, &late->packet, late->packet.offset, late->packet.bytes, IBV_ACCESS_REMOTE_WRITE);
+        if (to != NULL) {
+            store(to, late->data, late->packet.bytes);
+        }
+        late->qp = NULL;
+    }
+}
+
+/* Keeps a packet's data back, so that what comes behind it is in memory first. */
+static bool keep_back(swnic_qp *qp, const swnic_packet *packet, const uint8_t *data)
+{
+    swnic_late *late = &qp->nic->late;
+    if (packet->bytes <= sizeof(uint64_t) || late->qp != NULL ||
+        !swnic_fault_hits(qp->nic, SWNIC_FAULT_FLAG_FIRST)) {
+        return false;
+    }
+    late->qp = qp;
+    late->since_ns = qp->nic->now_ns;
+    late->packet = *packet;
+    memcpy(late->data, data, packet->bytes);
+    return true;
+}
+
+/* Whether a packet is for memory of which older bytes are kept back. */
+static bool is_for_late(const swnic_late *late, const swnic_packet *packet)
+{
+    const uint64_t a = late->packet.remote + late->packet.offset, b = packet->remote + packet->offset;
+    return late->qp != NULL && (a <= b ? b - a < late->packet.bytes : a - b < packet->bytes);
+}
+
 static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t *data)
 {
     if (packet->offset != qp->expected_offset) {
@@ -140,7 +176,12 @@ static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
             refuse(qp, packet, SWNIC_REMOTE_ACCESS);
             return;
         }
-        store(to, data, packet->bytes);
+        if (is_for_late(&qp->nic->late, packet)) {
+            swnic_store_late(qp->nic);
+        }
+        if (!keep_back(qp, packet, data)) {
+            store(to, data, packet->bytes);
+        }
     }
     qp->expected_offset += packet->bytes;
     if (qp->expected_offset == packet->total) {
@@ -247,10 +288,12 @@ static void serve_packet(swnic_nic *nic, swnic_in *in, const swnic_packet *packe
         }
         break;
     case SWNIC_READ:
+        swnic_store_late(nic);
         serve_read(qp, in, packet);
         break;
     case SWNIC_ADD:
     case SWNIC_SWAP:
+        swnic_store_late(nic);
         serve_atomic(qp, packet);
         break;
     default:

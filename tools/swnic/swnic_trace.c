@@ -1,5 +1,5 @@
-/* swnic_trace.c - what the NICs of this process did, as lines of text in the file that SWNIC_TRACE names: time in us,
- * process, context, and what happened. Lines of several processes may go to one file. */
+/* swnic_trace.c - what the NICs of this process did, decoded, as lines of text in the file that SWNIC_TRACE names: time
+ * in s, process, context, and what happened. Lines of several processes may go to one file; each is written at once. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,28 +8,24 @@
 
 #include "swnic.h"
 
-static int file = -1;
-
-void swnic_trace_open(void)
+int swnic_trace_open(void)
 {
     const char *name = getenv("SWNIC_TRACE");
-    if (name != NULL && name[0] != '\0') {
-        file = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    }
+    return name != NULL && name[0] != '\0' ? open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
 }
 
 static void write_line(const swnic_nic *nic, const char *text)
 {
     const uint64_t us = swnic_now() / 1000;
-    (void)dprintf(file, "%llu.%06llu %d/%u %s\n", (unsigned long long)us / 1000000, (unsigned long long)us % 1000000,
-                  (int)getpid(), nic->slot, text);
+    (void)dprintf(nic->trace, "%llu.%06llu %d/%u %s\n", (unsigned long long)us / 1000000,
+                  (unsigned long long)us % 1000000, (int)getpid(), nic->slot, text);
 }
 
 void swnic_trace(const swnic_nic *nic, const char *format, ...)
 {
     char text[256];
     va_list list;
-    if (file < 0) {
+    if (nic->trace < 0) {
         return;
     }
     va_start(list, format);
@@ -38,7 +34,7 @@ void swnic_trace(const swnic_nic *nic, const char *format, ...)
     write_line(nic, text);
 }
 
-static const char *name_of(uint8_t opcode)
+static const char *operation(uint8_t opcode)
 {
     switch (opcode) {
     case SWNIC_NOP:
@@ -56,29 +52,95 @@ static const char *name_of(uint8_t opcode)
     }
 }
 
+static const char *syndrome_text(uint8_t syndrome)
+{
+    switch (syndrome) {
+    case SWNIC_LOCAL_QP:
+        return "malformed request";
+    case SWNIC_LOCAL_PROTECTION:
+        return "local key or range";
+    case SWNIC_FLUSHED:
+        return "flushed";
+    case SWNIC_BAD_RESPONSE:
+        return "bad response";
+    case SWNIC_REMOTE_INVALID:
+        return "refused by the peer as invalid";
+    case SWNIC_REMOTE_ACCESS:
+        return "refused by the peer: key, range or rights";
+    case SWNIC_REMOTE_OPERATION:
+        return "failed at the peer";
+    case SWNIC_NO_ANSWER:
+        return "no answer";
+    case SWNIC_NOT_READY:
+        return "the peer is not ready";
+    default:
+        return "?";
+    }
+}
+
+/* A line that is made of parts; what does not fit is cut. */
+typedef struct line {
+    char text[1024];
+    size_t length;
+} line;
+
+__attribute__((format(printf, 2, 3))) static void add(line *to, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    const int more = vsnprintf(to->text + to->length, sizeof to->text - to->length, format, list);
+    va_end(list);
+    to->length += more > 0 ? (size_t)more : 0;
+    to->length = to->length < sizeof to->text ? to->length : sizeof to->text - 1;
+}
+
+static void add_local(line *to, const swnic_wqe *wqe)
+{
+    if (wqe->inlined) {
+        add(to, ", inline");
+        for (uint64_t i = 0; i < wqe->bytes && i < 16; i++) {
+            add(to, " %02x", wqe->data[i]);
+        }
+        add(to, wqe->bytes > 16 ? " ..." : "");
+    }
+    for (uint32_t i = 0; i < wqe->pieces; i++) {
+        add(to, ", %u at %#llx key %08x", wqe->piece[i].bytes, (unsigned long long)wqe->piece[i].address,
+            wqe->piece[i].lkey);
+    }
+}
+
 void swnic_trace_wqe(const swnic_qp *qp, const swnic_wqe *wqe)
 {
-    char text[256];
-    int at;
-    if (file < 0) {
+    line to = { "", 0 };
+    if (qp->nic->trace < 0) {
         return;
     }
-    at = snprintf(text, sizeof text, "qp %06x wqe %u %s ds %u flags %02x", qp->ibv.qp_num, wqe->index,
-                  name_of(wqe->opcode), wqe->segments, wqe->flags);
+    add(&to, "qp %06x request %u: %s, segments %u%s%s%s", qp->ibv.qp_num, wqe->index, operation(wqe->opcode),
+        wqe->segments, (wqe->flags & 0x08) != 0 ? ", completes" : "", (wqe->flags & 0xe0) != 0 ? ", fenced" : "",
+        (wqe->flags & 0x02) != 0 ? ", solicited" : "");
     if (wqe->opcode != SWNIC_NOP) {
-        at += snprintf(text + at, sizeof text - (size_t)at, " to %#llx key %08x bytes %llu%s",
-                       (unsigned long long)wqe->remote, wqe->rkey, (unsigned long long)wqe->bytes,
-                       wqe->inlined ? " inline" : "");
+        add(&to, ", bytes %llu, remote %#llx key %08x", (unsigned long long)wqe->bytes,
+            (unsigned long long)wqe->remote, wqe->rkey);
+    }
+    if (wqe->opcode == SWNIC_SWAP) {
+        add(&to, ", compare %llu", (unsigned long long)wqe->compare);
     }
     if (wqe->opcode == SWNIC_SWAP || wqe->opcode == SWNIC_ADD) {
-        at += snprintf(text + at, sizeof text - (size_t)at, " operand %llu compare %llu",
-                       (unsigned long long)wqe->operand, (unsigned long long)wqe->compare);
+        add(&to, ", operand %llu", (unsigned long long)wqe->operand);
     }
-    for (uint32_t i = 0; i < wqe->pieces && i < 2; i++) {
-        at += snprintf(text + at, sizeof text - (size_t)at, " at %#llx key %08x",
-                       (unsigned long long)wqe->piece[i].address, wqe->piece[i].lkey);
+    add_local(&to, wqe);
+    write_line(qp->nic, to.text);
+}
+
+void swnic_trace_completion(const swnic_qp *qp, uint16_t index, uint8_t syndrome, uint8_t vendor)
+{
+    const char *reason = vendor != 0 ? swnic_refusal_text((swnic_refusal)vendor) : "";
+    if (syndrome == 0) {
+        swnic_trace(qp->nic, "qp %06x completion of %u: done", qp->ibv.qp_num, index);
+    } else {
+        swnic_trace(qp->nic, "qp %06x completion of %u: syndrome %02x, %s%s%s", qp->ibv.qp_num, index, syndrome,
+                    syndrome_text(syndrome), vendor != 0 ? ": " : "", reason);
     }
-    write_line(qp->nic, text);
 }
 
 void swnic_complain(const swnic_qp *qp, swnic_refusal refusal, uint32_t block)

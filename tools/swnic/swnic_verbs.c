@@ -33,7 +33,6 @@ static void make_devices(void)
         snprintf(devices[i].name, sizeof devices[i].name, "swnic%u", i);
         snprintf(devices[i].dev_name, sizeof devices[i].dev_name, "swnic%u", i);
     }
-    swnic_trace_open();
 }
 
 SWNIC_EXPORT struct ibv_device **ibv_get_device_list(int *count)
@@ -384,6 +383,7 @@ SWNIC_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
     swnic_nic *nic = swnic_of(mr->context);
     swnic_enter(nic);
+    swnic_store_late(nic);
     nic->mrs[(mr->lkey >> 8) - 0x10] = NULL;
     swnic_leave(nic);
     free(mr);
@@ -412,6 +412,9 @@ static void free_nic(swnic_nic *nic)
     swnic_forget(nic, NULL);
     if (nic->verbs.context.async_fd >= 0) {
         (void)close(nic->verbs.context.async_fd);
+    }
+    if (nic->trace >= 0) {
+        (void)close(nic->trace);
     }
     (void)pthread_mutex_destroy(&nic->lock);
     (void)pthread_mutex_destroy(&nic->event_lock);
@@ -443,6 +446,7 @@ SWNIC_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
         return NULL;
     }
     nic->device = (uint32_t)(device - devices);
+    nic->trace = swnic_trace_open();
     nic->verbs.query_port = query_port;
     nic->verbs.alloc_parent_domain = alloc_parent_domain;
     nic->verbs.alloc_td = alloc_td;

@@ -1,9 +1,9 @@
-/* swnic_wqe.c - reads a request from a send ring as an mlx5 device does, and refuses what that would not take. */
+/* swnic_wqe.c - reads a request from a send ring as an mlx5 device does, and refuses what that would not take. Other
+ * than a device it leaves a mark in what it has read, by which it notices requests that are not whole. */
 #include <string.h>
 
 #include "swnic.h"
 
-#define SEGMENT 16u
 #define INLINED 0x80000000u
 #define LIST_END 0x100u /* lkey of a data segment that ends the list */
 
@@ -22,18 +22,59 @@ const char *swnic_refusal_text(swnic_refusal refusal)
         [SWNIC_BAD_DOORBELL] = "a doorbell of another queue pair",
         [SWNIC_TOO_FAR] = "more is rung than the ring holds: a block is used again before its completion",
         [SWNIC_EARLY] = "the doorbell was rung before the doorbell record was written",
+        [SWNIC_TORN] = "a part was not written since the NIC last read there (torn, or rung before it was whole)",
+        [SWNIC_AHEAD] = "the doorbell record was written before the requests that it stands for were whole",
+        [SWNIC_REUSED] = "a block was written again before its completion",
     };
-    return texts[refusal];
+    return refusal < SWNIC_REFUSALS ? texts[refusal] : "?";
 }
+
+/* ---- marks ---------------------------------------------------------------------------------------------- */
+
+static const uint8_t mark[] = "swnic: was read!";
+
+_Static_assert(sizeof mark == SWNIC_SEGMENT + 1, "the mark is a segment");
+
+static uint8_t *segment(uint8_t *ring, uint32_t count, uint32_t block, uint32_t index)
+{
+    const size_t at = (size_t)(block & (count - 1)) * SWNIC_BLOCK + (size_t)index * SWNIC_SEGMENT;
+    return ring + (at & ((size_t)count * SWNIC_BLOCK - 1));
+}
+
+void swnic_wqe_mark(uint8_t *ring, uint32_t count, uint32_t block, uint32_t blocks)
+{
+    for (uint32_t i = 0; i < blocks * (SWNIC_BLOCK / SWNIC_SEGMENT); i++) {
+        memcpy(segment(ring, count, block, i), mark, SWNIC_SEGMENT);
+    }
+}
+
+bool swnic_wqe_is_marked(uint8_t *ring, uint32_t count, uint32_t block, uint32_t blocks)
+{
+    for (uint32_t i = 0; i < blocks * (SWNIC_BLOCK / SWNIC_SEGMENT); i++) {
+        if (memcmp(segment(ring, count, block, i), mark, SWNIC_SEGMENT) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* False when it was not written since it was marked. */
+static bool read_segment(const uint8_t *from, bool missing, uint8_t *to)
+{
+    memcpy(to, missing ? mark : from, SWNIC_SEGMENT);
+    return memcmp(to, mark, SWNIC_SEGMENT) != 0;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------- */
 
 static swnic_refusal read_pieces(const uint8_t *at, uint32_t segments, swnic_wqe *out)
 {
-    for (uint32_t i = 0; i < segments; i++, at += SEGMENT) {
+    for (uint32_t i = 0; i < segments; i++, at += SWNIC_SEGMENT) {
         uint32_t bytes = swnic_get32(at), lkey = swnic_get32(at + 4);
         if ((bytes & INLINED) != 0) {
-            uint32_t left = (segments - i) * SEGMENT;
+            uint32_t left = (segments - i) * SWNIC_SEGMENT;
             bytes &= ~INLINED;
-            if (i != 0 || bytes > left - 4 || (bytes + 4 + SEGMENT - 1) / SEGMENT != left / SEGMENT) {
+            if (i != 0 || bytes > left - 4 || (bytes + 4 + SWNIC_SEGMENT - 1) / SWNIC_SEGMENT != left / SWNIC_SEGMENT) {
                 return SWNIC_BAD_INLINE;
             }
             memcpy(out->data, at + 4, bytes);
@@ -77,7 +118,7 @@ static swnic_refusal read_body(const uint8_t *wqe, swnic_wqe *out)
         out->compare = swnic_get64(wqe + 40);
         first = 3;
     }
-    swnic_refusal refusal = read_pieces(wqe + first * SEGMENT, out->segments - first, out);
+    swnic_refusal refusal = read_pieces(wqe + first * SWNIC_SEGMENT, out->segments - first, out);
     if (refusal != SWNIC_FINE) {
         return refusal;
     }
@@ -87,17 +128,21 @@ static swnic_refusal read_body(const uint8_t *wqe, swnic_wqe *out)
     return !atomic || (out->pieces == 1 && out->bytes == 8) ? SWNIC_FINE : SWNIC_BAD_ATOMIC;
 }
 
-swnic_refusal swnic_wqe_read(const uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn,
-                             swnic_wqe *out)
+swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn,
+                             uint32_t torn, swnic_wqe *out)
 {
     uint8_t wqe[SWNIC_WQE_MAX];
     memset(out, 0, offsetof(swnic_wqe, data));
-    memcpy(wqe, ring + (size_t)(block & (count - 1)) * SWNIC_BLOCK, SEGMENT);
+    const uint8_t *control = segment(ring, count, block, 0);
+    const uint32_t missing = torn != 0 ? torn % (control[7] & 0x3f ? control[7] & 0x3f : 1) : SWNIC_WQE_MAX;
+    if (!read_segment(control, missing == 0, wqe)) {
+        return SWNIC_TORN;
+    }
     out->opcode = wqe[3];
     out->index = (uint16_t)(wqe[1] << 8 | wqe[2]);
     out->segments = wqe[7] & 0x3f;
     out->flags = wqe[11];
-    out->blocks = (out->segments * SEGMENT + SWNIC_BLOCK - 1) / SWNIC_BLOCK;
+    out->blocks = (out->segments * SWNIC_SEGMENT + SWNIC_BLOCK - 1) / SWNIC_BLOCK;
     if (out->index != (uint16_t)block) {
         return SWNIC_BAD_INDEX;
     }
@@ -111,8 +156,9 @@ swnic_refusal swnic_wqe_read(const uint8_t *ring, uint32_t count, uint32_t block
         return SWNIC_BAD_FLAGS;
     }
     for (uint32_t i = 1; i < out->segments; i++) {
-        size_t at = ((size_t)(block & (count - 1)) * SWNIC_BLOCK + i * SEGMENT) & ((size_t)count * SWNIC_BLOCK - 1);
-        memcpy(wqe + i * SEGMENT, ring + at, SEGMENT);
+        if (!read_segment(segment(ring, count, block, i), i == missing, wqe + i * SWNIC_SEGMENT)) {
+            return SWNIC_TORN;
+        }
     }
     return read_body(wqe, out);
 }
