@@ -19,6 +19,13 @@
  * A channel is the only user of its semaphore, on this rank, for ever. The peer's signals end
  * weir_dev_port_channel_wait of kernels, or weir_semaphore_wait when the semaphore's end is on the host.
  *
+ * Who posts what kernels ask for is WEIR_PORT_ENGINE's to say. proxy, the default: a thread of the proxy. device: over
+ * transport ib, and mlx5 NICs, the calling kernels themselves, which write entries for the NIC and ring its doorbell;
+ * elsewhere, and where a step of that does not work, a thread of the proxy, and weir_port_channel_get_info says why.
+ * device-only: weir_port_channel_create fails then. It must be the same on both ranks, before their first connection.
+ * Host threads' requests always go through the proxy, by a queue pair of their own: when kernels' posts have failed,
+ * the host's go on, and only weir_port_channel_status tells.
+ *
  * A channel fails by itself: a request out of range, one that the transport cannot carry out (an add), or an error of
  * the transport, ends that channel (weir/proxy.h).
  *
@@ -65,6 +72,14 @@ WEIR_API void weir_port_channel_destroy(weir_port_channel *channel);
 /* The handle for kernels; WEIR_ERR_INVALID when the semaphore's end is on the host. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_device(const weir_port_channel *channel,
                                                              weir_dev_port_channel *out);
+
+typedef struct weir_port_channel_info {
+    const char *transport;
+    const char *engine; /* who posts what kernels ask for: "proxy", or "device", the kernels themselves */
+    char reason[320];   /* why it is not the engine that WEIR_PORT_ENGINE asks for; "" */
+} weir_port_channel_info;
+
+WEIR_API void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_channel_info *info);
 
 /* One more memory, of this rank or the peer, for weir_port_channel_post and its form for kernels. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *memory,

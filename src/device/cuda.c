@@ -511,6 +511,7 @@ const weiri_device_ops weiri_cuda_ops = {
     .import = weiri_cuda_import,
     .release = weiri_cuda_release,
     .dmabuf = weiri_cuda_dmabuf,
+    .map_registers = weiri_cuda_map_registers,
     .reach = cuda_reach,
     .keeps_lines = cuda_keeps_lines,
     .copy = weiri_cuda_copy,

@@ -158,6 +158,7 @@ weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, boo
                               weiri_block **out);
 void weiri_cuda_release(weiri_block *block);
 weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset);
+weir_status weiri_cuda_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
 weir_status weiri_cuda_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
 weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes);

@@ -182,6 +182,9 @@ static void undo_mapping(const weiri_cuda_block *gone)
         (void)weiri_cuda.cuMemHostUnregister(gone->host);
         munmap(gone->host, gone->mapped);
         break;
+    case WEIRI_CUDA_UNDO_MAPPING:
+        (void)weiri_cuda.cuMemHostUnregister(gone->host);
+        break;
     case WEIRI_CUDA_UNDO_IPC:
         (void)weiri_cuda.cuIpcCloseMemHandle(gone->base);
         break;
@@ -389,6 +392,51 @@ weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int
         *offset = address - start;
     }
     return status;
+}
+
+/* In the entered context. Registers of a device are I/O memory; those of a NIC in software are not. */
+static weir_status map_registers(weiri_cuda_block *made, void *registers, uint64_t bytes)
+{
+    const weir_device *device = made->block.device;
+    const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    CUresult first = weiri_cuda.cuMemHostRegister(registers, bytes, flags | CU_MEMHOSTREGISTER_IOMEMORY);
+    CUresult second = first == CUDA_SUCCESS ? first : weiri_cuda.cuMemHostRegister(registers, bytes, flags);
+    if (second != CUDA_SUCCESS) {
+        char io[128], plain[128];
+        weiri_cuda_describe(first, io, sizeof io);
+        weiri_cuda_describe(second, plain, sizeof plain);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "gpu:%u: map a NIC's registers: as I/O memory: %s; as plain memory: %s; the module nvidia may "
+                          "need NVreg_RegistryDwords=\"PeerMappingOverride=1;\"",
+                          device->info.index, io, plain);
+    }
+    made->host = registers;
+    made->mapped = bytes;
+    made->undo = WEIRI_CUDA_UNDO_MAPPING;
+    snprintf(made->block.reason, sizeof made->block.reason, "%s memory", first == CUDA_SUCCESS ? "I/O" : "plain");
+    return weiri_cuda_check(device, "cuMemHostGetDevicePointer",
+                            weiri_cuda.cuMemHostGetDevicePointer(&made->base, registers, 0));
+}
+
+weir_status weiri_cuda_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out)
+{
+    weiri_cuda_block *made = weiri_cuda_block_create(device, bytes);
+    if (made == NULL) {
+        return WEIR_ERR_NOMEM;
+    }
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status == WEIR_OK) {
+        status = map_registers(made, registers, bytes);
+        weiri_cuda_leave(mode);
+    }
+    if (status != WEIR_OK) {
+        weiri_cuda_release(&made->block);
+        return status;
+    }
+    made->block.pointer = weiri_cuda_pointer(made->base);
+    *out = &made->block;
+    return WEIR_OK;
 }
 
 /* ---- copy and fill ---------------------------------------------------------------------------------- */

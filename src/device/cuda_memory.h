@@ -16,6 +16,7 @@ typedef enum weiri_cuda_undo {
     WEIRI_CUDA_UNDO_CUMEM,   /* unmap, free the addresses */
     WEIRI_CUDA_UNDO_ALLOC,   /* cuMemFree */
     WEIRI_CUDA_UNDO_HOST,    /* unregister, munmap */
+    WEIRI_CUDA_UNDO_MAPPING, /* unregister */
     WEIRI_CUDA_UNDO_IPC      /* close the handle */
 } weiri_cuda_undo;
 

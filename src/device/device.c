@@ -422,6 +422,19 @@ weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes
     return adopt(device, device->ops->wrap(device, pointer, bytes, out));
 }
 
+weir_status weiri_device_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out)
+{
+    weir_status status = begin(device, "map registers", "registers", registers);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (device->ops->map_registers == NULL) {
+        *out = NULL;
+        return WEIR_OK;
+    }
+    return adopt(device, device->ops->map_registers(device, registers, bytes, out));
+}
+
 weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                                 weiri_block **out)
 {

@@ -39,7 +39,7 @@ typedef struct weiri_block {
     uint64_t size;      /* as asked */
     uint64_t allocated; /* bytes that this block itself costs; 0 for registered and imported ones */
     weiri_export export_;
-    char reason[160]; /* for WEIRI_SHARE_NONE */
+    char reason[160]; /* for WEIRI_SHARE_NONE, or how registers are mapped */
     void *native;       /* the backend's */
 } weiri_block;
 
@@ -76,6 +76,10 @@ typedef struct weiri_device_ops {
     /* A descriptor of the block's memory for the driver of another device, which the caller closes; the block is at
      * *offset of it. NULL for devices whose memory is that of the CPU. WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE. */
     weir_status (*dmabuf)(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset);
+
+    /* Lets kernels store to a NIC's registers, mapped in this process at `registers`, whole pages. NULL for devices
+     * whose kernels are the CPU's. out->reason gets how. WEIR_ERR_UNSUPPORTED with the remedy. */
+    weir_status (*map_registers)(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 
     /* Whether this device can access memory of the peer device with `kind` and `uuid` on the same host;
      * WEIR_ERR_UNSUPPORTED with the reason otherwise. */
@@ -141,6 +145,8 @@ weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, ui
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                                 weiri_block **out);
+/* *out is NULL where kernels have the CPU's addresses. */
+weir_status weiri_device_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 void weiri_block_release(weiri_block *block);
 
 #endif

@@ -17,7 +17,7 @@ typedef enum weiri_op {
     WEIRI_OP_IMPORT = 4
 } weiri_op;
 
-#define WEIRI_PAYLOAD_MAX 288 /* of an operation's own fields, beside its handles */
+#define WEIRI_PAYLOAD_MAX 320 /* of an operation's own fields, beside its handles */
 #define WEIRI_HANDLES_MAX 2
 
 typedef enum weiri_future_state {

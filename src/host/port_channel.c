@@ -4,29 +4,22 @@
  * under way until the queue has completed its last post. A signal stores the count of signals so far into the second
  * token of the peer's cell: no NIC needs atomics for it, and kernels that signal by themselves have the first.
  *
+ * Where kernels post to the NIC by themselves (port_line.c), the proxy has the host's requests alone.
+ *
  * The handler runs with the mutex of the proxy's thread, which guards all that changes here. */
 #include "weir/port_channel.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/domain.h"
-#include "src/host/port_channel_impl.h"
+#include "src/host/port_line.h"
 #include "src/host/proxy_impl.h"
-#include "src/host/semaphore_impl.h"
 
 #define DIRECT_BYTES 4096u
 #define MEMORIES_MAX (1u << 24)
-
-/* A memory of the channel: one of this rank has a region, one of the peer a remote; one that is both, as with a peer
- * that is this rank itself, has both. */
-typedef struct port_memory {
-    weir_memory *memory; /* NULL: the id is not valid */
-    const weiri_region *region;
-    weiri_remote *remote;
-    uint64_t size;
-} port_memory;
 
 struct weir_port_channel {
     weir_proxy *proxy; /* the proxy channel's reference */
@@ -36,7 +29,7 @@ struct weir_port_channel {
     weiri_remote *token;
     uint64_t token_offset;
     uint64_t signals; /* posted so far */
-    port_memory *memories;
+    weiri_port_memory *memories;
     uint32_t memory_count;
     uint32_t memory_room;
     bool half_posted;  /* of the request that is offered again: the put is, the signal is not */
@@ -44,6 +37,7 @@ struct weir_port_channel {
     uint64_t mask;
     uint64_t first;
     uint64_t last;
+    weiri_port_line line;
     weir_dev_port_channel device;
 };
 
@@ -70,16 +64,16 @@ static uint64_t completed(const weir_port_channel *channel)
 
 /* ---- the proxy's thread ------------------------------------------------------------------------------------ */
 
-static const port_memory *find(const weir_port_channel *channel, uint32_t id)
+static const weiri_port_memory *find(const weir_port_channel *channel, uint32_t id)
 {
     return id < channel->memory_count && channel->memories[id].memory != NULL ? &channel->memories[id] : NULL;
 }
 
 /* Memory `id` as one that the request's side may be, with room for the bytes. */
 static weir_status check_side(const weir_port_channel *channel, const char *side, uint32_t id, bool remote,
-                              uint64_t offset, uint64_t bytes, const port_memory **out)
+                              uint64_t offset, uint64_t bytes, const weiri_port_memory **out)
 {
-    const port_memory *memory = find(channel, id);
+    const weiri_port_memory *memory = find(channel, id);
     if (memory == NULL || (remote ? memory->remote == NULL : memory->region == NULL)) {
         return weiri_fail(WEIR_ERR_RANGE, "%s: memory %u is no memory of %s", side, id,
                           remote ? "the peer" : "this rank");
@@ -92,15 +86,43 @@ static weir_status check_side(const weir_port_channel *channel, const char *side
     return WEIR_OK;
 }
 
+static weir_status check_transfer(const weir_port_channel *channel, const weir_request *request,
+                                  const weiri_port_memory **dst, const weiri_port_memory **src)
+{
+    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, dst);
+    return status != WEIR_OK
+               ? status
+               : check_side(channel, "src", request->src, false, request->src_offset, request->bytes, src);
+}
+
+static weir_status check_value(const weir_port_channel *channel, const weir_request *request, const weiri_port_memory **dst)
+{
+    if (request->bytes == 0 || request->bytes > 8 || request->dst_offset % 8 + request->bytes > 8) {
+        return weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
+                          (unsigned long long)request->bytes, (unsigned long long)request->dst_offset);
+    }
+    return check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, dst);
+}
+
+static weir_status check_add(const weir_port_channel *channel, const weir_request *request, const weiri_port_memory **dst)
+{
+    if (request->dst_offset % 8 != 0) {
+        return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
+                          (unsigned long long)request->dst_offset);
+    }
+    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, 8, dst);
+    if (status == WEIR_OK && ops_of(channel)->add == NULL) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none",
+                            channel->semaphore->connection->transport->name);
+    }
+    return status;
+}
+
 static weir_status post_transfer(weir_port_channel *channel, const weir_request *request)
 {
-    const port_memory *dst = NULL;
-    const port_memory *src = NULL;
-    weir_status status =
-        check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, &dst);
-    if (status == WEIR_OK) {
-        status = check_side(channel, "src", request->src, false, request->src_offset, request->bytes, &src);
-    }
+    const weiri_port_memory *dst = NULL;
+    const weiri_port_memory *src = NULL;
+    weir_status status = check_transfer(channel, request, &dst, &src);
     if (status != WEIR_OK) {
         return status;
     }
@@ -131,13 +153,8 @@ static weir_status post_both(weir_port_channel *channel, const weir_request *req
 
 static weir_status post_value(weir_port_channel *channel, const weir_request *request)
 {
-    const port_memory *dst = NULL;
-    if (request->bytes == 0 || request->bytes > 8 || request->dst_offset % 8 + request->bytes > 8) {
-        return weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
-                          (unsigned long long)request->bytes, (unsigned long long)request->dst_offset);
-    }
-    weir_status status =
-        check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, &dst);
+    const weiri_port_memory *dst = NULL;
+    weir_status status = check_value(channel, request, &dst);
     return status != WEIR_OK ? status
                              : ops_of(channel)->value(channel->queue, dst->remote, request->dst_offset,
                                                       request->value, (uint32_t)request->bytes);
@@ -145,18 +162,11 @@ static weir_status post_value(weir_port_channel *channel, const weir_request *re
 
 static weir_status post_add(weir_port_channel *channel, const weir_request *request)
 {
-    const port_memory *dst = NULL;
-    if (request->dst_offset % 8 != 0) {
-        return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
-                          (unsigned long long)request->dst_offset);
-    }
-    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, 8, &dst);
-    if (status == WEIR_OK && ops_of(channel)->add == NULL) {
-        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none",
-                            channel->semaphore->connection->transport->name);
-    }
-    return status != WEIR_OK ? status
-                             : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
+    const weiri_port_memory *dst = NULL;
+    weir_status status = check_add(channel, request, &dst);
+    return status != WEIR_OK
+               ? status
+               : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
 }
 
 /* Puts in front of an error's text whose and what it is. */
@@ -164,6 +174,19 @@ static weir_status explain(const weir_port_channel *channel, const char *what, w
 {
     return weiri_fail(status, "port channel to rank %u: %s: %s", channel->semaphore->connection->peer, what,
                       weir_last_error());
+}
+
+static weir_status explain_request(const weir_port_channel *channel, uint32_t type, weir_status status)
+{
+    static const char *const names[WEIR_REQUEST_TYPES] = {
+        "", "put", "get", "signal", "put_signal", "put_signal_flush", "flush", "value", "add",
+    };
+    return explain(channel, type < WEIR_REQUEST_TYPES ? names[type] : "request", status);
+}
+
+static weir_status unknown_type(uint32_t type)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "type %u is the user's, and none of port channels", type);
 }
 
 static weir_status post(weir_port_channel *channel, const weir_request *request)
@@ -182,22 +205,19 @@ static weir_status post(weir_port_channel *channel, const weir_request *request)
     case WEIR_REQUEST_ADD:
         return post_add(channel, request);
     default:
-        return weiri_fail(WEIR_ERR_INVALID, "type %u is the user's, and none of port channels", request->type);
+        return unknown_type(request->type);
     }
 }
 
 static weir_status handle(void *context, const weir_request *request)
 {
-    static const char *const names[WEIR_REQUEST_TYPES] = {
-        "", "put", "get", "signal", "put_signal", "put_signal_flush", "flush", "value", "add",
-    };
     weir_port_channel *channel = (weir_port_channel *)context;
     if (request->type == WEIR_REQUEST_FLUSH) {
         return WEIR_OK; /* requests complete in their order */
     }
     weir_status status = post(channel, request);
     if (status != WEIR_OK && status != WEIR_ERR_BUSY) {
-        return explain(channel, request->type < WEIR_REQUEST_TYPES ? names[request->type] : "request", status);
+        return explain_request(channel, request->type, status);
     }
     if (status != WEIR_OK || channel->queue->posted == completed(channel)) {
         return status;
@@ -229,6 +249,53 @@ static weir_status progress(void *context)
     return status;
 }
 
+/* ---- kernels that post by themselves ------------------------------------------------------------------------ */
+
+/* Says what is wrong with a request that kernels were refused. With the mutex of the proxy's thread. */
+static weir_status explain_refused(const weir_port_channel *channel, const weir_request *request)
+{
+    const weiri_port_memory *dst, *src;
+    weir_status status;
+    switch (request->type) {
+    case WEIR_REQUEST_VALUE:
+        status = check_value(channel, request, &dst);
+        break;
+    case WEIR_REQUEST_ADD:
+        status = check_add(channel, request, &dst);
+        if (status == WEIR_OK) {
+            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "the NIC here, or the peer's, has no atomic operations");
+        }
+        break;
+    case WEIR_REQUEST_PUT:
+    case WEIR_REQUEST_GET:
+    case WEIR_REQUEST_PUT_SIGNAL:
+    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
+        status = check_transfer(channel, request, &dst, &src);
+        break;
+    default:
+        status = unknown_type(request->type);
+    }
+    return explain_request(channel, request->type, status);
+}
+
+/* WEIR_OK, or what has ended kernels' posts. */
+static weir_status check_line(weir_port_channel *channel)
+{
+    weir_request request;
+    weir_status status = WEIR_OK;
+    if (!channel->line.open) {
+        return WEIR_OK;
+    }
+    if (weiri_port_line_refused(&channel->line, &request)) {
+        weiri_worker_enter(channel->requests->worker);
+        status = explain_refused(channel, &request);
+        weiri_worker_leave(channel->requests->worker);
+        return status;
+    }
+    status = ops_of(channel)->direct->check(channel->queue);
+    return status == WEIR_OK ? WEIR_OK : explain(channel, "kernels' posts", status);
+}
+
 /* ---- memories --------------------------------------------------------------------------------------------- */
 
 static void close_memories(weir_port_channel *channel)
@@ -242,10 +309,10 @@ static void close_memories(weir_port_channel *channel)
 
 /* Opens what the channel needs of a memory, and takes a reference. */
 static weir_status open_memory(const weir_port_channel *channel, weir_memory *memory, const char *call,
-                               port_memory *out)
+                               weiri_port_memory *out)
 {
     const weir_connection *connection = channel->semaphore->connection;
-    port_memory made = { memory, NULL, NULL, weir_memory_bytes(memory) };
+    weiri_port_memory made = { memory, NULL, NULL, weir_memory_bytes(memory) };
     weir_status status = WEIR_OK;
     if (memory->comm != connection->comm) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: a memory is of another communicator", call);
@@ -271,13 +338,13 @@ static weir_status open_memory(const weir_port_channel *channel, weir_memory *me
 }
 
 /* Appends to the table, with the mutex of the proxy's thread, or before it knows the channel. */
-static weir_status append(weir_port_channel *channel, const port_memory *memory, uint32_t *id)
+static weir_status append(weir_port_channel *channel, const weiri_port_memory *memory, uint32_t *id)
 {
     if (channel->memory_count == channel->memory_room) {
         const uint32_t room = channel->memory_room != 0 ? 2 * channel->memory_room : 4;
-        port_memory *memories = room > MEMORIES_MAX ? NULL
-                                                    : (port_memory *)weiri_realloc(channel->memories,
-                                                                                   room * sizeof(port_memory));
+        weiri_port_memory *memories = room > MEMORIES_MAX ? NULL
+                                                    : (weiri_port_memory *)weiri_realloc(channel->memories,
+                                                                                   room * sizeof(weiri_port_memory));
         if (memories == NULL) {
             return room > MEMORIES_MAX
                        ? weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_attach: a channel has at most %u memories",
@@ -298,7 +365,7 @@ static weir_status open_ends(weir_port_channel *channel, weir_memory *dst, weir_
     weir_memory *ends[] = { dst, src };
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
-        port_memory made = { NULL, NULL, NULL, 0 };
+        weiri_port_memory made = { NULL, NULL, NULL, 0 };
         uint32_t id;
         if (ends[i] != NULL) {
             status = open_memory(channel, ends[i], "weir_port_channel_create", &made);
@@ -324,15 +391,22 @@ weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *me
         return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_attach: %s",
                           memory == NULL || id == NULL ? "NULL argument" : "called by a callback of the proxy");
     }
-    port_memory made;
+    weiri_port_memory made;
+    uint32_t added;
     status = open_memory(channel, memory, "weir_port_channel_attach", &made);
     if (status != WEIR_OK) {
         return status;
     }
     weiri_worker_enter(channel->requests->worker);
-    status = append(channel, &made, id);
+    status = append(channel, &made, &added);
+    if (status == WEIR_OK && channel->line.open) {
+        status = weiri_port_line_add(&channel->line, added, &channel->memories[added]);
+        channel->memory_count -= status != WEIR_OK;
+    }
     weiri_worker_leave(channel->requests->worker);
-    if (status != WEIR_OK) {
+    if (status == WEIR_OK) {
+        *id = added;
+    } else {
         ops_of(channel)->remote_close(made.remote);
         weir_memory_destroy(made.memory);
     }
@@ -414,8 +488,8 @@ static void close_queue(weir_port_channel *channel)
 static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
 {
     const weir_connection *connection = channel->semaphore->connection;
-    const port_memory *dst = &channel->memories[WEIR_PORT_DST];
-    const port_memory *src = &channel->memories[WEIR_PORT_SRC];
+    const weiri_port_memory *dst = &channel->memories[WEIR_PORT_DST];
+    const weiri_port_memory *src = &channel->memories[WEIR_PORT_SRC];
     const weiri_end *peer = &connection->comm->peers[connection->peer].end;
     weir_dev_port_channel *device = &channel->device;
     device->queue = channel->requests->lanes[WEIR_FIFO_DEVICE].device;
@@ -435,6 +509,9 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
         device->direct_adds = connection->comm->device->ops->copy_async == NULL ||
                               (dst->memory != NULL && weir_memory_host_pointer(dst->memory) == NULL);
     }
+    if (channel->line.open) {
+        weiri_port_line_fill(&channel->line, channel->token, dst, src, device);
+    }
 }
 
 /* Everything between the queue and the first request. */
@@ -446,6 +523,9 @@ static weir_status open_channel(weir_port_channel *channel, const weir_port_chan
     weir_status status =
         weiri_connection_remote(semaphore->connection, semaphore->peer_in_host, &channel->token);
     channel->token_offset = semaphore->peer_cell + WEIRI_STORED_OFFSET;
+    if (status == WEIR_OK) {
+        status = weiri_port_line_open(&channel->line, semaphore, channel->queue);
+    }
     if (status == WEIR_OK) {
         status = weir_proxy_channel_create(channel->proxy, &handler, &opts, &channel->requests);
     }
@@ -498,6 +578,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     return WEIR_OK;
 
 undo_queue:
+    weiri_port_line_close(&channel->line);
     give_queue_back(channel);
 undo_memories:
     close_memories(channel);
@@ -547,6 +628,7 @@ void weir_port_channel_destroy(weir_port_channel *channel)
     }
     weir_proxy_channel_destroy(channel->requests);
     close_queue(channel);
+    weiri_port_line_close(&channel->line);
     close_memories(channel);
     weir_semaphore_destroy(channel->semaphore);
     weiri_free(channel->numbers);
@@ -568,9 +650,20 @@ weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_
     return WEIR_OK;
 }
 
+void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_channel_info *info)
+{
+    if (channel == NULL || info == NULL) {
+        return;
+    }
+    info->transport = channel->semaphore->connection->transport->name;
+    info->engine = channel->line.open ? "device" : "proxy";
+    snprintf(info->reason, sizeof info->reason, "%s", channel->line.missing);
+}
+
 weir_status weir_port_channel_status(weir_port_channel *channel)
 {
-    return weir_proxy_channel_status(channel != NULL ? channel->requests : NULL);
+    weir_status status = weir_proxy_channel_status(channel != NULL ? channel->requests : NULL);
+    return status == WEIR_OK ? check_line(channel) : status;
 }
 
 /* ---- requests of host threads ------------------------------------------------------------------------------- */

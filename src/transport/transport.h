@@ -38,7 +38,7 @@ typedef struct weiri_end {
  * not notice. */
 
 #define WEIRI_KEY_MAX 64       /* bytes of a region's key */
-#define WEIRI_ADDRESS_MAX 256  /* bytes of a queue's address */
+#define WEIRI_ADDRESS_MAX 288  /* bytes of a queue's address */
 
 typedef struct weiri_transport_ops weiri_transport_ops;
 
@@ -71,6 +71,23 @@ typedef struct weiri_queue {
     uint64_t posted;    /* number of the last post */
     uint64_t completed; /* number of the last one that is complete; advanced by poll */
 } weiri_queue;
+
+/* For queues whose NIC kernels may drive by themselves (weir/device/rdma.h). Such a queue has a second line, which
+ * kernels post to and which shares no order with the posts below. It is opened and connected with the queue, where
+ * WEIR_PORT_ENGINE asks for it. */
+typedef struct weiri_direct_ops {
+    /* Of a connected queue: fills all of *out but control and state. WEIR_ERR_UNSUPPORTED when there is no such line,
+     * with the step that failed, the cause and the remedy. */
+    weir_status (*view)(weiri_queue *queue, weir_dev_rdma *out);
+    /* Memory as entries name it. `remote` sets *flush when writes are visible there only after a read of it, and *adds
+     * when it can be added to. */
+    weir_dev_rdma_memory (*local)(const weiri_queue *queue, const weiri_region *region);
+    weir_dev_rdma_memory (*remote)(const weiri_queue *queue, const weiri_remote *remote, bool *flush, bool *adds);
+    /* Eight bytes of this rank that reads and adds may overwrite at any time. */
+    weir_dev_rdma_memory (*scratch)(const weiri_queue *queue);
+    /* WEIR_OK, or what has ended the line, whether a kernel has noticed or not. */
+    weir_status (*check)(weiri_queue *queue);
+} weiri_direct_ops;
 
 /* All of them, or none, are there in an ops table. Offsets and sizes lie within region and remote: the caller has
  * checked. Zero bytes are a post like any other. */
@@ -108,6 +125,7 @@ typedef struct weiri_queue_ops {
     /* Advances queue->completed. WEIR_OK: something completed or went on, WEIR_PENDING: nothing did; otherwise the
      * queue has failed. By any thread, also while another posts or polls, which may then find nothing. */
     weir_status (*poll)(weiri_queue *queue);
+    const weiri_direct_ops *direct; /* NULL: kernels never post by themselves */
     bool alone;        /* a queue does not know the peer's: addresses are empty; keys too, the block must be mapped */
     bool passive_poll; /* a queue that only receives must be polled too, or the peer's posts do not go on */
 } weiri_queue_ops;

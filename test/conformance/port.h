@@ -3,6 +3,7 @@
 #ifndef WEIRT_PORT_H
 #define WEIRT_PORT_H
 
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <tuple>
@@ -15,9 +16,17 @@
 #include "port_kernels.h"
 #include "script_kernels.h"
 
-constexpr uint32_t PORT_TRANSPORTS = 3;
-constexpr uint32_t PORT_STAGED = 3; // memory is out of the host's reach, as a GPU's is
-inline const char *const port_transports[PORT_TRANSPORTS + 1] = { "ipc", "ib", "ofi", "ofi" };
+// Transports, in variants.
+enum port_variant : uint32_t {
+    PORT_IPC,
+    PORT_IB,
+    PORT_OFI,
+    PORT_STAGED,       // ofi; memory is out of the host's reach, as a GPU's is
+    PORT_DEVICE,       // ib; kernels post by themselves
+    PORT_DEVICE_STAGED // so too, and memory is out of the host's reach
+};
+inline const char *const port_transports[] = { "ipc", "ib", "ofi", "ofi", "ib", "ib" };
+inline const char *const port_suffixes[] = { "", "", "", "_staged", "_device", "_device_staged" };
 
 // What a case's ranks are told first.
 struct port_case {
@@ -36,12 +45,18 @@ protected:
         if (missing != nullptr) {
             GTEST_SKIP() << missing;
         }
-        const bool ours = std::get<1>(GetParam()) == 0 || (std::get<1>(GetParam()) == 1 && weirt_use_software_nic());
+        const uint32_t variant = std::get<1>(GetParam());
+        const bool device = variant == PORT_DEVICE || variant == PORT_DEVICE_STAGED;
+        const bool ours = variant == PORT_IPC || ((device || variant == PORT_IB) && weirt_use_software_nic());
+        setenv("WEIR_PORT_ENGINE", device ? "device-only" : "proxy", 1);
+        if (device && !ours) {
+            GTEST_SKIP() << "kernels post to mlx5 NICs alone, or to the software NIC, which is not used here";
+        }
         const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;
         if (checked && !ours) {
             GTEST_SKIP() << "the library of transport " << name() << " is not built with the thread sanitizer";
         }
-        if (checked && std::get<1>(GetParam()) != 0 && stage()->processes) {
+        if (checked && variant != PORT_IPC && stage()->processes) {
             GTEST_SKIP() << "the thread sanitizer does not see that another process orders this one's accesses";
         }
         weir_transport_info info;
@@ -54,6 +69,10 @@ protected:
             }
         }
         GTEST_SKIP() << "this build has no transport " << name();
+    }
+    void TearDown() override
+    {
+        unsetenv("WEIR_PORT_ENGINE");
     }
     const weirt_stage *stage() const
     {
@@ -80,14 +99,14 @@ protected:
 inline std::string port_case_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
 {
     return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + port_transports[std::get<1>(info.param)] +
-           (std::get<1>(info.param) == PORT_STAGED ? "_staged" : "");
+           port_suffixes[std::get<1>(info.param)];
 }
 
-#define PORT_SUITE(Suite)            \
-    class Suite : public PortTest {}; \
-    INSTANTIATE_TEST_SUITE_P(         \
-        Transports, Suite,            \
-        ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Range(0u, PORT_TRANSPORTS)), port_case_name)
+#define PORT_SUITE(Suite, ...)                                                                                  \
+    class Suite : public PortTest {};                                                                           \
+    INSTANTIATE_TEST_SUITE_P(Transports, Suite,                                                                 \
+                             ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(__VA_ARGS__)), \
+                             port_case_name)
 
 inline weir_request port_request(uint32_t type, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
 {
@@ -145,7 +164,7 @@ struct port_bench {
         plan = *static_cast<const port_case *>(rank->arg);
         peer = 1 - rank->rank;
         half = half_bytes;
-        rank->staged = plan.transport == PORT_STAGED;
+        rank->staged = plan.transport == PORT_STAGED || plan.transport == PORT_DEVICE_STAGED;
         if (!weirt_comm_open(rank, timeout_ms, &comm) || !connect(rank, 1, &connection) ||
             !weirt_semaphore(rank, connection, 2, end, &semaphore) ||
             !WEIRT_OK(rank, weir_memory_allocate(comm.comm, 2 * half, nullptr, &local)) ||

@@ -90,7 +90,7 @@ void moves(weirt_rank *rank)
     b.close(rank, true);
 }
 
-PORT_SUITE(PortChannel);
+PORT_SUITE(PortChannel, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
 TEST_P(PortChannel, MovesBytesByPutSignal)
 {
@@ -101,7 +101,7 @@ TEST_P(PortChannel, MovesBytesByPutSignal)
 
 TEST_P(PortChannel, MovesBytesByTheCallersStoresWhileNothingIsQueued)
 {
-    if (plan().transport != 0) {
+    if (plan().transport != PORT_IPC) {
         GTEST_SKIP() << name() << " maps no memory";
     }
     for (uint32_t group = 0; group < PORT_GROUPS; group++) {
@@ -153,7 +153,9 @@ TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
 }
 
 class PortStaged : public PortTest {};
-INSTANTIATE_TEST_SUITE_P(Transports, PortStaged, ::testing::Values(std::make_tuple(0, PORT_STAGED)), port_case_name);
+INSTANTIATE_TEST_SUITE_P(Transports, PortStaged,
+                         ::testing::Combine(::testing::Values(0), ::testing::Values(PORT_STAGED, PORT_DEVICE_STAGED)),
+                         port_case_name);
 
 TEST_P(PortStaged, MovesBytesThatTheHostDoesNotReach)
 {
@@ -236,10 +238,10 @@ void misuse(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                      weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &none));
         WEIRT_TEXT(rank, "port channel");
-        weir_status expected = b.plan.transport == 0 ? WEIR_ERR_INVALID : WEIR_ERR_UNSUPPORTED;
+        weir_status expected = b.plan.transport == PORT_IPC ? WEIR_ERR_INVALID : WEIR_ERR_UNSUPPORTED;
         WEIRT_STATUS(rank, expected,
                      weir_memory_channel_create(b.semaphore, b.remote, b.local, nullptr, &memory_channel));
-        if (weirt_semaphore(rank, b.connection, 20, WEIR_SEMAPHORE_DEVICE, &plain) && b.plan.transport == 0 &&
+        if (weirt_semaphore(rank, b.connection, 20, WEIR_SEMAPHORE_DEVICE, &plain) && b.plan.transport == PORT_IPC &&
             WEIRT_OK(rank, weir_memory_channel_create(plain, b.remote, b.local, nullptr, &memory_channel))) {
             WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                          weir_port_channel_create(b.proxy, plain, b.remote, b.local, nullptr, &none));
@@ -314,7 +316,7 @@ void unmapped(weirt_rank *rank)
 
 TEST_P(PortChannel, WhatIsNotMappedIsToldApart)
 {
-    if (plan().transport == 0) {
+    if (plan().transport == PORT_IPC) {
         GTEST_SKIP() << "ipc maps memory";
     }
     run(unmapped, plan());
@@ -338,7 +340,7 @@ void plain_signal(weirt_rank *rank)
 
 TEST_P(PortChannel, PlainSignalsOverWhatMapsNothingAreErrors)
 {
-    if (plan().transport == 0) {
+    if (plan().transport == PORT_IPC) {
         GTEST_SKIP() << "ipc maps memory";
     }
     for (uint32_t counted = 0; counted < 2; counted++) {

@@ -11,8 +11,8 @@
 
 namespace {
 
-PORT_SUITE(PortMany);
-PORT_SUITE(LongPortMany);
+PORT_SUITE(PortMany, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
+PORT_SUITE(LongPortMany, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
 bool is_gpu(const weirt_rank *rank)
 {
@@ -108,7 +108,7 @@ TEST_P(PortMany, PutsThatNobodyFlushes)
 {
     port_case what = plan();
     what.direct_bytes = WEIR_PORT_DIRECT_NEVER;
-    what.op = what.transport != 0 || weirt_sanitizer()[0] != '\0' ? 20000 : 200000;
+    what.op = what.transport != PORT_IPC || weirt_sanitizer()[0] != '\0' ? 20000 : 200000;
     run(unflushed, what);
 }
 
@@ -116,7 +116,7 @@ TEST_P(LongPortMany, MillionsOfPutsThatNobodyFlushes)
 {
     port_case what = plan();
     what.direct_bytes = WEIR_PORT_DIRECT_NEVER;
-    what.op = what.transport != 0 ? 200000 : gpu() ? 2000000 : 4000000;
+    what.op = what.transport != PORT_IPC ? 200000 : gpu() ? 2000000 : 4000000;
     run(unflushed, what);
 }
 
@@ -372,7 +372,7 @@ void many_memories(weirt_rank *rank)
 TEST_P(PortMany, TwoThousandMemories)
 {
     port_case what = plan();
-    what.op = what.transport == 0 ? 2000 : 64;
+    what.op = what.transport == PORT_IPC ? 2000 : 64;
     if (!allow_descriptors(3 * what.op + 200)) {
         GTEST_SKIP() << "a process may have too few open files here (RLIMIT_NOFILE)";
     }
@@ -410,7 +410,7 @@ void many_channels(weirt_rank *rank)
 TEST_P(PortMany, TwoThousandChannelsOnOneProxy)
 {
     port_case what = plan();
-    what.op = what.transport != 0 ? 8 : weirt_sanitizer()[0] != '\0' ? 500 : 2000; // other queues are not cheap
+    what.op = what.transport != PORT_IPC ? 8 : weirt_sanitizer()[0] != '\0' ? 500 : 2000; // other queues are not cheap
     run(many_channels, what);
 }
 
@@ -442,7 +442,7 @@ void connections(weirt_rank *rank)
 
 TEST_P(PortMany, ConnectionsShareADomain)
 {
-    if (plan().transport != 0) {
+    if (plan().transport != PORT_IPC) {
         GTEST_SKIP() << "the same as over ipc, which makes connections quickly";
     }
     run(connections, plan());
@@ -495,7 +495,7 @@ void far_offsets(weirt_rank *rank)
 
 TEST_P(PortMany, OffsetsBeyondFourGigabytes)
 {
-    if (plan().transport == 1) {
+    if (plan().transport == PORT_IB || plan().transport == PORT_DEVICE) {
         GTEST_SKIP() << "ib pins what it registers";
     }
     run(far_offsets, plan());
@@ -611,7 +611,7 @@ void large(weirt_rank *rank)
 TEST_P(PortMany, TransferOfMoreThanFourGigabytes)
 {
     port_case what = plan();
-    if (what.transport != 0 || (stage()->processes && !gpu()) || weirt_sanitizer()[0] != '\0') {
+    if (what.transport != PORT_IPC || (stage()->processes && !gpu()) || weirt_sanitizer()[0] != '\0') {
         GTEST_SKIP() << "takes 4 GiB of memory, or long: in tools/check --long, without sanitizers";
     }
     what.op = 1;
@@ -621,7 +621,7 @@ TEST_P(PortMany, TransferOfMoreThanFourGigabytes)
 TEST_P(LongPortMany, TransferOfMoreThanFourGigabytes)
 {
     port_case what = plan();
-    if (what.transport == 1 || weirt_sanitizer()[0] != '\0') {
+    if (what.transport == PORT_IB || what.transport == PORT_DEVICE || weirt_sanitizer()[0] != '\0') {
         GTEST_SKIP() << "ib pins what it registers, sanitizers take a multiple";
     }
     const uint64_t free_bytes =

@@ -6,7 +6,7 @@
 
 namespace {
 
-PORT_SUITE(PortTrouble);
+PORT_SUITE(PortTrouble, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
 script_step step(uint32_t call, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
 {
@@ -124,7 +124,7 @@ void out_of_bounds(weirt_rank *rank)
     bool open = b.open(rank, 0, half);
     uint64_t tag = 10;
     // Elsewhere than over ipc a channel takes long to make.
-    const uint32_t stride = port_bench::plan_of(rank)->transport == 0 ? 1 : 11;
+    const uint32_t stride = port_bench::plan_of(rank)->transport == PORT_IPC ? 1 : 11;
     const std::vector<bad_range> all = bad_ranges(2 * half);
     for (size_t i = 0; i < all.size() && open; i += stride) {
         for (bool kernel : { false, true }) {
@@ -230,6 +230,9 @@ void stopped(weirt_rank *rank)
 
 TEST_P(PortTrouble, StoppedProxyEndsWhatIsQueued)
 {
+    if (plan().transport == PORT_DEVICE) {
+        GTEST_SKIP() << "kernels need no proxy";
+    }
     run(stopped, plan());
 }
 
@@ -277,8 +280,11 @@ void slow(weirt_rank *rank)
 
 TEST_P(PortTrouble, SlowChannelStopsNobodyAndEndsWithItsProxy)
 {
+    if (plan().transport == PORT_DEVICE) {
+        GTEST_SKIP() << "host threads' requests go through the proxy, as over ib";
+    }
     port_case what = plan();
-    what.credits = what.transport == 0 ? 4096 : 512; // and as many puts
+    what.credits = what.transport == PORT_IPC ? 4096 : 512; // and as many puts
     run(slow, what);
 }
 
@@ -305,6 +311,9 @@ void few_credits(weirt_rank *rank)
 
 TEST_P(PortTrouble, FailedChannelOfOneCreditTakesRequests)
 {
+    if (plan().transport == PORT_DEVICE) {
+        GTEST_SKIP() << "kernels need no credits";
+    }
     port_case what = plan();
     what.credits = 1;
     what.direct_bytes = WEIR_PORT_DIRECT_NEVER;
@@ -348,7 +357,7 @@ void deadlines(weirt_rank *rank)
 
 TEST_P(PortTrouble, DeadlinesOfWhatNobodyCarriesOut)
 {
-    if (plan().transport != 0 || stage()->processes) {
+    if (plan().transport != PORT_IPC || stage()->processes) {
         GTEST_SKIP() << "the same as over ipc between threads";
     }
     run(deadlines, plan());
@@ -455,7 +464,7 @@ void taken_away(weirt_rank *rank)
 
 TEST_P(PortTrouble, MemoryThatIsTakenAwayEndsItsTransfers)
 {
-    if (plan().transport == 0 && !stage()->processes) {
+    if (plan().transport == PORT_IPC && !stage()->processes) {
         GTEST_SKIP() << "threads of a process use the owner's mapping, which must outlive them";
     }
     run(taken_away, plan());
@@ -488,6 +497,9 @@ void not_made(weirt_rank *rank)
 
 TEST_P(PortTrouble, FailedCreateLeavesTheSemaphoreFree)
 {
+    if (plan().transport == PORT_DEVICE) {
+        GTEST_SKIP() << "host threads' requests go through the proxy, as over ib";
+    }
     run(not_made, plan());
 }
 

@@ -103,8 +103,8 @@ def environment(root):
                        "only env.c looks at the environment")
     table = (root / "src/host/base/env_table.h").read_text(encoding="utf-8")
     names = re.findall(r"^\s*X\((WEIR_\w+),", table, flags=re.M)
-    if not 0 < len(names) <= 20:
-        yield f"src/host/base/env_table.h: {len(names)} rows; the budget is 20"
+    if not 0 < len(names) <= 24:
+        yield f"src/host/base/env_table.h: {len(names)} rows; the budget is 24"
     readme = root / "README.md"
     described = readme.read_text(encoding="utf-8") if readme.exists() else ""
     for name in names:

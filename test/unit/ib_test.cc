@@ -400,36 +400,39 @@ weiri_ib_address some_address()
     return address;
 }
 
+bool same(const weiri_ib_address &a, const weiri_ib_address &b)
+{
+    return a.ethernet == b.ethernet && a.mtu == b.mtu && a.reads == b.reads && a.port == b.port && a.nic == b.nic &&
+           a.lid == b.lid && a.qpn == b.qpn && a.psn == b.psn && memcmp(a.gid, b.gid, sizeof a.gid) == 0;
+}
+
 TEST(IbWire, AddressComesBack)
 {
     uint8_t bytes[WEIRI_ADDRESS_MAX];
-    weiri_ib_address written[WEIRI_IB_RAILS_MAX];
+    weiri_ib_queue_address written = {}, read;
     for (uint32_t i = 0; i < WEIRI_IB_RAILS_MAX; i++) {
-        written[i] = some_address();
-        written[i].qpn = 100 + i;
+        written.rails[i] = some_address();
+        written.rails[i].qpn = 100 + i;
     }
     for (uint32_t rails = 1; rails <= WEIRI_IB_RAILS_MAX; rails++) {
-        weiri_ib_address all[WEIRI_IB_RAILS_MAX] = {};
-        uint32_t count = 0;
-        const uint32_t size = weiri_ib_address_write(written, rails, bytes);
-        ASSERT_EQ(weiri_ib_address_read(bytes, size, all, &count), WEIR_OK);
-        ASSERT_EQ(count, rails);
-        const weiri_ib_address &read = all[rails - 1], &last = written[rails - 1];
-        EXPECT_EQ(read.ethernet, last.ethernet);
-        EXPECT_EQ(read.mtu, last.mtu);
-        EXPECT_EQ(read.reads, last.reads);
-        EXPECT_EQ(read.port, last.port);
-        EXPECT_EQ(read.nic, last.nic);
-        EXPECT_EQ(read.lid, last.lid);
-        EXPECT_EQ(read.qpn, last.qpn);
-        EXPECT_EQ(read.psn, last.psn);
-        EXPECT_EQ(memcmp(read.gid, last.gid, 16), 0);
-        for (uint32_t length = 0; length <= sizeof bytes; length++) {
-            EXPECT_EQ(weiri_ib_address_read(bytes, length, all, &count), length == size ? WEIR_OK : WEIR_ERR_CORRUPT)
-                << length;
+        for (bool direct : { false, true }) {
+            written.count = rails;
+            written.direct = direct ? some_address() : weiri_ib_address{};
+            const uint32_t size = weiri_ib_address_write(&written, bytes);
+            ASSERT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_OK);
+            ASSERT_EQ(read.count, rails);
+            EXPECT_TRUE(same(read.rails[rails - 1], written.rails[rails - 1]));
+            EXPECT_TRUE(same(read.direct, written.direct));
+            for (uint32_t length = 0; length <= sizeof bytes; length++) {
+                EXPECT_EQ(weiri_ib_address_read(bytes, length, &read), length == size ? WEIR_OK : WEIR_ERR_CORRUPT)
+                    << length;
+            }
+            bytes[2] = 2;
+            EXPECT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_ERR_CORRUPT);
+            bytes[2] = direct;
+            bytes[1] = (uint8_t)(rails == 1 ? 0 : WEIRI_IB_RAILS_MAX + 1);
+            EXPECT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_ERR_CORRUPT);
         }
-        bytes[1] = (uint8_t)(rails == 1 ? 0 : WEIRI_IB_RAILS_MAX + 1);
-        EXPECT_EQ(weiri_ib_address_read(bytes, size, all, &count), WEIR_ERR_CORRUPT);
     }
 }
 
@@ -450,11 +453,10 @@ TEST(IbWire, AddressesOutOfRange)
     };
     for (const auto &c : cases) {
         uint8_t bytes[WEIRI_ADDRESS_MAX];
-        weiri_ib_address rails[WEIRI_IB_RAILS_MAX] = { some_address(), some_address() };
-        uint32_t count;
-        c.spoil(&rails[1]);
-        const uint32_t size = weiri_ib_address_write(rails, 2, bytes);
-        EXPECT_EQ(weiri_ib_address_read(bytes, size, rails, &count), WEIR_ERR_CORRUPT) << c.what;
+        weiri_ib_queue_address address = { { some_address(), some_address() }, 2, {} };
+        c.spoil(&address.rails[1]);
+        const uint32_t size = weiri_ib_address_write(&address, bytes);
+        EXPECT_EQ(weiri_ib_address_read(bytes, size, &address), WEIR_ERR_CORRUPT) << c.what;
         EXPECT_TRUE(says("address")) << weir_last_error();
     }
 }

@@ -17,6 +17,7 @@
 #define WEIR_DEVICE_MLX5_H
 
 #include "weir/device/arch.h"
+#include "weir/status.h"
 
 #define WEIR_MLX5_SEGMENT 16u
 #define WEIR_MLX5_BLOCK 64u
@@ -38,6 +39,20 @@
 #define WEIR_MLX5_DONE 0x0u
 #define WEIR_MLX5_FAILED 0xdu
 #define WEIR_MLX5_NONE 0xfu /* an entry that was never written */
+
+/* Syndromes of failed requests: enum of mlx5dv.h. */
+#define WEIR_MLX5_LOCAL_LENGTH 0x01u
+#define WEIR_MLX5_LOCAL_OPERATION 0x02u
+#define WEIR_MLX5_LOCAL_PROTECTION 0x04u
+#define WEIR_MLX5_FLUSHED 0x05u /* after another one's failure */
+#define WEIR_MLX5_BAD_RESPONSE 0x10u
+#define WEIR_MLX5_LOCAL_ACCESS 0x11u
+#define WEIR_MLX5_REMOTE_REQUEST 0x12u
+#define WEIR_MLX5_REMOTE_ACCESS 0x13u
+#define WEIR_MLX5_REMOTE_OPERATION 0x14u
+#define WEIR_MLX5_NO_ANSWER 0x15u
+#define WEIR_MLX5_NOT_READY 0x16u
+#define WEIR_MLX5_REMOTE_ABORT 0x22u
 
 /* ---- requests --------------------------------------------------------------------------------------- */
 
@@ -158,6 +173,22 @@ WEIR_FN uint32_t weir_mlx5_syndrome(uint32_t error)
 WEIR_FN uint32_t weir_mlx5_vendor(uint32_t error)
 {
     return error >> 16 & 0xff;
+}
+
+/* Whose fault a failure is. */
+WEIR_FN weir_status weir_mlx5_status(uint32_t syndrome)
+{
+    switch (syndrome) {
+    case WEIR_MLX5_LOCAL_PROTECTION:
+    case WEIR_MLX5_LOCAL_ACCESS:
+        return WEIR_ERR_INVALID;
+    case WEIR_MLX5_LOCAL_LENGTH:
+    case WEIR_MLX5_LOCAL_OPERATION:
+    case WEIR_MLX5_BAD_RESPONSE:
+        return WEIR_ERR_DEVICE;
+    default:
+        return WEIR_ERR_REMOTE;
+    }
 }
 
 #endif

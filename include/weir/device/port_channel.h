@@ -25,6 +25,10 @@
  * while nothing of the channel is queued (channels of two ranks on one device do all so): they are done when the call
  * returns. So are signals. That the peer sees them in order does not depend on it.
  *
+ * Who posts what kernels ask for, the handle says: a thread of the proxy, or, over transport ib where WEIR_PORT_ENGINE
+ * asks for it, the calling thread itself, which writes entries for the NIC and rings its doorbell
+ * (weir/device/port_rdma.h). The promises are the same.
+ *
  * Adds over one transport are atomic to each other, over ipc also to atomics of kernels at system scope. Copy engines
  * cannot add: between GPUs the caller does itself, to memory of a GPU, when all that is queued is done, unless
  * direct_bytes is WEIR_PORT_DIRECT_NEVER. Any other add there, and one over a transport or a NIC that has none, fails
@@ -44,22 +48,39 @@
 #define WEIR_DEVICE_PORT_CHANNEL_H
 
 #include "weir/device/memory_channel.h"
+#include "weir/device/port_rdma.h"
 #include "weir/device/proxy.h"
 
-/* The ids of the channel's own memories. */
-#define WEIR_PORT_DST 0u
-#define WEIR_PORT_SRC 1u
+/* Kernels that know who posts for all their channels may define this before they include the header, and are smaller:
+ * WEIR_PORT_BY_PROXY or WEIR_PORT_BY_DEVICE. Handles of another engine end their posts with WEIR_ERR_INVALID. */
+#if !defined(WEIR_PORT_ENGINE)
+#define WEIR_PORT_ENGINE WEIR_PORT_BY_ANY
+#endif
+#define WEIR_PORT_BY_ANY 2u
 
 /* The ticket of what was done without a request. */
 #define WEIR_TICKET_DONE UINT64_MAX
 
 /* ---- requests --------------------------------------------------------------------------------------------- */
 
+/* Whether kernels post by themselves. */
+WEIR_FN int weir_dev_port_channel_is_rdma(const weir_dev_port_channel *channel)
+{
+    return WEIR_PORT_ENGINE == WEIR_PORT_BY_ANY ? channel->engine == WEIR_PORT_BY_DEVICE
+                                                : WEIR_PORT_ENGINE == WEIR_PORT_BY_DEVICE;
+}
+
 /* Any request; its `channel` is not looked at. By one thread. */
 WEIR_FN weir_status weir_dev_port_channel_post(const weir_dev_port_channel *channel, const weir_request *request,
                                                uint64_t *ticket)
 {
     uint64_t position = 0;
+    if (WEIR_PORT_ENGINE != WEIR_PORT_BY_ANY && WEIR_UNLIKELY(channel->engine != WEIR_PORT_ENGINE)) {
+        return WEIR_ERR_INVALID;
+    }
+    if (weir_dev_port_channel_is_rdma(channel)) {
+        return weir_dev_port_rdma_post(&channel->rdma, request, ticket);
+    }
     weir_status status = weir_dev_proxy_channel_push(&channel->queue, request, &position);
     if (ticket != NULL && status == WEIR_OK) {
         *ticket = position;
@@ -86,12 +107,20 @@ WEIR_FN weir_status weir_dev_port_channel_ask(const weir_dev_port_channel *chann
 /* WEIR_OK when the request is completed; WEIR_PENDING, or an error. */
 WEIR_FN weir_status weir_dev_port_channel_test_ticket(const weir_dev_port_channel *channel, uint64_t ticket)
 {
-    return ticket == WEIR_TICKET_DONE ? WEIR_OK : weir_dev_proxy_channel_test(&channel->queue, ticket);
+    if (ticket == WEIR_TICKET_DONE) {
+        return WEIR_OK;
+    }
+    return weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_test(&channel->rdma, ticket)
+                                                  : weir_dev_proxy_channel_test(&channel->queue, ticket);
 }
 
 WEIR_FN weir_status weir_dev_port_channel_wait_ticket(const weir_dev_port_channel *channel, uint64_t ticket)
 {
-    return ticket == WEIR_TICKET_DONE ? WEIR_OK : weir_dev_proxy_channel_wait(&channel->queue, ticket);
+    if (ticket == WEIR_TICKET_DONE) {
+        return WEIR_OK;
+    }
+    return weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_wait(&channel->rdma, ticket)
+                                                  : weir_dev_proxy_channel_wait(&channel->queue, ticket);
 }
 
 /* ---- the caller's own stores ------------------------------------------------------------------------------ */

@@ -14,7 +14,7 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 3u
+#define WEIR_DEV_VERSION 4u
 
 /* One per communicator, in host memory that the device can read. The first line is written by the host
  * alone, the second by kernels alone. Kernels read it only on the slow path of a spin. */
@@ -115,22 +115,6 @@ typedef struct weir_dev_proxy_channel {
     uint32_t id;
 } weir_dev_proxy_channel;
 
-/* Transfers that a host thread, or later a NIC, carries out. A cell of its semaphore has two tokens: in `inbound` the
- * peer's kernels count, in the word after it the peer's host thread does. */
-typedef struct weir_dev_port_channel {
-    weir_dev_proxy_channel queue;
-    weir_dev_semaphore semaphore;
-    char *dst; /* memory 0, mapped here; NULL when it is not */
-    uint64_t dst_bytes;
-    char *src; /* memory 1 */
-    uint64_t src_bytes;
-    uint64_t direct_bytes;  /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
-    uint32_t direct_always; /* also while requests are queued */
-    uint32_t engine;        /* who carries out: 0, a proxy */
-    uint32_t direct_adds;   /* the caller adds to dst itself, when nothing is queued any more */
-    uint32_t reserved;
-} weir_dev_port_channel;
-
 /* What the posters of a queue pair share: device memory, zeroed, at a multiple of 16. Numbers are of 64-byte blocks of
  * the send queue, from 0 on and never reduced. */
 typedef struct weir_dev_rdma_state {
@@ -143,7 +127,8 @@ typedef struct weir_dev_rdma_state {
     uint64_t taken;     /* completions read so far */
     uint64_t polling;   /* 1 while a thread reads completions */
     uint64_t failed;    /* 0, or WEIR_RDMA_FAILED and the syndrome of the first error */
-    uint64_t unused[7];
+    uint64_t refused;   /* 1 once a thread has told the host of a request; see weir/device/port_rdma.h */
+    uint64_t unused[6];
 } weir_dev_rdma_state;
 
 /* A queue pair of an mlx5 NIC to which kernels post; see weir/device/rdma.h. */
@@ -168,6 +153,60 @@ typedef struct weir_dev_rdma_memory {
     uint32_t reserved;
 } weir_dev_rdma_memory;
 
+/* A memory of a port channel whose kernels post to a NIC. */
+typedef struct weir_dev_port_memory {
+    uint64_t remote; /* its address at the peer, for rkey */
+    uint64_t local;  /* and here, for lkey */
+    uint64_t bytes;
+    uint32_t rkey;
+    uint32_t lkey;
+    uint32_t kinds; /* WEIR_PORT_MEMORY_...; 0: there is none */
+    uint32_t reserved;
+} weir_dev_port_memory;
+
+#define WEIR_PORT_MEMORY_REMOTE 1u /* the peer's */
+#define WEIR_PORT_MEMORY_LOCAL 2u  /* of this rank */
+#define WEIR_PORT_MEMORY_SETTLE 4u /* what is written is visible at the peer only after a read of it */
+#define WEIR_PORT_MEMORY_ADDS 8u   /* it can be added to */
+
+/* What the host and the kernels of such a channel tell each other: host memory, one in a cell, zeroed. */
+typedef struct weir_dev_port_board {
+    uint64_t count;    /* of attached memories */
+    uint64_t memories; /* address of their weir_dev_port_memory */
+    uint64_t refused;  /* 0, or the status, negated, of the first request that cannot be carried out: */
+    uint64_t request[5]; /* its offsets, bytes, ids and type */
+} weir_dev_port_board;
+
+/* What kernels need to post by themselves. */
+typedef struct weir_dev_port_rdma {
+    weir_dev_rdma queue;
+    weir_dev_port_board *board;
+    weir_dev_port_memory dst; /* memories 0 and 1 */
+    weir_dev_port_memory src;
+    weir_dev_rdma_memory token;   /* the peer's, for signals */
+    weir_dev_rdma_memory scratch; /* local, for what nobody reads */
+} weir_dev_port_rdma;
+
+/* Transfers that a host thread, or the NIC, carries out. A cell of its semaphore has two tokens: in `inbound` the
+ * peer's kernels count, in the word after it the peer's host thread does. */
+typedef struct weir_dev_port_channel {
+    weir_dev_proxy_channel queue;
+    weir_dev_semaphore semaphore;
+    char *dst; /* memory 0, mapped here; NULL when it is not */
+    uint64_t dst_bytes;
+    char *src; /* memory 1 */
+    uint64_t src_bytes;
+    uint64_t direct_bytes;  /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
+    uint32_t direct_always; /* also while requests are queued */
+    uint32_t engine;        /* WEIR_PORT_BY_...: who posts what kernels ask for */
+    uint32_t direct_adds;   /* the caller adds to dst itself, when nothing is queued any more */
+    uint32_t reserved;
+    weir_dev_port_rdma rdma; /* for WEIR_PORT_BY_DEVICE */
+} weir_dev_port_channel;
+
+#define WEIR_PORT_BY_PROXY 0u  /* a thread of the host, by `queue` */
+#define WEIR_PORT_BY_DEVICE 1u /* kernels themselves, by `rdma`; direct_bytes is 0 */
+
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
@@ -178,7 +217,10 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits")
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 32, "layout of weir_dev_progress");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 72, "layout of weir_dev_proxy_channel");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 176, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_memory) == 40, "layout of weir_dev_port_memory");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_board) == 64, "layout of weir_dev_port_board");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_rdma) == 192, "layout of weir_dev_port_rdma");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 368, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma) == 72, "layout of weir_dev_rdma");
 

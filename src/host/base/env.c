@@ -42,6 +42,18 @@ static const char *const launch_names[] = {
 };
 
 static const char *const log_levels[] = {"error", "warn", "info", "debug"};
+static const char *const engines[] = {"proxy", "device", "device-only"};
+
+/* Strings that are one of a few words. */
+static const struct {
+    const char *name;
+    const char *const *words;
+    size_t count;
+    const char *text;
+} choices[] = {
+    {"WEIR_LOG", log_levels, sizeof log_levels / sizeof log_levels[0], "error, warn, info, debug"},
+    {"WEIR_PORT_ENGINE", engines, sizeof engines / sizeof engines[0], "proxy, device, device-only"},
+};
 
 /* NULL when it is not set, or empty: a script that passes on an unset variable of its own sets an empty one. */
 static const char *text_of(const char *name)
@@ -66,12 +78,12 @@ weir_status weir_env_get(uint32_t index, weir_env_row *row)
     return WEIR_OK;
 }
 
-/* Index of `text` among the log levels, or -1. */
-static int log_level_of(const char *text)
+/* Index of `text` among the words, or -1. */
+static int find_word(const char *const *words, size_t count, const char *text)
 {
-    for (int i = 0; i < (int)(sizeof log_levels / sizeof log_levels[0]); i++) {
-        if (strcmp(text, log_levels[i]) == 0) {
-            return i;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(text, words[i]) == 0) {
+            return (int)i;
         }
     }
     return -1;
@@ -80,7 +92,7 @@ static int log_level_of(const char *text)
 weir_log_level weiri_env_log_level(void)
 {
     const char *text = text_of("WEIR_LOG");
-    int level = text != NULL ? log_level_of(text) : -1;
+    int level = text != NULL ? find_word(log_levels, sizeof log_levels / sizeof log_levels[0], text) : -1;
     return level >= 0 ? (weir_log_level)level : WEIR_LOG_WARN;
 }
 
@@ -137,9 +149,11 @@ static weir_status parse_bool(const char *name, const char *text, bool *out)
 
 static weir_status parse_string(const char *name, const char *text, const char **out)
 {
-    if (strcmp(name, "WEIR_LOG") == 0 && log_level_of(text) < 0) {
-        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: none of error, warn, info, debug", name, VALUE_SHOWN,
-                          text);
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        if (strcmp(name, choices[i].name) == 0 && find_word(choices[i].words, choices[i].count, text) < 0) {
+            return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: none of %s", name, VALUE_SHOWN, text,
+                              choices[i].text);
+        }
     }
     *out = text;
     return WEIR_OK;
@@ -212,6 +226,11 @@ weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t lea
         return weiri_fail(WEIR_ERR_ENV, "environment: %s is not set", launch_names[variable]);
     }
     return parse_number(launch_names[variable], text, least, most, out);
+}
+
+weiri_engine weiri_env_engine(const weiri_env *env)
+{
+    return (weiri_engine)find_word(engines, sizeof engines / sizeof engines[0], env->port_engine);
 }
 
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms)

@@ -19,6 +19,13 @@ typedef struct weiri_env {
 #undef WEIRI_ENV_FIELD
 } weiri_env;
 
+/* The words of WEIR_PORT_ENGINE: who posts the transfers of kernels. */
+typedef enum weiri_engine {
+    WEIRI_ENGINE_PROXY,
+    WEIRI_ENGINE_DEVICE,     /* the kernels themselves where they can, otherwise the proxy */
+    WEIRI_ENGINE_DEVICE_ONLY /* an error where they cannot */
+} weiri_engine;
+
 /* The variables of launchers. */
 typedef enum weiri_launch_variable {
 #define WEIRI_LAUNCH_VARIABLE(NAME) WEIRI_LAUNCH_##NAME,
@@ -36,6 +43,8 @@ weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t lea
 /* Reads all rows; WEIR_ERR_ENV naming variable and value for a malformed or out-of-range one. Strings point
  * into the environment. */
 weir_status weiri_env_read(weiri_env *out);
+
+weiri_engine weiri_env_engine(const weiri_env *env);
 
 /* The timeout that results from environment and opts: the set variable, else `opts_ms` if not 0, else the
  * default. */

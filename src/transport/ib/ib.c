@@ -1,7 +1,8 @@
 /* ib.c - between hosts, and inside one: RDMA through libibverbs, over InfiniBand or RoCE.
  *
  * A domain is one NIC, the nearest to the device, or several (WEIR_IB_RAILS). A region is registered with each; a queue
- * is a reliable connection (ib_queue.c), or several that share long transfers (ib_stripe.c).
+ * is a reliable connection (ib_queue.c), or several that share long transfers (ib_stripe.c), and where WEIR_PORT_ENGINE
+ * asks for it one more that kernels post to (ib_direct.c).
  *
  * Order rests on three rules. A responder carries out the writes of one reliable connection in the order in which they
  * were posted (InfiniBand Architecture Specification, volume 1, transaction ordering). NICs write to the host by posted
@@ -141,6 +142,7 @@ static weir_status open_nics(ib_domain *domain, const weir_device *device)
         }
     }
     domain->rail_count = domain->nic_count * pairs;
+    domain->posts_directly = status == WEIR_OK && weiri_env_engine(&env) != WEIRI_ENGINE_PROXY;
     return status;
 }
 
@@ -157,6 +159,7 @@ static weir_status domain_open(weir_device *device, weiri_domain **out)
         return status;
     }
     domain->base = (weiri_domain) { .transport = &weiri_ib_ops, .device = device };
+    weiri_ib_direct_nic_init(&domain->direct, &domain->nics[0], device);
     *out = &domain->base;
     return WEIR_OK;
 }
@@ -165,6 +168,7 @@ static void domain_close(weiri_domain *base)
 {
     ib_domain *domain = (ib_domain *)base;
     if (domain != NULL) {
+        weiri_ib_direct_nic_close(&domain->direct);
         close_nics(domain);
         weiri_free(domain);
     }
@@ -297,6 +301,7 @@ static const weiri_queue_ops queue_ops = {
     .value = weiri_ib_stripe_value,
     .add = weiri_ib_stripe_add,
     .poll = weiri_ib_stripe_poll,
+    .direct = &weiri_ib_stripe_direct,
 };
 
 const weiri_transport_ops weiri_ib_ops = { .name = "ib", .probe = probe, .reach = reach, .queue = &queue_ops };

@@ -4,6 +4,8 @@
  *   ib_nic.c       an open NIC: its limits, its errors, its events
  *   ib_stripe.c    queues of several rails, and the posts of all queues
  *   ib_queue.c     queues of one rail, that is one queue pair: posting, completion, failure
+ *   ib_direct.c    queue pairs that kernels post to
+ *   ib_pair.c      the states of a queue pair
  *   ib_wire.c      keys and addresses
  *   ib_device.c    choice of NICs, ports and GIDs
  *   ib_topology.c  how far NICs are
@@ -18,6 +20,7 @@
 #include "src/transport/ib/ib_verbs.h"
 #include "src/transport/ib/ib_wire.h"
 #include "src/transport/transport.h"
+#include "weir/device/mlx5.h"
 
 /* An open NIC, of one domain. */
 typedef struct weiri_ib_nic {
@@ -36,11 +39,28 @@ typedef struct weiri_ib_nic {
     bool broken;            /* the device is gone; atomic */
 } weiri_ib_nic;
 
+/* What a NIC has for queues of kernels. */
+typedef struct weiri_ib_chunk weiri_ib_chunk;
+typedef struct weiri_ib_page weiri_ib_page;
+
+typedef struct weiri_ib_direct_nic {
+    weiri_ib_nic *nic;
+    weir_device *device;
+    pthread_mutex_t lock; /* all below */
+    weiri_ib_mlx5 mlx5;
+    struct ibv_td *thread;
+    struct ibv_pd *parent; /* NULL until the first queue is opened */
+    weiri_ib_chunk *chunks;
+    weiri_ib_page *pages;
+} weiri_ib_direct_nic;
+
 typedef struct ib_domain {
     weiri_domain base;
     weiri_ib_nic nics[WEIRI_IB_NICS_MAX];
     uint32_t nic_count;
     uint32_t rail_count; /* of a queue: rail i is a queue pair of NIC i % nic_count */
+    bool posts_directly; /* kernels are to post by themselves, to the first NIC */
+    weiri_ib_direct_nic direct;
 } ib_domain;
 
 typedef struct ib_region {
@@ -64,8 +84,17 @@ void weiri_ib_nic_close(weiri_ib_nic *nic);
 weir_status weiri_ib_fail(const weiri_ib_nic *nic, int error, const char *what);
 
 /* Reads what the device has reported, without blocking; at most every few milliseconds, however often it is called.
- * Faults of queue pairs go to weiri_ib_queue_event. */
+ * The context of a queue pair and of a completion queue is a `const char *`, atomic, which gets a static text when that
+ * has become unusable. */
 void weiri_ib_look(weiri_ib_nic *nic);
+
+/* ---- ib_pair.c ------------------------------------------------------------------------------------------ */
+
+/* Prepares a new queue pair of the domain's NIC `number`. `own` gets what its peer must know of it. */
+weir_status weiri_ib_pair_init(const weiri_ib_nic *nic, uint32_t number, struct ibv_qp *qp, weiri_ib_address *own);
+/* Joins it to its peer; WEIR_ERR_UNSUPPORTED when the two can never meet. */
+weir_status weiri_ib_pair_connect(const weiri_ib_nic *nic, struct ibv_qp *qp, const weiri_ib_address *own,
+                                  const weiri_ib_address *peer);
 
 /* ---- ib_stripe.c ---------------------------------------------------------------------------------------- */
 
@@ -81,6 +110,36 @@ weir_status weiri_ib_stripe_value(weiri_queue *queue, weiri_remote *dst, uint64_
                                   uint32_t bytes);
 weir_status weiri_ib_stripe_add(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value);
 weir_status weiri_ib_stripe_poll(weiri_queue *queue);
+
+extern const weiri_direct_ops weiri_ib_stripe_direct;
+
+/* ---- ib_direct.c ---------------------------------------------------------------------------------------- */
+
+/* A queue pair of kernels. */
+typedef struct weiri_ib_direct {
+    weiri_ib_direct_nic *shared; /* NULL: nobody asked for it */
+    struct ibv_cq *cq;
+    struct ibv_qp *qp;    /* NULL when it could not be made */
+    weiri_ib_page *page;
+    const uint8_t *completions;
+    weir_dev_rdma view;   /* all but control and state */
+    weiri_ib_address own;
+    uint32_t peer_nic, peer_qpn;
+    const char *event;    /* what the device has reported; atomic */
+    char missing[320];    /* why kernels cannot post; "" when they can */
+} weiri_ib_direct;
+
+void weiri_ib_direct_nic_init(weiri_ib_direct_nic *d, weiri_ib_nic *nic, weir_device *device);
+/* After all queues. */
+void weiri_ib_direct_nic_close(weiri_ib_direct_nic *d);
+
+/* What goes wrong is told by weiri_ib_direct_view. `own` keeps qpn 0 then. */
+void weiri_ib_direct_open(weiri_ib_direct_nic *d, weiri_ib_direct *q, weiri_ib_address *own);
+void weiri_ib_direct_connect(weiri_ib_direct *q, const weiri_ib_address *peer);
+void weiri_ib_direct_close(weiri_ib_direct *q);
+/* As weiri_direct_ops. */
+weir_status weiri_ib_direct_view(const weiri_ib_direct *q, weir_dev_rdma *out);
+weir_status weiri_ib_direct_check(weiri_ib_direct *q);
 
 /* ---- ib_queue.c ----------------------------------------------------------------------------------------- */
 
@@ -114,7 +173,4 @@ weir_status weiri_ib_queue_ready(weiri_queue *queue);
 weir_status weiri_ib_queue_transfer(weiri_queue *queue, const weiri_ib_transfer *transfer);
 weir_status weiri_ib_queue_word(weiri_queue *queue, const weiri_ib_word *word);
 weir_status weiri_ib_queue_poll(weiri_queue *queue);
-/* Any thread. `what`, a static text, has made the queue unusable. */
-void weiri_ib_queue_event(void *queue, const char *what);
-
 #endif

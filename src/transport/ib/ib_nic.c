@@ -14,22 +14,28 @@
 
 /* ---- events --------------------------------------------------------------------------------------------- */
 
+/* The event of a queue pair or a completion queue whose context is `place`. */
+static void note(void *place, const char *what)
+{
+    __atomic_store_n((const char **)place, what, __ATOMIC_RELEASE);
+}
+
 static void handle_event(weiri_ib_nic *nic, const struct ibv_async_event *event)
 {
     const weiri_ib_port *port = &nic->port;
     switch (event->event_type) {
     case IBV_EVENT_QP_FATAL:
-        weiri_ib_queue_event(event->element.qp->qp_context, "the device has put the queue pair into error");
+        note(event->element.qp->qp_context, "the device has put the queue pair into error");
         break;
     case IBV_EVENT_QP_REQ_ERR:
-        weiri_ib_queue_event(event->element.qp->qp_context, "the peer sent a malformed request");
+        note(event->element.qp->qp_context, "the peer sent a malformed request");
         break;
     case IBV_EVENT_QP_ACCESS_ERR:
-        weiri_ib_queue_event(event->element.qp->qp_context,
-                             "the peer tried what this side's memory does not allow, or after it was deregistered");
+        note(event->element.qp->qp_context,
+             "the peer tried what this side's memory does not allow, or after it was deregistered");
         break;
     case IBV_EVENT_CQ_ERR:
-        weiri_ib_queue_event(event->element.cq->cq_context, "the completion queue is in error");
+        note(event->element.cq->cq_context, "the completion queue is in error");
         break;
     case IBV_EVENT_DEVICE_FATAL:
         if (!__atomic_exchange_n(&nic->broken, true, __ATOMIC_RELAXED)) {

@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
@@ -28,11 +27,8 @@
 #define BUSY_SIGNALS 2
 #define INLINE_MOST 220
 #define INLINE_LEAST 32
-#define READS_MOST 16
 #define COMPLETIONS 16
 #define POLLS_PER_LOOK 16
-#define RNR_TIMER 12 /* 0.64 ms */
-#define RETRIES 6 /* the next one means for ever to some drivers, Soft-RoCE for one */
 
 typedef struct ib_queue {
     weiri_queue base;
@@ -41,7 +37,8 @@ typedef struct ib_queue {
     pthread_mutex_t lock; /* all below but `event` */
     struct ibv_cq *cq;
     struct ibv_qp *qp;
-    uint32_t psn, depth, inline_most, peer_qpn;
+    weiri_ib_address own;
+    uint32_t depth, inline_most, peer_qpn;
     bool connected;
     uint64_t *covers;              /* of request n, at n % depth: the last post that is complete with it */
     uint64_t requests, done;       /* numbers of the last requests that are posted, and complete */
@@ -66,7 +63,7 @@ static weir_status create_pair(ib_queue *q)
     const weiri_ib_nic *nic = q->nic;
     q->depth = nic->limits.max_qp_wr < DEPTH_MAX ? (uint32_t)nic->limits.max_qp_wr : DEPTH_MAX;
     struct ibv_qp_init_attr attr = {
-        .qp_context = q,
+        .qp_context = &q->event,
         .send_cq = q->cq,
         .recv_cq = q->cq,
         .cap = { .max_send_wr = q->depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
@@ -86,42 +83,6 @@ static weir_status create_pair(ib_queue *q)
     return WEIR_OK;
 }
 
-static weir_status to_init(ib_queue *q)
-{
-    const weiri_ib_nic *nic = q->nic;
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_INIT,
-        .port_num = (uint8_t)nic->port.port,
-        .qp_access_flags = (unsigned)nic->access,
-    };
-    int error = weiri_ib.f_modify_qp(q->qp, &attr,
-                                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: prepare a queue pair", nic->port.device);
-}
-
-/* Reads at the same time, of those that the device can do. */
-static uint8_t reads_of(int most)
-{
-    return (uint8_t)(most < 1 ? 1 : most > READS_MOST ? READS_MOST : most);
-}
-
-static weiri_ib_address address_of(const ib_queue *q)
-{
-    const weiri_ib_nic *nic = q->nic;
-    weiri_ib_address address = {
-        .ethernet = nic->port.ethernet,
-        .mtu = (uint8_t)nic->link.active_mtu,
-        .reads = reads_of(nic->limits.max_qp_rd_atom),
-        .port = (uint8_t)nic->port.port,
-        .nic = (uint8_t)(nic - ((const ib_domain *)q->base.domain)->nics),
-        .lid = nic->link.lid,
-        .qpn = q->qp->qp_num,
-        .psn = q->psn,
-    };
-    memcpy(address.gid, nic->gid.bytes, sizeof address.gid);
-    return address;
-}
-
 weir_status weiri_ib_queue_open(weiri_domain *domain, uint32_t number, weiri_queue **out, weiri_ib_address *own)
 {
     weiri_ib_nic *nic = &((ib_domain *)domain)->nics[number];
@@ -132,17 +93,12 @@ weir_status weiri_ib_queue_open(weiri_domain *domain, uint32_t number, weiri_que
     weir_status status;
     q->base.domain = domain;
     q->nic = nic;
-    if (getrandom(&q->psn, sizeof q->psn, 0) != (ssize_t)sizeof q->psn) {
-        status = weiri_fail_errno(errno, "ib: queue: getrandom");
-        goto free_queue;
-    }
-    q->psn &= 0xffffffu;
     q->covers = (uint64_t *)weiri_alloc(DEPTH_MAX, sizeof *q->covers);
     if (q->covers == NULL) {
         status = weiri_fail_nomem("ib: queue");
         goto free_queue;
     }
-    q->cq = weiri_ib.f_create_cq(nic->context, DEPTH_MAX, q, NULL, 0);
+    q->cq = weiri_ib.f_create_cq(nic->context, DEPTH_MAX, &q->event, NULL, 0);
     if (q->cq == NULL) {
         status = weiri_ib_fail(nic, errno, "create a completion queue");
         goto free_covers;
@@ -151,12 +107,12 @@ weir_status weiri_ib_queue_open(weiri_domain *domain, uint32_t number, weiri_que
     if (status != WEIR_OK) {
         goto destroy_cq;
     }
-    status = to_init(q);
+    status = weiri_ib_pair_init(nic, number, q->qp, &q->own);
     if (status != WEIR_OK) {
         goto destroy_qp;
     }
     (void)pthread_mutex_init(&q->lock, NULL);
-    *own = address_of(q);
+    *own = q->own;
     *out = &q->base;
     return WEIR_OK;
 
@@ -184,74 +140,16 @@ void weiri_ib_queue_close(weiri_queue *queue)
     weiri_free(q);
 }
 
-/* Two ends of different kinds would never hear of each other. */
-static weir_status check_peer(const weiri_ib_nic *nic, const weiri_ib_address *peer)
-{
-    if (nic->port.ethernet != peer->ethernet) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s is %s, the peer's device is %s (WEIR_IB_DEVICE chooses)",
-                          nic->port.device, nic->port.ethernet ? "RoCE" : "InfiniBand",
-                          peer->ethernet ? "RoCE" : "InfiniBand");
-    }
-    if (peer->ethernet && weiri_ib_gid_is_ipv4(nic->gid.bytes) != weiri_ib_gid_is_ipv4(peer->gid)) {
-        bool ipv4 = weiri_ib_gid_is_ipv4(peer->gid);
-        return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "ib: GID %u of %s is an IPv%c address, the peer's IPv%c (WEIR_IB_GID_INDEX chooses)",
-                          nic->gid.index, nic->port.device, ipv4 ? '6' : '4', ipv4 ? '4' : '6');
-    }
-    return WEIR_OK;
-}
-
-static weir_status to_ready(ib_queue *q, const weiri_ib_address *peer)
-{
-    const weiri_ib_nic *nic = q->nic;
-    uint8_t mtu = (uint8_t)nic->link.active_mtu < peer->mtu ? (uint8_t)nic->link.active_mtu : peer->mtu;
-    uint8_t reads = reads_of(nic->limits.max_qp_init_rd_atom);
-    struct ibv_qp_attr attr = {
-        .qp_state = IBV_QPS_RTR,
-        .path_mtu = (enum ibv_mtu)mtu,
-        .dest_qp_num = peer->qpn,
-        .rq_psn = peer->psn,
-        .max_dest_rd_atomic = reads_of(nic->limits.max_qp_rd_atom),
-        .min_rnr_timer = RNR_TIMER,
-        .ah_attr = { .dlid = peer->lid, .port_num = (uint8_t)nic->port.port },
-    };
-    /* An InfiniBand subnet needs the LID alone; the first half of a GID is the subnet. */
-    if (peer->ethernet || memcmp(peer->gid, nic->gid.bytes, 8) != 0) {
-        attr.ah_attr.is_global = 1;
-        memcpy(attr.ah_attr.grh.dgid.raw, peer->gid, sizeof peer->gid);
-        attr.ah_attr.grh.sgid_index = (uint8_t)nic->gid.index;
-        attr.ah_attr.grh.hop_limit = 64;
-    }
-    int error = weiri_ib.f_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                                       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                                       IBV_QP_MIN_RNR_TIMER);
-    if (error != 0) {
-        return weiri_fail_errno(error, "ib: %s port %u: find a way to the peer", nic->port.device,
-                                nic->port.port);
-    }
-    attr = (struct ibv_qp_attr) {
-        .qp_state = IBV_QPS_RTS,
-        .sq_psn = q->psn,
-        .timeout = nic->timeout,
-        .retry_cnt = RETRIES,
-        .rnr_retry = RETRIES,
-        .max_rd_atomic = reads < peer->reads ? reads : peer->reads,
-    };
-    error = weiri_ib.f_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
-    return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: start a queue pair", nic->port.device);
-}
-
 weir_status weiri_ib_queue_connect(weiri_queue *queue, const weiri_ib_address *peer)
 {
     ib_queue *q = (ib_queue *)queue;
-    weir_status status = check_peer(q->nic, peer);
+    weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&q->lock);
-    if (status == WEIR_OK && q->connected) {
+    if (q->connected) {
         status = weiri_fail(WEIR_ERR_INVALID, "ib: queue: connect: it is connected already");
     }
     if (status == WEIR_OK) {
-        status = to_ready(q, peer);
+        status = weiri_ib_pair_connect(q->nic, q->qp, &q->own, peer);
     }
     if (status == WEIR_OK) {
         q->peer_qpn = peer->qpn;
@@ -304,12 +202,6 @@ static weir_status fail_completion(ib_queue *q, const struct ibv_wc *wc)
     default:
         return fail_queue(q, WEIR_ERR_DEVICE, cause);
     }
-}
-
-void weiri_ib_queue_event(void *queue, const char *what)
-{
-    ib_queue *q = (ib_queue *)queue;
-    __atomic_store_n(&q->event, what, __ATOMIC_RELEASE);
 }
 
 /* Whether posts and polls can go on. */

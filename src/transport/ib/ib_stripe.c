@@ -1,9 +1,9 @@
 /* ib_stripe.c - the queues of the transport ib, and those of several rails.
  *
- * With one rail, as by default, a queue is that of ib_queue.c and its posts go straight there. With more, it is a
- * stripe over several such queues: rail i is a queue pair of NIC i % nic_count. The two ends use as many rails as the
- * one has that has fewer. Puts and gets of STRIPE_BYTES or more are cut over all of them, where the peer's addresses
- * are multiples of 4 KiB; all else goes on rail 0.
+ * With one rail, as by default, a queue is that of ib_queue.c and its posts go straight there. With more, or with a
+ * queue pair for kernels beside them (ib_direct.c), it is a stripe over such queues: rail i is a queue pair of NIC
+ * i % nic_count. The two ends use as many rails as the one has that has fewer. Puts and gets of STRIPE_BYTES or more are
+ * cut over all of them, where the peer's addresses are multiples of 4 KiB; all else goes on rail 0.
  *
  * Rails know no order among each other. So a value or an add is posted only when all stripes before it are complete on
  * the other rails: until then it is held, and values after it are, too. Puts and gets go on meanwhile. For each post
@@ -29,6 +29,7 @@ typedef struct ib_stripe {
     weiri_queue base;
     weiri_queue *rails[WEIRI_IB_RAILS_MAX];
     uint32_t opened;      /* rails */
+    weiri_ib_direct direct;
     pthread_mutex_t lock; /* all below */
     uint32_t count;       /* of rails that are used; 0 before it is connected */
     record *records;      /* of post n, at n % POSTS */
@@ -38,15 +39,21 @@ typedef struct ib_stripe {
     char text[320];
 } ib_stripe;
 
+static bool has_stripes(const ib_domain *domain)
+{
+    return domain->rail_count > 1 || domain->posts_directly;
+}
+
 static bool is_stripe(const weiri_queue *queue)
 {
-    return ((const ib_domain *)queue->domain)->rail_count > 1;
+    return has_stripes((const ib_domain *)queue->domain);
 }
 
 /* ---- open, connect, close ------------------------------------------------------------------------------- */
 
 static void close_stripe(ib_stripe *s)
 {
+    weiri_ib_direct_close(&s->direct);
     for (uint32_t i = 0; i < s->opened; i++) {
         weiri_ib_queue_close(s->rails[i]);
     }
@@ -57,8 +64,8 @@ static void close_stripe(ib_stripe *s)
 
 static weir_status open_stripe(weiri_domain *base, weiri_queue **out)
 {
-    const ib_domain *domain = (const ib_domain *)base;
-    weiri_ib_address rails[WEIRI_IB_RAILS_MAX];
+    ib_domain *domain = (ib_domain *)base;
+    weiri_ib_queue_address own = { .count = domain->rail_count };
     ib_stripe *s = (ib_stripe *)weiri_alloc(1, sizeof *s);
     if (s == NULL) {
         return weiri_fail_nomem("ib: queue");
@@ -68,37 +75,44 @@ static weir_status open_stripe(weiri_domain *base, weiri_queue **out)
     s->records = (record *)weiri_alloc(POSTS, sizeof *s->records);
     weir_status status = s->records != NULL ? WEIR_OK : weiri_fail_nomem("ib: queue");
     while (status == WEIR_OK && s->opened < domain->rail_count) {
-        status = weiri_ib_queue_open(base, s->opened % domain->nic_count, &s->rails[s->opened], &rails[s->opened]);
+        status = weiri_ib_queue_open(base, s->opened % domain->nic_count, &s->rails[s->opened],
+                                     &own.rails[s->opened]);
         s->opened += status == WEIR_OK;
     }
     if (status != WEIR_OK) {
         close_stripe(s);
         return status;
     }
-    s->base.address_bytes = weiri_ib_address_write(rails, s->opened, s->base.address);
+    if (domain->posts_directly) {
+        weiri_ib_direct_open(&domain->direct, &s->direct, &own.direct);
+    }
+    s->base.address_bytes = weiri_ib_address_write(&own, s->base.address);
     *out = &s->base;
     return WEIR_OK;
 }
 
 weir_status weiri_ib_stripe_open(weiri_domain *domain, weiri_queue **out)
 {
-    weiri_ib_address own;
-    if (((const ib_domain *)domain)->rail_count > 1) {
+    weiri_ib_queue_address own = { .count = 1 };
+    if (has_stripes((const ib_domain *)domain)) {
         return open_stripe(domain, out);
     }
-    weir_status status = weiri_ib_queue_open(domain, 0, out, &own);
+    weir_status status = weiri_ib_queue_open(domain, 0, out, &own.rails[0]);
     if (status == WEIR_OK) {
-        (*out)->address_bytes = weiri_ib_address_write(&own, 1, (*out)->address);
+        (*out)->address_bytes = weiri_ib_address_write(&own, (*out)->address);
     }
     return status;
 }
 
-static weir_status connect_stripe(ib_stripe *s, const weiri_ib_address *peer, uint32_t count)
+static weir_status connect_stripe(ib_stripe *s, const weiri_ib_queue_address *peer)
 {
     weir_status status = WEIR_OK;
-    count = count < s->opened ? count : s->opened;
+    const uint32_t count = peer->count < s->opened ? peer->count : s->opened;
     for (uint32_t i = 0; i < count && status == WEIR_OK; i++) {
-        status = weiri_ib_queue_connect(s->rails[i], &peer[i]);
+        status = weiri_ib_queue_connect(s->rails[i], &peer->rails[i]);
+    }
+    if (status == WEIR_OK) {
+        weiri_ib_direct_connect(&s->direct, &peer->direct);
     }
     if (status == WEIR_OK) {
         (void)pthread_mutex_lock(&s->lock);
@@ -110,13 +124,13 @@ static weir_status connect_stripe(ib_stripe *s, const weiri_ib_address *peer, ui
 
 weir_status weiri_ib_stripe_connect(weiri_queue *queue, const uint8_t *address, size_t bytes)
 {
-    weiri_ib_address peer[WEIRI_IB_RAILS_MAX];
-    uint32_t count;
-    weir_status status = weiri_ib_address_read(address, bytes, peer, &count);
+    weiri_ib_queue_address peer;
+    weir_status status = weiri_ib_address_read(address, bytes, &peer);
     if (status != WEIR_OK) {
         return status;
     }
-    return is_stripe(queue) ? connect_stripe((ib_stripe *)queue, peer, count) : weiri_ib_queue_connect(queue, peer);
+    return is_stripe(queue) ? connect_stripe((ib_stripe *)queue, &peer)
+                            : weiri_ib_queue_connect(queue, &peer.rails[0]);
 }
 
 void weiri_ib_stripe_close(weiri_queue *queue)
@@ -423,3 +437,49 @@ weir_status weiri_ib_stripe_poll(weiri_queue *queue)
     (void)pthread_mutex_unlock(&s->lock);
     return status;
 }
+
+/* ---- queues of kernels ---------------------------------------------------------------------------------- */
+
+static weir_status direct_view(weiri_queue *queue, weir_dev_rdma *out)
+{
+    return is_stripe(queue) ? weiri_ib_direct_view(&((ib_stripe *)queue)->direct, out)
+                            : weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: WEIR_PORT_ENGINE was not set when the "
+                                                               "communicator's first connection was made");
+}
+
+static weir_dev_rdma_memory direct_local(const weiri_queue *queue, const weiri_region *region)
+{
+    const ib_region *r = (const ib_region *)region;
+    (void)queue;
+    return (weir_dev_rdma_memory) { .address = r->address, .key = r->mrs[0]->lkey };
+}
+
+static weir_dev_rdma_memory direct_remote(const weiri_queue *queue, const weiri_remote *remote, bool *flush,
+                                          bool *adds)
+{
+    const weiri_ib_key *key = &((const ib_remote *)remote)->key;
+    const weiri_ib_nic *nic = &((const ib_domain *)queue->domain)->nics[0];
+    *flush = key->flush;
+    *adds = key->atomic && nic->limits.atomic_cap != IBV_ATOMIC_NONE;
+    return (weir_dev_rdma_memory) { .address = key->address,
+                                    .key = key->rkeys[((const ib_stripe *)queue)->direct.peer_nic] };
+}
+
+static weir_dev_rdma_memory direct_scratch(const weiri_queue *queue)
+{
+    const weiri_ib_nic *nic = &((const ib_domain *)queue->domain)->nics[0];
+    return (weir_dev_rdma_memory) { .address = (uint64_t)(uintptr_t)&nic->scratch[1], .key = nic->scratch_mr->lkey };
+}
+
+static weir_status direct_check(weiri_queue *queue)
+{
+    return weiri_ib_direct_check(&((ib_stripe *)queue)->direct);
+}
+
+const weiri_direct_ops weiri_ib_stripe_direct = {
+    .view = direct_view,
+    .local = direct_local,
+    .remote = direct_remote,
+    .scratch = direct_scratch,
+    .check = direct_check,
+};

@@ -11,12 +11,13 @@
 #include "src/host/base/error.h"
 
 #define NAME_BYTES 64
+#define MLX5_LIBRARY "libmlx5.so.1"
 
 weiri_ib_verbs weiri_ib;
 
 static struct {
     pthread_mutex_t lock;
-    bool loaded;
+    void *library; /* NULL until it is loaded */
     char offered[NAME_BYTES]; /* the device that was found last */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -50,14 +51,41 @@ static weir_status load_locked(const char *name)
     }
     /* From here on the library stays: it keeps the drivers that it has loaded. */
     weiri_ib = found;
-    state.loaded = true;
+    state.library = library;
     return WEIR_OK;
 }
 
 weir_status weiri_ib_load(const char *library)
 {
     (void)pthread_mutex_lock(&state.lock);
-    weir_status status = state.loaded ? WEIR_OK : load_locked(library);
+    weir_status status = state.library != NULL ? WEIR_OK : load_locked(library);
+    (void)pthread_mutex_unlock(&state.lock);
+    return status;
+}
+
+/* Whether the library has both functions. */
+static bool find_mlx5(void *library, weiri_ib_mlx5 *out)
+{
+    void *is_supported = dlsym(library, "mlx5dv_is_supported");
+    void *init_obj = dlsym(library, "mlx5dv_init_obj");
+    memcpy(&out->is_supported, &is_supported, sizeof is_supported);
+    memcpy(&out->init_obj, &init_obj, sizeof init_obj);
+    return is_supported != NULL && init_obj != NULL;
+}
+
+weir_status weiri_ib_load_mlx5(weiri_ib_mlx5 *out)
+{
+    weir_status status = WEIR_OK;
+    (void)pthread_mutex_lock(&state.lock);
+    if (!find_mlx5(state.library, out)) {
+        /* It stays, as the other does. */
+        void *library = dlopen(MLX5_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+        if (library == NULL || !find_mlx5(library, out)) {
+            const char *cause = library == NULL ? dlerror() : "it has no mlx5dv_init_obj";
+            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: %s; install ibverbs-providers", MLX5_LIBRARY,
+                                cause != NULL ? cause : "it cannot be loaded");
+        }
+    }
     (void)pthread_mutex_unlock(&state.lock);
     return status;
 }
@@ -191,4 +219,31 @@ const char *weiri_ib_syndrome(enum ibv_wc_status status)
     default:
         return "an error that reliable connections do not have";
     }
+}
+
+enum ibv_wc_status weiri_ib_completion_of(uint32_t syndrome)
+{
+    static const struct {
+        uint32_t syndrome;
+        enum ibv_wc_status status;
+    } known[] = {
+        { MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, IBV_WC_LOC_LEN_ERR },
+        { MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, IBV_WC_LOC_QP_OP_ERR },
+        { MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, IBV_WC_LOC_PROT_ERR },
+        { MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR },
+        { MLX5_CQE_SYNDROME_BAD_RESP_ERR, IBV_WC_BAD_RESP_ERR },
+        { MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, IBV_WC_LOC_ACCESS_ERR },
+        { MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, IBV_WC_REM_INV_REQ_ERR },
+        { MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR },
+        { MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_WC_REM_OP_ERR },
+        { MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, IBV_WC_RETRY_EXC_ERR },
+        { MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR },
+        { MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, IBV_WC_REM_ABORT_ERR },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].syndrome == syndrome) {
+            return known[i].status;
+        }
+    }
+    return IBV_WC_GENERAL_ERR;
 }

@@ -3,6 +3,7 @@
 #ifndef WEIRI_IB_VERBS_H
 #define WEIRI_IB_VERBS_H
 
+#include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
 #include "src/transport/ib/ib_device.h"
@@ -46,6 +47,15 @@ extern weiri_ib_verbs weiri_ib;
  * WEIR_ERR_UNSUPPORTED with the reason when it cannot be used. */
 weir_status weiri_ib_load(const char *library);
 
+/* What hands out the rings of mlx5 devices; by the library itself, or else libmlx5. */
+typedef struct weiri_ib_mlx5 {
+    bool (*is_supported)(struct ibv_device *device);
+    int (*init_obj)(struct mlx5dv_obj *object, uint64_t types);
+} weiri_ib_mlx5;
+
+/* After weiri_ib_load has succeeded. WEIR_ERR_UNSUPPORTED with the remedy where it is missing. */
+weir_status weiri_ib_load_mlx5(weiri_ib_mlx5 *out);
+
 /* Opens the device of this name. WEIR_ERR_UNSUPPORTED when the library has no driver for it, or the user must not. */
 weir_status weiri_ib_open_device(const char *name, struct ibv_context **out);
 
@@ -58,5 +68,7 @@ uint32_t weiri_ib_list_ports(weiri_ib_port *out, uint32_t most);
 
 /* A completion's status in words: what it means, and what usually causes it. */
 const char *weiri_ib_syndrome(enum ibv_wc_status status);
+/* The status that verbs give for the syndrome of an mlx5 device. */
+enum ibv_wc_status weiri_ib_completion_of(uint32_t syndrome);
 
 #endif

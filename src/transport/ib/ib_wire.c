@@ -7,7 +7,7 @@
 #include "src/host/base/wire.h"
 
 #define KEY_VERSION 2
-#define ADDRESS_VERSION 2
+#define ADDRESS_VERSION 3
 #define NUMBER_MAX 0xffffffu /* of queue pairs and packets */
 #define FLAG_FLUSH 1u
 #define FLAG_ATOMIC 2u
@@ -49,32 +49,37 @@ weir_status weiri_ib_key_read(const weiri_key *key, weiri_ib_key *out)
     return WEIR_OK;
 }
 
-static void write_rail(weiri_writer *w, const weiri_ib_address *rail)
+static void write_pair(weiri_writer *w, const weiri_ib_address *pair)
 {
-    weiri_write_u8(w, rail->ethernet ? FLAG_ETHERNET : 0);
-    weiri_write_u8(w, rail->mtu);
-    weiri_write_u8(w, rail->reads);
-    weiri_write_u8(w, rail->port);
-    weiri_write_u8(w, rail->nic);
-    weiri_write_u16(w, rail->lid);
-    weiri_write_u32(w, rail->qpn);
-    weiri_write_u32(w, rail->psn);
-    weiri_write_bytes(w, rail->gid, sizeof rail->gid);
+    weiri_write_u8(w, pair->ethernet ? FLAG_ETHERNET : 0);
+    weiri_write_u8(w, pair->mtu);
+    weiri_write_u8(w, pair->reads);
+    weiri_write_u8(w, pair->port);
+    weiri_write_u8(w, pair->nic);
+    weiri_write_u16(w, pair->lid);
+    weiri_write_u32(w, pair->qpn);
+    weiri_write_u32(w, pair->psn);
+    weiri_write_bytes(w, pair->gid, sizeof pair->gid);
 }
 
-uint32_t weiri_ib_address_write(const weiri_ib_address *rails, uint32_t count, uint8_t bytes[WEIRI_ADDRESS_MAX])
+uint32_t weiri_ib_address_write(const weiri_ib_queue_address *address, uint8_t bytes[WEIRI_ADDRESS_MAX])
 {
+    const bool direct = address->direct.qpn != 0;
     weiri_writer w = weiri_writer_init(bytes, WEIRI_ADDRESS_MAX);
     weiri_write_u8(&w, ADDRESS_VERSION);
-    weiri_write_u8(&w, (uint8_t)count);
-    for (uint32_t i = 0; i < count; i++) {
-        write_rail(&w, &rails[i]);
+    weiri_write_u8(&w, (uint8_t)address->count);
+    weiri_write_u8(&w, direct);
+    for (uint32_t i = 0; i < address->count; i++) {
+        write_pair(&w, &address->rails[i]);
+    }
+    if (direct) {
+        write_pair(&w, &address->direct);
     }
     return (uint32_t)w.size;
 }
 
-/* Whether it is what write_rail writes. */
-static bool read_rail(weiri_reader *r, weiri_ib_address *out)
+/* Whether it is what write_pair writes. */
+static bool read_pair(weiri_reader *r, weiri_ib_address *out)
 {
     uint8_t flags = weiri_read_u8(r);
     out->ethernet = (flags & FLAG_ETHERNET) != 0;
@@ -90,18 +95,24 @@ static bool read_rail(weiri_reader *r, weiri_ib_address *out)
            out->nic < WEIRI_IB_NICS_MAX && out->qpn != 0 && out->qpn <= NUMBER_MAX && out->psn <= NUMBER_MAX;
 }
 
-weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_address rails[WEIRI_IB_RAILS_MAX],
-                                  uint32_t *count)
+weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_queue_address *out)
 {
+    weiri_ib_queue_address read = { .count = 0 };
     weiri_reader r = weiri_reader_init(bytes, size);
-    uint8_t version = weiri_read_u8(&r), rail_count = weiri_read_u8(&r);
-    bool good = version == ADDRESS_VERSION && rail_count >= 1 && rail_count <= WEIRI_IB_RAILS_MAX;
-    for (uint32_t i = 0; i < rail_count && good; i++) {
-        good = read_rail(&r, &rails[i]);
+    const uint8_t version = weiri_read_u8(&r);
+    const uint8_t count = weiri_read_u8(&r);
+    const uint8_t direct = weiri_read_u8(&r);
+    bool good = version == ADDRESS_VERSION && count >= 1 && count <= WEIRI_IB_RAILS_MAX && direct <= 1;
+    for (uint32_t i = 0; i < count && good; i++) {
+        good = read_pair(&r, &read.rails[i]);
+    }
+    if (good && direct != 0) {
+        good = read_pair(&r, &read.direct);
     }
     if (!good || !weiri_reader_done(&r)) {
         return weiri_fail(WEIR_ERR_CORRUPT, "ib: address of a peer's queue is malformed");
     }
-    *count = rail_count;
+    read.count = count;
+    *out = read;
     return WEIR_OK;
 }

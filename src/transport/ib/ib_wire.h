@@ -15,7 +15,7 @@ typedef struct weiri_ib_key {
     bool atomic; /* it can be added to */
 } weiri_ib_key;
 
-/* Of one rail. */
+/* Of one queue pair. */
 typedef struct weiri_ib_address {
     bool ethernet;
     uint8_t mtu; /* as enum ibv_mtu, 1 to 5 */
@@ -32,9 +32,16 @@ void weiri_ib_key_write(const weiri_ib_key *key, uint64_t size, weiri_key *out);
 /* WEIR_ERR_CORRUPT for what weiri_ib_key_write does not write. */
 weir_status weiri_ib_key_read(const weiri_key *key, weiri_ib_key *out);
 
-/* The rails of a queue, 1 to WEIRI_IB_RAILS_MAX. Returns the bytes, at most WEIRI_ADDRESS_MAX. */
-uint32_t weiri_ib_address_write(const weiri_ib_address *rails, uint32_t count, uint8_t bytes[WEIRI_ADDRESS_MAX]);
-weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_address rails[WEIRI_IB_RAILS_MAX],
-                                  uint32_t *count);
+/* Of a queue. */
+typedef struct weiri_ib_queue_address {
+    weiri_ib_address rails[WEIRI_IB_RAILS_MAX];
+    uint32_t count;          /* of rails, at least 1 */
+    weiri_ib_address direct; /* the queue pair of kernels; qpn 0: there is none */
+} weiri_ib_queue_address;
+
+/* Returns the bytes, at most WEIRI_ADDRESS_MAX. */
+uint32_t weiri_ib_address_write(const weiri_ib_queue_address *address, uint8_t bytes[WEIRI_ADDRESS_MAX]);
+/* WEIR_ERR_CORRUPT for what weiri_ib_address_write does not write. */
+weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_queue_address *out);
 
 #endif

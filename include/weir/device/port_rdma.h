@@ -1,0 +1,282 @@
+/* weir/device/port_rdma.h - the requests of a port channel whose kernels post to a NIC by themselves.
+ *
+ * What weir/device/port_channel.h calls where a handle says so: kernels use that header. Each request becomes one or
+ * more entries of the channel's queue pair (weir/device/rdma.h), with a ring. Its ticket is the position of the last,
+ * which is signalled if a ticket is asked for.
+ *
+ * Signals and values are fenced: gets and adds before them are done. Where the peer's memory is a device's own, what
+ * was written is visible there only after a read of it (src/transport/ib/ib.c says why), and such a read comes before
+ * each signal, value and add, and before what ends a ticket.
+ *
+ * A request that cannot be carried out leaves its text to the host, and an entry that the NIC refuses: so the channel
+ * fails in the order of its requests, as it does with a proxy.
+ *
+ * Order, Threads, Blocking: as weir/device/port_channel.h.
+ * Errors:    of posts: WEIR_ERR_TIMEOUT, or the communicator's sticky error; of tickets these, or the channel's. */
+#ifndef WEIR_DEVICE_PORT_RDMA_H
+#define WEIR_DEVICE_PORT_RDMA_H
+
+#include "weir/device/fifo.h"
+#include "weir/device/rdma.h"
+
+/* The ids of a port channel's own memories. */
+#define WEIR_PORT_DST 0u
+#define WEIR_PORT_SRC 1u
+
+/* The ticket of what can never be done: its channel has failed. */
+#define WEIR_TICKET_LOST (UINT64_MAX - 1)
+
+/* ---- memories ---------------------------------------------------------------------------------------------- */
+
+WEIR_FN weir_dev_rdma_memory weir_dev_port_memory_there(const weir_dev_port_memory *memory, uint64_t offset)
+{
+    weir_dev_rdma_memory there;
+    there.address = memory->remote + offset;
+    there.key = memory->rkey;
+    there.reserved = 0;
+    return there;
+}
+
+WEIR_FN weir_dev_rdma_memory weir_dev_port_memory_here(const weir_dev_port_memory *memory, uint64_t offset)
+{
+    weir_dev_rdma_memory here;
+    here.address = memory->local + offset;
+    here.key = memory->lkey;
+    here.reserved = 0;
+    return here;
+}
+
+/* One that was attached, `index` from 0; its kinds are 0 when there is none. */
+WEIR_FN_COLD weir_dev_port_memory weir_dev_port_rdma_attached(const weir_dev_port_board *board, uint32_t index)
+{
+    weir_dev_port_memory memory = { 0, 0, 0, 0, 0, 0, 0 };
+    if (index < weir_arch_load_acquire_sys_u64(&board->count)) {
+        const uint64_t *words = (const uint64_t *)(uintptr_t)weir_arch_load_relaxed_sys_u64(&board->memories);
+        words += (uint64_t)index * (sizeof memory / sizeof *words);
+        const uint64_t keys = weir_arch_load_relaxed_sys_u64(words + 3);
+        memory.remote = weir_arch_load_relaxed_sys_u64(words);
+        memory.local = weir_arch_load_relaxed_sys_u64(words + 1);
+        memory.bytes = weir_arch_load_relaxed_sys_u64(words + 2);
+        memory.rkey = (uint32_t)keys;
+        memory.lkey = (uint32_t)(keys >> 32);
+        memory.kinds = (uint32_t)weir_arch_load_relaxed_sys_u64(words + 4);
+    }
+    return memory;
+}
+
+WEIR_FN weir_dev_port_memory weir_dev_port_rdma_memory(const weir_dev_port_rdma *rdma, uint32_t id)
+{
+    if (id == WEIR_PORT_DST) {
+        return rdma->dst;
+    }
+    return id == WEIR_PORT_SRC ? rdma->src : weir_dev_port_rdma_attached(rdma->board, id - WEIR_PORT_SRC - 1);
+}
+
+WEIR_FN int weir_dev_port_memory_has(const weir_dev_port_memory *memory, uint32_t kind, uint64_t offset,
+                                     uint64_t bytes)
+{
+    return (memory->kinds & kind) != 0 && bytes <= memory->bytes && offset <= memory->bytes - bytes;
+}
+
+/* ---- what cannot be done ----------------------------------------------------------------------------------- */
+
+/* WEIR_OK, or why the request fails its channel. */
+WEIR_FN weir_status weir_dev_port_rdma_check(const weir_request *request, const weir_dev_port_memory *dst,
+                                             const weir_dev_port_memory *src)
+{
+    int fine = 1;
+    switch (request->type) {
+    case WEIR_REQUEST_SIGNAL:
+    case WEIR_REQUEST_FLUSH:
+        return WEIR_OK;
+    case WEIR_REQUEST_PUT:
+    case WEIR_REQUEST_GET:
+    case WEIR_REQUEST_PUT_SIGNAL:
+    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
+        fine = weir_dev_port_memory_has(dst, WEIR_PORT_MEMORY_REMOTE, request->dst_offset, request->bytes) &&
+               weir_dev_port_memory_has(src, WEIR_PORT_MEMORY_LOCAL, request->src_offset, request->bytes);
+        return fine ? WEIR_OK : WEIR_ERR_RANGE;
+    case WEIR_REQUEST_VALUE:
+        fine = request->bytes - 1 < 8 && (request->dst_offset & 7) + request->bytes <= 8 &&
+               weir_dev_port_memory_has(dst, WEIR_PORT_MEMORY_REMOTE, request->dst_offset, request->bytes);
+        return fine ? WEIR_OK : WEIR_ERR_RANGE;
+    case WEIR_REQUEST_ADD:
+        fine = (request->dst_offset & 7) == 0 &&
+               weir_dev_port_memory_has(dst, WEIR_PORT_MEMORY_REMOTE, request->dst_offset, 8);
+        return !fine ? WEIR_ERR_RANGE : (dst->kinds & WEIR_PORT_MEMORY_ADDS) == 0 ? WEIR_ERR_UNSUPPORTED : WEIR_OK;
+    default:
+        return WEIR_ERR_INVALID;
+    }
+}
+
+/* Leaves the first one to the host, and an entry to the NIC that no NIC carries out: a write from memory of no key. */
+WEIR_FN_COLD weir_status weir_dev_port_rdma_refuse(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                                   weir_status why, uint64_t *ticket)
+{
+    const weir_dev_rdma_memory none = { 0, 0, 0 };
+    const weir_dev_rdma_entry entry = weir_dev_rdma_transfer(WEIR_MLX5_WRITE, none, none, 1);
+    weir_dev_port_board *board = rdma->board;
+    if (weir_arch_fetch_or_acquire_dev_u64(&rdma->queue.state->refused, 1) == 0) {
+        weir_arch_store_relaxed_sys_u64(&board->request[0], request->dst_offset);
+        weir_arch_store_relaxed_sys_u64(&board->request[1], request->src_offset);
+        weir_arch_store_relaxed_sys_u64(&board->request[2], request->bytes);
+        weir_arch_store_relaxed_sys_u64(&board->request[3], (uint64_t)request->src << 32 | request->dst);
+        weir_arch_store_relaxed_sys_u64(&board->request[4], request->type);
+        weir_arch_store_release_sys_u64(&board->refused, (uint64_t)-why);
+    } else {
+        weir_spin spin = weir_spin_begin();
+        while (weir_arch_load_acquire_sys_u64(&board->refused) == 0) {
+            weir_status status = weir_spin_next(&spin, rdma->queue.control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+        }
+    }
+    return weir_dev_rdma_post(&rdma->queue, &entry, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, ticket);
+}
+
+/* The error of a channel whose queue has failed. */
+WEIR_FN_COLD weir_status weir_dev_port_rdma_error(const weir_dev_port_rdma *rdma)
+{
+    const uint32_t syndrome = (uint32_t)weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed);
+    const uint64_t refused = weir_arch_load_acquire_sys_u64(&rdma->board->refused);
+    return syndrome == WEIR_MLX5_LOCAL_PROTECTION && refused != 0 ? (weir_status)-(int32_t)refused
+                                                                  : weir_mlx5_status(syndrome);
+}
+
+/* A post that was not taken: a failed channel takes requests and fails them. */
+WEIR_FN_COLD weir_status weir_dev_port_rdma_lose(const weir_dev_port_rdma *rdma, weir_status status, uint64_t *ticket)
+{
+    if (weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed) == 0 ||
+        weir_dev_control_status(rdma->queue.control) != WEIR_OK) {
+        return status;
+    }
+    if (ticket != NULL) {
+        *ticket = WEIR_TICKET_LOST;
+    }
+    return WEIR_OK;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------- */
+
+/* Makes visible what was written to a device's own memory. */
+WEIR_FN weir_status weir_dev_port_rdma_settle(const weir_dev_port_rdma *rdma, const weir_dev_port_memory *memory,
+                                              uint32_t flags, uint64_t *ticket)
+{
+    return weir_dev_rdma_get(&rdma->queue, weir_dev_port_memory_there(memory, 0), rdma->scratch, 1, flags, ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_put(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                           const weir_dev_port_memory *dst, const weir_dev_port_memory *src,
+                                           uint32_t flags, uint64_t *ticket)
+{
+    const weir_dev_rdma_memory there = weir_dev_port_memory_there(dst, request->dst_offset);
+    const weir_dev_rdma_memory here = weir_dev_port_memory_here(src, request->src_offset);
+    /* Signals settle dst alone. */
+    if ((dst->kinds & WEIR_PORT_MEMORY_SETTLE) == 0 || (ticket == NULL && request->dst == WEIR_PORT_DST)) {
+        return weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, flags, ticket);
+    }
+    weir_status status = weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, 0, NULL);
+    return status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, dst, flags, ticket) : status;
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_put_signal(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                                  const weir_dev_port_memory *dst, const weir_dev_port_memory *src,
+                                                  uint32_t flags, uint64_t *ticket)
+{
+    if (((rdma->dst.kinds | dst->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0) {
+        return weir_dev_rdma_put_signal(&rdma->queue, weir_dev_port_memory_there(dst, request->dst_offset),
+                                        weir_dev_port_memory_here(src, request->src_offset), request->bytes,
+                                        rdma->token, flags | WEIR_RDMA_FENCE, ticket);
+    }
+    weir_status status = weir_dev_port_rdma_put(rdma, request, dst, src, 0, NULL);
+    if (status == WEIR_OK && (rdma->dst.kinds & WEIR_PORT_MEMORY_SETTLE) != 0) {
+        status = weir_dev_port_rdma_settle(rdma, &rdma->dst, 0, NULL);
+    }
+    return status == WEIR_OK ? weir_dev_rdma_signal(&rdma->queue, rdma->token, flags | WEIR_RDMA_FENCE, ticket)
+                             : status;
+}
+
+/* A value or an add. */
+WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                            const weir_dev_port_memory *dst, uint32_t flags, uint64_t *ticket)
+{
+    const weir_dev_rdma_memory there = weir_dev_port_memory_there(dst, request->dst_offset);
+    const int settles = (dst->kinds & WEIR_PORT_MEMORY_SETTLE) != 0 && ticket != NULL;
+    const uint32_t own = settles ? 0 : flags;
+    uint64_t *own_ticket = settles ? NULL : ticket;
+    weir_status status;
+    if (request->type == WEIR_REQUEST_ADD) {
+        const uint32_t fence = (rdma->dst.kinds & WEIR_PORT_MEMORY_SETTLE) != 0 ? WEIR_RDMA_FENCE : 0;
+        status = weir_dev_rdma_fetch_add(&rdma->queue, there, rdma->scratch, request->value, own | fence, own_ticket);
+    } else {
+        status = weir_dev_rdma_value(&rdma->queue, there, request->value, (uint32_t)request->bytes,
+                                     own | WEIR_RDMA_FENCE, own_ticket);
+    }
+    return settles && status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, dst, flags, ticket) : status;
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_carry_out(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                                 const weir_dev_port_memory *dst, const weir_dev_port_memory *src,
+                                                 uint64_t *ticket)
+{
+    const weir_dev_rdma *queue = &rdma->queue;
+    const uint32_t flags = WEIR_RDMA_RING | (ticket != NULL ? WEIR_RDMA_SIGNALLED : 0);
+    const int settles = (rdma->dst.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
+    weir_status status = WEIR_OK;
+    switch (request->type) {
+    case WEIR_REQUEST_PUT:
+        return weir_dev_port_rdma_put(rdma, request, dst, src, flags, ticket);
+    case WEIR_REQUEST_GET:
+        return weir_dev_rdma_get(queue, weir_dev_port_memory_there(dst, request->dst_offset),
+                                 weir_dev_port_memory_here(src, request->src_offset), request->bytes, flags, ticket);
+    case WEIR_REQUEST_PUT_SIGNAL:
+    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
+        return weir_dev_port_rdma_put_signal(rdma, request, dst, src, flags, ticket);
+    case WEIR_REQUEST_FLUSH:
+        return settles ? weir_dev_port_rdma_settle(rdma, &rdma->dst, flags, ticket)
+                       : weir_dev_rdma_nop(queue, flags, ticket);
+    default:
+        break;
+    }
+    if (settles) {
+        status = weir_dev_port_rdma_settle(rdma, &rdma->dst, 0, NULL);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return request->type == WEIR_REQUEST_SIGNAL
+               ? weir_dev_rdma_signal(queue, rdma->token, flags | WEIR_RDMA_FENCE, ticket)
+               : weir_dev_port_rdma_word(rdma, request, dst, flags, ticket);
+}
+
+/* Any request; by one thread. `ticket` may be NULL. */
+WEIR_FN_COLD weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                                 uint64_t *ticket)
+{
+    const weir_dev_port_memory dst = weir_dev_port_rdma_memory(rdma, request->dst);
+    const weir_dev_port_memory src = weir_dev_port_rdma_memory(rdma, request->src);
+    weir_status status = weir_dev_port_rdma_check(request, &dst, &src);
+    status = WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_refuse(rdma, request, status, ticket)
+                                              : weir_dev_port_rdma_carry_out(rdma, request, &dst, &src, ticket);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_lose(rdma, status, ticket) : WEIR_OK;
+}
+
+/* ---- tickets ----------------------------------------------------------------------------------------------- */
+
+WEIR_FN weir_status weir_dev_port_rdma_outcome(const weir_dev_port_rdma *rdma, weir_status status)
+{
+    return WEIR_UNLIKELY(status == WEIR_ERR_REMOTE) ? weir_dev_port_rdma_error(rdma) : status;
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_test(const weir_dev_port_rdma *rdma, uint64_t ticket)
+{
+    return weir_dev_port_rdma_outcome(rdma, weir_dev_rdma_test(&rdma->queue, ticket));
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_wait(const weir_dev_port_rdma *rdma, uint64_t ticket)
+{
+    return weir_dev_port_rdma_outcome(rdma, weir_dev_rdma_wait(&rdma->queue, ticket));
+}
+
+#endif

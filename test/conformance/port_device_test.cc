@@ -1,0 +1,307 @@
+// Port channels whose kernels post to the NIC by themselves, beside what they have in common with all: what ends them,
+// and what they fall back to where that cannot be.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "port.h"
+
+namespace {
+
+PORT_SUITE(PortDevice, PORT_DEVICE);
+
+// ---- what they do ----------------------------------------------------------------------------------------------
+
+std::string engine_of(const weir_port_channel *channel, std::string *reason)
+{
+    weir_port_channel_info info = {};
+    weir_port_channel_get_info(channel, &info);
+    *reason = info.reason;
+    return info.engine;
+}
+
+// Kernels reach what is attached while they have the handle, however many memories that are.
+void attached(weirt_rank *rank)
+{
+    constexpr uint32_t count = 70; // the table grows twice
+    port_bench b;
+    std::vector<weir_memory *> theirs(count);
+    std::string reason;
+    bool open = b.open(rank, 0, 8 * count) && WEIRT_EXPECT(rank, engine_of(b.channel, &reason) == "device") &&
+                WEIRT_EXPECT(rank, reason.empty());
+    for (uint32_t i = 0; i < count && open; i++) {
+        uint32_t id = 0;
+        open = b.exchange(rank, b.local, 100 + i, &theirs[i]) &&
+               WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs[i], &id)) &&
+               WEIRT_EXPECT(rank, id == i + 2);
+    }
+    if (open) {
+        std::vector<uint64_t> data(2 * count);
+        for (uint32_t i = 0; i < count; i++) {
+            data[i] = port_word(rank->rank, i);
+        }
+        b.write(rank, 0, data.data(), 16 * count);
+        weirt_barrier(rank);
+        port_request_args args = {};
+        args.channel = b.device;
+        args.report = b.device_report();
+        for (uint32_t i = 0; i < count; i++) {
+            args.request = port_request(WEIR_REQUEST_PUT, 8 * (count + i), 8 * i, 8);
+            args.request.dst = i + 2;
+            b.launch(rank, port_request_kernel(), weir_shape{ 1, 1 }, &args, false);
+            b.finish(rank);
+            WEIRT_EXPECT(rank, b.report->status[0] == WEIR_OK && b.report->status[1] == WEIR_OK);
+        }
+        weirt_barrier(rank);
+        b.read(rank, 0, data.data(), 16 * count);
+        for (uint32_t i = 0; i < count; i++) {
+            WEIRT_EXPECT(rank, data[count + i] == port_word(b.peer, i));
+        }
+        args.request.dst = count + 2;
+        b.launch(rank, port_request_kernel(), weir_shape{ 1, 1 }, &args, false);
+        b.finish(rank);
+        WEIRT_EXPECT(rank, b.report->status[1] == WEIR_ERR_RANGE);
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(b.channel));
+        WEIRT_TEXT(rank, "put: dst: memory 72 is no memory of the peer");
+    }
+    weirt_barrier(rank);
+    weir_port_channel_destroy(b.channel);
+    b.channel = nullptr;
+    for (weir_memory *memory : theirs) {
+        weir_memory_destroy(memory);
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, ReachesWhatIsAttachedLater)
+{
+    run(attached, plan());
+}
+
+// ---- what ends them --------------------------------------------------------------------------------------------
+
+script_step step(uint32_t call, uint64_t dst_offset, uint64_t bytes)
+{
+    return { call, 0, dst_offset, 0, bytes, 0 };
+}
+
+script_step ticket_of(uint32_t of)
+{
+    return { SCRIPT_WAIT_TICKET, of, 0, 0, 0, 0 };
+}
+
+// The host's text is that of the host's own request; tickets before stay what they were, and the host's requests go on.
+void refused(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open(rank, 0, 4096)) {
+        char text[160];
+        b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), step(SCRIPT_PUT, 8190, 8), step(SCRIPT_VALUE, 6, 8),
+                                 ticket_of(0), ticket_of(1), ticket_of(2), step(SCRIPT_FLUSH, 0, 0) });
+        b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
+        std::snprintf(text, sizeof text,
+                      "port channel to rank %u: put: dst: 8 bytes at 8190 of memory 0, which has 8192", b.peer);
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(b.channel));
+        WEIRT_TEXT(rank, text);
+        WEIRT_OK(rank, weir_port_channel_put_signal_flush(b.channel, 0, 0, 8));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, RefusedRequestIsToldAsTheHostsAre)
+{
+    run(refused, plan());
+}
+
+// With `script` of the software NIC's faults in force on rank 1.
+class Faulty {
+public:
+    explicit Faulty(const char *script)
+    {
+        setenv("SWNIC_FAULT", script, 1);
+    }
+    ~Faulty()
+    {
+        unsetenv("SWNIC_FAULT");
+    }
+    Faulty(const Faulty &) = delete;
+    Faulty &operator=(const Faulty &) = delete;
+};
+
+// Every request is refused by the peer's NIC: tickets end with the error, and so do those of a full queue.
+void denied(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open(rank, 0, 4096)) {
+        script_step many = step(SCRIPT_PUT, 0, 0);
+        many.count = 3000;
+        weirt_barrier(rank);
+        if (rank->rank == 1) { // a NIC that refuses a request ends the connection, and flushes its own requests
+            b.close(rank, true);
+            return;
+        }
+        b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), ticket_of(0), many, ticket_of(2), step(SCRIPT_SIGNAL, 0, 0),
+                                 step(SCRIPT_FLUSH, 0, 0) });
+        b.ended(rank, { WEIR_OK, WEIR_ERR_REMOTE, WEIR_OK, WEIR_ERR_REMOTE, WEIR_OK, WEIR_ERR_REMOTE });
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_port_channel_status(b.channel));
+        WEIRT_TEXT(rank, "remote access error");
+        WEIRT_TEXT(rank, "syndrome 0x13");
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, ErrorsOfTheNicEndTicketsAndFullQueues)
+{
+    Faulty faulty("remote-access:1,1000000");
+    run(denied, plan());
+}
+
+// Nothing comes back while the link is down for longer than the NIC tries.
+void cut_off(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open(rank, 0, 4096)) {
+        weirt_barrier(rank);
+        b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), ticket_of(0), step(SCRIPT_FLUSH, 0, 0) });
+        b.ended(rank, { WEIR_OK, WEIR_ERR_REMOTE, WEIR_ERR_REMOTE });
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_port_channel_status(b.channel));
+        WEIRT_TEXT(rank, "no answer");
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, LostAnswersEndTickets)
+{
+    Faulty faulty("lost-request:1,1000000");
+    setenv("WEIR_IB_TIMEOUT", "12", 1); // 17 ms, seven times
+    run(cut_off, plan());
+    setenv("WEIR_IB_TIMEOUT", "16", 1);
+}
+
+void without_atomics(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open(rank, 0, 4096)) {
+        port_request_args args = {};
+        args.channel = b.device;
+        args.report = b.device_report();
+        args.request = port_request(WEIR_REQUEST_ADD, 8, 0, 8);
+        b.launch(rank, port_request_kernel(), weir_shape{ 1, 1 }, &args, false);
+        b.finish(rank);
+        WEIRT_EXPECT(rank, b.report->status[0] == WEIR_OK && b.report->status[1] == WEIR_ERR_UNSUPPORTED);
+        WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_port_channel_status(b.channel));
+        WEIRT_TEXT(rank, "no atomic operations");
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, NicWithoutAtomicsIsNamed)
+{
+    Faulty faulty("no-atomics");
+    run(without_atomics, plan());
+}
+
+// The peer dies while a kernel waits for what it has put: every wait ends.
+void killed(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open(rank, 0, 4096) && weirt_barrier(rank)) {
+        if (rank->rank == 1) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        weirt_sleep_ms(20);
+        b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), ticket_of(0), step(SCRIPT_WAIT, 0, 0) });
+        b.ended(rank, { WEIR_OK, WEIR_ERR_REMOTE, WEIR_ERR_REMOTE });
+    }
+    b.close(rank, false);
+}
+
+TEST_P(PortDevice, PeerThatIsKilledEndsKernels)
+{
+    if (!stage()->processes) {
+        GTEST_SKIP() << "only a process can be killed";
+    }
+    run(killed, plan());
+}
+
+// ---- what they fall back to ------------------------------------------------------------------------------------
+
+// Both ranks move data by the proxy, and know why.
+bool by_proxy(weirt_rank *rank, const char *why)
+{
+    port_bench b;
+    std::string reason;
+    bool fine = b.open(rank, 0, 4096) && WEIRT_EXPECT(rank, engine_of(b.channel, &reason) == "proxy");
+    if (fine && reason.find(why) == std::string::npos) {
+        weirt_fail(rank, __FILE__, __LINE__, "\"%s\" does not say \"%s\"", reason.c_str(), why);
+        fine = false;
+    }
+    uint64_t word = 5 + rank->rank;
+    if (fine && b.write(rank, 0, &word, sizeof word)) {
+        weirt_barrier(rank);
+        b.call(rank, b.device, { step(SCRIPT_PUT_SIGNAL, 4096, 8), step(SCRIPT_WAIT, 0, 0), ticket_of(0) });
+        fine = b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK }) && b.read(rank, 4096, &word, sizeof word) &&
+               WEIRT_EXPECT(rank, word == 5 + b.peer);
+    }
+    b.close(rank, true);
+    return fine;
+}
+
+void of_copy_engines(weirt_rank *rank)
+{
+    by_proxy(rank, "transport ipc has no queues that kernels post to");
+}
+
+TEST_P(PortDevice, OtherTransportsFallBackToTheProxy)
+{
+    port_case what = plan();
+    setenv("WEIR_PORT_ENGINE", "device", 1);
+    what.transport = PORT_IPC;
+    run(of_copy_engines, what);
+}
+
+void of_one_side(weirt_rank *rank)
+{
+    if (rank->rank == 1) {
+        setenv("WEIR_PORT_ENGINE", "proxy", 1);
+    }
+    by_proxy(rank, rank->rank == 0 ? "the peer has no queue for kernels" : "");
+}
+
+TEST_P(PortDevice, SidesThatDisagreeFallBackToTheProxy)
+{
+    if (!stage()->processes) {
+        GTEST_SKIP() << "threads of a process share its environment";
+    }
+    setenv("WEIR_PORT_ENGINE", "device", 1);
+    run(of_one_side, plan());
+}
+
+// Told not to fall back, a channel is not made; the semaphore is free again.
+void no_other(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open_ends(rank, 0, 4096, WEIR_SEMAPHORE_DEVICE)) {
+        WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED,
+                     weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel));
+        WEIRT_TEXT(rank, "WEIR_PORT_ENGINE is device-only: transport ipc has no queues");
+        weirt_barrier(rank);
+        if (rank->stage->processes || rank->rank == 0) {
+            setenv("WEIR_PORT_ENGINE", "proxy", 1);
+        }
+        weirt_barrier(rank);
+        WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel));
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, DeviceOnlyDoesNotFallBack)
+{
+    port_case what = plan();
+    what.transport = PORT_IPC;
+    run(no_other, what);
+}
+
+} // namespace
