@@ -63,7 +63,8 @@ weir_status weiri_port_line_open(weiri_port_line *line, const weir_semaphore *se
         return WEIR_OK;
     }
     if (status != WEIR_OK) {
-        return weiri_fail(status, "port channel to rank %u: kernels cannot post, and WEIR_PORT_ENGINE is device-only: %s",
+        return weiri_fail(status,
+                          "port channel to rank %u: kernels cannot post, and WEIR_PORT_ENGINE is device-only: %s",
                           semaphore->connection->peer, weir_last_error());
     }
     status = allocate_cells(line);

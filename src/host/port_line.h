@@ -1,8 +1,8 @@
 /* port_line.h - what belongs to a port channel whose kernels post to the NIC by themselves.
  *
- * They do so to a line of the channel's queue (weiri_direct_ops). Memories they know from the handle and, those that are
- * attached, from a table in host memory; it grows by being copied, and the old one stays, since a kernel may be reading
- * it. */
+ * They do so to a line of the channel's queue (weiri_direct_ops). Memories they know from the handle and, those that
+ * are attached, from a table in host memory; it grows by being copied, and the old one stays, since a kernel may be
+ * reading it. */
 #ifndef WEIRI_PORT_LINE_H
 #define WEIRI_PORT_LINE_H
 

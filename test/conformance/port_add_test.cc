@@ -27,7 +27,8 @@ protected:
     }
 };
 INSTANTIATE_TEST_SUITE_P(Transports, PortAdd,
-                         ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE)),
+                         ::testing::Combine(::testing::Values(0, 1, 2, 3),
+                                            ::testing::Values(PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE)),
                          port_case_name);
 
 // Copy engines have none, so that kernels must add by themselves.

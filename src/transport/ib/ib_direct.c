@@ -337,8 +337,8 @@ void weiri_ib_direct_connect(weiri_ib_direct *q, const weiri_ib_address *peer)
     }
     if (peer->qpn == 0) {
         snprintf(q->missing, sizeof q->missing,
-                 "the peer has no queue for kernels; WEIR_PORT_ENGINE must ask for it on both sides, and the peer's log "
-                 "(WEIR_LOG=info) may say more");
+                 "the peer has no queue for kernels; WEIR_PORT_ENGINE must ask for it on both sides, and the peer's "
+                 "log (WEIR_LOG=info) may say more");
         return;
     }
     weir_status status = weiri_ib_pair_connect(q->shared->nic, q->qp, &q->own, peer);

@@ -2,8 +2,8 @@
  *
  * With one rail, as by default, a queue is that of ib_queue.c and its posts go straight there. With more, or with a
  * queue pair for kernels beside them (ib_direct.c), it is a stripe over such queues: rail i is a queue pair of NIC
- * i % nic_count. The two ends use as many rails as the one has that has fewer. Puts and gets of STRIPE_BYTES or more are
- * cut over all of them, where the peer's addresses are multiples of 4 KiB; all else goes on rail 0.
+ * i % nic_count. The two ends use as many rails as the one has that has fewer. Puts and gets of STRIPE_BYTES or more
+ * are cut over all of them, where the peer's addresses are multiples of 4 KiB; all else goes on rail 0.
  *
  * Rails know no order among each other. So a value or an add is posted only when all stripes before it are complete on
  * the other rails: until then it is held, and values after it are, too. Puts and gets go on meanwhile. For each post
