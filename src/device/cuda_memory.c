@@ -406,8 +406,8 @@ static weir_status map_registers(weiri_cuda_block *made, void *registers, uint64
         weiri_cuda_describe(first, io, sizeof io);
         weiri_cuda_describe(second, plain, sizeof plain);
         return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "gpu:%u: map a NIC's registers: as I/O memory: %s; as plain memory: %s; the module nvidia may "
-                          "need NVreg_RegistryDwords=\"PeerMappingOverride=1;\"",
+                          "gpu:%u: map a NIC's registers: as I/O memory: %s; as plain memory: %s; the module nvidia "
+                          "may need NVreg_RegistryDwords=\"PeerMappingOverride=1;\"",
                           device->info.index, io, plain);
     }
     made->host = registers;

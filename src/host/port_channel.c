@@ -95,7 +95,8 @@ static weir_status check_transfer(const weir_port_channel *channel, const weir_r
                : check_side(channel, "src", request->src, false, request->src_offset, request->bytes, src);
 }
 
-static weir_status check_value(const weir_port_channel *channel, const weir_request *request, const weiri_port_memory **dst)
+static weir_status check_value(const weir_port_channel *channel, const weir_request *request,
+                               const weiri_port_memory **dst)
 {
     if (request->bytes == 0 || request->bytes > 8 || request->dst_offset % 8 + request->bytes > 8) {
         return weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
@@ -104,7 +105,8 @@ static weir_status check_value(const weir_port_channel *channel, const weir_requ
     return check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, dst);
 }
 
-static weir_status check_add(const weir_port_channel *channel, const weir_request *request, const weiri_port_memory **dst)
+static weir_status check_add(const weir_port_channel *channel, const weir_request *request,
+                             const weiri_port_memory **dst)
 {
     if (request->dst_offset % 8 != 0) {
         return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",

@@ -142,6 +142,7 @@ struct port_bench {
     weir_dev_port_channel device = {};
     void *stream = nullptr;
     port_case plan = {};
+    weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE }; // what is moved; memory of GPUs is none to swnic
 
     bool connect(weirt_rank *rank, uint64_t tag, weir_connection **out)
     {
@@ -165,9 +166,13 @@ struct port_bench {
         peer = 1 - rank->rank;
         half = half_bytes;
         rank->staged = plan.transport == PORT_STAGED || plan.transport == PORT_DEVICE_STAGED;
+        if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(port_transports[plan.transport], "ib") == 0 &&
+            weirt_use_software_nic()) {
+            data.kind = WEIR_MEMORY_HOST;
+        }
         if (!weirt_comm_open(rank, timeout_ms, &comm) || !connect(rank, 1, &connection) ||
             !weirt_semaphore(rank, connection, 2, end, &semaphore) ||
-            !WEIRT_OK(rank, weir_memory_allocate(comm.comm, 2 * half, nullptr, &local)) ||
+            !WEIRT_OK(rank, weir_memory_allocate(comm.comm, 2 * half, &data, &local)) ||
             !exchange(rank, local, 3, &remote) ||
             !WEIRT_OK(rank, weir_memory_allocate(comm.comm, sizeof(port_report), &host, &shared)) ||
             !WEIRT_OK(rank, weir_grid_barrier_create(comm.comm, &barrier)) ||

@@ -461,7 +461,7 @@ void far_offsets(weirt_rank *rank)
     uint32_t dst = 0;
     char word[16];
     char got[16];
-    if (b.open(rank, 0, 4096) && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, far + 4096, nullptr, &mine)) &&
+    if (b.open(rank, 0, 4096) && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, far + 4096, &b.data, &mine)) &&
         b.exchange(rank, mine, 8, &theirs) && WEIRT_OK(rank, weir_port_channel_attach(b.channel, mine, &src)) &&
         WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs, &dst))) {
         for (uint64_t i = 0; i < sizeof word; i++) {
@@ -571,7 +571,7 @@ void large(weirt_rank *rank)
     weir_semaphore *semaphore = nullptr;
     bool open = b.open(rank, 0, 4096) && weirt_semaphore(rank, b.connection, 9, WEIR_SEMAPHORE_HOST, &semaphore) &&
                 (plain || space.open(rank)) &&
-                WEIRT_OK(rank, plain ? weir_memory_allocate(b.comm.comm, wide::bytes(), nullptr, &mine)
+                WEIRT_OK(rank, plain ? weir_memory_allocate(b.comm.comm, wide::bytes(), &b.data, &mine)
                                      : weir_memory_register(b.comm.comm, space.base(), wide::bytes(), nullptr, &mine));
     open = weirt_barrier(rank) && open;
     char *base = open ? static_cast<char *>(weir_memory_pointer(mine)) : nullptr;

@@ -375,7 +375,7 @@ void let_go(weirt_rank *rank)
     weir_memory *theirs = nullptr;
     uint32_t src = 0;
     uint32_t dst = 0;
-    if (b.open(rank, 0, 4096) && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, 2 * bytes, nullptr, &mine)) &&
+    if (b.open(rank, 0, 4096) && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, 2 * bytes, &b.data, &mine)) &&
         b.exchange(rank, mine, 8, &theirs) && WEIRT_OK(rank, weir_port_channel_attach(b.channel, mine, &src)) &&
         WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs, &dst))) {
         char *base = static_cast<char *>(weir_memory_pointer(mine));
@@ -420,7 +420,7 @@ void taken_away(weirt_rank *rank)
     weir_memory *gone = nullptr;
     weir_memory *theirs = nullptr;
     weirt_log_allow("");
-    bool open = b.open(rank, 0, half) && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, half, nullptr, &gone)) &&
+    bool open = b.open(rank, 0, half) && WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, half, &b.data, &gone)) &&
                 b.exchange(rank, gone, 8, &theirs) && on.open(rank, &b, 9) && weirt_barrier(rank);
     if (open && rank->rank == 1) {
         open = weirt_step_wait(rank, 0, 1);

@@ -11,7 +11,9 @@ inline bool weirt_use_software_nic()
 #if defined(WEIRT_SOFTWARE_NIC)
     std::error_code error;
     if (std::filesystem::is_empty("/sys/class/infiniband", error) || error) {
-        setenv("WEIR_IB_VERBS_LIBRARY", WEIRT_SOFTWARE_NIC, 1);
+        // Elsewhere than where it was built, it is among the libraries.
+        const bool here = std::filesystem::exists(WEIRT_SOFTWARE_NIC, error);
+        setenv("WEIR_IB_VERBS_LIBRARY", here ? WEIRT_SOFTWARE_NIC : "libswnic.so", 1);
         setenv("WEIR_IB_TIMEOUT", "16", 0);
         return true;
     }
