@@ -1,0 +1,58 @@
+// The programs of test/harness/posting.h as threads of this machine; for the thread sanitizer above all. test/litmus has
+// them in a weaker memory.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "test/harness/posting.h"
+#include "test/harness/ranks.h"
+
+namespace {
+
+constexpr int ROUNDS = 50;
+
+template <class Program> void holds()
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        Program program;
+        program.control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_patience_ms());
+        std::vector<std::thread> threads;
+        for (uint32_t i = 0; i < Program::threads; i++) {
+            threads.emplace_back([&program, i] { program.thread(i); });
+        }
+        for (std::thread &thread : threads) {
+            thread.join();
+        }
+        ASSERT_TRUE(program.right()) << "round " << round;
+    }
+}
+
+TEST(Posting, EntriesComeOnceAndWholeInOrder)
+{
+    holds<posting::Laps<2>>();
+    holds<posting::Laps<3>>();
+}
+
+TEST(Posting, AnOwnQueueNeedsNoAtomics)
+{
+    holds<posting::Own>();
+}
+
+TEST(Posting, SignalsAreNumberedInTheirOrder)
+{
+    holds<posting::Signals<2>>();
+}
+
+TEST(Posting, ARingTellsOfAllThatItsThreadKnowsOf)
+{
+    holds<posting::RungByAnother>();
+}
+
+TEST(Posting, AnErrorIsToldAfterWhatWasDoneBeforeIt)
+{
+    holds<posting::Failure<2>>();
+    holds<posting::Failure<3>>();
+}
+
+} // namespace

@@ -1,0 +1,366 @@
+/* posting.h - threads that post to a queue of four blocks (weir/device/rdma.h), and a NIC that carries out what they
+ * post; C++ only. test/litmus runs them in its simulated memory, test/device as threads of this machine.
+ *
+ * A program is a struct: `threads` of them, the last of which is the NIC, on the devices that device() says; thread(i)
+ * is what each does, right() says whether all went as it must. The peer's memory is a word for each poster, and one for
+ * signals. Each counts: what the NIC is told to write there must be what is there, plus 1. So a put that is lost, comes
+ * twice, too early, or in part is found. The NIC looks at the doorbell, and at the record by itself. Positions begin
+ * where those of 16 bits wrap around. */
+#ifndef WEIRT_POSTING_H
+#define WEIRT_POSTING_H
+
+#include <cstdint>
+#include <cstring>
+
+#include "weir/device/rdma.h"
+
+namespace posting {
+
+constexpr uint32_t BLOCKS = 4;
+constexpr uint64_t START = 0x1fffe;
+constexpr uint32_t POSTERS_MAX = 3;
+constexpr uint32_t SIGNALS = POSTERS_MAX; // the word for them
+constexpr uint32_t PUTS_MAX = 4;          // of a poster
+constexpr uint32_t PAIR = 0xabc;
+constexpr uint32_t REMOTE_KEY = 0x111;
+constexpr uint32_t LOCAL_KEY = 0x222;
+constexpr uint32_t REFUSED = 0x13;
+constexpr uint32_t FLUSHED = 0x05;
+
+struct Queue {
+    weir_dev_control control;
+    weir_dev_rdma_state state;
+    weir_dev_rdma queue;
+    alignas(64) uint64_t blocks[BLOCKS][8];
+    alignas(64) uint32_t completions[BLOCKS][16];
+    alignas(64) uint32_t record;
+    alignas(64) uint32_t completion_record;
+    alignas(64) uint64_t doorbell;
+    alignas(64) uint64_t peer[POSTERS_MAX + 1];
+    uint64_t source[POSTERS_MAX * PUTS_MAX];
+    bool wrong[POSTERS_MAX + 1]; // of each thread
+
+    // Of the NIC.
+    uint64_t last_doorbell;
+    uint64_t completed; // entries of the completion queue
+    uint64_t fails_at;  // the position of an entry; 0: none
+
+    Queue()
+    {
+        std::memset(static_cast<void *>(this), 0, sizeof *this);
+        control.version = WEIR_DEV_VERSION;
+        control.timeout_ns = 5000000000u;
+        state.ready = state.completed = state.reserved = state.rung = START;
+        last_doorbell = doorbell = weir_mlx5_doorbell(START, PAIR);
+        record = weir_mlx5_record(START);
+        for (auto &completion : completions) {
+            completion[15] = WEIR_MLX5_NONE << 28;
+        }
+        queue.control = &control;
+        queue.state = &state;
+        queue.queue = reinterpret_cast<char *>(blocks);
+        queue.record = &record;
+        queue.doorbell = &doorbell;
+        queue.completions = reinterpret_cast<const char *>(completions);
+        queue.completion_record = &completion_record;
+        queue.count = BLOCKS;
+        queue.completion_count = BLOCKS;
+        queue.qpn = PAIR;
+    }
+    Queue(const Queue &) = delete;
+    Queue &operator=(const Queue &) = delete;
+
+    bool fine() const
+    {
+        bool all = true;
+        for (bool one : wrong) {
+            all = all && !one;
+        }
+        return all;
+    }
+
+    // ---- posters ----
+
+    void check(uint32_t poster, bool right)
+    {
+        wrong[poster] = wrong[poster] || !right;
+    }
+    weir_dev_rdma_memory remote(uint32_t word) const
+    {
+        return { reinterpret_cast<uint64_t>(&peer[word]), REMOTE_KEY, 0 };
+    }
+    // The poster's put `number`, from 1: of a value, or of a word that it has just written.
+    weir_dev_rdma_entry put(uint32_t poster, uint64_t number)
+    {
+        if (number % 2 == 0) {
+            return weir_dev_rdma_inline(remote(poster), number, 8);
+        }
+        uint64_t *from = &source[poster * PUTS_MAX + number - 1];
+        weir_arch_store_u64(from, number);
+        return weir_dev_rdma_transfer(WEIR_MLX5_WRITE, remote(poster),
+                                      { reinterpret_cast<uint64_t>(from), LOCAL_KEY, 0 }, 8);
+    }
+    weir_status post(uint32_t poster, uint64_t number, uint32_t flags, uint64_t *ticket = nullptr)
+    {
+        const weir_dev_rdma_entry entry = put(poster, number);
+        return weir_dev_rdma_post(&queue, &entry, flags, ticket);
+    }
+    // A wait for all puts up to `number` that ends well.
+    void await(uint32_t poster, uint64_t ticket, uint64_t number)
+    {
+        check(poster, weir_dev_rdma_wait(&queue, ticket) == WEIR_OK && weir_arch_load_u64(&peer[poster]) == number);
+    }
+
+    // ---- the NIC ----
+
+    void complete(uint64_t position, uint32_t kind, uint32_t syndrome)
+    {
+        uint32_t *entry = completions[completed % BLOCKS];
+        const uint32_t returned = weir_arch_swap_u32(weir_arch_load_relaxed_sys_u32(&completion_record));
+        check(POSTERS_MAX, completed - returned < BLOCKS);
+        weir_arch_store_relaxed_sys_u32(entry + 13, syndrome << 24);
+        weir_arch_store_release_sys_u32(entry + 15, kind << 28 | (completed / BLOCKS % 2) << 24 |
+                                                        weir_arch_swap_u32((uint32_t)(position & 0xffff)) >> 16);
+        completed++;
+    }
+    void carry_out(uint64_t position)
+    {
+        uint64_t words[8];
+        for (uint32_t i = 0; i < 8; i++) {
+            words[i] = weir_arch_load_u64(&blocks[position % BLOCKS][i]);
+        }
+        const weir_vec16 control_segment = { words[0], words[1] };
+        const bool reports = (weir_arch_swap_u32((uint32_t)words[1]) & WEIR_MLX5_COMPLETE) != 0;
+        const weir_vec16 expected =
+            weir_mlx5_control(WEIR_MLX5_WRITE, position, PAIR, 3, reports ? WEIR_MLX5_COMPLETE : 0);
+        uint64_t *to = reinterpret_cast<uint64_t *>(weir_arch_swap_u64(words[2]));
+        if (control_segment.lo != expected.lo || control_segment.hi != expected.hi || to < peer ||
+            to >= peer + POSTERS_MAX + 1 || (uint32_t)words[3] != weir_arch_swap_u32(REMOTE_KEY)) {
+            check(POSTERS_MAX, false);
+            return;
+        }
+        uint64_t value = words[4] >> 32 | words[5] << 32;
+        if ((uint32_t)words[4] != weir_arch_swap_u32(0x80000000u | 8)) {
+            const uint64_t *from = reinterpret_cast<const uint64_t *>(weir_arch_swap_u64(words[5]));
+            if (from < source || from >= source + POSTERS_MAX * PUTS_MAX) {
+                check(POSTERS_MAX, false);
+                return;
+            }
+            value = weir_arch_load_u64(from);
+        }
+        check(POSTERS_MAX, value == weir_arch_load_u64(to) + 1);
+        weir_arch_store_u64(to, value);
+        if (reports) {
+            complete(position, WEIR_MLX5_DONE, 0);
+        }
+    }
+    static int distance(uint32_t to, uint64_t from)
+    {
+        return static_cast<int16_t>(to - static_cast<uint32_t>(from));
+    }
+    // How far it may go on from `next`.
+    int told(uint64_t next)
+    {
+        const uint64_t bell = weir_arch_load_acquire_sys_u64(&doorbell);
+        if (bell != last_doorbell) {
+            const uint32_t limit = weir_arch_swap_u32((uint32_t)bell) >> 8;
+            const uint32_t recorded = weir_arch_swap_u32(weir_arch_load_relaxed_sys_u32(&record));
+            check(POSTERS_MAX, bell >> 32 == weir_arch_swap_u32(PAIR << 8));
+            check(POSTERS_MAX, distance(limit, weir_arch_swap_u32((uint32_t)last_doorbell) >> 8) > 0);
+            check(POSTERS_MAX, distance(recorded, limit) >= 0);
+            last_doorbell = bell;
+            return distance(limit, next);
+        }
+        return distance(weir_arch_swap_u32(weir_arch_load_acquire_sys_u32(&record)), next);
+    }
+    // Carries out `count` entries; ends when something is wrong, or when it has failed.
+    void serve(uint64_t count)
+    {
+        weir_spin spin = weir_spin_begin();
+        uint64_t next = START;
+        while (next < START + count && !wrong[POSTERS_MAX]) {
+            const int more = told(next);
+            check(POSTERS_MAX, more <= static_cast<int>(BLOCKS));
+            for (int i = 0; i < more && !wrong[POSTERS_MAX]; i++, next++) {
+                if (fails_at != 0 && next >= fails_at) {
+                    complete(next, WEIR_MLX5_FAILED, next == fails_at ? REFUSED : FLUSHED);
+                } else {
+                    carry_out(next);
+                }
+            }
+            if (fails_at != 0 && next > fails_at) {
+                return;
+            }
+            if (more <= 0) {
+                check(POSTERS_MAX, weir_spin_next(&spin, &control) == WEIR_OK);
+            }
+        }
+    }
+};
+
+// Each poster puts three times, and rings and waits for the last alone; so who waits for room rings for all.
+template <uint32_t posters> struct Laps : Queue {
+    static constexpr uint32_t threads = posters + 1;
+    static uint32_t device(uint32_t i)
+    {
+        return i == posters;
+    }
+
+    void thread(uint32_t i)
+    {
+        if (i == posters) {
+            serve(3 * posters);
+            return;
+        }
+        uint64_t ticket = 0;
+        check(i, post(i, 1, 0) == WEIR_OK);
+        check(i, post(i, 2, 0) == WEIR_OK);
+        check(i, post(i, 3, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket) == WEIR_OK);
+        await(i, ticket, 3);
+    }
+    bool right() const
+    {
+        bool all = fine();
+        for (uint32_t i = 0; i < posters; i++) {
+            all = all && peer[i] == 3;
+        }
+        return all;
+    }
+};
+
+// The same by one thread, whose own the queue is.
+struct Own : Queue {
+    static constexpr uint32_t threads = 2;
+    static uint32_t device(uint32_t i)
+    {
+        return i;
+    }
+
+    Own()
+    {
+        queue.exclusive = 1;
+    }
+    void thread(uint32_t i)
+    {
+        if (i == 1) {
+            serve(2 * PUTS_MAX);
+            return;
+        }
+        uint64_t ticket = 0;
+        for (uint64_t k = 1; k <= PUTS_MAX; k++) {
+            check(0, post(0, k, k % 2 == 0 ? WEIR_RDMA_RING : 0) == WEIR_OK);
+            check(0, weir_dev_rdma_signal(&queue, remote(SIGNALS), WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket) ==
+                         WEIR_OK);
+        }
+        await(0, ticket, PUTS_MAX);
+    }
+    bool right() const
+    {
+        return fine() && peer[0] == PUTS_MAX && peer[SIGNALS] == PUTS_MAX;
+    }
+};
+
+// Each poster puts and signals twice.
+template <uint32_t posters> struct Signals : Queue {
+    static constexpr uint32_t threads = posters + 1;
+    static uint32_t device(uint32_t i)
+    {
+        return i == posters;
+    }
+
+    void thread(uint32_t i)
+    {
+        if (i == posters) {
+            serve(4 * posters);
+            return;
+        }
+        uint64_t ticket = 0;
+        for (uint64_t k = 1; k <= 2; k++) {
+            const weir_dev_rdma_entry entry = put(i, k);
+            check(i, weir_dev_rdma_signal_after(&queue, &entry, remote(SIGNALS), WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED,
+                                                &ticket) == WEIR_OK);
+        }
+        await(i, ticket, 2);
+    }
+    bool right() const
+    {
+        return fine() && peer[0] == 2 && peer[1] == 2 && peer[SIGNALS] == 2 * posters;
+    }
+};
+
+// A poster that does not ring, and another, which knows of its post, and does.
+struct RungByAnother : Queue {
+    static constexpr uint32_t threads = 3;
+    static uint32_t device(uint32_t i)
+    {
+        return i == 2;
+    }
+    uint64_t flag = 0;
+
+    void thread(uint32_t i)
+    {
+        if (i == 2) {
+            serve(1);
+        } else if (i == 0) {
+            check(0, post(0, 1, 0) == WEIR_OK);
+            weir_arch_store_release_dev_u64(&flag, 1);
+        } else {
+            weir_spin spin = weir_spin_begin();
+            while (weir_arch_load_acquire_dev_u64(&flag) == 0 && !wrong[1]) {
+                check(1, weir_spin_next(&spin, &control) == WEIR_OK);
+            }
+            check(1, weir_dev_rdma_ring(&queue) == WEIR_OK);
+        }
+    }
+    bool right() const
+    {
+        return fine() && peer[0] == 1;
+    }
+};
+
+// The NIC fails at the third entry. Who waits for an entry before it learns that it is done, though another thread may
+// have read of the failure already; who waits for another, or for room, learns of the failure.
+template <uint32_t posters> struct Failure : Queue {
+    static constexpr uint32_t threads = posters + 1;
+    static uint32_t device(uint32_t i)
+    {
+        return i == posters;
+    }
+
+    Failure()
+    {
+        fails_at = START + 2;
+    }
+    void thread(uint32_t i)
+    {
+        if (i == posters) {
+            serve(3 * posters);
+            return;
+        }
+        for (uint64_t k = 1; k <= 3; k++) {
+            uint64_t ticket = 0;
+            const weir_status posted = post(i, k, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket);
+            check(i, posted == WEIR_OK || posted == WEIR_ERR_REMOTE);
+            if (posted != WEIR_OK) {
+                return;
+            }
+            if (ticket < fails_at) {
+                await(i, ticket, k);
+            } else {
+                check(i, weir_dev_rdma_wait(&queue, ticket) == WEIR_ERR_REMOTE);
+            }
+        }
+    }
+    bool right() const
+    {
+        uint64_t done = 0;
+        for (uint32_t i = 0; i < posters; i++) {
+            done += peer[i];
+        }
+        return fine() && done == 2 && state.failed == (WEIR_RDMA_FAILED | REFUSED);
+    }
+};
+
+} // namespace posting
+
+#endif
