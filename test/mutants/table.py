@@ -29,6 +29,11 @@ def litmus(*cases):
     return [f"litmus.{case}" for case in cases]
 
 
+def posting(case):
+    """A case of posts to a NIC, there too."""
+    return litmus(f"LitmusPosting.{case}")
+
+
 def stage(suite, case, *stages):
     return [f"conformance.Stages/{suite}.{case}/{name}" for name in stages or ("cpu_threads",)]
 
@@ -301,6 +306,76 @@ MUTANTS = [
     Mutant("domain-again", HOST + "domain.c", "weiri_domain_get",
            "comm->domains[i]->transport == transport ? comm->domains[i] : NULL", "NULL",
            "each connection opens its transport again", port("PortMany", "ConnectionsShareADomain")),
+    # ---- posting to a NIC ------------------------------------------------------------------------------------
+    Mutant("post-room", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
+           "completed > queue->count", "completed > queue->count + 1",
+           "an entry is written over one that the NIC has not read", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-room-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
+           "weir_arch_load_acquire_dev_pair(", "weir_arch_load_relaxed_sys_pair(",
+           "room is used before what tells of it", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-no-help", DEVICE + "rdma.h", "weir_dev_rdma_await_room",
+           "weir_status status = weir_dev_rdma_ring(queue);", "weir_status status = WEIR_OK;",
+           "who waits for room leaves it to others to ring", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-quarter", DEVICE + "rdma.h", "weir_dev_rdma_write",
+           "(position & (quarter - 1)) == quarter - 1 || ", "",
+           "of many entries none has a completion, and no room comes back", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-turn", DEVICE + "rdma.h", "weir_dev_rdma_publish",
+           "span->is_next ? WEIR_OK : weir_dev_rdma_await_turn(queue, span->first)", "WEIR_OK",
+           "entries are published before those before them", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-publish-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_publish",
+           "weir_arch_store_release_dev_u64(", "weir_arch_store_relaxed_dev_u64(",
+           "an entry is published before it can be seen", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-ring-lock", DEVICE + "rdma.h", "weir_dev_rdma_ring_shared",
+           "weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) == 0",
+           "weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) < 2",
+           "two threads ring at a time, and the doorbell goes back", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-ring-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_ring_shared",
+           "const uint64_t ready = weir_arch_load_acquire_dev_u64(",
+           "const uint64_t ready = weir_arch_load_relaxed_dev_u64(",
+           "the NIC is told of entries that it cannot see", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("post-record-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_tell",
+           "weir_arch_store_release_sys_u32(", "weir_arch_store_relaxed_sys_u32(",
+           "the record tells of entries that the NIC cannot see", posting("ARingTellsOfAllThatItsThreadKnowsOf")),
+    Mutant("post-doorbell-first", DEVICE + "rdma.h", "weir_dev_rdma_tell",
+           "    weir_arch_store_release_sys_u32(queue->record, weir_mlx5_record(next));\n"
+           "    weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(next, queue->qpn));",
+           "    weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(next, queue->qpn));\n"
+           "    weir_arch_store_release_sys_u32(queue->record, weir_mlx5_record(next));",
+           "the doorbell is rung before the record is stored", posting("AnOwnQueueNeedsNoAtomics")),
+    Mutant("post-signal-turn", DEVICE + "rdma.h", "weir_dev_rdma_signal_after",
+           "status == WEIR_OK && !span.is_next", "status != WEIR_OK && !span.is_next",
+           "signals have numbers before their turn", posting("SignalsAreNumberedInTheirOrder")),
+    Mutant("completion-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_take",
+           "weir_arch_load_acquire_sys_u32(entry + 15)", "weir_arch_load_relaxed_sys_u32(entry + 15)",
+           "a completion is taken before what it tells of", posting("AnOwnQueueNeedsNoAtomics")),
+    Mutant("completion-lock", DEVICE + "rdma.h", "weir_dev_rdma_poll",
+           "weir_arch_fetch_or_acquire_dev_u64(&queue->state->polling, 1) == 0",
+           "weir_arch_fetch_or_acquire_dev_u64(&queue->state->polling, 1) < 2",
+           "two threads read completions at a time", posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("completion-record-late", DEVICE + "rdma.h", "weir_dev_rdma_take",
+           "        weir_arch_store_relaxed_sys_u32(queue->completion_record, "
+           "weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));\n"
+           "        weir_arch_store_release_dev_u64(&state->completed, completed);",
+           "        weir_arch_store_release_dev_u64(&state->completed, completed);\n"
+           "        weir_arch_store_relaxed_sys_u32(queue->completion_record, "
+           "weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));",
+           "entries are posted before the NIC knows of room for their completions",
+           posting("EntriesComeOnceAndWholeInOrder")),
+    Mutant("completion-failed-first", DEVICE + "rdma.h", "weir_dev_rdma_take",
+           "        weir_arch_store_release_dev_u64(&state->completed, completed);\n        if (failed != 0) {\n"
+           "            weir_arch_store_release_dev_u64(&state->failed, failed);\n        }",
+           "        weir_arch_store_release_dev_u64(&state->failed, failed);\n"
+           "        weir_arch_store_release_dev_u64(&state->completed, completed);",
+           "an error is told before what was done before it", posting("AnErrorIsToldAfterWhatWasDoneBeforeIt")),
+    Mutant("completion-failed-last", DEVICE + "rdma.h", "weir_dev_rdma_look",
+           "    uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);\n"
+           "    if (weir_arch_load_acquire_dev_u64(&queue->state->completed) > position) {",
+           "    const uint64_t completed = weir_arch_load_acquire_dev_u64(&queue->state->completed);\n"
+           "    uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);\n"
+           "    if (completed > position) {",
+           "who waits looks at the error after what is done", posting("AnErrorIsToldAfterWhatWasDoneBeforeIt")),
+    Mutant("completion-after-error", DEVICE + "rdma.h", "weir_dev_rdma_take", "while (failed == 0) {", "for (;;) {",
+           "entries behind a failed one are read as done", posting("AnErrorIsToldAfterWhatWasDoneBeforeIt")),
     # ---- requests ------------------------------------------------------------------------------------------
     Mutant("push-relaxed", DEVICE + "fifo.h", "weir_dev_fifo_write",
            "weir_arch_store_release_sys_pair(", "weir_arch_store_relaxed_sys_pair(",
