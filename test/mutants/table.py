@@ -43,11 +43,21 @@ def port(suite, *cases):
     return [f"conformance.Transports/{suite}.{case}/cpu_threads_ipc" for case in cases]
 
 
+def nic(suite, case, name="Stages", parameter="cpu_threads"):
+    """Cases of the software NIC, and of what posts to it."""
+    return [f"swnic.{name}/{suite}.{case}/{parameter}"]
+
+
+def refusal(case):
+    return nic("SwnicRefuses", "AnErrorOfThePoster", "Requests", case)
+
+
 QUEUE = "src/transport/ipc_queue.c"
 DEVICE = "include/weir/device/"
 BASE = "src/host/base/"
 HOST = "src/host/"
 IB = "src/transport/ib/"
+NIC = "tools/swnic/swnic_"
 
 MUTANTS = [
     # ---- bounds: what kernels may touch ------------------------------------------------------------------
@@ -421,6 +431,57 @@ MUTANTS = [
            "a peer's queue may be on a NIC that has no key", ["unit.IbWire.AddressesOutOfRange"]),
     Mutant("nic-kinds", IB + "ib_device.c", "weiri_ib_choose", "port->ethernet == s.ports[0].ethernet", "true",
            "the rails of a queue are of InfiniBand and Ethernet", ["unit.IbTree.TheEnvironmentChooses"]),
+    # ---- posting to a NIC, and the software NIC --------------------------------------------------------------
+    Mutant("rdma-room", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
+           "completed > queue->count", "completed > queue->count + 1",
+           "a post takes the place of one that is not done", nic("SwnicRdma", "PutsThatDoNotRing")),
+    Mutant("rdma-room-early", DEVICE + "rdma.h", "weir_dev_rdma_take", "completed++;", "completed += 2;",
+           "a completion stands for the post behind it, too", nic("SwnicRdma", "PutsOfOneThreadPastAllCounters")),
+    Mutant("rdma-failed-done", DEVICE + "rdma.h", "weir_dev_rdma_take", "} else {\n            completed++;\n        }",
+           "}\n        completed++;", "a post that failed is done", nic("SwnicRdma", "ErrorEndsTheQueue")),
+    Mutant("rdma-turn", DEVICE + "rdma.h", "weir_dev_rdma_publish",
+           "span->is_next ? WEIR_OK : weir_dev_rdma_await_turn(queue, span->first)", "WEIR_OK",
+           "posts are published before those before them are written", nic("SwnicRdma", "PutsOfManyThreads")),
+    Mutant("rdma-record", DEVICE + "rdma.h", "weir_dev_rdma_tell",
+           "weir_mlx5_record(next)", "weir_mlx5_record(next - 1)",
+           "the doorbell is rung before the doorbell record is written", nic("SwnicRdma", "PutsOfManyThreads")),
+    Mutant("rdma-record-ahead", DEVICE + "rdma.h", "weir_dev_rdma_tell",
+           "weir_mlx5_record(next)", "weir_mlx5_record(next + 1)",
+           "the doorbell record stands for a post that is not written", nic("SwnicRdma", "PutsOfManyThreads")),
+    Mutant("rdma-hole", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
+           "queue->exclusive && status == WEIR_OK", "queue->exclusive",
+           "a post that found no room leaves a hole in an own queue",
+           nic("SwnicRdma", "WaitForRoomOnAnOwnQueueEndsByTheDeadline")),
+    Mutant("rdma-fence", DEVICE + "rdma.h", "weir_dev_rdma_write",
+           "(flags & WEIR_RDMA_FENCE) != 0", "0", "a fenced put overtakes the get before it",
+           nic("SwnicRdma", "FenceWaitsForGets")),
+    Mutant("mlx5-counter", DEVICE + "mlx5.h", "weir_mlx5_completed", "(counter - (uint32_t)oldest) & 0xffff",
+           "counter - (uint32_t)(oldest & 0xffff)", "a completion behind the wrap of its 16 bits is another one",
+           ["swnic.SwnicFormat.Completions"]),
+    Mutant("mlx5-owner", DEVICE + "mlx5.h", "weir_mlx5_is_new", "(number & count) != 0",
+           "(number & count & 1) != 0",
+           "completions of the pass before are new", ["swnic.SwnicFormat.Completions"]),
+    Mutant("mlx5-place", DEVICE + "mlx5.h", "weir_mlx5_place",
+           "(uint64_t)blocks * WEIR_MLX5_BLOCK_SEGMENTS - 1", "(uint64_t)blocks * WEIR_MLX5_BLOCK_SEGMENTS * 2 - 1",
+           "a request goes on behind the ring's end", ["swnic.SwnicFormat.PlacesInARing"]),
+    Mutant("nic-torn", NIC + "wqe.c", "read_segment", "memcmp(to, mark, SWNIC_SEGMENT) != 0", "true",
+           "a request of which a part is missing is carried out", refusal("PartMissing")),
+    Mutant("nic-reused", NIC + "send.c", "complete_all",
+           "!swnic_wqe_is_marked(qp->sq.ring, qp->sq.count, qp->freed, f->wqe.blocks)", "f == NULL",
+           "blocks that are used again before their completion go unnoticed",
+           nic("SwnicRaw", "BlocksThatAreUsedAgain")),
+    Mutant("nic-record", NIC + "send.c", "take_doorbell", "ahead >= 0x8000", "false",
+           "a doorbell before its record goes unnoticed", refusal("RecordMissing")),
+    Mutant("nic-record-ahead", NIC + "send.c", "are_whole", "refusal != SWNIC_TORN", "true",
+           "a record before its request goes unnoticed", refusal("RecordBeforeRequest")),
+    Mutant("nic-fence", NIC + "send.c", "send_all", "fenced && qp->reads != 0", "fenced && qp->reads > 100",
+           "a fenced request overtakes reads", nic("SwnicVerbs", "FenceWaitsForReads")),
+    Mutant("nic-atomic-twice", NIC + "serve.c", "serve_atomic", "packet->sequence != qp->expected",
+           "swnic_after(packet->sequence, qp->expected) > 0", "an add whose answer was lost counts twice",
+           nic("SwnicFault", "LostAnswerOfAnAdd")),
+    Mutant("nic-late-read", NIC + "serve.c", "serve_packet",
+           "    case SWNIC_READ:\n        swnic_store_late(nic);", "    case SWNIC_READ:",
+           "a read overtakes data that is not in memory yet", nic("SwnicFaultBetween", "FlagBeforeData")),
     Mutant("env-range", BASE + "env.c", "parse_number", " || v > most", "",
            "values beyond their range are accepted", ["unit.Env.NumbersOutOfRangeAreRefused"]),
 ]

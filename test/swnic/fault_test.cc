@@ -60,6 +60,33 @@ TEST_P(SwnicFaultBetween, LostAnswersComeAgain)
     run([](weirt_rank *rank) { unnoticed(rank, "lost-response:1,1000000,30", true, 14); });
 }
 
+// An add whose answer is lost was carried out: it comes again, and does not count again.
+void lost_answer_of_an_add(weirt_rank *rank)
+{
+    Options options;
+    options.timeout = 14; // 67 ms
+    options.retries = 7;
+    options.script = rank->rank == 1 ? "lost-response:1" : "";
+    Nic nic(rank, options);
+    if (!nic.open()) {
+        return;
+    }
+    const uint64_t *words = reinterpret_cast<const uint64_t *>(nic.memory.data());
+    if (rank->rank == 0) {
+        WEIRT_EXPECT(rank, nic.post_atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, 5, 0) == 0);
+        WEIRT_EXPECT(rank, nic.done() && words[0] == 0);
+    }
+    nic.meet();
+    if (rank->rank == 1) {
+        WEIRT_EXPECT(rank, words[1] == 5);
+    }
+}
+
+TEST_P(SwnicFault, LostAnswerOfAnAdd)
+{
+    run(lost_answer_of_an_add);
+}
+
 TEST_P(SwnicFault, ReceiverThatIsNotReady)
 {
     run([](weirt_rank *rank) { unnoticed(rank, "not-ready:1,1000000,100", false, 18); });

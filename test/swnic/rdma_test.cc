@@ -5,8 +5,10 @@
 #include "test/harness/checks.h"
 #include "weir/weir.h"
 
+using weirt::fill;
 using weirt::Nic;
 using weirt::Options;
+using weirt::wrong;
 
 WEIRT_NIC_SUITE(SwnicRdma);
 
@@ -458,6 +460,43 @@ TEST_P(SwnicRdma, WaitForRoomEndsByTheDeadline)
 TEST_P(SwnicRdma, WaitForRoomOnAnOwnQueueEndsByTheDeadline)
 {
     run(silent_to_one);
+}
+
+// A fenced put sends what the get before it has brought.
+static void fences(weirt_rank *rank)
+{
+    constexpr uint64_t bytes = 20000, rounds = 20;
+    Nic nic(rank, Options());
+    if (!nic.open()) {
+        return;
+    }
+    fill(nic.memory.data() + 500000, rounds * bytes, rank->rank);
+    nic.meet();
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        if (poster.open(RDMA_PUTS, 1)) {
+            const weir_dev_rdma *queue = &poster.args.queue;
+            for (uint64_t at = 0; at < rounds * bytes; at += bytes) {
+                const weir_dev_rdma_memory local = weir_dev_rdma_at(poster.args.local, at);
+                const weir_dev_rdma_memory remote = weir_dev_rdma_at(poster.args.remote, at);
+                const uint32_t flags = WEIR_RDMA_FENCE | WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED;
+                uint64_t ticket = 0;
+                WEIRT_EXPECT(rank, weir_dev_rdma_get(queue, weir_dev_rdma_at(remote, 500000), local, bytes, 0,
+                                                     nullptr) == WEIR_OK);
+                WEIRT_EXPECT(rank, weir_dev_rdma_put(queue, remote, local, bytes, flags, &ticket) == WEIR_OK);
+                WEIRT_EXPECT(rank, weir_dev_rdma_wait(queue, ticket) == WEIR_OK);
+            }
+        }
+    }
+    nic.meet();
+    if (rank->rank == 1) {
+        WEIRT_EXPECT(rank, wrong(nic.memory.data(), rounds * bytes, 1) == 0);
+    }
+}
+
+TEST_P(SwnicRdma, FenceWaitsForGets)
+{
+    run(fences);
 }
 
 // Three quarters of the queue at a time, though nothing asks for a completion: room comes back.
