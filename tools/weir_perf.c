@@ -50,6 +50,7 @@ static const option_row option_rows[] = {
     { "-n", OPTION_NUMBER, offsetof(perf_options, iters), "ITERS", "timed launches; large sizes take a tenth" },
     { "-w", OPTION_NUMBER, offsetof(perf_options, warmup), "WARMUP", "launches before them" },
     { "--check", OPTION_FLAG, offsetof(perf_options, check), "", "also launches with new data each, all checked" },
+    { "--host", OPTION_FLAG, offsetof(perf_options, host), "", "memory of the host in place of the device's" },
     { "--plain", OPTION_FLAG, offsetof(perf_options, plain), "", "no cooperative launches" },
     { "-g", OPTION_LIST, offsetof(perf_options, ranks), "LIST", "numbers of ranks" },
     { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },

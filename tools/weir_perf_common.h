@@ -47,6 +47,7 @@ typedef struct perf_options {
     uint32_t warmup; /* launches before them */
     bool one_way;
     bool check;
+    bool host; /* memory of the host in place of the device's */
     bool plain; /* launch without checking that the grid is resident as a whole */
     const char *csv;
     const char *json;

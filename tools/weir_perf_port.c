@@ -1,9 +1,10 @@
-/* weir_perf_port.c - weir-perf port: transfers that a proxy carries out.
+/* weir_perf_port.c - weir-perf port: transfers that a proxy carries out, or a NIC.
  *
  * put_signal: both ranks put and signal, and wait for the other's signal: one node of a graph. get: both read, and
- * wait for the ticket. trip: half the time of a put and signal there and one back. Each `via` the engine (copy engines
- * of GPUs, the proxy's thread between CPU devices) and, up to the size for which weir does it, by the kernel's own
- * stores (`direct`). Bytes are checked once after each case. */
+ * wait for the ticket. trip: half the time of a put and signal there and one back; post_us of it is what the call takes
+ * that posts, by the device's clock. Each `via` the proxy (for copy engines of GPUs, a NIC; between CPU devices its
+ * thread copies), or via the NIC that kernels post to (`device`: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), and, up to
+ * the size for which weir does it, by the kernel's own stores (`direct`). Bytes are checked once after each case. */
 #include "weir_perf_commands.h"
 
 #include <stdlib.h>
@@ -24,7 +25,8 @@ typedef struct port_args {
     weir_dev_port_channel channel;
     uint64_t half;
     uint64_t bytes;
-    uint32_t first; /* of a trip: this rank begins */
+    uint64_t *posts; /* of a trip: ns of all calls that post; host memory */
+    uint32_t first;  /* of a trip: this rank begins */
     uint32_t rounds;
 } port_args;
 
@@ -50,14 +52,20 @@ WEIR_KERNEL(port_get, port_args)
 WEIR_KERNEL(port_trip, port_args)
 {
     weir_coop block = weir_coop_block(coop);
+    uint64_t posts = 0;
     for (uint32_t i = 0; i < args->rounds; i++) {
-        if (args->first) {
-            (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
-        }
-        (void)weir_dev_port_channel_wait_coop(&args->channel, block);
         if (!args->first) {
-            (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
+            (void)weir_dev_port_channel_wait_coop(&args->channel, block);
         }
+        const uint64_t start = weir_arch_clock_ns();
+        (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
+        posts += weir_arch_clock_ns() - start;
+        if (args->first) {
+            (void)weir_dev_port_channel_wait_coop(&args->channel, block);
+        }
+    }
+    if (coop.rank == 0) {
+        *args->posts = posts;
     }
 }
 
@@ -69,8 +77,11 @@ typedef struct port_bench {
     weir_semaphore *semaphores[2]; /* of the engine's channel, and the direct one */
     weir_memory *local;
     weir_memory *remote;
+    weir_memory *posts;
     weir_proxy *proxy;
     weir_port_channel *channels[2];
+    weir_port_channel_info info; /* of the first */
+    bool has_direct;             /* kernels may store to the peer's memory */
     uint64_t half;
     port_args args;
 } port_bench;
@@ -101,12 +112,21 @@ static weir_status create_channel(port_bench *bench, uint32_t index)
 
 static weir_status create_bench(perf_rank *rank, uint64_t half, port_bench *bench)
 {
+    weir_memory_opts host, data;
     memset(bench, 0, sizeof *bench);
+    memset(&host, 0, sizeof host);
+    host.size = sizeof host;
+    host.kind = WEIR_MEMORY_HOST;
+    data = host;
+    data.kind = rank->options->host ? WEIR_MEMORY_HOST : WEIR_MEMORY_DEVICE;
     bench->rank = rank;
     bench->half = half;
     weir_status status = weir_connection_create(rank->comm, rank->peer, TAG, NULL, &bench->connection);
     if (status == WEIR_OK) {
-        status = weir_memory_allocate(rank->comm, 2 * half, NULL, &bench->local);
+        status = weir_memory_allocate(rank->comm, 2 * half, &data, &bench->local);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, sizeof(uint64_t), &host, &bench->posts);
     }
     if (status == WEIR_OK) {
         status = weir_device_fill(rank->device, weir_memory_pointer(bench->local), (uint8_t)(0x31 + rank->rank), half);
@@ -126,7 +146,19 @@ static weir_status create_bench(perf_rank *rank, uint64_t half, port_bench *benc
     for (uint32_t i = 0; i < ROWS(cases) && status == WEIR_OK; i++) {
         status = weir_kernel_load(rank->device, cases[i].kernel);
     }
-    return status == WEIR_OK ? weir_proxy_start(bench->proxy) : status;
+    if (status == WEIR_OK) {
+        status = weir_port_channel_device(bench->channels[1], &bench->args.channel);
+    }
+    if (status == WEIR_OK) {
+        bench->has_direct = bench->args.channel.direct_bytes != 0;
+        bench->args.posts = (uint64_t *)weir_memory_pointer(bench->posts);
+        weir_port_channel_get_info(bench->channels[0], &bench->info);
+        perf_fact(rank->output, "channel", "transport %s, kernels' transfers are posted by the %s%s%s",
+                  bench->info.transport, bench->info.engine, bench->info.reason[0] != '\0' ? ": " : "",
+                  bench->info.reason);
+        status = weir_proxy_start(bench->proxy);
+    }
+    return status;
 }
 
 static void destroy_bench(port_bench *bench)
@@ -136,6 +168,7 @@ static void destroy_bench(port_bench *bench)
         weir_semaphore_destroy(bench->semaphores[i]);
     }
     weir_proxy_destroy(bench->proxy);
+    weir_memory_destroy(bench->posts);
     weir_memory_destroy(bench->remote);
     weir_memory_destroy(bench->local);
     weir_connection_destroy(bench->connection);
@@ -165,7 +198,7 @@ static weir_status check_bytes(port_bench *bench, uint64_t offset, uint64_t byte
 }
 
 static void report_row(const port_bench *bench, const port_case *test, const char *via, uint64_t bytes, double *us,
-                       uint32_t replays)
+                       uint32_t replays, double post_us)
 {
     perf_sort(us, replays);
     const double median = perf_percentile(us, replays, 0.5);
@@ -177,6 +210,7 @@ static void report_row(const port_bench *bench, const port_case *test, const cha
         perf_real("min_us", us[0], 3),
         perf_real("p95_us", perf_percentile(us, replays, 0.95), 3),
         perf_real("gbytes_s", (double)bytes / median / 1e3, 2),
+        perf_real("post_us", post_us, 3),
     };
     perf_row(bench->rank->output, "port", fields, ROWS(fields));
 }
@@ -226,7 +260,9 @@ static weir_status measure(port_bench *bench, const port_case *test, uint32_t ch
         us[i] /= test->transfers;
     }
     if (status == WEIR_OK) {
-        report_row(bench, test, channel == 0 ? "engine" : "direct", bytes, us, replays);
+        const uint64_t *posts = (const uint64_t *)weir_memory_host_pointer(bench->posts);
+        report_row(bench, test, channel == 0 ? bench->info.engine : "direct", bytes, us, replays,
+                   test->kernel == &port_trip ? (double)*posts / TRIPS / 1e3 : 0);
     }
     return status;
 }
@@ -249,7 +285,7 @@ static weir_status run_port(perf_rank *rank)
     for (uint32_t k = 0; k < ROWS(cases); k++) {
         for (uint32_t i = 0; i < sizes.count && status == WEIR_OK; i++) {
             status = measure(&bench, &cases[k], 0, sizes.values[i]);
-            if (status == WEIR_OK && (sizes.values[i] <= DIRECT_MOST || rank->shared)) {
+            if (status == WEIR_OK && bench.has_direct && (sizes.values[i] <= DIRECT_MOST || rank->shared)) {
                 status = measure(&bench, &cases[k], 1, sizes.values[i]);
             }
         }
@@ -264,4 +300,4 @@ static weir_status run_port(perf_rank *rank)
     return status;
 }
 
-const perf_command perf_port = { "port", "transfers that a proxy carries out", "--sizes -n -w", run_port, NULL };
+const perf_command perf_port = { "port", "transfers that a proxy carries out, or a NIC", "--sizes -n -w --host", run_port, NULL };
