@@ -316,10 +316,7 @@ MUTANTS = [
     Mutant("domain-again", HOST + "domain.c", "weiri_domain_get",
            "comm->domains[i]->transport == transport ? comm->domains[i] : NULL", "NULL",
            "each connection opens its transport again", port("PortMany", "ConnectionsShareADomain")),
-    # ---- posting to a NIC ------------------------------------------------------------------------------------
-    Mutant("post-room", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
-           "completed > queue->count", "completed > queue->count + 1",
-           "an entry is written over one that the NIC has not read", posting("EntriesComeOnceAndWholeInOrder")),
+    # ---- posting to a NIC: orders ----------------------------------------------------------------------------
     Mutant("post-room-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
            "weir_arch_load_acquire_dev_pair(", "weir_arch_load_relaxed_sys_pair(",
            "room is used before what tells of it", posting("EntriesComeOnceAndWholeInOrder")),
@@ -329,9 +326,6 @@ MUTANTS = [
     Mutant("post-quarter", DEVICE + "rdma.h", "weir_dev_rdma_write",
            "(position & (quarter - 1)) == quarter - 1 || ", "",
            "of many entries none has a completion, and no room comes back", posting("EntriesComeOnceAndWholeInOrder")),
-    Mutant("post-turn", DEVICE + "rdma.h", "weir_dev_rdma_publish",
-           "span->is_next ? WEIR_OK : weir_dev_rdma_await_turn(queue, span->first)", "WEIR_OK",
-           "entries are published before those before them", posting("EntriesComeOnceAndWholeInOrder")),
     Mutant("post-publish-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_publish",
            "weir_arch_store_release_dev_u64(", "weir_arch_store_relaxed_dev_u64(",
            "an entry is published before it can be seen", posting("EntriesComeOnceAndWholeInOrder")),
