@@ -23,10 +23,11 @@ enum port_variant : uint32_t {
     PORT_OFI,
     PORT_STAGED,       // ofi; memory is out of the host's reach, as a GPU's is
     PORT_DEVICE,       // ib; kernels post by themselves
-    PORT_DEVICE_STAGED // so too, and memory is out of the host's reach
+    PORT_DEVICE_STAGED, // so too, and memory is out of the host's reach
+    PORT_IB_STAGED
 };
-inline const char *const port_transports[] = { "ipc", "ib", "ofi", "ofi", "ib", "ib" };
-inline const char *const port_suffixes[] = { "", "", "", "_staged", "_device", "_device_staged" };
+inline const char *const port_transports[] = { "ipc", "ib", "ofi", "ofi", "ib", "ib", "ib" };
+inline const char *const port_suffixes[] = { "", "", "", "_staged", "_device", "_device_staged", "_staged" };
 
 // What a case's ranks are told first.
 struct port_case {
@@ -47,10 +48,11 @@ protected:
         }
         const uint32_t variant = std::get<1>(GetParam());
         const bool device = variant == PORT_DEVICE || variant == PORT_DEVICE_STAGED;
-        const bool ours = variant == PORT_IPC || ((device || variant == PORT_IB) && weirt_use_software_nic());
+        const bool ib = std::strcmp(name(), "ib") == 0;
+        const bool ours = variant == PORT_IPC || (ib && weirt_use_software_nic());
         setenv("WEIR_PORT_ENGINE", device ? "device-only" : "proxy", 1);
-        if (device && !ours) {
-            GTEST_SKIP() << "kernels post to mlx5 NICs alone, or to the software NIC, which is not used here";
+        if ((device || variant == PORT_IB_STAGED) && !ours) {
+            GTEST_SKIP() << "needs the software NIC, which is not used where there are others";
         }
         const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;
         if (checked && !ours) {
@@ -94,6 +96,21 @@ protected:
     {
         weirt_ranks_run(stage(), 2, body, &plan, sizeof plan);
     }
+};
+
+// Faults of the software NIC, of both ranks.
+class port_fault {
+public:
+    explicit port_fault(const char *script)
+    {
+        setenv("SWNIC_FAULT", script, 1);
+    }
+    ~port_fault()
+    {
+        unsetenv("SWNIC_FAULT");
+    }
+    port_fault(const port_fault &) = delete;
+    port_fault &operator=(const port_fault &) = delete;
 };
 
 inline std::string port_case_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
@@ -165,7 +182,7 @@ struct port_bench {
         plan = *static_cast<const port_case *>(rank->arg);
         peer = 1 - rank->rank;
         half = half_bytes;
-        rank->staged = plan.transport == PORT_STAGED || plan.transport == PORT_DEVICE_STAGED;
+        rank->staged = std::strstr(port_suffixes[plan.transport], "staged") != nullptr;
         if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(port_transports[plan.transport], "ib") == 0 &&
             weirt_use_software_nic()) {
             data.kind = WEIR_MEMORY_HOST;

@@ -114,21 +114,6 @@ TEST_P(PortDevice, RefusedRequestIsToldAsTheHostsAre)
     run(refused, plan());
 }
 
-// With `script` of the software NIC's faults in force on rank 1.
-class Faulty {
-public:
-    explicit Faulty(const char *script)
-    {
-        setenv("SWNIC_FAULT", script, 1);
-    }
-    ~Faulty()
-    {
-        unsetenv("SWNIC_FAULT");
-    }
-    Faulty(const Faulty &) = delete;
-    Faulty &operator=(const Faulty &) = delete;
-};
-
 // Every request is refused by the peer's NIC: tickets end with the error, and so do those of a full queue.
 void denied(weirt_rank *rank)
 {
@@ -154,7 +139,7 @@ void denied(weirt_rank *rank)
 
 TEST_P(PortDevice, ErrorsOfTheNicEndTicketsAndFullQueues)
 {
-    Faulty faulty("remote-access:1,1000000");
+    port_fault fault("remote-access:1,1000000");
     run(denied, plan());
 }
 
@@ -174,7 +159,7 @@ void cut_off(weirt_rank *rank)
 
 TEST_P(PortDevice, LostAnswersEndTickets)
 {
-    Faulty faulty("lost-request:1,1000000");
+    port_fault fault("lost-request:1,1000000");
     setenv("WEIR_IB_TIMEOUT", "12", 1); // 17 ms, seven times
     run(cut_off, plan());
     setenv("WEIR_IB_TIMEOUT", "16", 1);
@@ -199,7 +184,7 @@ void without_atomics(weirt_rank *rank)
 
 TEST_P(PortDevice, NicWithoutAtomicsIsNamed)
 {
-    Faulty faulty("no-atomics");
+    port_fault fault("no-atomics");
     run(without_atomics, plan());
 }
 

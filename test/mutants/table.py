@@ -34,6 +34,11 @@ def posting(case):
     return litmus(f"LitmusPosting.{case}")
 
 
+def port_device(suite, case, variant="device"):
+    """A case of port channels whose kernels post to the software NIC by themselves, or of another variant over it."""
+    return [f"conformance.Transports/{suite}.{case}/cpu_threads_ib_{variant}"]
+
+
 def stage(suite, case, *stages):
     return [f"conformance.Stages/{suite}.{case}/{name}" for name in stages or ("cpu_threads",)]
 
@@ -250,7 +255,7 @@ MUTANTS = [
            " || (remote ? memory->remote == NULL : memory->region == NULL)", "",
            "a request writes to memory of this rank as if it were the peer's",
            port("PortTrouble", "WhatIsNoRequestFailsItsChannelAlone")),
-    Mutant("port-value-boundary", HOST + "port_channel.c", "post_value",
+    Mutant("port-value-boundary", HOST + "port_channel.c", "check_value",
            " || request->dst_offset % 8 + request->bytes > 8", "",
            "a value over an 8-byte boundary is carried out, in two pieces",
            port("PortTrouble", "WhatIsNoRequestFailsItsChannelAlone")),
@@ -421,7 +426,7 @@ MUTANTS = [
            "requests that are queued outlive the proxy's stop", stage("Proxy", "StopBeforeStart")),
     Mutant("channel-id-reused", HOST + "proxy.c", "leave_worker", "row->generation++;", "",
            "a channel has the id of one that was destroyed", stage("Proxy", "ChannelsComeAndGo")),
-    Mutant("rail-nic", IB + "ib_wire.c", "read_rail", "out->nic < WEIRI_IB_NICS_MAX && ", "",
+    Mutant("rail-nic", IB + "ib_wire.c", "read_pair", "out->nic < WEIRI_IB_NICS_MAX && ", "",
            "a peer's queue may be on a NIC that has no key", ["unit.IbWire.AddressesOutOfRange"]),
     Mutant("nic-kinds", IB + "ib_device.c", "weiri_ib_choose", "port->ethernet == s.ports[0].ethernet", "true",
            "the rails of a queue are of InfiniBand and Ethernet", ["unit.IbTree.TheEnvironmentChooses"]),
@@ -476,6 +481,36 @@ MUTANTS = [
     Mutant("nic-late-read", NIC + "serve.c", "serve_packet",
            "    case SWNIC_READ:\n        swnic_store_late(nic);", "    case SWNIC_READ:",
            "a read overtakes data that is not in memory yet", nic("SwnicFaultBetween", "FlagBeforeData")),
+    # ---- port channels whose kernels post ------------------------------------------------------------------------
+    Mutant("device-range", DEVICE + "port_rdma.h", "weir_dev_port_memory_has",
+           "bytes <= memory->bytes && offset <= memory->bytes - bytes", "offset + bytes <= memory->bytes",
+           "a request whose offset + bytes wraps around is carried out",
+           port_device("PortTrouble", "RangesBeyondTheMemoryFailTheirChannelAlone")),
+    Mutant("device-refused-done", DEVICE + "port_rdma.h", "weir_dev_port_rdma_refuse",
+           "weir_dev_rdma_transfer(WEIR_MLX5_WRITE, none, none, 1)",
+           "weir_dev_rdma_transfer(WEIR_MLX5_WRITE, none, none, 0)",
+           "a request that is refused is done, and what follows it goes on",
+           port_device("PortDevice", "RefusedRequestIsToldAsTheHostsAre")),
+    Mutant("device-lost-done", DEVICE + "port_rdma.h", "weir_dev_port_rdma_lose",
+           "*ticket = WEIR_TICKET_LOST;", "*ticket = 0;", "what finds no room on a failed channel is done",
+           port_device("PortDevice", "ErrorsOfTheNicEndTicketsAndFullQueues")),
+    Mutant("device-settle-signal", DEVICE + "port_rdma.h", "weir_dev_port_rdma_put_signal",
+           "(rdma->dst.kinds | dst->kinds) & WEIR_PORT_MEMORY_SETTLE", "(rdma->dst.kinds & dst->kinds) & 0",
+           "a signal overtakes data on its way into a device's memory",
+           port_device("PortStaged", "SignalsPushOutWhatIsOnItsWay", "device_staged")),
+    Mutant("flush-read", IB + "ib_queue.c", "push_word", "if (q->flush_due) {", "if (false) {",
+           "a signal of the proxy overtakes data on its way into a device's memory",
+           port_device("PortStaged", "SignalsPushOutWhatIsOnItsWay", "staged")),
+    Mutant("device-table", HOST + "port_line.c", "grow", "if (room != 0) {", "if (room == 1) {",
+           "kernels lose the memories that were attached first",
+           port_device("PortDevice", "ReachesWhatIsAttachedLater")),
+    Mutant("device-only", HOST + "port_line.c", "weiri_port_line_open",
+           "weiri_env_engine(&env) == WEIRI_ENGINE_DEVICE", "true", "device-only falls back to the proxy",
+           port_device("PortDevice", "DeviceOnlyDoesNotFallBack")),
+    Mutant("device-error-scan", IB + "ib_direct.c", "find_error",
+           "if (found == 0 || weir_mlx5_syndrome(found) == WEIR_MLX5_FLUSHED) {", "{",
+           "the host tells of a request that was flushed, and not of the one that failed",
+           port_device("PortDevice", "ErrorsOfTheNicEndTicketsAndFullQueues")),
     Mutant("env-range", BASE + "env.c", "parse_number", " || v > most", "",
            "values beyond their range are accepted", ["unit.Env.NumbersOutOfRangeAreRefused"]),
 ]
