@@ -1,4 +1,5 @@
-/* weir_info.c - weir-info: what weir finds on this machine, and what it is set to.
+/* weir_info.c - weir-info: what weir finds on this machine, and what it is set to; weir-info --nic: whether kernels can
+ * post to an RDMA NIC by themselves, step by step, from each device.
  *
  * Sections: version, devices, links between GPUs, transports, which of them joins which ranks, launcher, environment,
  * and the memory that weir itself takes for a rank on each device. What does not work is printed with the reason; the
@@ -203,24 +204,52 @@ static bool print_usage_of_memory(const entry *entries, uint32_t count)
     return good;
 }
 
+static void print_step(void *context, const weir_nic_step *step)
+{
+    (void)context;
+    printf("  %-20s  %s: %s\n", step->name, step->status == WEIR_OK ? "works" : weir_status_name(step->status),
+           step->text);
+}
+
+static bool walk_nics(const entry *entries, uint32_t count)
+{
+    bool good = count != 0;
+    (void)setenv("WEIR_PORT_ENGINE", "device", 1);
+    for (uint32_t i = 0; i < count; i++) {
+        printf("\nKernels of %s post to a NIC\n", entries[i].name);
+        weir_status status = weir_nic_check(entries[i].device, print_step, NULL);
+        printf("  %s\n", status == WEIR_OK ? "they can" : "they cannot: WEIR_PORT_ENGINE=device uses the proxy");
+        good = good && status == WEIR_OK;
+    }
+    return good;
+}
+
 int main(int argc, char **argv)
 {
     static entry entries[DEVICES_MAX];
     bool good = true;
-    if (argc != 1) {
-        fprintf(stderr, "usage: %s\nPrints what weir finds on this machine.\n", argv[0]);
+    const bool nic = argc == 2 && strcmp(argv[1], "--nic") == 0;
+    if (argc != 1 && !nic) {
+        fprintf(stderr,
+                "usage: %s [--nic]\nPrints what weir finds on this machine; with --nic, whether kernels can post to an "
+                "RDMA NIC\nby themselves, and otherwise which step fails.\n",
+                argv[0]);
         return 2;
     }
     print_version();
     printf("\nDevices\n");
     uint32_t count = open_devices("gpu", entries, 0, &good);
     count = open_devices("cpu", entries, count, &good);
-    print_links(entries, count);
-    print_transports();
-    print_choices(entries, count);
-    print_launcher();
-    print_environment();
-    good = print_usage_of_memory(entries, count) && good;
+    if (nic) {
+        good = walk_nics(entries, count) && good;
+    } else {
+        print_links(entries, count);
+        print_transports();
+        print_choices(entries, count);
+        print_launcher();
+        print_environment();
+        good = print_usage_of_memory(entries, count) && good;
+    }
     for (uint32_t i = 0; i < count; i++) {
         weir_device_close(entries[i].device);
     }

@@ -3,8 +3,8 @@
  * put_signal: both ranks put and signal, and wait for the other's signal: one node of a graph. get: both read, and
  * wait for the ticket. trip: half the time of a put and signal there and one back; post_us of it is what the call takes
  * that posts, by the device's clock. Each `via` the proxy (for copy engines of GPUs, a NIC; between CPU devices its
- * thread copies), or via the NIC that kernels post to (`device`: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), and, up to
- * the size for which weir does it, by the kernel's own stores (`direct`). Bytes are checked once after each case. */
+ * thread copies), or via the NIC that kernels post to (`device`: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), and, up
+ * to the size for which weir does it, by the kernel's own stores (`direct`). Bytes are checked once after each case. */
 #include "weir_perf_commands.h"
 
 #include <stdlib.h>
@@ -300,4 +300,5 @@ static weir_status run_port(perf_rank *rank)
     return status;
 }
 
-const perf_command perf_port = { "port", "transfers that a proxy carries out, or a NIC", "--sizes -n -w --host", run_port, NULL };
+const perf_command perf_port = { "port", "transfers that a proxy carries out, or a NIC", "--sizes -n -w --host",
+                                 run_port, NULL };

@@ -15,6 +15,7 @@
 #include "weir/log.h"
 #include "weir/memory.h"
 #include "weir/memory_channel.h"
+#include "weir/nic.h"
 #include "weir/port_channel.h"
 #include "weir/proxy.h"
 #include "weir/semaphore.h"

@@ -79,6 +79,8 @@ typedef struct weiri_direct_ops {
     /* Of a connected queue: fills all of *out but control and state. WEIR_ERR_UNSUPPORTED when there is no such line,
      * with the step that failed, the cause and the remedy. */
     weir_status (*view)(weiri_queue *queue, weir_dev_rdma *out);
+    /* How that was done, in words; "" when it was not. */
+    const char *(*describe)(const weiri_queue *queue);
     /* Memory as entries name it. `remote` sets *flush when writes are visible there only after a read of it, and *adds
      * when it can be added to. */
     weir_dev_rdma_memory (*local)(const weiri_queue *queue, const weiri_region *region);

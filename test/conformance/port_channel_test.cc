@@ -154,7 +154,8 @@ TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
 
 class PortStaged : public PortTest {};
 INSTANTIATE_TEST_SUITE_P(Transports, PortStaged,
-                         ::testing::Combine(::testing::Values(0), ::testing::Values(PORT_STAGED, PORT_DEVICE_STAGED, PORT_IB_STAGED)),
+                         ::testing::Combine(::testing::Values(0),
+                                            ::testing::Values(PORT_STAGED, PORT_DEVICE_STAGED, PORT_IB_STAGED)),
                          port_case_name);
 
 TEST_P(PortStaged, MovesBytesThatTheHostDoesNotReach)

@@ -8,9 +8,9 @@ import sys
 PROGRAM = sys.argv[1]
 
 
-def run(**environment):
+def run(*arguments, **environment):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WEIR_")}
-    result = subprocess.run([PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    result = subprocess.run([PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             env={**clean, **environment})
     return result.returncode, result.stdout
 
@@ -39,3 +39,7 @@ expect(output, r"^          to other hosts: .*ofi: \S.*ipc: the peer is on anoth
 status, output = run(WEIR_TRANSPORT="pigeon")
 expect(str(status), "^1$")
 expect(output, r'^          to cpu:0: WEIR_TRANSPORT: transport "pigeon" does not exist$')
+
+status, output = run("--nic", WEIR_IB_VERBS_LIBRARY="/nonexistent")
+expect(str(status), "^1$")
+expect(output, r"^Kernels of cpu:0 post to a NIC\n  NIC  +WEIR_ERR_UNSUPPORTED: .*\S\n  they cannot: ")

@@ -288,6 +288,9 @@ static weir_status describe(weiri_ib_direct *q)
     if (status == WEIR_OK) {
         const uint8_t *base = q->page->block != NULL ? (const uint8_t *)q->page->block->pointer : q->page->host;
         q->view.doorbell = (uint64_t *)(uintptr_t)(base + ((const uint8_t *)qp.bf.reg - q->page->host));
+        snprintf(q->about, sizeof q->about,
+                 "%u blocks and %u completions in host memory; the doorbell's page is mapped as %s", q->view.count,
+                 q->view.completion_count, q->page->block != NULL ? q->page->block->reason : "the CPU's own");
     }
     return status;
 }

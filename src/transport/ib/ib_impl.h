@@ -127,6 +127,7 @@ typedef struct weiri_ib_direct {
     uint32_t peer_nic, peer_qpn;
     const char *event;    /* what the device has reported; atomic */
     char missing[320];    /* why kernels cannot post; "" when they can */
+    char about[160];      /* what was made, and how registers are mapped */
 } weiri_ib_direct;
 
 void weiri_ib_direct_nic_init(weiri_ib_direct_nic *d, weiri_ib_nic *nic, weir_device *device);

@@ -447,6 +447,11 @@ static weir_status direct_view(weiri_queue *queue, weir_dev_rdma *out)
                                                                "communicator's first connection was made");
 }
 
+static const char *direct_describe(const weiri_queue *queue)
+{
+    return is_stripe(queue) ? ((const ib_stripe *)queue)->direct.about : "";
+}
+
 static weir_dev_rdma_memory direct_local(const weiri_queue *queue, const weiri_region *region)
 {
     const ib_region *r = (const ib_region *)region;
@@ -478,6 +483,7 @@ static weir_status direct_check(weiri_queue *queue)
 
 const weiri_direct_ops weiri_ib_stripe_direct = {
     .view = direct_view,
+    .describe = direct_describe,
     .local = direct_local,
     .remote = direct_remote,
     .scratch = direct_scratch,

@@ -1,0 +1,235 @@
+/* nic.c - walks through what a port channel needs whose kernels post by themselves: the queue is joined to itself, so
+ * that nobody else is needed, and a handle is made for it that one of our kernels puts a word through. */
+#include "weir/nic.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/device/kernels/port_channel.h"
+#include "src/host/base/error.h"
+#include "src/transport/transport.h"
+
+#define WORD UINT64_C(0x7765697220776f72)
+#define DATA_BYTES 4096u /* the first word is sent, the second arrives */
+
+typedef struct walk {
+    weir_device *device;
+    weir_nic_report report;
+    void *context;
+    const weiri_transport_ops *transport;
+    weiri_domain *domain;
+    weiri_queue *queue;
+    weiri_block *data;
+    weiri_block *shared; /* control block, state, board */
+    weiri_region *region;
+    weiri_remote *remote;
+    void *stream;
+} walk;
+
+/* What `shared` holds. */
+typedef struct desk {
+    weir_dev_control control;
+    weir_dev_rdma_state state;
+    weir_dev_port_board board;
+} desk;
+
+/* Tells of a step; `found` is its text when it has succeeded. */
+static weir_status tell(const walk *w, const char *name, weir_status status, const char *found)
+{
+    const weir_nic_step step = { name, status, status == WEIR_OK ? found : weir_last_error() };
+    w->report(w->context, &step);
+    return status;
+}
+
+static weir_status find_transport(walk *w)
+{
+    char reason[256] = "";
+    const weiri_transport_ops *transport = NULL;
+    for (uint32_t i = 0; (transport = weiri_transport_at(i)) != NULL; i++) {
+        if (transport->queue == NULL || transport->queue->direct == NULL) {
+            continue;
+        }
+        if (transport->probe(reason)) {
+            w->transport = transport;
+            return tell(w, "NIC", WEIR_OK, reason);
+        }
+    }
+    return tell(w, "NIC",
+                weiri_fail(WEIR_ERR_UNSUPPORTED, "%s",
+                           reason[0] != '\0' ? reason : "this build has no transport to such NICs"),
+                "");
+}
+
+/* Registers memory of a kind. */
+static weir_status register_data(walk *w, weir_memory_kind kind)
+{
+    weir_status status = weiri_device_allocate(w->device, kind, DATA_BYTES, &w->data);
+    if (status == WEIR_OK) {
+        status = w->transport->queue->region_open(w->domain, w->data, &w->region);
+    }
+    if (status != WEIR_OK) {
+        weiri_block_release(w->data);
+        w->data = NULL;
+    }
+    return tell(w, kind == WEIR_MEMORY_DEVICE ? "memory of the device" : "memory of the host", status,
+                "registered with the NIC");
+}
+
+/* What a failed step leaves open, `destroy` closes. */
+static weir_status prepare(walk *w)
+{
+    weir_status status = tell(w, "open", w->transport->queue->domain_open(w->device, &w->domain), "opened");
+    if (status == WEIR_OK && register_data(w, WEIR_MEMORY_DEVICE) != WEIR_OK) {
+        status = register_data(w, WEIR_MEMORY_HOST);
+    }
+    if (status == WEIR_OK) {
+        status = w->transport->queue->remote_open(w->domain, &w->region->key, w->data, &w->remote);
+    }
+    if (status == WEIR_OK) {
+        status = w->transport->queue->queue_open(w->domain, &w->queue);
+    }
+    if (status == WEIR_OK) {
+        status = w->transport->queue->queue_connect(w->queue, w->queue->address, w->queue->address_bytes);
+    }
+    return status;
+}
+
+static weir_dev_port_memory describe(const walk *w)
+{
+    const weiri_direct_ops *direct = w->transport->queue->direct;
+    bool settle, adds;
+    const weir_dev_rdma_memory here = direct->local(w->queue, w->region);
+    const weir_dev_rdma_memory there = direct->remote(w->queue, w->remote, &settle, &adds);
+    return (weir_dev_port_memory) {
+        .remote = there.address,
+        .local = here.address,
+        .bytes = DATA_BYTES,
+        .rkey = there.key,
+        .lkey = here.key,
+        .kinds = WEIR_PORT_MEMORY_REMOTE | WEIR_PORT_MEMORY_LOCAL | (settle ? WEIR_PORT_MEMORY_SETTLE : 0),
+    };
+}
+
+/* The handle of a channel that this rank has with itself. */
+static weir_status make_handle(walk *w, weir_dev_port_channel *out)
+{
+    const weiri_direct_ops *direct = w->transport->queue->direct;
+    weir_dev_port_rdma *rdma = &out->rdma;
+    memset(out, 0, sizeof *out);
+    weir_status status = tell(w, "queue for kernels", direct->view(w->queue, &rdma->queue),
+                              direct->describe(w->queue));
+    if (status == WEIR_OK) {
+        status = weiri_device_allocate(w->device, WEIR_MEMORY_HOST, sizeof(desk), &w->shared);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    desk *here = (desk *)w->shared->host_pointer, *there = (desk *)w->shared->pointer;
+    here->control.version = WEIR_DEV_VERSION;
+    here->control.timeout_ns = (uint64_t)w->device->timeout_ms * 1000000u;
+    rdma->queue.control = &there->control;
+    rdma->queue.state = &there->state;
+    rdma->board = &there->board;
+    rdma->dst = describe(w);
+    rdma->src = rdma->dst;
+    rdma->token = direct->scratch(w->queue);
+    rdma->scratch = rdma->token;
+    out->engine = WEIR_PORT_BY_DEVICE;
+    return WEIR_OK;
+}
+
+/* A kernel puts the first word to where the second is, and waits until that is done. */
+static weir_status launch(walk *w, const weir_dev_port_channel *channel)
+{
+    const weir_shape one = { 1, 1 };
+    const desk *shared = (const desk *)w->shared->host_pointer;
+    weiri_port_call_args calls[2];
+    weir_status status = weir_stream_create(w->device, &w->stream);
+    memset(calls, 0, sizeof calls);
+    for (uint32_t i = 0; i < 2; i++) {
+        calls[i].channel = *channel;
+        calls[i].request = (weir_request) { .type = i == 0 ? WEIR_REQUEST_PUT : WEIR_REQUEST_FLUSH,
+                                            .dst_offset = sizeof(uint64_t), .bytes = sizeof(uint64_t),
+                                            .dst = WEIR_PORT_DST, .src = WEIR_PORT_SRC };
+        if (status == WEIR_OK) {
+            status = weir_launch(w->device, weiri_port_channel_kernels[WEIRI_PORT_CALL], one, &calls[i], NULL,
+                                 w->stream);
+        }
+    }
+    if (status == WEIR_OK) {
+        status = weir_stream_wait(w->device, w->stream, 0);
+    }
+    const weir_status failed = (weir_status)__atomic_load_n(&shared->control.error_status, __ATOMIC_ACQUIRE);
+    if (status == WEIR_OK && failed != WEIR_OK) {
+        status = weiri_fail(failed, "the NIC did not carry out what a kernel has posted within %u ms: it does not see "
+                                    "the doorbell, or the kernel not the completion",
+                            w->device->timeout_ms);
+    }
+    return status;
+}
+
+static weir_status put_word(walk *w, const weir_dev_port_channel *channel)
+{
+    uint64_t words[2] = { WORD, 0 };
+    weir_status status = weir_device_copy(w->device, w->data->pointer, words, sizeof words);
+    if (status == WEIR_OK) {
+        status = launch(w, channel);
+    }
+    if (status == WEIR_OK) {
+        status = w->transport->queue->direct->check(w->queue);
+    }
+    if (status == WEIR_OK) {
+        status = weir_device_copy(w->device, words, w->data->pointer, sizeof words);
+    }
+    if (status == WEIR_OK && words[1] != WORD) {
+        status = weiri_fail(WEIR_ERR_DEVICE, "the completion of a kernel's put has come, its bytes have not");
+    }
+    return tell(w, "put by a kernel", status, "its bytes have arrived");
+}
+
+static void destroy(walk *w)
+{
+    const weiri_queue_ops *ops = w->transport->queue;
+    if (w->stream != NULL) {
+        weir_stream_destroy(w->device, w->stream);
+    }
+    ops->queue_close(w->queue);
+    ops->remote_close(w->remote);
+    ops->region_close(w->region);
+    ops->domain_close(w->domain);
+    weiri_block_release(w->data);
+    weiri_block_release(w->shared);
+}
+
+weir_status weir_nic_check(weir_device *device, weir_nic_report report, void *context)
+{
+    weiri_env env;
+    walk w = { .device = device, .report = report, .context = context };
+    weir_dev_port_channel channel;
+    if (device == NULL || report == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_nic_check: device or report is NULL");
+    }
+    if (device->pid != (int)getpid()) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_nic_check: the device belongs to process %d", device->pid);
+    }
+    weir_status status = weiri_env_read(&env);
+    if (status == WEIR_OK && weiri_env_engine(&env) == WEIRI_ENGINE_PROXY) {
+        status = weiri_fail(WEIR_ERR_INVALID, "weir_nic_check: WEIR_PORT_ENGINE is proxy, so that no kernel posts");
+    }
+    if (status == WEIR_OK) {
+        status = find_transport(&w);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = prepare(&w);
+    if (status == WEIR_OK) {
+        status = make_handle(&w, &channel);
+    }
+    if (status == WEIR_OK) {
+        status = put_word(&w, &channel);
+    }
+    destroy(&w);
+    return status;
+}
