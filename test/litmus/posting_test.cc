@@ -23,6 +23,43 @@ TEST(LitmusPosting, AnOwnQueueNeedsNoAtomics)
     holds<posting::Own>(POST_ORDERS);
 }
 
+// A block of two threads with a queue of its own; after a wait of one and a barrier both see what was done.
+struct Group : posting::Queue {
+    static constexpr uint32_t threads = 3;
+    static uint32_t device(uint32_t i) { return i == 2; }
+    Rank rank;
+
+    Group()
+    {
+        std::memset(static_cast<void *>(&rank), 0, sizeof rank);
+        queue.exclusive = 1;
+    }
+    void thread(uint32_t i)
+    {
+        if (i == 2) {
+            serve(6);
+            return;
+        }
+        weir_coop block = weir_coop_block(grid_coop(rank, i, 1, 2));
+        uint64_t ticket = 0;
+        for (uint64_t k = 1; k <= 3; k++) {
+            const weir_dev_rdma_entry entry = put(i, k);
+            check(i, weir_dev_rdma_post_each(&queue, &entry, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, block, &ticket) ==
+                         WEIR_OK);
+        }
+        if (i == 0) {
+            check(i, weir_dev_rdma_wait(&queue, ticket) == WEIR_OK);
+        }
+        check(i, weir_coop_sync(block) == WEIR_OK && read(peer[i]) == 3);
+    }
+    bool right() const { return fine() && peer[0] == 3 && peer[1] == 3; }
+};
+
+TEST(LitmusPosting, AGroupPostsTogether)
+{
+    holds<Group>(POST_ORDERS | WEIRT_WEAK_NO_BARRIER);
+}
+
 TEST(LitmusPosting, SignalsAreNumberedInTheirOrder)
 {
     holds<posting::Signals<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);

@@ -351,6 +351,9 @@ MUTANTS = [
            "    weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(next, queue->qpn));\n"
            "    weir_arch_store_release_sys_u32(queue->record, weir_mlx5_record(next));",
            "the doorbell is rung before the record is stored", posting("AnOwnQueueNeedsNoAtomics")),
+    Mutant("post-group-barrier", DEVICE + "rdma.h", "weir_dev_rdma_post_each",
+           "status = weir_coop_sync(group);", ";",
+           "a group's entries are published before all are written", posting("AGroupPostsTogether")),
     Mutant("post-signal-turn", DEVICE + "rdma.h", "weir_dev_rdma_signal_after",
            "status == WEIR_OK && !span.is_next", "status != WEIR_OK && !span.is_next",
            "signals have numbers before their turn", posting("SignalsAreNumberedInTheirOrder")),
