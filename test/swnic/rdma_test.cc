@@ -151,10 +151,10 @@ void puts_of_many(weirt_rank *rank)
     puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, WEIR_RDMA_RING);
 }
 
-// More than the 16 bits of an index.
+// Past the 16 bits of an index, and the 24 of a completion's number.
 void puts_of_one(weirt_rank *rank)
 {
-    puts(rank, RDMA_PUTS, 1, scaled(80000), true, WEIR_RDMA_RING);
+    puts(rank, RDMA_PUTS, 1, scaled(8000), true, WEIR_RDMA_RING, "counters:65000,16777200");
 }
 
 // The NIC is told when the queue is full, and at the end.
@@ -173,7 +173,7 @@ void spans_of_one(weirt_rank *rank)
     puts(rank, RDMA_SPANS, 1, scaled(16000) / 8 * 8, true, WEIR_RDMA_RING);
 }
 
-// Those of 16 bits and of 24 wrap soon, for many threads at once.
+// So too, for many threads at once.
 void puts_past_all_counters(weirt_rank *rank)
 {
     puts(rank, RDMA_PUTS, pushers(), 40, false, WEIR_RDMA_RING, "counters:65500,16777200");
@@ -415,6 +415,92 @@ TEST_P(SwnicRdma, TornEntryEndsTheQueue)
 {
     run(torn);
 }
+
+// What kernels see of each fault: a status in time. Whatever it is, no byte is wrong, what is done is there, and the
+// other way on the same NICs goes on, unless these are what fails.
+struct Fault {
+    const char *name, *script;
+    uint32_t rank;   // at which the script is at work
+    uint8_t timeout; // of rank 0's queue pairs: 10 is 4 ms, 14 is 67 ms, 18 is 1.07 s
+    weir_status status;
+    uint32_t syndrome;
+    bool goes_on;
+};
+
+static const Fault faults[] = {
+    { "LostRequests", "lost-request:1,1000000,30", 0, 14, WEIR_OK, 0, true },
+    { "LostAnswers", "lost-response:1,1000000,30", 1, 14, WEIR_OK, 0, true },
+    { "NotReadyAtTimes", "not-ready:1,1000000,100", 1, 18, WEIR_OK, 0, true },
+    { "SlowDoorbells", "slow-doorbell:500", 0, 18, WEIR_OK, 0, true },
+    { "LateCompletions", "late-completion:1,1000000,300,1", 0, 18, WEIR_OK, 0, true },
+    { "LinkFlaps", "link-down:0,5,1000000000,35;shape:1000", 1, 14, WEIR_OK, 0, true },
+    { "NoAnswer", "lost-response:5,1000000000", 1, 10, WEIR_ERR_REMOTE, 0x15, true },
+    { "NeverReady", "not-ready:100,1000000000", 1, 18, WEIR_ERR_REMOTE, 0x16, true },
+    { "RemoteAccess", "remote-access:100", 1, 18, WEIR_ERR_REMOTE, 0x13, true },
+    { "LinkDown", "link-down:0,3600000", 1, 10, WEIR_ERR_REMOTE, 0x15, false },
+    { "LostDoorbells", "lost-doorbell:3,1000000000", 0, 18, WEIR_ERR_TIMEOUT, 0, true },
+    { "DeviceFails", "device:0", 0, 18, WEIR_ERR_TIMEOUT, 0, false },
+};
+
+static void meets_fault(weirt_rank *rank)
+{
+    constexpr uint64_t rounds = 1000;
+    Options options;
+    options.pairs = 2;
+    const Fault &fault = faults[static_cast<weirt::Meeting *>(const_cast<void *>(rank->arg))->number];
+    options.timeout = rank->rank == 0 ? fault.timeout : 14;
+    options.retries = options.timeout == 10 ? 2 : 7;
+    Nic nic(rank, options);
+    if (!nic.open()) {
+        return;
+    }
+    if (rank->rank == fault.rank) {
+        WEIRT_EXPECT(rank, swnic_inject(nic.context, fault.script) == 0);
+    }
+    nic.meet();
+    if (rank->rank == 0) {
+        Poster poster(&nic);
+        if (poster.open(RDMA_PUTS, rounds)) {
+            const uint64_t begun = weirt_now_ms();
+            if (fault.status == WEIR_ERR_TIMEOUT) {
+                poster.control.timeout_ns = 150000000;
+            }
+            WEIRT_EXPECT(rank, poster.run(1) == fault.status);
+            WEIRT_EXPECT(rank, fault.status != WEIR_ERR_TIMEOUT ||
+                                   (weirt_now_ms() - begun >= 150 && weirt_now_ms() - begun < 5150));
+            WEIRT_EXPECT(rank, poster.state.failed ==
+                                   (fault.syndrome != 0 ? WEIR_RDMA_FAILED | fault.syndrome : 0));
+            nic.meeting->number = poster.state.completed;
+        }
+    }
+    nic.meet();
+    if (rank->rank == 1) {
+        const uint64_t *slots = reinterpret_cast<const uint64_t *>(nic.memory.data());
+        const uint64_t done = fault.status == WEIR_OK ? rounds : nic.meeting->number;
+        for (uint64_t i = 0; i < rounds; i++) {
+            WEIRT_EXPECT(rank, slots[i] == rdma_value(0, i) || (i >= done && slots[i] == 0));
+        }
+        if (fault.goes_on) {
+            WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, token, 8, IBV_SEND_SIGNALED, 0, 1) == 0);
+            nic.done();
+        }
+    }
+    nic.meet();
+}
+
+class SwnicRdmaFault : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(SwnicRdmaFault, EndsInAStatus)
+{
+    weirt::Meeting meeting = {};
+    meeting.number = GetParam();
+    weirt_ranks_run_shared(&weirt_stages[0], 2, meets_fault, &meeting, sizeof meeting);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, SwnicRdmaFault, ::testing::Range(size_t{0}, sizeof faults / sizeof faults[0]),
+                         [](const ::testing::TestParamInfo<size_t> &info) {
+                             return std::string(faults[info.param].name);
+                         });
 
 // A NIC that does nothing any more: waits for room end by the deadline, and what found none is not in the queue.
 static void silent(weirt_rank *rank, bool exclusive)
