@@ -1,9 +1,12 @@
-// Port channels as users start them: tutorial 04 over each transport of this machine, and between network namespaces.
+// Port channels as users start them: tutorial 04 over each transport of this machine, and between network namespaces;
+// tutorial 05 over the software NIC.
+#include "test/harness/software_nic.h"
 #include "test/launch/launch.h"
 
 namespace {
 
 const char *const tutorial04 = "04-port-channel/bidir_port_channel";
+const char *const tutorial05 = "05-device-posted-rdma/device_posted_rdma";
 
 class PortTutorial : public LaunchTest, public ::testing::WithParamInterface<const char *> {};
 
@@ -21,6 +24,45 @@ TEST_P(PortTutorial, Succeeds)
 
 INSTANTIATE_TEST_SUITE_P(Over, PortTutorial, ::testing::Values("ipc", "ib", "ofi"),
                          [](const ::testing::TestParamInfo<const char *> &info) { return info.param; });
+
+// One kernel, for which either engine posts.
+class Tutorial05 : public LaunchTest {
+protected:
+    void SetUp() override
+    {
+        LaunchTest::SetUp();
+        if (std::string(weirt_sanitizer()) == "thread") {
+            GTEST_SKIP() << "the thread sanitizer does not see that another process orders this one's accesses";
+        }
+        if (!weirt_use_software_nic()) {
+            GTEST_SKIP() << "this host has an RDMA device, or this build no software NIC";
+        }
+    }
+    static void expect_engine(const std::string &engine, const Variables &variables)
+    {
+        const Ended ended = weirt_command(weirt_tutorial(tutorial05), variables);
+        EXPECT_EQ(ended.status, 0) << ended.text;
+        EXPECT_EQ(ended.count("transport ib, engine " + engine + "\n"), 2u) << ended.text;
+        EXPECT_EQ(ended.count("Succeed!\n"), 1u) << ended.text;
+    }
+};
+
+TEST_F(Tutorial05, KernelsPostByThemselves)
+{
+    expect_engine("device", {});
+}
+
+TEST_F(Tutorial05, ProxyPosts)
+{
+    expect_engine("proxy", {{"WEIR_PORT_ENGINE", "proxy"}});
+}
+
+TEST_F(Tutorial05, SaysHowToHaveANic)
+{
+    const Ended ended = weirt_command(weirt_tutorial(tutorial05), {{"WEIR_IB_VERBS_LIBRARY", ""}});
+    EXPECT_EQ(ended.status, 1) << ended.text;
+    EXPECT_TRUE(ended.has("set WEIR_IB_VERBS_LIBRARY to tools/swnic/libswnic.so")) << ended.text;
+}
 
 class Networks : public LaunchTest {
 protected:
