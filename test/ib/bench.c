@@ -6,15 +6,11 @@
  * Two processes, whose devices are cpu:0 and cpu:1, so that they use two NICs where there are two. Bandwidth is that of
  * PUTS puts of BYTES, at most 128 under way; latency is half of the median round trip of an 8-byte value. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "src/host/base/clock.h"
 #include "src/transport/transport.h"
-#include "weir/error.h"
+#include "test/transport/bench.h"
 
 enum { window = 128, warm_up = 20, patience_s = 60 };
 
@@ -34,27 +30,6 @@ typedef struct card {
 } card;
 
 static const weiri_queue_ops *ops;
-static uint64_t give_up_ns;
-
-static void stop(const char *what)
-{
-    fprintf(stderr, "%s: %s\n", what, weir_last_error());
-    _exit(1);
-}
-
-static void must(weir_status status, const char *what)
-{
-    if (status != WEIR_OK) {
-        stop(what);
-    }
-}
-
-static void patience(void)
-{
-    if (weiri_now_ns() > give_up_ns) {
-        stop("nothing in time");
-    }
-}
 
 static void open_end(end *e, int socket, uint32_t index, uint64_t bytes)
 {
@@ -71,10 +46,7 @@ static void open_end(end *e, int socket, uint32_t index, uint64_t bytes)
     }
     own.bytes = e->queue->address_bytes;
     own.key = e->region->key;
-    if (write(socket, &own, sizeof own) != (ssize_t)sizeof own ||
-        recv(socket, &peer, sizeof peer, MSG_WAITALL) != (ssize_t)sizeof peer) {
-        stop("the other process has ended");
-    }
+    swap(socket, &own, &peer, sizeof own);
     must(ops->queue_connect(e->queue, peer.address, peer.bytes), "connect");
     must(ops->remote_open(e->domain, &peer.key, NULL, &e->remote), "open the peer's memory");
 }
@@ -82,10 +54,8 @@ static void open_end(end *e, int socket, uint32_t index, uint64_t bytes)
 /* Waits for the other process without spinning. */
 static void meet(int socket)
 {
-    char byte = 0;
-    if (write(socket, &byte, 1) != 1 || read(socket, &byte, 1) != 1) {
-        stop("the other process has ended");
-    }
+    char own = 0, peer;
+    swap(socket, &own, &peer, 1);
 }
 
 static void close_end(end *e)

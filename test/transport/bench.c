@@ -6,16 +6,12 @@
  * trip of 8 bytes, which the loop writes and the queues send as a value. The loop asks for no delivery, keeps no order,
  * and finds no error: it is the least that moves the bytes. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include "src/host/base/clock.h"
 #include "src/transport/ofi_impl.h"
-#include "weir/error.h"
+#include "test/transport/bench.h"
 
 enum { window = 16, patience_s = 120 };
 
@@ -35,7 +31,6 @@ typedef struct end {
     bool first; /* of the two; it measures */
     uint8_t *memory;
     uint64_t bytes;
-    uint64_t give_up_ns;
     uint64_t rounds; /* of latency so far */
     bare bare;
     weir_device *device;
@@ -58,39 +53,11 @@ typedef struct card {
 
 static const weiri_queue_ops *ops;
 
-static void stop(const char *what)
-{
-    fprintf(stderr, "%s: %s\n", what, weir_last_error());
-    _exit(1);
-}
-
-static void must(weir_status status, const char *what)
-{
-    if (status != WEIR_OK) {
-        stop(what);
-    }
-}
-
 static void must_fi(ssize_t error, const char *what)
 {
     if (error != 0) {
         fprintf(stderr, "%s: %s\n", what, weiri_ofi.strerror((int)-error));
         _exit(1);
-    }
-}
-
-static void patience(const end *e)
-{
-    if (weiri_now_ns() > e->give_up_ns) {
-        stop("nothing in time");
-    }
-}
-
-static void swap(const end *e, const card *own, card *peer)
-{
-    if (write(e->socket, own, sizeof *own) != (ssize_t)sizeof *own ||
-        recv(e->socket, peer, sizeof *peer, MSG_WAITALL) != (ssize_t)sizeof *peer) {
-        stop("the other process has ended");
     }
 }
 
@@ -106,7 +73,7 @@ static void open_queue(end *e)
     memcpy(own.address, e->queue->address, e->queue->address_bytes);
     own.bytes = e->queue->address_bytes;
     own.key = e->region->key;
-    swap(e, &own, &peer);
+    swap(e->socket, &own, &peer, sizeof own);
     must(ops->queue_connect(e->queue, peer.address, peer.bytes), "connect");
     must(ops->remote_open(e->domain, &peer.key, NULL, &e->remote), "open the peer's memory");
 }
@@ -117,7 +84,7 @@ static weir_status poll_queue(end *e)
     if (status < 0) {
         stop("poll");
     }
-    patience(e);
+    patience();
     return status;
 }
 
@@ -173,7 +140,7 @@ static void open_bare(end *e)
     own.bytes = length;
     own.mr_key = fi_mr_key(b->mr);
     own.base = (b->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? (uint64_t)(uintptr_t)e->memory : 0;
-    swap(e, &own, &peer);
+    swap(e->socket, &own, &peer, sizeof own);
     if (fi_av_insert(b->av, peer.address, 1, &b->peer, 0, NULL) != 1) {
         stop("peer's address");
     }
@@ -188,7 +155,7 @@ static uint64_t bare_reap(end *e)
     if (count < 0 && count != -FI_EAGAIN) {
         stop("completions");
     }
-    patience(e);
+    patience();
     return count < 0 ? 0 : (uint64_t)count;
 }
 
@@ -286,7 +253,7 @@ static void run(int socket, bool first, uint64_t bytes, uint64_t puts, uint64_t 
     e.socket = socket;
     e.first = first;
     e.bytes = (bytes + 63) / 64 * 64 + 4096;
-    e.give_up_ns = weiri_now_ns() + (uint64_t)patience_s * 1000000000u;
+    give_up_ns = weiri_now_ns() + (uint64_t)patience_s * 1000000000u;
     must(weir_device_open("cpu:0", NULL, &e.device), "open the device");
     must(weiri_device_allocate(e.device, WEIR_MEMORY_HOST, e.bytes, &e.block), "allocate");
     e.memory = (uint8_t *)e.block->host_pointer;
@@ -309,7 +276,7 @@ static void run(int socket, bool first, uint64_t bytes, uint64_t puts, uint64_t 
     }
     card own, peer;
     memset(&own, 0, sizeof own);
-    swap(&e, &own, &peer);
+    swap(socket, &own, &peer, sizeof own);
 }
 
 int main(int argc, char **argv)

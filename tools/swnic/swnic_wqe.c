@@ -134,7 +134,8 @@ swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint
     uint8_t wqe[SWNIC_WQE_MAX];
     memset(out, 0, offsetof(swnic_wqe, data));
     const uint8_t *control = segment(ring, count, block, 0);
-    const uint32_t missing = torn != 0 ? torn % (control[7] & 0x3f ? control[7] & 0x3f : 1) : SWNIC_WQE_MAX;
+    const uint32_t segments = (control[7] & 0x3f) != 0 ? control[7] & 0x3f : 1;
+    const uint32_t missing = torn != 0 ? torn % segments : UINT32_MAX;
     if (!read_segment(control, missing == 0, wqe)) {
         return SWNIC_TORN;
     }

@@ -1,0 +1,43 @@
+/* bench.h - what the programs that measure queues share; for one source file. They are two processes of this host, each
+ * of which ends, with a reason, when anything fails or nothing comes in time. */
+#ifndef WEIRT_BENCH_H
+#define WEIRT_BENCH_H
+
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "src/host/base/clock.h"
+#include "weir/error.h"
+
+static uint64_t give_up_ns;
+
+static void stop(const char *what)
+{
+    fprintf(stderr, "%s: %s\n", what, weir_last_error());
+    _exit(1);
+}
+
+static void must(weir_status status, const char *what)
+{
+    if (status != WEIR_OK) {
+        stop(what);
+    }
+}
+
+static void patience(void)
+{
+    if (weiri_now_ns() > give_up_ns) {
+        stop("nothing in time");
+    }
+}
+
+/* Both processes say something of the same length. */
+static void swap(int socket, const void *own, void *peer, size_t bytes)
+{
+    if (write(socket, own, bytes) != (ssize_t)bytes || recv(socket, peer, bytes, MSG_WAITALL) != (ssize_t)bytes) {
+        stop("the other process has ended");
+    }
+}
+
+#endif
