@@ -109,7 +109,7 @@ static bool ok(const rank_state *r, weir_status status)
     return status == WEIR_OK;
 }
 
-/* The device, the other rank, and a connection to it by NICs: from here on WEIR_PORT_ENGINE is settled. */
+/* The device, the other rank, and a connection to it by NICs, before which WEIR_PORT_ENGINE must be set. */
 static bool join(rank_state *r)
 {
     weir_connection_opts opts;
