@@ -4,6 +4,8 @@
 #include "src/transport/ofi_queue.h"
 
 #define SMALL_BYTES 16384u /* of a write that is waited for itself */
+#define GROUP_MOST 8u      /* larger writes, for which one other is waited for */
+#define BUSY_OPS 6u        /* from so many under way on, what is posted waits for a poll */
 #define PROBE_NS 20000000u /* without an acknowledgement, until the peer is probed */
 #define LOST_NS 200000000u /* without room, until the connection is lost */
 
@@ -38,10 +40,11 @@ static ssize_t write_message(weiri_ofi_queue *queue, const weiri_ofi_op *what, s
         queue->busy_ops++;
         queue->quiet_ns = 0;
         queue->no_room_ns = 0;
-        op->post = what->post;
+        op->first = what->first;
+        op->last = what->last;
         op->chunk = what->chunk;
-        if (op->post != NULL) {
-            op->post->waiting++;
+        for (uint64_t number = op->first; number != 0 && number <= op->last; number++) {
+            queue->ring[number % WEIRI_OFI_DEPTH].waiting++;
         }
     } else if (error == -FI_EAGAIN) {
         queue->blocked = true;
@@ -124,7 +127,7 @@ static weir_status write_piece(weiri_ofi_queue *queue, weiri_ofi_post *post, uin
 {
     const bool lands = post->letter.kind == WEIRI_OFI_LAND;
     const uint64_t landing = queue->landed % WEIRI_OFI_LANDINGS;
-    weiri_ofi_op what = { .post = post };
+    weiri_ofi_op what = { .first = queue->issued + 1, .last = queue->issued + 1 };
     uint8_t *from = post->local;
     void *desc = post->desc;
     if (post->written || (lands && queue->landings[landing] > queue->acked)) {
@@ -159,6 +162,64 @@ static weir_status send_landing(weiri_ofi_queue *queue, weiri_ofi_post *post, ui
         post->number = queue->sent;
         queue->landings[landing] = queue->sent;
         queue->landed++;
+    }
+    return weiri_ofi_check(queue, error);
+}
+
+/* Whether the rest of a put is one large write between memories that the host reaches. */
+static bool is_grouped(const weiri_ofi_queue *queue, const weiri_ofi_post *post)
+{
+    return post->letter.kind == 0 && !post->staged && post->left > SMALL_BYTES && post->left <= queue->slice;
+}
+
+/* There is no room for all of the group: what is issued of it is issued again. */
+static void undo_group(weiri_ofi_queue *queue)
+{
+    for (uint64_t number = queue->group; number <= queue->issued; number++) {
+        weiri_ofi_post *post = &queue->ring[number % WEIRI_OFI_DEPTH];
+        post->more = post->left != 0;
+    }
+    queue->issued = queue->group - 1;
+    queue->group = 0;
+    queue->group_most = 1; /* which needs the least room */
+}
+
+/* Issues what the posts of the group wait for. */
+static weir_status close_group(weiri_ofi_queue *queue)
+{
+    if (queue->group == 0) {
+        return WEIR_OK;
+    }
+    const weiri_ofi_post *post = &queue->ring[queue->issued % WEIRI_OFI_DEPTH];
+    const weiri_ofi_op what = { .first = queue->group, .last = queue->issued };
+    const struct iovec local = { .iov_base = post->local, .iov_len = 0 };
+    const struct fi_rma_iov remote = { .addr = post->address, .len = 0, .key = post->key };
+    ssize_t error = write_message(queue, &what, local, post->desc, remote, FI_DELIVERY_COMPLETE);
+    if (error == -FI_EAGAIN) {
+        undo_group(queue);
+        return WEIR_OK;
+    }
+    queue->group = 0;
+    queue->group_most = GROUP_MOST;
+    return weiri_ofi_check(queue, error);
+}
+
+static weir_status issue_grouped(weiri_ofi_queue *queue, weiri_ofi_post *post)
+{
+    static const weiri_ofi_op nobody;
+    const struct iovec local = { .iov_base = post->local, .iov_len = post->left };
+    const struct fi_rma_iov remote = { .addr = post->address, .len = post->left, .key = post->key };
+    if (queue->free_ops == NULL || queue->free_ops->next == NULL) {
+        queue->blocked = true; /* else the data might go out again and again */
+        return close_group(queue);
+    }
+    ssize_t error = write_message(queue, &nobody, local, post->desc, remote, 0);
+    if (error == 0) {
+        queue->group_size = queue->group == 0 ? 1 : queue->group_size + 1;
+        queue->group = queue->group == 0 ? queue->issued + 1 : queue->group;
+        post->more = false;
+    } else if (error == -FI_EAGAIN && queue->group != 0) {
+        undo_group(queue);
     }
     return weiri_ofi_check(queue, error);
 }
@@ -223,6 +284,14 @@ static weir_status issue_letter(weiri_ofi_queue *queue, weiri_ofi_post *post)
     return weiri_ofi_check(queue, error);
 }
 
+static weir_status issue_alone(weiri_ofi_queue *queue, weiri_ofi_post *post)
+{
+    if (post->letter.kind == 0 || post->letter.kind == WEIRI_OFI_LAND) {
+        return issue_put(queue, post);
+    }
+    return post->staged ? issue_get(queue, post) : issue_letter(queue, post);
+}
+
 weir_status weiri_ofi_issue(weiri_ofi_queue *queue)
 {
     const uint64_t posted = __atomic_load_n(&queue->base.posted, __ATOMIC_ACQUIRE);
@@ -230,17 +299,20 @@ weir_status weiri_ofi_issue(weiri_ofi_queue *queue)
     while (status == WEIR_OK && queue->issued < posted) {
         weiri_ofi_post *post = &queue->ring[(queue->issued + 1) % WEIRI_OFI_DEPTH];
         const uint64_t left = post->left;
-        if (post->more && weiri_ofi_has_room(queue)) {
-            status = post->letter.kind == 0 || post->letter.kind == WEIRI_OFI_LAND ? issue_put(queue, post)
-                     : post->staged                                                ? issue_get(queue, post)
-                                                                                   : issue_letter(queue, post);
+        const bool grouped = is_grouped(queue, post);
+        if (queue->group != 0 && (!grouped || queue->group_size >= queue->group_most)) {
+            status = close_group(queue);
+            continue;
         }
-        queue->issued += !post->more;
+        if (post->more && weiri_ofi_has_room(queue)) {
+            status = grouped ? issue_grouped(queue, post) : issue_alone(queue, post);
+        }
         if (post->more && post->left == left) {
             break;
         }
+        queue->issued += !post->more;
     }
-    return status;
+    return status == WEIR_OK ? close_group(queue) : status;
 }
 
 weir_status weiri_ofi_unload(weiri_ofi_queue *queue)
@@ -312,7 +384,7 @@ static weir_status publish(weiri_ofi_queue *queue, const weiri_ofi_post *post)
     __atomic_store_n(&queue->base.posted, queue->base.posted + 1, __ATOMIC_RELEASE);
     if (pthread_mutex_trylock(&queue->mutex) == 0) {
         status = weiri_ofi_failed(queue);
-        if (status == WEIR_OK) {
+        if (status == WEIR_OK && queue->busy_ops < BUSY_OPS) {
             status = weiri_ofi_issue(queue);
         }
         pthread_mutex_unlock(&queue->mutex);

@@ -334,8 +334,8 @@ static weir_status take(weiri_ofi_queue *queue, const struct fi_cq_data_entry *e
     if ((entry->flags & FI_RECV) == 0) {
         queue->established = true;
         queue->busy_ops--;
-        if (op->post != NULL) {
-            op->post->waiting--;
+        for (uint64_t number = op->first; number != 0 && number <= op->last; number++) {
+            queue->ring[number % WEIRI_OFI_DEPTH].waiting--;
         }
         if (op->chunk != NULL) {
             op->chunk->busy = false;

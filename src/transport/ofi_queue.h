@@ -9,9 +9,10 @@
  * Puts are writes, in slices. They ask for completion upon delivery, which the peer's library acknowledges: without it
  * they would be complete when they have left this host's buffers, and be lost unnoticed when a provider makes a new
  * connection in place of a broken one. A large write that asks for that by itself has a quarter of the throughput at
- * 64 KiB (libfabric 1.17), so that an empty one behind it does. Both are issued, or both again: between them, no
- * connection is made. For the same reason, after libfabric has had no room, nothing is issued before all completions
- * have been read: the errors of what a broken connection took with it come first.
+ * 64 KiB (libfabric 1.17), so that an empty one behind a group of them does: while much is under way, what is posted
+ * waits for the next poll, which issues all of it. All of a group is issued, or all again: in between, no connection is
+ * made. For the same reason, after libfabric has had no room, nothing is issued before all completions have been read:
+ * the errors of what a broken connection took with it come first.
  *
  * Values, adds and gets are letters to the peer's queue, which its polls carry out, in order. A value cannot be a
  * write: TCP may cut 8 bytes in two, and the peer would see one half; the poll stores it in one piece. An add is one of
@@ -94,7 +95,7 @@ typedef struct weiri_ofi_chunk {
 
 typedef struct weiri_ofi_op {
     struct fi_context2 context; /* first: libfabric's, in some modes */
-    weiri_ofi_post *post;       /* that this is a part of; NULL for what no post waits for */
+    uint64_t first, last;       /* the posts that wait for it; 0: none does */
     weiri_ofi_chunk *chunk;     /* that it empties, or NULL */
     struct weiri_ofi_op *next;  /* free one */
 } weiri_ofi_op;
@@ -115,6 +116,9 @@ typedef struct weiri_ofi_queue {
     bool refusal_told;
     uint32_t busy_ops;
     uint64_t issued;     /* posts that libfabric has all of */
+    uint64_t group;      /* the first post of the group that is being issued; 0: there is none */
+    uint32_t group_size; /* writes of it */
+    uint32_t group_most;
     uint64_t sent;       /* letters of ours */
     uint64_t acked;      /* of them, acknowledged */
     uint64_t arrived;    /* letters of the peer */
