@@ -194,7 +194,7 @@ inline ring()
     do
     :: LOAD(RUNG) >= mine -> break
     :: atomic {
-        LOAD(RUNG) < mine && (memory[RINGING] == 0 || wrong == WRONG_RING_TOGETHER) ->
+        memory[RINGING] == 0 || wrong == WRONG_RING_TOGETHER ->
         memory[RINGING] = 1;
     };
         ready = memory[READY];

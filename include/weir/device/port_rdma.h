@@ -8,8 +8,8 @@
  * was written is visible there only after a read of it (src/transport/ib/ib.c says why), and such a read comes before
  * each signal, value and add, and before what ends a ticket.
  *
- * A request that cannot be carried out leaves its text to the host, and an entry that the NIC refuses: so the channel
- * fails in the order of its requests, as it does with a proxy.
+ * A request that cannot be carried out is told to the host, and nothing is posted behind it: so the channel fails in the
+ * order of its requests, as it does with a proxy, and the peer's posts go on.
  *
  * Order, Threads, Blocking: as weir/device/port_channel.h.
  * Errors:    of posts: WEIR_ERR_TIMEOUT, or the communicator's sticky error; of tickets these, or the channel's. */
@@ -109,45 +109,42 @@ WEIR_FN weir_status weir_dev_port_rdma_check(const weir_request *request, const 
     }
 }
 
-/* Leaves the first one to the host, and an entry to the NIC that no NIC carries out: a write from memory of no key. */
+/* Tells the host of the request, and ends the queue in its place. */
 WEIR_FN_COLD weir_status weir_dev_port_rdma_refuse(const weir_dev_port_rdma *rdma, const weir_request *request,
                                                    weir_status why, uint64_t *ticket)
 {
-    const weir_dev_rdma_memory none = { 0, 0, 0 };
-    const weir_dev_rdma_entry entry = weir_dev_rdma_transfer(WEIR_MLX5_WRITE, none, none, 1);
     weir_dev_port_board *board = rdma->board;
-    if (weir_arch_fetch_or_acquire_dev_u64(&rdma->queue.state->refused, 1) == 0) {
-        weir_arch_store_relaxed_sys_u64(&board->request[0], request->dst_offset);
-        weir_arch_store_relaxed_sys_u64(&board->request[1], request->src_offset);
-        weir_arch_store_relaxed_sys_u64(&board->request[2], request->bytes);
-        weir_arch_store_relaxed_sys_u64(&board->request[3], (uint64_t)request->src << 32 | request->dst);
-        weir_arch_store_relaxed_sys_u64(&board->request[4], request->type);
-        weir_arch_store_release_sys_u64(&board->refused, (uint64_t)-why);
-    } else {
-        weir_spin spin = weir_spin_begin();
-        while (weir_arch_load_acquire_sys_u64(&board->refused) == 0) {
-            weir_status status = weir_spin_next(&spin, rdma->queue.control);
-            if (status != WEIR_OK) {
-                return status;
-            }
-        }
+    uint64_t position;
+    weir_status status = weir_dev_rdma_reserve_last(&rdma->queue, &position);
+    if (status != WEIR_OK) {
+        return status;
     }
-    return weir_dev_rdma_post(&rdma->queue, &entry, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, ticket);
+    weir_arch_store_relaxed_sys_u64(&board->request[0], request->dst_offset);
+    weir_arch_store_relaxed_sys_u64(&board->request[1], request->src_offset);
+    weir_arch_store_relaxed_sys_u64(&board->request[2], request->bytes);
+    weir_arch_store_relaxed_sys_u64(&board->request[3], (uint64_t)request->src << 32 | request->dst);
+    weir_arch_store_relaxed_sys_u64(&board->request[4], request->type);
+    weir_arch_store_release_sys_u64(&board->refused, (uint64_t)-why);
+    weir_dev_rdma_refuse(&rdma->queue, position);
+    if (ticket != NULL) {
+        *ticket = position;
+    }
+    return WEIR_OK;
 }
 
-/* The error of a channel whose queue has failed. */
-WEIR_FN_COLD weir_status weir_dev_port_rdma_error(const weir_dev_port_rdma *rdma)
+/* The error of a ticket of a channel whose queue has ended. */
+WEIR_FN_COLD weir_status weir_dev_port_rdma_error(const weir_dev_port_rdma *rdma, uint64_t ticket)
 {
-    const uint32_t syndrome = (uint32_t)weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed);
-    const uint64_t refused = weir_arch_load_acquire_sys_u64(&rdma->board->refused);
-    return syndrome == WEIR_MLX5_LOCAL_PROTECTION && refused != 0 ? (weir_status)-(int32_t)refused
-                                                                  : weir_mlx5_status(syndrome);
+    return weir_dev_rdma_is_refused(&rdma->queue, ticket)
+               ? (weir_status)-(int32_t)weir_arch_load_acquire_sys_u64(&rdma->board->refused)
+               : weir_mlx5_status((uint32_t)weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed));
 }
 
 /* A post that was not taken: a failed channel takes requests and fails them. */
 WEIR_FN_COLD weir_status weir_dev_port_rdma_lose(const weir_dev_port_rdma *rdma, weir_status status, uint64_t *ticket)
 {
-    if (weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed) == 0 ||
+    if ((weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed) == 0 &&
+         !weir_dev_rdma_is_refused(&rdma->queue, WEIR_TICKET_LOST)) ||
         weir_dev_control_status(rdma->queue.control) != WEIR_OK) {
         return status;
     }
@@ -251,7 +248,7 @@ WEIR_FN weir_status weir_dev_port_rdma_carry_out(const weir_dev_port_rdma *rdma,
 }
 
 /* Any request; by one thread. `ticket` may be NULL. */
-WEIR_FN_COLD weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma, const weir_request *request,
+WEIR_FN weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma, const weir_request *request,
                                                  uint64_t *ticket)
 {
     const weir_dev_port_memory dst = weir_dev_port_rdma_memory(rdma, request->dst);
@@ -264,19 +261,19 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma,
 
 /* ---- tickets ----------------------------------------------------------------------------------------------- */
 
-WEIR_FN weir_status weir_dev_port_rdma_outcome(const weir_dev_port_rdma *rdma, weir_status status)
+WEIR_FN weir_status weir_dev_port_rdma_outcome(const weir_dev_port_rdma *rdma, uint64_t ticket, weir_status status)
 {
-    return WEIR_UNLIKELY(status == WEIR_ERR_REMOTE) ? weir_dev_port_rdma_error(rdma) : status;
+    return WEIR_UNLIKELY(status == WEIR_ERR_REMOTE) ? weir_dev_port_rdma_error(rdma, ticket) : status;
 }
 
 WEIR_FN weir_status weir_dev_port_rdma_test(const weir_dev_port_rdma *rdma, uint64_t ticket)
 {
-    return weir_dev_port_rdma_outcome(rdma, weir_dev_rdma_test(&rdma->queue, ticket));
+    return weir_dev_port_rdma_outcome(rdma, ticket, weir_dev_rdma_test(&rdma->queue, ticket));
 }
 
 WEIR_FN weir_status weir_dev_port_rdma_wait(const weir_dev_port_rdma *rdma, uint64_t ticket)
 {
-    return weir_dev_port_rdma_outcome(rdma, weir_dev_rdma_wait(&rdma->queue, ticket));
+    return weir_dev_port_rdma_outcome(rdma, ticket, weir_dev_rdma_wait(&rdma->queue, ticket));
 }
 
 #endif

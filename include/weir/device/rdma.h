@@ -22,9 +22,9 @@
  *            warp or block together (..._each), and needs no atomics.
  * Blocking:  posts while there is no room, ring while another thread rings, wait; with the communicator's deadline.
  * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE once the NIC has reported an error:
- *            of tickets from the failed entry on, and of posts that find no room. weir_dev_rdma_state.failed has the
- *            syndrome. WEIR_ERR_LIMIT for more than three quarters of the queue
- *            at once. */
+ *            of tickets from the failed entry on, and of posts that find no room; weir_dev_rdma_state.failed has the
+ *            syndrome. The same after weir_dev_rdma_refuse, of what comes after it. WEIR_ERR_LIMIT for more than three
+ *            quarters of the queue at once. */
 #ifndef WEIR_DEVICE_RDMA_H
 #define WEIR_DEVICE_RDMA_H
 
@@ -100,6 +100,13 @@ WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
     }
 }
 
+/* Whether nothing comes to be at this position any more, by weir_dev_rdma_refuse. */
+WEIR_FN int weir_dev_rdma_is_refused(const weir_dev_rdma *queue, uint64_t position)
+{
+    const uint64_t refused = weir_arch_load_acquire_dev_u64(&queue->state->refused);
+    return refused != 0 && position >= refused - 1;
+}
+
 /* WEIR_OK when all blocks up to `position` are done, WEIR_PENDING, or WEIR_ERR_REMOTE when they never will be. */
 WEIR_FN weir_status weir_dev_rdma_look(const weir_dev_rdma *queue, uint64_t position)
 {
@@ -108,7 +115,7 @@ WEIR_FN weir_status weir_dev_rdma_look(const weir_dev_rdma *queue, uint64_t posi
     if (weir_arch_load_acquire_dev_u64(&queue->state->completed) > position) {
         return WEIR_OK;
     }
-    return failed != 0 ? WEIR_ERR_REMOTE : WEIR_PENDING;
+    return failed != 0 || weir_dev_rdma_is_refused(queue, position) ? WEIR_ERR_REMOTE : WEIR_PENDING;
 }
 
 /* Whether the post with this ticket, which was signalled, is done, and with it all before it. */
@@ -151,21 +158,17 @@ WEIR_FN void weir_dev_rdma_tell(const weir_dev_rdma *queue, uint64_t next)
     weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(next, queue->qpn));
 }
 
-/* The threads of a shared queue: one rings for all that is published. */
-WEIR_FN_COLD weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue)
+/* Another thread rings. Waits until it, or a third, has told the NIC of what is below `mine`, or until this one may
+ * ring, which *may says. */
+WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, uint64_t mine, int *may)
 {
     weir_dev_rdma_state *state = queue->state;
-    const uint64_t mine = weir_arch_load_acquire_dev_u64(&state->ready);
     weir_spin spin = weir_spin_begin();
+    *may = 0;
     while (weir_arch_load_acquire_dev_u64(&state->rung) < mine) {
         if (weir_arch_load_relaxed_dev_u64(&state->ringing) == 0 &&
             weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) == 0) {
-            const uint64_t ready = weir_arch_load_acquire_dev_u64(&state->ready);
-            if (weir_arch_load_relaxed_dev_u64(&state->rung) < ready) {
-                weir_dev_rdma_tell(queue, ready);
-                weir_arch_store_relaxed_dev_u64(&state->rung, ready);
-            }
-            weir_arch_store_release_dev_u64(&state->ringing, 0);
+            *may = 1;
             return WEIR_OK;
         }
         weir_status status = weir_spin_next(&spin, queue->control);
@@ -176,12 +179,34 @@ WEIR_FN_COLD weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue)
     return WEIR_OK;
 }
 
+/* The threads of a shared queue: one rings for all that is published, which is all below `mine` at least. */
+WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64_t mine)
+{
+    weir_dev_rdma_state *state = queue->state;
+    if (WEIR_UNLIKELY(weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) != 0)) {
+        int may;
+        weir_status status = weir_dev_rdma_await_ring(queue, mine, &may);
+        if (status != WEIR_OK || !may) {
+            return status;
+        }
+    }
+    const uint64_t rung = weir_arch_load_relaxed_dev_u64(&state->rung);
+    const uint64_t ready = weir_arch_load_acquire_dev_u64(&state->ready);
+    if (rung < ready) {
+        weir_dev_rdma_tell(queue, ready);
+        weir_arch_store_relaxed_dev_u64(&state->rung, ready);
+    }
+    weir_arch_store_release_dev_u64(&state->ringing, 0);
+    return WEIR_OK;
+}
+
 /* Tells the NIC of all that was posted. */
 WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
 {
     weir_dev_rdma_state *state = queue->state;
     if (!queue->exclusive) {
-        return weir_dev_rdma_ring_shared(queue);
+        const uint64_t mine = weir_arch_load_acquire_dev_u64(&state->ready);
+        return weir_arch_load_acquire_dev_u64(&state->rung) < mine ? weir_dev_rdma_ring_shared(queue, mine) : WEIR_OK;
     }
     const uint64_t ready = weir_arch_load_u64(&state->ready);
     if (ready != weir_arch_load_u64(&state->rung)) {
@@ -281,7 +306,8 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_turn(const weir_dev_rdma *queue, ui
 {
     weir_spin spin = weir_spin_begin();
     while (weir_arch_load_acquire_dev_u64(&queue->state->ready) != position) {
-        weir_status status = weir_spin_next(&spin, queue->control);
+        weir_status status = weir_dev_rdma_is_refused(queue, position) ? WEIR_ERR_REMOTE
+                                                                       : weir_spin_next(&spin, queue->control);
         if (status != WEIR_OK) {
             return status;
         }
@@ -303,13 +329,32 @@ WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, const weir
     return status;
 }
 
+/* Takes the place of an entry on a shared queue, behind which nothing is posted any more: what is before it goes on.
+ * When this returns WEIR_OK, no other thread will get so far; the caller then ends it by weir_dev_rdma_refuse. */
+WEIR_FN weir_status weir_dev_rdma_reserve_last(const weir_dev_rdma *queue, uint64_t *position)
+{
+    weir_dev_rdma_span span;
+    weir_status status = weir_dev_rdma_reserve(queue, 1, &span);
+    if (status == WEIR_OK && !span.is_next) {
+        status = weir_dev_rdma_await_turn(queue, span.first);
+    }
+    *position = span.first;
+    return status;
+}
+
+WEIR_FN void weir_dev_rdma_refuse(const weir_dev_rdma *queue, uint64_t position)
+{
+    weir_arch_store_release_dev_u64(&queue->state->refused, position + 1);
+}
+
 /* What follows the last entry of a span. */
 WEIR_FN weir_status weir_dev_rdma_finish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags,
                                          uint64_t *ticket)
 {
     weir_status status = weir_dev_rdma_publish(queue, span);
     if (status == WEIR_OK && (flags & WEIR_RDMA_RING) != 0) {
-        status = weir_dev_rdma_ring(queue);
+        status = queue->exclusive ? weir_dev_rdma_ring(queue)
+                                  : weir_dev_rdma_ring_shared(queue, span->first + span->count);
     }
     if (status == WEIR_OK && ticket != NULL) {
         *ticket = span->first + span->count - 1;

@@ -127,7 +127,7 @@ typedef struct weir_dev_rdma_state {
     uint64_t taken;     /* completions read so far */
     uint64_t polling;   /* 1 while a thread reads completions */
     uint64_t failed;    /* 0, or WEIR_RDMA_FAILED and the syndrome of the first error */
-    uint64_t refused;   /* 1 once a thread has told the host of a request; see weir/device/port_rdma.h */
+    uint64_t refused;   /* 0, or the number behind the block from which on nothing is posted any more */
     uint64_t unused[6];
 } weir_dev_rdma_state;
 

@@ -188,7 +188,8 @@ void weiri_ib_direct_nic_close(weiri_ib_direct_nic *d)
 /* A step that a verb has refused. */
 static weir_status refused(const weiri_ib_nic *nic, const char *what)
 {
-    return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s: %s: %s", nic->port.device, what, strerror(errno));
+    (void)weiri_ib_fail(nic, errno, what);
+    return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s", weir_last_error());
 }
 
 /* What all queue pairs of the NIC need. With the lock. */
