@@ -8,8 +8,8 @@
  * was written is visible there only after a read of it (src/transport/ib/ib.c says why), and such a read comes before
  * each signal, value and add, and before what ends a ticket.
  *
- * A request that cannot be carried out is told to the host, and nothing is posted behind it: so the channel fails in the
- * order of its requests, as it does with a proxy, and the peer's posts go on.
+ * A request that cannot be carried out is told to the host, and nothing is posted behind it: so the channel fails in
+ * the order of its requests, as it does with a proxy, and the peer's posts go on.
  *
  * Order, Threads, Blocking: as weir/device/port_channel.h.
  * Errors:    of posts: WEIR_ERR_TIMEOUT, or the communicator's sticky error; of tickets these, or the channel's. */
