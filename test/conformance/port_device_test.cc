@@ -290,4 +290,127 @@ TEST_P(PortDevice, DeviceOnlyDoesNotFallBack)
     run(no_other, what);
 }
 
+// ---- what they leave behind ------------------------------------------------------------------------------------
+
+// All that a channel needs, stopping at the first error.
+struct whole {
+    weir_device *device;
+    weir_bootstrap *boot;
+    weir_comm *comm;
+    weir_connection *connection;
+    weir_memory *local;
+    weir_memory *remote;
+    weir_semaphore *semaphore;
+    weir_proxy *proxy;
+    weir_port_channel *channel;
+};
+
+weir_status make(const weirt_rank *rank, whole *w)
+{
+    const uint32_t peer = 1 - rank->rank;
+    const weir_connection_opts opts = { sizeof opts, "ib" };
+    uint32_t id = 0;
+    weir_status status = weir_device_open(rank->device, nullptr, &w->device);
+    status = status != WEIR_OK ? status : weir_comm_create(w->boot, w->device, nullptr, &w->comm);
+    status = status != WEIR_OK ? status : weir_connection_create(w->comm, peer, 1, &opts, &w->connection);
+    status = status != WEIR_OK ? status : weir_memory_allocate(w->comm, 4096, nullptr, &w->local);
+    status = status != WEIR_OK ? status : weir_memory_send(w->comm, w->local, peer, 1);
+    status = status != WEIR_OK ? status : weir_memory_recv(w->comm, peer, 1, &w->remote);
+    status = status != WEIR_OK ? status : weir_semaphore_create(w->connection, 2, nullptr, &w->semaphore);
+    status = status != WEIR_OK ? status : weir_proxy_create(w->comm, nullptr, &w->proxy);
+    status = status != WEIR_OK ? status
+                               : weir_port_channel_create(w->proxy, w->semaphore, w->remote, w->local, nullptr,
+                                                          &w->channel);
+    status = status != WEIR_OK ? status : weir_proxy_start(w->proxy);
+    return status != WEIR_OK ? status : weir_port_channel_attach(w->channel, w->remote, &id);
+}
+
+void unmake(whole *w)
+{
+    weir_port_channel_destroy(w->channel);
+    weir_proxy_destroy(w->proxy);
+    weir_semaphore_destroy(w->semaphore);
+    weir_memory_destroy(w->remote);
+    weir_memory_destroy(w->local);
+    weir_connection_destroy(w->connection);
+    weir_comm_destroy(w->comm);
+    weir_bootstrap_destroy(w->boot);
+    weir_device_close(w->device);
+}
+
+uint64_t (*const arms[])(uint64_t) = { weirt_fail_allocation, weirt_fail_device, weirt_fail_transport };
+
+// The n-th operation of a kind fails while both ranks make a channel: it is made, and then by kernels or by the proxy,
+// or it is not, with a text; nothing is left of it. Whether there were as many operations.
+bool try_without(weirt_rank *rank, uint32_t what, uint64_t n, uint32_t *fallbacks)
+{
+    whole w = {};
+    weir_unique_id id;
+    weir_bootstrap_opts opts = {};
+    opts.size = sizeof opts;
+    opts.timeout_ms = weirt_patience_ms();
+    weirt_barrier(rank);
+    const int64_t before = weirt_count_allocations();
+    weirt_barrier(rank);
+    if (!weirt_id(rank, &id) || !WEIRT_OK(rank, weir_bootstrap_create(id.text, rank->rank, 2, &opts, &w.boot))) {
+        return false;
+    }
+    weirt_barrier(rank);
+    if (rank->rank == 0) {
+        (void)arms[what](n);
+    }
+    weirt_barrier(rank);
+    const weir_status status = make(rank, &w);
+    WEIRT_EXPECT(rank, status == WEIR_OK || (status < 0 && weir_last_error()[0] != '\0'));
+    if (status == WEIR_OK) {
+        std::string reason;
+        const bool proxy = engine_of(w.channel, &reason) == "proxy";
+        *fallbacks += proxy;
+        WEIRT_EXPECT(rank, proxy == !reason.empty());
+    } else {
+        unmake(&w); // a rank that has failed leaves at once
+    }
+    weirt_barrier(rank);
+    if (rank->rank == 0) {
+        weirt_step(rank, static_cast<uint32_t>(2 * n + (arms[what](0) == 0)));
+    }
+    if (status == WEIR_OK) {
+        unmake(&w);
+    }
+    weirt_barrier(rank);
+    const int64_t after = weirt_count_allocations();
+    if (rank->rank == 0 && after != before) {
+        weirt_fail(rank, __FILE__, __LINE__, "operation %llu of kind %u failed: %lld allocations left behind",
+                   static_cast<unsigned long long>(n), what, static_cast<long long>(after - before));
+    }
+    return weirt_step_now(rank, 0) % 2 == 1;
+}
+
+void nth_fails(weirt_rank *rank)
+{
+    const uint32_t what = port_bench::plan_of(rank)->op;
+    const uint64_t stride = what == 0 && weirt_sanitizer()[0] != '\0' ? 5 : 1;
+    uint32_t fallbacks = 0;
+    uint64_t n = 1;
+    weirt_log_allow("");
+    while (n < 2000 && try_without(rank, what, n, &fallbacks)) {
+        n += stride;
+    }
+    WEIRT_EXPECT(rank, n > 5 && n < 2000);
+    WEIRT_EXPECT(rank, what == 2 || fallbacks != 0); // what kernels need could not be had
+}
+
+TEST_P(PortDevice, NthOperationFails)
+{
+    if (stage()->processes || gpu()) {
+        GTEST_SKIP() << "operations fail for all threads of a process";
+    }
+    setenv("WEIR_PORT_ENGINE", "device", 1);
+    for (uint32_t what = 0; what < 3; what++) {
+        port_case plan_ = plan();
+        plan_.op = what;
+        run(nth_fails, plan_);
+    }
+}
+
 } // namespace
