@@ -17,7 +17,8 @@
 #define QUEUE_BLOCKS 4096u /* entries of a send queue, and the most of a burst */
 #define BLOCKS_MAX 132u
 #define TIMES_BYTES 4096u
-#define DOORBELL_BYTES 256u /* record, register and completions' record, of each queue */
+#define FIELDS_BYTES 64u
+#define DOORBELL_BYTES 256u /* record, register, completions' record and a completion, of each queue */
 
 /* ---- kernel ------------------------------------------------------------------------------------------------ */
 
@@ -29,7 +30,12 @@ typedef struct rdma_args {
     uint32_t batch;      /* entries that the first thread of a block reserves and publishes at once */
     uint32_t together;   /* the threads of a block post together; otherwise the first one alone */
     uint32_t one_queue;  /* all blocks post to that of block 0 */
+    uint32_t counted;    /* the first thread keeps counts in registers */
+    uint32_t fresh;      /* what an entry is made of is read again for each */
+    uint32_t polls;      /* the completion queue is looked at behind each */
+    uint32_t seldom;     /* only each 32nd post rings */
     uint32_t reserved;
+    const uint64_t *fields; /* remote and local address, and keys; device memory */
 } rdma_args;
 
 WEIR_FN weir_dev_rdma rdma_queue_of(const rdma_args *args, uint32_t block)
@@ -41,6 +47,7 @@ WEIR_FN weir_dev_rdma rdma_queue_of(const rdma_args *args, uint32_t block)
     queue.record += (uint64_t)index * DOORBELL_BYTES / sizeof *queue.record;
     queue.doorbell += (uint64_t)index * DOORBELL_BYTES / sizeof *queue.doorbell;
     queue.completion_record += (uint64_t)index * DOORBELL_BYTES / sizeof *queue.completion_record;
+    queue.completions += (uint64_t)index * DOORBELL_BYTES;
     return queue;
 }
 
@@ -51,6 +58,37 @@ WEIR_FN weir_dev_rdma_entry rdma_entry(uint32_t number)
     const uint64_t offset = 4096 * (uint64_t)number;
     return weir_dev_rdma_transfer(WEIR_MLX5_WRITE, weir_dev_rdma_at(remote, offset), weir_dev_rdma_at(local, offset),
                                   4096);
+}
+
+/* The same, made of what is in memory. */
+WEIR_FN weir_dev_rdma_entry rdma_fresh_entry(const uint64_t *fields, uint32_t number)
+{
+    const uint64_t keys = weir_arch_load_relaxed_dev_u64(fields + 2);
+    const weir_dev_rdma_memory remote = { weir_arch_load_relaxed_dev_u64(fields), (uint32_t)keys, 0 };
+    const weir_dev_rdma_memory local = { weir_arch_load_relaxed_dev_u64(fields + 1), (uint32_t)(keys >> 32), 0 };
+    const uint64_t offset = 4096 * (uint64_t)number;
+    return weir_dev_rdma_transfer(WEIR_MLX5_WRITE, weir_dev_rdma_at(remote, offset), weir_dev_rdma_at(local, offset),
+                                  4096);
+}
+
+/* One after the other, by one thread. */
+WEIR_FN weir_status rdma_post_all(const rdma_args *args, const weir_dev_rdma *queue)
+{
+    weir_dev_rdma_counts counts = weir_dev_rdma_begin(queue);
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < args->writes && status == WEIR_OK; i++) {
+        const weir_dev_rdma_entry entry = args->fresh ? rdma_fresh_entry(args->fields, i) : rdma_entry(i);
+        const uint32_t flags = args->seldom && (i & 31) != 31 ? 0 : args->flags;
+        status = args->counted ? weir_dev_rdma_post_counted(queue, &counts, &entry, flags, NULL)
+                               : weir_dev_rdma_post(queue, &entry, flags, NULL);
+        if (args->polls) {
+            weir_dev_rdma_poll(queue);
+        }
+    }
+    if (args->counted) {
+        weir_dev_rdma_end(queue, &counts);
+    }
+    return status;
 }
 
 WEIR_KERNEL(rdma_reset, rdma_args)
@@ -73,6 +111,8 @@ WEIR_KERNEL(rdma_burst, rdma_args)
             const weir_dev_rdma_entry entry = rdma_entry(i * block.size + block.rank);
             status = weir_dev_rdma_post_each(&queue, &entry, args->flags, block, NULL);
         }
+    } else if (block.rank == 0 && args->batch == 1) {
+        status = rdma_post_all(args, &queue);
     } else if (block.rank == 0) {
         for (uint32_t i = 0; i < args->writes && status == WEIR_OK; i += args->batch) {
             weir_dev_rdma_span span;
@@ -93,28 +133,48 @@ WEIR_KERNEL(rdma_burst, rdma_args)
 
 typedef struct rdma_case {
     const char *queue; /* "own" of each block, or one that is "shared" by all */
-    const char *by;    /* who posts: the first "thread" of each block, or all of a "warp" or "block" together */
-    const char *ring;  /* "never", or "each" post */
+    const char *by;    /* who posts: the first "thread" of each block, the same with "counts" in registers, or all of a
+                        * "warp" or "block" together */
+    const char *ring;  /* "never", "each" post, or each "32nd" */
     uint32_t blocks;
     uint32_t threads;
     uint32_t batch; /* entries that a thread reserves and publishes at once */
     uint32_t writes;
+    const char *besides; /* what else is done for each: "entry", made of what is read again; "poll" */
 } rdma_case;
 
 static const rdma_case cases[] = {
-    { "own", "thread", "never", 1, 32, 1, 2048 },    { "own", "thread", "never", 1, 32, 32, 2048 },
-    { "own", "thread", "each", 1, 32, 1, 512 },      { "own", "thread", "each", 1, 32, 32, 2048 },
-    { "shared", "thread", "never", 1, 32, 1, 2048 }, { "shared", "thread", "never", 1, 32, 32, 2048 },
-    { "shared", "thread", "each", 1, 32, 1, 512 },   { "shared", "thread", "each", 1, 32, 32, 2048 },
-    { "shared", "thread", "never", 8, 32, 1, 256 },  { "own", "warp", "never", 1, 32, 1, 4096 },
-    { "own", "warp", "each", 1, 32, 1, 4096 },       { "shared", "warp", "never", 1, 32, 1, 4096 },
-    { "shared", "warp", "each", 1, 32, 1, 4096 },    { "own", "block", "never", 1, 512, 1, 4096 },
-    { "own", "block", "each", 1, 512, 1, 4096 },     { "shared", "block", "each", 1, 512, 1, 4096 },
-    { "own", "thread", "never", 8, 32, 1, 2048 },    { "own", "thread", "never", 32, 32, 1, 2048 },
-    { "own", "thread", "never", 132, 32, 1, 2048 },  { "own", "thread", "each", 8, 32, 1, 512 },
-    { "own", "thread", "each", 32, 32, 1, 512 },     { "own", "thread", "each", 132, 32, 1, 512 },
-    { "own", "block", "each", 8, 512, 1, 4096 },     { "own", "block", "each", 32, 512, 1, 4096 },
-    { "own", "block", "each", 132, 512, 1, 4096 },
+    /* What each of three savings brings: entries prepared, few looks at completions, a ring for many. */
+    { "own", "thread", "each", 1, 32, 1, 512, "entry, poll" },
+    { "own", "thread", "each", 1, 32, 1, 512, "poll" },
+    { "own", "counts", "each", 1, 32, 1, 512, NULL },
+    { "own", "counts", "32nd", 1, 32, 1, 2048, NULL },
+    { "own", "counts", "never", 1, 32, 1, 2048, NULL },
+    { "own", "thread", "never", 1, 32, 1, 2048, NULL },
+    { "own", "thread", "never", 1, 32, 32, 2048, NULL },
+    { "own", "thread", "each", 1, 32, 1, 512, NULL },
+    { "own", "thread", "each", 1, 32, 32, 2048, NULL },
+    { "shared", "thread", "never", 1, 32, 1, 2048, NULL },
+    { "shared", "thread", "never", 1, 32, 32, 2048, NULL },
+    { "shared", "thread", "each", 1, 32, 1, 512, NULL },
+    { "shared", "thread", "each", 1, 32, 32, 2048, NULL },
+    { "shared", "thread", "never", 8, 32, 1, 256, NULL },
+    { "own", "warp", "never", 1, 32, 1, 4096, NULL },
+    { "own", "warp", "each", 1, 32, 1, 4096, NULL },
+    { "shared", "warp", "never", 1, 32, 1, 4096, NULL },
+    { "shared", "warp", "each", 1, 32, 1, 4096, NULL },
+    { "own", "block", "never", 1, 512, 1, 4096, NULL },
+    { "own", "block", "each", 1, 512, 1, 4096, NULL },
+    { "shared", "block", "each", 1, 512, 1, 4096, NULL },
+    { "own", "thread", "never", 8, 32, 1, 2048, NULL },
+    { "own", "thread", "never", 32, 32, 1, 2048, NULL },
+    { "own", "thread", "never", 132, 32, 1, 2048, NULL },
+    { "own", "thread", "each", 8, 32, 1, 512, NULL },
+    { "own", "thread", "each", 32, 32, 1, 512, NULL },
+    { "own", "thread", "each", 132, 32, 1, 512, NULL },
+    { "own", "block", "each", 8, 512, 1, 4096, NULL },
+    { "own", "block", "each", 32, 512, 1, 4096, NULL },
+    { "own", "block", "each", 132, 512, 1, 4096, NULL },
 };
 
 typedef struct rdma_bench {
@@ -124,6 +184,7 @@ typedef struct rdma_bench {
     weir_memory *queues;
     weir_memory *doorbells;
     weir_memory *times;
+    weir_memory *fields;
     rdma_args args;
 } rdma_bench;
 
@@ -147,6 +208,9 @@ static weir_status create_bench(perf_rank *rank, rdma_bench *bench)
         status = weir_memory_allocate(rank->comm, TIMES_BYTES, &host, &bench->times);
     }
     if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, FIELDS_BYTES, NULL, &bench->fields);
+    }
+    if (status == WEIR_OK) {
         status = weir_grid_barrier_create(rank->comm, &bench->barrier);
     }
     if (status == WEIR_OK) {
@@ -166,17 +230,22 @@ static weir_status create_bench(perf_rank *rank, rdma_bench *bench)
     queue->queue = (char *)weir_memory_pointer(bench->queues);
     queue->record = (uint32_t *)doorbells;
     queue->doorbell = (uint64_t *)(doorbells + 64);
-    queue->completions = queue->queue; /* never read: there is always room */
+    queue->completions = doorbells + 192; /* the first is not written, and no other is looked at */
     queue->completion_record = (uint32_t *)(doorbells + 128);
     queue->count = QUEUE_BLOCKS;
     queue->completion_count = QUEUE_BLOCKS;
     queue->qpn = 0xabcdef;
+    for (uint32_t i = 0; i < BLOCKS_MAX; i++) {
+        memset((char *)weir_memory_host_pointer(bench->doorbells) + i * DOORBELL_BYTES + 192, 0xff, WEIR_MLX5_BLOCK);
+    }
+    bench->args.fields = (const uint64_t *)weir_memory_pointer(bench->fields);
     bench->args.times = (uint64_t *)weir_memory_pointer(bench->times);
     return WEIR_OK;
 }
 
 static void destroy_bench(rdma_bench *bench)
 {
+    weir_memory_destroy(bench->fields);
     weir_memory_destroy(bench->times);
     weir_memory_destroy(bench->doorbells);
     weir_memory_destroy(bench->queues);
@@ -194,8 +263,12 @@ static weir_status run_burst(rdma_bench *bench, const rdma_case *test, double *n
     uint64_t longest = 0;
     bench->args.writes = test->writes;
     bench->args.batch = test->batch;
-    bench->args.together = strcmp(test->by, "thread") != 0;
-    bench->args.flags = strcmp(test->ring, "each") == 0 ? WEIR_RDMA_RING : 0;
+    bench->args.counted = strcmp(test->by, "counts") == 0;
+    bench->args.together = strcmp(test->by, "thread") != 0 && !bench->args.counted;
+    bench->args.polls = test->besides != NULL;
+    bench->args.fresh = test->besides != NULL && strcmp(test->besides, "poll") != 0;
+    bench->args.flags = strcmp(test->ring, "never") != 0 ? WEIR_RDMA_RING : 0;
+    bench->args.seldom = strcmp(test->ring, "32nd") == 0;
     bench->args.one_queue = strcmp(test->queue, "shared") == 0;
     bench->args.queue.exclusive = !bench->args.one_queue;
     weir_status status = weir_launch(rank->device, &rdma_reset, reset, &bench->args, NULL, rank->stream);
@@ -229,7 +302,9 @@ static weir_status measure(rdma_bench *bench, const rdma_case *test)
     const double median = perf_percentile(ns, SAMPLES, 0.5);
     const perf_field fields[] = {
         perf_text("queue", test->queue),       perf_text("by", test->by),
-        perf_text("ring", test->ring),         perf_count("blocks", test->blocks),
+        perf_text("ring", test->ring),
+        perf_text("besides", test->besides != NULL ? test->besides : "-"),
+        perf_count("blocks", test->blocks),
         perf_count("threads", test->threads),  perf_count("batch", test->batch),
         perf_count("writes", test->writes),    perf_real("write_ns", median, 1),
         perf_real("min_ns", ns[0], 1),

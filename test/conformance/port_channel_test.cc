@@ -310,10 +310,11 @@ void unmapped(weirt_rank *rank)
     b.close(rank, true);
     // Memory that was sent before there was a connection has no key.
     port_bench c;
-    c.plan = *port_bench::plan_of(rank);
+    c.plan = b.plan;
+    c.data = b.data;
     c.peer = 1 - rank->rank;
     if (weirt_comm_open(rank, 0, &c.comm) &&
-        WEIRT_OK(rank, weir_memory_allocate(c.comm.comm, 4096, nullptr, &c.local)) &&
+        WEIRT_OK(rank, weir_memory_allocate(c.comm.comm, 4096, &c.data, &c.local)) &&
         c.exchange(rank, c.local, 3, &c.remote) && c.connect(rank, 1, &c.connection) &&
         weirt_semaphore(rank, c.connection, 2, WEIR_SEMAPHORE_DEVICE, &c.semaphore) &&
         WEIRT_OK(rank, weir_proxy_create(c.comm.comm, nullptr, &c.proxy))) {

@@ -511,6 +511,59 @@ WEIR_FN weir_status weir_dev_rdma_put_signal(const weir_dev_rdma *queue, weir_de
     return weir_dev_rdma_signal_after(queue, &entry, token, flags, ticket);
 }
 
+/* ---- one thread, many posts ------------------------------------------------------------------------------ */
+
+/* What the only thread of an exclusive queue keeps in registers between begin and end: a post then waits for no round
+ * trip to device memory. Nobody else uses the queue meanwhile. */
+typedef struct weir_dev_rdma_counts {
+    uint64_t reserved;
+    uint64_t completed;
+    uint64_t rung;
+} weir_dev_rdma_counts;
+
+WEIR_FN weir_dev_rdma_counts weir_dev_rdma_begin(const weir_dev_rdma *queue)
+{
+    weir_dev_rdma_counts counts;
+    counts.reserved = weir_arch_load_u64(&queue->state->reserved);
+    counts.completed = weir_arch_load_u64(&queue->state->completed);
+    counts.rung = weir_arch_load_u64(&queue->state->rung);
+    return counts;
+}
+
+WEIR_FN void weir_dev_rdma_end(const weir_dev_rdma *queue, const weir_dev_rdma_counts *counts)
+{
+    weir_arch_store_u64(&queue->state->reserved, counts->reserved);
+    weir_arch_store_u64(&queue->state->ready, counts->reserved);
+    weir_arch_store_u64(&queue->state->rung, counts->rung);
+}
+
+/* As weir_dev_rdma_post. */
+WEIR_FN weir_status weir_dev_rdma_post_counted(const weir_dev_rdma *queue, weir_dev_rdma_counts *counts,
+                                               const weir_dev_rdma_entry *entry, uint32_t flags, uint64_t *ticket)
+{
+    if (WEIR_UNLIKELY(counts->reserved + 1 - counts->completed > queue->count)) {
+        weir_dev_rdma_end(queue, counts);
+        weir_status status = weir_dev_rdma_await_room(queue, counts->reserved, 1);
+        *counts = weir_dev_rdma_begin(queue);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    weir_dev_rdma_span span;
+    span.first = counts->reserved++;
+    span.count = 1;
+    span.is_next = 1;
+    weir_dev_rdma_write(queue, &span, 0, entry, flags);
+    if ((flags & WEIR_RDMA_RING) != 0) {
+        weir_dev_rdma_tell(queue, counts->reserved);
+        counts->rung = counts->reserved;
+    }
+    if (ticket != NULL) {
+        *ticket = span.first;
+    }
+    return WEIR_OK;
+}
+
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
 /* A block for each thread of a group on an exclusive queue: all look, none writes. */
