@@ -26,6 +26,19 @@ WEIR_FN weir_status rdma_span(const rdma_args *args, uint64_t thread, uint64_t f
     return status == WEIR_OK ? weir_dev_rdma_finish(&args->queue, &span, args->flags, NULL) : status;
 }
 
+/* Rounds from a multiple of 50 on. */
+WEIR_FN weir_status rdma_counted(const rdma_args *args, uint64_t first)
+{
+    weir_dev_rdma_counts counts = weir_dev_rdma_begin(&args->queue);
+    weir_status status = WEIR_OK;
+    for (uint64_t i = first; i < first + 50 && i < args->rounds && status == WEIR_OK; i++) {
+        const weir_dev_rdma_entry entry = rdma_put_entry(args, 0, i);
+        status = weir_dev_rdma_post_counted(&args->queue, &counts, &entry, i % 7 == 0 ? args->flags : 0, NULL);
+    }
+    weir_dev_rdma_end(&args->queue, &counts);
+    return status;
+}
+
 WEIR_FN weir_status rdma_signal(const rdma_args *args, uint64_t i)
 {
     for (uint64_t k = 0; k < args->bytes / 8; k++) {
@@ -81,6 +94,8 @@ WEIR_FN weir_status rdma_round(const rdma_args *args, uint64_t i, weir_coop bloc
     case RDMA_PUTS:
         entry = rdma_put_entry(args, block.rank, i);
         return weir_dev_rdma_post(&args->queue, &entry, args->flags, NULL);
+    case RDMA_COUNTED:
+        return i % 50 == 0 ? rdma_counted(args, i) : WEIR_OK;
     case RDMA_SPANS:
         return i % SPAN == 0 ? rdma_span(args, block.rank, i) : WEIR_OK;
     case RDMA_GROUPS:

@@ -13,6 +13,7 @@ extern "C" {
 
 enum {
     RDMA_PUTS,    /* each thread: put `i` carries 8 bytes of its own, by the source's memory or inline, in turn */
+    RDMA_COUNTED, /* so too, by a thread that keeps counts in registers for some rounds, and rings now and then */
     RDMA_SPANS,   /* so too, eight at a time */
     RDMA_GROUPS,  /* so too, all threads of the block together */
     RDMA_SIGNALS, /* the first thread: a put of `bytes` and a signal, and it waits for the peer's answer */

@@ -173,6 +173,11 @@ void spans_of_one(weirt_rank *rank)
     puts(rank, RDMA_SPANS, 1, scaled(16000) / 8 * 8, true, WEIR_RDMA_RING);
 }
 
+void puts_of_one_that_counts(weirt_rank *rank)
+{
+    puts(rank, RDMA_COUNTED, 1, scaled(8000), true, WEIR_RDMA_RING);
+}
+
 // So too, for many threads at once.
 void puts_past_all_counters(weirt_rank *rank)
 {
@@ -199,6 +204,11 @@ TEST_P(SwnicRdma, PutsOfManyThreads)
 TEST_P(SwnicRdma, PutsOfOneThreadPastAllCounters)
 {
     run(puts_of_one);
+}
+
+TEST_P(SwnicRdma, PutsOfOneThreadThatCounts)
+{
+    run(puts_of_one_that_counts);
 }
 
 TEST_P(SwnicRdma, PutsOfManyThreadsPastAllCounters)
