@@ -338,7 +338,9 @@ WEIR_FN weir_status weir_dev_rdma_reserve_last(const weir_dev_rdma *queue, uint6
     if (status == WEIR_OK && !span.is_next) {
         status = weir_dev_rdma_await_turn(queue, span.first);
     }
-    *position = span.first;
+    if (status == WEIR_OK) {
+        *position = span.first;
+    }
     return status;
 }
 
