@@ -55,4 +55,10 @@ TEST(Posting, AnErrorIsToldAfterWhatWasDoneBeforeIt)
     holds<posting::Failure<3>>();
 }
 
+TEST(Posting, ARefusalIsToldWithItsReason)
+{
+    holds<posting::Refusal<2>>();
+    holds<posting::Refusal<3>>();
+}
+
 } // namespace

@@ -44,12 +44,14 @@ struct Queue {
     uint64_t last_doorbell;
     uint64_t completed; // entries of the completion queue
     uint64_t fails_at;  // the position of an entry; 0: none
+    uint64_t busy;      // it ends when that is 0
 
     Queue()
     {
         std::memset(static_cast<void *>(this), 0, sizeof *this);
         control.version = WEIR_DEV_VERSION;
         control.timeout_ns = 5000000000u;
+        busy = 1;
         state.ready = state.completed = state.reserved = state.rung = START;
         last_doorbell = doorbell = weir_mlx5_doorbell(START, PAIR);
         record = weir_mlx5_record(START);
@@ -173,12 +175,12 @@ struct Queue {
         }
         return distance(weir_arch_swap_u32(weir_arch_load_acquire_sys_u32(&record)), next);
     }
-    // Carries out `count` entries; ends when something is wrong, or when it has failed.
+    // Carries out `count` entries; ends when something is wrong, when it has failed, or when nobody is busy.
     void serve(uint64_t count)
     {
         weir_spin spin = weir_spin_begin();
         uint64_t next = START;
-        while (next < START + count && !wrong[POSTERS_MAX]) {
+        while (next < START + count && !wrong[POSTERS_MAX] && weir_arch_load_relaxed_sys_u64(&busy) != 0) {
             const int more = told(next);
             check(POSTERS_MAX, more <= static_cast<int>(BLOCKS));
             for (int i = 0; i < more && !wrong[POSTERS_MAX]; i++, next++) {
@@ -358,6 +360,57 @@ template <uint32_t posters> struct Failure : Queue {
             done += peer[i];
         }
         return fine() && done == 2 && state.failed == (WEIR_RDMA_FAILED | REFUSED);
+    }
+};
+
+// One poster refuses its second put; the others get no further. What comes before that is done, and who learns of it
+// sees what the one wrote before it refused.
+template <uint32_t posters> struct Refusal : Queue {
+    static constexpr uint32_t threads = posters + 1;
+    static uint32_t device(uint32_t i)
+    {
+        return i == posters;
+    }
+    uint64_t reason = 0;
+
+    Refusal()
+    {
+        busy = posters;
+    }
+    void refuse()
+    {
+        uint64_t position = 0;
+        check(0, weir_dev_rdma_reserve_last(&queue, &position) == WEIR_OK);
+        weir_arch_store_u64(&reason, 7);
+        weir_dev_rdma_refuse(&queue, position);
+        check(0, weir_dev_rdma_wait(&queue, position) == WEIR_ERR_REMOTE);
+    }
+    void thread(uint32_t i)
+    {
+        if (i == posters) {
+            serve(2 * posters);
+            return;
+        }
+        weir_status status = WEIR_OK;
+        for (uint64_t k = 1; k <= 2 && status == WEIR_OK; k++) {
+            uint64_t ticket = 0;
+            if (i == 0 && k == 2) {
+                refuse();
+            } else if ((status = post(i, k, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket)) == WEIR_OK) {
+                await(i, ticket, k);
+            } else {
+                check(i, status == WEIR_ERR_REMOTE && weir_arch_load_u64(&reason) == 7);
+            }
+        }
+        weir_arch_add_relaxed_sys_u64(&busy, (uint64_t)-1);
+    }
+    bool right() const
+    {
+        uint64_t done = 0;
+        for (uint32_t i = 0; i < posters; i++) {
+            done += peer[i];
+        }
+        return fine() && START + done + 1 == state.refused;
     }
 };
 

@@ -80,4 +80,10 @@ TEST(LitmusPosting, AnErrorEndsThreePosters)
     holds<posting::Failure<3>>(0);
 }
 
+TEST(LitmusPosting, ARefusalIsToldWithItsReason)
+{
+    holds<posting::Refusal<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);
+    holds<posting::Refusal<3>>(0);
+}
+
 } // namespace

@@ -13,8 +13,8 @@
  * done early: what acquires are for is shown by test/litmus. Steps that others cannot tell apart are one. A wait blocks
  * until something that it looks at changes, and has no deadline. Positions do not wrap around.
  *
- * The environment says how many posters there are (POSTERS), how many posts each has (ROUNDS), and what is done wrong
- * (WRONG, a number of the list below), which must be seen. */
+ * The environment says how many posters there are (POSTERS), how many posts each has (ROUNDS), how many posters have
+ * their last one refused (REFUSERS), and what is done wrong (WRONG, a number of the list below), which must be seen. */
 
 #define MAX_POSTERS 3
 #define BLOCKS 4
@@ -38,10 +38,13 @@
 #define WRONG_FAILED_UNREAD 15    /* who waits does not look at the error */
 #define WRONG_RETURNED_LATE 16    /* posters learn of room before the completion queue has it */
 #define WRONG_NUMBERED_FIRST 17   /* a signal has its number before its turn */
+#define WRONG_REFUSED_FIRST 18    /* a refusal does not wait for its turn */
+#define WRONG_REFUSED_UNREAD 19   /* who waits for its turn does not look whether that was refused */
 
 byte wrong;
 byte posters;
 byte rounds;
+byte refusers;
 
 /* ---- memory: words that all see, and what each poster holds back of its stores, plus 1 ------------------------ */
 
@@ -59,7 +62,8 @@ byte rounds;
 #define RINGING 16
 #define POLLING 17
 #define DOORBELL 18
-#define WORDS 19
+#define REFUSED 19 /* the position behind which nothing is posted, plus 1; or 0 */
+#define WORDS 20
 
 byte memory[WORDS];
 byte held[MAX_POSTERS * HELD_WORDS];
@@ -254,12 +258,15 @@ inline poll()
     d_step { see_all(); memory[POLLING] = 0 }
 }
 
+#define IS_REFUSED(position) (memory[REFUSED] != 0 && (position) >= memory[REFUSED] - 1)
+
 /* Until all up to `position` is done, or will never be: `ok` tells. */
 inline await_done(position, rings)
 {
     do
     :: memory[COMPLETED] > position -> ok = true; break
     :: memory[FAILED] && wrong != WRONG_FAILED_UNREAD -> ok = memory[COMPLETED] > position; break
+    :: IS_REFUSED(position) -> ok = false; break
     :: wrong == WRONG_FAILED_READ_LAST && memory[COMPLETED] <= position ->
         if
         :: memory[FAILED] -> ok = false; break
@@ -298,10 +305,14 @@ inline write_signal()
     fi
 }
 
+#define IS_TURN (memory[READY] == first || wrong == WRONG_NO_TURN)
+#define NEVER_TURN (IS_REFUSED(first) && wrong != WRONG_REFUSED_UNREAD)
+
 inline publish()
 {
-    d_step {
-        memory[READY] == first || wrong == WRONG_NO_TURN;
+    if
+    :: d_step {
+        IS_TURN ->
         if
         :: wrong != WRONG_PUBLISHED_FIRST -> write_signal()
         :: else
@@ -310,20 +321,38 @@ inline publish()
         :: wrong != WRONG_PUBLISHED_RELAXED -> see_all()
         :: else
         fi;
-        memory[READY] = first + blocks
+        memory[READY] = first + blocks;
+        ok = true
     }
+    :: NEVER_TURN -> ok = false
+    fi
 }
 
-/* Puts, every second one with a signal; some ring, and the last is waited for. */
+inline refuse()
+{
+    if
+    :: d_step {
+        IS_TURN || wrong == WRONG_REFUSED_FIRST ->
+        assert(memory[REFUSED] == 0);
+        see_all();
+        memory[REFUSED] = first + 1;
+        ok = true
+    }
+    :: NEVER_TURN -> ok = false
+    fi
+}
+
+/* Puts, every second one with a signal; some ring, and the last is waited for. The last put of a refuser is refused. */
 proctype poster(byte self)
 {
     byte round, first, blocks, number;
     byte mine, ready, taken, completed, w;
-    bool failed, ok;
+    bool failed, ok, refuses;
     do
     :: d_step {
         round < rounds ->
-        blocks = 2 - (round + self) % 2;
+        refuses = round == rounds - 1 && self + refusers >= posters;
+        blocks = (refuses -> 1 : 2 - (round + self) % 2);
         first = reserved;
         reserved = reserved + blocks;
         if
@@ -341,21 +370,30 @@ proctype poster(byte self)
         :: else
         fi;
         if
-        :: wrong == WRONG_PUBLISHED_FIRST -> publish(); d_step { write_put(); write_signal() }
-        :: else -> d_step { write_put() }; publish()
+        :: refuses -> refuse()
+        :: !refuses && wrong == WRONG_PUBLISHED_FIRST -> publish(); d_step { write_put(); write_signal() }
+        :: !refuses && wrong != WRONG_PUBLISHED_FIRST -> d_step { write_put() }; publish()
         fi;
         if
-        :: ring()
-        :: round < rounds - 1
+        :: !ok -> break
+        :: ok && !refuses -> ring()
+        :: ok && round < rounds - 1
+        :: ok && refuses
         fi;
         round++
     :: else ->
         await_done(first + blocks - 1, false);
-        assert(ok -> first + blocks - 1 < finished && first + blocks - 1 < lost : first + blocks - 1 >= lost);
+        assert(ok -> first + blocks - 1 < finished && first + blocks - 1 < lost :
+                     first + blocks - 1 >= lost || IS_REFUSED(first + blocks - 1));
         break
     od;
+    if
+    :: !ok -> ring() /* for what it posted before */
+    :: else
+    fi;
     ended++;
-    assert(ended < posters || lost != NONE || finished == reserved && token == signals)
+    assert(ended < posters || lost != NONE || memory[DOORBELL] == memory[READY]);
+    assert(ended < posters || lost != NONE || memory[REFUSED] != 0 || finished == reserved && token == signals)
 }
 
 init
@@ -366,6 +404,7 @@ init
             now.wrong = getenv("WRONG") != 0 ? atoi(getenv("WRONG")) : 0;
             now.posters = getenv("POSTERS") != 0 ? atoi(getenv("POSTERS")) : 2;
             now.rounds = getenv("ROUNDS") != 0 ? atoi(getenv("ROUNDS")) : 2;
+            now.refusers = getenv("REFUSERS") != 0 ? atoi(getenv("REFUSERS")) : 0;
         };
         run nic();
         for (i : 0 .. posters - 1) {
