@@ -37,6 +37,7 @@ TEST(Posting, EntriesComeOnceAndWholeInOrder)
 TEST(Posting, AnOwnQueueNeedsNoAtomics)
 {
     holds<posting::Own>();
+    holds<posting::Counted>();
 }
 
 TEST(Posting, SignalsAreNumberedInTheirOrder)

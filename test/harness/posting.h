@@ -20,7 +20,7 @@ constexpr uint32_t BLOCKS = 4;
 constexpr uint64_t START = 0x1fffe;
 constexpr uint32_t POSTERS_MAX = 3;
 constexpr uint32_t SIGNALS = POSTERS_MAX; // the word for them
-constexpr uint32_t PUTS_MAX = 4;          // of a poster
+constexpr uint32_t PUTS_MAX = 6;          // of a poster
 constexpr uint32_t PAIR = 0xabc;
 constexpr uint32_t REMOTE_KEY = 0x111;
 constexpr uint32_t LOCAL_KEY = 0x222;
@@ -259,6 +259,40 @@ struct Own : Queue {
     bool right() const
     {
         return fine() && peer[0] == PUTS_MAX && peer[SIGNALS] == PUTS_MAX;
+    }
+};
+
+// A thread whose own the queue is, with its counts in registers; without a ring it waits for room, and rings.
+struct Counted : Queue {
+    static constexpr uint32_t threads = 2;
+    static uint32_t device(uint32_t i)
+    {
+        return i;
+    }
+
+    Counted()
+    {
+        queue.exclusive = 1;
+    }
+    void thread(uint32_t i)
+    {
+        if (i == 1) {
+            serve(PUTS_MAX);
+            return;
+        }
+        uint64_t ticket = 0;
+        weir_dev_rdma_counts counts = weir_dev_rdma_begin(&queue);
+        for (uint64_t k = 1; k <= PUTS_MAX; k++) {
+            const weir_dev_rdma_entry entry = put(0, k);
+            const uint32_t flags = k == PUTS_MAX ? WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED : 0;
+            check(0, weir_dev_rdma_post_counted(&queue, &counts, &entry, flags, &ticket) == WEIR_OK);
+        }
+        weir_dev_rdma_end(&queue, &counts);
+        await(0, ticket, PUTS_MAX);
+    }
+    bool right() const
+    {
+        return fine() && peer[0] == PUTS_MAX && state.ready == START + PUTS_MAX && state.rung == state.ready;
     }
 };
 

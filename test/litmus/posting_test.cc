@@ -21,6 +21,7 @@ TEST(LitmusPosting, OfThreePostersToo)
 TEST(LitmusPosting, AnOwnQueueNeedsNoAtomics)
 {
     holds<posting::Own>(POST_ORDERS);
+    holds<posting::Counted>(POST_ORDERS);
 }
 
 // A block of two threads with a queue of its own; after a wait of one and a barrier both see what was done.
