@@ -187,7 +187,10 @@ def rdma(program):
         expect(result.returncode == 0, f"status {result.returncode}")
         with open(path, encoding="utf-8") as file:
             rows = json.load(file)["rows"]
-    expect([(row["queue"], row["ring"], row["batch"]) for row in rows] ==
+    savings = [("thread", "each", "entry, poll"), ("thread", "each", "poll"), ("counts", "each", "-"),
+               ("counts", "32nd", "-"), ("counts", "never", "-")]
+    expect([(row["by"], row["ring"], row["besides"]) for row in rows[:5]] == savings, "rows of savings")
+    expect([(row["queue"], row["ring"], row["batch"]) for row in rows[5:]] ==
            [(queue, ring, batch) for queue in ("own", "shared") for ring in ("never", "each") for batch in (1, 32)],
            "rows")
     for row in rows:
