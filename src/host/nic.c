@@ -158,7 +158,8 @@ static weir_status launch(walk *w, const weir_dev_port_channel *channel)
         }
     }
     if (status == WEIR_OK) {
-        status = weir_stream_wait(w->device, w->stream, 0);
+        /* The kernel's own deadline comes first. */
+        status = weir_stream_wait(w->device, w->stream, 2 * w->device->timeout_ms + 1000);
     }
     const weir_status failed = (weir_status)__atomic_load_n(&shared->control.error_status, __ATOMIC_ACQUIRE);
     if (status == WEIR_OK && failed != WEIR_OK) {

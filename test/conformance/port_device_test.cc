@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine_kernels.h"
 #include "port.h"
 
 namespace {
@@ -288,6 +289,39 @@ TEST_P(PortDevice, DeviceOnlyDoesNotFallBack)
     port_case what = plan();
     what.transport = PORT_IPC;
     run(no_other, what);
+}
+
+// Kernels that are built for one engine refuse handles of another.
+void one_engine(weirt_rank *rank)
+{
+    const bool device = std::string(getenv("WEIR_PORT_ENGINE")) != "proxy";
+    const uint64_t word = 77 + rank->rank;
+    port_bench b;
+    uint64_t arrived = 0;
+    if (b.open(rank, 0, 4096) && WEIRT_OK(rank, weir_kernel_load(b.comm.device, engine_kernel())) &&
+        b.write(rank, 0, &word, sizeof word)) {
+        weirt_barrier(rank);
+        engine_args args = {};
+        args.channel = b.device;
+        args.channel.rdma.dst.remote += 4096;
+        args.status = b.device_report()->status;
+        args.bytes = device ? sizeof word : 0;
+        b.launch(rank, engine_kernel(), weir_shape{ 1, 1 }, &args, false);
+        b.finish(rank);
+        const weir_status expected = device ? WEIR_ERR_INVALID : WEIR_OK;
+        WEIRT_EXPECT(rank, b.report->status[0] == expected && b.report->status[1] == expected);
+        weirt_barrier(rank);
+        b.read(rank, 4096, &arrived, sizeof arrived);
+        WEIRT_EXPECT(rank, arrived == 0);
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, KernelsForOneEngineRefuseAnother)
+{
+    run(one_engine, plan());
+    setenv("WEIR_PORT_ENGINE", "proxy", 1);
+    run(one_engine, plan());
 }
 
 // ---- what they leave behind ------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@
  * Threads:   calls with a coop are made by all its threads with the same arguments; the leader pushes, and its status
  *            and ticket count: the others return WEIR_OK and leave *ticket alone. Calls without one are made by a
  *            single thread. Any number of coops and threads push at the same time; one waits for signals.
- * Blocking:  wait, flush with ticket NULL, adds by the caller, and pushes while the channel has no credit, with the
- *            communicator's deadline.
+ * Blocking:  wait, flush with ticket NULL, adds by the caller, and pushes while the channel has no credit, or the NIC's
+ *            queue no room, with the communicator's deadline.
  * Errors:    of pushes and waits for signals: WEIR_ERR_TIMEOUT, or the communicator's sticky error. Of tickets, and of
  *            adds by the caller: also the channel's own, of a request out of range say, which is no error of the
  *            communicator. */
