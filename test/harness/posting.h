@@ -127,17 +127,16 @@ struct Queue {
     }
     void carry_out(uint64_t position)
     {
-        uint64_t words[8];
-        for (uint32_t i = 0; i < 8; i++) {
+        uint64_t words[6]; // three segments
+        for (uint32_t i = 0; i < 6; i++) {
             words[i] = weir_arch_load_u64(&blocks[position % BLOCKS][i]);
         }
-        const weir_vec16 control_segment = { words[0], words[1] };
         const bool reports = (weir_arch_swap_u32((uint32_t)words[1]) & WEIR_MLX5_COMPLETE) != 0;
         const weir_vec16 expected =
             weir_mlx5_control(WEIR_MLX5_WRITE, position, PAIR, 3, reports ? WEIR_MLX5_COMPLETE : 0);
         uint64_t *to = reinterpret_cast<uint64_t *>(weir_arch_swap_u64(words[2]));
-        if (control_segment.lo != expected.lo || control_segment.hi != expected.hi || to < peer ||
-            to >= peer + POSTERS_MAX + 1 || (uint32_t)words[3] != weir_arch_swap_u32(REMOTE_KEY)) {
+        if (words[0] != expected.lo || words[1] != expected.hi || to < peer || to >= peer + POSTERS_MAX + 1 ||
+            (uint32_t)words[3] != weir_arch_swap_u32(REMOTE_KEY)) {
             check(POSTERS_MAX, false);
             return;
         }
