@@ -293,7 +293,7 @@ TEST_F(IbQueue, WrongUse)
     peer.address[0] ^= 0x80;
     EXPECT_EQ(ops->queue_connect(other, peer.address, peer.bytes), WEIR_ERR_CORRUPT);
     peer = b.own();
-    peer.address[2] ^= 1;
+    peer.address[3] ^= 1;
     EXPECT_EQ(ops->queue_connect(other, peer.address, peer.bytes), WEIR_ERR_UNSUPPORTED);
     EXPECT_TRUE(says("InfiniBand")) << weir_last_error();
     ops->queue_close(other);
