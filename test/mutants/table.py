@@ -29,9 +29,9 @@ def litmus(*cases):
     return [f"litmus.{case}" for case in cases]
 
 
-def posting(case):
-    """A case of posts to a NIC, there too."""
-    return litmus(f"LitmusPosting.{case}")
+def posting(*cases):
+    """Cases of posts to a NIC, there too; several where few of a case's orders of steps show a mutant."""
+    return litmus(*(f"LitmusPosting.{case}" for case in cases))
 
 
 def port_device(suite, case, variant="device"):
@@ -324,7 +324,7 @@ MUTANTS = [
     # ---- posting to a NIC: orders ----------------------------------------------------------------------------
     Mutant("post-room-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
            "weir_arch_load_acquire_dev_pair(", "weir_arch_load_relaxed_sys_pair(",
-           "room is used before what tells of it", posting("EntriesComeOnceAndWholeInOrder")),
+           "room is used before what tells of it", posting("EntriesComeOnceAndWholeInOrder", "OfThreePostersToo")),
     Mutant("post-no-help", DEVICE + "rdma.h", "weir_dev_rdma_await_room",
            "weir_status status = weir_dev_rdma_ring(queue);", "weir_status status = WEIR_OK;",
            "who waits for room leaves it to others to ring", posting("EntriesComeOnceAndWholeInOrder")),
@@ -337,7 +337,8 @@ MUTANTS = [
     Mutant("post-ring-lock", DEVICE + "rdma.h", "weir_dev_rdma_ring_shared",
            "weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) != 0",
            "weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) > 1",
-           "two threads ring at a time, and the doorbell goes back", posting("EntriesComeOnceAndWholeInOrder")),
+           "two threads ring at a time, and the doorbell goes back",
+           posting("EntriesComeOnceAndWholeInOrder", "OfThreePostersToo")),
     Mutant("post-ring-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_ring_shared",
            "const uint64_t ready = weir_arch_load_acquire_dev_u64(",
            "const uint64_t ready = weir_arch_load_relaxed_dev_u64(",
@@ -369,31 +370,29 @@ MUTANTS = [
     Mutant("completion-lock", DEVICE + "rdma.h", "weir_dev_rdma_poll",
            "weir_arch_fetch_or_acquire_dev_u64(&queue->state->polling, 1) == 0",
            "weir_arch_fetch_or_acquire_dev_u64(&queue->state->polling, 1) < 2",
-           "two threads read completions at a time", posting("EntriesComeOnceAndWholeInOrder")),
-    Mutant("completion-record-late", DEVICE + "rdma.h", "weir_dev_rdma_take",
-           "        weir_arch_store_relaxed_sys_u32(queue->completion_record, "
-           "weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));\n"
-           "        weir_arch_store_release_dev_u64(&state->completed, completed);",
-           "        weir_arch_store_release_dev_u64(&state->completed, completed);\n"
-           "        weir_arch_store_relaxed_sys_u32(queue->completion_record, "
-           "weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));",
-           "entries are posted before the NIC knows of room for their completions",
-           posting("EntriesComeOnceAndWholeInOrder")),
+           "two threads read completions at a time", posting("EntriesComeOnceAndWholeInOrder", "OfThreePostersToo")),
+    Mutant("completion-record", DEVICE + "rdma.h", "weir_dev_rdma_take",
+           "weir_arch_store_relaxed_sys_u32(queue->completion_record, "
+           "weir_arch_swap_u32((uint32_t)(taken & 0xffffff)));", ";",
+           "the NIC never learns of room for completions", posting("EntriesComeOnceAndWholeInOrder")),
     Mutant("completion-failed-first", DEVICE + "rdma.h", "weir_dev_rdma_take",
            "        weir_arch_store_release_dev_u64(&state->completed, completed);\n        if (failed != 0) {\n"
            "            weir_arch_store_release_dev_u64(&state->failed, failed);\n        }",
            "        weir_arch_store_release_dev_u64(&state->failed, failed);\n"
            "        weir_arch_store_release_dev_u64(&state->completed, completed);",
-           "an error is told before what was done before it", posting("AnErrorIsToldAfterWhatWasDoneBeforeIt")),
+           "an error is told before what was done before it",
+           posting("AnErrorIsToldAfterWhatWasDoneBeforeIt", "AnErrorEndsThreePosters")),
     Mutant("completion-failed-last", DEVICE + "rdma.h", "weir_dev_rdma_look",
            "    uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);\n"
            "    if (weir_arch_load_acquire_dev_u64(&queue->state->completed) > position) {",
            "    const uint64_t completed = weir_arch_load_acquire_dev_u64(&queue->state->completed);\n"
            "    uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);\n"
            "    if (completed > position) {",
-           "who waits looks at the error after what is done", posting("AnErrorIsToldAfterWhatWasDoneBeforeIt")),
+           "who waits looks at the error after what is done",
+           posting("AnErrorIsToldAfterWhatWasDoneBeforeIt", "AnErrorEndsThreePosters")),
     Mutant("completion-after-error", DEVICE + "rdma.h", "weir_dev_rdma_take", "while (failed == 0) {", "for (;;) {",
-           "entries behind a failed one are read as done", posting("AnErrorIsToldAfterWhatWasDoneBeforeIt")),
+           "entries behind a failed one are read as done",
+           posting("AnErrorIsToldAfterWhatWasDoneBeforeIt", "AnErrorEndsThreePosters")),
     # ---- requests ------------------------------------------------------------------------------------------
     Mutant("push-relaxed", DEVICE + "fifo.h", "weir_dev_fifo_write",
            "weir_arch_store_release_sys_pair(", "weir_arch_store_relaxed_sys_pair(",
