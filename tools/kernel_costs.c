@@ -7,6 +7,10 @@ typedef struct cost_args {
     weir_dev_grid_barrier barrier;
     weir_dev_fifo fifo;
     weir_dev_proxy_channel requests;
+    weir_dev_port_channel port;
+    weir_dev_rdma queue;
+    weir_dev_rdma_memory remote;
+    weir_dev_rdma_memory local;
     uint64_t offset;
     uint64_t bytes;
     uint64_t *value;
@@ -236,5 +240,73 @@ WEIR_KERNEL(proxy_channel_wait, cost_args)
 {
     if (coop.rank == 0) {
         (void)weir_dev_proxy_channel_wait(&args->requests, args->offset);
+    }
+}
+
+/* ---- port channels and what they post to a NIC ----------------------------------------------------------- */
+
+WEIR_KERNEL(port_put, cost_args)
+{
+    (void)weir_dev_port_channel_put(&args->port, args->offset, args->offset, args->bytes, weir_coop_block(coop),
+                                    args->value);
+}
+
+WEIR_KERNEL(port_put_signal, cost_args)
+{
+    (void)weir_dev_port_channel_put_signal(&args->port, args->offset, args->offset, args->bytes,
+                                           weir_coop_block(coop), NULL);
+}
+
+WEIR_KERNEL(port_wait, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_port_channel_wait(&args->port);
+    }
+}
+
+WEIR_KERNEL(port_wait_ticket, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_port_channel_wait_ticket(&args->port, args->offset);
+    }
+}
+
+WEIR_FN weir_dev_rdma_entry cost_entry(const cost_args *args)
+{
+    return weir_dev_rdma_transfer(WEIR_MLX5_WRITE, args->remote, args->local, args->bytes);
+}
+
+WEIR_KERNEL(rdma_post, cost_args)
+{
+    if (coop.rank == 0) {
+        const weir_dev_rdma_entry entry = cost_entry(args);
+        (void)weir_dev_rdma_post(&args->queue, &entry, WEIR_RDMA_RING, NULL);
+    }
+}
+
+WEIR_KERNEL(rdma_post_counted, cost_args)
+{
+    if (coop.rank == 0) {
+        weir_dev_rdma_counts counts = weir_dev_rdma_begin(&args->queue);
+        for (uint64_t i = 0; i < args->offset; i++) {
+            const weir_dev_rdma_entry entry = cost_entry(args);
+            (void)weir_dev_rdma_post_counted(&args->queue, &counts, &entry, 0, NULL);
+        }
+        weir_dev_rdma_end(&args->queue, &counts);
+    }
+}
+
+WEIR_KERNEL(rdma_put_signal, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_rdma_put_signal(&args->queue, args->remote, args->local, args->bytes, args->remote,
+                                       WEIR_RDMA_RING, NULL);
+    }
+}
+
+WEIR_KERNEL(rdma_wait, cost_args)
+{
+    if (coop.rank == 0) {
+        (void)weir_dev_rdma_wait(&args->queue, args->offset);
     }
 }
