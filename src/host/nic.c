@@ -83,16 +83,17 @@ static weir_status prepare(walk *w)
     if (status == WEIR_OK && register_data(w, WEIR_MEMORY_DEVICE) != WEIR_OK) {
         status = register_data(w, WEIR_MEMORY_HOST);
     }
-    if (status == WEIR_OK) {
-        status = w->transport->queue->remote_open(w->domain, &w->region->key, w->data, &w->remote);
+    if (status != WEIR_OK) {
+        return status;
     }
+    status = w->transport->queue->remote_open(w->domain, &w->region->key, w->data, &w->remote);
     if (status == WEIR_OK) {
         status = w->transport->queue->queue_open(w->domain, &w->queue);
     }
     if (status == WEIR_OK) {
         status = w->transport->queue->queue_connect(w->queue, w->queue->address, w->queue->address_bytes);
     }
-    return status;
+    return tell(w, "connection to itself", status, "a queue pair is joined to itself");
 }
 
 static weir_dev_port_memory describe(const walk *w)
@@ -121,6 +122,9 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
                               direct->describe(w->queue));
     if (status == WEIR_OK) {
         status = weiri_device_allocate(w->device, WEIR_MEMORY_HOST, sizeof(desk), &w->shared);
+        if (status != WEIR_OK) {
+            (void)tell(w, "put by a kernel", status, "");
+        }
     }
     if (status != WEIR_OK) {
         return status;

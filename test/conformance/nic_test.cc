@@ -49,9 +49,11 @@ protected:
 TEST_F(Nic, EachStepTellsWhatItFound)
 {
     ASSERT_EQ(check(30000 * weirt_slow()), WEIR_OK) << weir_last_error();
-    const char *const names[] = { "NIC", "open", "memory of the device", "queue for kernels", "put by a kernel" };
-    const char *const texts[] = { "swnic0 port 1", "opened", "registered", "mapped as the CPU's own", "arrived" };
-    ASSERT_EQ(steps.size(), 5u);
+    const char *const names[] = { "NIC", "open", "memory of the device", "connection to itself", "queue for kernels",
+                                  "put by a kernel" };
+    const char *const texts[] = { "swnic0 port 1", "opened", "registered", "joined to itself", "mapped as the CPU's own",
+                                  "arrived" };
+    ASSERT_EQ(steps.size(), 6u);
     for (size_t i = 0; i < steps.size(); i++) {
         EXPECT_EQ(steps[i].name, names[i]);
         EXPECT_EQ(steps[i].status, WEIR_OK);
@@ -63,9 +65,9 @@ TEST_F(Nic, DoorbellsThatNobodySeesAreNamed)
 {
     setenv("SWNIC_FAULT", "lost-doorbell:1,1000000", 1);
     EXPECT_EQ(check(150), WEIR_ERR_TIMEOUT);
-    ASSERT_EQ(steps.size(), 5u);
-    EXPECT_EQ(steps[4].status, WEIR_ERR_TIMEOUT);
-    EXPECT_NE(steps[4].text.find("does not see the doorbell"), std::string::npos) << steps[4].text;
+    ASSERT_EQ(steps.size(), 6u);
+    EXPECT_EQ(steps[5].status, WEIR_ERR_TIMEOUT);
+    EXPECT_NE(steps[5].text.find("does not see the doorbell"), std::string::npos) << steps[5].text;
 }
 
 TEST_F(Nic, DevicesThatAreNotThereAreNamed)
