@@ -44,6 +44,11 @@ TEST(SwnicFormat, RecordedBytes)
               "00000000 00000001 00000000 00000000 00000008 00001234 00007f00 00002000");
     EXPECT_EQ(hex({ weir_mlx5_control(WEIR_MLX5_NOP, 0x1ffff, qpn, 1, WEIR_MLX5_COMPLETE | WEIR_MLX5_FENCE) }),
               "00ffff00 abcdef01 00000088 00000000");
+    EXPECT_EQ(hex({ weir_mlx5_with_immediate(weir_mlx5_control(WEIR_MLX5_WRITE_IMMEDIATE, 0xffff, qpn, 2, 0x0a),
+                                             0x1002beef),
+                    weir_mlx5_remote(0, rkey) }),
+              "00ffff09 abcdef02 0000000a 1002beef 00000000 00000000 0badcafe 00000000");
+    EXPECT_EQ(hex({ weir_mlx5_data_end() }), "00000000 00000100 00000000 00000000");
     const uint64_t doorbell = weir_mlx5_doorbell(0x10126, qpn);
     EXPECT_EQ(hex(&doorbell, 8), "00012600 abcdef00");
     const uint32_t record = weir_mlx5_record(0x10126);
@@ -68,6 +73,14 @@ TEST(SwnicFormat, SegmentsAreThoseOfRdmaCore)
                             static_cast<uint32_t>(index & 0xffffff), static_cast<uint8_t>(flags),
                             static_cast<uint8_t>(segments), 0, 0);
         ASSERT_EQ(hex({ weir_mlx5_control(ours[i], index, static_cast<uint32_t>(index & 0xffffff), segments, flags) }),
+                  hex(&control, sizeof control));
+        const uint32_t immediate = static_cast<uint32_t>(index * 0x9e3779b1u);
+        mlx5dv_set_ctrl_seg(&control, static_cast<uint16_t>(index), MLX5_OPCODE_RDMA_WRITE_IMM, 0,
+                            static_cast<uint32_t>(index & 0xffffff), static_cast<uint8_t>(flags),
+                            static_cast<uint8_t>(segments), 0, htobe32(immediate));
+        ASSERT_EQ(hex({ weir_mlx5_with_immediate(weir_mlx5_control(WEIR_MLX5_WRITE_IMMEDIATE, index,
+                                                                   static_cast<uint32_t>(index & 0xffffff), segments,
+                                                                   flags), immediate) }),
                   hex(&control, sizeof control));
         const uint32_t key = static_cast<uint32_t>(index * 2654435761u), bytes = (key & 0x7fffffff) | 1;
         const uint64_t address = index * 0x9e3779b97f4a7c15u;
@@ -154,6 +167,26 @@ TEST(SwnicFormat, Completions)
     EXPECT_EQ(weir_mlx5_kind(entry.word(60)), WEIR_MLX5_FAILED);
     EXPECT_EQ(weir_mlx5_syndrome(entry.word(52)), 0x13u);
     EXPECT_EQ(weir_mlx5_vendor(entry.word(52)), 0x88u);
+}
+
+TEST(SwnicFormat, Receives)
+{
+    mlx5_wqe_data_seg end;
+    mlx5dv_set_data_seg(&end, 0, MLX5_INVALID_LKEY, 0);
+    EXPECT_EQ(hex({ weir_mlx5_data_end() }), hex(&end, sizeof end));
+    EXPECT_EQ(+MLX5_CQE_RESP_WR_IMM, static_cast<int>(WEIR_MLX5_RECEIVED));
+    EXPECT_EQ(+MLX5_CQE_RESP_ERR, static_cast<int>(WEIR_MLX5_RECEIVE_FAILED));
+    Entry entry;
+    std::memset(&entry, 0, sizeof entry);
+    entry.cqe.op_own = MLX5_CQE_RESP_WR_IMM << 4 | 1;
+    entry.cqe.imm_inval_pkey = htobe32(0x1002beef);
+    entry.cqe.byte_cnt = htobe32(4096);
+    entry.cqe.sop_drop_qpn = htobe32(0xff000000 | qpn);
+    EXPECT_EQ(weir_mlx5_kind(entry.word(60)), WEIR_MLX5_RECEIVED);
+    EXPECT_TRUE(weir_mlx5_is_new(entry.word(60), 4, 4) && !weir_mlx5_is_new(entry.word(60), 3, 4));
+    EXPECT_EQ(weir_arch_swap_u32(entry.word(36)), 0x1002beefu);
+    EXPECT_EQ(weir_arch_swap_u32(entry.word(44)), 4096u);
+    EXPECT_EQ(weir_mlx5_receiver(entry.word(56)), qpn);
 }
 
 } // namespace

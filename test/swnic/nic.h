@@ -41,6 +41,7 @@ struct Options {
     uint8_t retries = 6;
     uint8_t not_ready = 6;
     uint32_t pairs = 1;
+    uint32_t receives = 0; // of each pair; they have a completion queue of their own
     bool overruns = false;      // the completion queue may be overrun
     const char *script = "";    // of faults, from before there are queues
     uint64_t bytes = 1 << 20;
@@ -108,8 +109,16 @@ public:
              uint64_t id = 0, uint32_t pair = 0);
     int post_atomic(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint64_t first, uint64_t swap,
                     uint64_t id = 0);
-    // The next completion; false, and a failure, when none comes.
-    bool next(ibv_wc *wc);
+    int post_immediate(uint64_t local, uint64_t remote, uint32_t bytes, uint32_t immediate,
+                       int flags = IBV_SEND_SIGNALED, uint32_t pair = 0);
+    // A receive without memory, and the errno of its post.
+    int receive(uint64_t id, uint32_t pair = 0);
+    // The next completion of requests, or of any queue; false, and a failure, when none comes.
+    bool next(ibv_wc *wc)
+    {
+        return next(wc, cq);
+    }
+    bool next(ibv_wc *wc, ibv_cq *from);
     // Waits until the word at an offset of one's own memory has this value.
     bool await_word(uint64_t offset, uint64_t value) const;
     // The next completion has this status.
@@ -133,6 +142,7 @@ public:
     ibv_context *context = nullptr;
     ibv_pd *pd = nullptr;
     ibv_cq *cq = nullptr;
+    ibv_cq *inbox = nullptr; // of receives
     std::vector<ibv_qp *> qps;
     std::vector<uint8_t> memory;
     ibv_mr *mr = nullptr;
@@ -207,8 +217,11 @@ inline bool Nic::open()
     } else {
         cq = ibv_create_cq(context, static_cast<int>(options.entries), nullptr, nullptr, 0);
     }
+    inbox = options.receives == 0 ? cq
+                                  : ibv_create_cq(context, static_cast<int>(options.pairs * options.receives - 1),
+                                                  nullptr, nullptr, 0);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), options.access);
-    if (!WEIRT_EXPECT(rank, cq != nullptr && mr != nullptr)) {
+    if (!WEIRT_EXPECT(rank, cq != nullptr && inbox != nullptr && mr != nullptr)) {
         return false;
     }
     Meeting::Offer *own = &meeting->offer[rank->rank];
@@ -222,7 +235,9 @@ inline bool Nic::open()
     own->key = mr->rkey;
     for (uint32_t i = 0; i < options.pairs; i++) {
         ibv_qp_init_attr attr = {};
-        attr.send_cq = attr.recv_cq = cq;
+        attr.send_cq = cq;
+        attr.recv_cq = inbox;
+        attr.cap.max_recv_wr = options.receives;
         attr.cap.max_send_wr = options.depth;
         attr.cap.max_send_sge = 2;
         attr.cap.max_inline_data = options.inlined;
@@ -258,6 +273,9 @@ inline void Nic::close()
     if (mr != nullptr) {
         WEIRT_EXPECT(rank, ibv_dereg_mr(mr) == 0);
     }
+    if (inbox != nullptr && inbox != cq) {
+        WEIRT_EXPECT(rank, ibv_destroy_cq(inbox) == 0);
+    }
     if (cq != nullptr) {
         WEIRT_EXPECT(rank, ibv_destroy_cq(cq) == 0);
     }
@@ -268,6 +286,7 @@ inline void Nic::close()
         WEIRT_EXPECT(rank, ibv_close_device(context) == 0);
     }
     mr = nullptr;
+    inbox = nullptr;
     cq = nullptr;
     pd = nullptr;
     context = nullptr;
@@ -305,11 +324,34 @@ inline int Nic::post_atomic(ibv_wr_opcode opcode, uint64_t local, uint64_t remot
     return ibv_post_send(qps[0], &wr, &bad);
 }
 
-inline bool Nic::next(ibv_wc *wc)
+inline int Nic::post_immediate(uint64_t local, uint64_t remote, uint32_t bytes, uint32_t immediate, int flags,
+                               uint32_t pair)
+{
+    ibv_sge piece = { here(local), bytes, mr->lkey };
+    ibv_send_wr wr = {}, *bad;
+    wr.wr_id = immediate;
+    wr.sg_list = &piece;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    wr.imm_data = htobe32(immediate);
+    wr.send_flags = static_cast<unsigned>(flags);
+    wr.wr.rdma.remote_addr = there(remote);
+    wr.wr.rdma.rkey = key();
+    return ibv_post_send(qps[pair], &wr, &bad);
+}
+
+inline int Nic::receive(uint64_t id, uint32_t pair)
+{
+    ibv_recv_wr wr = {}, *bad;
+    wr.wr_id = id;
+    return ibv_post_recv(qps[pair], &wr, &bad);
+}
+
+inline bool Nic::next(ibv_wc *wc, ibv_cq *from)
 {
     const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
     for (uint32_t polls = 0; weirt_now_ms() < deadline; polls++) {
-        if (ibv_poll_cq(cq, 1, wc) == 1) {
+        if (ibv_poll_cq(from, 1, wc) == 1) {
             return true;
         }
         if (polls > 64) {

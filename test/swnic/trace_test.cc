@@ -15,18 +15,24 @@ WEIRT_NIC_SUITE(SwnicTrace);
 
 namespace {
 
-// A put and a signal, and a write of which the key is wrong.
+// A put and a signal, a write with immediate, and a write of which the key is wrong.
 void put_and_signal(weirt_rank *rank)
 {
-    Nic nic(rank, Options());
+    Options options;
+    options.receives = 4;
+    Nic nic(rank, options);
     if (!nic.open()) {
         return;
     }
+    WEIRT_EXPECT(rank, nic.receive(0) == 0);
+    nic.meet();
     if (rank->rank == 0) {
         nic.memory[0] = 7;
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 4096, 8192, 4000) == 0);
         nic.done();
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 64, 8, IBV_SEND_SIGNALED | IBV_SEND_INLINE) == 0);
+        nic.done();
+        WEIRT_EXPECT(rank, nic.post_immediate(0, 64, 8, 0x2beef) == 0);
         nic.done();
         WEIRT_EXPECT(rank, nic.post_atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 1 << 20, 5, 0) == 0);
         nic.done(IBV_WC_REM_ACCESS_ERR);
@@ -65,9 +71,13 @@ TEST_P(SwnicTrace, PutAndSignal)
         text("qp %06x request 1: write, segments 3, completes, bytes 8, remote %#" PRIx64 " key %08x, "
              "inline 07 00 00 00 00 00 00 00\n", qp, peer.address + 64, peer.key),
         text("qp %06x completion of 1: done\n", qp),
-        text("qp %06x request 2: fetch-add, segments 4, completes, bytes 8, remote %#" PRIx64 " key %08x, operand 5, "
+        text("qp %06x request 2: write with immediate, segments 3, completes, bytes 8, remote %#" PRIx64 " key %08x, "
+             "immediate 0002beef, 8 at %#" PRIx64 " key %08x\n", qp, peer.address + 64, peer.key, own.address, own.key),
+        text("qp %06x receive 0: immediate 0002beef, bytes 8\n", peer.number[0]),
+        text("qp %06x completion of 2: done\n", qp),
+        text("qp %06x request 3: fetch-add, segments 4, completes, bytes 8, remote %#" PRIx64 " key %08x, operand 5, "
              "8 at %#" PRIx64 " key %08x\n", qp, peer.address + (1 << 20), peer.key, own.address + 8, own.key),
-        text("qp %06x completion of 2: syndrome 13, refused by the peer: key, range or rights\n", qp),
+        text("qp %06x completion of 3: syndrome 13, refused by the peer: key, range or rights\n", qp),
     };
     size_t at = 0;
     for (const std::string &line : expected) {

@@ -8,6 +8,7 @@
  *   swnic_wqe.c      reads and checks requests
  *   swnic_send.c     carries them out: the requester of a connection, and completions
  *   swnic_serve.c    the responder of a connection
+ *   swnic_receive.c  its receive queue
  *   swnic_link.c     packets between contexts
  *   swnic_fault.c    faults on demand
  *   swnic_trace.c    what was done, as text
@@ -40,6 +41,7 @@
 #define SWNIC_READS 16u        /* reads and atomics of a connection under way */
 #define SWNIC_BLOCKS_MAX 32768u
 #define SWNIC_SEGMENT 16u
+#define SWNIC_LIST_END 0x100u /* lkey of a data segment that ends the list */
 #define SWNIC_REGISTERS 2u     /* doorbell registers of a queue pair, rung in turn */
 #define SWNIC_REGISTER_BYTES 256u
 #define SWNIC_NEVER UINT64_MAX
@@ -91,6 +93,17 @@ typedef struct swnic_sq {
     bool signal_all;
 } swnic_sq;
 
+/* A receive queue as the driver sees it. Its doorbell record is the first word of the send queue's. */
+typedef struct swnic_rq {
+    pthread_mutex_t lock; /* all but `taken` */
+    uint8_t *ring;
+    uint32_t count;  /* entries, a power of two; or 0 */
+    uint32_t stride; /* bytes of an entry, a power of two */
+    uint32_t posted; /* number of the next one */
+    uint32_t taken;  /* number of the next one to complete, as far as is known; atomic */
+    uint64_t *ids;
+} swnic_rq;
+
 /* ---- the NIC -------------------------------------------------------------------------------------------- */
 
 /* A request as read from the ring. */
@@ -102,7 +115,7 @@ typedef struct swnic_wqe {
     uint32_t pieces;
     uint32_t rkey;
     uint64_t remote, bytes;
-    uint64_t operand, compare;
+    uint64_t operand, compare; /* an immediate is an operand, too */
     struct {
         uint64_t address;
         uint32_t lkey, bytes;
@@ -110,7 +123,23 @@ typedef struct swnic_wqe {
     uint8_t data[SWNIC_WQE_MAX];
 } swnic_wqe;
 
-enum { SWNIC_NOP = 0x00, SWNIC_WRITE = 0x08, SWNIC_READ = 0x10, SWNIC_SWAP = 0x11, SWNIC_ADD = 0x12 };
+enum {
+    SWNIC_NOP = 0x00,
+    SWNIC_WRITE = 0x08,
+    SWNIC_WRITE_IMMEDIATE = 0x09,
+    SWNIC_READ = 0x10,
+    SWNIC_SWAP = 0x11,
+    SWNIC_ADD = 0x12,
+};
+
+/* Kinds of completions. */
+enum {
+    SWNIC_DONE = 0x0,
+    SWNIC_RECEIVED = 0x1, /* a write with immediate */
+    SWNIC_FAILED = 0xd,
+    SWNIC_RECEIVE_FAILED = 0xe,
+    SWNIC_NEVER_WRITTEN = 0xf,
+};
 
 /* Syndromes of completions. */
 enum {
@@ -142,6 +171,8 @@ typedef enum swnic_refusal {
     SWNIC_TORN,
     SWNIC_AHEAD,
     SWNIC_REUSED,
+    SWNIC_BAD_RECEIVE,
+    SWNIC_TOO_MANY,
     SWNIC_REFUSALS
 } swnic_refusal;
 
@@ -157,7 +188,9 @@ typedef struct swnic_flight {
 
 struct swnic_qp {
     struct ibv_qp ibv;
+    uint8_t *rings; /* of receives, and behind it of requests */
     swnic_sq sq;
+    swnic_rq rq;
     /* the NIC's */
     swnic_nic *nic;
     swnic_qp *next; /* of the context */
@@ -186,6 +219,7 @@ struct swnic_qp {
     /* as responder */
     uint32_t expected;
     uint64_t expected_offset;
+    uint32_t received;  /* number of the next entry of the receive queue */
     bool owes;          /* an acknowledgement */
     bool told;          /* the peer that something before was lost, since something came */
     swnic_qp *next_owing;
@@ -364,6 +398,7 @@ struct ibv_cq_ex *swnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_
 /* ---- swnic_post.c --------------------------------------------------------------------------------------- */
 
 int swnic_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int swnic_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int swnic_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
 
 /* ---- swnic_nic.c ---------------------------------------------------------------------------------------- */
@@ -397,6 +432,9 @@ void swnic_qp_timer(swnic_qp *qp);
 void swnic_take_response(swnic_nic *nic, const swnic_packet *packet, const uint8_t *data);
 /* Puts the queue pair into error and completes all its requests. */
 void swnic_qp_fail(swnic_qp *qp);
+/* Adds an entry to a completion queue of the queue pair; kind and owner are set here. False when it is full, which is
+ * an error of both. */
+bool swnic_cq_add(swnic_qp *qp, swnic_cq *cq, uint8_t kind, uint8_t entry[SWNIC_BLOCK]);
 /* Memory of a region, or NULL when the key does not allow it. */
 uint8_t *swnic_reach(swnic_nic *nic, const swnic_pd *pd, uint32_t key, uint64_t address, uint64_t bytes, int access);
 
@@ -409,6 +447,16 @@ void swnic_acknowledge(swnic_nic *nic);
 void swnic_unowe(swnic_qp *qp);
 /* Writes to memory what was kept back. */
 void swnic_store_late(swnic_nic *nic);
+
+/* ---- swnic_receive.c ------------------------------------------------------------------------------------ */
+
+bool swnic_receive_is_posted(const swnic_qp *qp);
+/* Whether the next entry, which is posted, is in order; if not, it completes with an error. */
+bool swnic_receive_check(swnic_qp *qp);
+/* Completes the next entry, with what it tells. */
+void swnic_receive_take(swnic_qp *qp, uint32_t immediate, uint64_t bytes);
+/* Completes all entries of a queue pair in error. */
+void swnic_receive_flush(swnic_qp *qp);
 
 /* ---- swnic_link.c --------------------------------------------------------------------------------------- */
 
@@ -445,8 +493,9 @@ void swnic_fault_time(swnic_nic *nic);
 int swnic_trace_open(void);
 __attribute__((format(printf, 2, 3))) void swnic_trace(const swnic_nic *nic, const char *format, ...);
 void swnic_trace_wqe(const swnic_qp *qp, const swnic_wqe *wqe);
+void swnic_trace_receive(const swnic_qp *qp, uint32_t immediate, uint64_t bytes, uint8_t syndrome);
 void swnic_trace_completion(const swnic_qp *qp, uint16_t index, uint8_t syndrome, uint8_t vendor);
-/* Tells of a request or a doorbell that was refused. */
+/* Tells of a request, a receive or a doorbell that was refused. */
 void swnic_complain(const swnic_qp *qp, swnic_refusal refusal, uint32_t block);
 
 #endif

@@ -13,10 +13,12 @@ SWNIC_EXPORT bool mlx5dv_is_supported(struct ibv_device *device)
 static void show_qp(const swnic_qp *qp, struct mlx5dv_qp *out)
 {
     const swnic_sq *sq = &qp->sq;
+    const swnic_rq *rq = &qp->rq;
     const uint64_t asked = out->comp_mask;
     *out = (struct mlx5dv_qp) {
         .dbrec = sq->record,
         .sq = { .buf = sq->ring, .wqe_cnt = sq->count, .stride = SWNIC_BLOCK },
+        .rq = { .buf = rq->ring, .wqe_cnt = rq->count, .stride = rq->stride },
         .bf = { .reg = sq->page + 0x800, .size = SWNIC_REGISTER_BYTES },
         .comp_mask = asked & MLX5DV_QP_MASK_RAW_QP_HANDLES,
         .sqn = qp->ibv.qp_num,

@@ -1,5 +1,5 @@
 /* swnic_post.c - what a driver does in user space: builds requests in the send ring, writes the doorbell record, rings
- * the doorbell, and reads completions from their ring. It tells the NIC nothing in any other way. */
+ * the doorbell; posts receives; and reads completions from their ring. It tells the NIC nothing in any other way. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,6 +13,8 @@ static uint32_t opcode_of(enum ibv_wr_opcode opcode)
     switch (opcode) {
     case IBV_WR_RDMA_WRITE:
         return SWNIC_WRITE;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return SWNIC_WRITE_IMMEDIATE;
     case IBV_WR_RDMA_READ:
         return SWNIC_READ;
     case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -63,7 +65,7 @@ static uint32_t build(const swnic_qp *qp, const struct ibv_send_wr *wr, uint8_t 
     uint32_t opcode = opcode_of(wr->opcode), bytes = 2 * SWNIC_SEGMENT;
     const bool atomic = opcode == SWNIC_SWAP || opcode == SWNIC_ADD;
     if (opcode == SWNIC_NOP || wr->num_sge < 0 || wr->num_sge > (int)SWNIC_PIECES ||
-        ((wr->send_flags & IBV_SEND_INLINE) != 0 && opcode != SWNIC_WRITE)) {
+        ((wr->send_flags & IBV_SEND_INLINE) != 0 && opcode != SWNIC_WRITE && opcode != SWNIC_WRITE_IMMEDIATE)) {
         *error = EINVAL;
         return 0;
     }
@@ -87,6 +89,9 @@ static uint32_t build(const swnic_qp *qp, const struct ibv_send_wr *wr, uint8_t 
     wqe[11] = (uint8_t)((sq->signal_all || (wr->send_flags & IBV_SEND_SIGNALED) != 0 ? COMPLETE : 0) |
                         ((wr->send_flags & IBV_SEND_FENCE) != 0 ? FENCE : 0) |
                         ((wr->send_flags & IBV_SEND_SOLICITED) != 0 ? 2 : 0));
+    if (opcode == SWNIC_WRITE_IMMEDIATE) {
+        memcpy(wqe + 12, &wr->imm_data, sizeof wr->imm_data);
+    }
     return bytes;
 }
 
@@ -146,6 +151,61 @@ int swnic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_
     return error;
 }
 
+/* ---- receives ------------------------------------------------------------------------------------------- */
+
+/* The pieces, and an end of the list where there is room for one. */
+static void build_receive(const swnic_rq *rq, const struct ibv_recv_wr *wr, uint8_t *at)
+{
+    uint8_t *end = at + rq->stride;
+    for (int i = 0; i < wr->num_sge; i++) {
+        if (wr->sg_list[i].length != 0) {
+            swnic_put32(at, wr->sg_list[i].length);
+            swnic_put32(at + 4, wr->sg_list[i].lkey);
+            swnic_put64(at + 8, wr->sg_list[i].addr);
+            at += SWNIC_SEGMENT;
+        }
+    }
+    if (at != end) {
+        memset(at, 0, SWNIC_SEGMENT);
+        swnic_put32(at + 4, SWNIC_LIST_END);
+    }
+}
+
+static int post_receive(swnic_rq *rq, const struct ibv_recv_wr *wr)
+{
+    if (rq->posted - __atomic_load_n(&rq->taken, __ATOMIC_ACQUIRE) >= rq->count) {
+        return ENOMEM;
+    }
+    if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->stride / SWNIC_SEGMENT) {
+        return EINVAL;
+    }
+    const uint32_t entry = rq->posted++ & (rq->count - 1);
+    build_receive(rq, wr, rq->ring + (size_t)entry * rq->stride);
+    rq->ids[entry] = wr->wr_id;
+    return 0;
+}
+
+int swnic_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+    swnic_qp *qp = (swnic_qp *)ibv;
+    swnic_rq *rq = &qp->rq;
+    uint8_t record[4];
+    uint32_t word;
+    int error = 0;
+    (void)pthread_mutex_lock(&rq->lock);
+    while (wr != NULL && (error = post_receive(rq, wr)) == 0) {
+        wr = wr->next;
+    }
+    if (error != 0) {
+        *bad = wr;
+    }
+    swnic_put32(record, rq->posted & 0xffff);
+    memcpy(&word, record, sizeof word);
+    __atomic_store_n(&qp->sq.record[0], word, __ATOMIC_RELEASE);
+    (void)pthread_mutex_unlock(&rq->lock);
+    return error;
+}
+
 /* ---- completions ---------------------------------------------------------------------------------------- */
 
 static enum ibv_wc_status status_of(uint8_t syndrome)
@@ -183,27 +243,46 @@ static enum ibv_wc_opcode kind_of(uint8_t opcode)
                                   : IBV_WC_RDMA_WRITE;
 }
 
+static void take_request(swnic_qp *qp, const uint8_t *cqe, struct ibv_wc *wc)
+{
+    const uint32_t block = (uint32_t)(cqe[60] << 8 | cqe[61]) & (qp->sq.count - 1);
+    wc->wr_id = qp->sq.ids[block];
+    wc->opcode = kind_of(cqe[56]);
+    __atomic_store_n(&qp->sq.taken, qp->sq.numbers[block] + 1, __ATOMIC_RELEASE);
+}
+
+/* They complete in their order. */
+static void take_receive(swnic_qp *qp, const uint8_t *cqe, struct ibv_wc *wc)
+{
+    const uint32_t taken = __atomic_load_n(&qp->rq.taken, __ATOMIC_RELAXED);
+    wc->wr_id = qp->rq.ids[taken & (qp->rq.count - 1)];
+    wc->opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+    wc->wc_flags = IBV_WC_WITH_IMM;
+    memcpy(&wc->imm_data, cqe + 36, sizeof wc->imm_data);
+    __atomic_store_n(&qp->rq.taken, taken + 1, __ATOMIC_RELEASE);
+}
+
 /* False when its queue pair is gone. */
-static bool take(swnic_nic *nic, const uint8_t *cqe, bool failed, struct ibv_wc *wc)
+static bool take(swnic_nic *nic, const uint8_t *cqe, uint8_t kind, struct ibv_wc *wc)
 {
     uint32_t number = swnic_get32(cqe + 56) & 0xffffff;
-    uint16_t index = (uint16_t)(cqe[60] << 8 | cqe[61]);
     swnic_qp *qp = __atomic_load_n(&nic->qps[number & (SWNIC_QPS - 1)], __ATOMIC_ACQUIRE);
     if (qp == NULL || qp->ibv.qp_num != number) {
         return false;
     }
-    uint32_t block = index & (qp->sq.count - 1);
     memset(wc, 0, sizeof *wc);
-    wc->wr_id = qp->sq.ids[block];
     wc->qp_num = number;
-    wc->opcode = kind_of(cqe[56]);
     wc->byte_len = swnic_get32(cqe + 44);
     wc->status = IBV_WC_SUCCESS;
-    if (failed) {
+    if (kind == SWNIC_FAILED || kind == SWNIC_RECEIVE_FAILED) {
         wc->status = status_of(cqe[55]);
         wc->vendor_err = cqe[54];
     }
-    __atomic_store_n(&qp->sq.taken, qp->sq.numbers[block] + 1, __ATOMIC_RELEASE);
+    if (kind == SWNIC_RECEIVED || kind == SWNIC_RECEIVE_FAILED) {
+        take_receive(qp, cqe, wc);
+    } else {
+        take_request(qp, cqe, wc);
+    }
     return true;
 }
 
@@ -218,10 +297,10 @@ int swnic_poll_cq(struct ibv_cq *ibv, int count, struct ibv_wc *wc)
         uint8_t tail[4];
         uint32_t last = __atomic_load_n((const uint32_t *)(const void *)&cqe[60], __ATOMIC_ACQUIRE);
         memcpy(tail, &last, sizeof tail);
-        if (tail[3] >> 4 == 0xf || (tail[3] & 1) != ((cq->taken & cq->count) != 0)) {
+        if (tail[3] >> 4 == SWNIC_NEVER_WRITTEN || (tail[3] & 1) != ((cq->taken & cq->count) != 0)) {
             break;
         }
-        got += take(swnic_of(ibv->context), cqe, tail[3] >> 4 == 0xd, &wc[got]);
+        got += take(swnic_of(ibv->context), cqe, tail[3] >> 4, &wc[got]);
         cq->taken++;
     }
     if (cq->taken != before) {

@@ -143,13 +143,15 @@ SWNIC_EXPORT int ibv_destroy_cq(struct ibv_cq *ibv)
 static void free_qp(swnic_qp *qp)
 {
     swnic_pd *pd = (swnic_pd *)qp->ibv.pd;
-    release(pd, qp->sq.ring, MLX5DV_RES_TYPE_QP);
+    release(pd, qp->rings, MLX5DV_RES_TYPE_QP);
     release(pd, qp->sq.record, MLX5DV_RES_TYPE_DBR);
     free(qp->sq.page);
     free(qp->sq.ids);
     free(qp->sq.numbers);
+    free(qp->rq.ids);
     free(qp->flights);
     (void)pthread_mutex_destroy(&qp->sq.lock);
+    (void)pthread_mutex_destroy(&qp->rq.lock);
     free(qp);
 }
 
@@ -174,17 +176,38 @@ static int size_ring(swnic_sq *sq, struct ibv_qp_cap *cap)
     return 0;
 }
 
+/* A ring of receives, which takes a block at least. */
+static int size_receives(swnic_rq *rq, struct ibv_qp_cap *cap)
+{
+    if (cap->max_recv_wr > SWNIC_BLOCKS_MAX || cap->max_recv_sge > SWNIC_PIECES) {
+        return EINVAL;
+    }
+    if (cap->max_recv_wr != 0) {
+        const uint32_t least = power_of_two(cap->max_recv_wr);
+        rq->stride = SWNIC_SEGMENT * power_of_two(cap->max_recv_sge);
+        rq->count = least * rq->stride > SWNIC_BLOCK ? least : SWNIC_BLOCK / rq->stride;
+    }
+    cap->max_recv_wr = rq->count;
+    cap->max_recv_sge = rq->stride / SWNIC_SEGMENT;
+    return 0;
+}
+
 static int allocate_qp(swnic_qp *qp, swnic_pd *pd)
 {
     swnic_sq *sq = &qp->sq;
-    sq->ring = allocate(pd, (size_t)sq->count * SWNIC_BLOCK, MLX5DV_RES_TYPE_QP);
+    swnic_rq *rq = &qp->rq;
+    const size_t receives = (size_t)rq->count * rq->stride;
+    qp->rings = allocate(pd, receives + (size_t)sq->count * SWNIC_BLOCK, MLX5DV_RES_TYPE_QP);
+    rq->ring = qp->rings;
+    sq->ring = qp->rings + receives;
+    rq->ids = calloc(rq->count + 1, sizeof *rq->ids);
     sq->record = allocate(pd, 2 * sizeof *sq->record, MLX5DV_RES_TYPE_DBR);
     sq->page = allocate(NULL, PAGE, 0);
     sq->ids = calloc(sq->count, sizeof *sq->ids);
     sq->numbers = calloc(sq->count, sizeof *sq->numbers);
     qp->flights = calloc(sq->count, sizeof *qp->flights);
-    return sq->ring == NULL || sq->record == NULL || sq->page == NULL || sq->ids == NULL || sq->numbers == NULL ||
-                   qp->flights == NULL
+    return qp->rings == NULL || sq->record == NULL || sq->page == NULL || sq->ids == NULL || sq->numbers == NULL ||
+                   rq->ids == NULL || qp->flights == NULL
                ? ENOMEM
                : 0;
 }
@@ -213,9 +236,12 @@ static void reset(swnic_qp *qp)
     memset(qp->seen_since, 0, sizeof qp->seen_since);
     memset(sq->page, 0, PAGE);
     sq->block = (uint32_t)qp->nic->faults[SWNIC_FAULT_COUNTERS].arg[0];
-    sq->record[0] = 0;
+    swnic_put32((uint8_t *)&sq->record[0], sq->block & 0xffff);
     swnic_put32((uint8_t *)&sq->record[1], sq->block & 0xffff);
     swnic_wqe_mark(sq->ring, sq->count, 0, sq->count);
+    memset(qp->rq.ring, 0, (size_t)qp->rq.count * qp->rq.stride);
+    qp->rq.posted = qp->received = sq->block;
+    __atomic_store_n(&qp->rq.taken, sq->block, __ATOMIC_RELAXED);
     sq->posted = sq->reg = 0;
     __atomic_store_n(&sq->taken, 0, __ATOMIC_RELAXED);
     qp->known = qp->fetched = qp->freed = sq->block;
@@ -240,12 +266,16 @@ SWNIC_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
         return NULL;
     }
     (void)pthread_mutex_init(&qp->sq.lock, NULL);
+    (void)pthread_mutex_init(&qp->rq.lock, NULL);
     qp->ibv = (struct ibv_qp) { .context = pd->context, .qp_context = attr->qp_context, .pd = pd,
                                 .send_cq = attr->send_cq, .recv_cq = attr->recv_cq, .qp_type = attr->qp_type };
     qp->nic = nic;
     qp->pd = ((swnic_pd *)pd)->base;
     qp->sq.signal_all = attr->sq_sig_all != 0;
     int error = size_ring(&qp->sq, &attr->cap);
+    if (error == 0) {
+        error = size_receives(&qp->rq, &attr->cap);
+    }
     if (error == 0) {
         error = allocate_qp(qp, (swnic_pd *)pd);
     }
@@ -267,7 +297,7 @@ SWNIC_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
 {
     swnic_qp *qp = (swnic_qp *)ibv;
     swnic_nic *nic = qp->nic;
-    swnic_cq *cq = (swnic_cq *)ibv->send_cq;
+    swnic_cq *cqs[] = { (swnic_cq *)ibv->send_cq, (swnic_cq *)ibv->recv_cq };
     swnic_enter(nic);
     swnic_qp **at = &nic->first;
     while (*at != qp) {
@@ -277,9 +307,11 @@ SWNIC_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
     swnic_unowe(qp);
     swnic_store_late(nic);
     /* Who polls finds it whole, or not at all. */
-    (void)pthread_mutex_lock(&cq->lock);
     __atomic_store_n(&nic->qps[ibv->qp_num & (SWNIC_QPS - 1)], NULL, __ATOMIC_RELEASE);
-    (void)pthread_mutex_unlock(&cq->lock);
+    for (size_t i = 0; i < sizeof cqs / sizeof cqs[0]; i++) {
+        (void)pthread_mutex_lock(&cqs[i]->lock);
+        (void)pthread_mutex_unlock(&cqs[i]->lock);
+    }
     swnic_leave(nic);
     swnic_forget(nic, ibv);
     free_qp(qp);
@@ -384,6 +416,8 @@ SWNIC_EXPORT int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int 
     attr->qp_state = attr->cur_qp_state = qp->state;
     attr->qp_access_flags = (unsigned)qp->access;
     attr->cap = (struct ibv_qp_cap) { .max_send_wr = qp->sq.requests, .max_send_sge = SWNIC_PIECES,
+                                      .max_recv_wr = qp->rq.count,
+                                      .max_recv_sge = qp->rq.stride / SWNIC_SEGMENT,
                                       .max_inline_data = qp->sq.inline_most };
     swnic_leave(qp->nic);
     if (init != NULL) {

@@ -9,8 +9,6 @@
 
 #include "swnic.h"
 
-#define COMPLETION_REQUEST 0x0
-#define COMPLETION_ERROR 0xd
 #define ALWAYS 0x08 /* in a request's flags: complete with an entry */
 #define FENCES 0xe0
 
@@ -22,6 +20,11 @@ static swnic_flight *flight(const swnic_qp *qp, uint32_t number)
 static bool fetches(const swnic_wqe *wqe)
 {
     return wqe->opcode == SWNIC_READ || wqe->opcode == SWNIC_SWAP || wqe->opcode == SWNIC_ADD;
+}
+
+static bool writes(const swnic_wqe *wqe)
+{
+    return wqe->opcode == SWNIC_WRITE || wqe->opcode == SWNIC_WRITE_IMMEDIATE;
 }
 
 /* ---- completions ---------------------------------------------------------------------------------------- */
@@ -39,22 +42,29 @@ static void write_entry(swnic_cq *cq, const uint8_t entry[SWNIC_BLOCK])
     cq->made++;
 }
 
-static void complete(swnic_qp *qp, const swnic_wqe *wqe, uint8_t syndrome, uint8_t vendor)
+bool swnic_cq_add(swnic_qp *qp, swnic_cq *cq, uint8_t kind, uint8_t entry[SWNIC_BLOCK])
 {
-    swnic_cq *cq = (swnic_cq *)qp->ibv.send_cq;
-    uint8_t entry[SWNIC_BLOCK] = { 0 }, record[4];
+    uint8_t record[4];
     uint32_t word = __atomic_load_n(cq->record, __ATOMIC_ACQUIRE);
     memcpy(record, &word, sizeof word);
     if (cq->broken) {
-        return;
+        return false;
     }
     if (!cq->overrun_allowed && ((cq->made - swnic_get32(record)) & 0xffffff) >= cq->count) {
         cq->broken = true;
         swnic_trace(qp->nic, "cq %u overrun", cq->number);
         swnic_report(qp->nic, IBV_EVENT_CQ_ERR, cq);
         swnic_qp_fail(qp);
-        return;
+        return false;
     }
+    entry[63] = (uint8_t)(kind << 4 | ((cq->made & cq->count) != 0));
+    write_entry(cq, entry);
+    return true;
+}
+
+static void complete(swnic_qp *qp, const swnic_wqe *wqe, uint8_t syndrome, uint8_t vendor)
+{
+    uint8_t entry[SWNIC_BLOCK] = { 0 };
     if (fetches(wqe)) {
         swnic_put32(entry + 44, (uint32_t)wqe->bytes);
     }
@@ -65,10 +75,9 @@ static void complete(swnic_qp *qp, const swnic_wqe *wqe, uint8_t syndrome, uint8
     swnic_put32(entry + 56, (uint32_t)wqe->opcode << 24 | qp->ibv.qp_num);
     entry[60] = (uint8_t)(wqe->index >> 8);
     entry[61] = (uint8_t)wqe->index;
-    entry[63] = (uint8_t)((syndrome != 0 ? COMPLETION_ERROR : COMPLETION_REQUEST) << 4 |
-                          ((cq->made & cq->count) != 0));
-    write_entry(cq, entry);
-    swnic_trace_completion(qp, wqe->index, syndrome, vendor);
+    if (swnic_cq_add(qp, (swnic_cq *)qp->ibv.send_cq, syndrome != 0 ? SWNIC_FAILED : SWNIC_DONE, entry)) {
+        swnic_trace_completion(qp, wqe->index, syndrome, vendor);
+    }
 }
 
 void swnic_qp_fail(swnic_qp *qp)
@@ -99,8 +108,7 @@ static void flush(swnic_qp *qp)
 
 static bool is_done(const swnic_qp *qp, const swnic_flight *f)
 {
-    return f->answered ||
-           (f->wqe.opcode == SWNIC_WRITE && swnic_after(qp->acknowledged, f->sequence) >= 0);
+    return f->answered || (writes(&f->wqe) && swnic_after(qp->acknowledged, f->sequence) >= 0);
 }
 
 /* A completion that is held back waits until another queue pair has one in the same queue, but not for ever. */
@@ -294,13 +302,13 @@ static bool move_pieces(swnic_qp *qp, const swnic_wqe *wqe, uint64_t offset, uin
 static bool send_request(swnic_qp *qp, swnic_out *out, swnic_flight *f)
 {
     const swnic_wqe *wqe = &f->wqe;
-    const uint64_t carried = wqe->opcode == SWNIC_WRITE ? wqe->bytes : 0;
+    const uint64_t carried = writes(wqe) ? wqe->bytes : 0;
     swnic_packet packet = {
         .type = wqe->opcode, .lid = qp->lid, .to = qp->attr.dest_qp_num, .from = qp->ibv.qp_num,
         .sequence = f->sequence, .rkey = wqe->rkey, .total = wqe->bytes, .remote = wqe->remote,
         .operand = wqe->operand, .compare = wqe->compare,
     };
-    if (wqe->opcode == SWNIC_WRITE && qp->offset < f->got) {
+    if (writes(wqe) && qp->offset < f->got) {
         qp->offset = f->got;
     }
     do {
@@ -368,6 +376,7 @@ bool swnic_qp_step(swnic_qp *qp)
     }
     if (qp->state == IBV_QPS_ERR) {
         flush(qp);
+        swnic_receive_flush(qp);
     }
     return worked;
 }
@@ -422,8 +431,7 @@ static void take_acknowledgement(swnic_qp *qp, const swnic_packet *packet)
     uint32_t number;
     acknowledge_up_to(qp, packet->sequence);
     swnic_flight *next = packet->offset != 0 ? waiting(qp, (packet->sequence + 1) & 0xffffff, &number) : NULL;
-    if (next != NULL && next->wqe.opcode == SWNIC_WRITE && packet->offset > next->got &&
-        packet->offset < next->wqe.bytes) {
+    if (next != NULL && writes(&next->wqe) && packet->offset > next->got && packet->offset < next->wqe.bytes) {
         next->got = packet->offset;
         qp->retries = 0;
     }

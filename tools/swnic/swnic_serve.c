@@ -158,8 +158,25 @@ static bool is_for_late(const swnic_late *late, const swnic_packet *packet)
     return late->qp != NULL && (a <= b ? b - a < late->packet.bytes : a - b < packet->bytes);
 }
 
+/* Whether the receive that a packet takes is there; else the peer is told. */
+static bool has_receive(swnic_qp *qp, const swnic_packet *packet)
+{
+    if (!swnic_receive_is_posted(qp)) {
+        swnic_trace(qp->nic, "qp %06x has no receive", qp->ibv.qp_num);
+        respond_not_ready(qp, packet);
+        return false;
+    }
+    if (!swnic_receive_check(qp)) {
+        refuse(qp, packet, SWNIC_REMOTE_OPERATION);
+        return false;
+    }
+    return true;
+}
+
 static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t *data)
 {
+    const bool last = packet->bytes == packet->total - packet->offset;
+    const bool receives = packet->type == SWNIC_WRITE_IMMEDIATE && last;
     if (packet->offset != qp->expected_offset) {
         if (packet->offset > qp->expected_offset) {
             tell_missing(qp);
@@ -170,12 +187,18 @@ static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
         refuse(qp, packet, SWNIC_REMOTE_INVALID);
         return;
     }
+    uint8_t *to = NULL;
     if (packet->bytes != 0) {
-        uint8_t *to = reach(qp, packet, packet->offset, packet->bytes, IBV_ACCESS_REMOTE_WRITE);
+        to = reach(qp, packet, packet->offset, packet->bytes, IBV_ACCESS_REMOTE_WRITE);
         if (to == NULL || reach(qp, packet, 0, packet->total, IBV_ACCESS_REMOTE_WRITE) == NULL) {
             refuse(qp, packet, SWNIC_REMOTE_ACCESS);
             return;
         }
+    }
+    if (receives && !has_receive(qp, packet)) {
+        return;
+    }
+    if (to != NULL) {
         if (is_for_late(&qp->nic->late, packet)) {
             swnic_store_late(qp->nic);
         }
@@ -187,6 +210,9 @@ static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
     if (qp->expected_offset == packet->total) {
         qp->expected = (qp->expected + 1) & 0xffffff;
         qp->expected_offset = 0;
+    }
+    if (receives) {
+        swnic_receive_take(qp, (uint32_t)packet->operand, packet->total);
     }
     qp->told = false;
     owe(qp);
@@ -281,6 +307,7 @@ static void serve_packet(swnic_nic *nic, swnic_in *in, const swnic_packet *packe
     }
     switch (packet->type) {
     case SWNIC_WRITE:
+    case SWNIC_WRITE_IMMEDIATE:
         if (ahead < 0) {
             owe(qp);
         } else {

@@ -41,6 +41,8 @@ static const char *operation(uint8_t opcode)
         return "nop";
     case SWNIC_WRITE:
         return "write";
+    case SWNIC_WRITE_IMMEDIATE:
+        return "write with immediate";
     case SWNIC_READ:
         return "read";
     case SWNIC_SWAP:
@@ -122,6 +124,9 @@ void swnic_trace_wqe(const swnic_qp *qp, const swnic_wqe *wqe)
         add(&to, ", bytes %llu, remote %#llx key %08x", (unsigned long long)wqe->bytes,
             (unsigned long long)wqe->remote, wqe->rkey);
     }
+    if (wqe->opcode == SWNIC_WRITE_IMMEDIATE) {
+        add(&to, ", immediate %08x", (uint32_t)wqe->operand);
+    }
     if (wqe->opcode == SWNIC_SWAP) {
         add(&to, ", compare %llu", (unsigned long long)wqe->compare);
     }
@@ -140,6 +145,17 @@ void swnic_trace_completion(const swnic_qp *qp, uint16_t index, uint8_t syndrome
     } else {
         swnic_trace(qp->nic, "qp %06x completion of %u: syndrome %02x, %s%s%s", qp->ibv.qp_num, index, syndrome,
                     syndrome_text(syndrome), vendor != 0 ? ": " : "", reason);
+    }
+}
+
+void swnic_trace_receive(const swnic_qp *qp, uint32_t immediate, uint64_t bytes, uint8_t syndrome)
+{
+    if (syndrome == 0) {
+        swnic_trace(qp->nic, "qp %06x receive %u: immediate %08x, bytes %llu", qp->ibv.qp_num,
+                    qp->received & 0xffff, immediate, (unsigned long long)bytes);
+    } else {
+        swnic_trace(qp->nic, "qp %06x receive %u: syndrome %02x, %s", qp->ibv.qp_num, qp->received & 0xffff, syndrome,
+                    syndrome_text(syndrome));
     }
 }
 

@@ -425,13 +425,6 @@ static void free_nic(swnic_nic *nic)
     free(nic);
 }
 
-static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
-{
-    (void)qp;
-    *bad = wr;
-    return EOPNOTSUPP;
-}
-
 static int req_notify_cq(struct ibv_cq *cq, int solicited)
 {
     (void)cq;
@@ -460,7 +453,7 @@ SWNIC_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
     context->abi_compat = __VERBS_ABI_IS_EXTENDED;
     context->ops.poll_cq = swnic_poll_cq;
     context->ops.post_send = swnic_post_send;
-    context->ops.post_recv = post_recv;
+    context->ops.post_recv = swnic_post_recv;
     context->ops.req_notify_cq = req_notify_cq;
     (void)pthread_mutex_init(&context->mutex, NULL);
     (void)pthread_mutex_init(&nic->lock, NULL);

@@ -5,7 +5,6 @@
 #include "swnic.h"
 
 #define INLINED 0x80000000u
-#define LIST_END 0x100u /* lkey of a data segment that ends the list */
 
 const char *swnic_refusal_text(swnic_refusal refusal)
 {
@@ -25,6 +24,8 @@ const char *swnic_refusal_text(swnic_refusal refusal)
         [SWNIC_TORN] = "a part was not written since the NIC last read there (torn, or rung before it was whole)",
         [SWNIC_AHEAD] = "the doorbell record was written before the requests that it stands for were whole",
         [SWNIC_REUSED] = "a block was written again before its completion",
+        [SWNIC_BAD_RECEIVE] = "the entry of the receive queue is none: it was never written, or has inline data",
+        [SWNIC_TOO_MANY] = "more is posted than the receive queue holds, or the doorbell record has gone back",
     };
     return refusal < SWNIC_REFUSALS ? texts[refusal] : "?";
 }
@@ -82,7 +83,7 @@ static swnic_refusal read_pieces(const uint8_t *at, uint32_t segments, swnic_wqe
             out->bytes = bytes;
             return SWNIC_FINE;
         }
-        if (lkey == LIST_END && bytes == 0) {
+        if (lkey == SWNIC_LIST_END && bytes == 0) {
             return SWNIC_FINE;
         }
         if (out->pieces == SWNIC_PIECES) {
@@ -104,7 +105,8 @@ static swnic_refusal read_body(const uint8_t *wqe, swnic_wqe *out)
         return SWNIC_FINE;
     }
     const bool atomic = out->opcode == SWNIC_SWAP || out->opcode == SWNIC_ADD;
-    if (out->opcode != SWNIC_WRITE && out->opcode != SWNIC_READ && !atomic) {
+    const bool write = out->opcode == SWNIC_WRITE || out->opcode == SWNIC_WRITE_IMMEDIATE;
+    if (!write && out->opcode != SWNIC_READ && !atomic) {
         return SWNIC_BAD_OPCODE;
     }
     if (out->segments < (atomic ? 4 : 2)) {
@@ -113,6 +115,9 @@ static swnic_refusal read_body(const uint8_t *wqe, swnic_wqe *out)
     out->remote = swnic_get64(wqe + 16);
     out->rkey = swnic_get32(wqe + 24);
     uint32_t first = 2;
+    if (out->opcode == SWNIC_WRITE_IMMEDIATE) {
+        out->operand = swnic_get32(wqe + 12);
+    }
     if (atomic) {
         out->operand = swnic_get64(wqe + 32);
         out->compare = swnic_get64(wqe + 40);
@@ -122,7 +127,7 @@ static swnic_refusal read_body(const uint8_t *wqe, swnic_wqe *out)
     if (refusal != SWNIC_FINE) {
         return refusal;
     }
-    if (out->inlined && out->opcode != SWNIC_WRITE) {
+    if (out->inlined && !write) {
         return SWNIC_BAD_INLINE;
     }
     return !atomic || (out->pieces == 1 && out->bytes == 8) ? SWNIC_FINE : SWNIC_BAD_ATOMIC;

@@ -7,10 +7,13 @@
  * and what it leaves of its last block is not read. Blocks are numbered for ever in 64 bits, of which the NIC sees 16.
  *
  *   operation        segments
- *   write, read      control, remote, data
+ *   write, read      control, remote, data; without data when there is none
  *   inline write     control, remote, one or more of inline data
  *   fetch-add        control, remote, atomic, data (8 bytes, which get the old value)
  *   nothing (NOP)    control
+ *
+ * A write with immediate has 32 bits in its control segment that complete a receive at the other end. An entry of a
+ * receive ring is one data segment or more; what a write with immediate takes may be the list's end alone.
  *
  * Formats: rdma-core, providers/mlx5/mlx5dv.h. test/swnic compares each with that header's own functions. */
 #ifndef WEIR_DEVICE_MLX5_H
@@ -28,6 +31,7 @@
 /* Operations. */
 #define WEIR_MLX5_NOP 0x00u
 #define WEIR_MLX5_WRITE 0x08u
+#define WEIR_MLX5_WRITE_IMMEDIATE 0x09u
 #define WEIR_MLX5_READ 0x10u
 #define WEIR_MLX5_FETCH_ADD 0x12u
 
@@ -37,7 +41,9 @@
 
 /* Kinds of completions. */
 #define WEIR_MLX5_DONE 0x0u
+#define WEIR_MLX5_RECEIVED 0x1u /* a write with immediate */
 #define WEIR_MLX5_FAILED 0xdu
+#define WEIR_MLX5_RECEIVE_FAILED 0xeu
 #define WEIR_MLX5_NONE 0xfu /* an entry that was never written */
 
 /* Syndromes of failed requests: enum of mlx5dv.h. */
@@ -71,6 +77,13 @@ WEIR_FN weir_vec16 weir_mlx5_control(uint32_t operation, uint64_t index, uint32_
     return weir_mlx5_words((uint32_t)(index & 0xffff) << 8 | operation, qpn << 8 | segments, flags, 0);
 }
 
+/* The control segment of a write with immediate. */
+WEIR_FN weir_vec16 weir_mlx5_with_immediate(weir_vec16 control, uint32_t immediate)
+{
+    control.hi |= (uint64_t)weir_arch_swap_u32(immediate) << 32;
+    return control;
+}
+
 WEIR_FN weir_vec16 weir_mlx5_remote(uint64_t address, uint32_t rkey)
 {
     return weir_mlx5_words((uint32_t)(address >> 32), (uint32_t)address, rkey, 0);
@@ -80,6 +93,12 @@ WEIR_FN weir_vec16 weir_mlx5_remote(uint64_t address, uint32_t rkey)
 WEIR_FN weir_vec16 weir_mlx5_data(uint64_t address, uint32_t lkey, uint32_t bytes)
 {
     return weir_mlx5_words(bytes, lkey, (uint32_t)(address >> 32), (uint32_t)address);
+}
+
+/* What ends a list of data segments, in an entry of a receive ring that has room for more. */
+WEIR_FN weir_vec16 weir_mlx5_data_end(void)
+{
+    return weir_mlx5_words(0, 0x100, 0, 0);
 }
 
 WEIR_FN weir_vec16 weir_mlx5_atomic(uint64_t add)
@@ -133,7 +152,7 @@ WEIR_FN uint64_t weir_mlx5_place(uint64_t index, uint32_t segment, uint32_t bloc
     return (index * WEIR_MLX5_BLOCK_SEGMENTS + segment) & ((uint64_t)blocks * WEIR_MLX5_BLOCK_SEGMENTS - 1);
 }
 
-/* The doorbell record's word when all blocks before `next` are ready. */
+/* The doorbell record's word when all blocks, or entries of a receive ring, before `next` are ready. */
 WEIR_FN uint32_t weir_mlx5_record(uint64_t next)
 {
     return weir_arch_swap_u32((uint32_t)(next & 0xffff));
@@ -163,6 +182,12 @@ WEIR_FN uint64_t weir_mlx5_completed(uint32_t tail, uint64_t oldest)
 {
     uint32_t counter = (tail & 0xff) << 8 | (tail >> 8 & 0xff);
     return oldest + ((counter - (uint32_t)oldest) & 0xffff);
+}
+
+/* The queue pair of a receive; `queue` is the word at byte 56. Immediate and bytes are those at 36 and 44, swapped. */
+WEIR_FN uint32_t weir_mlx5_receiver(uint32_t queue)
+{
+    return weir_arch_swap_u32(queue) & 0xffffff;
 }
 
 WEIR_FN uint32_t weir_mlx5_syndrome(uint32_t error)
