@@ -19,7 +19,7 @@ LAYERS = (
     ("src/transport", BASE + ("src/transport/", "src/device/device.h")),
     ("src/host", BASE + ("src/host/", "src/device/device.h", "src/device/kernels/", "src/transport/transport.h")),
     ("examples", ("weir/",)),
-    ("tools/swnic", ("swnic.h",)),
+    ("tools/swnic", ("swnic.h", "src/transport/ib/ib_prm.h")),
     ("tools", ("weir/", "weir_")),
 )
 PUBLIC_SYSTEM_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}

@@ -4,6 +4,7 @@
  *   swnic_queue.c    completion queues and queue pairs: their memory, their states
  *   swnic_post.c     what a driver does in user space: writes requests, rings, reads completions
  *   swnic_mlx5dv.c   hands out the rings
+ *   swnic_devx.c     queues that are made by commands of the firmware
  *   swnic_nic.c      the NIC's thread: doorbells, links, time
  *   swnic_wqe.c      reads and checks requests
  *   swnic_send.c     carries them out: the requester of a connection, and completions
@@ -42,12 +43,15 @@
 #define SWNIC_BLOCKS_MAX 32768u
 #define SWNIC_SEGMENT 16u
 #define SWNIC_LIST_END 0x100u /* lkey of a data segment that ends the list */
+#define SWNIC_REGISTER 0x800u  /* the first doorbell register of a page */
 #define SWNIC_REGISTERS 2u     /* doorbell registers of a queue pair, rung in turn */
 #define SWNIC_REGISTER_BYTES 256u
 #define SWNIC_NEVER UINT64_MAX
 
 typedef struct swnic_nic swnic_nic;
 typedef struct swnic_qp swnic_qp;
+typedef struct swnic_umem swnic_umem;
+typedef struct swnic_uar swnic_uar;
 
 /* ---- objects of the driver ------------------------------------------------------------------------------ */
 
@@ -55,6 +59,8 @@ typedef struct swnic_pd {
     struct ibv_pd ibv;
     struct swnic_pd *base; /* itself, or what a parent domain was made of */
     struct ibv_parent_domain_init_attr allocator;
+    struct swnic_pd *next; /* of the context */
+    uint32_t number;
 } swnic_pd;
 
 typedef struct swnic_mr {
@@ -73,6 +79,8 @@ typedef struct swnic_cq {
     /* the NIC's */
     uint32_t made;
     bool overrun_allowed, broken;
+    bool devx;      /* made by a command: memory and consumer index are the caller's */
+    bool collapsed; /* each completion is written over the one before, in entry 0 */
 } swnic_cq;
 
 /* A send queue as the driver sees it. */
@@ -191,6 +199,7 @@ struct swnic_qp {
     uint8_t *rings; /* of receives, and behind it of requests */
     swnic_sq sq;
     swnic_rq rq;
+    bool devx; /* made by a command: memory is the caller's */
     /* the NIC's */
     swnic_nic *nic;
     swnic_qp *next; /* of the context */
@@ -289,6 +298,10 @@ typedef enum swnic_fault_name {
     SWNIC_FAULT_COUNTERS,
     SWNIC_FAULT_NO_ATOMICS,
     SWNIC_FAULT_DEVICE,
+    SWNIC_FAULT_NO_DEVX,
+    SWNIC_FAULT_NO_UMEM,
+    SWNIC_FAULT_NO_UAR,
+    SWNIC_FAULT_COMMAND,
     SWNIC_FAULTS
 } swnic_fault_name;
 
@@ -328,7 +341,11 @@ struct swnic_nic {
     uint8_t *variants; /* the low bytes of keys */
     uint32_t mr_count, mr_next;
     swnic_qp *qps[SWNIC_QPS]; /* entries are atomic */
-    uint32_t qp_next, cq_next;
+    uint32_t qp_next, cq_next, pd_next, umem_next, uar_next;
+    swnic_pd *pds;
+    swnic_umem *umems;
+    swnic_uar *uars;
+    struct mlx5dv_devx_obj *objects;
     swnic_qp *first;
     swnic_out *outs[SWNIC_SLOTS];
     swnic_in *ins;
@@ -377,6 +394,13 @@ static inline void swnic_put64(uint8_t *p, uint64_t v)
     swnic_put32(p + 4, (uint32_t)v);
 }
 
+/* What was last stored to a doorbell register. */
+static inline uint64_t swnic_register(const swnic_qp *qp, uint32_t index)
+{
+    const uint8_t *at = qp->sq.page + SWNIC_REGISTER + index * SWNIC_REGISTER_BYTES;
+    return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE);
+}
+
 /* Difference of two numbers of 24 bits. */
 static inline int32_t swnic_after(uint32_t a, uint32_t b)
 {
@@ -388,12 +412,18 @@ static inline int32_t swnic_after(uint32_t a, uint32_t b)
 void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element);
 /* Adds faults to a context, as SWNIC_FAULT does to each; for tests. 0 or an errno. */
 int swnic_inject(struct ibv_context *context, const char *script);
+/* Whether the CPU can read it; memory of a GPU it cannot. */
+bool swnic_is_host_memory(const uint8_t *at, size_t bytes);
 /* Drops the events of an object that goes away, and waits for those that were taken to be acknowledged. */
 void swnic_forget(swnic_nic *nic, const void *element);
 
 /* ---- swnic_queue.c -------------------------------------------------------------------------------------- */
 
 struct ibv_cq_ex *swnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+/* The next three with the lock; 0 or an errno. Gives a queue pair its number and its place among the others. */
+int swnic_qp_add(swnic_qp *qp);
+int swnic_qp_modify(swnic_qp *qp, const struct ibv_qp_attr *attr, int mask);
+void swnic_qp_remove(swnic_qp *qp);
 
 /* ---- swnic_post.c --------------------------------------------------------------------------------------- */
 

@@ -28,6 +28,10 @@ static const struct {
     [SWNIC_FAULT_COUNTERS] = { "counters", { 0, 0, 0, 0 } },
     [SWNIC_FAULT_NO_ATOMICS] = { "no-atomics", { 0, 0, 0, 0 } },
     [SWNIC_FAULT_DEVICE] = { "device", { 0, 0, 0, 0 } },
+    [SWNIC_FAULT_NO_DEVX] = { "no-devx", { 0, 0, 0, 0 } },
+    [SWNIC_FAULT_NO_UMEM] = { "no-umem", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_NO_UAR] = { "no-uar", { 1, 1, 1000, 0 } },
+    [SWNIC_FAULT_COMMAND] = { "command", { 1, 1, 1000, 0 } },
 };
 
 /* One entry of a script, which ends at `end`. */

@@ -113,7 +113,7 @@ static void ring(swnic_sq *sq, const uint8_t *control)
     memcpy(&word, record, sizeof word);
     __atomic_store_n(&sq->record[1], word, __ATOMIC_RELEASE);
     memcpy(&doorbell, control, sizeof doorbell);
-    __atomic_store_n((uint64_t *)(void *)(sq->page + 0x800 + sq->reg * SWNIC_REGISTER_BYTES), doorbell,
+    __atomic_store_n((uint64_t *)(void *)(sq->page + SWNIC_REGISTER + sq->reg * SWNIC_REGISTER_BYTES), doorbell,
                      __ATOMIC_RELEASE);
     sq->reg = (sq->reg + 1) % SWNIC_REGISTERS;
 }

@@ -232,14 +232,20 @@ static int add_qp(swnic_nic *nic, swnic_qp *qp)
 static void reset(swnic_qp *qp)
 {
     swnic_sq *sq = &qp->sq;
-    memset(qp->seen, 0, sizeof qp->seen);
     memset(qp->seen_since, 0, sizeof qp->seen_since);
-    memset(sq->page, 0, PAGE);
-    sq->block = (uint32_t)qp->nic->faults[SWNIC_FAULT_COUNTERS].arg[0];
-    swnic_put32((uint8_t *)&sq->record[0], sq->block & 0xffff);
-    swnic_put32((uint8_t *)&sq->record[1], sq->block & 0xffff);
+    if (qp->devx) { /* registers and records are as the caller left them */
+        for (uint32_t i = 0; i < SWNIC_REGISTERS; i++) {
+            qp->seen[i] = swnic_register(qp, i);
+        }
+    } else {
+        memset(qp->seen, 0, sizeof qp->seen);
+        memset(sq->page, 0, PAGE);
+        sq->block = (uint32_t)qp->nic->faults[SWNIC_FAULT_COUNTERS].arg[0];
+        swnic_put32((uint8_t *)&sq->record[0], sq->block & 0xffff);
+        swnic_put32((uint8_t *)&sq->record[1], sq->block & 0xffff);
+        memset(qp->rq.ring, 0, (size_t)qp->rq.count * qp->rq.stride);
+    }
     swnic_wqe_mark(sq->ring, sq->count, 0, sq->count);
-    memset(qp->rq.ring, 0, (size_t)qp->rq.count * qp->rq.stride);
     qp->rq.posted = qp->received = sq->block;
     __atomic_store_n(&qp->rq.taken, sq->block, __ATOMIC_RELAXED);
     sq->posted = sq->reg = 0;
@@ -252,6 +258,12 @@ static void reset(swnic_qp *qp)
     qp->expected_offset = 0;
     memset(qp->atomics, 0, sizeof qp->atomics);
     swnic_unowe(qp);
+}
+
+int swnic_qp_add(swnic_qp *qp)
+{
+    reset(qp);
+    return add_qp(qp->nic, qp);
 }
 
 SWNIC_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
@@ -281,8 +293,7 @@ SWNIC_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
     }
     if (error == 0) {
         swnic_enter(nic);
-        reset(qp);
-        error = add_qp(nic, qp);
+        error = swnic_qp_add(qp);
         swnic_leave(nic);
     }
     if (error != 0) {
@@ -293,12 +304,10 @@ SWNIC_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
     return &qp->ibv;
 }
 
-SWNIC_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
+void swnic_qp_remove(swnic_qp *qp)
 {
-    swnic_qp *qp = (swnic_qp *)ibv;
     swnic_nic *nic = qp->nic;
-    swnic_cq *cqs[] = { (swnic_cq *)ibv->send_cq, (swnic_cq *)ibv->recv_cq };
-    swnic_enter(nic);
+    swnic_cq *cqs[] = { (swnic_cq *)qp->ibv.send_cq, (swnic_cq *)qp->ibv.recv_cq };
     swnic_qp **at = &nic->first;
     while (*at != qp) {
         at = &(*at)->next;
@@ -307,11 +316,19 @@ SWNIC_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
     swnic_unowe(qp);
     swnic_store_late(nic);
     /* Who polls finds it whole, or not at all. */
-    __atomic_store_n(&nic->qps[ibv->qp_num & (SWNIC_QPS - 1)], NULL, __ATOMIC_RELEASE);
+    __atomic_store_n(&nic->qps[qp->ibv.qp_num & (SWNIC_QPS - 1)], NULL, __ATOMIC_RELEASE);
     for (size_t i = 0; i < sizeof cqs / sizeof cqs[0]; i++) {
         (void)pthread_mutex_lock(&cqs[i]->lock);
         (void)pthread_mutex_unlock(&cqs[i]->lock);
     }
+}
+
+SWNIC_EXPORT int ibv_destroy_qp(struct ibv_qp *ibv)
+{
+    swnic_qp *qp = (swnic_qp *)ibv;
+    swnic_nic *nic = qp->nic;
+    swnic_enter(nic);
+    swnic_qp_remove(qp);
     swnic_leave(nic);
     swnic_forget(nic, ibv);
     free_qp(qp);
@@ -353,7 +370,7 @@ static int to_ready_to_send(swnic_qp *qp, const struct ibv_qp_attr *attr)
     return 0;
 }
 
-static int modify(swnic_qp *qp, const struct ibv_qp_attr *attr, int mask)
+int swnic_qp_modify(swnic_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     static const struct {
         enum ibv_qp_state from, to;
@@ -401,7 +418,7 @@ SWNIC_EXPORT int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int
 {
     swnic_qp *qp = (swnic_qp *)ibv;
     swnic_enter(qp->nic);
-    int error = modify(qp, attr, mask);
+    int error = swnic_qp_modify(qp, attr, mask);
     ibv->state = qp->state;
     swnic_leave(qp->nic);
     return error;

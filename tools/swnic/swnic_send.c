@@ -34,7 +34,8 @@ static void write_entry(swnic_cq *cq, const uint8_t entry[SWNIC_BLOCK])
 {
     const uint32_t count = SWNIC_BLOCK / sizeof(uint32_t);
     uint32_t words[SWNIC_BLOCK / sizeof(uint32_t)];
-    uint32_t *to = (uint32_t *)(void *)(cq->ring + (size_t)(cq->made & (cq->count - 1)) * SWNIC_BLOCK);
+    const uint32_t index = cq->collapsed ? 0 : cq->made & (cq->count - 1);
+    uint32_t *to = (uint32_t *)(void *)(cq->ring + (size_t)index * SWNIC_BLOCK);
     memcpy(words, entry, sizeof words);
     for (uint32_t i = 0; i < count; i++) {
         __atomic_store_n(&to[i], words[i], i == count - 1 ? __ATOMIC_RELEASE : __ATOMIC_RELAXED);
@@ -219,8 +220,7 @@ static bool look_at_doorbells(swnic_qp *qp)
     const swnic_fault *slow = &qp->nic->faults[SWNIC_FAULT_SLOW_DOORBELL];
     bool any = false;
     for (uint32_t i = 0; i < SWNIC_REGISTERS; i++) {
-        uint64_t value = __atomic_load_n(
-            (const uint64_t *)(const void *)(qp->sq.page + 0x800 + i * SWNIC_REGISTER_BYTES), __ATOMIC_ACQUIRE);
+        uint64_t value = swnic_register(qp, i);
         if (value == qp->seen[i]) {
             continue;
         }

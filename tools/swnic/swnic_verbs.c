@@ -145,6 +145,11 @@ SWNIC_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int in
 void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element)
 {
     const uint64_t one = 1;
+    const bool of_cq = type == IBV_EVENT_CQ_ERR;
+    /* Those of objects of DevX go to who has subscribed to them, which is nobody here. */
+    if (element != NULL && (of_cq ? ((swnic_cq *)element)->devx : ((swnic_qp *)element)->devx)) {
+        return;
+    }
     swnic_event *event = calloc(1, sizeof *event);
     if (event == NULL) {
         return;
@@ -152,7 +157,7 @@ void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element)
     event->ibv.event_type = type;
     if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE) {
         event->ibv.element.port_num = 1;
-    } else if (type == IBV_EVENT_CQ_ERR) {
+    } else if (of_cq) {
         event->ibv.element.cq = element;
     } else {
         event->ibv.element.qp = element;
@@ -240,10 +245,16 @@ void swnic_forget(swnic_nic *nic, const void *element)
 
 static swnic_pd *make_pd(struct ibv_context *context)
 {
+    swnic_nic *nic = swnic_of(context);
     swnic_pd *pd = calloc(1, sizeof *pd);
     if (pd != NULL) {
         pd->ibv.context = context;
         pd->base = pd;
+        swnic_enter(nic);
+        pd->number = ++nic->pd_next & 0xffffff;
+        pd->next = nic->pds;
+        nic->pds = pd;
+        swnic_leave(nic);
     }
     return pd;
 }
@@ -255,6 +266,14 @@ SWNIC_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 
 SWNIC_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
+    swnic_nic *nic = swnic_of(pd->context);
+    swnic_pd **at = &nic->pds;
+    swnic_enter(nic);
+    while (&(*at)->ibv != pd) {
+        at = &(*at)->next;
+    }
+    *at = (*at)->next;
+    swnic_leave(nic);
     free(pd);
     return 0;
 }
@@ -287,13 +306,12 @@ static int dealloc_td(struct ibv_td *td)
 
 /* ---- regions -------------------------------------------------------------------------------------------- */
 
-/* Whether the CPU can read a byte; memory of a GPU it cannot. */
 static bool is_readable(int pipe_end, const void *at)
 {
     return write(pipe_end, at, 1) == 1;
 }
 
-static bool is_host_memory(const uint8_t *at, size_t bytes)
+bool swnic_is_host_memory(const uint8_t *at, size_t bytes)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -341,7 +359,7 @@ SWNIC_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes
         errno = EINVAL;
         return NULL;
     }
-    if (!is_host_memory(at, bytes)) {
+    if (!swnic_is_host_memory(at, bytes)) {
         errno = EFAULT;
         return NULL;
     }
