@@ -29,13 +29,15 @@ if(WEIR_SANITIZE)
     set(sanitize -fsanitize=${WEIR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${sanitize}>)
     target_link_options(weir_flags INTERFACE ${sanitize})
-    # In the environment of all tests: an error ends the program; an allocation that is too large is NULL. CTest reads
-    # this file; as a property of tests the list would not get through gtest_discover_tests.
+    # In the environment of all tests: an error ends the program; an allocation that is too large is NULL. CTest and
+    # tools/run_gtests.py read this file; as a property of tests the list would not get through gtest_discover_tests.
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/sanitizer_options.cmake CONTENT [[
 set(ENV{ASAN_OPTIONS}
     detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1)
 set(ENV{UBSAN_OPTIONS} print_stacktrace=1:halt_on_error=1)
 set(ENV{TSAN_OPTIONS} halt_on_error=1:second_deadlock_stack=1:history_size=4:allocator_may_return_null=1)
+# libfabric clears 16 KiB for each message that might come, which takes the sanitizers half a second a queue.
+set(ENV{FI_OFI_RXM_BUFFER_SIZE} 1024)
 ]])
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/sanitizer_options.cmake)
 endif()

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Runs the GoogleTest cases that ctest knows, a process for each suite: run_gtests.py FOLDER RESULTS [--leave-out RE]
+
+ctest would start a process for each case, and under the sanitizers a start takes longer than most cases do. FOLDER is
+a build folder, RESULTS the JUnit file to write; cases with the label long are left out, and those whose ctest name
+matches RE. What has RUN_SERIAL runs alone, the rest as many at once as there are cores.
+
+A process that does not end well (signal, sanitizer, leak, silence for longer than a case's TIMEOUT) without a failed
+case to explain it is not believed: its cases run again by themselves, and if none of them fails either, the suite
+itself counts as one failed test."""
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+
+Case = collections.namedtuple("Case", "name filter program folder timeout serial")
+
+
+def read_cases(folder, leave_out):
+    listed = subprocess.run(["ctest", "--test-dir", folder, "--show-only=json-v1", "-LE", "long"], check=True,
+                            stdout=subprocess.PIPE)
+    for test in json.loads(listed.stdout)["tests"]:
+        program, *arguments = test.get("command", [""])
+        properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
+        filters = [argument.partition("=")[2] for argument in arguments if argument.startswith("--gtest_filter=")]
+        if filters and not (leave_out and re.search(leave_out, test["name"])):
+            yield Case(test["name"], filters[0], program, properties["WORKING_DIRECTORY"],
+                       properties["TIMEOUT"], properties.get("RUN_SERIAL", False))
+
+
+def read_environment(folder):
+    """What cmake/weir_compiler.cmake has ctest set for all tests of a build with sanitizers."""
+    environment = dict(os.environ)
+    options = os.path.join(folder, "sanitizer_options.cmake")
+    if os.path.exists(options):
+        with open(options, encoding="utf-8") as file:
+            environment.update(re.findall(r"set\(ENV\{(\w+)\}\s+([^\s)]+)\)", file.read()))
+    return environment
+
+
+def run_process(cases, results, environment):
+    """Returns (status, output) of one process with these cases; its results are in the file `results`."""
+    command = [cases[0].program, "--gtest_filter=" + ":".join(case.filter for case in cases),
+               "--gtest_output=xml:" + results]
+    process = subprocess.Popen(command, cwd=cases[0].folder, env=environment, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    output = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(cases[0].timeout):
+                os.killpg(process.pid, signal.SIGKILL)
+                output += b"\nno output for %d s: killed\n" % cases[0].timeout
+                break
+            read = os.read(process.stdout.fileno(), 65536)
+            if not read:
+                break
+            output += read
+    return process.wait(), output.decode(errors="replace")
+
+
+def run_together(cases, environment):
+    """Yields the elements `testcase` of these cases, named as ctest names them."""
+    names = {case.filter: case.name for case in cases}
+    with tempfile.TemporaryDirectory() as folder:
+        results = os.path.join(folder, "results.xml")
+        status, output = run_process(cases, results, environment)
+        found = []
+        if os.path.exists(results):
+            found = list(ElementTree.parse(results).getroot().iter("testcase"))
+    for element in found:
+        element.set("name", names.pop(element.get("classname") + "." + element.get("name"), "unknown"))
+        del element.attrib["classname"]
+    if not names and (status == 0 or any(element.find("failure") is not None for element in found)):
+        yield from found
+    elif len(cases) == 1:
+        yield failed(cases[0].name, f"status {status}\n{output}")
+    else:
+        alone = [element for case in cases for element in run_together([case], environment)]
+        yield from alone
+        if all(element.find("failure") is None for element in alone):
+            suite = cases[0].name.rpartition(cases[0].filter)[0] + cases[0].filter.partition(".")[0]
+            yield failed(suite, f"status {status} of all its cases together; alone none fails\n{output}")
+
+
+def failed(name, text):
+    element = ElementTree.Element("testcase", name=name)
+    ElementTree.SubElement(element, "failure", message="the process failed")
+    # What XML has no place for, terminals' colours among it, becomes a question mark.
+    ElementTree.SubElement(element, "system-out").text = re.sub(r"[^\n\t\x20-\ufffd]", "?", text)
+    return element
+
+
+def timed(cases, environment):
+    start = time.monotonic()
+    return list(run_together(cases, environment)), time.monotonic() - start
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", metavar="FOLDER")
+    parser.add_argument("results", metavar="RESULTS")
+    parser.add_argument("--leave-out", metavar="RE")
+    arguments = parser.parse_args()
+
+    environment = read_environment(arguments.folder)
+    suites = collections.defaultdict(list)
+    for case in read_cases(arguments.folder, arguments.leave_out):
+        suites[case.program, case.filter.partition(".")[0]].append(case)
+    root = ElementTree.Element("testsuite", name=arguments.folder)
+    done = 0
+
+    def note(key, outcome):
+        nonlocal done
+        elements, seconds = outcome
+        root.extend(elements)
+        done += 1
+        bad = sum(element.find("failure") is not None for element in elements)
+        print(f"{done}/{len(suites)} Test {os.path.basename(key[0])} {key[1]}: {len(elements)} cases, {bad} failed, "
+              f"{seconds:.1f} s", flush=True)
+
+    cores = len(os.sched_getaffinity(0))
+    with concurrent.futures.ThreadPoolExecutor(cores) as pool:
+        running = {pool.submit(timed, cases, environment): key for key, cases in suites.items() if not cases[0].serial}
+        for future in concurrent.futures.as_completed(running):
+            note(running[future], future.result())
+    for key, cases in suites.items():
+        if cases[0].serial:
+            note(key, timed(cases, environment))
+    ElementTree.ElementTree(root).write(arguments.results)
+    failures = [element for element in root if element.find("failure") is not None]
+    for element in failures:
+        print("\nFAILED", element.get("name"))
+        print(element.findtext("system-out") or element.find("failure").get("message") or "")
+    return 1 if failures or not len(root) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
