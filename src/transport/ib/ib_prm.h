@@ -1,7 +1,7 @@
 /* ib_prm.h - the commands by which an mlx5 device makes and joins queues (DevX), field by field. Knows no verbs.
  *
- * A command is a mailbox, and so is its answer. A field is a row of bits, counted from the highest of the first byte on;
- * numbers begin with their highest bit. Names, places and widths are those of the Adapters Programmer's
+ * A command is a mailbox, and so is its answer. A field is a row of bits, counted from the highest of the first byte
+ * on; numbers begin with their highest bit. Names, places and widths are those of the Adapters Programmer's
  * Reference Manual (PRM), as linux/mlx5/mlx5_ifc.h and rdma-core's providers/mlx5/mlx5_ifc.h list them; beside each
  * group is the name that it has there. test/swnic/prm_test.cc compares what is made of this table with what is made
  * of a second one, of orders and widths instead of places. tools/swnic reads commands by this one. */
