@@ -220,7 +220,7 @@ static weir_status measure(port_bench *bench, const port_case *test, uint32_t ch
     perf_rank *rank = bench->rank;
     void *graph = NULL;
     double us[PERF_REPLAYS_MAX];
-    const uint32_t nodes = test->transfers > 1 ? 1 : bytes <= 65536 ? 50 : bytes <= 1 << 20 ? 20 : 4;
+    const uint32_t nodes = test->transfers > 1 ? 1 : bytes <= 1 << 20 ? 50 : 16;
     const uint32_t wanted = rank->options->iters != 0 ? rank->options->iters : REPLAYS;
     const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
     const uint32_t warmup = rank->options->warmup != 0 ? rank->options->warmup : WARMUP;

@@ -74,19 +74,36 @@ WEIR_FN weir_dev_rdma_entry rdma_fresh_entry(const uint64_t *fields, uint32_t nu
 /* One after the other, by one thread. */
 WEIR_FN weir_status rdma_post_all(const rdma_args *args, const weir_dev_rdma *queue)
 {
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < args->writes && status == WEIR_OK; i++) {
+        const weir_dev_rdma_entry entry = rdma_entry(i);
+        status = weir_dev_rdma_post(queue, &entry, args->flags, NULL);
+    }
+    return status;
+}
+
+/* The same with counts in registers. */
+WEIR_FN weir_status rdma_post_counted(const rdma_args *args, const weir_dev_rdma *queue)
+{
     weir_dev_rdma_counts counts = weir_dev_rdma_begin(queue);
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < args->writes && status == WEIR_OK; i++) {
-        const weir_dev_rdma_entry entry = args->fresh ? rdma_fresh_entry(args->fields, i) : rdma_entry(i);
+        const weir_dev_rdma_entry entry = rdma_entry(i);
         const uint32_t flags = args->seldom && (i & 31) != 31 ? 0 : args->flags;
-        status = args->counted ? weir_dev_rdma_post_counted(queue, &counts, &entry, flags, NULL)
-                               : weir_dev_rdma_post(queue, &entry, flags, NULL);
-        if (args->polls) {
-            weir_dev_rdma_poll(queue);
-        }
+        status = weir_dev_rdma_post_counted(queue, &counts, &entry, flags, NULL);
     }
-    if (args->counted) {
-        weir_dev_rdma_end(queue, &counts);
+    weir_dev_rdma_end(queue, &counts);
+    return status;
+}
+
+/* Without the savings: a look at completions behind each, and, if `fresh`, what an entry is made of is read again. */
+WEIR_FN weir_status rdma_post_unsaved(const rdma_args *args, const weir_dev_rdma *queue)
+{
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < args->writes && status == WEIR_OK; i++) {
+        const weir_dev_rdma_entry entry = args->fresh ? rdma_fresh_entry(args->fields, i) : rdma_entry(i);
+        status = weir_dev_rdma_post(queue, &entry, args->flags, NULL);
+        weir_dev_rdma_poll(queue);
     }
     return status;
 }
@@ -112,7 +129,9 @@ WEIR_KERNEL(rdma_burst, rdma_args)
             status = weir_dev_rdma_post_each(&queue, &entry, args->flags, block, NULL);
         }
     } else if (block.rank == 0 && args->batch == 1) {
-        status = rdma_post_all(args, &queue);
+        status = args->polls     ? rdma_post_unsaved(args, &queue)
+                 : args->counted ? rdma_post_counted(args, &queue)
+                                 : rdma_post_all(args, &queue);
     } else if (block.rank == 0) {
         for (uint32_t i = 0; i < args->writes && status == WEIR_OK; i += args->batch) {
             weir_dev_rdma_span span;

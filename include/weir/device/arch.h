@@ -277,6 +277,25 @@ WEIR_FN void weir_arch_store_release_sys_u32(uint32_t *p, uint32_t v)
 #endif
 }
 
+/* A release to the system whose fence orders what this thread then stores by weir_arch_store_behind_sys_u32, too. */
+WEIR_FN void weir_arch_store_fenced_sys_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.acq_rel.sys;\n\tst.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+#else
+    WEIR_CPU_STORE(p, v, __ATOMIC_RELEASE, SYS);
+#endif
+}
+
+WEIR_FN void weir_arch_store_behind_sys_u32(uint32_t *p, uint32_t v)
+{
+#if defined(__CUDA_ARCH__)
+    weir_arch_store_relaxed_sys_u32(p, v);
+#else
+    weir_arch_store_release_sys_u32(p, v);
+#endif
+}
+
 /* Of an x86: stores to pages of a NIC may be gathered, out of order with others, until this. */
 WEIR_FN void weir_arch_drain_stores(void)
 {

@@ -179,8 +179,9 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, ui
     return WEIR_OK;
 }
 
-/* The threads of a shared queue: one rings for all that is published, which is all below `mine` at least. */
-WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64_t mine)
+/* The threads of a shared queue: one rings for all that is published, which is all below `mine` at least. `fenced`: this
+ * thread has published up to `mine` by a fence, which the doorbell record needs no second time. */
+WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64_t mine, int fenced)
 {
     weir_dev_rdma_state *state = queue->state;
     if (WEIR_UNLIKELY(weir_arch_fetch_or_acquire_dev_u64(&state->ringing, 1) != 0)) {
@@ -193,7 +194,12 @@ WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64
     const uint64_t rung = weir_arch_load_relaxed_dev_u64(&state->rung);
     const uint64_t ready = weir_arch_load_acquire_dev_u64(&state->ready);
     if (rung < ready) {
-        weir_dev_rdma_tell(queue, ready);
+        if (fenced && ready == mine) {
+            weir_arch_store_behind_sys_u32(queue->record, weir_mlx5_record(ready));
+        } else {
+            weir_arch_store_release_sys_u32(queue->record, weir_mlx5_record(ready));
+        }
+        weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(ready, queue->qpn));
         weir_arch_store_relaxed_dev_u64(&state->rung, ready);
     }
     weir_arch_store_release_dev_u64(&state->ringing, 0);
@@ -206,7 +212,7 @@ WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
     weir_dev_rdma_state *state = queue->state;
     if (!queue->exclusive) {
         const uint64_t mine = weir_arch_load_acquire_dev_u64(&state->ready);
-        return weir_arch_load_acquire_dev_u64(&state->rung) < mine ? weir_dev_rdma_ring_shared(queue, mine) : WEIR_OK;
+        return weir_arch_load_acquire_dev_u64(&state->rung) < mine ? weir_dev_rdma_ring_shared(queue, mine, 0) : WEIR_OK;
     }
     const uint64_t ready = weir_arch_load_u64(&state->ready);
     if (ready != weir_arch_load_u64(&state->rung)) {
@@ -287,9 +293,9 @@ WEIR_FN void weir_dev_rdma_write(const weir_dev_rdma *queue, const weir_dev_rdma
                                  const weir_dev_rdma_entry *entry, uint32_t flags)
 {
     const uint64_t position = span->first + index;
-    const uint64_t quarter = queue->count / 4;
+    const uint32_t last = queue->count / 4 - 1; /* of a quarter */
     weir_vec16 *block = (weir_vec16 *)(queue->queue + (position & (queue->count - 1)) * WEIR_MLX5_BLOCK);
-    uint32_t control = (position & (quarter - 1)) == quarter - 1 || (flags & WEIR_RDMA_SIGNALLED) != 0
+    uint32_t control = ((uint32_t)position & last) == last || (flags & WEIR_RDMA_SIGNALLED) != 0
                            ? WEIR_MLX5_COMPLETE
                            : 0;
     control |= (flags & WEIR_RDMA_FENCE) != 0 ? WEIR_MLX5_FENCE : 0;
@@ -315,18 +321,23 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_turn(const weir_dev_rdma *queue, ui
     return WEIR_OK;
 }
 
-/* Publishes the span, after all before it. */
-WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span)
+/* Publishes the span, after all before it; with WEIR_RDMA_RING by the fence that the doorbell record needs. */
+WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags)
 {
     if (queue->exclusive) {
         weir_arch_store_u64(&queue->state->ready, span->first + span->count);
         return WEIR_OK;
     }
     weir_status status = span->is_next ? WEIR_OK : weir_dev_rdma_await_turn(queue, span->first);
-    if (status == WEIR_OK) {
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if ((flags & WEIR_RDMA_RING) != 0) {
+        weir_arch_store_fenced_sys_u64(&queue->state->ready, span->first + span->count);
+    } else {
         weir_arch_store_release_dev_u64(&queue->state->ready, span->first + span->count);
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* Takes the place of an entry on a shared queue, behind which nothing is posted any more: what is before it goes on.
@@ -353,10 +364,10 @@ WEIR_FN void weir_dev_rdma_refuse(const weir_dev_rdma *queue, uint64_t position)
 WEIR_FN weir_status weir_dev_rdma_finish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags,
                                          uint64_t *ticket)
 {
-    weir_status status = weir_dev_rdma_publish(queue, span);
+    weir_status status = weir_dev_rdma_publish(queue, span, flags);
     if (status == WEIR_OK && (flags & WEIR_RDMA_RING) != 0) {
         status = queue->exclusive ? weir_dev_rdma_ring(queue)
-                                  : weir_dev_rdma_ring_shared(queue, span->first + span->count);
+                                  : weir_dev_rdma_ring_shared(queue, span->first + span->count, 1);
     }
     if (status == WEIR_OK && ticket != NULL) {
         *ticket = span->first + span->count - 1;
@@ -518,6 +529,7 @@ WEIR_FN weir_status weir_dev_rdma_put_signal(const weir_dev_rdma *queue, weir_de
 /* What the only thread of an exclusive queue keeps in registers between begin and end: a post then waits for no round
  * trip to device memory. Nobody else uses the queue meanwhile. */
 typedef struct weir_dev_rdma_counts {
+    weir_dev_rdma queue; /* a copy that no call may change, as the compiler sees */
     uint64_t reserved;
     uint64_t completed;
     uint64_t rung;
@@ -526,6 +538,7 @@ typedef struct weir_dev_rdma_counts {
 WEIR_FN weir_dev_rdma_counts weir_dev_rdma_begin(const weir_dev_rdma *queue)
 {
     weir_dev_rdma_counts counts;
+    counts.queue = *queue;
     counts.reserved = weir_arch_load_u64(&queue->state->reserved);
     counts.completed = weir_arch_load_u64(&queue->state->completed);
     counts.rung = weir_arch_load_u64(&queue->state->rung);
@@ -543,10 +556,11 @@ WEIR_FN void weir_dev_rdma_end(const weir_dev_rdma *queue, const weir_dev_rdma_c
 WEIR_FN weir_status weir_dev_rdma_post_counted(const weir_dev_rdma *queue, weir_dev_rdma_counts *counts,
                                                const weir_dev_rdma_entry *entry, uint32_t flags, uint64_t *ticket)
 {
-    if (WEIR_UNLIKELY(counts->reserved + 1 - counts->completed > queue->count)) {
+    if (WEIR_UNLIKELY(counts->reserved + 1 - counts->completed > counts->queue.count)) {
         weir_dev_rdma_end(queue, counts);
         weir_status status = weir_dev_rdma_await_room(queue, counts->reserved, 1);
-        *counts = weir_dev_rdma_begin(queue);
+        counts->completed = weir_arch_load_u64(&queue->state->completed);
+        counts->rung = weir_arch_load_u64(&queue->state->rung);
         if (status != WEIR_OK) {
             return status;
         }
@@ -555,9 +569,9 @@ WEIR_FN weir_status weir_dev_rdma_post_counted(const weir_dev_rdma *queue, weir_
     span.first = counts->reserved++;
     span.count = 1;
     span.is_next = 1;
-    weir_dev_rdma_write(queue, &span, 0, entry, flags);
+    weir_dev_rdma_write(&counts->queue, &span, 0, entry, flags);
     if ((flags & WEIR_RDMA_RING) != 0) {
-        weir_dev_rdma_tell(queue, counts->reserved);
+        weir_dev_rdma_tell(&counts->queue, counts->reserved);
         counts->rung = counts->reserved;
     }
     if (ticket != NULL) {
@@ -629,7 +643,7 @@ WEIR_FN weir_status weir_dev_rdma_post_each(const weir_dev_rdma *queue, const we
         if (queue->exclusive) {
             weir_arch_store_u64(&queue->state->reserved, span.first + span.count);
         }
-        status = weir_dev_rdma_publish(queue, &span);
+        status = weir_dev_rdma_publish(queue, &span, 0);
     }
     status = weir_coop_agree(coop, queue->control, status);
     if (status == WEIR_OK && (flags & WEIR_RDMA_RING) != 0) {
