@@ -179,8 +179,8 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, ui
     return WEIR_OK;
 }
 
-/* The threads of a shared queue: one rings for all that is published, which is all below `mine` at least. `fenced`: this
- * thread has published up to `mine` by a fence, which the doorbell record needs no second time. */
+/* The threads of a shared queue: one rings for all that is published, which is all below `mine` at least. `fenced`:
+ * this thread has published up to `mine` by a fence, which the doorbell record needs no second time. */
 WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64_t mine, int fenced)
 {
     weir_dev_rdma_state *state = queue->state;
@@ -212,7 +212,8 @@ WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
     weir_dev_rdma_state *state = queue->state;
     if (!queue->exclusive) {
         const uint64_t mine = weir_arch_load_acquire_dev_u64(&state->ready);
-        return weir_arch_load_acquire_dev_u64(&state->rung) < mine ? weir_dev_rdma_ring_shared(queue, mine, 0) : WEIR_OK;
+        const uint64_t rung = weir_arch_load_acquire_dev_u64(&state->rung);
+        return rung < mine ? weir_dev_rdma_ring_shared(queue, mine, 0) : WEIR_OK;
     }
     const uint64_t ready = weir_arch_load_u64(&state->ready);
     if (ready != weir_arch_load_u64(&state->rung)) {

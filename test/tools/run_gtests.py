@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""What tools/run_gtests.py makes of processes that end well and that do not: run_gtests.py SCRIPT.
+
+This file is also the program that it runs: run_gtests.py --gtest_filter=... acts by the names of the cases."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+
+CASES = ["Good.Passes", "Good.Skips", "Bad.Passes", "Bad.Fails", "Crash.Passes", "Crash.Dies", "Leak.Passes", "Leak.Leaks",
+         "Hang.Passes", "Hang.Sleeps", "Lost.Passes", "Lost.Vanishes", "Pair.First", "Pair.Second"]
+
+# A suite of which each case is fine alone is a failed test of its own.
+EXPECTED = {**{"fake." + case: "passed" for case in CASES}, "fake.Good.Skips": "skipped", "fake.Bad.Fails": "failed",
+            "fake.Crash.Dies": "failed", "fake.Leak.Leaks": "failed", "fake.Hang.Sleeps": "failed",
+            "fake.Lost.Vanishes": "failed", "fake.Pair": "failed"}
+
+
+def act(arguments):
+    options = dict(argument.lstrip("-").split("=", 1) for argument in arguments)
+    names = options["gtest_filter"].split(":")
+    root = ElementTree.Element("testsuites")
+    for name in names:
+        suite, case = name.split(".")
+        if case == "Dies":
+            os.abort()
+        if case == "Sleeps":
+            time.sleep(60)
+        if case != "Vanishes":
+            element = ElementTree.SubElement(root, "testcase", classname=suite, name=case)
+            if case in ("Skips", "Fails"):
+                ElementTree.SubElement(element, {"Skips": "skipped", "Fails": "failure"}[case], message="so it is")
+    ElementTree.ElementTree(root).write(options["gtest_output"].partition(":")[2])
+    return 1 if "Bad.Fails" in names or "Leak.Leaks" in names or len({"Pair.First", "Pair.Second"} & set(names)) == 2 else 0
+
+
+def outcome(element):
+    return "failed" if element.find("failure") is not None else \
+        "skipped" if element.find("skipped") is not None else "passed"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        tests = ""
+        for number, case in enumerate(CASES):
+            tests += f'add_test(fake.{case} "{os.path.abspath(__file__)}" "--gtest_filter={case}")\n'
+            tests += f"set_tests_properties(fake.{case} PROPERTIES TIMEOUT {5 if 'Hang' in case else 60} "
+            tests += f'RUN_SERIAL {"ON" if number % 4 < 2 else "OFF"} WORKING_DIRECTORY "{folder}")\n'
+        pathlib.Path(folder, "CTestTestfile.cmake").write_text(tests, encoding="utf-8")
+        results = os.path.join(folder, "out.xml")
+        run = subprocess.run([sys.executable, "-B", sys.argv[1], folder, results], stdout=subprocess.PIPE, text=True)
+        found = {element.get("name"): outcome(element) for element in ElementTree.parse(results).getroot()}
+    if found != EXPECTED or run.returncode != 1:
+        sys.exit(f"status {run.returncode}, results {found} instead of {EXPECTED}\n{run.stdout}")
+
+
+if __name__ == "__main__":
+    sys.exit(act(sys.argv[1:]) if sys.argv[1].startswith("--") else main())
