@@ -56,6 +56,11 @@ TEST(Posting, AnErrorIsToldAfterWhatWasDoneBeforeIt)
     holds<posting::Failure<3>>();
 }
 
+TEST(Posting, NoticesFollowTheirData)
+{
+    holds<posting::Notices>();
+}
+
 TEST(Posting, ARefusalIsToldWithItsReason)
 {
     holds<posting::Refusal<2>>();

@@ -5,7 +5,8 @@
  * is what each does, right() says whether all went as it must. The peer's memory is a word for each poster, and one for
  * signals. Each counts: what the NIC is told to write there must be what is there, plus 1. So a put that is lost, comes
  * twice, too early, or in part is found. The NIC looks at the doorbell, and at the record by itself. Positions begin
- * where those of 16 bits wrap around. */
+ * where those of 16 bits wrap around. A put may also be a notice (weir/device/rdma_notice.h): the NIC then carries it
+ * out when there is a receive for it, of which there are two. */
 #ifndef WEIRT_POSTING_H
 #define WEIRT_POSTING_H
 
@@ -13,6 +14,7 @@
 #include <cstring>
 
 #include "weir/device/rdma.h"
+#include "weir/device/rdma_notice.h"
 
 namespace posting {
 
@@ -22,6 +24,8 @@ constexpr uint32_t POSTERS_MAX = 3;
 constexpr uint32_t SIGNALS = POSTERS_MAX; // the word for them
 constexpr uint32_t PUTS_MAX = 6;          // of a poster
 constexpr uint32_t PAIR = 0xabc;
+constexpr uint32_t PEERS_PAIR = 0xdef;
+constexpr uint32_t RECEIVES = 2;
 constexpr uint32_t REMOTE_KEY = 0x111;
 constexpr uint32_t LOCAL_KEY = 0x222;
 constexpr uint32_t REFUSED = 0x13;
@@ -40,7 +44,17 @@ struct Queue {
     uint64_t source[POSTERS_MAX * PUTS_MAX];
     bool wrong[POSTERS_MAX + 1]; // of each thread
 
+    // Of the peer's queue pair.
+    weir_dev_rdma_receives receives;
+    weir_dev_rdma_inbox inbox;
+    alignas(64) uint32_t notices[RECEIVES][16];
+    alignas(64) uint32_t receive_record;
+    alignas(64) uint32_t inbox_record;
+    alignas(64) uint64_t posted;
+    uint64_t taken;
+
     // Of the NIC.
+    uint64_t received;
     uint64_t last_doorbell;
     uint64_t completed; // entries of the completion queue
     uint64_t fails_at;  // the position of an entry; 0: none
@@ -68,6 +82,18 @@ struct Queue {
         queue.count = BLOCKS;
         queue.completion_count = BLOCKS;
         queue.qpn = PAIR;
+        for (auto &notice : notices) {
+            notice[15] = WEIR_MLX5_NONE << 28;
+        }
+        posted = received = START;
+        receive_record = weir_mlx5_record(START);
+        receives.posted = &posted;
+        receives.record = &receive_record;
+        inbox.control = &control;
+        inbox.taken = &taken;
+        inbox.completions = reinterpret_cast<const char *>(notices);
+        inbox.completion_record = &inbox_record;
+        inbox.count = RECEIVES;
     }
     Queue(const Queue &) = delete;
     Queue &operator=(const Queue &) = delete;
@@ -125,6 +151,29 @@ struct Queue {
                                                         weir_arch_swap_u32((uint32_t)(position & 0xffff)) >> 16);
         completed++;
     }
+    // Waits for a receive, and for room in the inbox, which there is with it.
+    void await_receive()
+    {
+        weir_spin spin = weir_spin_begin();
+        int left = 0;
+        while ((left = distance(weir_arch_swap_u32(weir_arch_load_acquire_sys_u32(&receive_record)), received)) == 0 &&
+               !wrong[POSTERS_MAX]) {
+            check(POSTERS_MAX, weir_spin_next(&spin, &control) == WEIR_OK);
+        }
+        const uint32_t returned = weir_arch_swap_u32(weir_arch_load_relaxed_sys_u32(&inbox_record));
+        check(POSTERS_MAX, left > 0 && left <= static_cast<int>(RECEIVES));
+        check(POSTERS_MAX, received - START - returned < RECEIVES);
+    }
+    void notify(uint32_t immediate)
+    {
+        uint32_t *entry = notices[received % RECEIVES];
+        weir_arch_store_relaxed_sys_u32(entry + 9, weir_arch_swap_u32(immediate));
+        weir_arch_store_relaxed_sys_u32(entry + 11, weir_arch_swap_u32(8));
+        weir_arch_store_relaxed_sys_u32(entry + 14, weir_arch_swap_u32(PEERS_PAIR));
+        weir_arch_store_release_sys_u32(entry + 15,
+                                        WEIR_MLX5_RECEIVED << 28 | ((received - START) / RECEIVES % 2) << 24);
+        received++;
+    }
     void carry_out(uint64_t position)
     {
         uint64_t words[6]; // three segments
@@ -132,8 +181,12 @@ struct Queue {
             words[i] = weir_arch_load_u64(&blocks[position % BLOCKS][i]);
         }
         const bool reports = (weir_arch_swap_u32((uint32_t)words[1]) & WEIR_MLX5_COMPLETE) != 0;
-        const weir_vec16 expected =
-            weir_mlx5_control(WEIR_MLX5_WRITE, position, PAIR, 3, reports ? WEIR_MLX5_COMPLETE : 0);
+        const bool notifies = (words[0] >> 24 & 0xff) == WEIR_MLX5_WRITE_IMMEDIATE;
+        const uint32_t immediate = notifies ? weir_arch_swap_u32((uint32_t)(words[1] >> 32)) : 0;
+        const weir_vec16 expected = weir_mlx5_with_immediate(
+            weir_mlx5_control(notifies ? WEIR_MLX5_WRITE_IMMEDIATE : WEIR_MLX5_WRITE, position, PAIR, 3,
+                              reports ? WEIR_MLX5_COMPLETE : 0),
+            immediate);
         uint64_t *to = reinterpret_cast<uint64_t *>(weir_arch_swap_u64(words[2]));
         if (words[0] != expected.lo || words[1] != expected.hi || to < peer || to >= peer + POSTERS_MAX + 1 ||
             (uint32_t)words[3] != weir_arch_swap_u32(REMOTE_KEY)) {
@@ -149,8 +202,14 @@ struct Queue {
             }
             value = weir_arch_load_u64(from);
         }
+        if (notifies) {
+            await_receive();
+        }
         check(POSTERS_MAX, value == weir_arch_load_u64(to) + 1);
         weir_arch_store_u64(to, value);
+        if (notifies) {
+            notify(immediate);
+        }
         if (reports) {
             complete(position, WEIR_MLX5_DONE, 0);
         }
@@ -444,6 +503,48 @@ template <uint32_t posters> struct Refusal : Queue {
             done += peer[i];
         }
         return fine() && START + done + 1 == state.refused;
+    }
+};
+
+// Notices to a kernel of the peer, which looks at what they tell of before it posts their receives again. As many words
+// as there are receives hold their data in turn.
+struct Notices : Queue {
+    static constexpr uint32_t threads = 3;
+    static constexpr uint32_t COUNT = 5;
+    static uint32_t device(uint32_t i)
+    {
+        return i;
+    }
+
+    void thread(uint32_t i)
+    {
+        if (i == 2) {
+            serve(COUNT);
+        } else if (i == 1) {
+            take();
+        } else {
+            for (uint32_t k = 0; k < COUNT; k++) {
+                weir_arch_store_u64(&source[k], k / RECEIVES + 1);
+                check(0, weir_dev_rdma_put_notify(&queue, remote(k % RECEIVES),
+                                                  { reinterpret_cast<uint64_t>(&source[k]), LOCAL_KEY, 0 }, 8,
+                                                  100 + k, WEIR_RDMA_RING, nullptr) == WEIR_OK);
+            }
+        }
+    }
+    void take()
+    {
+        weir_dev_rdma_receive(&receives, RECEIVES);
+        for (uint32_t k = 0; k < COUNT && !wrong[1]; k++) {
+            weir_dev_rdma_notice notice;
+            check(1, weir_dev_rdma_wait_notice(&inbox, &notice) == WEIR_OK);
+            check(1, notice.immediate == 100 + k && notice.bytes == 8 && notice.qpn == PEERS_PAIR);
+            check(1, weir_arch_load_u64(&peer[k % RECEIVES]) == k / RECEIVES + 1);
+            weir_dev_rdma_receive(&receives, 1);
+        }
+    }
+    bool right() const
+    {
+        return fine() && peer[0] == COUNT - COUNT / 2 && peer[1] == COUNT / 2 && taken == COUNT;
     }
 };
 

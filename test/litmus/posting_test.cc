@@ -81,6 +81,11 @@ TEST(LitmusPosting, AnErrorEndsThreePosters)
     holds<posting::Failure<3>>(0);
 }
 
+TEST(LitmusPosting, NoticesFollowTheirData)
+{
+    holds<posting::Notices>(POST_ORDERS);
+}
+
 TEST(LitmusPosting, ARefusalIsToldWithItsReason)
 {
     holds<posting::Refusal<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);

@@ -42,6 +42,7 @@ struct Options {
     uint8_t not_ready = 6;
     uint32_t pairs = 1;
     uint32_t receives = 0; // of each pair; they have a completion queue of their own
+    bool apart = false;    // the last pair's requests have one of their own, too
     bool overruns = false;      // the completion queue may be overrun
     const char *script = "";    // of faults, from before there are queues
     uint64_t bytes = 1 << 20;
@@ -143,6 +144,7 @@ public:
     ibv_pd *pd = nullptr;
     ibv_cq *cq = nullptr;
     ibv_cq *inbox = nullptr; // of receives
+    ibv_cq *other = nullptr; // of the last pair
     std::vector<ibv_qp *> qps;
     std::vector<uint8_t> memory;
     ibv_mr *mr = nullptr;
@@ -220,8 +222,9 @@ inline bool Nic::open()
     inbox = options.receives == 0 ? cq
                                   : ibv_create_cq(context, static_cast<int>(options.pairs * options.receives - 1),
                                                   nullptr, nullptr, 0);
+    other = !options.apart ? cq : ibv_create_cq(context, static_cast<int>(options.entries), nullptr, nullptr, 0);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), options.access);
-    if (!WEIRT_EXPECT(rank, cq != nullptr && inbox != nullptr && mr != nullptr)) {
+    if (!WEIRT_EXPECT(rank, cq != nullptr && inbox != nullptr && other != nullptr && mr != nullptr)) {
         return false;
     }
     Meeting::Offer *own = &meeting->offer[rank->rank];
@@ -235,7 +238,7 @@ inline bool Nic::open()
     own->key = mr->rkey;
     for (uint32_t i = 0; i < options.pairs; i++) {
         ibv_qp_init_attr attr = {};
-        attr.send_cq = cq;
+        attr.send_cq = i + 1 == options.pairs ? other : cq;
         attr.recv_cq = inbox;
         attr.cap.max_recv_wr = options.receives;
         attr.cap.max_send_wr = options.depth;
@@ -273,11 +276,8 @@ inline void Nic::close()
     if (mr != nullptr) {
         WEIRT_EXPECT(rank, ibv_dereg_mr(mr) == 0);
     }
-    if (inbox != nullptr && inbox != cq) {
-        WEIRT_EXPECT(rank, ibv_destroy_cq(inbox) == 0);
-    }
-    if (cq != nullptr) {
-        WEIRT_EXPECT(rank, ibv_destroy_cq(cq) == 0);
+    for (ibv_cq *queue : { inbox != cq ? inbox : nullptr, other != cq ? other : nullptr, cq }) {
+        WEIRT_EXPECT(rank, queue == nullptr || ibv_destroy_cq(queue) == 0);
     }
     if (pd != nullptr) {
         WEIRT_EXPECT(rank, ibv_dealloc_pd(pd) == 0);
@@ -287,6 +287,7 @@ inline void Nic::close()
     }
     mr = nullptr;
     inbox = nullptr;
+    other = nullptr;
     cq = nullptr;
     pd = nullptr;
     context = nullptr;

@@ -1,9 +1,8 @@
 // Kernels that post to a NIC by themselves (weir/device/rdma.h): what they put, add and get is right, whoever posts.
-#include "nic.h"
+#include "queue.h"
 #include "rdma_kernels.h"
 
 #include "test/harness/checks.h"
-#include "weir/weir.h"
 
 using weirt::fill;
 using weirt::Nic;
@@ -23,16 +22,9 @@ uint32_t scaled(uint32_t count)
 }
 
 // Rank 0's queue pair as kernels have it, and what they need beside it.
-struct Poster {
+struct Poster : weirt::Kernels {
     explicit Poster(Nic *nic) : nic(nic)
     {
-    }
-    ~Poster()
-    {
-        if (stream != nullptr) {
-            weir_stream_destroy(device, stream);
-        }
-        weir_device_close(device);
     }
     Poster(const Poster &) = delete;
     Poster &operator=(const Poster &) = delete;
@@ -42,9 +34,6 @@ struct Poster {
     weir_status run(uint32_t threads);
 
     Nic *nic;
-    weir_device *device = nullptr;
-    void *stream = nullptr;
-    alignas(128) weir_dev_control control = {};
     alignas(128) weir_dev_rdma_state state = {};
     rdma_report report = {};
     uint64_t answers = 0;
@@ -53,35 +42,9 @@ struct Poster {
 
 bool Poster::open(uint32_t what, uint64_t rounds)
 {
-    weirt_rank *rank = nic->rank;
-    mlx5dv_qp qp = {};
-    mlx5dv_cq cq = {};
-    mlx5dv_obj both = {};
-    both.qp.in = nic->qps[0];
-    both.qp.out = &qp;
-    both.cq.in = nic->cq;
-    both.cq.out = &cq;
-    if (!WEIRT_EXPECT(rank, mlx5dv_init_obj(&both, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) == 0) ||
-        !WEIRT_OK(rank, weir_device_open("cpu:0", nullptr, &device)) ||
-        !WEIRT_OK(rank, weir_kernel_load(device, rdma_kernel())) ||
-        !WEIRT_OK(rank, weir_stream_create(device, &stream))) {
+    if (!Kernels::open(nic->rank, rdma_kernel()) || !weirt::describe(nic, 0, &control, &state, &args.queue)) {
         return false;
     }
-    control.version = WEIR_DEV_VERSION;
-    control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_patience_ms());
-    args.queue.control = &control;
-    args.queue.state = &state;
-    args.queue.queue = static_cast<char *>(qp.sq.buf);
-    args.queue.record = reinterpret_cast<uint32_t *>(qp.dbrec) + MLX5_SND_DBR;
-    args.queue.doorbell = static_cast<uint64_t *>(qp.bf.reg);
-    args.queue.completions = static_cast<const char *>(cq.buf);
-    args.queue.completion_record = reinterpret_cast<uint32_t *>(cq.dbrec);
-    args.queue.count = qp.sq.wqe_cnt;
-    args.queue.completion_count = cq.cqe_cnt;
-    args.queue.qpn = nic->qps[0]->qp_num;
-    // Where the counters begin, which is 0 unless a fault says otherwise.
-    state.reserved = state.ready = state.rung = state.completed = be32toh(*args.queue.record);
-    state.taken = be32toh(*args.queue.completion_record);
     args.local = { nic->here(0), nic->mr->lkey, 0 };
     args.remote = { nic->there(0), nic->key(), 0 };
     args.memory = reinterpret_cast<uint64_t *>(nic->memory.data());
@@ -92,14 +55,12 @@ bool Poster::open(uint32_t what, uint64_t rounds)
     args.rounds = rounds;
     args.what = what;
     args.flags = WEIR_RDMA_RING;
-    return WEIRT_EXPECT(rank, cq.cqe_cnt >= qp.sq.wqe_cnt);
+    return true;
 }
 
 weir_status Poster::run(uint32_t threads)
 {
-    const weir_shape shape = { 1, threads };
-    WEIRT_OK(nic->rank, weir_launch(device, rdma_kernel(), shape, &args, nullptr, stream));
-    WEIRT_OK(nic->rank, weir_stream_wait(device, stream, weirt_patience_ms()));
+    Kernels::run(threads, &args);
     for (uint32_t i = 0; i < threads; i++) {
         if (report.status[i] != WEIR_OK) {
             return static_cast<weir_status>(report.status[i]);
@@ -606,7 +567,7 @@ static void large_spans(weirt_rank *rank)
         Poster poster(&nic);
         if (poster.open(RDMA_PUTS, 1)) {
             const weir_dev_rdma *queue = &poster.args.queue;
-            const weir_dev_rdma_entry nothing = { {}, 1, WEIR_MLX5_NOP };
+            const weir_dev_rdma_entry nothing = { {}, 1, WEIR_MLX5_NOP, 0 };
             for (uint32_t i = 0; i < 50; i++) {
                 weir_dev_rdma_span span;
                 WEIRT_EXPECT(rank, weir_dev_rdma_post(queue, &nothing, 0, nullptr) == WEIR_OK);

@@ -110,7 +110,7 @@ void notices(weirt_rank *rank, const Options &options, uint64_t count, const cha
 void lossy(weirt_rank *rank, const char *script)
 {
     Options options = with_receives();
-    options.timeout = 12; // 17 ms
+    options.timeout = 14; // 67 ms
     options.retries = 7;
     notices(rank, options, 60, script);
 }
@@ -233,7 +233,7 @@ void flushes(weirt_rank *rank)
 void lost_answer(weirt_rank *rank)
 {
     Options options = with_receives();
-    options.timeout = 12; // 17 ms
+    options.timeout = 14; // 67 ms
     options.script = rank->rank == 1 ? "lost-response:1" : "";
     Nic nic(rank, options);
     if (!nic.open()) {

@@ -45,6 +45,7 @@ typedef struct weir_dev_rdma_entry {
     weir_vec16 segments[3];
     uint32_t count; /* of segments, with the control segment */
     uint32_t opcode;
+    uint32_t immediate; /* of a write with immediate, else 0 */
 } weir_dev_rdma_entry;
 
 WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint64_t offset)
@@ -300,7 +301,9 @@ WEIR_FN void weir_dev_rdma_write(const weir_dev_rdma *queue, const weir_dev_rdma
                            ? WEIR_MLX5_COMPLETE
                            : 0;
     control |= (flags & WEIR_RDMA_FENCE) != 0 ? WEIR_MLX5_FENCE : 0;
-    weir_arch_store_apart_vec16(block, weir_mlx5_control(entry->opcode, position, queue->qpn, entry->count, control));
+    weir_arch_store_apart_vec16(
+        block, weir_mlx5_with_immediate(
+                   weir_mlx5_control(entry->opcode, position, queue->qpn, entry->count, control), entry->immediate));
     WEIR_UNROLL
     for (uint32_t i = 0; i < 3; i++) {
         if (i + 1 < entry->count) {
@@ -397,10 +400,20 @@ WEIR_FN weir_dev_rdma_entry weir_dev_rdma_transfer(uint32_t opcode, weir_dev_rdm
 {
     weir_dev_rdma_entry entry;
     entry.opcode = opcode;
+    entry.immediate = 0;
     entry.count = bytes != 0 ? 3 : 2;
     entry.segments[0] = weir_mlx5_remote(remote.address, remote.key);
     entry.segments[1] = weir_mlx5_data(local.address, local.key, (uint32_t)bytes);
     entry.segments[2] = entry.segments[1];
+    return entry;
+}
+
+/* A write of 0 to WEIR_RDMA_MESSAGE bytes that completes a receive of the peer: weir/device/rdma_notice.h. */
+WEIR_FN weir_dev_rdma_entry weir_dev_rdma_notify(weir_dev_rdma_memory remote, weir_dev_rdma_memory local,
+                                                 uint64_t bytes, uint32_t immediate)
+{
+    weir_dev_rdma_entry entry = weir_dev_rdma_transfer(WEIR_MLX5_WRITE_IMMEDIATE, remote, local, bytes);
+    entry.immediate = immediate;
     return entry;
 }
 
@@ -409,6 +422,7 @@ WEIR_FN weir_dev_rdma_entry weir_dev_rdma_inline(weir_dev_rdma_memory remote, ui
 {
     weir_dev_rdma_entry entry;
     entry.opcode = WEIR_MLX5_WRITE;
+    entry.immediate = 0;
     entry.count = 3;
     entry.segments[0] = weir_mlx5_remote(remote.address, remote.key);
     entry.segments[1] = weir_mlx5_inline_value(value, bytes);
@@ -416,14 +430,16 @@ WEIR_FN weir_dev_rdma_entry weir_dev_rdma_inline(weir_dev_rdma_memory remote, ui
     return entry;
 }
 
-/* Any number of bytes, in messages of up to WEIR_RDMA_MESSAGE; the flags and the ticket are the last one's. */
-WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint32_t opcode,
+/* Any number of bytes, in messages of up to WEIR_RDMA_MESSAGE; immediate, flags and ticket are the last one's, and the
+ * others give no notice. */
+WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint32_t opcode, uint32_t immediate,
                                                weir_dev_rdma_memory remote, weir_dev_rdma_memory local, uint64_t bytes,
                                                uint32_t flags, uint64_t *ticket)
 {
+    const uint32_t silent = opcode == WEIR_MLX5_WRITE_IMMEDIATE ? WEIR_MLX5_WRITE : opcode;
     weir_dev_rdma_entry entry;
     while (WEIR_UNLIKELY(bytes > WEIR_RDMA_MESSAGE)) {
-        entry = weir_dev_rdma_transfer(opcode, remote, local, WEIR_RDMA_MESSAGE);
+        entry = weir_dev_rdma_transfer(silent, remote, local, WEIR_RDMA_MESSAGE);
         weir_status status = weir_dev_rdma_post(queue, &entry, flags & WEIR_RDMA_FENCE, NULL);
         if (status != WEIR_OK) {
             return status;
@@ -433,6 +449,7 @@ WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint3
         bytes -= WEIR_RDMA_MESSAGE;
     }
     entry = weir_dev_rdma_transfer(opcode, remote, local, bytes);
+    entry.immediate = immediate;
     return weir_dev_rdma_post(queue, &entry, flags, ticket);
 }
 
@@ -443,13 +460,23 @@ WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint3
 WEIR_FN weir_status weir_dev_rdma_put(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                       weir_dev_rdma_memory local, uint64_t bytes, uint32_t flags, uint64_t *ticket)
 {
-    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE, remote, local, bytes, flags, ticket);
+    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE, 0, remote, local, bytes, flags, ticket);
+}
+
+/* A put that gives the peer a notice, with `immediate`, behind its data. Of more bytes than WEIR_RDMA_MESSAGE it tells
+ * those of the last message. */
+WEIR_FN weir_status weir_dev_rdma_put_notify(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
+                                             weir_dev_rdma_memory local, uint64_t bytes, uint32_t immediate,
+                                             uint32_t flags, uint64_t *ticket)
+{
+    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE_IMMEDIATE, immediate, remote, local, bytes, flags,
+                                      ticket);
 }
 
 WEIR_FN weir_status weir_dev_rdma_get(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                       weir_dev_rdma_memory local, uint64_t bytes, uint32_t flags, uint64_t *ticket)
 {
-    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_READ, remote, local, bytes, flags, ticket);
+    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_READ, 0, remote, local, bytes, flags, ticket);
 }
 
 /* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value`, without a source in memory. */
@@ -467,6 +494,7 @@ WEIR_FN weir_status weir_dev_rdma_fetch_add(const weir_dev_rdma *queue, weir_dev
 {
     weir_dev_rdma_entry entry;
     entry.opcode = WEIR_MLX5_FETCH_ADD;
+    entry.immediate = 0;
     entry.count = 4;
     entry.segments[0] = weir_mlx5_remote(remote.address, remote.key);
     entry.segments[1] = weir_mlx5_atomic(value);
@@ -479,6 +507,7 @@ WEIR_FN weir_status weir_dev_rdma_nop(const weir_dev_rdma *queue, uint32_t flags
 {
     weir_dev_rdma_entry entry;
     entry.opcode = WEIR_MLX5_NOP;
+    entry.immediate = 0;
     entry.count = 1;
     return weir_dev_rdma_post(queue, &entry, flags, ticket);
 }

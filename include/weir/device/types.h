@@ -153,6 +153,21 @@ typedef struct weir_dev_rdma_memory {
     uint32_t reserved;
 } weir_dev_rdma_memory;
 
+/* A receive ring of a queue pair, and where the receives of one or more complete; see weir/device/rdma_notice.h. */
+typedef struct weir_dev_rdma_receives {
+    uint64_t *posted; /* so far: device memory, zero unless the record says otherwise */
+    uint32_t *record; /* doorbell record of the receive queue */
+} weir_dev_rdma_receives;
+
+typedef struct weir_dev_rdma_inbox {
+    weir_dev_control *control;
+    uint64_t *taken;         /* so far: device memory, zero unless the record says otherwise */
+    const char *completions; /* `count` entries of 64 bytes */
+    uint32_t *completion_record;
+    uint32_t count; /* a power of two, no fewer than there are receives in all of its rings */
+    uint32_t reserved;
+} weir_dev_rdma_inbox;
+
 /* A memory of a port channel whose kernels post to a NIC. */
 typedef struct weir_dev_port_memory {
     uint64_t remote; /* its address at the peer, for rkey */
@@ -223,5 +238,7 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_port_rdma) == 192, "layout of weir_dev_port_r
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 368, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma) == 72, "layout of weir_dev_rdma");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_receives) == 16, "layout of weir_dev_rdma_receives");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_inbox) == 40, "layout of weir_dev_rdma_inbox");
 
 #endif

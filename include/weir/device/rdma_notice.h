@@ -1,0 +1,96 @@
+/* weir/device/rdma_notice.h - kernels take notices, the writes with immediate that peers post to a queue pair.
+ *
+ *     weir_dev_rdma_receive(&args->receives, 256);
+ *     ...
+ *     status = weir_dev_rdma_wait_notice(&args->inbox, &notice);     data and notice.immediate are here
+ *     weir_dev_rdma_receive(&args->receives, 1);                     one more may come
+ *
+ * The peer's kernels post them by weir_dev_rdma_put_notify, or together by weir_dev_rdma_notify and
+ * weir_dev_rdma_post_each. A notice has 32 bits of the sender's, for who it is and what this is about, and the count of
+ * bytes that have come with it.
+ *
+ * Each takes a receive, and what finds none waits at the sender (its NIC tries again, as often as the queue pair's
+ * rnr_retry allows): so receives are the credits of the senders. They have no memory; their ring is written once, with
+ * weir_mlx5_data_end in each entry, and a receive is posted by its record alone. Each queue pair has a ring of its own.
+ * Several may share an inbox, in which their notices are in the order of their arrival.
+ *
+ * Order:     notices of one queue pair are in the order of its posts, and each is behind its data and that of all puts
+ *            before it: whoever took it sees them.
+ * Threads:   one at a time uses an inbox, and a ring; who takes turns synchronizes with who did before.
+ * Blocking:  wait, with the communicator's deadline.
+ * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE, from then on always, when a queue
+ *            pair has failed and all notices before that are taken. A sender that dies, or that fails, is none: the
+ *            deadline ends waits for its notices. */
+#ifndef WEIR_DEVICE_RDMA_NOTICE_H
+#define WEIR_DEVICE_RDMA_NOTICE_H
+
+#include "weir/device/mlx5.h"
+#include "weir/device/spin.h"
+
+typedef struct weir_dev_rdma_notice {
+    uint32_t immediate;
+    uint32_t bytes;
+    uint32_t qpn;      /* queue pair to which it came; or that has failed, with this */
+    uint32_t syndrome; /* WEIR_MLX5_..., else 0 */
+} weir_dev_rdma_notice;
+
+/* Posts `count` receives. With those that are posted and not taken they must not be more than the ring holds: the NIC
+ * ends the queue pair then. What was read before, of the inbox and of the data, may be written again. */
+WEIR_FN void weir_dev_rdma_receive(const weir_dev_rdma_receives *receives, uint32_t count)
+{
+    const uint64_t posted = weir_arch_load_u64(receives->posted) + count;
+    weir_arch_store_u64(receives->posted, posted);
+    weir_arch_store_release_sys_u32(receives->record, weir_mlx5_record(posted));
+}
+
+/* Takes the next notice: WEIR_OK, WEIR_PENDING when there is none, or WEIR_ERR_REMOTE. An entry that tells of a failure
+ * is not taken: whoever comes next finds it too. */
+WEIR_FN weir_status weir_dev_rdma_take_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
+{
+    const uint64_t taken = weir_arch_load_u64(inbox->taken);
+    const uint32_t *entry =
+        (const uint32_t *)(inbox->completions + (taken & (inbox->count - 1)) * WEIR_MLX5_BLOCK);
+    const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
+    if (!weir_mlx5_is_new(tail, taken, inbox->count)) {
+        return WEIR_PENDING;
+    }
+    notice->qpn = weir_mlx5_receiver(weir_arch_load_relaxed_sys_u32(entry + 14));
+    if (weir_mlx5_kind(tail) != WEIR_MLX5_RECEIVED) {
+        notice->syndrome = weir_mlx5_syndrome(weir_arch_load_relaxed_sys_u32(entry + 13));
+        return WEIR_ERR_REMOTE;
+    }
+    notice->syndrome = 0;
+    notice->immediate = weir_arch_swap_u32(weir_arch_load_relaxed_sys_u32(entry + 9));
+    notice->bytes = weir_arch_swap_u32(weir_arch_load_relaxed_sys_u32(entry + 11));
+    weir_arch_store_u64(inbox->taken, taken + 1);
+    weir_arch_store_relaxed_sys_u32(inbox->completion_record, weir_arch_swap_u32((uint32_t)(taken + 1) & 0xffffff));
+    return WEIR_OK;
+}
+
+/* The same; when there is none and there will be none, the communicator's sticky error. */
+WEIR_FN weir_status weir_dev_rdma_poll_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
+{
+    const weir_status status = weir_dev_rdma_take_notice(inbox, notice);
+    if (status != WEIR_PENDING) {
+        return status;
+    }
+    const weir_status sticky = weir_dev_control_status(inbox->control);
+    return sticky != WEIR_OK ? sticky : WEIR_PENDING;
+}
+
+WEIR_FN_COLD weir_status weir_dev_rdma_wait_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        weir_status status = weir_dev_rdma_take_notice(inbox, notice);
+        if (status != WEIR_PENDING) {
+            return status;
+        }
+        status = weir_spin_next(&spin, inbox->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+}
+
+#endif

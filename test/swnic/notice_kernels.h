@@ -1,0 +1,49 @@
+/* notice_kernels.h - kernels that post and take notices; for notice_test.cc. */
+#ifndef WEIRT_NOTICE_KERNELS_H
+#define WEIRT_NOTICE_KERNELS_H
+
+#include "weir/device/kernel.h"
+#include "weir/device/rdma.h"
+#include "weir/device/rdma_notice.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define NOTICE_THREADS 8
+#define NOTICE_WORDS 3u /* of each notice's data */
+
+typedef struct notice_report {
+    int32_t status[NOTICE_THREADS]; /* the first that is not WEIR_OK; the thread ends with it */
+    uint64_t done[NOTICE_THREADS];  /* rounds before it; of the taker: notices of this thread */
+    uint64_t wrong;                 /* notices with other data, bytes, or at another place than expected */
+    weir_dev_rdma_notice last;
+} notice_report;
+
+/* Of the poster: thread t posts its notices on queue t % queues. Of the taker, which is one thread: notices of thread t
+ * come to the receives t % queues. */
+typedef struct notice_args {
+    weir_dev_rdma queue[2];
+    weir_dev_rdma_receives receives[2];
+    weir_dev_rdma_inbox inbox;
+    uint64_t *memory; /* the local one */
+    weir_dev_rdma_memory local;
+    weir_dev_rdma_memory remote;
+    notice_report *report;
+    uint64_t rounds;   /* of each thread */
+    uint64_t posted;   /* receives of each ring, at first */
+    uint64_t batch;    /* and then so many at a time */
+    uint32_t queues;
+    uint32_t threads;  /* of the poster */
+    uint32_t flags;
+    uint32_t together; /* the threads post as a group */
+} notice_args;
+
+const weir_kernel *notice_poster(void);
+const weir_kernel *notice_taker(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
