@@ -10,6 +10,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/bootstrap_state.h"
 
 #define HELLO_BYTES 31
@@ -264,6 +265,7 @@ void weiri_join_frame(weiri_conn *conn, weiri_message *message)
         weiri_conn_corrupt(conn);
     } else if (message->kind == WEIRI_FRAME_WELCOME) {
         conn->boot->join.welcomed = true;
+        weiri_log(WEIR_LOG_DEBUG, "bootstrap: rank 0 knows of rank %u", conn->boot->rank);
     } else if (message->kind == WEIRI_FRAME_TABLE) {
         read_table(conn, message);
     } else if (message->kind == WEIRI_FRAME_REFUSE) {
