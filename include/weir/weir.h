@@ -3,6 +3,7 @@
 #define WEIR_WEIR_H
 
 #include "weir/bootstrap.h"
+#include "weir/collective.h"
 #include "weir/comm.h"
 #include "weir/connection.h"
 #include "weir/device.h"

@@ -9,7 +9,15 @@
 
 #include "weir/device/kernel.h"
 
-enum { WEIRI_FAMILY_PORT_CHANNEL, WEIRI_FAMILIES };
+enum {
+    WEIRI_FAMILY_PORT_CHANNEL,
+    WEIRI_FAMILY_COLLECTIVE,
+    WEIRI_FAMILY_COLLECTIVE_FLOAT,
+    WEIRI_FAMILY_COLLECTIVE_HALF,
+    WEIRI_FAMILY_COLLECTIVE_SMALL,
+    WEIRI_FAMILY_COLLECTIVE_INTEGER,
+    WEIRI_FAMILIES
+};
 
 typedef struct weiri_kernel_family {
     const unsigned char *module; /* begins with 0 when libweir was built without nvcc */

@@ -526,7 +526,7 @@ void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *ca
         char text[sizeof comm->failed_text];
         snprintf(text, sizeof text, "communicator: rank %u: %s", comm->rank, cause);
         weiri_comm_fail_locked(comm, status, text);
-        weiri_exchange_abort(comm, cause);
+        weiri_exchange_abort(comm, status, cause);
     }
 }
 
@@ -534,12 +534,37 @@ void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *ca
  * they wait for. */
 static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
 {
-    char cause[128];
-    snprintf(cause, sizeof cause, "a kernel on %s failed: %s", comm->device->info.label, weir_status_text(status));
+    char cause[224];
     pthread_mutex_lock(&comm->mutex);
+    bool told = false;
+    for (weiri_teller *teller = comm->tellers; teller != NULL && !told; teller = teller->next) {
+        told = teller->tell(teller->context, status, cause, sizeof cause);
+    }
+    if (!told) {
+        snprintf(cause, sizeof cause, "a kernel on %s failed: %s", comm->device->info.label, weir_status_text(status));
+    }
     weiri_comm_break_locked(comm, status, cause);
     pthread_mutex_unlock(&comm->mutex);
     return weiri_fail(status, "communicator: rank %u: %s", comm->rank, cause);
+}
+
+void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller)
+{
+    pthread_mutex_lock(&comm->mutex);
+    teller->next = comm->tellers;
+    comm->tellers = teller;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller)
+{
+    pthread_mutex_lock(&comm->mutex);
+    weiri_teller **at = &comm->tellers;
+    while (*at != teller) {
+        at = &(*at)->next;
+    }
+    *at = teller->next;
+    pthread_mutex_unlock(&comm->mutex);
 }
 
 weir_status weiri_comm_error(weir_comm *comm)

@@ -43,6 +43,14 @@ typedef struct weiri_fd_request weiri_fd_request;
 typedef struct weiri_fd_send weiri_fd_send;
 typedef struct weiri_fd_loan weiri_fd_loan;
 
+/* Who may know more of an error of a kernel than its status. */
+typedef struct weiri_teller {
+    /* Whether it does; the text is a clause. The communicator's mutex is held. */
+    bool (*tell)(void *context, weir_status status, char *text, size_t bytes);
+    void *context;
+    struct weiri_teller *next;
+} weiri_teller;
+
 struct weir_comm {
     weiri_refcount refs;
     weir_bootstrap *bootstrap;
@@ -68,6 +76,7 @@ struct weir_comm {
     weiri_lane *lanes;
     weir_memory *memories; /* registered here, for requests of their descriptors */
     uint64_t next_memory;
+    weiri_teller *tellers;
     int socket; /* receives file descriptors; see fd_pass.c */
     weiri_watch *socket_watch;
     weiri_watch *resend_watch;
@@ -103,9 +112,12 @@ weir_status weiri_comm_error(weir_comm *comm);
 /* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures of this rank. For what
  * the other ranks learn by themselves, as a death. Mutex held. */
 void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text);
-/* The same for what only this rank knows: the others' communicators end with WEIR_ERR_ABORTED and the same text, which
- * names this rank and then `cause`. Mutex held. */
+/* The same for what only this rank knows: the others' communicators end with WEIR_ERR_ABORTED, or as this one with
+ * WEIR_ERR_MISMATCH, and the same text, which names this rank and then `cause`. Mutex held. */
 void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause);
+
+void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller);
+void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller);
 
 /* `count` zeroed cells in a row: the offset of the first in the slab's memory. WEIR_ERR_LIMIT, WEIR_ERR_DEVICE. */
 weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset);

@@ -326,14 +326,14 @@ static void lose_peer(weir_comm *comm, uint32_t rank, bool died, const char *tex
     }
 }
 
-static void take_abort(weir_comm *comm, uint32_t peer, weiri_reader *r)
+static void take_abort(weir_comm *comm, uint32_t peer, weir_status status, weiri_reader *r)
 {
     char cause[CAUSE_BYTES];
     char text[CAUSE_BYTES + 32];
     weiri_read_string(r, cause, sizeof cause);
     bool fine = weiri_reader_done(r);
     snprintf(text, sizeof text, "communicator: rank %u: %s", peer, fine ? cause : "malformed abort");
-    weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, text);
+    weiri_comm_fail_locked(comm, status, text);
 }
 
 void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, size_t bytes)
@@ -350,8 +350,8 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
         char text[96];
         snprintf(text, sizeof text, "communicator: rank %u has destroyed its communicator", peer);
         lose_peer(comm, peer, false, text);
-    } else if (kind == WEIRI_PORT_ABORT) {
-        take_abort(comm, peer, &r);
+    } else if (kind == WEIRI_PORT_ABORT || kind == WEIRI_PORT_MISMATCH) {
+        take_abort(comm, peer, kind == WEIRI_PORT_ABORT ? WEIR_ERR_ABORTED : WEIR_ERR_MISMATCH, &r);
     } else if (kind >= WEIRI_PORT_MEMORY_WANTED && kind <= WEIRI_PORT_FD_TAKEN) {
         weiri_fd_pass_message_locked(comm, peer, kind, &r);
     } else {
@@ -360,13 +360,13 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
     pthread_mutex_unlock(&comm->mutex);
 }
 
-void weiri_exchange_abort(weir_comm *comm, const char *cause)
+void weiri_exchange_abort(weir_comm *comm, weir_status status, const char *cause)
 {
     uint8_t message[CAUSE_BYTES + 8];
     char cut[CAUSE_BYTES];
     weiri_writer w = weiri_writer_init(message, sizeof message);
     snprintf(cut, sizeof cut, "%s", cause);
-    weiri_write_u8(&w, WEIRI_PORT_ABORT);
+    weiri_write_u8(&w, status == WEIR_ERR_MISMATCH ? WEIRI_PORT_MISMATCH : WEIRI_PORT_ABORT);
     weiri_write_string(&w, cut);
     for (uint32_t rank = 0; rank < comm->size; rank++) {
         if (rank != comm->rank) {

@@ -79,7 +79,7 @@ weir_status weiri_exchange_complete(weir_future *future);
 void weiri_exchange_message(void *comm, uint32_t peer, const uint8_t *data, size_t bytes);
 void weiri_exchange_gone(void *comm, uint32_t rank, bool died, const char *text);
 /* Ends the communicator on all other ranks; see weiri_comm_break_locked. */
-void weiri_exchange_abort(weir_comm *comm, const char *cause);
+void weiri_exchange_abort(weir_comm *comm, weir_status status, const char *cause);
 
 /* Fails all futures that wait: of all peers, or of `peer` alone. Mutex held. */
 void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_status status, const char *text);

@@ -40,7 +40,8 @@ enum {
     WEIRI_PORT_MEMORY_THERE = 4,
     WEIRI_PORT_MEMORY_REFUSED = 5,
     WEIRI_PORT_FD_AT = 6,
-    WEIRI_PORT_FD_TAKEN = 7
+    WEIRI_PORT_FD_TAKEN = 7,
+    WEIRI_PORT_MISMATCH = 8 /* as WEIRI_PORT_ABORT: ranks called different operations */
 };
 
 #endif

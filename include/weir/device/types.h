@@ -65,6 +65,37 @@ typedef struct weir_dev_memory_channel {
     uint32_t indexed; /* one of a set (weir_dev_memory_channel_at), with epochs of its own */
 } weir_dev_memory_channel;
 
+/* Most ranks of a collective. */
+#define WEIR_COLLECTIVE_RANKS 8u
+
+/* What two ranks that call different operations tell their hosts: one for each peer, in host memory. */
+typedef struct weir_dev_difference {
+    uint64_t found;
+    uint64_t mine[3]; /* what this rank calls, and */
+    uint64_t theirs[3];
+    uint64_t reserved;
+} weir_dev_difference;
+
+/* The memories, packet buffers and semaphores of the ranks of a collective; see weir/device/collective.h. Places are
+ * bytes from the start of each rank's memory, the same on all. */
+typedef struct weir_dev_collective {
+    weir_dev_control *control;
+    uint64_t *epoch; /* calls made, as 32.32 fixed point */
+    weir_dev_difference *differences;
+    char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
+    uint64_t packets; /* place; room for packets of one rank: */
+    uint64_t packet_room;
+    uint64_t lines;
+    uint64_t line_room;
+    uint64_t slots;
+    uint64_t slot_bytes;
+    uint64_t letters; /* slots between two ranks alone */
+    uint32_t rank;
+    uint32_t ranks;
+    uint32_t blocks;  /* most of a call */
+    uint32_t columns; /* most blocks between two ranks alone */
+} weir_dev_collective;
+
 /* What a kernel asks a host thread to do; see weir/device/fifo.h. */
 typedef struct weir_request {
     uint64_t dst_offset;
@@ -227,6 +258,8 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of we
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 112, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 160, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");

@@ -1,0 +1,175 @@
+/* weir/collective.h - operations of all ranks of a group, as allreduce and allgather, in the order of a stream.
+ *
+ *     weir_collective_create(comm, NULL, &collective);                        on all ranks
+ *     weir_allreduce(collective, send, recv, count, WEIR_F16, WEIR_SUM, stream);
+ *     ...
+ *     weir_collective_destroy(collective);
+ *
+ * A collective is what ranks of one host need for such operations: memory of each that all others map, semaphores and
+ * packets. create makes all of it, so that an operation is one plain launch of a kernel: it allocates nothing, waits
+ * for nothing on the host, and can be recorded in a graph and replayed.
+ *
+ * Operations of one collective follow each other in one order, the same on all ranks, which the caller keeps also where
+ * they are put on several streams; operations that run at the same time need a collective each. All ranks give the same
+ * operation, count, type and root: WEIR_ERR_MISMATCH becomes the communicator's error on all ranks, naming the
+ * difference, when they do not. An error that is returned at once has launched nothing, and the other ranks wait.
+ *
+ * Pointers are memory that the device can access, aligned to the element. Any will do; what is larger than packets goes
+ * through the collective's own memory then. A receive buffer in a memory that all ranks have registered
+ * (weir_collective_register), at the same offset, is written by the peers directly. send and recv may be the same
+ * buffer where that makes sense: equal for allreduce, reduce, broadcast and all_to_all, for allgather send is this
+ * rank's part of recv, for reduce_scatter recv is this rank's part of send. Otherwise they must not overlap.
+ *
+ * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of what is for each rank, or of
+ * it, for allgather, reduce_scatter and all_to_all. 0 is fine.
+ *
+ * Reductions join the ranks' elements in the order of ranks, at one place, and round once (weir/device/reduce.h): all
+ * ranks get the same bits, in every run and by every form.
+ *
+ * Threads:   one thread at a time per collective; distinct collectives are independent.
+ * Blocking:  create, register; kernels, with the communicator's deadline.
+ * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more.
+ * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (a rank whose memory is not mapped here; products
+ *            and averages of F8), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks; a form without room for the
+ *            data), WEIR_ERR_MISMATCH, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error. */
+#ifndef WEIR_COLLECTIVE_H
+#define WEIR_COLLECTIVE_H
+
+#include "weir/bootstrap.h"
+#include "weir/device/reduce.h"
+#include "weir/device/types.h"
+#include "weir/memory.h"
+
+WEIR_BEGIN_DECLS
+
+typedef struct weir_collective weir_collective;
+
+/* How an operation is carried out. */
+typedef enum weir_collective_form {
+    WEIR_FORM_AUTO = 0,    /* by the table of the library */
+    WEIR_FORM_ONCE = 1,    /* reductions: packets, everything to everyone */
+    WEIR_FORM_PACKETS = 2, /* packets */
+    WEIR_FORM_LINES = 3,   /* 128-byte lines */
+    WEIR_FORM_SLOTS = 4    /* plain stores and signals, for data of any size */
+} weir_collective_form;
+
+typedef struct weir_collective_opts {
+    size_t size;
+    const weir_group *group; /* of the communicator's ranks, this one among them; NULL: all. Ranks of operations count
+                                within it */
+    uint64_t staging_bytes;  /* of memory for data on its way; default 112 MiB on a GPU, 1 MiB on the CPU; the same on
+                                all ranks, as the next two */
+    uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default: all there are */
+    uint32_t threads;        /* of a block; default 256 on a GPU */
+    weir_collective_form form; /* forced; the same on all ranks */
+} weir_collective_opts;
+
+/* Every rank of the group calls it, and creates its collectives in the same order. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
+                                                           weir_collective **out);
+WEIR_API void weir_collective_destroy(weir_collective *collective);
+
+WEIR_API uint32_t weir_collective_rank(const weir_collective *collective);
+WEIR_API uint32_t weir_collective_size(const weir_collective *collective);
+/* Device memory of this rank that it has allocated. */
+WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
+
+/* Forces a form and a number of blocks on the operations that follow, on all ranks alike; 0 leaves it to the table. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
+                                                          uint32_t blocks);
+
+/* Every rank of the group registers a memory of its own, all of the same size, in the same order; it stays registered
+ * until the collective's end. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
+
+WEIR_API WEIR_NODISCARD weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv,
+                                                   uint64_t count, weir_dtype dtype, weir_op op, void *stream);
+/* recv may be NULL on ranks other than root. */
+WEIR_API WEIR_NODISCARD weir_status weir_reduce(weir_collective *collective, const void *send, void *recv,
+                                                uint64_t count, weir_dtype dtype, weir_op op, uint32_t root,
+                                                void *stream);
+/* send has `count` elements for each rank. */
+WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter(weir_collective *collective, const void *send, void *recv,
+                                                        uint64_t count, weir_dtype dtype, weir_op op, void *stream);
+/* recv has `count` elements of each rank. */
+WEIR_API WEIR_NODISCARD weir_status weir_allgather(weir_collective *collective, const void *send, void *recv,
+                                                   uint64_t count, weir_dtype dtype, void *stream);
+/* send may be NULL on ranks other than root. */
+WEIR_API WEIR_NODISCARD weir_status weir_broadcast(weir_collective *collective, const void *send, void *recv,
+                                                   uint64_t count, weir_dtype dtype, uint32_t root, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_all_to_all(weir_collective *collective, const void *send, void *recv,
+                                                    uint64_t count, weir_dtype dtype, void *stream);
+
+/* What all_to_all_v sends to, or gets from, one rank: elements, from element `at` of the buffer on. */
+typedef struct weir_extent {
+    uint64_t at;
+    uint64_t count;
+} weir_extent;
+
+/* `sends` and `recvs` have an entry for each rank: what a rank sends to another is what that one gets. Buffers do not
+ * overlap, and what is received does not either. */
+WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collective, const void *send,
+                                                      const weir_extent *sends, void *recv, const weir_extent *recvs,
+                                                      weir_dtype dtype, void *stream);
+
+/* Between two ranks alone: the i-th send to a rank meets its i-th recv of this one. A send that finds room at the
+ * receiver (staging_bytes / 64 / blocks are always there after what was sent before has been received) ends before it
+ * is received; otherwise it waits for that. So two ranks that both send much and then receive, on one stream, wait for
+ * each other until the deadline: all_to_all_v exchanges. */
+WEIR_API WEIR_NODISCARD weir_status weir_send(weir_collective *collective, const void *send, uint64_t count,
+                                              weir_dtype dtype, uint32_t peer, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count,
+                                              weir_dtype dtype, uint32_t peer, void *stream);
+
+/* ---- algorithms of users ---------------------------------------------------------------------------------- */
+
+typedef enum weir_collective_kind {
+    WEIR_ALLREDUCE = 0,
+    WEIR_REDUCE = 1,
+    WEIR_REDUCE_SCATTER = 2,
+    WEIR_ALLGATHER = 3,
+    WEIR_BROADCAST = 4,
+    WEIR_ALL_TO_ALL = 5
+} weir_collective_kind;
+
+/* What one of the operations above was asked for. */
+typedef struct weir_collective_request {
+    weir_collective_kind kind;
+    weir_dtype dtype;
+    weir_op op;    /* of reductions */
+    uint32_t root; /* of reduce and broadcast */
+    uint64_t count;
+    const void *send;
+    void *recv;
+} weir_collective_request;
+
+typedef struct weir_collective_algorithm {
+    /* Whether it takes the request, whose arguments have been checked; the same on all ranks. */
+    bool (*fits)(void *context, const weir_collective_request *request);
+    /* Puts it on the stream: an operation of the collective like any other, of the device functions of
+     * weir/device/collective.h, or one that leaves the collective alone. */
+    weir_status (*run)(void *context, weir_collective *collective, const weir_collective_request *request,
+                       void *stream);
+    void *context;
+} weir_collective_algorithm;
+
+/* From now on operations ask it whether it takes them, the latest one first, and only then the table. At most 8;
+ * WEIR_ERR_LIMIT. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_add(weir_collective *collective,
+                                                        const weir_collective_algorithm *algorithm);
+
+/* The handle for kernels. */
+WEIR_API void weir_collective_device(const weir_collective *collective, weir_dev_collective *out);
+
+struct weir_collective_reduce; /* weir/device/collective.h */
+
+/* Checks and describes a reduction for a kernel on `shape` that calls the device function of `form`, which is not
+ * WEIR_FORM_AUTO. The description serves any number of launches. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_describe(weir_collective *collective,
+                                                             const weir_collective_request *request,
+                                                             weir_collective_form form,
+                                                             struct weir_collective_reduce *out, weir_shape *shape);
+
+WEIR_END_DECLS
+
+#endif

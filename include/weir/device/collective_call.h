@@ -1,0 +1,317 @@
+/* weir/device/collective_call.h - what all forms of a collective share: places, mailboxes, words.
+ *
+ * Each rank of a collective has one memory, of the same layout on all, which all others map. From its start: the epoch;
+ * mailboxes; cells of semaphores; packets; lines; slots; slots between two ranks alone. Packets and lines have two
+ * sections (for data, and for results) of two halves, used by calls in turn, with room for each rank.
+ *
+ * In each call each rank puts into a mailbox of each other one what it calls, and looks into its own: that finds ranks
+ * that call different operations, and it keeps two ranks within one call of each other, whoever sends what, which is
+ * why two halves are enough: who has a rank's letter of a call knows that it has ended the call before. The letters are
+ * packets, beside the data. */
+#ifndef WEIR_DEVICE_COLLECTIVE_CALL_H
+#define WEIR_DEVICE_COLLECTIVE_CALL_H
+
+#include "weir/device/memory_channel.h"
+#include "weir/device/reduce.h"
+
+#define WEIR_MAILBOX_BYTES 64u
+#define WEIR_MAILBOX_WORDS 3u
+
+/* Kinds of semaphores: one of each for each block and peer. */
+enum {
+    WEIR_CELL_DATA = 0,
+    WEIR_CELL_TAKEN = 1,
+    WEIR_CELL_READY = 2,
+    WEIR_CELL_LETTER = 3, /* between two ranks alone */
+    WEIR_CELL_LETTER_TAKEN = 4,
+    WEIR_CELL_KINDS = 5
+};
+
+/* What a rank calls. The ranks' must be equal. */
+typedef struct weir_collective_what {
+    uint64_t call; /* made by the host: operation, type, root, form */
+    uint64_t where;
+    uint64_t count; /* unless it is another one for each peer */
+} weir_collective_what;
+
+/* ---- places ---------------------------------------------------------------------------------------------- */
+
+WEIR_FN uint64_t weir_collective_mailbox(const weir_dev_collective *c, uint32_t half, uint32_t block, uint32_t from)
+{
+    uint64_t index = ((uint64_t)half * c->blocks + block) * WEIR_COLLECTIVE_RANKS + from;
+    return WEIR_CELL_BYTES + index * WEIR_MAILBOX_BYTES;
+}
+
+WEIR_FN uint64_t weir_collective_cell(const weir_dev_collective *c, uint32_t kind, uint32_t block, uint32_t from)
+{
+    uint64_t index = ((uint64_t)kind * c->blocks + block) * WEIR_COLLECTIVE_RANKS + from;
+    return weir_collective_mailbox(c, 2, 0, 0) + index * WEIR_CELL_BYTES;
+}
+
+/* Room of rank `from` in a section of packets or lines that begins at `base`. */
+WEIR_FN uint64_t weir_collective_room(uint64_t base, uint64_t room, uint32_t section, uint32_t half, uint32_t from)
+{
+    return base + (((uint64_t)section * 2 + half) * WEIR_COLLECTIVE_RANKS + from) * room;
+}
+
+WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t block,
+                                      uint32_t from)
+{
+    uint64_t index = ((uint64_t)section * 2 + turn) * c->blocks + block;
+    return c->slots + (index * WEIR_COLLECTIVE_RANKS + from) * c->slot_bytes;
+}
+
+/* The semaphore of `kind` between the calling block and the same one of `peer`. */
+WEIR_FN weir_dev_semaphore weir_collective_semaphore(const weir_dev_collective *c, uint32_t kind, uint32_t block,
+                                                     uint32_t peer)
+{
+    weir_dev_semaphore semaphore;
+    char *mine = c->memory[c->rank] + weir_collective_cell(c, kind, block, peer);
+    semaphore.control = c->control;
+    semaphore.inbound = (uint64_t *)mine;
+    semaphore.outbound = (uint64_t *)(c->memory[peer] + weir_collective_cell(c, kind, block, c->rank));
+    semaphore.expected = (uint64_t *)(mine + 64);
+    semaphore.sent = (uint64_t *)(mine + 72);
+    semaphore.count = 1;
+    semaphore.to_host = 0;
+    return semaphore;
+}
+
+/* The peers in an order of this rank's own, so that not all send to the same one; k from 0 to ranks - 2. */
+WEIR_FN uint32_t weir_collective_peer(const weir_dev_collective *c, uint32_t k)
+{
+    uint32_t peer = c->rank + 1 + k;
+    return peer < c->ranks ? peer : peer - c->ranks;
+}
+
+WEIR_FN uint32_t weir_collective_everyone(const weir_dev_collective *c)
+{
+    return ((uint32_t)1 << c->ranks) - 1;
+}
+
+/* ---- data of users: at any address, `left` bytes of it ------------------------------------------------------- */
+
+WEIR_FN_COLD uint64_t weir_word_load_any(const char *at, int64_t left)
+{
+    return weir_packet_gather(at, left < 0 ? 0 : (uint64_t)left, 8);
+}
+
+WEIR_FN_COLD void weir_word_store_any(char *at, int64_t left, uint64_t word)
+{
+    weir_packet_scatter(at, left < 0 ? 0 : (uint64_t)left, 8, word);
+}
+
+WEIR_FN uint64_t weir_word_load(const char *at, int64_t left)
+{
+    return WEIR_UNLIKELY(left < 8 || ((uintptr_t)at & 7) != 0) ? weir_word_load_any(at, left)
+                                                               : weir_arch_load_u64((const weir_alias_u64 *)at);
+}
+
+WEIR_FN void weir_word_store(char *at, int64_t left, uint64_t word)
+{
+    if (WEIR_UNLIKELY(left < 8 || ((uintptr_t)at & 7) != 0)) {
+        weir_word_store_any(at, left, word);
+    } else {
+        weir_arch_store_u64((weir_alias_u64 *)at, word);
+    }
+}
+
+WEIR_FN weir_vec16 weir_pair_load(const char *at, int64_t left)
+{
+    weir_vec16 pair;
+    if (WEIR_UNLIKELY(left < 16 || ((uintptr_t)at & 15) != 0)) {
+        pair.lo = weir_word_load_any(at, left);
+        pair.hi = weir_word_load_any(at + 8, left - 8);
+        return pair;
+    }
+    return weir_arch_load_vec16((const weir_vec16 *)at);
+}
+
+WEIR_FN void weir_pair_store(char *at, int64_t left, weir_vec16 pair)
+{
+    if (WEIR_UNLIKELY(left < 16 || ((uintptr_t)at & 15) != 0)) {
+        weir_word_store_any(at, left, pair.lo);
+        weir_word_store_any(at + 8, left - 8, pair.hi);
+    } else {
+        weir_arch_store_vec16((weir_vec16 *)at, pair);
+    }
+}
+
+WEIR_FN int64_t weir_left(uint64_t bytes, uint64_t at)
+{
+    return (int64_t)bytes - (int64_t)at;
+}
+
+WEIR_FN int64_t weir_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One result of a word of each rank, in the order of ranks. */
+WEIR_FN uint64_t weir_collective_join(const uint64_t *words, uint32_t ranks, uint32_t dtype, uint32_t op)
+{
+    weir_reduction all = { { 0 }, 0, { 0 } };
+    weir_reduce_first(&all, dtype, words[0]);
+    WEIR_UNROLL
+    for (uint32_t k = 1; k < WEIR_COLLECTIVE_RANKS; k++) {
+        if (k < ranks) {
+            weir_reduce_next(&all, dtype, op, words[k]);
+        }
+    }
+    return weir_reduce_last(&all, dtype, op, ranks);
+}
+
+/* ---- packets ------------------------------------------------------------------------------------------------- */
+
+/* The slow part of a wait for the packets in `mask`, `room` bytes apart. */
+WEIR_FN_COLD weir_status weir_packets_spin(const char *packets, uint64_t room, uint32_t mask, uint32_t flag,
+                                           weir_dev_control *control)
+{
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        weir_status status = (mask >> k & 1) != 0 ? weir_ll16_spin(packets + k * room, 0, 1, flag, control) : WEIR_OK;
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Waits for the packets in `mask`, mostly one of each rank, and puts their data into words[]; all reads are under way
+ * at once. */
+WEIR_FN weir_status weir_packets_await(const char *packets, uint64_t room, uint32_t mask, uint32_t flag,
+                                       weir_dev_control *control, uint64_t *words)
+{
+    weir_vec16 pairs[WEIR_COLLECTIVE_RANKS];
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    WEIR_ROLLED
+    for (;;) {
+        int there = 1;
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            if ((mask >> k & 1) != 0) {
+                pairs[k] = weir_arch_load_relaxed_sys_pair(packets + k * room);
+            }
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            if ((mask >> k & 1) != 0) {
+                there &= weir_ll16_there(pairs[k], flag);
+            }
+        }
+        if (there) {
+            break;
+        }
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_packets_spin(packets, room, mask, flag, control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            reads = WEIR_ARCH_FAST_READS;
+        }
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        words[k] = (mask >> k & 1) != 0 ? (pairs[k].lo & 0xffffffffu) | pairs[k].hi << 32 : 0;
+    }
+    return WEIR_OK;
+}
+
+/* ---- mailboxes --------------------------------------------------------------------------------------------- */
+
+/* Threads from the last of the block on write and read the letters, since the first ones have most to do: of each of
+ * them the first peer is this one, and the others follow block_size apart. */
+WEIR_FN uint32_t weir_collective_clerk(weir_coop coop)
+{
+    return coop.block_size - 1 - coop.block_rank;
+}
+
+/* Puts into the mailboxes of all what this rank calls. `counts`: another count for each peer, or NULL. */
+WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
+                                      const uint64_t *counts, uint32_t flag, weir_coop coop)
+{
+    for (uint32_t peer = weir_collective_clerk(coop); peer < c->ranks; peer += coop.block_size) {
+        char *box = c->memory[peer] + weir_collective_mailbox(c, flag % 2, coop.block, c->rank);
+        if (peer != c->rank) {
+            weir_ll16_store(box, what->call, flag);
+            weir_ll16_store(box + 16, what->where, flag);
+            weir_ll16_store(box + 32, counts != NULL ? counts[peer] : what->count, flag);
+        }
+    }
+}
+
+/* Ranks call different operations: the host reads which. */
+WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference, const uint64_t *mine,
+                                                const uint64_t *theirs, weir_dev_control *control)
+{
+    for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) {
+        weir_arch_store_relaxed_sys_u64(&difference->mine[i], mine[i]);
+        weir_arch_store_relaxed_sys_u64(&difference->theirs[i], theirs[i]);
+    }
+    weir_arch_store_release_sys_u64(&difference->found, 1);
+    return weir_dev_control_fail(control, WEIR_ERR_MISMATCH);
+}
+
+/* Ends with the error that another block is about to report. */
+WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
+{
+    weir_spin spin = weir_spin_begin();
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK) {
+        status = weir_spin_next(&spin, control);
+    }
+    return status;
+}
+
+/* Waits until all have put into this block's mailboxes what they call, and compares. `counts`: what each peer should
+ * have announced, or NULL. The status is the calling thread's. */
+WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const weir_collective_what *what,
+                                            const uint64_t *counts, uint32_t flag, weir_coop coop)
+{
+    for (uint32_t peer = weir_collective_clerk(coop); peer < c->ranks; peer += coop.block_size) {
+        const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, coop.block, peer);
+        uint64_t mine[WEIR_MAILBOX_WORDS] = { what->call, what->where, counts != NULL ? counts[peer] : what->count };
+        uint64_t theirs[WEIR_COLLECTIVE_RANKS];
+        if (peer == c->rank) {
+            continue;
+        }
+        weir_status status =
+            weir_packets_await(box, 16, ((uint32_t)1 << WEIR_MAILBOX_WORDS) - 1, flag, c->control, theirs);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
+            return coop.block != 0 ? weir_collective_await_error(c->control)
+                                   : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* ---- semaphores of a block ----------------------------------------------------------------------------------- */
+
+/* Signals the same block of the peers in `mask`, when all threads of this one have come. */
+WEIR_FN void weir_collective_signal(const weir_dev_collective *c, uint32_t kind, uint32_t mask, weir_coop coop)
+{
+    weir_arch_block_sync(coop.host);
+    for (uint32_t peer = coop.block_rank; peer < c->ranks; peer += coop.block_size) {
+        if (peer != c->rank && (mask >> peer & 1) != 0) {
+            weir_dev_semaphore semaphore = weir_collective_semaphore(c, kind, coop.block, peer);
+            weir_dev_semaphore_signal(&semaphore);
+        }
+    }
+}
+
+/* Waits for theirs; all threads of the block go on, or end, together. */
+WEIR_FN weir_status weir_collective_wait(const weir_dev_collective *c, uint32_t kind, uint32_t mask, weir_coop coop)
+{
+    weir_status status = WEIR_OK;
+    for (uint32_t peer = coop.block_rank; peer < c->ranks && status == WEIR_OK; peer += coop.block_size) {
+        if (peer != c->rank && (mask >> peer & 1) != 0) {
+            weir_dev_semaphore semaphore = weir_collective_semaphore(c, kind, coop.block, peer);
+            status = weir_dev_semaphore_wait(&semaphore);
+        }
+    }
+    return weir_coop_agree(weir_coop_block(coop), c->control, status);
+}
+
+#endif

@@ -1,0 +1,345 @@
+/* weir/device/collective_lines.h - collectives by 128-byte lines: 15 of 16 bytes that cross the link are data, and a
+ * line needs no signal. For data of middle size, over links that keep lines whole (weir/device/line.h), by blocks of
+ * whole warps. As with packets, who sends a line joins and stores those of its place. */
+#ifndef WEIR_DEVICE_COLLECTIVE_LINES_H
+#define WEIR_DEVICE_COLLECTIVE_LINES_H
+
+#include "weir/device/collective_packets.h"
+
+/* What one lane has of a line of each rank. */
+typedef struct weir_line_set {
+    weir_vec16 of[WEIR_COLLECTIVE_RANKS][WEIR_ARCH_LINE_PARTS];
+} weir_line_set;
+
+/* The lane's part of a line with `left` bytes of data. */
+WEIR_FN void weir_line_load_data(weir_vec16 *parts, const char *data, int64_t left, uint64_t flag, uint32_t lane)
+{
+    WEIR_UNROLL
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        int64_t at = 8 * (int64_t)(lane * WEIR_ARCH_LINE_PARTS + p);
+        parts[p].lo = at < left ? weir_word_load(data + at, left - at) : 0;
+        parts[p].hi = at == 56 ? flag : at + 64 < left ? weir_word_load(data + at + 64, left - at - 64) : 0;
+    }
+}
+
+WEIR_FN void weir_line_store_data(char *data, int64_t left, const weir_vec16 *parts, uint32_t lane)
+{
+    WEIR_UNROLL
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        int64_t at = 8 * (int64_t)(lane * WEIR_ARCH_LINE_PARTS + p);
+        if (at < left) {
+            weir_word_store(data + at, left - at, parts[p].lo);
+        }
+        if (at != 56 && at + 64 < left) {
+            weir_word_store(data + at + 64, left - at - 64, parts[p].hi);
+        }
+    }
+}
+
+/* Loads the lane's parts of the lines of the ranks in `mask`, once; whether all were there. */
+WEIR_FN int weir_lines_look(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
+                            weir_line_set *set)
+{
+    int there = 1;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        if ((mask >> k & 1) != 0) {
+            weir_arch_load_line(lines + k * room, lane, set->of[k]);
+        }
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        if ((mask >> k & 1) != 0) {
+            there &= weir_line_there(set->of[k], lane, flag);
+        }
+    }
+    return there;
+}
+
+/* The slow part of a wait; all lanes of the warp return together. */
+WEIR_FN_COLD weir_status weir_lines_spin(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
+                                         weir_dev_control *control)
+{
+    weir_spin spin = weir_spin_begin();
+    for (;;) {
+        weir_line_set set;
+        if (weir_arch_warp_all(weir_lines_look(lines, room, mask, flag, lane, &set))) {
+            return WEIR_OK;
+        }
+        weir_status status = weir_spin_next(&spin, control);
+        if (weir_arch_warp_or(status != WEIR_OK) != 0) {
+            return status != WEIR_OK ? status : weir_dev_control_error(control);
+        }
+    }
+}
+
+/* Waits for the lines of the ranks in `mask`; another one for each line of a warp, whose lanes return together. */
+WEIR_FN weir_status weir_lines_await(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
+                                     weir_dev_control *control, weir_line_set *set)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    weir_arch_warp_converge();
+    WEIR_ROLLED
+    while (!weir_arch_warp_all(weir_lines_look(lines, room, mask, flag, lane, set))) {
+        if (weir_spin_is_long(&reads)) {
+            weir_status status = weir_lines_spin(lines, room, mask, flag, lane, control);
+            if (status != WEIR_OK) {
+                return status;
+            }
+            reads = WEIR_ARCH_FAST_READS;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* How the threads of a grid divide lines: the warp's first line decides how often its lanes go round. */
+typedef struct weir_line_walk {
+    uint32_t lane;
+    uint32_t mine; /* of the lines of a warp */
+    uint64_t first;
+    uint64_t stride;
+} weir_line_walk;
+
+WEIR_FN weir_line_walk weir_line_walk_of(weir_coop coop)
+{
+    weir_line_walk walk;
+    uint32_t warp_lines = weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
+    walk.lane = coop.rank % WEIR_ARCH_LINE_LANES;
+    walk.first = (uint64_t)(coop.rank / weir_arch_warp_size()) * warp_lines;
+    walk.mine = coop.rank / WEIR_ARCH_LINE_LANES - (uint32_t)walk.first;
+    walk.stride = coop.size / WEIR_ARCH_LINE_LANES;
+    return walk;
+}
+
+WEIR_FN char *weir_line_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag, uint64_t line)
+{
+    return c->memory[peer] + weir_collective_room(c->lines, c->line_room, section, flag % 2, c->rank) +
+           WEIR_LINE_BYTES * line;
+}
+
+WEIR_FN const char *weir_lines_in(const weir_dev_collective *c, uint32_t section, uint32_t flag)
+{
+    return c->memory[c->rank] + weir_collective_room(c->lines, c->line_room, section, flag % 2, 0);
+}
+
+/* A line of the part of each rank goes there. */
+WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
+                                uint64_t line, uint32_t lane)
+{
+    const uint64_t at = line * WEIR_LINE_DATA;
+    weir_line_set set;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        int64_t left = k + 1 < c->ranks ? weir_part_left(r, peer, at) : 0;
+        if (left > 0) {
+            weir_line_load_data(set.of[k], r->send + peer * r->part + at, left, weir_line_flag(flag), lane);
+        }
+    }
+    weir_arch_warp_converge();
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        if (k + 1 < c->ranks && weir_part_left(r, peer, at) > 0) {
+            weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), lane, set.of[k]);
+        }
+    }
+}
+
+/* The lane's part of the joined line, of those in `set` and this rank's own. */
+WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *set, const weir_vec16 *own,
+                             uint32_t flag, uint32_t lane, uint32_t dtype, uint32_t op, weir_vec16 *joined)
+{
+    WEIR_UNROLL
+    for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+        uint64_t lo[WEIR_COLLECTIVE_RANKS];
+        uint64_t hi[WEIR_COLLECTIVE_RANKS];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            lo[k] = k == c->rank ? own[p].lo : k < c->ranks ? set->of[k][p].lo : 0;
+            hi[k] = k == c->rank ? own[p].hi : k < c->ranks ? set->of[k][p].hi : 0;
+        }
+        joined[p].lo = weir_collective_join(lo, c->ranks, dtype, op);
+        joined[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7 ? weir_line_flag(flag)
+                                                            : weir_collective_join(hi, c->ranks, dtype, op);
+    }
+}
+
+/* Line `line` of this rank's part is joined, kept, and sent to the ranks in `to`. Lanes of one warp may have lines that
+ * are there and lines beyond the end. */
+WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
+                                      uint64_t line, uint32_t lane, uint32_t dtype, uint32_t op)
+{
+    const uint64_t at = line * WEIR_LINE_DATA;
+    const int64_t left = weir_part_left(r, c->rank, at);
+    const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
+    weir_line_set set;
+    weir_vec16 own[WEIR_ARCH_LINE_PARTS];
+    weir_vec16 joined[WEIR_ARCH_LINE_PARTS];
+    uint32_t others = left > 0 ? weir_collective_everyone(c) & ~((uint32_t)1 << c->rank) : 0;
+    weir_line_load_data(own, r->send + c->rank * r->part + at, left, 0, lane);
+    weir_status status = weir_lines_await(weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, c->line_room, others,
+                                          weir_line_flag(flag), lane, c->control, &set);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    if (left > 0) {
+        weir_lines_join(c, &set, own, flag, lane, dtype, op, joined);
+    }
+    weir_arch_warp_converge();
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        if (left > 0 && k + 1 < c->ranks && (r->to >> peer & 1) != 0) {
+            weir_arch_store_line(weir_line_at(c, peer, 1, flag, line), lane, joined);
+        }
+    }
+    if (left > 0 && keep) {
+        weir_line_store_data(r->recv + (r->to != 0 ? c->rank * r->part : 0) + at, left, joined, lane);
+    }
+    return WEIR_OK;
+}
+
+/* Line `line` of what each other rank has joined. */
+WEIR_FN weir_status weir_lines_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
+                                      uint64_t line, uint32_t lane)
+{
+    const uint64_t at = line * WEIR_LINE_DATA;
+    weir_line_set set;
+    uint32_t mask = 0;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        mask |= (uint32_t)(k < c->ranks && k != c->rank && weir_part_left(r, k, at) > 0) << k;
+    }
+    weir_status status = weir_lines_await(weir_lines_in(c, 1, flag) + WEIR_LINE_BYTES * line, c->line_room, mask,
+                                          weir_line_flag(flag), lane, c->control, &set);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        if ((mask >> k & 1) != 0) {
+            weir_line_store_data(r->recv + k * r->part + at, weir_part_left(r, k, at), set.of[k], lane);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* As weir_collective_reduce_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
+WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                                 uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
+        return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
+    }
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint64_t count = weir_line_count(r->part);
+    const weir_line_walk walk = weir_line_walk_of(coop);
+    for (uint64_t i = walk.first; i < count; i += walk.stride) {
+        weir_lines_scatter(c, r, flag, i + walk.mine, walk.lane);
+    }
+    if (coop.block == 0) {
+        weir_collective_announce(c, &r->what, NULL, flag, coop);
+    }
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    weir_status status = coop.block == 0 ? weir_collective_compare(c, &r->what, NULL, flag, coop) : WEIR_OK;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    for (uint64_t i = walk.first; i < count; i += walk.stride) {
+        status = weir_lines_reduce(c, r, flag, i + walk.mine, walk.lane, dtype, op);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+    for (uint64_t i = walk.first; i < count && (r->to >> c->rank & 1) != 0; i += walk.stride) {
+        status = weir_lines_gather(c, r, flag, i + walk.mine, walk.lane);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Line `line` of all pieces that this rank sends. */
+WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag, uint64_t line,
+                             uint32_t lane)
+{
+    const uint64_t at = line * WEIR_LINE_DATA;
+    weir_line_set set;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], at) : 0;
+        if (left > 0) {
+            weir_line_load_data(set.of[k], m->send + m->send_at[peer] + at, left, weir_line_flag(flag), lane);
+        }
+    }
+    weir_arch_warp_converge();
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        if (k + 1 < c->ranks && weir_left(m->send_bytes[peer], at) > 0) {
+            weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), lane, set.of[k]);
+        }
+    }
+}
+
+/* Line `line` of all pieces that it gets. */
+WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
+                                       uint64_t line, uint32_t lane)
+{
+    const uint64_t at = line * WEIR_LINE_DATA;
+    weir_line_set set;
+    uint32_t mask = 0;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        mask |= (uint32_t)(k < c->ranks && k != c->rank && m->recv_bytes[k] > at) << k;
+    }
+    weir_status status = weir_lines_await(weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, c->line_room, mask,
+                                          weir_line_flag(flag), lane, c->control, &set);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        if ((mask >> k & 1) != 0) {
+            weir_line_store_data(m->recv + m->recv_at[k] + at, weir_left(m->recv_bytes[k], at), set.of[k], lane);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* As weir_collective_move_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
+WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, const weir_collective_move *m,
+                                               weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
+        return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
+    }
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint64_t count = weir_line_count(m->most);
+    const weir_line_walk walk = weir_line_walk_of(coop);
+    for (uint64_t i = walk.first; i < count; i += walk.stride) {
+        weir_lines_send(c, m, flag, i + walk.mine, walk.lane);
+    }
+    if (coop.block == 0) {
+        weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, coop);
+    }
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    weir_status status = weir_collective_keep(c, m, flag, coop);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    for (uint64_t i = walk.first; i < count; i += walk.stride) {
+        status = weir_lines_receive(c, m, flag, i + walk.mine, walk.lane);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+#endif

@@ -1,0 +1,256 @@
+/* weir/device/collective_packets.h - collectives by LL16 packets: the fastest for small data.
+ *
+ * A word of 8 bytes is one packet. The thread that sends a word is the one that receives, joins and stores those of its
+ * place, so that no threads need to meet, and input and output may be the same memory. */
+#ifndef WEIR_DEVICE_COLLECTIVE_PACKETS_H
+#define WEIR_DEVICE_COLLECTIVE_PACKETS_H
+
+#include "weir/device/collective_call.h"
+
+/* A reduction. Part k of the data, `part` bytes from one to the next and `bytes` in all, is the one that rank k joins.
+ * Ranks in `to` get the joined data of all parts; with `to` 0, each gets its part. */
+typedef struct weir_collective_reduce {
+    weir_collective_what what;
+    const char *send;
+    char *recv;
+    uint64_t part; /* a multiple of 8 unless `to` is 0, of 16 for slots, of 120 for lines */
+    uint64_t bytes;
+    uint32_t to;
+    uint32_t reserved;
+    char *direct[WEIR_COLLECTIVE_RANKS]; /* for slots: where the peers' `recv` are mapped here, or NULL */
+} weir_collective_reduce;
+
+/* Pieces that go from each rank to each: what this one sends, and where it puts what it gets. */
+typedef struct weir_collective_move {
+    weir_collective_what what;
+    const char *send;
+    char *recv;
+    uint64_t send_at[WEIR_COLLECTIVE_RANKS];
+    uint64_t send_bytes[WEIR_COLLECTIVE_RANKS];
+    uint64_t recv_at[WEIR_COLLECTIVE_RANKS];
+    uint64_t recv_bytes[WEIR_COLLECTIVE_RANKS];
+    uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */
+    uint64_t recv_range[WEIR_COLLECTIVE_RANKS];
+    uint64_t most; /* the largest of send_bytes and recv_bytes */
+    uint64_t direct_at; /* for slots: place of this rank's piece in the peers' recv, */
+    char *direct[WEIR_COLLECTIVE_RANKS]; /* which are mapped here, or NULL */
+    uint32_t counted; /* send_bytes and recv_bytes are what is compared, not what.count */
+    uint32_t reserved;
+} weir_collective_move;
+
+/* Waits for the packets of place `at` of all others, and joins them with `own`. */
+WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const char *packets, uint64_t own, uint32_t flag,
+                                      uint32_t dtype, uint32_t op, uint64_t *word)
+{
+    uint64_t words[WEIR_COLLECTIVE_RANKS];
+    uint32_t others = weir_collective_everyone(c) & ~((uint32_t)1 << c->rank);
+    weir_status status = weir_packets_await(packets, c->packet_room, others, flag, c->control, words);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        words[k] = k == c->rank ? own : words[k];
+    }
+    *word = weir_collective_join(words, c->ranks, dtype, op);
+    return WEIR_OK;
+}
+
+/* The packet of a word of this rank in the memory of `peer`. */
+WEIR_FN char *weir_packet_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag,
+                             uint64_t word)
+{
+    return c->memory[peer] + weir_collective_room(c->packets, c->packet_room, section, flag % 2, c->rank) + 16 * word;
+}
+
+/* One packet of `data` to each peer in `mask`. */
+WEIR_FN void weir_packets_spread(const weir_dev_collective *c, uint32_t mask, uint32_t section, uint32_t flag,
+                                 uint64_t word, uint64_t data)
+{
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        uint32_t peer = weir_collective_peer(c, k);
+        if (k + 1 < c->ranks && (mask >> peer & 1) != 0) {
+            weir_ll16_store(weir_packet_at(c, peer, section, flag, word), data, flag);
+        }
+    }
+}
+
+/* The packets that this rank gets: those of rank 0. */
+WEIR_FN const char *weir_packets_in(const weir_dev_collective *c, uint32_t section, uint32_t flag)
+{
+    return c->memory[c->rank] + weir_collective_room(c->packets, c->packet_room, section, flag % 2, 0);
+}
+
+/* Everyone sends all data to the ranks in `to`, which join it: one trip over the link. */
+WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                                uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint64_t words = (r->bytes + 7) / 8;
+    const char *in = weir_packets_in(c, 0, flag);
+    for (uint64_t i = coop.rank; i < words; i += coop.size) {
+        weir_packets_spread(c, r->to, 0, flag, i, weir_word_load(r->send + 8 * i, weir_left(r->bytes, 8 * i)));
+    }
+    if (coop.block == 0) {
+        weir_collective_announce(c, &r->what, NULL, flag, coop);
+    }
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    weir_status status = coop.block == 0 ? weir_collective_compare(c, &r->what, NULL, flag, coop) : WEIR_OK;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    for (uint64_t i = coop.rank; i < words && (r->to >> c->rank & 1) != 0; i += coop.size) {
+        uint64_t own = weir_word_load(r->send + 8 * i, weir_left(r->bytes, 8 * i));
+        uint64_t word = 0;
+        status = weir_packets_join(c, in + 16 * i, own, flag, dtype, op, &word);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        weir_word_store(r->recv + 8 * i, weir_left(r->bytes, 8 * i), word);
+    }
+    return WEIR_OK;
+}
+
+/* Bytes of part `rank` from `at` on; none if not positive. */
+WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, uint64_t at)
+{
+    return weir_least(weir_left(r->part, at), weir_left(r->bytes, rank * r->part + at));
+}
+
+/* Each joins its part and sends the result to the ranks in `to`: two trips, with less data. */
+WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                                   uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint64_t words = (r->part + 7) / 8;
+    const char *mine = r->send + c->rank * r->part;
+    char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
+    const char *in = weir_packets_in(c, 0, flag);
+    const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
+    for (uint64_t i = coop.rank; i < words; i += coop.size) {
+        uint64_t data[WEIR_COLLECTIVE_RANKS - 1];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+            uint32_t peer = weir_collective_peer(c, k);
+            int64_t left = k + 1 < c->ranks ? weir_part_left(r, peer, 8 * i) : 0;
+            data[k] = left > 0 ? weir_word_load(r->send + peer * r->part + 8 * i, left) : 0;
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+            uint32_t peer = weir_collective_peer(c, k);
+            if (k + 1 < c->ranks && weir_part_left(r, peer, 8 * i) > 0) {
+                weir_ll16_store(weir_packet_at(c, peer, 0, flag, i), data[k], flag);
+            }
+        }
+    }
+    if (coop.block == 0) {
+        weir_collective_announce(c, &r->what, NULL, flag, coop);
+    }
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    weir_status status = coop.block == 0 ? weir_collective_compare(c, &r->what, NULL, flag, coop) : WEIR_OK;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    for (uint64_t i = coop.rank; i < words; i += coop.size) {
+        int64_t left = weir_part_left(r, c->rank, 8 * i);
+        if (left > 0) {
+            uint64_t word = 0;
+            status =
+                weir_packets_join(c, in + 16 * i, weir_word_load(mine + 8 * i, left), flag, dtype, op, &word);
+            if (WEIR_UNLIKELY(status != WEIR_OK)) {
+                return status;
+            }
+            weir_packets_spread(c, r->to, 1, flag, i, word);
+            if (keep) {
+                weir_word_store(out + 8 * i, left, word);
+            }
+        }
+    }
+    in = weir_packets_in(c, 1, flag);
+    for (uint64_t i = coop.rank; i < words && (r->to >> c->rank & 1) != 0; i += coop.size) {
+        uint64_t data[WEIR_COLLECTIVE_RANKS];
+        uint32_t mask = 0;
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            mask |= (uint32_t)(k < c->ranks && k != c->rank && weir_part_left(r, k, 8 * i) > 0) << k;
+        }
+        status = weir_packets_await(in + 16 * i, c->packet_room, mask, flag, c->control, data);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            if ((mask >> k & 1) != 0) {
+                weir_word_store(r->recv + k * r->part + 8 * i, weir_part_left(r, k, 8 * i), data[k]);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+/* While the others' letters are on their way: the piece that stays here. Then what they call is compared, by block 0
+ * or, where pieces go straight into memory of users, by all. */
+WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
+                                         weir_coop coop)
+{
+    const char *from = m->send + m->send_at[c->rank];
+    char *to = m->recv + m->recv_at[c->rank];
+    if (to != from && m->recv_bytes[c->rank] != 0) {
+        weir_copy(to, from, m->recv_bytes[c->rank], coop);
+    }
+    return coop.block == 0 || m->direct[c->rank] != NULL
+               ? weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, coop)
+               : WEIR_OK;
+}
+
+WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, const weir_collective_move *m,
+                                                 weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint64_t words = (m->most + 7) / 8;
+    const char *in = weir_packets_in(c, 0, flag);
+    for (uint64_t i = coop.rank; i < words; i += coop.size) {
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+            uint32_t peer = weir_collective_peer(c, k);
+            int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], 8 * i) : 0;
+            if (left > 0) {
+                weir_ll16_store(weir_packet_at(c, peer, 0, flag, i),
+                                weir_word_load(m->send + m->send_at[peer] + 8 * i, left), flag);
+            }
+        }
+    }
+    if (coop.block == 0) {
+        weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, coop);
+    }
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    weir_status status = weir_collective_keep(c, m, flag, coop);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    for (uint64_t i = coop.rank; i < words; i += coop.size) {
+        uint64_t data[WEIR_COLLECTIVE_RANKS];
+        uint32_t mask = 0;
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            mask |= (uint32_t)(k < c->ranks && k != c->rank && m->recv_bytes[k] > 8 * i) << k;
+        }
+        status = weir_packets_await(in + 16 * i, c->packet_room, mask, flag, c->control, data);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            if ((mask >> k & 1) != 0) {
+                weir_word_store(m->recv + m->recv_at[k] + 8 * i, weir_left(m->recv_bytes[k], 8 * i), data[k]);
+            }
+        }
+    }
+    return WEIR_OK;
+}
+
+#endif

@@ -1,0 +1,304 @@
+/* weir/device/reduce.h - types of elements, and operations that join those of several ranks.
+ *
+ *     weir_reduction sum;
+ *     weir_reduce_first(&sum, WEIR_F16, word_of_rank_0);
+ *     weir_reduce_next(&sum, WEIR_F16, WEIR_SUM, word_of_rank_1);
+ *     word = weir_reduce_last(&sum, WEIR_F16, WEIR_SUM, 2);
+ *
+ * Elements are handled by words of 8 bytes. With constants for type and operation all of this comes down to the few
+ * instructions that they need; on the CPU conversions are plain C, with the same bits as a GPU's.
+ *
+ * Halves (F16, BF16) and F8 are accumulated as floats and rounded once, to nearest, ties to even; integers are
+ * accumulated in 64 bits and cut, so that sums and products wrap, and averages of 8 and 32 bits are exact. An average
+ * is the sum divided by the number of ranks; of integers, towards zero. WEIR_MIN and WEIR_MAX are NaN if an element is.
+ * F8E4M3 has no infinities, NaN is 0x7f; F8E5M2 has. What is finite and beyond the largest F8 becomes that. There are
+ * no products and averages of F8. */
+#ifndef WEIR_DEVICE_REDUCE_H
+#define WEIR_DEVICE_REDUCE_H
+
+#include "weir/device/arch.h"
+
+typedef enum weir_dtype {
+    WEIR_F64 = 0,
+    WEIR_F32 = 1,
+    WEIR_F16 = 2,
+    WEIR_BF16 = 3,
+    WEIR_F8E4M3 = 4,
+    WEIR_F8E5M2 = 5,
+    WEIR_I8 = 6,
+    WEIR_U8 = 7,
+    WEIR_I32 = 8,
+    WEIR_U32 = 9,
+    WEIR_I64 = 10,
+    WEIR_U64 = 11
+} weir_dtype;
+
+#define WEIR_DTYPES 12u
+
+typedef enum weir_op { WEIR_SUM = 0, WEIR_PROD = 1, WEIR_MIN = 2, WEIR_MAX = 3, WEIR_AVG = 4 } weir_op;
+
+#define WEIR_OPS 5u
+
+/* What is accumulated of a word's elements; which member depends on the type. */
+typedef struct weir_reduction {
+    float f[8];
+    double d;
+    uint64_t i[8];
+} weir_reduction;
+
+WEIR_FN uint32_t weir_dtype_bytes(uint32_t dtype)
+{
+    switch (dtype) {
+    case WEIR_F64:
+    case WEIR_I64:
+    case WEIR_U64:
+        return 8;
+    case WEIR_F32:
+    case WEIR_I32:
+    case WEIR_U32:
+        return 4;
+    case WEIR_F16:
+    case WEIR_BF16:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+WEIR_FN int weir_dtype_is_signed(uint32_t dtype)
+{
+    return dtype == WEIR_I8 || dtype == WEIR_I32 || dtype == WEIR_I64;
+}
+
+/* ---- formats ------------------------------------------------------------------------------------------- */
+
+WEIR_FN float weir_float_of_bf16(uint32_t code)
+{
+    return weir_arch_float_of_bits(code << 16);
+}
+
+WEIR_FN uint32_t weir_bf16_of_float(float value)
+{
+    uint32_t bits = weir_arch_bits_of_float(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return 0x7fff;
+    }
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+WEIR_FN float weir_float_of_f8e4m3(uint32_t code)
+{
+    uint32_t sign = (code & 0x80u) << 24;
+    uint32_t rest = code & 0x7fu;
+    if (rest == 0x7fu) {
+        return weir_arch_float_of_bits(0x7fffffffu);
+    }
+    if (rest < 8) {
+        return weir_arch_float_of_bits(weir_arch_bits_of_float((float)rest / 512.0f) | sign);
+    }
+    return weir_arch_float_of_bits(sign | ((rest << 20) + (120u << 23)));
+}
+
+WEIR_FN float weir_float_of_f8e5m2(uint32_t code)
+{
+    return weir_arch_float_of_f16(code << 8);
+}
+
+/* Of both 8-bit formats. `largest` is the code of the largest finite number, `infinity` that of what is infinite. */
+WEIR_FN uint32_t weir_f8_of_float(float value, uint32_t mantissa, int32_t least, uint32_t largest, uint32_t infinity)
+{
+    uint32_t bits = weir_arch_bits_of_float(value);
+    uint32_t rest = bits & 0x7fffffffu;
+    if (rest > 0x7f800000u) {
+        return 0x7f;
+    }
+    uint32_t code = rest == 0x7f800000u ? infinity : weir_arch_narrow(value, mantissa, least);
+    return (bits >> 24 & 0x80u) | (code <= largest || rest == 0x7f800000u ? code : largest);
+}
+
+WEIR_FN uint32_t weir_f8e4m3_of_float(float value)
+{
+    return weir_f8_of_float(value, 3, -6, 0x7e, 0x7e);
+}
+
+WEIR_FN uint32_t weir_f8e5m2_of_float(float value)
+{
+    return weir_f8_of_float(value, 2, -14, 0x7b, 0x7c);
+}
+
+/* ---- elements of a word ---------------------------------------------------------------------------------- */
+
+WEIR_FN float weir_element_float(uint32_t dtype, uint64_t word, uint32_t index)
+{
+    switch (dtype) {
+    case WEIR_F32:
+        return weir_arch_float_of_bits((uint32_t)(word >> (32 * index)));
+    case WEIR_F16:
+        return weir_arch_float_of_f16((uint32_t)(word >> (16 * index)) & 0xffffu);
+    case WEIR_BF16:
+        return weir_float_of_bf16((uint32_t)(word >> (16 * index)) & 0xffffu);
+    case WEIR_F8E4M3:
+        return weir_float_of_f8e4m3((uint32_t)(word >> (8 * index)) & 0xffu);
+    default:
+        return weir_float_of_f8e5m2((uint32_t)(word >> (8 * index)) & 0xffu);
+    }
+}
+
+WEIR_FN uint64_t weir_element_of_float(uint32_t dtype, float value, uint32_t index)
+{
+    switch (dtype) {
+    case WEIR_F32:
+        return (uint64_t)weir_arch_bits_of_float(value) << (32 * index);
+    case WEIR_F16:
+        return (uint64_t)weir_arch_f16_of_float(value) << (16 * index);
+    case WEIR_BF16:
+        return (uint64_t)weir_bf16_of_float(value) << (16 * index);
+    case WEIR_F8E4M3:
+        return (uint64_t)weir_f8e4m3_of_float(value) << (8 * index);
+    default:
+        return (uint64_t)weir_f8e5m2_of_float(value) << (8 * index);
+    }
+}
+
+/* An integer as 64 bits. */
+WEIR_FN uint64_t weir_element_integer(uint32_t dtype, uint64_t word, uint32_t index)
+{
+    switch (dtype) {
+    case WEIR_I8:
+        return (uint64_t)(int64_t)(int8_t)(word >> (8 * index));
+    case WEIR_U8:
+        return word >> (8 * index) & 0xffu;
+    case WEIR_I32:
+        return (uint64_t)(int64_t)(int32_t)(word >> (32 * index));
+    case WEIR_U32:
+        return word >> (32 * index) & 0xffffffffu;
+    default:
+        return word;
+    }
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------- */
+
+/* Of two that are alike `a` stays. */
+WEIR_FN float weir_join_float(uint32_t op, float a, float b)
+{
+    switch (op) {
+    case WEIR_PROD:
+        return a * b;
+    case WEIR_MIN:
+        return b < a || b != b ? b : a;
+    case WEIR_MAX:
+        return b > a || b != b ? b : a;
+    default:
+        return a + b;
+    }
+}
+
+WEIR_FN double weir_join_double(uint32_t op, double a, double b)
+{
+    switch (op) {
+    case WEIR_PROD:
+        return a * b;
+    case WEIR_MIN:
+        return b < a || b != b ? b : a;
+    case WEIR_MAX:
+        return b > a || b != b ? b : a;
+    default:
+        return a + b;
+    }
+}
+
+WEIR_FN uint64_t weir_join_integer(uint32_t op, uint64_t a, uint64_t b, int is_signed)
+{
+    int less = is_signed ? (int64_t)b < (int64_t)a : b < a;
+    switch (op) {
+    case WEIR_PROD:
+        return a * b;
+    case WEIR_MIN:
+        return less ? b : a;
+    case WEIR_MAX:
+        return less ? a : b;
+    default:
+        return a + b;
+    }
+}
+
+WEIR_FN_COLD uint64_t weir_divide_integer(uint64_t sum, uint32_t ranks, int is_signed)
+{
+    return is_signed ? (uint64_t)((int64_t)sum / (int64_t)ranks) : sum / ranks;
+}
+
+WEIR_FN double weir_double_of_word(uint64_t word)
+{
+    double value;
+    __builtin_memcpy(&value, &word, sizeof value);
+    return value;
+}
+
+WEIR_FN uint64_t weir_word_of_double(double value)
+{
+    uint64_t word;
+    __builtin_memcpy(&word, &value, sizeof word);
+    return word;
+}
+
+/* Begins with the elements of rank 0. */
+WEIR_FN void weir_reduce_first(weir_reduction *all, uint32_t dtype, uint64_t word)
+{
+    const uint32_t count = 8 / weir_dtype_bytes(dtype);
+    if (dtype == WEIR_F64) {
+        all->d = weir_double_of_word(word);
+        return;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < count; k++) {
+        if (dtype <= WEIR_F8E5M2) {
+            all->f[k] = weir_element_float(dtype, word, k);
+        } else {
+            all->i[k] = weir_element_integer(dtype, word, k);
+        }
+    }
+}
+
+/* Adds those of the next rank. */
+WEIR_FN void weir_reduce_next(weir_reduction *all, uint32_t dtype, uint32_t op, uint64_t word)
+{
+    const uint32_t count = 8 / weir_dtype_bytes(dtype);
+    if (dtype == WEIR_F64) {
+        all->d = weir_join_double(op, all->d, weir_double_of_word(word));
+        return;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < count; k++) {
+        if (dtype <= WEIR_F8E5M2) {
+            all->f[k] = weir_join_float(op, all->f[k], weir_element_float(dtype, word, k));
+        } else {
+            all->i[k] = weir_join_integer(op, all->i[k], weir_element_integer(dtype, word, k),
+                                          weir_dtype_is_signed(dtype));
+        }
+    }
+}
+
+/* The result, when all `ranks` are in. */
+WEIR_FN uint64_t weir_reduce_last(const weir_reduction *all, uint32_t dtype, uint32_t op, uint32_t ranks)
+{
+    const uint32_t bytes = weir_dtype_bytes(dtype);
+    const uint32_t count = 8 / bytes;
+    uint64_t word = 0;
+    if (dtype == WEIR_F64) {
+        return weir_word_of_double(op == WEIR_AVG ? all->d / (double)ranks : all->d);
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < count; k++) {
+        if (dtype <= WEIR_F8E5M2) {
+            word |= weir_element_of_float(dtype, op == WEIR_AVG ? all->f[k] / (float)ranks : all->f[k], k);
+        } else {
+            uint64_t value = op == WEIR_AVG ? weir_divide_integer(all->i[k], ranks, weir_dtype_is_signed(dtype))
+                                            : all->i[k];
+            word |= (bytes == 8 ? value : value & (((uint64_t)1 << (8 * bytes % 64)) - 1)) << (8 * bytes * k % 64);
+        }
+    }
+    return word;
+}
+
+#endif

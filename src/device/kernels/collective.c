@@ -1,0 +1,30 @@
+/* collective.c - see collective.h. What fails is told by the communicator's sticky error. */
+#include "src/device/kernels/collective.h"
+
+WEIR_KERNEL(weiri_move_packets, weiri_move_args)
+{
+    (void)weir_collective_move_packets(&args->collective, &args->move, coop);
+}
+
+WEIR_KERNEL(weiri_move_lines, weiri_move_args)
+{
+    (void)weir_collective_move_lines(&args->collective, &args->move, coop);
+}
+
+WEIR_KERNEL(weiri_move_slots, weiri_move_args)
+{
+    (void)weir_collective_move_slots(&args->collective, &args->move, coop);
+}
+
+WEIR_KERNEL(weiri_letter_send, weiri_letter_args)
+{
+    (void)weir_collective_send_letter(&args->collective, &args->letter, coop);
+}
+
+WEIR_KERNEL(weiri_letter_receive, weiri_letter_args)
+{
+    (void)weir_collective_receive_letter(&args->collective, &args->letter, coop);
+}
+
+const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines, &weiri_move_slots,
+                                                        &weiri_letter_send, &weiri_letter_receive, NULL };

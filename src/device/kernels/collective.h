@@ -1,0 +1,48 @@
+/* collective.h - kernels of collectives: those that move data, whatever its type, and reductions by type. */
+#ifndef WEIRI_KERNELS_COLLECTIVE_H
+#define WEIRI_KERNELS_COLLECTIVE_H
+
+#include "weir/device/collective.h"
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* Each is one call of weir/device/collective.h. */
+typedef struct weiri_reduce_args {
+    weir_dev_collective collective;
+    weir_collective_reduce reduce;
+    uint32_t op; /* for kernels that are not built for one */
+    uint32_t reserved;
+} weiri_reduce_args;
+
+typedef struct weiri_move_args {
+    weir_dev_collective collective;
+    weir_collective_move move;
+} weiri_move_args;
+
+typedef struct weiri_letter_args {
+    weir_dev_collective collective;
+    weir_collective_letter letter;
+} weiri_letter_args;
+
+enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_LETTER_SEND, WEIRI_LETTER_RECEIVE };
+extern const weir_kernel *const weiri_collective_kernels[];
+
+/* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */
+enum { WEIRI_REDUCE_ONCE, WEIRI_REDUCE_PACKETS, WEIRI_REDUCE_LINES, WEIRI_REDUCE_SLOTS, WEIRI_REDUCE_FORMS };
+enum { WEIRI_FLOAT_F32_SUM, WEIRI_FLOAT_F32, WEIRI_FLOAT_F64 };
+enum { WEIRI_HALF_F16_SUM, WEIRI_HALF_F16, WEIRI_HALF_BF16_SUM, WEIRI_HALF_BF16 };
+enum { WEIRI_SMALL_F8E4M3, WEIRI_SMALL_F8E5M2, WEIRI_SMALL_I8, WEIRI_SMALL_U8 };
+enum { WEIRI_INTEGER_I32, WEIRI_INTEGER_U32, WEIRI_INTEGER_I64, WEIRI_INTEGER_U64 };
+extern const weir_kernel *const weiri_collective_float_kernels[];
+extern const weir_kernel *const weiri_collective_half_kernels[];
+extern const weir_kernel *const weiri_collective_small_kernels[];
+extern const weir_kernel *const weiri_collective_integer_kernels[];
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

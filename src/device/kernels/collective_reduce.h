@@ -1,0 +1,35 @@
+/* collective_reduce.h - the reductions of one type; included once for each, with
+ *
+ *     REDUCE_NAME(form)   the kernel's name
+ *     REDUCE_DTYPE        the type, a constant
+ *     REDUCE_OP           the operation: a constant, or args->op
+ *
+ * and without an include guard, therefore. */
+#include "src/device/kernels/collective.h"
+
+#define REDUCE_KERNEL(name, args_type) WEIR_KERNEL(name, args_type)
+
+REDUCE_KERNEL(REDUCE_NAME(once), weiri_reduce_args)
+{
+    (void)weir_collective_reduce_once(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+}
+
+REDUCE_KERNEL(REDUCE_NAME(packets), weiri_reduce_args)
+{
+    (void)weir_collective_reduce_packets(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+}
+
+REDUCE_KERNEL(REDUCE_NAME(lines), weiri_reduce_args)
+{
+    (void)weir_collective_reduce_lines(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+}
+
+REDUCE_KERNEL(REDUCE_NAME(slots), weiri_reduce_args)
+{
+    (void)weir_collective_reduce_slots(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+}
+
+#undef REDUCE_KERNEL
+#undef REDUCE_NAME
+#undef REDUCE_DTYPE
+#undef REDUCE_OP

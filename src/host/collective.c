@@ -1,0 +1,421 @@
+/* collective.c - what the ranks of a collective need of each other, and its layout, which is that of
+ * weir/device/collective_call.h. */
+#include "src/host/collective_impl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/exchange.h"
+
+#define TAG 0x636f6c6c65637469u /* of the operations between ranks that make a collective */
+#define STAGING_GPU ((uint64_t)112 << 20)
+#define STAGING_CPU ((uint64_t)1 << 20)
+#define STAGING_LEAST ((uint64_t)128 << 10)
+#define STAGING_MOST ((uint64_t)64 << 30)
+#define BLOCKS_MOST 1024u
+#define THREADS_GPU 256u
+#define COLUMNS 8u
+#define SLOT_MOST ((uint64_t)64 << 10)
+#define ROOMS (2u * 2u * WEIR_COLLECTIVE_RANKS) /* sections, halves, ranks */
+#define WORDS 6u /* that ranks tell each other: sizes, and a status */
+
+static weir_status invalid(const char *call, const char *what)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "%s: %s", call, what);
+}
+
+/* ---- ranks and layout ---------------------------------------------------------------------------------------- */
+
+static weir_status take_group(weir_collective *collective, const weir_group *group)
+{
+    const weir_comm *comm = collective->comm;
+    const uint32_t count = group != NULL ? group->count : comm->size;
+    bool found = false;
+    if (count == 0 || (group != NULL && group->ranks == NULL)) {
+        return invalid("weir_collective_create", "the group is empty");
+    }
+    if (count > WEIR_COLLECTIVE_RANKS) {
+        return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_create: %u ranks, but at most %u are possible", count,
+                          WEIR_COLLECTIVE_RANKS);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t rank = group != NULL ? group->ranks[i] : i;
+        if (rank >= comm->size || (i > 0 && rank <= collective->ranks[i - 1])) {
+            return invalid("weir_collective_create", "the group's ranks are not ranks in ascending order");
+        }
+        if (rank == comm->rank) {
+            collective->device.rank = i;
+            found = true;
+        }
+        collective->ranks[i] = rank;
+    }
+    collective->device.ranks = count;
+    return found ? WEIR_OK : invalid("weir_collective_create", "this rank is not in the group");
+}
+
+/* Fills the sizes and places of device, and returns the bytes of a rank's memory. */
+static uint64_t lay_out(weir_dev_collective *device, uint64_t staging)
+{
+    const uint32_t columns = device->blocks < COLUMNS ? device->blocks : COLUMNS;
+    uint64_t slot = staging / 2 / ((uint64_t)ROOMS * device->blocks);
+    slot = slot < SLOT_MOST ? slot : SLOT_MOST;
+    slot = slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->packet_room = staging / 16 / ROOMS / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->line_room = staging / 16 * 5 / ROOMS / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->slot_bytes = slot;
+    device->columns = columns;
+    device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
+    device->lines = device->packets + ROOMS * device->packet_room;
+    device->slots = device->lines + ROOMS * device->line_room;
+    device->letters = device->slots + (uint64_t)ROOMS * device->blocks * slot;
+    return device->letters + (uint64_t)2 * columns * WEIR_COLLECTIVE_RANKS * slot;
+}
+
+static weir_status take_opts(weir_collective *collective, const weir_collective_opts *opts, uint64_t *bytes)
+{
+    weir_device_info info;
+    weir_device_get_info(collective->comm->device, &info);
+    collective->many = info.multiprocessors > 1;
+    uint64_t staging = opts->staging_bytes;
+    if (staging == 0) {
+        staging = collective->many ? STAGING_GPU : STAGING_CPU;
+    }
+    if (staging < STAGING_LEAST || staging > STAGING_MOST) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %llu bytes of staging; at least %llu are needed",
+                          (unsigned long long)staging, (unsigned long long)STAGING_LEAST);
+    }
+    if (opts->form > WEIR_FORM_SLOTS) {
+        return invalid("weir_collective_create", "unknown form");
+    }
+    const weir_shape all = { collective->many ? info.multiprocessors : 2, THREADS_GPU };
+    const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
+    collective->device.blocks = opts->blocks != 0 ? opts->blocks : fit.blocks;
+    collective->threads = opts->threads != 0 ? opts->threads : fit.threads;
+    if (collective->device.blocks > BLOCKS_MOST || collective->threads > info.block_threads ||
+        (collective->many && collective->threads % 32 != 0)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %u blocks of %u threads; at most %u of %u%s",
+                          collective->device.blocks, collective->threads, BLOCKS_MOST, info.block_threads,
+                          collective->many ? ", and whole warps" : "");
+    }
+    collective->blocks = collective->device.blocks;
+    collective->form = opts->form;
+    *bytes = lay_out(&collective->device, staging);
+    return WEIR_OK;
+}
+
+/* What all ranks must have alike, and this rank's status. */
+static void write_words(const weir_collective *collective, weir_status status, uint64_t *words)
+{
+    const weir_dev_collective *device = &collective->device;
+    words[0] = (uint64_t)device->ranks << 32 | device->blocks;
+    words[1] = device->packet_room;
+    words[2] = device->line_room;
+    words[3] = device->slot_bytes;
+    words[4] = collective->form;
+    words[5] = (uint64_t)(int64_t)status;
+}
+
+/* Ends a step of all ranks, of which this one's part has ended with `mine`: an error of any is everyone's, so that none
+ * goes on with memory that another has given up. */
+static weir_status agree(weir_collective *collective, const char *call, weir_status mine)
+{
+    weir_bootstrap *boot = collective->comm->bootstrap;
+    const weir_dev_collective *device = &collective->device;
+    uint64_t words[WORDS];
+    char text[512];
+    snprintf(text, sizeof text, "%s", mine != WEIR_OK ? weir_last_error() : "");
+    write_words(collective, mine, words);
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+        if (k != device->rank) {
+            status = weir_bootstrap_send(boot, words, sizeof words, collective->ranks[k], TAG);
+        }
+    }
+    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+        uint64_t theirs[WORDS];
+        if (k == device->rank) {
+            continue;
+        }
+        status = weir_bootstrap_recv(boot, theirs, sizeof theirs, collective->ranks[k], TAG);
+        if (status != WEIR_OK || mine != WEIR_OK) {
+            continue;
+        }
+        if (memcmp(words, theirs, (WORDS - 1) * sizeof words[0]) != 0) {
+            mine = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts", call, collective->ranks[k]);
+        } else if (theirs[WORDS - 1] != 0) {
+            const weir_status other = (weir_status)(int64_t)theirs[WORDS - 1];
+            mine = other < WEIR_OK && other > WEIR_STATUS_FIRST_UNUSED ? other : WEIR_ERR_CORRUPT;
+            mine = weiri_fail(mine, "%s: rank %u failed: %s", call, collective->ranks[k], weir_status_text(mine));
+        }
+        snprintf(text, sizeof text, "%s", mine != WEIR_OK ? weir_last_error() : "");
+    }
+    return mine != WEIR_OK ? weiri_fail(mine, "%s", text) : status;
+}
+
+/* ---- create ------------------------------------------------------------------------------------------------- */
+
+/* Connects to all others; all futures are there before the first is waited for. */
+static weir_status connect_all(weir_collective *collective)
+{
+    const weir_dev_collective *device = &collective->device;
+    weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+        if (k != device->rank) {
+            status = weir_connection_create_async(collective->comm, collective->ranks[k], TAG, NULL,
+                                                  &collective->connections[k], &futures[k]);
+        }
+    }
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        if (futures[k] != NULL && status == WEIR_OK) {
+            status = weiri_exchange_complete(futures[k]);
+        } else if (futures[k] != NULL) {
+            weir_future_destroy(futures[k]);
+        }
+    }
+    collective->lines = true;
+    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+        if (k != device->rank) {
+            collective->lines = collective->lines && weir_connection_keeps_lines(collective->connections[k]);
+        }
+    }
+    return status;
+}
+
+/* Every rank gives `local` to all others and maps theirs. */
+static weir_status share(weir_collective *collective, weir_memory *local, weir_memory **remote)
+{
+    const weir_dev_collective *device = &collective->device;
+    weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+        if (k == device->rank) {
+            continue;
+        }
+        status = weir_memory_send(collective->comm, local, collective->ranks[k], TAG);
+        if (status == WEIR_OK) {
+            status = weir_memory_recv_async(collective->comm, collective->ranks[k], TAG, &remote[k], &futures[k]);
+        }
+    }
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        if (futures[k] != NULL && status == WEIR_OK) {
+            status = weiri_exchange_complete(futures[k]);
+        } else if (futures[k] != NULL) {
+            weir_future_destroy(futures[k]);
+        }
+    }
+    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+        if (k == device->rank) {
+            continue;
+        }
+        if (weir_memory_pointer(remote[k]) == NULL) {
+            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "collective: memory of rank %u is not mapped here",
+                                collective->ranks[k]);
+        } else if (weir_memory_bytes(remote[k]) != weir_memory_bytes(local)) {
+            status = weiri_fail(WEIR_ERR_MISMATCH, "collective: rank %u has a memory of %llu bytes, this rank of %llu",
+                                collective->ranks[k], (unsigned long long)weir_memory_bytes(remote[k]),
+                                (unsigned long long)weir_memory_bytes(local));
+        }
+    }
+    return status;
+}
+
+static weir_status open_memories(weir_collective *collective, uint64_t bytes)
+{
+    const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
+    weir_comm *comm = collective->comm;
+    weir_dev_collective *device = &collective->device;
+    weir_status status = weir_memory_allocate(comm, bytes, NULL, &collective->local);
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(comm, WEIR_COLLECTIVE_RANKS * sizeof(weir_dev_difference), &host,
+                                      &collective->differences);
+    }
+    status = agree(collective, "weir_collective_create", status);
+    if (status == WEIR_OK) {
+        status = connect_all(collective);
+        if (status == WEIR_OK) {
+            status = share(collective, collective->local, collective->remote);
+        }
+        status = agree(collective, "weir_collective_create", status);
+    }
+    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+        weir_memory *memory = k == device->rank ? collective->local : collective->remote[k];
+        device->memory[k] = (char *)weir_memory_pointer(memory);
+    }
+    if (status == WEIR_OK) {
+        device->control = comm->control_device;
+        device->epoch = (uint64_t *)weir_memory_pointer(collective->local);
+        device->differences = (weir_dev_difference *)weir_memory_pointer(collective->differences);
+    }
+    return status;
+}
+
+/* The difference that a kernel has found. */
+static bool tell_difference(void *context, weir_status status, char *text, size_t bytes)
+{
+    const weir_collective *collective = (const weir_collective *)context;
+    const weir_dev_difference *all =
+        (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
+    for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < collective->device.ranks; k++) {
+        if (weir_arch_load_acquire_sys_u64(&all[k].found) != 0) {
+            weiri_call_differ(&all[k], collective->ranks[k], text, bytes);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void close_window(weiri_window *window)
+{
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        weir_memory_destroy(window->remote[k]);
+    }
+    weir_memory_destroy(window->local);
+}
+
+static void close_collective(weir_collective *collective)
+{
+    for (uint32_t i = 0; i < collective->window_count; i++) {
+        close_window(&collective->windows[i]);
+    }
+    weiri_free(collective->windows);
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        weir_memory_destroy(collective->remote[k]);
+        weir_connection_destroy(collective->connections[k]);
+    }
+    weir_memory_destroy(collective->differences);
+    weir_memory_destroy(collective->local);
+    weiri_comm_put(collective->comm);
+    weiri_free(collective);
+}
+
+weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts, weir_collective **out)
+{
+    weir_collective_opts options;
+    uint64_t bytes = 0;
+    weir_status status = weiri_comm_check(comm, "weir_collective_create");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (out == NULL || !WEIRI_OPTS_OK(opts)) {
+        return invalid("weir_collective_create", out == NULL ? "out is NULL" : "opts.size is not set");
+    }
+    weiri_opts_copy(&options, sizeof options, opts);
+    weir_collective *collective = (weir_collective *)weiri_alloc(1, sizeof *collective);
+    if (collective == NULL) {
+        return weiri_fail_nomem("weir_collective_create");
+    }
+    collective->comm = comm;
+    weiri_comm_get(comm);
+    status = take_group(collective, options.group);
+    if (status == WEIR_OK) {
+        status = take_opts(collective, &options, &bytes);
+    }
+    if (status == WEIR_OK) {
+        status = open_memories(collective, bytes);
+    }
+    if (status != WEIR_OK) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", weir_last_error());
+        close_collective(collective);
+        return weiri_fail(status, "%s", text);
+    }
+    collective->teller.tell = tell_difference;
+    collective->teller.context = collective;
+    weiri_comm_add_teller(comm, &collective->teller);
+    *out = collective;
+    return WEIR_OK;
+}
+
+void weir_collective_destroy(weir_collective *collective)
+{
+    if (collective != NULL && !weiri_comm_forked(collective->comm)) {
+        weiri_comm_remove_teller(collective->comm, &collective->teller);
+        close_collective(collective);
+    }
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------------------- */
+
+uint32_t weir_collective_rank(const weir_collective *collective)
+{
+    return collective->device.rank;
+}
+
+uint32_t weir_collective_size(const weir_collective *collective)
+{
+    return collective->device.ranks;
+}
+
+uint64_t weir_collective_bytes(const weir_collective *collective)
+{
+    return weir_memory_bytes(collective->local);
+}
+
+void weir_collective_device(const weir_collective *collective, weir_dev_collective *out)
+{
+    *out = collective->device;
+}
+
+weir_status weir_collective_add(weir_collective *collective, const weir_collective_algorithm *algorithm)
+{
+    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, "weir_collective_add");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (algorithm == NULL || algorithm->fits == NULL || algorithm->run == NULL) {
+        return invalid("weir_collective_add", "NULL argument");
+    }
+    if (collective->algorithm_count == WEIRI_ALGORITHMS) {
+        return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_add: %u algorithms are there already", WEIRI_ALGORITHMS);
+    }
+    collective->algorithms[collective->algorithm_count++] = *algorithm;
+    return WEIR_OK;
+}
+
+weir_status weir_collective_force(weir_collective *collective, weir_collective_form form, uint32_t blocks)
+{
+    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, "weir_collective_force");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if ((uint32_t)form > WEIR_FORM_SLOTS || blocks > collective->device.blocks) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_collective_force: form %d, %u blocks of at most %u", (int)form,
+                          blocks, collective->device.blocks);
+    }
+    collective->form = form;
+    collective->blocks = blocks != 0 ? blocks : collective->device.blocks;
+    return WEIR_OK;
+}
+
+weir_status weir_collective_register(weir_collective *collective, weir_memory *memory)
+{
+    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, "weir_collective_register");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (memory == NULL || memory->comm != collective->comm || memory->rank != collective->comm->rank) {
+        return invalid("weir_collective_register", "not a memory of this rank and communicator");
+    }
+    weiri_window *windows = (weiri_window *)weiri_realloc(collective->windows,
+                                                          (collective->window_count + 1) * sizeof *windows);
+    if (windows == NULL) {
+        return weiri_fail_nomem("weir_collective_register");
+    }
+    collective->windows = windows;
+    weiri_window *window = &windows[collective->window_count];
+    memset(window, 0, sizeof *window);
+    weiri_memory_get(memory);
+    window->local = memory;
+    status = agree(collective, "weir_collective_register", share(collective, memory, window->remote));
+    if (status != WEIR_OK) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", weir_last_error());
+        close_window(window);
+        return weiri_fail(status, "%s", text);
+    }
+    collective->window_count++;
+    return WEIR_OK;
+}

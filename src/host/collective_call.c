@@ -1,0 +1,538 @@
+/* collective_call.c - the operations: checks, what goes where, and one launch each. */
+#include <string.h>
+
+#include "src/device/kernels/collective.h"
+#include "src/host/base/error.h"
+#include "src/host/collective_impl.h"
+
+#define BYTES_MOST ((uint64_t)1 << 56)
+
+/* ---- checks -------------------------------------------------------------------------------------------------- */
+
+typedef struct span {
+    const char *data;
+    uint64_t bytes;
+} span;
+
+static bool apart(span a, span b)
+{
+    return a.bytes == 0 || b.bytes == 0 || (uintptr_t)a.data + a.bytes <= (uintptr_t)b.data ||
+           (uintptr_t)b.data + b.bytes <= (uintptr_t)a.data;
+}
+
+static weir_status invalid(const char *name, const char *what)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "%s: %s", name, what);
+}
+
+/* What all operations ask: the communicator, type and count. */
+static weir_status check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count)
+{
+    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, name);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if ((uint32_t)dtype >= WEIR_DTYPES) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type %d", name, (int)dtype);
+    }
+    if (count > BYTES_MOST / weir_dtype_bytes(dtype) / WEIR_COLLECTIVE_RANKS) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %llu elements", name, (unsigned long long)count);
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_op(const char *name, weir_dtype dtype, weir_op op)
+{
+    if ((uint32_t)op >= WEIR_OPS) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: unknown operation %d", name, (int)op);
+    }
+    if ((dtype == WEIR_F8E4M3 || dtype == WEIR_F8E5M2) && (op == WEIR_PROD || op == WEIR_AVG)) {
+        return invalid(name, "there are no products and averages of F8");
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_rank(const weir_collective *collective, const char *name, uint32_t rank)
+{
+    if (rank >= collective->device.ranks) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", name, rank, collective->device.ranks);
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_span(const char *name, const char *which, span what, uint32_t element)
+{
+    if (what.bytes == 0) {
+        return WEIR_OK;
+    }
+    if (what.data == NULL || what.bytes > UINTPTR_MAX - (uintptr_t)what.data) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s is %s", name, which,
+                          what.data == NULL ? "NULL" : "a range that wraps around");
+    }
+    if ((uintptr_t)what.data % element != 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s is not aligned to its elements of %u bytes", name, which, element);
+    }
+    return WEIR_OK;
+}
+
+/* Both, which lie apart unless recv begins at `place`, where it may. */
+static weir_status check_spans(const char *name, span send, span recv, const char *place, uint32_t element)
+{
+    weir_status status = check_span(name, "send", send, element);
+    if (status == WEIR_OK) {
+        status = check_span(name, "recv", recv, element);
+    }
+    if (status == WEIR_OK && recv.data != place && !apart(send, recv)) {
+        return invalid(name, "send and recv overlap");
+    }
+    return status;
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------------------- */
+
+/* The kernels of a type: for all operations, and for sums if there are any. */
+typedef struct reductions {
+    const weir_kernel *const *kernels;
+    uint32_t any;
+    uint32_t sum;
+} reductions;
+
+static const reductions reductions_of[WEIR_DTYPES] = {
+    [WEIR_F64] = { weiri_collective_float_kernels, WEIRI_FLOAT_F64, WEIRI_FLOAT_F64 },
+    [WEIR_F32] = { weiri_collective_float_kernels, WEIRI_FLOAT_F32, WEIRI_FLOAT_F32_SUM },
+    [WEIR_F16] = { weiri_collective_half_kernels, WEIRI_HALF_F16, WEIRI_HALF_F16_SUM },
+    [WEIR_BF16] = { weiri_collective_half_kernels, WEIRI_HALF_BF16, WEIRI_HALF_BF16_SUM },
+    [WEIR_F8E4M3] = { weiri_collective_small_kernels, WEIRI_SMALL_F8E4M3, WEIRI_SMALL_F8E4M3 },
+    [WEIR_F8E5M2] = { weiri_collective_small_kernels, WEIRI_SMALL_F8E5M2, WEIRI_SMALL_F8E5M2 },
+    [WEIR_I8] = { weiri_collective_small_kernels, WEIRI_SMALL_I8, WEIRI_SMALL_I8 },
+    [WEIR_U8] = { weiri_collective_small_kernels, WEIRI_SMALL_U8, WEIRI_SMALL_U8 },
+    [WEIR_I32] = { weiri_collective_integer_kernels, WEIRI_INTEGER_I32, WEIRI_INTEGER_I32 },
+    [WEIR_U32] = { weiri_collective_integer_kernels, WEIRI_INTEGER_U32, WEIRI_INTEGER_U32 },
+    [WEIR_I64] = { weiri_collective_integer_kernels, WEIRI_INTEGER_I64, WEIRI_INTEGER_I64 },
+    [WEIR_U64] = { weiri_collective_integer_kernels, WEIRI_INTEGER_U64, WEIRI_INTEGER_U64 },
+};
+
+static const weir_kernel *reduce_kernel(uint32_t dtype, uint32_t op, weir_collective_form form)
+{
+    const reductions *of = &reductions_of[dtype];
+    return of->kernels[(op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS + ((uint32_t)form - WEIR_FORM_ONCE)];
+}
+
+static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, uint32_t blocks,
+                          const void *args, void *stream)
+{
+    const weir_shape shape = { blocks, collective->threads };
+    return weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
+}
+
+/* Where the peers' buffer that corresponds to [recv, recv + bytes) is mapped here, when all have registered it. `where`
+ * is what the ranks compare. */
+static void find_direct(const weir_collective *collective, const char *recv, uint64_t bytes, char **direct,
+                        uint64_t *where)
+{
+    for (uint32_t i = 0; i < collective->window_count; i++) {
+        const weiri_window *window = &collective->windows[i];
+        const uint64_t size = weir_memory_bytes(window->local);
+        const uint64_t offset = (uintptr_t)recv - (uintptr_t)weir_memory_pointer(window->local);
+        if (offset < size && bytes <= size - offset) {
+            for (uint32_t k = 0; k < collective->device.ranks; k++) {
+                weir_memory *memory = k == collective->device.rank ? window->local : window->remote[k];
+                direct[k] = (char *)weir_memory_pointer(memory) + offset;
+            }
+            *where = (uint64_t)(i + 1) << 56 | offset;
+            return;
+        }
+    }
+}
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* Bytes of one rank's part, if all together have `bytes`, as `form` needs them. */
+static uint64_t part_of(uint64_t bytes, uint32_t ranks, weir_collective_form form)
+{
+    return round_up((bytes + ranks - 1) / ranks, form == WEIR_FORM_LINES ? WEIR_LINE_DATA : 128);
+}
+
+/* Of all forms. */
+static uint64_t longest_part(uint64_t bytes, uint32_t ranks)
+{
+    const uint64_t lines = part_of(bytes, ranks, WEIR_FORM_LINES);
+    const uint64_t others = part_of(bytes, ranks, WEIR_FORM_SLOTS);
+    return lines > others ? lines : others;
+}
+
+/* Whether an algorithm of the user's takes the request; its status is in *status then. */
+static bool delegate(weir_collective *collective, const weir_collective_request *q, void *stream, weir_status *status)
+{
+    for (uint32_t i = collective->algorithm_count; i > 0; i--) {
+        const weir_collective_algorithm *algorithm = &collective->algorithms[i - 1];
+        if (algorithm->fits(algorithm->context, q)) {
+            *status = algorithm->run(algorithm->context, collective, q, stream);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- reductions ----------------------------------------------------------------------------------------------- */
+
+static weir_status check_reduction(const weir_collective *collective, const char *name,
+                                   const weir_collective_request *q)
+{
+    const weir_dev_collective *device = &collective->device;
+    weir_status status = check_op(name, q->dtype, q->op);
+    if (status == WEIR_OK && q->kind == WEIR_REDUCE) {
+        status = check_rank(collective, name, q->root);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
+    span send = { (const char *)q->send, bytes };
+    span recv = { (const char *)q->recv, bytes };
+    const char *place = send.data;
+    if (q->kind == WEIR_REDUCE_SCATTER) {
+        send.bytes *= device->ranks;
+        place = place == NULL ? NULL : place + bytes * device->rank;
+    } else if (q->kind == WEIR_REDUCE && q->root != device->rank) {
+        recv.bytes = 0;
+    }
+    return check_spans(name, send, recv, place, weir_dtype_bytes(q->dtype));
+}
+
+/* Fills the description for *form, or the one that is chosen. */
+static weir_status describe(const weir_collective *collective, const char *name, const weir_collective_request *q,
+                            weir_collective_form *form, weir_collective_reduce *r, uint32_t *blocks)
+{
+    const uint32_t ranks = collective->device.ranks;
+    const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
+    const uint64_t own = q->count * weir_dtype_bytes(q->dtype);
+    const uint64_t bytes = scatters ? own * ranks : own;
+    const weiri_work work = { .reduces = true, .once = !scatters, .bytes = bytes,
+                              .piece = scatters ? own : longest_part(bytes, ranks) };
+    weir_status status = weiri_collective_choose(collective, &work, name, form, blocks);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const weiri_call call = { .kind = q->kind, .dtype = q->dtype, .op = q->op,
+                              .root = q->kind == WEIR_REDUCE ? q->root : WEIRI_NO_ROOT,
+                              .form = *form, .blocks = *blocks };
+    memset(r, 0, sizeof *r);
+    r->what.call = weiri_call_word(&call);
+    r->what.count = q->count;
+    r->send = (const char *)q->send;
+    r->recv = (char *)q->recv;
+    r->part = scatters ? own : part_of(bytes, ranks, *form);
+    r->bytes = bytes;
+    if (!scatters) {
+        r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(&collective->device);
+    }
+    if (*form == WEIR_FORM_SLOTS && q->kind == WEIR_ALLREDUCE) {
+        find_direct(collective, r->recv, bytes, r->direct, &r->what.where);
+    }
+    return WEIR_OK;
+}
+
+static weir_status reduce(weir_collective *collective, const char *name, const weir_collective_request *q, void *stream)
+{
+    weiri_reduce_args args;
+    uint32_t blocks = 0;
+    weir_status status = check_call(collective, name, q->dtype, q->count);
+    if (status == WEIR_OK) {
+        status = check_reduction(collective, name, q);
+    }
+    if (status != WEIR_OK || delegate(collective, q, stream, &status)) {
+        return status;
+    }
+    weir_collective_form form = collective->form;
+    memset(&args, 0, sizeof args);
+    status = describe(collective, name, q, &form, &args.reduce, &blocks);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    args.collective = collective->device;
+    args.op = q->op;
+    return launch(collective, reduce_kernel(q->dtype, q->op, form), blocks, &args, stream);
+}
+
+weir_status weir_collective_describe(weir_collective *collective, const weir_collective_request *request,
+                                     weir_collective_form form, weir_collective_reduce *out, weir_shape *shape)
+{
+    static const char name[] = "weir_collective_describe";
+    if (request == NULL || out == NULL || shape == NULL) {
+        return invalid(name, "NULL argument");
+    }
+    weir_status status = check_call(collective, name, request->dtype, request->count);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if ((uint32_t)request->kind > WEIR_REDUCE_SCATTER || form == WEIR_FORM_AUTO || (uint32_t)form > WEIR_FORM_SLOTS ||
+        (form == WEIR_FORM_ONCE && request->kind == WEIR_REDUCE_SCATTER)) {
+        return invalid(name, "not a reduction, or not a form of it");
+    }
+    status = check_reduction(collective, name, request);
+    weir_collective_reduce reduction;
+    uint32_t blocks = 0;
+    if (status == WEIR_OK) {
+        status = describe(collective, name, request, &form, &reduction, &blocks);
+    }
+    if (status == WEIR_OK) {
+        *out = reduction;
+        shape->blocks = blocks;
+        shape->threads = collective->threads;
+    }
+    return status;
+}
+
+weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
+                           weir_op op, void *stream)
+{
+    const weir_collective_request q = { WEIR_ALLREDUCE, dtype, op, 0, count, send, recv };
+    return reduce(collective, "weir_allreduce", &q, stream);
+}
+
+weir_status weir_reduce(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
+                        weir_op op, uint32_t root, void *stream)
+{
+    const weir_collective_request q = { WEIR_REDUCE, dtype, op, root, count, send, recv };
+    return reduce(collective, "weir_reduce", &q, stream);
+}
+
+weir_status weir_reduce_scatter(weir_collective *collective, const void *send, void *recv, uint64_t count,
+                                weir_dtype dtype, weir_op op, void *stream)
+{
+    const weir_collective_request q = { WEIR_REDUCE_SCATTER, dtype, op, 0, count, send, recv };
+    return reduce(collective, "weir_reduce_scatter", &q, stream);
+}
+
+/* ---- moves ---------------------------------------------------------------------------------------------------- */
+
+static weir_status check_move(const weir_collective *collective, const char *name, const weir_collective_request *q)
+{
+    const weir_dev_collective *device = &collective->device;
+    const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
+    span send = { (const char *)q->send, bytes };
+    span recv = { (const char *)q->recv, bytes };
+    const char *place = send.data; /* where recv may be */
+    if (q->kind == WEIR_BROADCAST) {
+        weir_status status = check_rank(collective, name, q->root);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        send.bytes = q->root == device->rank ? bytes : 0;
+    } else {
+        recv.bytes *= device->ranks;
+    }
+    if (q->kind == WEIR_ALL_TO_ALL) {
+        send.bytes *= device->ranks;
+    } else if (q->kind == WEIR_ALLGATHER) {
+        place = recv.data != NULL && send.data == recv.data + bytes * device->rank ? recv.data : NULL;
+    }
+    return check_spans(name, send, recv, place, weir_dtype_bytes(q->dtype));
+}
+
+/* Which piece of each operation is where. */
+static void take_pieces(const weir_dev_collective *device, const weir_collective_request *q, weir_collective_move *m)
+{
+    const uint64_t piece = q->count * weir_dtype_bytes(q->dtype);
+    const bool one_sends = q->kind == WEIR_BROADCAST;
+    m->send = (const char *)q->send;
+    m->recv = (char *)q->recv;
+    m->most = piece;
+    m->direct_at = one_sends ? 0 : piece * device->rank;
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        m->send_at[k] = q->kind == WEIR_ALL_TO_ALL ? piece * k : 0;
+        m->send_bytes[k] = one_sends && q->root != device->rank ? 0 : piece;
+        m->recv_at[k] = one_sends ? 0 : piece * k;
+        m->recv_bytes[k] = one_sends && q->root != k ? 0 : piece;
+    }
+}
+
+/* The form is known, and all of the arguments but the handle and what is compared. */
+static weir_status launch_move(weir_collective *collective, weiri_call *call, uint64_t count, weiri_move_args *args,
+                               void *stream)
+{
+    static const uint32_t kernels[] = { [WEIR_FORM_PACKETS] = WEIRI_MOVE_PACKETS,
+                                        [WEIR_FORM_LINES] = WEIRI_MOVE_LINES,
+                                        [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        args->move.send_range[k] = weir_slots_range(args->move.send_bytes[k], call->blocks);
+        args->move.recv_range[k] = weir_slots_range(args->move.recv_bytes[k], call->blocks);
+    }
+    args->collective = collective->device;
+    args->move.what.call = weiri_call_word(call);
+    args->move.what.count = count;
+    return launch(collective, weiri_collective_kernels[kernels[call->form]], call->blocks, args, stream);
+}
+
+static weir_status move(weir_collective *collective, const char *name, const weir_collective_request *q, void *stream)
+{
+    weiri_move_args args;
+    weir_status status = check_call(collective, name, q->dtype, q->count);
+    if (status == WEIR_OK) {
+        status = check_move(collective, name, q);
+    }
+    if (status != WEIR_OK || delegate(collective, q, stream, &status)) {
+        return status;
+    }
+    weiri_call call = { .kind = q->kind, .dtype = q->dtype, .op = WEIRI_NO_OP,
+                        .root = q->kind == WEIR_BROADCAST ? q->root : WEIRI_NO_ROOT };
+    memset(&args, 0, sizeof args);
+    take_pieces(&collective->device, q, &args.move);
+    const uint64_t bytes = args.move.most * (q->kind == WEIR_BROADCAST ? 1 : collective->device.ranks);
+    const weiri_work work = { .reduces = false, .once = false, .bytes = bytes, .piece = args.move.most };
+    weir_collective_form form = collective->form;
+    status = weiri_collective_choose(collective, &work, name, &form, &call.blocks);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    call.form = form;
+    /* In all_to_all in place peers would overwrite what this rank has yet to send. */
+    const bool overwrites = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
+    if (form == WEIR_FORM_SLOTS && !overwrites && collective->device.ranks > 1) {
+        find_direct(collective, args.move.recv, bytes, args.move.direct, &args.move.what.where);
+    }
+    return launch_move(collective, &call, q->count, &args, stream);
+}
+
+weir_status weir_allgather(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
+                           void *stream)
+{
+    const weir_collective_request q = { WEIR_ALLGATHER, dtype, WEIR_SUM, 0, count, send, recv };
+    return move(collective, "weir_allgather", &q, stream);
+}
+
+weir_status weir_broadcast(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
+                           uint32_t root, void *stream)
+{
+    const weir_collective_request q = { WEIR_BROADCAST, dtype, WEIR_SUM, root, count, send, recv };
+    return move(collective, "weir_broadcast", &q, stream);
+}
+
+weir_status weir_all_to_all(weir_collective *collective, const void *send, void *recv, uint64_t count,
+                            weir_dtype dtype, void *stream)
+{
+    const weir_collective_request q = { WEIR_ALL_TO_ALL, dtype, WEIR_SUM, 0, count, send, recv };
+    return move(collective, "weir_all_to_all", &q, stream);
+}
+
+/* Extents of one side as bytes: the least range that has all of them. */
+static weir_status take_extents(const char *name, const weir_extent *extents, uint32_t ranks, uint32_t element,
+                                uint64_t *at, uint64_t *bytes, uint64_t *end)
+{
+    const uint64_t most = BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
+    if (extents == NULL) {
+        return invalid(name, "no extents");
+    }
+    for (uint32_t k = 0; k < ranks; k++) {
+        if (extents[k].at > most || extents[k].count > most) {
+            return weiri_fail(WEIR_ERR_INVALID, "%s: %llu elements at %llu", name,
+                              (unsigned long long)extents[k].count, (unsigned long long)extents[k].at);
+        }
+        at[k] = extents[k].at * element;
+        bytes[k] = extents[k].count * element;
+        *end = bytes[k] != 0 && at[k] + bytes[k] > *end ? at[k] + bytes[k] : *end;
+    }
+    return WEIR_OK;
+}
+
+weir_status weir_all_to_all_v(weir_collective *collective, const void *send, const weir_extent *sends, void *recv,
+                              const weir_extent *recvs, weir_dtype dtype, void *stream)
+{
+    weiri_move_args args;
+    memset(&args, 0, sizeof args);
+    weir_collective_move *what = &args.move;
+    span in = { (const char *)send, 0 };
+    span out = { (const char *)recv, 0 };
+    weir_status status = check_call(collective, "weir_all_to_all_v", dtype, 0);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const weir_dev_collective *device = &collective->device;
+    const uint32_t element = weir_dtype_bytes(dtype);
+    status = take_extents("weir_all_to_all_v", sends, device->ranks, element, what->send_at, what->send_bytes,
+                          &in.bytes);
+    if (status == WEIR_OK) {
+        status = take_extents("weir_all_to_all_v", recvs, device->ranks, element, what->recv_at, what->recv_bytes,
+                              &out.bytes);
+    }
+    if (status == WEIR_OK) {
+        status = check_spans("weir_all_to_all_v", in, out, NULL, element);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (what->send_bytes[device->rank] != what->recv_bytes[device->rank]) {
+        return invalid("weir_all_to_all_v", "this rank sends itself another count than it receives");
+    }
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        const span mine = { out.data + what->recv_at[k], what->recv_bytes[k] };
+        for (uint32_t other = 0; other < k; other++) {
+            const span theirs = { out.data + what->recv_at[other], what->recv_bytes[other] };
+            if (!apart(mine, theirs)) {
+                return weiri_fail(WEIR_ERR_INVALID, "weir_all_to_all_v: what ranks %u and %u send overlaps", other, k);
+            }
+        }
+        what->most = what->send_bytes[k] > what->most ? what->send_bytes[k] : what->most;
+        what->most = what->recv_bytes[k] > what->most ? what->recv_bytes[k] : what->most;
+    }
+    what->send = in.data;
+    what->recv = (char *)recv;
+    what->counted = 1;
+    /* No rank knows what the others have to do: the form that needs no agreement, and all blocks. */
+    weiri_call call = { .kind = WEIRI_ALL_TO_ALL_V, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT,
+                        .form = WEIR_FORM_SLOTS, .blocks = collective->blocks };
+    return launch_move(collective, &call, 0, &args, stream);
+}
+
+/* ---- two ranks alone ------------------------------------------------------------------------------------------ */
+
+static weir_status letter(weir_collective *collective, const char *name, const void *data, uint64_t count,
+                          weir_dtype dtype, uint32_t peer, uint32_t kernel, void *stream)
+{
+    weiri_letter_args args;
+    weir_status status = check_call(collective, name, dtype, count);
+    if (status == WEIR_OK) {
+        status = check_rank(collective, name, peer);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (peer == collective->device.rank) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u is this one", name, peer);
+    }
+    const span what = { (const char *)data, count * weir_dtype_bytes(dtype) };
+    status = check_span(name, kernel == WEIRI_LETTER_SEND ? "send" : "recv", what, weir_dtype_bytes(dtype));
+    if (status != WEIR_OK) {
+        return status;
+    }
+    uint64_t blocks = (what.bytes + collective->device.slot_bytes - 1) / collective->device.slot_bytes;
+    const uint32_t columns = collective->device.columns < collective->blocks ? collective->device.columns
+                                                                             : collective->blocks;
+    blocks = blocks == 0 ? 1 : blocks < columns ? blocks : columns;
+    weiri_call call = { .kind = WEIRI_LETTER, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT };
+    call.blocks = (uint32_t)blocks;
+    memset(&args, 0, sizeof args);
+    args.collective = collective->device;
+    args.letter.what.call = weiri_call_word(&call);
+    args.letter.what.count = count;
+    args.letter.data = (char *)(uintptr_t)what.data;
+    args.letter.bytes = what.bytes;
+    args.letter.peer = peer;
+    return launch(collective, weiri_collective_kernels[kernel], call.blocks, &args, stream);
+}
+
+weir_status weir_send(weir_collective *collective, const void *send, uint64_t count, weir_dtype dtype, uint32_t peer,
+                      void *stream)
+{
+    return letter(collective, "weir_send", send, count, dtype, peer, WEIRI_LETTER_SEND, stream);
+}
+
+weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count, weir_dtype dtype, uint32_t peer,
+                      void *stream)
+{
+    return letter(collective, "weir_recv", recv, count, dtype, peer, WEIRI_LETTER_RECEIVE, stream);
+}

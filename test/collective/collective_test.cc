@@ -1,0 +1,185 @@
+// Collectives: every operation, type and form, at odd sizes, on one to eight ranks.
+#include "test/collective/operations.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+struct Setting {
+    weir_collective_form form;
+    uint32_t blocks;
+    uint32_t threads;
+    uint32_t registered;
+};
+
+weir_collective_opts opts_of(const weirt_rank *rank, const Setting *setting)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.form = setting->form;
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = setting->blocks;
+        opts.threads = setting->threads;
+    }
+    // Little where it goes through slots, so that it takes several rounds.
+    opts.staging_bytes = setting->form == WEIR_FORM_SLOTS ? 128 << 10 : 4 << 20;
+    return opts;
+}
+
+bool is_defined(weir_dtype dtype, weir_op op)
+{
+    return (dtype != WEIR_F8E4M3 && dtype != WEIR_F8E5M2) || (op != WEIR_PROD && op != WEIR_AVG);
+}
+
+constexpr uint64_t rounds_bytes = 96 << 10;
+
+// All types and operations, at a few counts each, with all forms in turn.
+void types(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 16 << 10, 0, &bench);
+    uint64_t seed = 0;
+    for (uint32_t d = 0; d < WEIR_DTYPES && fine; d++) {
+        for (uint32_t p = 0; p < WEIR_OPS && fine; p++) {
+            for (uint64_t count : { 1, 61 }) {
+                const weir_dtype dtype = static_cast<weir_dtype>(d);
+                const weir_op op = static_cast<weir_op>(p);
+                const Kind kind = static_cast<Kind>(seed % 3);
+                const weir_collective_form form = static_cast<weir_collective_form>(1 + seed / 3 % 4);
+                const uint32_t root = static_cast<uint32_t>(seed % rank->size);
+                const Operation o = { kind, dtype, op, count, root, 0, false, true, seed };
+                seed++;
+                if (is_defined(dtype, op) && fine) {
+                    fine = WEIRT_OK(rank, weir_collective_force(bench.collective, form, 0)) && run(&bench, o);
+                }
+            }
+        }
+    }
+    bench_close(&bench);
+}
+
+// All operations in one form, at sizes around its units, aligned and not, in place and not.
+void sizes(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    const uint64_t counts[] = { 0, 1, 3, 61, 1021 };
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 36 << 10, 0, &bench);
+    uint64_t seed = 1000 * rank->size;
+    if (fine && setting->registered != 0) {
+        fine = WEIRT_OK(rank, weir_collective_register(bench.collective, bench.in)) &&
+               WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out));
+    }
+    for (uint32_t k = 0; k < KINDS; k++) {
+        for (uint64_t count : counts) {
+            const Kind kind = static_cast<Kind>(k);
+            seed++;
+            const bool in_place = kind < ALL_TO_ALL_V && seed % 3 == 0;
+            const weir_dtype dtype = seed % 2 != 0 ? WEIR_F16 : WEIR_F32;
+            const weir_op op = seed % 5 == 0 ? WEIR_MAX : WEIR_SUM;
+            const uint32_t root = static_cast<uint32_t>(seed % rank->size);
+            const uint32_t shift = seed % 7 < 4 ? 0 : static_cast<uint32_t>(seed % 7);
+            const Operation o = { kind, dtype, op, count, root, shift, in_place, true, seed };
+            if (kind == LETTERS && rank->size == 1) {
+                continue;
+            }
+            if (fine) {
+                fine = run(&bench, o);
+            }
+        }
+    }
+    bench_close(&bench);
+}
+
+// What goes through slots in many rounds.
+void rounds(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    const uint64_t count = rounds_bytes / 4 / rank->size - 3;
+    Bench bench;
+    bool fine = bench_open(rank, &opts, rounds_bytes, 0, &bench);
+    if (fine && setting->registered != 0) {
+        fine = WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out));
+    }
+    for (uint32_t k = 0; k < KINDS; k++) {
+        Operation o = { static_cast<Kind>(k), WEIR_F32, WEIR_SUM, count, rank->size - 1, 0, false, true, k };
+        if (k == ALL_TO_ALL_V) {
+            o.count /= 2;
+        }
+        if (fine && (k != LETTERS || rank->size > 1)) {
+            fine = run(&bench, o);
+        }
+    }
+    bench_close(&bench);
+}
+
+WEIRT_STAGE_SUITE(Collective);
+
+// On the CPU threads are enough to try all numbers of ranks; processes take the first.
+void run_all(const weirt_stage *stage, std::vector<uint32_t> numbers, weirt_rank_fn body, Setting setting)
+{
+    if (stage->processes && std::strcmp(stage->kind, "cpu") == 0) {
+        numbers.resize(1);
+    }
+    for (uint32_t ranks : numbers) {
+        weirt_ranks_run(stage, ranks, body, &setting, sizeof setting);
+    }
+}
+
+TEST_P(Collective, AllTypesAndOperations)
+{
+    run_all(stage(), { 3, 1, 8 }, types, { WEIR_FORM_AUTO, 1, 2, 0 });
+}
+
+TEST_P(Collective, SizesOnce)
+{
+    run_all(stage(), { 3, 1, 7 }, sizes, { WEIR_FORM_ONCE, 1, 2, 0 });
+}
+
+TEST_P(Collective, SizesPackets)
+{
+    run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_FORM_PACKETS, 2, 1, 0 });
+}
+
+TEST_P(Collective, SizesLines)
+{
+    run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, 0 });
+}
+
+TEST_P(Collective, SizesSlots)
+{
+    run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, 0 });
+}
+
+TEST_P(Collective, SizesRegistered)
+{
+    run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, 1 });
+}
+
+TEST_P(Collective, ManyRounds)
+{
+    run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 1, 2, 0 });
+    run_all(stage(), { 2, 5 }, rounds, { WEIR_FORM_SLOTS, 2, 1, 1 });
+}
+
+// Everything on every number of ranks.
+WEIRT_STAGE_SUITE(LongCollective);
+
+TEST_P(LongCollective, AllTypesOnAllNumbersOfRanks)
+{
+    run_all(stage(), { 1, 2, 3, 4, 5, 6, 7, 8 }, types, { WEIR_FORM_AUTO, 2, 1, 0 });
+}
+
+TEST_P(LongCollective, AllFormsOnAllNumbersOfRanks)
+{
+    for (uint32_t form = WEIR_FORM_AUTO; form <= WEIR_FORM_SLOTS; form++) {
+        const weir_collective_form it = static_cast<weir_collective_form>(form);
+        run_all(stage(), { 1, 2, 3, 4, 5, 6, 7, 8 }, sizes, { it, 2, 1, 0 });
+        run_all(stage(), { 2, 3, 4, 5, 6, 7, 8 }, sizes, { it, 1, 2, 1 });
+    }
+}
+
+} // namespace

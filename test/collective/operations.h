@@ -1,0 +1,405 @@
+// operations.h - runs an operation on all ranks and compares every byte with what it must be; C++ only.
+#ifndef WEIRT_OPERATIONS_H
+#define WEIRT_OPERATIONS_H
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "test/collective/numbers.h"
+#include "test/harness/comm.h"
+
+enum Kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, ALL_TO_ALL, ALL_TO_ALL_V, LETTERS, KINDS };
+
+static const char *const kind_names[KINDS] = { "allreduce", "reduce",     "reduce_scatter", "allgather",
+                                               "broadcast", "all_to_all", "all_to_all_v",   "send and recv" };
+
+// One operation: what all ranks call.
+struct Operation {
+    Kind kind;
+    weir_dtype dtype;
+    weir_op op;
+    uint64_t count;
+    uint32_t root;
+    uint32_t shift; // elements by which the buffers are off their alignment
+    bool in_place;
+    bool rough;     // f32 and f64: numbers whose sums depend on their order
+    uint64_t seed;
+};
+
+using Bytes = std::vector<uint8_t>;
+
+constexpr uint64_t guard = 64;
+constexpr uint8_t poison = 0xa5;
+
+inline uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+inline bool reduces(const Operation &o)
+{
+    return o.kind == ALLREDUCE || o.kind == REDUCE || o.kind == REDUCE_SCATTER;
+}
+
+inline const Format &format_of(weir_dtype dtype)
+{
+    static const Format f16(WEIR_F16), bf16(WEIR_BF16), e4m3(WEIR_F8E4M3), e5m2(WEIR_F8E5M2);
+    return dtype == WEIR_F16 ? f16 : dtype == WEIR_BF16 ? bf16 : dtype == WEIR_F8E4M3 ? e4m3 : e5m2;
+}
+
+inline bool is_signed(weir_dtype dtype)
+{
+    return dtype != WEIR_U8 && dtype != WEIR_U32 && dtype != WEIR_U64;
+}
+
+// The bits of element `index` of what `rank` sends.
+inline uint64_t element(const Operation &o, uint32_t rank, uint64_t index)
+{
+    const uint64_t random = mix(mix(mix(o.seed) ^ rank) ^ index);
+    const int64_t number = static_cast<int64_t>(random % 7) - (is_signed(o.dtype) ? 3 : 0);
+    if (!reduces(o)) {
+        return random;
+    }
+    uint64_t bits = 0;
+    if (o.dtype == WEIR_F64) {
+        const double rough = std::ldexp(static_cast<double>(random % 1000003) - 500000, static_cast<int>(random >> 58));
+        const double value = o.rough ? rough : static_cast<double>(number);
+        std::memcpy(&bits, &value, sizeof value);
+    } else if (o.dtype == WEIR_F32) {
+        const float rough = std::ldexp(static_cast<float>(random % 1000003) - 500000, static_cast<int>(random >> 59));
+        const float value = o.rough ? rough : static_cast<float>(number);
+        std::memcpy(&bits, &value, sizeof value);
+    } else if (o.dtype <= WEIR_F8E5M2) {
+        bits = format_of(o.dtype).nearest(static_cast<double>(number));
+    } else {
+        bits = static_cast<uint64_t>(number);
+    }
+    return bits;
+}
+
+template <typename T> T join(weir_op op, T a, T b)
+{
+    return op == WEIR_PROD ? a * b : op == WEIR_MIN ? std::min(a, b) : op == WEIR_MAX ? std::max(a, b) : a + b;
+}
+
+template <typename T> T join_all(const Operation &o, const std::vector<T> &all)
+{
+    T value = all[0];
+    for (size_t k = 1; k < all.size(); k++) {
+        value = join(o.op, value, all[k]);
+    }
+    return o.op == WEIR_AVG ? value / static_cast<T>(all.size()) : value;
+}
+
+// The bits that the ranks' elements `index` join to.
+inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
+{
+    std::vector<float> floats;
+    std::vector<double> doubles;
+    std::vector<int64_t> integers;
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        const uint64_t bits = element(o, rank, index);
+        if (o.dtype == WEIR_F64) {
+            double value;
+            std::memcpy(&value, &bits, sizeof value);
+            doubles.push_back(value);
+        } else if (o.dtype == WEIR_F32) {
+            float value;
+            std::memcpy(&value, &bits, sizeof value);
+            floats.push_back(value);
+        } else if (o.dtype <= WEIR_F8E5M2) {
+            floats.push_back(static_cast<float>(format_of(o.dtype).value(static_cast<uint32_t>(bits))));
+        } else {
+            integers.push_back(static_cast<int64_t>(bits));
+        }
+    }
+    uint64_t bits = 0;
+    if (o.dtype == WEIR_F64) {
+        const double value = join_all(o, doubles);
+        std::memcpy(&bits, &value, sizeof value);
+    } else if (o.dtype == WEIR_F32) {
+        const float value = join_all(o, floats);
+        std::memcpy(&bits, &value, sizeof value);
+    } else if (o.dtype <= WEIR_F8E5M2) {
+        bits = format_of(o.dtype).nearest(static_cast<double>(join_all(o, floats)));
+    } else {
+        bits = static_cast<uint64_t>(join_all(o, integers));
+    }
+    return bits;
+}
+
+inline void put_element(Bytes &bytes, uint64_t index, uint32_t size, uint64_t bits)
+{
+    std::memcpy(bytes.data() + index * size, &bits, size);
+}
+
+// all_to_all_v: how many elements go from one rank to another.
+inline uint64_t extent(const Operation &o, uint32_t from, uint32_t to)
+{
+    return o.count == 0 ? 0 : mix(o.seed ^ (from * 16 + to + 1)) % (2 * o.count);
+}
+
+// Elements of the send buffer, and of the receive buffer, of a rank.
+inline uint64_t send_count(const Operation &o, uint32_t rank, uint32_t ranks)
+{
+    uint64_t count = 0;
+    switch (o.kind) {
+    case REDUCE_SCATTER:
+    case ALL_TO_ALL:
+        return o.count * ranks;
+    case ALL_TO_ALL_V:
+        for (uint32_t to = 0; to < ranks; to++) {
+            count += extent(o, rank, to);
+        }
+        return count;
+    case BROADCAST:
+        return rank == o.root ? o.count : 0;
+    default:
+        return o.count;
+    }
+}
+
+inline uint64_t recv_count(const Operation &o, uint32_t rank, uint32_t ranks)
+{
+    uint64_t count = 0;
+    switch (o.kind) {
+    case ALLGATHER:
+    case ALL_TO_ALL:
+        return o.count * ranks;
+    case ALL_TO_ALL_V:
+        for (uint32_t from = 0; from < ranks; from++) {
+            count += extent(o, from, rank);
+        }
+        return count;
+    case REDUCE:
+        return rank == o.root ? o.count : 0;
+    default:
+        return o.count;
+    }
+}
+
+inline Bytes sent(const Operation &o, uint32_t rank, uint32_t ranks)
+{
+    const uint32_t size = weir_dtype_bytes(o.dtype);
+    Bytes bytes(send_count(o, rank, ranks) * size);
+    for (uint64_t i = 0; i * size < bytes.size(); i++) {
+        put_element(bytes, i, size, element(o, rank, i));
+    }
+    return bytes;
+}
+
+// Where in the send buffer of `from` what goes to `to` begins.
+inline uint64_t sent_at(const Operation &o, uint32_t from, uint32_t to)
+{
+    uint64_t at = 0;
+    for (uint32_t k = 0; k < to; k++) {
+        at += extent(o, from, k);
+    }
+    return at;
+}
+
+inline Bytes expected(const Operation &o, uint32_t rank, uint32_t ranks)
+{
+    const uint32_t size = weir_dtype_bytes(o.dtype);
+    Bytes bytes(recv_count(o, rank, ranks) * size);
+    uint64_t at = 0;
+    for (uint64_t i = 0; reduces(o) && i * size < bytes.size(); i++) {
+        put_element(bytes, i, size, joined(o, ranks, o.kind == REDUCE_SCATTER ? rank * o.count + i : i));
+    }
+    for (uint32_t from = 0; !reduces(o) && from < ranks; from++) {
+        const uint32_t previous = (rank + ranks - 1) % ranks;
+        const uint64_t first = o.kind == ALL_TO_ALL     ? rank * o.count
+                               : o.kind == ALL_TO_ALL_V ? sent_at(o, from, rank)
+                                                        : 0;
+        const uint64_t count = o.kind == ALL_TO_ALL_V ? extent(o, from, rank) : o.count;
+        if ((o.kind == BROADCAST && from != o.root) || (o.kind == LETTERS && from != previous)) {
+            continue;
+        }
+        for (uint64_t i = 0; i < count; i++) {
+            put_element(bytes, at++, size, element(o, from, first + i));
+        }
+    }
+    return bytes;
+}
+
+// What a rank runs operations with.
+struct Bench {
+    weirt_rank *rank;
+    weirt_comm comm;
+    weir_collective *collective;
+    weir_memory *in;
+    weir_memory *out;
+    void *stream;
+};
+
+inline bool bench_open(weirt_rank *rank, const weir_collective_opts *opts, uint64_t bytes, uint32_t timeout_ms,
+                       Bench *bench)
+{
+    std::memset(bench, 0, sizeof *bench);
+    bench->rank = rank;
+    return weirt_comm_open(rank, timeout_ms, &bench->comm) &&
+           WEIRT_OK(rank, weir_collective_create(bench->comm.comm, opts, &bench->collective)) &&
+           WEIRT_OK(rank, weir_memory_allocate(bench->comm.comm, bytes + 4 * guard, nullptr, &bench->in)) &&
+           WEIRT_OK(rank, weir_memory_allocate(bench->comm.comm, bytes + 4 * guard, nullptr, &bench->out)) &&
+           WEIRT_OK(rank, weir_stream_create(bench->comm.device, &bench->stream));
+}
+
+inline void bench_close(Bench *bench)
+{
+    if (bench->stream != nullptr) {
+        weir_stream_destroy(bench->comm.device, bench->stream);
+    }
+    (void)weirt_barrier(bench->rank);
+    weir_collective_destroy(bench->collective);
+    weir_memory_destroy(bench->out);
+    weir_memory_destroy(bench->in);
+    weirt_comm_close(&bench->comm);
+}
+
+inline weir_status call(const Bench *b, const Operation &o, const void *send, void *recv)
+{
+    weir_collective *c = b->collective;
+    const uint32_t rank = weir_collective_rank(c);
+    const uint32_t ranks = weir_collective_size(c);
+    weir_extent sends[WEIR_COLLECTIVE_RANKS];
+    weir_extent recvs[WEIR_COLLECTIVE_RANKS];
+    uint64_t at = 0;
+    weir_status status;
+    switch (o.kind) {
+    case ALLREDUCE:
+        return weir_allreduce(c, send, recv, o.count, o.dtype, o.op, b->stream);
+    case REDUCE:
+        return weir_reduce(c, send, rank == o.root ? recv : nullptr, o.count, o.dtype, o.op, o.root, b->stream);
+    case REDUCE_SCATTER:
+        return weir_reduce_scatter(c, send, recv, o.count, o.dtype, o.op, b->stream);
+    case ALLGATHER:
+        return weir_allgather(c, send, recv, o.count, o.dtype, b->stream);
+    case BROADCAST:
+        return weir_broadcast(c, rank == o.root ? send : nullptr, recv, o.count, o.dtype, o.root, b->stream);
+    case ALL_TO_ALL:
+        return weir_all_to_all(c, send, recv, o.count, o.dtype, b->stream);
+    case ALL_TO_ALL_V:
+        for (uint32_t k = 0; k < ranks; k++) {
+            sends[k] = { sent_at(o, rank, k), extent(o, rank, k) };
+            recvs[k] = { at, extent(o, k, rank) };
+            at += recvs[k].count;
+        }
+        return weir_all_to_all_v(c, send, sends, recv, recvs, o.dtype, b->stream);
+    default: // around the ring: every other rank receives first, so that large letters pass
+        if (rank % 2 == 0) {
+            status = weir_send(c, send, o.count, o.dtype, (rank + 1) % ranks, b->stream);
+        } else {
+            status = weir_recv(c, recv, o.count, o.dtype, (rank + ranks - 1) % ranks, b->stream);
+        }
+        if (status == WEIR_OK && rank % 2 == 0) {
+            status = weir_recv(c, recv, o.count, o.dtype, (rank + ranks - 1) % ranks, b->stream);
+        } else if (status == WEIR_OK) {
+            status = weir_send(c, send, o.count, o.dtype, (rank + 1) % ranks, b->stream);
+        }
+        return status;
+    }
+}
+
+// Places of the buffers in the memories of a bench.
+struct Places {
+    char *send;
+    char *recv;
+};
+
+inline Places places_of(const Bench *b, const Operation &o)
+{
+    const uint32_t rank = weir_collective_rank(b->collective);
+    const uint64_t off = guard + o.shift * weir_dtype_bytes(o.dtype);
+    const uint64_t part = rank * o.count * weir_dtype_bytes(o.dtype);
+    Places at = { static_cast<char *>(weir_memory_pointer(b->in)) + off,
+                  static_cast<char *>(weir_memory_pointer(b->out)) + off };
+    if (o.in_place && o.kind == ALLGATHER) {
+        at.send = at.recv + part;
+    } else if (o.in_place && o.kind == REDUCE_SCATTER) {
+        at.send = at.recv;
+        at.recv += part;
+    } else if (o.in_place) {
+        at.send = at.recv;
+    }
+    return at;
+}
+
+inline std::string text_of(const Operation &o)
+{
+    char text[160];
+    std::snprintf(text, sizeof text, "%s of %llu, type %d, op %d, root %u, shift %u%s", kind_names[o.kind],
+                  static_cast<unsigned long long>(o.count), o.dtype, o.op, o.root, o.shift,
+                  o.in_place ? ", in place" : "");
+    return text;
+}
+
+// Poisons what is received and what is around it, and puts there what is sent. All ranks meet after that: ranks that
+// share a GPU would wait, with their first fill, for kernels that wait for them.
+inline bool prepare(const Bench *b, const Operation &o, const Places &at)
+{
+    const uint32_t rank = weir_collective_rank(b->collective);
+    const uint32_t ranks = weir_collective_size(b->collective);
+    const Bytes send = sent(o, rank, ranks);
+    return WEIRT_OK(b->rank, weir_device_fill(b->comm.device, weir_memory_pointer(b->out), poison,
+                                              weir_memory_bytes(b->out))) &&
+           (send.empty() || WEIRT_OK(b->rank, weir_device_copy(b->comm.device, at.send, send.data(), send.size()))) &&
+           weirt_barrier(b->rank);
+}
+
+inline bool check(const Bench *b, const Operation &o, const Places &at)
+{
+    const uint32_t rank = weir_collective_rank(b->collective);
+    const uint32_t ranks = weir_collective_size(b->collective);
+    Bytes want(weir_memory_bytes(b->out), poison);
+    Bytes have(want.size());
+    const char *base = static_cast<char *>(weir_memory_pointer(b->out));
+    const Bytes send = sent(o, rank, ranks);
+    const Bytes recv = expected(o, rank, ranks);
+    if (o.in_place && !send.empty()) {
+        std::memcpy(want.data() + (at.send - base), send.data(), send.size());
+    }
+    if (!recv.empty()) {
+        std::memcpy(want.data() + (at.recv - base), recv.data(), recv.size());
+    }
+    if (!WEIRT_OK(b->rank, weir_device_copy(b->comm.device, have.data(), base, have.size()))) {
+        return false;
+    }
+    const bool same = std::memcmp(have.data(), want.data(), have.size()) == 0;
+    for (uint64_t i = 0; i < have.size() && !same; i++) {
+        if (have[i] != want[i]) {
+            weirt_fail(b->rank, __FILE__, __LINE__, "%s: byte %lld of recv is %02x, expected %02x", text_of(o).c_str(),
+                       static_cast<long long>(base + i - at.recv), have[i], want[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+inline bool finish(const Bench *b, const Operation &o)
+{
+    if (!WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms())) ||
+        !WEIRT_OK(b->rank, weir_comm_status(b->comm.comm))) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "%s", text_of(o).c_str());
+        return false;
+    }
+    return true;
+}
+
+inline bool run(const Bench *b, const Operation &o)
+{
+    const Places at = places_of(b, o);
+    if (!prepare(b, o, at)) {
+        return false;
+    }
+    if (!WEIRT_OK(b->rank, call(b, o, at.send, at.recv))) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "%s", text_of(o).c_str());
+        return false;
+    }
+    return finish(b, o) && check(b, o, at);
+}
+
+#endif

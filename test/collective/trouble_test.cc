@@ -1,0 +1,444 @@
+// Collectives that go wrong, and what else surrounds them: graphs, groups, several at once.
+#include "test/collective/algorithm_kernels.h"
+#include "test/collective/operations.h"
+#include "test/harness/checks.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+weir_collective_opts small_opts(const weirt_rank *rank)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.staging_bytes = 4 << 20;
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = 1;
+        opts.threads = 2;
+    }
+    return opts;
+}
+
+Operation sum_of(uint64_t count, uint64_t seed)
+{
+    return { ALLREDUCE, WEIR_F32, WEIR_SUM, count, 0, 0, false, true, seed };
+}
+
+// ---- arguments ---------------------------------------------------------------------------------------------------
+
+void refused(const Bench *b, const char *part, weir_status status, weir_status expected_status = WEIR_ERR_INVALID)
+{
+    if (status != expected_status) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "%s: status %d", part, status);
+    }
+    WEIRT_TEXT(b->rank, part);
+}
+
+void arguments(weirt_rank *rank)
+{
+    const weir_collective_opts opts = small_opts(rank);
+    Bench bench;
+    if (bench_open(rank, &opts, 8192, 0, &bench)) {
+        const Bench *b = &bench;
+        weir_collective *c = bench.collective;
+        char *in = static_cast<char *>(weir_memory_pointer(bench.in));
+        char *out = static_cast<char *>(weir_memory_pointer(bench.out));
+        void *s = bench.stream;
+        weir_extent extents[2] = { { 0, 4 }, { 2, 4 } };
+        refused(b, "NULL", weir_allreduce(nullptr, in, out, 1, WEIR_F32, WEIR_SUM, s));
+        refused(b, "send is NULL", weir_allreduce(c, nullptr, out, 1, WEIR_F32, WEIR_SUM, s));
+        refused(b, "recv is NULL", weir_allreduce(c, in, nullptr, 1, WEIR_F32, WEIR_SUM, s));
+        refused(b, "not aligned", weir_allreduce(c, in + 2, out, 1, WEIR_F32, WEIR_SUM, s));
+        refused(b, "overlap", weir_allreduce(c, in, in + 4, 2, WEIR_F32, WEIR_SUM, s));
+        refused(b, "unknown type", weir_allreduce(c, in, out, 1, static_cast<weir_dtype>(12), WEIR_SUM, s));
+        refused(b, "unknown operation", weir_allreduce(c, in, out, 1, WEIR_F32, static_cast<weir_op>(5), s));
+        refused(b, "F8", weir_allreduce(c, in, out, 1, WEIR_F8E4M3, WEIR_PROD, s));
+        refused(b, "F8", weir_allreduce(c, in, out, 1, WEIR_F8E5M2, WEIR_AVG, s));
+        refused(b, "elements", weir_allreduce(c, in, out, UINT64_MAX / 4, WEIR_F32, WEIR_SUM, s));
+        refused(b, "wraps", weir_allreduce(c, reinterpret_cast<void *>(~static_cast<uintptr_t>(15)), out, 100, WEIR_F32,
+                                           WEIR_SUM, s));
+        refused(b, "rank 2 of 2", weir_reduce(c, in, out, 1, WEIR_F32, WEIR_SUM, 2, s));
+        refused(b, "overlap", weir_reduce_scatter(c, in, in + 4 - 4 * rank->rank, 1, WEIR_F32, WEIR_SUM, s));
+        refused(b, "overlap", weir_allgather(c, in + 8 - 8 * rank->rank, in, 2, WEIR_F32, s));
+        refused(b, "overlap", weir_all_to_all(c, in, in + 4, 1, WEIR_F32, s));
+        refused(b, "rank 9", weir_broadcast(c, in, out, 1, WEIR_F32, 9, s));
+        refused(b, "extents", weir_all_to_all_v(c, in, nullptr, out, extents, WEIR_U8, s));
+        refused(b, "overlap", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, s));
+        refused(b, "this one", weir_send(c, in, 1, WEIR_U8, rank->rank, s));
+        refused(b, "rank 2 of 2", weir_recv(c, in, 1, WEIR_U8, 2, s));
+        refused(b, "forced", weir_collective_force(c, WEIR_FORM_ONCE, 0) == WEIR_OK
+                                 ? weir_allreduce(c, in, out, 8000, WEIR_U8, WEIR_MAX, s)
+                                 : WEIR_OK, WEIR_ERR_LIMIT);
+        refused(b, "of at most", weir_collective_force(c, WEIR_FORM_AUTO, 1000));
+        refused(b, "of this rank", weir_collective_register(c, nullptr));
+        WEIRT_OK(rank, weir_collective_force(c, WEIR_FORM_AUTO, 0));
+        // Nothing was launched: the ranks are still in step.
+        (void)run(b, sum_of(5, 1));
+    }
+    bench_close(&bench);
+}
+
+void creation(weirt_rank *rank)
+{
+    weirt_comm comm;
+    weir_collective *collective = nullptr;
+    if (weirt_comm_open(rank, 0, &comm)) {
+        weir_collective_opts opts = small_opts(rank);
+        const uint32_t self[] = { rank->rank };
+        const uint32_t other[] = { 1 - rank->rank };
+        const uint32_t twice[] = { rank->rank, rank->rank };
+        weir_group group = { other, 1 };
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(nullptr, nullptr, &collective));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, nullptr, nullptr));
+        opts.group = &group;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
+        group = { twice, 2 };
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
+        group = { twice, 9 };
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_collective_create(comm.comm, &opts, &collective));
+        group = { self, 1 };
+        opts.staging_bytes = 1000;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
+        opts.staging_bytes = 256 << 10;
+        opts.threads = 100000;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
+        opts = small_opts(rank);
+        // Ranks that mean different things find out.
+        opts.staging_bytes = (256 + 256 * static_cast<uint64_t>(rank->rank)) << 10;
+        WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_create(comm.comm, &opts, &collective));
+        (void)weirt_barrier(rank);
+        opts = small_opts(rank);
+        opts.form = rank->rank == 0 ? WEIR_FORM_SLOTS : WEIR_FORM_LINES;
+        WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_create(comm.comm, &opts, &collective));
+        (void)weirt_barrier(rank);
+        WEIRT_OK(rank, weir_comm_status(comm.comm));
+        weir_collective_destroy(nullptr);
+    }
+    (void)weirt_barrier(rank);
+    weirt_comm_close(&comm);
+}
+
+// ---- different calls ---------------------------------------------------------------------------------------------
+
+// Rank 1 calls something else than the others.
+void differences(weirt_rank *rank)
+{
+    const uint32_t what = *static_cast<const uint32_t *>(rank->arg);
+    const weir_collective_opts opts = small_opts(rank);
+    Bench bench;
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        const bool odd = rank->rank == 1;
+        Operation o = sum_of(100, 7);
+        const char *part = "";
+        (void)run(&bench, o);
+        (void)weirt_barrier(rank);
+        switch (what) {
+        case 0:
+            o.count += odd;
+            part = "allreduce of 101 f32, sum";
+            break;
+        case 1:
+            o.dtype = odd ? WEIR_I32 : WEIR_F32;
+            part = "allreduce of 100 i32, sum";
+            break;
+        case 2:
+            o.op = odd ? WEIR_MAX : WEIR_SUM;
+            part = "allreduce of 100 f32, max";
+            break;
+        case 3:
+            o.kind = odd ? ALLGATHER : ALLREDUCE;
+            part = "allgather of 100 f32";
+            break;
+        case 4: // large against small: another form, too
+            o.count = odd ? 8000 : 100;
+            part = "allreduce of 8000 f32, sum";
+            break;
+        case 5:
+            o.kind = BROADCAST;
+            o.root = odd ? 0 : 2;
+            part = "root 0";
+            break;
+        default: // a letter of another count
+            if (rank->rank < 2) {
+                o.kind = LETTERS;
+                const Places at = places_of(&bench, o);
+                WEIRT_OK(rank, odd ? weir_recv(bench.collective, at.recv, 99, WEIR_F32, 0, bench.stream)
+                                   : weir_send(bench.collective, at.send, 100, WEIR_F32, 1, bench.stream));
+            }
+            part = "send or recv of 100 f32";
+        }
+        if (what < 6) {
+            const Places at = places_of(&bench, o);
+            WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
+        }
+        const uint64_t since = weirt_now_ms();
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, 0));
+        weir_status status = weir_comm_status(bench.comm.comm);
+        while (status == WEIR_OK && weirt_now_ms() - since < weirt_patience_ms()) {
+            weirt_sleep_ms(5);
+            status = weir_comm_status(bench.comm.comm);
+        }
+        WEIRT_EXPECT(rank, status == WEIR_ERR_MISMATCH);
+        WEIRT_TEXT(rank, part);
+        // Every later call says so too.
+        o = sum_of(1, 1);
+        const Places at = places_of(&bench, o);
+        WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, call(&bench, o, at.send, at.recv));
+    }
+    bench_close(&bench);
+}
+
+// ---- a rank that dies --------------------------------------------------------------------------------------------
+
+void sum_again(weirt_rank *rank)
+{
+    weirt_comm alone;
+    if (weirt_comm_open_alone(rank, &alone)) {
+        weir_collective *collective = nullptr;
+        const weir_collective_opts opts = small_opts(rank);
+        float value = 3;
+        float result = 0;
+        weir_memory *memory = nullptr;
+        void *stream = nullptr;
+        if (WEIRT_OK(rank, weir_collective_create(alone.comm, &opts, &collective)) &&
+            WEIRT_OK(rank, weir_memory_allocate(alone.comm, 64, nullptr, &memory)) &&
+            WEIRT_OK(rank, weir_stream_create(alone.device, &stream))) {
+            char *at = static_cast<char *>(weir_memory_pointer(memory));
+            WEIRT_OK(rank, weir_device_copy(alone.device, at, &value, 4));
+            WEIRT_OK(rank, weir_allreduce(collective, at, at + 16, 1, WEIR_F32, WEIR_SUM, stream));
+            WEIRT_OK(rank, weir_stream_wait(alone.device, stream, 0));
+            WEIRT_OK(rank, weir_device_copy(alone.device, &result, at + 16, 4));
+            WEIRT_EXPECT(rank, result == 3);
+        }
+        if (stream != nullptr) {
+            weir_stream_destroy(alone.device, stream);
+        }
+        weir_memory_destroy(memory);
+        weir_collective_destroy(collective);
+    }
+    weirt_comm_close(&alone);
+}
+
+void killed(weirt_rank *rank)
+{
+    const weir_collective_opts opts = small_opts(rank);
+    Bench bench;
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        const Operation o = sum_of(10000, 3);
+        (void)run(&bench, o);
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        const Places at = places_of(&bench, o);
+        const weir_status called = call(&bench, o, at.send, at.recv);
+        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, 0));
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
+        weir_stream_destroy(bench.comm.device, bench.stream);
+        bench.stream = nullptr;
+        sum_again(rank);
+    }
+    weir_collective_destroy(bench.collective);
+    weir_memory_destroy(bench.out);
+    weir_memory_destroy(bench.in);
+    weirt_comm_close(&bench.comm);
+}
+
+// ---- graphs, groups, several ---------------------------------------------------------------------------------------
+
+// A graph of different forms, replayed with new data.
+void replays(weirt_rank *rank)
+{
+    const weir_collective_opts opts = small_opts(rank);
+    Bench bench;
+    void *graph = nullptr;
+    bool fine = bench_open(rank, &opts, 32 << 10, 0, &bench);
+    weir_device *device = bench.comm.device;
+    Operation o = sum_of(700, 0);
+    const Places at = places_of(&bench, o);
+    fine = fine && WEIRT_OK(rank, weir_graph_begin(device, bench.stream));
+    for (uint32_t form = WEIR_FORM_PACKETS; form <= WEIR_FORM_SLOTS && fine; form++) {
+        // The same bytes in all forms, each over what the one before has left.
+        fine = WEIRT_OK(rank, weir_collective_force(bench.collective, static_cast<weir_collective_form>(form), 0)) &&
+               WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
+    }
+    fine = fine && WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
+    for (o.seed = 1; o.seed < 6 && fine; o.seed++) {
+        fine = prepare(&bench, o, at) && WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream)) &&
+               finish(&bench, o) && check(&bench, o, at);
+    }
+    if (graph != nullptr) {
+        weir_graph_destroy(device, graph);
+    }
+    bench_close(&bench);
+}
+
+// Even and odd ranks by themselves, and all together, one after the other.
+void groups(weirt_rank *rank)
+{
+    weir_collective_opts opts = small_opts(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 4096, 0, &bench);
+    uint32_t ranks[WEIR_COLLECTIVE_RANKS];
+    weir_group group = { ranks, 0 };
+    for (uint32_t k = rank->rank % 2; k < rank->size; k += 2) {
+        ranks[group.count++] = k;
+    }
+    opts.group = &group;
+    Bench half = bench;
+    half.collective = nullptr;
+    fine = fine && WEIRT_OK(rank, weir_collective_create(bench.comm.comm, &opts, &half.collective)) &&
+           WEIRT_EXPECT(rank, weir_collective_rank(half.collective) == rank->rank / 2) &&
+           WEIRT_EXPECT(rank, weir_collective_size(half.collective) == group.count);
+    for (uint64_t seed = 0; seed < 4 && fine; seed++) {
+        fine = run(&half, sum_of(33 + seed, seed + 10 * (rank->rank % 2))) && run(&bench, sum_of(50 + seed, seed));
+    }
+    (void)weirt_barrier(rank);
+    weir_collective_destroy(half.collective);
+    bench_close(&bench);
+}
+
+// Many calls without a wait between them: nobody overtakes.
+void burst(weirt_rank *rank)
+{
+    const weir_collective_opts opts = small_opts(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 16 << 10, 0, &bench);
+    Operation o = { BROADCAST, WEIR_U8, WEIR_SUM, 500, 0, 0, true, false, 5 };
+    const Places at = places_of(&bench, o);
+    fine = fine && prepare(&bench, o, at);
+    for (uint32_t i = 0; i < 60 && fine; i++) {
+        // Each passes on what the one before has brought: the end result is that of the first.
+        o.root = i % rank->size;
+        o.count = i % 2 == 0 ? 500 : 2;
+        const weir_collective_form forms[] = { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS, WEIR_FORM_LINES };
+        fine = WEIRT_OK(rank, weir_collective_force(bench.collective, forms[i % 3], 0)) &&
+               WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
+    }
+    o.root = 0;
+    o.count = 500;
+    if (fine && finish(&bench, o)) {
+        Bytes have(500);
+        WEIRT_OK(rank, weir_device_copy(bench.comm.device, have.data(), at.recv, have.size()));
+        WEIRT_EXPECT(rank, have == sent(o, 0, rank->size));
+    }
+    bench_close(&bench);
+}
+
+// An algorithm of the user's that takes allreduces of 77 U32.
+struct User {
+    weir_device *device;
+    uint32_t asked;
+    uint32_t ran;
+};
+
+bool takes(void *context, const weir_collective_request *request)
+{
+    static_cast<User *>(context)->asked++;
+    return request->kind == WEIR_ALLREDUCE && request->dtype == WEIR_U32 && request->count == 77;
+}
+
+weir_status sum_and_one(void *context, weir_collective *collective, const weir_collective_request *request,
+                        void *stream)
+{
+    User *user = static_cast<User *>(context);
+    weirt_sum_args args = {};
+    weir_shape shape;
+    user->ran++;
+    args.recv = static_cast<uint32_t *>(request->recv);
+    args.count = request->count;
+    weir_collective_device(collective, &args.collective);
+    const weir_status status = weir_collective_describe(collective, request, WEIR_FORM_ONCE, &args.sum, &shape);
+    return status != WEIR_OK ? status
+                             : weir_launch(user->device, weirt_sum_kernel(), shape, &args, nullptr, stream);
+}
+
+void users_algorithm(weirt_rank *rank)
+{
+    const weir_collective_opts opts = small_opts(rank);
+    Bench bench;
+    if (bench_open(rank, &opts, 4096, 0, &bench) &&
+        WEIRT_OK(rank, weir_kernel_load(bench.comm.device, weirt_sum_kernel()))) {
+        User user = { bench.comm.device, 0, 0 };
+        const weir_collective_algorithm algorithm = { takes, sum_and_one, &user };
+        Operation o = { ALLREDUCE, WEIR_U32, WEIR_SUM, 77, 0, 0, false, false, 4 };
+        (void)run(&bench, o);
+        WEIRT_OK(rank, weir_collective_add(bench.collective, &algorithm));
+        const Places at = places_of(&bench, o);
+        Bytes have(77 * 4);
+        Bytes want = expected(o, rank->rank, rank->size);
+        for (uint32_t i = 0; i < 77; i++) {
+            uint32_t value;
+            std::memcpy(&value, want.data() + 4 * i, 4);
+            put_element(want, i, 4, value + 1);
+        }
+        if (prepare(&bench, o, at) && WEIRT_OK(rank, call(&bench, o, at.send, at.recv)) && finish(&bench, o)) {
+            WEIRT_OK(rank, weir_device_copy(bench.comm.device, have.data(), at.recv, have.size()));
+            WEIRT_EXPECT(rank, have == want);
+        }
+        // What it does not take, and what is wrong, is not its business.
+        o.count = 76;
+        (void)run(&bench, o);
+        o.kind = ALLGATHER;
+        (void)run(&bench, o);
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_allreduce(bench.collective, nullptr, at.recv, 77, WEIR_U32, WEIR_SUM, bench.stream));
+        WEIRT_EXPECT(rank, user.asked == 3 && user.ran == 1);
+        // There is room for eight.
+        for (uint32_t i = 1; i < 8; i++) {
+            WEIRT_OK(rank, weir_collective_add(bench.collective, &algorithm));
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_collective_add(bench.collective, &algorithm));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_add(bench.collective, nullptr));
+    }
+    bench_close(&bench);
+}
+
+WEIRT_STAGE_SUITE(CollectiveTrouble);
+WEIRT_PROCESS_SUITE(CollectiveDeath);
+WEIRT_STAGE_SUITE(CollectiveUse);
+
+TEST_P(CollectiveTrouble, ArgumentsAreChecked)
+{
+    weirt_ranks_run(stage(), 2, arguments, nullptr, 0);
+}
+
+TEST_P(CollectiveTrouble, CreationIsChecked)
+{
+    weirt_ranks_run(stage(), 2, creation, nullptr, 0);
+}
+
+TEST_P(CollectiveTrouble, DifferentCallsAreAMismatchOnAllRanks)
+{
+    for (uint32_t what = 0; what < 7; what++) {
+        weirt_ranks_run(stage(), 3, differences, &what, sizeof what);
+    }
+}
+
+TEST_P(CollectiveDeath, OthersEndAndGoOn)
+{
+    weirt_ranks_run(stage(), 3, killed, nullptr, 0);
+}
+
+TEST_P(CollectiveUse, GraphsAreReplayed)
+{
+    weirt_ranks_run(stage(), 2, replays, nullptr, 0);
+    weirt_ranks_run(stage(), 3, replays, nullptr, 0);
+}
+
+TEST_P(CollectiveUse, GroupsWorkByThemselves)
+{
+    weirt_ranks_run(stage(), 5, groups, nullptr, 0);
+}
+
+TEST_P(CollectiveUse, UsersAlgorithmsAreAsked)
+{
+    weirt_ranks_run(stage(), 3, users_algorithm, nullptr, 0);
+}
+
+TEST_P(CollectiveUse, CallsFollowEachOther)
+{
+    weirt_ranks_run(stage(), 3, burst, nullptr, 0);
+}
+
+} // namespace
