@@ -121,7 +121,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_send(weir_collective *collective, const
 WEIR_API WEIR_NODISCARD weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count,
                                               weir_dtype dtype, uint32_t peer, void *stream);
 
-/* ---- algorithms of users ---------------------------------------------------------------------------------- */
+/* ---- choice, and algorithms of users --------------------------------------------------------------------- */
 
 typedef enum weir_collective_kind {
     WEIR_ALLREDUCE = 0,
@@ -142,6 +142,12 @@ typedef struct weir_collective_request {
     const void *send;
     void *recv;
 } weir_collective_request;
+
+/* The form and the shape that it would have now: as forced, by a row of the file that WEIR_COLLECTIVE_TABLE names, or
+ * by the library's own table. Of the request only kind, type and count matter. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_choose(weir_collective *collective,
+                                                           const weir_collective_request *request,
+                                                           weir_collective_form *form, weir_shape *shape);
 
 typedef struct weir_collective_algorithm {
     /* Whether it takes the request, whose arguments have been checked; the same on all ranks. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "src/host/base/alloc.h"
+#include "src/host/base/env.h"
 #include "src/host/base/error.h"
 #include "src/host/exchange.h"
 
@@ -19,7 +20,7 @@
 #define COLUMNS 8u
 #define SLOT_MOST ((uint64_t)64 << 10)
 #define ROOMS (2u * 2u * WEIR_COLLECTIVE_RANKS) /* sections, halves, ranks */
-#define WORDS 6u /* that ranks tell each other: sizes, and a status */
+#define WORDS 7u /* that ranks tell each other: sizes, and a status */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -73,6 +74,21 @@ static uint64_t lay_out(weir_dev_collective *device, uint64_t staging)
     return device->letters + (uint64_t)2 * columns * WEIR_COLLECTIVE_RANKS * slot;
 }
 
+/* Rows are compared by this. */
+static uint64_t hash_rows(const weir_collective *collective)
+{
+    uint64_t hash = 0;
+    for (uint32_t i = 0; i < collective->row_count; i++) {
+        const weiri_row *row = &collective->rows[i];
+        const uint64_t fields[] = { row->kinds, row->ranks, row->bytes,
+                                    (uint64_t)row->form, row->blocks, row->threads };
+        for (uint32_t k = 0; k < sizeof fields / sizeof fields[0]; k++) {
+            hash = (hash ^ fields[k]) * 0x100000001b3u + 1;
+        }
+    }
+    return hash;
+}
+
 static weir_status take_opts(weir_collective *collective, const weir_collective_opts *opts, uint64_t *bytes)
 {
     weir_device_info info;
@@ -102,7 +118,11 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     collective->blocks = collective->device.blocks;
     collective->form = opts->form;
     *bytes = lay_out(&collective->device, staging);
-    return WEIR_OK;
+    weiri_env env;
+    weir_status status = weiri_env_read(&env);
+    return status == WEIR_OK && env.collective_table_set
+               ? weiri_collective_read_table(collective, env.collective_table)
+               : status;
 }
 
 /* What all ranks must have alike, and this rank's status. */
@@ -114,7 +134,8 @@ static void write_words(const weir_collective *collective, weir_status status, u
     words[2] = device->line_room;
     words[3] = device->slot_bytes;
     words[4] = collective->form;
-    words[5] = (uint64_t)(int64_t)status;
+    words[5] = hash_rows(collective);
+    words[6] = (uint64_t)(int64_t)status;
 }
 
 /* Ends a step of all ranks, of which this one's part has ended with `mine`: an error of any is everyone's, so that none
@@ -143,7 +164,8 @@ static weir_status agree(weir_collective *collective, const char *call, weir_sta
             continue;
         }
         if (memcmp(words, theirs, (WORDS - 1) * sizeof words[0]) != 0) {
-            mine = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts", call, collective->ranks[k]);
+            mine = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts, or another table", call,
+                              collective->ranks[k]);
         } else if (theirs[WORDS - 1] != 0) {
             const weir_status other = (weir_status)(int64_t)theirs[WORDS - 1];
             mine = other < WEIR_OK && other > WEIR_STATUS_FIRST_UNUSED ? other : WEIR_ERR_CORRUPT;
@@ -281,6 +303,7 @@ static void close_collective(weir_collective *collective)
         close_window(&collective->windows[i]);
     }
     weiri_free(collective->windows);
+    weiri_free(collective->rows);
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
         weir_memory_destroy(collective->remote[k]);
         weir_connection_destroy(collective->connections[k]);

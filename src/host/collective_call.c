@@ -118,10 +118,9 @@ static const weir_kernel *reduce_kernel(uint32_t dtype, uint32_t op, weir_collec
     return of->kernels[(op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS + ((uint32_t)form - WEIR_FORM_ONCE)];
 }
 
-static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, uint32_t blocks,
+static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, weir_shape shape,
                           const void *args, void *stream)
 {
-    const weir_shape shape = { blocks, collective->threads };
     return weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
 }
 
@@ -203,35 +202,42 @@ static weir_status check_reduction(const weir_collective *collective, const char
     return check_spans(name, send, recv, place, weir_dtype_bytes(q->dtype));
 }
 
+static weiri_work work_of_reduction(const weir_collective *collective, const weir_collective_request *q)
+{
+    const uint32_t ranks = collective->device.ranks;
+    const uint64_t own = q->count * weir_dtype_bytes(q->dtype);
+    const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
+    const weiri_work work = { .kind = q->kind, .bytes = scatters ? own * ranks : own,
+                              .piece = scatters ? own : longest_part(own, ranks) };
+    return work;
+}
+
 /* Fills the description for *form, or the one that is chosen. */
 static weir_status describe(const weir_collective *collective, const char *name, const weir_collective_request *q,
-                            weir_collective_form *form, weir_collective_reduce *r, uint32_t *blocks)
+                            weir_collective_form *form, weir_collective_reduce *r, weir_shape *shape)
 {
     const uint32_t ranks = collective->device.ranks;
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
-    const uint64_t own = q->count * weir_dtype_bytes(q->dtype);
-    const uint64_t bytes = scatters ? own * ranks : own;
-    const weiri_work work = { .reduces = true, .once = !scatters, .bytes = bytes,
-                              .piece = scatters ? own : longest_part(bytes, ranks) };
-    weir_status status = weiri_collective_choose(collective, &work, name, form, blocks);
+    const weiri_work work = work_of_reduction(collective, q);
+    weir_status status = weiri_collective_choose(collective, &work, name, form, shape);
     if (status != WEIR_OK) {
         return status;
     }
     const weiri_call call = { .kind = q->kind, .dtype = q->dtype, .op = q->op,
                               .root = q->kind == WEIR_REDUCE ? q->root : WEIRI_NO_ROOT,
-                              .form = *form, .blocks = *blocks };
+                              .form = *form, .blocks = shape->blocks };
     memset(r, 0, sizeof *r);
     r->what.call = weiri_call_word(&call);
     r->what.count = q->count;
     r->send = (const char *)q->send;
     r->recv = (char *)q->recv;
-    r->part = scatters ? own : part_of(bytes, ranks, *form);
-    r->bytes = bytes;
+    r->part = scatters ? work.piece : part_of(work.bytes, ranks, *form);
+    r->bytes = work.bytes;
     if (!scatters) {
         r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(&collective->device);
     }
     if (*form == WEIR_FORM_SLOTS && q->kind == WEIR_ALLREDUCE) {
-        find_direct(collective, r->recv, bytes, r->direct, &r->what.where);
+        find_direct(collective, r->recv, work.bytes, r->direct, &r->what.where);
     }
     return WEIR_OK;
 }
@@ -239,7 +245,7 @@ static weir_status describe(const weir_collective *collective, const char *name,
 static weir_status reduce(weir_collective *collective, const char *name, const weir_collective_request *q, void *stream)
 {
     weiri_reduce_args args;
-    uint32_t blocks = 0;
+    weir_shape shape;
     weir_status status = check_call(collective, name, q->dtype, q->count);
     if (status == WEIR_OK) {
         status = check_reduction(collective, name, q);
@@ -249,13 +255,13 @@ static weir_status reduce(weir_collective *collective, const char *name, const w
     }
     weir_collective_form form = collective->form;
     memset(&args, 0, sizeof args);
-    status = describe(collective, name, q, &form, &args.reduce, &blocks);
+    status = describe(collective, name, q, &form, &args.reduce, &shape);
     if (status != WEIR_OK) {
         return status;
     }
     args.collective = collective->device;
     args.op = q->op;
-    return launch(collective, reduce_kernel(q->dtype, q->op, form), blocks, &args, stream);
+    return launch(collective, reduce_kernel(q->dtype, q->op, form), shape, &args, stream);
 }
 
 weir_status weir_collective_describe(weir_collective *collective, const weir_collective_request *request,
@@ -275,14 +281,13 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
     }
     status = check_reduction(collective, name, request);
     weir_collective_reduce reduction;
-    uint32_t blocks = 0;
+    weir_shape fit;
     if (status == WEIR_OK) {
-        status = describe(collective, name, request, &form, &reduction, &blocks);
+        status = describe(collective, name, request, &form, &reduction, &fit);
     }
     if (status == WEIR_OK) {
         *out = reduction;
-        shape->blocks = blocks;
-        shape->threads = collective->threads;
+        *shape = fit;
     }
     return status;
 }
@@ -352,20 +357,29 @@ static void take_pieces(const weir_dev_collective *device, const weir_collective
 }
 
 /* The form is known, and all of the arguments but the handle and what is compared. */
-static weir_status launch_move(weir_collective *collective, weiri_call *call, uint64_t count, weiri_move_args *args,
-                               void *stream)
+static weir_status launch_move(weir_collective *collective, weiri_call *call, weir_shape shape, uint64_t count,
+                               weiri_move_args *args, void *stream)
 {
     static const uint32_t kernels[] = { [WEIR_FORM_PACKETS] = WEIRI_MOVE_PACKETS,
                                         [WEIR_FORM_LINES] = WEIRI_MOVE_LINES,
                                         [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
+    call->blocks = shape.blocks;
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        args->move.send_range[k] = weir_slots_range(args->move.send_bytes[k], call->blocks);
-        args->move.recv_range[k] = weir_slots_range(args->move.recv_bytes[k], call->blocks);
+        args->move.send_range[k] = weir_slots_range(args->move.send_bytes[k], shape.blocks);
+        args->move.recv_range[k] = weir_slots_range(args->move.recv_bytes[k], shape.blocks);
     }
     args->collective = collective->device;
     args->move.what.call = weiri_call_word(call);
     args->move.what.count = count;
-    return launch(collective, weiri_collective_kernels[kernels[call->form]], call->blocks, args, stream);
+    return launch(collective, weiri_collective_kernels[kernels[call->form]], shape, args, stream);
+}
+
+static weiri_work work_of_move(const weir_collective *collective, const weir_collective_request *q)
+{
+    const uint64_t piece = q->count * weir_dtype_bytes(q->dtype);
+    const weiri_work work = { .kind = q->kind, .piece = piece,
+                              .bytes = piece * (q->kind == WEIR_BROADCAST ? 1 : collective->device.ranks) };
+    return work;
 }
 
 static weir_status move(weir_collective *collective, const char *name, const weir_collective_request *q, void *stream)
@@ -382,10 +396,10 @@ static weir_status move(weir_collective *collective, const char *name, const wei
                         .root = q->kind == WEIR_BROADCAST ? q->root : WEIRI_NO_ROOT };
     memset(&args, 0, sizeof args);
     take_pieces(&collective->device, q, &args.move);
-    const uint64_t bytes = args.move.most * (q->kind == WEIR_BROADCAST ? 1 : collective->device.ranks);
-    const weiri_work work = { .reduces = false, .once = false, .bytes = bytes, .piece = args.move.most };
+    const weiri_work work = work_of_move(collective, q);
     weir_collective_form form = collective->form;
-    status = weiri_collective_choose(collective, &work, name, &form, &call.blocks);
+    weir_shape shape;
+    status = weiri_collective_choose(collective, &work, name, &form, &shape);
     if (status != WEIR_OK) {
         return status;
     }
@@ -393,9 +407,9 @@ static weir_status move(weir_collective *collective, const char *name, const wei
     /* In all_to_all in place peers would overwrite what this rank has yet to send. */
     const bool overwrites = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
     if (form == WEIR_FORM_SLOTS && !overwrites && collective->device.ranks > 1) {
-        find_direct(collective, args.move.recv, bytes, args.move.direct, &args.move.what.where);
+        find_direct(collective, args.move.recv, work.bytes, args.move.direct, &args.move.what.where);
     }
-    return launch_move(collective, &call, q->count, &args, stream);
+    return launch_move(collective, &call, shape, q->count, &args, stream);
 }
 
 weir_status weir_allgather(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
@@ -417,6 +431,30 @@ weir_status weir_all_to_all(weir_collective *collective, const void *send, void 
 {
     const weir_collective_request q = { WEIR_ALL_TO_ALL, dtype, WEIR_SUM, 0, count, send, recv };
     return move(collective, "weir_all_to_all", &q, stream);
+}
+
+weir_status weir_collective_choose(weir_collective *collective, const weir_collective_request *request,
+                                   weir_collective_form *form, weir_shape *shape)
+{
+    static const char name[] = "weir_collective_choose";
+    if (request == NULL || form == NULL || shape == NULL) {
+        return invalid(name, "NULL argument");
+    }
+    weir_status status = check_call(collective, name, request->dtype, request->count);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if ((uint32_t)request->kind > WEIR_ALL_TO_ALL) {
+        return invalid(name, "unknown operation");
+    }
+    const bool reduces = request->kind <= WEIR_REDUCE_SCATTER;
+    const weiri_work work = reduces ? work_of_reduction(collective, request) : work_of_move(collective, request);
+    weir_collective_form chosen = collective->form;
+    status = weiri_collective_choose(collective, &work, name, &chosen, shape);
+    if (status == WEIR_OK) {
+        *form = chosen;
+    }
+    return status;
 }
 
 /* Extents of one side as bytes: the least range that has all of them. */
@@ -484,8 +522,9 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     what->counted = 1;
     /* No rank knows what the others have to do: the form that needs no agreement, and all blocks. */
     weiri_call call = { .kind = WEIRI_ALL_TO_ALL_V, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT,
-                        .form = WEIR_FORM_SLOTS, .blocks = collective->blocks };
-    return launch_move(collective, &call, 0, &args, stream);
+                        .form = WEIR_FORM_SLOTS };
+    const weir_shape shape = { collective->blocks, collective->threads };
+    return launch_move(collective, &call, shape, 0, &args, stream);
 }
 
 /* ---- two ranks alone ------------------------------------------------------------------------------------------ */
@@ -522,7 +561,8 @@ static weir_status letter(weir_collective *collective, const char *name, const v
     args.letter.data = (char *)(uintptr_t)what.data;
     args.letter.bytes = what.bytes;
     args.letter.peer = peer;
-    return launch(collective, weiri_collective_kernels[kernel], call.blocks, &args, stream);
+    const weir_shape shape = { call.blocks, collective->threads };
+    return launch(collective, weiri_collective_kernels[kernel], shape, &args, stream);
 }
 
 weir_status weir_send(weir_collective *collective, const void *send, uint64_t count, weir_dtype dtype, uint32_t peer,

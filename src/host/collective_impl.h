@@ -9,6 +9,16 @@
 
 #define WEIRI_ALGORITHMS 8u /* of users */
 
+/* Up to `bytes` of data on `ranks` ranks: a form, and blocks and threads, 0 where the row does not say. */
+typedef struct weiri_row {
+    uint32_t kinds; /* a bit for each */
+    uint32_t ranks;
+    uint64_t bytes;
+    weir_collective_form form;
+    uint32_t blocks;
+    uint32_t threads;
+} weiri_row;
+
 /* A memory that all ranks have registered. */
 typedef struct weiri_window {
     weir_memory *local;
@@ -31,6 +41,8 @@ struct weir_collective {
     weir_collective_form form;
     weiri_window *windows;
     uint32_t window_count;
+    weiri_row *rows; /* of WEIR_COLLECTIVE_TABLE */
+    uint32_t row_count;
     weir_collective_algorithm algorithms[WEIRI_ALGORITHMS];
     uint32_t algorithm_count;
 };
@@ -51,21 +63,25 @@ typedef struct weiri_call {
     uint32_t blocks;
 } weiri_call;
 
+extern const char *const weiri_kind_names[WEIRI_KINDS];
+
 uint64_t weiri_call_word(const weiri_call *call);
 /* As text what two ranks call, when it is not the same; `peer` is the other's rank in the communicator. */
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
 
 /* What has to be known of an operation to choose how it is carried out. */
 typedef struct weiri_work {
-    bool reduces;
-    bool once;       /* WEIR_FORM_ONCE is possible */
-    uint64_t bytes;  /* of all data */
-    uint64_t piece;  /* the most that goes from one rank to another, unless it goes once */
+    uint32_t kind;
+    uint64_t bytes; /* of all data */
+    uint64_t piece; /* the most that goes from one rank to another, unless everything goes at once */
 } weiri_work;
 
-/* The form, if *form is WEIR_FORM_AUTO, by the table, and the number of blocks. WEIR_ERR_LIMIT when a form that is
- * forced has no room. */
+/* The form, if *form is WEIR_FORM_AUTO, by the tables, and the shape. WEIR_ERR_LIMIT when a form that is forced has no
+ * room. */
 weir_status weiri_collective_choose(const weir_collective *collective, const weiri_work *work, const char *name,
-                                    weir_collective_form *form, uint32_t *blocks);
+                                    weir_collective_form *form, weir_shape *shape);
+
+/* Adds the rows of a file that are for this device. WEIR_ERR_ENV naming the line. */
+weir_status weiri_collective_read_table(weir_collective *collective, const char *path);
 
 #endif

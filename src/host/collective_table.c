@@ -1,38 +1,53 @@
-/* collective_table.c - which form an operation takes, and how many blocks; and its description in texts. */
+/* collective_table.c - which form an operation takes, with how many blocks: by a table in a file, or the one in here.
+ *
+ * A file has a row a line, for instance
+ *
+ *     # on two H200
+ *     device NVIDIA H200
+ *     allreduce 2 262144 once 32 256
+ *     allreduce 2 0 slots 0 0
+ *
+ * that is operation, ranks, the most bytes of data (all ranks' together where each has a piece; 0: any), form, blocks
+ * and threads of a block (0: as without a row). The first row that fits is taken; rows behind a line with a device are
+ * for that model alone. */
 #include "src/host/collective_impl.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+
+#define LINE_BYTES 256
+#define ROWS_MOST 4096u
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
-/* Up to `bytes` of data on `ranks` ranks or fewer the form is taken, if it has room. */
-typedef struct row {
-    bool reduces;
-    uint32_t ranks;
-    uint64_t bytes;
-    weir_collective_form form;
-} row;
+#define REDUCTIONS (1u << WEIR_ALLREDUCE | 1u << WEIR_REDUCE | 1u << WEIR_REDUCE_SCATTER)
+#define MOVES (1u << WEIR_ALLGATHER | 1u << WEIR_BROADCAST | 1u << WEIR_ALL_TO_ALL)
 
-/* By what two and eight H200 do with packets, lines and plain stores (docs/performance.md). */
-static const row table[] = {
-    { true, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE },
-    { true, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE },
-    { true, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE },
-    { true, 8, (uint64_t)256 << 10, WEIR_FORM_PACKETS },
-    { true, 8, (uint64_t)8 << 20, WEIR_FORM_LINES },
-    { false, 2, (uint64_t)256 << 10, WEIR_FORM_PACKETS },
-    { false, 8, (uint64_t)512 << 10, WEIR_FORM_PACKETS },
-    { false, 8, (uint64_t)8 << 20, WEIR_FORM_LINES },
+/* By what links and forms do by themselves on H200 (docs/performance.md); not by collectives that were measured. */
+static const weiri_row table[] = {
+    { REDUCTIONS, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE, 0, 0 },
+    { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)256 << 10, WEIR_FORM_PACKETS, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
+    { MOVES, 2, (uint64_t)256 << 10, WEIR_FORM_PACKETS, 0, 0 },
+    { MOVES, 8, (uint64_t)512 << 10, WEIR_FORM_PACKETS, 0, 0 },
+    { MOVES, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
 };
 
 static bool has_room(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
     const weir_dev_collective *device = &collective->device;
+    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
     switch (form) {
     case WEIR_FORM_ONCE:
-        return work->once && (device->ranks == 1 || work->bytes <= device->packet_room / 2);
+        return reduces && work->kind != WEIR_REDUCE_SCATTER &&
+               (device->ranks == 1 || work->bytes <= device->packet_room / 2);
     case WEIR_FORM_PACKETS:
         return work->piece <= device->packet_room / 2;
     case WEIR_FORM_LINES:
@@ -42,19 +57,28 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     }
 }
 
-static weir_collective_form look_up(const weir_collective *collective, const weiri_work *work)
+/* The first row that fits; NULL without. Rows of a file are for their number of ranks, those in here for fewer too. */
+static const weiri_row *look_up(const weir_collective *collective, const weiri_work *work)
 {
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
-        if (table[i].reduces == work->reduces && collective->device.ranks <= table[i].ranks &&
-            work->bytes <= table[i].bytes && has_room(collective, work, table[i].form)) {
-            return table[i].form;
+    const uint32_t ranks = collective->device.ranks;
+    for (uint32_t i = 0; i < collective->row_count; i++) {
+        const weiri_row *row = &collective->rows[i];
+        if ((row->kinds >> work->kind & 1) != 0 && row->ranks == ranks && work->bytes <= row->bytes &&
+            has_room(collective, work, row->form)) {
+            return row;
         }
     }
-    return WEIR_FORM_SLOTS;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        if ((table[i].kinds >> work->kind & 1) != 0 && ranks <= table[i].ranks && work->bytes <= table[i].bytes &&
+            has_room(collective, work, table[i].form)) {
+            return &table[i];
+        }
+    }
+    return NULL;
 }
 
-/* Threads that have something to do at once, and, of a GPU, enough bytes each for the rest. */
-static uint32_t count_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
+/* As many blocks as there are threads with something to do; for plain stores, four times 16 bytes each. */
+static uint32_t count_blocks(const weiri_work *work, weir_collective_form form, uint32_t threads)
 {
     uint64_t items = work->piece / 16 / 4;
     if (form == WEIR_FORM_ONCE) {
@@ -64,81 +88,128 @@ static uint32_t count_blocks(const weir_collective *collective, const weiri_work
     } else if (form == WEIR_FORM_LINES) {
         items = (work->piece + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA * 8;
     }
-    uint64_t blocks = (items + collective->threads - 1) / collective->threads;
-    return blocks == 0 ? 1 : blocks < collective->blocks ? (uint32_t)blocks : collective->blocks;
+    const uint64_t blocks = (items + threads - 1) / threads;
+    return blocks == 0 ? 1 : blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
 }
 
 weir_status weiri_collective_choose(const weir_collective *collective, const weiri_work *work, const char *name,
-                                    weir_collective_form *form, uint32_t *blocks)
+                                    weir_collective_form *form, weir_shape *shape)
 {
+    const weiri_row none = { 0, 0, 0, WEIR_FORM_SLOTS, 0, 0 };
+    const weiri_row *row = NULL;
     weir_collective_form chosen = *form;
-    if (chosen == WEIR_FORM_ONCE && !work->once) {
+    if (collective->device.ranks == 1) {
+        chosen = has_room(collective, work, WEIR_FORM_ONCE) ? WEIR_FORM_ONCE : WEIR_FORM_SLOTS;
+    } else if (chosen == WEIR_FORM_AUTO) {
+        row = look_up(collective, work);
+        row = row != NULL ? row : &none;
+        chosen = row->form;
+    } else if (chosen == WEIR_FORM_ONCE && ((REDUCTIONS >> work->kind & 1) == 0 || work->kind == WEIR_REDUCE_SCATTER)) {
         chosen = WEIR_FORM_PACKETS;
     }
-    if (collective->device.ranks == 1) {
-        chosen = work->once ? WEIR_FORM_ONCE : WEIR_FORM_SLOTS;
-    } else if (chosen == WEIR_FORM_AUTO) {
-        chosen = look_up(collective, work);
-    } else if (!has_room(collective, work, chosen)) {
+    if (!has_room(collective, work, chosen)) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: %llu bytes are too many for the form that is forced%s", name,
                           (unsigned long long)work->bytes,
                           chosen == WEIR_FORM_LINES && !collective->lines ? ", and the link keeps no lines" : "");
     }
+    shape->threads = row != NULL && row->threads != 0 ? row->threads : collective->threads;
+    const uint32_t blocks =
+        row != NULL && row->blocks != 0 ? row->blocks : count_blocks(work, chosen, shape->threads);
+    shape->blocks = blocks < collective->blocks ? blocks : collective->blocks;
     *form = chosen;
-    *blocks = count_blocks(collective, work, chosen);
     return WEIR_OK;
 }
 
-/* ---- texts -------------------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------------------- */
 
-static const char *const kinds[WEIRI_KINDS] = { "allreduce", "reduce", "reduce_scatter", "allgather", "broadcast",
-                                                "all_to_all", "all_to_all_v", "send or recv" };
-static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
-                                                 "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
-static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
+static const char *const forms[] = { [WEIR_FORM_ONCE] = "once", [WEIR_FORM_PACKETS] = "packets",
+                                     [WEIR_FORM_LINES] = "lines", [WEIR_FORM_SLOTS] = "slots" };
 
-uint64_t weiri_call_word(const weiri_call *call)
+/* The index of the next word of *line among names[first] to names[count - 1]; `count` when it is none of them. */
+static uint32_t take_name(char **line, const char *const *names, uint32_t first, uint32_t count)
 {
-    return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 | (uint64_t)call->root << 24 |
-           (uint64_t)call->form << 32 | (uint64_t)call->blocks << 40;
+    const char *word = strtok_r(NULL, " ", line);
+    uint32_t i = first;
+    while (i < count && (word == NULL || strcmp(word, names[i]) != 0)) {
+        i++;
+    }
+    return i;
 }
 
-/* A word may come from a rank whose memory is damaged. */
-static void describe_words(const uint64_t *words, bool form, char *text, size_t bytes)
+static bool take_number(char **line, uint64_t most, uint64_t *out)
 {
-    const uint32_t kind = (uint32_t)words[0] & 0xff;
-    const uint32_t dtype = (uint32_t)(words[0] >> 8) & 0xff;
-    const uint32_t op = (uint32_t)(words[0] >> 16) & 0xff;
-    const uint32_t root = (uint32_t)(words[0] >> 24) & 0xff;
-    int used = snprintf(text, bytes, "%s of %llu %s%s", kind < WEIRI_KINDS ? kinds[kind] : "?",
-                        (unsigned long long)words[2], kind == WEIRI_ALL_TO_ALL_V ? "bytes between the two, " : "",
-                        dtype < WEIR_DTYPES ? dtypes[dtype] : "?");
-    if (op != WEIRI_NO_OP && used > 0 && (size_t)used < bytes) {
-        used += snprintf(text + used, bytes - (size_t)used, ", %s", op < WEIR_OPS ? ops[op] : "?");
+    const char *word = strtok_r(NULL, " ", line);
+    char *end = NULL;
+    if (word == NULL || word[0] < '0' || word[0] > '9') {
+        return false;
     }
-    if (root != WEIRI_NO_ROOT && used > 0 && (size_t)used < bytes) {
-        used += snprintf(text + used, bytes - (size_t)used, ", root %u", root);
-    }
-    if (form && used > 0 && (size_t)used < bytes) {
-        (void)snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks%s)", (uint32_t)(words[0] >> 32) & 0xff,
-                       (uint32_t)(words[0] >> 40), words[1] != 0 ? ", registered recv" : "");
-    }
+    errno = 0;
+    *out = strtoull(word, &end, 10);
+    return errno == 0 && *end == '\0' && *out <= most;
 }
 
-void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes)
+static bool parse_row(char *line, uint32_t threads_most, weiri_row *row)
 {
-    uint64_t mine_words[WEIR_MAILBOX_WORDS];
-    uint64_t their_words[WEIR_MAILBOX_WORDS];
-    for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) { /* kernels that are still running may write it again */
-        mine_words[i] = weir_arch_load_relaxed_sys_u64(&found->mine[i]);
-        their_words[i] = weir_arch_load_relaxed_sys_u64(&found->theirs[i]);
+    uint64_t ranks = 0;
+    uint64_t blocks = 0;
+    uint64_t threads = 0;
+    const uint32_t kind = take_name(&line, weiri_kind_names, 0, WEIR_ALL_TO_ALL + 1);
+    const bool numbers =
+        take_number(&line, WEIR_COLLECTIVE_RANKS, &ranks) && take_number(&line, UINT64_MAX, &row->bytes);
+    const uint32_t form = take_name(&line, forms, WEIR_FORM_ONCE, WEIR_FORM_SLOTS + 1);
+    if (kind > WEIR_ALL_TO_ALL || !numbers || form > WEIR_FORM_SLOTS || !take_number(&line, UINT32_MAX, &blocks) ||
+        !take_number(&line, threads_most, &threads) || strtok_r(NULL, " ", &line) != NULL || threads % 32 != 0) {
+        return false;
     }
-    char mine[96];
-    char theirs[96];
-    const uint64_t what = ((uint64_t)1 << 32) - 1;
-    bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 &&
-                mine_words[2] == their_words[2];
-    describe_words(mine_words, form, mine, sizeof mine);
-    describe_words(their_words, form, theirs, sizeof theirs);
-    (void)snprintf(text, bytes, "it called %s, rank %u %s", mine, peer, theirs);
+    row->kinds = (uint32_t)1 << kind;
+    row->ranks = (uint32_t)ranks;
+    row->bytes = row->bytes == 0 ? UINT64_MAX : row->bytes;
+    row->form = (weir_collective_form)form;
+    row->blocks = (uint32_t)blocks;
+    row->threads = (uint32_t)threads;
+    return true;
+}
+
+static weir_status append(weir_collective *collective, const weiri_row *row)
+{
+    if (collective->row_count == ROWS_MOST) {
+        return weiri_fail(WEIR_ERR_LIMIT, "WEIR_COLLECTIVE_TABLE: more than %u rows", ROWS_MOST);
+    }
+    weiri_row *rows = (weiri_row *)weiri_realloc(collective->rows, (collective->row_count + 1) * sizeof *rows);
+    if (rows == NULL) {
+        return weiri_fail_nomem("WEIR_COLLECTIVE_TABLE");
+    }
+    rows[collective->row_count++] = *row;
+    collective->rows = rows;
+    return WEIR_OK;
+}
+
+weir_status weiri_collective_read_table(weir_collective *collective, const char *path)
+{
+    static const char device[] = "device ";
+    weir_device_info info;
+    char line[LINE_BYTES];
+    bool ours = true;
+    weir_status status = WEIR_OK;
+    weir_device_get_info(collective->comm->device, &info);
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return weiri_fail(WEIR_ERR_ENV, "WEIR_COLLECTIVE_TABLE=%s: %s", path, strerror(errno));
+    }
+    for (uint32_t number = 1; status == WEIR_OK && fgets(line, sizeof line, file) != NULL; number++) {
+        weiri_row row;
+        const bool whole = strchr(line, '\n') != NULL;
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, device, sizeof device - 1) == 0) {
+            ours = strcmp(line + sizeof device - 1, info.model) == 0;
+        } else if (line[0] == '\0' || line[0] == '#') {
+            continue;
+        } else if (!whole || !parse_row(line, info.block_threads, &row)) {
+            status = weiri_fail(WEIR_ERR_ENV, "WEIR_COLLECTIVE_TABLE=%s: line %u is no row", path, number);
+        } else if (ours) {
+            status = append(collective, &row);
+        }
+    }
+    (void)fclose(file);
+    return status;
 }

@@ -1,4 +1,8 @@
 // Collectives that go wrong, and what else surrounds them: graphs, groups, several at once.
+#include <fstream>
+
+#include <unistd.h>
+
 #include "test/collective/algorithm_kernels.h"
 #include "test/collective/operations.h"
 #include "test/harness/checks.h"
@@ -394,6 +398,51 @@ void users_algorithm(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// What a table in a file makes of requests.
+void chooses(const Bench *b, weir_collective_kind kind, uint64_t count, weir_collective_form form, uint32_t blocks)
+{
+    const weir_collective_request request = { kind, WEIR_F32, WEIR_SUM, 0, count, nullptr, nullptr };
+    weir_collective_form chosen = WEIR_FORM_AUTO;
+    weir_shape shape = { 0, 0 };
+    if (WEIRT_OK(b->rank, weir_collective_choose(b->collective, &request, &chosen, &shape)) &&
+        (chosen != form || (blocks != 0 && shape.blocks != blocks) || shape.threads == 0)) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "operation %d of %llu: form %d, %u blocks of %u; expected %d, %u", kind,
+                   static_cast<unsigned long long>(count), chosen, shape.blocks, shape.threads, form, blocks);
+    }
+}
+
+void good_table(weirt_rank *rank)
+{
+    weir_collective_opts opts = small_opts(rank);
+    opts.blocks = 2;
+    Bench bench;
+    if (bench_open(rank, &opts, 4096, 0, &bench)) {
+        chooses(&bench, WEIR_ALLREDUCE, 100, WEIR_FORM_SLOTS, 2);
+        chooses(&bench, WEIR_ALLREDUCE, 101, WEIR_FORM_LINES, 1);
+        chooses(&bench, WEIR_ALLREDUCE, 5000, WEIR_FORM_LINES, 1);
+        chooses(&bench, WEIR_ALLREDUCE, 1 << 20, WEIR_FORM_SLOTS, 0); // lines have no room
+        chooses(&bench, WEIR_REDUCE, 100, WEIR_FORM_ONCE, 0);
+        chooses(&bench, WEIR_ALLGATHER, 100, WEIR_FORM_PACKETS, 0); // the row is of another device
+        (void)run(&bench, sum_of(100, 1));
+        (void)run(&bench, sum_of(101, 2));
+        WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_PACKETS, 1));
+        chooses(&bench, WEIR_ALLREDUCE, 100, WEIR_FORM_PACKETS, 1);
+    }
+    bench_close(&bench);
+}
+
+void bad_table(weirt_rank *rank)
+{
+    weirt_comm comm;
+    weir_collective *collective = nullptr;
+    if (weirt_comm_open(rank, 0, &comm)) {
+        const weir_collective_opts opts = small_opts(rank);
+        WEIRT_STATUS(rank, WEIR_ERR_ENV, weir_collective_create(comm.comm, &opts, &collective));
+        WEIRT_TEXT(rank, static_cast<const char *>(rank->arg));
+    }
+    weirt_comm_close(&comm);
+}
+
 WEIRT_STAGE_SUITE(CollectiveTrouble);
 WEIRT_PROCESS_SUITE(CollectiveDeath);
 WEIRT_STAGE_SUITE(CollectiveUse);
@@ -434,6 +483,29 @@ TEST_P(CollectiveUse, GroupsWorkByThemselves)
 TEST_P(CollectiveUse, UsersAlgorithmsAreAsked)
 {
     weirt_ranks_run(stage(), 3, users_algorithm, nullptr, 0);
+}
+
+TEST_P(CollectiveUse, TablesChoose)
+{
+    char path[] = "/tmp/weir-collective-table-XXXXXX";
+    const int fd = mkstemp(path);
+    ASSERT_GE(fd, 0);
+    close(fd);
+    std::ofstream(path) << "# forms\n\nallreduce 2 400 slots 2 0\nallreduce 2 0 lines 1 0\nallreduce 3 0 packets 0 0\n"
+                           "device None\nallgather 2 0 slots 1 0\n";
+    setenv("WEIR_COLLECTIVE_TABLE", path, 1);
+    weirt_ranks_run(stage(), 2, good_table, nullptr, 0);
+    for (const char *line : { "sum 2 1 once 0 0", "allreduce 9 1 once 0 0", "allreduce 2 x once 0 0",
+                              "allreduce 2 1 auto 0 0", "allreduce 2 1 once 0", "allreduce 2 1 once 0 0 0",
+                              "allreduce 2 1 once 0 33", "allreduce 2 99999999999999999999 once 0 0" }) {
+        std::ofstream(path) << "# forms\n" << line << "\n";
+        const char part[] = "line 2 is no row";
+        weirt_ranks_run(stage(), 1, bad_table, part, sizeof part);
+    }
+    unlink(path);
+    const char part[] = "No such file";
+    weirt_ranks_run(stage(), 1, bad_table, part, sizeof part);
+    unsetenv("WEIR_COLLECTIVE_TABLE");
 }
 
 TEST_P(CollectiveUse, CallsFollowEachOther)

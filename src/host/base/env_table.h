@@ -16,6 +16,7 @@
     X(WEIR_INTERFACE, string, interface, "", "Network interface of the bootstrap's connections.")                      \
     X(WEIR_CPU_THREADS, u64, cpu_threads, "64", "Most threads of one launch on the CPU device; 1 to 1024.")            \
     X(WEIR_TRANSPORT, string, transport, "", "Comma-separated transports to try, in order; empty means all.")          \
+    X(WEIR_COLLECTIVE_TABLE, string, collective_table, "", "File that says which form collectives take, by size.")    \
     X(WEIR_PORT_ENGINE, string, port_engine, "proxy", "Who posts kernels' transfers: proxy, device or device-only.")   \
     X(WEIR_IB_DEVICE, string, ib_device, "", "RDMA devices to choose from: name or name:port, comma-separated.")       \
     X(WEIR_IB_GID_INDEX, u64, ib_gid_index, "", "GID index of the RDMA port; empty finds it; 0 to 255.")               \
