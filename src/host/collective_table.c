@@ -22,6 +22,7 @@
 
 #define LINE_BYTES 256
 #define ROWS_MOST 4096u
+#define WARP 32u
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
@@ -77,7 +78,8 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
     return NULL;
 }
 
-/* As many blocks as there are threads with something to do; for plain stores, four times 16 bytes each. */
+/* As many blocks as there are threads with something to do, for plain stores four times 16 bytes each, and a warp that
+ * is free to compare what the ranks call. */
 static uint32_t count_blocks(const weiri_work *work, weir_collective_form form, uint32_t threads)
 {
     uint64_t items = work->piece / 16 / 4;
@@ -88,8 +90,8 @@ static uint32_t count_blocks(const weiri_work *work, weir_collective_form form, 
     } else if (form == WEIR_FORM_LINES) {
         items = (work->piece + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA * 8;
     }
-    const uint64_t blocks = (items + threads - 1) / threads;
-    return blocks == 0 ? 1 : blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+    const uint64_t blocks = (items + WARP + threads - 1) / threads;
+    return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
 }
 
 weir_status weiri_collective_choose(const weir_collective *collective, const weiri_work *work, const char *name,
@@ -158,7 +160,7 @@ static bool parse_row(char *line, uint32_t threads_most, weiri_row *row)
         take_number(&line, WEIR_COLLECTIVE_RANKS, &ranks) && take_number(&line, UINT64_MAX, &row->bytes);
     const uint32_t form = take_name(&line, forms, WEIR_FORM_ONCE, WEIR_FORM_SLOTS + 1);
     if (kind > WEIR_ALL_TO_ALL || !numbers || form > WEIR_FORM_SLOTS || !take_number(&line, UINT32_MAX, &blocks) ||
-        !take_number(&line, threads_most, &threads) || strtok_r(NULL, " ", &line) != NULL || threads % 32 != 0) {
+        !take_number(&line, threads_most, &threads) || strtok_r(NULL, " ", &line) != NULL || threads % WARP != 0) {
         return false;
     }
     row->kinds = (uint32_t)1 << kind;

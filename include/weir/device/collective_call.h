@@ -218,19 +218,29 @@ WEIR_FN weir_status weir_packets_await(const char *packets, uint64_t room, uint3
 
 /* ---- mailboxes --------------------------------------------------------------------------------------------- */
 
-/* Threads from the last of the block on write and read the letters, since the first ones have most to do: of each of
- * them the first peer is this one, and the others follow block_size apart. */
+/* The mailbox at which a block looks: each has one of its own where results go straight into memory of users, otherwise
+ * the last block, which has least to do, looks at the first. */
+#define WEIR_NO_MAILBOX 0xffffffffu
+
+WEIR_FN uint32_t weir_collective_desk(weir_coop coop, int direct)
+{
+    return direct ? coop.block : coop.block + 1 == coop.blocks ? 0 : WEIR_NO_MAILBOX;
+}
+
+/* Threads from the last of the block on write and read the letters, for the same reason: of each of them the first peer
+ * is this one, and the others follow block_size apart. */
 WEIR_FN uint32_t weir_collective_clerk(weir_coop coop)
 {
     return coop.block_size - 1 - coop.block_rank;
 }
 
-/* Puts into the mailboxes of all what this rank calls. `counts`: another count for each peer, or NULL. */
+/* Puts into the mailboxes `desk` of all what this rank calls. `counts`: another count for each peer, or NULL. */
 WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
-                                      const uint64_t *counts, uint32_t flag, weir_coop coop)
+                                      const uint64_t *counts, uint32_t flag, uint32_t desk, weir_coop coop)
 {
-    for (uint32_t peer = weir_collective_clerk(coop); peer < c->ranks; peer += coop.block_size) {
-        char *box = c->memory[peer] + weir_collective_mailbox(c, flag % 2, coop.block, c->rank);
+    for (uint32_t peer = weir_collective_clerk(coop); desk != WEIR_NO_MAILBOX && peer < c->ranks;
+         peer += coop.block_size) {
+        char *box = c->memory[peer] + weir_collective_mailbox(c, flag % 2, desk, c->rank);
         if (peer != c->rank) {
             weir_ll16_store(box, what->call, flag);
             weir_ll16_store(box + 16, what->where, flag);
@@ -251,7 +261,7 @@ WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference,
     return weir_dev_control_fail(control, WEIR_ERR_MISMATCH);
 }
 
-/* Ends with the error that another block is about to report. */
+/* Ends with the error that the block at mailbox 0 is about to report. */
 WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
@@ -262,13 +272,14 @@ WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
     return status;
 }
 
-/* Waits until all have put into this block's mailboxes what they call, and compares. `counts`: what each peer should
- * have announced, or NULL. The status is the calling thread's. */
+/* Waits until all have put into the mailboxes `desk` what they call, and compares. `counts`: what each peer should have
+ * announced, or NULL. The status is the calling thread's. */
 WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const weir_collective_what *what,
-                                            const uint64_t *counts, uint32_t flag, weir_coop coop)
+                                            const uint64_t *counts, uint32_t flag, uint32_t desk, weir_coop coop)
 {
-    for (uint32_t peer = weir_collective_clerk(coop); peer < c->ranks; peer += coop.block_size) {
-        const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, coop.block, peer);
+    for (uint32_t peer = weir_collective_clerk(coop); desk != WEIR_NO_MAILBOX && peer < c->ranks;
+         peer += coop.block_size) {
+        const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, desk, peer);
         uint64_t mine[WEIR_MAILBOX_WORDS] = { what->call, what->where, counts != NULL ? counts[peer] : what->count };
         uint64_t theirs[WEIR_COLLECTIVE_RANKS];
         if (peer == c->rank) {
@@ -280,8 +291,8 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
             return status;
         }
         if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
-            return coop.block != 0 ? weir_collective_await_error(c->control)
-                                   : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
+            return desk != 0 ? weir_collective_await_error(c->control)
+                             : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
         }
     }
     return WEIR_OK;

@@ -234,16 +234,15 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
     const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint32_t desk = weir_collective_desk(coop, 0);
     const uint64_t count = weir_line_count(r->part);
     const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {
         weir_lines_scatter(c, r, flag, i + walk.mine, walk.lane);
     }
-    if (coop.block == 0) {
-        weir_collective_announce(c, &r->what, NULL, flag, coop);
-    }
+    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = coop.block == 0 ? weir_collective_compare(c, &r->what, NULL, flag, coop) : WEIR_OK;
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -320,16 +319,15 @@ WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, con
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
     const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint32_t desk = weir_collective_desk(coop, 0);
     const uint64_t count = weir_line_count(m->most);
     const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {
         weir_lines_send(c, m, flag, i + walk.mine, walk.lane);
     }
-    if (coop.block == 0) {
-        weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, coop);
-    }
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_keep(c, m, flag, coop);
+    weir_status status = weir_collective_keep(c, m, flag, desk, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }

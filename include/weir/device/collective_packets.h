@@ -88,16 +88,15 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
 {
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint32_t desk = weir_collective_desk(coop, 0);
     const uint64_t words = (r->bytes + 7) / 8;
     const char *in = weir_packets_in(c, 0, flag);
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
         weir_packets_spread(c, r->to, 0, flag, i, weir_word_load(r->send + 8 * i, weir_left(r->bytes, 8 * i)));
     }
-    if (coop.block == 0) {
-        weir_collective_announce(c, &r->what, NULL, flag, coop);
-    }
+    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = coop.block == 0 ? weir_collective_compare(c, &r->what, NULL, flag, coop) : WEIR_OK;
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -125,6 +124,7 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
 {
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint32_t desk = weir_collective_desk(coop, 0);
     const uint64_t words = (r->part + 7) / 8;
     const char *mine = r->send + c->rank * r->part;
     char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
@@ -146,11 +146,9 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
             }
         }
     }
-    if (coop.block == 0) {
-        weir_collective_announce(c, &r->what, NULL, flag, coop);
-    }
+    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = coop.block == 0 ? weir_collective_compare(c, &r->what, NULL, flag, coop) : WEIR_OK;
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -191,19 +189,16 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
     return WEIR_OK;
 }
 
-/* While the others' letters are on their way: the piece that stays here. Then what they call is compared, by block 0
- * or, where pieces go straight into memory of users, by all. */
+/* While the others' letters are on their way: the piece that stays here. Then what they call is compared. */
 WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                                         weir_coop coop)
+                                         uint32_t desk, weir_coop coop)
 {
     const char *from = m->send + m->send_at[c->rank];
     char *to = m->recv + m->recv_at[c->rank];
     if (to != from && m->recv_bytes[c->rank] != 0) {
         weir_copy(to, from, m->recv_bytes[c->rank], coop);
     }
-    return coop.block == 0 || m->direct[c->rank] != NULL
-               ? weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, coop)
-               : WEIR_OK;
+    return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, desk, coop);
 }
 
 WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, const weir_collective_move *m,
@@ -211,6 +206,7 @@ WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, c
 {
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint32_t desk = weir_collective_desk(coop, 0);
     const uint64_t words = (m->most + 7) / 8;
     const char *in = weir_packets_in(c, 0, flag);
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
@@ -224,11 +220,9 @@ WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, c
             }
         }
     }
-    if (coop.block == 0) {
-        weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, coop);
-    }
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_keep(c, m, flag, coop);
+    weir_status status = weir_collective_keep(c, m, flag, desk, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }

@@ -150,15 +150,12 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
     const uint64_t range = weir_slots_range(r->part, coop.blocks);
     const uint64_t rounds = weir_slots_rounds(r->part, coop.block, coop.blocks, c->slot_bytes);
     const uint64_t first = coop.block * range;
-    weir_status status = WEIR_OK;
-    if (coop.block == 0 || direct) {
-        weir_collective_announce(c, &r->what, NULL, flag, coop);
-    }
+    const uint32_t desk = weir_collective_desk(coop, direct);
+    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    if (coop.block == 0 || direct) { /* first of all where results go straight into memory of users */
-        status = weir_collective_compare(c, &r->what, NULL, flag, coop);
-        status = weir_coop_agree(weir_coop_block(coop), c->control, status);
-    }
+    /* First of all, where results go straight into memory of users. */
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
+    status = desk != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (i >= 2) {
             status = weir_collective_wait(c, WEIR_CELL_TAKEN, all, coop);
@@ -341,12 +338,11 @@ WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, con
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
     const int direct = m->direct[c->rank] != NULL;
-    if (coop.block == 0 || direct) {
-        weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, coop);
-    }
+    const uint32_t desk = weir_collective_desk(coop, direct);
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_keep(c, m, flag, coop);
-    status = weir_coop_agree(weir_coop_block(coop), c->control, status);
+    weir_status status = weir_collective_keep(c, m, flag, desk, coop);
+    status = desk != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
     if (status != WEIR_OK) {
         return status;
     }
