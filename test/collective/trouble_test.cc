@@ -175,7 +175,7 @@ void differences(weirt_rank *rank)
             WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
         }
         const uint64_t since = weirt_now_ms();
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, 0));
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
         weir_status status = weir_comm_status(bench.comm.comm);
         while (status == WEIR_OK && weirt_now_ms() - since < weirt_patience_ms()) {
             weirt_sleep_ms(5);
@@ -209,7 +209,7 @@ void sum_again(weirt_rank *rank)
             char *at = static_cast<char *>(weir_memory_pointer(memory));
             WEIRT_OK(rank, weir_device_copy(alone.device, at, &value, 4));
             WEIRT_OK(rank, weir_allreduce(collective, at, at + 16, 1, WEIR_F32, WEIR_SUM, stream));
-            WEIRT_OK(rank, weir_stream_wait(alone.device, stream, 0));
+            WEIRT_OK(rank, weir_stream_wait(alone.device, stream, weirt_patience_ms()));
             WEIRT_OK(rank, weir_device_copy(alone.device, &result, at + 16, 4));
             WEIRT_EXPECT(rank, result == 3);
         }
@@ -236,7 +236,7 @@ void killed(weirt_rank *rank)
         const Places at = places_of(&bench, o);
         const weir_status called = call(&bench, o, at.send, at.recv);
         WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, 0));
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
         weir_stream_destroy(bench.comm.device, bench.stream);
         bench.stream = nullptr;
