@@ -112,7 +112,7 @@ public:
                     uint64_t id = 0);
     int post_immediate(uint64_t local, uint64_t remote, uint32_t bytes, uint32_t immediate,
                        int flags = IBV_SEND_SIGNALED, uint32_t pair = 0);
-    // A receive without memory, and the errno of its post.
+    // A receive, and the errno of its post. Every other one has memory, the last 64 bytes, to which nothing is written.
     int receive(uint64_t id, uint32_t pair = 0);
     // The next completion of requests, or of any queue; false, and a failure, when none comes.
     bool next(ibv_wc *wc)
@@ -343,8 +343,11 @@ inline int Nic::post_immediate(uint64_t local, uint64_t remote, uint32_t bytes, 
 
 inline int Nic::receive(uint64_t id, uint32_t pair)
 {
+    ibv_sge piece = { here(options.bytes - 64), 64, mr->lkey };
     ibv_recv_wr wr = {}, *bad;
     wr.wr_id = id;
+    wr.sg_list = &piece;
+    wr.num_sge = id % 2;
     return ibv_post_recv(qps[pair], &wr, &bad);
 }
 

@@ -105,6 +105,7 @@ void notices(weirt_rank *rank, const Options &options, uint64_t count, const cha
     nic.meet();
     ibv_wc wc;
     WEIRT_EXPECT(rank, ibv_poll_cq(nic.inbox, 1, &wc) == 0);
+    WEIRT_EXPECT(rank, nic.memory[options.bytes - 64] == 0);
 }
 
 void lossy(weirt_rank *rank, const char *script)
@@ -115,7 +116,7 @@ void lossy(weirt_rank *rank, const char *script)
     notices(rank, options, 60, script);
 }
 
-// Without a receive nothing comes but the packets before the last; with one, all of it.
+// Without a receive nothing comes but the packets before the last, whatever is behind it; with one, all of it.
 void waits_for_receives(weirt_rank *rank)
 {
     constexpr uint32_t count = 3;
@@ -126,10 +127,12 @@ void waits_for_receives(weirt_rank *rank)
     uint64_t *words = reinterpret_cast<uint64_t *>(nic.memory.data());
     ibv_wc wc;
     if (rank->rank == 0) {
-        fill(nic.memory.data() + 4096, slot_bytes, 1);
         words[0] = 77;
+        WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 8, 8) == 0);
+        nic.done();
         for (uint32_t i = 0; i < count; i++) {
-            WEIRT_EXPECT(rank, nic.post_immediate(4096, 4096, slot_bytes, i) == 0);
+            fill(nic.memory.data() + 4096 + i * slot_bytes, slot_bytes, i);
+            WEIRT_EXPECT(rank, nic.post_immediate(4096 + i * slot_bytes, 4096 + i * slot_bytes, slot_bytes, i) == 0);
         }
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 0, 8) == 0);
         nic.meet();
@@ -139,11 +142,7 @@ void waits_for_receives(weirt_rank *rank)
             nic.done();
         }
     } else {
-        uint64_t first;
-        std::vector<uint8_t> expected(8);
-        fill(expected.data(), 8, 1);
-        std::memcpy(&first, expected.data(), 8);
-        WEIRT_EXPECT(rank, nic.await_word(4096, first));
+        WEIRT_EXPECT(rank, nic.await_word(8, 77));
         weirt_sleep_ms(20);
         WEIRT_EXPECT(rank, ibv_poll_cq(nic.inbox, 1, &wc) == 0 && nic.memory[4096 + slot_bytes - 1] == 0);
         nic.meet();
@@ -151,7 +150,7 @@ void waits_for_receives(weirt_rank *rank)
         for (uint32_t i = 0; i < count; i++) {
             WEIRT_EXPECT(rank, __atomic_load_n(words, __ATOMIC_ACQUIRE) == 0 && nic.receive(i) == 0);
             WEIRT_EXPECT(rank, nic.next(&wc, nic.inbox) && wc.imm_data == htobe32(i) && wc.byte_len == slot_bytes);
-            WEIRT_EXPECT(rank, wrong(nic.memory.data() + 4096, slot_bytes, 1) == 0);
+            WEIRT_EXPECT(rank, wrong(nic.memory.data() + 4096 + i * slot_bytes, slot_bytes, i) == 0);
         }
         WEIRT_EXPECT(rank, nic.await_word(0, 77));
     }
@@ -266,11 +265,12 @@ public:
         WEIRT_EXPECT(nic->rank, mlx5dv_init_obj(&both, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) == 0);
         WEIRT_EXPECT(nic->rank, qp.rq.wqe_cnt == receives && qp.rq.stride == sizeof(weir_vec16));
     }
-    // Entries without memory.
+    // Entries without memory, and with 64 bytes, in turn.
     void fill(uint32_t count)
     {
         for (uint32_t i = 0; i < count; i++) {
-            static_cast<weir_vec16 *>(qp.rq.buf)[i] = weir_mlx5_data_end();
+            static_cast<weir_vec16 *>(qp.rq.buf)[i] =
+                i % 2 == 0 ? weir_mlx5_data_end() : weir_mlx5_data(nic->here(4096), nic->mr->lkey, 64);
         }
     }
     void post(uint32_t count)
@@ -333,6 +333,7 @@ void by_the_record(weirt_rank *rank)
             WEIRT_EXPECT(rank, weir_arch_swap_u32(ring.word(11)) == i);
             WEIRT_EXPECT(rank, weir_mlx5_receiver(ring.word(14)) == nic.qps[0]->qp_num);
         }
+        WEIRT_EXPECT(rank, nic.memory[4096] == 0);
     }
     nic.meet();
 }

@@ -15,7 +15,8 @@
  * Several may share an inbox, in which their notices are in the order of their arrival.
  *
  * Order:     notices of one queue pair are in the order of its posts, and each is behind its data and that of all puts
- *            before it: whoever took it sees them.
+ *            before it: whoever took it sees them. This is of data in memory of the host; into a GPU's own they go by
+ *            another way than completions, and a read of it must come between (docs/rdma.md).
  * Threads:   one at a time uses an inbox, and a ring; who takes turns synchronizes with who did before.
  * Blocking:  wait, with the communicator's deadline.
  * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE, from then on always, when a queue
