@@ -399,6 +399,12 @@ MUTANTS = [
     Mutant("completion-after-error", DEVICE + "rdma.h", "weir_dev_rdma_take", "while (failed == 0) {", "for (;;) {",
            "entries behind a failed one are read as done",
            posting("AnErrorIsToldAfterWhatWasDoneBeforeIt", "AnErrorEndsThreePosters")),
+    Mutant("notice-relaxed", DEVICE + "rdma_notice.h", "weir_dev_rdma_take_notice",
+           "weir_arch_load_acquire_sys_u32", "weir_arch_load_relaxed_sys_u32",
+           "a notice is taken before what it tells of", posting("NoticesFollowTheirData")),
+    Mutant("receive-relaxed", DEVICE + "rdma_notice.h", "weir_dev_rdma_receive",
+           "weir_arch_store_release_sys_u32", "weir_arch_store_relaxed_sys_u32",
+           "a receive is posted before what came with the last one was read", posting("NoticesFollowTheirData")),
     # ---- requests ------------------------------------------------------------------------------------------
     Mutant("push-relaxed", DEVICE + "fifo.h", "weir_dev_fifo_write",
            "weir_arch_store_release_sys_pair(", "weir_arch_store_relaxed_sys_pair(",
@@ -468,6 +474,10 @@ MUTANTS = [
     Mutant("rdma-fence", DEVICE + "rdma.h", "weir_dev_rdma_write",
            "(flags & WEIR_RDMA_FENCE) != 0", "0", "a fenced put overtakes the get before it",
            nic("SwnicRdma", "FenceWaitsForGets")),
+    Mutant("notice-failure-taken", DEVICE + "rdma_notice.h", "weir_dev_rdma_take_notice",
+           "        return WEIR_ERR_REMOTE;", "        weir_arch_store_u64(inbox->taken, taken + 1);\n"
+           "        return WEIR_ERR_REMOTE;", "the failure of a queue pair ends one wait alone",
+           nic("SwnicNoticeTrouble", "FailedQueuePairEndsWaits")),
     Mutant("mlx5-counter", DEVICE + "mlx5.h", "weir_mlx5_completed", "(counter - (uint32_t)oldest) & 0xffff",
            "counter - (uint32_t)(oldest & 0xffff)", "a completion behind the wrap of its 16 bits is another one",
            ["swnic.SwnicFormat.Completions"]),
@@ -495,6 +505,9 @@ MUTANTS = [
     Mutant("nic-late-read", NIC + "serve.c", "serve_packet",
            "    case SWNIC_READ:\n        swnic_store_late(nic);", "    case SWNIC_READ:",
            "a read overtakes data that is not in memory yet", nic("SwnicFaultBetween", "FlagBeforeData")),
+    Mutant("nic-notice-twice", NIC + "serve.c", "serve_packet", "if (ahead < 0) {",
+           "if (ahead < 0 && packet->type == SWNIC_WRITE) {", "a write that comes again gives a second notice",
+           nic("SwnicReceive", "LostAnswerOfANotice")),
     # ---- port channels whose kernels post ------------------------------------------------------------------------
     Mutant("device-range", DEVICE + "port_rdma.h", "weir_dev_port_memory_has",
            "bytes <= memory->bytes && offset <= memory->bytes - bytes", "offset + bytes <= memory->bytes",
