@@ -11,14 +11,14 @@
 #include "src/host/exchange.h"
 
 #define TAG 0x636f6c6c65637469u /* of the operations between ranks that make a collective */
-#define STAGING_GPU ((uint64_t)112 << 20)
+#define STAGING_GPU ((uint64_t)256 << 20)
 #define STAGING_CPU ((uint64_t)1 << 20)
 #define STAGING_LEAST ((uint64_t)128 << 10)
 #define STAGING_MOST ((uint64_t)64 << 30)
 #define BLOCKS_MOST 1024u
 #define THREADS_GPU 256u
 #define COLUMNS 8u
-#define SLOT_MOST ((uint64_t)64 << 10)
+#define SLOT_MOST ((uint64_t)128 << 10)
 #define ROOMS (2u * 2u * WEIR_COLLECTIVE_RANKS) /* sections, halves, ranks */
 #define WORDS 7u /* that ranks tell each other: sizes, and a status */
 
@@ -60,7 +60,8 @@ static weir_status take_group(weir_collective *collective, const weir_group *gro
 static uint64_t lay_out(weir_dev_collective *device, uint64_t staging)
 {
     const uint32_t columns = device->blocks < COLUMNS ? device->blocks : COLUMNS;
-    uint64_t slot = staging / 2 / ((uint64_t)ROOMS * device->blocks);
+    const uint64_t slots = (uint64_t)2 * 2 * device->ranks * device->blocks;
+    uint64_t slot = staging / 2 / slots;
     slot = slot < SLOT_MOST ? slot : SLOT_MOST;
     slot = slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->packet_room = staging / 16 / ROOMS / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
@@ -70,7 +71,7 @@ static uint64_t lay_out(weir_dev_collective *device, uint64_t staging)
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + ROOMS * device->packet_room;
     device->slots = device->lines + ROOMS * device->line_room;
-    device->letters = device->slots + (uint64_t)ROOMS * device->blocks * slot;
+    device->letters = device->slots + slots * slot;
     return device->letters + (uint64_t)2 * columns * WEIR_COLLECTIVE_RANKS * slot;
 }
 

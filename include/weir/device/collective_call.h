@@ -58,7 +58,7 @@ WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t sec
                                       uint32_t from)
 {
     uint64_t index = ((uint64_t)section * 2 + turn) * c->blocks + block;
-    return c->slots + (index * WEIR_COLLECTIVE_RANKS + from) * c->slot_bytes;
+    return c->slots + (index * c->ranks + from) * c->slot_bytes;
 }
 
 /* The semaphore of `kind` between the calling block and the same one of `peer`. */

@@ -41,6 +41,14 @@ WEIR_FN const char *weir_slots_in(const weir_dev_collective *c, uint32_t section
     return c->memory[c->rank] + weir_collective_slot(c, section, (uint32_t)(round % 2), block, 0);
 }
 
+/* By the calling block. */
+WEIR_FN void weir_slots_copy(char *dst, const char *src, int64_t bytes, weir_coop coop)
+{
+    if (bytes > 0) {
+        weir_copy(dst, src, (uint64_t)bytes, weir_coop_block(coop));
+    }
+}
+
 /* ---- reductions -------------------------------------------------------------------------------------------- */
 
 /* Bytes of part `rank` in a round that begins at `at` and has `span` of them at most. */
@@ -52,25 +60,16 @@ WEIR_FN int64_t weir_slots_part_left(const weir_collective_reduce *r, uint32_t r
 WEIR_FN void weir_slots_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
                                 uint64_t at, int64_t span, weir_coop coop)
 {
-    for (uint64_t i = 16 * (uint64_t)coop.block_rank; (int64_t)i < span; i += 16 * (uint64_t)coop.block_size) {
-        weir_vec16 data[WEIR_COLLECTIVE_RANKS - 1];
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            int64_t left = k + 1 < c->ranks ? weir_slots_part_left(r, peer, at, span) - (int64_t)i : 0;
-            if (left > 0) {
-                data[k] = weir_pair_load(r->send + peer * r->part + at + i, left);
-            }
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            if (k + 1 < c->ranks && weir_slots_part_left(r, peer, at, span) > (int64_t)i) {
-                weir_arch_store_vec16((weir_vec16 *)(weir_slot_at(c, peer, 0, round, coop.block) + i), data[k]);
-            }
-        }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        weir_slots_copy(weir_slot_at(c, peer, 0, round, coop.block), r->send + peer * r->part + at,
+                        weir_slots_part_left(r, peer, at, span), coop);
     }
 }
+
+/* Of so many places of 16 bytes a thread joins the data at once, to have loads in flight. */
+#define WEIR_SLOTS_JOINS 2u
 
 /* The results of a round: kept, and stored for the ranks in `to`. */
 WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round, uint64_t at,
@@ -80,38 +79,48 @@ WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective
     const uint64_t place = r->to != 0 ? c->rank * r->part + at : at;
     const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
     const char *in = weir_slots_in(c, 0, round, coop.block);
+    const uint64_t stride = 16 * (uint64_t)coop.block_size;
     span = weir_slots_part_left(r, c->rank, at, span);
-    for (uint64_t i = 16 * (uint64_t)coop.block_rank; (int64_t)i < span; i += 16 * (uint64_t)coop.block_size) {
-        const int64_t left = span - (int64_t)i;
-        uint64_t lo[WEIR_COLLECTIVE_RANKS];
-        uint64_t hi[WEIR_COLLECTIVE_RANKS];
+    for (uint64_t i = 16 * (uint64_t)coop.block_rank; (int64_t)i < span; i += WEIR_SLOTS_JOINS * stride) {
+        uint64_t lo[WEIR_SLOTS_JOINS][WEIR_COLLECTIVE_RANKS];
+        uint64_t hi[WEIR_SLOTS_JOINS][WEIR_COLLECTIVE_RANKS];
         WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            weir_vec16 data = { 0, 0 };
-            if (k == c->rank) {
-                data = weir_pair_load(own + i, left);
-            } else if (k < c->ranks) {
-                data = weir_arch_load_vec16((const weir_vec16 *)(in + k * c->slot_bytes + i));
+        for (uint32_t n = 0; n < WEIR_SLOTS_JOINS; n++) {
+            const uint64_t j = i + n * stride;
+            const int64_t left = span - (int64_t)j;
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+                weir_vec16 data = { 0, 0 };
+                if (k < c->ranks && left > 0) {
+                    data = k == c->rank ? weir_pair_load(own + j, left)
+                                        : weir_arch_load_vec16((const weir_vec16 *)(in + k * c->slot_bytes + j));
+                }
+                lo[n][k] = data.lo;
+                hi[n][k] = data.hi;
             }
-            lo[k] = data.lo;
-            hi[k] = data.hi;
         }
-        weir_vec16 joined;
-        joined.lo = weir_collective_join(lo, c->ranks, dtype, op);
-        joined.hi = weir_collective_join(hi, c->ranks, dtype, op);
         WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            if (k + 1 < c->ranks && (r->to >> peer & 1) != 0) {
-                if (r->direct[peer] != NULL) {
-                    weir_pair_store(r->direct[peer] + place + i, left, joined);
-                } else {
-                    weir_arch_store_vec16((weir_vec16 *)(weir_slot_at(c, peer, 1, round, coop.block) + i), joined);
+        for (uint32_t n = 0; n < WEIR_SLOTS_JOINS; n++) {
+            const uint64_t j = i + n * stride;
+            const int64_t left = span - (int64_t)j;
+            weir_vec16 joined;
+            if (left <= 0) {
+                break;
+            }
+            joined.lo = weir_collective_join(lo[n], c->ranks, dtype, op);
+            joined.hi = weir_collective_join(hi[n], c->ranks, dtype, op);
+            WEIR_ROLLED
+            for (uint32_t k = 0; k + 1 < c->ranks && r->to != 0; k++) {
+                const uint32_t peer = weir_collective_peer(c, k);
+                if ((r->to >> peer & 1) != 0 && r->direct[peer] != NULL) {
+                    weir_pair_store(r->direct[peer] + place + j, left, joined);
+                } else if ((r->to >> peer & 1) != 0) {
+                    weir_arch_store_vec16((weir_vec16 *)(weir_slot_at(c, peer, 1, round, coop.block) + j), joined);
                 }
             }
-        }
-        if (keep) {
-            weir_pair_store(r->recv + place + i, left, joined);
+            if (keep) {
+                weir_pair_store(r->recv + place + j, left, joined);
+            }
         }
     }
 }
@@ -120,21 +129,11 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
                                uint64_t at, int64_t span, weir_coop coop)
 {
     const char *in = weir_slots_in(c, 1, round, coop.block);
-    for (uint64_t i = 16 * (uint64_t)coop.block_rank; (int64_t)i < span; i += 16 * (uint64_t)coop.block_size) {
-        weir_vec16 data[WEIR_COLLECTIVE_RANKS];
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            if (k < c->ranks && k != c->rank && weir_slots_part_left(r, k, at, span) > (int64_t)i) {
-                data[k] = weir_arch_load_vec16((const weir_vec16 *)(in + k * c->slot_bytes + i));
-            }
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            int64_t left = k < c->ranks && k != c->rank ? weir_slots_part_left(r, k, at, span) - (int64_t)i : 0;
-            if (left > 0) {
-                weir_pair_store(r->recv + k * r->part + at + i, left, data[k]);
-            }
-        }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        weir_slots_copy(r->recv + peer * r->part + at, in + peer * c->slot_bytes,
+                        weir_slots_part_left(r, peer, at, span), coop);
     }
 }
 
@@ -209,33 +208,12 @@ WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *b
 WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
                              weir_coop coop)
 {
-    uint64_t at[WEIR_COLLECTIVE_RANKS - 1];
-    int64_t left[WEIR_COLLECTIVE_RANKS - 1];
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        left[k] = 0;
-        at[k] = 0;
-        if (k + 1 < c->ranks) {
-            uint32_t peer = weir_collective_peer(c, k);
-            at[k] = m->send_at[peer] +
-                    weir_slots_piece(c, m->send_bytes[peer], m->send_range[peer], round, coop, &left[k]);
-        }
-    }
-    for (uint64_t i = 16 * (uint64_t)coop.block_rank; i < c->slot_bytes; i += 16 * (uint64_t)coop.block_size) {
-        weir_vec16 data[WEIR_COLLECTIVE_RANKS - 1];
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            if (left[k] > (int64_t)i) {
-                data[k] = weir_pair_load(m->send + at[k] + i, left[k] - (int64_t)i);
-            }
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            if (left[k] > (int64_t)i) {
-                char *slot = weir_slot_at(c, weir_collective_peer(c, k), 0, round, coop.block);
-                weir_arch_store_vec16((weir_vec16 *)(slot + i), data[k]);
-            }
-        }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        int64_t left;
+        const uint64_t at = weir_slots_piece(c, m->send_bytes[peer], m->send_range[peer], round, coop, &left);
+        weir_slots_copy(weir_slot_at(c, peer, 0, round, coop.block), m->send + m->send_at[peer] + at, left, coop);
     }
 }
 
@@ -243,30 +221,12 @@ WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective
                              weir_coop coop)
 {
     const char *in = weir_slots_in(c, 0, round, coop.block);
-    uint64_t at[WEIR_COLLECTIVE_RANKS];
-    int64_t left[WEIR_COLLECTIVE_RANKS];
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        left[k] = 0;
-        at[k] = 0;
-        if (k < c->ranks && k != c->rank) {
-            at[k] = m->recv_at[k] + weir_slots_piece(c, m->recv_bytes[k], m->recv_range[k], round, coop, &left[k]);
-        }
-    }
-    for (uint64_t i = 16 * (uint64_t)coop.block_rank; i < c->slot_bytes; i += 16 * (uint64_t)coop.block_size) {
-        weir_vec16 data[WEIR_COLLECTIVE_RANKS];
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            if (left[k] > (int64_t)i) {
-                data[k] = weir_arch_load_vec16((const weir_vec16 *)(in + k * c->slot_bytes + i));
-            }
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-            if (left[k] > (int64_t)i) {
-                weir_pair_store(m->recv + at[k] + i, left[k] - (int64_t)i, data[k]);
-            }
-        }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        int64_t left;
+        const uint64_t at = weir_slots_piece(c, m->recv_bytes[peer], m->recv_range[peer], round, coop, &left);
+        weir_slots_copy(m->recv + m->recv_at[peer] + at, in + peer * c->slot_bytes, left, coop);
     }
 }
 
@@ -308,24 +268,11 @@ WEIR_FN weir_status weir_direct_move(const weir_dev_collective *c, const weir_co
     }
     const uint64_t range = weir_slots_range(m->most, coop.blocks);
     const uint64_t first = coop.block * range;
-    for (uint64_t i = 16 * (uint64_t)coop.block_rank; i < range; i += 16 * (uint64_t)coop.block_size) {
-        weir_vec16 data[WEIR_COLLECTIVE_RANKS - 1];
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], first + i) : 0;
-            if (left > 0) {
-                data[k] = weir_pair_load(m->send + m->send_at[peer] + first + i, left);
-            }
-        }
-        WEIR_UNROLL
-        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-            uint32_t peer = weir_collective_peer(c, k);
-            int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], first + i) : 0;
-            if (left > 0) {
-                weir_pair_store(m->direct[peer] + m->direct_at + first + i, left, data[k]);
-            }
-        }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        weir_slots_copy(m->direct[peer] + m->direct_at + first, m->send + m->send_at[peer] + first,
+                        weir_least((int64_t)range, weir_left(m->send_bytes[peer], first)), coop);
     }
     weir_collective_signal(c, WEIR_CELL_DATA, all, coop);
     return weir_collective_wait(c, WEIR_CELL_DATA, all, coop);
