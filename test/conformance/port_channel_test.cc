@@ -1,5 +1,6 @@
 // Port channels: every call moves the right bytes and nothing else, over each transport; what goes wrong ends one
 // channel with a status.
+#include <atomic>
 #include <vector>
 
 #include "port.h"
@@ -179,6 +180,79 @@ TEST_P(PortStaged, SignalsPushOutWhatIsOnItsWay)
         what.op = op;
         run(moves, what);
     }
+}
+
+// A copy on a stream fails in the middle of a put: its channel ends with a status at the end whose copy it was, and at
+// the one that waits, and has not signalled; another one goes on.
+std::atomic<uint32_t> copies_failed; // at either end; the ranks are threads
+
+// Rank 0 puts, and the nth operation of either device fails.
+bool ends_with_the_copy(weirt_rank *rank, const port_bench *b, weir_port_channel *channel, uint64_t nth)
+{
+    uint64_t ticket = 0;
+    weir_status status = WEIR_OK;
+    if (rank->rank == 0) {
+        (void)weirt_fail_device(nth);
+        if (!WEIRT_OK(rank, weir_port_channel_put_signal(channel, b->half, 0, b->half, &ticket))) {
+            return false;
+        }
+        status = weir_port_channel_wait(channel, ticket, weirt_patience_ms());
+        copies_failed += status == WEIR_ERR_DEVICE;
+        if (!WEIRT_EXPECT(rank, weirt_fail_device(0) == 0) ||
+            !WEIRT_EXPECT(rank, status == WEIR_ERR_DEVICE || status == WEIR_ERR_REMOTE) || !weirt_barrier(rank)) {
+            return false;
+        }
+    } else if (weirt_barrier(rank) && copies_failed == 0) {
+        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        while ((status = weir_port_channel_status(channel)) == WEIR_OK && weirt_now_ms() < end) {
+            weirt_sleep_ms(1);
+        }
+        copies_failed += status == WEIR_ERR_DEVICE;
+    }
+    return status != WEIR_ERR_DEVICE || (WEIRT_STATUS(rank, status, weir_port_channel_status(channel)) &&
+                                         WEIRT_TEXT(rank, "fault of a test"));
+}
+
+void copy_fails(weirt_rank *rank)
+{
+    constexpr uint64_t half = 3 << 20; // in pieces of 512 KiB, each copied at both ends
+    constexpr uint64_t step = 61;      // of the bytes that are looked at
+    port_bench b;
+    std::vector<char> data(half);
+    bool open = b.open(rank, 0, half);
+    uint64_t tag = 10;
+    for (uint64_t nth : { 1, 2, 5, 8, 11 }) {
+        weir_semaphore *semaphore = nullptr;
+        weir_port_channel *channel = nullptr;
+        copies_failed = 0;
+        for (uint64_t i = 0; i < half; i += step) {
+            data[i] = port_pattern(rank->rank, static_cast<uint32_t>(nth), i);
+        }
+        open = open && b.add(rank, tag++, WEIR_SEMAPHORE_HOST, &semaphore, &channel) &&
+               b.write(rank, 0, data.data(), half) && weirt_barrier(rank) &&
+               ends_with_the_copy(rank, &b, channel, nth) && weirt_barrier(rank) &&
+               WEIRT_EXPECT(rank, copies_failed == 1) &&
+               WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(semaphore)) &&
+               WEIRT_OK(rank, weir_port_channel_put(b.channel, half, 0, half, nullptr)) &&
+               WEIRT_OK(rank, weir_port_channel_flush(b.channel)) && weirt_barrier(rank) &&
+               b.read(rank, half, data.data(), half);
+        for (uint64_t i = 0; i < half && open; i += step) {
+            open = WEIRT_EXPECT(rank, data[i] == port_pattern(b.peer, static_cast<uint32_t>(nth), i));
+        }
+        (void)weirt_barrier(rank);
+        weir_port_channel_destroy(channel);
+        weir_semaphore_destroy(semaphore);
+    }
+    WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    b.close(rank, true);
+}
+
+TEST_P(PortStaged, CopyThatFailsEndsItsChannelAlone)
+{
+    if (plan().transport != PORT_STAGED) {
+        GTEST_SKIP() << "a NIC reaches the memory by itself";
+    }
+    run(copy_fails, plan());
 }
 
 // ---- host threads ----------------------------------------------------------------------------------------------
