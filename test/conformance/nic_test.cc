@@ -28,6 +28,7 @@ protected:
     void TearDown() override
     {
         unsetenv("WEIR_PORT_ENGINE");
+        unsetenv("WEIR_IB_QUEUES");
         unsetenv("SWNIC_FAULT");
         weir_device_close(device);
     }
@@ -59,6 +60,54 @@ TEST_F(Nic, EachStepTellsWhatItFound)
         EXPECT_EQ(steps[i].status, WEIR_OK);
         EXPECT_NE(steps[i].text.find(texts[i]), std::string::npos) << steps[i].text;
     }
+}
+
+// What made the queues, in which memory, and why not by what was asked for.
+TEST_F(Nic, QueuesByCommandsAreToldToo)
+{
+    const struct {
+        const char *fault;
+        std::vector<const char *> texts;
+    } rows[] = {
+        { "", { "by DevX: 256 blocks, and completions in one entry, in memory of ", "registers: NC_DEDICATED" } },
+        { "no-umem:1;no-uar:1", { "in pinned memory of the host (", "umem", "Cannot allocate", "registers: NC;" } },
+        { "no-umem:1,2", { "completions in host memory", "by verbs, since: ", "umem" } },
+        { "no-uar:1,3", { "by verbs, since: ", "UAR" } },
+        { "no-devx", { "by verbs, since: ", "CAP_NET_RAW" } },
+        { "command:1", { "by DevX" } }, // RoCE alone has what is asked there
+        { "command:2", { "by verbs, since: ", "CREATE_CQ", "internal error (status 0x1, syndrome 0x53570000)" } },
+        { "command:3", { "by verbs, since: ", "CREATE_QP", "internal error (status 0x1, syndrome 0x53570000)" } },
+        { "command:4", { "by verbs, since: ", "RST2INIT_QP", "status 0x1" } },
+    };
+    setenv("WEIR_IB_QUEUES", "devx", 1);
+    for (const auto &row : rows) {
+        setenv("SWNIC_FAULT", row.fault, 1);
+        steps.clear();
+        ASSERT_EQ(check(30000 * weirt_slow()), WEIR_OK) << row.fault << ": " << weir_last_error();
+        ASSERT_EQ(steps.size(), 6u);
+        for (const char *text : row.texts) {
+            EXPECT_NE(steps[4].text.find(text), std::string::npos) << row.fault << ": " << steps[4].text;
+        }
+        weir_device_close(device);
+        device = nullptr;
+    }
+}
+
+// Told not to fall back, there is no queue; nor where the peer cannot be joined by then.
+TEST_F(Nic, QueuesByCommandsAloneAreNotMadeByVerbs)
+{
+    setenv("WEIR_IB_QUEUES", "devx-only", 1);
+    for (const char *fault : { "command:3", "command:5", "command:6" }) {
+        setenv("SWNIC_FAULT", fault, 1);
+        steps.clear();
+        ASSERT_EQ(check(150), WEIR_ERR_UNSUPPORTED);
+        ASSERT_EQ(steps.size(), 5u);
+        EXPECT_NE(steps[4].text.find("syndrome 0x53570000"), std::string::npos) << steps[4].text;
+        weir_device_close(device);
+        device = nullptr;
+    }
+    setenv("WEIR_IB_QUEUES", "anything", 1);
+    EXPECT_EQ(check(150), WEIR_ERR_ENV);
 }
 
 TEST_F(Nic, DoorbellsThatNobodySeesAreNamed)

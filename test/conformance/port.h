@@ -24,10 +24,13 @@ enum port_variant : uint32_t {
     PORT_STAGED,       // ofi; memory is out of the host's reach, as a GPU's is
     PORT_DEVICE,       // ib; kernels post by themselves
     PORT_DEVICE_STAGED, // so too, and memory is out of the host's reach
-    PORT_IB_STAGED
+    PORT_IB_STAGED,
+    PORT_DEVX,       // ib; kernels post by themselves, to queues that are made by DevX
+    PORT_DEVX_STAGED // so too, and memory, that of the queues too, is out of the host's reach
 };
-inline const char *const port_transports[] = { "ipc", "ib", "ofi", "ofi", "ib", "ib", "ib" };
-inline const char *const port_suffixes[] = { "", "", "", "_staged", "_device", "_device_staged", "_staged" };
+inline const char *const port_transports[] = { "ipc", "ib", "ofi", "ofi", "ib", "ib", "ib", "ib", "ib" };
+inline const char *const port_suffixes[] = { "", "", "", "_staged", "_device", "_device_staged", "_staged", "_devx",
+                                             "_devx_staged" };
 
 // What a case's ranks are told first.
 struct port_case {
@@ -47,16 +50,21 @@ protected:
             GTEST_SKIP() << missing;
         }
         const uint32_t variant = std::get<1>(GetParam());
-        const bool device = variant == PORT_DEVICE || variant == PORT_DEVICE_STAGED;
+        const bool devx = variant == PORT_DEVX || variant == PORT_DEVX_STAGED;
+        const bool device = variant == PORT_DEVICE || variant == PORT_DEVICE_STAGED || devx;
         const bool ib = std::strcmp(name(), "ib") == 0;
         const bool ours = variant == PORT_IPC || (ib && weirt_use_software_nic());
         setenv("WEIR_PORT_ENGINE", device ? "device-only" : "proxy", 1);
+        setenv("WEIR_IB_QUEUES", devx ? "devx-only" : "verbs", 1);
         if ((device || variant == PORT_IB_STAGED) && !ours) {
             GTEST_SKIP() << "needs the software NIC, which is not used where there are others";
         }
         const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;
         if (checked && !ours) {
             GTEST_SKIP() << "the library of transport " << name() << " is not built with the thread sanitizer";
+        }
+        if (checked && variant == PORT_DEVX_STAGED) {
+            GTEST_SKIP() << "the thread sanitizer takes a device's copy of a completion for a race with the NIC";
         }
         if (checked && variant != PORT_IPC && stage()->processes) {
             GTEST_SKIP() << "the thread sanitizer does not see that another process orders this one's accesses";
@@ -75,6 +83,7 @@ protected:
     void TearDown() override
     {
         unsetenv("WEIR_PORT_ENGINE");
+        unsetenv("WEIR_IB_QUEUES");
     }
     const weirt_stage *stage() const
     {

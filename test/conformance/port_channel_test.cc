@@ -91,7 +91,7 @@ void moves(weirt_rank *rank)
     b.close(rank, true);
 }
 
-PORT_SUITE(PortChannel, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
+PORT_SUITE(PortChannel, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVX);
 
 TEST_P(PortChannel, MovesBytesByPutSignal)
 {
@@ -156,7 +156,8 @@ TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
 class PortStaged : public PortTest {};
 INSTANTIATE_TEST_SUITE_P(Transports, PortStaged,
                          ::testing::Combine(::testing::Values(0),
-                                            ::testing::Values(PORT_STAGED, PORT_DEVICE_STAGED, PORT_IB_STAGED)),
+                                            ::testing::Values(PORT_STAGED, PORT_DEVICE_STAGED, PORT_IB_STAGED,
+                                                              PORT_DEVX_STAGED)),
                          port_case_name);
 
 TEST_P(PortStaged, MovesBytesThatTheHostDoesNotReach)

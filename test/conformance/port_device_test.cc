@@ -434,7 +434,9 @@ void nth_fails(weirt_rank *rank)
     WEIRT_EXPECT(rank, what == 2 || fallbacks != 0); // what kernels need could not be had
 }
 
-TEST_P(PortDevice, NthOperationFails)
+PORT_SUITE(PortDeviceNth, PORT_DEVICE, PORT_DEVX);
+
+TEST_P(PortDeviceNth, OperationFails)
 {
     if (stage()->processes || gpu()) {
         GTEST_SKIP() << "operations fail for all threads of a process";

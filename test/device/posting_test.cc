@@ -61,6 +61,13 @@ TEST(Posting, NoticesFollowTheirData)
     holds<posting::Notices>();
 }
 
+TEST(Posting, CollapsedCompletionsTellTheSame)
+{
+    holds<posting::Collapsed<posting::Laps<3>>>();
+    holds<posting::Collapsed<posting::Own>>();
+    holds<posting::Collapsed<posting::Failure<3>>>();
+}
+
 TEST(Posting, ARefusalIsToldWithItsReason)
 {
     holds<posting::Refusal<2>>();

@@ -6,7 +6,8 @@
  * signals. Each counts: what the NIC is told to write there must be what is there, plus 1. So a put that is lost, comes
  * twice, too early, or in part is found. The NIC looks at the doorbell, and at the record by itself. Positions begin
  * where those of 16 bits wrap around. A put may also be a notice (weir/device/rdma_notice.h): the NIC then carries it
- * out when there is a receive for it, of which there are two. */
+ * out when there is a receive for it, of which there are two. Collapsed<Program> is one whose completions are
+ * collapsed. */
 #ifndef WEIRT_POSTING_H
 #define WEIRT_POSTING_H
 
@@ -141,11 +142,15 @@ struct Queue {
 
     // ---- the NIC ----
 
+    bool collapsed() const
+    {
+        return queue.completion_count == WEIR_RDMA_COLLAPSED;
+    }
     void complete(uint64_t position, uint32_t kind, uint32_t syndrome)
     {
-        uint32_t *entry = completions[completed % BLOCKS];
+        uint32_t *entry = completions[collapsed() ? 0 : completed % BLOCKS];
         const uint32_t returned = weir_arch_swap_u32(weir_arch_load_relaxed_sys_u32(&completion_record));
-        check(POSTERS_MAX, completed - returned < BLOCKS);
+        check(POSTERS_MAX, collapsed() ? returned == 0 : completed - returned < BLOCKS);
         weir_arch_store_relaxed_sys_u32(entry + 13, syndrome << 24);
         weir_arch_store_release_sys_u32(entry + 15, kind << 28 | (completed / BLOCKS % 2) << 24 |
                                                         weir_arch_swap_u32((uint32_t)(position & 0xffff)) >> 16);
@@ -413,7 +418,8 @@ struct RungByAnother : Queue {
 };
 
 // The NIC fails at the third entry. Who waits for an entry before it learns that it is done, though another thread may
-// have read of the failure already; who waits for another, or for room, learns of the failure.
+// have read of the failure already, unless a flushed entry's completion is written over that; who waits for another, or
+// for room, learns of the failure.
 template <uint32_t posters> struct Failure : Queue {
     static constexpr uint32_t threads = posters + 1;
     static uint32_t device(uint32_t i)
@@ -438,10 +444,11 @@ template <uint32_t posters> struct Failure : Queue {
             if (posted != WEIR_OK) {
                 return;
             }
-            if (ticket < fails_at) {
-                await(i, ticket, k);
+            const weir_status waited = weir_dev_rdma_wait(&queue, ticket);
+            if (ticket >= fails_at || (collapsed() && waited != WEIR_OK)) {
+                check(i, waited == WEIR_ERR_REMOTE);
             } else {
-                check(i, weir_dev_rdma_wait(&queue, ticket) == WEIR_ERR_REMOTE);
+                check(i, waited == WEIR_OK && weir_arch_load_u64(&peer[i]) == k);
             }
         }
     }
@@ -451,7 +458,9 @@ template <uint32_t posters> struct Failure : Queue {
         for (uint32_t i = 0; i < posters; i++) {
             done += peer[i];
         }
-        return fine() && done == 2 && state.failed == (WEIR_RDMA_FAILED | REFUSED);
+        return fine() && done == 2 &&
+               (state.failed == (WEIR_RDMA_FAILED | REFUSED) ||
+                (collapsed() && state.failed == (WEIR_RDMA_FAILED | FLUSHED)));
     }
 };
 
@@ -545,6 +554,13 @@ struct Notices : Queue {
     bool right() const
     {
         return fine() && peer[0] == COUNT - COUNT / 2 && peer[1] == COUNT / 2 && taken == COUNT;
+    }
+};
+
+template <class Program> struct Collapsed : Program {
+    Collapsed()
+    {
+        this->queue.completion_count = WEIR_RDMA_COLLAPSED;
     }
 };
 

@@ -86,6 +86,18 @@ TEST(LitmusPosting, NoticesFollowTheirData)
     holds<posting::Notices>(POST_ORDERS);
 }
 
+TEST(LitmusPosting, CollapsedCompletionsTellTheSame)
+{
+    holds<posting::Collapsed<posting::Laps<2>>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);
+    holds<posting::Collapsed<posting::Own>>(POST_ORDERS);
+}
+
+TEST(LitmusPosting, AnErrorThatIsWrittenOverEndsAll)
+{
+    holds<posting::Collapsed<posting::Failure<2>>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);
+    holds<posting::Collapsed<posting::Failure<3>>>(0);
+}
+
 TEST(LitmusPosting, ARefusalIsToldWithItsReason)
 {
     holds<posting::Refusal<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);

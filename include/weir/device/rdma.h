@@ -23,8 +23,9 @@
  * Blocking:  posts while there is no room, ring while another thread rings, wait; with the communicator's deadline.
  * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE once the NIC has reported an error:
  *            of tickets from the failed entry on, and of posts that find no room; weir_dev_rdma_state.failed has the
- *            syndrome. The same after weir_dev_rdma_refuse, of what comes after it. WEIR_ERR_LIMIT for more than three
- *            quarters of the queue at once. */
+ *            syndrome. The same after weir_dev_rdma_refuse, of what comes after it. Where completions are collapsed,
+ *            entries before the failed one may have failed with it, and the syndrome may be that of a flushed one.
+ *            WEIR_ERR_LIMIT for more than three quarters of the queue at once. */
 #ifndef WEIR_DEVICE_RDMA_H
 #define WEIR_DEVICE_RDMA_H
 
@@ -56,9 +57,42 @@ WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint6
 
 /* ---- completions ------------------------------------------------------------------------------------------- */
 
+/* As weir_dev_rdma_take, where completions are collapsed: one look tells of all, and the NIC is told nothing. The entry
+ * has 16 bits of the last completed position, which give all of it, since a queue has at most 32,768 blocks under way:
+ * less than the bits count. What is flushed after an error is written over it, and says nothing of what was done
+ * before: that has failed then, too, unless it is known to be done. */
+WEIR_FN void weir_dev_rdma_take_collapsed(const weir_dev_rdma *queue)
+{
+    weir_dev_rdma_state *state = queue->state;
+    const uint32_t *entry = (const uint32_t *)queue->completions;
+    const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
+    const uint64_t before = weir_arch_load_relaxed_dev_u64(&state->completed);
+    uint64_t completed = before, failed = 0;
+    if (weir_mlx5_kind(tail) == WEIR_MLX5_NONE || weir_arch_load_relaxed_dev_u64(&state->failed) != 0) {
+        return;
+    }
+    if (weir_mlx5_kind(tail) == WEIR_MLX5_DONE) {
+        completed = weir_mlx5_completed(tail, before - 1) + 1; /* the same as before, when nothing is new */
+    } else {
+        const uint32_t syndrome = weir_mlx5_syndrome(weir_arch_load_relaxed_sys_u32(entry + 13));
+        completed = syndrome == WEIR_MLX5_FLUSHED ? before : weir_mlx5_completed(tail, before);
+        failed = WEIR_RDMA_FAILED | syndrome;
+    }
+    if (completed != before) {
+        weir_arch_store_release_dev_u64(&state->completed, completed);
+    }
+    if (failed != 0) {
+        weir_arch_store_release_dev_u64(&state->failed, failed);
+    }
+}
+
 /* Takes what has completed; with the lock of a shared queue. */
 WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
 {
+    if (queue->completion_count == WEIR_RDMA_COLLAPSED) {
+        weir_dev_rdma_take_collapsed(queue);
+        return;
+    }
     weir_dev_rdma_state *state = queue->state;
     uint64_t taken = weir_arch_load_relaxed_dev_u64(&state->taken);
     uint64_t completed = weir_arch_load_relaxed_dev_u64(&state->completed);

@@ -162,6 +162,9 @@ typedef struct weir_dev_rdma_state {
     uint64_t unused[6];
 } weir_dev_rdma_state;
 
+/* Completions are collapsed: each is written over the one before, in entry 0. */
+#define WEIR_RDMA_COLLAPSED 1u
+
 /* A queue pair of an mlx5 NIC to which kernels post; see weir/device/rdma.h. */
 typedef struct weir_dev_rdma {
     weir_dev_control *control;
@@ -172,7 +175,7 @@ typedef struct weir_dev_rdma {
     const char *completions; /* completion queue: `completion_count` entries of 64 bytes */
     uint32_t *completion_record;
     uint32_t count;            /* powers of two, 4 to 32,768; */
-    uint32_t completion_count; /* at least `count` */
+    uint32_t completion_count; /* at least `count`, or WEIR_RDMA_COLLAPSED */
     uint32_t qpn;
     uint32_t exclusive; /* one thread, or coop, uses it at a time */
 } weir_dev_rdma;

@@ -43,6 +43,7 @@ static const char *const launch_names[] = {
 
 static const char *const log_levels[] = {"error", "warn", "info", "debug"};
 static const char *const engines[] = {"proxy", "device", "device-only"};
+static const char *const queues[] = {"verbs", "devx", "devx-only"};
 
 /* Strings that are one of a few words. */
 static const struct {
@@ -53,6 +54,7 @@ static const struct {
 } choices[] = {
     {"WEIR_LOG", log_levels, sizeof log_levels / sizeof log_levels[0], "error, warn, info, debug"},
     {"WEIR_PORT_ENGINE", engines, sizeof engines / sizeof engines[0], "proxy, device, device-only"},
+    {"WEIR_IB_QUEUES", queues, sizeof queues / sizeof queues[0], "verbs, devx, devx-only"},
 };
 
 /* NULL when it is not set, or empty: a script that passes on an unset variable of its own sets an empty one. */
@@ -231,6 +233,11 @@ weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t lea
 weiri_engine weiri_env_engine(const weiri_env *env)
 {
     return (weiri_engine)find_word(engines, sizeof engines / sizeof engines[0], env->port_engine);
+}
+
+weiri_queues weiri_env_queues(const weiri_env *env)
+{
+    return (weiri_queues)find_word(queues, sizeof queues / sizeof queues[0], env->ib_queues);
 }
 
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms)

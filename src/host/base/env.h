@@ -26,6 +26,13 @@ typedef enum weiri_engine {
     WEIRI_ENGINE_DEVICE_ONLY /* an error where they cannot */
 } weiri_engine;
 
+/* The words of WEIR_IB_QUEUES: by what the queues are made that kernels post to. */
+typedef enum weiri_queues {
+    WEIRI_QUEUES_VERBS,
+    WEIRI_QUEUES_DEVX,     /* commands of the firmware where that works, otherwise verbs */
+    WEIRI_QUEUES_DEVX_ONLY /* no queues where it does not */
+} weiri_queues;
+
 /* The variables of launchers. */
 typedef enum weiri_launch_variable {
 #define WEIRI_LAUNCH_VARIABLE(NAME) WEIRI_LAUNCH_##NAME,
@@ -45,6 +52,7 @@ weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t lea
 weir_status weiri_env_read(weiri_env *out);
 
 weiri_engine weiri_env_engine(const weiri_env *env);
+weiri_queues weiri_env_queues(const weiri_env *env);
 
 /* The timeout that results from environment and opts: the set variable, else `opts_ms` if not 0, else the
  * default. */

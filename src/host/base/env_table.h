@@ -22,6 +22,7 @@
     X(WEIR_IB_GID_INDEX, u64, ib_gid_index, "", "GID index of the RDMA port; empty finds it; 0 to 255.")               \
     X(WEIR_IB_TIMEOUT, u64, ib_timeout, "14", "RDMA acknowledgements may take 4.096 us * 2^N; 6 retries; 1 to 31.")    \
     X(WEIR_IB_RAILS, string, ib_rails, "1x1", "NICs, and queue pairs on each, that share long transfers, as in 2x4.")  \
+    X(WEIR_IB_QUEUES, string, ib_queues, "verbs", "What makes queues that kernels post to: verbs, devx or devx-only.") \
     X(WEIR_IB_VERBS_LIBRARY, string, ib_verbs_library, "libibverbs.so.1", "RDMA verbs library to load.")               \
     X(WEIR_OFI_PROVIDER, string, ofi_provider, "tcp;ofi_rxm", "Provider of libfabric that transport ofi uses.")        \
     X(WEIR_OFI_LIBRARY, string, ofi_library, "libfabric.so.1", "libfabric to load.")                                   \

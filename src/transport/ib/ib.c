@@ -142,7 +142,10 @@ static weir_status open_nics(ib_domain *domain, const weir_device *device)
         }
     }
     domain->rail_count = domain->nic_count * pairs;
-    domain->posts_directly = status == WEIR_OK && weiri_env_engine(&env) != WEIRI_ENGINE_PROXY;
+    if (status == WEIR_OK) {
+        domain->posts_directly = weiri_env_engine(&env) != WEIRI_ENGINE_PROXY;
+        domain->direct.queues = weiri_env_queues(&env);
+    }
     return status;
 }
 

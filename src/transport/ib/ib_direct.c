@@ -5,6 +5,8 @@
  * doorbell registers are, whose page is mapped for the device too. A NIC has one thread domain for all its queue pairs,
  * so that they share a page.
  *
+ * Where WEIR_IB_QUEUES asks for it, the queues are made by DevX instead (ib_devx.c).
+ *
  * What cannot be done is remembered with its cause, and the queue goes on without. */
 #include <errno.h>
 #include <stdio.h>
@@ -192,21 +194,24 @@ static weir_status refused(const weiri_ib_nic *nic, const char *what)
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s", weir_last_error());
 }
 
-/* What all queue pairs of the NIC need. With the lock. */
+/* Whether this is such a NIC. With the lock, as the next. */
+static weir_status find_driver(weiri_ib_direct_nic *d)
+{
+    weir_status status = d->mlx5.is_supported != NULL ? WEIR_OK : weiri_ib_load_mlx5(&d->mlx5);
+    if (status == WEIR_OK && !d->mlx5.is_supported(d->nic->context->device)) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: kernels can post to mlx5 devices (ConnectX-4 and later) alone; "
+                                                  "%s is none",
+                            d->nic->port.device);
+    }
+    return status;
+}
+
+/* What all queue pairs that verbs make need. */
 static weir_status prepare(weiri_ib_direct_nic *d)
 {
     const weiri_ib_nic *nic = d->nic;
     if (d->parent != NULL) {
         return WEIR_OK;
-    }
-    weir_status status = weiri_ib_load_mlx5(&d->mlx5);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (!d->mlx5.is_supported(nic->context->device)) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: kernels can post to mlx5 devices (ConnectX-4 and later) alone; "
-                                                "%s is none",
-                          nic->port.device);
     }
     struct ibv_td_init_attr thread = { 0 };
     d->thread = d->thread != NULL ? d->thread : ibv_alloc_td(nic->context, &thread);
@@ -252,6 +257,20 @@ static weir_status create_pair(weiri_ib_direct *q)
     return q->qp != NULL ? WEIR_OK : refused(nic, "create a queue pair for kernels");
 }
 
+/* Lets kernels ring, and tells how. */
+static weir_status find_doorbell(weiri_ib_direct *q, void *reg)
+{
+    weir_status status = map_register(q->shared, reg, &q->page);
+    if (status == WEIR_OK) {
+        const uint8_t *base = q->page->block != NULL ? (const uint8_t *)q->page->block->pointer : q->page->host;
+        const size_t length = strlen(q->about);
+        q->view.doorbell = (uint64_t *)(uintptr_t)(base + ((const uint8_t *)reg - q->page->host));
+        snprintf(q->about + length, sizeof q->about - length, "; the doorbell's page is mapped as %s",
+                 q->page->block != NULL ? q->page->block->reason : "the CPU's own");
+    }
+    return status;
+}
+
 static weir_status describe(weiri_ib_direct *q)
 {
     weiri_ib_direct_nic *d = q->shared;
@@ -285,45 +304,75 @@ static weir_status describe(weiri_ib_direct *q)
                           "fewer completions, are needed (unset MLX5_CQE_SIZE)",
                           d->nic->port.device, qp.sq.wqe_cnt, qp.sq.stride, cq.cqe_cnt, cq.cqe_size);
     }
-    weir_status status = map_register(d, qp.bf.reg, &q->page);
-    if (status == WEIR_OK) {
-        const uint8_t *base = q->page->block != NULL ? (const uint8_t *)q->page->block->pointer : q->page->host;
-        q->view.doorbell = (uint64_t *)(uintptr_t)(base + ((const uint8_t *)qp.bf.reg - q->page->host));
-        snprintf(q->about, sizeof q->about,
-                 "%u blocks and %u completions in host memory; the doorbell's page is mapped as %s", q->view.count,
-                 q->view.completion_count, q->page->block != NULL ? q->page->block->reason : "the CPU's own");
-    }
-    return status;
+    snprintf(q->about, sizeof q->about, "%u blocks and %u completions in host memory", q->view.count,
+             q->view.completion_count);
+    return find_doorbell(q, qp.bf.reg);
 }
 
 static void close_pair(weiri_ib_direct *q)
 {
+    unmap_register(q->shared, q->page); /* before it goes */
+    weiri_ib_devx_close(q);
     if (q->qp != NULL) {
         (void)weiri_ib.f_destroy_qp(q->qp);
     }
     if (q->cq != NULL) {
         (void)weiri_ib.f_destroy_cq(q->cq);
     }
-    unmap_register(q->shared, q->page);
     q->qp = NULL;
     q->cq = NULL;
     q->page = NULL;
+    q->own.qpn = 0;
+    q->about[0] = '\0';
 }
 
-void weiri_ib_direct_open(weiri_ib_direct_nic *d, weiri_ib_direct *q, weiri_ib_address *own)
+static weir_status open_by_verbs(weiri_ib_direct *q)
 {
-    q->shared = d;
-    (void)pthread_mutex_lock(&d->lock);
-    weir_status status = prepare(d);
+    weir_status status = prepare(q->shared);
     if (status == WEIR_OK) {
         status = create_pair(q);
     }
     if (status == WEIR_OK) {
         status = describe(q);
     }
-    if (status == WEIR_OK) {
-        status = weiri_ib_pair_init(d->nic, 0, q->qp, &q->own);
+    return status == WEIR_OK ? weiri_ib_pair_init(q->shared->nic, 0, q->qp, &q->own) : status;
+}
+
+static weir_status open_by_devx(weiri_ib_direct *q)
+{
+    weir_status status = weiri_ib_devx_open(q);
+    return status == WEIR_OK ? find_doorbell(q, q->devx.uar->reg_addr) : status;
+}
+
+/* By DevX, by verbs, or by the one and then the other. */
+static weir_status open_pair(weiri_ib_direct *q)
+{
+    const weiri_queues queues = q->shared->queues;
+    char reason[256];
+    weir_status status = find_driver(q->shared);
+    if (status != WEIR_OK || queues == WEIRI_QUEUES_VERBS) {
+        return status == WEIR_OK ? open_by_verbs(q) : status;
     }
+    status = open_by_devx(q);
+    if (status == WEIR_OK || queues == WEIRI_QUEUES_DEVX_ONLY) {
+        return status;
+    }
+    snprintf(reason, sizeof reason, "%s", weir_last_error());
+    weiri_log(WEIR_LOG_INFO, "kernels' queues are made by verbs: %s", reason);
+    close_pair(q);
+    status = open_by_verbs(q);
+    if (status == WEIR_OK) {
+        const size_t length = strlen(q->about);
+        snprintf(q->about + length, sizeof q->about - length, "; by verbs, since: %s", reason);
+    }
+    return status;
+}
+
+void weiri_ib_direct_open(weiri_ib_direct_nic *d, weiri_ib_direct *q, weiri_ib_address *own)
+{
+    q->shared = d;
+    (void)pthread_mutex_lock(&d->lock);
+    weir_status status = open_pair(q);
     if (status == WEIR_OK) {
         *own = q->own;
         snprintf(q->missing, sizeof q->missing, "it is not connected");
@@ -336,7 +385,7 @@ void weiri_ib_direct_open(weiri_ib_direct_nic *d, weiri_ib_direct *q, weiri_ib_a
 
 void weiri_ib_direct_connect(weiri_ib_direct *q, const weiri_ib_address *peer)
 {
-    if (q->qp == NULL) {
+    if (q->own.qpn == 0) {
         return;
     }
     if (peer->qpn == 0) {
@@ -345,7 +394,8 @@ void weiri_ib_direct_connect(weiri_ib_direct *q, const weiri_ib_address *peer)
                  "log (WEIR_LOG=info) may say more");
         return;
     }
-    weir_status status = weiri_ib_pair_connect(q->shared->nic, q->qp, &q->own, peer);
+    weir_status status = q->devx.qp != NULL ? weiri_ib_devx_connect(q, peer)
+                                            : weiri_ib_pair_connect(q->shared->nic, q->qp, &q->own, peer);
     q->peer_nic = peer->nic;
     q->peer_qpn = peer->qpn;
     snprintf(q->missing, sizeof q->missing, "%s", status == WEIR_OK ? "" : weir_last_error());
@@ -404,13 +454,26 @@ weir_status weiri_ib_direct_check(weiri_ib_direct *q)
     if (q->missing[0] != '\0') {
         return WEIR_OK;
     }
-    const uint32_t error = find_error(q);
+    uint32_t error = 0;
+    bool in_error = false;
+    if (q->devx.qp == NULL) {
+        error = find_error(q);
+    } else {
+        weir_status status = weiri_ib_devx_look(q, &error, &in_error);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
     if (error != 0) {
         char cause[256];
         const uint32_t syndrome = weir_mlx5_syndrome(error);
         snprintf(cause, sizeof cause, "%s (syndrome %#x, vendor's %#x)",
                  weiri_ib_syndrome(weiri_ib_completion_of(syndrome)), syndrome, weir_mlx5_vendor(error));
         return fail_direct(q, weir_mlx5_status(syndrome), cause);
+    }
+    if (in_error) {
+        return fail_direct(q, WEIR_ERR_REMOTE,
+                           "the NIC has put it into error: it refused a request of the peer's, or has failed");
     }
     weiri_ib_look(q->shared->nic);
     const char *event = __atomic_load_n(&q->event, __ATOMIC_ACQUIRE);

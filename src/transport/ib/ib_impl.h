@@ -5,6 +5,8 @@
  *   ib_stripe.c    queues of several rails, and the posts of all queues
  *   ib_queue.c     queues of one rail, that is one queue pair: posting, completion, failure
  *   ib_direct.c    queue pairs that kernels post to
+ *   ib_devx.c      those that are made by DevX
+ *   ib_prm.c       its commands
  *   ib_pair.c      the states of a queue pair
  *   ib_wire.c      keys and addresses
  *   ib_device.c    choice of NICs, ports and GIDs
@@ -42,14 +44,26 @@ typedef struct weiri_ib_nic {
 /* What a NIC has for queues of kernels. */
 typedef struct weiri_ib_chunk weiri_ib_chunk;
 typedef struct weiri_ib_page weiri_ib_page;
+typedef struct weiri_ib_slab weiri_ib_slab;
+
+/* For queues by DevX. */
+typedef struct weiri_ib_devx_nic {
+    bool ready; /* the numbers are known */
+    uint32_t pd;
+    uint32_t events;
+    uint32_t ts_format;
+    weiri_ib_slab *slabs;
+} weiri_ib_devx_nic;
 
 typedef struct weiri_ib_direct_nic {
     weiri_ib_nic *nic;
     weir_device *device;
+    weiri_queues queues;  /* as of WEIR_IB_QUEUES */
     pthread_mutex_t lock; /* all below */
-    weiri_ib_mlx5 mlx5;
+    weiri_ib_mlx5 mlx5;   /* is_supported is NULL until the first queue is opened */
+    weiri_ib_devx_nic devx;
     struct ibv_td *thread;
-    struct ibv_pd *parent; /* NULL until the first queue is opened */
+    struct ibv_pd *parent; /* NULL until the first queue is made by verbs */
     weiri_ib_chunk *chunks;
     weiri_ib_page *pages;
 } weiri_ib_direct_nic;
@@ -90,9 +104,15 @@ void weiri_ib_look(weiri_ib_nic *nic);
 
 /* ---- ib_pair.c ------------------------------------------------------------------------------------------ */
 
-/* Prepares a new queue pair of the domain's NIC `number`. `own` gets what its peer must know of it. */
+/* What the peer of a queue pair of the domain's NIC `number` must know of it. */
+weir_status weiri_ib_pair_describe(const weiri_ib_nic *nic, uint32_t number, uint32_t qpn, weiri_ib_address *own);
+/* What both ends then know: all attributes of a connection but its states. WEIR_ERR_UNSUPPORTED when they can never
+ * meet. */
+weir_status weiri_ib_pair_agree(const weiri_ib_nic *nic, const weiri_ib_address *own, const weiri_ib_address *peer,
+                                struct ibv_qp_attr *out);
+/* Prepares a new queue pair, and describes it. */
 weir_status weiri_ib_pair_init(const weiri_ib_nic *nic, uint32_t number, struct ibv_qp *qp, weiri_ib_address *own);
-/* Joins it to its peer; WEIR_ERR_UNSUPPORTED when the two can never meet. */
+/* Joins it to its peer; errors as of weiri_ib_pair_agree. */
 weir_status weiri_ib_pair_connect(const weiri_ib_nic *nic, struct ibv_qp *qp, const weiri_ib_address *own,
                                   const weiri_ib_address *peer);
 
@@ -115,19 +135,30 @@ extern const weiri_direct_ops weiri_ib_stripe_direct;
 
 /* ---- ib_direct.c ---------------------------------------------------------------------------------------- */
 
+/* Queues by DevX. */
+typedef struct weiri_ib_devx {
+    weiri_ib_slab *slab;
+    uint32_t slot;
+    struct mlx5dv_devx_uar *uar;
+    struct mlx5dv_devx_obj *cq;
+    struct mlx5dv_devx_obj *qp; /* NULL: it was made by verbs, or not at all */
+    uint32_t cqn, qpn;
+} weiri_ib_devx;
+
 /* A queue pair of kernels. */
 typedef struct weiri_ib_direct {
     weiri_ib_direct_nic *shared; /* NULL: nobody asked for it */
     struct ibv_cq *cq;
-    struct ibv_qp *qp;    /* NULL when it could not be made */
+    struct ibv_qp *qp;
+    weiri_ib_devx devx;
     weiri_ib_page *page;
-    const uint8_t *completions;
+    const uint8_t *completions; /* by verbs */
     weir_dev_rdma view;   /* all but control and state */
-    weiri_ib_address own;
+    weiri_ib_address own; /* qpn 0 when it could not be made */
     uint32_t peer_nic, peer_qpn;
     const char *event;    /* what the device has reported; atomic */
     char missing[320];    /* why kernels cannot post; "" when they can */
-    char about[160];      /* what was made, and how registers are mapped */
+    char about[512];      /* what was made, and how registers are mapped */
 } weiri_ib_direct;
 
 void weiri_ib_direct_nic_init(weiri_ib_direct_nic *d, weiri_ib_nic *nic, weir_device *device);
@@ -141,6 +172,18 @@ void weiri_ib_direct_close(weiri_ib_direct *q);
 /* As weiri_direct_ops. */
 weir_status weiri_ib_direct_view(const weiri_ib_direct *q, weir_dev_rdma *out);
 weir_status weiri_ib_direct_check(weiri_ib_direct *q);
+
+/* ---- ib_devx.c ------------------------------------------------------------------------------------------ */
+
+/* The next three with the lock. Makes the queues, up to the state INIT, and describes them in q->view, but for the
+ * doorbell, whose register is q->devx.uar's, and in q->own and q->about. WEIR_ERR_UNSUPPORTED with the step that
+ * failed, the firmware's answer and the remedy; what is there then is to be closed. */
+weir_status weiri_ib_devx_open(weiri_ib_direct *q);
+weir_status weiri_ib_devx_connect(weiri_ib_direct *q, const weiri_ib_address *peer);
+void weiri_ib_devx_close(weiri_ib_direct *q);
+/* The word at byte 52 of the completion of a request that has failed; 0 when none has. *in_error when the NIC has ended
+ * the queue pair, whether a request of ours tells of it or not. */
+weir_status weiri_ib_devx_look(const weiri_ib_direct *q, uint32_t *error, bool *in_error);
 
 /* ---- ib_queue.c ----------------------------------------------------------------------------------------- */
 

@@ -63,14 +63,27 @@ weir_status weiri_ib_load(const char *library)
     return status;
 }
 
-/* Whether the library has both functions. */
+/* Whether the library has what is needed. */
 static bool find_mlx5(void *library, weiri_ib_mlx5 *out)
 {
-    void *is_supported = dlsym(library, "mlx5dv_is_supported");
-    void *init_obj = dlsym(library, "mlx5dv_init_obj");
-    memcpy(&out->is_supported, &is_supported, sizeof is_supported);
-    memcpy(&out->init_obj, &init_obj, sizeof init_obj);
-    return is_supported != NULL && init_obj != NULL;
+    static const struct {
+        const char *symbol;
+        size_t offset;
+        bool required;
+    } functions[] = {
+#define MLX5_ROW(name, result, parameters, needed) { "mlx5dv_" #name, offsetof(weiri_ib_mlx5, name), needed },
+        WEIRI_IB_MLX5_FUNCTIONS(MLX5_ROW)
+#undef MLX5_ROW
+    };
+    bool found = true;
+    out->has_devx = true;
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        void *address = dlsym(library, functions[i].symbol);
+        memcpy((char *)out + functions[i].offset, &address, sizeof address);
+        found = found && (address != NULL || !functions[i].required);
+        out->has_devx = out->has_devx && address != NULL;
+    }
+    return found;
 }
 
 weir_status weiri_ib_load_mlx5(weiri_ib_mlx5 *out)
@@ -84,6 +97,7 @@ weir_status weiri_ib_load_mlx5(weiri_ib_mlx5 *out)
             const char *cause = library == NULL ? dlerror() : "it has no mlx5dv_init_obj";
             status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: %s; install ibverbs-providers", MLX5_LIBRARY,
                                 cause != NULL ? cause : "it cannot be loaded");
+            memset(out, 0, sizeof *out);
         }
     }
     (void)pthread_mutex_unlock(&state.lock);

@@ -30,6 +30,8 @@
     X(create_qp, struct ibv_qp *, (struct ibv_pd *, struct ibv_qp_init_attr *), true)                            \
     X(modify_qp, int, (struct ibv_qp *, struct ibv_qp_attr *, int), true)                                        \
     X(destroy_qp, int, (struct ibv_qp *), true)                                                                  \
+    X(create_ah, struct ibv_ah *, (struct ibv_pd *, struct ibv_ah_attr *), true)                                 \
+    X(destroy_ah, int, (struct ibv_ah *), true)                                                                  \
     X(get_async_event, int, (struct ibv_context *, struct ibv_async_event *), true)                              \
     X(ack_async_event, void, (struct ibv_async_event *), true)
 
@@ -47,10 +49,29 @@ extern weiri_ib_verbs weiri_ib;
  * WEIR_ERR_UNSUPPORTED with the reason when it cannot be used. */
 weir_status weiri_ib_load(const char *library);
 
-/* What hands out the rings of mlx5 devices; by the library itself, or else libmlx5. */
+/* As above, without "mlx5dv_": what hands out the rings of mlx5 devices, and then DevX. */
+#define WEIRI_IB_MLX5_FUNCTIONS(X)                                                                                 \
+    X(is_supported, bool, (struct ibv_device *), true)                                                             \
+    X(init_obj, int, (struct mlx5dv_obj *, uint64_t), true)                                                        \
+    X(devx_general_cmd, int, (struct ibv_context *, const void *, size_t, void *, size_t), false)                  \
+    X(devx_query_eqn, int, (struct ibv_context *, uint32_t, uint32_t *), false)                                    \
+    X(devx_alloc_uar, struct mlx5dv_devx_uar *, (struct ibv_context *, uint32_t), false)                           \
+    X(devx_free_uar, void, (struct mlx5dv_devx_uar *), false)                                                      \
+    X(devx_umem_reg, struct mlx5dv_devx_umem *, (struct ibv_context *, void *, size_t, uint32_t), false)           \
+    X(devx_umem_reg_ex, struct mlx5dv_devx_umem *, (struct ibv_context *, struct mlx5dv_devx_umem_in *), false)    \
+    X(devx_umem_dereg, int, (struct mlx5dv_devx_umem *), false)                                                    \
+    X(devx_obj_create, struct mlx5dv_devx_obj *, (struct ibv_context *, const void *, size_t, void *, size_t),     \
+      false)                                                                                                       \
+    X(devx_obj_query, int, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t), false)                \
+    X(devx_obj_modify, int, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t), false)               \
+    X(devx_obj_destroy, int, (struct mlx5dv_devx_obj *), false)
+
+/* By the library itself, or else libmlx5. */
 typedef struct weiri_ib_mlx5 {
-    bool (*is_supported)(struct ibv_device *device);
-    int (*init_obj)(struct mlx5dv_obj *object, uint64_t types);
+#define WEIRI_IB_MEMBER(name, result, parameters, required) result(*name) parameters;
+    WEIRI_IB_MLX5_FUNCTIONS(WEIRI_IB_MEMBER)
+#undef WEIRI_IB_MEMBER
+    bool has_devx; /* all of it is there */
 } weiri_ib_mlx5;
 
 /* After weiri_ib_load has succeeded. WEIR_ERR_UNSUPPORTED with the remedy where it is missing. */
