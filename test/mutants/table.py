@@ -348,7 +348,7 @@ MUTANTS = [
            "the NIC is told of entries that it cannot see", posting("EntriesComeOnceAndWholeInOrder")),
     Mutant("post-record-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_tell",
            "weir_arch_store_release_sys_u32(", "weir_arch_store_relaxed_sys_u32(",
-           "the record tells of entries that the NIC cannot see", posting("ARingTellsOfAllThatItsThreadKnowsOf")),
+           "the record tells of entries that the NIC cannot see", posting("AnOwnQueueNeedsNoAtomics")),
     Mutant("post-shared-record-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_ring_shared",
            "weir_arch_store_release_sys_u32(", "weir_arch_store_relaxed_sys_u32(",
            "the same of a shared queue", posting("ARingTellsOfAllThatItsThreadKnowsOf")),
