@@ -13,5 +13,11 @@ extern const perf_command perf_fifo;
 extern const perf_command perf_port;
 extern const perf_command perf_rdma;
 extern const perf_command perf_bootstrap;
+extern const perf_command perf_allreduce;
+extern const perf_command perf_allgather;
+extern const perf_command perf_reduce_scatter;
+extern const perf_command perf_all_to_all;
+extern const perf_command perf_broadcast;
+extern const perf_command perf_reduce;
 
 #endif

@@ -1,7 +1,8 @@
 /* weir_perf_common.c - starts the ranks of weir-perf, and times what they launch.
  *
- * Two ranks on this host: threads of this process, or with --processes this program again, with --rank and the
- * unique id at which they meet in WEIR_UNIQUE_ID. Each has a GPU of its own where there are two. */
+ * The ranks are on this host: threads of this process, or with --processes this program again, with --rank and the
+ * unique id at which they meet in WEIR_UNIQUE_ID, or the processes of a launcher. Each has a GPU of its own, unless
+ * there is but one, which threads share. */
 #include "weir_perf_common.h"
 
 #include "weir_perf_cases.h"
@@ -31,6 +32,38 @@ weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, .
     return status;
 }
 
+weir_status perf_choose_sizes(perf_rank *rank, uint64_t gpu_most, perf_list *sizes)
+{
+    const perf_options *options = rank->options;
+    uint64_t least = options->least != 0 ? options->least : 1024;
+    uint64_t most = options->most != 0 ? options->most : rank->gpu ? gpu_most : (uint64_t)1 << 20;
+    uint64_t factor = options->factor != 0 ? options->factor : 4;
+    *sizes = options->sizes;
+    if (sizes->count != 0) {
+        return WEIR_OK;
+    }
+    most = options->most == 0 && most < least ? least : most;
+    if (factor < 2 || most < least) {
+        return perf_fail(rank, WEIR_ERR_INVALID, "-f is at least 2, and -e not below -b");
+    }
+    for (uint64_t bytes = least; bytes <= most; bytes *= factor) {
+        if (sizes->count == PERF_LIST_MAX) {
+            return perf_fail(rank, WEIR_ERR_LIMIT, "more than %u sizes", PERF_LIST_MAX);
+        }
+        sizes->values[sizes->count++] = bytes;
+    }
+    return WEIR_OK;
+}
+
+uint64_t perf_largest(const perf_list *sizes)
+{
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < sizes->count; i++) {
+        largest = sizes->values[i] > largest ? sizes->values[i] : largest;
+    }
+    return largest;
+}
+
 /* ---- timing ------------------------------------------------------------------------------------------- */
 
 weir_status perf_launch(perf_rank *rank, const perf_work *work)
@@ -46,17 +79,14 @@ weir_status perf_launch(perf_rank *rank, const perf_work *work)
     return WEIR_OK;
 }
 
-weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph)
+weir_status perf_record_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, void **graph)
 {
     weir_status status = weir_graph_begin(rank->device, rank->stream);
     if (status != WEIR_OK) {
         return status;
     }
     for (uint32_t i = 1; i <= nodes && status == WEIR_OK; i++) {
-        if (work->number != NULL) {
-            *work->number = i;
-        }
-        status = perf_launch(rank, work);
+        status = calls->put(rank, calls->context, i);
     }
     if (status != WEIR_OK) {
         /* The stream must leave the recording. */
@@ -69,18 +99,53 @@ weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, 
     return weir_graph_end(rank->device, rank->stream, graph);
 }
 
-/* Puts the untimed replays and the timed ones on the stream, with events around each of these. */
-static weir_status replay(perf_rank *rank, void *graph, uint32_t warmup, uint32_t replays)
+static weir_status put_work(perf_rank *rank, void *context, uint32_t number)
+{
+    const perf_work *work = (const perf_work *)context;
+    if (work->number != NULL) {
+        *work->number = number;
+    }
+    return perf_launch(rank, work);
+}
+
+weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph)
+{
+    perf_work copy = *work;
+    const perf_calls calls = { put_work, &copy };
+    return perf_record_calls(rank, &calls, nodes, graph);
+}
+
+/* What is timed as a whole: replays of a graph, or as many calls as a graph would have nodes. */
+typedef struct batch {
+    void *graph;
+    const perf_calls *calls;
+    uint32_t nodes;
+} batch;
+
+static weir_status put_batch(perf_rank *rank, const batch *what)
+{
+    weir_status status = WEIR_OK;
+    if (what->graph != NULL) {
+        return weir_graph_launch(rank->device, what->graph, rank->stream);
+    }
+    for (uint32_t i = 1; i <= what->nodes && status == WEIR_OK; i++) {
+        status = what->calls->put(rank, what->calls->context, i);
+    }
+    return status;
+}
+
+/* Puts the untimed batches and the timed ones on the stream, with events around each of these. */
+static weir_status put_batches(perf_rank *rank, const batch *what, uint32_t warmup, uint32_t replays)
 {
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < warmup && status == WEIR_OK; i++) {
-        status = weir_graph_launch(rank->device, graph, rank->stream);
+        status = put_batch(rank, what);
     }
     if (status == WEIR_OK) {
         status = weir_event_record(rank->device, rank->events[0], rank->stream);
     }
     for (uint32_t i = 1; i <= replays && status == WEIR_OK; i++) {
-        status = weir_graph_launch(rank->device, graph, rank->stream);
+        status = put_batch(rank, what);
         if (status == WEIR_OK) {
             status = weir_event_record(rank->device, rank->events[i], rank->stream);
         }
@@ -88,13 +153,13 @@ static weir_status replay(perf_rank *rank, void *graph, uint32_t warmup, uint32_
     return status;
 }
 
-weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t warmup, uint32_t replays, double *us)
+static weir_status time_batches(perf_rank *rank, const batch *what, uint32_t warmup, uint32_t replays, double *us)
 {
-    double ms[PERF_RANKS][PERF_REPLAYS_MAX];
+    double ms[PERF_RANKS_MAX][PERF_REPLAYS_MAX];
     memset(ms, 0, sizeof ms);
     weir_status status = weir_bootstrap_barrier(rank->bootstrap, NULL);
     if (status == WEIR_OK) {
-        status = replay(rank, graph, warmup != 0 ? warmup : 1, replays);
+        status = put_batches(rank, what, warmup != 0 ? warmup : 1, replays);
     }
     if (status == WEIR_OK) {
         status = weir_stream_wait(rank->device, rank->stream, 0);
@@ -109,10 +174,26 @@ weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t war
         status = weir_bootstrap_allgather(rank->bootstrap, NULL, ms, sizeof ms[0]);
     }
     for (uint32_t i = 0; i < replays && status == WEIR_OK; i++) {
-        double longest = ms[0][i] > ms[1][i] ? ms[0][i] : ms[1][i];
-        us[i] = longest * 1e3 / nodes;
+        double longest = 0;
+        for (uint32_t k = 0; k < rank->ranks; k++) {
+            longest = ms[k][i] > longest ? ms[k][i] : longest;
+        }
+        us[i] = longest * 1e3 / what->nodes;
     }
     return status;
+}
+
+weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t warmup, uint32_t replays, double *us)
+{
+    const batch what = { graph, NULL, nodes };
+    return time_batches(rank, &what, warmup, replays, us);
+}
+
+weir_status perf_time_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, uint32_t warmup,
+                            uint32_t replays, double *us)
+{
+    const batch what = { NULL, calls, nodes };
+    return time_batches(rank, &what, warmup, replays, us);
 }
 
 static int compare_values(const void *left, const void *right)
@@ -152,6 +233,7 @@ static void close_rank(perf_rank *rank)
     weir_device_close(rank->device);
 }
 
+/* where: NULL lets the ranks of a launcher meet. */
 static weir_status open_rank(perf_rank *rank, const char *device, const char *where)
 {
     weir_status status = weir_device_open(device, NULL, &rank->device);
@@ -160,7 +242,8 @@ static weir_status open_rank(perf_rank *rank, const char *device, const char *wh
     }
     weir_device_get_info(rank->device, &rank->info);
     rank->gpu = strcmp(rank->info.kind, "gpu") == 0;
-    status = weir_bootstrap_create(where, rank->rank, PERF_RANKS, NULL, &rank->bootstrap);
+    status = where != NULL ? weir_bootstrap_create(where, rank->rank, rank->ranks, NULL, &rank->bootstrap)
+                           : weir_bootstrap_create_launched(NULL, &rank->bootstrap);
     if (status == WEIR_OK) {
         status = weir_comm_create(rank->bootstrap, rank->device, NULL, &rank->comm);
     }
@@ -173,18 +256,30 @@ static weir_status open_rank(perf_rank *rank, const char *device, const char *wh
     return status;
 }
 
+/* What there is to run on. */
+typedef struct machine {
+    const char *kind; /* of device: "gpu" or "cpu" */
+    uint32_t gpus;
+    uint32_t ranks;
+    weir_launcher_info launcher; /* size 0: none has started the ranks */
+} machine;
+
 /* All of one rank, from its device to its results. Returns whether it went well. After a failure on a GPU a kernel
  * by hand may spin on for ever, so that nothing can be closed. */
-static bool run_rank(const perf_command *command, const perf_options *options, uint32_t number, const char *device,
-                     bool shared, const char *where, perf_output *output)
+static bool run_rank(const perf_command *command, const perf_options *options, const machine *here, uint32_t number,
+                     const char *where, perf_output *output)
 {
+    const uint32_t index = here->launcher.size != 0 ? here->launcher.local_rank : number;
+    char device[16];
     perf_rank rank;
+    (void)snprintf(device, sizeof device, "%s:%" PRIu32, here->kind, here->gpus != 0 ? index % here->gpus : index);
     memset(&rank, 0, sizeof rank);
     rank.options = options;
     rank.command = command->name;
     rank.rank = number;
+    rank.ranks = here->ranks;
     rank.peer = number ^ 1u;
-    rank.shared = shared;
+    rank.shared = here->gpus == 1 && here->launcher.size == 0 && here->ranks > 1;
     rank.output = output;
     weir_status status = open_rank(&rank, device, where);
     if (status == WEIR_OK) {
@@ -194,7 +289,7 @@ static bool run_rank(const perf_command *command, const perf_options *options, u
         const char *text = rank.error[0] != '\0' ? rank.error : weir_last_error();
         fprintf(stderr, "weir-perf: rank %" PRIu32 " on %s: %s: %s\n", number, device, weir_status_name(status), text);
         if (rank.comm != NULL) {
-            weir_comm_abort(rank.comm); /* the other rank need not wait for its deadline */
+            weir_comm_abort(rank.comm); /* the other ranks need not wait for their deadlines */
         }
     }
     if (status == WEIR_OK || !rank.gpu) {
@@ -224,55 +319,53 @@ static bool close_output(perf_output *output)
 
 /* ---- starting ranks ----------------------------------------------------------------------------------- */
 
-/* What there is to run on. */
-typedef struct machine {
-    const char *kind; /* of device: "gpu" or "cpu" */
-    uint32_t gpus;
-} machine;
-
-/* The one rank that this process is, or with `output` a rank that is a thread of it. */
-static bool run_on(const perf_command *command, const perf_options *options, const machine *here, uint32_t number,
-                   const char *where, perf_output *output)
-{
-    char device[16];
-    (void)snprintf(device, sizeof device, "%s:%" PRIu32, here->kind, here->gpus == 1 ? 0 : number);
-    return run_rank(command, options, number, device, here->gpus == 1, where, output);
-}
-
 typedef struct rank_thread {
+    pthread_t thread;
     const perf_command *command;
     const perf_options *options;
     const machine *here;
+    uint32_t number;
     const char *where;
     bool good;
 } rank_thread;
 
-static void *run_second(void *context)
+static void *run_thread(void *context)
 {
     rank_thread *thread = (rank_thread *)context;
-    thread->good = run_on(thread->command, thread->options, thread->here, 1, thread->where, NULL);
+    thread->good = run_rank(thread->command, thread->options, thread->here, thread->number, thread->where, NULL);
     return NULL;
 }
 
-/* Both ranks as threads of this process; this one is rank 0. */
+/* All ranks as threads of this process; this one is rank 0. */
 static bool start_threads(const perf_command *command, const perf_options *options, const machine *here,
                           const char *where)
 {
     perf_output *output = NULL;
-    rank_thread second = { command, options, here, where, false };
-    pthread_t thread;
+    rank_thread threads[PERF_RANKS_MAX];
     if (!open_output(options, &output)) {
         return false;
     }
-    int error = pthread_create(&thread, NULL, run_second, &second);
-    if (error != 0) {
-        fprintf(stderr, "weir-perf: no thread for rank 1: %s\n", strerror(error));
-        (void)close_output(output);
-        return false;
+    uint32_t started = 1;
+    for (; started < here->ranks; started++) {
+        rank_thread *thread = &threads[started];
+        memset(thread, 0, sizeof *thread);
+        thread->command = command;
+        thread->options = options;
+        thread->here = here;
+        thread->number = started;
+        thread->where = where;
+        int error = pthread_create(&thread->thread, NULL, run_thread, thread);
+        if (error != 0) {
+            fprintf(stderr, "weir-perf: no thread for rank %" PRIu32 ": %s\n", started, strerror(error));
+            break;
+        }
     }
-    bool good = run_on(command, options, here, 0, where, output);
-    (void)pthread_join(thread, NULL);
-    return close_output(output) && good && second.good;
+    bool good = started == here->ranks && run_rank(command, options, here, 0, where, output);
+    for (uint32_t i = 1; i < started; i++) {
+        (void)pthread_join(threads[i].thread, NULL);
+        good = threads[i].good && good;
+    }
+    return close_output(output) && good;
 }
 
 static bool wait_for_process(pid_t process)
@@ -286,8 +379,8 @@ static bool wait_for_process(pid_t process)
 }
 
 /* Each rank as a process: this program with its own arguments, the kind of device and the rank. A rank that
- * fails is noticed by the other, which then ends as well. */
-static bool start_processes(char **arguments, const char *kind, const char *where)
+ * fails is noticed by the others, which then end as well. */
+static bool start_processes(char **arguments, const machine *here, const char *where)
 {
     char *child[ARGUMENTS_MAX];
     size_t count = 0;
@@ -303,15 +396,15 @@ static bool start_processes(char **arguments, const char *kind, const char *wher
         return false;
     }
     char options[4][16] = { "--device", "", "--rank", "" };
-    (void)snprintf(options[1], sizeof options[1], "%s", kind);
+    (void)snprintf(options[1], sizeof options[1], "%s", here->kind);
     for (size_t i = 0; i < 4; i++) {
         child[count + i] = options[i];
     }
     child[count + 4] = NULL;
-    pid_t processes[PERF_RANKS];
+    pid_t processes[PERF_RANKS_MAX];
     uint32_t started = 0;
     bool good = true;
-    for (; started < PERF_RANKS; started++) {
+    for (; started < here->ranks; started++) {
         (void)snprintf(options[3], sizeof options[3], "%" PRIu32, started);
         int error = posix_spawn(&processes[started], "/proc/self/exe", NULL, NULL, child, environ);
         if (error != 0) {
@@ -352,20 +445,62 @@ static bool choose_machine(const perf_options *options, machine *out)
     return true;
 }
 
-/* The one rank of another process, or of a user who starts the ranks. */
-static bool start_one(const perf_command *command, const perf_options *options, const machine *here)
+/* How many ranks there are, and whether a launcher has started them. One that it has started alone, as in an
+ * interactive job, starts the others itself. */
+static bool choose_ranks(const perf_options *options, machine *out)
+{
+    memset(&out->launcher, 0, sizeof out->launcher);
+    if (options->rank == PERF_NO_RANK && !options->processes && weir_launcher_get(&out->launcher) != WEIR_OK) {
+        fprintf(stderr, "weir-perf: %s\n", weir_last_error());
+        return false;
+    }
+    if (out->launcher.size == 1) {
+        out->launcher.size = 0;
+    }
+    uint64_t ranks = options->ranks.count != 0 ? options->ranks.values[0] : PERF_RANKS;
+    if (ranks == 0) {
+        ranks = out->launcher.size != 0 ? out->launcher.size : out->gpus > 1 ? out->gpus : PERF_RANKS;
+        ranks = ranks < PERF_RANKS_MAX || out->launcher.size != 0 ? ranks : PERF_RANKS_MAX;
+    }
+    if (ranks > PERF_RANKS_MAX || (out->gpus > 1 && ranks > out->gpus && out->launcher.size == 0)) {
+        fprintf(stderr, "weir-perf: %" PRIu64 " ranks, but at most %" PRIu32 " are possible here\n", ranks,
+                out->gpus > 1 && out->gpus < PERF_RANKS_MAX ? out->gpus : PERF_RANKS_MAX);
+        return false;
+    }
+    if (out->launcher.size != 0 && out->launcher.size != ranks) {
+        fprintf(stderr, "weir-perf: %" PRIu64 " ranks are needed, but %s has started %" PRIu32 "\n", ranks,
+                out->launcher.source, out->launcher.size);
+        return false;
+    }
+    out->ranks = (uint32_t)ranks;
+    return true;
+}
+
+/* The one rank that this process is; where: NULL under a launcher. */
+static bool start_one(const perf_command *command, const perf_options *options, const machine *here, uint32_t number,
+                      const char *where)
 {
     perf_output *output = NULL;
+    if (number == 0 && !open_output(options, &output)) {
+        return false;
+    }
+    bool good = run_rank(command, options, here, number, where, output);
+    return close_output(output) && good;
+}
+
+/* A rank that --rank tells, as its fellows are told. */
+static bool start_told(const perf_command *command, const perf_options *options, const machine *here)
+{
     const char *where = getenv(UNIQUE_ID);
+    if (options->rank >= here->ranks) {
+        fprintf(stderr, "weir-perf: there are only ranks 0 to %" PRIu32 "\n", here->ranks - 1);
+        return false;
+    }
     if (where == NULL) {
         fprintf(stderr, "weir-perf: --rank needs " UNIQUE_ID "\n");
         return false;
     }
-    if (options->rank == 0 && !open_output(options, &output)) {
-        return false;
-    }
-    bool good = run_on(command, options, here, options->rank, where, output);
-    return close_output(output) && good;
+    return start_one(command, options, here, options->rank, where);
 }
 
 int perf_start(const perf_command *command, const perf_options *options, char **arguments)
@@ -373,19 +508,21 @@ int perf_start(const perf_command *command, const perf_options *options, char **
     machine here;
     weir_unique_id id;
     bool good = false;
-    if (!choose_machine(options, &here)) {
+    if (!choose_machine(options, &here) || !choose_ranks(options, &here)) {
         return EXIT_FAILURE;
     }
     if (options->rank != PERF_NO_RANK) {
-        good = start_one(command, options, &here);
+        good = start_told(command, options, &here);
+    } else if (here.launcher.size != 0) {
+        good = start_one(command, options, &here, here.launcher.rank, NULL);
     } else if (options->processes && here.gpus == 1) {
-        fprintf(stderr, "weir-perf: kernels of two processes do not run at the same time on one GPU; without"
+        fprintf(stderr, "weir-perf: kernels of several processes do not run at the same time on one GPU; without"
                         " --processes ranks are threads\n");
     } else if (weir_unique_id_create("127.0.0.1", &id) != WEIR_OK) {
         fprintf(stderr, "weir-perf: %s\n", weir_last_error());
     } else if (options->processes) {
         weir_unique_id_discard(&id); /* rank 0 is another process, which binds the port itself */
-        good = start_processes(arguments, here.kind, id.text);
+        good = start_processes(arguments, &here, id.text);
     } else {
         good = start_threads(command, options, &here, id.text);
     }

@@ -1,7 +1,8 @@
 /* weir_perf_common.h - what all commands of weir-perf share: options, ranks, timing, results.
  *
- * A command is a row of the table in weir_perf.c. Most have a function that each of two ranks runs: perf_start
- * starts the ranks and gives each a perf_rank: device, stream, bootstrap and communicator, ready to use. The
+ * A command is a row of the table in weir_perf.c. Most have a function that each of the ranks runs, two of them unless
+ * -g says otherwise: perf_start starts the ranks, or is one of those that mpirun, srun or torchrun has started, and
+ * gives each a perf_rank: device, stream, bootstrap and communicator, ready to use. The
  * command makes what it measures, records launches as a graph, times replays of it, and rank 0 reports rows,
  * which go to standard output and, on request, to CSV and JSON files. A command that starts its ranks itself has
  * `start` instead.
@@ -21,7 +22,8 @@ WEIR_BEGIN_DECLS
 
 /* ---- commands and options ----------------------------------------------------------------------------- */
 
-#define PERF_RANKS 2u
+#define PERF_RANKS 2u /* of commands that move data from one to another */
+#define PERF_RANKS_MAX 8u
 #define PERF_LIST_MAX 64u
 #define PERF_NO_RANK UINT32_MAX
 
@@ -49,6 +51,14 @@ typedef struct perf_options {
     bool check;
     bool host; /* memory of the host in place of the device's */
     bool plain; /* launch without checking that the grid is resident as a whole */
+    const char *dtype; /* of collectives: of elements, and */
+    const char *op;    /* how they are joined */
+    const char *form;
+    const char *compare; /* with "nccl" */
+    const char *nccl;    /* its library */
+    const char *plot;
+    bool graph;      /* launches are replays of graphs */
+    bool registered; /* buffers are known to all ranks */
     const char *csv;
     const char *json;
 } perf_options;
@@ -64,7 +74,8 @@ typedef struct perf_command {
     int (*start)(const perf_options *options, char **arguments);
 } perf_command;
 
-/* Runs the command on all ranks (or on options->rank alone) and returns the exit status of the process.
+/* Runs the command on all ranks (or on options->rank alone) and returns the exit status of the process. There are two,
+ * or options->ranks.values[0]; if that is 0, as many as GPUs, or as a launcher has started.
  * arguments: main's argv, with which the processes of the ranks are started. */
 int perf_start(const perf_command *command, const perf_options *options, char **arguments);
 
@@ -78,9 +89,10 @@ struct perf_rank {
     const perf_options *options;
     const char *command;
     uint32_t rank;
-    uint32_t peer;
+    uint32_t ranks;
+    uint32_t peer; /* of two */
     bool gpu;
-    bool shared; /* both ranks use one GPU */
+    bool shared; /* all ranks use one GPU */
     weir_device *device;
     weir_device_info info;
     weir_bootstrap *bootstrap;
@@ -95,8 +107,14 @@ struct perf_rank {
 weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The sizes that were asked for; on a GPU by default up to gpu_most. */
+weir_status perf_choose_sizes(perf_rank *rank, uint64_t gpu_most, perf_list *sizes);
+uint64_t perf_largest(const perf_list *sizes);
+
 /* Facts of versions, devices, settings and the date, in front of the first row. All ranks call it. */
 weir_status perf_report_machine(perf_rank *rank);
+/* What all NVLinks of the GPU carry in one direction, in GB/s; NaN where nvidia-smi does not tell. */
+double perf_link_limit(const weir_device_info *info);
 
 /* ---- timing ------------------------------------------------------------------------------------------- */
 
@@ -114,9 +132,20 @@ weir_status perf_launch(perf_rank *rank, const perf_work *work);
 
 weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, void **graph);
 
+/* What puts one node on rank->stream, of any kind; numbers are from 1. */
+typedef struct perf_calls {
+    weir_status (*put)(perf_rank *rank, void *context, uint32_t number);
+    void *context;
+} perf_calls;
+
+weir_status perf_record_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, void **graph);
+
 /* Times `replays` replays that follow `warmup` ones (at least one, which hides the host's part and lines the ranks
  * up). us[i] is the time of one node in the i-th, in us, the longest of all ranks. All ranks call it together. */
 weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t warmup, uint32_t replays, double *us);
+/* The same of as many nodes put on the stream one by one. */
+weir_status perf_time_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, uint32_t warmup,
+                            uint32_t replays, double *us);
 
 void perf_sort(double *values, uint32_t count);
 /* Of sorted values: the one below which `part` of them are, between two neighbours if need be. */
@@ -137,11 +166,14 @@ typedef struct perf_field {
     uint64_t count;
     double real; /* NaN: there is none */
     int decimals;
+    int width; /* of the column; negative: text begins at its left; 0: the value is in the files alone */
 } perf_field;
 
 perf_field perf_text(const char *name, const char *text);
 perf_field perf_count(const char *name, uint64_t count);
 perf_field perf_real(const char *name, double real, int decimals);
+/* The same in a column of another width. */
+perf_field perf_wide(perf_field field, int width);
 
 /* Rows of one table follow each other and have the same columns. */
 void perf_row(perf_output *output, const char *table, const perf_field *fields, uint32_t count);

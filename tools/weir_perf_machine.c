@@ -4,6 +4,7 @@
 #include "weir_perf_common.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -88,7 +89,7 @@ static void report_settings(perf_output *output)
 
 weir_status perf_report_machine(perf_rank *rank)
 {
-    weir_device_info infos[PERF_RANKS];
+    weir_device_info infos[PERF_RANKS_MAX];
     memset(infos, 0, sizeof infos);
     infos[rank->rank] = rank->info;
     weir_status status = weir_bootstrap_allgather(rank->bootstrap, NULL, infos, sizeof infos[0]);
@@ -96,7 +97,7 @@ weir_status perf_report_machine(perf_rank *rank)
         return status;
     }
     report_versions(rank->output);
-    for (uint32_t i = 0; i < PERF_RANKS; i++) {
+    for (uint32_t i = 0; i < rank->ranks; i++) {
         char name[16];
         char uuid[16];
         (void)snprintf(name, sizeof name, "rank %" PRIu32, i);
@@ -110,4 +111,25 @@ weir_status perf_report_machine(perf_rank *rank)
     }
     report_settings(rank->output);
     return WEIR_OK;
+}
+
+double perf_link_limit(const weir_device_info *info)
+{
+    char uuid[40];
+    char command[120];
+    char line[160];
+    double limit = 0;
+    format_uuid(info->uuid, sizeof info->uuid, uuid, sizeof uuid);
+    (void)snprintf(command, sizeof command, "nvidia-smi nvlink -s -i GPU-%s 2>/dev/null", uuid);
+    FILE *pipe = popen(command, "r");
+    while (pipe != NULL && fgets(line, sizeof line, pipe) != NULL) { /* "Link 0: 26.562 GB/s" */
+        double speed = 0;
+        if (sscanf(line, " Link %*u: %lf GB/s", &speed) == 1) {
+            limit += speed;
+        }
+    }
+    if (pipe != NULL) {
+        (void)pclose(pipe);
+    }
+    return limit > 0 ? limit : NAN;
 }

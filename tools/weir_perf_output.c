@@ -135,6 +135,7 @@ static perf_field make_field(const char *name, perf_kind kind)
     memset(&field, 0, sizeof field);
     field.name = name;
     field.kind = kind;
+    field.width = kind == PERF_TEXT ? -NAME_WIDTH : COLUMN_WIDTH;
     return field;
 }
 
@@ -160,6 +161,12 @@ perf_field perf_real(const char *name, double real, int decimals)
     return field;
 }
 
+perf_field perf_wide(perf_field field, int width)
+{
+    field.width = width;
+    return field;
+}
+
 /* A number as text; `none` where there is no value. */
 static void format_number(const perf_field *field, const char *none, char *text, size_t size)
 {
@@ -176,12 +183,15 @@ static void print_columns(const perf_field *fields, uint32_t count, bool header)
 {
     for (uint32_t i = 0; i < count; i++) {
         char text[64];
-        if (fields[i].kind == PERF_TEXT) {
-            printf("%-*s", NAME_WIDTH, header ? fields[i].name : fields[i].text);
-        } else {
-            format_number(&fields[i], "-", text, sizeof text);
-            printf("%*s", COLUMN_WIDTH, header ? fields[i].name : text);
+        const char *value = fields[i].text;
+        if (fields[i].width == 0) {
+            continue;
         }
+        if (fields[i].kind != PERF_TEXT) {
+            format_number(&fields[i], "-", text, sizeof text);
+            value = text;
+        }
+        printf("%*s", fields[i].width, header ? fields[i].name : value);
     }
     printf("\n");
 }

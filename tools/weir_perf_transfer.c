@@ -6,39 +6,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The sizes that were asked for. */
-static weir_status choose_sizes(perf_rank *rank, perf_list *sizes)
-{
-    const perf_options *options = rank->options;
-    uint64_t least = options->least != 0 ? options->least : 1024;
-    uint64_t most = options->most != 0 ? options->most : rank->gpu ? (uint64_t)128 << 20 : (uint64_t)1 << 20;
-    uint64_t factor = options->factor != 0 ? options->factor : 4;
-    *sizes = options->sizes;
-    if (sizes->count != 0) {
-        return WEIR_OK;
-    }
-    most = options->most == 0 && most < least ? least : most;
-    if (factor < 2 || most < least) {
-        return perf_fail(rank, WEIR_ERR_INVALID, "-f is at least 2, and -e not below -b");
-    }
-    for (uint64_t bytes = least; bytes <= most; bytes *= factor) {
-        if (sizes->count == PERF_LIST_MAX) {
-            return perf_fail(rank, WEIR_ERR_LIMIT, "more than %u sizes", PERF_LIST_MAX);
-        }
-        sizes->values[sizes->count++] = bytes;
-    }
-    return WEIR_OK;
-}
-
-static uint64_t largest_of(const perf_list *sizes)
-{
-    uint64_t largest = 0;
-    for (uint32_t i = 0; i < sizes->count; i++) {
-        largest = sizes->values[i] > largest ? sizes->values[i] : largest;
-    }
-    return largest;
-}
-
 /* Why the case cannot be measured over this link as it was asked for; NULL when it can. */
 static const char *obstacle(const perf_link *link, const perf_case *test)
 {
@@ -199,11 +166,11 @@ static weir_status run_transfers(perf_rank *rank, perf_op op)
 {
     perf_link link;
     perf_list sizes;
-    weir_status status = choose_sizes(rank, &sizes);
+    weir_status status = perf_choose_sizes(rank, (uint64_t)128 << 20, &sizes);
     if (status != WEIR_OK) {
         return status;
     }
-    status = perf_link_create(rank, largest_of(&sizes), &link);
+    status = perf_link_create(rank, perf_largest(&sizes), &link);
     if (status == WEIR_OK) {
         status = measure_sizes(&link, op, &sizes);
     }
@@ -246,7 +213,7 @@ static weir_status run_probe(perf_rank *rank)
         memcpy(sizes.values, rank->gpu ? gpu_sizes : cpu_sizes, sizeof gpu_sizes);
         sizes.count = ROWS(gpu_sizes);
     }
-    weir_status status = perf_link_create(rank, largest_of(&sizes), &link);
+    weir_status status = perf_link_create(rank, perf_largest(&sizes), &link);
     for (uint32_t i = 0; i < ROWS(transfers); i++) {
         for (uint32_t k = 0; k < sizes.count && status == WEIR_OK; k++) {
             status = measure_all(&link, transfers[i], sizes.values[k]);

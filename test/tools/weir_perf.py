@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""weir-perf on the CPU device, every received byte checked: weir_perf.py list | CASE PROGRAM.
+"""weir-perf on the CPU device, every received byte checked: weir_perf.py list | CASE PROGRAM WRONG.
+
+WRONG is the same program with an allreduce that is wrong.
 
 Nothing here depends on how long anything takes."""
 import csv
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -12,6 +15,7 @@ import tempfile
 
 # Few launches and few threads.
 SMALL = ["--device", "cpu", "-n", "4", "--blocks", "2", "--threads", "2"]
+SMALL_COLLECTIVE = ["--device", "cpu", "-n", "2", "-w", "1", "--blocks", "2", "--threads", "1"]
 SHAPES = {
     "put": {"grid", "blocks", "counted"},
     "get": {"grid", "blocks", "counted"},
@@ -111,6 +115,20 @@ def mistakes(program):
             (["packets", "--device", "cpu", "--one-way", "--shape", "ll16"], "both ways"),
             (["put", "--device", "cpu", "--json", "/nonexistent/results.json"], "/nonexistent/results.json"),
             (["put", "--device", "cpu", "--rank", "0"], "WEIR_UNIQUE_ID"),
+            (["allreduce", "-d", "f12"], "'f12' is no value for -d; there are f64, f32, f16, bf16"),
+            (["allreduce", "-o", "mean"], "'mean' is no value for -o; there are sum, prod, min, max, avg"),
+            (["allgather", "-o", "sum"], "-o is for operations that reduce"),
+            (["allreduce", "--form", "once,twice"], "--form has 'twice'"),
+            (["allreduce", "--compare", "mpi"], "--compare knows only nccl"),
+            (["allreduce", "--nccl", "libnccl.so"], "--nccl needs --compare nccl"),
+            (["allreduce", "--form", "all", "--plot", "plot"], "--plot needs one form"),
+            (["allreduce", "--device", "cpu", "-g", "9"], "9 ranks, but at most 8"),
+            (["allreduce", "--device", "cpu", "-g", "2,3"], "-g and --threads take one number"),
+            (["allreduce", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),
+            (["allreduce", "--device", "cpu", "--plot", "/nonexistent/plot"], "/nonexistent/plot"),
+            (["allreduce", "--device", "cpu", "-d", "f8e5m2", "-o", "avg"], "no products and averages of F8"),
+            (["put", "-g", "3"], "does not take -g"),
+            (["put", "--device", "cpu", "--rank", "2"], "there are only ranks 0 to 1"),
             (["fly"], "usage")):
         result = start(program, *arguments)
         print(" ".join(arguments), "->", result.stdout)
@@ -197,20 +215,114 @@ def rdma(program):
         expect(0 < row["min_ns"] <= row["write_ns"] <= row["p95_ns"], f"times of {row}")
 
 
+def collective(program, *arguments, status=0):
+    """Runs a collective; the rows that it wrote as JSON, and what it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, *arguments, *SMALL_COLLECTIVE, "--json", path)
+        print(result.stdout)
+        expect(result.returncode == status, f"status {result.returncode}")
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+    expect(report["facts"].get("collective") and report["facts"].get("rank 1"), "facts")
+    return report["rows"], result.stdout
+
+
+def check_collective(rows, sizes, parts, element, factor, names):
+    """Of rows with nothing wrong: counts and bandwidths that fit sizes and times."""
+    expect([row["bytes"] for row in rows] == [size // (parts * element) * parts * element for size in sizes], "sizes")
+    for row in rows:
+        expect(row["count"] * parts * element == row["bytes"], f"count of {row}")
+        expect((row["type"], row["redop"]) == names and 1 <= row["blocks"] <= 2, f"type, operation, blocks of {row}")
+        for start in ("", "in_"):
+            time = row[start + "us" if start else "time_us"]
+            expect(row[start + "wrong"] == 0, f"elements of {row}")
+            expect(0 < row[start + "min_us"] <= time <= row[start + "p95_us"], f"times of {row}")
+            expect(abs(row[start + "algbw"] * time * 1e3 - row["bytes"]) <= row["bytes"] * 0.01 + time * 6,
+                   f"bandwidth of {row}")
+            expect(abs(row[start + "busbw"] - row[start + "algbw"] * factor) < 0.02, f"bus bandwidth of {row}")
+
+
+def collectives(program):
+    """Each operation, on two or three ranks, in the ways that data can be and calls can be made."""
+    sizes = [1001, 6000]
+    for arguments, ranks, parts, element, factor, names in (
+            (["allreduce", "--check", "--graph"], 3, 1, 2, 4 / 3, ("f16", "sum")),
+            (["allgather", "-d", "u8"], 2, 2, 1, 1 / 2, ("u8", "none")),
+            (["reduce_scatter", "-d", "i32", "-o", "avg"], 3, 3, 4, 2 / 3, ("i32", "avg")),
+            (["all_to_all", "--check", "--register", "-d", "f8e4m3"], 3, 3, 1, 2 / 3, ("f8e4m3", "none")),
+            (["broadcast", "--graph", "-d", "bf16"], 2, 1, 2, 1, ("bf16", "none")),
+            (["reduce", "--processes", "-d", "f64", "-o", "max"], 2, 1, 8, 1, ("f64", "max"))):
+        rows, output = collective(program, *arguments, "-g", str(ranks), "--sizes", ",".join(map(str, sizes)))
+        check_collective(rows, sizes, parts, element, factor, names)
+        expect(re.search(r"^ +bytes +count +type +redop +form +blocks +time_us +min_us +p95_us +algbw +busbw +wrong"
+                         r" +in_us +in_algbw +in_busbw +in_wrong$", output, flags=re.M), "columns")
+        title = rows[0]["table"]
+        expect(arguments[0] in title and f"{ranks} CPU ranks" in title and
+               ("graphs" if "--graph" in arguments else "stream") in title and
+               ("registered" if "--register" in arguments else "ordinary") in title, f"title {title}")
+
+
+def forms(program):
+    """A row for each form that has room, and a plot."""
+    rows, _ = collective(program, "allreduce", "--form", "all", "--sizes", "512")
+    expect([row["form"] for row in rows] == ["once", "packets", "lines", "slots"], "forms of a reduction")
+    rows, _ = collective(program, "allgather", "--form", "packets,slots", "--sizes", "512")
+    expect([row["form"] for row in rows] == ["packets", "slots"], "forms that were asked for")
+    rows, _ = collective(program, "allreduce", "--form", "all", "--sizes", "1M")
+    expect([row["form"] for row in rows] == ["slots"], "a form that has room")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "plot")
+        rows, _ = collective(program, "broadcast", "--sizes", "512,4K", "--plot", path)
+        with open(path, encoding="utf-8") as file:
+            script = file.read()
+    lines = re.findall(r"^(\d+) ([\d.]+) ([\d.]+) ([\d.]+) ", script, flags=re.M)
+    expect(len(lines) == len(rows), "a point for each row")
+    for row, line in zip(rows, lines):
+        for name, value in zip(("bytes", "time_us", "busbw", "in_us"), line):
+            expect(abs(float(value) - row[name]) <= 0.01, f"{name} of {line}")
+    expect(f'title "{rows[0]["table"]}"' in script and f'"{path}.svg"' in script, "title and file of the plot")
+
+
+def launched(program):
+    """Ranks that something else has started."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        where = {"WEIR_RENDEZVOUS_FILE": os.path.join(folder, "rendezvous"), "WEIR_SIZE": "2"}
+        ranks = [subprocess.Popen([program, "allgather", *SMALL_COLLECTIVE, "--sizes", "512", "--json", path],
+                                  env={**os.environ, **where, "WEIR_RANK": str(rank)}) for rank in range(2)]
+        expect([rank.wait() for rank in ranks] == [0, 0], "statuses")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+        check_collective(rows, [512], 2, 2, 1 / 2, ("f16", "none"))
+        result = subprocess.run([program, "allgather", "--device", "cpu", "-g", "3"], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True,
+                                env={**os.environ, "WEIR_SIZE": "2", "WEIR_RANK": "0"})
+        expect(result.returncode == 1 and "3 ranks are needed, but" in result.stdout, result.stdout)
+
+
+def wrong_result(program):
+    """An allreduce of which only rank 0 has the result: each element of the others, in each call that is checked."""
+    rows, output = collective(program, "allreduce", "-g", "3", "--sizes", "512", status=1)
+    expect([(row["wrong"], row["in_wrong"]) for row in rows] == [(3 * 2 * 256, 2 * 2 * 256)], f"what is wrong in {rows}")
+    expect("1 of 1 rows have wrong elements" in output, "a text")
+
+
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "rdma": rdma,
-         "bootstrap": bootstrap, "mistakes": mistakes}
+         "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "launched": launched,
+         "wrong_result": wrong_result, "mistakes": mistakes}
 
 
 def main():
     if sys.argv[1:] == ["list"]:
         print(";".join(CASES))
         return 0
-    if len(sys.argv) != 3 or sys.argv[1] not in CASES:
-        print(f"usage: weir_perf.py list | {{{','.join(CASES)}}} PROGRAM", file=sys.stderr)
+    if len(sys.argv) != 4 or sys.argv[1] not in CASES:
+        print(f"usage: weir_perf.py list | {{{','.join(CASES)}}} PROGRAM WRONG", file=sys.stderr)
         return 2
     os.environ.pop("WEIR_UNIQUE_ID", None)
-    CASES[sys.argv[1]](sys.argv[2])
+    CASES[sys.argv[1]](sys.argv[3] if sys.argv[1] == "wrong_result" else sys.argv[2])
     return 0
 
 
