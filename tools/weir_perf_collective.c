@@ -19,7 +19,7 @@
 
 #define CHECKS 6u
 #define REPLAYS 20u
-#define NODES_MAX 100u
+#define NODES_MAX 200u
 #define WARMUP 2u
 
 /* ---- names ------------------------------------------------------------------------------------------------ */
@@ -444,7 +444,7 @@ static uint64_t default_calls(const perf_rank *rank, uint64_t bytes)
         return 40;
     }
     const uint64_t mib = bytes >> 20;
-    return mib <= 1 ? 2000 : mib <= 16 ? 400 : mib <= 256 ? 100 : 40;
+    return mib <= 1 ? 4000 : mib <= 16 ? 400 : mib <= 256 ? 100 : 40;
 }
 
 static weir_status run_timed(bench *b, task *t, uint64_t bytes, result *out)

@@ -514,7 +514,9 @@ int perf_start(const perf_command *command, const perf_options *options, char **
     if (options->rank != PERF_NO_RANK) {
         good = start_told(command, options, &here);
     } else if (here.launcher.size != 0) {
-        good = start_one(command, options, &here, here.launcher.rank, NULL);
+        perf_options mine = *options;
+        mine.processes = true;
+        good = start_one(command, &mine, &here, here.launcher.rank, NULL);
     } else if (options->processes && here.gpus == 1) {
         fprintf(stderr, "weir-perf: kernels of several processes do not run at the same time on one GPU; without"
                         " --processes ranks are threads\n");

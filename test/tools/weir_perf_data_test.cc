@@ -1,5 +1,5 @@
-// What weir-perf checks collectives with: right data, made here in a plain way from what ranks send, is found right, and
-// each kind of mistake is counted.
+// What weir-perf checks collectives with: right data, made here in a plain way from what ranks send, is found right,
+// and each kind of mistake is counted.
 #include <gtest/gtest.h>
 
 #include <cmath>
