@@ -19,7 +19,6 @@
 #define THREADS_GPU 256u
 #define COLUMNS 8u
 #define SLOT_MOST ((uint64_t)128 << 10)
-#define ROOMS (2u * 2u * WEIR_COLLECTIVE_RANKS) /* sections, halves, ranks */
 #define WORDS 7u /* that ranks tell each other: sizes, and a status */
 
 static weir_status invalid(const char *call, const char *what)
@@ -60,18 +59,18 @@ static weir_status take_group(weir_collective *collective, const weir_group *gro
 static uint64_t lay_out(weir_dev_collective *device, uint64_t staging)
 {
     const uint32_t columns = device->blocks < COLUMNS ? device->blocks : COLUMNS;
-    const uint64_t slots = (uint64_t)2 * 2 * device->ranks * device->blocks;
-    uint64_t slot = staging / 2 / slots;
+    const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
+    uint64_t slot = staging / 2 / rooms / device->blocks;
     slot = slot < SLOT_MOST ? slot : SLOT_MOST;
     slot = slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->packet_room = staging / 16 / ROOMS / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->line_room = staging / 16 * 5 / ROOMS / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+    device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->slot_bytes = slot;
     device->columns = columns;
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
-    device->lines = device->packets + ROOMS * device->packet_room;
-    device->slots = device->lines + ROOMS * device->line_room;
-    device->letters = device->slots + slots * slot;
+    device->lines = device->packets + rooms * device->packet_room;
+    device->slots = device->lines + rooms * device->line_room;
+    device->letters = device->slots + rooms * device->blocks * slot;
     return device->letters + (uint64_t)2 * columns * WEIR_COLLECTIVE_RANKS * slot;
 }
 

@@ -41,7 +41,7 @@ void arguments(weirt_rank *rank)
 {
     const weir_collective_opts opts = small_opts(rank);
     Bench bench;
-    if (bench_open(rank, &opts, 8192, 0, &bench)) {
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
         const Bench *b = &bench;
         weir_collective *c = bench.collective;
         char *in = static_cast<char *>(weir_memory_pointer(bench.in));
@@ -70,7 +70,7 @@ void arguments(weirt_rank *rank)
         refused(b, "this one", weir_send(c, in, 1, WEIR_U8, rank->rank, s));
         refused(b, "rank 2 of 2", weir_recv(c, in, 1, WEIR_U8, 2, s));
         refused(b, "forced", weir_collective_force(c, WEIR_FORM_ONCE, 0) == WEIR_OK
-                                 ? weir_allreduce(c, in, out, 8000, WEIR_U8, WEIR_MAX, s)
+                                 ? weir_allreduce(c, in, out, 50000, WEIR_U8, WEIR_MAX, s)
                                  : WEIR_OK, WEIR_ERR_LIMIT);
         refused(b, "of at most", weir_collective_force(c, WEIR_FORM_AUTO, 1000));
         refused(b, "of this rank", weir_collective_register(c, nullptr));

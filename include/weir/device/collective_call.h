@@ -49,9 +49,10 @@ WEIR_FN uint64_t weir_collective_cell(const weir_dev_collective *c, uint32_t kin
 }
 
 /* Room of rank `from` in a section of packets or lines that begins at `base`. */
-WEIR_FN uint64_t weir_collective_room(uint64_t base, uint64_t room, uint32_t section, uint32_t half, uint32_t from)
+WEIR_FN uint64_t weir_collective_room(const weir_dev_collective *c, uint64_t base, uint64_t room, uint32_t section,
+                                      uint32_t half, uint32_t from)
 {
-    return base + (((uint64_t)section * 2 + half) * WEIR_COLLECTIVE_RANKS + from) * room;
+    return base + (((uint64_t)section * 2 + half) * c->ranks + from) * room;
 }
 
 WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t block,

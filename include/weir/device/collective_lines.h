@@ -113,13 +113,13 @@ WEIR_FN weir_line_walk weir_line_walk_of(weir_coop coop)
 
 WEIR_FN char *weir_line_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag, uint64_t line)
 {
-    return c->memory[peer] + weir_collective_room(c->lines, c->line_room, section, flag % 2, c->rank) +
+    return c->memory[peer] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, c->rank) +
            WEIR_LINE_BYTES * line;
 }
 
 WEIR_FN const char *weir_lines_in(const weir_dev_collective *c, uint32_t section, uint32_t flag)
 {
-    return c->memory[c->rank] + weir_collective_room(c->lines, c->line_room, section, flag % 2, 0);
+    return c->memory[c->rank] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, 0);
 }
 
 /* A line of the part of each rank goes there. */

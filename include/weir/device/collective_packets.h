@@ -60,7 +60,8 @@ WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const char *
 WEIR_FN char *weir_packet_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint32_t flag,
                              uint64_t word)
 {
-    return c->memory[peer] + weir_collective_room(c->packets, c->packet_room, section, flag % 2, c->rank) + 16 * word;
+    return c->memory[peer] + weir_collective_room(c, c->packets, c->packet_room, section, flag % 2, c->rank) +
+           16 * word;
 }
 
 /* One packet of `data` to each peer in `mask`. */
@@ -79,7 +80,7 @@ WEIR_FN void weir_packets_spread(const weir_dev_collective *c, uint32_t mask, ui
 /* The packets that this rank gets: those of rank 0. */
 WEIR_FN const char *weir_packets_in(const weir_dev_collective *c, uint32_t section, uint32_t flag)
 {
-    return c->memory[c->rank] + weir_collective_room(c->packets, c->packet_room, section, flag % 2, 0);
+    return c->memory[c->rank] + weir_collective_room(c, c->packets, c->packet_room, section, flag % 2, 0);
 }
 
 /* Everyone sends all data to the ranks in `to`, which join it: one trip over the link. */
