@@ -35,10 +35,10 @@ static const weiri_row table[] = {
     { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0 },
     { REDUCTIONS, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0 },
     { REDUCTIONS, 8, (uint64_t)64 << 10, WEIR_FORM_PACKETS, 0, 0 },
-    { REDUCTIONS, 8, (uint64_t)16 << 20, WEIR_FORM_LINES, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
     { REDUCTIONS, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0 }, /* where the link keeps no lines */
     { MOVES, 8, (uint64_t)128 << 10, WEIR_FORM_PACKETS, 0, 0 },
-    { MOVES, 8, (uint64_t)16 << 20, WEIR_FORM_LINES, 0, 0 },
+    { MOVES, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
     { MOVES, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0 },
 };
 
