@@ -27,7 +27,10 @@ if(WEIR_FUZZ)
 endif()
 if(WEIR_SANITIZE)
     set(sanitize -fsanitize=${WEIR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-    target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:${sanitize}>)
+    # C++ is bodies of tests: undefined behaviour is looked for in what they call, which compiles a third faster.
+    string(REPLACE ",undefined" "" sanitize_bodies "${sanitize}")
+    target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:${sanitize}>
+        $<$<COMPILE_LANGUAGE:CXX>:${sanitize_bodies}>)
     target_link_options(weir_flags INTERFACE ${sanitize})
     # In the environment of all tests: an error ends the program; an allocation that is too large is NULL. CTest and
     # tools/run_gtests.py read this file; as a property of tests the list would not get through gtest_discover_tests.

@@ -3,7 +3,7 @@
 
 ctest would start a process for each case, and under the sanitizers a start takes longer than most cases do. FOLDER is
 a build folder, RESULTS the JUnit file to write; cases with the label long are left out, and those whose ctest name
-matches RE. What has RUN_SERIAL runs alone, the rest as many at once as there are cores.
+matches RE. What has RUN_SERIAL runs alone, the rest two for each core, since it waits more than it computes.
 
 A process that does not end well (signal, sanitizer, leak, silence for longer than a case's TIMEOUT) without a failed
 case to explain it is not believed: its cases run again by themselves, and if none of them fails either, the suite
@@ -128,8 +128,7 @@ def main():
         print(f"{done}/{len(suites)} Test {os.path.basename(key[0])} {key[1]}: {len(elements)} cases, {bad} failed, "
               f"{seconds:.1f} s", flush=True)
 
-    cores = len(os.sched_getaffinity(0))
-    with concurrent.futures.ThreadPoolExecutor(cores) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:
         running = {pool.submit(timed, cases, environment): key for key, cases in suites.items() if not cases[0].serial}
         for future in concurrent.futures.as_completed(running):
             note(running[future], future.result())
