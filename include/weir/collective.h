@@ -79,7 +79,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *colle
                                                           uint32_t blocks);
 
 /* Every rank of the group registers a memory of its own, all of the same size, in the same order; it stays registered
- * until the collective's end. */
+ * until the collective's end. At most 255; WEIR_ERR_LIMIT. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
 
 WEIR_API WEIR_NODISCARD weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv,

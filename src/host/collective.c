@@ -19,6 +19,7 @@
 #define THREADS_GPU 256u
 #define COLUMNS 8u
 #define SLOT_MOST ((uint64_t)128 << 10)
+#define WINDOWS_MOST 255u /* what is compared has 8 bits for it */
 #define WORDS 7u /* that ranks tell each other: sizes, and a status */
 
 static weir_status invalid(const char *call, const char *what)
@@ -178,6 +179,19 @@ static weir_status agree(weir_collective *collective, const char *call, weir_sta
 
 /* ---- create ------------------------------------------------------------------------------------------------- */
 
+/* Waits for what was begun, or gives it up after an error. */
+static weir_status complete_all(weir_future **futures, uint32_t count, weir_status status)
+{
+    for (uint32_t k = 0; k < count; k++) {
+        if (futures[k] != NULL && status == WEIR_OK) {
+            status = weiri_exchange_complete(futures[k]);
+        } else if (futures[k] != NULL) {
+            weir_future_destroy(futures[k]);
+        }
+    }
+    return status;
+}
+
 /* Connects to all others; all futures are there before the first is waited for. */
 static weir_status connect_all(weir_collective *collective)
 {
@@ -190,13 +204,7 @@ static weir_status connect_all(weir_collective *collective)
                                                   &collective->connections[k], &futures[k]);
         }
     }
-    for (uint32_t k = 0; k < device->ranks; k++) {
-        if (futures[k] != NULL && status == WEIR_OK) {
-            status = weiri_exchange_complete(futures[k]);
-        } else if (futures[k] != NULL) {
-            weir_future_destroy(futures[k]);
-        }
-    }
+    status = complete_all(futures, device->ranks, status);
     collective->lines = true;
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
         if (k != device->rank) {
@@ -221,13 +229,7 @@ static weir_status share(weir_collective *collective, weir_memory *local, weir_m
             status = weir_memory_recv_async(collective->comm, collective->ranks[k], TAG, &remote[k], &futures[k]);
         }
     }
-    for (uint32_t k = 0; k < device->ranks; k++) {
-        if (futures[k] != NULL && status == WEIR_OK) {
-            status = weiri_exchange_complete(futures[k]);
-        } else if (futures[k] != NULL) {
-            weir_future_destroy(futures[k]);
-        }
-    }
+    status = complete_all(futures, device->ranks, status);
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
         if (k == device->rank) {
             continue;
@@ -421,6 +423,9 @@ weir_status weir_collective_register(weir_collective *collective, weir_memory *m
     }
     if (memory == NULL || memory->comm != collective->comm || memory->rank != collective->comm->rank) {
         return invalid("weir_collective_register", "not a memory of this rank and communicator");
+    }
+    if (collective->window_count == WINDOWS_MOST) {
+        return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_register: %u memories are registered already", WINDOWS_MOST);
     }
     weiri_window *windows = (weiri_window *)weiri_realloc(collective->windows,
                                                           (collective->window_count + 1) * sizeof *windows);

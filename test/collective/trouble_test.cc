@@ -123,6 +123,15 @@ void creation(weirt_rank *rank)
         }
         (void)weirt_barrier(rank);
         weir_collective_destroy(collective);
+        // There is an end to them, here of a rank by itself.
+        opts.group = &group;
+        if (WEIRT_OK(rank, weir_collective_create(comm.comm, &opts, &collective))) {
+            for (uint32_t i = 0; i < 255; i++) {
+                WEIRT_OK(rank, weir_collective_register(collective, memory));
+            }
+            WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_collective_register(collective, memory));
+            weir_collective_destroy(collective);
+        }
         weir_memory_destroy(memory);
         WEIRT_OK(rank, weir_comm_status(comm.comm));
         weir_collective_destroy(nullptr);
