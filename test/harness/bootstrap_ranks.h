@@ -48,6 +48,17 @@ inline bool weirt_has(const Outcome &o, const char *part)
     return strstr(o.text, part) != nullptr;
 }
 
+// Sockets that keep ports of weirt_free_address() from other tests.
+inline std::vector<int> weirt_held_ports;
+
+inline void weirt_release_ports()
+{
+    for (const int fd : weirt_held_ports) {
+        close(fd);
+    }
+    weirt_held_ports.clear();
+}
+
 class BootstrapTest : public ::testing::Test {
 protected:
     void SetUp() override
@@ -56,6 +67,7 @@ protected:
     }
     void TearDown() override
     {
+        weirt_release_ports();
         weirt_checks_end(&checks_, false, [](void *, const char *text) { ADD_FAILURE() << text; }, nullptr);
     }
 
@@ -130,7 +142,8 @@ inline std::vector<Outcome> weirt_creates(const std::string &where,
     return outcomes;
 }
 
-// A port that was free a moment ago.
+// A port that is free until weirt_release_ports(): whoever names it may listen there, but it is not given to one who
+// asks for any port, because a socket that does not listen holds it.
 inline std::string weirt_free_address(int family = AF_INET)
 {
     union {
@@ -149,7 +162,7 @@ inline std::string weirt_free_address(int family = AF_INET)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     const bool bound = fd >= 0 && bind(fd, &name.any, size) == 0 && getsockname(fd, &name.any, &size) == 0;
     if (fd >= 0) {
-        close(fd);
+        weirt_held_ports.push_back(fd);
     }
     return !bound ? "" : (family == AF_INET ? "127.0.0.1:" : "[::1]:") + std::to_string(ntohs(name.v4.sin_port));
 }
