@@ -167,6 +167,22 @@ inline std::string weirt_free_address(int family = AF_INET)
     return !bound ? "" : (family == AF_INET ? "127.0.0.1:" : "[::1]:") + std::to_string(ntohs(name.v4.sin_port));
 }
 
+// A plain listening socket, at a port of its own.
+inline int weirt_listen_raw(std::string *where)
+{
+    *where = weirt_free_address();
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(static_cast<uint16_t>(atoi(strrchr(where->c_str(), ':') + 1)));
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int one = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr *>(&name), sizeof name), 0);
+    EXPECT_EQ(listen(fd, 16), 0);
+    return fd;
+}
+
 // A plain connection to 127.0.0.1:port that sends `bytes`.
 inline int weirt_connect_raw(uint16_t port, const std::string &bytes)
 {

@@ -226,26 +226,11 @@ std::string read_exactly(int fd, size_t bytes)
     return data;
 }
 
-int listen_raw(std::string *where)
-{
-    *where = weirt_free_address();
-    sockaddr_in name = {};
-    name.sin_family = AF_INET;
-    name.sin_port = htons(static_cast<uint16_t>(atoi(strrchr(where->c_str(), ':') + 1)));
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int one = 1;
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr *>(&name), sizeof name), 0);
-    EXPECT_EQ(listen(fd, 16), 0);
-    return fd;
-}
-
 // A server in place of rank 0 that answers the first message with `change` applied to a right answer.
 Outcome meet_fake_server(void (*change)(uint8_t *answer))
 {
     std::string where;
-    const int listener = listen_raw(&where);
+    const int listener = weirt_listen_raw(&where);
     std::thread server([&] {
         const int fd = accept(listener, nullptr, nullptr);
         const std::string hello = read_exactly(fd, WEIRI_AUTH_HELLO_BYTES);

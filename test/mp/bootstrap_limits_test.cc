@@ -30,14 +30,8 @@ TEST_F(BootstrapLimits, ASecondRankZeroFailsAll)
 // Who holds the port is none of ours: the error is that of the port, and comes soon.
 TEST_F(BootstrapLimits, ATakenPortIsNamed)
 {
-    const std::string where = weirt_free_address();
-    sockaddr_in name = {};
-    name.sin_family = AF_INET;
-    name.sin_port = htons(static_cast<uint16_t>(atoi(strrchr(where.c_str(), ':') + 1)));
-    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr *>(&name), sizeof name), 0);
-    ASSERT_EQ(listen(fd, 16), 0);
+    std::string where;
+    const int fd = weirt_listen_raw(&where);
     const Outcome o = weirt_creates(where, {{0, 2}}, weirt_patience_ms())[0];
     EXPECT_EQ(o.status, WEIR_ERR_SYSTEM);
     EXPECT_TRUE(weirt_has(o, ("bind at " + where).c_str())) << o.text;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every public header compiles by itself: check_headers.py ROOT COMPILER [FLAG...].
 
-With nvcc the headers are compiled for the GPU and for the CPU, otherwise they are only checked."""
+With nvcc the headers are compiled for the GPU, for the CPU they are only checked, as by other compilers."""
 import concurrent.futures
 import os
 import pathlib
@@ -16,7 +16,7 @@ def compile_alone(header, root, folder, command):
     source = pathlib.Path(folder) / (header.replace("/", "_") + (".cu" if nvcc else ".cc" if cxx else ".c"))
     # Twice, for the include guard; the declaration, because C forbids an empty file.
     source.write_text(f'#include "{header}"\n#include "{header}"\nextern int weir_header_check;\n')
-    mode = ["-c", "-o", f"{source}.o"] if nvcc else ["-fsyntax-only"]
+    mode = ["-cuda", "-o", f"{source}.ii"] if nvcc else ["-fsyntax-only"]
     result = subprocess.run([*command, f"-I{root}/include", *mode, str(source)], stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True)
     return header, result.returncode, result.stdout

@@ -15,8 +15,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
 #define WEIR_FN static __host__ __device__ __forceinline__
+#define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
+#elif defined(__CUDACC__)
+/* For the host nvcc's compiler decides, as a C compiler does: to inline everything there takes it ten times as long. */
+#define WEIR_FN static __host__ __device__ inline __attribute__((unused))
 #define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
 #else
 #define WEIR_FN static inline __attribute__((unused))
