@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the GoogleTest cases that ctest knows, a process for each suite: run_gtests.py FOLDER RESULTS [--leave-out RE]
+"""Runs the GoogleTest cases that ctest knows, many in a process: run_gtests.py FOLDER RESULTS [--leave-out RE]
 
 ctest would start a process for each case, and under the sanitizers a start takes longer than most cases do. FOLDER is
 a build folder, RESULTS the JUnit file to write; cases with the label long are left out, and those whose ctest name
-matches RE. What has RUN_SERIAL runs alone, the rest two for each core, since it waits more than it computes.
+matches RE. Suites with RUN_SERIAL run alone, a process each. The rest runs in processes of ten cases, two for each core,
+since it waits more than it computes.
 
 A process that does not end well (signal, sanitizer, leak, silence for longer than a case's TIMEOUT) without a failed
 case to explain it is not believed: its cases run again by themselves, and if none of them fails either, the suite
@@ -21,6 +22,8 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+
+CASES_AT_ONCE = 10 # of a suite that does not run alone
 
 Case = collections.namedtuple("Case", "name filter program folder timeout serial")
 
@@ -114,8 +117,11 @@ def main():
 
     environment = read_environment(arguments.folder)
     suites = collections.defaultdict(list)
+    counts = collections.Counter()
     for case in read_cases(arguments.folder, arguments.leave_out):
-        suites[case.program, case.filter.partition(".")[0]].append(case)
+        suite = case.program, case.filter.partition(".")[0]
+        suites[(*suite, 0 if case.serial else counts[suite] // CASES_AT_ONCE)].append(case)
+        counts[suite] += 1
     root = ElementTree.Element("testsuite", name=arguments.folder)
     done = 0
 

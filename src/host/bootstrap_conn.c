@@ -358,6 +358,9 @@ void weiri_conn_open(weiri_conn *conn)
     push_raw(conn, hello, sizeof hello);
     set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
     error = write_all(conn);
+    if (error == 0) {
+        error = weiri_sock_error(conn->fd);
+    }
     if (error == EAGAIN) {
         set_state(conn, WEIRI_CONN_CONNECTING);
     } else if (error != 0) {

@@ -409,7 +409,20 @@ int weiri_sock_connect(const weiri_address *to, uint32_t timeout_ms, int *fd)
 
 int weiri_sock_error(int fd)
 {
+    sock_name here;
+    sock_name there;
+    socklen_t here_size = sizeof here;
+    socklen_t there_size = sizeof there;
     int error = 0;
     socklen_t size = sizeof error;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0 ? errno : error;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+        return errno;
+    }
+    /* Where nobody listens at a port that is also one for outgoing connections, a socket may be given just that port,
+     * and meets itself. */
+    if (error == 0 && getsockname(fd, &here.any, &here_size) == 0 && getpeername(fd, &there.any, &there_size) == 0 &&
+        here_size == there_size && memcmp(&here, &there, here_size) == 0) {
+        return ECONNREFUSED;
+    }
+    return error;
 }

@@ -48,7 +48,7 @@ int weiri_sock_accept(int listener, int *fd, weiri_address *from);
 int weiri_sock_connect(const weiri_address *to, uint32_t timeout_ms, int *fd);
 /* Closes what own, accept or connect has handed out, in the process in which they did. */
 void weiri_sock_close(int fd);
-/* What became of a connect in progress: 0 or an errno value. */
+/* What became of a connect that could start: 0 or an errno value, ECONNREFUSED also when the socket met itself. */
 int weiri_sock_error(int fd);
 
 #endif
