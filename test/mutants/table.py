@@ -175,6 +175,8 @@ MUTANTS = [
            "bytes left over are accepted", ["unit.Wire.BytesLeftOverAreNotDone"]),
     Mutant("string-terminator", BASE + "wire.c", "weiri_read_string", "length >= capacity", "length > capacity",
            "a string may lack room for its NUL", ["unit.Wire.StringsKeepTheirLimits"]),
+    Mutant("sock-itself", HOST + "base/sock.c", "weiri_sock_error", "here_size == there_size", "here_size != there_size",
+           "a socket that has met itself is a connection", ["unit.Sock.AConnectionToItselfIsRefused"]),
     Mutant("string-nul", BASE + "wire.c", "weiri_read_string",
            " || (length != 0 && memchr(at, '\\0', length) != NULL)", "",
            "a string with a NUL inside is accepted, cut", ["fuzz.wire"], "fuzz"),
