@@ -1,0 +1,82 @@
+/* weir_perf_collective.h - what the files of weir-perf's commands for collectives share: what is asked for, what a rank
+ * holds, and one measurement. */
+#ifndef WEIR_PERF_COLLECTIVE_H
+#define WEIR_PERF_COLLECTIVE_H
+
+#include "weir_perf_cuda.h"
+#include "weir_perf_nccl.h"
+#include "weir_perf_plot.h"
+
+/* ---- what the options ask for ----------------------------------------------------------------------------- */
+
+#define PERF_FORMS 5u /* weir_collective_form */
+
+extern const char *const perf_dtype_names[WEIR_DTYPES];
+extern const char *const perf_redop_names[WEIR_OPS];
+extern const char *const perf_form_names[PERF_FORMS];
+
+typedef struct perf_operation {
+    const char *name; /* of the command */
+    weir_collective_kind kind;
+    bool reduces;
+    bool parts; /* a size is that of all ranks' parts, of which the count is one */
+    bool once;  /* has that form */
+} perf_operation;
+
+typedef struct perf_wish {
+    const perf_operation *what;
+    uint32_t dtype;
+    uint32_t op;
+    weir_collective_form forms[PERF_FORMS];
+    uint32_t form_count;
+    bool all_forms; /* those that have room */
+} perf_wish;
+
+/* False, having said why on standard error, when the options do not fit. */
+bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out);
+
+/* ---- what a rank holds ------------------------------------------------------------------------------------ */
+
+typedef struct perf_bench {
+    perf_rank *rank;
+    perf_wish wish;
+    char title[96];
+    weir_collective *collective;
+    weir_memory *send;
+    weir_memory *recv;
+    weir_memory *wrong; /* a count */
+    perf_cuda *cuda;
+    perf_nccl *nccl;
+    void *plain[2]; /* send and recv of NCCL */
+    perf_nccl_windows windows;
+    perf_plot plot;
+    double limit; /* of the link, in GB/s */
+    uint64_t seed;
+    uint32_t rows;
+    uint32_t wrong_rows;
+} perf_bench;
+
+/* ---- one measurement -------------------------------------------------------------------------------------- */
+
+/* What is measured, and where its data is. */
+typedef struct perf_party {
+    weir_status (*call)(void *context, const weir_collective_request *request, void *stream);
+    void *context;
+    char *send;
+    char *recv;
+    perf_cuda *cuda; /* looks at what a call launches; NULL: that is known */
+} perf_party;
+
+typedef struct perf_result {
+    double us; /* median; NaN: not measured */
+    double min_us;
+    double p95_us;
+    uint64_t wrong; /* elements, of all ranks */
+    perf_launched launched; /* of NCCL's */
+} perf_result;
+
+/* Checked calls, timed ones, and checked ones again, of `count` as weir/collective.h counts, `bytes` in all. */
+weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
+                         perf_result *out);
+
+#endif
