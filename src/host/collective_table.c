@@ -9,7 +9,7 @@
  *
  * that is operation, ranks, the most bytes of data (all ranks' together where each has a piece; 0: any), form, blocks
  * and threads of a block (0: as without a row). The first row that fits is taken; rows behind a line with a device are
- * for that model alone. */
+ * for that model alone, behind "device *" for any, as in front of the first such line. weir-perf --tune writes one. */
 #include "src/host/collective_impl.h"
 
 #include <errno.h>
@@ -151,7 +151,7 @@ static bool take_number(char **line, uint64_t most, uint64_t *out)
     return errno == 0 && *end == '\0' && *out <= most;
 }
 
-static bool parse_row(char *line, uint32_t threads_most, weiri_row *row)
+static bool parse_row(char *line, weiri_row *row)
 {
     uint64_t ranks = 0;
     uint64_t blocks = 0;
@@ -161,7 +161,7 @@ static bool parse_row(char *line, uint32_t threads_most, weiri_row *row)
         take_number(&line, WEIR_COLLECTIVE_RANKS, &ranks) && take_number(&line, UINT64_MAX, &row->bytes);
     const uint32_t form = take_name(&line, forms, WEIR_FORM_ONCE, WEIR_FORM_SLOTS + 1);
     if (kind > WEIR_ALL_TO_ALL || !numbers || form > WEIR_FORM_SLOTS || !take_number(&line, UINT32_MAX, &blocks) ||
-        !take_number(&line, threads_most, &threads) || strtok_r(NULL, " ", &line) != NULL || threads % WARP != 0) {
+        !take_number(&line, UINT32_MAX, &threads) || strtok_r(NULL, " ", &line) != NULL) {
         return false;
     }
     row->kinds = (uint32_t)1 << kind;
@@ -171,6 +171,12 @@ static bool parse_row(char *line, uint32_t threads_most, weiri_row *row)
     row->blocks = (uint32_t)blocks;
     row->threads = (uint32_t)threads;
     return true;
+}
+
+/* Whether blocks of this device can have so many threads. */
+static bool has_threads(const weir_collective *collective, const weir_device_info *info, uint32_t threads)
+{
+    return threads <= info->block_threads && (!collective->many || threads % WARP == 0);
 }
 
 static weir_status append(weir_collective *collective, const weiri_row *row)
@@ -204,10 +210,11 @@ weir_status weiri_collective_read_table(weir_collective *collective, const char 
         const bool whole = strchr(line, '\n') != NULL;
         line[strcspn(line, "\n")] = '\0';
         if (strncmp(line, device, sizeof device - 1) == 0) {
-            ours = strcmp(line + sizeof device - 1, info.model) == 0;
+            const char *model = line + sizeof device - 1;
+            ours = strcmp(model, info.model) == 0 || strcmp(model, "*") == 0;
         } else if (line[0] == '\0' || line[0] == '#') {
             continue;
-        } else if (!whole || !parse_row(line, info.block_threads, &row)) {
+        } else if (!whole || !parse_row(line, &row) || (ours && !has_threads(collective, &info, row.threads))) {
             status = weiri_fail(WEIR_ERR_ENV, "WEIR_COLLECTIVE_TABLE=%s: line %u is no row", path, number);
         } else if (ours) {
             status = append(collective, &row);

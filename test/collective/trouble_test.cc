@@ -450,6 +450,7 @@ void good_table(weirt_rank *rank)
         chooses(&bench, WEIR_ALLREDUCE, 1 << 20, WEIR_FORM_SLOTS, 0); // lines have no room
         chooses(&bench, WEIR_REDUCE, 100, WEIR_FORM_ONCE, 0);
         chooses(&bench, WEIR_ALLGATHER, 100, WEIR_FORM_PACKETS, 0); // the row is of another device
+        chooses(&bench, WEIR_BROADCAST, 100, WEIR_FORM_SLOTS, 1);
         (void)run(&bench, sum_of(100, 1));
         (void)run(&bench, sum_of(101, 2));
         WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_PACKETS, 1));
@@ -519,12 +520,12 @@ TEST_P(CollectiveUse, TablesChoose)
     ASSERT_GE(fd, 0);
     close(fd);
     std::ofstream(path) << "# forms\n\nallreduce 2 400 slots 2 0\nallreduce 2 0 lines 1 0\nallreduce 3 0 packets 0 0\n"
-                           "device None\nallgather 2 0 slots 1 0\n";
+                           "device None\nallgather 2 0 slots 1 100000\ndevice *\nbroadcast 2 0 slots 1 0\n";
     setenv("WEIR_COLLECTIVE_TABLE", path, 1);
     weirt_ranks_run(stage(), 2, good_table, nullptr, 0);
     for (const char *line : { "sum 2 1 once 0 0", "allreduce 9 1 once 0 0", "allreduce 2 x once 0 0",
                               "allreduce 2 1 auto 0 0", "allreduce 2 1 once 0", "allreduce 2 1 once 0 0 0",
-                              "allreduce 2 1 once 0 33", "allreduce 2 99999999999999999999 once 0 0" }) {
+                              "allreduce 2 1 once 0 1025", "allreduce 2 99999999999999999999 once 0 0" }) {
         std::ofstream(path) << "# forms\n" << line << "\n";
         const char part[] = "line 2 is no row";
         weirt_ranks_run(stage(), 1, bad_table, part, sizeof part);
