@@ -4,6 +4,7 @@
  *     weir-perf packets --shape all --json packets.json
  *     weir-perf probe                              everything against the same kernels written by hand
  *     weir-perf allreduce --graph --compare nccl   a collective, beside NCCL's
+ *     weir-perf allreduce --graph --tune FILE      the fastest form of each size, for WEIR_COLLECTIVE_TABLE
  *
  * This file has the table of commands and the table of options, main, and nothing else. A new command is a
  * file weir_perf_NAME.c, a declaration in weir_perf_commands.h and a row here. */
@@ -68,6 +69,7 @@ static const option_row option_rows[] = {
     { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl", "NCCL too, plain and with symmetric windows" },
     { "--nccl", OPTION_TEXT, offsetof(perf_options, nccl), "FILE", "its library; default: libnccl.so.2" },
     { "--plot", OPTION_TEXT, offsetof(perf_options, plot), "FILE", "write a script for gnuplot, which draws FILE.svg" },
+    { "--tune", OPTION_TEXT, offsetof(perf_options, tune), "FILE", "write the fastest of each size to this table" },
     { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },
     { "--processes", OPTION_FLAG, offsetof(perf_options, processes), "", "ranks are processes; default: threads" },
     { "--rank", OPTION_NUMBER, offsetof(perf_options, rank), "N", "be this rank alone; WEIR_UNIQUE_ID says where" },

@@ -1,7 +1,8 @@
 /* weir_perf_collective.c - weir-perf allreduce and its like: collectives, in the manner of nccl-tests, beside NCCL's.
  *
  * For each size the operation is measured out of place and in place, and with --compare nccl out of place by NCCL on
- * plain buffers and on symmetric windows. */
+ * plain buffers and on symmetric windows. With --tune it is measured out of place in every form that has room, with
+ * several numbers of blocks and of threads, and the fastest are written to a table. */
 #include "weir_perf_collective.h"
 
 #include <errno.h>
@@ -38,21 +39,37 @@ static weir_status call_nccl(void *context, const weir_collective_request *q, vo
     return perf_nccl_call((perf_nccl *)context, q, stream);
 }
 
-static weir_status create_collective(perf_bench *b)
+static weir_status create_collective(perf_bench *b, uint64_t threads)
 {
     const perf_rank *rank = b->rank;
     const perf_list *blocks = &rank->options->blocks;
-    const perf_list *threads = &rank->options->threads;
     const uint64_t most = perf_largest(blocks);
+    weir_memory *const buffers[] = { b->send, b->recv };
     weir_collective_opts opts;
     memset(&opts, 0, sizeof opts);
     opts.size = sizeof opts;
-    if (most > UINT32_MAX || (threads->count != 0 && threads->values[0] > UINT32_MAX)) {
+    if (most > UINT32_MAX || threads > UINT32_MAX) {
         return perf_fail(b->rank, WEIR_ERR_INVALID, "too many blocks or threads");
     }
     opts.blocks = blocks->count != 0 ? (uint32_t)most : rank->shared ? rank->info.multiprocessors / rank->ranks : 0;
-    opts.threads = threads->count != 0 ? (uint32_t)threads->values[0] : 0;
-    return weir_collective_create(rank->comm, &opts, &b->collective);
+    opts.threads = (uint32_t)threads;
+    weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {
+        status = weir_collective_register(b->collective, buffers[i]);
+    }
+    return status;
+}
+
+/* The same with another number of threads, when no rank's kernels use the old one any more. */
+static weir_status replace_collective(perf_bench *b, uint64_t threads)
+{
+    weir_status status = weir_bootstrap_barrier(b->rank->bootstrap, NULL);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_collective_destroy(b->collective);
+    b->collective = NULL;
+    return create_collective(b, threads);
 }
 
 static weir_status create_buffers(perf_bench *b, uint64_t bytes)
@@ -65,9 +82,6 @@ static weir_status create_buffers(perf_bench *b, uint64_t bytes)
     }
     for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
         status = weir_memory_allocate(rank->comm, bytes, NULL, memories[i]);
-        if (status == WEIR_OK && rank->options->registered) {
-            status = weir_collective_register(b->collective, *memories[i]);
-        }
     }
     if (status == WEIR_OK) {
         status = weir_kernel_load(rank->device, perf_data_write);
@@ -118,7 +132,18 @@ static void report_facts(perf_bench *b)
                    options->registered ? "registered" : "ordinary", rank->gpu ? ", NVLS off" : "");
 }
 
-static weir_status create_bench(perf_rank *rank, uint64_t largest, perf_bench *b)
+/* Tables are for the ranks of one host. */
+static weir_status check_tunable(const perf_bench *b)
+{
+    weir_dev_collective device;
+    weir_collective_device(b->collective, &device);
+    if (device.ranks == 1 || device.ranks != b->rank->ranks) {
+        return perf_fail(b->rank, WEIR_ERR_INVALID, "--tune is for two ranks or more of one host");
+    }
+    return WEIR_OK;
+}
+
+static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t threads, perf_bench *b)
 {
     const uint64_t bytes = (largest + 255) / 256 * 256;
     memset(b, 0, sizeof *b);
@@ -126,9 +151,12 @@ static weir_status create_bench(perf_rank *rank, uint64_t largest, perf_bench *b
     if (!perf_take_wish(rank->command, rank->options, &b->wish)) {
         return perf_fail(rank, WEIR_ERR_INVALID, "options");
     }
-    weir_status status = create_collective(b);
+    weir_status status = create_buffers(b, bytes);
     if (status == WEIR_OK) {
-        status = create_buffers(b, bytes);
+        status = create_collective(b, threads);
+    }
+    if (status == WEIR_OK && rank->options->tune != NULL) {
+        status = check_tunable(b);
     }
     if (status == WEIR_OK) {
         status = perf_report_machine(rank);
@@ -159,12 +187,6 @@ static void destroy_bench(perf_bench *b)
 
 enum { OUT, IN, PLAIN, WINDOWS, RESULTS };
 
-/* How weir does it. */
-typedef struct choice {
-    weir_collective_form form;
-    weir_shape shape;
-} choice;
-
 /* Bytes that each rank sends at least, of those that a size counts. */
 static double bus_factor(const perf_bench *b)
 {
@@ -189,7 +211,7 @@ static void add_point(perf_bench *b, uint64_t bytes, const perf_result *results)
     perf_plot_add(&b->plot, &point);
 }
 
-static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const choice *chosen,
+static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
                        const perf_result *results)
 {
     const perf_result *out = &results[OUT];
@@ -205,7 +227,7 @@ static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const choi
         perf_wide(perf_text("redop", b->wish.what->reduces ? perf_redop_names[b->wish.op] : "none"), 6),
         perf_wide(perf_text("form", perf_form_names[chosen->form]), 8),
         perf_wide(perf_count("blocks", chosen->shape.blocks), 7),
-        perf_wide(perf_count("threads", chosen->shape.threads), 0),
+        perf_wide(perf_count("threads", chosen->shape.threads), b->rank->options->tune != NULL ? 8 : 0),
         perf_wide(perf_real("time_us", out->us, 2), 10),
         perf_wide(perf_real("min_us", out->min_us, 2), 10),
         perf_wide(perf_real("p95_us", out->p95_us, 2), 10),
@@ -243,15 +265,19 @@ static void show_progress(const perf_bench *b, uint64_t bytes, const char *what)
     }
 }
 
-static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes, perf_result *results)
+static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
+                                   perf_result *results)
 {
+    char how[64];
     const perf_party ours = { call_weir, b->collective, (char *)weir_memory_pointer(b->send),
                               (char *)weir_memory_pointer(b->recv), NULL };
     const perf_party plain = { call_nccl, b->nccl, (char *)b->plain[0], (char *)b->plain[1], b->cuda };
     const perf_party windows = { call_nccl, b->nccl, (char *)b->windows.send, (char *)b->windows.recv, b->cuda };
-    show_progress(b, bytes, "out of place");
+    (void)snprintf(how, sizeof how, "%s, %" PRIu32 " blocks of %" PRIu32, perf_form_names[chosen->form],
+                   chosen->shape.blocks, chosen->shape.threads);
+    show_progress(b, bytes, how);
     weir_status status = perf_measure(b, &ours, count, bytes, false, &results[OUT]);
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK && b->rank->options->tune == NULL) {
         show_progress(b, bytes, "in place");
         status = perf_measure(b, &ours, count, bytes, true, &results[IN]);
     }
@@ -267,11 +293,10 @@ static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes
     return status;
 }
 
-static weir_status measure_row(perf_bench *b, uint64_t size, weir_collective_form form, uint32_t blocks)
+/* chosen: with up to `most` blocks. */
+static weir_status measure_row(perf_bench *b, uint64_t count, const perf_choice *chosen, uint32_t most)
 {
-    const uint32_t parts = b->wish.what->parts ? b->rank->ranks : 1;
-    const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / parts;
-    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * parts;
+    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * (b->wish.what->parts ? b->rank->ranks : 1);
     perf_result results[RESULTS];
     memset(results, 0, sizeof results);
     for (uint32_t i = 0; i < RESULTS; i++) {
@@ -279,7 +304,21 @@ static weir_status measure_row(perf_bench *b, uint64_t size, weir_collective_for
         results[i].min_us = NAN;
         results[i].p95_us = NAN;
     }
-    choice chosen = { form, { 0, 0 } };
+    weir_status status = measure_parties(b, count, bytes, chosen, results);
+    if (status == WEIR_OK) {
+        report_row(b, count, bytes, chosen, results);
+        add_point(b, bytes, results);
+        perf_tune_add(&b->tune, bytes, chosen, most, results[OUT].us);
+        b->rows++;
+        b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
+    }
+    return status;
+}
+
+/* Forces a form and the most blocks, and says what that comes to. */
+static weir_status force(perf_bench *b, uint64_t count, weir_collective_form form, uint32_t blocks,
+                         perf_choice *chosen)
+{
     weir_collective_request request;
     memset(&request, 0, sizeof request);
     request.kind = b->wish.what->kind;
@@ -287,35 +326,55 @@ static weir_status measure_row(perf_bench *b, uint64_t size, weir_collective_for
     request.op = (weir_op)b->wish.op;
     request.count = count;
     weir_status status = weir_collective_force(b->collective, form, blocks);
-    if (status == WEIR_OK) {
-        status = weir_collective_choose(b->collective, &request, &chosen.form, &chosen.shape);
+    return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
+}
+
+/* One size in one form, with each number of blocks; to tune, with those that make a difference. */
+static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_form form, const perf_list *blocks)
+{
+    const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / (b->wish.what->parts ? b->rank->ranks : 1);
+    perf_choice chosen = { form, { 0, 0 } };
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < blocks->count && status == WEIR_OK; i++) {
+        const uint32_t most = (uint32_t)blocks->values[i];
+        const uint32_t before = chosen.shape.blocks;
+        status = force(b, count, form, most, &chosen);
+        if (status == WEIR_OK && (b->rank->options->tune == NULL || chosen.shape.blocks != before)) {
+            status = measure_row(b, count, &chosen, most);
+        }
     }
-    if (status == WEIR_ERR_LIMIT && b->wish.all_forms) {
-        return WEIR_OK; /* the form has no room for so much, on any rank */
+    /* On no rank the form has room for so much, or its kernel so many threads. */
+    return status == WEIR_ERR_LIMIT && b->wish.all_forms ? WEIR_OK : status;
+}
+
+/* As asked, or all that there are; to tune, fewer as well. */
+static void choose_blocks(const perf_bench *b, perf_list *out)
+{
+    weir_dev_collective device;
+    weir_collective_device(b->collective, &device);
+    *out = b->rank->options->blocks;
+    if (out->count != 0) {
+        return;
     }
-    if (status == WEIR_OK) {
-        status = measure_parties(b, count, bytes, results);
+    for (uint32_t part = b->rank->options->tune != NULL ? 8 : 1; part != 0; part /= 2) {
+        if (device.blocks >= part) {
+            out->values[out->count++] = device.blocks / part;
+        }
     }
-    if (status == WEIR_OK) {
-        report_row(b, count, bytes, &chosen, results);
-        add_point(b, bytes, results);
-        b->rows++;
-        b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
-    }
-    return status;
 }
 
 static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
 {
-    const perf_list *blocks = &b->rank->options->blocks;
+    perf_list blocks;
     weir_status status = WEIR_OK;
+    choose_blocks(b, &blocks);
     for (uint32_t i = 0; i < sizes->count; i++) {
-        for (uint32_t form = 0; form < b->wish.form_count; form++) {
-            for (uint32_t k = 0; (k == 0 || k < blocks->count) && status == WEIR_OK; k++) {
-                status = measure_row(b, sizes->values[i], b->wish.forms[form],
-                                     blocks->count != 0 ? (uint32_t)blocks->values[k] : 0);
-            }
+        for (uint32_t form = 0; form < b->wish.form_count && status == WEIR_OK; form++) {
+            status = measure_form(b, sizes->values[i], b->wish.forms[form], &blocks);
         }
+    }
+    if (status == WEIR_OK && b->rows == 0) {
+        status = perf_fail(b->rank, WEIR_ERR_LIMIT, "%s: no form can be had: %s", b->rank->command, weir_last_error());
     }
     if (status == WEIR_OK && b->wrong_rows != 0) {
         status = perf_fail(b->rank, WEIR_ERR_CORRUPT, "%s: %" PRIu32 " of %" PRIu32 " rows have wrong elements",
@@ -324,11 +383,27 @@ static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
     return status;
 }
 
+/* As asked, or the collective's own number, which is 0; to tune on a GPU, some that may be faster. */
+static void choose_threads(const perf_rank *rank, perf_list *out)
+{
+    static const perf_list own = { { 0 }, 1 };
+    static const perf_list of_gpus = { { 256, 128, 512 }, 3 };
+    *out = rank->options->threads;
+    if (out->count == 0) {
+        *out = rank->gpu && rank->options->tune != NULL ? of_gpus : own;
+    }
+}
+
 /* Ends what create_bench has begun, when no rank's kernels use it any more. */
 static weir_status end_bench(perf_bench *b, weir_status status)
 {
     perf_rank *rank = b->rank;
     const char *plot = rank->options->plot;
+    const char *tune = rank->options->tune;
+    if (status == WEIR_OK && tune != NULL && rank->output != NULL &&
+        !perf_tune_write(&b->tune, tune, rank, b->title)) {
+        status = perf_fail(rank, WEIR_ERR_SYSTEM, "%s: %s", tune, strerror(errno));
+    }
     if (status == WEIR_OK && plot != NULL && rank->output != NULL &&
         !perf_plot_write(&b->plot, plot, b->title, b->limit)) {
         status = perf_fail(rank, WEIR_ERR_SYSTEM, "%s: %s", plot, strerror(errno));
@@ -356,13 +431,18 @@ static weir_status run_collective(perf_rank *rank)
 {
     perf_bench b;
     perf_list sizes;
+    perf_list threads;
     weir_status status = perf_choose_sizes(rank, (uint64_t)1 << 30, &sizes);
     if (status != WEIR_OK) {
         return status;
     }
-    status = create_bench(rank, perf_largest(&sizes), &b);
-    if (status == WEIR_OK) {
-        status = measure_sizes(&b, &sizes);
+    choose_threads(rank, &threads);
+    status = create_bench(rank, perf_largest(&sizes), threads.values[0], &b);
+    for (uint32_t i = 0; i < threads.count && status == WEIR_OK; i++) {
+        status = i != 0 ? replace_collective(&b, threads.values[i]) : WEIR_OK;
+        if (status == WEIR_OK) {
+            status = measure_sizes(&b, &sizes);
+        }
     }
     return end_bench(&b, status);
 }
@@ -372,7 +452,7 @@ static weir_status run_collective(perf_rank *rank)
 static int start_collective(const perf_options *options, char **arguments);
 
 #define OPTIONS "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
-                " --form --plot"
+                " --form --plot --tune"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the sum, or the like, of all", OPTIONS,
                                       run_collective, start_collective };
@@ -402,6 +482,10 @@ static int start_collective(const perf_options *options, char **arguments)
     FILE *plot = mine.plot != NULL ? fopen(mine.plot, "a") : NULL; /* whether it can be written */
     if (mine.plot != NULL && (plot == NULL || fclose(plot) != 0)) {
         fprintf(stderr, "weir-perf: %s: %s\n", mine.plot, strerror(errno));
+        return 1;
+    }
+    if (mine.tune != NULL && !perf_tune_prepare(mine.tune)) {
+        fprintf(stderr, "weir-perf: %s: %s\n", mine.tune, strerror(errno));
         return 1;
     }
     if (mine.compare != NULL && !perf_nccl_prepare()) {

@@ -1,5 +1,5 @@
 /* weir_perf_collective.h - what the files of weir-perf's commands for collectives share: what is asked for, what a rank
- * holds, and one measurement. */
+ * holds, one measurement, and tables of what was the fastest. */
 #ifndef WEIR_PERF_COLLECTIVE_H
 #define WEIR_PERF_COLLECTIVE_H
 
@@ -35,6 +35,38 @@ typedef struct perf_wish {
 /* False, having said why on standard error, when the options do not fit. */
 bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out);
 
+/* ---- what was the fastest --------------------------------------------------------------------------------- */
+
+/* How weir does it. */
+typedef struct perf_choice {
+    weir_collective_form form;
+    weir_shape shape;
+} perf_choice;
+
+/* A row of a table. */
+typedef struct perf_best {
+    uint64_t bytes;
+    weir_collective_form form;
+    uint32_t blocks; /* 0: as many as have something to do */
+    uint32_t threads;
+    double us;
+} perf_best;
+
+/* The fastest of each size, smallest first. */
+typedef struct perf_tune {
+    perf_best rows[PERF_LIST_MAX];
+    uint32_t count;
+} perf_tune;
+
+/* Takes `chosen`, which may have had up to `most` blocks, if it is the fastest so far. */
+void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, uint32_t most, double us);
+/* Before any rank, while there is one thread: whether the file can be written. What it has is read, and checked, by
+ * every collective that is made. */
+bool perf_tune_prepare(const char *path);
+/* Puts rows in front of what the file has, less those of the same device, operation and number of ranks; `title` says
+ * what was measured. Says on standard output what it has done; false, with errno, when the file cannot be written. */
+bool perf_tune_write(const perf_tune *tune, const char *path, const perf_rank *rank, const char *title);
+
 /* ---- what a rank holds ------------------------------------------------------------------------------------ */
 
 typedef struct perf_bench {
@@ -50,6 +82,7 @@ typedef struct perf_bench {
     void *plain[2]; /* send and recv of NCCL */
     perf_nccl_windows windows;
     perf_plot plot;
+    perf_tune tune;
     double limit; /* of the link, in GB/s */
     uint64_t seed;
     uint32_t rows;

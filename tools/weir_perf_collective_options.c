@@ -73,6 +73,15 @@ static bool take_forms(const char *list, perf_wish *out)
     return out->form_count != 0;
 }
 
+static bool has_auto(const perf_wish *wish)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < wish->form_count; i++) {
+        found = found || wish->forms[i] == WEIR_FORM_AUTO;
+    }
+    return found;
+}
+
 bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out)
 {
     memset(out, 0, sizeof *out);
@@ -85,7 +94,7 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
     out->op = WEIR_SUM;
     if (!take_name("-d", options->dtype, perf_dtype_names, ROWS(perf_dtype_names), &out->dtype) ||
         !take_name("-o", options->op, perf_redop_names, ROWS(perf_redop_names), &out->op) ||
-        !take_forms(options->form, out)) {
+        !take_forms(options->form == NULL && options->tune != NULL ? "all" : options->form, out)) {
         return false;
     }
     const char *refused = NULL;
@@ -95,10 +104,14 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--compare knows only nccl";
     } else if (options->nccl != NULL && options->compare == NULL) {
         refused = "--nccl needs --compare nccl";
-    } else if (options->ranks.count > 1 || options->threads.count > 1) {
+    } else if (options->ranks.count > 1 || (options->threads.count > 1 && options->tune == NULL)) {
         refused = "-g and --threads take one number";
     } else if (options->plot != NULL && (out->form_count > 1 || options->blocks.count > 1)) {
         refused = "--plot needs one form and one number of blocks";
+    } else if (options->tune != NULL && (options->compare != NULL || options->plot != NULL)) {
+        refused = "--tune measures weir alone, without --compare and --plot";
+    } else if (options->tune != NULL && has_auto(out)) {
+        refused = "--tune finds what auto should be; --form takes the others";
     }
     if (refused != NULL) {
         fprintf(stderr, "weir-perf: %s: %s\n", command, refused);

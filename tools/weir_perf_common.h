@@ -59,6 +59,7 @@ typedef struct perf_options {
     const char *plot;
     bool graph;      /* launches are replays of graphs */
     bool registered; /* buffers are known to all ranks */
+    const char *tune; /* the table that gets the fastest */
     const char *csv;
     const char *json;
 } perf_options;

@@ -4,6 +4,8 @@
 
 #include "weir_perf_common.h"
 
+WEIR_BEGIN_DECLS
+
 typedef struct perf_cuda perf_cuda;
 
 /* What a call puts on a stream. */
@@ -22,5 +24,7 @@ void perf_cuda_free(perf_cuda *cuda, void *pointer);
 
 /* Records one call, looks at it, and forgets it. All ranks do so together. */
 weir_status perf_cuda_look(perf_cuda *cuda, const perf_calls *calls, perf_launched *out);
+
+WEIR_END_DECLS
 
 #endif

@@ -127,6 +127,10 @@ def mistakes(program):
             (["allreduce", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),
             (["allreduce", "--device", "cpu", "--plot", "/nonexistent/plot"], "/nonexistent/plot"),
             (["allreduce", "--device", "cpu", "-d", "f8e5m2", "-o", "avg"], "no products and averages of F8"),
+            (["allreduce", "--tune", "/dev/null", "--compare", "nccl"], "--tune measures weir alone"),
+            (["allreduce", "--tune", "/dev/null", "--form", "slots,auto"], "--tune finds what auto should be"),
+            (["allreduce", "--device", "cpu", "--tune", "/dev/null", "-g", "1"], "two ranks or more of one host"),
+            (["allreduce", "--device", "cpu", "--tune", "/nonexistent/table"], "/nonexistent/table: No such file"),
             (["put", "-g", "3"], "does not take -g"),
             (["put", "--device", "cpu", "--rank", "2"], "there are only ranks 0 to 1"),
             (["fly"], "usage")):
@@ -219,7 +223,7 @@ def collective(program, *arguments, status=0):
     """Runs a collective; the rows that it wrote as JSON, and what it printed."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
-        result = start(program, *arguments, *SMALL_COLLECTIVE, "--json", path)
+        result = start(program, arguments[0], *SMALL_COLLECTIVE, *arguments[1:], "--json", path)
         print(result.stdout)
         expect(result.returncode == status, f"status {result.returncode}")
         with open(path, encoding="utf-8") as file:
@@ -284,6 +288,66 @@ def forms(program):
     expect(f'title "{rows[0]["table"]}"' in script and f'"{path}.svg"' in script, "title and file of the plot")
 
 
+def tune(program):
+    """The fastest of each size is written to a table, and collectives that read it choose just that."""
+    arguments = ["allreduce", "-g", "2", "--sizes", "512,2K,64K"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "table")
+        os.environ["WEIR_CPU_THREADS"] = "4"  # so that not every shape can be had
+        tried, output = collective(program, *arguments, "--blocks", "1,2", "--threads", "1,2,4", "--tune", path)
+        with open(path, encoding="utf-8") as file:
+            device, comment, *lines = file.read().splitlines()
+        os.environ["WEIR_COLLECTIVE_TABLE"] = path
+        rows, _ = collective(program, *arguments)
+        del os.environ["WEIR_COLLECTIVE_TABLE"]
+        result = start(program, *arguments, "--device", "cpu", "--blocks", "2", "--threads", "4", "--tune", path)
+        expect(result.returncode == 1 and "allreduce: no form can be had: " in result.stdout, result.stdout)
+    for size, forms in ((512, {"once", "packets", "lines", "slots"}), (65536, {"lines", "slots"})):
+        expect({row["form"] for row in tried if row["bytes"] == size} == forms, f"forms of {size} bytes")
+    expect({(row["blocks"], row["threads"]) for row in tried} == {(1, 1), (2, 1), (1, 2), (2, 2), (1, 4)}, "shapes")
+    expect(all(row["in_us"] is None and row["wrong"] == 0 for row in tried), "out of place, and right")
+    expect(device.startswith("device ") and
+           re.fullmatch(r"# tuned allreduce 2 by weir-perf [\d.]+: allreduce, f16 sum, 2 CPU ranks, .*", comment) and
+           all(re.fullmatch(r"allreduce 2 (512|2048|65536) (once|packets|lines|slots) [12] [124]", line)
+               for line in lines), "what a table looks like")
+    expect(lines[-1].startswith("allreduce 2 65536 ") and
+           f"{len(lines)} row{'s' * (len(lines) > 1)} for allreduce of 2 ranks" in output,
+           "a row for the last size")
+    expect(all(line.split()[3:] != next_line.split()[3:] for line, next_line in zip(lines, lines[1:])),
+           "neighbours that are alike are one row")
+    for row in rows:
+        same = [one for one in tried if one["bytes"] == row["bytes"]]
+        best = min(one["time_us"] for one in same)
+        expect(any(all(one[name] == row[name] for name in ("form", "blocks", "threads")) and one["time_us"] == best
+                   for one in same), f"the fastest, {best} us, is chosen in {row}")
+
+
+def tuned_again(program):
+    """Only rows of this device, operation and number of ranks are replaced, and no other comes before the new ones."""
+    arguments = ["allreduce", "-g", "2", "--sizes", "512", "--form", "slots", "--blocks", "1"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "table")
+        collective(program, *arguments, "--tune", path)
+        with open(path, encoding="utf-8") as file:
+            new = file.read()
+        device = new.splitlines()[0]
+        expect(new.splitlines()[2:] == ["allreduce 2 512 slots 1 1"], "one row")
+        others = ("allreduce 2 0 lines 1 0\n# of another machine\ndevice NVIDIA H200\nallreduce 2 1024 once 32 256\n"
+                  f"{device}\nallgather 2 0 slots 1 0\n%sallreduce 3 0 packets 0 0\n")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(others % "# tuned allreduce 2 by hand\n allreduce  2 4096 lines 1 0\n")
+        for _ in range(2):
+            collective(program, *arguments, "--tune", path)
+            with open(path, encoding="utf-8") as file:
+                expect(file.read() == new + "device *\n" + others % "", "what stays")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("# a table\nallreduce 2 fast\n")
+        result = start(program, *arguments, "--device", "cpu", "--tune", path)
+        expect(result.returncode == 1 and f"{path}: line 2 is no row" in result.stdout, result.stdout)
+        with open(path, encoding="utf-8") as file:
+            expect(file.read() == "# a table\nallreduce 2 fast\n", "a bad file stays as it is")
+
+
 def launched(program):
     """Ranks that something else has started."""
     with tempfile.TemporaryDirectory() as folder:
@@ -310,8 +374,8 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "rdma": rdma,
-         "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "launched": launched,
-         "wrong_result": wrong_result, "mistakes": mistakes}
+         "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "tune": tune, "tuned_again": tuned_again,
+         "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes}
 
 
 def main():
