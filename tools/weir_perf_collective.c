@@ -13,6 +13,8 @@
 
 #include "weir_perf_data.h"
 
+#define NCCL_MS 60000u /* its ranks have to meet */
+
 /* ---- what a rank holds ------------------------------------------------------------------------------------ */
 
 static weir_status call_weir(void *context, const weir_collective_request *q, void *stream)
@@ -103,7 +105,7 @@ static weir_status open_nccl(perf_bench *b, uint64_t bytes)
     }
     weir_status status = perf_cuda_open(rank, &b->cuda);
     if (status == WEIR_OK) {
-        status = perf_nccl_open(rank, rank->options->nccl, &b->nccl);
+        status = perf_nccl_open(rank, b->cuda, rank->options->nccl, NCCL_MS, &b->nccl);
     }
     for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
         status = perf_cuda_allocate(b->cuda, bytes, &b->plain[i]);

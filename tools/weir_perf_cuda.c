@@ -23,6 +23,7 @@ typedef struct kernel_node {
 struct perf_cuda {
     perf_rank *rank;
     void *library;
+    void *context;
     int (*stream_context)(void *stream, void **context);
     int (*set_context)(void *context);
     int (*allocate)(unsigned long long *pointer, size_t bytes);
@@ -86,13 +87,12 @@ weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out)
         free(cuda);
         return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "%s", dlerror());
     }
-    void *context = NULL;
     weir_status status = find_functions(cuda);
     if (status == WEIR_OK) {
-        status = check(cuda, "cuStreamGetCtx", cuda->stream_context(rank->stream, &context));
+        status = check(cuda, "cuStreamGetCtx", cuda->stream_context(rank->stream, &cuda->context));
     }
     if (status == WEIR_OK) {
-        status = check(cuda, "cuCtxSetCurrent", cuda->set_context(context));
+        status = check(cuda, "cuCtxSetCurrent", cuda->set_context(cuda->context));
     }
     if (status != WEIR_OK) {
         perf_cuda_close(cuda);
@@ -100,6 +100,11 @@ weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out)
     }
     *out = cuda;
     return WEIR_OK;
+}
+
+bool perf_cuda_attach(const perf_cuda *cuda)
+{
+    return cuda->set_context(cuda->context) == 0;
 }
 
 void perf_cuda_close(perf_cuda *cuda)

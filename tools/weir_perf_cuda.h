@@ -17,6 +17,8 @@ typedef struct perf_launched {
 /* Makes the context of rank->stream, which is a GPU's, that of this thread. */
 weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out);
 void perf_cuda_close(perf_cuda *cuda);
+/* Makes that context the calling thread's. */
+bool perf_cuda_attach(const perf_cuda *cuda);
 
 /* Memory that nobody shares, as of cudaMalloc. */
 weir_status perf_cuda_allocate(perf_cuda *cuda, uint64_t bytes, void **out);

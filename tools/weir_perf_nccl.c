@@ -3,12 +3,16 @@
 #include "weir_perf_nccl.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define NVLS "NCCL_NVLS_ENABLE"
 #define WINDOW_SYMMETRIC 1
 #define WINDOWS_SINCE 22700
+#define CUDA_FAILED 1 /* ncclUnhandledCudaError */
 
 typedef struct nccl_id {
     char bytes[128];
@@ -140,29 +144,104 @@ static weir_status agree(perf_rank *rank, weir_status mine)
     return mine != WEIR_OK ? mine : status;
 }
 
-static weir_status connect_ranks(perf_nccl *nccl)
+/* ncclCommInitRank ends only when all ranks have called it, and one that has failed does not: so it is called by a
+ * thread of its own, which its rank gives up when another one has failed, or after a time. */
+typedef struct meeting {
+    perf_nccl *nccl;
+    const perf_cuda *cuda;
+    nccl_id id;
+    int ranks;
+    int rank;
+    int result;
+    atomic_int left; /* by the thread or its rank; who is the second one frees */
+} meeting;
+
+static void *meet(void *context)
 {
-    perf_rank *rank = nccl->rank;
+    meeting *m = (meeting *)context;
+    perf_nccl *nccl = m->nccl;
+    m->result = perf_cuda_attach(m->cuda) ? nccl->group_start() : CUDA_FAILED;
+    if (m->result == 0) {
+        const int begun = nccl->comm_init(&nccl->comm, m->ranks, m->id, m->rank);
+        const int ended = nccl->group_end();
+        m->result = begun != 0 ? begun : ended;
+    }
+    if (atomic_exchange(&m->left, 1) != 0) {
+        free(nccl);
+        free(m);
+    }
+    return NULL;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Waits for the thread. *nccl is NULL when it has been given up. */
+static weir_status wait_for_meeting(meeting *m, uint32_t timeout_ms, perf_nccl **nccl)
+{
+    const struct timespec pause = { 0, 1000000 };
+    perf_rank *rank = (*nccl)->rank;
+    const uint64_t end = now_ms() + timeout_ms;
+    weir_status status = WEIR_OK;
+    while (atomic_load(&m->left) == 0 && status == WEIR_OK) {
+        (void)nanosleep(&pause, NULL);
+        status = weir_comm_status(rank->comm);
+        if (status != WEIR_OK) {
+            status = perf_fail(rank, status, "ncclCommInitRank: given up: %s", weir_last_error());
+        } else if (now_ms() >= end) {
+            status = perf_fail(rank, WEIR_ERR_TIMEOUT, "ncclCommInitRank: not all ranks came within %u ms", timeout_ms);
+        }
+    }
+    if (atomic_exchange(&m->left, 1) == 0) {
+        *nccl = NULL;
+        return status;
+    }
+    status = check(*nccl, "ncclCommInitRank", m->result);
+    free(m);
+    return status;
+}
+
+static weir_status start_meeting(const nccl_id *id, const perf_cuda *cuda, uint32_t timeout_ms, perf_nccl **nccl)
+{
+    perf_rank *rank = (*nccl)->rank;
+    pthread_t thread;
+    meeting *m = (meeting *)calloc(1, sizeof *m);
+    if (m == NULL) {
+        return WEIR_ERR_NOMEM;
+    }
+    m->nccl = *nccl;
+    m->cuda = cuda;
+    m->id = *id;
+    m->ranks = (int)rank->ranks;
+    m->rank = (int)rank->rank;
+    const int error = pthread_create(&thread, NULL, meet, m);
+    if (error != 0) {
+        free(m);
+        return perf_fail(rank, WEIR_ERR_SYSTEM, "no thread for NCCL: %s", strerror(error));
+    }
+    (void)pthread_detach(thread);
+    return wait_for_meeting(m, timeout_ms, nccl);
+}
+
+static weir_status connect_ranks(const perf_cuda *cuda, uint32_t timeout_ms, perf_nccl **nccl)
+{
+    perf_rank *rank = (*nccl)->rank;
     nccl_id id;
     memset(&id, 0, sizeof id);
-    weir_status status = rank->rank == 0 ? check(nccl, "ncclGetUniqueId", nccl->unique_id(&id)) : WEIR_OK;
+    weir_status status = rank->rank == 0 ? check(*nccl, "ncclGetUniqueId", (*nccl)->unique_id(&id)) : WEIR_OK;
     status = agree(rank, status);
     if (status == WEIR_OK) {
         status = weir_bootstrap_broadcast(rank->bootstrap, NULL, &id, sizeof id, 0);
     }
-    if (status == WEIR_OK) {
-        status = check(nccl, "ncclGroupStart", nccl->group_start());
-    }
-    if (status == WEIR_OK) {
-        status = check(nccl, "ncclCommInitRank",
-                       nccl->comm_init(&nccl->comm, (int)rank->ranks, id, (int)rank->rank));
-        const int ended = nccl->group_end();
-        status = status == WEIR_OK ? check(nccl, "ncclCommInitRank", ended) : status;
-    }
-    return status;
+    return status == WEIR_OK ? start_meeting(&id, cuda, timeout_ms, nccl) : status;
 }
 
-weir_status perf_nccl_open(perf_rank *rank, const char *library, perf_nccl **out)
+weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *library, uint32_t timeout_ms,
+                           perf_nccl **out)
 {
     perf_nccl *nccl = (perf_nccl *)calloc(1, sizeof *nccl);
     *out = NULL;
@@ -173,7 +252,7 @@ weir_status perf_nccl_open(perf_rank *rank, const char *library, perf_nccl **out
     weir_status status = agree(rank, load(nccl, library));
     if (status == WEIR_OK) {
         report(nccl);
-        status = connect_ranks(nccl);
+        status = connect_ranks(cuda, timeout_ms, &nccl);
     }
     if (status != WEIR_OK) {
         perf_nccl_close(nccl);
