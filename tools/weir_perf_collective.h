@@ -7,6 +7,8 @@
 #include "weir_perf_nccl.h"
 #include "weir_perf_plot.h"
 
+WEIR_BEGIN_DECLS
+
 /* ---- what the options ask for ----------------------------------------------------------------------------- */
 
 #define PERF_FORMS 5u /* weir_collective_form */
@@ -111,5 +113,7 @@ typedef struct perf_result {
 /* Checked calls, timed ones, and checked ones again, of `count` as weir/collective.h counts, `bytes` in all. */
 weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
                          perf_result *out);
+
+WEIR_END_DECLS
 
 #endif

@@ -5,7 +5,6 @@
  * library's own table goes on. The first row that fits is taken, so that new ones come first. */
 #include "weir_perf_collective.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
