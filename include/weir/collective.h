@@ -64,7 +64,10 @@ typedef struct weir_collective_opts {
     weir_collective_form form; /* forced; the same on all ranks */
 } weir_collective_opts;
 
-/* Every rank of the group calls it, and creates its collectives in the same order. */
+/* Every rank of the group calls it, and creates its collectives in the same order. An error of one rank is everyone's
+ * at once; the others name that rank and its cause. They are not told where a rank cannot know who they are: comm is
+ * NULL, opts.size is not set, the group is none, or without this rank. A rank that has no memory for what it must send
+ * ends the communicator, as weir_comm_abort does, with its error in the text. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
 WEIR_API void weir_collective_destroy(weir_collective *collective);
@@ -79,7 +82,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *colle
                                                           uint32_t blocks);
 
 /* Every rank of the group registers a memory of its own, all of the same size, in the same order; it stays registered
- * until the collective's end. At most 255; WEIR_ERR_LIMIT. */
+ * until the collective's end. At most 255; WEIR_ERR_LIMIT. Errors are told as those of create. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
 
 WEIR_API WEIR_NODISCARD weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv,

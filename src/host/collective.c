@@ -20,7 +20,8 @@
 #define COLUMNS 8u
 #define SLOT_MOST ((uint64_t)128 << 10)
 #define WINDOWS_MOST 255u /* what is compared has 8 bits for it */
-#define WORDS 7u /* that ranks tell each other: sizes, and a status */
+#define WORDS 6u /* that ranks compare */
+#define VERDICT_TEXT 200 /* bytes of an error's text on its way */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -126,8 +127,8 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
                : status;
 }
 
-/* What all ranks must have alike, and this rank's status. */
-static void write_words(const weir_collective *collective, weir_status status, uint64_t *words)
+/* What all ranks must have alike. */
+static void write_words(const weir_collective *collective, uint64_t *words)
 {
     const weir_dev_collective *device = &collective->device;
     words[0] = (uint64_t)device->ranks << 32 | device->blocks;
@@ -136,45 +137,125 @@ static void write_words(const weir_collective *collective, weir_status status, u
     words[3] = device->slot_bytes;
     words[4] = collective->form;
     words[5] = hash_rows(collective);
-    words[6] = (uint64_t)(int64_t)status;
 }
 
-/* Ends a step of all ranks, of which this one's part has ended with `mine`: an error of any is everyone's, so that none
- * goes on with memory that another has given up. */
-static weir_status agree(weir_collective *collective, const char *call, weir_status mine)
-{
-    weir_bootstrap *boot = collective->comm->bootstrap;
-    const weir_dev_collective *device = &collective->device;
+/* ---- steps of all ranks -------------------------------------------------------------------------------------- */
+
+/* What a rank tells the others at the end of a step. */
+typedef struct verdict {
     uint64_t words[WORDS];
-    char text[512];
-    snprintf(text, sizeof text, "%s", mine != WEIR_OK ? weir_last_error() : "");
-    write_words(collective, mine, words);
-    weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
-        if (k != device->rank) {
-            status = weir_bootstrap_send(boot, words, sizeof words, collective->ranks[k], TAG);
-        }
+    weir_status status;
+    char text[VERDICT_TEXT];
+} verdict;
+
+static size_t write_verdict(const weir_collective *collective, weir_status status, const char *text,
+                            uint8_t payload[WEIRI_PAYLOAD_MAX])
+{
+    uint64_t words[WORDS];
+    char cut[VERDICT_TEXT];
+    weiri_writer w = weiri_writer_init(payload, WEIRI_PAYLOAD_MAX);
+    write_words(collective, words);
+    for (uint32_t i = 0; i < WORDS; i++) {
+        weiri_write_u64(&w, words[i]);
     }
-    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
-        uint64_t theirs[WORDS];
+    weiri_write_u32(&w, (uint32_t)status);
+    snprintf(cut, sizeof cut, "%s", text);
+    weiri_write_string(&w, cut);
+    return w.size;
+}
+
+static weir_status take_verdict(weir_future *future)
+{
+    verdict *theirs = (verdict *)future->out;
+    weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
+    for (uint32_t i = 0; i < WORDS; i++) {
+        theirs->words[i] = weiri_read_u64(&r);
+    }
+    const int32_t status = (int32_t)weiri_read_u32(&r);
+    weiri_read_string(&r, theirs->text, sizeof theirs->text);
+    if (!weiri_reader_done(&r) || status > WEIR_OK || status <= WEIR_STATUS_FIRST_UNUSED ||
+        future->handle_count != 0) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "collective: malformed message of rank %u", future->peer);
+    }
+    theirs->status = (weir_status)status;
+    return WEIR_OK;
+}
+
+static weir_status judge(const weir_collective *collective, const char *call, uint32_t peer, const verdict *theirs)
+{
+    uint64_t words[WORDS];
+    if (theirs->status != WEIR_OK) {
+        return weiri_fail(theirs->status, "%s: rank %u failed: %s", call, peer, theirs->text);
+    }
+    write_words(collective, words);
+    return memcmp(words, theirs->words, sizeof words) == 0
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts, or another table", call, peer);
+}
+
+/* An operation with a peer could not be begun. Unless the peer finds the same it waits for it, and what the two do
+ * next does not meet: the communicator has failed. */
+static weir_status fail_to_begin(weir_comm *comm, const char *call, weir_status status)
+{
+    char cause[256];
+    if (status == WEIR_ERR_REMOTE || status == WEIR_ERR_UNSUPPORTED || status == WEIR_ERR_TIMEOUT) {
+        return status;
+    }
+    snprintf(cause, sizeof cause, "%s: %s", call, weir_last_error());
+    pthread_mutex_lock(&comm->mutex);
+    weiri_comm_break_locked(comm, status, cause);
+    pthread_mutex_unlock(&comm->mutex);
+    return weiri_comm_error(comm);
+}
+
+/* The first error of several. */
+typedef struct outcome {
+    weir_status status;
+    char text[512];
+} outcome;
+
+static void add_outcome(outcome *first, weir_status status)
+{
+    if (first->status == WEIR_OK && status != WEIR_OK) {
+        first->status = status;
+        snprintf(first->text, sizeof first->text, "%s", weir_last_error());
+    }
+}
+
+/* Ends a step of all ranks, of which this one's part has ended with `mine`: an error of any is everyone's. Unless it
+ * `waits`, a rank that knows of one returns at once; it does where others may still be mapping its memory. */
+static weir_status agree(weir_collective *collective, const char *call, weir_status mine, bool waits)
+{
+    weir_comm *comm = collective->comm;
+    const weir_dev_collective *device = &collective->device;
+    verdict all[WEIR_COLLECTIVE_RANKS];
+    weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
+    uint8_t payload[WEIRI_PAYLOAD_MAX];
+    outcome first = { WEIR_OK, "" };
+    add_outcome(&first, mine);
+    const size_t bytes = write_verdict(collective, mine, first.text, payload);
+    const weiri_op_message message = { WEIRI_OP_COLLECTIVE, payload, bytes, { NULL, NULL }, 0 };
+    for (uint32_t k = 0; k < device->ranks; k++) {
         if (k == device->rank) {
             continue;
         }
-        status = weir_bootstrap_recv(boot, theirs, sizeof theirs, collective->ranks[k], TAG);
-        if (status != WEIR_OK || mine != WEIR_OK) {
-            continue;
+        weir_status begun = weiri_exchange_expect(comm, collective->ranks[k], TAG, WEIRI_OP_COLLECTIVE, take_verdict,
+                                                  NULL, NULL, &all[k], &futures[k]);
+        if (begun == WEIR_OK) {
+            begun = weiri_exchange_send(comm, collective->ranks[k], TAG, &message);
         }
-        if (memcmp(words, theirs, (WORDS - 1) * sizeof words[0]) != 0) {
-            mine = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts, or another table", call,
-                              collective->ranks[k]);
-        } else if (theirs[WORDS - 1] != 0) {
-            const weir_status other = (weir_status)(int64_t)theirs[WORDS - 1];
-            mine = other < WEIR_OK && other > WEIR_STATUS_FIRST_UNUSED ? other : WEIR_ERR_CORRUPT;
-            mine = weiri_fail(mine, "%s: rank %u failed: %s", call, collective->ranks[k], weir_status_text(mine));
-        }
-        snprintf(text, sizeof text, "%s", mine != WEIR_OK ? weir_last_error() : "");
+        add_outcome(&first, begun == WEIR_OK ? begun : fail_to_begin(comm, call, begun));
     }
-    return mine != WEIR_OK ? weiri_fail(mine, "%s", text) : status;
+    /* Futures that are given up still take the messages that were meant for them. */
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        if (futures[k] != NULL && first.status != WEIR_OK && !waits) {
+            weir_future_destroy(futures[k]);
+        } else if (futures[k] != NULL) {
+            const weir_status status = weiri_exchange_complete(futures[k]);
+            add_outcome(&first, status != WEIR_OK ? status : judge(collective, call, collective->ranks[k], &all[k]));
+        }
+    }
+    return first.status == WEIR_OK ? WEIR_OK : weiri_fail(first.status, "%s", first.text);
 }
 
 /* ---- create ------------------------------------------------------------------------------------------------- */
@@ -192,16 +273,20 @@ static weir_status complete_all(weir_future **futures, uint32_t count, weir_stat
     return status;
 }
 
-/* Connects to all others; all futures are there before the first is waited for. */
-static weir_status connect_all(weir_collective *collective)
+/* Connects to all others; it is begun with each, also when that fails with one, before any is waited for. */
+static weir_status connect_all(weir_collective *collective, const char *call)
 {
     const weir_dev_collective *device = &collective->device;
     weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
     weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
-        if (k != device->rank) {
-            status = weir_connection_create_async(collective->comm, collective->ranks[k], TAG, NULL,
-                                                  &collective->connections[k], &futures[k]);
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        if (k == device->rank) {
+            continue;
+        }
+        weir_status begun = weir_connection_create_async(collective->comm, collective->ranks[k], TAG, NULL,
+                                                         &collective->connections[k], &futures[k]);
+        if (begun != WEIR_OK) {
+            status = fail_to_begin(collective->comm, call, begun);
         }
     }
     status = complete_all(futures, device->ranks, status);
@@ -215,18 +300,22 @@ static weir_status connect_all(weir_collective *collective)
 }
 
 /* Every rank gives `local` to all others and maps theirs. */
-static weir_status share(weir_collective *collective, weir_memory *local, weir_memory **remote)
+static weir_status share(weir_collective *collective, const char *call, weir_memory *local, weir_memory **remote)
 {
+    weir_comm *comm = collective->comm;
     const weir_dev_collective *device = &collective->device;
     weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
     weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
+    for (uint32_t k = 0; k < device->ranks; k++) {
         if (k == device->rank) {
             continue;
         }
-        status = weir_memory_send(collective->comm, local, collective->ranks[k], TAG);
-        if (status == WEIR_OK) {
-            status = weir_memory_recv_async(collective->comm, collective->ranks[k], TAG, &remote[k], &futures[k]);
+        weir_status begun = weir_memory_recv_async(comm, collective->ranks[k], TAG, &remote[k], &futures[k]);
+        if (begun == WEIR_OK) {
+            begun = weir_memory_send(comm, local, collective->ranks[k], TAG);
+        }
+        if (begun != WEIR_OK) {
+            status = fail_to_begin(comm, call, begun);
         }
     }
     status = complete_all(futures, device->ranks, status);
@@ -235,10 +324,10 @@ static weir_status share(weir_collective *collective, weir_memory *local, weir_m
             continue;
         }
         if (weir_memory_pointer(remote[k]) == NULL) {
-            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "collective: memory of rank %u is not mapped here",
+            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: memory of rank %u is not mapped here", call,
                                 collective->ranks[k]);
         } else if (weir_memory_bytes(remote[k]) != weir_memory_bytes(local)) {
-            status = weiri_fail(WEIR_ERR_MISMATCH, "collective: rank %u has a memory of %llu bytes, this rank of %llu",
+            status = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u has a memory of %llu bytes, this rank of %llu", call,
                                 collective->ranks[k], (unsigned long long)weir_memory_bytes(remote[k]),
                                 (unsigned long long)weir_memory_bytes(local));
         }
@@ -246,23 +335,26 @@ static weir_status share(weir_collective *collective, weir_memory *local, weir_m
     return status;
 }
 
-static weir_status open_memories(weir_collective *collective, uint64_t bytes)
+/* `mine` is how this rank's own part of create has gone so far. */
+static weir_status open_memories(weir_collective *collective, uint64_t bytes, weir_status mine)
 {
+    static const char call[] = "weir_collective_create";
     const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
     weir_comm *comm = collective->comm;
     weir_dev_collective *device = &collective->device;
-    weir_status status = weir_memory_allocate(comm, bytes, NULL, &collective->local);
-    if (status == WEIR_OK) {
-        status = weir_memory_allocate(comm, WEIR_COLLECTIVE_RANKS * sizeof(weir_dev_difference), &host,
-                                      &collective->differences);
+    if (mine == WEIR_OK) {
+        mine = weir_memory_allocate(comm, bytes, NULL, &collective->local);
     }
-    status = agree(collective, "weir_collective_create", status);
+    if (mine == WEIR_OK) {
+        mine = weir_memory_allocate(comm, WEIR_COLLECTIVE_RANKS * sizeof(weir_dev_difference), &host,
+                                    &collective->differences);
+    }
+    weir_status status = agree(collective, call, mine, false);
     if (status == WEIR_OK) {
-        status = connect_all(collective);
-        if (status == WEIR_OK) {
-            status = share(collective, collective->local, collective->remote);
-        }
-        status = agree(collective, "weir_collective_create", status);
+        status = agree(collective, call, connect_all(collective, call), true);
+    }
+    if (status == WEIR_OK) {
+        status = agree(collective, call, share(collective, call, collective->local, collective->remote), true);
     }
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
         weir_memory *memory = k == device->rank ? collective->local : collective->remote[k];
@@ -318,29 +410,35 @@ static void close_collective(weir_collective *collective)
 
 weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts, weir_collective **out)
 {
+    static const char call[] = "weir_collective_create";
     weir_collective_opts options;
     uint64_t bytes = 0;
-    weir_status status = weiri_comm_check(comm, "weir_collective_create");
+    weir_collective members; /* enough to tell the others that there is no memory for more */
+    weir_status status = weiri_comm_check(comm, call);
     if (status != WEIR_OK) {
         return status;
     }
-    if (out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return invalid("weir_collective_create", out == NULL ? "out is NULL" : "opts.size is not set");
+    if (!WEIRI_OPTS_OK(opts)) {
+        return invalid(call, "opts.size is not set");
     }
     weiri_opts_copy(&options, sizeof options, opts);
+    memset(&members, 0, sizeof members);
+    members.comm = comm;
+    status = take_group(&members, options.group);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (out == NULL) {
+        return agree(&members, call, invalid(call, "out is NULL"), false);
+    }
     weir_collective *collective = (weir_collective *)weiri_alloc(1, sizeof *collective);
     if (collective == NULL) {
-        return weiri_fail_nomem("weir_collective_create");
+        return agree(&members, call, weiri_fail_nomem(call), false);
     }
-    collective->comm = comm;
+    *collective = members;
     weiri_comm_get(comm);
-    status = take_group(collective, options.group);
-    if (status == WEIR_OK) {
-        status = take_opts(collective, &options, &bytes);
-    }
-    if (status == WEIR_OK) {
-        status = open_memories(collective, bytes);
-    }
+    status = take_opts(collective, &options, &bytes);
+    status = open_memories(collective, bytes, status);
     if (status != WEIR_OK) {
         char text[512];
         snprintf(text, sizeof text, "%s", weir_last_error());
@@ -415,35 +513,49 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     return WEIR_OK;
 }
 
-weir_status weir_collective_register(weir_collective *collective, weir_memory *memory)
+/* Room for one more window, with this rank's memory; it is not counted yet. */
+static weir_status new_window(weir_collective *collective, const char *call, weir_memory *memory, weiri_window **out)
 {
-    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, "weir_collective_register");
-    if (status != WEIR_OK) {
-        return status;
-    }
     if (memory == NULL || memory->comm != collective->comm || memory->rank != collective->comm->rank) {
-        return invalid("weir_collective_register", "not a memory of this rank and communicator");
+        return invalid(call, "not a memory of this rank and communicator");
     }
     if (collective->window_count == WINDOWS_MOST) {
-        return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_register: %u memories are registered already", WINDOWS_MOST);
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: %u memories are registered already", call, WINDOWS_MOST);
     }
     weiri_window *windows = (weiri_window *)weiri_realloc(collective->windows,
                                                           (collective->window_count + 1) * sizeof *windows);
     if (windows == NULL) {
-        return weiri_fail_nomem("weir_collective_register");
+        return weiri_fail_nomem(call);
     }
     collective->windows = windows;
     weiri_window *window = &windows[collective->window_count];
     memset(window, 0, sizeof *window);
     weiri_memory_get(memory);
     window->local = memory;
-    status = agree(collective, "weir_collective_register", share(collective, memory, window->remote));
-    if (status != WEIR_OK) {
-        char text[512];
-        snprintf(text, sizeof text, "%s", weir_last_error());
-        close_window(window);
-        return weiri_fail(status, "%s", text);
-    }
-    collective->window_count++;
+    *out = window;
     return WEIR_OK;
+}
+
+weir_status weir_collective_register(weir_collective *collective, weir_memory *memory)
+{
+    static const char call[] = "weir_collective_register";
+    weiri_window *window = NULL;
+    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, call);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = agree(collective, call, new_window(collective, call, memory, &window), false);
+    if (status == WEIR_OK) {
+        status = agree(collective, call, share(collective, call, memory, window->remote), true);
+    }
+    if (status == WEIR_OK) {
+        collective->window_count++;
+        return WEIR_OK;
+    }
+    char text[512];
+    snprintf(text, sizeof text, "%s", weir_last_error());
+    if (window != NULL) {
+        close_window(window);
+    }
+    return weiri_fail(status, "%s", text);
 }

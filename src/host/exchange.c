@@ -32,9 +32,11 @@ struct weiri_lane {
     weir_future *futures;
 };
 
-static const char *const sent_by[] = { "", "weir_memory_send", "weir_connection_create", "weir_semaphore_create" };
+#define COLLECTIVE_CALL "weir_collective_create or weir_collective_register"
+static const char *const sent_by[] = { "", "weir_memory_send", "weir_connection_create", "weir_semaphore_create",
+                                       COLLECTIVE_CALL };
 static const char *const expected_by[] = { "", "weir_memory_recv", "weir_connection_create", "weir_semaphore_create",
-                                           "weir_memory_import" };
+                                           COLLECTIVE_CALL, "weir_memory_import" };
 
 /* ---- lanes ------------------------------------------------------------------------------------------ */
 
@@ -116,7 +118,7 @@ static void match(weir_future *future, const arrival *message)
     uint8_t op = weiri_read_u8(&r);
     future->payload_bytes = weiri_read_u16(&r);
     uint16_t handles = weiri_read_u16(&r);
-    if (op < WEIRI_OP_MEMORY || op > WEIRI_OP_SEMAPHORE || future->payload_bytes > WEIRI_PAYLOAD_MAX ||
+    if (op < WEIRI_OP_MEMORY || op > WEIRI_OP_COLLECTIVE || future->payload_bytes > WEIRI_PAYLOAD_MAX ||
         handles > WEIRI_HANDLES_MAX) {
         set_ready(future, WEIR_ERR_CORRUPT, "communicator: malformed operation");
         return;

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
@@ -95,6 +96,39 @@ void malformed_message(weirt_rank *rank)
         weirt_barrier(rank);
         weir_comm_destroy(comm);
     }
+    weirt_comm_close(&c);
+}
+
+// What ranks of a collective tell each other, from a rank that proved the key: a right one, and malformed ones.
+void malformed_verdict(weirt_rank *rank)
+{
+    const char tag[] = "itcelloc"; // of all that collectives say
+    const std::vector<uint8_t> words(48);
+    const std::vector<uint8_t> tails[] = { { 0xff, 0xff, 0xff, 0xff, 2, 0, 'n', 'o' },    // WEIR_ERR_INVALID
+                                           { 0xff, 0xff, 0xff, 0xff, 3, 0, 'n', 'o' },    // cut
+                                           { 0xff, 0xff, 0xff, 0xff, 2, 0, 'n', 'o', 0 }, // with a byte to spare
+                                           { 0xff, 0xff, 0xff, 0xff, 2, 0, 'n', 0 },      // ends in its middle
+                                           { 1, 0, 0, 0, 2, 0, 'n', 'o' },                // statuses that are none
+                                           { 0, 0, 0, 0x80, 2, 0, 'n', 'o' } };
+    weirt_comm c;
+    bool open = weirt_comm_open(rank, 0, &c);
+    for (const std::vector<uint8_t> &tail : tails) {
+        weir_collective *never = nullptr;
+        if (open && rank->rank == 1) {
+            std::vector<uint8_t> message = { 1 };
+            message.insert(message.end(), tag, tag + 8);
+            message.insert(message.end(), { 4, static_cast<uint8_t>(words.size() + tail.size()), 0, 0, 0 });
+            message.insert(message.end(), words.begin(), words.end());
+            message.insert(message.end(), tail.begin(), tail.end());
+            weirt_post(rank, c.comm, 0, message.data(), message.size());
+        } else if (open) {
+            const bool right = &tail == &tails[0];
+            WEIRT_STATUS(rank, right ? WEIR_ERR_INVALID : WEIR_ERR_CORRUPT,
+                         weir_collective_create(c.comm, nullptr, &never));
+            WEIRT_TEXT(rank, right ? "rank 1 failed: no" : "malformed message of rank 1");
+        }
+    }
+    weirt_barrier(rank);
     weirt_comm_close(&c);
 }
 
@@ -200,6 +234,11 @@ TEST_P(Tell, OwnerHasClosedItsCommunicator)
 TEST_P(Tell, MalformedMessageEndsTheCommunicator)
 {
     weirt_ranks_run(stage(), 2, malformed_message, nullptr, 0);
+}
+
+TEST_P(Tell, MalformedVerdictFailsTheCollective)
+{
+    weirt_ranks_run(stage(), 2, malformed_verdict, nullptr, 0);
 }
 
 TEST_P(Tell, ErrorOfAKernelEndsTheOthers)

@@ -18,6 +18,7 @@
 #include "test/fuzz/fake_bootstrap.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/sim.h"
+#include "weir/collective.h"
 
 #define RANKS 3
 #define SLOTS 4
@@ -479,6 +480,16 @@ static void import(slot *s)
     }
 }
 
+/* A collective of all ranks, whose steps the peers take with this rank's own messages, right or changed. */
+static void collect(void)
+{
+    const weir_collective_opts opts = { .size = sizeof opts, .staging_bytes = 128 << 10 };
+    weir_collective *collective = NULL;
+    const weir_status status = weir_collective_create(comm, &opts, &collective);
+    fuzz_check_status(status);
+    weir_collective_destroy(collective);
+}
+
 static void own_step(void)
 {
     const uint8_t step = fuzz_u8(in);
@@ -520,6 +531,9 @@ static void own_step(void)
         if (fuzz_u8(in) > 0xf0) {
             weir_comm_abort(comm);
         }
+        break;
+    case 13:
+        collect();
         break;
     default:
         sim_run();
@@ -578,6 +592,7 @@ void fuzz_seeds(void)
     };
     static const uint8_t imported[] = { 0, 0, 11 << 2, 0, 3, 0x94, 0, 0, 0, 9 << 2 };
     static const uint8_t served[] = { 0, 0, 0, 0, 9, 0, 0x93, 5, 3, 0, 0x93, 6, 3, 1, 10 << 2, 1 };
+    static const uint8_t collected[] = { 0, 0, 13 << 2, 0x95, 0, 0, 0xa5, 0, 0, 0x95, 0, 0, 0xa5, 0, 0x80, 1 };
     static const uint8_t entries[] = { 3 | 16 << 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0 };
     /* Rank 1 is on another host, and what works on the ranks comes after the entries. */
     static const uint8_t elsewhere[] = { 3 | 10 << 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 1, 7, 2 << 2, 1, 2 << 2 | 1, 2 };
@@ -590,6 +605,7 @@ void fuzz_seeds(void)
     FUZZ_CHECK(made_from_peers[SLOT_CONNECTION] == 1 && made_from_peers[SLOT_SEMAPHORE] == 2);
     fuzz_seed(cells_beyond, sizeof cells_beyond);
     FUZZ_CHECK(made_from_peers[SLOT_CONNECTION] == 2 && made_from_peers[SLOT_SEMAPHORE] == 2);
+    fuzz_seed(collected, sizeof collected);
     fuzz_seed(served, sizeof served);
     fuzz_seed(entries, sizeof entries);
     fuzz_seed(elsewhere, sizeof elsewhere);
