@@ -1,0 +1,201 @@
+// The n-th allocation, device or transport operation of all that a collective does fails: the call says so with a
+// status and a text, no rank waits for one that has failed, and nothing is left.
+#include "test/collective/operations.h"
+#include "test/harness/checks.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+enum Fault { ALLOCATION, DEVICE, TRANSPORT };
+const char *const fault_names[] = { "allocation", "device operation", "transport operation" };
+
+struct Plan {
+    Fault fault;
+    uint32_t stride;
+    uint64_t least; // operations that there are
+};
+
+uint64_t arm(Fault fault, uint64_t n)
+{
+    return fault == ALLOCATION ? weirt_fail_allocation(n)
+           : fault == DEVICE   ? weirt_fail_device(n)
+                               : weirt_fail_transport(n);
+}
+
+// All operations have a part of the buffers each, so that these are filled once.
+constexpr uint64_t part_bytes = 512;
+
+Operation operation(uint32_t kind)
+{
+    return { static_cast<Kind>(kind), WEIR_I32, WEIR_SUM, 20, 1, 0, false, false, kind };
+}
+
+char *part_of(weir_memory *memory, uint32_t kind)
+{
+    return static_cast<char *>(weir_memory_pointer(memory)) + kind * part_bytes;
+}
+
+// What needs no other rank; who fails here tells them by the communicator's error.
+weir_status set_up_alone(Bench *b)
+{
+    weir_comm *comm = b->comm.comm;
+    Bytes data(KINDS * part_bytes);
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        const Bytes send = sent(operation(kind), b->rank->rank, b->rank->size);
+        std::copy(send.begin(), send.end(), data.begin() + kind * part_bytes);
+    }
+    weir_status status = weir_memory_allocate(comm, data.size(), nullptr, &b->in);
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(comm, data.size(), nullptr, &b->out);
+    }
+    if (status == WEIR_OK) {
+        status = weir_device_copy(b->comm.device, weir_memory_pointer(b->in), data.data(), data.size());
+    }
+    if (status == WEIR_OK) {
+        status = weir_stream_create(b->comm.device, &b->stream);
+    }
+    if (status != WEIR_OK) {
+        weir_comm_abort(comm);
+    }
+    return status;
+}
+
+// Who fails here need not do anything for the others.
+weir_status set_up_together(Bench *b)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.staging_bytes = 256 << 10;
+    if (std::strcmp(b->rank->stage->kind, "cpu") == 0) {
+        opts.blocks = 1;
+        opts.threads = 2;
+    }
+    weir_status status = weir_collective_create(b->comm.comm, &opts, &b->collective);
+    if (status == WEIR_OK) {
+        status = weir_collective_register(b->collective, b->in);
+    }
+    return status != WEIR_OK ? status : weir_collective_register(b->collective, b->out);
+}
+
+weir_status set_up(Bench *b)
+{
+    const weir_status status = set_up_alone(b);
+    return status != WEIR_OK ? status : set_up_together(b);
+}
+
+// What has not been launched the others wait for.
+weir_status operate(Bench *b)
+{
+    weir_status status = WEIR_OK;
+    Bytes have(KINDS * part_bytes);
+    for (uint32_t kind = 0; kind < KINDS && status == WEIR_OK; kind++) {
+        const weir_collective_form form = static_cast<weir_collective_form>(WEIR_FORM_ONCE + kind % 4);
+        status = weir_collective_force(b->collective, form, 0);
+        if (status == WEIR_OK) {
+            status = call(b, operation(kind), part_of(b->in, kind), part_of(b->out, kind));
+        }
+    }
+    if (status == WEIR_OK) {
+        status = weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms());
+    }
+    if (status == WEIR_OK) {
+        status = weir_comm_status(b->comm.comm);
+    }
+    if (status == WEIR_OK) {
+        status = weir_device_copy(b->comm.device, have.data(), weir_memory_pointer(b->out), have.size());
+    }
+    if (status != WEIR_OK) {
+        weir_comm_abort(b->comm.comm);
+        return status;
+    }
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+        const Bytes want = expected(operation(kind), b->rank->rank, b->rank->size);
+        if (!std::equal(want.begin(), want.end(), have.begin() + kind * part_bytes)) {
+            weirt_fail(b->rank, __FILE__, __LINE__, "%s: wrong data", kind_names[kind]);
+        }
+    }
+    return WEIR_OK;
+}
+
+// Tells the other whether all went well here; whether it did on both.
+bool both_are_fine(weirt_rank *rank, weir_status status, uint32_t step)
+{
+    if (status != WEIR_OK) {
+        const char *text = weir_last_error();
+        WEIRT_EXPECT(rank, status < 0 && std::strstr(text, ": ") != nullptr);
+    }
+    weirt_step(rank, step + (status == WEIR_OK));
+    (void)weirt_barrier(rank);
+    const bool both = weirt_step_now(rank, 0) % 2 + weirt_step_now(rank, 1) % 2 == 2;
+    (void)weirt_barrier(rank);
+    return both;
+}
+
+// One n, in a job of its own, whose making does not fail. Whether there may be more operations.
+bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
+{
+    const uint32_t step = static_cast<uint32_t>(n) * 6;
+    Bench bench = {};
+    bench.rank = rank;
+    (void)weirt_barrier(rank);
+    const int64_t before = weirt_count_allocations();
+    (void)weirt_barrier(rank);
+    bool fine = weirt_comm_open(rank, 0, &bench.comm) && weirt_barrier(rank);
+    if (rank->rank == 0) {
+        (void)arm(fault, n);
+    }
+    (void)weirt_barrier(rank);
+    const uint64_t since = weirt_now_ms();
+    fine = both_are_fine(rank, fine ? set_up(&bench) : WEIR_ERR_INVALID, step);
+    fine = fine && both_are_fine(rank, operate(&bench), step + 2);
+    const bool in_time = WEIRT_EXPECT(rank, weirt_now_ms() - since < 10000 * static_cast<uint64_t>(weirt_slow()));
+    bench_close(&bench);
+    (void)weirt_barrier(rank);
+    if (rank->rank == 0) {
+        const bool happened = arm(fault, 0) == 0;
+        const int64_t left = weirt_count_allocations() - before;
+        WEIRT_EXPECT(rank, happened || fine);
+        if (left != 0) {
+            weirt_fail(rank, __FILE__, __LINE__, "%s %llu failed: %lld allocations left behind", fault_names[fault],
+                       static_cast<unsigned long long>(n), static_cast<long long>(left));
+        }
+        weirt_step(rank, step + 4 + (happened && in_time));
+    }
+    (void)weirt_barrier(rank);
+    return weirt_step_now(rank, 0) % 2 == 1;
+}
+
+// Until there are fewer than n operations.
+void nth_fails(weirt_rank *rank)
+{
+    const Plan *plan = static_cast<const Plan *>(rank->arg);
+    uint64_t n = 1;
+    weirt_log_allow(""); // depends on what failed
+    while (n < 2000 && try_with_fault(rank, plan->fault, n)) {
+        n += plan->stride;
+    }
+    WEIRT_EXPECT(rank, n > plan->least && n < 2000);
+}
+
+class CollectiveNth : public StageTest {};
+INSTANTIATE_TEST_SUITE_P(Stages, CollectiveNth, ::testing::Values(0, 2), weirt_stage_name);
+
+TEST_P(CollectiveNth, AllocationFails)
+{
+    const Plan plan = { ALLOCATION, std::string(weirt_sanitizer()) == "thread" ? 5u : 1u, 100 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+TEST_P(CollectiveNth, DeviceOperationFails)
+{
+    const Plan plan = { DEVICE, 1, 30 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+TEST_P(CollectiveNth, TransportOperationFails)
+{
+    const Plan plan = { TRANSPORT, 1, 6 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+} // namespace
