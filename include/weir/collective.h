@@ -14,11 +14,12 @@
  * operation, count, type and root: WEIR_ERR_MISMATCH becomes the communicator's error on all ranks, naming the
  * difference, when they do not. An error that is returned at once has launched nothing, and the other ranks wait.
  *
- * Pointers are memory that the device can access, aligned to the element. Any will do; what is larger than packets goes
- * through the collective's own memory then. A receive buffer in a memory that all ranks have registered
- * (weir_collective_register), at the same offset, is written by the peers directly. send and recv may be the same
- * buffer where that makes sense: equal for allreduce, reduce, broadcast and all_to_all, for allgather send is this
- * rank's part of recv, for reduce_scatter recv is this rank's part of send. Otherwise they must not overlap.
+ * Pointers are memory that the device can access, aligned to the element; others end the device's context, or on the
+ * CPU the process, unless opts.check_pointers is set. Any will do; what is larger than packets goes through the
+ * collective's own memory then. A receive buffer in a memory that all ranks have registered (weir_collective_register),
+ * at the same offset, is written by the peers directly. send and recv may be the same buffer where that makes sense:
+ * equal for allreduce, reduce, broadcast and all_to_all, for allgather send is this rank's part of recv, for
+ * reduce_scatter recv is this rank's part of send. Otherwise they must not overlap.
  *
  * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of what is for each rank, or of
  * it, for allgather, reduce_scatter and all_to_all. 0 is fine.
@@ -62,6 +63,8 @@ typedef struct weir_collective_opts {
     uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default: all there are */
     uint32_t threads;        /* of a block; default 256 on a GPU */
     weir_collective_form form; /* forced; the same on all ranks */
+    bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
+                                  microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. An error of one rank is everyone's

@@ -119,6 +119,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     }
     collective->blocks = collective->device.blocks;
     collective->form = opts->form;
+    collective->check_pointers = opts->check_pointers;
     *bytes = lay_out(&collective->device, staging);
     weiri_env env;
     weir_status status = weiri_env_read(&env);

@@ -60,7 +60,21 @@ static weir_status check_rank(const weir_collective *collective, const char *nam
     return WEIR_OK;
 }
 
-static weir_status check_span(const char *name, const char *which, span what, uint32_t element)
+/* Whether the device can access all of it, as a registration finds out. */
+static weir_status check_access(const weir_collective *collective, const char *name, const char *which, span what)
+{
+    weiri_block *block = NULL;
+    void *data = (void *)(uintptr_t)what.data;
+    weir_status status = weiri_device_wrap(collective->comm->device, data, what.bytes, &block);
+    if (status != WEIR_OK) {
+        return weiri_fail(status, "%s: %s: %s", name, which, weir_last_error());
+    }
+    weiri_block_release(block);
+    return WEIR_OK;
+}
+
+static weir_status check_span(const weir_collective *collective, const char *name, const char *which, span what,
+                              uint32_t element)
 {
     if (what.bytes == 0) {
         return WEIR_OK;
@@ -72,15 +86,16 @@ static weir_status check_span(const char *name, const char *which, span what, ui
     if ((uintptr_t)what.data % element != 0) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: %s is not aligned to its elements of %u bytes", name, which, element);
     }
-    return WEIR_OK;
+    return collective->check_pointers ? check_access(collective, name, which, what) : WEIR_OK;
 }
 
 /* Both, which lie apart unless recv begins at `place`, where it may. */
-static weir_status check_spans(const char *name, span send, span recv, const char *place, uint32_t element)
+static weir_status check_spans(const weir_collective *collective, const char *name, span send, span recv,
+                               const char *place, uint32_t element)
 {
-    weir_status status = check_span(name, "send", send, element);
+    weir_status status = check_span(collective, name, "send", send, element);
     if (status == WEIR_OK) {
-        status = check_span(name, "recv", recv, element);
+        status = check_span(collective, name, "recv", recv, element);
     }
     if (status == WEIR_OK && recv.data != place && !apart(send, recv)) {
         return invalid(name, "send and recv overlap");
@@ -199,7 +214,7 @@ static weir_status check_reduction(const weir_collective *collective, const char
     } else if (q->kind == WEIR_REDUCE && q->root != device->rank) {
         recv.bytes = 0;
     }
-    return check_spans(name, send, recv, place, weir_dtype_bytes(q->dtype));
+    return check_spans(collective, name, send, recv, place, weir_dtype_bytes(q->dtype));
 }
 
 static weiri_work work_of_reduction(const weir_collective *collective, const weir_collective_request *q)
@@ -336,7 +351,7 @@ static weir_status check_move(const weir_collective *collective, const char *nam
     } else if (q->kind == WEIR_ALLGATHER) {
         place = recv.data != NULL && send.data == recv.data + bytes * device->rank ? recv.data : NULL;
     }
-    return check_spans(name, send, recv, place, weir_dtype_bytes(q->dtype));
+    return check_spans(collective, name, send, recv, place, weir_dtype_bytes(q->dtype));
 }
 
 /* Which piece of each operation is where. */
@@ -498,7 +513,7 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
                               &out.bytes);
     }
     if (status == WEIR_OK) {
-        status = check_spans("weir_all_to_all_v", in, out, NULL, element);
+        status = check_spans(collective, "weir_all_to_all_v", in, out, NULL, element);
     }
     if (status != WEIR_OK) {
         return status;
@@ -544,7 +559,8 @@ static weir_status letter(weir_collective *collective, const char *name, const v
         return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u is this one", name, peer);
     }
     const span what = { (const char *)data, count * weir_dtype_bytes(dtype) };
-    status = check_span(name, kernel == WEIRI_LETTER_SEND ? "send" : "recv", what, weir_dtype_bytes(dtype));
+    const char *which = kernel == WEIRI_LETTER_SEND ? "send" : "recv";
+    status = check_span(collective, name, which, what, weir_dtype_bytes(dtype));
     if (status != WEIR_OK) {
         return status;
     }

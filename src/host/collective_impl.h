@@ -35,6 +35,7 @@ struct weir_collective {
     weir_memory *differences; /* WEIR_COLLECTIVE_RANKS of weir_dev_difference */
     weir_dev_collective device;
     bool lines;          /* all links keep them */
+    bool check_pointers; /* asked for in the opts */
     bool many;           /* a processor with many multiprocessors: a GPU */
     uint32_t threads;    /* of a block */
     uint32_t blocks;     /* most of a kernel now; device.blocks is what there is room for */

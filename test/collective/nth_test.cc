@@ -66,6 +66,7 @@ weir_status set_up_together(Bench *b)
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
     opts.staging_bytes = 256 << 10;
+    opts.check_pointers = true;
     if (std::strcmp(b->rank->stage->kind, "cpu") == 0) {
         opts.blocks = 1;
         opts.threads = 2;
