@@ -43,6 +43,11 @@ def stage(suite, case, *stages):
     return [f"conformance.Stages/{suite}.{case}/{name}" for name in stages or ("cpu_threads",)]
 
 
+def collective(suite, *cases):
+    """Cases of collectives, between threads."""
+    return [f"collective.Stages/{suite}.{case}/cpu_threads" for case in cases]
+
+
 def port(suite, *cases):
     """Cases of port channels, over ipc between threads."""
     return [f"conformance.Transports/{suite}.{case}/cpu_threads_ipc" for case in cases]
@@ -558,6 +563,61 @@ MUTANTS = [
            "memory of queues that are gone stays", port_device("PortDeviceNth", "OperationFails", "devx")),
     Mutant("nic-command-bits", NIC + "devx.c", "check_fields", "!known && (c->in", "!known && bit == 0 && (c->in",
            "bits of a command that are no field's are ignored", nic("SwnicCommand", "StatesAreRefused")),
+    # ---- collectives -------------------------------------------------------------------------------------
+    Mutant("collective-epoch", DEVICE + "collective_slots.h", "weir_collective_move_slots",
+           "weir_packet_advance(c->epoch, 0, 0, coop);", "", "a call takes what the call before has left for its own",
+           collective("Collective", "SizesSlots")),
+    Mutant("collective-mailbox", DEVICE + "collective_call.h", "weir_collective_announce",
+           "counts != NULL ? counts[peer] : what->count", "counts != NULL ? 0 : what->count",
+           "no rank learns how much another sends it", collective("CollectiveNth", "TransportOperationFails")),
+    Mutant("collective-compare", DEVICE + "collective_call.h", "weir_collective_compare",
+           "(mine[0] ^ theirs[0]) | ", "", "ranks may call different operations of the same count",
+           collective("CollectiveTrouble", "DifferentCallsAreAMismatchOnAllRanks")),
+    Mutant("collective-differ", HOST + "collective_text.c", "weiri_call_differ", "describe_words(their_words,",
+           "describe_words(mine_words,", "what the other rank called is told wrong",
+           collective("CollectiveTrouble", "DifferentCallsAreAMismatchOnAllRanks")),
+    Mutant("collective-part", HOST + "collective_call.c", "part_of", "(bytes + ranks - 1) / ranks", "bytes / ranks",
+           "the parts of the ranks are less than all", collective("Collective", "SizesPackets")),
+    Mutant("collective-tail", DEVICE + "collective_packets.h", "weir_part_left",
+           "weir_least(weir_left(r->part, at), weir_left(r->bytes, rank * r->part + at))",
+           "weir_left(r->part, at + 0 * rank)", "the last part goes on behind the end of the data",
+           collective("Collective", "SizesPackets")),
+    Mutant("collective-line-tail", DEVICE + "collective_lines.h", "weir_line_store_data", "if (at < left) {",
+           "if (at + 8 <= left) {", "a line's last bytes are lost", collective("Collective", "SizesLines")),
+    Mutant("collective-range", DEVICE + "collective_slots.h", "weir_slots_range", "(range + 127) / 128", "range / 128",
+           "the last bytes of a block's range are lost", collective("Collective", "SizesSlots")),
+    Mutant("collective-turn", DEVICE + "collective_call.h", "weir_collective_slot", "section * 2 + turn)",
+           "section * 2 + 0 * turn)", "a slot is stored to again before it was read",
+           collective("Collective", "ManyRounds")),
+    Mutant("collective-order", DEVICE + "collective_call.h", "weir_collective_join",
+           "weir_reduce_next(&all, dtype, op, words[k]);", "weir_reduce_next(&all, dtype, op, words[ranks - k]);",
+           "elements are joined in another order than that of the ranks", collective("Collective", "SizesOnce")),
+    Mutant("collective-round-each", DEVICE + "reduce.h", "weir_reduce_next",
+           "weir_join_float(op, all->f[k], weir_element_float(dtype, word, k));",
+           "weir_element_float(dtype, weir_element_of_float(dtype, weir_join_float(op, all->f[k], "
+           "weir_element_float(dtype, word, k)), 0), 0);", "halves are rounded at every rank",
+           ["collective.Reduce.HalvesAreRoundedOnce"]),
+    Mutant("collective-ties", DEVICE + "reduce.h", "weir_bf16_of_float", "0x7fffu + (bits >> 16 & 1u)", "0x8000u",
+           "ties are rounded up", ["collective.Types/Formats.RoundingIsToNearestTiesToEven/bf16"]),
+    Mutant("collective-average", DEVICE + "reduce.h", "weir_divide_integer",
+           "(uint64_t)((int64_t)sum / (int64_t)ranks)", "sum / ranks",
+           "averages of negative numbers are large", ["collective.Reduce.IntegersWrapAndAveragesAreExact"]),
+    Mutant("collective-overlap", HOST + "collective_call.c", "check_spans", "!apart(send, recv)", "false",
+           "buffers that overlap are accepted", collective("CollectiveTrouble", "ArgumentsAreChecked")),
+    Mutant("collective-row", HOST + "collective_table.c", "look_up", " && work->bytes <= row->bytes", "",
+           "rows for less data are taken", collective("CollectiveUse", "TablesChoose")),
+    Mutant("collective-unwind", HOST + "collective.c", "weir_collective_create", "close_collective(collective);", "",
+           "a create that fails leaves what it has made",
+           collective("CollectiveTrouble", "WhatOneRankGetsWrongAllAreTold")),
+    Mutant("collective-window", HOST + "collective.c", "weir_collective_register", "if (window != NULL) {",
+           "if (false) {", "a register that fails keeps the memory",
+           collective("CollectiveTrouble", "CreationIsChecked")),
+    Mutant("collective-verdict", HOST + "collective.c", "take_verdict", "!weiri_reader_done(&r) || ", "",
+           "what a rank says of its part may have any length",
+           ["fault.Stages/Tell.MalformedVerdictFailsTheCollective/cpu_threads"]),
+    Mutant("collective-begun", HOST + "collective.c", "fail_to_begin", "if (status == WEIR_ERR_REMOTE || ",
+           "if (true || status == WEIR_ERR_REMOTE || ", "a rank waits for what another has no memory to send",
+           collective("CollectiveNth", "AllocationFails")),
     Mutant("env-range", BASE + "env.c", "parse_number", " || v > most", "",
            "values beyond their range are accepted", ["unit.Env.NumbersOutOfRangeAreRefused"]),
 ]
