@@ -64,6 +64,7 @@ static const option_row option_rows[] = {
     { "-d", OPTION_TEXT, offsetof(perf_options, dtype), "TYPE", "of elements: f64 f32 f16 (default) bf16 f8e4m3 ..." },
     { "-o", OPTION_TEXT, offsetof(perf_options, op), "OP", "sum (default), prod, min, max, avg" },
     { "--form", OPTION_TEXT, offsetof(perf_options, form), "LIST", "auto (default), once, packets, lines, slots; all" },
+    { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "as between hosts of N ranks each" },
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "buffers that all ranks know: zero-copy" },
     { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl", "NCCL too, plain and with symmetric windows" },
@@ -102,7 +103,7 @@ static void print_usage(FILE *file)
     }
     fprintf(file, "  %-14s %s\n\noptions:\n", "all", common);
     for (size_t i = 0; i < ROWS(option_rows); i++) {
-        fprintf(file, "  %-11s %-8s %s\n", option_rows[i].name, option_rows[i].value, option_rows[i].help);
+        fprintf(file, "  %-12s %-8s %s\n", option_rows[i].name, option_rows[i].value, option_rows[i].help);
     }
     fprintf(file, "\nshapes:\n");
     for (uint32_t i = 0; i < perf_case_count; i++) {

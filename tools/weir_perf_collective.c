@@ -55,6 +55,7 @@ static weir_status create_collective(perf_bench *b, uint64_t threads)
     }
     opts.blocks = blocks->count != 0 ? (uint32_t)most : rank->shared ? rank->info.multiprocessors / rank->ranks : 0;
     opts.threads = (uint32_t)threads;
+    opts.host_ranks = rank->options->host_ranks;
     weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
     for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {
         status = weir_collective_register(b->collective, buffers[i]);
@@ -454,7 +455,7 @@ static weir_status run_collective(perf_rank *rank)
 static int start_collective(const perf_options *options, char **arguments);
 
 #define OPTIONS "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
-                " --form --plot --tune"
+                " --form --plot --tune --host-ranks"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the sum, or the like, of all", OPTIONS,
                                       run_collective, start_collective };

@@ -57,6 +57,7 @@ typedef struct perf_options {
     const char *compare; /* with "nccl" */
     const char *nccl;    /* its library */
     const char *plot;
+    uint32_t host_ranks; /* hosts of so many ranks, made of this one's */
     bool graph;      /* launches are replays of graphs */
     bool registered; /* buffers are known to all ranks */
     const char *tune; /* the table that gets the fastest */

@@ -5,9 +5,16 @@
  *     ...
  *     weir_collective_destroy(collective);
  *
- * A collective is what ranks of one host need for such operations: memory of each that all others map, semaphores and
- * packets. create makes all of it, so that an operation is one plain launch of a kernel: it allocates nothing, waits
- * for nothing on the host, and can be recorded in a graph and replayed.
+ * A collective is what ranks need for such operations: memory of each that all others of its host map, semaphores and
+ * packets, and between hosts port channels with a proxy of their own. create makes all of it, so that an operation is
+ * one plain launch of a kernel, between hosts a few: it allocates nothing, waits for nothing on the host, and can be
+ * recorded in a graph and replayed.
+ *
+ * Ranks that map each other's memory are a host; without transport ipc (WEIR_TRANSPORT) each rank is one. All hosts
+ * have as many ranks, which follow each other. Rank i of each exchanges with rank i of the others, so that each byte
+ * leaves a host once. Between hosts there are no all_to_all_v, no send and recv, and no averages of integers where a
+ * host has several ranks; registered memory is not written directly; forms, as forced and in the table, are those of
+ * steps inside a host.
  *
  * Operations of one collective follow each other in one order, the same on all ranks, which the caller keeps also where
  * they are put on several streams; operations that run at the same time need a collective each. All ranks give the same
@@ -25,14 +32,16 @@
  * it, for allgather, reduce_scatter and all_to_all. 0 is fine.
  *
  * Reductions join the ranks' elements in the order of ranks, at one place, and round once (weir/device/reduce.h): all
- * ranks get the same bits, in every run and by every form.
+ * ranks get the same bits, in every run and by every form. Between hosts they round twice: what each host's ranks join
+ * to, and what the hosts' results join to, in the order of hosts; an average is that of the hosts' averages.
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
  * Blocking:  create, register; kernels, with the communicator's deadline.
  * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more.
- * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (a rank whose memory is not mapped here; products
- *            and averages of F8), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks; a form without room for the
- *            data), WEIR_ERR_MISMATCH, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error. */
+ * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; what there
+ *            is not between hosts), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks of a host, or
+ *            WEIR_COLLECTIVE_HOSTS hosts; a form without room for the data), WEIR_ERR_MISMATCH, WEIR_ERR_NOMEM,
+ *            WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error. */
 #ifndef WEIR_COLLECTIVE_H
 #define WEIR_COLLECTIVE_H
 
@@ -58,13 +67,16 @@ typedef struct weir_collective_opts {
     size_t size;
     const weir_group *group; /* of the communicator's ranks, this one among them; NULL: all. Ranks of operations count
                                 within it */
-    uint64_t staging_bytes;  /* of memory for data on its way; default 256 MiB on a GPU, 1 MiB on the CPU; the same on
-                                all ranks, as the next two */
+    uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
+                                64 MiB on a GPU, 1 and 8 MiB on the CPU; the same on all ranks, as the next two */
     uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default: all there are */
     uint32_t threads;        /* of a block; default 256 on a GPU */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */
+    uint32_t host_ranks;       /* makes hosts of so many ranks, whose memory must be mapped: to try on one host what
+                                  goes on between several; 0: as it is mapped */
+    const char *transport;     /* between hosts, as weir_connection_opts.transport */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. An error of one rank is everyone's
@@ -150,7 +162,8 @@ typedef struct weir_collective_request {
 } weir_collective_request;
 
 /* The form and the shape that it would have now: as forced, by a row of the file that WEIR_COLLECTIVE_TABLE names, or
- * by the library's own table. Of the request only kind, type and count matter. */
+ * by the library's own table. Of the request only kind, type and count matter. Between hosts: those that it would have
+ * among the ranks of this one. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_choose(weir_collective *collective,
                                                            const weir_collective_request *request,
                                                            weir_collective_form *form, weir_shape *shape);
@@ -176,7 +189,7 @@ WEIR_API void weir_collective_device(const weir_collective *collective, weir_dev
 struct weir_collective_reduce; /* weir/device/collective.h */
 
 /* Checks and describes a reduction for a kernel on `shape` that calls the device function of `form`, which is not
- * WEIR_FORM_AUTO. The description serves any number of launches. */
+ * WEIR_FORM_AUTO. The description serves any number of launches. WEIR_ERR_UNSUPPORTED between hosts. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_describe(weir_collective *collective,
                                                              const weir_collective_request *request,
                                                              weir_collective_form form,

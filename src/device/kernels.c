@@ -10,6 +10,7 @@ extern const unsigned char weiri_module_collective_float[];
 extern const unsigned char weiri_module_collective_half[];
 extern const unsigned char weiri_module_collective_small[];
 extern const unsigned char weiri_module_collective_integer[];
+extern const unsigned char weiri_module_collective_rails[];
 
 const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_PORT_CHANNEL] = { weiri_module_port_channel, weiri_port_channel_kernels },
@@ -18,4 +19,5 @@ const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_COLLECTIVE_HALF] = { weiri_module_collective_half, weiri_collective_half_kernels },
     [WEIRI_FAMILY_COLLECTIVE_SMALL] = { weiri_module_collective_small, weiri_collective_small_kernels },
     [WEIRI_FAMILY_COLLECTIVE_INTEGER] = { weiri_module_collective_integer, weiri_collective_integer_kernels },
+    [WEIRI_FAMILY_COLLECTIVE_RAILS] = { weiri_module_collective_rails, weiri_collective_rails_kernels },
 };

@@ -30,31 +30,33 @@ static weir_status invalid(const char *call, const char *what)
 
 /* ---- ranks and layout ---------------------------------------------------------------------------------------- */
 
-static weir_status take_group(weir_collective *collective, const weir_group *group)
+static weir_status take_group(weir_collective *collective, const weir_collective_opts *opts)
 {
     const weir_comm *comm = collective->comm;
+    const weir_group *group = opts->group;
+    const uint32_t most = WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS;
     const uint32_t count = group != NULL ? group->count : comm->size;
     bool found = false;
     if (count == 0 || (group != NULL && group->ranks == NULL)) {
         return invalid("weir_collective_create", "the group is empty");
     }
-    if (count > WEIR_COLLECTIVE_RANKS) {
-        return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_create: %u ranks, but at most %u are possible", count,
-                          WEIR_COLLECTIVE_RANKS);
+    if (count > most) {
+        return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_create: %u ranks, but at most %u are possible", count, most);
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0, last = 0; i < count; i++) {
         uint32_t rank = group != NULL ? group->ranks[i] : i;
-        if (rank >= comm->size || (i > 0 && rank <= collective->ranks[i - 1])) {
+        if (rank >= comm->size || (i > 0 && rank <= last)) {
             return invalid("weir_collective_create", "the group's ranks are not ranks in ascending order");
         }
         if (rank == comm->rank) {
-            collective->device.rank = i;
+            collective->rank = i;
             found = true;
         }
-        collective->ranks[i] = rank;
+        last = rank;
     }
-    collective->device.ranks = count;
-    return found ? WEIR_OK : invalid("weir_collective_create", "this rank is not in the group");
+    collective->size = count;
+    return found ? weiri_rails_find(collective, opts)
+                 : invalid("weir_collective_create", "this rank is not in the group");
 }
 
 /* Fills the sizes and places of device, and returns the bytes of a rank's memory. */
@@ -261,8 +263,7 @@ static weir_status agree(weir_collective *collective, const char *call, weir_sta
 
 /* ---- create ------------------------------------------------------------------------------------------------- */
 
-/* Waits for what was begun, or gives it up after an error. */
-static weir_status complete_all(weir_future **futures, uint32_t count, weir_status status)
+weir_status weiri_collective_complete(weir_future **futures, uint32_t count, weir_status status)
 {
     for (uint32_t k = 0; k < count; k++) {
         if (futures[k] != NULL && status == WEIR_OK) {
@@ -290,7 +291,7 @@ static weir_status connect_all(weir_collective *collective, const char *call)
             status = fail_to_begin(collective->comm, call, begun);
         }
     }
-    status = complete_all(futures, device->ranks, status);
+    status = weiri_collective_complete(futures, device->ranks, status);
     collective->lines = true;
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
         if (k != device->rank) {
@@ -319,7 +320,7 @@ static weir_status share(weir_collective *collective, const char *call, weir_mem
             status = fail_to_begin(comm, call, begun);
         }
     }
-    status = complete_all(futures, device->ranks, status);
+    status = weiri_collective_complete(futures, device->ranks, status);
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
         if (k == device->rank) {
             continue;
@@ -347,8 +348,9 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
         mine = weir_memory_allocate(comm, bytes, NULL, &collective->local);
     }
     if (mine == WEIR_OK) {
-        mine = weir_memory_allocate(comm, WEIR_COLLECTIVE_RANKS * sizeof(weir_dev_difference), &host,
-                                    &collective->differences);
+        mine = weir_memory_allocate(
+            comm, (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS) * sizeof(weir_dev_difference), &host,
+            &collective->differences);
     }
     weir_status status = agree(collective, call, mine, false);
     if (status == WEIR_OK) {
@@ -375,9 +377,11 @@ static bool tell_difference(void *context, weir_status status, char *text, size_
     const weir_collective *collective = (const weir_collective *)context;
     const weir_dev_difference *all =
         (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
-    for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < collective->device.ranks; k++) {
+    for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS; k++) {
         if (weir_arch_load_acquire_sys_u64(&all[k].found) != 0) {
-            weiri_call_differ(&all[k], collective->ranks[k], text, bytes);
+            const uint32_t peer = k < WEIR_COLLECTIVE_RANKS ? collective->ranks[k]
+                                                            : collective->rails.ranks[k - WEIR_COLLECTIVE_RANKS];
+            weiri_call_differ(&all[k], peer, text, bytes);
             return true;
         }
     }
@@ -399,6 +403,7 @@ static void close_collective(weir_collective *collective)
     }
     weiri_free(collective->windows);
     weiri_free(collective->rows);
+    weiri_rails_close(collective);
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
         weir_memory_destroy(collective->remote[k]);
         weir_connection_destroy(collective->connections[k]);
@@ -407,6 +412,29 @@ static void close_collective(weir_collective *collective)
     weir_memory_destroy(collective->local);
     weiri_comm_put(collective->comm);
     weiri_free(collective);
+}
+
+/* The same where there are several hosts, whose ranks all agree on each step. */
+static weir_status open_hosts(weir_collective *collective, const weir_collective_opts *opts, uint64_t bytes,
+                              weir_status mine)
+{
+    static const char call[] = "weir_collective_create";
+    weir_status status = weiri_rails_agree(collective, opts, call, mine);
+    if (status == WEIR_OK) {
+        status = weiri_rails_agree(collective, opts, call, open_memories(collective, bytes, WEIR_OK));
+    }
+    if (status == WEIR_OK) {
+        status = weiri_rails_agree(collective, opts, call, weiri_rails_open(collective, opts));
+    }
+    return status;
+}
+
+/* Tells the others that this rank has nothing to make a collective of. */
+static weir_status give_up(weir_collective *members, const weir_collective_opts *opts, weir_status status)
+{
+    static const char call[] = "weir_collective_create";
+    return members->rails.device.hosts == 1 ? agree(members, call, status, false)
+                                            : weiri_rails_agree(members, opts, call, status);
 }
 
 weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts, weir_collective **out)
@@ -425,21 +453,22 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
     weiri_opts_copy(&options, sizeof options, opts);
     memset(&members, 0, sizeof members);
     members.comm = comm;
-    status = take_group(&members, options.group);
+    status = take_group(&members, &options);
     if (status != WEIR_OK) {
         return status;
     }
     if (out == NULL) {
-        return agree(&members, call, invalid(call, "out is NULL"), false);
+        return give_up(&members, &options, invalid(call, "out is NULL"));
     }
     weir_collective *collective = (weir_collective *)weiri_alloc(1, sizeof *collective);
     if (collective == NULL) {
-        return agree(&members, call, weiri_fail_nomem(call), false);
+        return give_up(&members, &options, weiri_fail_nomem(call));
     }
     *collective = members;
     weiri_comm_get(comm);
     status = take_opts(collective, &options, &bytes);
-    status = open_memories(collective, bytes, status);
+    status = collective->rails.device.hosts == 1 ? open_memories(collective, bytes, status)
+                                                 : open_hosts(collective, &options, bytes, status);
     if (status != WEIR_OK) {
         char text[512];
         snprintf(text, sizeof text, "%s", weir_last_error());
@@ -465,17 +494,18 @@ void weir_collective_destroy(weir_collective *collective)
 
 uint32_t weir_collective_rank(const weir_collective *collective)
 {
-    return collective->device.rank;
+    return collective->rank;
 }
 
 uint32_t weir_collective_size(const weir_collective *collective)
 {
-    return collective->device.ranks;
+    return collective->size;
 }
 
 uint64_t weir_collective_bytes(const weir_collective *collective)
 {
-    return weir_memory_bytes(collective->local);
+    const weir_memory *rails = collective->rails.local;
+    return weir_memory_bytes(collective->local) + (rails != NULL ? weir_memory_bytes(rails) : 0);
 }
 
 void weir_collective_device(const weir_collective *collective, weir_dev_collective *out)

@@ -41,7 +41,7 @@ static weir_status check_call(const weir_collective *collective, const char *nam
     return WEIR_OK;
 }
 
-static weir_status check_op(const char *name, weir_dtype dtype, weir_op op)
+static weir_status check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op)
 {
     if ((uint32_t)op >= WEIR_OPS) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown operation %d", name, (int)op);
@@ -49,13 +49,16 @@ static weir_status check_op(const char *name, weir_dtype dtype, weir_op op)
     if ((dtype == WEIR_F8E4M3 || dtype == WEIR_F8E5M2) && (op == WEIR_PROD || op == WEIR_AVG)) {
         return invalid(name, "there are no products and averages of F8");
     }
+    if (op == WEIR_AVG && dtype > WEIR_F8E5M2 && collective->rails.device.hosts > 1 && collective->device.ranks > 1) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: averages of integers between hosts of several ranks", name);
+    }
     return WEIR_OK;
 }
 
 static weir_status check_rank(const weir_collective *collective, const char *name, uint32_t rank)
 {
-    if (rank >= collective->device.ranks) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", name, rank, collective->device.ranks);
+    if (rank >= collective->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", name, rank, collective->size);
     }
     return WEIR_OK;
 }
@@ -196,8 +199,7 @@ static bool delegate(weir_collective *collective, const weir_collective_request 
 static weir_status check_reduction(const weir_collective *collective, const char *name,
                                    const weir_collective_request *q)
 {
-    const weir_dev_collective *device = &collective->device;
-    weir_status status = check_op(name, q->dtype, q->op);
+    weir_status status = check_op(collective, name, q->dtype, q->op);
     if (status == WEIR_OK && q->kind == WEIR_REDUCE) {
         status = check_rank(collective, name, q->root);
     }
@@ -209,9 +211,9 @@ static weir_status check_reduction(const weir_collective *collective, const char
     span recv = { (const char *)q->recv, bytes };
     const char *place = send.data;
     if (q->kind == WEIR_REDUCE_SCATTER) {
-        send.bytes *= device->ranks;
-        place = place == NULL ? NULL : place + bytes * device->rank;
-    } else if (q->kind == WEIR_REDUCE && q->root != device->rank) {
+        send.bytes *= collective->size;
+        place = place == NULL ? NULL : place + bytes * collective->rank;
+    } else if (q->kind == WEIR_REDUCE && q->root != collective->rank) {
         recv.bytes = 0;
     }
     return check_spans(collective, name, send, recv, place, weir_dtype_bytes(q->dtype));
@@ -238,15 +240,14 @@ static weir_status describe(const weir_collective *collective, const char *name,
     if (status != WEIR_OK) {
         return status;
     }
-    const weiri_call call = { .kind = q->kind, .dtype = q->dtype, .op = q->op,
-                              .root = q->kind == WEIR_REDUCE ? q->root : WEIRI_NO_ROOT,
-                              .form = *form, .blocks = shape->blocks };
+    const weiri_call call = weiri_call_of(q, *form, shape->blocks);
     memset(r, 0, sizeof *r);
     r->what.call = weiri_call_word(&call);
     r->what.count = q->count;
     r->send = (const char *)q->send;
     r->recv = (char *)q->recv;
     r->part = scatters ? work.piece : part_of(work.bytes, ranks, *form);
+    r->length = r->part;
     r->bytes = work.bytes;
     if (!scatters) {
         r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(&collective->device);
@@ -268,6 +269,9 @@ static weir_status reduce(weir_collective *collective, const char *name, const w
     if (status != WEIR_OK || delegate(collective, q, stream, &status)) {
         return status;
     }
+    if (collective->rails.device.hosts > 1) {
+        return weiri_hosts_call(collective, q, stream);
+    }
     weir_collective_form form = collective->form;
     memset(&args, 0, sizeof args);
     status = describe(collective, name, q, &form, &args.reduce, &shape);
@@ -276,6 +280,41 @@ static weir_status reduce(weir_collective *collective, const char *name, const w
     }
     args.collective = collective->device;
     args.op = q->op;
+    return launch(collective, reduce_kernel(q->dtype, q->op, form), shape, &args, stream);
+}
+
+/* A form that is forced is that of such a step where it has room. */
+static weir_status choose_step(const weir_collective *collective, const weiri_work *work, weir_collective_form *form,
+                               weir_shape *shape)
+{
+    *form = collective->form;
+    weir_status status = weiri_collective_choose(collective, work, weiri_kind_names[work->kind], form, shape);
+    if (status == WEIR_ERR_LIMIT) {
+        *form = WEIR_FORM_SLOTS;
+        status = weiri_collective_choose(collective, work, weiri_kind_names[work->kind], form, shape);
+    }
+    return status;
+}
+
+weir_status weiri_collective_scatter(const weir_collective *collective, const weir_collective_request *q,
+                                     const weir_collective_reduce *pieces, void *stream)
+{
+    weiri_reduce_args args;
+    weir_collective_form form;
+    weir_shape shape;
+    const weiri_work work = { .kind = WEIR_REDUCE_SCATTER, .bytes = pieces->bytes, .piece = pieces->length };
+    weir_status status = choose_step(collective, &work, &form, &shape);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const weiri_call call = weiri_call_of(q, form, shape.blocks);
+    memset(&args, 0, sizeof args);
+    args.collective = collective->device;
+    args.op = q->op;
+    args.reduce = *pieces;
+    args.reduce.what.call = weiri_call_word(&call);
+    args.reduce.what.count = q->count;
+    args.reduce.to = 0;
     return launch(collective, reduce_kernel(q->dtype, q->op, form), shape, &args, stream);
 }
 
@@ -289,6 +328,9 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
     weir_status status = check_call(collective, name, request->dtype, request->count);
     if (status != WEIR_OK) {
         return status;
+    }
+    if (collective->rails.device.hosts > 1) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: a kernel's reduction is one of a single host", name);
     }
     if ((uint32_t)request->kind > WEIR_REDUCE_SCATTER || form == WEIR_FORM_AUTO || (uint32_t)form > WEIR_FORM_SLOTS ||
         (form == WEIR_FORM_ONCE && request->kind == WEIR_REDUCE_SCATTER)) {
@@ -332,7 +374,6 @@ weir_status weir_reduce_scatter(weir_collective *collective, const void *send, v
 
 static weir_status check_move(const weir_collective *collective, const char *name, const weir_collective_request *q)
 {
-    const weir_dev_collective *device = &collective->device;
     const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
     span send = { (const char *)q->send, bytes };
     span recv = { (const char *)q->recv, bytes };
@@ -342,14 +383,14 @@ static weir_status check_move(const weir_collective *collective, const char *nam
         if (status != WEIR_OK) {
             return status;
         }
-        send.bytes = q->root == device->rank ? bytes : 0;
+        send.bytes = q->root == collective->rank ? bytes : 0;
     } else {
-        recv.bytes *= device->ranks;
+        recv.bytes *= collective->size;
     }
     if (q->kind == WEIR_ALL_TO_ALL) {
-        send.bytes *= device->ranks;
+        send.bytes *= collective->size;
     } else if (q->kind == WEIR_ALLGATHER) {
-        place = recv.data != NULL && send.data == recv.data + bytes * device->rank ? recv.data : NULL;
+        place = recv.data != NULL && send.data == recv.data + bytes * collective->rank ? recv.data : NULL;
     }
     return check_spans(collective, name, send, recv, place, weir_dtype_bytes(q->dtype));
 }
@@ -372,7 +413,7 @@ static void take_pieces(const weir_dev_collective *device, const weir_collective
 }
 
 /* The form is known, and all of the arguments but the handle and what is compared. */
-static weir_status launch_move(weir_collective *collective, weiri_call *call, weir_shape shape, uint64_t count,
+static weir_status launch_move(const weir_collective *collective, weiri_call *call, weir_shape shape, uint64_t count,
                                weiri_move_args *args, void *stream)
 {
     static const uint32_t kernels[] = { [WEIR_FORM_PACKETS] = WEIRI_MOVE_PACKETS,
@@ -407,8 +448,9 @@ static weir_status move(weir_collective *collective, const char *name, const wei
     if (status != WEIR_OK || delegate(collective, q, stream, &status)) {
         return status;
     }
-    weiri_call call = { .kind = q->kind, .dtype = q->dtype, .op = WEIRI_NO_OP,
-                        .root = q->kind == WEIR_BROADCAST ? q->root : WEIRI_NO_ROOT };
+    if (collective->rails.device.hosts > 1) {
+        return weiri_hosts_call(collective, q, stream);
+    }
     memset(&args, 0, sizeof args);
     take_pieces(&collective->device, q, &args.move);
     const weiri_work work = work_of_move(collective, q);
@@ -418,12 +460,30 @@ static weir_status move(weir_collective *collective, const char *name, const wei
     if (status != WEIR_OK) {
         return status;
     }
-    call.form = form;
+    weiri_call call = weiri_call_of(q, form, shape.blocks);
     /* In all_to_all in place peers would overwrite what this rank has yet to send. */
     const bool overwrites = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
     if (form == WEIR_FORM_SLOTS && !overwrites && collective->device.ranks > 1) {
         find_direct(collective, args.move.recv, work.bytes, args.move.direct, &args.move.what.where);
     }
+    return launch_move(collective, &call, shape, q->count, &args, stream);
+}
+
+weir_status weiri_collective_pass(const weir_collective *collective, const weir_collective_request *q,
+                                  const weir_collective_move *pieces, void *stream)
+{
+    weiri_move_args args;
+    weir_collective_form form;
+    weir_shape shape;
+    const weiri_work work = { .kind = WEIR_ALLGATHER, .bytes = pieces->most * collective->device.ranks,
+                              .piece = pieces->most };
+    weir_status status = choose_step(collective, &work, &form, &shape);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_call call = weiri_call_of(q, form, shape.blocks);
+    memset(&args, 0, sizeof args);
+    args.move = *pieces;
     return launch_move(collective, &call, shape, q->count, &args, stream);
 }
 
@@ -504,6 +564,9 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     if (status != WEIR_OK) {
         return status;
     }
+    if (collective->rails.device.hosts > 1) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "weir_all_to_all_v: between hosts there is none");
+    }
     const weir_dev_collective *device = &collective->device;
     const uint32_t element = weir_dtype_bytes(dtype);
     status = take_extents("weir_all_to_all_v", sends, device->ranks, element, what->send_at, what->send_bytes,
@@ -555,8 +618,12 @@ static weir_status letter(weir_collective *collective, const char *name, const v
     if (status != WEIR_OK) {
         return status;
     }
-    if (peer == collective->device.rank) {
+    const uint32_t first = collective->rank - collective->device.rank; /* of this host */
+    if (peer == collective->rank) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u is this one", name, peer);
+    }
+    if (peer < first || peer >= first + collective->device.ranks) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is on another host", name, peer);
     }
     const span what = { (const char *)data, count * weir_dtype_bytes(dtype) };
     const char *which = kernel == WEIRI_LETTER_SEND ? "send" : "recv";
@@ -576,7 +643,7 @@ static weir_status letter(weir_collective *collective, const char *name, const v
     args.letter.what.count = count;
     args.letter.data = (char *)(uintptr_t)what.data;
     args.letter.bytes = what.bytes;
-    args.letter.peer = peer;
+    args.letter.peer = peer - first;
     const weir_shape shape = { call.blocks, collective->threads };
     return launch(collective, weiri_collective_kernels[kernel], shape, &args, stream);
 }

@@ -5,7 +5,8 @@
 #include "src/host/comm_impl.h"
 #include "weir/collective.h"
 #include "weir/connection.h"
-#include "weir/device/collective.h"
+#include "weir/device/collective_rails.h"
+#include "weir/port_channel.h"
 
 #define WEIRI_ALGORITHMS 8u /* of users */
 
@@ -25,15 +26,33 @@ typedef struct weiri_window {
     weir_memory *remote[WEIR_COLLECTIVE_RANKS];
 } weiri_window;
 
+/* What joins this rank to its like on the other hosts. */
+typedef struct weiri_rails {
+    uint32_t ranks[WEIR_COLLECTIVE_HOSTS]; /* of the communicator: one of each host */
+    weir_connection *connections[WEIR_COLLECTIVE_HOSTS];
+    weir_semaphore *semaphores[WEIR_COLLECTIVE_HOSTS];
+    weir_memory *local;
+    weir_memory *remote[WEIR_COLLECTIVE_HOSTS];
+    weir_proxy *proxy;
+    weir_port_channel *channels[WEIR_COLLECTIVE_HOSTS];
+    weir_dev_rails device; /* hosts: 1 where there are no rails */
+    uint32_t threads;      /* of a lane */
+    uint64_t hold_bytes;
+    char *hold; /* data between two steps of an operation, in `local` */
+} weiri_rails;
+
 struct weir_collective {
     weir_comm *comm;
     weiri_teller teller;
-    uint32_t ranks[WEIR_COLLECTIVE_RANKS]; /* of the communicator */
+    uint32_t rank; /* among all hosts' ranks, and how many these are; those of `device` are this host's */
+    uint32_t size;
+    uint32_t ranks[WEIR_COLLECTIVE_RANKS]; /* of the communicator: this host's */
     weir_connection *connections[WEIR_COLLECTIVE_RANKS];
     weir_memory *local;
     weir_memory *remote[WEIR_COLLECTIVE_RANKS];
-    weir_memory *differences; /* WEIR_COLLECTIVE_RANKS of weir_dev_difference */
+    weir_memory *differences; /* weir_dev_difference of this host's ranks, and of the rails */
     weir_dev_collective device;
+    weiri_rails rails;
     bool lines;          /* all links keep them */
     bool check_pointers; /* asked for in the opts */
     bool many;           /* a processor with many multiprocessors: a GPU */
@@ -52,7 +71,7 @@ struct weir_collective {
 enum { WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1, WEIRI_LETTER, WEIRI_KINDS };
 
 #define WEIRI_NO_OP 0xffu
-#define WEIRI_NO_ROOT 0xffu
+#define WEIRI_NO_ROOT 0xffffu
 
 /* What is called; its parts in one word, which the ranks compare. */
 typedef struct weiri_call {
@@ -67,6 +86,7 @@ typedef struct weiri_call {
 extern const char *const weiri_kind_names[WEIRI_KINDS];
 
 uint64_t weiri_call_word(const weiri_call *call);
+weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks);
 /* As text what two ranks call, when it is not the same; `peer` is the other's rank in the communicator. */
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
 
@@ -81,6 +101,34 @@ typedef struct weiri_work {
  * room. */
 weir_status weiri_collective_choose(const weir_collective *collective, const weiri_work *work, const char *name,
                                     weir_collective_form *form, weir_shape *shape);
+
+/* ---- steps inside a host, of operations between hosts; what their ranks compare is the request --------------- */
+
+/* Each rank gets its part of `pieces`, of which `what` and `to` are not looked at. */
+weir_status weiri_collective_scatter(const weir_collective *collective, const weir_collective_request *q,
+                                     const weir_collective_reduce *pieces, void *stream);
+/* `pieces` go from each rank to each; its `what` and ranges are not looked at. */
+weir_status weiri_collective_pass(const weir_collective *collective, const weir_collective_request *q,
+                                  const weir_collective_move *pieces, void *stream);
+
+/* ---- between hosts --------------------------------------------------------------------------------------------- */
+
+/* Finds this host's ranks, by opts or by whose memory is mapped, and how many hosts there are. WEIR_ERR_UNSUPPORTED,
+ * WEIR_ERR_LIMIT. */
+weir_status weiri_rails_find(weir_collective *collective, const weir_collective_opts *opts);
+/* Ends a step of all ranks of all hosts, of which this one's part has ended with `mine`: an error of any is everyone's,
+ * as are hosts of different numbers of ranks. */
+weir_status weiri_rails_agree(weir_collective *collective, const weir_collective_opts *opts, const char *call,
+                              weir_status mine);
+/* All ranks of all hosts. close takes what open has begun. */
+weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts);
+void weiri_rails_close(weir_collective *collective);
+
+/* Puts an operation on the stream whose arguments have been checked. */
+weir_status weiri_hosts_call(const weir_collective *collective, const weir_collective_request *q, void *stream);
+
+/* Waits for what was begun, or gives it up after an error. */
+weir_status weiri_collective_complete(weir_future **futures, uint32_t count, weir_status status);
 
 /* Adds the rows of a file that are for this device. WEIR_ERR_ENV naming the line. */
 weir_status weiri_collective_read_table(weir_collective *collective, const char *path);

@@ -12,7 +12,17 @@ static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
 uint64_t weiri_call_word(const weiri_call *call)
 {
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 | (uint64_t)call->root << 24 |
-           (uint64_t)call->form << 32 | (uint64_t)call->blocks << 40;
+           (uint64_t)call->form << 40 | (uint64_t)call->blocks << 48;
+}
+
+weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks)
+{
+    const bool reduces = request->kind <= WEIR_REDUCE_SCATTER;
+    const bool rooted = request->kind == WEIR_REDUCE || request->kind == WEIR_BROADCAST;
+    const weiri_call call = { .kind = request->kind, .dtype = request->dtype,
+                              .op = reduces ? (uint32_t)request->op : WEIRI_NO_OP,
+                              .root = rooted ? request->root : WEIRI_NO_ROOT, .form = form, .blocks = blocks };
+    return call;
 }
 
 /* A word may come from a rank whose memory is damaged. */
@@ -21,7 +31,7 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
     const uint32_t kind = (uint32_t)words[0] & 0xff;
     const uint32_t dtype = (uint32_t)(words[0] >> 8) & 0xff;
     const uint32_t op = (uint32_t)(words[0] >> 16) & 0xff;
-    const uint32_t root = (uint32_t)(words[0] >> 24) & 0xff;
+    const uint32_t root = (uint32_t)(words[0] >> 24) & 0xffff;
     int used = snprintf(text, bytes, "%s of %llu %s%s", kind < WEIRI_KINDS ? weiri_kind_names[kind] : "?",
                         (unsigned long long)words[2], kind == WEIRI_ALL_TO_ALL_V ? "bytes between the two, " : "",
                         dtype < WEIR_DTYPES ? dtypes[dtype] : "?");
@@ -32,8 +42,8 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
         used += snprintf(text + used, bytes - (size_t)used, ", root %u", root);
     }
     if (form && used > 0 && (size_t)used < bytes) {
-        (void)snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks%s)", (uint32_t)(words[0] >> 32) & 0xff,
-                       (uint32_t)(words[0] >> 40), words[1] != 0 ? ", registered recv" : "");
+        (void)snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks%s)", (uint32_t)(words[0] >> 40) & 0xff,
+                       (uint32_t)(words[0] >> 48), words[1] != 0 ? ", registered recv" : "");
     }
 }
 
@@ -47,7 +57,7 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
     }
     char mine[96];
     char theirs[96];
-    const uint64_t what = ((uint64_t)1 << 32) - 1;
+    const uint64_t what = ((uint64_t)1 << 40) - 1;
     bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 &&
                 mine_words[2] == their_words[2];
     describe_words(mine_words, form, mine, sizeof mine);

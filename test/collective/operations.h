@@ -25,6 +25,7 @@ struct Operation {
     bool in_place;
     bool rough;     // f32 and f64: numbers whose sums depend on their order
     uint64_t seed;
+    uint32_t host_ranks = 0; // of each of several hosts; 0: there is one
 };
 
 using Bytes = std::vector<uint8_t>;
@@ -95,14 +96,13 @@ template <typename T> T join_all(const Operation &o, const std::vector<T> &all)
     return o.op == WEIR_AVG ? value / static_cast<T>(all.size()) : value;
 }
 
-// The bits that the ranks' elements `index` join to.
-inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
+// The bits that these join to.
+inline uint64_t join_bits(const Operation &o, const std::vector<uint64_t> &all)
 {
     std::vector<float> floats;
     std::vector<double> doubles;
     std::vector<int64_t> integers;
-    for (uint32_t rank = 0; rank < ranks; rank++) {
-        const uint64_t bits = element(o, rank, index);
+    for (const uint64_t bits : all) {
         if (o.dtype == WEIR_F64) {
             double value;
             std::memcpy(&value, &bits, sizeof value);
@@ -130,6 +130,21 @@ inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
         bits = static_cast<uint64_t>(join_all(o, integers));
     }
     return bits;
+}
+
+// Those that the ranks' elements `index` join to: each host's ranks, then the hosts.
+inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
+{
+    const uint32_t each = o.host_ranks != 0 ? o.host_ranks : ranks;
+    std::vector<uint64_t> hosts;
+    for (uint32_t first = 0; first < ranks; first += each) {
+        std::vector<uint64_t> inside;
+        for (uint32_t rank = first; rank < first + each; rank++) {
+            inside.push_back(element(o, rank, index));
+        }
+        hosts.push_back(join_bits(o, inside));
+    }
+    return hosts.size() == 1 ? hosts[0] : join_bits(o, hosts);
 }
 
 inline void put_element(Bytes &bytes, uint64_t index, uint32_t size, uint64_t bits)

@@ -107,7 +107,7 @@ void creation(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
         group = { twice, 2 };
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
-        group = { twice, 9 };
+        group = { twice, WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS + 1 };
         WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_collective_create(comm.comm, &opts, &collective));
         group = { self, 1 };
         opts.staging_bytes = 1000;

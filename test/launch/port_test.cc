@@ -104,4 +104,13 @@ TEST_F(Networks, PortChannels)
     EXPECT_TRUE(ended.has("[  PASSED  ] 3 tests.")) << ended.text;
 }
 
+TEST_F(Networks, Collectives)
+{
+    const Ended ended = networks("env WEIR_TRANSPORT=ofi " + weirt_beside("weir-test-collective") +
+                                 " '--gtest_filter=*CollectiveHosts.Sizes/cpu_processes_ofi:"
+                                 "*CollectiveHosts.GraphsAreReplayed/cpu_processes_ofi'");
+    EXPECT_EQ(ended.status, 0) << ended.text;
+    EXPECT_TRUE(ended.has("[  PASSED  ] 2 tests.")) << ended.text;
+}
+
 } // namespace

@@ -131,6 +131,7 @@ def mistakes(program):
             (["allreduce", "--tune", "/dev/null", "--form", "slots,auto"], "--tune finds what auto should be"),
             (["allreduce", "--device", "cpu", "--tune", "/dev/null", "-g", "1"], "two ranks or more of one host"),
             (["allreduce", "--device", "cpu", "--tune", "/nonexistent/table"], "/nonexistent/table: No such file"),
+            (["allreduce", "--device", "cpu", "-g", "3", "--host-ranks", "2"], "3 ranks are not hosts of 2 each"),
             (["put", "-g", "3"], "does not take -g"),
             (["put", "--device", "cpu", "--rank", "2"], "there are only ranks 0 to 1"),
             (["fly"], "usage")):
@@ -252,6 +253,7 @@ def collectives(program):
     sizes = [1001, 6000]
     for arguments, ranks, parts, element, factor, names in (
             (["allreduce", "--check", "--graph"], 3, 1, 2, 4 / 3, ("f16", "sum")),
+            (["allreduce", "--check", "--host-ranks", "1", "-d", "f32"], 2, 1, 4, 1, ("f32", "sum")),
             (["allgather", "-d", "u8"], 2, 2, 1, 1 / 2, ("u8", "none")),
             (["reduce_scatter", "-d", "i32", "-o", "avg"], 3, 3, 4, 2 / 3, ("i32", "avg")),
             (["all_to_all", "--check", "--register", "-d", "f8e4m3"], 3, 3, 1, 2 / 3, ("f8e4m3", "none")),

@@ -18,13 +18,16 @@
 #if defined(__CUDA_ARCH__)
 #define WEIR_FN static __host__ __device__ __forceinline__
 #define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
+#define WEIR_FN_FLAT WEIR_FN_COLD
 #elif defined(__CUDACC__)
 /* For the host nvcc's compiler decides, as a C compiler does: to inline everything there takes it ten times as long. */
 #define WEIR_FN static __host__ __device__ inline __attribute__((unused))
 #define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
+#define WEIR_FN_FLAT WEIR_FN_COLD
 #else
 #define WEIR_FN static inline __attribute__((unused))
 #define WEIR_FN_COLD static __attribute__((noinline, unused))
+#define WEIR_FN_FLAT static __attribute__((noinline, unused, flatten)) /* with all that it calls inlined */
 #endif
 
 /* Only where GPU code is generated: nvcc's host compiler does not know the pragma. */

@@ -235,7 +235,7 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
     }
     const uint32_t flag = weir_packet_flag(c->epoch);
     const uint32_t desk = weir_collective_desk(coop, 0);
-    const uint64_t count = weir_line_count(r->part);
+    const uint64_t count = weir_line_count(r->length);
     const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {
         weir_lines_scatter(c, r, flag, i + walk.mine, walk.lane);

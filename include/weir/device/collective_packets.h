@@ -7,13 +7,15 @@
 
 #include "weir/device/collective_call.h"
 
-/* A reduction. Part k of the data, `part` bytes from one to the next and `bytes` in all, is the one that rank k joins.
- * Ranks in `to` get the joined data of all parts; with `to` 0, each gets its part. */
+/* A reduction. Part k of the data, `length` bytes, or less where the data ends, `part` bytes from one to the next and
+ * `bytes` in all, is the one that rank k joins. Ranks in `to` get the joined data of all parts; with `to` 0, each gets
+ * its part. */
 typedef struct weir_collective_reduce {
     weir_collective_what what;
     const char *send;
     char *recv;
     uint64_t part; /* a multiple of 8 unless `to` is 0, of 16 for slots, of 120 for lines */
+    uint64_t length;
     uint64_t bytes;
     uint32_t to;
     uint32_t reserved;
@@ -116,7 +118,7 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
 /* Bytes of part `rank` from `at` on; none if not positive. */
 WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, uint64_t at)
 {
-    return weir_least(weir_left(r->part, at), weir_left(r->bytes, rank * r->part + at));
+    return weir_least(weir_left(r->length, at), weir_left(r->bytes, rank * r->part + at));
 }
 
 /* Each joins its part and sends the result to the ranks in `to`: two trips, with less data. */
@@ -126,7 +128,7 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
     const uint32_t desk = weir_collective_desk(coop, 0);
-    const uint64_t words = (r->part + 7) / 8;
+    const uint64_t words = (r->length + 7) / 8;
     const char *mine = r->send + c->rank * r->part;
     char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
     const char *in = weir_packets_in(c, 0, flag);

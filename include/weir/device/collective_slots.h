@@ -146,8 +146,8 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
     const uint32_t flag = weir_packet_flag(c->epoch);
     const uint32_t all = weir_collective_everyone(c);
     const int direct = r->direct[c->rank] != NULL;
-    const uint64_t range = weir_slots_range(r->part, coop.blocks);
-    const uint64_t rounds = weir_slots_rounds(r->part, coop.block, coop.blocks, c->slot_bytes);
+    const uint64_t range = weir_slots_range(r->length, coop.blocks);
+    const uint64_t rounds = weir_slots_rounds(r->length, coop.block, coop.blocks, c->slot_bytes);
     const uint64_t first = coop.block * range;
     const uint32_t desk = weir_collective_desk(coop, direct);
     weir_collective_announce(c, &r->what, NULL, flag, desk, coop);

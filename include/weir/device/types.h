@@ -65,8 +65,9 @@ typedef struct weir_dev_memory_channel {
     uint32_t indexed; /* one of a set (weir_dev_memory_channel_at), with epochs of its own */
 } weir_dev_memory_channel;
 
-/* Most ranks of a collective. */
+/* Most ranks of a collective on one host, and most hosts. */
 #define WEIR_COLLECTIVE_RANKS 8u
+#define WEIR_COLLECTIVE_HOSTS 64u
 
 /* What two ranks that call different operations tell their hosts: one for each peer, in host memory. */
 typedef struct weir_dev_difference {
@@ -76,7 +77,7 @@ typedef struct weir_dev_difference {
     uint64_t reserved;
 } weir_dev_difference;
 
-/* The memories, packet buffers and semaphores of the ranks of a collective; see weir/device/collective.h. Places are
+/* The memories, packet buffers and semaphores of a host's ranks; see weir/device/collective.h. Places are
  * bytes from the start of each rank's memory, the same on all. */
 typedef struct weir_dev_collective {
     weir_dev_control *control;
@@ -256,6 +257,20 @@ typedef struct weir_dev_port_channel {
 #define WEIR_PORT_BY_PROXY 0u  /* a thread of the host, by `queue` */
 #define WEIR_PORT_BY_DEVICE 1u /* kernels themselves, by `rdma`; direct_bytes is 0 */
 
+/* What a rank of a collective exchanges with its like on other hosts; see weir/device/collective_rails.h. */
+typedef struct weir_dev_rails {
+    weir_dev_control *control;
+    const weir_dev_port_channel *channels; /* to each host; device memory */
+    weir_dev_difference *differences;      /* of each host */
+    char *memory;                          /* of this rank */
+    uint64_t slots; /* place */
+    uint64_t slot_bytes;
+    uint32_t host;
+    uint32_t hosts;
+    uint32_t lanes; /* most blocks of a step */
+    uint32_t reserved;
+} weir_dev_rails;
+
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
@@ -272,6 +287,7 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_port_memory) == 40, "layout of weir_dev_port_
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_board) == 64, "layout of weir_dev_port_board");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_rdma) == 192, "layout of weir_dev_port_rdma");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 368, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 64, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma) == 72, "layout of weir_dev_rdma");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_receives) == 16, "layout of weir_dev_rdma_receives");

@@ -1,8 +1,10 @@
-/* collective.h - kernels of collectives: those that move data, whatever its type, and reductions by type. */
+/* collective.h - kernels of collectives: those that move data, whatever its type, reductions by type, and what hosts
+ * exchange. */
 #ifndef WEIRI_KERNELS_COLLECTIVE_H
 #define WEIRI_KERNELS_COLLECTIVE_H
 
 #include "weir/device/collective.h"
+#include "weir/device/collective_rails.h"
 #include "weir/device/kernel.h"
 
 #if defined(__cplusplus)
@@ -27,8 +29,15 @@ typedef struct weiri_letter_args {
     weir_collective_letter letter;
 } weiri_letter_args;
 
+typedef struct weiri_rail_args {
+    weir_dev_rails rails;
+    weir_rail_step step;
+} weiri_rail_args;
+
 enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_LETTER_SEND, WEIRI_LETTER_RECEIVE };
 extern const weir_kernel *const weiri_collective_kernels[];
+
+extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
 
 /* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */
 enum { WEIRI_REDUCE_ONCE, WEIRI_REDUCE_PACKETS, WEIRI_REDUCE_LINES, WEIRI_REDUCE_SLOTS, WEIRI_REDUCE_FORMS };

@@ -1,0 +1,413 @@
+/* weir/device/collective_rails.h - collectives between hosts: what a rank exchanges with its like on the others.
+ *
+ * The ranks of a collective that map each other's memory are a host. Rank i of a host has a rail: a port channel to
+ * rank i of each other host. A step moves pieces over the rails, from each host to each; what comes is put where it
+ * belongs, or joined with this host's piece in the order of hosts, and the result sent on.
+ *
+ * Each block is a lane by itself: it takes its range of every piece, slot_bytes at a time. In round i it copies what is
+ * for each host into slots of this rank, from which the channel carries it into slots of the other's, with the
+ * message's number behind it; and it takes the messages of round i - WEIR_RAIL_LAG. What it joins of these goes with
+ * the next message. Both directions have as many messages, empty ones too. So a message that comes says that its sender
+ * has taken all that were sent more than WEIR_RAIL_LAG before it, whose slots may be used again: nobody need say so.
+ *
+ * Each rank has one memory for it, of the same layout on all. From its start: messages so far of each lane; what has
+ * come, for each lane and host; slots, for each lane and host, of what comes and what goes. */
+#ifndef WEIR_DEVICE_COLLECTIVE_RAILS_H
+#define WEIR_DEVICE_COLLECTIVE_RAILS_H
+
+#include "weir/device/collective_slots.h"
+#include "weir/device/port_channel.h"
+
+#define WEIR_RAIL_LAG 2u
+#define WEIR_RAIL_SLOTS (2u * WEIR_RAIL_LAG + 2u)
+
+/* A slot: what the sender calls, in the first message of a step; slot_bytes of data; slot_bytes of results. */
+#define WEIR_RAIL_HEAD WEIR_CELL_BYTES
+
+/* One step. Piece k of the data, at most `part` bytes from k * part on of `bytes` in all, is host k's. */
+typedef struct weir_rail_step {
+    weir_collective_what what;
+    const char *send;
+    char *recv;
+    uint64_t send_step; /* from one piece to the next */
+    uint64_t recv_step;
+    uint64_t part;
+    uint64_t bytes;
+    uint64_t from;    /* a bit for each host that sends, and */
+    uint64_t to;      /* for each that gets something; and */
+    uint64_t spread;  /* for each that gets all pieces when they are joined */
+    uint32_t scatter; /* a host gets its piece of each other one; otherwise theirs */
+    uint32_t joins;   /* what comes is joined with this host's piece; for these all hosts send and get */
+    uint32_t dtype;
+    uint32_t op;
+} weir_rail_step;
+
+/* What a lane has to do. */
+typedef struct weir_rail_walk {
+    uint64_t first; /* number of its first message */
+    uint64_t at;    /* its range of each piece: from here on */
+    uint64_t range;
+    uint64_t messages;
+} weir_rail_walk;
+
+/* ---- places ---------------------------------------------------------------------------------------------- */
+
+WEIR_FN uint64_t weir_rail_count(uint32_t lane)
+{
+    return (uint64_t)lane * WEIR_CELL_BYTES;
+}
+
+/* Where the messages of `from` are counted. */
+WEIR_FN uint64_t weir_rail_arrived(const weir_dev_rails *c, uint32_t lane, uint32_t from)
+{
+    return (c->lanes + (uint64_t)lane * c->hosts + from) * WEIR_CELL_BYTES;
+}
+
+WEIR_FN uint64_t weir_rail_slot_size(const weir_dev_rails *c)
+{
+    return WEIR_RAIL_HEAD + 2 * c->slot_bytes;
+}
+
+/* From the slots of one host to those of the next. */
+WEIR_FN uint64_t weir_rail_stride(const weir_dev_rails *c)
+{
+    return 2 * WEIR_RAIL_SLOTS * weir_rail_slot_size(c);
+}
+
+/* The slot of message `number` from host `host`, or (`out`) to it. */
+WEIR_FN uint64_t weir_rail_slot(const weir_dev_rails *c, uint32_t lane, uint32_t host, uint32_t out, uint64_t number)
+{
+    return c->slots + ((uint64_t)lane * c->hosts + host) * weir_rail_stride(c) +
+           (out * WEIR_RAIL_SLOTS + number % WEIR_RAIL_SLOTS) * weir_rail_slot_size(c);
+}
+
+/* Bytes of a rank's memory, up to the end of the slots. */
+WEIR_FN uint64_t weir_rail_bytes(const weir_dev_rails *c)
+{
+    return weir_rail_slot(c, c->lanes, 0, 0, 0);
+}
+
+/* The other hosts in an order of this one's own; k from 1 to hosts - 1. */
+WEIR_FN uint32_t weir_rail_peer(const weir_dev_rails *c, uint32_t k)
+{
+    const uint32_t host = c->host + k;
+    return host < c->hosts ? host : host - c->hosts;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------------------- */
+
+/* Bytes of piece `host`; none if not positive. */
+WEIR_FN int64_t weir_rail_piece(const weir_rail_step *s, uint32_t host)
+{
+    return weir_least((int64_t)s->part, weir_left(s->bytes, host * s->part));
+}
+
+WEIR_FN int64_t weir_rail_goes(const weir_dev_rails *c, const weir_rail_step *s, uint32_t host)
+{
+    return (s->from >> c->host & s->to >> host & 1) != 0 ? weir_rail_piece(s, s->scatter ? host : c->host) : 0;
+}
+
+WEIR_FN int64_t weir_rail_comes(const weir_dev_rails *c, const weir_rail_step *s, uint32_t host)
+{
+    return (s->from >> host & s->to >> c->host & 1) != 0 ? weir_rail_piece(s, s->scatter ? c->host : host) : 0;
+}
+
+/* Bytes of a piece that are the lane's in round `round`, which begins at *at of it; none if not positive. */
+WEIR_FN int64_t weir_rail_left(const weir_dev_rails *c, const weir_rail_walk *walk, uint64_t round, int64_t piece,
+                               uint64_t *at)
+{
+    const uint64_t skipped = round * c->slot_bytes;
+    *at = walk->at + skipped;
+    return weir_least(weir_least((int64_t)c->slot_bytes, weir_left(walk->range, skipped)), piece - (int64_t)*at);
+}
+
+/* The results that go with message `round`, for `host`, or come with it, of `host`; `piece` is theirs. */
+WEIR_FN int64_t weir_rail_results(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
+                                  uint64_t round, uint32_t to, uint32_t piece, uint64_t *at)
+{
+    if (round <= WEIR_RAIL_LAG || (s->spread >> to & 1) == 0) {
+        return 0;
+    }
+    return weir_rail_left(c, walk, round - WEIR_RAIL_LAG - 1, weir_rail_piece(s, piece), at);
+}
+
+/* The first lane sends a message even where there is no data, with what this rank calls. */
+WEIR_FN weir_rail_walk weir_rail_walk_of(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
+{
+    weir_rail_walk walk;
+    walk.first = weir_arch_load_relaxed_dev_u64((uint64_t *)(c->memory + weir_rail_count(coop.block)));
+    walk.range = weir_slots_range(s->part, coop.blocks);
+    walk.at = coop.block * walk.range;
+    walk.messages = weir_slots_rounds(s->part, coop.block, coop.blocks, c->slot_bytes);
+    if (coop.block == 0 && walk.messages == 0) {
+        walk.messages = 1;
+    }
+    if (walk.messages != 0 && s->spread != 0) {
+        walk.messages += WEIR_RAIL_LAG + 1;
+    }
+    return walk;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------- */
+
+/* Puts `bytes` at `at` of the message's slot into that of `host`. By one thread, as the next. */
+WEIR_FN_COLD weir_status weir_rail_put(const weir_dev_rails *c, uint32_t lane, uint32_t host, uint64_t number,
+                                       uint64_t at, uint64_t bytes)
+{
+    return weir_dev_port_channel_ask(c->channels + host, WEIR_REQUEST_PUT,
+                                     weir_rail_slot(c, lane, c->host, 0, number) + at,
+                                     weir_rail_slot(c, lane, host, 1, number) + at, bytes, 0, NULL);
+}
+
+WEIR_FN_COLD weir_status weir_rail_announce(const weir_dev_rails *c, uint32_t lane, uint32_t host, uint64_t number)
+{
+    return weir_dev_port_channel_ask(c->channels + host, WEIR_REQUEST_VALUE, weir_rail_arrived(c, lane, c->host), 0, 8,
+                                     number + 1, NULL);
+}
+
+/* Sends what is in the slot for `host`. By one thread. */
+WEIR_FN weir_status weir_rail_post(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
+                                   uint64_t round, uint32_t lane, uint32_t host)
+{
+    const uint64_t number = walk->first + round;
+    const uint64_t skip = round == 0 && lane == 0 ? 0 : WEIR_RAIL_HEAD;
+    uint64_t at = 0;
+    const int64_t data = weir_rail_left(c, walk, round, weir_rail_goes(c, s, host), &at);
+    const int64_t results = weir_rail_results(c, s, walk, round, host, c->host, &at);
+    const uint64_t bytes = WEIR_RAIL_HEAD - skip + (data > 0 ? (uint64_t)data : 0);
+    weir_status status = bytes != 0 ? weir_rail_put(c, lane, host, number, skip, bytes) : WEIR_OK;
+    if (status == WEIR_OK && results > 0) {
+        status = weir_rail_put(c, lane, host, number, WEIR_RAIL_HEAD + c->slot_bytes, (uint64_t)results);
+    }
+    return status == WEIR_OK ? weir_rail_announce(c, lane, host, number) : status;
+}
+
+/* The messages of round `round`. The status, of before too, is the calling thread's. */
+WEIR_FN weir_status weir_rail_send(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
+                                   uint64_t round, weir_status status, weir_coop coop)
+{
+    uint64_t at = 0;
+    for (uint32_t k = 1; k < c->hosts; k++) {
+        const uint32_t host = weir_rail_peer(c, k);
+        const int64_t left = weir_rail_left(c, walk, round, weir_rail_goes(c, s, host), &at);
+        char *slot = c->memory + weir_rail_slot(c, coop.block, host, 1, walk->first + round);
+        weir_slots_copy(slot + WEIR_RAIL_HEAD, s->send + (s->scatter ? host : c->host) * s->send_step + at, left, coop);
+        if (round == 0 && coop.rank == 0) {
+            weir_arch_store_relaxed_sys_u64((uint64_t *)slot, s->what.call);
+            weir_arch_store_relaxed_sys_u64((uint64_t *)slot + 1, s->what.where);
+            weir_arch_store_relaxed_sys_u64((uint64_t *)slot + 2, s->what.count);
+        }
+    }
+    weir_arch_block_sync(coop.host);
+    for (uint32_t k = 1 + coop.block_rank; k < c->hosts && status == WEIR_OK; k += coop.block_size) {
+        status = weir_rail_post(c, s, walk, round, coop.block, weir_rail_peer(c, k));
+    }
+    return status;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------- */
+
+/* Compares what `host` calls, as its first message says. By one thread. */
+WEIR_FN_COLD weir_status weir_rail_compare(const weir_dev_rails *c, const weir_rail_step *s, uint32_t host,
+                                           uint64_t number)
+{
+    const uint64_t *head = (const uint64_t *)(c->memory + weir_rail_slot(c, 0, host, 0, number));
+    const uint64_t mine[WEIR_MAILBOX_WORDS] = { s->what.call, s->what.where, s->what.count };
+    uint64_t theirs[WEIR_MAILBOX_WORDS];
+    uint64_t differ = 0;
+    for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) {
+        theirs[i] = weir_arch_load_relaxed_sys_u64(head + i);
+        differ |= mine[i] ^ theirs[i];
+    }
+    return differ == 0 ? WEIR_OK : weir_collective_differ(c->differences + host, mine, theirs, c->control);
+}
+
+/* Waits for the messages of round `round` of all hosts; all threads of the block go on, or end, together. */
+WEIR_FN weir_status weir_rail_wait(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
+                                   uint64_t round, weir_status status, weir_coop coop)
+{
+    const uint64_t number = walk->first + round;
+    for (uint32_t k = 1 + coop.block_rank; k < c->hosts && status == WEIR_OK; k += coop.block_size) {
+        const uint32_t host = weir_rail_peer(c, k);
+        status = weir_spin_above((const uint64_t *)(c->memory + weir_rail_arrived(c, coop.block, host)), number,
+                                 c->control);
+        if (status == WEIR_OK && round == 0 && coop.block == 0) {
+            status = weir_rail_compare(c, s, host, number);
+        }
+    }
+    return weir_coop_agree(weir_coop_block(coop), c->control, status);
+}
+
+/* What is joined of a round. */
+typedef struct weir_rail_join {
+    const char *in; /* host 0's, a stride from the next one's */
+    const char *own;
+    char *out;
+    char *results; /* in the slots for host 0, the same */
+    uint64_t spread;
+    int64_t left;
+} weir_rail_join;
+
+WEIR_FN weir_vec16 weir_rail_load(const weir_dev_rails *c, const weir_rail_join *j, uint32_t host, int64_t at)
+{
+    return host == c->host ? weir_pair_load(j->own + at, j->left - at)
+                           : weir_arch_load_vec16((const weir_vec16 *)(j->in + host * weir_rail_stride(c) + at));
+}
+
+WEIR_FN void weir_rail_join_as(const weir_dev_rails *c, const weir_rail_join *j, uint32_t dtype, uint32_t op,
+                               weir_coop coop)
+{
+    const int64_t stride = 16 * (int64_t)coop.block_size;
+    WEIR_ROLLED
+    for (int64_t at = 16 * (int64_t)coop.block_rank; at < j->left; at += stride) {
+        weir_vec16 pair = weir_rail_load(c, j, 0, at);
+        weir_reduction lo = { { 0 }, 0, { 0 } };
+        weir_reduction hi = { { 0 }, 0, { 0 } };
+        weir_reduce_first(&lo, dtype, pair.lo);
+        weir_reduce_first(&hi, dtype, pair.hi);
+        WEIR_ROLLED
+        for (uint32_t host = 1; host < c->hosts; host++) {
+            pair = weir_rail_load(c, j, host, at);
+            weir_reduce_next(&lo, dtype, op, pair.lo);
+            weir_reduce_next(&hi, dtype, op, pair.hi);
+        }
+        pair.lo = weir_reduce_last(&lo, dtype, op, c->hosts);
+        pair.hi = weir_reduce_last(&hi, dtype, op, c->hosts);
+        weir_pair_store(j->out + at, j->left - at, pair);
+        WEIR_ROLLED
+        for (uint32_t host = 0; j->spread != 0 && host < c->hosts; host++) {
+            if ((j->spread >> host & 1) != 0) {
+                weir_arch_store_vec16((weir_vec16 *)(j->results + host * weir_rail_stride(c) + at), pair);
+            }
+        }
+    }
+}
+
+/* The rails are slower than this by far: one kernel for all types, and none but the sums for a single operation. */
+WEIR_FN_FLAT void weir_rail_join_all(const weir_dev_rails *c, const weir_rail_join *j, uint32_t dtype, uint32_t op,
+                                     weir_coop coop)
+{
+    switch (dtype) {
+    case WEIR_F64:
+        weir_rail_join_as(c, j, WEIR_F64, op, coop);
+        break;
+    case WEIR_F32:
+        if (op == WEIR_SUM) {
+            weir_rail_join_as(c, j, WEIR_F32, WEIR_SUM, coop);
+        } else {
+            weir_rail_join_as(c, j, WEIR_F32, op, coop);
+        }
+        break;
+    case WEIR_F16:
+        weir_rail_join_as(c, j, WEIR_F16, op, coop);
+        break;
+    case WEIR_BF16:
+        weir_rail_join_as(c, j, WEIR_BF16, op, coop);
+        break;
+    case WEIR_F8E4M3:
+        weir_rail_join_as(c, j, WEIR_F8E4M3, op, coop);
+        break;
+    case WEIR_F8E5M2:
+        weir_rail_join_as(c, j, WEIR_F8E5M2, op, coop);
+        break;
+    case WEIR_I8:
+        weir_rail_join_as(c, j, WEIR_I8, op, coop);
+        break;
+    case WEIR_U8:
+        weir_rail_join_as(c, j, WEIR_U8, op, coop);
+        break;
+    case WEIR_I32:
+        weir_rail_join_as(c, j, WEIR_I32, op, coop);
+        break;
+    case WEIR_U32:
+        weir_rail_join_as(c, j, WEIR_U32, op, coop);
+        break;
+    case WEIR_I64:
+        weir_rail_join_as(c, j, WEIR_I64, op, coop);
+        break;
+    default:
+        weir_rail_join_as(c, j, WEIR_U64, op, coop);
+    }
+}
+
+/* Joins the data of round `round`; the results go with a later message. */
+WEIR_FN void weir_rail_take_joined(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
+                                   uint64_t round, weir_coop coop)
+{
+    const uint64_t number = walk->first + round;
+    uint64_t at = 0;
+    weir_rail_join join;
+    join.left = weir_rail_left(c, walk, round, weir_rail_piece(s, c->host), &at);
+    join.in = c->memory + weir_rail_slot(c, coop.block, 0, 0, number) + WEIR_RAIL_HEAD;
+    join.own = s->send + c->host * s->send_step + at;
+    join.out = s->recv + c->host * s->recv_step + at;
+    join.results = c->memory + weir_rail_slot(c, coop.block, 0, 1, number + WEIR_RAIL_LAG + 1) + WEIR_RAIL_HEAD +
+                   c->slot_bytes;
+    join.spread = s->spread & ~((uint64_t)1 << c->host);
+    weir_rail_join_all(c, &join, s->dtype, s->op, coop);
+}
+
+/* Takes the messages of round `round`, which are there. */
+WEIR_FN void weir_rail_take(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
+                            uint64_t round, weir_coop coop)
+{
+    uint64_t at = 0;
+    if (s->joins) {
+        weir_rail_take_joined(c, s, walk, round, coop);
+    }
+    for (uint32_t k = 1; k < c->hosts; k++) {
+        const uint32_t host = weir_rail_peer(c, k);
+        const char *slot = c->memory + weir_rail_slot(c, coop.block, host, 0, walk->first + round) + WEIR_RAIL_HEAD;
+        const int64_t left = s->joins ? weir_rail_results(c, s, walk, round, c->host, host, &at)
+                                      : weir_rail_left(c, walk, round, weir_rail_comes(c, s, host), &at);
+        weir_slots_copy(s->recv + host * s->recv_step + at, slot + (s->joins ? c->slot_bytes : 0), left, coop);
+    }
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------- */
+
+/* The piece that stays here, unless it is there already or is joined. */
+WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
+                            weir_coop coop)
+{
+    const char *from = s->send + c->host * s->send_step;
+    char *to = s->recv + c->host * s->recv_step;
+    if (!s->joins && to != from) {
+        weir_slots_copy(to + walk->at, from + walk->at,
+                        weir_least((int64_t)walk->range, weir_rail_comes(c, s, c->host) - (int64_t)walk->at), coop);
+    }
+}
+
+/* All threads of the grid call it, of whole blocks, up to `lanes` of them: as many on all ranks. What fails is the
+ * communicator's error: WEIR_ERR_MISMATCH, when ranks call different steps, WEIR_ERR_TIMEOUT, or an earlier one. */
+WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const weir_rail_walk walk = weir_rail_walk_of(c, s, coop);
+    weir_status status = WEIR_OK;
+    WEIR_ROLLED
+    for (uint64_t i = 0; i < walk.messages + WEIR_RAIL_LAG; i++) {
+        if (i < walk.messages) {
+            status = weir_rail_send(c, s, &walk, i, status, coop);
+        }
+        if (i == 0) {
+            weir_rail_keep(c, s, &walk, coop);
+        }
+        if (i < WEIR_RAIL_LAG) {
+            continue;
+        }
+        status = weir_rail_wait(c, s, &walk, i - WEIR_RAIL_LAG, status, coop);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        weir_rail_take(c, s, &walk, i - WEIR_RAIL_LAG, coop);
+    }
+    weir_arch_block_sync(coop.host);
+    if (coop.block_rank == 0) {
+        weir_arch_store_relaxed_dev_u64((uint64_t *)(c->memory + weir_rail_count(coop.block)),
+                                        walk.first + walk.messages);
+    }
+    return WEIR_OK;
+}
+
+#endif

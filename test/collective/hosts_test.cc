@@ -1,0 +1,404 @@
+// Collectives between hosts, which are made of ranks of this one, over each transport that has port channels.
+#include <cstdlib>
+#include <tuple>
+
+#include "test/collective/operations.h"
+#include "test/harness/checks.h"
+#include "test/harness/software_nic.h"
+#include "test/harness/stage_test.h"
+#include "weir/device/collective.h"
+
+namespace {
+
+const char *const transports[] = { "ipc", "ofi", "ib" };
+
+// What a case's ranks are told.
+struct Setting {
+    uint32_t transport;
+    uint32_t host_ranks;
+    uint32_t blocks; // of a CPU rank's launch
+    uint32_t threads;
+    uint32_t what;
+};
+
+class HostsTest : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
+protected:
+    void SetUp() override
+    {
+        const char *missing = weirt_stage_missing(stage());
+        if (missing != nullptr) {
+            GTEST_SKIP() << missing;
+        }
+        const bool ours = std::strcmp(name(), "ib") == 0 ? weirt_use_software_nic() : std::strcmp(name(), "ipc") == 0;
+        const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;
+        if (checked && !ours) {
+            GTEST_SKIP() << "the library of transport " << name() << " is not built with the thread sanitizer";
+        }
+        if (checked && stage()->processes) { // whose messages say when slots are free
+            GTEST_SKIP() << "the thread sanitizer does not see that another process orders this one's accesses";
+        }
+        weir_transport_info info;
+        for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
+            if (std::strcmp(info.name, name()) == 0 && info.works) {
+                return;
+            }
+        }
+        GTEST_SKIP() << "no transport " << name() << " here";
+    }
+    const weirt_stage *stage() const
+    {
+        return &weirt_stages[std::get<0>(GetParam())];
+    }
+    const char *name() const
+    {
+        return transports[std::get<1>(GetParam())];
+    }
+    // `hosts` of so many ranks each.
+    void run(weirt_rank_fn body, uint32_t hosts, uint32_t host_ranks, uint32_t blocks, uint32_t threads,
+             uint32_t what = 0) const
+    {
+        const Setting setting = { std::get<1>(GetParam()), host_ranks, blocks, threads, what };
+        weirt_ranks_run(stage(), hosts * host_ranks, body, &setting, sizeof setting);
+    }
+};
+
+std::string case_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
+{
+    return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + transports[std::get<1>(info.param)];
+}
+
+#define HOSTS_SUITE(Suite, ...)                                                                                  \
+    class Suite : public HostsTest {};                                                                           \
+    INSTANTIATE_TEST_SUITE_P(Transports, Suite,                                                                  \
+                             ::testing::Combine(::testing::Values(__VA_ARGS__), ::testing::Values(0, 1, 2)), case_name)
+
+weir_collective_opts opts_of(const weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.staging_bytes = 128 << 10; // little, so that there are several rounds, and chunks
+    // With a transport that maps nothing each rank is a host.
+    opts.host_ranks = std::getenv("WEIR_TRANSPORT") != nullptr ? 0 : setting->host_ranks;
+    opts.transport = transports[setting->transport];
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = setting->blocks;
+        opts.threads = setting->threads;
+    }
+    return opts;
+}
+
+Operation operation(const weirt_rank *rank, Kind kind, weir_dtype dtype, weir_op op, uint64_t count, uint64_t seed)
+{
+    Operation o = { kind, dtype, op, count, 0, 0, false, true, seed };
+    o.root = static_cast<uint32_t>(seed % rank->size);
+    o.host_ranks = static_cast<const Setting *>(rank->arg)->host_ranks;
+    return o;
+}
+
+bool is_defined(const Operation &o)
+{
+    const bool f8 = o.dtype == WEIR_F8E4M3 || o.dtype == WEIR_F8E5M2;
+    const bool integer = o.dtype > WEIR_F8E5M2;
+    return !(f8 && (o.op == WEIR_PROD || o.op == WEIR_AVG)) && !(integer && o.op == WEIR_AVG && o.host_ranks > 1);
+}
+
+// ---- what comes out ------------------------------------------------------------------------------------------------
+
+void types(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 16 << 10, 0, &bench);
+    uint64_t seed = 0;
+    for (uint32_t d = 0; d < WEIR_DTYPES; d++) {
+        for (uint32_t p = 0; p < WEIR_OPS; p++) {
+            const Operation o = operation(rank, static_cast<Kind>(seed % 3), static_cast<weir_dtype>(d),
+                                          static_cast<weir_op>(p), 61, seed);
+            seed++;
+            fine = fine && (!is_defined(o) || run(&bench, o));
+        }
+    }
+    bench_close(&bench);
+}
+
+void sizes(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 64 << 10, 0, &bench);
+    uint64_t seed = 100 * rank->size;
+    for (uint32_t kind = 0; kind <= ALL_TO_ALL; kind++) {
+        for (uint64_t count : { 0, 1, 61, 2041 }) {
+            Operation o = operation(rank, static_cast<Kind>(kind), seed % 2 != 0 ? WEIR_F16 : WEIR_F32,
+                                    seed % 5 == 0 ? WEIR_MAX : WEIR_SUM, count, seed);
+            o.in_place = seed % 3 == 0;
+            o.shift = seed % 7 < 4 ? 0 : static_cast<uint32_t>(seed % 7);
+            seed++;
+            fine = fine && run(&bench, o);
+        }
+    }
+    bench_close(&bench);
+}
+
+// What goes in several chunks.
+void chunks(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 160 << 10, 0, &bench);
+    const Operation large[] = {
+        operation(rank, ALLREDUCE, WEIR_F64, WEIR_SUM, 5001, 1),
+        operation(rank, REDUCE, WEIR_I64, WEIR_MAX, 17001, 2),
+        operation(rank, REDUCE_SCATTER, WEIR_F64, WEIR_SUM, 4501, 3),
+        operation(rank, ALL_TO_ALL, WEIR_F64, WEIR_SUM, 2101, 4),
+        operation(rank, BROADCAST, WEIR_F64, WEIR_SUM, 5001, 5),
+    };
+    for (Operation o : large) {
+        fine = fine && run(&bench, o);
+        o.in_place = true;
+        fine = fine && run(&bench, o);
+    }
+    bench_close(&bench);
+}
+
+// A graph of several operations, replayed with new data.
+void replays(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    void *graph = nullptr;
+    bool fine = bench_open(rank, &opts, 32 << 10, 0, &bench);
+    weir_device *device = bench.comm.device;
+    Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5000, 0);
+    const Places at = fine ? places_of(&bench, o) : Places{ nullptr, nullptr };
+    fine = fine && WEIRT_OK(rank, weir_graph_begin(device, bench.stream));
+    for (uint32_t i = 0; i < 3 && fine; i++) {
+        fine = WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
+    }
+    fine = fine && WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
+    for (o.seed = 1; o.seed < 5 && fine; o.seed++) {
+        fine = prepare(&bench, o, at) && WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream)) &&
+               finish(&bench, o) && check(&bench, o, at);
+    }
+    if (graph != nullptr) {
+        weir_graph_destroy(device, graph);
+    }
+    bench_close(&bench);
+}
+
+// ---- trouble -------------------------------------------------------------------------------------------------------
+
+void refused(const Bench *b, const char *part, weir_status status, weir_status expected_status)
+{
+    if (status != expected_status) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "%s: status %d", part, status);
+    }
+    WEIRT_TEXT(b->rank, part);
+}
+
+// What there is not between hosts.
+void arguments(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    if (bench_open(rank, &opts, 4096, 0, &bench)) {
+        weir_collective *c = bench.collective;
+        char *in = static_cast<char *>(weir_memory_pointer(bench.in));
+        char *out = static_cast<char *>(weir_memory_pointer(bench.out));
+        const uint32_t beside = rank->rank ^ 1;
+        const uint32_t across = rank->rank ^ 2;
+        const weir_extent extents[4] = { { 0, 4 }, { 4, 4 }, { 8, 4 }, { 12, 4 } };
+        const weir_collective_request request = { WEIR_ALLREDUCE, WEIR_F32, WEIR_SUM, 0, 1, in, out };
+        weir_collective_reduce description;
+        weir_shape shape;
+        WEIRT_EXPECT(rank, weir_collective_rank(c) == rank->rank && weir_collective_size(c) == 4);
+        refused(&bench, "all_to_all_v", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, bench.stream),
+                WEIR_ERR_UNSUPPORTED);
+        refused(&bench, "on another host", weir_send(c, in, 1, WEIR_U8, across, bench.stream), WEIR_ERR_UNSUPPORTED);
+        refused(&bench, "on another host", weir_recv(c, in, 1, WEIR_U8, across, bench.stream), WEIR_ERR_UNSUPPORTED);
+        refused(&bench, "rank 4 of 4", weir_send(c, in, 1, WEIR_U8, 4, bench.stream), WEIR_ERR_INVALID);
+        refused(&bench, "averages of integers", weir_allreduce(c, in, out, 1, WEIR_I32, WEIR_AVG, bench.stream),
+                WEIR_ERR_UNSUPPORTED);
+        refused(&bench, "of a single host",
+                weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, &shape), WEIR_ERR_UNSUPPORTED);
+        (void)run(&bench, operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5, 1));
+        // Inside the host there are letters.
+        const Operation o = operation(rank, LETTERS, WEIR_U8, WEIR_SUM, 500, 2);
+        const Places at = places_of(&bench, o);
+        if (prepare(&bench, o, at)) {
+            WEIRT_OK(rank, weir_send(c, at.send, 500, WEIR_U8, beside, bench.stream));
+            WEIRT_OK(rank, weir_recv(c, at.recv, 500, WEIR_U8, beside, bench.stream));
+            Bytes have(500);
+            if (finish(&bench, o)) {
+                WEIRT_OK(rank, weir_device_copy(bench.comm.device, have.data(), at.recv, have.size()));
+                WEIRT_EXPECT(rank, have == sent(o, beside, rank->size));
+            }
+        }
+    }
+    bench_close(&bench);
+}
+
+void creation(weirt_rank *rank)
+{
+    weirt_comm comm;
+    weir_collective *collective = nullptr;
+    if (weirt_comm_open(rank, 0, &comm)) {
+        weir_collective_opts opts = opts_of(rank);
+        opts.host_ranks = 3;
+        WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_collective_create(comm.comm, &opts, &collective));
+        WEIRT_TEXT(rank, "4 ranks are not hosts of 3 each");
+        (void)weirt_barrier(rank);
+        // Ranks that mean different things find out, and so do all of one that fails.
+        opts.host_ranks = rank->rank == 3 ? 1 : 2;
+        WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_collective_create(comm.comm, &opts, &collective));
+        WEIRT_TEXT(rank, "on a host, rank");
+        (void)weirt_barrier(rank);
+        opts = opts_of(rank);
+        opts.staging_bytes = rank->rank == 3 ? 256 << 10 : 512 << 10;
+        WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_create(comm.comm, &opts, &collective));
+        (void)weirt_barrier(rank);
+        opts = opts_of(rank);
+        opts.staging_bytes = rank->rank == 1 ? 1 : 512 << 10;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
+        (void)weirt_barrier(rank);
+        WEIRT_OK(rank, weir_comm_status(comm.comm));
+    }
+    (void)weirt_barrier(rank);
+    weirt_comm_close(&comm);
+}
+
+// Rank 1 calls something else than the others.
+void differences(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    const bool odd = rank->rank == 1;
+    const char *part = "";
+    Bench bench;
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 100, 7);
+        (void)run(&bench, o);
+        switch (static_cast<const Setting *>(rank->arg)->what) {
+        case 0: // large against small
+            o.count = odd ? 8000 : 100;
+            part = "allreduce of 8000 f32, sum";
+            break;
+        case 1:
+            o.kind = odd ? ALLGATHER : ALLREDUCE;
+            part = "allgather of 100 f32";
+            break;
+        default:
+            o.kind = BROADCAST;
+            o.root = odd ? 1 : 0;
+            part = "broadcast of 100 f32, root 1";
+        }
+        (void)weirt_barrier(rank);
+        const Places at = places_of(&bench, o);
+        const weir_status called = call(&bench, o, at.send, at.recv);
+        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_MISMATCH);
+        const uint64_t since = weirt_now_ms();
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        weir_status status = weir_comm_status(bench.comm.comm);
+        while (status == WEIR_OK && weirt_now_ms() - since < weirt_patience_ms()) {
+            weirt_sleep_ms(5);
+            status = weir_comm_status(bench.comm.comm);
+        }
+        WEIRT_EXPECT(rank, status == WEIR_ERR_MISMATCH);
+        WEIRT_TEXT(rank, part);
+    }
+    bench_close(&bench);
+}
+
+void killed(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        const Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 10000, 3);
+        (void)run(&bench, o);
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        const Places at = places_of(&bench, o);
+        const weir_status called = call(&bench, o, at.send, at.recv);
+        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
+        weir_stream_destroy(bench.comm.device, bench.stream);
+    }
+    weir_collective_destroy(bench.collective);
+    weir_memory_destroy(bench.out);
+    weir_memory_destroy(bench.in);
+    weirt_comm_close(&bench.comm);
+}
+
+// ---- cases ---------------------------------------------------------------------------------------------------------
+
+HOSTS_SUITE(CollectiveHosts, 0, 1, 2, 3);
+HOSTS_SUITE(CollectiveHostsDeath, 1, 3);
+HOSTS_SUITE(LongCollectiveHosts, 0, 1, 2, 3);
+
+TEST_P(CollectiveHosts, AllTypesAndOperations)
+{
+    run(types, 2, 2, 1, 2);
+}
+
+TEST_P(CollectiveHosts, Sizes)
+{
+    if (stage()->processes) {
+        run(sizes, 2, 1, 2, 1);
+    } else {
+        run(sizes, 2, 2, 2, 1);
+        run(sizes, 3, 1, 1, 2);
+    }
+}
+
+TEST_P(CollectiveHosts, Chunks)
+{
+    if (stage()->processes) {
+        GTEST_SKIP() << "as with threads";
+    }
+    run(chunks, 2, 2, 1, 1);
+}
+
+TEST_P(CollectiveHosts, GraphsAreReplayed)
+{
+    run(replays, 2, 1, 1, 2);
+}
+
+TEST_P(CollectiveHosts, ArgumentsAreChecked)
+{
+    run(arguments, 2, 2, 1, 1);
+}
+
+TEST_P(CollectiveHosts, CreationIsChecked)
+{
+    run(creation, 2, 2, 1, 1);
+}
+
+TEST_P(CollectiveHosts, DifferentCallsAreAMismatchOnAllRanks)
+{
+    for (uint32_t what = 0; what < 3 && !stage()->processes; what++) {
+        run(differences, 2, 2, 1, 1, what);
+    }
+    run(differences, 2, 1, 1, 1, 2);
+}
+
+TEST_P(CollectiveHostsDeath, OthersEnd)
+{
+    run(killed, 2, 2, 1, 1);
+}
+
+TEST_P(LongCollectiveHosts, MoreHosts)
+{
+    const uint32_t hosts[][2] = { { 2, 1 }, { 2, 3 }, { 3, 2 }, { 2, 4 }, { 4, 2 }, { 5, 1 }, { 8, 1 } };
+    for (const auto &of : hosts) {
+        run(types, of[0], of[1], 1, 1);
+        run(sizes, of[0], of[1], of[0] * of[1] > 6 ? 1 : 2, 1);
+    }
+    run(chunks, 3, 1, 2, 1);
+    run(chunks, 2, 1, 1, 2);
+}
+
+} // namespace
