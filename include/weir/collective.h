@@ -68,7 +68,7 @@ typedef struct weir_collective_opts {
     const weir_group *group; /* of the communicator's ranks, this one among them; NULL: all. Ranks of operations count
                                 within it */
     uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
-                                64 MiB on a GPU, 1 and 8 MiB on the CPU; the same on all ranks, as the next two */
+                                64 MiB on a GPU, 1 and 64 MiB on the CPU; the same on all ranks, as the next two */
     uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default: all there are */
     uint32_t threads;        /* of a block; default 256 on a GPU */
     weir_collective_form form; /* forced; the same on all ranks */

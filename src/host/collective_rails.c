@@ -10,9 +10,9 @@
 
 #define TAG 0x7261696c73u /* of the operations between ranks that make rails */
 #define STAGING_GPU ((uint64_t)64 << 20)
-#define STAGING_CPU ((uint64_t)8 << 20)
+#define STAGING_CPU ((uint64_t)64 << 20)
 #define SLOT_LEAST ((uint64_t)1 << 10)
-#define SLOT_MOST ((uint64_t)256 << 10)
+#define SLOT_MOST ((uint64_t)512 << 10)
 #define HOLD_LEAST ((uint64_t)128) /* for each rank */
 #define LANES_GPU 8u
 #define WORDS 4u /* that ranks tell each other: a status, ranks of a host, the first of them, opts */
