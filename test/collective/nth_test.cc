@@ -35,29 +35,19 @@ char *part_of(weir_memory *memory, uint32_t kind)
     return static_cast<char *>(weir_memory_pointer(memory)) + kind * part_bytes;
 }
 
-// What needs no other rank; who fails here tells them by the communicator's error.
-weir_status set_up_alone(Bench *b)
+// Before anything fails.
+bool set_up_alone(Bench *b)
 {
-    weir_comm *comm = b->comm.comm;
     Bytes data(KINDS * part_bytes);
     for (uint32_t kind = 0; kind < KINDS; kind++) {
         const Bytes send = sent(operation(kind), b->rank->rank, b->rank->size);
         std::copy(send.begin(), send.end(), data.begin() + kind * part_bytes);
     }
-    weir_status status = weir_memory_allocate(comm, data.size(), nullptr, &b->in);
-    if (status == WEIR_OK) {
-        status = weir_memory_allocate(comm, data.size(), nullptr, &b->out);
-    }
-    if (status == WEIR_OK) {
-        status = weir_device_copy(b->comm.device, weir_memory_pointer(b->in), data.data(), data.size());
-    }
-    if (status == WEIR_OK) {
-        status = weir_stream_create(b->comm.device, &b->stream);
-    }
-    if (status != WEIR_OK) {
-        weir_comm_abort(comm);
-    }
-    return status;
+    return weirt_comm_open(b->rank, 0, &b->comm) &&
+           WEIRT_OK(b->rank, weir_memory_allocate(b->comm.comm, data.size(), nullptr, &b->in)) &&
+           WEIRT_OK(b->rank, weir_memory_allocate(b->comm.comm, data.size(), nullptr, &b->out)) &&
+           WEIRT_OK(b->rank, weir_stream_create(b->comm.device, &b->stream)) &&
+           WEIRT_OK(b->rank, weir_device_copy(b->comm.device, weir_memory_pointer(b->in), data.data(), data.size()));
 }
 
 // Who fails here need not do anything for the others.
@@ -76,12 +66,6 @@ weir_status set_up_together(Bench *b)
         status = weir_collective_register(b->collective, b->in);
     }
     return status != WEIR_OK ? status : weir_collective_register(b->collective, b->out);
-}
-
-weir_status set_up(Bench *b)
-{
-    const weir_status status = set_up_alone(b);
-    return status != WEIR_OK ? status : set_up_together(b);
 }
 
 // What has not been launched the others wait for.
@@ -132,7 +116,7 @@ bool both_are_fine(weirt_rank *rank, weir_status status, uint32_t step)
     return both;
 }
 
-// One n, in a job of its own, whose making does not fail. Whether there may be more operations.
+// One n, in a job of its own. Whether there may be more operations.
 bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
 {
     const uint32_t step = static_cast<uint32_t>(n) * 6;
@@ -141,13 +125,14 @@ bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
     (void)weirt_barrier(rank);
     const int64_t before = weirt_count_allocations();
     (void)weirt_barrier(rank);
-    bool fine = weirt_comm_open(rank, 0, &bench.comm) && weirt_barrier(rank);
+    bool fine = set_up_alone(&bench);
+    (void)weirt_barrier(rank);
     if (rank->rank == 0) {
         (void)arm(fault, n);
     }
     (void)weirt_barrier(rank);
     const uint64_t since = weirt_now_ms();
-    fine = both_are_fine(rank, fine ? set_up(&bench) : WEIR_ERR_INVALID, step);
+    fine = both_are_fine(rank, fine ? set_up_together(&bench) : WEIR_ERR_INVALID, step);
     fine = fine && both_are_fine(rank, operate(&bench), step + 2);
     const bool in_time = WEIRT_EXPECT(rank, weirt_now_ms() - since < 10000 * static_cast<uint64_t>(weirt_slow()));
     bench_close(&bench);
