@@ -82,7 +82,8 @@ typedef struct weir_collective_opts {
 /* Every rank of the group calls it, and creates its collectives in the same order. An error of one rank is everyone's
  * at once; the others name that rank and its cause. They are not told where a rank cannot know who they are: comm is
  * NULL, opts.size is not set, the group is none, or without this rank. A rank that has no memory for what it must send
- * ends the communicator, as weir_comm_abort does, with its error in the text. */
+ * ends the communicator, as weir_comm_abort does, with its error in the text. Between hosts the others are told the
+ * rank and the status, and what fails while port channels are made they learn by their deadline. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
 WEIR_API void weir_collective_destroy(weir_collective *collective);

@@ -371,6 +371,21 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     return status;
 }
 
+/* The same where there are several hosts, whose ranks all agree on each step. */
+static weir_status open_hosts(weir_collective *collective, const weir_collective_opts *opts, uint64_t bytes,
+                              weir_status mine)
+{
+    static const char call[] = "weir_collective_create";
+    weir_status status = weiri_rails_agree(collective, opts, call, mine);
+    if (status == WEIR_OK) {
+        status = weiri_rails_agree(collective, opts, call, open_memories(collective, bytes, WEIR_OK));
+    }
+    if (status == WEIR_OK) {
+        status = weiri_rails_agree(collective, opts, call, weiri_rails_open(collective, opts));
+    }
+    return status;
+}
+
 /* The difference that a kernel has found. */
 static bool tell_difference(void *context, weir_status status, char *text, size_t bytes)
 {
@@ -412,21 +427,6 @@ static void close_collective(weir_collective *collective)
     weir_memory_destroy(collective->local);
     weiri_comm_put(collective->comm);
     weiri_free(collective);
-}
-
-/* The same where there are several hosts, whose ranks all agree on each step. */
-static weir_status open_hosts(weir_collective *collective, const weir_collective_opts *opts, uint64_t bytes,
-                              weir_status mine)
-{
-    static const char call[] = "weir_collective_create";
-    weir_status status = weiri_rails_agree(collective, opts, call, mine);
-    if (status == WEIR_OK) {
-        status = weiri_rails_agree(collective, opts, call, open_memories(collective, bytes, WEIR_OK));
-    }
-    if (status == WEIR_OK) {
-        status = weiri_rails_agree(collective, opts, call, weiri_rails_open(collective, opts));
-    }
-    return status;
 }
 
 /* Tells the others that this rank has nothing to make a collective of. */
