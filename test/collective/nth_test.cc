@@ -92,9 +92,9 @@ weir_status operate(Bench *b)
     if (status != WEIR_OK) {
         // What was launched before ends on both ranks first: kernels that an abort cuts short leave those behind them out
         // of step, which then move what is being written.
-        (void)weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms());
+        const weir_status ended = weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms());
         weir_comm_abort(b->comm.comm);
-        return status;
+        return ended != WEIR_OK ? ended : status;
     }
     for (uint32_t kind = 0; kind < KINDS; kind++) {
         const Bytes want = expected(operation(kind), b->rank->rank, b->rank->size);
