@@ -90,8 +90,8 @@ weir_status operate(Bench *b)
         status = weir_device_copy(b->comm.device, have.data(), weir_memory_pointer(b->out), have.size());
     }
     if (status != WEIR_OK) {
-        // What was launched before ends on both ranks first: kernels that an abort cuts short leave those behind them out
-        // of step, which then move what is being written.
+        // What was launched before ends on both ranks first: kernels that an abort cuts short leave those behind them
+        // out of step, which then move what is being written.
         const weir_status ended = weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms());
         weir_comm_abort(b->comm.comm);
         return ended != WEIR_OK ? ended : status;
