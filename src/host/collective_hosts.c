@@ -56,6 +56,19 @@ static uint64_t chunk_bytes(const hosts_call *h, uint32_t parts)
     return h->collective->rails.hold_bytes / parts / UNIT * UNIT;
 }
 
+/* Calls `chunk` for the data, `most` bytes at a time; once where there are none. */
+static weir_status in_chunks(const hosts_call *h, uint64_t most,
+                             weir_status (*chunk)(const hosts_call *h, uint64_t at, uint64_t bytes))
+{
+    uint64_t at = 0;
+    weir_status status;
+    do {
+        status = chunk(h, at, least(most, h->bytes - at));
+        at += most;
+    } while (status == WEIR_OK && at < h->bytes);
+    return status;
+}
+
 static uint64_t all_hosts(const hosts_call *h)
 {
     return UINT64_MAX >> (WEIR_COLLECTIVE_HOSTS - h->hosts);
@@ -187,14 +200,7 @@ static weir_status reduce_chunk(const hosts_call *h, uint64_t at, uint64_t bytes
 
 static weir_status reduce(const hosts_call *h)
 {
-    const uint64_t most = chunk_bytes(h, 1) * h->ranks;
-    uint64_t at = 0;
-    weir_status status;
-    do {
-        status = reduce_chunk(h, at, least(most, h->bytes - at));
-        at += most;
-    } while (status == WEIR_OK && at < h->bytes);
-    return status;
+    return in_chunks(h, chunk_bytes(h, 1) * h->ranks, reduce_chunk);
 }
 
 static weir_status reduce_scatter_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
@@ -214,20 +220,13 @@ static weir_status reduce_scatter_chunk(const hosts_call *h, uint64_t at, uint64
 
 static weir_status reduce_scatter(const hosts_call *h)
 {
-    const uint64_t most = chunk_bytes(h, h->hosts);
-    uint64_t at = 0;
-    weir_status status;
     if (h->ranks == 1) {
         weir_rail_step s = equal_pieces(h, h->send, h->bytes, h->recv, 0, h->bytes);
         s.scatter = 1;
         s.joins = 1;
         return over_rails(h, &s);
     }
-    do {
-        status = reduce_scatter_chunk(h, at, least(most, h->bytes - at));
-        at += most;
-    } while (status == WEIR_OK && at < h->bytes);
-    return status;
+    return in_chunks(h, chunk_bytes(h, h->hosts), reduce_scatter_chunk);
 }
 
 static weir_status allgather(const hosts_call *h)
@@ -312,19 +311,12 @@ static weir_status all_to_all_chunk(const hosts_call *h, uint64_t at, uint64_t b
 
 static weir_status all_to_all(const hosts_call *h)
 {
-    const uint64_t most = chunk_bytes(h, h->hosts * h->ranks);
-    uint64_t at = 0;
-    weir_status status;
     if (h->ranks == 1) {
         weir_rail_step s = equal_pieces(h, h->send, h->bytes, h->recv, h->bytes, h->bytes);
         s.scatter = 1;
         return over_rails(h, &s);
     }
-    do {
-        status = all_to_all_chunk(h, at, least(most, h->bytes - at));
-        at += most;
-    } while (status == WEIR_OK && at < h->bytes);
-    return status;
+    return in_chunks(h, chunk_bytes(h, h->hosts * h->ranks), all_to_all_chunk);
 }
 
 weir_status weiri_hosts_call(const weir_collective *collective, const weir_collective_request *q, void *stream)
