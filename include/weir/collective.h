@@ -17,16 +17,20 @@
  * steps inside a host.
  *
  * Operations of one collective follow each other in one order, the same on all ranks, which the caller keeps also where
- * they are put on several streams; operations that run at the same time need a collective each. All ranks give the same
- * operation, count, type and root: WEIR_ERR_MISMATCH becomes the communicator's error on all ranks, naming the
- * difference, when they do not. An error that is returned at once has launched nothing, and the other ranks wait.
+ * they are put on several streams. Operations that run at the same time need a collective each, and blocks that fit on
+ * the GPU side by side (opts.blocks, opts.threads), since a kernel's blocks wait for those of the other ranks. All
+ * ranks give the same operation, count, type and root: WEIR_ERR_MISMATCH becomes the communicator's error on all ranks,
+ * naming the difference, when they do not. An error that is returned at once has launched nothing, and the other ranks
+ * wait.
  *
  * Pointers are memory that the device can access, aligned to the element; others end the device's context, or on the
- * CPU the process, unless opts.check_pointers is set. Any will do; what is larger than packets goes through the
- * collective's own memory then. A receive buffer in a memory that all ranks have registered (weir_collective_register),
- * at the same offset, is written by the peers directly. send and recv may be the same buffer where that makes sense:
- * equal for allreduce, reduce, broadcast and all_to_all, for allgather send is this rank's part of recv, for
- * reduce_scatter recv is this rank's part of send. Otherwise they must not overlap.
+ * CPU the process, unless opts.check_pointers is set. Any will do; the data goes through the collective's own memory
+ * then. What is in memory that all ranks have registered (weir_collective_register) has the same offset there on all of
+ * them, and goes straight from memory to memory if it is large: what is received of allgather, broadcast and
+ * all_to_all, the results of allreduce, and what is sent of reduce_scatter and, where recv is registered too, of
+ * allreduce. send and recv may be the same buffer where that makes sense: equal for allreduce, reduce, broadcast and
+ * all_to_all, for allgather send is this rank's part of recv, for reduce_scatter recv is this rank's part of send.
+ * Otherwise they must not overlap.
  *
  * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of what is for each rank, or of
  * it, for allgather, reduce_scatter and all_to_all. 0 is fine.
@@ -70,7 +74,8 @@ typedef struct weir_collective_opts {
     uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
                                 64 MiB on a GPU, 1 and 64 MiB on the CPU; the same on all ranks, as the next two */
     uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default: all there are */
-    uint32_t threads;        /* of a block; default 256 on a GPU */
+    uint32_t threads;        /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
+                                where blocks are many */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */
@@ -83,7 +88,7 @@ typedef struct weir_collective_opts {
  * at once; the others name that rank and its cause. They are not told where a rank cannot know who they are: comm is
  * NULL, opts.size is not set, the group is none, or without this rank. A rank that has no memory for what it must send
  * ends the communicator, as weir_comm_abort does, with its error in the text. Between hosts the others are told the
- * rank and the status, and what fails while port channels are made they learn by their deadline. */
+ * rank and the status. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
 WEIR_API void weir_collective_destroy(weir_collective *collective);
@@ -190,7 +195,8 @@ WEIR_API void weir_collective_device(const weir_collective *collective, weir_dev
 struct weir_collective_reduce; /* weir/device/collective.h */
 
 /* Checks and describes a reduction for a kernel on `shape` that calls the device function of `form`, which is not
- * WEIR_FORM_AUTO. The description serves any number of launches. WEIR_ERR_UNSUPPORTED between hosts. */
+ * WEIR_FORM_AUTO. Its blocks may have fewer threads, in whole warps. The description serves any number
+ * of launches. WEIR_ERR_UNSUPPORTED between hosts. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_describe(weir_collective *collective,
                                                              const weir_collective_request *request,
                                                              weir_collective_form form,

@@ -16,9 +16,8 @@
 #define STAGING_LEAST ((uint64_t)128 << 10)
 #define STAGING_MOST ((uint64_t)64 << 30)
 #define BLOCKS_MOST 1024u
-#define THREADS_GPU 256u
-#define COLUMNS 8u
-#define SLOT_MOST ((uint64_t)128 << 10)
+#define LETTER_BLOCKS 8u
+#define SLOT_MOST ((uint64_t)512 << 10)
 #define WINDOWS_MOST 255u /* what is compared has 8 bits for it */
 #define WORDS 6u /* that ranks compare */
 #define VERDICT_TEXT 200 /* bytes of an error's text on its way */
@@ -62,20 +61,20 @@ static weir_status take_group(weir_collective *collective, const weir_collective
 /* Fills the sizes and places of device, and returns the bytes of a rank's memory. */
 static uint64_t lay_out(weir_dev_collective *device, uint64_t staging)
 {
-    const uint32_t columns = device->blocks < COLUMNS ? device->blocks : COLUMNS;
+    const uint32_t columns = weir_slots_columns(device->blocks);
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
-    uint64_t slot = staging / 2 / rooms / device->blocks;
+    uint64_t slot = staging / 2 / rooms / columns;
     slot = slot < SLOT_MOST ? slot : SLOT_MOST;
     slot = slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->slot_bytes = slot;
-    device->columns = columns;
+    device->letter_blocks = device->blocks < LETTER_BLOCKS ? device->blocks : LETTER_BLOCKS;
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
-    device->letters = device->slots + rooms * device->blocks * slot;
-    return device->letters + (uint64_t)2 * columns * WEIR_COLLECTIVE_RANKS * slot;
+    device->letters = device->slots + rooms * columns * slot;
+    return device->letters + (uint64_t)2 * device->letter_blocks * WEIR_COLLECTIVE_RANKS * slot;
 }
 
 /* Rows are compared by this. */
@@ -109,10 +108,10 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     if (opts->form > WEIR_FORM_SLOTS) {
         return invalid("weir_collective_create", "unknown form");
     }
-    const weir_shape all = { collective->many ? info.multiprocessors : 2, THREADS_GPU };
+    const weir_shape all = { collective->many ? info.multiprocessors : 2, info.block_threads };
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
     collective->device.blocks = opts->blocks != 0 ? opts->blocks : fit.blocks;
-    collective->threads = opts->threads != 0 ? opts->threads : fit.threads;
+    collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
     if (collective->device.blocks > BLOCKS_MOST || collective->threads > info.block_threads ||
         (collective->many && collective->threads % 32 != 0)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %u blocks of %u threads; at most %u of %u%s",
@@ -196,9 +195,7 @@ static weir_status judge(const weir_collective *collective, const char *call, ui
                : weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts, or another table", call, peer);
 }
 
-/* An operation with a peer could not be begun. Unless the peer finds the same it waits for it, and what the two do
- * next does not meet: the communicator has failed. */
-static weir_status fail_to_begin(weir_comm *comm, const char *call, weir_status status)
+weir_status weiri_collective_fail_to_begin(weir_comm *comm, const char *call, weir_status status)
 {
     char cause[256];
     if (status == WEIR_ERR_REMOTE || status == WEIR_ERR_UNSUPPORTED || status == WEIR_ERR_TIMEOUT) {
@@ -247,7 +244,7 @@ static weir_status agree(weir_collective *collective, const char *call, weir_sta
         if (begun == WEIR_OK) {
             begun = weiri_exchange_send(comm, collective->ranks[k], TAG, &message);
         }
-        add_outcome(&first, begun == WEIR_OK ? begun : fail_to_begin(comm, call, begun));
+        add_outcome(&first, begun == WEIR_OK ? begun : weiri_collective_fail_to_begin(comm, call, begun));
     }
     /* Futures that are given up still take the messages that were meant for them. */
     for (uint32_t k = 0; k < device->ranks; k++) {
@@ -288,7 +285,7 @@ static weir_status connect_all(weir_collective *collective, const char *call)
         weir_status begun = weir_connection_create_async(collective->comm, collective->ranks[k], TAG, NULL,
                                                          &collective->connections[k], &futures[k]);
         if (begun != WEIR_OK) {
-            status = fail_to_begin(collective->comm, call, begun);
+            status = weiri_collective_fail_to_begin(collective->comm, call, begun);
         }
     }
     status = weiri_collective_complete(futures, device->ranks, status);
@@ -317,7 +314,7 @@ static weir_status share(weir_collective *collective, const char *call, weir_mem
             begun = weir_memory_send(comm, local, collective->ranks[k], TAG);
         }
         if (begun != WEIR_OK) {
-            status = fail_to_begin(comm, call, begun);
+            status = weiri_collective_fail_to_begin(comm, call, begun);
         }
     }
     status = weiri_collective_complete(futures, device->ranks, status);
@@ -381,7 +378,7 @@ static weir_status open_hosts(weir_collective *collective, const weir_collective
         status = weiri_rails_agree(collective, opts, call, open_memories(collective, bytes, WEIR_OK));
     }
     if (status == WEIR_OK) {
-        status = weiri_rails_agree(collective, opts, call, weiri_rails_open(collective, opts));
+        status = weiri_rails_open(collective, opts);
     }
     return status;
 }

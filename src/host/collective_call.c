@@ -6,6 +6,10 @@
 #include "src/host/collective_impl.h"
 
 #define BYTES_MOST ((uint64_t)1 << 56)
+#define CHUNK_ROUNDS 4u
+#define CHUNK_LEAST ((uint64_t)16 << 10)
+#define PULL_MOST ((uint64_t)32 << 20)
+#define PULL_BLOCKS 64u
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
@@ -130,10 +134,10 @@ static const reductions reductions_of[WEIR_DTYPES] = {
     [WEIR_U64] = { weiri_collective_integer_kernels, WEIRI_INTEGER_U64, WEIRI_INTEGER_U64 },
 };
 
-static const weir_kernel *reduce_kernel(uint32_t dtype, uint32_t op, weir_collective_form form)
+static const weir_kernel *reduce_kernel(uint32_t dtype, uint32_t op, uint32_t form)
 {
     const reductions *of = &reductions_of[dtype];
-    return of->kernels[(op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS + ((uint32_t)form - WEIR_FORM_ONCE)];
+    return of->kernels[(op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS + form];
 }
 
 static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, weir_shape shape,
@@ -142,24 +146,34 @@ static weir_status launch(const weir_collective *collective, const weir_kernel *
     return weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
 }
 
-/* Where the peers' buffer that corresponds to [recv, recv + bytes) is mapped here, when all have registered it. `where`
- * is what the ranks compare. */
-static void find_direct(const weir_collective *collective, const char *recv, uint64_t bytes, char **direct,
-                        uint64_t *where)
+/* The registered memory that has all of [data, data + bytes), or NULL. */
+static const weiri_window *find_window(const weir_collective *collective, const void *data, uint64_t bytes)
 {
     for (uint32_t i = 0; i < collective->window_count; i++) {
         const weiri_window *window = &collective->windows[i];
         const uint64_t size = weir_memory_bytes(window->local);
-        const uint64_t offset = (uintptr_t)recv - (uintptr_t)weir_memory_pointer(window->local);
+        const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(window->local);
         if (offset < size && bytes <= size - offset) {
-            for (uint32_t k = 0; k < collective->device.ranks; k++) {
-                weir_memory *memory = k == collective->device.rank ? window->local : window->remote[k];
-                direct[k] = (char *)weir_memory_pointer(memory) + offset;
-            }
-            *where = (uint64_t)(i + 1) << 56 | offset;
-            return;
+            return window;
         }
     }
+    return NULL;
+}
+
+/* Where the ranks' buffers that correspond to [data, data + bytes) are mapped here, when all have registered them.
+ * `where` is what the ranks compare, 0 without. */
+static uint64_t find_direct(const weir_collective *collective, const char *data, uint64_t bytes, char **direct)
+{
+    const weiri_window *window = find_window(collective, data, bytes);
+    if (window == NULL) {
+        return 0;
+    }
+    const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(window->local);
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        weir_memory *memory = k == collective->device.rank ? window->local : window->remote[k];
+        direct[k] = (char *)weir_memory_pointer(memory) + offset;
+    }
+    return (uint64_t)(window - collective->windows + 1) << 56 | offset;
 }
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
@@ -179,6 +193,15 @@ static uint64_t longest_part(uint64_t bytes, uint32_t ranks)
     const uint64_t lines = part_of(bytes, ranks, WEIR_FORM_LINES);
     const uint64_t others = part_of(bytes, ranks, WEIR_FORM_SLOTS);
     return lines > others ? lines : others;
+}
+
+/* Bytes of a round of slots where each column has its range of `piece` bytes: so few that sending and taking overlap
+ * also where there is little data. */
+static uint64_t chunk_of(const weir_collective *collective, uint64_t piece, uint32_t blocks)
+{
+    const uint64_t range = weir_slots_range(piece, weir_slots_columns(blocks));
+    const uint64_t chunk = round_up(range / CHUNK_ROUNDS + CHUNK_LEAST, 128);
+    return chunk < collective->device.slot_bytes ? chunk : collective->device.slot_bytes;
 }
 
 /* Whether an algorithm of the user's takes the request; its status is in *status then. */
@@ -224,8 +247,10 @@ static weiri_work work_of_reduction(const weir_collective *collective, const wei
     const uint32_t ranks = collective->device.ranks;
     const uint64_t own = q->count * weir_dtype_bytes(q->dtype);
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
-    const weiri_work work = { .kind = q->kind, .bytes = scatters ? own * ranks : own,
-                              .piece = scatters ? own : longest_part(own, ranks) };
+    weiri_work work = { .kind = q->kind, .bytes = scatters ? own * ranks : own,
+                        .piece = scatters ? own : longest_part(own, ranks) };
+    work.direct = (scatters || (q->kind == WEIR_ALLREDUCE && find_window(collective, q->recv, work.bytes) != NULL)) &&
+                  find_window(collective, q->send, work.bytes) != NULL;
     return work;
 }
 
@@ -249,13 +274,30 @@ static weir_status describe(const weir_collective *collective, const char *name,
     r->part = scatters ? work.piece : part_of(work.bytes, ranks, *form);
     r->length = r->part;
     r->bytes = work.bytes;
+    r->chunk = chunk_of(collective, r->length, shape->blocks);
     if (!scatters) {
         r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(&collective->device);
     }
     if (*form == WEIR_FORM_SLOTS && q->kind == WEIR_ALLREDUCE) {
-        find_direct(collective, r->recv, work.bytes, r->direct, &r->what.where);
+        r->what.where = find_direct(collective, r->recv, work.bytes, r->direct);
     }
     return WEIR_OK;
+}
+
+/* Whether a reduction by slots reads the others' send directly, and then describes that. With many blocks it is the
+ * slower way for much data: by figures of two H200, loads reach 333 GB/s both ways and stores 365. */
+static bool pulls(const weir_collective *collective, const weir_collective_request *q, weir_shape shape,
+                  weir_collective_reduce *r)
+{
+    const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
+    if (collective->device.ranks == 1 || (r->length >= PULL_MOST && shape.blocks >= PULL_BLOCKS) ||
+        (!scatters && r->direct[0] == NULL)) {
+        return false;
+    }
+    const uint64_t send = find_direct(collective, r->send, r->bytes, r->pull);
+    /* One word for both: no two calls of a program are likely to share it. */
+    r->what.where += send * 0x9e3779b97f4a7c15u;
+    return send != 0;
 }
 
 static weir_status reduce(weir_collective *collective, const char *name, const weir_collective_request *q, void *stream)
@@ -280,7 +322,10 @@ static weir_status reduce(weir_collective *collective, const char *name, const w
     }
     args.collective = collective->device;
     args.op = q->op;
-    return launch(collective, reduce_kernel(q->dtype, q->op, form), shape, &args, stream);
+    const uint32_t kernel = form == WEIR_FORM_SLOTS && pulls(collective, q, shape, &args.reduce)
+                                ? WEIRI_REDUCE_DIRECT
+                                : (uint32_t)form - WEIR_FORM_ONCE;
+    return launch(collective, reduce_kernel(q->dtype, q->op, kernel), shape, &args, stream);
 }
 
 /* A form that is forced is that of such a step where it has room. */
@@ -315,7 +360,8 @@ weir_status weiri_collective_scatter(const weir_collective *collective, const we
     args.reduce.what.call = weiri_call_word(&call);
     args.reduce.what.count = q->count;
     args.reduce.to = 0;
-    return launch(collective, reduce_kernel(q->dtype, q->op, form), shape, &args, stream);
+    args.reduce.chunk = chunk_of(collective, pieces->length, shape.blocks);
+    return launch(collective, reduce_kernel(q->dtype, q->op, (uint32_t)form - WEIR_FORM_ONCE), shape, &args, stream);
 }
 
 weir_status weir_collective_describe(weir_collective *collective, const weir_collective_request *request,
@@ -420,10 +466,14 @@ static weir_status launch_move(const weir_collective *collective, weiri_call *ca
                                         [WEIR_FORM_LINES] = WEIRI_MOVE_LINES,
                                         [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
     call->blocks = shape.blocks;
+    const uint32_t columns = weir_slots_columns(shape.blocks);
     for (uint32_t k = 0; k < collective->device.ranks; k++) {
-        args->move.send_range[k] = weir_slots_range(args->move.send_bytes[k], shape.blocks);
-        args->move.recv_range[k] = weir_slots_range(args->move.recv_bytes[k], shape.blocks);
+        args->move.send_range[k] = weir_slots_range(args->move.send_bytes[k], columns);
+        args->move.recv_range[k] = weir_slots_range(args->move.recv_bytes[k], columns);
     }
+    /* What there is most of, where pieces are of different sizes, only the rank itself knows. */
+    args->move.chunk = args->move.counted ? collective->device.slot_bytes
+                                          : chunk_of(collective, args->move.most, shape.blocks);
     args->collective = collective->device;
     args->move.what.call = weiri_call_word(call);
     args->move.what.count = count;
@@ -433,8 +483,9 @@ static weir_status launch_move(const weir_collective *collective, weiri_call *ca
 static weiri_work work_of_move(const weir_collective *collective, const weir_collective_request *q)
 {
     const uint64_t piece = q->count * weir_dtype_bytes(q->dtype);
-    const weiri_work work = { .kind = q->kind, .piece = piece,
-                              .bytes = piece * (q->kind == WEIR_BROADCAST ? 1 : collective->device.ranks) };
+    weiri_work work = { .kind = q->kind, .piece = piece,
+                        .bytes = piece * (q->kind == WEIR_BROADCAST ? 1 : collective->device.ranks) };
+    work.direct = find_window(collective, q->recv, work.bytes) != NULL;
     return work;
 }
 
@@ -461,10 +512,10 @@ static weir_status move(weir_collective *collective, const char *name, const wei
         return status;
     }
     weiri_call call = weiri_call_of(q, form, shape.blocks);
-    /* In all_to_all in place peers would overwrite what this rank has yet to send. */
-    const bool overwrites = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
-    if (form == WEIR_FORM_SLOTS && !overwrites && collective->device.ranks > 1) {
-        find_direct(collective, args.move.recv, work.bytes, args.move.direct, &args.move.what.where);
+    /* There peers would overwrite what this rank has yet to send. */
+    args.move.in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
+    if (form == WEIR_FORM_SLOTS && !args.move.in_place && collective->device.ranks > 1) {
+        args.move.what.where = find_direct(collective, args.move.recv, work.bytes, args.move.direct);
     }
     return launch_move(collective, &call, shape, q->count, &args, stream);
 }
@@ -601,7 +652,8 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     /* No rank knows what the others have to do: the form that needs no agreement, and all blocks. */
     weiri_call call = { .kind = WEIRI_ALL_TO_ALL_V, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT,
                         .form = WEIR_FORM_SLOTS };
-    const weir_shape shape = { collective->blocks, collective->threads };
+    const weir_shape shape = { collective->blocks,
+                               weiri_collective_threads(collective, WEIR_FORM_SLOTS, collective->blocks) };
     return launch_move(collective, &call, shape, 0, &args, stream);
 }
 
@@ -632,9 +684,9 @@ static weir_status letter(weir_collective *collective, const char *name, const v
         return status;
     }
     uint64_t blocks = (what.bytes + collective->device.slot_bytes - 1) / collective->device.slot_bytes;
-    const uint32_t columns = collective->device.columns < collective->blocks ? collective->device.columns
-                                                                             : collective->blocks;
-    blocks = blocks == 0 ? 1 : blocks < columns ? blocks : columns;
+    const uint32_t most = collective->device.letter_blocks < collective->blocks ? collective->device.letter_blocks
+                                                                                : collective->blocks;
+    blocks = blocks == 0 ? 1 : blocks < most ? blocks : most;
     weiri_call call = { .kind = WEIRI_LETTER, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT };
     call.blocks = (uint32_t)blocks;
     memset(&args, 0, sizeof args);
@@ -644,7 +696,7 @@ static weir_status letter(weir_collective *collective, const char *name, const v
     args.letter.data = (char *)(uintptr_t)what.data;
     args.letter.bytes = what.bytes;
     args.letter.peer = peer - first;
-    const weir_shape shape = { call.blocks, collective->threads };
+    const weir_shape shape = { call.blocks, weiri_collective_threads(collective, WEIR_FORM_SLOTS, call.blocks) };
     return launch(collective, weiri_collective_kernels[kernel], shape, &args, stream);
 }
 

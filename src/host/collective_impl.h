@@ -95,7 +95,11 @@ typedef struct weiri_work {
     uint32_t kind;
     uint64_t bytes; /* of all data */
     uint64_t piece; /* the most that goes from one rank to another, unless everything goes at once */
+    bool direct;    /* by slots it goes straight from memory to memory */
 } weiri_work;
+
+/* Threads of each of so many blocks, when no table says. */
+uint32_t weiri_collective_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
 
 /* The form, if *form is WEIR_FORM_AUTO, by the tables, and the shape. WEIR_ERR_LIMIT when a form that is forced has no
  * room. */
@@ -120,13 +124,16 @@ weir_status weiri_rails_find(weir_collective *collective, const weir_collective_
  * as are hosts of different numbers of ranks. */
 weir_status weiri_rails_agree(weir_collective *collective, const weir_collective_opts *opts, const char *call,
                               weir_status mine);
-/* All ranks of all hosts. close takes what open has begun. */
+/* All ranks of all hosts, which end it together. close takes what open has begun. */
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts);
 void weiri_rails_close(weir_collective *collective);
 
 /* Puts an operation on the stream whose arguments have been checked. */
 weir_status weiri_hosts_call(const weir_collective *collective, const weir_collective_request *q, void *stream);
 
+/* An operation with a peer could not be begun. Unless the peer finds the same it waits for it, and what the two do
+ * next does not meet: the communicator has failed. Returns the error. */
+weir_status weiri_collective_fail_to_begin(weir_comm *comm, const char *call, weir_status status);
 /* Waits for what was begun, or gives it up after an error. */
 weir_status weiri_collective_complete(weir_future **futures, uint32_t count, weir_status status);
 

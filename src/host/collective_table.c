@@ -17,12 +17,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/device/kernels/collective.h"
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 
 #define LINE_BYTES 256
 #define ROWS_MOST 4096u
 #define WARP 32u
+#define RANGE_LEAST ((uint64_t)16 << 10)
+#define DIRECT_LEAST ((uint64_t)1 << 20)
+#define MANY_BLOCKS 64u
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
@@ -59,6 +63,13 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     }
 }
 
+/* By slots the data goes straight from memory to memory: from where on, by figures of two H200, that is the fastest. */
+static bool goes_directly(const weiri_work *work)
+{
+    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
+    return work->direct && work->piece > (reduces ? DIRECT_LEAST : 2 * DIRECT_LEAST);
+}
+
 /* The first row that fits; NULL without. Rows of a file are for their number of ranks, those in here for fewer too. */
 static const weiri_row *look_up(const weir_collective *collective, const weiri_work *work)
 {
@@ -70,7 +81,7 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
             return row;
         }
     }
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+    for (size_t i = 0; i < sizeof table / sizeof table[0] && !goes_directly(work); i++) {
         if ((table[i].kinds >> work->kind & 1) != 0 && ranks <= table[i].ranks && work->bytes <= table[i].bytes &&
             has_room(collective, work, table[i].form)) {
             return &table[i];
@@ -79,19 +90,32 @@ static const weiri_row *look_up(const weir_collective *collective, const weiri_w
     return NULL;
 }
 
-/* As many blocks as there are threads with something to do, for plain stores four times 16 bytes each, and a warp that
- * is free to compare what the ranks call. */
-static uint32_t count_blocks(const weiri_work *work, weir_collective_form form, uint32_t threads)
+static uint32_t most_threads(weir_collective_form form)
 {
-    uint64_t items = work->piece / 16 / 4;
+    return form == WEIR_FORM_SLOTS ? WEIRI_SLOT_THREADS : WEIRI_PACKET_THREADS;
+}
+
+/* Half of them fill the link when blocks are many, and leave room beside them. */
+uint32_t weiri_collective_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks)
+{
+    const uint32_t most = most_threads(form);
+    const uint32_t usual = form == WEIR_FORM_SLOTS && blocks >= MANY_BLOCKS ? most / 2 : most;
+    return collective->threads == 0 ? usual : collective->threads < most ? collective->threads : most;
+}
+
+/* As many blocks as there are threads with something to do, and a warp that is free to compare what the ranks call; for
+ * slots columns that have a range worth a signal. */
+static uint32_t count_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
+{
+    const uint32_t threads = weiri_collective_threads(collective, form, 1);
+    uint64_t items = (work->piece + 7) / 8;
     if (form == WEIR_FORM_ONCE) {
         items = (work->bytes + 7) / 8;
-    } else if (form == WEIR_FORM_PACKETS) {
-        items = (work->piece + 7) / 8;
     } else if (form == WEIR_FORM_LINES) {
         items = (work->piece + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA * 8;
     }
-    const uint64_t blocks = (items + WARP + threads - 1) / threads;
+    const uint64_t blocks = form == WEIR_FORM_SLOTS ? work->piece / RANGE_LEAST * 2 + 2
+                                                    : (items + WARP + threads - 1) / threads;
     return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
 }
 
@@ -115,10 +139,12 @@ weir_status weiri_collective_choose(const weir_collective *collective, const wei
                           (unsigned long long)work->bytes,
                           chosen == WEIR_FORM_LINES && !collective->lines ? ", and the link keeps no lines" : "");
     }
-    shape->threads = row != NULL && row->threads != 0 ? row->threads : collective->threads;
-    const uint32_t blocks =
-        row != NULL && row->blocks != 0 ? row->blocks : count_blocks(work, chosen, shape->threads);
+    const uint32_t most = most_threads(chosen);
+    const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
     shape->blocks = blocks < collective->blocks ? blocks : collective->blocks;
+    shape->threads = row == NULL || row->threads == 0 ? weiri_collective_threads(collective, chosen, shape->blocks)
+                     : row->threads < most            ? row->threads
+                                                      : most;
     *form = chosen;
     return WEIR_OK;
 }

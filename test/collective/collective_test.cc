@@ -4,11 +4,13 @@
 
 namespace {
 
+enum Registered : uint32_t { NEITHER, RECV, BOTH };
+
 struct Setting {
     weir_collective_form form;
     uint32_t blocks;
     uint32_t threads;
-    uint32_t registered;
+    Registered registered;
 };
 
 weir_collective_opts opts_of(const weirt_rank *rank, const Setting *setting)
@@ -19,6 +21,8 @@ weir_collective_opts opts_of(const weirt_rank *rank, const Setting *setting)
     if (std::strcmp(rank->stage->kind, "cpu") == 0) {
         opts.blocks = setting->blocks;
         opts.threads = setting->threads;
+    } else {
+        fit_together(rank, &opts);
     }
     // Little where it goes through slots, so that it takes several rounds.
     opts.staging_bytes = setting->form == WEIR_FORM_SLOTS ? 128 << 10 : 4 << 20;
@@ -68,7 +72,7 @@ void sizes(weirt_rank *rank)
     Bench bench;
     bool fine = bench_open(rank, &opts, 36 << 10, 0, &bench);
     uint64_t seed = 1000 * rank->size;
-    if (fine && setting->registered != 0) {
+    if (fine && setting->registered != NEITHER) {
         fine = WEIRT_OK(rank, weir_collective_register(bench.collective, bench.in)) &&
                WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out));
     }
@@ -101,15 +105,20 @@ void rounds(weirt_rank *rank)
     const uint64_t count = rounds_bytes / 4 / rank->size - 3;
     Bench bench;
     bool fine = bench_open(rank, &opts, rounds_bytes, 0, &bench);
-    if (fine && setting->registered != 0) {
+    if (fine && setting->registered == BOTH) {
+        fine = WEIRT_OK(rank, weir_collective_register(bench.collective, bench.in));
+    }
+    if (fine && setting->registered != NEITHER) {
         fine = WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out));
     }
-    for (uint32_t k = 0; k < KINDS; k++) {
-        Operation o = { static_cast<Kind>(k), WEIR_F32, WEIR_SUM, count, rank->size - 1, 0, false, true, k };
-        if (k == ALL_TO_ALL_V) {
+    for (uint32_t k = 0; k < 2 * KINDS; k++) {
+        const Kind kind = static_cast<Kind>(k / 2);
+        const bool in_place = k % 2 != 0;
+        Operation o = { kind, WEIR_F32, WEIR_SUM, count, rank->size - 1, 0, in_place, true, k };
+        if (kind == ALL_TO_ALL_V) {
             o.count /= 2;
         }
-        if (fine && (k != LETTERS || rank->size > 1)) {
+        if (fine && (kind != LETTERS || rank->size > 1) && (kind < ALL_TO_ALL_V || !in_place)) {
             fine = run(&bench, o);
         }
     }
@@ -131,38 +140,40 @@ void run_all(const weirt_stage *stage, std::vector<uint32_t> numbers, weirt_rank
 
 TEST_P(Collective, AllTypesAndOperations)
 {
-    run_all(stage(), { 3, 1, 8 }, types, { WEIR_FORM_AUTO, 1, 2, 0 });
+    run_all(stage(), { 3, 1, 8 }, types, { WEIR_FORM_AUTO, 1, 2, NEITHER });
 }
 
 TEST_P(Collective, SizesOnce)
 {
-    run_all(stage(), { 3, 1, 7 }, sizes, { WEIR_FORM_ONCE, 1, 2, 0 });
+    run_all(stage(), { 3, 1, 7 }, sizes, { WEIR_FORM_ONCE, 1, 2, NEITHER });
 }
 
 TEST_P(Collective, SizesPackets)
 {
-    run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_FORM_PACKETS, 2, 1, 0 });
+    run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_FORM_PACKETS, 2, 1, NEITHER });
 }
 
 TEST_P(Collective, SizesLines)
 {
-    run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, 0 });
+    run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, NEITHER });
 }
 
 TEST_P(Collective, SizesSlots)
 {
-    run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, 0 });
+    run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, NEITHER });
 }
 
 TEST_P(Collective, SizesRegistered)
 {
-    run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, 1 });
+    run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, BOTH });
 }
 
 TEST_P(Collective, ManyRounds)
 {
-    run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 1, 2, 0 });
-    run_all(stage(), { 2, 5 }, rounds, { WEIR_FORM_SLOTS, 2, 1, 1 });
+    run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 1, 2, NEITHER });
+    run_all(stage(), { 2 }, rounds, { WEIR_FORM_SLOTS, 5, 1, NEITHER });
+    run_all(stage(), { 2, 5 }, rounds, { WEIR_FORM_SLOTS, 2, 1, RECV });
+    run_all(stage(), { 3 }, rounds, { WEIR_FORM_SLOTS, 3, 1, BOTH });
 }
 
 // Everything on every number of ranks.
@@ -170,15 +181,15 @@ WEIRT_STAGE_SUITE(LongCollective);
 
 TEST_P(LongCollective, AllTypesOnAllNumbersOfRanks)
 {
-    run_all(stage(), { 1, 2, 3, 4, 5, 6, 7, 8 }, types, { WEIR_FORM_AUTO, 2, 1, 0 });
+    run_all(stage(), { 1, 2, 3, 4, 5, 6, 7, 8 }, types, { WEIR_FORM_AUTO, 2, 1, NEITHER });
 }
 
 TEST_P(LongCollective, AllFormsOnAllNumbersOfRanks)
 {
     for (uint32_t form = WEIR_FORM_AUTO; form <= WEIR_FORM_SLOTS; form++) {
         const weir_collective_form it = static_cast<weir_collective_form>(form);
-        run_all(stage(), { 1, 2, 3, 4, 5, 6, 7, 8 }, sizes, { it, 2, 1, 0 });
-        run_all(stage(), { 2, 3, 4, 5, 6, 7, 8 }, sizes, { it, 1, 2, 1 });
+        run_all(stage(), { 1, 2, 3, 4, 5, 6, 7, 8 }, sizes, { it, 2, 1, NEITHER });
+        run_all(stage(), { 2, 3, 4, 5, 6, 7, 8 }, sizes, { it, 1, 2, BOTH });
     }
 }
 

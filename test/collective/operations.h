@@ -275,6 +275,14 @@ inline void bench_close(Bench *bench)
     weirt_comm_close(&bench->comm);
 }
 
+// Leaves room for the blocks of several ranks' kernels on one GPU, which wait for each other.
+inline void fit_together(const weirt_rank *rank, weir_collective_opts *opts)
+{
+    if (rank->size > 4) {
+        opts->threads = 128;
+    }
+}
+
 inline weir_status call(const Bench *b, const Operation &o, const void *send, void *recv)
 {
     weir_collective *c = b->collective;

@@ -55,22 +55,28 @@ WEIR_FN uint64_t weir_collective_room(const weir_dev_collective *c, uint64_t bas
     return base + (((uint64_t)section * 2 + half) * c->ranks + from) * room;
 }
 
-WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t block,
+/* The columns of a grid, each of two blocks; of an odd number of blocks the last one is in a column without data. */
+WEIR_FN uint32_t weir_slots_columns(uint32_t blocks)
+{
+    return blocks < 2 ? 1 : blocks / 2;
+}
+
+WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t column,
                                       uint32_t from)
 {
-    uint64_t index = ((uint64_t)section * 2 + turn) * c->blocks + block;
+    uint64_t index = ((uint64_t)section * 2 + turn) * weir_slots_columns(c->blocks) + column;
     return c->slots + (index * c->ranks + from) * c->slot_bytes;
 }
 
-/* The semaphore of `kind` between the calling block and the same one of `peer`. */
-WEIR_FN weir_dev_semaphore weir_collective_semaphore(const weir_dev_collective *c, uint32_t kind, uint32_t block,
+/* The semaphore of `kind` between a column and the same one of `peer`, which may be the calling rank. */
+WEIR_FN weir_dev_semaphore weir_collective_semaphore(const weir_dev_collective *c, uint32_t kind, uint32_t column,
                                                      uint32_t peer)
 {
     weir_dev_semaphore semaphore;
-    char *mine = c->memory[c->rank] + weir_collective_cell(c, kind, block, peer);
+    char *mine = c->memory[c->rank] + weir_collective_cell(c, kind, column, peer);
     semaphore.control = c->control;
     semaphore.inbound = (uint64_t *)mine;
-    semaphore.outbound = (uint64_t *)(c->memory[peer] + weir_collective_cell(c, kind, block, c->rank));
+    semaphore.outbound = (uint64_t *)(c->memory[peer] + weir_collective_cell(c, kind, column, c->rank));
     semaphore.expected = (uint64_t *)(mine + 64);
     semaphore.sent = (uint64_t *)(mine + 72);
     semaphore.count = 1;
@@ -88,6 +94,11 @@ WEIR_FN uint32_t weir_collective_peer(const weir_dev_collective *c, uint32_t k)
 WEIR_FN uint32_t weir_collective_everyone(const weir_dev_collective *c)
 {
     return ((uint32_t)1 << c->ranks) - 1;
+}
+
+WEIR_FN uint32_t weir_collective_others(const weir_dev_collective *c)
+{
+    return weir_collective_everyone(c) & ~((uint32_t)1 << c->rank);
 }
 
 /* ---- data of users: at any address, `left` bytes of it ------------------------------------------------------- */
@@ -299,27 +310,29 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
     return WEIR_OK;
 }
 
-/* ---- semaphores of a block ----------------------------------------------------------------------------------- */
+/* ---- semaphores of a column ---------------------------------------------------------------------------------- */
 
-/* Signals the same block of the peers in `mask`, when all threads of this one have come. */
-WEIR_FN void weir_collective_signal(const weir_dev_collective *c, uint32_t kind, uint32_t mask, weir_coop coop)
+/* Signals the same column of the ranks in `mask`, when all threads of the block have come. */
+WEIR_FN void weir_collective_signal(const weir_dev_collective *c, uint32_t kind, uint32_t mask, uint32_t column,
+                                    weir_coop coop)
 {
     weir_arch_block_sync(coop.host);
     for (uint32_t peer = coop.block_rank; peer < c->ranks; peer += coop.block_size) {
-        if (peer != c->rank && (mask >> peer & 1) != 0) {
-            weir_dev_semaphore semaphore = weir_collective_semaphore(c, kind, coop.block, peer);
+        if ((mask >> peer & 1) != 0) {
+            weir_dev_semaphore semaphore = weir_collective_semaphore(c, kind, column, peer);
             weir_dev_semaphore_signal(&semaphore);
         }
     }
 }
 
 /* Waits for theirs; all threads of the block go on, or end, together. */
-WEIR_FN weir_status weir_collective_wait(const weir_dev_collective *c, uint32_t kind, uint32_t mask, weir_coop coop)
+WEIR_FN weir_status weir_collective_wait(const weir_dev_collective *c, uint32_t kind, uint32_t mask, uint32_t column,
+                                         weir_coop coop)
 {
     weir_status status = WEIR_OK;
     for (uint32_t peer = coop.block_rank; peer < c->ranks && status == WEIR_OK; peer += coop.block_size) {
-        if (peer != c->rank && (mask >> peer & 1) != 0) {
-            weir_dev_semaphore semaphore = weir_collective_semaphore(c, kind, coop.block, peer);
+        if ((mask >> peer & 1) != 0) {
+            weir_dev_semaphore semaphore = weir_collective_semaphore(c, kind, column, peer);
             status = weir_dev_semaphore_wait(&semaphore);
         }
     }

@@ -176,7 +176,7 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
     weir_line_set set;
     weir_vec16 own[WEIR_ARCH_LINE_PARTS];
     weir_vec16 joined[WEIR_ARCH_LINE_PARTS];
-    uint32_t others = left > 0 ? weir_collective_everyone(c) & ~((uint32_t)1 << c->rank) : 0;
+    uint32_t others = left > 0 ? weir_collective_others(c) : 0;
     weir_line_load_data(own, r->send + c->rank * r->part + at, left, 0, lane);
     weir_status status = weir_lines_await(weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, c->line_room, others,
                                           weir_line_flag(flag), lane, c->control, &set);

@@ -17,9 +17,11 @@ typedef struct weir_collective_reduce {
     uint64_t part; /* a multiple of 8 unless `to` is 0, of 16 for slots, of 120 for lines */
     uint64_t length;
     uint64_t bytes;
+    uint64_t chunk; /* for slots: bytes of a round */
     uint32_t to;
     uint32_t reserved;
-    char *direct[WEIR_COLLECTIVE_RANKS]; /* for slots: where the peers' `recv` are mapped here, or NULL */
+    char *direct[WEIR_COLLECTIVE_RANKS]; /* for slots: where the ranks' `recv` are mapped here, or NULL */
+    char *pull[WEIR_COLLECTIVE_RANKS];   /* for weir_collective_reduce_direct: their `send`, beside `direct` */
 } weir_collective_reduce;
 
 /* Pieces that go from each rank to each: what this one sends, and where it puts what it gets. */
@@ -34,10 +36,11 @@ typedef struct weir_collective_move {
     uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */
     uint64_t recv_range[WEIR_COLLECTIVE_RANKS];
     uint64_t most; /* the largest of send_bytes and recv_bytes */
+    uint64_t chunk; /* for slots: bytes of a round */
     uint64_t direct_at; /* for slots: place of this rank's piece in the peers' recv, */
     char *direct[WEIR_COLLECTIVE_RANKS]; /* which are mapped here, or NULL */
     uint32_t counted; /* send_bytes and recv_bytes are what is compared, not what.count */
-    uint32_t reserved;
+    uint32_t in_place; /* what is received overwrites what is sent */
 } weir_collective_move;
 
 /* Waits for the packets of place `at` of all others, and joins them with `own`. */
@@ -45,7 +48,7 @@ WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const char *
                                       uint32_t dtype, uint32_t op, uint64_t *word)
 {
     uint64_t words[WEIR_COLLECTIVE_RANKS];
-    uint32_t others = weir_collective_everyone(c) & ~((uint32_t)1 << c->rank);
+    uint32_t others = weir_collective_others(c);
     weir_status status = weir_packets_await(packets, c->packet_room, others, flag, c->control, words);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;

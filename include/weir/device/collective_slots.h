@@ -1,44 +1,63 @@
 /* weir/device/collective_slots.h - collectives by plain stores and signals: the fastest for large data.
  *
- * Each block takes its range of every piece and meets the same block of the peers alone. It goes round by round: what
- * is for a peer is stored into a slot of that peer's, then signalled. Two slots are used in turn, and the rounds of
- * storing, joining and taking are interleaved, so that the link is busy while a block waits. Where the receiver's own
- * memory is mapped here, results go straight there. */
+ * Blocks work in pairs, a column: it has its range of every piece and meets the same column of the peers alone. One
+ * block of it stores what is for a peer into a slot of that peer's, then signals; the other one joins or takes what
+ * comes, so that the link does not wait for that. They go round by round, and use two slots in turn. A block that is
+ * alone in its grid does both. Where the receiver's own memory is mapped here, results go straight there. */
 #ifndef WEIR_DEVICE_COLLECTIVE_SLOTS_H
 #define WEIR_DEVICE_COLLECTIVE_SLOTS_H
 
 #include "weir/device/collective_packets.h"
 
-/* A block's range of `bytes`: from `first` on, the same length for all blocks but where the end cuts it. */
-WEIR_FN uint64_t weir_slots_range(uint64_t bytes, uint32_t blocks)
+/* What the calling block does. */
+typedef struct weir_slots_duty {
+    uint32_t column;
+    uint32_t columns;
+    int sends;
+    int takes;
+} weir_slots_duty;
+
+WEIR_FN weir_slots_duty weir_slots_duty_of(weir_coop coop)
 {
-    uint64_t range = (bytes + blocks - 1) / blocks;
+    weir_slots_duty duty;
+    duty.columns = weir_slots_columns(coop.blocks);
+    duty.sends = coop.block < duty.columns;
+    duty.takes = !duty.sends || coop.blocks == 1;
+    duty.column = duty.sends ? coop.block : coop.block - duty.columns;
+    return duty;
+}
+
+/* A column's range of `bytes`: the same length for all columns but where the end cuts it. */
+WEIR_FN uint64_t weir_slots_range(uint64_t bytes, uint32_t columns)
+{
+    uint64_t range = (bytes + columns - 1) / columns;
     return (range + 127) / 128 * 128;
 }
 
-WEIR_FN uint64_t weir_slots_rounds(uint64_t bytes, uint32_t block, uint32_t blocks, uint64_t slot_bytes)
+/* Rounds of `chunk` bytes each. */
+WEIR_FN uint64_t weir_slots_rounds(uint64_t bytes, uint32_t column, uint32_t columns, uint64_t chunk)
 {
-    uint64_t range = weir_slots_range(bytes, blocks);
-    int64_t left = weir_least((int64_t)range, weir_left(bytes, block * range));
-    return left <= 0 ? 0 : ((uint64_t)left + slot_bytes - 1) / slot_bytes;
+    uint64_t range = weir_slots_range(bytes, columns);
+    int64_t left = weir_least((int64_t)range, weir_left(bytes, column * range));
+    return left <= 0 ? 0 : ((uint64_t)left + chunk - 1) / chunk;
 }
 
-/* Bytes of round `round` of a range that ends at `end` of the block's piece. */
-WEIR_FN int64_t weir_slots_left(const weir_dev_collective *c, uint64_t range, uint64_t round)
+/* Bytes of round `round` of a column's range. */
+WEIR_FN int64_t weir_slots_left(uint64_t range, uint64_t round, uint64_t chunk)
 {
-    return weir_least((int64_t)c->slot_bytes, weir_left(range, round * c->slot_bytes));
+    return weir_least((int64_t)chunk, weir_left(range, round * chunk));
 }
 
 WEIR_FN char *weir_slot_at(const weir_dev_collective *c, uint32_t peer, uint32_t section, uint64_t round,
-                           uint32_t block)
+                           uint32_t column)
 {
-    return c->memory[peer] + weir_collective_slot(c, section, (uint32_t)(round % 2), block, c->rank);
+    return c->memory[peer] + weir_collective_slot(c, section, (uint32_t)(round % 2), column, c->rank);
 }
 
 /* The slots that this rank gets: that of rank 0. */
-WEIR_FN const char *weir_slots_in(const weir_dev_collective *c, uint32_t section, uint64_t round, uint32_t block)
+WEIR_FN const char *weir_slots_in(const weir_dev_collective *c, uint32_t section, uint64_t round, uint32_t column)
 {
-    return c->memory[c->rank] + weir_collective_slot(c, section, (uint32_t)(round % 2), block, 0);
+    return c->memory[c->rank] + weir_collective_slot(c, section, (uint32_t)(round % 2), column, 0);
 }
 
 /* By the calling block. */
@@ -58,77 +77,196 @@ WEIR_FN int64_t weir_slots_part_left(const weir_collective_reduce *r, uint32_t r
 }
 
 WEIR_FN void weir_slots_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
-                                uint64_t at, int64_t span, weir_coop coop)
+                                uint32_t column, uint64_t at, int64_t span, weir_coop coop)
 {
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        weir_slots_copy(weir_slot_at(c, peer, 0, round, coop.block), r->send + peer * r->part + at,
+        weir_slots_copy(weir_slot_at(c, peer, 0, round, column), r->send + peer * r->part + at,
                         weir_slots_part_left(r, peer, at, span), coop);
     }
 }
 
-/* Of so many places of 16 bytes a thread joins the data at once, to have loads in flight. */
-#define WEIR_SLOTS_JOINS 2u
+/* What a block joins of the ranks' data, and where the results go. */
+typedef struct weir_slots_work {
+    const char *own;   /* this rank's data */
+    const char *in;    /* the others', in slots, */
+    char *const *pull; /* or where each rank's `send` is mapped here; NULL with slots */
+    uint64_t pulled;   /* from which byte on it is joined */
+    uint64_t place;    /* of results in the ranks' recv, */
+    uint64_t slot;     /* or in their memories, where recv is not mapped here */
+    int keep;          /* they go into this rank's own recv, too */
+} weir_slots_work;
 
-/* The results of a round: kept, and stored for the ranks in `to`. */
-WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round, uint64_t at,
-                             int64_t span, uint32_t dtype, uint32_t op, weir_coop coop)
+/* The places of 16 bytes that a thread joins at once: `count`, `stride` apart from byte `at` of the work on, of which
+ * `left` bytes are data. */
+typedef struct weir_slots_places {
+    uint64_t at;
+    uint64_t stride;
+    int64_t left;
+    uint32_t count;
+    int whole; /* all of them are complete, and aligned everywhere */
+} weir_slots_places;
+
+/* To have loads in flight, as registers allow: elements of 8 bits are wide while they are joined. */
+#define WEIR_SLOTS_PLACES 2u
+
+WEIR_FN uint32_t weir_slots_places_of(uint32_t dtype)
 {
-    const char *own = r->send + c->rank * r->part + at;
-    const uint64_t place = r->to != 0 ? c->rank * r->part + at : at;
-    const int keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
-    const char *in = weir_slots_in(c, 0, round, coop.block);
-    const uint64_t stride = 16 * (uint64_t)coop.block_size;
-    span = weir_slots_part_left(r, c->rank, at, span);
-    for (uint64_t i = 16 * (uint64_t)coop.block_rank; (int64_t)i < span; i += WEIR_SLOTS_JOINS * stride) {
-        uint64_t lo[WEIR_SLOTS_JOINS][WEIR_COLLECTIVE_RANKS];
-        uint64_t hi[WEIR_SLOTS_JOINS][WEIR_COLLECTIVE_RANKS];
-        WEIR_UNROLL
-        for (uint32_t n = 0; n < WEIR_SLOTS_JOINS; n++) {
-            const uint64_t j = i + n * stride;
-            const int64_t left = span - (int64_t)j;
-            WEIR_UNROLL
-            for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-                weir_vec16 data = { 0, 0 };
-                if (k < c->ranks && left > 0) {
-                    data = k == c->rank ? weir_pair_load(own + j, left)
-                                        : weir_arch_load_vec16((const weir_vec16 *)(in + k * c->slot_bytes + j));
-                }
-                lo[n][k] = data.lo;
-                hi[n][k] = data.hi;
-            }
-        }
-        WEIR_UNROLL
-        for (uint32_t n = 0; n < WEIR_SLOTS_JOINS; n++) {
-            const uint64_t j = i + n * stride;
-            const int64_t left = span - (int64_t)j;
-            weir_vec16 joined;
-            if (left <= 0) {
-                break;
-            }
-            joined.lo = weir_collective_join(lo[n], c->ranks, dtype, op);
-            joined.hi = weir_collective_join(hi[n], c->ranks, dtype, op);
-            WEIR_ROLLED
-            for (uint32_t k = 0; k + 1 < c->ranks && r->to != 0; k++) {
-                const uint32_t peer = weir_collective_peer(c, k);
-                if ((r->to >> peer & 1) != 0 && r->direct[peer] != NULL) {
-                    weir_pair_store(r->direct[peer] + place + j, left, joined);
-                } else if ((r->to >> peer & 1) != 0) {
-                    weir_arch_store_vec16((weir_vec16 *)(weir_slot_at(c, peer, 1, round, coop.block) + j), joined);
-                }
-            }
-            if (keep) {
-                weir_pair_store(r->recv + place + j, left, joined);
-            }
+    return weir_dtype_bytes(dtype) == 1 ? 1 : WEIR_SLOTS_PLACES;
+}
+
+WEIR_FN void weir_slots_load(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
+                             uint32_t rank, weir_vec16 *data)
+{
+    const char *from = rank == c->rank   ? w->own
+                       : w->pull != NULL ? w->pull[rank] + w->pulled
+                                         : w->in + rank * c->slot_bytes;
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
+        const uint64_t skipped = n * p->stride;
+        if (n < p->count) {
+            data[n] = p->whole ? weir_arch_load_vec16((const weir_vec16 *)(from + p->at + skipped))
+                               : weir_pair_load(from + p->at + skipped, p->left - (int64_t)skipped);
         }
     }
 }
 
-WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
-                               uint64_t at, int64_t span, weir_coop coop)
+/* Those of two ranks are loaded before the first are joined. */
+WEIR_FN void weir_slots_join_places(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
+                                    uint32_t dtype, uint32_t op, weir_vec16 *joined)
 {
-    const char *in = weir_slots_in(c, 1, round, coop.block);
+    weir_reduction lo[WEIR_SLOTS_PLACES];
+    weir_reduction hi[WEIR_SLOTS_PLACES];
+    weir_vec16 even[WEIR_SLOTS_PLACES];
+    weir_vec16 odd[WEIR_SLOTS_PLACES];
+    WEIR_ROLLED
+    for (uint32_t k = 0; k < c->ranks; k += 2) {
+        const int two = k + 1 < c->ranks;
+        weir_slots_load(c, w, p, k, even);
+        if (two) {
+            weir_slots_load(c, w, p, k + 1, odd);
+        }
+        WEIR_UNROLL
+        for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
+            if (n < p->count && k == 0) {
+                weir_reduce_first(&lo[n], dtype, even[n].lo);
+                weir_reduce_first(&hi[n], dtype, even[n].hi);
+            } else if (n < p->count) {
+                weir_reduce_next(&lo[n], dtype, op, even[n].lo);
+                weir_reduce_next(&hi[n], dtype, op, even[n].hi);
+            }
+            if (n < p->count && two) {
+                weir_reduce_next(&lo[n], dtype, op, odd[n].lo);
+                weir_reduce_next(&hi[n], dtype, op, odd[n].hi);
+            }
+        }
+    }
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
+        if (n < p->count) {
+            joined[n].lo = weir_reduce_last(&lo[n], dtype, op, c->ranks);
+            joined[n].hi = weir_reduce_last(&hi[n], dtype, op, c->ranks);
+        }
+    }
+}
+
+WEIR_FN void weir_slots_store(const weir_slots_places *p, char *to, const weir_vec16 *joined)
+{
+    WEIR_UNROLL
+    for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
+        const uint64_t skipped = n * p->stride;
+        if (n < p->count && p->whole) {
+            weir_arch_store_vec16((weir_vec16 *)(to + p->at + skipped), joined[n]);
+        } else if (n < p->count) {
+            weir_pair_store(to + p->at + skipped, p->left - (int64_t)skipped, joined[n]);
+        }
+    }
+}
+
+WEIR_FN void weir_slots_join_and_store(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                       const weir_slots_work *w, const weir_slots_places *p, uint32_t dtype,
+                                       uint32_t op)
+{
+    weir_vec16 joined[WEIR_SLOTS_PLACES];
+    weir_slots_join_places(c, w, p, dtype, op, joined);
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks && r->to != 0; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        if ((r->to >> peer & 1) != 0) {
+            weir_slots_store(p, r->direct[peer] != NULL ? r->direct[peer] + w->place : c->memory[peer] + w->slot,
+                             joined);
+        }
+    }
+    if (w->keep) {
+        weir_slots_store(p, r->recv + w->place, joined);
+    }
+}
+
+/* The memory of users that takes part, as bits that are 0 where all of it is aligned. */
+WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                  const weir_slots_work *w)
+{
+    uintptr_t bits = (uintptr_t)w->own | (w->keep ? (uintptr_t)r->recv + w->place : 0);
+    WEIR_ROLLED
+    for (uint32_t k = 0; k < c->ranks; k++) {
+        bits |= r->direct[k] != NULL ? (uintptr_t)r->direct[k] + w->place : 0;
+        bits |= w->pull != NULL ? (uintptr_t)w->pull[k] + w->pulled : 0;
+    }
+    return bits & 15;
+}
+
+/* By the calling block: `left` bytes. */
+WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
+                             int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    weir_slots_places p;
+    p.at = 16 * (uint64_t)coop.block_rank;
+    p.stride = 16 * (uint64_t)coop.block_size;
+    p.left = left - (int64_t)p.at;
+    p.count = weir_slots_places_of(dtype);
+    p.whole = 1;
+    const int64_t least = weir_slots_bits(c, r, w) == 0 ? (int64_t)((p.count - 1) * p.stride + 16) : INT64_MAX;
+    WEIR_ROLLED
+    for (; p.left >= least; p.left -= (int64_t)(p.count * p.stride)) {
+        weir_slots_join_and_store(c, r, w, &p, dtype, op);
+        p.at += p.count * p.stride;
+    }
+    p.count = 1;
+    p.whole = 0;
+    WEIR_ROLLED
+    for (; p.left > 0; p.left -= (int64_t)p.stride) {
+        weir_slots_join_and_store(c, r, w, &p, dtype, op);
+        p.at += p.stride;
+    }
+}
+
+/* The place of results in recv, of a range that begins at byte `at` of this rank's part. */
+WEIR_FN uint64_t weir_slots_place(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at)
+{
+    return r->to != 0 ? c->rank * r->part + at : at;
+}
+
+/* Of one round, what came through slots. */
+WEIR_FN void weir_slots_join_round(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
+                                   uint32_t column, uint64_t at, int64_t span, uint32_t dtype, uint32_t op,
+                                   weir_coop coop)
+{
+    weir_slots_work w;
+    w.own = r->send + c->rank * r->part + at;
+    w.in = weir_slots_in(c, 0, round, column);
+    w.pull = NULL;
+    w.pulled = 0;
+    w.place = weir_slots_place(c, r, at);
+    w.slot = weir_collective_slot(c, 1, (uint32_t)(round % 2), column, c->rank);
+    w.keep = r->to == 0 || (r->to >> c->rank & 1) != 0;
+    weir_slots_join(c, r, &w, weir_slots_part_left(r, c->rank, at, span), dtype, op, coop);
+}
+
+WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
+                               uint32_t column, uint64_t at, int64_t span, weir_coop coop)
+{
+    const char *in = weir_slots_in(c, 1, round, column);
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
@@ -137,68 +275,107 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
     }
 }
 
+/* The ranks tell each other what they call. Where `direct`, nothing may go into memory of users before that. */
+WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_collective_what *what,
+                                    const uint64_t *sends, const uint64_t *receives, int direct, weir_coop coop)
+{
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint32_t desk = weir_collective_desk(coop, direct);
+    weir_collective_announce(c, what, sends, flag, desk, coop);
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    const weir_status status = weir_collective_compare(c, what, receives, flag, desk, coop);
+    return desk != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
+}
+
 /* As weir_collective_reduce_packets. A rank's results of a round reach the others before it stores into their slots the
  * next time, and its data of a round tells them that it has taken the results two rounds before. */
 WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                  uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t all = weir_collective_everyone(c);
+    const uint32_t others = weir_collective_others(c);
     const int direct = r->direct[c->rank] != NULL;
-    const uint64_t range = weir_slots_range(r->length, coop.blocks);
-    const uint64_t rounds = weir_slots_rounds(r->length, coop.block, coop.blocks, c->slot_bytes);
-    const uint64_t first = coop.block * range;
-    const uint32_t desk = weir_collective_desk(coop, direct);
-    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
-    weir_packet_advance(c->epoch, 0, 0, coop);
-    /* First of all, where results go straight into memory of users. */
-    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
-    status = desk != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
+    const int gathers = !direct && (r->to >> c->rank & 1) != 0;
+    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const uint64_t range = weir_slots_range(r->length, duty.columns);
+    const uint64_t rounds = weir_slots_rounds(r->length, duty.column, duty.columns, r->chunk);
+    const uint64_t first = duty.column * range;
+    weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, direct, coop);
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
-        if (i >= 2) {
-            status = weir_collective_wait(c, WEIR_CELL_TAKEN, all, coop);
-            if (status == WEIR_OK && !direct && (r->to >> c->rank & 1) != 0) {
-                weir_slots_gather(c, r, i, first + (i - 2) * c->slot_bytes, weir_slots_left(c, range, i - 2), coop);
+        if (duty.sends && i >= 2) {
+            status = weir_collective_wait(c, WEIR_CELL_TAKEN, others, duty.column, coop);
+            if (status == WEIR_OK && gathers) {
+                weir_slots_gather(c, r, i, duty.column, first + (i - 2) * r->chunk,
+                                  weir_slots_left(range, i - 2, r->chunk), coop);
             }
         }
-        if (i < rounds && status == WEIR_OK) {
-            weir_slots_scatter(c, r, i, first + i * c->slot_bytes, weir_slots_left(c, range, i), coop);
-            weir_collective_signal(c, WEIR_CELL_DATA, all, coop);
+        if (duty.sends && i < rounds && status == WEIR_OK) {
+            weir_slots_scatter(c, r, i, duty.column, first + i * r->chunk, weir_slots_left(range, i, r->chunk), coop);
+            weir_collective_signal(c, WEIR_CELL_DATA, others, duty.column, coop);
         }
-        if (i >= 1 && i <= rounds && status == WEIR_OK) {
-            status = weir_collective_wait(c, WEIR_CELL_DATA, all, coop);
+        if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
+            status = weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
             if (status == WEIR_OK) {
-                weir_slots_join(c, r, i - 1, first + (i - 1) * c->slot_bytes, weir_slots_left(c, range, i - 1), dtype,
-                                op, coop);
-                weir_collective_signal(c, WEIR_CELL_TAKEN, all, coop);
+                weir_slots_join_round(c, r, i - 1, duty.column, first + (i - 1) * r->chunk,
+                                      weir_slots_left(range, i - 1, r->chunk), dtype, op, coop);
+                weir_collective_signal(c, WEIR_CELL_TAKEN, others, duty.column, coop);
             }
         }
     }
     return status;
 }
 
+/* Straight from and into the ranks' memory, when all are ready for it: of what `pull` describes. Each block has a range
+ * of this rank's part. */
+WEIR_FN weir_status weir_collective_reduce_direct(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                                  uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const uint32_t others = weir_collective_others(c);
+    const uint64_t range = weir_slots_range(r->length, coop.blocks);
+    const uint64_t at = coop.block * range;
+    weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, 1, coop);
+    if (status == WEIR_OK) {
+        weir_collective_signal(c, WEIR_CELL_READY, others, coop.block, coop);
+        status = weir_collective_wait(c, WEIR_CELL_READY, others, coop.block, coop);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_slots_work w;
+    w.own = r->send + c->rank * r->part + at;
+    w.in = NULL;
+    w.pull = r->pull;
+    w.pulled = c->rank * r->part + at;
+    w.place = weir_slots_place(c, r, at);
+    w.slot = 0;
+    w.keep = 1;
+    weir_slots_join(c, r, &w, weir_slots_part_left(r, c->rank, at, (int64_t)range), dtype, op, coop);
+    weir_collective_signal(c, WEIR_CELL_DATA, others, coop.block, coop);
+    return weir_collective_wait(c, WEIR_CELL_DATA, others, coop.block, coop);
+}
+
 /* ---- moves ------------------------------------------------------------------------------------------------- */
 
-/* Where the block's part of a piece is in round `round`, and how much, or nothing. */
-WEIR_FN uint64_t weir_slots_piece(const weir_dev_collective *c, uint64_t bytes, uint64_t range, uint64_t round,
-                                  weir_coop coop, int64_t *left)
+/* Where the column's part of a piece is in round `round`, and how much, or nothing. */
+WEIR_FN uint64_t weir_slots_piece(uint64_t bytes, uint64_t range, uint64_t round, uint64_t chunk, uint32_t column,
+                                  int64_t *left)
 {
-    uint64_t at = coop.block * range + round * c->slot_bytes;
-    *left = weir_least(weir_slots_left(c, range, round), weir_left(bytes, at));
+    uint64_t at = column * range + round * chunk;
+    *left = weir_least(weir_slots_left(range, round, chunk), weir_left(bytes, at));
     return at;
 }
 
-/* The peers to which this block sends, or from which it gets, something in round `round`. */
+/* The peers to which this column sends, or from which it gets, something in round `round`. */
 WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *bytes, const uint64_t *ranges,
-                                 uint64_t round, weir_coop coop)
+                                 uint64_t round, uint64_t chunk, uint32_t column)
 {
     uint32_t mask = 0;
     WEIR_UNROLL
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
         int64_t left = 0;
         if (k < c->ranks && k != c->rank) {
-            (void)weir_slots_piece(c, bytes[k], ranges[k], round, coop, &left);
+            (void)weir_slots_piece(bytes[k], ranges[k], round, chunk, column, &left);
         }
         mask |= (uint32_t)(left > 0) << k;
     }
@@ -206,51 +383,81 @@ WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *b
 }
 
 WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
-                             weir_coop coop)
+                             uint32_t column, weir_coop coop)
 {
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         int64_t left;
-        const uint64_t at = weir_slots_piece(c, m->send_bytes[peer], m->send_range[peer], round, coop, &left);
-        weir_slots_copy(weir_slot_at(c, peer, 0, round, coop.block), m->send + m->send_at[peer] + at, left, coop);
+        const uint64_t at =
+            weir_slots_piece(m->send_bytes[peer], m->send_range[peer], round, m->chunk, column, &left);
+        weir_slots_copy(weir_slot_at(c, peer, 0, round, column), m->send + m->send_at[peer] + at, left, coop);
     }
 }
 
-WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
-                             weir_coop coop)
+/* Of the piece that stays here, from byte `at` on. */
+WEIR_FN void weir_slots_keep_bytes(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
+                                   int64_t bytes, weir_coop coop)
 {
-    const char *in = weir_slots_in(c, 0, round, coop.block);
+    const char *from = m->send + m->send_at[c->rank];
+    char *to = m->recv + m->recv_at[c->rank];
+    if (to != from) {
+        weir_slots_copy(to + at, from + at, bytes, coop);
+    }
+}
+
+/* Half of it is the sending block's, the other the taking one's. */
+WEIR_FN void weir_slots_keep(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
+                             uint32_t column, int second, weir_coop coop)
+{
+    int64_t left;
+    const uint64_t at =
+        weir_slots_piece(m->recv_bytes[c->rank], m->recv_range[c->rank], round, m->chunk, column, &left);
+    const int64_t half = left / 2 / 128 * 128;
+    weir_slots_keep_bytes(c, m, second ? at + (uint64_t)half : at, second ? left - half : half, coop);
+}
+
+WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
+                             uint32_t column, weir_coop coop)
+{
+    const char *in = weir_slots_in(c, 0, round, column);
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         int64_t left;
-        const uint64_t at = weir_slots_piece(c, m->recv_bytes[peer], m->recv_range[peer], round, coop, &left);
+        const uint64_t at =
+            weir_slots_piece(m->recv_bytes[peer], m->recv_range[peer], round, m->chunk, column, &left);
         weir_slots_copy(m->recv + m->recv_at[peer] + at, in + peer * c->slot_bytes, left, coop);
     }
 }
 
-/* Through slots. */
+/* Through slots. Where what is taken overwrites what is sent, a column's two blocks meet, too: the sender signals to
+ * its own rank. */
 WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
-    const uint64_t rounds = weir_slots_rounds(m->most, 0, coop.blocks, c->slot_bytes);
+    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const uint32_t column = duty.column;
+    const uint32_t self = m->in_place ? (uint32_t)1 << c->rank : 0;
+    const uint64_t rounds = column < duty.columns ? weir_slots_rounds(m->most, 0, duty.columns, m->chunk) : 0;
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
-        if (i >= 2) {
-            uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i - 2, coop);
-            status = weir_collective_wait(c, WEIR_CELL_TAKEN, to, coop);
+        if (duty.sends && i >= 2) {
+            uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i - 2, m->chunk, column);
+            status = weir_collective_wait(c, WEIR_CELL_TAKEN, to, column, coop);
         }
-        if (i < rounds && status == WEIR_OK) {
-            uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i, coop);
-            weir_slots_send(c, m, i, coop);
-            weir_collective_signal(c, WEIR_CELL_DATA, to, coop);
+        if (duty.sends && i < rounds && status == WEIR_OK) {
+            uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i, m->chunk, column);
+            weir_slots_send(c, m, i, column, coop);
+            weir_collective_signal(c, WEIR_CELL_DATA, to | self, column, coop);
+            weir_slots_keep(c, m, i, column, 0, coop);
         }
-        if (i >= 1 && i <= rounds && status == WEIR_OK) {
-            uint32_t from = weir_slots_busy(c, m->recv_bytes, m->recv_range, i - 1, coop);
-            status = weir_collective_wait(c, WEIR_CELL_DATA, from, coop);
+        if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
+            uint32_t from = weir_slots_busy(c, m->recv_bytes, m->recv_range, i - 1, m->chunk, column);
+            weir_slots_keep(c, m, i - 1, column, 1, coop);
+            status = weir_collective_wait(c, WEIR_CELL_DATA, from | self, column, coop);
             if (status == WEIR_OK) {
-                weir_slots_take(c, m, i - 1, coop);
-                weir_collective_signal(c, WEIR_CELL_TAKEN, from, coop);
+                weir_slots_take(c, m, i - 1, column, coop);
+                weir_collective_signal(c, WEIR_CELL_TAKEN, from, column, coop);
             }
         }
     }
@@ -260,22 +467,29 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
 /* Straight into the peers' memory, when all are ready for it. */
 WEIR_FN weir_status weir_direct_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
-    const uint32_t all = weir_collective_everyone(c);
-    weir_collective_signal(c, WEIR_CELL_READY, all, coop);
-    weir_status status = weir_collective_wait(c, WEIR_CELL_READY, all, coop);
+    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const uint32_t others = weir_collective_others(c);
+    const uint64_t range = weir_slots_range(m->most, duty.columns);
+    const uint64_t first = duty.column * range;
+    if (duty.takes) {
+        weir_slots_keep_bytes(c, m, first, weir_least((int64_t)range, weir_left(m->recv_bytes[c->rank], first)), coop);
+    }
+    if (!duty.sends) {
+        return WEIR_OK;
+    }
+    weir_collective_signal(c, WEIR_CELL_READY, others, duty.column, coop);
+    weir_status status = weir_collective_wait(c, WEIR_CELL_READY, others, duty.column, coop);
     if (status != WEIR_OK) {
         return status;
     }
-    const uint64_t range = weir_slots_range(m->most, coop.blocks);
-    const uint64_t first = coop.block * range;
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         weir_slots_copy(m->direct[peer] + m->direct_at + first, m->send + m->send_at[peer] + first,
                         weir_least((int64_t)range, weir_left(m->send_bytes[peer], first)), coop);
     }
-    weir_collective_signal(c, WEIR_CELL_DATA, all, coop);
-    return weir_collective_wait(c, WEIR_CELL_DATA, all, coop);
+    weir_collective_signal(c, WEIR_CELL_DATA, others, duty.column, coop);
+    return weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
 }
 
 /* As weir_collective_move_packets. */
@@ -283,13 +497,9 @@ WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, con
                                                weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t flag = weir_packet_flag(c->epoch);
     const int direct = m->direct[c->rank] != NULL;
-    const uint32_t desk = weir_collective_desk(coop, direct);
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
-    weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_keep(c, m, flag, desk, coop);
-    status = desk != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
+    const weir_status status = weir_slots_meet(c, &m->what, m->counted ? m->send_bytes : NULL,
+                                               m->counted ? m->recv_bytes : NULL, direct, coop);
     if (status != WEIR_OK) {
         return status;
     }
@@ -311,7 +521,7 @@ typedef struct weir_collective_letter {
 WEIR_FN char *weir_letter_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
                                uint32_t block)
 {
-    uint64_t index = ((number % 2) * c->columns + block) * WEIR_COLLECTIVE_RANKS + from;
+    uint64_t index = ((number % 2) * c->letter_blocks + block) * WEIR_COLLECTIVE_RANKS + from;
     return c->memory[to] + c->letters + index * c->slot_bytes;
 }
 
@@ -343,7 +553,7 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
         const uint64_t number = sent + i;
         weir_status status = WEIR_OK;
         int64_t left = 0;
-        uint64_t at = weir_slots_piece(c, l->bytes, range, i, coop, &left);
+        uint64_t at = weir_slots_piece(l->bytes, range, i, c->slot_bytes, coop.block, &left);
         if (coop.block_rank == 0 && number >= 2) {
             status = weir_dev_semaphore_await(&taken, number - 2);
         }
@@ -404,7 +614,7 @@ WEIR_FN weir_status weir_collective_receive_letter(const weir_dev_collective *c,
     for (uint64_t i = 0; i < rounds; i++) {
         weir_status status = WEIR_OK;
         int64_t left = 0;
-        uint64_t at = weir_slots_piece(c, l->bytes, range, i, coop, &left);
+        uint64_t at = weir_slots_piece(l->bytes, range, i, c->slot_bytes, coop.block, &left);
         if (coop.block_rank == 0) {
             status = weir_letter_await(c, l, &data, coop.block);
         }

@@ -13,7 +13,10 @@
  * of the argument struct, and `coop`, the grid. Compiled by a C compiler it runs on the CPU device; compiled
  * by nvcc (-x cu, the same file) on GPUs and on the CPU device both. Bodies stay in the common subset of C11
  * and CUDA C++: no compound literals, designated initialisers, variable-length arrays or implicit
- * conversions from void pointers. The argument struct has a bounded size: WEIR_KERNEL_ARGS_MAX bytes. */
+ * conversions from void pointers. The argument struct has a bounded size: WEIR_KERNEL_ARGS_MAX bytes.
+ *
+ * A kernel whose blocks are large is written with WEIR_KERNEL_FOR(put, put_args, 1024): it takes no more registers than
+ * blocks of so many threads leave it. */
 #ifndef WEIR_DEVICE_KERNEL_H
 #define WEIR_DEVICE_KERNEL_H
 
@@ -34,10 +37,14 @@ typedef struct weir_kernel {
 
 #if defined(__CUDACC__)
 
-#define WEIR_KERNEL(kernel, args_type)                                                                         \
+#define WEIR_KERNEL(kernel, args_type) WEIR_KERNEL_BOUNDED(kernel, args_type, )
+#define WEIR_KERNEL_FOR(kernel, args_type, threads)                                                            \
+    WEIR_KERNEL_BOUNDED(kernel, args_type, __launch_bounds__(threads))
+
+#define WEIR_KERNEL_BOUNDED(kernel, args_type, bounds)                                                         \
     WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");           \
     static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop);      \
-    extern "C" __global__ void kernel##_gpu(const __grid_constant__ args_type args)                            \
+    extern "C" __global__ void bounds kernel##_gpu(const __grid_constant__ args_type args)                     \
     {                                                                                                          \
         kernel##_body(&args, weir_coop_grid(NULL));                                                            \
     }                                                                                                          \
@@ -55,6 +62,7 @@ typedef struct weir_kernel {
 
 #else
 
+#define WEIR_KERNEL_FOR(kernel, args_type, threads) WEIR_KERNEL(kernel, args_type)
 #define WEIR_KERNEL(kernel, args_type)                                                                         \
     WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");           \
     static inline void kernel##_body(const args_type *args, weir_coop coop);                                   \

@@ -93,8 +93,8 @@ typedef struct weir_dev_collective {
     uint64_t letters; /* slots between two ranks alone */
     uint32_t rank;
     uint32_t ranks;
-    uint32_t blocks;  /* most of a call */
-    uint32_t columns; /* most blocks between two ranks alone */
+    uint32_t blocks;        /* most of a call */
+    uint32_t letter_blocks; /* most between two ranks alone */
 } weir_dev_collective;
 
 /* What a kernel asks a host thread to do; see weir/device/fifo.h. */

@@ -11,17 +11,17 @@ WEIR_KERNEL(weiri_move_lines, weiri_move_args)
     (void)weir_collective_move_lines(&args->collective, &args->move, coop);
 }
 
-WEIR_KERNEL(weiri_move_slots, weiri_move_args)
+WEIR_KERNEL_FOR(weiri_move_slots, weiri_move_args, WEIRI_SLOT_THREADS)
 {
     (void)weir_collective_move_slots(&args->collective, &args->move, coop);
 }
 
-WEIR_KERNEL(weiri_letter_send, weiri_letter_args)
+WEIR_KERNEL_FOR(weiri_letter_send, weiri_letter_args, WEIRI_SLOT_THREADS)
 {
     (void)weir_collective_send_letter(&args->collective, &args->letter, coop);
 }
 
-WEIR_KERNEL(weiri_letter_receive, weiri_letter_args)
+WEIR_KERNEL_FOR(weiri_letter_receive, weiri_letter_args, WEIRI_SLOT_THREADS)
 {
     (void)weir_collective_receive_letter(&args->collective, &args->letter, coop);
 }

@@ -11,6 +11,11 @@
 extern "C" {
 #endif
 
+/* Most threads of a block. Kernels by packets and lines take more than a hundred registers, which a bound would make
+ * fewer, and slower; those by slots want as many loads in flight as there can be, and are bound. */
+#define WEIRI_PACKET_THREADS 256
+#define WEIRI_SLOT_THREADS 1024
+
 /* Each is one call of weir/device/collective.h. */
 typedef struct weiri_reduce_args {
     weir_dev_collective collective;
@@ -40,7 +45,8 @@ extern const weir_kernel *const weiri_collective_kernels[];
 extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
 
 /* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */
-enum { WEIRI_REDUCE_ONCE, WEIRI_REDUCE_PACKETS, WEIRI_REDUCE_LINES, WEIRI_REDUCE_SLOTS, WEIRI_REDUCE_FORMS };
+enum { WEIRI_REDUCE_ONCE, WEIRI_REDUCE_PACKETS, WEIRI_REDUCE_LINES, WEIRI_REDUCE_SLOTS, WEIRI_REDUCE_DIRECT,
+       WEIRI_REDUCE_FORMS };
 enum { WEIRI_FLOAT_F32_SUM, WEIRI_FLOAT_F32, WEIRI_FLOAT_F64 };
 enum { WEIRI_HALF_F16_SUM, WEIRI_HALF_F16, WEIRI_HALF_BF16_SUM, WEIRI_HALF_BF16 };
 enum { WEIRI_SMALL_F8E4M3, WEIRI_SMALL_F8E5M2, WEIRI_SMALL_I8, WEIRI_SMALL_U8 };

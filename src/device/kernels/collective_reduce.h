@@ -8,6 +8,7 @@
 #include "src/device/kernels/collective.h"
 
 #define REDUCE_KERNEL(name, args_type) WEIR_KERNEL(name, args_type)
+#define REDUCE_LARGE_KERNEL(name, args_type) WEIR_KERNEL_FOR(name, args_type, WEIRI_SLOT_THREADS)
 
 REDUCE_KERNEL(REDUCE_NAME(once), weiri_reduce_args)
 {
@@ -24,12 +25,18 @@ REDUCE_KERNEL(REDUCE_NAME(lines), weiri_reduce_args)
     (void)weir_collective_reduce_lines(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
 }
 
-REDUCE_KERNEL(REDUCE_NAME(slots), weiri_reduce_args)
+REDUCE_LARGE_KERNEL(REDUCE_NAME(slots), weiri_reduce_args)
 {
     (void)weir_collective_reduce_slots(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
 }
 
+REDUCE_LARGE_KERNEL(REDUCE_NAME(direct), weiri_reduce_args)
+{
+    (void)weir_collective_reduce_direct(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+}
+
 #undef REDUCE_KERNEL
+#undef REDUCE_LARGE_KERNEL
 #undef REDUCE_NAME
 #undef REDUCE_DTYPE
 #undef REDUCE_OP
