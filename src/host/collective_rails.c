@@ -96,21 +96,17 @@ weir_status weiri_rails_agree(weir_collective *collective, const weir_collective
     const weir_dev_collective *device = &collective->device;
     char text[512];
     snprintf(text, sizeof text, "%s", mine != WEIR_OK ? weir_last_error() : "");
-    uint64_t *words = (uint64_t *)weiri_alloc((size_t)WORDS * collective->size, sizeof *words);
-    if (words == NULL) {
-        return weiri_fail_nomem(call);
-    }
+    uint64_t words[WORDS * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS]; /* a rank without memory takes part, too */
     uint64_t *own = words + (size_t)WORDS * collective->rank;
     own[0] = (uint64_t)(int64_t)mine;
     own[1] = device->ranks;
     own[2] = collective->rank - device->rank;
     own[3] = opts->staging_bytes ^ (uint64_t)device->blocks << 48;
     weir_status status =
-        weir_bootstrap_allgather(collective->comm->bootstrap, opts->group, words, WORDS * sizeof *words);
+        weir_bootstrap_allgather(collective->comm->bootstrap, opts->group, words, WORDS * sizeof words[0]);
     for (uint32_t i = 0; i < collective->size && status == WEIR_OK && mine == WEIR_OK; i++) {
         status = judge(collective, call, words, i, member(opts->group, i));
     }
-    weiri_free(words);
     return mine != WEIR_OK ? weiri_fail(mine, "%s", text) : status;
 }
 
@@ -126,7 +122,9 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
                                                       : STAGING_CPU;
     const uint32_t most = collective->many || opts->blocks != 0 ? LANES_GPU : 1;
     device->lanes = collective->device.blocks < most ? collective->device.blocks : most;
-    rails->threads = collective->many || opts->threads != 0 ? collective->threads : 1;
+    rails->threads = collective->many || opts->threads != 0
+                         ? weiri_collective_threads(collective, WEIR_FORM_PACKETS, 1)
+                         : 1;
     const uint64_t slot = staging / 2 / (4 * WEIR_RAIL_SLOTS) / device->lanes / device->hosts;
     device->slot_bytes = slot < SLOT_LEAST ? SLOT_LEAST : slot > SLOT_MOST ? SLOT_MOST : slot / 128 * 128;
     device->slots = weir_rail_arrived(device, device->lanes, 0);
@@ -137,39 +135,50 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
     return (hold + 127) / 128 * 128 + rails->hold_bytes;
 }
 
-static weir_status connect_hosts(weir_collective *collective, const weir_collective_opts *opts)
+/* Steps are begun with each of the others, also when that fails with one, before any is waited for. */
+
+static weir_status connect_hosts(weir_collective *collective, const char *call, const weir_collective_opts *opts)
 {
     weiri_rails *rails = &collective->rails;
     const weir_connection_opts only = { .size = sizeof only, .transport = opts->transport };
     weir_future *futures[WEIR_COLLECTIVE_HOSTS] = { NULL };
     weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
-        if (k != rails->device.host) {
-            status = weir_connection_create_async(collective->comm, rails->ranks[k], TAG, &only,
-                                                  &rails->connections[k], &futures[k]);
+    for (uint32_t k = 0; k < rails->device.hosts; k++) {
+        if (k == rails->device.host) {
+            continue;
+        }
+        weir_status begun = weir_connection_create_async(collective->comm, rails->ranks[k], TAG, &only,
+                                                         &rails->connections[k], &futures[k]);
+        if (begun != WEIR_OK) {
+            status = weiri_collective_fail_to_begin(collective->comm, call, begun);
         }
     }
     return weiri_collective_complete(futures, rails->device.hosts, status);
 }
 
-static weir_status share_memory(weir_collective *collective, uint64_t bytes)
+static weir_status share_memory(weir_collective *collective, const char *call)
 {
     weiri_rails *rails = &collective->rails;
+    weir_comm *comm = collective->comm;
+    const uint64_t bytes = weir_memory_bytes(rails->local);
     weir_future *futures[WEIR_COLLECTIVE_HOSTS] = { NULL };
-    weir_status status = weir_memory_allocate(collective->comm, bytes, NULL, &rails->local);
-    for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < rails->device.hosts; k++) {
         if (k == rails->device.host) {
             continue;
         }
-        status = weir_memory_send(collective->comm, rails->local, rails->ranks[k], TAG);
-        if (status == WEIR_OK) {
-            status = weir_memory_recv_async(collective->comm, rails->ranks[k], TAG, &rails->remote[k], &futures[k]);
+        weir_status begun = weir_memory_recv_async(comm, rails->ranks[k], TAG, &rails->remote[k], &futures[k]);
+        if (begun == WEIR_OK) {
+            begun = weir_memory_send(comm, rails->local, rails->ranks[k], TAG);
+        }
+        if (begun != WEIR_OK) {
+            status = weiri_collective_fail_to_begin(comm, call, begun);
         }
     }
     status = weiri_collective_complete(futures, rails->device.hosts, status);
     for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
         if (k != rails->device.host && weir_memory_bytes(rails->remote[k]) != bytes) {
-            status = weiri_fail(WEIR_ERR_CORRUPT, "weir_collective_create: memory of rank %u has %llu bytes, not %llu",
+            status = weiri_fail(WEIR_ERR_CORRUPT, "%s: memory of rank %u has %llu bytes, not %llu", call,
                                 rails->ranks[k], (unsigned long long)weir_memory_bytes(rails->remote[k]),
                                 (unsigned long long)bytes);
         }
@@ -177,14 +186,19 @@ static weir_status share_memory(weir_collective *collective, uint64_t bytes)
     return status;
 }
 
-static weir_status make_semaphores(weir_collective *collective)
+static weir_status make_semaphores(weir_collective *collective, const char *call)
 {
     weiri_rails *rails = &collective->rails;
     weir_future *futures[WEIR_COLLECTIVE_HOSTS] = { NULL };
     weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
-        if (k != rails->device.host) {
-            status = weir_semaphore_create_async(rails->connections[k], TAG, NULL, &rails->semaphores[k], &futures[k]);
+    for (uint32_t k = 0; k < rails->device.hosts; k++) {
+        if (k == rails->device.host) {
+            continue;
+        }
+        weir_status begun =
+            weir_semaphore_create_async(rails->connections[k], TAG, NULL, &rails->semaphores[k], &futures[k]);
+        if (begun != WEIR_OK) {
+            status = weiri_collective_fail_to_begin(collective->comm, call, begun);
         }
     }
     return weiri_collective_complete(futures, rails->device.hosts, status);
@@ -217,30 +231,35 @@ static weir_status make_channels(weir_collective *collective, uint64_t handles)
 
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts)
 {
+    static const char call[] = "weir_collective_create";
     weiri_rails *rails = &collective->rails;
     uint64_t handles = 0;
     const uint64_t bytes = lay_out(collective, opts, &handles);
-    weir_status status = connect_hosts(collective, opts);
+    weir_status status = weir_memory_allocate(collective->comm, bytes, NULL, &rails->local);
+    status = weiri_rails_agree(collective, opts, call, status);
     if (status == WEIR_OK) {
-        status = share_memory(collective, bytes);
+        status = weiri_rails_agree(collective, opts, call, connect_hosts(collective, call, opts));
     }
     if (status == WEIR_OK) {
-        status = make_semaphores(collective);
+        status = weiri_rails_agree(collective, opts, call, share_memory(collective, call));
+    }
+    if (status == WEIR_OK) {
+        status = weiri_rails_agree(collective, opts, call, make_semaphores(collective, call));
     }
     if (status == WEIR_OK) {
         status = make_channels(collective, handles);
     }
-    if (status != WEIR_OK) {
-        return status;
+    if (status == WEIR_OK) {
+        char *memory = (char *)weir_memory_pointer(rails->local);
+        rails->hold = memory + bytes - rails->hold_bytes;
+        rails->device.memory = memory;
+        rails->device.channels = (const weir_dev_port_channel *)(memory + handles);
+        rails->device.control = collective->comm->control_device;
+        rails->device.differences =
+            (weir_dev_difference *)weir_memory_pointer(collective->differences) + WEIR_COLLECTIVE_RANKS;
+        status = weir_proxy_start(rails->proxy);
     }
-    char *memory = (char *)weir_memory_pointer(rails->local);
-    rails->hold = memory + bytes - rails->hold_bytes;
-    rails->device.memory = memory;
-    rails->device.channels = (const weir_dev_port_channel *)(memory + handles);
-    rails->device.control = collective->comm->control_device;
-    rails->device.differences =
-        (weir_dev_difference *)weir_memory_pointer(collective->differences) + WEIR_COLLECTIVE_RANKS;
-    return weir_proxy_start(rails->proxy);
+    return weiri_rails_agree(collective, opts, call, status);
 }
 
 void weiri_rails_close(weir_collective *collective)

@@ -29,6 +29,9 @@ protected:
         if (missing != nullptr) {
             GTEST_SKIP() << missing;
         }
+        if (std::strcmp(name(), "ib") == 0 && std::strcmp(stage()->kind, "gpu") == 0) {
+            GTEST_SKIP() << "the software NIC reaches no memory of GPUs";
+        }
         const bool ours = std::strcmp(name(), "ib") == 0 ? weirt_use_software_nic() : std::strcmp(name(), "ipc") == 0;
         const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;
         if (checked && !ours) {
@@ -83,6 +86,8 @@ weir_collective_opts opts_of(const weirt_rank *rank)
     if (std::strcmp(rank->stage->kind, "cpu") == 0) {
         opts.blocks = setting->blocks;
         opts.threads = setting->threads;
+    } else {
+        fit_together(rank, &opts);
     }
     return opts;
 }
