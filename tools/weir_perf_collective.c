@@ -55,6 +55,7 @@ static weir_status create_collective(perf_bench *b, uint64_t threads)
     }
     opts.blocks = blocks->count != 0 ? (uint32_t)most : rank->shared ? rank->info.multiprocessors / rank->ranks : 0;
     opts.threads = (uint32_t)threads;
+    b->threads = opts.threads;
     opts.host_ranks = rank->options->host_ranks;
     weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
     for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {
@@ -342,11 +343,13 @@ static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_fo
         const uint32_t most = (uint32_t)blocks->values[i];
         const uint32_t before = chosen.shape.blocks;
         status = force(b, count, form, most, &chosen);
-        if (status == WEIR_OK && (b->rank->options->tune == NULL || chosen.shape.blocks != before)) {
+        const bool differs =
+            chosen.shape.blocks != before && (b->threads == 0 || chosen.shape.threads == b->threads);
+        if (status == WEIR_OK && (b->rank->options->tune == NULL || differs)) {
             status = measure_row(b, count, &chosen, most);
         }
     }
-    /* On no rank the form has room for so much, or its kernel so many threads. */
+    /* On no rank the form has room for so much. */
     return status == WEIR_ERR_LIMIT && b->wish.all_forms ? WEIR_OK : status;
 }
 
@@ -390,7 +393,7 @@ static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
 static void choose_threads(const perf_rank *rank, perf_list *out)
 {
     static const perf_list own = { { 0 }, 1 };
-    static const perf_list of_gpus = { { 256, 128, 512 }, 3 };
+    static const perf_list of_gpus = { { 256, 128, 512, 1024 }, 4 };
     *out = rank->options->threads;
     if (out->count == 0) {
         *out = rank->gpu && rank->options->tune != NULL ? of_gpus : own;

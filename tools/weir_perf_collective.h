@@ -84,6 +84,7 @@ typedef struct perf_bench {
     void *plain[2]; /* send and recv of NCCL */
     perf_nccl_windows windows;
     perf_plot plot;
+    uint32_t threads; /* of a block, at most; 0: the collective's own number */
     perf_tune tune;
     double limit; /* of the link, in GB/s */
     uint64_t seed;
