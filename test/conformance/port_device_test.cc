@@ -145,6 +145,33 @@ TEST_P(PortDevice, ErrorsOfTheNicEndTicketsAndFullQueues)
     run(denied, plan());
 }
 
+// The host looks for errors when requests that were flushed have followed the one that failed.
+void denied_before_the_host_looks(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open_ends(rank, 0, 4096, WEIR_SEMAPHORE_DEVICE) &&
+        WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
+        WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device)) && weirt_barrier(rank) && rank->rank == 0) {
+        b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), ticket_of(0), step(SCRIPT_PUT, 0, 8), ticket_of(2) });
+        b.ended(rank, { WEIR_OK, WEIR_ERR_REMOTE, WEIR_OK, WEIR_ERR_REMOTE });
+        weirt_sleep_ms(20); // for the NIC to flush the second
+        WEIRT_OK(rank, weir_proxy_start(b.proxy));
+        for (uint32_t i = 0; i < weirt_patience_ms() && weir_port_channel_status(b.channel) == WEIR_OK; i++) {
+            weirt_sleep_ms(1);
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_port_channel_status(b.channel));
+        WEIRT_TEXT(rank, "remote access error");
+        WEIRT_TEXT(rank, "syndrome 0x13");
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortDevice, ErrorsOfTheNicAreToldAlsoWhenTheHostLooksLate)
+{
+    port_fault fault("remote-access:1,1000000");
+    run(denied_before_the_host_looks, plan());
+}
+
 // Nothing comes back while the link is down for longer than the NIC tries.
 void cut_off(weirt_rank *rank)
 {
