@@ -153,6 +153,41 @@ TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
     run(moves, what);
 }
 
+// A NIC that is rung for a put and its signal, and leaves both lying until it is rung again.
+void comes_though_forgotten(weirt_rank *rank)
+{
+    port_bench b;
+    constexpr uint64_t bytes = 4096;
+    if (b.open(rank, 0, bytes)) {
+        auto *memory = static_cast<uint8_t *>(weir_memory_host_pointer(b.local));
+        uint64_t ticket = 0;
+        for (uint64_t i = 0; i < 2 * bytes; i++) {
+            memory[i] = static_cast<uint8_t>(rank->rank == 0 ? 1 + i % 251 : 0);
+        }
+        bool sent = weirt_barrier(rank);
+        if (rank->rank == 0) {
+            sent = WEIRT_OK(rank, weir_port_channel_put_signal(b.channel, bytes, 0, bytes, &ticket)) &&
+                   WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));
+        }
+        if (weirt_barrier(rank) && sent && rank->rank == 1) {
+            uint64_t wrong = 0;
+            for (uint64_t i = 0; i < bytes; i++) {
+                wrong += (memory[i] != 0) + (memory[bytes + i] != 1 + i % 251);
+            }
+            WEIRT_EXPECT(rank, wrong == 0);
+        }
+    }
+    b.close(rank, true);
+}
+
+PORT_SUITE(PortForgotten, PORT_IB);
+
+TEST_P(PortForgotten, TransferIsCarriedOutAllTheSame)
+{
+    const port_fault fault("lost-doorbell:1,2");
+    run(comes_though_forgotten, plan());
+}
+
 class PortStaged : public PortTest {};
 INSTANTIATE_TEST_SUITE_P(Transports, PortStaged,
                          ::testing::Combine(::testing::Values(0),

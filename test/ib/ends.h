@@ -142,12 +142,13 @@ struct end {
         return post([&] { return ops->add(queue, remote, to, v); });
     }
 
-    // Until the word at `offset` is at least `v`: what a peer posts comes without polling.
-    bool await(uint64_t offset, uint64_t v) const
+    // Until the word at `offset` is at least `v`: what a peer posts comes without polling, but for what waits for
+    // answers before it (src/transport/ib/ib_queue.c); its `poster` is polled, whose failure ends this.
+    bool await(uint64_t offset, uint64_t v, const end *poster = nullptr) const
     {
         const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
         while (__atomic_load_n(word(offset), __ATOMIC_ACQUIRE) < v) {
-            if (weirt_now_ms() > give_up) {
+            if ((poster != nullptr && ops->poll(poster->queue) < 0) || weirt_now_ms() > give_up) {
                 return false;
             }
         }

@@ -152,7 +152,7 @@ TEST_F(IbQueue, GetBeforeValue)
         b.fill(4096, n, r);
         ASSERT_EQ(a.get(4096, 4096, n), WEIR_OK) << weir_last_error();
         ASSERT_EQ(a.value(0, r), WEIR_OK) << weir_last_error();
-        ASSERT_TRUE(b.await(0, r));
+        ASSERT_TRUE(b.await(0, r, &a)) << weir_last_error();
         ASSERT_EQ(a.wrong(4096, n, r), 0u) << r;
         ASSERT_EQ(a.wait_all(), WEIR_OK) << weir_last_error();
     }
@@ -176,7 +176,7 @@ TEST_F(IbQueue, AddsOfTwoQueues)
         }
     }
     ASSERT_EQ(a.value(16, 1), WEIR_OK) << weir_last_error();
-    ASSERT_TRUE(b.await(16, 1));
+    ASSERT_TRUE(b.await(16, 1, &a)) << weir_last_error();
     EXPECT_GE(*b.word(8), (UINT64_C(500 * 501 / 2) << 20));
     ASSERT_EQ(a.wait_all(), WEIR_OK) << weir_last_error();
     while (other.left->completed < other.left->posted) {
@@ -197,7 +197,7 @@ TEST_F(IbQueue, DataBeforeAdd)
         source.fill(4096, n, r);
         ASSERT_EQ(get ? a.get(4096, 4096, n) : a.put(4096, 4096, n), WEIR_OK) << weir_last_error();
         ASSERT_EQ(a.add(8, 3), WEIR_OK) << weir_last_error();
-        ASSERT_TRUE(b.await(8, 3 * r));
+        ASSERT_TRUE(b.await(8, 3 * r, &a)) << weir_last_error();
         ASSERT_EQ(target.wrong(4096, n, r), 0u) << r;
         ASSERT_EQ(a.wait_all(), WEIR_OK) << weir_last_error();
     }

@@ -11,12 +11,17 @@
  * A write that a device's own memory gets is complete when a later read of that memory is (ib.c says why). Such a read
  * precedes each value, and stands for the empty write above. A value also waits for gets and adds before it: they are
  * carried out only when their answers have come. Adds come as values do, but do not wait for each other. How many gets
- * and adds are under way is the device's to limit, by max_rd_atomic. */
+ * and adds are under way is the device's to limit, by max_rd_atomic.
+ *
+ * A device in software may leave requests lying until it is called again: in Soft-RoCE the task that finds a request
+ * fenced races with the one that lifts the fence (wait_fence in Linux's rxe_req.c and rxe_comp.c). So where nothing has
+ * completed for QUIET_NS, one empty write is posted. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/transport/ib/ib_impl.h"
 
@@ -29,6 +34,7 @@
 #define INLINE_LEAST 32
 #define COMPLETIONS 16
 #define POLLS_PER_LOOK 16
+#define QUIET_NS UINT64_C(200000000)
 
 typedef struct ib_queue {
     weiri_queue base;
@@ -50,7 +56,9 @@ typedef struct ib_queue {
     bool flush_due;                /* writes to device memory follow post `flushed`, and no read follows them */
     uint64_t flushed, flush_address;
     uint32_t flush_rkey;
-    uint32_t idle; /* polls that found nothing */
+    uint32_t idle;        /* polls that found nothing */
+    uint64_t quiet_since; /* when such a poll first saw that requests are under way, or 0 */
+    bool called;          /* the device has been called again since the last completion */
     weir_status failure;
     char text[320];
     const char *event; /* what the device has reported; atomic */
@@ -451,6 +459,8 @@ static weir_status take_completions(ib_queue *q, bool *went)
             return fail_completion(q, &wc[i]);
         }
         uint64_t covers = q->covers[wc[i].wr_id % q->depth];
+        q->quiet_since = 0;
+        q->called = false;
         q->done = wc[i].wr_id;
         q->signals--;
         if (covers > q->base.completed) {
@@ -459,6 +469,21 @@ static weir_status take_completions(ib_queue *q, bool *went)
         *went = true;
     }
     return WEIR_OK;
+}
+
+/* Calls a device that has been quiet for long. */
+static weir_status call_again(ib_queue *q)
+{
+    const uint64_t now = weiri_now_ns();
+    if (q->signals == 0 || q->quiet_since == 0) {
+        q->quiet_since = q->signals == 0 ? 0 : now;
+        return WEIR_OK;
+    }
+    if (q->called || now - q->quiet_since < QUIET_NS || room(q) == 0) {
+        return WEIR_OK;
+    }
+    q->called = true;
+    return push_empty(q);
 }
 
 static weir_status advance(ib_queue *q)
@@ -483,6 +508,7 @@ static weir_status advance(ib_queue *q)
     }
     if (status == WEIR_OK && !went && ++q->idle % POLLS_PER_LOOK == 0) {
         weiri_ib_look(q->nic);
+        status = call_again(q);
     }
     return status != WEIR_OK || went ? status : WEIR_PENDING;
 }
