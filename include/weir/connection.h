@@ -38,7 +38,7 @@ WEIR_API uint32_t weir_connection_peer(const weir_connection *connection);
 /* Whether 128-byte lines (weir/device/line.h) can be sent over it: between CPU devices, inside a GPU, and over
  * NVLink between GPUs that this process sees both. */
 WEIR_API bool weir_connection_keeps_lines(const weir_connection *connection);
-/* "ipc" */
+/* "ipc", "ib" or "ofi". */
 WEIR_API const char *weir_connection_transport(const weir_connection *connection);
 
 WEIR_END_DECLS

@@ -5,7 +5,8 @@
  * among the threads of one device, `sys` among all devices and the host. On the CPU both are the same.
  * Orders and scopes are those of the PTX ISA's memory consistency model (PTX ISA 9.0, chapter 8) and of C11.
  *
- * There are no fences: orders are attached to operations, which the thread sanitizer understands.
+ * Orders are attached to operations, which the thread sanitizer understands. The only fences are those in front of a
+ * NIC's doorbell.
  *
  * On the CPU all of it comes down to the six WEIR_CPU_ macros below. A program that checks orders, most of which a
  * CPU's own memory hides, gives WEIR_ARCH_MODEL the name of a header that defines them for a simulated memory. */

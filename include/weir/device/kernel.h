@@ -7,7 +7,7 @@
  *         weir_dev_memory_channel_put(&args->channel, 0, 0, args->bytes, coop);
  *     }
  *     ...
- *     weir_launch(device, &put, &shape, &args, stream);
+ *     weir_launch(device, &put, shape, &args, NULL, stream);
  *
  * WEIR_KERNEL defines a `const weir_kernel name` for weir_launch. The body sees `args`, a pointer to its copy
  * of the argument struct, and `coop`, the grid. Compiled by a C compiler it runs on the CPU device; compiled

@@ -13,7 +13,7 @@
     X(WEIR_PORT, u64, port, "", "Port at MASTER_ADDR where ranks meet under torchrun; default MASTER_PORT + 1.")       \
     X(WEIR_KEY, string, key, "", "Secret shared by all ranks, for rendezvous by address.")                             \
     X(WEIR_ALLOW_NO_KEY, bool, allow_no_key, "0", "1 allows rendezvous by address off the loopback without a key.")    \
-    X(WEIR_INTERFACE, string, interface, "", "Network interface of the bootstrap's connections.")                      \
+    X(WEIR_INTERFACE, string, interface, "", "Network interface of the bootstrap's connections and of ofi.")           \
     X(WEIR_CPU_THREADS, u64, cpu_threads, "64", "Most threads of one launch on the CPU device; 1 to 1024.")            \
     X(WEIR_TRANSPORT, string, transport, "", "Comma-separated transports to try, in order; empty means all.")          \
     X(WEIR_COLLECTIVE_TABLE, string, collective_table, "", "File that says which form collectives take, by size.")    \
