@@ -21,14 +21,15 @@
  * the GPU side by side (opts.blocks, opts.threads), since a kernel's blocks wait for those of the other ranks. All
  * ranks give the same operation, count, type and root: WEIR_ERR_MISMATCH becomes the communicator's error on all ranks,
  * naming the difference, when they do not. An error that is returned at once has launched nothing, and the other ranks
- * wait.
+ * wait; between hosts, where an operation is several launches, an error of the device may come after the first, which
+ * has used recv.
  *
  * Pointers are memory that the device can access, aligned to the element; others end the device's context, or on the
  * CPU the process, unless opts.check_pointers is set. Any will do; the data goes through the collective's own memory
  * then. What is in memory that all ranks have registered (weir_collective_register) has the same offset there on all of
  * them, and goes straight from memory to memory if it is large: what is received of allgather, broadcast and
  * all_to_all, the results of allreduce, and what is sent of reduce_scatter and, where recv is registered too, of
- * allreduce. send and recv may be the same buffer where that makes sense: equal for allreduce, reduce, broadcast and
+ * allreduce. Whether these are registered, and whether the operation is in place, is alike on all ranks then. send and recv may be the same buffer where that makes sense: equal for allreduce, reduce, broadcast and
  * all_to_all, for allgather send is this rank's part of recv, for reduce_scatter recv is this rank's part of send.
  * Otherwise they must not overlap.
  *
@@ -73,7 +74,8 @@ typedef struct weir_collective_opts {
                                 within it */
     uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
                                 64 MiB on a GPU, 1 and 64 MiB on the CPU; the same on all ranks, as the next two */
-    uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default: all there are */
+    uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default, and most on a GPU:
+                                all there are */
     uint32_t threads;        /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
                                 where blocks are many */
     weir_collective_form form; /* forced; the same on all ranks */
@@ -86,9 +88,9 @@ typedef struct weir_collective_opts {
 
 /* Every rank of the group calls it, and creates its collectives in the same order. An error of one rank is everyone's
  * at once; the others name that rank and its cause. They are not told where a rank cannot know who they are: comm is
- * NULL, opts.size is not set, the group is none, or without this rank. A rank that has no memory for what it must send
- * ends the communicator, as weir_comm_abort does, with its error in the text. Between hosts the others are told the
- * rank and the status. */
+ * NULL, opts.size is not set, the group is none, or without this rank; ranks differ in opts.host_ranks, or in which of
+ * them are one host, or a host has too many. A rank that has no memory for what it must send ends the communicator, as
+ * weir_comm_abort does, with its error in the text. Between hosts the others are told the rank and the status. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
 WEIR_API void weir_collective_destroy(weir_collective *collective);
@@ -137,8 +139,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collectiv
                                                       weir_dtype dtype, void *stream);
 
 /* Between two ranks alone: the i-th send to a rank meets its i-th recv of this one. A send that finds room at the
- * receiver (staging_bytes / 64 / blocks are always there after what was sent before has been received) ends before it
- * is received; otherwise it waits for that. So two ranks that both send much and then receive, on one stream, wait for
+ * receiver (staging_bytes / 64 / blocks, but at most 1 MiB for each of up to 8 blocks, are always there after what was
+ * sent before has been received) ends before it is received; otherwise it waits for that. So two ranks that both send much and then receive, on one stream, wait for
  * each other until the deadline: all_to_all_v exchanges. */
 WEIR_API WEIR_NODISCARD weir_status weir_send(weir_collective *collective, const void *send, uint64_t count,
                                               weir_dtype dtype, uint32_t peer, void *stream);
@@ -168,7 +170,8 @@ typedef struct weir_collective_request {
 } weir_collective_request;
 
 /* The form and the shape that it would have now: as forced, by a row of the file that WEIR_COLLECTIVE_TABLE names, or
- * by the library's own table. Of the request only kind, type and count matter. Between hosts: those that it would have
+ * by the library's own table. Of the request kind, type and count matter and, where memory is registered, send and
+ * recv. Between hosts: those that it would have
  * among the ranks of this one. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_choose(weir_collective *collective,
                                                            const weir_collective_request *request,

@@ -112,10 +112,12 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
     collective->device.blocks = opts->blocks != 0 ? opts->blocks : fit.blocks;
     collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
-    if (collective->device.blocks > BLOCKS_MOST || collective->threads > info.block_threads ||
+    /* Blocks wait for each other. */
+    const uint32_t most = collective->many ? info.multiprocessors : BLOCKS_MOST;
+    if (collective->device.blocks > most || collective->threads > info.block_threads ||
         (collective->many && collective->threads % 32 != 0)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %u blocks of %u threads; at most %u of %u%s",
-                          collective->device.blocks, collective->threads, BLOCKS_MOST, info.block_threads,
+                          collective->device.blocks, collective->threads, most, info.block_threads,
                           collective->many ? ", and whole warps" : "");
     }
     collective->blocks = collective->device.blocks;
@@ -146,6 +148,7 @@ static void write_words(const weir_collective *collective, uint64_t *words)
 /* What a rank tells the others at the end of a step. */
 typedef struct verdict {
     uint64_t words[WORDS];
+    bool lines; /* all of its connections keep them, as far as it knows */
     weir_status status;
     char text[VERDICT_TEXT];
 } verdict;
@@ -160,6 +163,7 @@ static size_t write_verdict(const weir_collective *collective, weir_status statu
     for (uint32_t i = 0; i < WORDS; i++) {
         weiri_write_u64(&w, words[i]);
     }
+    weiri_write_u32(&w, collective->lines);
     weiri_write_u32(&w, (uint32_t)status);
     snprintf(cut, sizeof cut, "%s", text);
     weiri_write_string(&w, cut);
@@ -173,6 +177,7 @@ static weir_status take_verdict(weir_future *future)
     for (uint32_t i = 0; i < WORDS; i++) {
         theirs->words[i] = weiri_read_u64(&r);
     }
+    theirs->lines = weiri_read_u32(&r) != 0;
     const int32_t status = (int32_t)weiri_read_u32(&r);
     weiri_read_string(&r, theirs->text, sizeof theirs->text);
     if (!weiri_reader_done(&r) || status > WEIR_OK || status <= WEIR_STATUS_FIRST_UNUSED ||
@@ -253,6 +258,8 @@ static weir_status agree(weir_collective *collective, const char *call, weir_sta
         } else if (futures[k] != NULL) {
             const weir_status status = weiri_exchange_complete(futures[k]);
             add_outcome(&first, status != WEIR_OK ? status : judge(collective, call, collective->ranks[k], &all[k]));
+            /* Forms are chosen by it, and all ranks must choose the same one. */
+            collective->lines = collective->lines && status == WEIR_OK && all[k].lines;
         }
     }
     return first.status == WEIR_OK ? WEIR_OK : weiri_fail(first.status, "%s", first.text);

@@ -146,14 +146,14 @@ static weir_status launch(const weir_collective *collective, const weir_kernel *
     return weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
 }
 
-/* The registered memory that has all of [data, data + bytes), or NULL. */
+/* The registered memory that has all of [data, data + bytes), or NULL; without bytes there is none on any rank. */
 static const weiri_window *find_window(const weir_collective *collective, const void *data, uint64_t bytes)
 {
     for (uint32_t i = 0; i < collective->window_count; i++) {
         const weiri_window *window = &collective->windows[i];
         const uint64_t size = weir_memory_bytes(window->local);
         const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(window->local);
-        if (offset < size && bytes <= size - offset) {
+        if (bytes != 0 && offset < size && bytes <= size - offset) {
             return window;
         }
     }
@@ -583,7 +583,7 @@ weir_status weir_collective_choose(weir_collective *collective, const weir_colle
     return status;
 }
 
-/* Extents of one side as bytes: the least range that has all of them. */
+/* Extents of one side as bytes, and where the last of them ends. */
 static weir_status take_extents(const char *name, const weir_extent *extents, uint32_t ranks, uint32_t element,
                                 uint64_t *at, uint64_t *bytes, uint64_t *end)
 {

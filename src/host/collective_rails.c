@@ -9,8 +9,7 @@
 #include "src/host/exchange.h"
 
 #define TAG 0x7261696c73u /* of the operations between ranks that make rails */
-#define STAGING_GPU ((uint64_t)64 << 20)
-#define STAGING_CPU ((uint64_t)64 << 20)
+#define STAGING ((uint64_t)64 << 20)
 #define SLOT_LEAST ((uint64_t)1 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define HOLD_LEAST ((uint64_t)128) /* for each rank */
@@ -117,9 +116,7 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
 {
     weiri_rails *rails = &collective->rails;
     weir_dev_rails *device = &rails->device;
-    const uint64_t staging = opts->staging_bytes != 0 ? opts->staging_bytes
-                             : collective->many       ? STAGING_GPU
-                                                      : STAGING_CPU;
+    const uint64_t staging = opts->staging_bytes != 0 ? opts->staging_bytes : STAGING;
     const uint32_t most = collective->many || opts->blocks != 0 ? LANES_GPU : 1;
     device->lanes = collective->device.blocks < most ? collective->device.blocks : most;
     rails->threads = collective->many || opts->threads != 0

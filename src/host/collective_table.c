@@ -142,9 +142,9 @@ weir_status weiri_collective_choose(const weir_collective *collective, const wei
     const uint32_t most = most_threads(chosen);
     const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
     shape->blocks = blocks < collective->blocks ? blocks : collective->blocks;
-    shape->threads = row == NULL || row->threads == 0 ? weiri_collective_threads(collective, chosen, shape->blocks)
-                     : row->threads < most            ? row->threads
-                                                      : most;
+    const uint32_t usual = weiri_collective_threads(collective, chosen, shape->blocks);
+    const uint32_t bound = collective->threads != 0 && collective->threads < most ? collective->threads : most;
+    shape->threads = row == NULL || row->threads == 0 ? usual : row->threads < bound ? row->threads : bound;
     *form = chosen;
     return WEIR_OK;
 }
@@ -233,8 +233,12 @@ weir_status weiri_collective_read_table(weir_collective *collective, const char 
     }
     for (uint32_t number = 1; status == WEIR_OK && fgets(line, sizeof line, file) != NULL; number++) {
         weiri_row row;
-        const bool whole = strchr(line, '\n') != NULL;
+        bool whole = strchr(line, '\n') != NULL || feof(file);
         line[strcspn(line, "\n")] = '\0';
+        for (int next = 0; !whole && line[0] == '#';) { /* the rest of a long comment */
+            next = fgetc(file);
+            whole = next == '\n' || next == EOF;
+        }
         if (strncmp(line, device, sizeof device - 1) == 0) {
             const char *model = line + sizeof device - 1;
             ours = strcmp(model, info.model) == 0 || strcmp(model, "*") == 0;
@@ -245,6 +249,9 @@ weir_status weiri_collective_read_table(weir_collective *collective, const char 
         } else if (ours) {
             status = append(collective, &row);
         }
+    }
+    if (status == WEIR_OK && ferror(file)) {
+        status = weiri_fail(WEIR_ERR_ENV, "WEIR_COLLECTIVE_TABLE=%s: it cannot be read", path);
     }
     (void)fclose(file);
     return status;

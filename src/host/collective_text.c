@@ -42,8 +42,12 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
         used += snprintf(text + used, bytes - (size_t)used, ", root %u", root);
     }
     if (form && used > 0 && (size_t)used < bytes) {
-        (void)snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks%s)", (uint32_t)(words[0] >> 40) & 0xff,
-                       (uint32_t)(words[0] >> 48), words[1] != 0 ? ", registered recv" : "");
+        used += snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks", (uint32_t)(words[0] >> 40) & 0xff,
+                         (uint32_t)(words[0] >> 48));
+    }
+    if (form && used > 0 && (size_t)used < bytes) {
+        (void)snprintf(text + used, bytes - (size_t)used, words[1] != 0 ? ", registered memory at %#llx)" : ")",
+                       (unsigned long long)words[1]);
     }
 }
 
@@ -55,8 +59,8 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
         mine_words[i] = weir_arch_load_relaxed_sys_u64(&found->mine[i]);
         their_words[i] = weir_arch_load_relaxed_sys_u64(&found->theirs[i]);
     }
-    char mine[96];
-    char theirs[96];
+    char mine[128];
+    char theirs[128];
     const uint64_t what = ((uint64_t)1 << 40) - 1;
     bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 &&
                 mine_words[2] == their_words[2];

@@ -546,6 +546,42 @@ void users_algorithm(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// Rank 0's call by slots ends at its deadline, since rank 1 calls nothing. The call that was launched behind it stores
+// nothing into the slots, where rank 1 would take it for the first one's data.
+void fails_for_good(weirt_rank *rank)
+{
+    const weir_collective_kind kind = *static_cast<const weir_collective_kind *>(rank->arg);
+    constexpr uint64_t bytes = 128 << 10;
+    weir_collective_opts opts = small_opts(rank);
+    opts.form = WEIR_FORM_SLOTS;
+    Bench bench;
+    if (bench_open(rank, &opts, 2 * bytes, 3000, &bench) && rank->rank == 0) {
+        char *in = static_cast<char *>(weir_memory_pointer(bench.in));
+        void *out = weir_memory_pointer(bench.out);
+        weir_dev_collective device;
+        weir_collective_device(bench.collective, &device);
+        Bytes data(2 * bytes, 1);
+        std::fill(data.begin() + bytes, data.end(), 2);
+        bool good = WEIRT_OK(rank, weir_device_copy(bench.comm.device, in, data.data(), data.size()));
+        for (uint32_t i = 0; i < 2 && good; i++) {
+            const void *send = in + i * bytes;
+            good = WEIRT_OK(rank, kind == WEIR_BROADCAST
+                                      ? weir_broadcast(bench.collective, send, out, bytes, WEIR_U8, 0, bench.stream)
+                                      : weir_allreduce(bench.collective, send, out, bytes, WEIR_U8, WEIR_MAX,
+                                                       bench.stream));
+        }
+        Bytes slots(device.letters - device.slots);
+        if (good && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms())) &&
+            WEIRT_OK(rank, weir_device_copy(bench.comm.device, slots.data(), device.memory[1] + device.slots,
+                                            slots.size()))) {
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(bench.comm.comm));
+            WEIRT_EXPECT(rank, std::count(slots.begin(), slots.end(), 1) > 0);
+            WEIRT_EXPECT(rank, std::count(slots.begin(), slots.end(), 2) == 0);
+        }
+    }
+    bench_close(&bench);
+}
+
 // What a table in a file makes of requests.
 void chooses(const Bench *b, weir_collective_kind kind, uint64_t count, weir_collective_form form, uint32_t blocks)
 {
@@ -563,6 +599,7 @@ void good_table(weirt_rank *rank)
 {
     weir_collective_opts opts = small_opts(rank);
     opts.blocks = 2;
+    opts.threads = std::strcmp(rank->stage->kind, "gpu") == 0 ? 32 : 2;
     Bench bench;
     if (bench_open(rank, &opts, 4096, 0, &bench)) {
         chooses(&bench, WEIR_ALLREDUCE, 100, WEIR_FORM_SLOTS, 2);
@@ -572,6 +609,11 @@ void good_table(weirt_rank *rank)
         chooses(&bench, WEIR_REDUCE, 100, WEIR_FORM_ONCE, 0);
         chooses(&bench, WEIR_ALLGATHER, 100, WEIR_FORM_PACKETS, 0); // the row is of another device
         chooses(&bench, WEIR_BROADCAST, 100, WEIR_FORM_SLOTS, 1);
+        const weir_collective_request broadcast = { WEIR_BROADCAST, WEIR_F32, WEIR_SUM, 0, 100, nullptr, nullptr };
+        weir_collective_form form;
+        weir_shape shape = { 0, 0 };
+        WEIRT_OK(rank, weir_collective_choose(bench.collective, &broadcast, &form, &shape));
+        WEIRT_EXPECT(rank, shape.threads == opts.threads); // fewer than in the row
         (void)run(&bench, sum_of(100, 1));
         (void)run(&bench, sum_of(101, 2));
         WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_PACKETS, 1));
@@ -618,6 +660,13 @@ TEST_P(CollectiveTrouble, DifferentCallsAreAMismatchOnAllRanks)
     }
 }
 
+TEST_P(CollectiveTrouble, FailedCallsAreNotGoneOnWith)
+{
+    for (weir_collective_kind kind : { WEIR_BROADCAST, WEIR_ALLREDUCE }) {
+        weirt_ranks_run(stage(), 2, fails_for_good, &kind, sizeof kind);
+    }
+}
+
 TEST_P(CollectiveDeath, OthersEndAndGoOn)
 {
     weirt_ranks_run(stage(), 3, killed, nullptr, 0);
@@ -646,7 +695,8 @@ TEST_P(CollectiveUse, TablesChoose)
     ASSERT_GE(fd, 0);
     close(fd);
     std::ofstream(path) << "# forms\n\nallreduce 2 400 slots 2 0\nallreduce 2 0 lines 1 0\nallreduce 3 0 packets 0 0\n"
-                           "device None\nallgather 2 0 slots 1 100000\ndevice *\nbroadcast 2 0 slots 1 0\n";
+                           "device None\nallgather 2 0 slots 1 100000\ndevice *\n#"
+                        << std::string(1000, 'x') << "\nbroadcast 2 0 slots 1 64"; // the last line has no end
     setenv("WEIR_COLLECTIVE_TABLE", path, 1);
     weirt_ranks_run(stage(), 2, good_table, nullptr, 0);
     for (const char *line : { "sum 2 1 once 0 0", "allreduce 9 1 once 0 0", "allreduce 2 x once 0 0",
@@ -657,8 +707,12 @@ TEST_P(CollectiveUse, TablesChoose)
         weirt_ranks_run(stage(), 1, bad_table, part, sizeof part);
     }
     unlink(path);
-    const char part[] = "No such file";
-    weirt_ranks_run(stage(), 1, bad_table, part, sizeof part);
+    for (const char *part : { "No such file", "it cannot be read" }) {
+        char text[32];
+        snprintf(text, sizeof text, "%s", part);
+        weirt_ranks_run(stage(), 1, bad_table, text, sizeof text);
+        setenv("WEIR_COLLECTIVE_TABLE", "/", 1); // a folder, for the second
+    }
     unsetenv("WEIR_COLLECTIVE_TABLE");
 }
 

@@ -1,7 +1,7 @@
 /* weir/device/collective_call.h - what all forms of a collective share: places, mailboxes, words.
  *
- * Each rank of a collective has one memory, of the same layout on all, which all others map. From its start: the epoch;
- * mailboxes; cells of semaphores; packets; lines; slots; slots between two ranks alone. Packets and lines have two
+ * Each rank of a collective has one memory, of the same layout on all, which all others map. From its start: the epoch,
+ * and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets; lines; slots; slots between two ranks alone. Packets and lines have two
  * sections (for data, and for results) of two halves, used by calls in turn, with room for each rank.
  *
  * In each call each rank puts into a mailbox of each other one what it calls, and looks into its own: that finds ranks
@@ -17,7 +17,7 @@
 #define WEIR_MAILBOX_BYTES 64u
 #define WEIR_MAILBOX_WORDS 3u
 
-/* Kinds of semaphores: one of each for each block and peer. */
+/* Kinds of semaphores, for each peer: one for each column by slots, for each block where it reads its peers' memory. */
 enum {
     WEIR_CELL_DATA = 0,
     WEIR_CELL_TAKEN = 1,

@@ -92,6 +92,15 @@ WEIR_FN weir_status weir_lines_await(const char *lines, uint64_t room, uint32_t 
     return WEIR_OK;
 }
 
+/* What some lanes of a warp have found ends all of them: the lines that follow are awaited by whole warps. */
+WEIR_FN weir_status weir_lines_agree(weir_status status, weir_dev_control *control)
+{
+    if (WEIR_UNLIKELY(weir_arch_warp_or(status != WEIR_OK) != 0)) {
+        return status != WEIR_OK ? status : weir_dev_control_error(control);
+    }
+    return WEIR_OK;
+}
+
 /* How the threads of a grid divide lines: the warp's first line decides how often its lanes go round. */
 typedef struct weir_line_walk {
     uint32_t lane;
@@ -242,7 +251,8 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
     }
     weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
+    weir_status status =
+        weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, desk, coop), c->control);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -327,7 +337,7 @@ WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, con
     }
     weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_keep(c, m, flag, desk, coop);
+    weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, desk, coop), c->control);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }

@@ -10,8 +10,8 @@
  * the next message. Both directions have as many messages, empty ones too. So a message that comes says that its sender
  * has taken all that were sent more than WEIR_RAIL_LAG before it, whose slots may be used again: nobody need say so.
  *
- * Each rank has one memory for it, of the same layout on all. From its start: messages so far of each lane; what has
- * come, for each lane and host; slots, for each lane and host, of what comes and what goes. */
+ * Each rank has one memory for it, of the same layout on all. From its start: messages so far of each lane, and a word
+ * that is set when a step has failed, whose messages later ones must not pass for; what has come, for each lane and host; slots, for each lane and host, of what comes and what goes. */
 #ifndef WEIR_DEVICE_COLLECTIVE_RAILS_H
 #define WEIR_DEVICE_COLLECTIVE_RAILS_H
 
@@ -384,7 +384,13 @@ WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step 
 {
     coop = weir_coop_blocks(coop);
     const weir_rail_walk walk = weir_rail_walk_of(c, s, coop);
-    weir_status status = WEIR_OK;
+    uint64_t *count = (uint64_t *)(c->memory + weir_rail_count(coop.block));
+    weir_status status = weir_coop_agree(
+        weir_coop_block(coop), c->control,
+        weir_arch_load_relaxed_dev_u64(count + 1) != 0 ? weir_dev_control_error(c->control) : WEIR_OK);
+    if (status != WEIR_OK) {
+        return status;
+    }
     WEIR_ROLLED
     for (uint64_t i = 0; i < walk.messages + WEIR_RAIL_LAG; i++) {
         if (i < walk.messages) {
@@ -398,14 +404,14 @@ WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step 
         }
         status = weir_rail_wait(c, s, &walk, i - WEIR_RAIL_LAG, status, coop);
         if (status != WEIR_OK) {
+            weir_arch_store_relaxed_dev_u64(count + 1, 1);
             return status;
         }
         weir_rail_take(c, s, &walk, i - WEIR_RAIL_LAG, coop);
     }
     weir_arch_block_sync(coop.host);
     if (coop.block_rank == 0) {
-        weir_arch_store_relaxed_dev_u64((uint64_t *)(c->memory + weir_rail_count(coop.block)),
-                                        walk.first + walk.messages);
+        weir_arch_store_relaxed_dev_u64(count, walk.first + walk.messages);
     }
     return WEIR_OK;
 }

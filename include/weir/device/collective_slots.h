@@ -275,10 +275,31 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
     }
 }
 
+/* Once a call has failed no later one may store into slots: a peer may still wait for the failed one's data, and would
+ * take the later one's for it. The word beside the epoch says so. All threads of the block go on, or end, together. */
+WEIR_FN weir_status weir_slots_begin(const weir_dev_collective *c, weir_coop coop)
+{
+    const uint64_t failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
+    return weir_coop_agree(weir_coop_block(coop), c->control,
+                           WEIR_UNLIKELY(failed != 0) ? weir_dev_control_error(c->control) : WEIR_OK);
+}
+
+WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status status)
+{
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        weir_arch_store_relaxed_dev_u64(c->epoch + 1, 1);
+    }
+    return status;
+}
+
 /* The ranks tell each other what they call. Where `direct`, nothing may go into memory of users before that. */
 WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_collective_what *what,
                                     const uint64_t *sends, const uint64_t *receives, int direct, weir_coop coop)
 {
+    const weir_status begun = weir_slots_begin(c, coop);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     const uint32_t flag = weir_packet_flag(c->epoch);
     const uint32_t desk = weir_collective_desk(coop, direct);
     weir_collective_announce(c, what, sends, flag, desk, coop);
@@ -322,7 +343,7 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
             }
         }
     }
-    return status;
+    return weir_slots_end(c, status);
 }
 
 /* Straight from and into the ranks' memory, when all are ready for it: of what `pull` describes. Each block has a range
@@ -340,7 +361,7 @@ WEIR_FN weir_status weir_collective_reduce_direct(const weir_dev_collective *c, 
         status = weir_collective_wait(c, WEIR_CELL_READY, others, coop.block, coop);
     }
     if (status != WEIR_OK) {
-        return status;
+        return weir_slots_end(c, status);
     }
     weir_slots_work w;
     w.own = r->send + c->rank * r->part + at;
@@ -352,7 +373,7 @@ WEIR_FN weir_status weir_collective_reduce_direct(const weir_dev_collective *c, 
     w.keep = 1;
     weir_slots_join(c, r, &w, weir_slots_part_left(r, c->rank, at, (int64_t)range), dtype, op, coop);
     weir_collective_signal(c, WEIR_CELL_DATA, others, coop.block, coop);
-    return weir_collective_wait(c, WEIR_CELL_DATA, others, coop.block, coop);
+    return weir_slots_end(c, weir_collective_wait(c, WEIR_CELL_DATA, others, coop.block, coop));
 }
 
 /* ---- moves ------------------------------------------------------------------------------------------------- */
@@ -498,12 +519,12 @@ WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, con
 {
     coop = weir_coop_blocks(coop);
     const int direct = m->direct[c->rank] != NULL;
-    const weir_status status = weir_slots_meet(c, &m->what, m->counted ? m->send_bytes : NULL,
-                                               m->counted ? m->recv_bytes : NULL, direct, coop);
-    if (status != WEIR_OK) {
-        return status;
+    weir_status status = weir_slots_meet(c, &m->what, m->counted ? m->send_bytes : NULL,
+                                         m->counted ? m->recv_bytes : NULL, direct, coop);
+    if (status == WEIR_OK) {
+        status = direct ? weir_direct_move(c, m, coop) : weir_slots_move(c, m, coop);
     }
-    return direct ? weir_direct_move(c, m, coop) : weir_slots_move(c, m, coop);
+    return weir_slots_end(c, status);
 }
 
 /* ---- two ranks alone --------------------------------------------------------------------------------------- */
@@ -548,10 +569,9 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
     weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_LETTER, coop.block, l->peer);
     weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_LETTER_TAKEN, coop.block, l->peer);
     const uint64_t sent = weir_arch_load_relaxed_dev_u64(data.sent);
-    weir_arch_block_sync(coop.host);
-    for (uint64_t i = 0; i < rounds; i++) {
+    weir_status status = weir_slots_begin(c, coop);
+    for (uint64_t i = 0; i < rounds && status == WEIR_OK; i++) {
         const uint64_t number = sent + i;
-        weir_status status = WEIR_OK;
         int64_t left = 0;
         uint64_t at = weir_slots_piece(l->bytes, range, i, c->slot_bytes, coop.block, &left);
         if (coop.block_rank == 0 && number >= 2) {
@@ -559,7 +579,7 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
         }
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
         if (status != WEIR_OK) {
-            return status;
+            break;
         }
         if (left > 0) {
             char *slot = weir_letter_slot(c, c->rank, l->peer, number, coop.block);
@@ -574,7 +594,7 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
             weir_dev_semaphore_signal(&data);
         }
     }
-    return WEIR_OK;
+    return weir_slots_end(c, status);
 }
 
 /* Waits for the next letter; one thread. */
@@ -610,9 +630,8 @@ WEIR_FN weir_status weir_collective_receive_letter(const weir_dev_collective *c,
     weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_LETTER, coop.block, l->peer);
     weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_LETTER_TAKEN, coop.block, l->peer);
     const uint64_t received = weir_arch_load_relaxed_dev_u64(data.expected);
-    weir_arch_block_sync(coop.host);
-    for (uint64_t i = 0; i < rounds; i++) {
-        weir_status status = WEIR_OK;
+    weir_status status = weir_slots_begin(c, coop);
+    for (uint64_t i = 0; i < rounds && status == WEIR_OK; i++) {
         int64_t left = 0;
         uint64_t at = weir_slots_piece(l->bytes, range, i, c->slot_bytes, coop.block, &left);
         if (coop.block_rank == 0) {
@@ -620,7 +639,7 @@ WEIR_FN weir_status weir_collective_receive_letter(const weir_dev_collective *c,
         }
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
         if (status != WEIR_OK) {
-            return status;
+            break;
         }
         if (left > 0) {
             const char *slot = weir_letter_slot(c, l->peer, c->rank, received + i, coop.block);
@@ -631,7 +650,7 @@ WEIR_FN weir_status weir_collective_receive_letter(const weir_dev_collective *c,
             weir_dev_semaphore_signal(&taken);
         }
     }
-    return WEIR_OK;
+    return weir_slots_end(c, status);
 }
 
 #endif

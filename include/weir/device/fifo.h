@@ -102,7 +102,8 @@ WEIR_FN_COLD void weir_dev_credits_refresh(weir_dev_credits *credits, const uint
     uint64_t now = weir_arch_load_acquire_sys_u64(returned);
     if (now != seen) {
         weir_arch_store_release_dev_u64(&credits->seen, now);
-        weir_arch_add_relaxed_dev_u64(&credits->used, seen - now);
+        /* A release: who then finds none used is ordered after the host, as this thread is. */
+        (void)weir_arch_fetch_add_acq_rel_dev_u64(&credits->used, seen - now);
     }
     weir_arch_store_release_dev_u64(&credits->refreshing, 0);
 }

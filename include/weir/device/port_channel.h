@@ -22,8 +22,14 @@
  * a put's source read, when their tickets say so, and not by a later signal.
  *
  * Transfers of up to direct_bytes, where the peer's memory is mapped here, are done by the calling threads themselves
- * while nothing of the channel is queued (channels of two ranks on one device do all so): they are done when the call
- * returns. So are signals. That the peer sees them in order does not depend on it.
+ * while nothing of the channel is queued (channels of two ranks on one device do all so): what a thread does of one is
+ * done when its call returns. So are signals. That the peer sees them in order does not depend on it. Groups that
+ * cannot meet, and those whose blocks meet each by itself, ask for a transfer.
+ *
+ * The leader's put or get may return while others of its group still copy. A group of more than one thread calls
+ * weir_coop_sync behind it, before signal or flush, before a ticket tells of all bytes, before the source is written
+ * again, and before what a get has brought is read. put_signal and put_signal_flush signal behind all bytes by
+ * themselves.
  *
  * Who posts what kernels ask for, the handle says: a thread of the proxy, or, over transport ib where WEIR_PORT_ENGINE
  * asks for it, the calling thread itself, which writes entries for the NIC and rings its doorbell
@@ -138,7 +144,8 @@ WEIR_FN int weir_dev_port_channel_is_idle(const weir_dev_port_channel *channel)
 }
 
 /* Whether the threads of the coop do a transfer of `bytes` themselves: the same answer for all of them, so that those
- * that decide by what is queued must be able to meet cheaply. The threads have met when it is yes and not `always`. */
+ * that decide by what is queued must be able to meet cheaply. The threads have met when it is yes and not `always`.
+ * Blocks that meet each by itself do not know when the others have copied. */
 WEIR_FN int weir_dev_port_channel_is_direct(const weir_dev_port_channel *channel, uint64_t dst_offset,
                                             uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
@@ -149,7 +156,7 @@ WEIR_FN int weir_dev_port_channel_is_direct(const weir_dev_port_channel *channel
         return 0; /* out of range, the request fails its channel */
     }
     if (channel->direct_always) {
-        return weir_coop_can_meet(coop);
+        return weir_coop_can_meet(coop) && coop.scope != WEIR_COOP_BLOCKS;
     }
     queued = weir_coop_leads(coop) && !weir_dev_port_channel_is_idle(channel);
     switch (coop.scope) {
@@ -180,12 +187,34 @@ WEIR_FN int weir_dev_port_channel_leads(weir_coop coop)
 
 /* ---- what kernels call ---------------------------------------------------------------------------------------- */
 
+/* All requests before it are done when its ticket is. Waits for that when `ticket` is NULL. */
+WEIR_FN weir_status weir_dev_port_channel_flush(const weir_dev_port_channel *channel, uint64_t *ticket)
+{
+    uint64_t position = WEIR_TICKET_DONE;
+    weir_status status = WEIR_OK;
+    if (channel->direct_bytes == 0 || !weir_dev_port_channel_is_idle(channel)) {
+        status = weir_dev_port_channel_ask(channel, WEIR_REQUEST_FLUSH, 0, 0, 0, 0, &position);
+    }
+    if (status == WEIR_OK && ticket != NULL) {
+        *ticket = position;
+    }
+    return status == WEIR_OK && ticket == NULL ? weir_dev_port_channel_wait_ticket(channel, position) : status;
+}
+
+/* Ends a transfer that the group has done itself: its ticket stands for requests that are still queued, too. */
+WEIR_FN weir_status weir_dev_port_channel_end_direct(const weir_dev_port_channel *channel, weir_coop coop,
+                                                     uint64_t *ticket)
+{
+    return ticket != NULL && weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_flush(channel, ticket)
+                                                               : WEIR_OK;
+}
+
 WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t dst_offset,
                                               uint64_t src_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
 {
     if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
         weir_copy(channel->dst + dst_offset, channel->src + src_offset, bytes, coop);
-        return weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_done(ticket) : WEIR_OK;
+        return weir_dev_port_channel_end_direct(channel, coop, ticket);
     }
     return weir_dev_port_channel_leads(coop)
                ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, 0, ticket)
@@ -197,7 +226,7 @@ WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *chann
 {
     if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
         weir_copy(channel->src + src_offset, channel->dst + dst_offset, bytes, coop);
-        return weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_done(ticket) : WEIR_OK;
+        return weir_dev_port_channel_end_direct(channel, coop, ticket);
     }
     return weir_dev_port_channel_leads(coop)
                ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, 0, ticket)
@@ -237,20 +266,6 @@ WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel
                                          ticket);
 }
 
-/* All requests before it are done when its ticket is. Waits for that when `ticket` is NULL. */
-WEIR_FN weir_status weir_dev_port_channel_flush(const weir_dev_port_channel *channel, uint64_t *ticket)
-{
-    uint64_t position = WEIR_TICKET_DONE;
-    weir_status status = WEIR_OK;
-    if (channel->direct_bytes == 0 || !weir_dev_port_channel_is_idle(channel)) {
-        status = weir_dev_port_channel_ask(channel, WEIR_REQUEST_FLUSH, 0, 0, 0, 0, &position);
-    }
-    if (status == WEIR_OK && ticket != NULL) {
-        *ticket = position;
-    }
-    return status == WEIR_OK && ticket == NULL ? weir_dev_port_channel_wait_ticket(channel, position) : status;
-}
-
 /* put_signal, whose ticket also stands for all requests before it. The leader waits for that when it is NULL. */
 WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_channel *channel, uint64_t dst_offset,
                                                            uint64_t src_offset, uint64_t bytes, weir_coop coop,
@@ -269,7 +284,8 @@ WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_c
     return weir_dev_port_channel_wait_ticket(channel, position);
 }
 
-/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst, in one piece. By one thread. */
+/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst, in one piece where dst begins at a
+ * multiple of 8. By one thread. */
 WEIR_FN weir_status weir_dev_port_channel_value(const weir_dev_port_channel *channel, uint64_t dst_offset,
                                                 uint64_t value, uint32_t bytes, uint64_t *ticket)
 {

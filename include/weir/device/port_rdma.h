@@ -199,12 +199,14 @@ WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, cons
                                             const weir_dev_port_memory *dst, uint32_t flags, uint64_t *ticket)
 {
     const weir_dev_rdma_memory there = weir_dev_port_memory_there(dst, request->dst_offset);
-    const int settles = (dst->kinds & WEIR_PORT_MEMORY_SETTLE) != 0 && ticket != NULL;
+    /* As a put: later signals settle dst alone. */
+    const int settles =
+        (dst->kinds & WEIR_PORT_MEMORY_SETTLE) != 0 && (ticket != NULL || request->dst != WEIR_PORT_DST);
     const uint32_t own = settles ? 0 : flags;
     uint64_t *own_ticket = settles ? NULL : ticket;
     weir_status status;
     if (request->type == WEIR_REQUEST_ADD) {
-        const uint32_t fence = (rdma->dst.kinds & WEIR_PORT_MEMORY_SETTLE) != 0 ? WEIR_RDMA_FENCE : 0;
+        const uint32_t fence = ((rdma->dst.kinds | dst->kinds) & WEIR_PORT_MEMORY_SETTLE) != 0 ? WEIR_RDMA_FENCE : 0;
         status = weir_dev_rdma_fetch_add(&rdma->queue, there, rdma->scratch, request->value, own | fence, own_ticket);
     } else {
         status = weir_dev_rdma_value(&rdma->queue, there, request->value, (uint32_t)request->bytes,

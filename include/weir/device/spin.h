@@ -47,7 +47,8 @@ WEIR_FN weir_status weir_dev_control_status(const weir_dev_control *control)
 WEIR_FN_COLD weir_status weir_dev_control_fail(weir_dev_control *control, weir_status status)
 {
     if (weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->error_status) == 0) {
-        weir_arch_store_relaxed_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
+        /* Release: who sees the error sees what was written about it before. */
+        weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
     }
     return status;
 }
