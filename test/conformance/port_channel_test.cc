@@ -153,7 +153,7 @@ TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
     run(moves, what);
 }
 
-// A NIC that is rung for a put and its signal, and leaves both lying until it is rung again.
+// A NIC that is rung for a put and its signal, and leaves both lying until it is rung again, or once more.
 void comes_though_forgotten(weirt_rank *rank)
 {
     port_bench b;
@@ -184,8 +184,10 @@ PORT_SUITE(PortForgotten, PORT_IB);
 
 TEST_P(PortForgotten, TransferIsCarriedOutAllTheSame)
 {
-    const port_fault fault("lost-doorbell:1,2");
-    run(comes_though_forgotten, plan());
+    for (const char *script : { "lost-doorbell:1,2", "lost-doorbell:1,3" }) {
+        const port_fault fault(script);
+        run(comes_though_forgotten, plan());
+    }
 }
 
 class PortStaged : public PortTest {};

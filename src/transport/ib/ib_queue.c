@@ -15,7 +15,7 @@
  *
  * A device in software may leave requests lying until it is called again: in Soft-RoCE the task that finds a request
  * fenced races with the one that lifts the fence (wait_fence in Linux's rxe_req.c and rxe_comp.c). So where nothing has
- * completed for QUIET_NS, one empty write is posted. */
+ * completed for QUIET_NS, an empty write is posted, and again each time that it does not help. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,8 +57,8 @@ typedef struct ib_queue {
     uint64_t flushed, flush_address;
     uint32_t flush_rkey;
     uint32_t idle;        /* polls that found nothing */
-    uint64_t quiet_since; /* when such a poll first saw that requests are under way, or 0 */
-    bool called;          /* the device has been called again since the last completion */
+    uint64_t quiet_since; /* when such a poll first saw that requests are under way since the last completion, or when
+                           * the device was called then; or 0 */
     weir_status failure;
     char text[320];
     const char *event; /* what the device has reported; atomic */
@@ -460,7 +460,6 @@ static weir_status take_completions(ib_queue *q, bool *went)
         }
         uint64_t covers = q->covers[wc[i].wr_id % q->depth];
         q->quiet_since = 0;
-        q->called = false;
         q->done = wc[i].wr_id;
         q->signals--;
         if (covers > q->base.completed) {
@@ -471,7 +470,8 @@ static weir_status take_completions(ib_queue *q, bool *went)
     return WEIR_OK;
 }
 
-/* Calls a device that has been quiet for long. */
+/* Calls a device that has been quiet for long, each QUIET_NS again while there is room. The last room may go: once no
+ * signalled request is under way, fewer than SIGNAL_EVERY others are. */
 static weir_status call_again(ib_queue *q)
 {
     const uint64_t now = weiri_now_ns();
@@ -479,10 +479,10 @@ static weir_status call_again(ib_queue *q)
         q->quiet_since = q->signals == 0 ? 0 : now;
         return WEIR_OK;
     }
-    if (q->called || now - q->quiet_since < QUIET_NS || room(q) == 0) {
+    if (now - q->quiet_since < QUIET_NS || room(q) == 0) {
         return WEIR_OK;
     }
-    q->called = true;
+    q->quiet_since = now;
     return push_empty(q);
 }
 
