@@ -10,7 +10,8 @@
  *
  * Kernels and host threads push requests, a thread of the proxy hands them to the transport of the semaphore's
  * connection: copy engines, a NIC, or copies by that thread between CPU devices. Kernels do not see which. What the
- * calls promise is in the table of weir/device/port_channel.h; it holds for those below too.
+ * calls promise is in the table of weir/device/port_channel.h; it holds for those below too. In kernels a group of more
+ * than one thread calls weir_coop_sync between a put or get and what relies on it: signal, flush, use of the memory.
  *
  * A channel moves data between memories of its two ranks, which have ids: dst is 0, src is 1, and what is attached
  * gets the next ones. The peer's memories must have been exported, or sent, after a connection over the transport
@@ -76,7 +77,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_device(const weir_port_cha
 typedef struct weir_port_channel_info {
     const char *transport;
     const char *engine; /* who posts what kernels ask for: "proxy", or "device", the kernels themselves */
-    char reason[320];   /* why it is not the engine that WEIR_PORT_ENGINE asks for; "" */
+    char reason[320];   /* why it is not the engine that WEIR_PORT_ENGINE asks for; "" when it is, and with a semaphore
+                         * whose end is on the host: kernels have no handle then, and the engine is "proxy" */
 } weir_port_channel_info;
 
 WEIR_API void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_channel_info *info);
@@ -101,17 +103,18 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_signal(weir_port_channel *
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t dst_offset,
                                                                  uint64_t src_offset, uint64_t bytes,
                                                                  uint64_t *ticket);
-/* Waits, with the communicator's timeout, until both are done. */
+/* Waits until both are done; the communicator's timeout is that of the whole call. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel,
                                                                        uint64_t dst_offset, uint64_t src_offset,
                                                                        uint64_t bytes);
-/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst at dst_offset. */
+/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst at dst_offset, in one piece where dst
+ * begins at a multiple of 8. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset,
                                                             uint64_t value, uint32_t bytes, uint64_t *ticket);
 /* Adds `value` to the 8-byte word of dst at dst_offset, a multiple of 8. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t dst_offset,
                                                           uint64_t value, uint64_t *ticket);
-/* Waits, with the communicator's timeout, until all of the host's requests before it are done. */
+/* Waits until all of the host's requests before it are done; the communicator's timeout is that of the whole call. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush(weir_port_channel *channel);
 
 /* Any request (WEIR_REQUEST_... of weir/device/fifo.h), between any memories of the channel by their ids; its `channel`

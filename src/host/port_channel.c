@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/host/domain.h"
 #include "src/host/port_line.h"
@@ -234,10 +235,8 @@ static weir_status progress(void *context)
     if (channel->first == channel->last && !ops_of(channel)->passive_poll) {
         return WEIR_PENDING;
     }
+    /* What is complete is so also when the queue has failed behind it. */
     weir_status status = ops_of(channel)->poll(channel->queue);
-    if (status != WEIR_OK && status != WEIR_PENDING) {
-        return explain(channel, "completions", status);
-    }
     uint32_t done = 0;
     const uint64_t last = completed(channel);
     while (channel->first != channel->last && channel->numbers[channel->first & channel->mask] <= last) {
@@ -246,9 +245,11 @@ static weir_status progress(void *context)
     }
     if (done != 0) {
         weir_proxy_channel_complete(channel->requests, done);
-        return WEIR_OK;
     }
-    return status;
+    if (status != WEIR_OK && status != WEIR_PENDING) {
+        return explain(channel, "completions", status);
+    }
+    return done != 0 ? WEIR_OK : status;
 }
 
 /* ---- kernels that post by themselves ------------------------------------------------------------------------ */
@@ -714,13 +715,24 @@ weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t ds
     return ask(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, 0, ticket);
 }
 
+/* Asks and waits, with one deadline. */
+static weir_status ask_and_wait(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
+                                uint64_t bytes)
+{
+    uint64_t ticket;
+    const uint64_t deadline = weiri_deadline(channel != NULL ? comm_of(channel)->timeout_ms : 0);
+    weir_status status = ask(channel, type, dst_offset, src_offset, bytes, 0, &ticket);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const uint32_t left = weiri_left_ms(deadline);
+    return weir_port_channel_wait(channel, ticket, left != 0 ? left : 1);
+}
+
 weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
                                                uint64_t bytes)
 {
-    uint64_t ticket;
-    weir_status status =
-        ask(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset, bytes, 0, &ticket);
-    return status == WEIR_OK ? weir_port_channel_wait(channel, ticket, 0) : status;
+    return ask_and_wait(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset, bytes);
 }
 
 weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint32_t bytes,
@@ -736,9 +748,7 @@ weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t dst_offse
 
 weir_status weir_port_channel_flush(weir_port_channel *channel)
 {
-    uint64_t ticket;
-    weir_status status = ask(channel, WEIR_REQUEST_FLUSH, 0, 0, 0, 0, &ticket);
-    return status == WEIR_OK ? weir_port_channel_wait(channel, ticket, 0) : status;
+    return ask_and_wait(channel, WEIR_REQUEST_FLUSH, 0, 0, 0);
 }
 
 weir_status weir_port_channel_test(weir_port_channel *channel, uint64_t ticket)

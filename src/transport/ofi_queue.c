@@ -411,8 +411,8 @@ weir_status weiri_ofi_poll(weiri_queue *base)
     if (status == WEIR_OK) {
         status = weiri_ofi_unload(queue);
     }
+    advance(queue); /* also when the queue has failed: what was done before is */
     if (status == WEIR_OK) {
-        advance(queue);
         status = weiri_ofi_handle(queue);
     }
     /* Not before the answer to what has just come. */

@@ -400,20 +400,29 @@ static bool is_complete(ib_stripe *s, uint64_t number)
     return true;
 }
 
+static weir_status poll_rails(ib_stripe *s, bool *went)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        weir_status status = weiri_ib_queue_poll(s->rails[i]);
+        if (status < 0) {
+            return fail_stripe(s, status);
+        }
+        *went = *went || status == WEIR_OK;
+    }
+    return WEIR_OK;
+}
+
 static weir_status advance(ib_stripe *s)
 {
     bool went = false;
     if (s->failure != WEIR_OK) {
         return failed(s);
     }
-    for (uint32_t i = 0; i < s->count; i++) {
-        weir_status status = weiri_ib_queue_poll(s->rails[i]);
-        if (status < 0) {
-            return fail_stripe(s, status);
-        }
-        went = went || status == WEIR_OK;
+    weir_status status = poll_rails(s, &went);
+    if (status == WEIR_OK) {
+        status = release(s, &went);
     }
-    weir_status status = release(s, &went);
+    /* Also when a rail has failed: what was complete before is. */
     uint64_t completed = s->base.completed;
     while (completed < s->base.posted && is_complete(s, completed + 1)) {
         completed++;
