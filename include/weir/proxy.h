@@ -45,8 +45,9 @@
  *
  * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail in callbacks alone. Callbacks
  *            call nothing else of their proxy (WEIR_ERR_INVALID), and nothing of weir that blocks.
- * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create and destroy of a
- *            channel, and stop, until the thread's current round has ended.
+ * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create, destroy and status
+ *            of a channel, stop, and get_usage, until the thread's current round has ended. So do tests and waits of a
+ *            channel that has failed.
  * Ownership: a proxy keeps a reference on comm, a channel on its proxy. Contexts must live until the channel is
  *            destroyed; no callback for it runs after that. Kernels must not use handles after destroy.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT,

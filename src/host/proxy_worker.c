@@ -16,6 +16,7 @@
 #define BATCH 32u          /* requests of one fifo in a round */
 #define CHECK_ROUNDS 64u   /* rounds between two looks at the communicator */
 #define SPIN_ROUNDS 16u    /* idle rounds between two looks at the clock */
+#define GIVE_WAY_YIELDS 64u /* to who wants the mutex, and may come again and again */
 #define SLEEP_AFTER_NS 10000000u
 #define SLEEP_SHARE 64u    /* of the idle time */
 #define SLEEP_LEAST_NS 50000u
@@ -385,6 +386,14 @@ static void rest(weiri_worker *worker, idleness *idle)
     look_at_comm(worker);
 }
 
+/* Lets others have the mutex, which the caller has given back. */
+static void give_way(const weiri_worker *worker)
+{
+    for (uint32_t i = 0; i < GIVE_WAY_YIELDS && __atomic_load_n(&worker->wanted, __ATOMIC_RELAXED) != 0; i++) {
+        (void)sched_yield();
+    }
+}
+
 static void *run(void *context)
 {
     weiri_worker *worker = (weiri_worker *)context;
@@ -398,9 +407,7 @@ static void *run(void *context)
     for (uint32_t round = 1; !worker->quit; round++) {
         if (__atomic_load_n(&worker->wanted, __ATOMIC_RELAXED) != 0) {
             pthread_mutex_unlock(&worker->mutex);
-            while (__atomic_load_n(&worker->wanted, __ATOMIC_RELAXED) != 0) {
-                (void)sched_yield();
-            }
+            give_way(worker);
             pthread_mutex_lock(&worker->mutex);
         }
         if (run_round(worker)) {
