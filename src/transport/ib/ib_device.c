@@ -256,7 +256,7 @@ bool weiri_ib_gid_is_ipv4(const uint8_t gid[16])
     return memcmp(gid, mapped, sizeof mapped) == 0;
 }
 
-bool weiri_ib_gid_is_link_local(const uint8_t gid[16])
+static bool gid_is_link_local(const uint8_t gid[16])
 {
     return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
@@ -300,7 +300,7 @@ static bool read_gid(const char *sysfs, const weiri_ib_port *port, uint32_t inde
 
 static uint32_t reach_of(const weiri_ib_gid *gid)
 {
-    uint32_t reach = weiri_ib_gid_is_ipv4(gid->bytes) ? 3 : weiri_ib_gid_is_link_local(gid->bytes) ? 1 : 2;
+    uint32_t reach = weiri_ib_gid_is_ipv4(gid->bytes) ? 3 : gid_is_link_local(gid->bytes) ? 1 : 2;
     return gid->roce_v2 ? reach + 3 : reach;
 }
 

@@ -44,7 +44,6 @@ typedef struct weiri_ib_gid {
 
 /* The address in the GID of a RoCE port: IPv4 or IPv6. */
 bool weiri_ib_gid_is_ipv4(const uint8_t gid[16]);
-bool weiri_ib_gid_is_link_local(const uint8_t gid[16]);
 
 /* The GID with `*index`, or when that is NULL the one that reaches farthest: RoCE v2 before v1, an IPv4 address before
  * a global IPv6 address before a link-local one; of an InfiniBand port the first. WEIR_ERR_UNSUPPORTED when there is

@@ -175,7 +175,7 @@ weir_status weiri_ib_direct_check(weiri_ib_direct *q);
 
 /* ---- ib_devx.c ------------------------------------------------------------------------------------------ */
 
-/* The next three with the lock. Makes the queues, up to the state INIT, and describes them in q->view, but for the
+/* Open and close with the lock. Makes the queues, up to the state INIT, and describes them in q->view, but for the
  * doorbell, whose register is q->devx.uar's, and in q->own and q->about. WEIR_ERR_UNSUPPORTED with the step that
  * failed, the firmware's answer and the remedy; what is there then is to be closed. */
 weir_status weiri_ib_devx_open(weiri_ib_direct *q);
