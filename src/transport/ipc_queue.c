@@ -14,6 +14,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/transport/store.h"
 
 #define SLICE ((uint64_t)1 << 20)
 #define POSTS 64u          /* of a queue that the CPU copies for */
@@ -154,38 +155,6 @@ static weir_status queue_connect(weiri_queue *queue, const uint8_t *address, siz
 
 /* ---- copies by the CPU ------------------------------------------------------------------------------------ */
 
-/* Replaces the `bytes` at `at` in one piece, if they lie in one aligned word. */
-static void store_part(char *at, uint64_t value, uint32_t bytes)
-{
-    const uint32_t shift = (uint32_t)((uintptr_t)at % 8) * 8;
-    const uint64_t mask = (bytes == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * bytes) - 1) << shift;
-    uint64_t *word = (uint64_t *)(void *)(at - (uintptr_t)at % 8);
-    if ((uintptr_t)at % 8 + bytes > 8) {
-        memcpy(at, &value, bytes);
-        return;
-    }
-    uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
-    while (!__atomic_compare_exchange_n(word, &old, (old & ~mask) | (value << shift & mask), false, __ATOMIC_RELEASE,
-                                        __ATOMIC_RELAXED)) {
-    }
-}
-
-static void store_value(char *at, uint64_t value, uint32_t bytes)
-{
-    const bool aligned = (uintptr_t)at % bytes == 0;
-    if (aligned && bytes == 8) {
-        __atomic_store_n((uint64_t *)(void *)at, value, __ATOMIC_RELEASE);
-    } else if (aligned && bytes == 4) {
-        __atomic_store_n((uint32_t *)(void *)at, (uint32_t)value, __ATOMIC_RELEASE);
-    } else if (aligned && bytes == 2) {
-        __atomic_store_n((uint16_t *)(void *)at, (uint16_t)value, __ATOMIC_RELEASE);
-    } else if (bytes == 1) {
-        __atomic_store_n((uint8_t *)at, (uint8_t)value, __ATOMIC_RELEASE);
-    } else {
-        store_part(at, value, bytes);
-    }
-}
-
 /* Goes on with a post by up to *budget bytes; whether it is done. */
 static bool carry_on(copy_post *post, uint64_t *budget)
 {
@@ -195,7 +164,7 @@ static bool carry_on(copy_post *post, uint64_t *budget)
         return true;
     }
     if (post->value_bytes != 0) {
-        store_value(post->dst, post->value, post->value_bytes);
+        weiri_store_value(post->dst, post->value, post->value_bytes);
         return true;
     }
     if (now != 0) {

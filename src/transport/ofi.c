@@ -12,6 +12,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 #include "src/transport/ofi_impl.h"
+#include "src/transport/store.h"
 
 #define KEY_VERSION 2
 #define KEY_STAGED 1u
@@ -234,44 +235,6 @@ static void region_close(weiri_region *base)
 
 /* ---- what is named ---------------------------------------------------------------------------------------- */
 
-/* `bytes` of a value within the aligned 8 bytes that they lie in; the rest of these stays what it is. They may belong
- * to a neighbour of the memory, which address sanitizers must not take amiss. */
-static __attribute__((no_sanitize("address"))) void store_part(uint8_t *at, uint64_t value, uint32_t bytes)
-{
-    uint64_t *word = (uint64_t *)(void *)((uintptr_t)at & ~(uintptr_t)7);
-    size_t first = (size_t)((uintptr_t)at & 7);
-    uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
-    uint64_t mixed;
-    do {
-        mixed = old;
-        memcpy((uint8_t *)&mixed + first, &value, bytes);
-    } while (!__atomic_compare_exchange_n(word, &old, mixed, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
-}
-
-static void store(uint8_t *at, uint64_t value, uint32_t bytes)
-{
-    if (((uintptr_t)at & (bytes - 1)) != 0) {
-        store_part(at, value, bytes);
-        return;
-    }
-    switch (bytes) {
-    case 1:
-        __atomic_store_n(at, (uint8_t)value, __ATOMIC_RELEASE);
-        break;
-    case 2:
-        __atomic_store_n((uint16_t *)(void *)at, (uint16_t)value, __ATOMIC_RELEASE);
-        break;
-    case 4:
-        __atomic_store_n((uint32_t *)(void *)at, (uint32_t)value, __ATOMIC_RELEASE);
-        break;
-    case 8:
-        __atomic_store_n((uint64_t *)(void *)at, value, __ATOMIC_RELEASE);
-        break;
-    default:
-        store_part(at, value, bytes);
-    }
-}
-
 /* The region of a place, if `bytes` are in it; with the mutex. NULL otherwise. */
 static const weiri_ofi_region *named(const weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t bytes)
 {
@@ -305,12 +268,10 @@ weir_status weiri_ofi_store(weiri_ofi_domain *domain, const weiri_ofi_place *pla
     if (region != NULL) {
         const weiri_block *block = region->base.block;
         uint8_t *at = (uint8_t *)(region->staged ? block->pointer : block->host_pointer) + place->offset;
-        if (((uintptr_t)at & 7) + bytes > 8) {
-            status = WEIR_ERR_RANGE;
-        } else if (region->staged) {
+        if (region->staged) {
             status = weiri_ofi_lane_store(domain, at, value, bytes, word, number);
         } else {
-            store(at, value, bytes);
+            weiri_store_value(at, value, bytes);
             status = WEIR_OK;
         }
     }

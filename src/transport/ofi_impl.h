@@ -112,7 +112,8 @@ uint64_t weiri_ofi_base(const weiri_ofi_domain *domain, const void *pointer);
 /* Where `bytes` of it are, and the descriptor of their registration; *at is NULL when it is staged. */
 weir_status weiri_ofi_find_place(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t bytes, uint8_t **at,
                                  void **desc);
-/* Stores a value of 1 to 8 bytes in one piece. *number is 0, or of the copy that does it, for which `word` is kept. */
+/* Stores a value of 1 to 8 bytes, in one piece if they lie in one aligned word. *number is 0, or of the copy that does
+ * it, for which `word` is kept. */
 weir_status weiri_ofi_store(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t value, uint32_t bytes,
                             const weiri_ofi_pinned *word, uint64_t *number);
 /* Adds to an aligned word of memory that is not staged. */

@@ -243,12 +243,21 @@ TEST_P(QueueThreads, ValuesAreWholeAndInOrder)
     run(values_are_whole);
 }
 
-// Each length at each place within 8 bytes; the bytes around keep their own.
+// Each length at each place within 8 bytes; the bytes around keep their own. Meeting.number: how far behind a multiple
+// of 8 the memory begins; a value may then lie in two words.
 void values_of_all_lengths(weirt_rank *rank)
 {
+    std::vector<uint8_t> odd(8 * 8 * 24 + 8);
     Side side(rank);
     const uint64_t value = 0x1122334455667788u;
-    if (!side.open(1, { 8 * 8 * 24 })) {
+    if (!side.open_domain() || !side.open_queues(1)) {
+        return;
+    }
+    const uint64_t shift = side.meeting->number;
+    if (shift == 0 && !side.open_memories({ 8 * 8 * 24 })) {
+        return;
+    }
+    if (shift != 0 && (!side.wrap(odd.data() + shift, 8 * 8 * 24) || !side.open_regions(0))) {
         return;
     }
     std::memset(side.bytes(0), untouched, 8 * 8 * 24);
@@ -279,6 +288,14 @@ void values_of_all_lengths(weirt_rank *rank)
 TEST_P(QueueThreads, ValuesOfAllLengths)
 {
     run(values_of_all_lengths);
+}
+
+TEST_P(QueueThreads, ValuesOfAllLengthsToMemoryAtAnyAddress)
+{
+    for (uint64_t number : { 1, 2, 4, 7 }) {
+        meeting.number = number;
+        run(values_of_all_lengths);
+    }
 }
 
 // Posts while the peer does not poll: at some point there is no room, nothing is lost, and it goes on when it polls.

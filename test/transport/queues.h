@@ -92,11 +92,14 @@ public:
     bool open_device();
     // Appends a block.
     bool allocate(uint64_t size);
+    bool wrap(uint8_t *at, uint64_t size);
     // Each step of it, or all: a domain, `count` queues that are connected, one memory of each size and the peer's.
     bool open_domain();
     bool open(uint32_t count, const std::vector<uint64_t> &sizes);
     bool open_queues(uint32_t count);
     bool open_memories(const std::vector<uint64_t> &sizes);
+    // A memory of each block from the `first_block`th on, and the peer's.
+    bool open_regions(size_t first_block);
 
     uint8_t *bytes(uint32_t memory) const
     {
@@ -171,6 +174,16 @@ inline bool Side::allocate(uint64_t size)
     return true;
 }
 
+inline bool Side::wrap(uint8_t *at, uint64_t size)
+{
+    weiri_block *block;
+    if (!WEIRT_OK(rank, weiri_device_wrap(device, at, size, &block))) {
+        return false;
+    }
+    blocks.push_back(block);
+    return true;
+}
+
 inline bool Side::open_domain()
 {
     return open_device() && WEIRT_OK(rank, ops->domain_open(device, &domain));
@@ -203,11 +216,23 @@ inline bool Side::open_queues(uint32_t count)
 
 inline bool Side::open_memories(const std::vector<uint64_t> &sizes)
 {
+    const size_t first = blocks.size();
+    for (uint64_t size : sizes) {
+        if (!allocate(size)) {
+            return false;
+        }
+    }
+    return open_regions(first);
+}
+
+inline bool Side::open_regions(size_t first_block)
+{
     Offer *own = &meeting->offer[rank->rank];
     const size_t first = regions.size();
-    for (uint64_t size : sizes) {
+    const size_t count = blocks.size() - first_block;
+    for (size_t i = 0; i < count; i++) {
         weiri_region *region;
-        if (!allocate(size) || !WEIRT_OK(rank, ops->region_open(domain, blocks.back(), &region))) {
+        if (!WEIRT_OK(rank, ops->region_open(domain, blocks[first_block + i], &region))) {
             return false;
         }
         regions.push_back(region);
@@ -216,13 +241,13 @@ inline bool Side::open_memories(const std::vector<uint64_t> &sizes)
     if (!meet()) {
         return false;
     }
-    for (size_t i = 0; i < sizes.size(); i++) {
+    for (size_t i = 0; i < count; i++) {
         weiri_remote *remote;
         const weiri_key *key = &meeting->offer[1 - rank->rank].key[first + i];
         if (!WEIRT_OK(rank, ops->remote_open(domain, key, nullptr, &remote))) {
             return false;
         }
-        WEIRT_EXPECT(rank, remote->size == sizes[i]);
+        WEIRT_EXPECT(rank, remote->size == blocks[first_block + i]->size);
         remotes.push_back(remote);
     }
     return meet();
