@@ -130,6 +130,48 @@ TEST_P(QueueFaultThreads, ValueToRevokedMemoryFailsItsQueueAlone)
     run(revoked);
 }
 
+// Values to memory that is there, and one to memory that was taken back, are all posted before the peer looks at them:
+// the first are complete, although the news of them may come with the error.
+void done_before_the_failure(weirt_rank *rank)
+{
+    Side side(rank);
+    const uint64_t values = 5;
+    if (!side.open(1, { 64, 64 })) {
+        return;
+    }
+    if (rank->rank == 1) {
+        side.ops->region_close(side.regions[1]);
+        side.regions.erase(side.regions.begin() + 1);
+    }
+    side.meet();
+    weiri_queue *queue = side.queues[0];
+    if (rank->rank == 0) {
+        WEIRT_OK(rank, side.ops->value(queue, side.remotes[0], 0, 1, 8));
+        side.finish(0); // there is a connection
+        for (uint64_t i = 2; i <= values; i++) {
+            WEIRT_OK(rank, side.ops->value(queue, side.remotes[0], 0, i, 8));
+        }
+        WEIRT_OK(rank, side.ops->value(queue, side.remotes[1], 0, 1, 8));
+        const weir_status status = side.failure(0, nullptr);
+        WEIRT_EXPECT(rank, status < 0 && status != WEIR_ERR_BUSY);
+        WEIRT_EXPECT(rank, queue->posted == values + 1 && queue->completed == values);
+    } else {
+        const uint64_t *first = reinterpret_cast<const uint64_t *>(side.bytes(0));
+        side.until("the first value", [&] { return __atomic_load_n(first, __ATOMIC_ACQUIRE) != 0; });
+        for (uint32_t i = 0; i < 20; i++) { // its acknowledgement goes out
+            (void)side.ops->poll(queue);
+        }
+        weirt_sleep_ms(20); // the others come
+        side.until("the last value", [&] { return __atomic_load_n(first, __ATOMIC_ACQUIRE) == values; });
+    }
+    side.meet();
+}
+
+TEST_P(QueueFaultThreads, WhatIsDoneBeforeAFailureIsComplete)
+{
+    run(done_before_the_failure);
+}
+
 // Rank 1 is killed while rank 0 posts as fast as it can.
 void killed_under_load(weirt_rank *rank)
 {
