@@ -210,7 +210,8 @@ struct port_bench {
             return false;
         }
         const weir_kernel *kernels[] = { port_transfer_kernel(), port_request_kernel(), port_flood_kernel(),
-                                         port_wait_kernel(), port_plain_kernel(), script_kernel() };
+                                         port_wait_kernel(), port_blocks_kernel(), port_plain_kernel(),
+                                         script_kernel() };
         for (const weir_kernel *kernel : kernels) {
             if (!WEIRT_OK(rank, weir_kernel_load(comm.device, kernel))) {
                 return false;

@@ -112,6 +112,56 @@ TEST_P(PortChannel, MovesBytesByTheCallersStoresWhileNothingIsQueued)
     }
 }
 
+// A put_signal of two blocks that meet each by itself: the signal stands for the bytes of both, although the second
+// block comes only when all has been looked at.
+void moves_by_blocks(weirt_rank *rank)
+{
+    constexpr uint64_t half = 1 << 16;
+    const weir_shape shape = { 2, std::strcmp(rank->stage->kind, "gpu") == 0 ? 64u : 2u };
+    port_bench b;
+    std::vector<char> data(half);
+    const bool open = b.open(rank, 0, half);
+    if (open && rank->rank == 0) {
+        for (uint64_t i = 0; i < half; i++) {
+            data[i] = port_pattern(0, 1, i);
+        }
+        port_blocks_args args = {};
+        args.channel = b.device;
+        args.report = b.device_report();
+        args.dst_offset = half;
+        args.bytes = half;
+        std::memset(static_cast<void *>(b.report), 0, sizeof *b.report);
+        const bool launched = b.write(rank, 0, data.data(), half) &&
+                              b.launch(rank, port_blocks_kernel(), shape, &args, true);
+        weirt_barrier(rank);
+        __atomic_store_n(&b.report->value, 1, __ATOMIC_RELEASE);
+        if (launched && b.finish(rank)) {
+            for (uint32_t i = 0; i < shape.blocks * shape.threads; i++) {
+                WEIRT_EXPECT(rank, b.report->status[i] == WEIR_OK);
+            }
+        }
+    } else {
+        if (open && b.call(rank, b.device, { { SCRIPT_WAIT, 0, 0, 0, 0, 0 } }) &&
+            b.ended(rank, { WEIR_OK }) && b.read(rank, half, data.data(), half)) {
+            uint64_t wrong = 0;
+            for (uint64_t i = 0; i < half; i++) {
+                wrong += data[i] != port_pattern(0, 1, i);
+            }
+            WEIRT_EXPECT(rank, wrong == 0);
+        }
+        weirt_barrier(rank);
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, SignalOfBlocksStandsForAllOfThem)
+{
+    if (plan().transport != PORT_IPC) {
+        GTEST_SKIP() << name() << " maps no memory";
+    }
+    run(moves_by_blocks, plan());
+}
+
 TEST_P(PortChannel, MovesBytesByPutAndSignal)
 {
     port_case what = plan();

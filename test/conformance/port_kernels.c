@@ -266,6 +266,24 @@ const weir_kernel *port_wait_kernel(void)
     return &port_wait;
 }
 
+WEIR_KERNEL(port_blocks, port_blocks_args)
+{
+    const weir_coop blocks = weir_coop_blocks(coop);
+    weir_status status = WEIR_OK;
+    if (blocks.block != 0) {
+        status = weir_spin_above(&args->report->value, 0, args->channel.semaphore.control);
+    }
+    if (status == WEIR_OK) {
+        status = weir_dev_port_channel_put_signal(&args->channel, args->dst_offset, 0, args->bytes, blocks, NULL);
+    }
+    args->report->status[blocks.rank] = (int32_t)status;
+}
+
+const weir_kernel *port_blocks_kernel(void)
+{
+    return &port_blocks;
+}
+
 WEIR_KERNEL(port_plain, port_plain_args)
 {
     if (coop.rank == 0 && args->counted) {

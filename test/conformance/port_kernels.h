@@ -81,6 +81,14 @@ typedef struct port_wait_args {
     uint64_t waits;
 } port_wait_args;
 
+/* All blocks put together, and the first signals; the others come only when the report's value is not 0. */
+typedef struct port_blocks_args {
+    weir_dev_port_channel channel;
+    port_report *report;
+    uint64_t dst_offset;
+    uint64_t bytes;
+} port_blocks_args;
+
 /* What a plain signal, or begin, makes of a semaphore whose peer is not mapped. */
 typedef struct port_plain_args {
     weir_dev_semaphore semaphore;
@@ -91,6 +99,7 @@ const weir_kernel *port_transfer_kernel(void);
 const weir_kernel *port_request_kernel(void);
 const weir_kernel *port_flood_kernel(void);
 const weir_kernel *port_wait_kernel(void);
+const weir_kernel *port_blocks_kernel(void);
 const weir_kernel *port_plain_kernel(void);
 
 #if defined(__cplusplus)

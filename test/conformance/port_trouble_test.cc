@@ -363,6 +363,37 @@ TEST_P(PortTrouble, DeadlinesOfWhatNobodyCarriesOut)
     run(deadlines, plan());
 }
 
+// What a kernel copies by itself, while something is queued, is done no earlier than that is.
+void copies_behind_requests(weirt_rank *rank)
+{
+    port_bench b;
+    if (b.open_ends(rank, 0, 4096, WEIR_SEMAPHORE_DEVICE) &&
+        WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
+        WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device))) {
+        if (b.call(rank, b.device, { step(SCRIPT_PUT, 4096, 0, 8), ticket_of(SCRIPT_TEST_TICKET, 0) })) {
+            b.ended(rank, { WEIR_OK, WEIR_OK });
+        }
+        if (b.call(rank, b.device, { step(SCRIPT_VALUE, 5000, 0, 8), step(SCRIPT_PUT, 4096, 0, 8),
+                                     ticket_of(SCRIPT_TEST_TICKET, 1), step(SCRIPT_GET, 4096, 16, 8),
+                                     ticket_of(SCRIPT_TEST_TICKET, 3) })) {
+            b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_PENDING, WEIR_OK, WEIR_PENDING });
+        }
+        if (WEIRT_OK(rank, weir_proxy_start(b.proxy)) &&
+            b.call(rank, b.device, { ticket_of(SCRIPT_WAIT_TICKET, 1), ticket_of(SCRIPT_WAIT_TICKET, 3) })) {
+            b.ended(rank, { WEIR_OK, WEIR_OK });
+        }
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortTrouble, TicketOfACopyStandsForWhatIsQueuedBeforeIt)
+{
+    if (plan().transport != PORT_IPC) {
+        GTEST_SKIP() << name() << " maps no memory";
+    }
+    run(copies_behind_requests, plan());
+}
+
 // ---- memories --------------------------------------------------------------------------------------------------
 
 // Memories whose owners have let go of them while transfers are under way: the channel keeps them until it ends.
