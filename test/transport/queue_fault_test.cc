@@ -143,32 +143,37 @@ void done_before_the_failure(weirt_rank *rank)
         side.ops->region_close(side.regions[1]);
         side.regions.erase(side.regions.begin() + 1);
     }
-    side.meet();
     weiri_queue *queue = side.queues[0];
+    side.meet();
     if (rank->rank == 0) {
         WEIRT_OK(rank, side.ops->value(queue, side.remotes[0], 0, 1, 8));
         side.finish(0); // there is a connection
+    }
+    side.meet();
+    if (rank->rank == 0) {
         for (uint64_t i = 2; i <= values; i++) {
             WEIRT_OK(rank, side.ops->value(queue, side.remotes[0], 0, i, 8));
         }
         WEIRT_OK(rank, side.ops->value(queue, side.remotes[1], 0, 1, 8));
+        weirt_step(rank, 1000);
         const weir_status status = side.failure(0, nullptr);
         WEIRT_EXPECT(rank, status < 0 && status != WEIR_ERR_BUSY);
         WEIRT_EXPECT(rank, queue->posted == values + 1 && queue->completed == values);
     } else {
-        const uint64_t *first = reinterpret_cast<const uint64_t *>(side.bytes(0));
-        side.until("the first value", [&] { return __atomic_load_n(first, __ATOMIC_ACQUIRE) != 0; });
-        for (uint32_t i = 0; i < 20; i++) { // its acknowledgement goes out
-            (void)side.ops->poll(queue);
-        }
-        weirt_sleep_ms(20); // the others come
-        side.until("the last value", [&] { return __atomic_load_n(first, __ATOMIC_ACQUIRE) == values; });
+        const uint64_t *word = reinterpret_cast<const uint64_t *>(side.bytes(0));
+        weirt_step_wait(rank, 0, 1000);
+        weirt_sleep_ms(20); // all of them come
+        side.until("the last value", [&] { return __atomic_load_n(word, __ATOMIC_ACQUIRE) == values; });
     }
-    side.meet();
+    weirt_step(rank, 1001);
+    side.until("the other rank", [&] { return weirt_step_now(rank, 1 - rank->rank) >= 1001; });
 }
 
 TEST_P(QueueFaultThreads, WhatIsDoneBeforeAFailureIsComplete)
 {
+    if (GetParam().first.compare(0, 2, "ib") == 0) {
+        GTEST_SKIP() << "a queue of ib asks for few completions";
+    }
     run(done_before_the_failure);
 }
 
