@@ -124,8 +124,9 @@ typedef struct weiri_queue_ops {
      * ordered as a value. WEIR_ERR_UNSUPPORTED, with the reason, where the transport, the NIC or the memory cannot; the
      * queue has then not failed. NULL: the transport never can. */
     weir_status (*add)(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value);
-    /* Advances queue->completed. WEIR_OK: something completed or went on, WEIR_PENDING: nothing did; otherwise the
-     * queue has failed. By any thread, also while another posts or polls, which may then find nothing. */
+    /* Advances queue->completed, also in the call that finds the queue failed. WEIR_OK: something completed or went on,
+     * WEIR_PENDING: nothing did; otherwise the queue has failed. By any thread, also while another posts or polls, and
+     * may then find nothing; a queue that stands alone (`alone`) is posted to and polled by one thread at a time. */
     weir_status (*poll)(weiri_queue *queue);
     const weiri_direct_ops *direct; /* NULL: kernels never post by themselves */
     bool alone;        /* a queue does not know the peer's: addresses are empty; keys too, the block must be mapped */
