@@ -172,7 +172,7 @@ static bool is_mapped(const void *pointer, uint64_t bytes)
     return msync((void *)first, (uintptr_t)pointer + bytes - first, MS_ASYNC) == 0;
 }
 
-/* Describes the range as part of the allocation that it begins in, if any; called with the list locked. */
+/* Describes the range, as part of the allocation that it begins in, if any; called with the list locked. */
 static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t bytes)
 {
     const cpu_memory *owner = allocations;
@@ -181,6 +181,10 @@ static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t
         owner = owner->next;
     }
     if (owner == NULL) {
+        if (!is_mapped((const void *)pointer, bytes)) {
+            return weiri_fail(WEIR_ERR_INVALID, "%s: register %llu bytes at %p: not all of them are mapped",
+                              memory->block.device->info.label, (unsigned long long)bytes, (const void *)pointer);
+        }
         memory->block.export_.base = pointer;
         memory->block.export_.base_bytes = bytes;
         set_reason(&memory->block,
@@ -189,7 +193,7 @@ static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t
     }
     uint64_t offset = pointer - owner->block.export_.base;
     if (!in_range(offset, bytes, owner->block.size)) {
-        return weiri_fail(WEIR_ERR_INVALID, "memory: register %llu bytes at offset %llu: the allocation has %llu",
+        return weiri_fail(WEIR_ERR_RANGE, "memory: register %llu bytes at offset %llu: the allocation has %llu",
                           (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)owner->block.size);
     }
     int fd = fcntl(owner->block.export_.fd, F_DUPFD_CLOEXEC, 0);
@@ -206,10 +210,6 @@ static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t
 
 weir_status weiri_cpu_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out)
 {
-    if (!is_mapped(pointer, bytes)) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: register %llu bytes at %p: not all of them are mapped",
-                          device->info.label, (unsigned long long)bytes, pointer);
-    }
     cpu_memory *memory = memory_create(device);
     if (memory == NULL) {
         return weiri_fail_nomem("memory");

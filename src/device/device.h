@@ -61,8 +61,8 @@ typedef struct weiri_device_ops {
     /* Zeroed memory that peers can map. May block. WEIR_ERR_NOMEM, WEIR_ERR_DEVICE. */
     weir_status (*allocate)(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
     /* A block over memory of the caller's that the device can access; the memory itself is not owned.
-     * WEIR_ERR_INVALID (not accessible, or beyond its allocation). Memory that cannot be shared with other
-     * processes is fine: share NONE and a reason. */
+     * WEIR_ERR_INVALID (not accessible), WEIR_ERR_RANGE (beyond its allocation). Memory that cannot be shared with
+     * other processes is fine: share NONE and a reason. */
     weir_status (*wrap)(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
     /* Maps a peer's block. `same_process`: base is a pointer of this process and nothing is mapped, only made
      * accessible. `fd` is the caller's, still open afterwards; -1 where share needs none.

@@ -388,8 +388,9 @@ TEST_F(CpuMemory, WrapRefusesWhatIsNotThere)
     EXPECT_EQ(weiri_device_wrap(device, nullptr, 8, &wrapped), WEIR_ERR_INVALID);
     EXPECT_EQ(weiri_device_wrap(device, bytes, 0, &wrapped), WEIR_ERR_INVALID);
     EXPECT_EQ(weiri_device_wrap(device, bytes, UINT64_MAX, &wrapped), WEIR_ERR_INVALID);
-    EXPECT_EQ(weiri_device_wrap(device, bytes, 10001, &wrapped), WEIR_ERR_INVALID);
-    EXPECT_EQ(weiri_device_wrap(device, bytes + 9999, 2, &wrapped), WEIR_ERR_INVALID);
+    EXPECT_EQ(weiri_device_wrap(device, bytes, 10001, &wrapped), WEIR_ERR_RANGE);
+    EXPECT_EQ(weiri_device_wrap(device, bytes + 9999, 2, &wrapped), WEIR_ERR_RANGE);
+    EXPECT_EQ(weiri_device_wrap(device, bytes + 1, uint64_t(1) << 40, &wrapped), WEIR_ERR_RANGE);
     void *hole = mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(hole, MAP_FAILED);
     ASSERT_EQ(munmap(static_cast<char *>(hole) + 4096, 4096), 0);
