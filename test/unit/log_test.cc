@@ -1,12 +1,16 @@
 // Log lines: sinks, levels, one line an event.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <weir/log.h>
 
@@ -121,6 +125,38 @@ TEST_F(Log, ErrnoIsKept)
     errno = EXDEV;
     weiri_log(WEIR_LOG_ERROR, "event");
     EXPECT_EQ(errno, EXDEV);
+}
+
+// The thread that is in the sink at a fork is not there in the child, which logs all the same.
+TEST_F(Log, AChildLogsWhileTheParentIsInTheSink)
+{
+    static std::atomic<bool> entered;
+    static std::atomic<bool> released;
+    weir_log_set_sink(
+        [](void *, weir_log_level, const char *) {
+            entered = true;
+            while (!released) {
+                usleep(1000);
+            }
+        },
+        nullptr);
+    std::thread logger([] { weiri_log(WEIR_LOG_ERROR, "event"); });
+    while (!entered) {
+        usleep(1000);
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        released = true;
+        weiri_log(WEIR_LOG_ERROR, "event of the child");
+        weir_log_set_sink(nullptr, nullptr);
+        _exit(0);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    released = true;
+    logger.join();
 }
 
 // The sink has no lock of its own: the thread sanitizer sees calls that overlap.

@@ -1,7 +1,8 @@
 /* log.c - log lines; the only writer to standard error.
  *
  * A line is formatted on the caller's stack and handed over under one lock, so that sinks are called one at a
- * time and are never called again once they have been replaced. */
+ * time and are never called again once they have been replaced. A sink is the user's and may wait for what a thread
+ * that forks has, so the lock is not held over fork: the child makes it anew. */
 #include "src/host/base/log.h"
 
 #include <errno.h>
@@ -17,14 +18,50 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static weir_log_sink user_sink;
 static void *user_context;
+static bool changing;             /* the sink is just being replaced */
+static _Thread_local bool inside; /* this thread holds the mutex */
 static int shown = -1; /* least severe level that is shown; -1: WEIR_LOG has not been read yet */
+
+static void renew_in_child(void)
+{
+    if (inside) {
+        return; /* a sink has forked: it returns in the child, too */
+    }
+    (void)pthread_mutex_init(&mutex, NULL);
+    if (changing) {
+        user_sink = NULL;
+        user_context = NULL;
+        changing = false;
+    }
+}
+
+static void watch_fork(void)
+{
+    (void)pthread_atfork(NULL, NULL, renew_in_child);
+}
+
+static void begin(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_fork);
+    (void)pthread_mutex_lock(&mutex);
+    inside = true;
+}
+
+static void end(void)
+{
+    inside = false;
+    (void)pthread_mutex_unlock(&mutex);
+}
 
 void weir_log_set_sink(weir_log_sink sink, void *context)
 {
-    (void)pthread_mutex_lock(&mutex);
+    begin();
+    (void)__atomic_exchange_n(&changing, true, __ATOMIC_SEQ_CST);
     user_sink = sink;
     user_context = context;
-    (void)pthread_mutex_unlock(&mutex);
+    __atomic_store_n(&changing, false, __ATOMIC_SEQ_CST);
+    end();
 }
 
 static bool is_shown(weir_log_level level)
@@ -64,13 +101,13 @@ void weiri_log(weir_log_level level, const char *format, ...)
         va_start(arguments, format);
         format_line(line, format, arguments);
         va_end(arguments);
-        (void)pthread_mutex_lock(&mutex);
+        begin();
         if (user_sink != NULL) {
             user_sink(user_context, level, line);
         } else {
             (void)fprintf(stderr, "weir: %s: %s\n", names[level], line);
         }
-        (void)pthread_mutex_unlock(&mutex);
+        end();
     }
     errno = saved;
 }
