@@ -31,8 +31,9 @@
  *            with collectives; beyond that it waits until the other has received some of it.
  * Ownership: data buffers belong to the caller and are free for use when a call returns.
  * Errors:    WEIR_ERR_TIMEOUT (naming who is missing), WEIR_ERR_REMOTE, WEIR_ERR_MISMATCH (naming what both
- *            sides called), WEIR_ERR_AUTH, WEIR_ERR_VERSION, WEIR_ERR_INVALID, WEIR_ERR_NOMEM, WEIR_ERR_SYSTEM,
- *            WEIR_ERR_ENV, WEIR_ERR_FORKED. */
+ *            sides called), WEIR_ERR_AUTH, WEIR_ERR_VERSION, WEIR_ERR_INVALID, WEIR_ERR_LIMIT (a message of more
+ *            than 1 TiB), WEIR_ERR_CORRUPT (a rendezvous file or a message that is none of weir's), WEIR_ERR_NOMEM,
+ *            WEIR_ERR_SYSTEM, WEIR_ERR_ENV, WEIR_ERR_FORKED. */
 #ifndef WEIR_BOOTSTRAP_H
 #define WEIR_BOOTSTRAP_H
 

@@ -12,7 +12,9 @@
  * Blocking:  create, until the peer has called it.
  * Ownership: keeps a reference on comm.
  * Errors:    WEIR_ERR_UNSUPPORTED (no transport joins the two, saying why for each), WEIR_ERR_MISMATCH (the two sides
- *            name different ones), WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_INVALID, WEIR_ERR_DEVICE. */
+ *            name different ones), WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_ABORTED, WEIR_ERR_INVALID,
+ *            WEIR_ERR_LIMIT (the peer is 64 MiB behind with messages), WEIR_ERR_CORRUPT, WEIR_ERR_NOMEM,
+ *            WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_FORKED. */
 #ifndef WEIR_CONNECTION_H
 #define WEIR_CONNECTION_H
 

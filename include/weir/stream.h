@@ -32,8 +32,9 @@ typedef struct weir_launch_opts {
 
 WEIR_API WEIR_NODISCARD weir_status weir_stream_create(weir_device *device, void **out);
 WEIR_API void weir_stream_destroy(weir_device *device, void *stream);
-/* Waits until everything that was put on the stream is done. timeout_ms: 0 is WEIR_TIMEOUT_MS and two seconds more,
- * so that a kernel whose wait passes its deadline ends first. */
+/* Waits until everything that was put on the stream is done. timeout_ms: 0 is WEIR_TIMEOUT_MS, or 30 s without it, and
+ * two seconds more, so that a kernel whose wait passes its deadline ends first. It does not follow the timeout_ms of a
+ * communicator's opts: where that is longer, give a longer one here, too. */
 WEIR_API WEIR_NODISCARD weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout_ms);
 
 /* Makes the kernel ready, so that its first launch does not load code while another kernel spins. */
