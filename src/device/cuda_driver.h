@@ -58,7 +58,6 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuIpcGetMemHandle, true)                                                                                         \
     X(cuIpcOpenMemHandle, true)                                                                                        \
     X(cuIpcCloseMemHandle, true)                                                                                       \
-    X(cuPointerGetAttribute, true)                                                                                     \
     X(cuPointerGetAttributes, true)                                                                                    \
     X(cuMemcpyAsync, true)                                                                                             \
     X(cuMemsetD8Async, true)                                                                                           \

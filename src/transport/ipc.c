@@ -32,11 +32,6 @@ static bool keeps_lines(weir_device *device, const weiri_end *local, const weiri
     return device->ops->keeps_lines(device, peer->device_uuid);
 }
 
-static bool needs_fd(const weiri_end *local, const weiri_end *peer, const weiri_export *block)
-{
-    return !same_process(local, peer) && (block->share == WEIRI_SHARE_MEMFD || block->share == WEIRI_SHARE_CUMEM_FD);
-}
-
 static weir_status map(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block,
                        int fd, weiri_block **out)
 {
@@ -49,6 +44,5 @@ const weiri_transport_ops weiri_ipc_ops = {
     .reach = reach,
     .keeps_lines = keeps_lines,
     .map = map,
-    .needs_fd = needs_fd,
     .queue = &weiri_ipc_queue_ops,
 };

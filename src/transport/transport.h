@@ -140,14 +140,12 @@ struct weiri_transport_ops {
     bool (*probe)(char *reason);
     /* Whether it joins these two ends; WEIR_ERR_UNSUPPORTED with the reason in weir_last_error otherwise. */
     weir_status (*reach)(weir_device *device, const weiri_end *local, const weiri_end *peer);
-    /* The next three are NULL for a transport that maps nothing.
+    /* The next two are NULL for a transport that maps nothing.
      * Whether 128-byte stores into the peer's memory arrive whole; for ends that `reach` has joined. */
     bool (*keeps_lines)(weir_device *device, const weiri_end *local, const weiri_end *peer);
     /* Maps a peer's block for the local device; `fd` stays the caller's. Errors of weiri_device_ops.import. */
     weir_status (*map)(weir_device *device, const weiri_end *local, const weiri_end *peer, const weiri_export *block,
                        int fd, weiri_block **out);
-    /* Whether `map` needs the block's file descriptor for this pair of ends. */
-    bool (*needs_fd)(const weiri_end *local, const weiri_end *peer, const weiri_export *block);
     const weiri_queue_ops *queue; /* NULL for a transport that has no queues */
 };
 

@@ -18,7 +18,8 @@ typedef struct weiri_watch weiri_watch;
 
 weir_status weiri_service_create(const char *name, weiri_service **out);
 void weiri_service_destroy(weiri_service *service);
-/* Frees it in the child of a fork, where its thread does not exist; leaves it where that thread was just at work. */
+/* Frees it in the child of a fork, where its thread does not exist; leaves it when a thread of the parent just held its
+ * mutex. */
 void weiri_service_abandon(weiri_service *service);
 
 /* `events` as of epoll (EPOLLIN, EPOLLOUT), level-triggered. */
