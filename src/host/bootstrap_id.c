@@ -24,8 +24,31 @@ typedef struct entry {
     weir_unique_id id;
 } entry;
 
+/* Held over fork, so that the child finds the registry whole. */
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static entry *registry;
+
+static void lock_registry(void)
+{
+    (void)pthread_mutex_lock(&registry_mutex);
+}
+
+static void unlock_registry(void)
+{
+    (void)pthread_mutex_unlock(&registry_mutex);
+}
+
+static void watch_fork(void)
+{
+    (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
+}
+
+static void begin_registry(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, watch_fork);
+    lock_registry();
+}
 
 static char *write_hex(char *to, const uint8_t *data, size_t bytes)
 {
@@ -76,7 +99,7 @@ weir_status weiri_where_parse(const char *text, weiri_where *out)
 int weiri_unique_id_take(const char *text)
 {
     int fd = -1;
-    (void)pthread_mutex_lock(&registry_mutex);
+    begin_registry();
     for (entry **link = &registry; *link != NULL; link = &(*link)->next) {
         entry *e = *link;
         if (strcmp(e->id.text, text) == 0) {
@@ -86,7 +109,7 @@ int weiri_unique_id_take(const char *text)
             break;
         }
     }
-    (void)pthread_mutex_unlock(&registry_mutex);
+    unlock_registry();
     return fd;
 }
 
@@ -140,10 +163,10 @@ weir_status weir_unique_id_create(const char *where, weir_unique_id *out)
     *to++ = ':';
     memcpy(to, address, strlen(weiri_address_format(&at, address)) + 1);
     *out = e->id;
-    (void)pthread_mutex_lock(&registry_mutex);
+    begin_registry();
     e->next = registry;
     registry = e;
-    (void)pthread_mutex_unlock(&registry_mutex);
+    unlock_registry();
     return WEIR_OK;
 }
 
