@@ -333,10 +333,17 @@ static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
     bool expired = false;
     uint32_t rank;
     while (boot->failed == WEIR_OK && (rank = find_unconnected(boot)) != WEIRI_NO_RANK) {
+        const weiri_peer *peer = &boot->peers[rank];
+        if (peer->state != WEIRI_PEER_ALIVE || peer->goodbye_ns != 0) {
+            char text[WEIRI_TEXT_BYTES];
+            weiri_peer_gone_text(rank, peer->state == WEIRI_PEER_DIED, text);
+            return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
+        }
         if (expired) {
             char text[WEIRI_ADDRESS_TEXT_BYTES];
-            return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer", rank,
-                              weiri_address_format(&boot->addresses[rank], text));
+            const char *cause = peer->out == NULL ? "" : peer->out->cause;
+            return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer%s%s", rank,
+                              weiri_address_format(&boot->addresses[rank], text), cause[0] == '\0' ? "" : ": ", cause);
         }
         expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
     }
@@ -408,7 +415,8 @@ weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t ran
     }
     boot->root = place.root;
     boot->timeout_ms = weiri_env_timeout(&env, opts->timeout_ms);
-    interface = env.interface[0] != '\0' ? env.interface : opts->interface != NULL ? opts->interface : place.interface;
+    interface = weiri_env_interface(&env, opts->interface);
+    interface = interface[0] != '\0' ? interface : place.interface;
     status = choose_key(&env, opts, &place, boot->key);
     if (status == WEIR_OK) {
         status = open_listener(boot, meeting->where, interface);
@@ -445,6 +453,20 @@ weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t siz
     return weiri_bootstrap_create_at(&meeting, rank, size, &opts, out);
 }
 
+/* Rank 0's id, at the interface that environment or opts name. */
+static weir_status create_id(const weir_bootstrap_opts *user_opts, weir_unique_id *out)
+{
+    weiri_env env;
+    weir_bootstrap_opts opts;
+    const weir_status status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_opts_copy(&opts, sizeof opts, user_opts);
+    const char *interface = weiri_env_interface(&env, opts.interface);
+    return weir_unique_id_create(interface[0] != '\0' ? interface : NULL, out);
+}
+
 weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *callbacks, uint32_t rank, uint32_t size,
                                             const weir_bootstrap_opts *opts, weir_bootstrap **out)
 {
@@ -459,7 +481,7 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     }
     weir_status made = WEIR_OK;
     if (rank == 0) {
-        made = weir_unique_id_create(NULL, &id);
+        made = create_id(opts, &id);
     }
     /* Also when there is no id: the others wait for it. */
     weir_unique_id mine = id;

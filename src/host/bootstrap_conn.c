@@ -200,11 +200,21 @@ static void lost(weiri_conn *conn, const char *cause)
     if (conn->join) {
         weiri_join_lost(conn, cause);
     } else if (conn->initiated || conn->state == WEIRI_CONN_OPEN) {
-        weiri_peer_lost(conn);
+        weiri_peer_lost(conn, cause, false);
     } else if (conn->state == WEIRI_CONN_AWAIT_PROOF || conn->raw_in_size > 0) {
         weiri_conn_foreign(conn, "closed before it proved the key");
     } else {
         weiri_conn_close(conn);
+    }
+}
+
+/* The same of a connection that cannot be opened for want of something that is this rank's own. */
+static void lost_here(weiri_conn *conn, const char *cause)
+{
+    if (conn->join) {
+        weiri_join_lost(conn, cause);
+    } else {
+        weiri_peer_lost(conn, cause, true);
     }
 }
 
@@ -345,12 +355,19 @@ static void ready(void *context, uint32_t events)
     weiri_boot_leave(boot);
 }
 
+/* Whether a connect failed for want of this rank's descriptors, ports or memory. */
+static bool is_own(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS || error == EADDRNOTAVAIL;
+}
+
 void weiri_conn_open(weiri_conn *conn)
 {
     uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
     int error = weiri_sock_connect(&conn->address, conn->boot->timeout_ms, &conn->fd);
+    conn->cause[0] = '\0';
     if (error != 0 && error != EINPROGRESS) {
-        lost(conn, strerrordesc_np(error));
+        (is_own(error) ? lost_here : lost)(conn, strerrordesc_np(error));
         return;
     }
     /* Where the other end is near the connection is there already: one event less to wait for. */
@@ -369,7 +386,7 @@ void weiri_conn_open(weiri_conn *conn)
     }
     conn->events = error == EAGAIN ? EPOLLIN | EPOLLOUT : EPOLLIN;
     if (weiri_service_watch_fd(conn->boot->service, conn->fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
-        lost(conn, weir_last_error());
+        lost_here(conn, weir_last_error());
     }
 }
 
@@ -488,7 +505,7 @@ static uint64_t frame_max(const weiri_conn *conn, uint32_t kind)
     if (conn->state == WEIRI_CONN_AWAIT_FRAME) {
         return kind == WEIRI_FRAME_JOIN || kind == WEIRI_FRAME_PEER ? WEIRI_RAW_BYTES : 0;
     }
-    return conn->join ? weiri_join_frame_max(conn->boot, kind) : weiri_peer_frame_max(kind);
+    return conn->join ? weiri_join_frame_max(kind) : weiri_peer_frame_max(kind);
 }
 
 /* A frame's head is complete. */

@@ -258,7 +258,5 @@ weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, 
     if (rank != 0) {
         return create_other(path, deadline_ns, rank, size, opts, out);
     }
-    const char *interface = env.interface[0] != '\0' ? env.interface
-                            : opts->interface != NULL ? opts->interface : "";
-    return create_root(path, interface, deadline_ns, size, opts, out);
+    return create_root(path, weiri_env_interface(&env, opts->interface), deadline_ns, size, opts, out);
 }

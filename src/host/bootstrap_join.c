@@ -41,11 +41,10 @@ static bool read_address(weiri_reader *r, uint32_t scope, weiri_address *out)
     return !r->failed && out->port != 0 && (out->family == 4 || out->family == 6);
 }
 
-uint64_t weiri_join_frame_max(const weir_bootstrap *boot, uint32_t kind)
+uint64_t weiri_join_frame_max(uint32_t kind)
 {
     switch (kind) {
     case WEIRI_FRAME_TABLE:
-        (void)boot;
         return WEIRI_JOB_BYTES + NEIGHBOURS_MAX * ADDRESS_BYTES;
     case WEIRI_FRAME_REFUSE:
         return 4 + 2 + WEIRI_TEXT_BYTES;

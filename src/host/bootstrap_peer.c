@@ -190,15 +190,16 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
     weiri_message_free(message);
 }
 
-void weiri_peer_lost(weiri_conn *conn)
+void weiri_peer_lost(weiri_conn *conn, const char *cause, bool own)
 {
     weir_bootstrap *boot = conn->boot;
     const uint32_t rank = conn->peer;
     weiri_peer *peer = &boot->peers[rank];
     const bool open = conn->state == WEIRI_CONN_OPEN;
     if (!open && !boot->closing && peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns == 0) {
-        /* Its listener is gone: news of what became of it may be on its way. */
-        peer->unreachable_ns = peer->unreachable_ns == 0 ? weiri_now_ns() : peer->unreachable_ns;
+        /* Its listener is gone: news of what became of it may be on its way. What this rank lacks may come again. */
+        peer->unreachable_ns = own ? 0 : peer->unreachable_ns == 0 ? weiri_now_ns() : peer->unreachable_ns;
+        (void)snprintf(conn->cause, sizeof conn->cause, "%s", cause);
         weiri_conn_retry(conn, RETRY_NS);
         return;
     }
@@ -253,7 +254,9 @@ void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
     for (weiri_conn *conn = boot->conns; conn != NULL;) {
         weiri_conn *next = conn->next;
         const weiri_peer *peer = conn->initiated && !conn->join ? &boot->peers[conn->peer] : NULL;
-        if (peer != NULL && peer->unreachable_ns != 0 && now_ns - peer->unreachable_ns > UNREACHABLE_NS) {
+        /* Who is connected from its side is there, whatever keeps this rank from connecting to it. */
+        if (peer != NULL && peer->in == NULL && peer->unreachable_ns != 0 &&
+            now_ns - peer->unreachable_ns > UNREACHABLE_NS) {
             weiri_peer_gone(boot, conn->peer, !boot->joined);
             next = boot->conns;
         }

@@ -9,20 +9,12 @@
 /* How long a receiver waits for the sender to connect before it connects itself. */
 #define CONNECT_NS 200000000u
 
-weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
-                             const void *data, size_t bytes, weiri_message **sent)
+/* A copy of head and data, for `peer`. The mutex need not be held. */
+static weir_status make(const weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
+                        const weiri_writer *head, const void *data, size_t bytes, weiri_message **out)
 {
-    if (peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: rank %u of %u does not exist", peer, boot->size);
-    }
     if (bytes > WEIRI_MESSAGE_MAX - WEIRI_RAW_BYTES) {
         return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: a message of %zu bytes to rank %u is too long", bytes, peer);
-    }
-    char text[WEIRI_TEXT_BYTES];
-    const weiri_peer_state state = boot->peers[peer].state;
-    if (state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0) {
-        weiri_peer_gone_text(peer, state == WEIRI_PEER_DIED, text);
-        return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
     }
     weiri_message *message = weiri_message_create(kind, tag, head == NULL ? NULL : head->data,
                                                   head == NULL ? 0 : head->size, data, bytes);
@@ -30,10 +22,23 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
         return weiri_fail_nomem("bootstrap: message");
     }
     message->peer = boot->rank;
+    *out = message;
+    return WEIR_OK;
+}
+
+/* Queues `message`, which stays the caller's when this fails; *sent as for weiri_boot_queue. */
+static weir_status queue(weir_bootstrap *boot, uint32_t peer, weiri_message *message, weiri_message **sent)
+{
+    const uint32_t kind = message->kind;
+    const weiri_peer_state state = boot->peers[peer].state;
+    if (state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0) {
+        char text[WEIRI_TEXT_BYTES];
+        weiri_peer_gone_text(peer, state == WEIRI_PEER_DIED, text);
+        return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
+    }
     if (peer != boot->rank) {
         weiri_conn *conn = weiri_peer_connect(boot, peer);
         if (conn == NULL) {
-            weiri_message_free(message);
             return weiri_fail_nomem("bootstrap: connection");
         }
         if (weiri_flows(kind)) {
@@ -48,7 +53,6 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
     }
     if (kind == WEIRI_FRAME_PORT) {
         if (weiri_port_push(boot, message) != WEIR_OK) {
-            weiri_message_free(message);
             return weiri_fail_nomem("bootstrap: port");
         }
         weiri_boot_wake(boot);
@@ -57,6 +61,23 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
         weiri_boot_signal(boot);
     }
     return WEIR_OK;
+}
+
+weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
+                             const void *data, size_t bytes, weiri_message **sent)
+{
+    if (peer >= boot->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: rank %u of %u does not exist", peer, boot->size);
+    }
+    weiri_message *message = NULL;
+    weir_status status = make(boot, peer, kind, tag, head, data, bytes, &message);
+    if (status == WEIR_OK) {
+        status = queue(boot, peer, message, sent);
+        if (status != WEIR_OK) {
+            weiri_message_free(message);
+        }
+    }
+    return status;
 }
 
 /* Takes the first message of (kind, tag) out of the queue, or NULL. */
@@ -148,6 +169,8 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
         expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
     }
     const weiri_send_state state = message->send_state;
+    /* Who has a message in its queue has a connection. */
+    const char *cause = state == WEIRI_SEND_QUEUED ? boot->peers[peer].out->cause : "";
     if (state != WEIRI_SEND_QUEUED) {
         weiri_message_free(message);
     } else if (message->done == 0) {
@@ -172,7 +195,8 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
     if (state == WEIRI_SEND_FAILED) {
         return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: send: rank %u left", peer);
     }
-    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: send: timeout: rank %u takes nothing", peer);
+    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: send: timeout: rank %u takes nothing%s%s", peer,
+                      cause[0] == '\0' ? "" : ": ", cause);
 }
 
 weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t bytes, uint32_t peer, uint64_t tag)
@@ -188,16 +212,26 @@ weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t b
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send to rank %u of %u: it does not exist", peer, boot->size);
     }
     const uint64_t deadline = weiri_deadline(boot->timeout_ms);
+    /* Before the mutex is taken: the service thread does not wait until a long message is copied. */
     weiri_message *message = NULL;
+    weiri_message *sent = NULL;
+    status = make(boot, peer, WEIRI_FRAME_USER, tag, NULL, data, bytes, &message);
+    if (status != WEIR_OK) {
+        return status;
+    }
     (void)pthread_mutex_lock(&boot->mutex);
     status = weiri_boot_wait_room(boot, peer, WEIRI_FRAME_USER, NULL, 0, "send", deadline);
     if (status == WEIR_OK) {
-        status = weiri_boot_queue(boot, peer, WEIRI_FRAME_USER, tag, NULL, data, bytes, &message);
+        status = queue(boot, peer, message, &sent);
     }
-    if (status == WEIR_OK && message != NULL) {
-        status = wait_sent(boot, peer, message, deadline);
+    const bool queued = status == WEIR_OK;
+    if (sent != NULL) {
+        status = wait_sent(boot, peer, sent, deadline);
     }
     (void)pthread_mutex_unlock(&boot->mutex);
+    if (!queued) {
+        weiri_message_free(message);
+    }
     return status;
 }
 

@@ -109,6 +109,7 @@ typedef struct weiri_conn {
     bool dead;
     uint64_t deadline_ns; /* server: of the proof */
     uint64_t retry_ns;
+    char cause[96];        /* why it could not be opened last; "" while nothing is known */
     weiri_address address; /* of the other end */
     weiri_auth auth;
     uint8_t raw_in[WEIRI_RAW_BYTES]; /* proofs and frames, while incomplete */
@@ -139,7 +140,7 @@ typedef struct weiri_peer {
     weiri_queue inbox;
     weiri_flow flows[WEIRI_FLOWS];
     uint32_t waiters;        /* users' threads that wait for a message of it */
-    uint64_t unreachable_ns; /* since when it cannot be reached; 0 while it can */
+    uint64_t unreachable_ns; /* since when it refuses connections; 0 while it does not, or that is not known */
     uint64_t goodbye_ns;     /* when it said that it leaves; 0 before */
     weiri_peer_state state;
     bool last_seen; /* nothing more comes on a connection that it opened */
@@ -320,14 +321,15 @@ size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
 void weiri_join_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
 void weiri_join_lost(weiri_conn *conn, const char *cause);
 void weiri_join_stop(weiri_conn *conn, weir_status status); /* the server's proof or version is wrong */
-uint64_t weiri_join_frame_max(const weir_bootstrap *boot, uint32_t kind);
+uint64_t weiri_join_frame_max(uint32_t kind);
 
 /* bootstrap_peer.c */
 weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank); /* any thread; NULL: out of memory */
 size_t weiri_peer_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
 void weiri_peer_accept(weiri_conn *conn);
 void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
-void weiri_peer_lost(weiri_conn *conn);
+/* `own`: the cause is this rank's, and says nothing of the peer. */
+void weiri_peer_lost(weiri_conn *conn, const char *cause, bool own);
 /* A message that came is no longer held here: its sender gets credit. */
 void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message);
 void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, bool died);

@@ -332,9 +332,8 @@ static weir_status create_session(const weir_bootstrap_opts *opts, bool exchange
     if (s == NULL) {
         return weiri_fail_nomem("launcher: PMIx session");
     }
-    const char *interface = env.interface[0] != '\0' ? env.interface
-                            : opts != NULL && opts->interface != NULL ? opts->interface : "";
-    (void)snprintf(s->interface, sizeof s->interface, "%s", interface);
+    (void)snprintf(s->interface, sizeof s->interface, "%s",
+                   weiri_env_interface(&env, opts == NULL ? NULL : opts->interface));
     s->exchange = exchange_id;
     s->step = "PMIx_Init";
     int error = pthread_mutex_init(&s->mutex, NULL);

@@ -283,25 +283,82 @@ TEST_F(BootstrapFault, OtherVersionsAreToldOurs)
     close(fd);
 }
 
+// A plain connection that has proved `key` and then sends `frames`.
+int connect_as_member(uint16_t port, const uint8_t *key, const std::string &frames)
+{
+    const std::string hello = first_hello();
+    weiri_auth auth;
+    memcpy(auth.client, hello.data() + 12, sizeof auth.client);
+    const int fd = weirt_connect_raw(port, hello);
+    const std::string answer = read_exactly(fd, WEIRI_AUTH_ANSWER_BYTES);
+    std::string proof(WEIRI_AUTH_PROOF_BYTES, '\0');
+    EXPECT_FALSE(answer.empty());
+    if (!answer.empty()) {
+        EXPECT_EQ(weiri_auth_prove(&auth, key, reinterpret_cast<const uint8_t *>(answer.data()),
+                                   reinterpret_cast<uint8_t *>(&proof[0])), WEIR_OK);
+        proof += frames;
+        EXPECT_EQ(send(fd, proof.data(), proof.size(), MSG_NOSIGNAL), static_cast<ssize_t>(proof.size()));
+    }
+    return fd;
+}
+
+// A number as frames have it.
+std::string number(uint64_t value, size_t bytes)
+{
+    std::string text;
+    for (size_t i = 0; i < bytes; i++) {
+        text += static_cast<char>(value >> (8 * i));
+    }
+    return text;
+}
+
+std::string frame(uint32_t kind, const std::string &payload)
+{
+    return number(0x77656972u, 4) + number(kind, 4) + number(0, 8) + number(payload.size(), 8) + payload;
+}
+
+// A neighbour that meets the others, and then says goodbye without having answered their connections: create ends at
+// once. Rank 1 is played here, with frames of the kinds 1 (join), 5 (peer) and 11 (goodbye).
+TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
+{
+    const weir_unique_id id = weirt_new_id();
+    uint8_t key[WEIRI_AUTH_KEY_BYTES];
+    for (size_t i = 0; i < sizeof key; i++) {
+        key[i] = static_cast<uint8_t>(strtoul(std::string(id.text + 6 + 2 * i, 2).c_str(), nullptr, 16));
+    }
+    std::thread root([&] {
+        const Outcome o = weirt_creates(id.text, {{0, 2}}, weirt_patience_ms())[0];
+        EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
+        EXPECT_TRUE(weirt_has(o, "rank 1 left")) << o.text;
+        EXPECT_LT(o.ms, 10000u * weirt_slow());
+    });
+    std::string where;
+    const int listener = weirt_listen_raw(&where);
+    const std::string address = std::string("\x7f\0\0\1", 4) + std::string(12, '\0') +
+                                number(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10), 2) + number(4, 1);
+    const std::string join = number(1, 4) + number(2, 4) + number(weirt_patience_ms(), 4) + address;
+    const int meeting = connect_as_member(weirt_id_port(id), key, frame(1, join));
+    const std::string welcome = read_exactly(meeting, 24);
+    const std::string table = read_exactly(meeting, 24 + 16 + 19);
+    EXPECT_FALSE(table.empty());
+    close(meeting);
+    const std::string job = table.empty() ? std::string(16, '\0') : table.substr(24, 16);
+    const int peer = connect_as_member(weirt_id_port(id), key, frame(5, job + number(1, 4)) + frame(11, ""));
+    root.join();
+    close(peer);
+    close(listener);
+}
+
 // One who has the key but sends nonsense frames: closed, the job is unharmed.
 TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
 {
     weirt_log_allow("malformed message from 127.0.0.1");
     const std::string where = weirt_free_address();
     const uint16_t port = static_cast<uint16_t>(atoi(strrchr(where.c_str(), ':') + 1));
-    const auto attack = [&](const std::string &frame) {
-        const std::string hello = first_hello();
-        weiri_auth auth;
-        memcpy(auth.client, hello.data() + 12, sizeof auth.client);
-        const int fd = weirt_connect_raw(port, hello);
-        const std::string answer = read_exactly(fd, WEIRI_AUTH_ANSWER_BYTES);
-        ASSERT_FALSE(answer.empty());
+    const auto attack = [&](const std::string &bytes) {
         uint8_t key[WEIRI_AUTH_KEY_BYTES];
-        uint8_t proof[WEIRI_AUTH_PROOF_BYTES];
         weiri_auth_derive_key("", key);
-        ASSERT_EQ(weiri_auth_prove(&auth, key, reinterpret_cast<const uint8_t *>(answer.data()), proof), WEIR_OK);
-        ASSERT_EQ(send(fd, proof, sizeof proof, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof proof));
-        ASSERT_EQ(send(fd, frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+        const int fd = connect_as_member(port, key, bytes);
         char byte;
         EXPECT_LE(recv(fd, &byte, 1, 0), 0);
         close(fd);
@@ -312,10 +369,10 @@ TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
             attack(std::string(24, '\0'));
             attack(magic + std::string(20, '\xff'));
             for (char kind = 0; kind < 16; kind++) {
-                std::string frame = magic + kind + std::string(3, '\0') + std::string(8, '\xff') + std::string(8, '\0');
-                attack(frame);
-                frame[16] = 20; // bytes
-                attack(frame + std::string(20, '\x01'));
+                std::string head = magic + kind + std::string(3, '\0') + std::string(8, '\xff') + std::string(8, '\0');
+                attack(head);
+                head[16] = 20; // bytes
+                attack(head + std::string(20, '\x01'));
             }
         }
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();

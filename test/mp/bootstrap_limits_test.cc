@@ -2,6 +2,8 @@
 // messages that nobody takes, communicators that fail on one rank, forks.
 #include <atomic>
 
+#include <sys/resource.h>
+
 #include <weir/comm.h>
 #include <weir/device.h>
 
@@ -132,7 +134,59 @@ TEST_F(BootstrapLimits, SendsThatNobodyReceivesTimeOut)
     }, timeout_ms);
 }
 
-// The same for a root that broadcasts ahead of all others: it waits, and ends with the right data everywhere.
+// Of six ranks 0 and 3 connect only when they need each other. One that has no descriptor left for that takes nobody
+// for gone, says what it lacks, and connects when it has one.
+TEST_F(BootstrapLimits, AShortageOfDescriptorsIsNoDeath)
+{
+    const uint32_t timeout_ms = 2000 * weirt_slow(); // longer than a rank may refuse connections before it has left
+    std::atomic<bool> over{false};
+    weirt_job(6, [&](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 0) {
+            rlimit before = {};
+            ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+            const rlimit none = {0, before.rlim_max};
+            ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+            const uint32_t lost = 1;
+            const Outcome o = weirt_outcome([&] { return weir_bootstrap_send(boot, &lost, 4, 3, 5); });
+            ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT) << o.text;
+            EXPECT_TRUE(weirt_has(o, "rank 3 takes nothing: Too many open files")) << o.text;
+            const uint32_t word = 2;
+            EXPECT_EQ(weir_bootstrap_send(boot, &word, 4, 3, 5), WEIR_OK) << weir_last_error();
+            over = true;
+        }
+        while (!over) {
+            weirt_sleep_ms(1);
+        }
+        if (rank == 3) {
+            uint32_t word = 0;
+            EXPECT_EQ(weir_bootstrap_recv(boot, &word, 4, 0, 5), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(word, 2u);
+        }
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    }, timeout_ms);
+}
+
+// Who has left without a connection to a rank is found when that rank needs it.
+TEST_F(BootstrapLimits, ARankThatLeftUnconnectedIsFound)
+{
+    std::atomic<bool> over{false};
+    weirt_job(6, [&](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 0) {
+            uint32_t word = 0;
+            const Outcome o = weirt_outcome([&] { return weir_bootstrap_recv(boot, &word, 4, 3, 5); });
+            EXPECT_EQ(o.status, WEIR_ERR_REMOTE) << o.text;
+            EXPECT_TRUE(weirt_has(o, "rank 3 left")) << o.text;
+            EXPECT_LT(o.ms, 5000u * weirt_slow());
+            over = true;
+        }
+        while (!over && rank != 3) {
+            weirt_sleep_ms(1);
+        }
+    });
+}
+
+// A root that broadcasts ahead of all others waits, too, and ends with the right data everywhere.
 TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
 {
     std::atomic<uint32_t> sent{0};

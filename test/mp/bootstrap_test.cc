@@ -130,6 +130,27 @@ TEST_F(Bootstrap, MeetsByCallbacks)
     });
 }
 
+// Rank 0 listens where its opts say, and the others learn at once when it cannot.
+TEST_F(Bootstrap, CallbacksMeetAtTheInterface)
+{
+    for (const std::string interface : {"lo", "nosuch0"}) {
+        Exchange exchange;
+        const bool good = interface == "lo";
+        weirt_threads(2, [&](uint32_t rank) {
+            Exchange::End end = {&exchange, rank};
+            const weir_bootstrap_callbacks callbacks = {Exchange::broadcast, &end};
+            weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            opts.interface = rank == 0 ? interface.c_str() : nullptr;
+            weir_bootstrap *boot = nullptr;
+            const Outcome o =
+                weirt_outcome([&] { return weir_bootstrap_create_callbacks(&callbacks, rank, 2, &opts, &boot); });
+            EXPECT_EQ(o.status, good ? WEIR_OK : rank == 0 ? WEIR_ERR_INVALID : WEIR_ERR_REMOTE) << o.text;
+            EXPECT_TRUE(!good || strstr(exchange.data, ":127.0.0.1:") != nullptr);
+            weir_bootstrap_destroy(boot);
+        });
+    }
+}
+
 TEST_F(Bootstrap, FailingCallbackFailsCreate)
 {
     Exchange exchange;

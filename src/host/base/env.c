@@ -247,3 +247,8 @@ uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms)
     }
     return (uint32_t)env->timeout_ms;
 }
+
+const char *weiri_env_interface(const weiri_env *env, const char *opts_name)
+{
+    return env->interface[0] != '\0' ? env->interface : opts_name != NULL ? opts_name : "";
+}

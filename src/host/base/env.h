@@ -57,6 +57,8 @@ weiri_queues weiri_env_queues(const weiri_env *env);
 /* The timeout that results from environment and opts: the set variable, else `opts_ms` if not 0, else the
  * default. */
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms);
+/* The same of the bootstrap's interface: WEIR_INTERFACE, else `opts_name`, which may be NULL, else "". */
+const char *weiri_env_interface(const weiri_env *env, const char *opts_name);
 
 /* The level of WEIR_LOG alone; warn when it is malformed, which weiri_env_read reports. */
 weir_log_level weiri_env_log_level(void);
