@@ -11,8 +11,8 @@
 #define WEIRI_KEY_BYTES 32
 
 typedef struct weiri_port_handler {
-    /* A message of `peer` (possibly this rank itself). `data` is valid during the call. An empty one answers a message
-     * that found the peer's port closed: nothing more will come from there. Service thread. */
+    /* A message of `peer` (possibly this rank itself). `data` is valid during the call. An empty one says, perhaps in
+     * answer to a message, that the peer's port is closed: nothing more will come from there. Service thread. */
     void (*message)(void *context, uint32_t peer, const uint8_t *data, size_t bytes);
     /* `rank` died (status WEIR_ERR_REMOTE; text names it) or left. Called once a rank, also for ranks that were
      * gone when the port was opened. Service thread. */

@@ -27,8 +27,9 @@ static uint64_t namespace_inode(const char *path)
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* The kernel's boot id names the host, in containers too. */
-static void host_identity(uint8_t host[16])
+/* The kernel's boot id names the host, in containers too. Where it cannot be read only this process is known to be on
+ * this host. */
+static void host_identity(const uint8_t process[16], uint8_t host[16])
 {
     char text[64] = "";
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
@@ -37,29 +38,52 @@ static void host_identity(uint8_t host[16])
         text[bytes > 0 ? bytes : 0] = '\0';
         close(fd);
     }
-    (void)crypto_generichash(host, 16, (const uint8_t *)text, strlen(text), NULL, 0);
+    if (text[0] == '\0') {
+        memcpy(host, process, 16);
+    } else {
+        (void)crypto_generichash(host, 16, (const uint8_t *)text, strlen(text), NULL, 0);
+    }
+}
+
+/* Held over fork, so that the child finds it free. */
+static pthread_mutex_t identity_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_identity(void)
+{
+    pthread_mutex_lock(&identity_mutex);
+}
+
+static void unlock_identity(void)
+{
+    pthread_mutex_unlock(&identity_mutex);
+}
+
+static void watch_fork(void)
+{
+    (void)pthread_atfork(lock_identity, unlock_identity, unlock_identity);
 }
 
 /* Drawn once a process; a forked child draws its own. */
 static void process_identity(uint8_t process[16])
 {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     static uint8_t identity[16];
     static pid_t owner;
-    pthread_mutex_lock(&mutex);
+    (void)pthread_once(&once, watch_fork);
+    lock_identity();
     if (owner != getpid()) {
         owner = getpid();
         randombytes_buf(identity, sizeof identity);
     }
     memcpy(process, identity, sizeof identity);
-    pthread_mutex_unlock(&mutex);
+    unlock_identity();
 }
 
 static void describe_end(weir_comm *comm)
 {
     weiri_end *end = &comm->end;
-    host_identity(end->host);
     process_identity(end->process);
+    host_identity(end->process, end->host);
     end->rank = comm->rank;
     end->works = UINT8_MAX;
     end->pid = (uint64_t)getpid();
@@ -315,6 +339,16 @@ static weir_status open_slabs(weir_comm *comm)
 
 /* ---- life ------------------------------------------------------------------------------------------- */
 
+/* Who has asked something of this rank may still wait for it. What was sent before comes before. */
+static void tell_end(const weir_comm *comm)
+{
+    for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
+        if (rank != comm->rank && comm->peers[rank].heard) {
+            (void)weiri_bootstrap_post(comm->bootstrap, rank, comm->port, NULL, 0);
+        }
+    }
+}
+
 /* Frees whatever of the communicator exists. */
 static void free_comm(weir_comm *comm)
 {
@@ -323,6 +357,7 @@ static void free_comm(weir_comm *comm)
     comm->port_open = false;
     pthread_mutex_unlock(&comm->mutex);
     weiri_bootstrap_close_port(comm->bootstrap, comm->port);
+    tell_end(comm);
     if (was_open) {
         weiri_fd_pass_stop(comm);
         weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);
@@ -500,7 +535,7 @@ weir_device *weir_comm_device(const weir_comm *comm)
 void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage)
 {
     usage->host_bytes = comm->host_slab.memory->block->allocated + sizeof *comm + comm->size * sizeof *comm->peers +
-                        2 * (uint64_t)WEIRI_CELLS * sizeof(uint32_t);
+                        2 * (uint64_t)WEIRI_CELLS;
     usage->device_bytes = comm->device_slab.memory->block->allocated;
 }
 

@@ -29,6 +29,7 @@ typedef struct weiri_slab {
 typedef struct weiri_comm_peer {
     weiri_end end;
     const weiri_transport_ops *mapper; /* maps memory of this rank here; NULL when none does */
+    bool heard; /* it has sent something: it is told when this rank's communicator ends */
     bool gone;
     char gone_text[128];
     weir_memory *device_slab; /* the peer's slabs, mapped here; NULL before the first connection */
@@ -101,8 +102,8 @@ struct weir_comm {
 void weiri_comm_get(weir_comm *comm);
 void weiri_comm_put(weir_comm *comm);
 
-/* WEIR_OK when the communicator may be used by this process, WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED, or
- * the communicator's error; `call` begins the text. */
+/* WEIR_OK when the communicator may be used by this process, WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED, of both of
+ * which `call` begins the text; or the communicator's error with its own text. */
 weir_status weiri_comm_check(weir_comm *comm, const char *call);
 /* Whether this process is a child of the one that made the communicator: its objects are then left alone,
  * since their threads and perhaps their locks belong to the parent. */

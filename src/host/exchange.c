@@ -15,6 +15,7 @@
 #define OP_MESSAGE_MAX (OP_HEADER_BYTES + WEIRI_PAYLOAD_MAX + WEIRI_HANDLES_MAX * (2 + WEIRI_HANDLE_BYTES))
 #define CAUSE_BYTES 224
 #define SLICE_MS 100 /* how long a waiting thread may miss a kernel's error */
+#define ASK_NS 200000000u /* how long an operation of a peer is waited for before the peer is told so */
 
 typedef struct arrival {
     struct arrival *next;
@@ -211,6 +212,7 @@ static weir_future *new_future(weir_comm *comm, weiri_op op, uint32_t peer, uint
     future->op = op;
     future->peer = peer;
     future->tag = tag;
+    future->made_ns = weiri_now_ns();
     for (uint32_t i = 0; i < WEIRI_HANDLES_MAX; i++) {
         future->fds[i] = -1;
     }
@@ -346,12 +348,15 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
     pthread_mutex_lock(&comm->mutex);
     if (peer >= comm->size) {
         weiri_log(WEIR_LOG_WARN, "communicator: message of rank %u of %u, ignored", peer, comm->size);
-    } else if (kind == WEIRI_PORT_OP) {
-        store_arrival(comm, peer, &r);
     } else if (bytes == 0) {
         char text[96];
         snprintf(text, sizeof text, "communicator: rank %u has destroyed its communicator", peer);
         lose_peer(comm, peer, false, text);
+    } else if (kind == WEIRI_PORT_WAITS) {
+        comm->peers[peer].heard = true;
+    } else if (kind == WEIRI_PORT_OP) {
+        comm->peers[peer].heard = true;
+        store_arrival(comm, peer, &r);
     } else if (kind == WEIRI_PORT_ABORT || kind == WEIRI_PORT_MISMATCH) {
         take_abort(comm, peer, kind == WEIRI_PORT_ABORT ? WEIR_ERR_ABORTED : WEIR_ERR_MISMATCH, &r);
     } else if (kind >= WEIRI_PORT_MEMORY_WANTED && kind <= WEIRI_PORT_FD_TAKEN) {
@@ -445,6 +450,17 @@ static void finish_future(weir_future *future)
     }
 }
 
+/* Tells the peer that this rank waits for it: then it says so when its communicator ends, or has ended. Mutex held. */
+static void ask(weir_future *future)
+{
+    const uint8_t kind = WEIRI_PORT_WAITS;
+    const weir_comm *comm = future->comm;
+    if (future->state == WEIRI_FUTURE_WAITING && !future->asked && future->peer != comm->rank &&
+        weiri_now_ns() - future->made_ns > ASK_NS) {
+        future->asked = weiri_bootstrap_post(comm->bootstrap, future->peer, comm->port, &kind, sizeof kind) == WEIR_OK;
+    }
+}
+
 weir_status weir_future_test(weir_future *future)
 {
     if (future == NULL) {
@@ -458,6 +474,7 @@ weir_status weir_future_test(weir_future *future)
     if (error != WEIR_OK) {
         set_ready(future, error, weir_last_error());
     }
+    ask(future);
     /* Changed here, with the mutex: the service thread looks at the state of all futures in a lane. */
     weiri_future_state state = future->state;
     if (state == WEIRI_FUTURE_READY) {

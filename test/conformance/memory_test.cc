@@ -347,6 +347,51 @@ void gone_before_import(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
+// A rank that ends its communicator, but stays in the bootstrap, is waited for no longer by who waits already.
+template <bool connects> void owner_ends(weirt_rank *rank)
+{
+    weirt_comm c;
+    if (weirt_comm_open(rank, 0, &c)) {
+        if (rank->rank == 0) {
+            weirt_sleep_ms(600);
+            weir_comm_destroy(c.comm);
+            c.comm = nullptr;
+        } else {
+            weir_memory *remote = nullptr;
+            weir_connection *connection = nullptr;
+            WEIRT_STATUS(rank, WEIR_ERR_REMOTE,
+                         connects ? weir_connection_create(c.comm, 0, 1, nullptr, &connection)
+                                  : weir_memory_recv(c.comm, 0, 1, &remote));
+            WEIRT_TEXT(rank, "rank 0 has destroyed its communicator");
+            WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_memory_recv(c.comm, 0, 2, &remote));
+            WEIRT_TEXT(rank, "rank 0 has destroyed its communicator");
+            WEIRT_OK(rank, weir_comm_status(c.comm));
+        }
+    }
+    weirt_barrier(rank);
+    weirt_comm_close(&c);
+}
+
+// The same of a rank whose end came first.
+void owner_has_ended(weirt_rank *rank)
+{
+    weirt_comm c;
+    const bool open = weirt_comm_open(rank, 0, &c);
+    weirt_barrier(rank);
+    if (open && rank->rank == 0) {
+        weir_comm_destroy(c.comm);
+        c.comm = nullptr;
+    }
+    weirt_barrier(rank);
+    if (open && rank->rank == 1) {
+        weir_memory *remote = nullptr;
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_memory_recv(c.comm, 0, 1, &remote));
+        WEIRT_TEXT(rank, "rank 0 has destroyed its communicator");
+    }
+    weirt_barrier(rank);
+    weirt_comm_close(&c);
+}
+
 void null_and_wrong_arguments(weirt_rank *rank)
 {
     weirt_comm c;
@@ -369,7 +414,7 @@ void null_and_wrong_arguments(weirt_rank *rank)
         char *pointer = (char *)weir_memory_pointer(local);
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_register(c.comm, pointer, 0, nullptr, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_register(c.comm, pointer, UINT64_MAX, nullptr, &out));
-        WEIRT_EXPECT(rank, weir_memory_register(c.comm, pointer + 1, (uint64_t)1 << 40, nullptr, &out) < 0);
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_memory_register(c.comm, pointer + 1, (uint64_t)1 << 40, nullptr, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_register(c.comm, pointer, 1, nullptr, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_export(nullptr, handle, &bytes));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_export(local, nullptr, &bytes));
@@ -572,6 +617,17 @@ TEST_P(Memory, ReallocatedIsNeverMistaken)
 TEST_P(Memory, GoneBeforeImportIsRefused)
 {
     weirt_ranks_run(stage(), 2, gone_before_import, nullptr, 0);
+}
+
+TEST_P(Memory, OwnerThatEndsIsNotWaitedFor)
+{
+    weirt_ranks_run(stage(), 2, owner_ends<false>, nullptr, 0);
+    weirt_ranks_run(stage(), 2, owner_ends<true>, nullptr, 0);
+}
+
+TEST_P(Memory, OwnerThatHasEndedIsNotWaitedFor)
+{
+    weirt_ranks_run(stage(), 2, owner_has_ended, nullptr, 0);
 }
 
 TEST_P(Memory, NullAndWrongArgumentsAreInvalid)
