@@ -29,9 +29,10 @@
  * then. What is in memory that all ranks have registered (weir_collective_register) has the same offset there on all of
  * them, and goes straight from memory to memory if it is large: what is received of allgather, broadcast and
  * all_to_all, the results of allreduce, and what is sent of reduce_scatter and, where recv is registered too, of
- * allreduce. Whether these are registered, and whether the operation is in place, is alike on all ranks then. send and recv may be the same buffer where that makes sense: equal for allreduce, reduce, broadcast and
- * all_to_all, for allgather send is this rank's part of recv, for reduce_scatter recv is this rank's part of send.
- * Otherwise they must not overlap.
+ * allreduce. Whether these are registered, and whether the operation is in place, is alike on all ranks then. send and
+ * recv may be the same buffer where that makes sense: equal for allreduce, reduce, broadcast and all_to_all, for
+ * allgather send is this rank's part of recv, for reduce_scatter recv is this rank's part of send. Otherwise they must
+ * not overlap.
  *
  * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of what is for each rank, or of
  * it, for allgather, reduce_scatter and all_to_all. 0 is fine.
@@ -140,8 +141,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collectiv
 
 /* Between two ranks alone: the i-th send to a rank meets its i-th recv of this one. A send that finds room at the
  * receiver (staging_bytes / 64 / blocks, but at most 1 MiB for each of up to 8 blocks, are always there after what was
- * sent before has been received) ends before it is received; otherwise it waits for that. So two ranks that both send much and then receive, on one stream, wait for
- * each other until the deadline: all_to_all_v exchanges. */
+ * sent before has been received) ends before it is received; otherwise it waits for that. So two ranks that both send
+ * much and then receive, on one stream, wait for each other until the deadline: all_to_all_v exchanges. */
 WEIR_API WEIR_NODISCARD weir_status weir_send(weir_collective *collective, const void *send, uint64_t count,
                                               weir_dtype dtype, uint32_t peer, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count,

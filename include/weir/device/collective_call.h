@@ -1,8 +1,9 @@
 /* weir/device/collective_call.h - what all forms of a collective share: places, mailboxes, words.
  *
  * Each rank of a collective has one memory, of the same layout on all, which all others map. From its start: the epoch,
- * and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets; lines; slots; slots between two ranks alone. Packets and lines have two
- * sections (for data, and for results) of two halves, used by calls in turn, with room for each rank.
+ * and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets; lines; slots; slots
+ * between two ranks alone. Packets and lines have two sections (for data, and for results) of two halves, used by
+ * calls in turn, with room for each rank.
  *
  * In each call each rank puts into a mailbox of each other one what it calls, and looks into its own: that finds ranks
  * that call different operations, and it keeps two ranks within one call of each other, whoever sends what, which is

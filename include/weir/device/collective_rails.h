@@ -11,7 +11,8 @@
  * has taken all that were sent more than WEIR_RAIL_LAG before it, whose slots may be used again: nobody need say so.
  *
  * Each rank has one memory for it, of the same layout on all. From its start: messages so far of each lane, and a word
- * that is set when a step has failed, whose messages later ones must not pass for; what has come, for each lane and host; slots, for each lane and host, of what comes and what goes. */
+ * that is set when a step has failed, whose messages later ones must not pass for; what has come, for each lane and
+ * host; slots, for each lane and host, of what comes and what goes. */
 #ifndef WEIR_DEVICE_COLLECTIVE_RAILS_H
 #define WEIR_DEVICE_COLLECTIVE_RAILS_H
 
