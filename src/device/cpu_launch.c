@@ -16,7 +16,8 @@
 #define RELAX_SPINS 16u           /* failed reads before the first yield */
 #define RELAX_LOOK 64u            /* yields between two looks at the clock */
 #define RELAX_SLEEP_AFTER 10000000u /* ns of a spin before it sleeps */
-#define RELAX_SLEEP_NS 100000
+#define RELAX_SLEEP_PART 64u        /* it sleeps for a 64th of the time of the spin so far, */
+#define RELAX_SLEEP_MOST 500000u    /* but no longer, in ns: who waits for its turn holds up the next one */
 
 #define MEMBER ((uint32_t)1 << 16)
 
@@ -54,7 +55,7 @@ WEIR_API uint64_t weir_cpu_clock_ns(void)
 WEIR_API void weir_cpu_relax(uint32_t reads)
 {
     static _Thread_local uint64_t since_ns; /* of this thread's current spin: its first yield */
-    static _Thread_local bool asleep;
+    static _Thread_local uint64_t spun_ns;  /* for so long, when it looked at the clock last */
     if (reads <= RELAX_SPINS) {
 #if defined(__x86_64__) || defined(__i386__)
         __builtin_ia32_pause();
@@ -65,12 +66,14 @@ WEIR_API void weir_cpu_relax(uint32_t reads)
     }
     if (reads == RELAX_SPINS + 1) {
         since_ns = weiri_now_ns();
-        asleep = false;
-    } else if (!asleep && reads % RELAX_LOOK == 0) {
-        asleep = weiri_now_ns() - since_ns >= RELAX_SLEEP_AFTER;
+        spun_ns = 0;
+    } else if (spun_ns >= RELAX_SLEEP_AFTER || reads % RELAX_LOOK == 0) {
+        spun_ns = weiri_now_ns() - since_ns;
     }
-    if (asleep) {
-        struct timespec pause = { .tv_sec = 0, .tv_nsec = RELAX_SLEEP_NS };
+    if (spun_ns >= RELAX_SLEEP_AFTER) {
+        /* Longer and longer: hundreds of threads that wake every 100 us leave no time to whom they wait for. */
+        const uint64_t part = spun_ns / RELAX_SLEEP_PART;
+        const struct timespec pause = { .tv_nsec = (long)(part < RELAX_SLEEP_MOST ? part : RELAX_SLEEP_MOST) };
         (void)nanosleep(&pause, NULL);
     } else {
         (void)sched_yield();
