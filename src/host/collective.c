@@ -112,6 +112,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
     collective->device.blocks = opts->blocks != 0 ? opts->blocks : fit.blocks;
     collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
+    collective->most_threads = opts->threads != 0 ? opts->threads : info.block_threads;
     /* Blocks wait for each other. */
     const uint32_t most = collective->many ? info.multiprocessors : BLOCKS_MOST;
     if (collective->device.blocks > most || collective->threads > info.block_threads ||

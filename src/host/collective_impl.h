@@ -53,11 +53,12 @@ struct weir_collective {
     weir_memory *differences; /* weir_dev_difference of this host's ranks, and of the rails */
     weir_dev_collective device;
     weiri_rails rails;
-    bool lines;          /* all links keep them */
-    bool check_pointers; /* asked for in the opts */
-    bool many;           /* a processor with many multiprocessors: a GPU */
-    uint32_t threads;    /* of a block */
-    uint32_t blocks;     /* most of a kernel now; device.blocks is what there is room for */
+    bool lines;            /* all links keep them */
+    bool check_pointers;   /* asked for in the opts */
+    bool many;             /* a processor with many multiprocessors: a GPU */
+    uint32_t threads;      /* of a block; 0: by the form */
+    uint32_t most_threads; /* of a block, also where a row of a table has more */
+    uint32_t blocks;       /* most of a kernel now; device.blocks is what there is room for */
     weir_collective_form form;
     weiri_window *windows;
     uint32_t window_count;

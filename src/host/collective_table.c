@@ -143,7 +143,7 @@ weir_status weiri_collective_choose(const weir_collective *collective, const wei
     const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
     shape->blocks = blocks < collective->blocks ? blocks : collective->blocks;
     const uint32_t usual = weiri_collective_threads(collective, chosen, shape->blocks);
-    const uint32_t bound = collective->threads != 0 && collective->threads < most ? collective->threads : most;
+    const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;
     shape->threads = row == NULL || row->threads == 0 ? usual : row->threads < bound ? row->threads : bound;
     *form = chosen;
     return WEIR_OK;
