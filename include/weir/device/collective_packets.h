@@ -207,33 +207,6 @@ WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const wei
     return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, desk, coop);
 }
 
-/* Word `word` of all pieces that this rank sends, and of the one that stays here. */
-WEIR_FN void weir_packets_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                               uint64_t word)
-{
-    const char *from = m->send + m->send_at[c->rank];
-    char *to = m->recv + m->recv_at[c->rank];
-    const int64_t stays = to != from ? weir_left(m->recv_bytes[c->rank], 8 * word) : 0;
-    uint64_t own = stays > 0 ? weir_word_load(from + 8 * word, stays) : 0;
-    uint64_t data[WEIR_COLLECTIVE_RANKS - 1];
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], 8 * word) : 0;
-        data[k] = left > 0 ? weir_word_load(m->send + m->send_at[peer] + 8 * word, left) : 0;
-    }
-    WEIR_UNROLL
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
-        uint32_t peer = weir_collective_peer(c, k);
-        if (k + 1 < c->ranks && weir_left(m->send_bytes[peer], 8 * word) > 0) {
-            weir_ll16_store(weir_packet_at(c, peer, 0, flag, word), data[k], flag);
-        }
-    }
-    if (stays > 0) {
-        weir_word_store(to + 8 * word, stays, own);
-    }
-}
-
 WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, const weir_collective_move *m,
                                                  weir_coop coop)
 {
@@ -243,11 +216,19 @@ WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, c
     const uint64_t words = (m->most + 7) / 8;
     const char *in = weir_packets_in(c, 0, flag);
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
-        weir_packets_send(c, m, flag, i);
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+            uint32_t peer = weir_collective_peer(c, k);
+            int64_t left = k + 1 < c->ranks ? weir_left(m->send_bytes[peer], 8 * i) : 0;
+            if (left > 0) {
+                weir_ll16_store(weir_packet_at(c, peer, 0, flag, i),
+                                weir_word_load(m->send + m->send_at[peer] + 8 * i, left), flag);
+            }
+        }
     }
     weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, desk, coop);
+    weir_status status = weir_collective_keep(c, m, flag, desk, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
