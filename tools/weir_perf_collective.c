@@ -353,16 +353,22 @@ static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_fo
     return status == WEIR_ERR_LIMIT && b->wish.all_forms ? WEIR_OK : status;
 }
 
-/* As asked, or all that there are; to tune, fewer as well. */
+/* As asked, or the collective's own number, which is 0; to tune, all blocks and fewer. Where also the threads are the
+ * collective's own, a GPU may have more blocks than can be asked for. */
 static void choose_blocks(const perf_bench *b, perf_list *out)
 {
+    static const perf_list own = { { 0 }, 1 };
     weir_dev_collective device;
     weir_collective_device(b->collective, &device);
     *out = b->rank->options->blocks;
     if (out->count != 0) {
         return;
     }
-    for (uint32_t part = b->rank->options->tune != NULL ? 8 : 1; part != 0; part /= 2) {
+    if (b->rank->options->tune == NULL || (b->rank->gpu && b->threads == 0)) {
+        *out = own;
+        return;
+    }
+    for (uint32_t part = 8; part != 0; part /= 2) {
         if (device.blocks >= part) {
             out->values[out->count++] = device.blocks / part;
         }
@@ -389,11 +395,11 @@ static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
     return status;
 }
 
-/* As asked, or the collective's own number, which is 0; to tune on a GPU, some that may be faster. */
+/* As asked, or the collective's own number, which is 0; to tune on a GPU, also some that may be faster. */
 static void choose_threads(const perf_rank *rank, perf_list *out)
 {
     static const perf_list own = { { 0 }, 1 };
-    static const perf_list of_gpus = { { 256, 128, 512, 1024 }, 4 };
+    static const perf_list of_gpus = { { 0, 256, 128, 512, 1024 }, 5 };
     *out = rank->options->threads;
     if (out->count == 0) {
         *out = rank->gpu && rank->options->tune != NULL ? of_gpus : own;

@@ -17,7 +17,7 @@
 struct perf_output {
     FILE *csv;
     FILE *json;
-    char table[64]; /* of the latest row */
+    char table[128]; /* of the latest row */
     uint32_t facts;
     uint32_t rows;
 };

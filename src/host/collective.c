@@ -17,6 +17,7 @@
 #define STAGING_MOST ((uint64_t)64 << 30)
 #define BLOCKS_MOST 1024u
 #define LETTER_BLOCKS 8u
+#define CROWD 4u /* blocks of a multiprocessor */
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define WINDOWS_MOST 255u /* what is compared has 8 bits for it */
 #define WORDS 6u /* that ranks compare */
@@ -58,23 +59,28 @@ static weir_status take_group(weir_collective *collective, const weir_collective
                  : invalid("weir_collective_create", "this rank is not in the group");
 }
 
+/* Bytes of each of so many slots. */
+static uint64_t slot_of(uint64_t bytes, uint64_t slots)
+{
+    const uint64_t slot = bytes / slots < SLOT_MOST ? bytes / slots : SLOT_MOST;
+    return slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
+}
+
 /* Fills the sizes and places of device, and returns the bytes of a rank's memory. */
-static uint64_t lay_out(weir_dev_collective *device, uint64_t staging)
+static uint64_t lay_out(weir_dev_collective *device, uint32_t budget, uint64_t staging)
 {
     const uint32_t columns = weir_slots_columns(device->blocks);
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
-    uint64_t slot = staging / 2 / rooms / columns;
-    slot = slot < SLOT_MOST ? slot : SLOT_MOST;
-    slot = slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->slot_bytes = slot;
-    device->letter_blocks = device->blocks < LETTER_BLOCKS ? device->blocks : LETTER_BLOCKS;
+    device->slot_bytes = slot_of(staging / 2, rooms * columns);
+    device->letter_bytes = slot_of(staging / 2, rooms * weir_slots_columns(budget));
+    device->letter_blocks = budget < LETTER_BLOCKS ? budget : LETTER_BLOCKS;
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
-    device->letters = device->slots + rooms * columns * slot;
-    return device->letters + (uint64_t)2 * device->letter_blocks * WEIR_COLLECTIVE_RANKS * slot;
+    device->letters = device->slots + rooms * columns * device->slot_bytes;
+    return device->letters + (uint64_t)2 * device->letter_blocks * WEIR_COLLECTIVE_RANKS * device->letter_bytes;
 }
 
 /* Rows are compared by this. */
@@ -110,21 +116,26 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     }
     const weir_shape all = { collective->many ? info.multiprocessors : 2, info.block_threads };
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
-    collective->device.blocks = opts->blocks != 0 ? opts->blocks : fit.blocks;
+    collective->budget = opts->blocks != 0 ? opts->blocks : fit.blocks;
     collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
     collective->most_threads = opts->threads != 0 ? opts->threads : info.block_threads;
     /* Blocks wait for each other. */
     const uint32_t most = collective->many ? info.multiprocessors : BLOCKS_MOST;
-    if (collective->device.blocks > most || collective->threads > info.block_threads ||
+    if (collective->budget > most || collective->threads > info.block_threads ||
         (collective->many && collective->threads % 32 != 0)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %u blocks of %u threads; at most %u of %u%s",
-                          collective->device.blocks, collective->threads, most, info.block_threads,
+                          collective->budget, collective->threads, most, info.block_threads,
                           collective->many ? ", and whole warps" : "");
     }
-    collective->blocks = collective->device.blocks;
+    /* Among several ranks small blocks, side by side on all multiprocessors, are faster: a round's last stores need not
+     * have arrived before others go on. */
+    const bool crowds = collective->many && collective->device.ranks > 2 && opts->blocks == 0 && opts->threads == 0 &&
+                        fit.blocks == info.multiprocessors;
+    collective->device.blocks = collective->budget * (crowds ? CROWD : 1);
+    collective->blocks = collective->budget;
     collective->form = opts->form;
     collective->check_pointers = opts->check_pointers;
-    *bytes = lay_out(&collective->device, staging);
+    *bytes = lay_out(&collective->device, collective->budget, staging);
     weiri_env env;
     weir_status status = weiri_env_read(&env);
     return status == WEIR_OK && env.collective_table_set
@@ -540,12 +551,12 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     if (status != WEIR_OK) {
         return status;
     }
-    if ((uint32_t)form > WEIR_FORM_SLOTS || blocks > collective->device.blocks) {
+    if ((uint32_t)form > WEIR_FORM_SLOTS || blocks > collective->budget) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_force: form %d, %u blocks of at most %u", (int)form,
-                          blocks, collective->device.blocks);
+                          blocks, collective->budget);
     }
     collective->form = form;
-    collective->blocks = blocks != 0 ? blocks : collective->device.blocks;
+    collective->blocks = blocks != 0 ? blocks : collective->budget;
     return WEIR_OK;
 }
 

@@ -10,6 +10,7 @@
 #define CHUNK_LEAST ((uint64_t)16 << 10)
 #define PULL_MOST ((uint64_t)32 << 20)
 #define PULL_BLOCKS 64u
+#define PULL_RANKS 2u
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
@@ -249,18 +250,22 @@ static weiri_work work_of_reduction(const weir_collective *collective, const wei
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
     weiri_work work = { .kind = q->kind, .bytes = scatters ? own * ranks : own,
                         .piece = scatters ? own : longest_part(own, ranks) };
-    work.direct = (scatters || (q->kind == WEIR_ALLREDUCE && find_window(collective, q->recv, work.bytes) != NULL)) &&
+    work.direct = ranks == PULL_RANKS &&
+                  (scatters || (q->kind == WEIR_ALLREDUCE && find_window(collective, q->recv, work.bytes) != NULL)) &&
                   find_window(collective, q->send, work.bytes) != NULL;
+    /* By more blocks than multiprocessors results have not been stored directly so far. */
+    work.alone = q->kind == WEIR_ALLREDUCE && find_window(collective, q->recv, work.bytes) != NULL;
     return work;
 }
 
 /* Fills the description for *form, or the one that is chosen. */
 static weir_status describe(const weir_collective *collective, const char *name, const weir_collective_request *q,
-                            weir_collective_form *form, weir_collective_reduce *r, weir_shape *shape)
+                            bool alone, weir_collective_form *form, weir_collective_reduce *r, weir_shape *shape)
 {
     const uint32_t ranks = collective->device.ranks;
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
-    const weiri_work work = work_of_reduction(collective, q);
+    weiri_work work = work_of_reduction(collective, q);
+    work.alone = work.alone || alone;
     weir_status status = weiri_collective_choose(collective, &work, name, form, shape);
     if (status != WEIR_OK) {
         return status;
@@ -284,13 +289,13 @@ static weir_status describe(const weir_collective *collective, const char *name,
     return WEIR_OK;
 }
 
-/* Whether a reduction by slots reads the others' send directly, and then describes that. With many blocks it is the
- * slower way for much data: by figures of two H200, loads reach 333 GB/s both ways and stores 365. */
+/* Whether a reduction by slots reads the others' send directly, and then describes that. It is the slower way for much
+ * data with many blocks, and among more ranks: loads reach 333 GB/s both ways on two H200, stores 365. */
 static bool pulls(const weir_collective *collective, const weir_collective_request *q, weir_shape shape,
                   weir_collective_reduce *r)
 {
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
-    if (collective->device.ranks == 1 || (r->length >= PULL_MOST && shape.blocks >= PULL_BLOCKS) ||
+    if (collective->device.ranks != PULL_RANKS || (r->length >= PULL_MOST && shape.blocks >= PULL_BLOCKS) ||
         (!scatters && r->direct[0] == NULL)) {
         return false;
     }
@@ -316,7 +321,7 @@ static weir_status reduce(weir_collective *collective, const char *name, const w
     }
     weir_collective_form form = collective->form;
     memset(&args, 0, sizeof args);
-    status = describe(collective, name, q, &form, &args.reduce, &shape);
+    status = describe(collective, name, q, false, &form, &args.reduce, &shape);
     if (status != WEIR_OK) {
         return status;
     }
@@ -386,7 +391,7 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
     weir_collective_reduce reduction;
     weir_shape fit;
     if (status == WEIR_OK) {
-        status = describe(collective, name, request, &form, &reduction, &fit);
+        status = describe(collective, name, request, true, &form, &reduction, &fit);
     }
     if (status == WEIR_OK) {
         *out = reduction;
@@ -652,8 +657,9 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     /* No rank knows what the others have to do: the form that needs no agreement, and all blocks. */
     weiri_call call = { .kind = WEIRI_ALL_TO_ALL_V, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT,
                         .form = WEIR_FORM_SLOTS };
-    const weir_shape shape = { collective->blocks,
-                               weiri_collective_threads(collective, WEIR_FORM_SLOTS, collective->blocks) };
+    const weiri_work work = { .kind = WEIR_ALL_TO_ALL };
+    const uint32_t blocks = weiri_collective_most_blocks(collective, &work, WEIR_FORM_SLOTS);
+    const weir_shape shape = { blocks, weiri_collective_threads(collective, WEIR_FORM_SLOTS, blocks) };
     return launch_move(collective, &call, shape, 0, &args, stream);
 }
 
@@ -683,7 +689,7 @@ static weir_status letter(weir_collective *collective, const char *name, const v
     if (status != WEIR_OK) {
         return status;
     }
-    uint64_t blocks = (what.bytes + collective->device.slot_bytes - 1) / collective->device.slot_bytes;
+    uint64_t blocks = (what.bytes + collective->device.letter_bytes - 1) / collective->device.letter_bytes;
     const uint32_t most = collective->device.letter_blocks < collective->blocks ? collective->device.letter_blocks
                                                                                 : collective->blocks;
     blocks = blocks == 0 ? 1 : blocks < most ? blocks : most;

@@ -58,7 +58,8 @@ struct weir_collective {
     bool many;             /* a processor with many multiprocessors: a GPU */
     uint32_t threads;      /* of a block; 0: by the form */
     uint32_t most_threads; /* of a block, also where a row of a table has more */
-    uint32_t blocks;       /* most of a kernel now; device.blocks is what there is room for */
+    uint32_t budget;       /* multiprocessors that a kernel may take, */
+    uint32_t blocks;       /* and now, each for a block; by slots there may be more blocks, up to device.blocks */
     weir_collective_form form;
     weiri_window *windows;
     uint32_t window_count;
@@ -97,8 +98,12 @@ typedef struct weiri_work {
     uint64_t bytes; /* of all data */
     uint64_t piece; /* the most that goes from one rank to another, unless everything goes at once */
     bool direct;    /* by slots it goes straight from memory to memory */
+    bool alone;     /* each block has a multiprocessor, as in a user's kernel: who knows what that takes */
 } weiri_work;
 
+/* Most blocks of a kernel of the library. */
+uint32_t weiri_collective_most_blocks(const weir_collective *collective, const weiri_work *work,
+                                      weir_collective_form form);
 /* Threads of each of so many blocks, when no table says. */
 uint32_t weiri_collective_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
 

@@ -118,7 +118,7 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
     weir_dev_rails *device = &rails->device;
     const uint64_t staging = opts->staging_bytes != 0 ? opts->staging_bytes : STAGING;
     const uint32_t most = collective->many || opts->blocks != 0 ? LANES_GPU : 1;
-    device->lanes = collective->device.blocks < most ? collective->device.blocks : most;
+    device->lanes = collective->budget < most ? collective->budget : most;
     rails->threads = collective->many || opts->threads != 0
                          ? weiri_collective_threads(collective, WEIR_FORM_PACKETS, 1)
                          : 1;

@@ -427,14 +427,15 @@ WEIR_FN void weir_slots_keep_bytes(const weir_dev_collective *c, const weir_coll
     }
 }
 
-/* Half of it is the sending block's, the other the taking one's. */
+/* Where columns are few, half of it is the sending block's; where they are many, the taking ones have time for all. */
+#define WEIR_SLOTS_MANY 32u
 WEIR_FN void weir_slots_keep(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
-                             uint32_t column, int second, weir_coop coop)
+                             uint32_t column, uint32_t columns, int second, weir_coop coop)
 {
     int64_t left;
     const uint64_t at =
         weir_slots_piece(m->recv_bytes[c->rank], m->recv_range[c->rank], round, m->chunk, column, &left);
-    const int64_t half = left / 2 / 128 * 128;
+    const int64_t half = columns < WEIR_SLOTS_MANY ? left / 2 / 128 * 128 : 0;
     weir_slots_keep_bytes(c, m, second ? at + (uint64_t)half : at, second ? left - half : half, coop);
 }
 
@@ -470,11 +471,11 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
             uint32_t to = weir_slots_busy(c, m->send_bytes, m->send_range, i, m->chunk, column);
             weir_slots_send(c, m, i, column, coop);
             weir_collective_signal(c, WEIR_CELL_DATA, to | self, column, coop);
-            weir_slots_keep(c, m, i, column, 0, coop);
+            weir_slots_keep(c, m, i, column, duty.columns, 0, coop);
         }
         if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
             uint32_t from = weir_slots_busy(c, m->recv_bytes, m->recv_range, i - 1, m->chunk, column);
-            weir_slots_keep(c, m, i - 1, column, 1, coop);
+            weir_slots_keep(c, m, i - 1, column, duty.columns, 1, coop);
             status = weir_collective_wait(c, WEIR_CELL_DATA, from | self, column, coop);
             if (status == WEIR_OK) {
                 weir_slots_take(c, m, i - 1, column, coop);
@@ -543,7 +544,7 @@ WEIR_FN char *weir_letter_slot(const weir_dev_collective *c, uint32_t from, uint
                                uint32_t block)
 {
     uint64_t index = ((number % 2) * c->letter_blocks + block) * WEIR_COLLECTIVE_RANKS + from;
-    return c->memory[to] + c->letters + index * c->slot_bytes;
+    return c->memory[to] + c->letters + index * c->letter_bytes;
 }
 
 WEIR_FN uint64_t *weir_letter_head(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
@@ -555,7 +556,7 @@ WEIR_FN uint64_t *weir_letter_head(const weir_dev_collective *c, uint32_t from, 
 /* Rounds of a block; one that sends nothing at all says so. */
 WEIR_FN uint64_t weir_letter_rounds(const weir_dev_collective *c, const weir_collective_letter *l, weir_coop coop)
 {
-    uint64_t rounds = weir_slots_rounds(l->bytes, coop.block, coop.blocks, c->slot_bytes);
+    uint64_t rounds = weir_slots_rounds(l->bytes, coop.block, coop.blocks, c->letter_bytes);
     return rounds == 0 && coop.block == 0 ? 1 : rounds;
 }
 
@@ -573,7 +574,7 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
     for (uint64_t i = 0; i < rounds && status == WEIR_OK; i++) {
         const uint64_t number = sent + i;
         int64_t left = 0;
-        uint64_t at = weir_slots_piece(l->bytes, range, i, c->slot_bytes, coop.block, &left);
+        uint64_t at = weir_slots_piece(l->bytes, range, i, c->letter_bytes, coop.block, &left);
         if (coop.block_rank == 0 && number >= 2) {
             status = weir_dev_semaphore_await(&taken, number - 2);
         }
@@ -633,7 +634,7 @@ WEIR_FN weir_status weir_collective_receive_letter(const weir_dev_collective *c,
     weir_status status = weir_slots_begin(c, coop);
     for (uint64_t i = 0; i < rounds && status == WEIR_OK; i++) {
         int64_t left = 0;
-        uint64_t at = weir_slots_piece(l->bytes, range, i, c->slot_bytes, coop.block, &left);
+        uint64_t at = weir_slots_piece(l->bytes, range, i, c->letter_bytes, coop.block, &left);
         if (coop.block_rank == 0) {
             status = weir_letter_await(c, l, &data, coop.block);
         }

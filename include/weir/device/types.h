@@ -14,7 +14,7 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 4u
+#define WEIR_DEV_VERSION 5u
 
 /* One per communicator, in host memory that the device can read. The first line is written by the host
  * alone, the second by kernels alone. Kernels read it only on the slow path of a spin. */
@@ -90,7 +90,8 @@ typedef struct weir_dev_collective {
     uint64_t line_room;
     uint64_t slots;
     uint64_t slot_bytes;
-    uint64_t letters; /* slots between two ranks alone */
+    uint64_t letters; /* slots between two ranks alone, */
+    uint64_t letter_bytes;
     uint32_t rank;
     uint32_t ranks;
     uint32_t blocks;        /* most of a call */
@@ -277,7 +278,7 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semapho
 WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 112, "layout of weir_dev_memory_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 160, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 168, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
