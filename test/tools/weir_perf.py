@@ -255,7 +255,7 @@ def collectives(program):
             (["allreduce", "--check", "--graph"], 3, 1, 2, 4 / 3, ("f16", "sum")),
             (["allreduce", "--check", "--host-ranks", "1", "-d", "f32"], 2, 1, 4, 1, ("f32", "sum")),
             (["allgather", "-d", "u8"], 2, 2, 1, 1 / 2, ("u8", "none")),
-            (["reduce_scatter", "-d", "i32", "-o", "avg"], 3, 3, 4, 2 / 3, ("i32", "avg")),
+            (["reduce_scatter", "--register", "-d", "i32", "-o", "avg"], 3, 3, 4, 2 / 3, ("i32", "avg")),
             (["all_to_all", "--check", "--register", "-d", "f8e4m3"], 3, 3, 1, 2 / 3, ("f8e4m3", "none")),
             (["broadcast", "--graph", "-d", "bf16"], 2, 1, 2, 1, ("bf16", "none")),
             (["reduce", "--processes", "-d", "f64", "-o", "max"], 2, 1, 8, 1, ("f64", "max"))):
@@ -267,6 +267,7 @@ def collectives(program):
         expect(arguments[0] in title and f"{ranks} CPU ranks" in title and
                ("graphs" if "--graph" in arguments else "stream") in title and
                ("registered" if "--register" in arguments else "ordinary") in title, f"title {title}")
+        expect(output.count(f"\n{title}\n") == 1, f"one table of {title}")
 
 
 def forms(program):
