@@ -329,6 +329,8 @@ static weir_status force(perf_bench *b, uint64_t count, weir_collective_form for
     request.dtype = (weir_dtype)b->wish.dtype;
     request.op = (weir_op)b->wish.op;
     request.count = count;
+    request.send = weir_memory_pointer(b->send);
+    request.recv = weir_memory_pointer(b->recv);
     weir_status status = weir_collective_force(b->collective, form, blocks);
     return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
 }

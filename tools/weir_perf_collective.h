@@ -60,7 +60,8 @@ typedef struct perf_tune {
     uint32_t count;
 } perf_tune;
 
-/* Takes `chosen`, which may have had up to `most` blocks, if it is the fastest so far. */
+/* Takes `chosen`, which may have had up to `most` blocks (0: has the library's own shape), if it is the fastest so
+ * far. */
 void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, uint32_t most, double us);
 /* Before any rank, while there is one thread: whether the file can be written. What it has is read, and checked, by
  * every collective that is made. */

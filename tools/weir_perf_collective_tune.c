@@ -14,8 +14,8 @@
 
 void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, uint32_t most, double us)
 {
-    const perf_best row = { bytes, chosen->form, chosen->shape.blocks < most ? 0 : chosen->shape.blocks,
-                            chosen->shape.threads, us };
+    const perf_best row = { bytes, chosen->form, chosen->shape.blocks < most ? 0 : most,
+                            most == 0 ? 0 : chosen->shape.threads, us };
     uint32_t i = 0;
     while (i < tune->count && tune->rows[i].bytes < bytes) {
         i++;

@@ -28,7 +28,7 @@
  * CPU the process, unless opts.check_pointers is set. Any will do; the data goes through the collective's own memory
  * then. What is in memory that all ranks have registered (weir_collective_register) has the same offset there on all of
  * them, and goes straight from memory to memory if it is large: what is received of allgather, broadcast and
- * all_to_all, the results of allreduce, and between two ranks what is sent of reduce_scatter and, where recv is
+ * all_to_all, and between two ranks the results of allreduce, what is sent of reduce_scatter and, where recv is
  * registered too, of allreduce. Whether these are registered, and whether the operation is in place, is alike on all
  * ranks then. send and recv may be the same buffer where that makes sense: equal for allreduce, reduce, broadcast and
  * all_to_all, for allgather send is this rank's part of recv, for reduce_scatter recv is this rank's part of send.
@@ -76,9 +76,11 @@ typedef struct weir_collective_opts {
     uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
                                 64 MiB on a GPU, 1 and 64 MiB on the CPU; the same on all ranks, as the next two */
     uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default, and most on a GPU:
-                                all there are. By default, by slots among more than two ranks, each then has four */
+                                as many as there are multiprocessors. Unless blocks or threads are given, operations
+                                by slots among more than two ranks, each with a GPU of its own, put four blocks of
+                                256 threads on each, which leaves no room beside them */
     uint32_t threads;        /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
-                                where blocks are many, or 256 where they share multiprocessors */
+                                where blocks are many */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */
@@ -101,7 +103,8 @@ WEIR_API uint32_t weir_collective_size(const weir_collective *collective);
 /* Device memory of this rank that it has allocated. */
 WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 
-/* Forces a form and a number of blocks on the operations that follow, on all ranks alike; 0 leaves it to the table. */
+/* Forces a form and a number of blocks, of at most opts.blocks, on the operations that follow, on all ranks alike; 0
+ * leaves it to the table. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 

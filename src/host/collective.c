@@ -17,10 +17,9 @@
 #define STAGING_MOST ((uint64_t)64 << 30)
 #define BLOCKS_MOST 1024u
 #define LETTER_BLOCKS 8u
-#define CROWD 4u /* blocks of a multiprocessor */
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define WINDOWS_MOST 255u /* what is compared has 8 bits for it */
-#define WORDS 6u /* that ranks compare */
+#define WORDS 7u /* that ranks compare */
 #define VERDICT_TEXT 200 /* bytes of an error's text on its way */
 
 static weir_status invalid(const char *call, const char *what)
@@ -98,6 +97,32 @@ static uint64_t hash_rows(const weir_collective *collective)
     return hash;
 }
 
+/* Whether two of all ranks have the same device, whose kernels must fit on it together. */
+static bool share_device(const weir_collective *collective, const weir_group *group)
+{
+    const weir_comm *comm = collective->comm;
+    for (uint32_t i = 0; i < collective->size; i++) {
+        const weiri_end *end = &comm->peers[group != NULL ? group->ranks[i] : i].end;
+        for (uint32_t k = 0; k < i; k++) {
+            const weiri_end *other = &comm->peers[group != NULL ? group->ranks[k] : k].end;
+            if (memcmp(end->device_uuid, other->device_uuid, sizeof end->device_uuid) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Whether blocks by slots share multiprocessors; alike on all ranks. Among several ranks that is faster: while one
+ * block waits until the last stores of its round have arrived, others go on. */
+static bool crowds(const weir_collective *collective, const weir_collective_opts *opts)
+{
+    const weir_shape all = { collective->budget * WEIRI_CROWD, WEIRI_CROWD_THREADS };
+    return collective->many && collective->device.ranks > 2 && opts->blocks == 0 && opts->threads == 0 &&
+           weir_device_fit_shape(collective->comm->device, all).blocks == all.blocks &&
+           !share_device(collective, opts->group);
+}
+
 static weir_status take_opts(weir_collective *collective, const weir_collective_opts *opts, uint64_t *bytes)
 {
     weir_device_info info;
@@ -127,12 +152,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
                           collective->budget, collective->threads, most, info.block_threads,
                           collective->many ? ", and whole warps" : "");
     }
-    /* Among several ranks small blocks, side by side on all multiprocessors, are faster: a round's last stores need not
-     * have arrived before others go on. */
-    const bool crowds = collective->many && collective->device.ranks > 2 && opts->blocks == 0 && opts->threads == 0 &&
-                        fit.blocks == info.multiprocessors;
-    collective->device.blocks = collective->budget * (crowds ? CROWD : 1);
-    collective->blocks = collective->budget;
+    collective->device.blocks = collective->budget * (crowds(collective, opts) ? WEIRI_CROWD : 1);
     collective->form = opts->form;
     collective->check_pointers = opts->check_pointers;
     *bytes = lay_out(&collective->device, collective->budget, staging);
@@ -152,7 +172,8 @@ static void write_words(const weir_collective *collective, uint64_t *words)
     words[2] = device->line_room;
     words[3] = device->slot_bytes;
     words[4] = collective->form;
-    words[5] = hash_rows(collective);
+    words[5] = device->letter_bytes;
+    words[6] = hash_rows(collective);
 }
 
 /* ---- steps of all ranks -------------------------------------------------------------------------------------- */
@@ -556,7 +577,7 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
                           blocks, collective->budget);
     }
     collective->form = form;
-    collective->blocks = blocks != 0 ? blocks : collective->budget;
+    collective->forced = blocks;
     return WEIR_OK;
 }
 

@@ -10,7 +10,7 @@
 #define CHUNK_LEAST ((uint64_t)16 << 10)
 #define PULL_MOST ((uint64_t)32 << 20)
 #define PULL_BLOCKS 64u
-#define PULL_RANKS 2u
+#define DIRECT_RANKS 2u /* whose reductions use registered memory: among more, slots are faster */
 
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
@@ -250,11 +250,9 @@ static weiri_work work_of_reduction(const weir_collective *collective, const wei
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
     weiri_work work = { .kind = q->kind, .bytes = scatters ? own * ranks : own,
                         .piece = scatters ? own : longest_part(own, ranks) };
-    work.direct = ranks == PULL_RANKS &&
+    work.direct = ranks == DIRECT_RANKS &&
                   (scatters || (q->kind == WEIR_ALLREDUCE && find_window(collective, q->recv, work.bytes) != NULL)) &&
                   find_window(collective, q->send, work.bytes) != NULL;
-    /* By more blocks than multiprocessors results have not been stored directly so far. */
-    work.alone = q->kind == WEIR_ALLREDUCE && find_window(collective, q->recv, work.bytes) != NULL;
     return work;
 }
 
@@ -265,7 +263,7 @@ static weir_status describe(const weir_collective *collective, const char *name,
     const uint32_t ranks = collective->device.ranks;
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
     weiri_work work = work_of_reduction(collective, q);
-    work.alone = work.alone || alone;
+    work.alone = alone;
     weir_status status = weiri_collective_choose(collective, &work, name, form, shape);
     if (status != WEIR_OK) {
         return status;
@@ -283,7 +281,7 @@ static weir_status describe(const weir_collective *collective, const char *name,
     if (!scatters) {
         r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(&collective->device);
     }
-    if (*form == WEIR_FORM_SLOTS && q->kind == WEIR_ALLREDUCE) {
+    if (*form == WEIR_FORM_SLOTS && q->kind == WEIR_ALLREDUCE && ranks == DIRECT_RANKS) {
         r->what.where = find_direct(collective, r->recv, work.bytes, r->direct);
     }
     return WEIR_OK;
@@ -295,7 +293,7 @@ static bool pulls(const weir_collective *collective, const weir_collective_reque
                   weir_collective_reduce *r)
 {
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
-    if (collective->device.ranks != PULL_RANKS || (r->length >= PULL_MOST && shape.blocks >= PULL_BLOCKS) ||
+    if (collective->device.ranks != DIRECT_RANKS || (r->length >= PULL_MOST && shape.blocks >= PULL_BLOCKS) ||
         (!scatters && r->direct[0] == NULL)) {
         return false;
     }
@@ -690,8 +688,9 @@ static weir_status letter(weir_collective *collective, const char *name, const v
         return status;
     }
     uint64_t blocks = (what.bytes + collective->device.letter_bytes - 1) / collective->device.letter_bytes;
-    const uint32_t most = collective->device.letter_blocks < collective->blocks ? collective->device.letter_blocks
-                                                                                : collective->blocks;
+    const uint32_t forced = collective->forced;
+    const uint32_t room = collective->device.letter_blocks;
+    const uint32_t most = forced != 0 && forced < room ? forced : room;
     blocks = blocks == 0 ? 1 : blocks < most ? blocks : most;
     weiri_call call = { .kind = WEIRI_LETTER, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT };
     call.blocks = (uint32_t)blocks;

@@ -10,6 +10,10 @@
 
 #define WEIRI_ALGORITHMS 8u /* of users */
 
+/* Blocks that share a multiprocessor, and threads of each: what registers are there for, as blocks by slots have 64. */
+#define WEIRI_CROWD 4u
+#define WEIRI_CROWD_THREADS 256u
+
 /* Up to `bytes` of data on `ranks` ranks: a form, and blocks and threads, 0 where the row does not say. */
 typedef struct weiri_row {
     uint32_t kinds; /* a bit for each */
@@ -58,8 +62,9 @@ struct weir_collective {
     bool many;             /* a processor with many multiprocessors: a GPU */
     uint32_t threads;      /* of a block; 0: by the form */
     uint32_t most_threads; /* of a block, also where a row of a table has more */
-    uint32_t budget;       /* multiprocessors that a kernel may take, */
-    uint32_t blocks;       /* and now, each for a block; by slots there may be more blocks, up to device.blocks */
+    uint32_t budget;       /* multiprocessors that a kernel may take, each for a block; there is room for device.blocks,
+                              which by slots share them, if those are more */
+    uint32_t forced;       /* blocks of a kernel; 0: none are forced */
     weir_collective_form form;
     weiri_window *windows;
     uint32_t window_count;

@@ -27,7 +27,6 @@
 #define RANGE_LEAST ((uint64_t)16 << 10)
 #define DIRECT_LEAST ((uint64_t)1 << 20)
 #define MANY_BLOCKS 64u
-#define CROWD_THREADS 256u /* where a multiprocessor has four blocks: what their 64 registers each leave room for */
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
@@ -100,8 +99,10 @@ static uint32_t most_threads(weir_collective_form form)
 uint32_t weiri_collective_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks)
 {
     const uint32_t most = most_threads(form);
-    const uint32_t many = blocks > collective->budget ? CROWD_THREADS : most / 2;
-    const uint32_t usual = form == WEIR_FORM_SLOTS && blocks >= MANY_BLOCKS ? many : most;
+    const uint32_t usual = form != WEIR_FORM_SLOTS        ? most
+                           : blocks > collective->budget ? WEIRI_CROWD_THREADS
+                           : blocks >= MANY_BLOCKS       ? most / 2
+                                                         : most;
     return collective->threads == 0 ? usual : collective->threads < most ? collective->threads : most;
 }
 
@@ -124,8 +125,10 @@ static uint32_t count_blocks(const weir_collective *collective, const weiri_work
 uint32_t weiri_collective_most_blocks(const weir_collective *collective, const weiri_work *work,
                                       weir_collective_form form)
 {
-    const bool crowds = form == WEIR_FORM_SLOTS && !work->direct && !work->alone;
-    return crowds && collective->blocks == collective->budget ? collective->device.blocks : collective->blocks;
+    if (collective->forced != 0) {
+        return collective->forced;
+    }
+    return form == WEIR_FORM_SLOTS && !work->direct && !work->alone ? collective->device.blocks : collective->budget;
 }
 
 weir_status weiri_collective_choose(const weir_collective *collective, const weiri_work *work, const char *name,
@@ -151,6 +154,9 @@ weir_status weiri_collective_choose(const weir_collective *collective, const wei
     const uint32_t room = weiri_collective_most_blocks(collective, work, chosen);
     const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
     shape->blocks = blocks < room ? blocks : room;
+    if (shape->blocks > collective->budget && shape->blocks < 2 * collective->budget) {
+        shape->blocks = collective->budget; /* of twice the threads each */
+    }
     const uint32_t usual = weiri_collective_threads(collective, chosen, shape->blocks);
     const uint32_t most = shape->blocks > collective->budget ? usual : most_threads(chosen);
     const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;

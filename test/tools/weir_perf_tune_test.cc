@@ -57,6 +57,14 @@ TEST(WeirPerfTune, ARowIsTheFastestOfItsSize)
     EXPECT_EQ(write(&tune, ""), head() + "allreduce 2 1024 once 16 256\nallreduce 2 4096 packets 8 128\n");
 }
 
+TEST(WeirPerfTune, WhatTheLibraryDoesByItselfIsARowWithoutAShape)
+{
+    perf_tune tune = {};
+    add(&tune, 1024, WEIR_FORM_SLOTS, { 528, 256 }, 0, 3.0);
+    add(&tune, 4096, WEIR_FORM_SLOTS, { 132, 512 }, 0, 4.0);
+    EXPECT_EQ(write(&tune, ""), head() + "allreduce 2 4096 slots 0 0\n");
+}
+
 TEST(WeirPerfTune, NeighboursWithTheSameChoiceAreOneRow)
 {
     perf_tune tune = {};

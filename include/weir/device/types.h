@@ -94,7 +94,7 @@ typedef struct weir_dev_collective {
     uint64_t letter_bytes;
     uint32_t rank;
     uint32_t ranks;
-    uint32_t blocks;        /* most of a call */
+    uint32_t blocks;        /* there is room for; on a GPU they may be more than fit side by side */
     uint32_t letter_blocks; /* most between two ranks alone */
 } weir_dev_collective;
 

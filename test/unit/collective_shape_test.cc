@@ -1,0 +1,112 @@
+// Shapes of collectives' kernels: all of their blocks fit on a GPU at the same time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+
+extern "C" {
+#include "src/host/collective_impl.h"
+}
+
+namespace {
+
+constexpr uint32_t multiprocessor_threads = 1024; // of 64 registers
+
+// As on a GPU of so many multiprocessors.
+weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool crowds)
+{
+    weir_collective c = {};
+    c.device.ranks = ranks;
+    c.device.blocks = multiprocessors * (crowds ? WEIRI_CROWD : 1);
+    c.device.packet_room = 1 << 20;
+    c.device.line_room = 8 << 20;
+    c.budget = multiprocessors;
+    c.many = true;
+    c.lines = true;
+    c.most_threads = 1024;
+    return c;
+}
+
+weir_shape choose(const weir_collective *c, const weiri_work &work, weir_collective_form form)
+{
+    weir_shape shape = {};
+    EXPECT_EQ(weiri_collective_choose(c, &work, "test", &form, &shape), WEIR_OK);
+    return shape;
+}
+
+void fits(const weir_collective *c, const weir_shape &shape)
+{
+    EXPECT_GE(shape.blocks, 1u);
+    EXPECT_GE(shape.threads, 32u);
+    if (shape.blocks <= c->budget) {
+        EXPECT_LE(shape.threads, multiprocessor_threads);
+    } else {
+        const uint32_t side_by_side = multiprocessor_threads / shape.threads;
+        EXPECT_LE(shape.blocks, c->budget * side_by_side) << shape.blocks << " of " << shape.threads;
+        EXPECT_GE(shape.blocks * shape.threads, c->budget * 512) << shape.blocks << " of " << shape.threads;
+    }
+}
+
+TEST(CollectiveShape, BlocksFitSideBySide)
+{
+    for (uint32_t multiprocessors : { 1u, 2u, 7u, 10u, 22u, 31u, 40u, 58u, 63u, 64u, 66u, 108u, 132u, 148u }) {
+        for (uint32_t ranks : { 2u, 3u, 8u }) {
+            const weir_collective c = make(multiprocessors, ranks, ranks > 2);
+            uint32_t most = 0;
+            for (uint64_t piece = 1; piece <= (uint64_t)1 << 32; piece = piece * 3 / 2 + 1) {
+                const weiri_work work = { WEIR_ALL_TO_ALL, piece * ranks, piece, false, false };
+                const weir_shape shape = choose(&c, work, WEIR_FORM_SLOTS);
+                fits(&c, shape);
+                EXPECT_GE(shape.blocks, most);
+                most = shape.blocks;
+            }
+            EXPECT_EQ(most, c.device.blocks);
+        }
+    }
+}
+
+TEST(CollectiveShape, SomeHaveAMultiprocessorForEachBlock)
+{
+    const uint64_t piece = (uint64_t)64 << 20;
+    weir_collective c = make(132, 4, true);
+    const weir_shape direct = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, true, false }, WEIR_FORM_SLOTS);
+    EXPECT_EQ(direct.blocks, 132u);
+    EXPECT_EQ(direct.threads, 512u);
+    const weir_shape alone = choose(&c, { WEIR_ALLREDUCE, 4 * piece, piece, false, true }, WEIR_FORM_SLOTS);
+    EXPECT_EQ(alone.blocks, 132u);
+    const weir_shape lines = choose(&c, { WEIR_ALLGATHER, 4 << 20, 1 << 20, false, false }, WEIR_FORM_LINES);
+    EXPECT_EQ(lines.blocks, 132u);
+    for (uint32_t forced : { 1u, 16u, 131u, 132u }) {
+        c.forced = forced;
+        const weir_shape shape = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, false, false }, WEIR_FORM_SLOTS);
+        EXPECT_EQ(shape.blocks, forced);
+        EXPECT_EQ(shape.threads, forced < 64 ? 1024u : 512u);
+    }
+}
+
+TEST(CollectiveShape, RowsAreBound)
+{
+    const uint64_t piece = (uint64_t)64 << 20;
+    const weiri_work work = { WEIR_ALLGATHER, 4 * piece, piece, false, false };
+    for (bool crowds : { false, true }) {
+        for (uint32_t blocks : { 0u, 1u, 132u, 140u, 300u, 528u, 100000u }) {
+            for (uint32_t threads : { 0u, 32u, 256u, 512u, 1024u }) {
+                weir_collective c = make(132, 4, crowds);
+                weiri_row row = { 1u << WEIR_ALLGATHER, 4, UINT64_MAX, WEIR_FORM_SLOTS, blocks, threads };
+                c.rows = &row;
+                c.row_count = 1;
+                const weir_shape shape = choose(&c, work, WEIR_FORM_AUTO);
+                EXPECT_LE(shape.blocks, c.device.blocks);
+                EXPECT_LE(shape.blocks <= 132 ? 0 : shape.blocks * shape.threads, 132u * multiprocessor_threads);
+                if (blocks != 0 && blocks <= 132) {
+                    EXPECT_EQ(shape.blocks, blocks);
+                }
+                if (threads != 0 && shape.blocks <= 132) {
+                    EXPECT_EQ(shape.threads, threads);
+                }
+            }
+        }
+    }
+}
+
+} // namespace
