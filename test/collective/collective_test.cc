@@ -172,6 +172,7 @@ TEST_P(Collective, ManyRounds)
 {
     run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 1, 2, NEITHER });
     run_all(stage(), { 2 }, rounds, { WEIR_FORM_SLOTS, 5, 1, NEITHER });
+    run_all(stage(), { 2 }, rounds, { WEIR_FORM_SLOTS, 64, 1, NEITHER });
     run_all(stage(), { 2, 5 }, rounds, { WEIR_FORM_SLOTS, 2, 1, RECV });
     run_all(stage(), { 3, 2 }, rounds, { WEIR_FORM_SLOTS, 3, 1, BOTH });
 }
