@@ -16,6 +16,17 @@ configure_package_config_file(cmake/weirConfig.cmake.in ${PROJECT_BINARY_DIR}/we
     INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
 # Before 1.0 a minor version may change anything.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/weirConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+# Relative to the file itself, so that `cmake --install --prefix` and moving the tree keep it right.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
+    set(WEIR_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+    set(WEIR_PC_LIBDIR ${CMAKE_INSTALL_FULL_LIBDIR})
+    set(WEIR_PC_INCLUDEDIR ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+else()
+    string(REGEX REPLACE "[^/]+" ".." up "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+    set(WEIR_PC_PREFIX "\${pcfiledir}/${up}")
+    set(WEIR_PC_LIBDIR "\${prefix}/${CMAKE_INSTALL_LIBDIR}")
+    set(WEIR_PC_INCLUDEDIR "\${prefix}/${CMAKE_INSTALL_INCLUDEDIR}")
+endif()
 configure_file(cmake/weir.pc.in ${PROJECT_BINARY_DIR}/weir.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weirConfig.cmake ${PROJECT_BINARY_DIR}/weirConfigVersion.cmake
     DESTINATION ${package_dir})

@@ -1,22 +1,13 @@
-/* consumer.c - a user's program against an installed weir, in C and, compiled as C++, in C++: adds two arrays in
- * a kernel of its own on the CPU device. */
+/* consumer.c - a user's program against an installed weir, in C, in C++ and, where nvcc is, in CUDA C++: combines two
+ * arrays on the CPU device by its own kernel and by the kernel of the same name in other.c. */
 #include <stdio.h>
 
-#include <weir/device/kernel.h>
-#include <weir/weir.h>
+#include "consumer.h"
 
-#define COUNT 1000u
-
-typedef struct add_args {
-    const uint32_t *a;
-    const uint32_t *b;
-    uint32_t *sum;
-} add_args;
-
-WEIR_KERNEL(add, add_args)
+WEIR_KERNEL(combine, combine_args)
 {
     for (uint32_t i = coop.rank; i < COUNT; i += coop.size) {
-        args->sum[i] = args->a[i] + args->b[i];
+        args->result[i] = args->a[i] + args->b[i];
     }
 }
 
@@ -28,35 +19,45 @@ static int check(weir_status status, const char *what)
     return status == WEIR_OK;
 }
 
+static int run(weir_device *device, const weir_kernel *kernel, const combine_args *args)
+{
+    const weir_shape shape = { 2, 4 };
+    void *stream = NULL;
+    if (!check(weir_stream_create(device, &stream), "create a stream")) {
+        return 0;
+    }
+    int good = check(weir_launch(device, kernel, shape, args, NULL, stream), "launch") &&
+               check(weir_stream_wait(device, stream, 0), "wait");
+    weir_stream_destroy(device, stream);
+    return good;
+}
+
 int main(void)
 {
     static uint32_t a[COUNT];
     static uint32_t b[COUNT];
     static uint32_t sum[COUNT];
+    static uint32_t difference[COUNT];
     for (uint32_t i = 0; i < COUNT; i++) {
         a[i] = i * 3u;
         b[i] = i * i;
     }
 
     weir_device *device = NULL;
-    void *stream = NULL;
-    add_args args = { a, b, sum };
-    weir_shape shape = { 2, 4 };
-    if (!check(weir_device_open("cpu:0", NULL, &device), "open") ||
-        !check(weir_stream_create(device, &stream), "create a stream") ||
-        !check(weir_launch(device, &add, shape, &args, NULL, stream), "launch") ||
-        !check(weir_stream_wait(device, stream, 0), "wait")) {
+    combine_args add = { a, b, sum };
+    combine_args subtract = { a, b, difference };
+    if (!check(weir_device_open("cpu:0", NULL, &device), "open") || !run(device, &combine, &add) ||
+        !run(device, other_combine(), &subtract)) {
         return 1;
     }
-    weir_stream_destroy(device, stream);
     weir_device_close(device);
 
     for (uint32_t i = 0; i < COUNT; i++) {
-        if (sum[i] != i * 3u + i * i) {
-            fprintf(stderr, "sum[%u] is %u\n", i, sum[i]);
+        if (sum[i] != a[i] + b[i] || difference[i] != a[i] - b[i]) {
+            fprintf(stderr, "element %u: the sum is %u, the difference is %u\n", i, sum[i], difference[i]);
             return 1;
         }
     }
-    printf("weir %s: %u sums are right\n", weir_version(), COUNT);
+    printf("weir %s: %u sums and differences are right\n", weir_version(), COUNT);
     return 0;
 }

@@ -1,18 +1,20 @@
 #!/bin/sh
 # Installs a build into an empty folder and builds a C and a C++ program against it, by find_package and by
-# pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX. The installed tree is moved first, so that nothing can refer to
-# the build.
+# pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX [NVCC]. The installed tree is moved first, so that nothing can refer
+# to the build or to the prefix. With NVCC the same sources are built as CUDA C++, too; no GPU is needed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-build=$1 generator=$2 libdir=$3 cc=$4 cxx=$5
+build=$1 generator=$2 libdir=$3 cc=$4 cxx=$5 nvcc=${6-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-DESTDIR=$work/staged cmake --install "$build" --prefix /opt/weir >/dev/null
+cmake --install "$build" --prefix "$work/installed" >/dev/null
 mkdir "$work/user"
-mv "$work/staged/opt/weir" "$work/weir"
-cp "$here/consumer.c" "$work/user/consumer.c"
-cp "$here/consumer.c" "$work/user/consumer.cc"
+mv "$work/installed" "$work/weir"
+cp "$here/consumer.h" "$here/consumer.c" "$here/other.c" "$work/user"
+for source in consumer other; do
+    cp "$here/$source.c" "$work/user/$source.cc"
+done
 cp "$here/CMakeLists.txt.in" "$work/user/CMakeLists.txt"
 
 echo "find_package:"
@@ -24,18 +26,36 @@ cmake --build "$work/build" >/dev/null
 
 echo "pkg-config:"
 export PKG_CONFIG_PATH="$work/weir/$libdir/pkgconfig" LD_LIBRARY_PATH="$work/weir/$libdir"
-flags=$(pkg-config --define-variable=prefix="$work/weir" --cflags --libs weir)
+flags=$(pkg-config --cflags --libs weir)
+cd "$work/user"
 # shellcheck disable=SC2086
-"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "$work/user/consumer.c" -o "$work/c" $flags
+"$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror consumer.c other.c -o "$work/c" $flags
 # shellcheck disable=SC2086
-"$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror "$work/user/consumer.cc" -o "$work/cc" $flags
+"$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror consumer.cc other.cc -o "$work/cc" $flags
 "$work/c"
 "$work/cc"
+
+if [ -n "$nvcc" ]; then
+    echo "nvcc:"
+    # shellcheck disable=SC2086
+    "$nvcc" -arch=sm_80 -x cu consumer.c other.c -o "$work/cu" $flags
+    "$work/cu"
+    # shellcheck disable=SC2086
+    "$nvcc" -arch=sm_80 -rdc=true -x cu consumer.c other.c -o "$work/cu-rdc" $flags
+    "$work/cu-rdc"
+    # shellcheck disable=SC2086
+    if "$nvcc" -arch=sm_75 -x cu -c other.c -o "$work/old.o" $flags 2>"$work/old"; then
+        echo "kernels were built for sm_75, which weir does not support" >&2
+        exit 1
+    fi
+    grep 'compute capability 8.0 or higher: give nvcc -arch=sm_80' "$work/old"
+fi
+cd "$here"
 
 "$work/weir/bin/weir-info" >/dev/null
 echo "installed files:"
 (cd "$work/weir" && find . -type f | sort)
-if grep -rlE "$build" "$work/weir/$libdir/cmake" "$work/weir/$libdir/pkgconfig"; then
-    echo "the installed package refers to the build folder" >&2
+if grep -rlE "$build|$work/installed" "$work/weir/$libdir/cmake" "$work/weir/$libdir/pkgconfig"; then
+    echo "the installed package refers to the build folder or to the prefix" >&2
     exit 1
 fi
