@@ -9,7 +9,7 @@ function(weir_module list source)
         return()
     endif()
     set(flags -O3 -std=c++${CMAKE_CUDA_STANDARD} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include
-        --diag-suppress=177)
+        --diag-suppress=177 -DWEIR_KERNEL_MODULE)
     foreach(arch IN LISTS CMAKE_CUDA_ARCHITECTURES)
         string(REGEX MATCH "[0-9]+" number ${arch})
         if(arch MATCHES "real")

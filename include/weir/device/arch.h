@@ -16,6 +16,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "weir's kernels need a GPU of compute capability 8.0 or higher: give nvcc -arch=sm_80 (or sm_90, and so on)"
+#endif
+
 #if defined(__CUDA_ARCH__)
 #define WEIR_FN static __host__ __device__ __forceinline__
 #define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))

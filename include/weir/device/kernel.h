@@ -15,6 +15,9 @@
  * and CUDA C++: no compound literals, designated initialisers, variable-length arrays or implicit
  * conversions from void pointers. The argument struct has a bounded size: WEIR_KERNEL_ARGS_MAX bytes.
  *
+ * Kernels of different files may have the same name. A file that is compiled into a cubin or fatbin, whose kernels the
+ * driver finds by name, is compiled with WEIR_KERNEL_MODULE defined: its kernel for GPUs is then extern "C" put_gpu.
+ *
  * A kernel whose blocks are large is written with WEIR_KERNEL_FOR(put, put_args, 1024): it takes no more registers than
  * blocks of so many threads leave it. */
 #ifndef WEIR_DEVICE_KERNEL_H
@@ -37,6 +40,12 @@ typedef struct weir_kernel {
 
 #if defined(__CUDACC__)
 
+#if defined(WEIR_KERNEL_MODULE)
+#define WEIR_KERNEL_LINKAGE extern "C"
+#else
+#define WEIR_KERNEL_LINKAGE static
+#endif
+
 #define WEIR_KERNEL(kernel, args_type) WEIR_KERNEL_BOUNDED(kernel, args_type, )
 #define WEIR_KERNEL_FOR(kernel, args_type, threads)                                                            \
     WEIR_KERNEL_BOUNDED(kernel, args_type, __launch_bounds__(threads))
@@ -44,7 +53,7 @@ typedef struct weir_kernel {
 #define WEIR_KERNEL_BOUNDED(kernel, args_type, bounds)                                                         \
     WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");           \
     static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop);      \
-    extern "C" __global__ void bounds kernel##_gpu(const __grid_constant__ args_type args)                     \
+    WEIR_KERNEL_LINKAGE __global__ void bounds kernel##_gpu(const __grid_constant__ args_type args)            \
     {                                                                                                          \
         kernel##_body(&args, weir_coop_grid(NULL));                                                            \
     }                                                                                                          \
