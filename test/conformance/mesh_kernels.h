@@ -1,0 +1,74 @@
+/* mesh_kernels.h - a kernel with a channel to each peer: arrays of handles in device memory; for mesh_test.cc. */
+#ifndef WEIRT_MESH_KERNELS_H
+#define WEIRT_MESH_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define MESH_RANKS 8
+#define MESH_PEERS (MESH_RANKS - 1)
+#define MESH_THREADS 1024
+
+/* How a rank sends each peer its own bytes. Lines come last: bytes of a packet buffer that held lines serve no other
+ * packets. */
+enum {
+    MESH_PUT,        /* the whole grid puts to one peer after the other; then threads signal, and wait for all */
+    MESH_PUT_BLOCKS, /* each block has peers of its own */
+    MESH_GET,
+    MESH_LL16,
+    MESH_LL8,
+    MESH_LINES,
+    MESH_MEMORY_OPS,
+    MESH_PORT_THREADS = MESH_MEMORY_OPS, /* a thread for each peer: put_signal, wait, flush */
+    MESH_PORT_BLOCKS,                    /* a block for each peer: put by all its threads, signal, wait, flush */
+    MESH_PORT_GET,
+    MESH_OPS
+};
+
+typedef struct mesh_report {
+    uint64_t rounds; /* that ended well */
+    uint64_t wrong;  /* bytes that are not what they must be; the last of them: */
+    uint64_t wrong_peer;
+    uint64_t wrong_position;
+    int32_t status[MESH_THREADS];
+} mesh_report;
+
+/* Element i of each array is for peer i, or i + 1 where i is not less than this rank. */
+typedef struct mesh_args {
+    const weir_dev_memory_channel *data;    /* this rank's memory, and the peer's */
+    const weir_dev_memory_channel *packets; /* this rank's memory, and the peer's packet buffer */
+    const weir_dev_semaphore *semaphores;   /* apart from those of the channels */
+    const weir_dev_port_channel *ports;     /* as data */
+    weir_dev_grid_barrier barrier;
+    mesh_report *report;
+    char *local;   /* a slot for what each rank sends here, then one for what goes to each rank */
+    uint64_t slot; /* bytes of a slot; those behind `bytes` must stay as they are */
+    uint64_t packet_slot;
+    uint64_t bytes;
+    uint32_t rank;
+    uint32_t ranks;
+    uint32_t rounds;
+    uint32_t op;
+    uint32_t seed; /* of the bytes, another for each launch */
+} mesh_args;
+
+/* The byte at `position` of what rank `from` sends to rank `to`. */
+WEIR_FN char mesh_pattern(uint32_t from, uint32_t to, uint64_t iteration, uint64_t position)
+{
+    uint64_t mixed = (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu +
+                     (from * MESH_RANKS + to + 1) * 0x165667b19e3779f9u;
+    return (char)(mixed >> 40);
+}
+
+#define MESH_GUARD 0x5a
+
+const weir_kernel *mesh_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
