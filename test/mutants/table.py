@@ -569,6 +569,9 @@ MUTANTS = [
            "memory of queues that are gone stays", port_device("PortDeviceNth", "OperationFails", "devx")),
     Mutant("nic-command-bits", NIC + "devx.c", "check_fields", "!known && (c->in", "!known && bit == 0 && (c->in",
            "bits of a command that are no field's are ignored", nic("SwnicCommand", "StatesAreRefused")),
+    Mutant("mesh-slab", HOST + "connection.c", "take_slabs", "&comm->peers[connection->peer]",
+           "&comm->peers[connection->peer != 0]", "signals to the third rank go to the second",
+           ["conformance.Stages/Mesh.KernelsExchangeWithAllByMemoryChannels/cpu_threads_3_ranks"]),
     # ---- collectives -------------------------------------------------------------------------------------
     Mutant("collective-epoch", DEVICE + "collective_slots.h", "weir_slots_meet",
            "weir_packet_advance(c->epoch, 0, 0, coop);", "", "a call takes what the call before has left for its own",
