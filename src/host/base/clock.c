@@ -54,11 +54,16 @@ bool weiri_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t dead
 
 int weiri_thread_create(pthread_t *thread, const char *name, void *(*run)(void *), void *context)
 {
-    sigset_t all;
+    /* These come from what the thread itself does. A blocked one would kill the process without running its handler. */
+    static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS };
+    sigset_t blocked;
     sigset_t before;
-    (void)sigfillset(&all);
+    (void)sigfillset(&blocked);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        (void)sigdelset(&blocked, own[i]);
+    }
     /* A new thread inherits the mask. */
-    int error = pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_sigmask(SIG_SETMASK, &blocked, &before);
     if (error != 0) {
         return error;
     }

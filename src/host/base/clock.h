@@ -20,7 +20,8 @@ uint32_t weiri_left_ms(uint64_t deadline_ns);
 int weiri_cond_init(pthread_cond_t *cond);
 bool weiri_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ns);
 
-/* Starts a thread of ours: all signals blocked, named `name` (at most 15 characters). 0 or an errno value. */
+/* Starts a thread of ours, named `name` (at most 15 characters). All signals are blocked in it but those of its own
+ * faults (SIGSEGV and the like). 0 or an errno value. */
 int weiri_thread_create(pthread_t *thread, const char *name, void *(*run)(void *), void *context);
 
 #endif
