@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/base/file.h"
 
 /* A block of this device; weiri_block.native points to it. */
 typedef struct cpu_memory {
@@ -103,22 +105,6 @@ static void set_reason(weiri_block *block, const char *text)
 
 /* ---- allocate ------------------------------------------------------------------------------------------- */
 
-static weir_status memfd_create_sealed(uint64_t bytes, int *out)
-{
-    int fd = memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) {
-        return weiri_fail_errno(errno, "memory: allocate %llu bytes: memfd_create", (unsigned long long)bytes);
-    }
-    if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        weir_status status = weiri_fail_errno(errno, "memory: allocate %llu bytes: size and seal the memfd",
-                                              (unsigned long long)bytes);
-        (void)close(fd);
-        return status;
-    }
-    *out = fd;
-    return WEIR_OK;
-}
-
 weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -134,7 +120,9 @@ weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint6
     if (memory == NULL) {
         return weiri_fail_nomem("memory");
     }
-    status = memfd_create_sealed(rounded, &fd);
+    char text[64];
+    (void)snprintf(text, sizeof text, "memory: allocate %llu bytes", (unsigned long long)bytes);
+    status = weiri_memfd_create(text, rounded, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, &fd);
     if (status != WEIR_OK) {
         goto free_memory;
     }

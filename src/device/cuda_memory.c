@@ -21,6 +21,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/file.h"
 
 typedef unsigned long long ull;
 
@@ -315,14 +316,11 @@ static weir_status allocate_host(const weir_device *device, weiri_cuda_block *ma
         return weiri_fail(WEIR_ERR_NOMEM, "gpu:%u: allocate: %llu bytes are too many", device->info.index,
                           (ull)made->block.size);
     }
-    int fd = memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) {
-        return weiri_fail_errno(errno, "gpu:%u: allocate: memfd_create", device->info.index);
-    }
-    if (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
-        weir_status status =
-            weiri_fail_errno(errno, "gpu:%u: allocate: memfd of %llu bytes", device->info.index, (ull)bytes);
-        close(fd);
+    int fd;
+    char text[96];
+    snprintf(text, sizeof text, "gpu:%u: allocate %llu bytes of host memory", device->info.index, (ull)bytes);
+    weir_status status = weiri_memfd_create(text, bytes, F_SEAL_SHRINK, &fd);
+    if (status != WEIR_OK) {
         return status;
     }
     made->shared = descriptor_create(fd);

@@ -19,6 +19,7 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/env.h"
 #include "src/host/base/error.h"
+#include "src/host/base/file.h"
 #include "src/host/bootstrap_state.h"
 
 #define PAUSE_FIRST_MS 5
@@ -120,7 +121,7 @@ static int write_id(int fd, const char *text)
     char line[WEIR_UNIQUE_ID_BYTES + 1];
     const size_t bytes = (size_t)snprintf(line, sizeof line, "%s\n", text);
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n = write(fd, line + done, bytes - done);
+        const ssize_t n = weiri_file_write(fd, line + done, bytes - done);
         if (n < 0 && errno != EINTR) {
             return errno;
         }
