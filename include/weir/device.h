@@ -37,7 +37,7 @@ typedef struct weir_device_info {
     uint8_t uuid[16];
     uint64_t memory_bytes;
     uint32_t block_threads;    /* most threads of a block */
-    uint32_t resident_threads; /* most threads that run at the same time */
+    uint32_t resident_threads; /* most threads that run at the same time; on the CPU those of one launch */
     uint32_t multiprocessors;  /* 1 for the CPU */
     uint32_t driver_version;   /* as the driver counts, 13000 is 13.0; 0 for the CPU */
 } weir_device_info;
@@ -60,8 +60,10 @@ WEIR_API void weir_device_get_info(const weir_device *device, weir_device_info *
  * WEIR_ERR_UNSUPPORTED, with the reason, when they cannot. */
 WEIR_API WEIR_NODISCARD weir_status weir_device_reaches(weir_device *device, const weir_device *peer);
 
-/* The largest shape of at most `wanted` that the device can keep resident as a whole: on a GPU usually
- * `wanted` itself, on the CPU a few threads. Both fields of the result are at least 1. */
+/* `wanted` itself where the device can keep it resident as a whole, so that a cooperative launch of it is accepted: on
+ * the CPU up to info.resident_threads, on a GPU as many threads as fit for a kernel of 64 registers each. Otherwise a
+ * smaller shape that can be: on a GPU the largest, on the CPU at most 8 threads, which suffice to run a grid that was
+ * meant for a GPU. Both fields of the result are at least 1. */
 WEIR_API weir_shape weir_device_fit_shape(const weir_device *device, weir_shape wanted);
 
 /* Copies between any two of host memory and the device's memory; returns when done. Orders with nothing that

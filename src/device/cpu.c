@@ -12,8 +12,8 @@
 #include "src/host/base/error.h"
 
 #define NUMBERS 1024u     /* cpu:0 to cpu:1023 */
-#define FIT_THREADS 8u    /* threads of a shape that fits: enough to be a grid of blocks, on any machine */
-#define FIT_BLOCKS 2u
+#define CUT_THREADS 8u    /* threads of a shape that was too large: enough to be a grid of blocks, on any machine */
+#define CUT_BLOCKS 2u
 
 bool weiri_cpu_is_foreign(const weir_device *device)
 {
@@ -140,15 +140,16 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Two blocks with as many threads as fit; what few threads leave goes to more blocks. */
+/* A shape that can be launched is kept. What exceeds the limit was meant for a GPU and is cut to a few threads, not to
+ * the limit, which is far more than most machines have cores: two blocks, or more where each has few threads. */
 static weir_shape fit_shape(const weir_device *device, weir_shape wanted)
 {
-    uint32_t limit = least(FIT_THREADS, device->cpu_threads);
-    weir_shape shape;
-    if ((uint64_t)wanted.blocks * wanted.threads <= limit) {
+    if ((uint64_t)wanted.blocks * wanted.threads <= device->info.resident_threads) {
         return wanted;
     }
-    shape.blocks = least(least(wanted.blocks, FIT_BLOCKS), limit);
+    uint32_t limit = least(CUT_THREADS, device->info.resident_threads);
+    weir_shape shape;
+    shape.blocks = least(least(wanted.blocks, CUT_BLOCKS), limit);
     shape.threads = least(wanted.threads, limit / shape.blocks);
     shape.blocks = least(wanted.blocks, limit / shape.threads);
     return shape;

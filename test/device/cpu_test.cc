@@ -163,8 +163,9 @@ TEST_F(Cpu, FitShape)
         weir_shape wanted;
         uint32_t blocks, threads;
     } const cases[] = {
-        { { 32, 1024 }, 2, 4 }, { { 1, 1024 }, 1, 8 }, { { 32, 1 }, 8, 1 }, { { 2, 3 }, 2, 3 }, { { 3, 4 }, 2, 4 },
-        { { 0, 0 }, 1, 1 },     { { 1, 1 }, 1, 1 },    { { 5, 2 }, 4, 2 },  { { UINT32_MAX, UINT32_MAX }, 2, 4 },
+        { { 32, 1024 }, 2, 4 }, { { 1, 1024 }, 1, 8 }, { { 65, 1 }, 8, 1 }, { { 33, 2 }, 4, 2 }, { { 33, 3 }, 2, 3 },
+        { { 8, 9 }, 2, 4 },     { { 8, 8 }, 8, 8 },    { { 3, 3 }, 3, 3 },  { { 64, 1 }, 64, 1 }, { { 1, 64 }, 1, 64 },
+        { { 0, 0 }, 1, 1 },     { { 1, 1 }, 1, 1 },    { { UINT32_MAX, UINT32_MAX }, 2, 4 },
     };
     for (const auto &c : cases) {
         weir_shape shape = weir_device_fit_shape(device, c.wanted);
@@ -178,7 +179,26 @@ TEST_F(Cpu, FitShape)
         weir_shape shape = weir_device_fit_shape(small, { 32, 1024 });
         EXPECT_GE(shape.blocks * shape.threads, 1u);
         EXPECT_LE(shape.blocks * shape.threads, threads);
+        shape = weir_device_fit_shape(small, { 1, threads });
+        EXPECT_EQ(shape.threads, threads);
         weir_device_close(small);
+    }
+}
+
+// weir_device_info, weir_device_fit_shape and launches say the same: 64 threads, in any shape.
+TEST_F(Cpu, LimitsAreThoseOfLaunches)
+{
+    weir_device_info info;
+    weir_device_get_info(device, &info);
+    EXPECT_EQ(info.block_threads, 64u);
+    EXPECT_EQ(info.resident_threads, 64u);
+    for (weir_shape wanted : { weir_shape{ 8, 8 }, { 1, 64 }, { 64, 1 }, { 7, 9 }, { 5, 13 }, { 65, 1 }, { 1, 65 } }) {
+        const weir_shape fit = weir_device_fit_shape(device, wanted);
+        const bool fits = fit.blocks == wanted.blocks && fit.threads == wanted.threads;
+        EXPECT_EQ(launch(sum_args, wanted.blocks, wanted.threads, stream), fits ? WEIR_OK : WEIR_ERR_LIMIT)
+            << wanted.blocks << " x " << wanted.threads;
+        EXPECT_EQ(weir_stream_wait(device, stream, 0), WEIR_OK);
+        EXPECT_EQ(fits, wanted.blocks * wanted.threads <= 64);
     }
 }
 
