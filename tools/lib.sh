@@ -151,11 +151,24 @@ jobs=$(nproc)
 has_nvcc() { command -v nvcc >/dev/null || [ -x "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" ]; }
 has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }
 
+# The architecture of the first GPU, as WEIR_CUDA_ARCHS has it. 90 where there is none, and for newer ones, too: their
+# driver compiles its PTX, and every nvcc that builds weir knows it.
+gpu_arch() {
+    local arch
+    arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) || arch=""
+    [[ $arch =~ ^[0-9]+$ && $arch -lt 90 ]] || arch=90
+    say "$arch"
+}
+
+# What build_preset also tells cmake when it configures.
+cmake_options=()
+
 # build_preset PRESET PREFIX...: the prefix goes in front of cmake. On failure shows the end of the log.
 build_preset() {
     local preset=$1
     shift
-    if ! step "Configuring $preset" "build/log/$preset-configure.log" "$@" cmake --preset "$preset"; then
+    if ! step "Configuring $preset" "build/log/$preset-configure.log" \
+        "$@" cmake --preset "$preset" "${cmake_options[@]}"; then
         tail -n 40 "build/log/$preset-configure.log"
         return 1
     fi
