@@ -21,8 +21,11 @@
  * WEIR_KEY or opts.key, or the explicit WEIR_ALLOW_NO_KEY=1.
  *
  * A service thread of the bootstrap does all socket work: a rank that dies is known to all within a second,
- * and every pending and later call of every rank returns WEIR_ERR_REMOTE with that rank in its text. A rank
- * that called weir_bootstrap_destroy has left: only calls that need it fail.
+ * and every pending and later call of every rank returns WEIR_ERR_REMOTE with that rank in its text. Heartbeats of the
+ * service threads find a rank that does not answer, because its process is stopped or its host cannot be reached: after
+ * three quarters of the timeout, but at least two seconds, without a byte from it, it counts as dead ("rank 1 does not
+ * answer"). A rank whose own threads compute, sleep or wait does answer. A rank that called weir_bootstrap_destroy has
+ * left: only calls that need it fail.
  *
  * Threads:   all calls on a bootstrap may be made by several threads at once, except destroy; collective
  *            calls of one group must be made in the same order by all its ranks.
@@ -110,6 +113,7 @@ typedef struct weir_bootstrap_usage {
     uint64_t messages;    /* messages that it has written to sockets, of all kinds */
     uint64_t bytes;       /* of these messages */
     uint64_t connections; /* open now */
+    uint64_t beats;       /* heartbeats that it has sent; they are not among the messages */
 } weir_bootstrap_usage;
 
 WEIR_API void weir_bootstrap_get_usage(weir_bootstrap *bootstrap, weir_bootstrap_usage *usage);

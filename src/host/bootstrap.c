@@ -102,6 +102,7 @@ static void tick(void *context)
         }
         weiri_join_tick(boot, now);
         weiri_peer_tick(boot, now);
+        weiri_beat_tick(boot, now);
         weiri_conn_resume_listener(boot);
         work(boot, now);
         if (boot->hurry_watch != NULL && !is_hurried(boot)) {
@@ -336,7 +337,7 @@ static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
         const weiri_peer *peer = &boot->peers[rank];
         if (peer->state != WEIRI_PEER_ALIVE || peer->goodbye_ns != 0) {
             char text[WEIRI_TEXT_BYTES];
-            weiri_peer_gone_text(rank, peer->state == WEIRI_PEER_DIED, text);
+            weiri_peer_gone_text(rank, peer->state, text);
             return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
         }
         if (expired) {

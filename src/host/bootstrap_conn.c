@@ -208,6 +208,13 @@ static void lost(weiri_conn *conn, const char *cause)
     }
 }
 
+/* The same by an error of the socket. An unreachable end has not closed the connection: its process may well live. */
+static void lost_by(weiri_conn *conn, int error)
+{
+    conn->unreachable = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+    lost(conn, strerrordesc_np(error));
+}
+
 /* The same of a connection that cannot be opened for want of something that is this rank's own. */
 static void lost_here(weiri_conn *conn, const char *cause)
 {
@@ -283,6 +290,7 @@ static int write_all(weiri_conn *conn)
             return errno;
         }
         m->done += n > 0 ? (uint64_t)n : 0;
+        conn->said = conn->said || n > 0;
         if (m->done == sizeof m->frame + m->bytes) {
             settle(conn->boot, weiri_queue_pop(&conn->queue), WEIRI_SEND_DONE);
         }
@@ -296,8 +304,12 @@ void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
         return;
     }
     weir_bootstrap *boot = conn->boot;
-    boot->usage.messages++;
-    boot->usage.bytes += sizeof message->frame + message->bytes;
+    if (message->kind == WEIRI_FRAME_BEAT) {
+        boot->usage.beats++;
+    } else {
+        boot->usage.messages++;
+        boot->usage.bytes += sizeof message->frame + message->bytes;
+    }
     weiri_queue_push(&conn->queue, message);
     /* Written here and now if nothing is before it: the service is needed for what does not fit, and for errors. */
     const bool first = conn->state == WEIRI_CONN_OPEN && !conn->dirty && !conn->shut && conn->queue.head == message;
@@ -318,7 +330,7 @@ void weiri_conn_flush(weiri_conn *conn)
         /* What the other end said before it went away may tell why. */
         read_all(conn);
         if (!conn->dead && conn->fd >= 0) {
-            lost(conn, strerrordesc_np(error));
+            lost_by(conn, error);
         }
         return;
     }
@@ -549,6 +561,7 @@ static void end_message(weiri_conn *conn)
         weiri_reader r = weiri_reader_init(message->data, message->bytes);
         weiri_read_bytes(&r, conn->held_job, sizeof conn->held_job);
         const uint32_t rank = weiri_read_u32(&r);
+        conn->held_timeout_ms = weiri_read_u32(&r);
         const bool good = message->kind == WEIRI_FRAME_PEER && weiri_reader_done(&r) && rank < conn->boot->size;
         weiri_message_free(message);
         if (!good) {
@@ -683,9 +696,14 @@ static void read_all(weiri_conn *conn)
             return;
         }
         if (n <= 0) {
-            lost(conn, n == 0 ? "connection closed" : strerrordesc_np(errno));
+            if (n == 0) {
+                lost(conn, "connection closed");
+            } else {
+                lost_by(conn, errno);
+            }
             return;
         }
+        conn->heard = true;
         budget -= (size_t)n < budget ? (size_t)n : budget;
         if (direct) {
             advance(conn, (size_t)n, (size_t)n == size);

@@ -14,8 +14,8 @@ typedef struct weiri_port_handler {
     /* A message of `peer` (possibly this rank itself). `data` is valid during the call. An empty one says, perhaps in
      * answer to a message, that the peer's port is closed: nothing more will come from there. Service thread. */
     void (*message)(void *context, uint32_t peer, const uint8_t *data, size_t bytes);
-    /* `rank` died (status WEIR_ERR_REMOTE; text names it) or left. Called once a rank, also for ranks that were
-     * gone when the port was opened. Service thread. */
+    /* `rank` died or does not answer (status WEIR_ERR_REMOTE; text names it), or left. Called once a rank, also for
+     * ranks that were gone when the port was opened. Service thread. */
     void (*gone)(void *context, uint32_t rank, bool died, const char *text);
     void *context;
 } weiri_port_handler;

@@ -1,8 +1,9 @@
 /* bootstrap_peer.c - frames between ranks after the rendezvous, and the ranks that are gone.
  *
- * A rank whose connection ends before it said goodbye has died: whoever sees it tells all its neighbours, and
- * each rank passes the news on once. A rank that leaves says goodbye on all its connections; it has left when
- * nothing more can come from it, that is when the connection that it opened, if there is one, is at its end. */
+ * A rank whose connection ends before it said goodbye has died: the rank that sees it tells all its neighbours, and
+ * each rank passes the news on once. The same goes for a rank that does not answer (bootstrap_beat.c). A rank that
+ * leaves says goodbye on all its connections; it has left when nothing more can come from it, that is when the
+ * connection that it opened, if there is one, is at its end. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -11,16 +12,30 @@
 #include "src/host/base/log.h"
 #include "src/host/bootstrap_state.h"
 
-#define PEER_HELLO_BYTES 20
+#define PEER_HELLO_BYTES 24
 #define RETRY_NS 50000000u
 #define UNREACHABLE_NS 1000000000u
 #define GOODBYE_NS 3000000000u
 
+/* Tells the other end that `rank` died or does not answer. */
+static void tell_gone(weiri_conn *conn, uint32_t rank)
+{
+    const bool silent = conn->boot->peers[rank].state == WEIRI_PEER_SILENT;
+    weiri_conn_queue(conn, weiri_message_create(silent ? WEIRI_FRAME_SILENT : WEIRI_FRAME_DEATH, rank, NULL, 0, NULL,
+                                                0));
+}
+
+/* A new connection begins with the news of deaths, so that what this rank does because of one never overtakes it. */
 weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank)
 {
     weiri_peer *peer = &boot->peers[rank];
     if (peer->out == NULL) {
         peer->out = weiri_conn_create(boot, rank, &boot->addresses[rank]);
+        for (uint32_t i = 0; i < boot->gone_count && peer->out != NULL; i++) {
+            if (boot->peers[boot->gone[i]].state != WEIRI_PEER_LEFT) {
+                tell_gone(peer->out, boot->gone[i]);
+            }
+        }
     }
     return peer->out;
 }
@@ -31,6 +46,7 @@ size_t weiri_peer_hello(weiri_conn *conn, uint8_t *frame, size_t capacity)
     weiri_frame_write(&w, WEIRI_FRAME_PEER, 0, PEER_HELLO_BYTES);
     weiri_write_bytes(&w, conn->boot->job, WEIRI_JOB_BYTES);
     weiri_write_u32(&w, conn->boot->rank);
+    weiri_write_u32(&w, conn->boot->timeout_ms);
     return w.size;
 }
 
@@ -95,18 +111,20 @@ static void take_goodbye(weiri_conn *conn, uint64_t more)
     peer->last_seen = peer->last_seen || !conn->initiated || more == 0;
     weiri_conn_close(conn);
     if (peer->last_seen) {
-        weiri_peer_gone(boot, rank, false);
+        weiri_peer_gone(boot, rank, WEIRI_PEER_LEFT);
     }
 }
 
-static void take_death(weir_bootstrap *boot, uint64_t rank, uint32_t from)
+static void take_death(weir_bootstrap *boot, uint64_t rank, uint32_t from, weiri_peer_state how)
 {
     if (rank == boot->rank) {
         char text[WEIRI_TEXT_BYTES];
-        (void)snprintf(text, sizeof text, "bootstrap: rank %u took this rank for dead", from);
+        const bool silent = how == WEIRI_PEER_SILENT;
+        (void)snprintf(text, sizeof text, "bootstrap: rank %u gave up this rank, %u, which %s", from, boot->rank,
+                       silent ? "did not answer (stopped, or its host was unreachable)" : "seemed dead");
         weiri_boot_fail(boot, WEIR_ERR_REMOTE, text);
     } else if (rank < boot->size) {
-        weiri_peer_gone(boot, (uint32_t)rank, true);
+        weiri_peer_gone(boot, (uint32_t)rank, how);
     }
 }
 
@@ -160,11 +178,15 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
     if (kind == WEIRI_FRAME_GOODBYE) {
         take_goodbye(conn, message->tag);
     } else if (kind == WEIRI_FRAME_DEATH) {
-        take_death(boot, message->tag, conn->peer);
+        take_death(boot, message->tag, conn->peer, WEIRI_PEER_DIED);
+    } else if (kind == WEIRI_FRAME_SILENT) {
+        take_death(boot, message->tag, conn->peer, WEIRI_PEER_SILENT);
     } else if (kind == WEIRI_FRAME_CREDIT) {
         take_credit(conn, message);
-    } else if (conn->initiated || !(data || kind == WEIRI_FRAME_ABORT)) {
+    } else if (conn->initiated || !(data || kind == WEIRI_FRAME_ABORT || kind == WEIRI_FRAME_BEAT)) {
         weiri_conn_corrupt(conn);
+    } else if (kind == WEIRI_FRAME_BEAT) {
+        /* That it came is all that it says. */
     } else if (kind == WEIRI_FRAME_ABORT) {
         weiri_group_abort(boot, message);
         return;
@@ -204,45 +226,53 @@ void weiri_peer_lost(weiri_conn *conn, const char *cause, bool own)
         return;
     }
     const bool from_peer = !conn->initiated;
+    const weiri_peer_state how = conn->unreachable ? WEIRI_PEER_SILENT : WEIRI_PEER_DIED;
     weiri_conn_close(conn);
     if (boot->closing || !open) {
         return;
     }
     if (peer->goodbye_ns == 0) {
-        weiri_peer_gone(boot, rank, true);
+        weiri_peer_gone(boot, rank, how);
     } else if (from_peer) {
-        weiri_peer_gone(boot, rank, false);
+        weiri_peer_gone(boot, rank, WEIRI_PEER_LEFT);
     }
 }
 
-void weiri_peer_gone_text(uint32_t rank, bool died, char text[WEIRI_TEXT_BYTES])
+void weiri_peer_gone_text(uint32_t rank, weiri_peer_state how, char text[WEIRI_TEXT_BYTES])
 {
-    (void)snprintf(text, WEIRI_TEXT_BYTES, "bootstrap: rank %u %s", rank, died ? "died" : "left");
+    (void)snprintf(text, WEIRI_TEXT_BYTES, "bootstrap: rank %u %s", rank,
+                   how == WEIRI_PEER_SILENT ? "does not answer (stopped, or its host is unreachable)"
+                   : how == WEIRI_PEER_DIED ? "died"
+                                            : "left");
 }
 
-void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, bool died)
+void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
 {
     weiri_peer *peer = &boot->peers[rank];
     if (peer->state != WEIRI_PEER_ALIVE) {
         return;
     }
-    peer->state = died ? WEIRI_PEER_DIED : WEIRI_PEER_LEFT;
+    peer->state = how;
     boot->gone[boot->gone_count++] = rank;
     boot->leaving -= peer->goodbye_ns != 0 ? 1 : 0;
-    if (peer->out != NULL) {
-        weiri_conn_close(peer->out);
+    /* A rank that was stopped reads, when it goes on, why its connections are closed. */
+    weiri_conn *const ends[] = {peer->out, peer->in};
+    for (int i = 0; i < 2; i++) {
+        if (ends[i] != NULL && how == WEIRI_PEER_SILENT) {
+            tell_gone(ends[i], rank);
+        }
+        if (ends[i] != NULL) {
+            weiri_conn_close(ends[i]);
+        }
     }
-    if (peer->in != NULL) {
-        weiri_conn_close(peer->in);
-    }
-    if (died && !boot->closing) {
+    if (how != WEIRI_PEER_LEFT && !boot->closing) {
         char text[WEIRI_TEXT_BYTES];
-        weiri_peer_gone_text(rank, died, text);
+        weiri_peer_gone_text(rank, how, text);
         weiri_log(WEIR_LOG_INFO, "%s", text);
         weiri_boot_fail(boot, WEIR_ERR_REMOTE, text);
         for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
-            if (conn->state == WEIRI_CONN_OPEN && !conn->join) {
-                weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_DEATH, rank, NULL, 0, NULL, 0));
+            if (!conn->join && (conn->initiated || conn->state == WEIRI_CONN_OPEN)) {
+                tell_gone(conn, rank);
             }
         }
     }
@@ -257,7 +287,7 @@ void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
         /* Who is connected from its side is there, whatever keeps this rank from connecting to it. */
         if (peer != NULL && peer->in == NULL && peer->unreachable_ns != 0 &&
             now_ns - peer->unreachable_ns > UNREACHABLE_NS) {
-            weiri_peer_gone(boot, conn->peer, !boot->joined);
+            weiri_peer_gone(boot, conn->peer, boot->joined ? WEIRI_PEER_LEFT : WEIRI_PEER_DIED);
             next = boot->conns;
         }
         conn = next;
@@ -265,7 +295,7 @@ void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
     for (uint32_t rank = 0; rank < boot->size && boot->leaving > 0; rank++) {
         const weiri_peer *peer = &boot->peers[rank];
         if (peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns != 0 && now_ns - peer->goodbye_ns > GOODBYE_NS) {
-            weiri_peer_gone(boot, rank, false);
+            weiri_peer_gone(boot, rank, WEIRI_PEER_LEFT);
         }
     }
 }

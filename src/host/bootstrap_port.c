@@ -80,8 +80,8 @@ static void deliver_one(weir_bootstrap *boot, weiri_port *port)
     bool died = false;
     if (message == NULL) {
         rank = boot->gone[port->told++];
-        died = boot->peers[rank].state == WEIRI_PEER_DIED;
-        weiri_peer_gone_text(rank, died, text);
+        died = boot->peers[rank].state != WEIRI_PEER_LEFT;
+        weiri_peer_gone_text(rank, boot->peers[rank].state, text);
     }
     port->running = true;
     (void)pthread_mutex_unlock(&boot->mutex);

@@ -33,7 +33,7 @@ static weir_status queue(weir_bootstrap *boot, uint32_t peer, weiri_message *mes
     const weiri_peer_state state = boot->peers[peer].state;
     if (state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0) {
         char text[WEIRI_TEXT_BYTES];
-        weiri_peer_gone_text(peer, state == WEIRI_PEER_DIED, text);
+        weiri_peer_gone_text(peer, state, text);
         return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
     }
     if (peer != boot->rank) {

@@ -7,6 +7,7 @@
  *     bootstrap_conn.c      one connection: connect, accept, prove, read and write frames
  *     bootstrap_message.c   messages and queues of them
  *     bootstrap_peer.c      frames between ranks, ranks that die and leave
+ *     bootstrap_beat.c      heartbeats: ranks that do not answer
  *     bootstrap_send.c      send, receive, waiting
  *     bootstrap_group.c     collectives
  *     bootstrap_port.c      ports
@@ -56,7 +57,9 @@ enum {
     WEIRI_FRAME_ABORT,      /* tag: hash of the group; operation, status, text */
     WEIRI_FRAME_DEATH,      /* tag: rank */
     WEIRI_FRAME_GOODBYE,    /* tag: 1 when the leaving rank also has a connection of its own to the receiver */
-    WEIRI_FRAME_CREDIT      /* tag: how much of the receiver's messages has been handled; their kind */
+    WEIRI_FRAME_CREDIT,     /* tag: how much of the receiver's messages has been handled; their kind */
+    WEIRI_FRAME_BEAT,       /* the sender runs */
+    WEIRI_FRAME_SILENT      /* tag: rank that does not answer */
 };
 
 typedef enum weiri_send_state { WEIRI_SEND_QUEUED, WEIRI_SEND_DONE, WEIRI_SEND_FAILED } weiri_send_state;
@@ -108,6 +111,11 @@ typedef struct weiri_conn {
     bool shut;
     bool dead;
     uint64_t deadline_ns; /* server: of the proof */
+    bool said;            /* something was written since the last tick */
+    bool heard;           /* something was read since the last tick */
+    bool unreachable;     /* the network lost the other end, which has not closed the connection */
+    uint64_t quiet_ns;    /* for how long nothing was written */
+    uint64_t silent_ns;   /* for how long nothing was read while this rank ran */
     uint64_t retry_ns;
     char cause[96];        /* why it could not be opened last; "" while nothing is known */
     weiri_address address; /* of the other end */
@@ -119,11 +127,17 @@ typedef struct weiri_conn {
     size_t raw_out_sent;
     uint8_t held_job[WEIRI_JOB_BYTES]; /* who the client says it is, until that is checked */
     uint32_t held_rank;
+    uint32_t held_timeout_ms;
     weiri_message *incoming;
     weiri_queue queue;
 } weiri_conn;
 
-typedef enum weiri_peer_state { WEIRI_PEER_ALIVE, WEIRI_PEER_LEFT, WEIRI_PEER_DIED } weiri_peer_state;
+typedef enum weiri_peer_state {
+    WEIRI_PEER_ALIVE,
+    WEIRI_PEER_LEFT,
+    WEIRI_PEER_DIED,  /* a connection ended without a goodbye */
+    WEIRI_PEER_SILENT /* it does not answer */
+} weiri_peer_state;
 
 /* How far one of two ranks is ahead of the other with messages of one kind. */
 typedef struct weiri_flow {
@@ -235,6 +249,7 @@ struct weir_bootstrap {
     uint32_t *gone; /* ranks that are gone, in this order */
     uint32_t gone_count;
     uint32_t leaving; /* peers that said goodbye but whose last message is not here yet */
+    uint64_t beat_ns; /* last run of weiri_beat_tick */
     weiri_group_state *groups;
     weiri_port *ports;
     uint32_t next_port;
@@ -332,11 +347,14 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the me
 void weiri_peer_lost(weiri_conn *conn, const char *cause, bool own);
 /* A message that came is no longer held here: its sender gets credit. */
 void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message);
-void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, bool died);
-void weiri_peer_gone_text(uint32_t rank, bool died, char text[WEIRI_TEXT_BYTES]);
+void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how);
+void weiri_peer_gone_text(uint32_t rank, weiri_peer_state how, char text[WEIRI_TEXT_BYTES]);
 void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns);
 void weiri_peer_goodbyes(weir_bootstrap *boot);
 uint64_t weiri_peer_frame_max(uint32_t kind);
+
+/* bootstrap_beat.c */
+void weiri_beat_tick(weir_bootstrap *boot, uint64_t now_ns);
 
 /* bootstrap_group.c */
 /* A message of a collective came: it is an error when nobody will ask for it. */

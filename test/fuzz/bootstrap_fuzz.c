@@ -241,6 +241,7 @@ static void send_peer(far_end *end, uint32_t as)
     weiri_writer w = weiri_writer_init(data, sizeof data);
     weiri_write_bytes(&w, job, sizeof job);
     weiri_write_u32(&w, as);
+    weiri_write_u32(&w, TIMEOUT_MS);
     send_frame(end, WEIRI_FRAME_PEER, 0, data, w.size);
 }
 

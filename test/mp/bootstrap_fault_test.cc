@@ -343,7 +343,8 @@ TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
     EXPECT_FALSE(table.empty());
     close(meeting);
     const std::string job = table.empty() ? std::string(16, '\0') : table.substr(24, 16);
-    const int peer = connect_as_member(weirt_id_port(id), key, frame(5, job + number(1, 4)) + frame(11, ""));
+    const std::string hello = frame(5, job + number(1, 4) + number(30000, 4));
+    const int peer = connect_as_member(weirt_id_port(id), key, hello + frame(11, ""));
     root.join();
     close(peer);
     close(listener);

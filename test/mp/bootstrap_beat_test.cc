@@ -1,0 +1,154 @@
+// Heartbeats: ranks that are stopped are named by all, and those that are busy, or that were stopped with all others,
+// are not.
+#include <atomic>
+
+#include "test/harness/bootstrap_ranks.h"
+
+namespace {
+
+class BootstrapBeat : public BootstrapTest {};
+
+// The timeout of a job, and the silence after which a rank counts as dead.
+uint32_t timeout_ms()
+{
+    return 6000 * weirt_slow();
+}
+
+uint32_t silence_ms()
+{
+    return timeout_ms() * 3 / 4;
+}
+
+const uint32_t ranks = 4;
+
+struct Report {
+    std::atomic<uint32_t> ready;
+    std::atomic<uint32_t> stopped;
+    std::atomic<uint64_t> stopped_ms;
+    Outcome outcome[ranks];
+};
+
+// Ranks as processes: each joins a job, waits until `stopped`, and then makes `call`.
+std::vector<pid_t> start(Shared<Report> &report, uint32_t count,
+                         const std::function<weir_status(weir_bootstrap *, uint32_t)> &call)
+{
+    const weir_unique_id id = weirt_new_id();
+    std::vector<pid_t> pids;
+    for (uint32_t i = 0; i < count; i++) {
+        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+            const weir_bootstrap_opts opts = weirt_opts(timeout_ms());
+            weir_bootstrap *boot = nullptr;
+            report->outcome[rank] =
+                weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, count, &opts, &boot); });
+            if (boot == nullptr) {
+                _exit(1);
+            }
+            report->ready++;
+            while (report->stopped == 0) {
+                weirt_sleep_ms(1);
+            }
+            report->outcome[rank] = weirt_outcome([&] { return call(boot, rank); });
+            report->outcome[rank].ms = weirt_now_ms() - report->stopped_ms;
+            weir_bootstrap_destroy(boot);
+        }));
+    }
+    weir_unique_id_discard(&id);
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (report->ready < count && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    EXPECT_EQ(report->ready, count);
+    return pids;
+}
+
+void let_go(Shared<Report> &report)
+{
+    report->stopped_ms = weirt_now_ms();
+    report->stopped = 1;
+}
+
+void expect_exited(pid_t pid)
+{
+    const int status = weirt_wait(pid);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// A receive that nobody answers, until something else than its deadline ends it.
+weir_status receive_until(weir_bootstrap *boot, uint32_t peer)
+{
+    uint32_t word;
+    weir_status status;
+    do {
+        status = weir_bootstrap_recv(boot, &word, sizeof word, peer, 1);
+    } while (status == WEIR_ERR_TIMEOUT);
+    return status;
+}
+
+// Ranks that wait for it, that wait for others, and that have no connection to it: all name the one that is stopped,
+// which learns of it when it goes on.
+TEST_F(BootstrapBeat, StoppedRankIsNamedByAll)
+{
+    Shared<Report> report;
+    const std::vector<pid_t> pids = start(report, ranks, [](weir_bootstrap *boot, uint32_t rank) {
+        return rank == 0 ? weir_bootstrap_barrier(boot, nullptr) : receive_until(boot, rank == 2 ? 1 : 2);
+    });
+    kill(pids[1], SIGSTOP);
+    let_go(report);
+    for (uint32_t i : {0u, 2u, 3u}) {
+        expect_exited(pids[i]);
+        const Outcome &o = report->outcome[i];
+        EXPECT_EQ(o.status, WEIR_ERR_REMOTE) << "rank " << i << ": " << o.text;
+        EXPECT_TRUE(weirt_has(o, "rank 1 does not answer (stopped, or its host is unreachable)"))
+            << "rank " << i << ": " << o.text;
+        EXPECT_GE(o.ms, silence_ms() / 2) << "rank " << i;
+        EXPECT_LT(o.ms, timeout_ms() + 5000u) << "rank " << i;
+    }
+    kill(pids[1], SIGCONT);
+    expect_exited(pids[1]);
+    EXPECT_EQ(report->outcome[1].status, WEIR_ERR_REMOTE);
+    EXPECT_TRUE(weirt_has(report->outcome[1], "gave up this rank, 1, which did not answer")) << report->outcome[1].text;
+}
+
+// What its own threads do is a rank's own affair: the service thread answers.
+TEST_F(BootstrapBeat, BusyRankIsAlive)
+{
+    weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
+        uint32_t word = 5;
+        if (rank == 1) {
+            weirt_sleep_ms(silence_ms() + 2500 * weirt_slow());
+            EXPECT_EQ(weir_bootstrap_send(boot, &word, sizeof word, 0, 1), WEIR_OK) << weir_last_error();
+        } else {
+            EXPECT_EQ(receive_until(boot, 1), WEIR_OK) << weir_last_error();
+        }
+        weir_bootstrap_usage usage;
+        weir_bootstrap_get_usage(boot, &usage);
+        EXPECT_GE(usage.beats, 3u);
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    }, timeout_ms());
+}
+
+// A whole job that was stopped, as a virtual machine is, goes on: the silence was each rank's own. Rank 0 runs again
+// before the others do.
+TEST_F(BootstrapBeat, StopOfAllIsNoSilence)
+{
+    Shared<Report> report;
+    const std::vector<pid_t> pids = start(report, 3, [](weir_bootstrap *boot, uint32_t) {
+        return weir_bootstrap_barrier(boot, nullptr);
+    });
+    kill(pids[1], SIGSTOP);
+    kill(pids[2], SIGSTOP);
+    weirt_sleep_ms(200); // rank 0 has read what they sent
+    kill(pids[0], SIGSTOP);
+    weirt_sleep_ms(silence_ms() + 1000);
+    kill(pids[0], SIGCONT);
+    weirt_sleep_ms(1000);
+    kill(pids[1], SIGCONT);
+    kill(pids[2], SIGCONT);
+    let_go(report);
+    for (uint32_t i = 0; i < 3; i++) {
+        expect_exited(pids[i]);
+        EXPECT_EQ(report->outcome[i].status, WEIR_OK) << "rank " << i << ": " << report->outcome[i].text;
+    }
+}
+
+} // namespace
