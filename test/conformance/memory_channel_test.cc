@@ -508,6 +508,83 @@ void creation_misuse(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
+// One rank has a memory channel, the other plain pointers and a semaphore whose end is on the host: a value goes to and
+// fro, and each adds one. The argument is the rank with the host's end; rank 0 goes first.
+constexpr uint32_t host_rounds = 100;
+
+// What the kernel does, by a host thread.
+void host_pingpong(weirt_rank *rank, weir_semaphore *semaphore, weir_memory *local, weir_memory *remote)
+{
+    const bool first = rank->rank == 0;
+    auto *mine = (uint64_t *)weir_memory_host_pointer(local);
+    auto *theirs = (uint64_t *)weir_memory_host_pointer(remote);
+    bool good = WEIRT_EXPECT(rank, mine != nullptr && theirs != nullptr);
+    uint64_t value = 0;
+    for (uint32_t round = 0; round < host_rounds && good; round++) {
+        if (!first || round != 0) {
+            good = WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_patience_ms()));
+            value = __atomic_load_n(mine, __ATOMIC_RELAXED);
+        }
+        __atomic_store_n(theirs, value + 1, __ATOMIC_RELAXED);
+        good = good && WEIRT_OK(rank, weir_semaphore_signal(semaphore));
+    }
+    if (good && first && WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_patience_ms()))) {
+        value = __atomic_load_n(mine, __ATOMIC_RELAXED);
+    }
+    WEIRT_EXPECT(rank, value == (first ? 2 * host_rounds : 2 * host_rounds - 1));
+}
+
+void host_at_one_end(weirt_rank *rank)
+{
+    const bool host = *(const uint32_t *)rank->arg == rank->rank;
+    const bool first = rank->rank == 0;
+    const uint32_t peer = 1 - rank->rank;
+    const weir_memory_opts shared = { sizeof shared, WEIR_MEMORY_HOST };
+    weirt_comm c;
+    weir_connection *connection = nullptr;
+    weir_semaphore *semaphore = nullptr;
+    weir_memory *local = nullptr;
+    weir_memory *remote = nullptr;
+    weir_memory *report = nullptr;
+    weir_memory_channel *channel = nullptr;
+    void *stream = nullptr;
+    const bool open =
+        weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 64, &shared, &local)) &&
+        WEIRT_OK(rank, weir_memory_allocate(c.comm, sizeof(weirt_report), &shared, &report)) &&
+        WEIRT_OK(rank, weir_memory_send(c.comm, local, peer, 1)) && weirt_receive(rank, c.comm, peer, 1, &remote) &&
+        weirt_connect(rank, c.comm, peer, 2, &connection) &&
+        weirt_semaphore(rank, connection, 3, host ? WEIR_SEMAPHORE_HOST : WEIR_SEMAPHORE_DEVICE, &semaphore);
+    if (open && host) {
+        host_pingpong(rank, semaphore, local, remote);
+    } else if (open && WEIRT_OK(rank, weir_memory_channel_create(semaphore, remote, local, nullptr, &channel)) &&
+               WEIRT_OK(rank, weir_stream_create(c.device, &stream))) {
+        const auto *result = (const weirt_report *)weir_memory_host_pointer(report);
+        weirt_pingpong_args args = {};
+        weir_memory_channel_device(channel, &args.channel);
+        args.inbox = (uint64_t *)weir_memory_pointer(local);
+        args.report = (weirt_report *)weir_memory_pointer(report);
+        args.first = first;
+        args.rounds = host_rounds;
+        if (WEIRT_OK(rank, weir_launch(c.device, weirt_pingpong_kernel(), weir_shape{ 1, 1 }, &args, nullptr, stream)) &&
+            WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_patience_ms()))) {
+            WEIRT_EXPECT(rank, result->status[0][0] == WEIR_OK);
+            WEIRT_EXPECT(rank, result->value == (first ? 2 * host_rounds : 2 * host_rounds - 1));
+        }
+    }
+    weirt_barrier(rank);
+    if (stream != nullptr) {
+        weir_stream_destroy(c.device, stream);
+    }
+    weir_memory_channel_destroy(channel);
+    weir_semaphore_destroy(semaphore);
+    weir_connection_destroy(connection);
+    weir_memory_destroy(remote);
+    weirt_barrier(rank);
+    weir_memory_destroy(report);
+    weir_memory_destroy(local);
+    weirt_comm_close(&c);
+}
+
 WEIRT_STAGE_SUITE(MemoryChannel);
 
 class Transfer : public ::testing::TestWithParam<std::tuple<int, int>> {
@@ -562,6 +639,13 @@ TEST_P(MemoryChannel, SeveralAtOnce)
 TEST_P(MemoryChannel, SingleValues)
 {
     weirt_ranks_run(stage(), 2, single_values, nullptr, 0);
+}
+
+TEST_P(MemoryChannel, HostAtOneEndKernelAtTheOther)
+{
+    for (uint32_t host : { 0, 1 }) {
+        weirt_ranks_run(stage(), 2, host_at_one_end, &host, sizeof host);
+    }
 }
 
 TEST_P(MemoryChannel, OutOfRangeWritesNothingAndSticks)
