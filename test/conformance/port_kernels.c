@@ -266,6 +266,53 @@ const weir_kernel *port_wait_kernel(void)
     return &port_wait;
 }
 
+/* Polls until a signal has come, and looks at the word before it. */
+WEIR_FN weir_status port_poll_word_of(const port_poll_args *args, uint32_t round)
+{
+    weir_spin spin = weir_spin_begin();
+    weir_status status = weir_dev_port_channel_poll(&args->channel);
+    while (status == WEIR_PENDING) {
+        const weir_status late = weir_spin_next(&spin, args->channel.semaphore.control);
+        status = late != WEIR_OK ? late : weir_dev_port_channel_poll(&args->channel);
+    }
+    if (status == WEIR_OK) {
+        args->report->iterations++;
+        if (args->words[args->half / 8 + round] != port_poll_word(args->peer, round)) {
+            args->report->wrong++;
+            args->report->wrong_position = round;
+        }
+    }
+    return status;
+}
+
+WEIR_KERNEL(port_poll, port_poll_args)
+{
+    weir_status status = WEIR_OK;
+    if (coop.rank != 0) {
+        return;
+    }
+    if (!args->first) {
+        args->report->status[1] = (int32_t)weir_dev_port_channel_poll(&args->channel);
+        weir_arch_store_release_sys_u64(&args->report->value, 1);
+        status = port_poll_word_of(args, 0);
+    }
+    for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
+        const uint64_t at = round * 8;
+        args->words[round] = port_poll_word(args->rank, round);
+        status = weir_dev_port_channel_put_signal(&args->channel, args->half + at, at, 8, weir_coop_thread(coop), NULL);
+        if (status == WEIR_OK && (args->first || round + 1 < args->rounds)) {
+            status = port_poll_word_of(args, args->first ? round : round + 1);
+        }
+    }
+    args->report->status[0] = (int32_t)status;
+    args->report->status[2] = (int32_t)weir_dev_port_channel_poll(&args->channel);
+}
+
+const weir_kernel *port_poll_kernel(void)
+{
+    return &port_poll;
+}
+
 WEIR_KERNEL(port_blocks, port_blocks_args)
 {
     const weir_coop blocks = weir_coop_blocks(coop);

@@ -81,6 +81,24 @@ typedef struct port_wait_args {
     uint64_t waits;
 } port_wait_args;
 
+/* Two ranks send a word to and fro, each to a place of its own, and poll for the other's. The one that does not go first
+ * polls once in vain, and says so in `value`, before anything is sent. */
+typedef struct port_poll_args {
+    weir_dev_port_channel channel;
+    port_report *report; /* status: of the loop, of that first poll, and of one after all rounds; iterations: of polls */
+    uint64_t *words;     /* of the local memory: `rounds` to send, and in its second half as many that arrive */
+    uint64_t half;
+    uint32_t first;
+    uint32_t rounds;
+    uint32_t rank;
+    uint32_t peer;
+} port_poll_args;
+
+WEIR_FN uint64_t port_poll_word(uint32_t rank, uint32_t round)
+{
+    return (round + 1) * 0x9e3779b97f4a7c15u + rank;
+}
+
 /* All blocks put together, and the first signals; the others come only when the report's value is not 0. */
 typedef struct port_blocks_args {
     weir_dev_port_channel channel;
@@ -99,6 +117,7 @@ const weir_kernel *port_transfer_kernel(void);
 const weir_kernel *port_request_kernel(void);
 const weir_kernel *port_flood_kernel(void);
 const weir_kernel *port_wait_kernel(void);
+const weir_kernel *port_poll_kernel(void);
 const weir_kernel *port_blocks_kernel(void);
 const weir_kernel *port_plain_kernel(void);
 

@@ -582,6 +582,12 @@ MUTANTS = [
     Mutant("mesh-slab", HOST + "connection.c", "take_slabs", "&comm->peers[connection->peer]",
            "&comm->peers[connection->peer != 0]", "signals to the third rank go to the second",
            ["conformance.Stages/Mesh.KernelsExchangeWithAllByMemoryChannels/cpu_threads_3_ranks"]),
+    Mutant("port-poll-kept", DEVICE + "port_channel.h", "weir_dev_port_channel_poll",
+           "weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);", "",
+           "a poll leaves the signal for the next one", port("PortEnds", "KernelsPoll")),
+    Mutant("port-poll-half", DEVICE + "port_channel.h", "weir_dev_port_channel_poll",
+           "weir_dev_port_channel_signals(semaphore)", "weir_arch_load_acquire_sys_u64(semaphore->inbound)",
+           "a poll sees only what the peer's kernels signalled", port("PortEnds", "KernelsPollWhenAllIsQueued")),
     # ---- collectives -------------------------------------------------------------------------------------
     Mutant("collective-epoch", DEVICE + "collective_slots.h", "weir_slots_meet",
            "weir_packet_advance(c->epoch, 0, 0, coop);", "", "a call takes what the call before has left for its own",
