@@ -548,6 +548,7 @@ void host_at_one_end(weirt_rank *rank)
     weir_memory *report = nullptr;
     weir_memory_channel *channel = nullptr;
     void *stream = nullptr;
+    const weir_shape one = { 1, 1 };
     const bool open =
         weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 64, &shared, &local)) &&
         WEIRT_OK(rank, weir_memory_allocate(c.comm, sizeof(weirt_report), &shared, &report)) &&
@@ -565,7 +566,7 @@ void host_at_one_end(weirt_rank *rank)
         args.report = (weirt_report *)weir_memory_pointer(report);
         args.first = first;
         args.rounds = host_rounds;
-        if (WEIRT_OK(rank, weir_launch(c.device, weirt_pingpong_kernel(), weir_shape{ 1, 1 }, &args, nullptr, stream)) &&
+        if (WEIRT_OK(rank, weir_launch(c.device, weirt_pingpong_kernel(), one, &args, nullptr, stream)) &&
             WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_patience_ms()))) {
             WEIRT_EXPECT(rank, result->status[0][0] == WEIR_OK);
             WEIRT_EXPECT(rank, result->value == (first ? 2 * host_rounds : 2 * host_rounds - 1));

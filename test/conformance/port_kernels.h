@@ -81,11 +81,11 @@ typedef struct port_wait_args {
     uint64_t waits;
 } port_wait_args;
 
-/* Two ranks send a word to and fro, each to a place of its own, and poll for the other's. The one that does not go first
- * polls once in vain, and says so in `value`, before anything is sent. */
+/* Two ranks send a word to and fro, each to a place of its own, and poll for the other's. Before anything is sent, the
+ * rank that does not go first polls once in vain, and says so in `value`. */
 typedef struct port_poll_args {
     weir_dev_port_channel channel;
-    port_report *report; /* status: of the loop, of that first poll, and of one after all rounds; iterations: of polls */
+    port_report *report; /* status: of the loop, that first poll, a last one; iterations: polls with WEIR_OK */
     uint64_t *words;     /* of the local memory: `rounds` to send, and in its second half as many that arrive */
     uint64_t half;
     uint32_t first;
