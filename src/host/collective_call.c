@@ -3,6 +3,7 @@
 
 #include "src/device/kernels/collective.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/collective_impl.h"
 
 #define BYTES_MOST ((uint64_t)1 << 56)
@@ -257,8 +258,8 @@ static weiri_work work_of_reduction(const weir_collective *collective, const wei
 }
 
 /* Fills the description for *form, or the one that is chosen. */
-static weir_status describe(const weir_collective *collective, const char *name, const weir_collective_request *q,
-                            bool alone, weir_collective_form *form, weir_collective_reduce *r, weir_shape *shape)
+static weir_status describe(weir_collective *collective, const char *name, const weir_collective_request *q, bool alone,
+                            weir_collective_form *form, weir_collective_reduce *r, weir_shape *shape)
 {
     const uint32_t ranks = collective->device.ranks;
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
@@ -267,6 +268,9 @@ static weir_status describe(const weir_collective *collective, const char *name,
     weir_status status = weiri_collective_choose(collective, &work, name, form, shape);
     if (status != WEIR_OK) {
         return status;
+    }
+    if (!alone) {
+        weiri_collective_log(collective, &work, name, *form, *shape);
     }
     const weiri_call call = weiri_call_of(q, *form, shape->blocks);
     memset(r, 0, sizeof *r);
@@ -332,7 +336,7 @@ static weir_status reduce(weir_collective *collective, const char *name, const w
 }
 
 /* A form that is forced is that of such a step where it has room. */
-static weir_status choose_step(const weir_collective *collective, const weiri_work *work, weir_collective_form *form,
+static weir_status choose_step(weir_collective *collective, const weiri_work *work, weir_collective_form *form,
                                weir_shape *shape)
 {
     *form = collective->form;
@@ -341,10 +345,13 @@ static weir_status choose_step(const weir_collective *collective, const weiri_wo
         *form = WEIR_FORM_SLOTS;
         status = weiri_collective_choose(collective, work, weiri_kind_names[work->kind], form, shape);
     }
+    if (status == WEIR_OK) {
+        weiri_collective_log(collective, work, weiri_kind_names[work->kind], *form, *shape);
+    }
     return status;
 }
 
-weir_status weiri_collective_scatter(const weir_collective *collective, const weir_collective_request *q,
+weir_status weiri_collective_scatter(weir_collective *collective, const weir_collective_request *q,
                                      const weir_collective_reduce *pieces, void *stream)
 {
     weiri_reduce_args args;
@@ -514,6 +521,7 @@ static weir_status move(weir_collective *collective, const char *name, const wei
     if (status != WEIR_OK) {
         return status;
     }
+    weiri_collective_log(collective, &work, name, form, shape);
     weiri_call call = weiri_call_of(q, form, shape.blocks);
     /* There peers would overwrite what this rank has yet to send. */
     args.move.in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
@@ -523,7 +531,7 @@ static weir_status move(weir_collective *collective, const char *name, const wei
     return launch_move(collective, &call, shape, q->count, &args, stream);
 }
 
-weir_status weiri_collective_pass(const weir_collective *collective, const weir_collective_request *q,
+weir_status weiri_collective_pass(weir_collective *collective, const weir_collective_request *q,
                                   const weir_collective_move *pieces, void *stream)
 {
     weiri_move_args args;
@@ -658,6 +666,13 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     const weiri_work work = { .kind = WEIR_ALL_TO_ALL };
     const uint32_t blocks = weiri_collective_most_blocks(collective, &work, WEIR_FORM_SLOTS);
     const weir_shape shape = { blocks, weiri_collective_threads(collective, WEIR_FORM_SLOTS, blocks) };
+    if (collective->logged[WEIRI_ALL_TO_ALL_V] == 0) {
+        collective->logged[WEIRI_ALL_TO_ALL_V] = 1u << WEIR_FORM_SLOTS;
+        weiri_log(WEIR_LOG_INFO,
+                  "weir_all_to_all_v of rank %u, %u ranks: form slots, %u blocks of %u threads: no other form works "
+                  "where each rank knows its own counts alone",
+                  collective->comm->rank, device->ranks, shape.blocks, shape.threads);
+    }
     return launch_move(collective, &call, shape, 0, &args, stream);
 }
 

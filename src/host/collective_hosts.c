@@ -7,14 +7,16 @@
 #include <string.h>
 
 #include "src/device/kernels/collective.h"
+#include "src/host/base/log.h"
 #include "src/host/collective_impl.h"
 
 #define UNIT 128u /* parts and chunks are multiples of it */
 /* Up to so many bytes every host sends all of its data to each, and joins all: one trip instead of two. */
 #define ONCE_BYTES 8192u
+#define RAILS_LOGGED 7u /* a bit of weir_collective.logged that is no form's */
 
 typedef struct hosts_call {
-    const weir_collective *collective;
+    weir_collective *collective;
     const weir_collective_request *q;
     void *stream;
     const char *send;
@@ -319,7 +321,21 @@ static weir_status all_to_all(const hosts_call *h)
     return in_chunks(h, chunk_bytes(h, h->hosts * h->ranks), all_to_all_chunk);
 }
 
-weir_status weiri_hosts_call(const weir_collective *collective, const weir_collective_request *q, void *stream)
+static void log_rails(weir_collective *collective, uint32_t kind)
+{
+    const weiri_rails *rails = &collective->rails;
+    if ((collective->logged[kind] >> RAILS_LOGGED & 1) == 0) {
+        collective->logged[kind] |= 1u << RAILS_LOGGED;
+        weiri_log(WEIR_LOG_INFO,
+                  "weir_%s of rank %u: %u hosts of %u ranks, each rank over %s to its like on the other "
+                  "hosts, up to %u blocks of %u threads",
+                  weiri_kind_names[kind], collective->comm->rank, rails->device.hosts, collective->device.ranks,
+                  weir_connection_transport(rails->connections[rails->device.host == 0 ? 1 : 0]), rails->device.lanes,
+                  rails->threads);
+    }
+}
+
+weir_status weiri_hosts_call(weir_collective *collective, const weir_collective_request *q, void *stream)
 {
     const hosts_call h = {
         .collective = collective,
@@ -333,6 +349,7 @@ weir_status weiri_hosts_call(const weir_collective *collective, const weir_colle
         .host = collective->rails.device.host,
         .hosts = collective->rails.device.hosts,
     };
+    log_rails(collective, q->kind);
     switch (q->kind) {
     case WEIR_ALLREDUCE:
         return allreduce(&h);

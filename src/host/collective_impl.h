@@ -45,6 +45,9 @@ typedef struct weiri_rails {
     char *hold; /* data between two steps of an operation, in `local` */
 } weiri_rails;
 
+/* Kinds beyond those of weir_collective_kind. */
+enum { WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1, WEIRI_LETTER, WEIRI_KINDS };
+
 struct weir_collective {
     weir_comm *comm;
     weiri_teller teller;
@@ -72,10 +75,8 @@ struct weir_collective {
     uint32_t row_count;
     weir_collective_algorithm algorithms[WEIRI_ALGORITHMS];
     uint32_t algorithm_count;
+    uint8_t logged[WEIRI_KINDS]; /* the forms of each operation whose first call was logged, a bit each */
 };
-
-/* Kinds beyond those of weir_collective_kind. */
-enum { WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1, WEIRI_LETTER, WEIRI_KINDS };
 
 #define WEIRI_NO_OP 0xffu
 #define WEIRI_NO_ROOT 0xffffu
@@ -117,13 +118,17 @@ uint32_t weiri_collective_threads(const weir_collective *collective, weir_collec
 weir_status weiri_collective_choose(const weir_collective *collective, const weiri_work *work, const char *name,
                                     weir_collective_form *form, weir_shape *shape);
 
+/* Logs the first operation of its kind and form: the form, the shape, and why no other form was chosen. */
+void weiri_collective_log(weir_collective *collective, const weiri_work *work, const char *name,
+                          weir_collective_form form, weir_shape shape);
+
 /* ---- steps inside a host, of operations between hosts; what their ranks compare is the request --------------- */
 
 /* Each rank gets its part of `pieces`, of which `what` and `to` are not looked at. */
-weir_status weiri_collective_scatter(const weir_collective *collective, const weir_collective_request *q,
+weir_status weiri_collective_scatter(weir_collective *collective, const weir_collective_request *q,
                                      const weir_collective_reduce *pieces, void *stream);
 /* `pieces` go from each rank to each; its `what` and ranges are not looked at. */
-weir_status weiri_collective_pass(const weir_collective *collective, const weir_collective_request *q,
+weir_status weiri_collective_pass(weir_collective *collective, const weir_collective_request *q,
                                   const weir_collective_move *pieces, void *stream);
 
 /* ---- between hosts --------------------------------------------------------------------------------------------- */
@@ -140,7 +145,7 @@ weir_status weiri_rails_open(weir_collective *collective, const weir_collective_
 void weiri_rails_close(weir_collective *collective);
 
 /* Puts an operation on the stream whose arguments have been checked. */
-weir_status weiri_hosts_call(const weir_collective *collective, const weir_collective_request *q, void *stream);
+weir_status weiri_hosts_call(weir_collective *collective, const weir_collective_request *q, void *stream);
 
 /* An operation with a peer could not be begun. Unless the peer finds the same it waits for it, and what the two do
  * next does not meet: the communicator has failed. Returns the error. */

@@ -20,6 +20,7 @@
 #include "src/device/kernels/collective.h"
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 
 #define LINE_BYTES 256
 #define ROWS_MOST 4096u
@@ -165,10 +166,63 @@ weir_status weiri_collective_choose(const weir_collective *collective, const wei
     return WEIR_OK;
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------- */
+/* ---- what was chosen ---------------------------------------------------------------------------------------- */
 
 static const char *const forms[] = { [WEIR_FORM_ONCE] = "once", [WEIR_FORM_PACKETS] = "packets",
                                      [WEIR_FORM_LINES] = "lines", [WEIR_FORM_SLOTS] = "slots" };
+
+/* Why the form was chosen. */
+static void describe_choice(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)
+{
+    const weiri_row *row = look_up(collective, work);
+    const bool ours = row >= table && row < table + sizeof table / sizeof table[0];
+    if (collective->device.ranks == 1) {
+        (void)snprintf(text, bytes, "there is one rank");
+    } else if (collective->form != WEIR_FORM_AUTO) {
+        (void)snprintf(text, bytes, "the opts ask for %s", forms[collective->form]);
+    } else if (row != NULL && row->bytes == UINT64_MAX) {
+        (void)snprintf(text, bytes, "WEIR_COLLECTIVE_TABLE has it for any size");
+    } else if (row != NULL) {
+        (void)snprintf(text, bytes, "%s has it up to %llu bytes", ours ? "weir's own table" : "WEIR_COLLECTIVE_TABLE",
+                       (unsigned long long)row->bytes);
+    } else {
+        (void)snprintf(text, bytes,
+                       goes_directly(work) ? "all ranks have registered the memory" : "no row of the tables fits");
+    }
+}
+
+/* The other forms of the operation that cannot carry it out. */
+static void describe_others(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)
+{
+    const bool once = (REDUCTIONS >> work->kind & 1) != 0 && work->kind != WEIR_REDUCE_SCATTER;
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t form = once ? WEIR_FORM_ONCE : WEIR_FORM_PACKETS; form < WEIR_FORM_SLOTS && used < bytes; form++) {
+        if (!has_room(collective, work, (weir_collective_form)form)) {
+            const bool link = form == WEIR_FORM_LINES && !collective->lines;
+            used += (size_t)snprintf(text + used, bytes - used, "; %s: %s", forms[form],
+                                     link ? "a link does not keep lines" : "no room for so many bytes");
+        }
+    }
+}
+
+void weiri_collective_log(weir_collective *collective, const weiri_work *work, const char *name,
+                          weir_collective_form form, weir_shape shape)
+{
+    char choice[128];
+    char others[192];
+    if ((collective->logged[work->kind] >> form & 1) != 0) {
+        return;
+    }
+    collective->logged[work->kind] |= (uint8_t)(1u << form);
+    describe_choice(collective, work, choice, sizeof choice);
+    describe_others(collective, work, others, sizeof others);
+    weiri_log(WEIR_LOG_INFO, "%s of rank %u, %llu bytes among %u ranks: form %s, %u blocks of %u threads: %s%s", name,
+              collective->comm->rank, (unsigned long long)work->bytes, collective->device.ranks, forms[form],
+              shape.blocks, shape.threads, choice, others);
+}
+
+/* ---- files -------------------------------------------------------------------------------------------------- */
 
 /* The index of the next word of *line among names[first] to names[count - 1]; `count` when it is none of them. */
 static uint32_t take_name(char **line, const char *const *names, uint32_t first, uint32_t count)

@@ -493,6 +493,15 @@ weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, con
     return WEIR_OK;
 }
 
+bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what)
+{
+    pthread_mutex_lock(&comm->mutex);
+    const bool first = (comm->peers[peer].logged >> what & 1) == 0;
+    comm->peers[peer].logged |= (uint32_t)1 << what;
+    pthread_mutex_unlock(&comm->mutex);
+    return first;
+}
+
 void weiri_comm_get(weir_comm *comm)
 {
     weiri_refcount_get(&comm->refs);

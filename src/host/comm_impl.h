@@ -32,9 +32,13 @@ typedef struct weiri_comm_peer {
     bool heard; /* it has sent something: it is told when this rank's communicator ends */
     bool gone;
     char gone_text[128];
+    uint32_t logged;          /* what was logged of this peer, a bit each: WEIRI_LOGGED_... */
     weir_memory *device_slab; /* the peer's slabs, mapped here; NULL before the first connection */
     weir_memory *host_slab;
 } weiri_comm_peer;
+
+/* Numbers of bits. A transport's is its index behind WEIRI_LOGGED_TRANSPORT. */
+enum { WEIRI_LOGGED_PROXY, WEIRI_LOGGED_FALLBACK, WEIRI_LOGGED_KERNELS, WEIRI_LOGGED_TRANSPORT };
 
 #define WEIRI_DOMAINS_MAX 4 /* transports with queues that a communicator uses */
 
@@ -100,6 +104,8 @@ struct weir_comm {
 };
 
 void weiri_comm_get(weir_comm *comm);
+/* Whether `what` (WEIRI_LOGGED_...) was not logged of the peer before; it counts as logged then. */
+bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what);
 void weiri_comm_put(weir_comm *comm);
 
 /* WEIR_OK when the communicator may be used by this process, WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED, of both of

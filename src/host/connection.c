@@ -4,6 +4,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/connection_impl.h"
 #include "src/host/domain.h"
 #include "src/host/exchange.h"
@@ -147,6 +148,18 @@ static weir_status join(weir_connection *connection, uint64_t tag, weir_connecti
     return status;
 }
 
+static void log_transport(weir_comm *comm, uint32_t peer, const weiri_transport_ops *transport, const char *reasons)
+{
+    uint32_t index = 0;
+    while (weiri_transport_at(index) != transport) {
+        index++;
+    }
+    if (weiri_comm_logs_first(comm, peer, WEIRI_LOGGED_TRANSPORT + index)) {
+        weiri_log(WEIR_LOG_INFO, "connection of rank %u to rank %u: transport %s%s%s", comm->rank, peer,
+                  transport->name, reasons[0] != '\0' ? "; why no other: " : "", reasons);
+    }
+}
+
 weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_t tag, const weir_connection_opts *opts,
                                          weir_connection **out, weir_future **future)
 {
@@ -161,11 +174,13 @@ weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_
     }
     weiri_opts_copy(&options, sizeof options, opts);
     const weiri_transport_ops *transport;
+    char reasons[WEIRI_REASONS_BYTES];
     const char *only = comm->ordered ? NULL : options.transport;
-    status = weiri_transport_choose(comm->device, &comm->end, &comm->peers[peer].end, only, &transport);
+    status = weiri_transport_choose(comm->device, &comm->end, &comm->peers[peer].end, only, &transport, reasons);
     if (status != WEIR_OK) {
         return status;
     }
+    log_transport(comm, peer, transport, reasons);
     weir_connection *connection = (weir_connection *)weiri_alloc(1, sizeof *connection);
     if (connection == NULL) {
         return weiri_fail_nomem("weir_connection_create");

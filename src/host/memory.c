@@ -359,8 +359,9 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "memory of rank %u cannot be shared between processes: %s",
                           handle->rank, handle->reason);
     }
-    weir_status status = transport != NULL ? weiri_transport_fault(transport, "choose")
-                                           : weiri_transport_choose(comm->device, &comm->end, peer, NULL, &transport);
+    weir_status status = transport != NULL
+                             ? weiri_transport_fault(transport, "choose")
+                             : weiri_transport_choose(comm->device, &comm->end, peer, NULL, &transport, NULL);
     if (status == WEIR_OK && transport->map == NULL) {
         status = weiri_fail(WEIR_ERR_UNSUPPORTED,
                             "memory of rank %u cannot be mapped over transport %s, and has no key of it: %s",

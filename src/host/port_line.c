@@ -48,27 +48,44 @@ static weir_status allocate_cells(weiri_port_line *line)
 
 weir_status weiri_port_line_open(weiri_port_line *line, const weir_semaphore *semaphore, weiri_queue *queue)
 {
+    weir_comm *comm = semaphore->connection->comm;
+    const uint32_t peer = semaphore->connection->peer;
     weiri_env env;
     weir_status status = weiri_env_read(&env);
-    if (status != WEIR_OK || weiri_env_engine(&env) == WEIRI_ENGINE_PROXY || semaphore->end != WEIR_SEMAPHORE_DEVICE) {
+    if (status != WEIR_OK || semaphore->end != WEIR_SEMAPHORE_DEVICE) {
         return status;
+    }
+    if (weiri_env_engine(&env) == WEIRI_ENGINE_PROXY) {
+        if (weiri_comm_logs_first(comm, peer, WEIRI_LOGGED_PROXY)) {
+            weiri_log(WEIR_LOG_INFO,
+                      "port channel of rank %u to rank %u: kernels' transfers go through the proxy: "
+                      "WEIR_PORT_ENGINE asks for no other engine",
+                      comm->rank, peer);
+        }
+        return WEIR_OK;
     }
     line->semaphore = semaphore;
     line->queue = queue;
     status = find_view(line);
     if (status == WEIR_ERR_UNSUPPORTED && weiri_env_engine(&env) == WEIRI_ENGINE_DEVICE) {
         snprintf(line->missing, sizeof line->missing, "%s", weir_last_error());
-        weiri_log(WEIR_LOG_INFO, "port channel to rank %u: kernels' transfers go through the proxy: %s",
-                  semaphore->connection->peer, line->missing);
+        if (weiri_comm_logs_first(comm, peer, WEIRI_LOGGED_FALLBACK)) {
+            weiri_log(WEIR_LOG_INFO, "port channel of rank %u to rank %u: kernels' transfers go through the proxy: %s",
+                      comm->rank, peer, line->missing);
+        }
         return WEIR_OK;
     }
     if (status != WEIR_OK) {
         return weiri_fail(status,
-                          "port channel to rank %u: kernels cannot post, and WEIR_PORT_ENGINE is device-only: %s",
-                          semaphore->connection->peer, weir_last_error());
+                          "port channel to rank %u: kernels cannot post, and WEIR_PORT_ENGINE is device-only: %s", peer,
+                          weir_last_error());
     }
     status = allocate_cells(line);
     line->open = status == WEIR_OK;
+    if (line->open && weiri_comm_logs_first(comm, peer, WEIRI_LOGGED_KERNELS)) {
+        weiri_log(WEIR_LOG_INFO, "port channel of rank %u to rank %u: kernels post their transfers by themselves",
+                  comm->rank, peer);
+    }
     return status;
 }
 

@@ -83,7 +83,7 @@ weir_status weir_transport_find(weir_device *device, const weir_device *peer, we
             return status;
         }
     }
-    status = weiri_transport_choose(device, &ends[0], &ends[1], NULL, &transport);
+    status = weiri_transport_choose(device, &ends[0], &ends[1], NULL, &transport, NULL);
     if (status == WEIR_OK) {
         describe(transport, info);
     }
@@ -168,8 +168,8 @@ uint8_t weiri_transport_look(weir_device *device, const weiri_end *local)
 
 /* ---- choosing ------------------------------------------------------------------------------------------- */
 
-/* Whether both ends may use a transport, and the peer has it. */
-static weir_status agree(uint8_t transport, const weiri_end *local, const weiri_end *peer)
+/* Whether both ends may use a transport, and have it. What this end lacks is told first, because it knows why. */
+static weir_status agree(weir_device *device, uint8_t transport, const weiri_end *local, const weiri_end *peer)
 {
     const weiri_end *ends[] = { local, peer };
     for (uint32_t i = 0; i < 2; i++) {
@@ -177,24 +177,28 @@ static weir_status agree(uint8_t transport, const weiri_end *local, const weiri_
             return weiri_fail(WEIR_ERR_UNSUPPORTED, "rank %u: WEIR_TRANSPORT does not name it", ends[i]->rank);
         }
     }
-    return (peer->works >> (transport - 1) & 1) != 0
-               ? WEIR_OK
+    weir_status status = registry[transport - 1]->reach(device, local, peer);
+    return status != WEIR_OK || (peer->works >> (transport - 1) & 1) != 0
+               ? status
                : weiri_fail(WEIR_ERR_UNSUPPORTED, "rank %u: it does not work there", peer->rank);
 }
 
 /* Appends why a transport does not join two ends. */
-static void add_reason(char *reasons, size_t capacity, const weiri_transport_ops *transport)
+static void add_reason(char reasons[WEIRI_REASONS_BYTES], const weiri_transport_ops *transport)
 {
     const size_t used = strlen(reasons);
-    snprintf(reasons + used, capacity - used, "%s%s: %s", used == 0 ? "" : "; ", transport->name, weir_last_error());
+    snprintf(reasons + used, WEIRI_REASONS_BYTES - used, "%s%s: %s", used == 0 ? "" : "; ", transport->name,
+             weir_last_error());
 }
 
-weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
-                                   const char *only, const weiri_transport_ops **out)
+weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer, const char *only,
+                                   const weiri_transport_ops **out, char *reasons)
 {
-    char reasons[384] = "";
+    char own[WEIRI_REASONS_BYTES];
     uint8_t named[WEIRI_TRANSPORTS_MAX];
     const uint8_t *order = local->rank < peer->rank ? local->order : peer->order;
+    reasons = reasons != NULL ? reasons : own;
+    reasons[0] = '\0';
     if (weiri_fault_due(&fault)) {
         return weiri_fail(WEIR_ERR_SYSTEM, "transport: choose: fault of a test");
     }
@@ -207,12 +211,12 @@ weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, 
     }
     for (uint32_t i = 0; i < WEIRI_TRANSPORTS_MAX && order[i] != 0; i++) {
         const weiri_transport_ops *transport = registry[order[i] - 1];
-        if ((order == named || agree(order[i], local, peer) == WEIR_OK) &&
-            transport->reach(device, local, peer) == WEIR_OK) {
+        if ((order == named ? transport->reach(device, local, peer) : agree(device, order[i], local, peer)) ==
+            WEIR_OK) {
             *out = transport;
             return WEIR_OK;
         }
-        add_reason(reasons, sizeof reasons, transport);
+        add_reason(reasons, transport);
     }
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "no transport joins the two ranks: %s", reasons);
 }

@@ -149,6 +149,8 @@ struct weiri_transport_ops {
     const weiri_queue_ops *queue; /* NULL for a transport that has no queues */
 };
 
+#define WEIRI_REASONS_BYTES 384u
+
 /* Transports in the order of preference; NULL past the last. */
 const weiri_transport_ops *weiri_transport_at(uint32_t index);
 
@@ -161,9 +163,10 @@ uint8_t weiri_transport_look(weir_device *device, const weiri_end *local);
 
 /* The first transport, in the order of the end with the lower rank, that both may use and that joins them: both ends
  * find the same. `only` (NULL: none) is a list of names to be tried instead. WEIR_ERR_UNSUPPORTED, with each one's
- * reason, when there is none; WEIR_ERR_INVALID for a name that does not exist. */
-weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer,
-                                   const char *only, const weiri_transport_ops **out);
+ * reason, when there is none; WEIR_ERR_INVALID for a name that does not exist. `reasons` (of WEIRI_REASONS_BYTES, or
+ * NULL) gets why it is not one of those before it, "" where there are none. */
+weir_status weiri_transport_choose(weir_device *device, const weiri_end *local, const weiri_end *peer, const char *only,
+                                   const weiri_transport_ops **out, char *reasons);
 
 /* The first transport in the local order that can map memory of the peer; NULL when there is none. */
 const weiri_transport_ops *weiri_transport_mapper(weir_device *device, const weiri_end *local, const weiri_end *peer);

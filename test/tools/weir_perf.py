@@ -165,6 +165,48 @@ def bootstrap(program):
     expect(result.returncode == 1 and "-g takes 1 to 16384 ranks" in result.stdout, "a text about too many ranks")
 
 
+def log(program):
+    """WEIR_LOG=info tells what was chosen, and why: of each pair and of each form of an operation, once."""
+    def lines(arguments, **environment):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("WEIR_")}
+        result = subprocess.run([program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                env={**clean, "WEIR_LOG": "info", **environment})
+        print(result.stderr)
+        expect(result.returncode == 0, f"status {result.returncode}")
+        return result.stderr.splitlines()
+
+    def expect_once(lines, pattern):
+        expect(sum(re.fullmatch("weir: info: " + pattern, line) is not None for line in lines) == 1,
+               f"one line {pattern}")
+
+    found = lines(["allreduce", *SMALL_COLLECTIVE, "-g", "2", "--sizes", "1K,2K,1M,4M"])
+    for rank, peer in ((0, 1), (1, 0)):
+        expect_once(found, f"connection of rank {rank} to rank {peer}: transport ipc")
+        start = f"weir_allreduce of rank {rank}, "
+        expect_once(found, start + r"1024 bytes among 2 ranks: form once, 2 blocks of 1 threads: weir's own table has it "
+                                   r"up to 262144 bytes")
+        expect_once(found, start + r"1048576 bytes among 2 ranks: form slots, 2 blocks of 1 threads: no row of the tables "
+                                   r"fits; once: no room for so many bytes; packets: .*; lines: .*")
+    expect(sum("weir_allreduce" in line for line in found) == 4, "a line for each form of each rank")
+
+    found = lines(["all_to_all", *SMALL_COLLECTIVE, "-g", "2", "--sizes", "1K,1K", "--form", "lines"],
+                  WEIR_TRANSPORT="ofi,ipc", WEIR_OFI_LIBRARY="/nonexistent")
+    for rank, peer in ((0, 1), (1, 0)):
+        expect_once(found, f"connection of rank {rank} to rank {peer}: transport ipc; why no other: ofi: .*nonexistent.*")
+        expect_once(found, f"weir_all_to_all of rank {rank}, .*: form lines, .*: the opts ask for lines")
+
+    found = lines(["allreduce", *SMALL_COLLECTIVE, "-g", "2", "--host-ranks", "1", "--sizes", "1K,4K"])
+    for rank in (0, 1):
+        expect_once(found, f"weir_allreduce of rank {rank}: 2 hosts of 1 ranks, each rank over ipc .*")
+
+    for engine, reason in (("proxy", "WEIR_PORT_ENGINE asks for no other engine"),
+                           ("device", "transport ipc has no queues that kernels post to")):
+        found = lines(["port", "--device", "cpu", "-n", "3", "-w", "1", "--sizes", "1K"], WEIR_PORT_ENGINE=engine)
+        for rank, peer in ((0, 1), (1, 0)):
+            expect_once(found, f"port channel of rank {rank} to rank {peer}: kernels' transfers go through the proxy: "
+                               + reason)
+
+
 def fifo(program):
     """Trips, floods and drains: every row has the requests that were asked for, and times that fit together."""
     with tempfile.TemporaryDirectory() as folder:
@@ -376,7 +418,7 @@ def wrong_result(program):
 
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "rdma": rdma,
+         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "rdma": rdma, "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "tune": tune, "tuned_again": tuned_again,
          "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes}
 
