@@ -95,7 +95,7 @@ static void describe_end(weir_comm *comm)
 
 /* ---- meeting the other ranks ------------------------------------------------------------------------ */
 
-#define ENTRY_BYTES 256
+#define ENTRY_BYTES 320
 
 /* A rank's entry of the table that all exchange: how its part of create went, and its end. */
 static void write_entry(uint32_t port, const weiri_end *end, weir_status status, const char *text,
@@ -112,6 +112,7 @@ static void write_entry(uint32_t port, const weiri_end *end, weir_status status,
     weiri_write_bytes(&w, end->process, 16);
     weiri_write_bytes(&w, end->device_uuid, 16);
     weiri_write_bytes(&w, end->socket, 16);
+    weiri_write_bytes(&w, end->token, 16);
     weiri_write_bytes(&w, end->order, sizeof end->order);
     weiri_write_string(&w, end->device_kind);
     char cut[128];
@@ -132,6 +133,7 @@ static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_
     weiri_read_bytes(&r, end->process, 16);
     weiri_read_bytes(&r, end->device_uuid, 16);
     weiri_read_bytes(&r, end->socket, 16);
+    weiri_read_bytes(&r, end->token, 16);
     weiri_read_bytes(&r, end->order, sizeof end->order);
     weiri_read_string(&r, end->device_kind, sizeof end->device_kind);
     weiri_read_string(&r, text, sizeof text);

@@ -7,80 +7,24 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/bootstrap_impl.h"
+#include "src/host/fd_socket.h"
 
-#define DATAGRAM_MAGIC 0x44464557u /* "WEFD" */
-#define PROOF_BYTES 32
-#define DATAGRAM_BYTES (4 + 4 + 8 + PROOF_BYTES)
-#define FOREIGN_FDS 64 /* room for the descriptors that a foreign datagram may bring, to close them */
 #define RESEND_MS 5
-#define RECEIVE_AT_ONCE 64 /* datagrams of one callback, so that sockets get their turn while strangers flood */
-
-struct weiri_fd_request {
-    uint64_t number;
-    weir_future *future;
-    uint32_t index;
-    bool fd_wanted;
-    int fd; /* taken from the owner's process, until the owner says that it was the right one; else -1 */
-    weiri_fd_request *next;
-};
-
-/* A datagram that the receiver's full queue refused. */
-struct weiri_fd_send {
-    uint32_t peer;
-    uint64_t number;
-    uint64_t memory;
-    weiri_fd_send *next;
-};
-
-/* A duplicate of a descriptor, for one request, which the asking rank takes by its number. */
-struct weiri_fd_loan {
-    uint32_t peer;
-    uint64_t number;
-    int fd;
-    weiri_fd_loan *next;
-};
-
-static void socket_address(const uint8_t name[16], struct sockaddr_un *address, socklen_t *bytes)
-{
-    memset(address, 0, sizeof *address);
-    address->sun_family = AF_UNIX;
-    /* An abstract name begins with a NUL and has no terminator. */
-    memcpy(address->sun_path + 1, "weir-", 5);
-    for (int i = 0; i < 16; i++) {
-        static const char hex[] = "0123456789abcdef";
-        address->sun_path[6 + 2 * i] = hex[name[i] >> 4];
-        address->sun_path[7 + 2 * i] = hex[name[i] & 15];
-    }
-    *bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 38);
-}
+#define RECEIVE_AT_ONCE 64 /* datagrams of one callback, so that sockets get their turn too */
 
 weir_status weiri_fd_pass_open(weir_comm *comm)
 {
-    struct sockaddr_un address;
-    socklen_t bytes;
     randombytes_buf(comm->end.socket, sizeof comm->end.socket);
-    socket_address(comm->end.socket, &address, &bytes);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return weiri_fail_errno(errno, "communicator: Unix socket for file descriptors");
-    }
-    if (bind(fd, (const struct sockaddr *)&address, bytes) != 0) {
-        weir_status status = weiri_fail_errno(errno, "communicator: bind the Unix socket for file descriptors");
-        close(fd);
-        return status;
-    }
+    randombytes_buf(comm->end.token, sizeof comm->end.token);
     randombytes_buf(&comm->next_request, sizeof comm->next_request);
-    comm->socket = fd;
-    return WEIR_OK;
+    return weiri_fd_socket_open(comm->end.socket, comm->end.token, &comm->socket);
 }
 
 static void free_request(weiri_fd_request *request)
@@ -124,7 +68,7 @@ void weiri_fd_pass_close(weir_comm *comm)
 
 /* What shows that a datagram comes from rank `owner` of this job, for this request of rank `asker`. */
 static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, const uint8_t socket_name[16],
-                       uint64_t number, uint8_t proof[PROOF_BYTES])
+                       uint64_t number, uint8_t proof[WEIRI_FD_PROOF_BYTES])
 {
     uint8_t text[64];
     weiri_writer w = weiri_writer_init(text, sizeof text);
@@ -135,7 +79,8 @@ static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, co
     weiri_write_u32(&w, asker);
     weiri_write_bytes(&w, socket_name, 16);
     weiri_write_u64(&w, number);
-    (void)crypto_generichash(proof, PROOF_BYTES, text, w.size, weiri_bootstrap_key(comm->bootstrap), WEIRI_KEY_BYTES);
+    (void)crypto_generichash(proof, WEIRI_FD_PROOF_BYTES, text, w.size, weiri_bootstrap_key(comm->bootstrap),
+                             WEIRI_KEY_BYTES);
 }
 
 /* ---- the owner's side ------------------------------------------------------------------------------- */
@@ -163,43 +108,10 @@ static void refuse(weir_comm *comm, uint32_t peer, uint64_t number, weir_status 
 
 static int send_datagram(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
 {
-    uint8_t data[DATAGRAM_BYTES];
-    uint8_t proof[PROOF_BYTES];
-    const uint8_t *name = comm->peers[peer].end.socket;
-    make_proof(comm, comm->rank, peer, name, number, proof);
-    weiri_writer w = weiri_writer_init(data, sizeof data);
-    weiri_write_u32(&w, DATAGRAM_MAGIC);
-    weiri_write_u32(&w, comm->rank);
-    weiri_write_u64(&w, number);
-    weiri_write_bytes(&w, proof, sizeof proof);
-
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control;
-    struct sockaddr_un address;
-    struct msghdr message;
-    struct iovec part = { data, w.size };
-    memset(&control, 0, sizeof control);
-    memset(&message, 0, sizeof message);
-    socklen_t address_bytes;
-    socket_address(name, &address, &address_bytes);
-    message.msg_name = &address;
-    message.msg_namelen = address_bytes;
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes;
-    message.msg_controllen = sizeof control.bytes;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    ssize_t sent;
-    do {
-        sent = sendmsg(comm->socket, &message, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent < 0 ? errno : 0;
+    const weiri_end *end = &comm->peers[peer].end;
+    weiri_fd_answer answer = { .owner = comm->rank, .number = number };
+    make_proof(comm, comm->rank, peer, end->socket, number, answer.proof);
+    return weiri_fd_socket_send(comm->socket, end->socket, end->token, &answer, fd);
 }
 
 /* Tells the asking rank a number at which it finds the descriptor in this process. A number may be used again for
@@ -544,36 +456,47 @@ void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, 
     }
 }
 
-static uint32_t take_fds(struct msghdr *message, int fds[FOREIGN_FDS])
+/* Whether it is an answer that its owner gives to a request of this rank. */
+static bool is_proved(const weir_comm *comm, const weiri_fd_answer *answer)
 {
-    uint32_t count = 0;
-    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL; header = CMSG_NXTHDR(message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
-            continue;
-        }
-        size_t bytes = header->cmsg_len - CMSG_LEN(0);
-        for (size_t at = 0; at + sizeof(int) <= bytes && count < FOREIGN_FDS; at += sizeof(int)) {
-            memcpy(&fds[count++], CMSG_DATA(header) + at, sizeof(int));
-        }
-    }
-    return count;
-}
-
-/* Whether the datagram is an answer of rank `*owner` to a request `*number` of this rank. */
-static bool check_datagram(weir_comm *comm, const uint8_t *data, size_t bytes, uint32_t *owner, uint64_t *number)
-{
-    uint8_t proof[PROOF_BYTES];
-    uint8_t expected[PROOF_BYTES];
-    weiri_reader r = weiri_reader_init(data, bytes);
-    uint32_t magic = weiri_read_u32(&r);
-    *owner = weiri_read_u32(&r);
-    *number = weiri_read_u64(&r);
-    weiri_read_bytes(&r, proof, sizeof proof);
-    if (!weiri_reader_done(&r) || magic != DATAGRAM_MAGIC || *owner >= comm->size) {
+    uint8_t expected[WEIRI_FD_PROOF_BYTES];
+    if (answer->owner >= comm->size) {
         return false;
     }
-    make_proof(comm, *owner, comm->rank, comm->end.socket, *number, expected);
-    return sodium_memcmp(proof, expected, sizeof proof) == 0;
+    make_proof(comm, answer->owner, comm->rank, comm->end.socket, answer->number, expected);
+    return sodium_memcmp(answer->proof, expected, sizeof expected) == 0;
+}
+
+/* Mutex held. False when the descriptors are left to the caller, and are a stranger's. */
+static bool take_datagram(weir_comm *comm, const weiri_fd_datagram *datagram)
+{
+    const weiri_fd_answer *from = &datagram->answer;
+    bool proved = is_proved(comm, from);
+    if (proved && datagram->count == 1 && !datagram->cut) {
+        answer(comm, from->owner, from->number, WEIR_OK, "", datagram->fds[0]);
+        return true;
+    }
+    if (proved && datagram->count == 0 && datagram->cut) {
+        answer(comm, from->owner, from->number, WEIR_ERR_SYSTEM, "this process has no file descriptor left", -1);
+        return true;
+    }
+    if (!comm->foreign_logged) {
+        comm->foreign_logged = true;
+        weiri_log(WEIR_LOG_WARN, "communicator: rank %u: foreign datagram on the descriptor socket, ignored",
+                  comm->rank);
+    }
+    return false;
+}
+
+/* Descriptors cannot come any more, and a socket that fails for good stays ready. */
+static void fail_socket(weir_comm *comm, int error)
+{
+    char cause[128];
+    snprintf(cause, sizeof cause, "receive on the descriptor socket: %s", strerror(error));
+    weiri_service_mute(weiri_bootstrap_service(comm->bootstrap), comm->socket_watch);
+    pthread_mutex_lock(&comm->mutex);
+    weiri_comm_break_locked(comm, WEIR_ERR_SYSTEM, cause);
+    pthread_mutex_unlock(&comm->mutex);
 }
 
 static void receive(void *context, uint32_t events)
@@ -581,41 +504,21 @@ static void receive(void *context, uint32_t events)
     weir_comm *comm = (weir_comm *)context;
     (void)events;
     for (int i = 0; i < RECEIVE_AT_ONCE; i++) { /* the watch is level-triggered: what is left comes again */
-        union {
-            char bytes[CMSG_SPACE(FOREIGN_FDS * sizeof(int))];
-            struct cmsghdr align;
-        } control;
-        uint8_t data[DATAGRAM_BYTES + 1]; /* one more, so that a longer datagram shows */
-        int fds[FOREIGN_FDS];
-        struct iovec part = { data, sizeof data };
-        struct msghdr message;
-        memset(&message, 0, sizeof message);
-        message.msg_iov = &part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        ssize_t bytes = recvmsg(comm->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        if (bytes < 0) {
-            return; /* EAGAIN: drained */
+        weiri_fd_datagram datagram;
+        int error = weiri_fd_socket_receive(comm->socket, &datagram);
+        if (error == EAGAIN) {
+            return;
         }
-        uint64_t number = 0;
-        uint32_t owner = 0;
-        uint32_t count = take_fds(&message, fds);
+        if (error != 0) {
+            fail_socket(comm, error);
+            return;
+        }
         pthread_mutex_lock(&comm->mutex);
-        if (count == 1 && check_datagram(comm, data, (size_t)bytes, &owner, &number)) {
-            answer(comm, owner, number, WEIR_OK, "", fds[0]);
-            count = 0;
-        } else if (count == 0 && (message.msg_flags & MSG_CTRUNC) != 0 &&
-                   check_datagram(comm, data, (size_t)bytes, &owner, &number)) {
-            answer(comm, owner, number, WEIR_ERR_SYSTEM, "this process has no file descriptor left", -1);
-        } else if (!comm->foreign_logged) {
-            comm->foreign_logged = true;
-            weiri_log(WEIR_LOG_WARN, "communicator: rank %u: foreign datagram on the descriptor socket, ignored",
-                      comm->rank);
-        }
+        bool taken = take_datagram(comm, &datagram);
         pthread_mutex_unlock(&comm->mutex);
-        for (uint32_t k = 0; k < count; k++) {
-            close(fds[k]);
+        if (!taken && !weiri_fd_dispose(datagram.fds, datagram.count)) {
+            weiri_log(WEIR_LOG_WARN, "communicator: rank %u: %u file descriptors of foreign datagrams stay open",
+                      comm->rank, datagram.count);
         }
     }
 }

@@ -13,7 +13,33 @@
 
 #include "src/host/exchange.h"
 
-/* Makes comm->socket and its name comm->end.socket; started when the port is open. */
+/* What this rank has asked for. */
+struct weiri_fd_request {
+    uint64_t number;
+    weir_future *future;
+    uint32_t index;
+    bool fd_wanted;
+    int fd; /* taken from the owner's process, until the owner says that it was the right one; else -1 */
+    weiri_fd_request *next;
+};
+
+/* A datagram that the receiver's full queue refused. */
+struct weiri_fd_send {
+    uint32_t peer;
+    uint64_t number;
+    uint64_t memory;
+    weiri_fd_send *next;
+};
+
+/* A duplicate of a descriptor, for one request, which the asking rank takes by its number. */
+struct weiri_fd_loan {
+    uint32_t peer;
+    uint64_t number;
+    int fd;
+    weiri_fd_loan *next;
+};
+
+/* Makes comm->socket with its name and token, comm->end.socket and .token; started when the port is open. */
 weir_status weiri_fd_pass_open(weir_comm *comm);
 weir_status weiri_fd_pass_start(weir_comm *comm);
 void weiri_fd_pass_stop(weir_comm *comm);

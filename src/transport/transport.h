@@ -22,6 +22,7 @@ typedef struct weiri_end {
     uint8_t device_uuid[16];
     char device_kind[8];
     uint8_t socket[16];   /* abstract Unix socket that receives file descriptors: "weir-" and this in hex */
+    uint8_t token[16];    /* begins each datagram to that socket */
     uint8_t order[WEIRI_TRANSPORTS_MAX]; /* transports that it may use, by preference: 1 + index; 0 past the last */
     uint8_t works;        /* bit 1 << index: the transport may work there; all, before a rank has looked */
 } weiri_end;

@@ -15,6 +15,7 @@
 
 #include "src/host/exchange.h"
 #include "src/host/fd_pass.h"
+#include "src/host/fd_socket.h"
 #include "test/fuzz/fake_bootstrap.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/sim.h"
@@ -26,7 +27,6 @@
 #define STEPS_MAX 48
 #define MESSAGE_MAX 2048
 #define AGREED_BYTES 32u /* of a rank, when ranks of several hosts agree (collective_rails.c) */
-#define DATAGRAM_MAGIC 0x44464557u
 
 typedef enum slot_kind { SLOT_NONE, SLOT_MEMORY, SLOT_CONNECTION, SLOT_SEMAPHORE } slot_kind;
 
@@ -243,6 +243,17 @@ static asked pick_asked(uint32_t peer)
     return count == 0 || pick >= 0xf0 ? none : asks[pick % count];
 }
 
+/* There are no threads here, so descriptors of foreign datagrams are closed at once. */
+bool __wrap_weiri_fd_dispose(const int *fds, uint32_t count);
+
+bool __wrap_weiri_fd_dispose(const int *fds, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        FUZZ_CHECK(close(fds[i]) == 0);
+    }
+    return true;
+}
+
 /* What an owner answers. */
 static void send_answer(uint32_t peer)
 {
@@ -330,7 +341,7 @@ static void send_datagram(uint32_t peer)
     weiri_write_u64(&w, to.number);
     (void)crypto_generichash(proof, sizeof proof, text, w.size, weiri_bootstrap_key(boot), WEIRI_KEY_BYTES);
     w = weiri_writer_init(data, sizeof data);
-    weiri_write_u32(&w, DATAGRAM_MAGIC);
+    weiri_write_bytes(&w, comm->end.token, 16);
     weiri_write_u32(&w, to.peer);
     weiri_write_u64(&w, to.number);
     weiri_write_bytes(&w, proof, sizeof proof);

@@ -92,6 +92,15 @@ weir_status weiri_service_set_events(weiri_service *service, weiri_watch *watch,
     return WEIR_OK;
 }
 
+void weiri_service_mute(weiri_service *service, weiri_watch *watch)
+{
+    (void)service;
+    FUZZ_CHECK(!watch->dead && watch->fd >= 0);
+    watch->fd = -1;
+    watch->events = 0;
+    watch->due_ns = UINT64_MAX;
+}
+
 weir_status weiri_service_watch_time(weiri_service *service, uint32_t period_ms, void (*run)(void *context),
                                      void *context, weiri_watch **out)
 {

@@ -370,6 +370,13 @@ weir_status weiri_service_set_events(weiri_service *service, weiri_watch *watch,
     return status;
 }
 
+void weiri_service_mute(weiri_service *service, weiri_watch *watch)
+{
+    lock(service);
+    (void)epoll_ctl(service->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
+    unlock(service);
+}
+
 weir_status weiri_service_watch_time(weiri_service *service, uint32_t period_ms, void (*run)(void *context),
                                      void *context, weiri_watch **out)
 {

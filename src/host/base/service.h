@@ -27,6 +27,8 @@ weir_status weiri_service_watch_fd(weiri_service *service, int fd, uint32_t even
                                    void (*ready)(void *context, uint32_t events), void *context, weiri_watch **out);
 /* Changes the events of a descriptor's watch. */
 weir_status weiri_service_set_events(weiri_service *service, weiri_watch *watch, uint32_t events);
+/* Watches the descriptor no more, for one that is ready for ever. The watch stays, until unwatch. */
+void weiri_service_mute(weiri_service *service, weiri_watch *watch);
 /* The first run is one period from now; `period_ms` is 1 or more. A thread that is late skips runs. */
 weir_status weiri_service_watch_time(weiri_service *service, uint32_t period_ms, void (*run)(void *context),
                                      void *context, weiri_watch **out);
