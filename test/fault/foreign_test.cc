@@ -1,5 +1,5 @@
-// Strangers at the doors of a running job: garbage at its TCP port and at its Unix socket is ignored, logged once,
-// and does no harm.
+// Strangers at the doors of a running job: garbage at its TCP port is ignored and logged once, garbage at its Unix
+// socket does not even arrive, and neither does harm.
 #include <arpa/inet.h>
 #include <cstdio>
 #include <cstring>
@@ -130,7 +130,6 @@ bool job_works(weirt_rank *rank, weirt_channel *channel, uint64_t tag)
 void garbage_at_the_unix_socket(weirt_rank *rank)
 {
     weirt_channel channel;
-    weirt_log_allow("foreign datagram");
     if (weirt_channel_open(rank, 0, 1024, &channel)) {
         if (rank->rank == 0) {
             std::vector<std::string> names = abstract_sockets();
@@ -143,16 +142,8 @@ void garbage_at_the_unix_socket(weirt_rank *rank)
                     send_datagram(rank, name, data, STDIN_FILENO);
                 }
             }
-            // The descriptors that came along are closed.
-            uint64_t end = weirt_now_ms() + weirt_patience_ms();
-            while (weirt_now_ms() < end &&
-                   (weirt_count_descriptors() > before || weirt_log_count("foreign datagram") == 0)) {
-                weirt_sleep_ms(5);
-            }
-            weirt_sleep_ms(100);
-            WEIRT_EXPECT(rank, weirt_count_descriptors() <= before);
-            // Once a socket.
-            WEIRT_EXPECT(rank, weirt_log_count("foreign datagram") == names.size());
+            // The kernel drops them before they are queued, with the descriptors that came along.
+            WEIRT_EXPECT(rank, weirt_count_descriptors() == before);
         }
         weirt_barrier(rank);
         job_works(rank, &channel, 60);
