@@ -183,8 +183,9 @@ void only_the_right_datagram_counts(weirt_rank *rank)
     } else if (open) {
         weirt_request request = {};
         uint32_t before = weirt_count_descriptors();
-        WEIRT_EXPECT(rank, setsockopt(weirt_datagrams_socket(j.c.comm), SOL_SOCKET, SO_DETACH_FILTER, nullptr, 0) < 0 &&
-                               errno == EPERM); // the filter stays
+        const int none = 0;
+        const int socket = weirt_datagrams_socket(j.c.comm);
+        WEIRT_EXPECT(rank, setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none) < 0 && errno == EPERM);
         weirt_barrier(rank);
         {
             Importer importer(&j);
