@@ -8,6 +8,9 @@
  * weir-info shows which work, and why others do not. Inside a host it is `ipc`: loads and stores into the peer's
  * memory, over NVLink or PCIe between GPUs, through shared memory between CPU devices, and directly within a process.
  *
+ * A rank may connect to itself, by one call: the two ends are then the same. What it signals ends its own waits, and
+ * memory that it sends to itself is what it receives.
+ *
  * Threads:   as weir/comm.h.
  * Blocking:  create, until the peer has called it.
  * Ownership: keeps a reference on comm.

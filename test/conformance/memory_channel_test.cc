@@ -508,6 +508,44 @@ void creation_misuse(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
+// A rank's channel to itself: what it sends goes through the same token, packet buffer and memory as what it receives.
+void to_itself(weirt_rank *rank)
+{
+    const uint64_t most = weirt_sanitizer()[0] == 0 ? 4 << 20 : 1 << 16;
+    const uint64_t sizes[] = { 1, 4099, most };
+    const weir_semaphore_opts on_host = { sizeof on_host, WEIR_SEMAPHORE_HOST, 0 };
+    weirt_comm c;
+    weirt_pair pair = {};
+    weir_semaphore *host = nullptr;
+    bool right = weirt_comm_open(rank, 0, &c) &&
+                 weirt_pair_open_to(rank, c.comm, rank->rank, most + WEIRT_SLACK, 1, &pair) &&
+                 WEIRT_EXPECT(rank, weir_connection_peer(pair.connection) == rank->rank) &&
+                 WEIRT_EXPECT(rank, weir_memory_rank(pair.remote) == rank->rank);
+    for (uint32_t op = 0; op < WEIRT_OPS && right; op++) {
+        for (uint64_t bytes : sizes) {
+            weirt_transfer_args args = weirt_transfer_of(rank, &pair);
+            args.op = op;
+            args.peer = rank->rank;
+            args.first = args.last = bytes;
+            args.misaligned = bytes == 4099;
+            args.rounds = 2;
+            right = right && run_transfer(rank, &pair, args) && (args.misaligned || host_sees(rank, &pair, args));
+        }
+    }
+    if (right && WEIRT_OK(rank, weir_semaphore_create(pair.connection, 9, &on_host, &host))) {
+        WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(host));
+        WEIRT_OK(rank, weir_semaphore_signal(host));
+        WEIRT_OK(rank, weir_semaphore_signal(host));
+        WEIRT_OK(rank, weir_semaphore_wait(host, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_semaphore_poll(host));
+        WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(host));
+    }
+    weir_semaphore_destroy(host);
+    WEIRT_OK(rank, weir_comm_status(c.comm));
+    weirt_pair_close(rank, &pair, false);
+    weirt_comm_close(&c);
+}
+
 // One rank has a memory channel, the other plain pointers and a semaphore whose end is on the host: a value goes to and
 // fro, and each adds one. The argument is the rank with the host's end; rank 0 goes first.
 constexpr uint32_t host_rounds = 100;
@@ -646,6 +684,13 @@ TEST_P(MemoryChannel, HostAtOneEndKernelAtTheOther)
 {
     for (uint32_t host : { 0, 1 }) {
         weirt_ranks_run(stage(), 2, host_at_one_end, &host, sizeof host);
+    }
+}
+
+TEST_P(MemoryChannel, RankToItself)
+{
+    for (uint32_t ranks : { 1, 2 }) {
+        weirt_ranks_run(stage(), ranks, to_itself, nullptr, 0);
     }
 }
 

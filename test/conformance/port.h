@@ -157,6 +157,7 @@ inline uint64_t port_word(uint32_t rank, uint64_t i)
 // Two ranks with a memory of two halves each, one channel between them, and a proxy that runs.
 struct port_bench {
     weirt_comm comm = {};
+    bool to_itself = false; // set before open: this rank's peer is itself
     uint32_t peer = 0;
     uint64_t half = 0;
     weir_connection *connection = nullptr;
@@ -192,7 +193,7 @@ struct port_bench {
     {
         weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
         plan = *static_cast<const port_case *>(rank->arg);
-        peer = 1 - rank->rank;
+        peer = to_itself ? rank->rank : 1 - rank->rank;
         half = half_bytes;
         rank->staged = std::strstr(port_suffixes[plan.transport], "staged") != nullptr;
         if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(port_transports[plan.transport], "ib") == 0 &&

@@ -203,6 +203,48 @@ TEST_P(PortChannel, MovesBytesInPiecesThatNobodyFlushes)
     run(moves, what);
 }
 
+// A rank's channel to itself, by kernels and by a host thread.
+void to_itself(weirt_rank *rank)
+{
+    const uint64_t most = weirt_sanitizer()[0] == '\0' ? 4 << 20 : 1 << 16;
+    const sizes all[] = { { 0, 40, 20, 1 }, { 4099, 4099, 1, 2 }, { most, most, 1, 1 } };
+    port_bench b;
+    b.to_itself = true;
+    bool right = b.open(rank, 0, most + PORT_SLACK);
+    uint32_t seed = 0;
+    for (uint32_t op : { PORT_PUT_SIGNAL, PORT_PUT_THEN_SIGNAL, PORT_PUT_SIGNAL_FLUSH, PORT_GET }) {
+        b.plan.op = op;
+        for (const sizes &what : all) {
+            right = right && run_transfer(rank, &b, what, what.rounds == 2, ++seed);
+        }
+    }
+    std::vector<char> data(4099);
+    for (uint64_t i = 0; i < data.size(); i++) {
+        data[i] = port_pattern(rank->rank, 77, i);
+    }
+    std::vector<char> got(data.size());
+    if (right && b.write(rank, 0, data.data(), data.size()) &&
+        WEIRT_OK(rank, weir_port_channel_put_signal_flush(b.channel, b.half, 0, data.size())) &&
+        b.call(rank, b.device, { { SCRIPT_WAIT, 0, 0, 0, 0, 0 }, { SCRIPT_POLL, 0, 0, 0, 0, 0 } }) &&
+        b.ended(rank, { WEIR_OK, WEIR_PENDING }) && b.read(rank, b.half, got.data(), got.size())) {
+        WEIRT_EXPECT(rank, got == data);
+    }
+    WEIRT_OK(rank, weir_port_channel_status(b.channel));
+    WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    b.close(rank, true);
+}
+
+TEST_P(PortChannel, RankToItself)
+{
+    for (uint32_t ranks : { 1, 2 }) {
+        for (uint64_t direct : { uint64_t{ 0 }, WEIR_PORT_DIRECT_NEVER }) {
+            port_case what = plan();
+            what.direct_bytes = direct;
+            weirt_ranks_run(stage(), ranks, to_itself, &what, sizeof what);
+        }
+    }
+}
+
 // A NIC that is rung for a put and its signal, and leaves both lying until it is rung again, or once more.
 void comes_though_forgotten(weirt_rank *rank)
 {

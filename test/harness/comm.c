@@ -106,9 +106,14 @@ static bool open_memories(weirt_rank *rank, weirt_pair *pair)
 
 bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t tag, weirt_pair *out)
 {
+    return weirt_pair_open_to(rank, comm, 1 - rank->rank, half, tag, out);
+}
+
+bool weirt_pair_open_to(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t half, uint64_t tag, weirt_pair *out)
+{
     memset(out, 0, sizeof *out);
     out->comm = comm;
-    out->peer = 1 - rank->rank;
+    out->peer = peer;
     out->half = half;
     out->tag = tag;
     weir_device *device = weir_comm_device(comm);
