@@ -121,12 +121,10 @@ static weir_status run_once(const job *j, uint32_t rank, uint32_t run, uint8_t *
 {
     rank_result *result = &j->results[rank];
     phase *create = &result->phases[run][CREATE];
-    weir_bootstrap_opts opts;
+    weir_bootstrap_opts opts = WEIR_OPTS(weir_bootstrap_opts);
     weir_bootstrap *bootstrap = NULL;
     weir_bootstrap_usage none;
     memset(&none, 0, sizeof none);
-    memset(&opts, 0, sizeof opts);
-    opts.size = sizeof opts;
     opts.timeout_ms = TIMEOUT_MS;
     const uint64_t memory = private_memory();
     char byte = 0;

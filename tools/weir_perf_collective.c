@@ -47,9 +47,7 @@ static weir_status create_collective(perf_bench *b, uint64_t threads)
     const perf_list *blocks = &rank->options->blocks;
     const uint64_t most = perf_largest(blocks);
     weir_memory *const buffers[] = { b->send, b->recv };
-    weir_collective_opts opts;
-    memset(&opts, 0, sizeof opts);
-    opts.size = sizeof opts;
+    weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
     if (most > UINT32_MAX || threads > UINT32_MAX) {
         return perf_fail(b->rank, WEIR_ERR_INVALID, "too many blocks or threads");
     }

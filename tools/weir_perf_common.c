@@ -68,9 +68,7 @@ uint64_t perf_largest(const perf_list *sizes)
 
 weir_status perf_launch(perf_rank *rank, const perf_work *work)
 {
-    weir_launch_opts opts;
-    memset(&opts, 0, sizeof opts);
-    opts.size = sizeof opts;
+    weir_launch_opts opts = WEIR_OPTS(weir_launch_opts);
     opts.cooperative = work->cooperative && !rank->options->plain;
     weir_status status = weir_launch(rank->device, work->kernel, work->shape, work->args, &opts, rank->stream);
     if (status != WEIR_OK) {

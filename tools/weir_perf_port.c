@@ -100,9 +100,7 @@ static const port_case cases[] = {
 
 static weir_status create_channel(port_bench *bench, uint32_t index)
 {
-    weir_port_channel_opts opts;
-    memset(&opts, 0, sizeof opts);
-    opts.size = sizeof opts;
+    weir_port_channel_opts opts = WEIR_OPTS(weir_port_channel_opts);
     opts.direct_bytes = index == 0 ? WEIR_PORT_DIRECT_NEVER : DIRECT_MOST;
     weir_status status = weir_semaphore_create(bench->connection, TAG, NULL, &bench->semaphores[index]);
     return status != WEIR_OK ? status

@@ -209,10 +209,8 @@ typedef struct rdma_bench {
 
 static weir_status create_bench(perf_rank *rank, rdma_bench *bench)
 {
-    weir_memory_opts host;
+    weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
     weir_dev_grid_barrier barrier;
-    memset(&host, 0, sizeof host);
-    host.size = sizeof host;
     host.kind = WEIR_MEMORY_HOST;
     weir_status status =
         weir_memory_allocate(rank->comm, BLOCKS_MAX * sizeof(weir_dev_rdma_state), NULL, &bench->states);

@@ -104,7 +104,7 @@ static weir_status configure(weir_device *device, const weir_device_opts *opts)
     weir_device_opts given;
     weiri_env env;
     if (!WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: open: opts.size is not the size of weir_device_opts");
+        return weiri_fail(WEIR_ERR_INVALID, "device: open: %s", WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&given, sizeof(given), opts);
     weir_status status = weiri_env_read(&env);
@@ -387,8 +387,8 @@ weir_status weir_launch(weir_device *device, const weir_kernel *kernel, weir_sha
                           kernel->name, shape.blocks, shape.threads);
     }
     if (!WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: launch %s: opts.size is not the size of weir_launch_opts",
-                          device->info.label, kernel->name);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: launch %s: %s", device->info.label, kernel->name,
+                          WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&given, sizeof(given), opts);
     return device->ops->launch(device, kernel, shape, args, given.cooperative, stream);

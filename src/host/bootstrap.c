@@ -378,7 +378,7 @@ static weir_status check_create(const char *where, uint32_t rank, uint32_t size,
 {
     if (where == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: %s",
-                          where == NULL ? "where is NULL" : out == NULL ? "out is NULL" : "opts.size is too small");
+                          where == NULL ? "where is NULL" : out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(opts));
     }
     if (size == 0 || size > WEIR_RANKS_MAX || rank >= size) {
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: rank %u of %u; there are 1 to %u ranks, counted from 0",

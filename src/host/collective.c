@@ -485,7 +485,7 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
         return status;
     }
     if (!WEIRI_OPTS_OK(opts)) {
-        return invalid(call, "opts.size is not set");
+        return invalid(call, WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     memset(&members, 0, sizeof members);

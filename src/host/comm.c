@@ -422,7 +422,7 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
 {
     if (device == NULL || !WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
-                          device == NULL ? "device is NULL" : "opts.size is not set");
+                          device == NULL ? "device is NULL" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_env env;
     weir_comm_opts options;

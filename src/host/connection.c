@@ -168,9 +168,12 @@ weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_
     if (status != WEIR_OK) {
         return status;
     }
-    if (out == NULL || future == NULL || !WEIRI_OPTS_OK(opts) || peer >= comm->size) {
+    if (out == NULL || future == NULL || peer >= comm->size) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: rank %u of %u, or a NULL argument", peer,
                           comm->size);
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: %s", WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     const weiri_transport_ops *transport;

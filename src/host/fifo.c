@@ -35,7 +35,7 @@ static void count_forks(void)
 static weir_status check_opts(const weir_fifo_opts *opts, weir_fifo_opts *options)
 {
     if (!WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_fifo_create: opts.size is not set");
+        return weiri_fail(WEIR_ERR_INVALID, "weir_fifo_create: %s", WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(options, sizeof *options, opts);
     if (options->end != WEIR_FIFO_DEVICE && options->end != WEIR_FIFO_HOST) {

@@ -267,7 +267,7 @@ weir_status weir_bootstrap_create_launched(const weir_bootstrap_opts *user_opts,
     char where[WHERE_BYTES];
     if (out == NULL || !WEIRI_OPTS_OK(user_opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create launched: %s",
-                          out == NULL ? "out is NULL" : "opts.size is too small");
+                          out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(user_opts));
     }
     weir_status status = weiri_env_read(&env);
     if (status != WEIR_OK) {

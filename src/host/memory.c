@@ -280,7 +280,7 @@ weir_status weir_memory_allocate(weir_comm *comm, uint64_t bytes, const weir_mem
     }
     if (out == NULL || !WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_allocate: %s",
-                          out == NULL ? "out is NULL" : "opts.size is not set");
+                          out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     if (options.kind != WEIR_MEMORY_DEVICE && options.kind != WEIR_MEMORY_HOST) {
@@ -304,7 +304,7 @@ weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes,
                           pointer == NULL ? "pointer is NULL"
                           : out == NULL   ? "out is NULL"
                           : WEIRI_OPTS_OK(opts) ? "the range wraps around"
-                                                : "opts.size is not set");
+                                                : WEIRI_OPTS_ERROR(opts));
     }
     weir_memory *memory = new_memory(comm, true);
     if (memory == NULL) {

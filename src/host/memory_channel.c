@@ -82,7 +82,7 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *d
         return status;
     }
     if (dst == NULL || src == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return invalid("NULL argument, or opts.size is not set");
+        return invalid(WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     status = check(semaphore, dst, src, options.packets);

@@ -600,7 +600,7 @@ weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphor
         return status;
     }
     if (proxy == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return invalid("NULL argument, or opts.size is not set");
+        return invalid(WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     if (options.credits > WEIR_PROXY_CREDITS_MAX) {

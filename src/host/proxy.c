@@ -74,7 +74,7 @@ weir_status weir_proxy_create(weir_comm *comm, const weir_proxy_opts *opts, weir
     }
     if (out == NULL || !WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_create: %s",
-                          out == NULL ? "out is NULL" : "opts.size is not set");
+                          out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     const uint32_t threads = options.threads != 0 ? options.threads : 1;
@@ -441,7 +441,8 @@ weir_status weir_proxy_channel_create(weir_proxy *proxy, const weir_proxy_handle
         return status;
     }
     if (handler == NULL || handler->request == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_create: NULL argument, or opts.size is not set");
+        return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_create: %s",
+                          WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     options.credits = options.credits != 0 ? options.credits : WEIR_PROXY_CREDITS_DEFAULT;

@@ -253,7 +253,8 @@ weir_status weir_semaphore_create_async(weir_connection *connection, uint64_t ta
         return status;
     }
     if (out == NULL || future == NULL || !WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: NULL argument, or opts.size is not set");
+        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: %s",
+                          WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     if (options.end != WEIR_SEMAPHORE_DEVICE && options.end != WEIR_SEMAPHORE_HOST) {

@@ -101,6 +101,36 @@ TEST(DeviceName, Counts)
     EXPECT_EQ(weir_device_count("cpu", nullptr), WEIR_ERR_INVALID);
 }
 
+TEST(DeviceName, OptsOfOtherVersions)
+{
+    struct {
+        weir_device_opts known;
+        uint64_t unknown;
+    } newer = { WEIR_OPTS(weir_device_opts), 0 };
+    weir_device *device = nullptr;
+    weir_device_info info;
+    auto threads = [&]() -> uint32_t {
+        EXPECT_EQ(weir_device_open("cpu:0", &newer.known, &device), WEIR_OK) << weir_last_error();
+        weir_device_get_info(device, &info);
+        weir_device_close(device);
+        return info.resident_threads;
+    };
+    EXPECT_EQ(newer.known.size, sizeof(weir_device_opts));
+    EXPECT_EQ(threads(), 64u);
+    newer.known.cpu_threads = 3;
+    EXPECT_EQ(threads(), 3u);
+    newer.known.size = offsetof(weir_device_opts, cpu_threads); // of an older version, without the field
+    EXPECT_EQ(threads(), 64u);
+    newer.known.size = sizeof(newer);
+    EXPECT_EQ(threads(), 3u);
+    newer.unknown = 1;
+    device = nullptr;
+    EXPECT_EQ(weir_device_open("cpu:0", &newer.known, &device), WEIR_ERR_INVALID);
+    EXPECT_EQ(device, nullptr);
+    EXPECT_STREQ(weir_last_error(),
+                 "device: open: opts has a field that this libweir does not know, and it is not zero");
+}
+
 TEST(DeviceName, ThreadsOfOptsAndEnvironment)
 {
     weir_device *device = nullptr;

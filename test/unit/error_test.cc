@@ -185,12 +185,16 @@ TEST(Error, OptsCopyTakesWhatBothKnow)
     EXPECT_EQ(to.guard, 77u);
 }
 
-TEST(Error, OptsWithoutASizeAreRefused)
+TEST(Error, OptsThatCannotBeReadAreRefused)
 {
     const small_opts none = {0, 1, 2};
+    const small_opts partial = {sizeof(size_t) - 1, 1, 2};
     const small_opts least = {sizeof(size_t), 1, 2};
+    const small_opts endless = {WEIR_OPTS_MAX + 1, 1, 2};
     const small_opts *null = nullptr;
-    EXPECT_FALSE(WEIRI_OPTS_OK(&none));
+    EXPECT_STREQ(WEIRI_OPTS_ERROR(&none), "opts.size is not set");
+    EXPECT_STREQ(WEIRI_OPTS_ERROR(&partial), "opts.size is not set");
+    EXPECT_STREQ(WEIRI_OPTS_ERROR(&endless), "opts.size is too large");
     EXPECT_TRUE(WEIRI_OPTS_OK(&least));
     EXPECT_TRUE(WEIRI_OPTS_OK(null));
 
@@ -198,6 +202,25 @@ TEST(Error, OptsWithoutASizeAreRefused)
     weiri_opts_copy(&ours, sizeof ours, &least);
     EXPECT_EQ(ours.a, 0u);
     EXPECT_EQ(ours.b, 0u);
+}
+
+TEST(Error, LongerOptsAreReadWhileTheirUnknownBytesAreZero)
+{
+    struct {
+        small_opts known;
+        unsigned char rest[WEIR_OPTS_MAX - sizeof(small_opts)];
+    } longer = {};
+    for (size_t size : {sizeof(small_opts) + 1, sizeof(small_opts) + 8, size_t(WEIR_OPTS_MAX)}) {
+        longer.known = {size, 1, 2};
+        EXPECT_TRUE(WEIRI_OPTS_OK(&longer.known)) << size;
+        const size_t last = size - sizeof(small_opts) - 1;
+        longer.rest[last] = 1;
+        EXPECT_STREQ(WEIRI_OPTS_ERROR(&longer.known),
+                     "opts has a field that this libweir does not know, and it is not zero") << size;
+        longer.known.size = size - 1;
+        EXPECT_TRUE(WEIRI_OPTS_OK(&longer.known)) << "a byte behind " << size - 1;
+        longer.rest[last] = 0;
+    }
 }
 
 }  // namespace

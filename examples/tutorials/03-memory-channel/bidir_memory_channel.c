@@ -208,9 +208,7 @@ static bool exchange_memory(rank_state *r)
  * loaded before any of them runs: loading code while a kernel waits for its peer may block both. */
 static bool make_channels(rank_state *r)
 {
-    weir_memory_channel_opts opts;
-    memset(&opts, 0, sizeof(opts));
-    opts.size = sizeof(opts);
+    weir_memory_channel_opts opts = WEIR_OPTS(weir_memory_channel_opts);
     opts.packets = r->packets;
     bool good =
         ok(r, weir_memory_channel_create(r->semaphore, r->remote_buffer, r->buffer, NULL, &r->channel)) &&
@@ -277,13 +275,14 @@ static bool launch_data_kernel(rank_state *r, const weir_kernel *kernel, uint64_
 /* The blocks of a transfer meet at the grid barrier, which is what a cooperative launch is for. */
 static bool launch_transfer(rank_state *r, const transfer *t, uint64_t bytes)
 {
-    const weir_launch_opts cooperative = { sizeof(weir_launch_opts), true };
+    weir_launch_opts opts = WEIR_OPTS(weir_launch_opts);
     transfer_args args;
     weir_memory_channel_device(t->packets ? r->packet_channel : r->channel, &args.channel);
     weir_grid_barrier_device(r->barrier, &args.barrier);
     args.bytes = bytes;
     args.rank = r->rank;
-    return ok(r, weir_launch(r->device, t->kernel, r->shape, &args, &cooperative, r->stream));
+    opts.cooperative = true;
+    return ok(r, weir_launch(r->device, t->kernel, r->shape, &args, &opts, r->stream));
 }
 
 /* New data on both ranks. Neither starts a transfer before the other's data is in place. */

@@ -147,10 +147,8 @@ static bool ok(const rank_state *r, weir_status status)
 static bool join(rank_state *r)
 {
     const weir_shape wanted = { 32, 1024 };
-    weir_connection_opts opts;
+    weir_connection_opts opts = WEIR_OPTS(weir_connection_opts);
     weir_device_info info;
-    memset(&opts, 0, sizeof(opts));
-    opts.size = sizeof(opts);
     opts.transport = r->transport;
     if (!ok(r, weir_device_open(r->device_name, NULL, &r->device))) {
         return false;

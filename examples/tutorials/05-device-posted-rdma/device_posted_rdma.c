@@ -112,10 +112,8 @@ static bool ok(const rank_state *r, weir_status status)
 /* The device, the other rank, and a connection to it by NICs, before which WEIR_PORT_ENGINE must be set. */
 static bool join(rank_state *r)
 {
-    weir_connection_opts opts;
+    weir_connection_opts opts = WEIR_OPTS(weir_connection_opts);
     weir_device_info info;
-    memset(&opts, 0, sizeof(opts));
-    opts.size = sizeof(opts);
     opts.transport = "ib";
     if (!ok(r, weir_device_open(r->device_name, NULL, &r->device))) {
         return false;
@@ -133,10 +131,8 @@ static bool join(rank_state *r)
  * knows it. */
 static bool exchange_memory(rank_state *r)
 {
-    weir_memory_opts opts;
+    weir_memory_opts opts = WEIR_OPTS(weir_memory_opts);
     uint32_t peer = r->rank ^ 1;
-    memset(&opts, 0, sizeof(opts));
-    opts.size = sizeof(opts);
     opts.kind = WEIR_MEMORY_HOST;
     return ok(r, weir_memory_allocate(r->comm, 2 * PART_BYTES, &opts, &r->buffer)) &&
            ok(r, weir_memory_send(r->comm, r->buffer, peer, 0)) &&

@@ -93,9 +93,7 @@ static float part_of(uint32_t rank, uint64_t index)
 static bool set_up(worker *w)
 {
     float data[4 * COUNT];
-    weir_collective_opts opts;
-    memset(&opts, 0, sizeof opts);
-    opts.size = sizeof opts;
+    weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
     opts.staging_bytes = (uint64_t)16 << 20; /* has room for all data in packets */
     if (!ok(w, weir_device_open(w->device_name, NULL, &w->device)) ||
         !ok(w, weir_bootstrap_create(w->id, w->rank, RANKS, NULL, &w->bootstrap)) ||

@@ -95,6 +95,27 @@ weir_status weiri_fail_nomem(const char *object)
     return weiri_fail(WEIR_ERR_NOMEM, "%s: out of memory", object);
 }
 
+const char *weiri_opts_error(const void *opts, size_t known)
+{
+    const unsigned char *bytes = (const unsigned char *)opts;
+    size_t size = sizeof size;
+    if (opts != NULL) {
+        memcpy(&size, opts, sizeof size);
+    }
+    if (size < sizeof size) {
+        return "opts.size is not set";
+    }
+    if (size > WEIR_OPTS_MAX) {
+        return "opts.size is too large";
+    }
+    for (size_t i = known; i < size; i++) {
+        if (bytes[i] != 0) {
+            return "opts has a field that this libweir does not know, and it is not zero";
+        }
+    }
+    return NULL;
+}
+
 void weiri_opts_copy(void *to, size_t to_size, const void *from)
 {
     memset(to, 0, to_size);

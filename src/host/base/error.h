@@ -13,8 +13,10 @@ weir_status weiri_fail_errno(int error, const char *format, ...) __attribute__((
 /* WEIR_ERR_NOMEM with the text "<object>: out of memory". */
 weir_status weiri_fail_nomem(const char *object);
 
-/* Whether opts, of which the caller was compiled with `size` bytes, can be read as one of ours: NULL is fine. */
-#define WEIRI_OPTS_OK(opts) ((opts) == NULL || (opts)->size >= sizeof(size_t))
+/* Why the caller's opts, of which this library knows `known` bytes, are refused; NULL when they are fine or NULL. */
+const char *weiri_opts_error(const void *opts, size_t known);
+#define WEIRI_OPTS_ERROR(opts) weiri_opts_error(opts, sizeof *(opts))
+#define WEIRI_OPTS_OK(opts) (WEIRI_OPTS_ERROR(opts) == NULL)
 /* Copies the caller's opts into *to (zeroed first), as many bytes as both know. */
 void weiri_opts_copy(void *to, size_t to_size, const void *from);
 
