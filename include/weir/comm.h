@@ -17,7 +17,7 @@
  *
  * Threads:   all calls may be made by several threads at once, except destroy. Operations of one (rank, tag)
  *            must be made in a definite order.
- * Blocking:  create, until all ranks have called it.
+ * Blocking:  create, until all ranks have called it; wait, until the stream is done.
  * Ownership: keeps references on bootstrap and device.
  * Errors:    those of weir/bootstrap.h, WEIR_ERR_DEVICE, WEIR_ERR_NOMEM. */
 #ifndef WEIR_COMM_H
@@ -33,7 +33,9 @@ typedef struct weir_comm weir_comm;
 
 typedef struct weir_comm_opts {
     size_t size;
-    uint32_t timeout_ms; /* of every blocking call and of every wait in a kernel; WEIR_TIMEOUT_MS wins */
+    uint32_t timeout_ms;        /* of set-up and of the host's waits; 0: the bootstrap's. WEIR_TIMEOUT_MS wins */
+    uint32_t kernel_timeout_ms; /* of each wait in a kernel; 0: timeout_ms if that is given, else the bootstrap's, which
+                                   is ten minutes by default. The second number of WEIR_TIMEOUT_MS wins */
 } weir_comm_opts;
 
 /* What the communicator itself has allocated, in bytes; users' memories are not counted. */
@@ -54,6 +56,12 @@ WEIR_API weir_device *weir_comm_device(const weir_comm *comm);
 
 /* WEIR_OK, or the first error of the communicator, which weir_last_error explains. */
 WEIR_API WEIR_NODISCARD weir_status weir_comm_status(weir_comm *comm);
+
+/* Waits until everything that was put on `stream`, a stream of the communicator's device, is done, and returns the
+ * communicator's error: WEIR_OK says that the kernels have ended and that none of them reported an error.
+ * timeout_ms: 0 is the deadline of kernels' waits and two seconds more. An error of the stream comes first:
+ * WEIR_ERR_TIMEOUT (work on it goes on), WEIR_ERR_DEVICE, WEIR_ERR_INVALID for a NULL comm or stream. */
+WEIR_API WEIR_NODISCARD weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms);
 
 /* Ends every wait of this communicator, here and on all other ranks, with WEIR_ERR_ABORTED. */
 WEIR_API void weir_comm_abort(weir_comm *comm);

@@ -20,7 +20,7 @@ WEIR_BEGIN_DECLS
 
 typedef struct weir_env_row {
     const char *name;     /* "WEIR_TIMEOUT_MS" */
-    const char *type;     /* "u64", "bool", "string" */
+    const char *type;     /* "u64", "timeouts", "bool", "string" */
     const char *fallback; /* the default, as text */
     const char *help;
     const char *value; /* what is set, or NULL; "(secret)" in place of a key */

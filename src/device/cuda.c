@@ -355,7 +355,7 @@ static void cuda_stream_destroy(weir_device *device, void *stream)
     if (weiri_cuda_enter(device, &mode) != WEIR_OK) {
         return;
     }
-    (void)weiri_cuda_poll(device, "stream_destroy", stream, weiri_deadline(device->timeout_ms));
+    (void)weiri_cuda_poll(device, "stream_destroy", stream, weiri_deadline(device->kernel_timeout_ms));
     (void)weiri_cuda.cuStreamDestroy(stream);
     weiri_cuda_leave(mode);
 }

@@ -118,6 +118,7 @@ static weir_status configure(weir_device *device, const weir_device_opts *opts)
     bool use_opts = given.cpu_threads != 0 && !env.cpu_threads_set;
     device->cpu_threads = use_opts ? given.cpu_threads : (uint32_t)env.cpu_threads;
     device->timeout_ms = weiri_env_timeout(&env, 0);
+    device->kernel_timeout_ms = weiri_env_kernel_timeout(&env, 0);
     return WEIR_OK;
 }
 
@@ -287,7 +288,7 @@ weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout
     if (status != WEIR_OK) {
         return status;
     }
-    uint32_t longest = timeout_ms != 0 ? timeout_ms : device->timeout_ms + KERNEL_GRACE_MS;
+    uint32_t longest = timeout_ms != 0 ? timeout_ms : device->kernel_timeout_ms + KERNEL_GRACE_MS;
     return device->ops->stream_wait(device, stream, weiri_deadline(longest));
 }
 

@@ -121,7 +121,8 @@ struct weir_device {
     const weiri_device_ops *ops;
     weiri_refcount refs;
     weir_device_info info;
-    uint32_t timeout_ms;
+    uint32_t timeout_ms;        /* of what weir itself puts on streams */
+    uint32_t kernel_timeout_ms; /* of streams with kernels */
     uint32_t cpu_threads;
     char pci[16]; /* its address, as "0000:1b:00.0"; "" for a device that has no processors of its own */
     int pid; /* of the process that opened it; elsewhere calls return WEIR_ERR_FORKED, and destroys join nothing */

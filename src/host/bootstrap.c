@@ -416,6 +416,7 @@ weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t ran
     }
     boot->root = place.root;
     boot->timeout_ms = weiri_env_timeout(&env, opts->timeout_ms);
+    boot->kernel_timeout_ms = weiri_env_kernel_timeout(&env, opts->timeout_ms);
     interface = weiri_env_interface(&env, opts->interface);
     interface = interface[0] != '\0' ? interface : place.interface;
     status = choose_key(&env, opts, &place, boot->key);
@@ -576,4 +577,9 @@ const uint8_t *weiri_bootstrap_job(const weir_bootstrap *boot)
 uint32_t weiri_bootstrap_timeout(const weir_bootstrap *boot)
 {
     return boot->timeout_ms;
+}
+
+uint32_t weiri_bootstrap_kernel_timeout(const weir_bootstrap *boot)
+{
+    return boot->kernel_timeout_ms;
 }

@@ -46,6 +46,7 @@ weiri_service *weiri_bootstrap_service(weir_bootstrap *bootstrap);
 const uint8_t *weiri_bootstrap_key(const weir_bootstrap *bootstrap);
 const uint8_t *weiri_bootstrap_job(const weir_bootstrap *bootstrap);
 uint32_t weiri_bootstrap_timeout(const weir_bootstrap *bootstrap);
+uint32_t weiri_bootstrap_kernel_timeout(const weir_bootstrap *bootstrap);
 
 void weiri_bootstrap_get(weir_bootstrap *bootstrap);
 /* Gives up a reference; the last one leaves, as weir_bootstrap_destroy. */

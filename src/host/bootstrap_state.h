@@ -214,6 +214,7 @@ struct weir_bootstrap {
     uint32_t rank;
     uint32_t size;
     uint32_t timeout_ms;
+    uint32_t kernel_timeout_ms; /* what communicators take */
     uint8_t key[WEIRI_AUTH_KEY_BYTES];
     uint8_t job[WEIRI_JOB_BYTES];
     weiri_service *service;

@@ -16,7 +16,9 @@
 #include "src/host/domain.h"
 #include "src/host/exchange.h"
 #include "src/host/fd_pass.h"
+#include "weir/stream.h"
 
+#define KERNEL_GRACE_MS 2000 /* a kernel whose wait passes its deadline ends before the wait for its stream */
 #define ERROR_LOOK_MS 500 /* how long an error of a kernel may be unknown to the other ranks */
 
 /* ---- who this rank is ------------------------------------------------------------------------------- */
@@ -334,7 +336,7 @@ static weir_status open_slabs(weir_comm *comm)
         comm->control = (weir_dev_control *)weiri_slab_host(comm->host_slab.memory, 0);
         comm->control_device = (weir_dev_control *)weiri_slab_device(comm->host_slab.memory, 0);
         comm->control->version = WEIR_DEV_VERSION;
-        comm->control->timeout_ns = (uint64_t)comm->timeout_ms * 1000000u;
+        comm->control->timeout_ns = (uint64_t)comm->kernel_timeout_ms * 1000000u;
     }
     return status;
 }
@@ -455,6 +457,9 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
     comm->socket = -1;
     comm->timeout_ms =
         weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
+    uint32_t kernel_ms = options.kernel_timeout_ms != 0 ? options.kernel_timeout_ms : options.timeout_ms;
+    kernel_ms = kernel_ms != 0 ? kernel_ms : weiri_bootstrap_kernel_timeout(bootstrap);
+    comm->kernel_timeout_ms = weiri_env_kernel_timeout(&env, kernel_ms);
     comm->ordered = env.transport[0] != '\0';
     memcpy(comm->end.order, order, sizeof order);
     weiri_bootstrap_get(bootstrap);
@@ -641,6 +646,19 @@ weir_status weiri_comm_check(weir_comm *comm, const char *call)
 weir_status weir_comm_status(weir_comm *comm)
 {
     return weiri_comm_check(comm, "weir_comm_status");
+}
+
+weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms)
+{
+    if (comm == NULL || stream == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_wait: %s is NULL", comm == NULL ? "comm" : "stream");
+    }
+    if (weiri_comm_forked(comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_comm_wait: the communicator belongs to the parent process");
+    }
+    const uint32_t longest = timeout_ms != 0 ? timeout_ms : comm->kernel_timeout_ms + KERNEL_GRACE_MS;
+    weir_status status = weir_stream_wait(comm->device, stream, longest);
+    return status != WEIR_OK ? status : weiri_comm_error(comm);
 }
 
 void weir_comm_abort(weir_comm *comm)

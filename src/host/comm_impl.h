@@ -64,6 +64,7 @@ struct weir_comm {
     uint32_t size;
     uint32_t port;
     uint32_t timeout_ms;
+    uint32_t kernel_timeout_ms;
     bool ordered; /* WEIR_TRANSPORT is set */
     pid_t pid;
     weiri_end end;

@@ -137,6 +137,59 @@ void deadline_passes(weirt_rank *rank)
     work_again(rank);
 }
 
+// Opens a communicator of two ranks with two timeouts, and all that kernels need.
+bool open_with(weirt_rank *rank, uint32_t host_ms, uint32_t kernel_ms, weirt_channel *out)
+{
+    *out = {};
+    weir_unique_id id;
+    weir_bootstrap_opts boot = {};
+    boot.size = sizeof boot;
+    boot.timeout_ms = weirt_patience_ms();
+    weir_comm_opts opts = {};
+    opts.size = sizeof opts;
+    opts.timeout_ms = host_ms;
+    opts.kernel_timeout_ms = kernel_ms;
+    return weirt_id(rank, &id) && WEIRT_OK(rank, weir_device_open(rank->device, nullptr, &out->comm.device)) &&
+           WEIRT_OK(rank, weir_bootstrap_create(id.text, rank->rank, rank->size, &boot, &out->comm.boot)) &&
+           WEIRT_OK(rank, weir_comm_create(out->comm.boot, out->comm.device, &opts, &out->comm.comm)) &&
+           weirt_pair_open(rank, out->comm.comm, 1024, 0, &out->pair);
+}
+
+// Waits of the host and of kernels end by deadlines of their own, and weir_comm_wait has the error that
+// weir_stream_wait does not have.
+void two_deadlines(weirt_rank *rank)
+{
+    for (bool long_kernels : { false, true }) {
+        const uint32_t host_ms = long_kernels ? short_ms : weirt_patience_ms();
+        const uint32_t kernel_ms = long_kernels ? 10 * short_ms : short_ms;
+        weirt_channel channel;
+        weir_semaphore *host = nullptr;
+        weirt_log_allow("deadline");
+        weirt_log_allow("TIMEOUT");
+        if (open_with(rank, host_ms, kernel_ms, &channel) &&
+            weirt_semaphore(rank, channel.pair.connection, 5, WEIR_SEMAPHORE_HOST, &host) && rank->rank == 0) {
+            weirt_wait_args wait = weirt_wait_of(rank, &channel.pair);
+            wait.form = WEIRT_WAIT_COOP;
+            wait.waits = 1;
+            uint64_t start = weirt_now_ms();
+            weirt_launch(rank, &channel.pair, weirt_wait_kernel(), &wait);
+            if (long_kernels) {
+                WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_semaphore_wait(host, 0));
+                WEIRT_EXPECT(rank, late_enough(weirt_now_ms() - start));
+                WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_wait(channel.comm.comm, channel.pair.stream, 1));
+            }
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_wait(channel.comm.comm, channel.pair.stream, 0));
+            WEIRT_TEXT(rank, "communicator: rank 0: ");
+            uint64_t took = weirt_now_ms() - start;
+            WEIRT_EXPECT(rank, took >= kernel_ms && took < kernel_ms + 5000 * weirt_slow());
+            WEIRT_OK(rank, weir_stream_wait(channel.comm.device, channel.pair.stream, 0));
+            all_ended(rank, &channel.pair, 0, WEIR_ERR_TIMEOUT);
+        }
+        weir_semaphore_destroy(host);
+        weirt_channel_close(rank, &channel);
+    }
+}
+
 // One rank aborts while kernels of both wait, and a future and a host's wait are pending.
 void abort_ends_all(weirt_rank *rank)
 {
@@ -351,6 +404,11 @@ TEST_P(Wait, EndsByDeadlineAndSticks)
     for (uint32_t form : forms) {
         weirt_ranks_run(stage(), 2, deadline_passes, &form, sizeof form);
     }
+}
+
+TEST_P(Wait, HostAndKernelsHaveDeadlinesOfTheirOwn)
+{
+    weirt_ranks_run(stage(), 2, two_deadlines, nullptr, 0);
 }
 
 TEST_P(Wait, EndsByAbortOnAllRanks)

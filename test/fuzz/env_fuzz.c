@@ -33,6 +33,18 @@ static void check_u64(const char *name, uint64_t value)
     }
 }
 
+static void check_timeouts(const char *name, weiri_env_timeouts value)
+{
+    const char *text = getenv(name);
+    unsigned long long host = 0;
+    unsigned long long kernel = 0;
+    if (text != NULL && text[0] != '\0') {
+        const int count = sscanf(text, "%llu,%llu", &host, &kernel);
+        FUZZ_CHECK(count >= 1 && host == value.host_ms && (count == 1 ? host : kernel) == value.kernel_ms);
+        FUZZ_CHECK(strspn(text, "0123456789,") == strlen(text));
+    }
+}
+
 static void check_bool(const char *name, bool value)
 {
     const char *text = getenv(name);
@@ -50,9 +62,11 @@ static void check_accepted(const weiri_env *env)
 #define CHECK_ROW(NAME, type, field, fallback, help) check_##type(#NAME, env->field);
     WEIRI_ENV_TABLE(CHECK_ROW)
 #undef CHECK_ROW
-    FUZZ_CHECK(env->timeout_ms >= 1 && env->timeout_ms <= 86400000);
+    FUZZ_CHECK(env->timeouts.host_ms >= 1 && env->timeouts.host_ms <= 86400000);
+    FUZZ_CHECK(env->timeouts.kernel_ms >= 1 && env->timeouts.kernel_ms <= 86400000);
     FUZZ_CHECK(env->cpu_threads >= 1 && env->cpu_threads <= 1024);
-    FUZZ_CHECK(weiri_env_timeout(env, 7) == (env->timeout_ms_set ? env->timeout_ms : 7));
+    FUZZ_CHECK(weiri_env_timeout(env, 7) == (env->timeouts_set ? env->timeouts.host_ms : 7));
+    FUZZ_CHECK(weiri_env_kernel_timeout(env, 7) == (env->timeouts_set ? env->timeouts.kernel_ms : 7));
 }
 
 /* The text of a refusal names a variable that is set. */

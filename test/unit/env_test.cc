@@ -82,8 +82,9 @@ private:
 TEST_F(Env, DefaultsAreThoseOfTheTable)
 {
     const weiri_env env = read();
-    EXPECT_EQ(env.timeout_ms, 30000u);
-    EXPECT_FALSE(env.timeout_ms_set);
+    EXPECT_EQ(env.timeouts.host_ms, 30000u);
+    EXPECT_EQ(env.timeouts.kernel_ms, 600000u);
+    EXPECT_FALSE(env.timeouts_set);
     EXPECT_STREQ(env.log, "warn");
     EXPECT_FALSE(env.log_set);
     EXPECT_STREQ(env.unique_id, "");
@@ -106,8 +107,9 @@ TEST_F(Env, SetValuesAreRead)
     setenv("WEIR_LOG", "debug", 1);
     setenv("WEIR_RANK", "0", 1);
     const weiri_env env = read();
-    EXPECT_EQ(env.timeout_ms, 1500u);
-    EXPECT_TRUE(env.timeout_ms_set);
+    EXPECT_EQ(env.timeouts.host_ms, 1500u);
+    EXPECT_EQ(env.timeouts.kernel_ms, 1500u);
+    EXPECT_TRUE(env.timeouts_set);
     EXPECT_TRUE(env.allow_no_key);
     EXPECT_TRUE(env.allow_no_key_set);
     EXPECT_STREQ(env.key, "a b");
@@ -131,8 +133,9 @@ TEST_F(Env, EmptyIsNotSet)
         setenv(name.c_str(), "", 1);
     }
     const weiri_env env = read();
-    EXPECT_EQ(env.timeout_ms, 30000u);
-    EXPECT_FALSE(env.timeout_ms_set);
+    EXPECT_EQ(env.timeouts.host_ms, 30000u);
+    EXPECT_EQ(env.timeouts.kernel_ms, 600000u);
+    EXPECT_FALSE(env.timeouts_set);
     EXPECT_STREQ(env.log, "warn");
     EXPECT_FALSE(env.allow_no_key_set);
     EXPECT_FALSE(env.interface_set);
@@ -174,7 +177,7 @@ TEST_F(Env, EndsOfRangesAreAccepted)
     } timeouts[] = {{"1", 1}, {"86400000", 86400000}, {"00000000000000000000000000007", 7}};
     for (const auto &timeout : timeouts) {
         setenv("WEIR_TIMEOUT_MS", timeout.text, 1);
-        EXPECT_EQ(read().timeout_ms, timeout.value);
+        EXPECT_EQ(read().timeouts.host_ms, timeout.value);
     }
     for (uint64_t threads : {1u, 1024u}) {
         setenv("WEIR_CPU_THREADS", std::to_string(threads).c_str(), 1);
@@ -200,11 +203,34 @@ TEST_F(Env, NumbersOutOfRangeAreRefused)
 
 TEST_F(Env, MalformedNumbersAreRefused)
 {
-    for (const char *value : {" ", " 5", "5 ", "5\n", "+5", "-5", "0x10", "1e3", "5.0", "5s", "five", "5,000"}) {
+    for (const char *value : {" ", " 5", "5 ", "5\n", "+5", "-5", "0x10", "1e3", "5.0", "5s", "five"}) {
         expect_refused("WEIR_TIMEOUT_MS", value);
         expect_refused("WEIR_CPU_THREADS", value);
         expect_refused("WEIR_RANK", value);
     }
+}
+
+TEST_F(Env, TimeoutsAreOneNumberOrTwo)
+{
+    const struct {
+        const char *text;
+        uint32_t host_ms;
+        uint32_t kernel_ms;
+    } timeouts[] = {{"70", 70, 70}, {"30000,600000", 30000, 600000}, {"9,1", 9, 1}, {"1,86400000", 1, 86400000}};
+    for (const auto &timeout : timeouts) {
+        setenv("WEIR_TIMEOUT_MS", timeout.text, 1);
+        EXPECT_EQ(read().timeouts.host_ms, timeout.host_ms) << timeout.text;
+        EXPECT_EQ(read().timeouts.kernel_ms, timeout.kernel_ms) << timeout.text;
+    }
+    for (const char *value : {"5,", ",5", ",", "5,0", "0,5", "5,86400001", "86400001,5", "5, 6", "5 ,6", "5,6,7", "5,-6",
+                              "5,18446744073709551617"}) {
+        expect_refused("WEIR_TIMEOUT_MS", value);
+    }
+    weiri_env env;
+    setenv("WEIR_TIMEOUT_MS", "5;6", 1);
+    EXPECT_EQ(weiri_env_read(&env), WEIR_ERR_ENV);
+    EXPECT_STREQ(weir_last_error(), "environment: WEIR_TIMEOUT_MS=5;6: not one or two numbers from 1 to 86400000, as in "
+                                    "30000,600000");
 }
 
 TEST_F(Env, BoolsAreZeroOrOneOnly)
@@ -261,10 +287,14 @@ TEST_F(Env, SetTimeoutWinsOverOptsOverDefault)
     weiri_env env = read();
     EXPECT_EQ(weiri_env_timeout(&env, 0), 30000u);
     EXPECT_EQ(weiri_env_timeout(&env, 5), 5u);
-    setenv("WEIR_TIMEOUT_MS", "70", 1);
+    EXPECT_EQ(weiri_env_kernel_timeout(&env, 0), 600000u);
+    EXPECT_EQ(weiri_env_kernel_timeout(&env, 5), 5u);
+    setenv("WEIR_TIMEOUT_MS", "70,80", 1);
     env = read();
     EXPECT_EQ(weiri_env_timeout(&env, 0), 70u);
     EXPECT_EQ(weiri_env_timeout(&env, 5), 70u);
+    EXPECT_EQ(weiri_env_kernel_timeout(&env, 0), 80u);
+    EXPECT_EQ(weiri_env_kernel_timeout(&env, 5), 80u);
 }
 
 TEST_F(Env, RowsListTheTable)
@@ -285,8 +315,8 @@ TEST_F(Env, RowsListTheTable)
     EXPECT_EQ(weir_env_get(UINT32_MAX, &row), WEIR_ERR_RANGE);
     EXPECT_EQ(weir_env_get(0, nullptr), WEIR_ERR_INVALID);
     ASSERT_EQ(rows.count("WEIR_TIMEOUT_MS"), 1u);
-    EXPECT_STREQ(rows["WEIR_TIMEOUT_MS"].type, "u64");
-    EXPECT_STREQ(rows["WEIR_TIMEOUT_MS"].fallback, "30000");
+    EXPECT_STREQ(rows["WEIR_TIMEOUT_MS"].type, "timeouts");
+    EXPECT_STREQ(rows["WEIR_TIMEOUT_MS"].fallback, "30000,600000");
     EXPECT_STREQ(rows["WEIR_TIMEOUT_MS"].value, "not checked here");
     ASSERT_EQ(rows.count("WEIR_ALLOW_NO_KEY"), 1u);
     EXPECT_STREQ(rows["WEIR_ALLOW_NO_KEY"].type, "bool");

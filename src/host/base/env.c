@@ -1,7 +1,7 @@
 /* env.c - reads the environment; the only caller of getenv.
  *
  * The table makes the struct, the list for weir-info, and the parser of each row. A row's type names its
- * parser (parse_u64, parse_bool, parse_string); what a type cannot say, ranges and words, stands below. */
+ * parser (parse_u64, parse_timeouts, parse_bool, parse_string); what a type cannot say, ranges and words, stands below. */
 #include "src/host/base/env.h"
 
 #include <stdlib.h>
@@ -10,6 +10,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 
+#define TIMEOUT_MOST_MS 86400000u
 #define VALUE_SHOWN 80 /* characters of a value in an error text, so that the cause is not cut */
 
 extern char **environ;
@@ -26,7 +27,6 @@ static const struct {
     uint64_t least;
     uint64_t most;
 } ranges[] = {
-    {"WEIR_TIMEOUT_MS", 1, 86400000},
     {"WEIR_CPU_THREADS", 1, 1024},
     {"WEIR_RANK", 0, WEIR_RANKS_MAX - 1},
     {"WEIR_SIZE", 1, WEIR_RANKS_MAX},
@@ -98,8 +98,8 @@ weir_log_level weiri_env_log_level(void)
     return level >= 0 ? (weir_log_level)level : WEIR_LOG_WARN;
 }
 
-/* Decimal digits alone: no sign, no space, no overflow. */
-static bool is_u64(const char *text, uint64_t *out)
+/* Decimal digits alone, up to `end`: no sign, no space, no overflow. What follows is at *rest. */
+static bool is_u64(const char *text, char end, uint64_t *out, const char **rest)
 {
     uint64_t v = 0;
     const char *c = text;
@@ -109,13 +109,15 @@ static bool is_u64(const char *text, uint64_t *out)
         }
     }
     *out = v;
-    return c != text && *c == '\0';
+    *rest = c + 1;
+    return c != text && *c == end;
 }
 
 static weir_status parse_number(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t *out)
 {
     uint64_t v;
-    if (!is_u64(text, &v) || v < least || v > most) {
+    const char *rest;
+    if (!is_u64(text, '\0', &v, &rest) || v < least || v > most) {
         return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not a number from %llu to %llu", name, VALUE_SHOWN, text,
                           (unsigned long long)least, (unsigned long long)most);
     }
@@ -138,6 +140,23 @@ static weir_status parse_u64(const char *name, const char *text, uint64_t *out)
         return WEIR_OK;
     }
     return parse_number(name, text, least, most, out);
+}
+
+/* "30000,600000", or one number, which is both. */
+static weir_status parse_timeouts(const char *name, const char *text, weiri_env_timeouts *out)
+{
+    uint64_t host = 0;
+    uint64_t kernel = 0;
+    const char *rest;
+    const bool one = is_u64(text, '\0', &host, &rest);
+    const bool two = !one && is_u64(text, ',', &host, &rest) && is_u64(rest, '\0', &kernel, &rest);
+    kernel = one ? host : kernel;
+    if (!(one || two) || host < 1 || host > TIMEOUT_MOST_MS || kernel < 1 || kernel > TIMEOUT_MOST_MS) {
+        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not one or two numbers from 1 to %u, as in 30000,600000",
+                          name, VALUE_SHOWN, text, TIMEOUT_MOST_MS);
+    }
+    *out = (weiri_env_timeouts){(uint32_t)host, (uint32_t)kernel};
+    return WEIR_OK;
 }
 
 static weir_status parse_bool(const char *name, const char *text, bool *out)
@@ -242,10 +261,12 @@ weiri_queues weiri_env_queues(const weiri_env *env)
 
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms)
 {
-    if (!env->timeout_ms_set && opts_ms != 0) {
-        return opts_ms;
-    }
-    return (uint32_t)env->timeout_ms;
+    return !env->timeouts_set && opts_ms != 0 ? opts_ms : env->timeouts.host_ms;
+}
+
+uint32_t weiri_env_kernel_timeout(const weiri_env *env, uint32_t opts_ms)
+{
+    return !env->timeouts_set && opts_ms != 0 ? opts_ms : env->timeouts.kernel_ms;
 }
 
 const char *weiri_env_interface(const weiri_env *env, const char *opts_name)

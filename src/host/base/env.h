@@ -10,6 +10,11 @@ typedef uint64_t weiri_env_u64;
 typedef bool weiri_env_bool;
 typedef const char *weiri_env_string;
 
+typedef struct weiri_env_timeouts {
+    uint32_t host_ms;   /* of set-up and of waits of the host */
+    uint32_t kernel_ms; /* of waits in kernels, and of streams */
+} weiri_env_timeouts;
+
 /* The value of each row, and whether the variable is set (and so wins over opts). An empty one is not set. */
 typedef struct weiri_env {
 #define WEIRI_ENV_FIELD(NAME, type, field, fallback, help) \
@@ -55,8 +60,9 @@ weiri_engine weiri_env_engine(const weiri_env *env);
 weiri_queues weiri_env_queues(const weiri_env *env);
 
 /* The timeout that results from environment and opts: the set variable, else `opts_ms` if not 0, else the
- * default. */
+ * default. Of the host's waits, and of waits in kernels. */
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms);
+uint32_t weiri_env_kernel_timeout(const weiri_env *env, uint32_t opts_ms);
 /* The same of the bootstrap's interface: WEIR_INTERFACE, else `opts_name`, which may be NULL, else "". */
 const char *weiri_env_interface(const weiri_env *env, const char *opts_name);
 

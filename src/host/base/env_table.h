@@ -1,10 +1,11 @@
-/* env_table.h - every environment variable of weir. X(NAME, type, field, default, help). Types: u64, bool,
- * string. A u64 row whose default is empty is 0 while it is not set. The budget is 24 rows. */
+/* env_table.h - every environment variable of weir. X(NAME, type, field, default, help). Types: u64, timeouts (one
+ * number or two, see env.h), bool, string. A u64 row whose default is empty is 0 while it is not set. The budget is 24
+ * rows. */
 #ifndef WEIRI_ENV_TABLE_H
 #define WEIRI_ENV_TABLE_H
 
 #define WEIRI_ENV_TABLE(X)                                                                                             \
-    X(WEIR_TIMEOUT_MS, u64, timeout_ms, "30000", "Deadline of every wait, on the host and in kernels; 1 to 86400000.") \
+    X(WEIR_TIMEOUT_MS, timeouts, timeouts, "30000,600000", "Deadlines: of the host's waits, of kernels' and streams'.")   \
     X(WEIR_LOG, string, log, "warn", "Least severe log level that is shown: error, warn, info or debug.")              \
     X(WEIR_RANK, u64, rank, "", "This process's rank, where no launcher tells; together with WEIR_SIZE.")              \
     X(WEIR_SIZE, u64, size, "", "Number of ranks; together with WEIR_RANK.")                                           \
