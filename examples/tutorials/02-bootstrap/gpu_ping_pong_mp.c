@@ -163,7 +163,7 @@ static bool play(player *p, weir_bootstrap *bootstrap)
     args.result = (score *)weir_memory_pointer(p->result);
     if (!ok(rank, weir_semaphore_device(p->semaphore, &args.semaphore)) ||
         !ok(rank, weir_launch(p->device, &ping_pong, shape, &args, NULL, p->stream)) ||
-        !ok(rank, weir_stream_wait(p->device, p->stream, 0)) || !ok(rank, weir_comm_status(p->comm)) ||
+        !ok(rank, weir_comm_wait(p->comm, p->stream, 0)) ||
         !ok(rank, weir_device_copy(p->device, &result, weir_memory_pointer(p->result), sizeof(result)))) {
         return false;
     }

@@ -34,7 +34,7 @@ typedef struct transfer_args {
  * relaxed forms are enough: this orders execution, not data.
  *
  * Kernels here do not look at statuses: after the first error of a communicator all its waits end at once, and
- * the host finds that error with weir_comm_status. */
+ * the host gets that error from weir_comm_wait. */
 WEIR_FN void meet_peer(const transfer_args *args, weir_coop coop)
 {
     if (coop.rank == 0) {
@@ -289,7 +289,7 @@ static bool launch_transfer(rank_state *r, const transfer *t, uint64_t bytes)
 static bool prepare_data(rank_state *r, uint64_t bytes)
 {
     r->seed++;
-    return launch_data_kernel(r, &prepare, bytes) && ok(r, weir_stream_wait(r->device, r->stream, 0)) && meet_host(r);
+    return launch_data_kernel(r, &prepare, bytes) && ok(r, weir_comm_wait(r->comm, r->stream, 0)) && meet_host(r);
 }
 
 /* Compares every received byte, when all that was launched has ended. Neither rank changes its data before the
@@ -297,8 +297,7 @@ static bool prepare_data(rank_state *r, uint64_t bytes)
 static bool check_data(rank_state *r, const transfer *t, uint64_t bytes)
 {
     uint64_t wrong = 0;
-    if (!launch_data_kernel(r, &compare, bytes) || !ok(r, weir_stream_wait(r->device, r->stream, 0)) ||
-        !ok(r, weir_comm_status(r->comm)) ||
+    if (!launch_data_kernel(r, &compare, bytes) || !ok(r, weir_comm_wait(r->comm, r->stream, 0)) ||
         !ok(r, weir_device_copy(r->device, &wrong, weir_memory_pointer(r->wrong), sizeof(wrong)))) {
         return false;
     }
@@ -323,7 +322,7 @@ static bool time_transfer(rank_state *r, const transfer *t, uint64_t bytes)
         good = launch_transfer(r, t, bytes);
     }
     good = good && ok(r, weir_graph_end(r->device, r->stream, &graph)) &&
-           ok(r, weir_graph_launch(r->device, graph, r->stream)) && ok(r, weir_stream_wait(r->device, r->stream, 0)) &&
+           ok(r, weir_graph_launch(r->device, graph, r->stream)) && ok(r, weir_comm_wait(r->comm, r->stream, 0)) &&
            meet_host(r) && prepare_data(r, bytes) && launch_transfer(r, t, bytes) &&
            ok(r, weir_event_record(r->device, r->begin, r->stream));
     for (int i = 0; good && i < replays; i++) {

@@ -258,7 +258,7 @@ static bool prepare_data(rank_state *r, uint64_t bytes)
 {
     r->seed++;
     return ok(r, weir_port_channel_flush_on_stream(r->channel, r->stream)) &&
-           launch_data_kernel(r, &prepare, bytes) && ok(r, weir_stream_wait(r->device, r->stream, 0)) && meet_host(r);
+           launch_data_kernel(r, &prepare, bytes) && ok(r, weir_comm_wait(r->comm, r->stream, 0)) && meet_host(r);
 }
 
 /* Compares every received byte, when all that was launched has ended. Neither rank changes its data before the
@@ -266,8 +266,8 @@ static bool prepare_data(rank_state *r, uint64_t bytes)
 static bool check_data(rank_state *r, const transfer *t, uint64_t bytes)
 {
     uint64_t wrong = 0;
-    if (!launch_data_kernel(r, &compare, bytes) || !ok(r, weir_stream_wait(r->device, r->stream, 0)) ||
-        !ok(r, weir_comm_status(r->comm)) || !ok(r, weir_port_channel_status(r->channel)) ||
+    if (!launch_data_kernel(r, &compare, bytes) || !ok(r, weir_comm_wait(r->comm, r->stream, 0)) ||
+        !ok(r, weir_port_channel_status(r->channel)) ||
         !ok(r, weir_device_copy(r->device, &wrong, weir_memory_pointer(r->wrong), sizeof(wrong)))) {
         return false;
     }
@@ -292,7 +292,7 @@ static bool time_transfer(rank_state *r, const transfer *t, uint64_t bytes)
         good = launch_transfer(r, t, bytes);
     }
     good = good && ok(r, weir_graph_end(r->device, r->stream, &graph)) &&
-           ok(r, weir_graph_launch(r->device, graph, r->stream)) && ok(r, weir_stream_wait(r->device, r->stream, 0)) &&
+           ok(r, weir_graph_launch(r->device, graph, r->stream)) && ok(r, weir_comm_wait(r->comm, r->stream, 0)) &&
            meet_host(r) && prepare_data(r, bytes) && launch_transfer(r, t, bytes) &&
            ok(r, weir_event_record(r->device, r->begin, r->stream));
     for (int i = 0; good && i < replays; i++) {

@@ -233,8 +233,7 @@ static bool check_data(rank_state *r, const transfer *t)
 {
     uint64_t words = t->puts * t->bytes / sizeof(uint64_t), wrong = 0;
     const uint64_t *received = find_part(r, t, r->rank ^ 1);
-    if (!ok(r, weir_stream_wait(r->device, r->stream, 0)) || !ok(r, weir_port_channel_status(r->channel)) ||
-        !ok(r, weir_comm_status(r->comm))) {
+    if (!ok(r, weir_comm_wait(r->comm, r->stream, 0)) || !ok(r, weir_port_channel_status(r->channel))) {
         return false;
     }
     for (uint64_t i = 0; i < words; i++) {

@@ -149,14 +149,11 @@ static weir_status work(job *j)
         status = weir_launch(j->device, &relay, one, &args, NULL, j->stream);
     }
     if (status == WEIR_OK) {
-        status = weir_stream_wait(j->device, j->stream, 0);
+        /* The communicator's error has the text: which rank, and why. */
+        status = weir_comm_wait(j->comm, j->stream, 0);
     }
     const int32_t *result = (const int32_t *)weir_memory_host_pointer(j->result);
-    if (status == WEIR_OK && *result != WEIR_OK) {
-        /* The communicator has the text: which rank, and why. */
-        status = weir_comm_status(j->comm);
-    }
-    return status;
+    return status == WEIR_OK ? (weir_status)*result : status;
 }
 
 /* Each job needs a new unique id, which its rank 0 makes. */
