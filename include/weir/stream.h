@@ -32,8 +32,8 @@ typedef struct weir_launch_opts {
 
 WEIR_API WEIR_NODISCARD weir_status weir_stream_create(weir_device *device, void **out);
 WEIR_API void weir_stream_destroy(weir_device *device, void *stream);
-/* Waits until everything that was put on the stream is done. timeout_ms: 0 is the second number of WEIR_TIMEOUT_MS,
- * ten minutes without it, and two seconds more, so that a kernel whose wait passes its deadline ends first. WEIR_OK says
+/* Waits until everything that was put on the stream is done. timeout_ms: 0 is the second number of WEIR_TIMEOUT_MS, ten
+ * minutes without it, and two seconds more, so that a kernel whose wait passes its deadline ends first. WEIR_OK says
  * that the work has ended, not that it went well: weir_comm_wait (weir/comm.h) asks the communicator, too. */
 WEIR_API WEIR_NODISCARD weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout_ms);
 

@@ -222,15 +222,15 @@ TEST_F(Env, TimeoutsAreOneNumberOrTwo)
         EXPECT_EQ(read().timeouts.host_ms, timeout.host_ms) << timeout.text;
         EXPECT_EQ(read().timeouts.kernel_ms, timeout.kernel_ms) << timeout.text;
     }
-    for (const char *value : {"5,", ",5", ",", "5,0", "0,5", "5,86400001", "86400001,5", "5, 6", "5 ,6", "5,6,7", "5,-6",
-                              "5,18446744073709551617"}) {
+    for (const char *value : {"5,", ",5", ",", "5,0", "0,5", "5,86400001", "86400001,5", "5, 6", "5 ,6", "5,6,7",
+                              "5,-6", "5,18446744073709551617"}) {
         expect_refused("WEIR_TIMEOUT_MS", value);
     }
     weiri_env env;
     setenv("WEIR_TIMEOUT_MS", "5;6", 1);
     EXPECT_EQ(weiri_env_read(&env), WEIR_ERR_ENV);
-    EXPECT_STREQ(weir_last_error(), "environment: WEIR_TIMEOUT_MS=5;6: not one or two numbers from 1 to 86400000, as in "
-                                    "30000,600000");
+    EXPECT_STREQ(weir_last_error(), "environment: WEIR_TIMEOUT_MS=5;6: not one or two numbers from 1 to 86400000, as "
+                                    "in 30000,600000");
 }
 
 TEST_F(Env, BoolsAreZeroOrOneOnly)

@@ -1,7 +1,7 @@
 /* env.c - reads the environment; the only caller of getenv.
  *
  * The table makes the struct, the list for weir-info, and the parser of each row. A row's type names its
- * parser (parse_u64, parse_timeouts, parse_bool, parse_string); what a type cannot say, ranges and words, stands below. */
+ * parser (parse_u64 and its like); what a type cannot say, ranges and words, stands below. */
 #include "src/host/base/env.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #define WEIRI_ENV_TABLE_H
 
 #define WEIRI_ENV_TABLE(X)                                                                                             \
-    X(WEIR_TIMEOUT_MS, timeouts, timeouts, "30000,600000", "Deadlines: of the host's waits, of kernels' and streams'.")   \
+    X(WEIR_TIMEOUT_MS, timeouts, timeouts, "30000,600000", "Deadlines of the host's waits, and of kernels' waits.")    \
     X(WEIR_LOG, string, log, "warn", "Least severe log level that is shown: error, warn, info or debug.")              \
     X(WEIR_RANK, u64, rank, "", "This process's rank, where no launcher tells; together with WEIR_SIZE.")              \
     X(WEIR_SIZE, u64, size, "", "Number of ranks; together with WEIR_RANK.")                                           \
