@@ -16,8 +16,10 @@
  * earlier job left, and removes it when all have joined. The others wait for it, and refuse one that is not a
  * regular file of their own user or that others can open. One path serves one job at a time.
  *
- * Every connection proves knowledge of the job's key, in both directions, before a byte of it is parsed;
- * foreign connections are dropped and logged once. Rendezvous by address off the loopback needs a key:
+ * Both ends of every connection prove that they know the job's key, and for what the connection is, before anything
+ * else that comes on it is used. Whatever follows is sealed: who is on the path can read it, but a rank notices what was
+ * altered, replayed, reordered or put in there, and its calls fail with WEIR_ERR_AUTH. Foreign connections are dropped
+ * and logged once. Rendezvous by address off the loopback needs a key:
  * WEIR_KEY or opts.key, or the explicit WEIR_ALLOW_NO_KEY=1.
  *
  * A service thread of the bootstrap does all socket work: a rank that dies is known to all within a second,

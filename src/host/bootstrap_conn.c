@@ -1,11 +1,15 @@
 /* bootstrap_conn.c - one connection of a bootstrap as a state machine: connect or accept, prove the key, read and
  * write frames; see bootstrap_state.h.
  *
- * A frame is {magic u32, kind u32, tag u64, bytes u64} and a payload. Payloads grow as bytes arrive, so a length
- * alone allocates nothing. A callback reads a bounded amount, so that no connection keeps out the others. */
+ * The client's first bytes say what the connection is for: the rendezvous, or a job and the rank at the other end. Both
+ * ends prove the key for just that (auth.h). From then on all is frames: a sealed head and a payload, whose hash is in
+ * the head. A head is opened before it is used, and a payload is handled when all of it has come and has that hash.
+ * Payloads grow as bytes arrive, so a length alone allocates nothing. A callback reads a bounded amount, so that no
+ * connection keeps out the others. */
 #define _GNU_SOURCE 1
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -105,6 +109,18 @@ bool weiri_conn_is_proving(const weiri_conn *conn)
            conn->state == WEIRI_CONN_AWAIT_FRAME;
 }
 
+/* What the other end of this connection of ours is to be. */
+static void write_purpose(const weiri_conn *conn, uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES])
+{
+    static const uint8_t no_job[WEIRI_JOB_BYTES];
+    weiri_writer w = weiri_writer_init(purpose, WEIRI_AUTH_PURPOSE_BYTES);
+    weiri_write_u32(&w, conn->join ? WEIRI_FRAME_JOIN : WEIRI_FRAME_PEER);
+    weiri_write_bytes(&w, conn->join ? no_job : conn->boot->job, WEIRI_JOB_BYTES);
+    weiri_write_u32(&w, conn->boot->rank);
+    weiri_write_u32(&w, conn->join ? 0 : conn->peer);
+    weiri_write_u32(&w, conn->boot->timeout_ms);
+}
+
 static void set_state(weiri_conn *conn, weiri_conn_state state)
 {
     weir_bootstrap *boot = conn->boot;
@@ -130,6 +146,9 @@ static void close_socket(weiri_conn *conn)
     }
     weiri_message_free(conn->incoming);
     conn->incoming = NULL;
+    weiri_auth_wipe(&conn->auth, sizeof conn->auth);
+    weiri_auth_wipe(&conn->seal_out, sizeof conn->seal_out);
+    weiri_auth_wipe(&conn->seal_in, sizeof conn->seal_in);
     conn->raw_in_size = 0;
     conn->raw_out_size = 0;
     conn->raw_out_sent = 0;
@@ -233,6 +252,26 @@ void weiri_conn_corrupt(weiri_conn *conn)
     lost(conn, "malformed message");
 }
 
+/* What came is not what the other end sent there. */
+static void forged(weiri_conn *conn)
+{
+    char text[WEIRI_TEXT_BYTES];
+    char address[WEIRI_ADDRESS_TEXT_BYTES];
+    if (conn->join && conn->initiated) {
+        weiri_join_stop(conn, weiri_fail(WEIR_ERR_AUTH, "what it sent was altered or replayed on the way"));
+    } else if (conn->join) {
+        lost(conn, "altered on the way");
+    } else if (conn->peer == WEIRI_NO_RANK) {
+        weiri_conn_foreign(conn, "what it sent was altered or replayed on the way");
+    } else {
+        (void)snprintf(text, sizeof text, "bootstrap: what rank %u sent from %s was altered or replayed on the way",
+                       conn->peer, weiri_address_format(&conn->address, address));
+        weiri_log(WEIR_LOG_WARN, "%s", text);
+        weiri_boot_fail(conn->boot, WEIR_ERR_AUTH, text);
+        lost(conn, "altered on the way");
+    }
+}
+
 static void watch(weiri_conn *conn, uint32_t events)
 {
     if (conn->watch != NULL && events != conn->events) {
@@ -241,18 +280,6 @@ static void watch(weiri_conn *conn, uint32_t events)
             lost(conn, weir_last_error());
         }
     }
-}
-
-void weiri_conn_accepted(weiri_conn *conn)
-{
-    set_state(conn, WEIRI_CONN_OPEN);
-    watch(conn, EPOLLIN);
-}
-
-void weiri_conn_hold(weiri_conn *conn)
-{
-    set_state(conn, WEIRI_CONN_HELD);
-    watch(conn, 0);
 }
 
 static void push_raw(weiri_conn *conn, const void *data, size_t bytes)
@@ -274,6 +301,10 @@ static int write_all(weiri_conn *conn)
     }
     while (conn->state == WEIRI_CONN_OPEN && conn->queue.head != NULL) {
         weiri_message *m = conn->queue.head;
+        if (!m->sealed) {
+            m->sealed = true;
+            weiri_seal_close(&conn->seal_out, m->frame, WEIRI_FRAME_HEAD_BYTES, m->frame + WEIRI_FRAME_HEAD_BYTES);
+        }
         struct iovec parts[2];
         struct msghdr header;
         memset(&header, 0, sizeof header);
@@ -296,6 +327,20 @@ static int write_all(weiri_conn *conn)
         }
     }
     return 0;
+}
+
+void weiri_conn_accepted(weiri_conn *conn)
+{
+    set_state(conn, WEIRI_CONN_OPEN);
+    watch(conn, conn->raw_out_sent < conn->raw_out_size ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+void weiri_conn_hold(weiri_conn *conn)
+{
+    /* The answer; what does not fit follows when the connection is accepted. */
+    (void)write_all(conn);
+    set_state(conn, WEIRI_CONN_HELD);
+    watch(conn, 0);
 }
 
 void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
@@ -352,7 +397,7 @@ static void ready(void *context, uint32_t events)
             if (error != 0) {
                 lost(conn, strerrordesc_np(error));
             } else {
-                set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
+                set_state(conn, WEIRI_CONN_AWAIT_CHALLENGE);
                 weiri_conn_flush(conn);
             }
         } else if (conn->state == WEIRI_CONN_HELD) {
@@ -375,6 +420,7 @@ static bool is_own(int error)
 
 void weiri_conn_open(weiri_conn *conn)
 {
+    uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES];
     uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
     int error = weiri_sock_connect(&conn->address, conn->boot->timeout_ms, &conn->fd);
     conn->cause[0] = '\0';
@@ -383,9 +429,10 @@ void weiri_conn_open(weiri_conn *conn)
         return;
     }
     /* Where the other end is near the connection is there already: one event less to wait for. */
-    weiri_auth_begin(&conn->auth, hello);
+    write_purpose(conn, purpose);
+    weiri_auth_begin(&conn->auth, purpose, hello);
     push_raw(conn, hello, sizeof hello);
-    set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
+    set_state(conn, WEIRI_CONN_AWAIT_CHALLENGE);
     error = write_all(conn);
     if (error == 0) {
         error = weiri_sock_error(conn->fd);
@@ -462,35 +509,52 @@ void weiri_conn_resume_listener(weir_bootstrap *boot)
     }
 }
 
-/* The server has proved the key: prove it too, and say who we are. */
+/* The other end does not speak as it should, or does not have the key. */
+static void distrust(weiri_conn *conn, weir_status status)
+{
+    if (conn->join) {
+        weiri_join_stop(conn, status);
+    } else {
+        lost(conn, weir_last_error());
+    }
+}
+
+/* Client: proves the key. Who joins says so at once; it is of no use to anybody else. */
 static void prove(weiri_conn *conn)
 {
     uint8_t out[WEIRI_RAW_BYTES];
     const weir_status status = weiri_auth_prove(&conn->auth, conn->boot->key, conn->raw_in, out);
     if (status != WEIR_OK) {
-        if (conn->join) {
-            weiri_join_stop(conn, status);
-        } else {
-            lost(conn, weir_last_error());
-        }
+        distrust(conn, status);
         return;
     }
     size_t size = WEIRI_AUTH_PROOF_BYTES;
-    size += conn->join ? weiri_join_hello(conn, out + size, sizeof out - size)
-                       : weiri_peer_hello(conn, out + size, sizeof out - size);
+    weiri_auth_seals(&conn->auth, conn->boot->key, &conn->seal_out, &conn->seal_in);
+    size += conn->join ? weiri_join_hello(conn, out + size, sizeof out - size) : 0;
     conn->raw_out_size = 0;
     conn->raw_out_sent = 0;
     push_raw(conn, out, size);
+    set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
+}
+
+/* Client: nothing goes to a server that has not proved the key. */
+static void trust(weiri_conn *conn)
+{
+    const weir_status status = weiri_auth_check_answer(&conn->auth, conn->boot->key, conn->raw_in);
+    if (status != WEIR_OK) {
+        distrust(conn, status);
+        return;
+    }
     set_state(conn, WEIRI_CONN_OPEN);
     if (!conn->join) {
         conn->boot->peers[conn->peer].unreachable_ns = 0;
     }
 }
 
-static void answer(weiri_conn *conn)
+static void challenge(weiri_conn *conn)
 {
-    uint8_t out[WEIRI_AUTH_ANSWER_BYTES];
-    const weir_status status = weiri_auth_answer(&conn->auth, conn->boot->key, conn->raw_in, out);
+    uint8_t out[WEIRI_AUTH_CHALLENGE_BYTES];
+    const weir_status status = weiri_auth_challenge(&conn->auth, conn->raw_in, out);
     if (status == WEIR_ERR_AUTH) {
         weiri_conn_foreign(conn, "it does not speak weir's protocol");
         return;
@@ -503,19 +567,46 @@ static void answer(weiri_conn *conn)
     }
 }
 
+/* Server: the client has proved the key, and for which purpose. */
+static void admit(weiri_conn *conn)
+{
+    weir_bootstrap *boot = conn->boot;
+    weiri_reader r = weiri_reader_init(conn->auth.purpose, sizeof conn->auth.purpose);
+    const uint32_t kind = weiri_read_u32(&r);
+    weiri_read_bytes(&r, conn->held_job, sizeof conn->held_job);
+    conn->held_rank = weiri_read_u32(&r);
+    const uint32_t server = weiri_read_u32(&r);
+    conn->held_timeout_ms = weiri_read_u32(&r);
+    if (kind == WEIRI_FRAME_JOIN && server == 0) {
+        set_state(conn, WEIRI_CONN_AWAIT_FRAME);
+    } else if (kind == WEIRI_FRAME_PEER && server == boot->rank && conn->held_rank < boot->size) {
+        weiri_peer_accept(conn);
+    } else {
+        weiri_conn_foreign(conn, "it is meant for another rank");
+    }
+}
+
+/* Server: checks the client's proof. A client without the key learns that, and nothing else. */
 static void check(weiri_conn *conn)
 {
-    if (weiri_auth_check(&conn->auth, conn->boot->key, conn->raw_in) != WEIR_OK) {
-        weiri_conn_foreign(conn, "it has a different key");
+    uint8_t out[WEIRI_AUTH_PROOF_BYTES];
+    const weir_status status = weiri_auth_check(&conn->auth, conn->boot->key, conn->raw_in, out);
+    push_raw(conn, out, sizeof out);
+    if (status == WEIR_OK) {
+        weiri_auth_seals(&conn->auth, conn->boot->key, &conn->seal_in, &conn->seal_out);
+        admit(conn);
         return;
     }
-    set_state(conn, WEIRI_CONN_AWAIT_FRAME);
+    weiri_conn_flush(conn);
+    if (!conn->dead) {
+        weiri_conn_foreign(conn, "it has a different key");
+    }
 }
 
 static uint64_t frame_max(const weiri_conn *conn, uint32_t kind)
 {
     if (conn->state == WEIRI_CONN_AWAIT_FRAME) {
-        return kind == WEIRI_FRAME_JOIN || kind == WEIRI_FRAME_PEER ? WEIRI_RAW_BYTES : 0;
+        return kind == WEIRI_FRAME_JOIN ? WEIRI_RAW_BYTES : 0;
     }
     return conn->join ? weiri_join_frame_max(kind) : weiri_peer_frame_max(kind);
 }
@@ -523,14 +614,18 @@ static uint64_t frame_max(const weiri_conn *conn, uint32_t kind)
 /* A frame's head is complete. */
 static void begin_message(weiri_conn *conn)
 {
-    weiri_reader r = weiri_reader_init(conn->raw_in, WEIRI_FRAME_BYTES);
-    const uint32_t magic = weiri_read_u32(&r);
+    weiri_reader r = weiri_reader_init(conn->raw_in, WEIRI_FRAME_HEAD_BYTES);
+    if (!weiri_seal_open(&conn->seal_in, conn->raw_in, WEIRI_FRAME_HEAD_BYTES, conn->raw_in + WEIRI_FRAME_HEAD_BYTES)) {
+        forged(conn);
+        return;
+    }
     const uint32_t kind = weiri_read_u32(&r);
     const uint64_t tag = weiri_read_u64(&r);
     const uint64_t bytes = weiri_read_u64(&r);
+    weiri_read_bytes(&r, conn->expected_hash, sizeof conn->expected_hash);
     const bool flows = conn->state == WEIRI_CONN_OPEN && !conn->join && weiri_flows(kind);
     const uint64_t held = flows ? conn->boot->peers[conn->peer].flows[kind - WEIRI_FRAME_USER].held : 0;
-    if (magic != WEIRI_FRAME_MAGIC || bytes > frame_max(conn, kind) || held >= WEIRI_AHEAD_MAX) {
+    if (bytes > frame_max(conn, kind) || held >= WEIRI_AHEAD_MAX) {
         weiri_conn_corrupt(conn);
         return;
     }
@@ -540,6 +635,7 @@ static void begin_message(weiri_conn *conn)
         lost(conn, "out of memory");
         return;
     }
+    weiri_hash_begin(&conn->hash);
     conn->incoming->kind = kind;
     conn->incoming->tag = tag;
     conn->incoming->bytes = bytes;
@@ -549,27 +645,17 @@ static void begin_message(weiri_conn *conn)
 /* A frame is complete. */
 static void end_message(weiri_conn *conn)
 {
+    if (!weiri_hash_is(&conn->hash, conn->expected_hash)) {
+        forged(conn);
+        return;
+    }
     weiri_message *message = conn->incoming;
     conn->incoming = NULL;
     message->done = 0;
-    const bool first = conn->state == WEIRI_CONN_AWAIT_FRAME;
-    if (conn->join || (first && message->kind == WEIRI_FRAME_JOIN)) {
+    if (conn->join || conn->state == WEIRI_CONN_AWAIT_FRAME) {
         weiri_join_frame(conn, message);
-    } else if (!first) {
-        weiri_peer_frame(conn, message);
     } else {
-        weiri_reader r = weiri_reader_init(message->data, message->bytes);
-        weiri_read_bytes(&r, conn->held_job, sizeof conn->held_job);
-        const uint32_t rank = weiri_read_u32(&r);
-        conn->held_timeout_ms = weiri_read_u32(&r);
-        const bool good = message->kind == WEIRI_FRAME_PEER && weiri_reader_done(&r) && rank < conn->boot->size;
-        weiri_message_free(message);
-        if (!good) {
-            weiri_conn_corrupt(conn);
-            return;
-        }
-        conn->held_rank = rank;
-        weiri_peer_accept(conn);
+        weiri_peer_frame(conn, message);
     }
 }
 
@@ -598,10 +684,11 @@ static size_t wanted(weiri_conn *conn, uint8_t **to)
         *to = m->data + m->done;
         return m->capacity - m->done;
     }
-    const size_t size = conn->state == WEIRI_CONN_AWAIT_HELLO    ? WEIRI_AUTH_HELLO_BYTES
-                        : conn->state == WEIRI_CONN_AWAIT_ANSWER ? WEIRI_AUTH_ANSWER_BYTES
-                        : conn->state == WEIRI_CONN_AWAIT_PROOF  ? WEIRI_AUTH_PROOF_BYTES
-                                                                 : WEIRI_FRAME_BYTES;
+    const size_t size = conn->state == WEIRI_CONN_AWAIT_HELLO       ? WEIRI_AUTH_HELLO_BYTES
+                        : conn->state == WEIRI_CONN_AWAIT_CHALLENGE ? WEIRI_AUTH_CHALLENGE_BYTES
+                        : conn->state == WEIRI_CONN_AWAIT_PROOF     ? WEIRI_AUTH_PROOF_BYTES
+                        : conn->state == WEIRI_CONN_AWAIT_ANSWER    ? WEIRI_AUTH_PROOF_BYTES
+                                                                    : WEIRI_FRAME_BYTES;
     *to = conn->raw_in + conn->raw_in_size;
     return size - conn->raw_in_size;
 }
@@ -618,10 +705,13 @@ static void take(weiri_conn *conn)
     conn->raw_in_size = 0;
     switch (conn->state) {
     case WEIRI_CONN_AWAIT_HELLO:
-        answer(conn);
+        challenge(conn);
+        return;
+    case WEIRI_CONN_AWAIT_CHALLENGE:
+        prove(conn);
         return;
     case WEIRI_CONN_AWAIT_ANSWER:
-        prove(conn);
+        trust(conn);
         return;
     case WEIRI_CONN_AWAIT_PROOF:
         check(conn);
@@ -648,6 +738,7 @@ static bool prepare(weiri_conn *conn, uint8_t **to, size_t *size)
 static void advance(weiri_conn *conn, size_t bytes, bool all)
 {
     if (conn->incoming != NULL) {
+        weiri_hash_add(&conn->hash, conn->incoming->data + conn->incoming->done, bytes);
         conn->incoming->done += bytes;
     } else {
         conn->raw_in_size += bytes;
@@ -675,7 +766,7 @@ static void feed(weiri_conn *conn, const uint8_t *data, size_t bytes)
 }
 
 /* Reads and handles what has arrived, up to a bound. Frames of open connections are read several at once, long
- * payloads to where they belong, and the proof and the first frame no further than they go. */
+ * payloads to where they belong, and proofs and the first frame no further than they go. */
 static void read_all(weiri_conn *conn)
 {
     uint8_t buffer[READ_BUFFER];

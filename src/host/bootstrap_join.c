@@ -13,7 +13,7 @@
 #include "src/host/base/log.h"
 #include "src/host/bootstrap_state.h"
 
-#define HELLO_BYTES 31
+#define HELLO_BYTES 27
 #define ADDRESS_BYTES 19u
 #define NEIGHBOURS_MAX 32u
 #define LINGER_NS 1000000000u
@@ -109,12 +109,17 @@ void weiri_join_start(weir_bootstrap *boot)
 size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity)
 {
     weir_bootstrap *boot = conn->boot;
+    uint8_t payload[HELLO_BYTES];
+    weiri_writer p = weiri_writer_init(payload, sizeof payload);
+    weiri_write_u32(&p, boot->size);
+    weiri_write_u32(&p, weiri_left_ms(boot->join.deadline_ns));
+    write_address(&p, &boot->own);
     weiri_writer w = weiri_writer_init(frame, capacity);
-    weiri_frame_write(&w, WEIRI_FRAME_JOIN, 0, HELLO_BYTES);
-    weiri_write_u32(&w, boot->rank);
-    weiri_write_u32(&w, boot->size);
-    weiri_write_u32(&w, weiri_left_ms(boot->join.deadline_ns));
-    write_address(&w, &boot->own);
+    weiri_frame_write(&w, WEIRI_FRAME_JOIN, 0, payload, sizeof payload);
+    uint8_t seal[WEIRI_SEAL_BYTES];
+    weiri_seal_close(&conn->seal_out, frame, WEIRI_FRAME_HEAD_BYTES, seal);
+    weiri_write_bytes(&w, seal, sizeof seal);
+    weiri_write_bytes(&w, payload, sizeof payload);
     return w.size;
 }
 
@@ -197,13 +202,12 @@ static void enroll(weiri_conn *conn, uint32_t size, uint32_t left_ms, const weir
     }
 }
 
-/* Rank 0: the first frame of a connection says that it is of the rendezvous. */
+/* Rank 0: the first frame of a connection that is for the rendezvous. */
 static void meet(weiri_conn *conn, const weiri_message *message)
 {
     weir_bootstrap *boot = conn->boot;
     weiri_reader r = weiri_reader_init(message->data, message->bytes);
     weiri_address address;
-    conn->held_rank = weiri_read_u32(&r);
     const uint32_t size = weiri_read_u32(&r);
     const uint32_t left_ms = weiri_read_u32(&r);
     const bool good = read_address(&r, boot->root.scope, &address) && weiri_reader_done(&r) && size <= WEIR_RANKS_MAX &&

@@ -4,12 +4,14 @@
 #include "src/host/base/alloc.h"
 #include "src/host/bootstrap_state.h"
 
-void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, uint64_t bytes)
+void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, const void *payload, uint64_t bytes)
 {
-    weiri_write_u32(w, WEIRI_FRAME_MAGIC);
+    uint8_t hash[WEIRI_HASH_BYTES];
+    weiri_hash_all(payload, bytes, hash);
     weiri_write_u32(w, kind);
     weiri_write_u64(w, tag);
     weiri_write_u64(w, bytes);
+    weiri_write_bytes(w, hash, sizeof hash);
 }
 
 weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *head, size_t head_bytes, const void *data,
@@ -37,7 +39,7 @@ weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *hea
         memcpy(message->data + head_bytes, data, bytes);
     }
     weiri_writer w = weiri_writer_init(message->frame, sizeof message->frame);
-    weiri_frame_write(&w, kind, tag, message->bytes);
+    weiri_frame_write(&w, kind, tag, message->data, message->bytes);
     return message;
 }
 

@@ -12,7 +12,6 @@
 #include "src/host/base/log.h"
 #include "src/host/bootstrap_state.h"
 
-#define PEER_HELLO_BYTES 24
 #define RETRY_NS 50000000u
 #define UNREACHABLE_NS 1000000000u
 #define GOODBYE_NS 3000000000u
@@ -38,16 +37,6 @@ weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank)
         }
     }
     return peer->out;
-}
-
-size_t weiri_peer_hello(weiri_conn *conn, uint8_t *frame, size_t capacity)
-{
-    weiri_writer w = weiri_writer_init(frame, capacity);
-    weiri_frame_write(&w, WEIRI_FRAME_PEER, 0, PEER_HELLO_BYTES);
-    weiri_write_bytes(&w, conn->boot->job, WEIRI_JOB_BYTES);
-    weiri_write_u32(&w, conn->boot->rank);
-    weiri_write_u32(&w, conn->boot->timeout_ms);
-    return w.size;
 }
 
 static void say_goodbye(weiri_conn *conn)

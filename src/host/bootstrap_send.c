@@ -173,7 +173,7 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
     const char *cause = state == WEIRI_SEND_QUEUED ? boot->peers[peer].out->cause : "";
     if (state != WEIRI_SEND_QUEUED) {
         weiri_message_free(message);
-    } else if (message->done == 0) {
+    } else if (!message->sealed) {
         /* Not begun: it stays unsent. */
         weiri_queue *queue = &boot->peers[peer].out->queue;
         weiri_message *before = NULL;

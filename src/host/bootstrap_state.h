@@ -36,8 +36,9 @@
 #define WEIRI_NO_RANK UINT32_MAX
 #define WEIRI_JOB_BYTES 16
 #define WEIRI_TEXT_BYTES 512
-#define WEIRI_FRAME_BYTES 24
-#define WEIRI_FRAME_MAGIC 0x77656972u
+/* A frame begins with {kind u32, tag u64, bytes u64, hash of its payload}, which is sealed, and the seal. */
+#define WEIRI_FRAME_HEAD_BYTES (20 + WEIRI_HASH_BYTES)
+#define WEIRI_FRAME_BYTES (WEIRI_FRAME_HEAD_BYTES + WEIRI_SEAL_BYTES)
 #define WEIRI_MESSAGE_MAX ((uint64_t)1 << 40)
 #define WEIRI_RAW_BYTES 256
 /* Of each kind of message a rank may be this far ahead of each peer, which holds what it has not handled yet; a message
@@ -50,7 +51,7 @@ enum {
     WEIRI_FRAME_WELCOME,    /* rank 0 has taken notice of it */
     WEIRI_FRAME_TABLE,      /* job, and addresses of the ranks that the receiver is to connect to */
     WEIRI_FRAME_REFUSE,     /* status and text with which everyone's create ends */
-    WEIRI_FRAME_PEER,       /* a rank introduces itself to another */
+    WEIRI_FRAME_PEER,       /* no frame: what a connection between ranks is for */
     WEIRI_FRAME_USER,       /* tag */
     WEIRI_FRAME_COLLECTIVE, /* tag: hash of the group; begins with a description of the operation */
     WEIRI_FRAME_PORT,       /* tag: port */
@@ -75,6 +76,7 @@ typedef struct weiri_message {
     uint32_t kind;
     uint32_t peer;
     bool waited; /* a user's thread waits for `send_state`, and frees the message */
+    bool sealed; /* for its place on its connection: it is the next to be sent, or partly sent */
     weiri_send_state send_state;
     uint8_t frame[WEIRI_FRAME_BYTES];
 } weiri_message;
@@ -85,13 +87,14 @@ typedef struct weiri_queue {
 } weiri_queue;
 
 typedef enum weiri_conn_state {
-    WEIRI_CONN_IDLE,         /* to be opened, now or at retry_ns */
+    WEIRI_CONN_IDLE, /* to be opened, now or at retry_ns */
     WEIRI_CONN_CONNECTING,
-    WEIRI_CONN_AWAIT_ANSWER, /* client: the server's proof */
-    WEIRI_CONN_AWAIT_HELLO,  /* server: the client's first bytes */
-    WEIRI_CONN_AWAIT_PROOF,  /* server: the client's proof */
-    WEIRI_CONN_AWAIT_FRAME,  /* server: who it is */
-    WEIRI_CONN_HELD,         /* server: until the table of ranks is here */
+    WEIRI_CONN_AWAIT_CHALLENGE, /* client: the server's nonce */
+    WEIRI_CONN_AWAIT_ANSWER,    /* client: the server's proof */
+    WEIRI_CONN_AWAIT_HELLO,     /* server: the client's first bytes */
+    WEIRI_CONN_AWAIT_PROOF,     /* server: the client's proof */
+    WEIRI_CONN_AWAIT_FRAME,     /* server: where the rank that joins can be reached */
+    WEIRI_CONN_HELD,            /* server: until the table of ranks is here */
     WEIRI_CONN_OPEN
 } weiri_conn_state;
 
@@ -120,12 +123,16 @@ typedef struct weiri_conn {
     char cause[96];        /* why it could not be opened last; "" while nothing is known */
     weiri_address address; /* of the other end */
     weiri_auth auth;
+    weiri_seal seal_out; /* once the key is proved */
+    weiri_seal seal_in;
+    weiri_hash hash; /* of the payload of `incoming` */
+    uint8_t expected_hash[WEIRI_HASH_BYTES];
     uint8_t raw_in[WEIRI_RAW_BYTES]; /* proofs and frames, while incomplete */
     size_t raw_in_size;
     uint8_t raw_out[WEIRI_RAW_BYTES]; /* proofs and the first frame, before the queue */
     size_t raw_out_size;
     size_t raw_out_sent;
-    uint8_t held_job[WEIRI_JOB_BYTES]; /* who the client says it is, until that is checked */
+    uint8_t held_job[WEIRI_JOB_BYTES]; /* server: the job and the rank of the client, which has proved the key */
     uint32_t held_rank;
     uint32_t held_timeout_ms;
     weiri_message *incoming;
@@ -298,7 +305,8 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
                              const void *data, size_t bytes, weiri_message **sent);
 
 /* bootstrap_message.c */
-void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, uint64_t bytes);
+/* Writes the head of a frame. The seal follows it. */
+void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, const void *payload, uint64_t bytes);
 weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *head, size_t head_bytes, const void *data,
                                     size_t bytes);
 void weiri_message_free(weiri_message *message); /* NULL is ignored */
@@ -320,7 +328,7 @@ void weiri_conn_resume_listener(weir_bootstrap *boot);
 void weiri_conn_flush(weiri_conn *conn);
 void weiri_conn_close(weiri_conn *conn); /* without a word; what is queued fails */
 void weiri_conn_accepted(weiri_conn *conn);   /* the other end is known: open */
-void weiri_conn_corrupt(weiri_conn *conn); /* it sent what no rank of ours sends */
+void weiri_conn_corrupt(weiri_conn *conn);    /* a rank of ours sent what none of them should send */
 void weiri_conn_hold(weiri_conn *conn);
 void weiri_conn_foreign(weiri_conn *conn, const char *why); /* logged once, closed */
 void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns); /* back to idle */
@@ -333,7 +341,7 @@ void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns);
 /* Waits, as user's thread, until the rendezvous is over. WEIR_PENDING: the meeting has moved. */
 weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting);
 weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns); /* without the mutex */
-size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
+size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);  /* sealed */
 void weiri_join_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
 void weiri_join_lost(weiri_conn *conn, const char *cause);
 void weiri_join_stop(weiri_conn *conn, weir_status status); /* the server's proof or version is wrong */
@@ -341,7 +349,6 @@ uint64_t weiri_join_frame_max(uint32_t kind);
 
 /* bootstrap_peer.c */
 weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank); /* any thread; NULL: out of memory */
-size_t weiri_peer_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);
 void weiri_peer_accept(weiri_conn *conn);
 void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
 /* `own`: the cause is this rank's, and says nothing of the peer. */

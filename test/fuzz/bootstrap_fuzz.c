@@ -20,7 +20,6 @@
 
 #define ENDS 12
 #define STEPS_MAX 64
-#define MAGIC 0x77656972u
 #define ADDRESS_BYTES 19
 #define TIMEOUT_MS 1000
 #define CALL_NS 8000000000u /* in which every call ends: create and destroy have some more patience than TIMEOUT_MS */
@@ -31,6 +30,8 @@ typedef struct far_end {
     bool to_rank; /* the script connected to this rank */
     bool proved;
     weiri_auth auth;
+    weiri_seal seal; /* of what the script sends */
+    weiri_seal unused;
 } far_end;
 
 static fuzz_input *in;
@@ -182,38 +183,66 @@ static bool receive(far_end *end, void *data, size_t bytes)
     return recv(end->fd, data, bytes, 0) == (ssize_t)bytes;
 }
 
-/* Proves the key, from either side. */
-static void prove(far_end *end)
+/* What a connection of rank `as` to this rank is for. */
+static void write_purpose(uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES], uint32_t kind, uint32_t as, uint32_t to)
 {
-    uint8_t data[WEIRI_AUTH_ANSWER_BYTES];
+    static const uint8_t no_job[WEIRI_JOB_BYTES];
+    weiri_writer w = weiri_writer_init(purpose, WEIRI_AUTH_PURPOSE_BYTES);
+    weiri_write_u32(&w, kind);
+    weiri_write_bytes(&w, kind == WEIRI_FRAME_JOIN ? no_job : job, WEIRI_JOB_BYTES);
+    weiri_write_u32(&w, as);
+    weiri_write_u32(&w, to);
+    weiri_write_u32(&w, TIMEOUT_MS);
+}
+
+/* Proves the key, from either side; as client as rank `as`. */
+static void prove(far_end *end, uint32_t kind, uint32_t as, uint32_t to)
+{
+    uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
+    uint8_t challenge[WEIRI_AUTH_CHALLENGE_BYTES];
     uint8_t proof[WEIRI_AUTH_PROOF_BYTES];
+    uint8_t answer[WEIRI_AUTH_PROOF_BYTES];
     if (end->to_rank) {
-        weiri_auth_begin(&end->auth, data);
-        send_all(end, data, WEIRI_AUTH_HELLO_BYTES);
-        if (receive(end, data, sizeof data) && weiri_auth_prove(&end->auth, key, data, proof) == WEIR_OK) {
+        uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES];
+        write_purpose(purpose, kind, as, to);
+        weiri_auth_begin(&end->auth, purpose, hello);
+        send_all(end, hello, sizeof hello);
+        if (receive(end, challenge, sizeof challenge) &&
+            weiri_auth_prove(&end->auth, key, challenge, proof) == WEIR_OK) {
             send_all(end, proof, sizeof proof);
+            weiri_auth_seals(&end->auth, key, &end->seal, &end->unused);
             end->proved = true;
         }
-    } else if (receive(end, data, WEIRI_AUTH_HELLO_BYTES)) {
-        uint8_t answer[WEIRI_AUTH_ANSWER_BYTES];
-        if (weiri_auth_answer(&end->auth, key, data, answer) == WEIR_OK) {
+    } else if (receive(end, hello, sizeof hello) && weiri_auth_challenge(&end->auth, hello, challenge) == WEIR_OK) {
+        send_all(end, challenge, sizeof challenge);
+        if (receive(end, proof, sizeof proof) && weiri_auth_check(&end->auth, key, proof, answer) == WEIR_OK) {
             send_all(end, answer, sizeof answer);
-            end->proved = receive(end, proof, sizeof proof);
+            weiri_auth_seals(&end->auth, key, &end->unused, &end->seal);
+            end->proved = true;
         }
     }
 }
 
-static void send_frame(far_end *end, uint32_t kind, uint64_t tag, const void *payload, size_t bytes)
+/* A frame whose head says `bytes`, and is sealed as it should be. */
+static void send_claimed(far_end *end, uint32_t kind, uint64_t tag, uint64_t bytes, const void *payload, size_t sent)
 {
-    uint8_t head[WEIRI_FRAME_BYTES];
-    weiri_writer w = weiri_writer_init(head, sizeof head);
-    weiri_write_u32(&w, MAGIC);
+    uint8_t frame[WEIRI_FRAME_BYTES];
+    uint8_t hash[WEIRI_HASH_BYTES];
+    weiri_hash_all(payload, sent, hash);
+    weiri_writer w = weiri_writer_init(frame, sizeof frame);
     weiri_write_u32(&w, kind);
     weiri_write_u64(&w, tag);
     weiri_write_u64(&w, bytes);
-    FUZZ_CHECK(!w.failed);
-    send_all(end, head, sizeof head);
-    send_all(end, payload, bytes);
+    weiri_write_bytes(&w, hash, sizeof hash);
+    FUZZ_CHECK(!w.failed && w.size == WEIRI_FRAME_HEAD_BYTES);
+    weiri_seal_close(&end->seal, frame, w.size, frame + w.size);
+    send_all(end, frame, sizeof frame);
+    send_all(end, payload, sent);
+}
+
+static void send_frame(far_end *end, uint32_t kind, uint64_t tag, const void *payload, size_t bytes)
+{
+    send_claimed(end, kind, tag, bytes, payload, bytes);
 }
 
 static void write_address(weiri_writer *w, uint16_t port, uint8_t family)
@@ -228,21 +257,10 @@ static void send_join(far_end *end, uint32_t as, uint32_t of)
 {
     uint8_t data[64];
     weiri_writer w = weiri_writer_init(data, sizeof data);
-    weiri_write_u32(&w, as);
     weiri_write_u32(&w, of);
     weiri_write_u32(&w, TIMEOUT_MS);
     write_address(&w, (uint16_t)(6000 + as), 4);
     send_frame(end, WEIRI_FRAME_JOIN, 0, data, w.size);
-}
-
-static void send_peer(far_end *end, uint32_t as)
-{
-    uint8_t data[64];
-    weiri_writer w = weiri_writer_init(data, sizeof data);
-    weiri_write_bytes(&w, job, sizeof job);
-    weiri_write_u32(&w, as);
-    weiri_write_u32(&w, TIMEOUT_MS);
-    send_frame(end, WEIRI_FRAME_PEER, 0, data, w.size);
 }
 
 /* The ranks 1, 2, 4, ... after this one. */
@@ -311,20 +329,14 @@ static void send_user(far_end *end)
 
 static void send_any_frame(far_end *end)
 {
-    uint8_t head[WEIRI_FRAME_BYTES];
     size_t bytes;
-    weiri_writer w = weiri_writer_init(head, sizeof head);
-    const uint32_t kind = fuzz_u8(in) % (WEIRI_FRAME_GOODBYE + 4);
+    const uint32_t kind = fuzz_u8(in) % (WEIRI_FRAME_SILENT + 3);
     const uint64_t tag = fuzz_number(in);
     const uint64_t claimed = fuzz_number(in);
     const uint8_t *payload = fuzz_bytes(in, fuzz_u8(in), &bytes);
     /* What is read as a user's message must be one. */
-    weiri_write_u32(&w, MAGIC);
-    weiri_write_u32(&w, kind == WEIRI_FRAME_USER ? WEIRI_FRAME_PORT : kind);
-    weiri_write_u64(&w, tag);
-    weiri_write_u64(&w, (claimed & 1) != 0 ? claimed : bytes);
-    send_all(end, head, sizeof head);
-    send_all(end, payload, bytes);
+    send_claimed(end, kind == WEIRI_FRAME_USER ? WEIRI_FRAME_PORT : kind, tag, (claimed & 1) != 0 ? claimed : bytes,
+                 payload, bytes);
 }
 
 static void open_end(void)
@@ -367,23 +379,23 @@ static void join_all(void)
         open_end();
         end = newest(true);
         if (end != NULL) {
-            prove(end);
+            prove(end, WEIRI_FRAME_JOIN, other, 0);
             send_join(end, other, size);
             sim_run();
-            /* The table, which carries the job. */
-            uint8_t head[2 * WEIRI_FRAME_BYTES];
+            /* The answer and the table, which carries the job. */
+            uint8_t head[WEIRI_AUTH_PROOF_BYTES + 2 * WEIRI_FRAME_BYTES];
             if (other == size - 1 && receive(end, head, sizeof head)) {
                 (void)receive(end, job, sizeof job);
             }
         }
     }
     if (rank != 0 && (end = newest(false)) != NULL) {
-        prove(end);
+        prove(end, 0, 0, 0);
         send_table(end, size, 0);
         sim_run();
     }
     while ((end = newest(false)) != NULL) {
-        prove(end);
+        prove(end, 0, 0, 0);
         if (!end->proved) {
             break;
         }
@@ -392,8 +404,7 @@ static void join_all(void)
         open_end();
         end = newest(true);
         if (end != NULL) {
-            prove(end);
-            send_peer(end, (rank + size - step) % size);
+            prove(end, WEIRI_FRAME_PEER, (rank + size - step) % size, rank);
             sim_run();
         }
     }
@@ -427,19 +438,21 @@ static void end_step(far_end *end, uint8_t step)
 {
     size_t bytes;
     const uint8_t *data;
+    uint8_t form;
     switch (step) {
     case 0:
         data = fuzz_bytes(in, fuzz_u8(in), &bytes);
         send_all(end, data, bytes);
         break;
     case 1:
-        prove(end);
+        prove(end, WEIRI_FRAME_JOIN, fuzz_u8(in) & 7, 0);
         break;
     case 2:
         send_join(end, fuzz_u8(in) & 7, (fuzz_u8(in) & 7) ^ size);
         break;
     case 3:
-        send_peer(end, fuzz_u8(in) & 7);
+        form = fuzz_u8(in);
+        prove(end, (form >> 6) == 3 ? form : WEIRI_FRAME_PEER, form & 7, (form >> 3 & 7) ^ rank);
         break;
     case 4:
         send_table(end, size ^ (fuzz_u8(in) & 3), fuzz_u8(in));
@@ -634,8 +647,8 @@ void fuzz_seeds(void)
     static const uint8_t rank_1[] = { 1 | 1 << 2, 0xe8, 0xf0, 0x86, 2, 6, 0, 6, 1, 7, 5, 1, 0xf8, 90 };
     static const uint8_t four_ranks[] = { 3, 0xe8, 0xf0, 2, 0, 5, 1, 6, 0x31, 0x87, 8, 0, 0, 4, 'd', 'a', 't', 'a' };
     static const uint8_t stranger[] = { 1, 0xe0, 0x80, 5, 'h', 'e', 'l', 'l', 'o', 0xf8, 10, 0xe8, 0xf0 };
-    static const uint8_t refused[] = { 1 | 1 << 2, 0x81, 0x89, 0xf6, 'n', 'o', 0 };
-    static const uint8_t mismatch[] = { 2, 0xe0, 0x81, 0x82, 1, 7 };
+    static const uint8_t refused[] = { 1 | 1 << 2, 0x81, 0, 0x89, 0xf6, 'n', 'o', 0 };
+    static const uint8_t mismatch[] = { 2, 0xe0, 0x81, 1, 0x82, 1, 7 };
     static const uint8_t aborted[] = { 1, 0xe8, 0xf0, 0x88, 1, 0xf6, 'w', 'h', 'y', 0, 0, 2, 0, 0x87, 10, 1, 0, 0 };
     static const uint8_t alone[] = { 0, 1, 3, 0, 3, 2, 0, 3, 16, 4, 16, 6, 1, 5, 1 };
     fuzz_seed(two_ranks, sizeof two_ranks);

@@ -2,12 +2,10 @@
 #include <atomic>
 #include <cstdlib>
 
-#include "test/harness/bootstrap_ranks.h"
+#include "test/harness/member.h"
 
 extern "C" {
 #include "src/host/base/alloc.h"
-#include "src/host/base/auth.h"
-#include "src/host/bootstrap_impl.h"
 }
 
 namespace {
@@ -145,10 +143,8 @@ TEST_F(BootstrapFault, KeyAllowsAnyAddress)
 
 std::string first_hello()
 {
-    uint8_t hello[WEIRI_AUTH_HELLO_BYTES];
     weiri_auth auth;
-    weiri_auth_begin(&auth, hello);
-    return std::string(reinterpret_cast<char *>(hello), sizeof hello);
+    return weirt_hello(weirt_purpose_join(1), &auth);
 }
 
 // What does not belong to the job disturbs it neither while ranks meet nor later, and is logged once a rank.
@@ -212,41 +208,42 @@ TEST_F(BootstrapFault, SilentConnectionsAreDroppedInTime)
     close(silent);
 }
 
-// Reads exactly `bytes`; "" when the connection ends before.
-std::string read_exactly(int fd, size_t bytes)
-{
-    std::string data(bytes, '\0');
-    for (size_t at = 0; at < bytes;) {
-        const ssize_t n = recv(fd, &data[at], bytes - at, 0);
-        if (n <= 0) {
-            return "";
-        }
-        at += static_cast<size_t>(n);
-    }
-    return data;
-}
-
-// A server in place of rank 0 that answers the first message with `change` applied to a right answer.
-Outcome meet_fake_server(void (*change)(uint8_t *answer))
+// A server in place of rank 0 that gives right answers, but for a bit of the challenge and of the answer.
+Outcome meet_fake_server(size_t wrong_of_challenge, size_t wrong_of_answer)
 {
     std::string where;
+    const std::string secret = "of a test";
     const int listener = weirt_listen_raw(&where);
     std::thread server([&] {
         const int fd = accept(listener, nullptr, nullptr);
-        const std::string hello = read_exactly(fd, WEIRI_AUTH_HELLO_BYTES);
-        EXPECT_EQ(hello.size(), static_cast<size_t>(WEIRI_AUTH_HELLO_BYTES));
+        const std::string hello = weirt_read_exactly(fd, WEIRI_AUTH_HELLO_BYTES);
         uint8_t key[WEIRI_AUTH_KEY_BYTES];
-        uint8_t answer[WEIRI_AUTH_ANSWER_BYTES];
+        std::string challenge(WEIRI_AUTH_CHALLENGE_BYTES, '\0');
+        std::string answer(WEIRI_AUTH_PROOF_BYTES, '\0');
         weiri_auth auth;
-        weiri_auth_derive_key("", key);
-        EXPECT_EQ(weiri_auth_answer(&auth, key, reinterpret_cast<const uint8_t *>(hello.data()), answer), WEIR_OK);
-        change(answer);
-        EXPECT_EQ(send(fd, answer, sizeof answer, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof answer));
+        weiri_auth_derive_key(secret.c_str(), key);
+        EXPECT_EQ(weiri_auth_challenge(&auth, weirt_bytes(hello), reinterpret_cast<uint8_t *>(&challenge[0])), WEIR_OK);
+        if (wrong_of_challenge < challenge.size()) {
+            challenge[wrong_of_challenge] ^= 0x40;
+            weirt_send(fd, challenge);
+        } else {
+            weirt_send(fd, challenge);
+            const std::string proof = weirt_read_exactly(fd, WEIRI_AUTH_PROOF_BYTES);
+            EXPECT_EQ(weiri_auth_check(&auth, key, weirt_bytes(proof), reinterpret_cast<uint8_t *>(&answer[0])),
+                      WEIR_OK);
+            answer[wrong_of_answer] ^= 0x40;
+            weirt_send(fd, answer);
+            // It joins in one breath with the proof, and says nothing more.
+            EXPECT_NE(weirt_read_exactly(fd, WEIRI_FRAME_BYTES + 27), "");
+        }
         char byte;
-        EXPECT_LE(recv(fd, &byte, 1, 0), 0); // it says nothing more
+        EXPECT_LE(recv(fd, &byte, 1, 0), 0);
         close(fd);
     });
-    const Outcome o = weirt_creates(where, {{1, 2}}, weirt_patience_ms())[0];
+    weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+    opts.key = secret.c_str();
+    weir_bootstrap *boot = nullptr;
+    const Outcome o = weirt_outcome([&] { return weir_bootstrap_create(where.c_str(), 1, 2, &opts, &boot); });
     server.join();
     close(listener);
     return o;
@@ -254,13 +251,15 @@ Outcome meet_fake_server(void (*change)(uint8_t *answer))
 
 TEST_F(BootstrapFault, FalseServersAreNotTrusted)
 {
-    Outcome o = meet_fake_server([](uint8_t *answer) { answer[WEIRI_AUTH_ANSWER_BYTES - 1] ^= 1; });
+    const size_t none = SIZE_MAX;
+    Outcome o = meet_fake_server(none, WEIRI_AUTH_PROOF_BYTES - 1);
     EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
-    o = meet_fake_server([](uint8_t *answer) { answer[0] ^= 1; });
+    EXPECT_TRUE(weirt_has(o, "the server has a different key")) << o.text;
+    o = meet_fake_server(0, none);
     EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
-    o = meet_fake_server([](uint8_t *answer) { answer[8] = 77; });
+    o = meet_fake_server(8, none);
     EXPECT_EQ(o.status, WEIR_ERR_VERSION) << o.text;
-    EXPECT_TRUE(weirt_has(o, "weir 77.1")) << o.text;
+    EXPECT_TRUE(weirt_has(o, "weir 64.1")) << o.text;
     EXPECT_TRUE(weirt_has(o, "weir 0.1")) << o.text;
 }
 
@@ -273,59 +272,22 @@ TEST_F(BootstrapFault, OtherVersionsAreToldOurs)
     const int fd = weirt_connect_raw(weirt_id_port(id), hello);
     weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
         if (rank == 0) {
-            const std::string answer = read_exactly(fd, WEIRI_AUTH_ANSWER_BYTES);
-            ASSERT_EQ(answer.size(), static_cast<size_t>(WEIRI_AUTH_ANSWER_BYTES));
-            EXPECT_EQ(answer[8], 0);
-            EXPECT_EQ(answer[10], 1);
+            const std::string challenge = weirt_read_exactly(fd, WEIRI_AUTH_CHALLENGE_BYTES);
+            ASSERT_EQ(challenge.size(), static_cast<size_t>(WEIRI_AUTH_CHALLENGE_BYTES));
+            EXPECT_EQ(challenge[8], 0);
+            EXPECT_EQ(challenge[10], 1);
         }
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
     });
     close(fd);
 }
 
-// A plain connection that has proved `key` and then sends `frames`.
-int connect_as_member(uint16_t port, const uint8_t *key, const std::string &frames)
-{
-    const std::string hello = first_hello();
-    weiri_auth auth;
-    memcpy(auth.client, hello.data() + 12, sizeof auth.client);
-    const int fd = weirt_connect_raw(port, hello);
-    const std::string answer = read_exactly(fd, WEIRI_AUTH_ANSWER_BYTES);
-    std::string proof(WEIRI_AUTH_PROOF_BYTES, '\0');
-    EXPECT_FALSE(answer.empty());
-    if (!answer.empty()) {
-        EXPECT_EQ(weiri_auth_prove(&auth, key, reinterpret_cast<const uint8_t *>(answer.data()),
-                                   reinterpret_cast<uint8_t *>(&proof[0])), WEIR_OK);
-        proof += frames;
-        EXPECT_EQ(send(fd, proof.data(), proof.size(), MSG_NOSIGNAL), static_cast<ssize_t>(proof.size()));
-    }
-    return fd;
-}
-
-// A number as frames have it.
-std::string number(uint64_t value, size_t bytes)
-{
-    std::string text;
-    for (size_t i = 0; i < bytes; i++) {
-        text += static_cast<char>(value >> (8 * i));
-    }
-    return text;
-}
-
-std::string frame(uint32_t kind, const std::string &payload)
-{
-    return number(0x77656972u, 4) + number(kind, 4) + number(0, 8) + number(payload.size(), 8) + payload;
-}
-
 // A neighbour that meets the others, and then says goodbye without having answered their connections: create ends at
-// once. Rank 1 is played here, with frames of the kinds 1 (join), 5 (peer) and 11 (goodbye).
+// once. Rank 1 is played here.
 TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
 {
     const weir_unique_id id = weirt_new_id();
-    uint8_t key[WEIRI_AUTH_KEY_BYTES];
-    for (size_t i = 0; i < sizeof key; i++) {
-        key[i] = static_cast<uint8_t>(strtoul(std::string(id.text + 6 + 2 * i, 2).c_str(), nullptr, 16));
-    }
+    const std::string key = weirt_id_key(id);
     std::thread root([&] {
         const Outcome o = weirt_creates(id.text, {{0, 2}}, weirt_patience_ms())[0];
         EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
@@ -334,19 +296,18 @@ TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
     });
     std::string where;
     const int listener = weirt_listen_raw(&where);
-    const std::string address = std::string("\x7f\0\0\1", 4) + std::string(12, '\0') +
-                                number(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10), 2) + number(4, 1);
-    const std::string join = number(1, 4) + number(2, 4) + number(weirt_patience_ms(), 4) + address;
-    const int meeting = connect_as_member(weirt_id_port(id), key, frame(1, join));
-    const std::string welcome = read_exactly(meeting, 24);
-    const std::string table = read_exactly(meeting, 24 + 16 + 19);
-    EXPECT_FALSE(table.empty());
-    close(meeting);
-    const std::string job = table.empty() ? std::string(16, '\0') : table.substr(24, 16);
-    const std::string hello = frame(5, job + number(1, 4) + number(30000, 4));
-    const int peer = connect_as_member(weirt_id_port(id), key, hello + frame(11, ""));
+    const uint16_t port = static_cast<uint16_t>(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10));
+    Member meeting = weirt_member(weirt_id_port(id), key, weirt_purpose_join(1));
+    weirt_send(meeting.fd, weirt_frame(&meeting, WEIRI_FRAME_JOIN, 0, weirt_join_payload(2, port)));
+    const std::string welcome = weirt_read_exactly(meeting.fd, WEIRI_FRAME_BYTES);
+    const std::string table = weirt_read_exactly(meeting.fd, WEIRI_FRAME_BYTES + WEIRI_JOB_BYTES + 19);
+    ASSERT_FALSE(table.empty());
+    close(meeting.fd);
+    const std::string job = table.substr(WEIRI_FRAME_BYTES, WEIRI_JOB_BYTES);
+    Member peer = weirt_member(weirt_id_port(id), key, weirt_purpose(WEIRI_FRAME_PEER, job, 1, 0));
+    weirt_send(peer.fd, weirt_frame(&peer, WEIRI_FRAME_GOODBYE, 0, ""));
     root.join();
-    close(peer);
+    close(peer.fd);
     close(listener);
 }
 
@@ -354,26 +315,23 @@ TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
 TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
 {
     weirt_log_allow("malformed message from 127.0.0.1");
-    const std::string where = weirt_free_address();
-    const uint16_t port = static_cast<uint16_t>(atoi(strrchr(where.c_str(), ':') + 1));
-    const auto attack = [&](const std::string &bytes) {
-        uint8_t key[WEIRI_AUTH_KEY_BYTES];
-        weiri_auth_derive_key("", key);
-        const int fd = connect_as_member(port, key, bytes);
+    weirt_log_allow("foreign connection from 127.0.0.1");
+    const weir_unique_id id = weirt_new_id();
+    const auto attack = [&](uint32_t kind, const std::string &payload, uint64_t bytes) {
+        Member m = weirt_member(weirt_id_port(id), weirt_id_key(id), weirt_purpose_join(1));
+        EXPECT_NE(m.answer, std::string(m.answer.size(), '\0'));
+        weirt_send(m.fd, weirt_frame(&m, kind, UINT64_MAX, payload, bytes));
         char byte;
-        EXPECT_LE(recv(fd, &byte, 1, 0), 0);
-        close(fd);
+        EXPECT_LE(recv(m.fd, &byte, 1, 0), 0);
+        close(m.fd);
     };
-    const std::string magic("\x72\x69\x65\x77", 4);
-    weirt_job(where, 2, [&](weir_bootstrap *boot, uint32_t rank) {
+    weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
         if (rank == 1) {
-            attack(std::string(24, '\0'));
-            attack(magic + std::string(20, '\xff'));
-            for (char kind = 0; kind < 16; kind++) {
-                std::string head = magic + kind + std::string(3, '\0') + std::string(8, '\xff') + std::string(8, '\0');
-                attack(head);
-                head[16] = 20; // bytes
-                attack(head + std::string(20, '\x01'));
+            attack(UINT32_MAX, "", UINT64_MAX - 1);
+            for (uint32_t kind = 0; kind < 16; kind++) {
+                attack(kind, "", 0);
+                attack(kind, std::string(20, '\x01'), UINT64_MAX);
+                attack(kind, "", WEIRI_RAW_BYTES + 1);
             }
         }
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();

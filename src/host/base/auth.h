@@ -1,13 +1,22 @@
-/* auth.h - proof of a shared key between two ends of a connection, both ways, before anything else is parsed.
+/* auth.h - proof of a shared key between the two ends of a connection, and seals on the frames that follow.
  *
- *     client                         server
- *     weiri_auth_begin    -> hello
- *                            answer <- weiri_auth_answer     the server's proof
- *     weiri_auth_prove    -> proof                           the client has checked the server
- *                                      weiri_auth_check      the server has checked the client
+ *     client                             server
+ *     weiri_auth_begin        -> hello                              what the connection is for, the client's nonce
+ *                                challenge <- weiri_auth_challenge  the server's nonce
+ *     weiri_auth_prove        -> proof
+ *                                answer <- weiri_auth_check         the server has checked the client; its own proof
+ *     weiri_auth_check_answer                                       the client has checked the server
+ *     weiri_auth_seals                       weiri_auth_seals
  *
- * Messages have fixed sizes. A proof is a keyed hash of the role and both nonces, so none can be reflected or
- * replayed. The functions do no input or output. */
+ * Messages have fixed sizes. A proof is a keyed hash of the role, the purpose of the connection and both nonces: it
+ * cannot be reflected, replayed, or used for another purpose. The client proves first: a stranger who connects gets
+ * nothing that depends on the key.
+ *
+ * Each direction has a key of its own, derived from the same as the proofs. A frame's head is sealed with that key and
+ * the number of the frame on the connection, and holds the hash of the frame's payload. So nobody on the path can
+ * alter, replay, reorder or drop a frame, or put in one, without being noticed; it can read them.
+ *
+ * The functions do no input or output. */
 #ifndef WEIRI_AUTH_H
 #define WEIRI_AUTH_H
 
@@ -15,29 +24,63 @@
 
 #define WEIRI_AUTH_KEY_BYTES 32
 #define WEIRI_AUTH_NONCE_BYTES 32
-#define WEIRI_AUTH_HELLO_BYTES 44  /* magic 8, major 2, minor 2, nonce 32 */
-#define WEIRI_AUTH_ANSWER_BYTES 76 /* magic 8, major 2, minor 2, nonce 32, proof 32 */
-#define WEIRI_AUTH_PROOF_BYTES 32
+#define WEIRI_AUTH_PURPOSE_BYTES 32
+#define WEIRI_AUTH_HELLO_BYTES 76     /* magic 8, major 2, minor 2, purpose 32, nonce 32 */
+#define WEIRI_AUTH_CHALLENGE_BYTES 44 /* magic 8, major 2, minor 2, nonce 32 */
+#define WEIRI_AUTH_PROOF_BYTES 32     /* of the answer too */
+#define WEIRI_SEAL_BYTES 16
+#define WEIRI_HASH_BYTES 32
 
 typedef struct weiri_auth {
+    uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES];
     uint8_t client[WEIRI_AUTH_NONCE_BYTES];
     uint8_t server[WEIRI_AUTH_NONCE_BYTES];
 } weiri_auth;
 
-/* Prepares the cryptography of this process; the other functions and weiri_auth_key need it. WEIR_ERR_SYSTEM. */
+/* One direction of a connection. */
+typedef struct weiri_seal {
+    uint8_t key[WEIRI_AUTH_KEY_BYTES];
+    uint64_t frames; /* sealed or opened so far */
+} weiri_seal;
+
+/* A hash of data that comes in pieces. Not to be copied. */
+typedef struct weiri_hash {
+    uint8_t state[448];
+} weiri_hash;
+
+/* Prepares the cryptography of this process; all other functions need it. WEIR_ERR_SYSTEM. */
 weir_status weiri_auth_init(void);
 /* WEIRI_AUTH_KEY_BYTES random bytes. */
 void weiri_auth_random_key(uint8_t *key);
 /* The key that results from a secret text of any length, "" too. */
 void weiri_auth_derive_key(const char *secret, uint8_t *key);
+/* Overwrites what is secret, so that no copy of it stays in memory. */
+void weiri_auth_wipe(void *secret, size_t bytes);
 
-void weiri_auth_begin(weiri_auth *auth, uint8_t *hello);
-/* WEIR_ERR_AUTH for a wrong magic: `answer` is not written. WEIR_ERR_VERSION naming both for a different
- * version: `answer` is written, so that the client can tell its user. */
-weir_status weiri_auth_answer(weiri_auth *auth, const uint8_t *key, const uint8_t *hello, uint8_t *answer);
-/* WEIR_ERR_AUTH for a wrong magic or proof, WEIR_ERR_VERSION naming both for a different version. */
-weir_status weiri_auth_prove(const weiri_auth *auth, const uint8_t *key, const uint8_t *answer, uint8_t *proof);
-/* WEIR_ERR_AUTH for a wrong proof. */
-weir_status weiri_auth_check(const weiri_auth *auth, const uint8_t *key, const uint8_t *proof);
+void weiri_auth_begin(weiri_auth *auth, const uint8_t *purpose, uint8_t *hello);
+/* WEIR_ERR_AUTH for a wrong magic: `challenge` is not written. WEIR_ERR_VERSION naming both for a different
+ * version: `challenge` is written, so that the client can tell its user. auth->purpose is what the client claims, and
+ * is to be believed after weiri_auth_check. */
+weir_status weiri_auth_challenge(weiri_auth *auth, const uint8_t *hello, uint8_t *challenge);
+/* WEIR_ERR_AUTH for a wrong magic, WEIR_ERR_VERSION naming both for a different version. */
+weir_status weiri_auth_prove(weiri_auth *auth, const uint8_t *key, const uint8_t *challenge, uint8_t *proof);
+/* WEIR_ERR_AUTH for a wrong proof: `answer` is then zeros, which tell the client that the keys differ. */
+weir_status weiri_auth_check(const weiri_auth *auth, const uint8_t *key, const uint8_t *proof, uint8_t *answer);
+/* WEIR_ERR_AUTH for a wrong answer. */
+weir_status weiri_auth_check_answer(const weiri_auth *auth, const uint8_t *key, const uint8_t *answer);
+
+/* The seals of both directions after the proofs. */
+void weiri_auth_seals(const weiri_auth *auth, const uint8_t *key, weiri_seal *from_client, weiri_seal *from_server);
+/* Seals the next frame's head; `mac` gets WEIRI_SEAL_BYTES. */
+void weiri_seal_close(weiri_seal *seal, const uint8_t *head, size_t bytes, uint8_t *mac);
+/* Whether this is the next frame's head. */
+bool weiri_seal_open(weiri_seal *seal, const uint8_t *head, size_t bytes, const uint8_t *mac);
+
+/* The hash of data that is there at once. */
+void weiri_hash_all(const void *data, size_t bytes, uint8_t *out);
+void weiri_hash_begin(weiri_hash *hash);
+void weiri_hash_add(weiri_hash *hash, const void *data, size_t bytes);
+/* Whether the data has the hash `expected`. */
+bool weiri_hash_is(weiri_hash *hash, const uint8_t *expected);
 
 #endif
