@@ -34,6 +34,11 @@ def posting(*cases):
     return litmus(*(f"LitmusPosting.{case}" for case in cases))
 
 
+def auth(case):
+    """A case of the proofs and seals of a bootstrap's connections."""
+    return [f"mp.BootstrapAuth.{case}"]
+
+
 def port_device(suite, case, variant="device"):
     """A case of port channels whose kernels post to the software NIC by themselves, or of another variant over it."""
     return [f"conformance.Transports/{suite}.{case}/cpu_threads_ib_{variant}"]
@@ -185,7 +190,7 @@ MUTANTS = [
     Mutant("string-nul", BASE + "wire.c", "weiri_read_string",
            " || (length != 0 && memchr(at, '\\0', length) != NULL)", "",
            "a string with a NUL inside is accepted, cut", ["fuzz.wire"], "fuzz"),
-    Mutant("frame-length", HOST + "bootstrap_conn.c", "begin_message", " || bytes > frame_max(conn, kind)", "",
+    Mutant("frame-length", HOST + "bootstrap_conn.c", "begin_message", "bytes > frame_max(conn, kind) || ", "",
            "a frame of any length and kind is read", ["mp.BootstrapFault.MalformedFramesOfAKnownClient"]),
     Mutant("handle-unproved", HOST + "memory.c", "weiri_handle_read",
            "sodium_memcmp(proof, data + bytes - PROOF_BYTES, PROOF_BYTES) != 0", "proof == NULL",
@@ -202,9 +207,41 @@ MUTANTS = [
            "an operation's payload overruns the future", ["fuzz.comm"], "fuzz"),
     Mutant("handle-length", HOST + "exchange.c", "match", "bytes > r.size - r.at", "bytes > r.size",
            "an operation's handle is read beyond the message", ["fuzz.comm"], "fuzz"),
-    Mutant("server-unproved", BASE + "auth.c", "weiri_auth_prove",
-           "sodium_memcmp(expected, answer + r.at, sizeof expected) != 0", "expected[0] != expected[0]",
+    Mutant("server-unproved", BASE + "auth.c", "weiri_auth_check_answer",
+           "sodium_memcmp(expected, answer, sizeof expected) != 0", "expected[0] != expected[0]",
            "any server is trusted", ["mp.BootstrapFault.FalseServersAreNotTrusted"]),
+    Mutant("client-unproved", BASE + "auth.c", "weiri_auth_check",
+           "sodium_memcmp(expected, proof, sizeof expected) != 0", "expected[0] != expected[0]",
+           "any client is trusted", auth("ProofsCoverEverythingThatIsSaid")),
+    Mutant("proof-first", BASE + "auth.c", "weiri_auth_check", "memset(answer, 0, WEIRI_AUTH_PROOF_BYTES);",
+           "derive(auth, key, server_proof, answer);", "a server proves the key to a client that has not",
+           auth("TheClientProvesFirst")),
+    Mutant("proof-role", BASE + "auth.c", "derive",
+           "(void)crypto_generichash_update(&state, (const unsigned char *)what, sizeof client_proof);", "(void)what;",
+           "a client's proof, sent back, is a server's", auth("ProofsCoverEverythingThatIsSaid")),
+    Mutant("proof-purpose", BASE + "auth.c", "derive",
+           "(void)crypto_generichash_update(&state, auth->purpose, sizeof auth->purpose);", "",
+           "a proof is good for every purpose", auth("ProofsCoverEverythingThatIsSaid")),
+    Mutant("proof-client-nonce", BASE + "auth.c", "derive",
+           "(void)crypto_generichash_update(&state, auth->client, sizeof auth->client);", "",
+           "a server's proof can be replayed", auth("ProofsCoverEverythingThatIsSaid")),
+    Mutant("proof-server-nonce", BASE + "auth.c", "derive",
+           "(void)crypto_generichash_update(&state, auth->server, sizeof auth->server);", "",
+           "a client's proof can be replayed", auth("ProofsCoverEverythingThatIsSaid")),
+    Mutant("purpose-unchecked", HOST + "bootstrap_conn.c", "admit", "server == boot->rank && ", "",
+           "a rank accepts a connection that is meant for another", auth("ConnectionsForSomethingElseAreRefused")),
+    Mutant("purpose-job", HOST + "bootstrap_peer.c", "weiri_peer_accept",
+           "memcmp(conn->held_job, boot->job, sizeof boot->job) != 0", "boot->job == NULL",
+           "a rank of another job is accepted", auth("ConnectionsForSomethingElseAreRefused")),
+    Mutant("seal-number", BASE + "auth.c", "make_mac", "weiri_write_u64(&w, seal->frames++);",
+           "weiri_write_u64(&w, 0 * seal->frames++);", "frames can be replayed, dropped and reordered",
+           auth("AStrangerOnThePathCannotSpeakForARank")),
+    Mutant("seal-unchecked", BASE + "auth.c", "weiri_seal_open", "sodium_memcmp(expected, mac, sizeof expected) == 0",
+           "expected[0] == expected[0] || mac == NULL", "frames of strangers on the path are taken for a rank's",
+           auth("AStrangerOnThePathCannotSpeakForARank")),
+    Mutant("payload-unchecked", HOST + "bootstrap_conn.c", "end_message",
+           "!weiri_hash_is(&conn->hash, conn->expected_hash)", "conn == NULL", "payloads can be altered on the way",
+           auth("AStrangerOnThePathCannotSpeakForARank")),
     Mutant("memfd-short", "src/device/cpu_memory.c", "check_memfd",
            "(uint64_t)info.st_size < peer->base_bytes", "false",
            "a descriptor with less memory than its handle says is mapped",

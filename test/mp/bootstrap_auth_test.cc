@@ -1,0 +1,409 @@
+// Proofs and sealed frames: what a connection is for, who proves first, and strangers on the path between two ranks, who
+// pass on what they like.
+#include <atomic>
+#include <poll.h>
+#include <sys/syscall.h>
+
+#include "test/harness/member.h"
+
+namespace {
+
+// Where connections to a port go instead; 0: nowhere else.
+std::atomic<uint16_t> detour_from{0};
+std::atomic<uint16_t> detour_to{0};
+thread_local bool straight; // connections of this thread go where they say
+
+}  // namespace
+
+// In place of libc's: so a stranger gets between two ranks, as one who has taken over a router would.
+extern "C" int connect(int fd, const sockaddr *name, socklen_t size)
+{
+    sockaddr_in other = {};
+    if (name->sa_family == AF_INET && !straight) {
+        memcpy(&other, name, sizeof other);
+        if (detour_from != 0 && other.sin_port == htons(detour_from)) {
+            other.sin_port = htons(detour_to);
+            return static_cast<int>(syscall(SYS_connect, fd, &other, sizeof other));
+        }
+    }
+    return static_cast<int>(syscall(SYS_connect, fd, name, size));
+}
+
+namespace {
+
+class BootstrapAuth : public BootstrapTest {};
+
+const std::string refused(WEIRI_AUTH_PROOF_BYTES, '\0');
+
+// ---- one connection --------------------------------------------------------------------------------------
+
+// A proof by the bytes that it is of; each test changes some of them after the fact.
+struct Proof {
+    weiri_auth auth;
+    uint8_t key[WEIRI_AUTH_KEY_BYTES];
+    std::string proof;
+};
+
+Proof make_proof()
+{
+    Proof p = {};
+    std::string challenge(WEIRI_AUTH_CHALLENGE_BYTES, '\0');
+    weiri_auth server = {};
+    weiri_auth_random_key(p.key);
+    const std::string hello = weirt_hello(weirt_purpose(WEIRI_FRAME_PEER, "the job's identi", 1, 2), &p.auth);
+    EXPECT_EQ(weiri_auth_challenge(&server, weirt_bytes(hello), reinterpret_cast<uint8_t *>(&challenge[0])), WEIR_OK);
+    p.proof.resize(WEIRI_AUTH_PROOF_BYTES);
+    EXPECT_EQ(weiri_auth_prove(&p.auth, p.key, weirt_bytes(challenge), reinterpret_cast<uint8_t *>(&p.proof[0])),
+              WEIR_OK);
+    EXPECT_EQ(memcmp(&p.auth, &server, sizeof server), 0);
+    return p;
+}
+
+weir_status check(const Proof &p, std::string *answer)
+{
+    answer->assign(WEIRI_AUTH_PROOF_BYTES, '\1');
+    return weiri_auth_check(&p.auth, p.key, weirt_bytes(p.proof), reinterpret_cast<uint8_t *>(&(*answer)[0]));
+}
+
+// A proof is good for one purpose, one pair of nonces, one role and one key.
+TEST_F(BootstrapAuth, ProofsCoverEverythingThatIsSaid)
+{
+    std::string answer;
+    Proof p = make_proof();
+    ASSERT_EQ(check(p, &answer), WEIR_OK);
+    EXPECT_NE(answer, p.proof);
+    EXPECT_EQ(weiri_auth_check_answer(&p.auth, p.key, weirt_bytes(answer)), WEIR_OK);
+    EXPECT_EQ(weiri_auth_check_answer(&p.auth, p.key, weirt_bytes(p.proof)), WEIR_ERR_AUTH); // reflected
+    const std::string good = answer;
+    uint8_t *const parts[] = {p.auth.purpose, p.auth.purpose + 4, p.auth.purpose + WEIRI_AUTH_PURPOSE_BYTES - 1,
+                              p.auth.client,  p.auth.client + 31, p.auth.server,
+                              p.auth.server + 31, p.key, reinterpret_cast<uint8_t *>(&p.proof[31])};
+    for (uint8_t *part : parts) {
+        *part ^= 1;
+        EXPECT_EQ(check(p, &answer), WEIR_ERR_AUTH) << part - p.auth.purpose;
+        EXPECT_EQ(answer, refused);
+        if (part != parts[8]) {
+            EXPECT_EQ(weiri_auth_check_answer(&p.auth, p.key, weirt_bytes(good)), WEIR_ERR_AUTH);
+        }
+        *part ^= 1;
+    }
+    EXPECT_EQ(check(p, &answer), WEIR_OK);
+    EXPECT_EQ(answer, good);
+}
+
+TEST_F(BootstrapAuth, SealsAreOfOneFrameOneDirectionAndOneConnection)
+{
+    const Proof p = make_proof();
+    const Proof other = make_proof();
+    uint8_t head[40] = "a head, of any kind";
+    uint8_t macs[3][WEIRI_SEAL_BYTES];
+    weiri_seal out;
+    weiri_seal in;
+    weiri_seal unused;
+    weiri_auth_seals(&p.auth, p.key, &out, &unused);
+    for (uint8_t *mac : macs) {
+        weiri_seal_close(&out, head, sizeof head, mac);
+    }
+    const auto open = [&](const uint8_t *mac) { return weiri_seal_open(&in, head, sizeof head, mac); };
+    weiri_auth_seals(&p.auth, p.key, &in, &unused);
+    EXPECT_TRUE(open(macs[0]) && open(macs[1]) && open(macs[2]));
+    EXPECT_EQ(in.frames, 3u);
+    weiri_auth_seals(&p.auth, p.key, &in, &unused);
+    EXPECT_FALSE(open(macs[1])); // the first is missing
+    weiri_auth_seals(&p.auth, p.key, &in, &unused);
+    EXPECT_TRUE(open(macs[0]));
+    EXPECT_FALSE(open(macs[0])); // again
+    weiri_auth_seals(&p.auth, p.key, &unused, &in);
+    EXPECT_FALSE(open(macs[0])); // of the other direction
+    weiri_auth_seals(&other.auth, p.key, &in, &unused);
+    EXPECT_FALSE(open(macs[0])); // of a connection with other nonces
+    weiri_auth_seals(&p.auth, p.key, &in, &unused);
+    head[39] ^= 1;
+    EXPECT_FALSE(open(macs[0]));
+}
+
+TEST_F(BootstrapAuth, HashesAreOfAllTheData)
+{
+    std::string data(1000, 'd');
+    uint8_t expected[WEIRI_HASH_BYTES];
+    weiri_hash_all(data.data(), data.size(), expected);
+    const auto is = [&](const std::string &text) {
+        weiri_hash hash;
+        weiri_hash_begin(&hash);
+        weiri_hash_add(&hash, text.data(), text.size() / 3);
+        weiri_hash_add(&hash, text.data() + text.size() / 3, text.size() - text.size() / 3);
+        return weiri_hash_is(&hash, expected);
+    };
+    EXPECT_TRUE(is(data));
+    EXPECT_FALSE(is(data + "d"));
+    EXPECT_FALSE(is(data.substr(1)));
+    data[999] ^= 1;
+    EXPECT_FALSE(is(data));
+}
+
+// A stranger who connects gets version, magic and a nonce, and for a wrong proof zeros: nothing by which he could try
+// keys.
+TEST_F(BootstrapAuth, TheClientProvesFirst)
+{
+    weirt_log_allow("foreign connection");
+    const weir_unique_id id = weirt_new_id();
+    weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 1) {
+            weiri_auth auth;
+            const std::string hello = weirt_hello(weirt_purpose_join(1), &auth);
+            const int fd = weirt_connect_raw(weirt_id_port(id), hello);
+            const std::string challenge = weirt_read_exactly(fd, WEIRI_AUTH_CHALLENGE_BYTES);
+            ASSERT_EQ(challenge.size(), static_cast<size_t>(WEIRI_AUTH_CHALLENGE_BYTES));
+            EXPECT_EQ(challenge.substr(0, 12), hello.substr(0, 12));
+            // A wrong proof is answered by zeros, and with the end.
+            weirt_send(fd, std::string(WEIRI_AUTH_PROOF_BYTES, 'p'));
+            EXPECT_EQ(weirt_read_exactly(fd, WEIRI_AUTH_PROOF_BYTES), refused);
+            char byte;
+            EXPECT_LE(recv(fd, &byte, 1, 0), 0);
+            close(fd);
+        }
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    });
+}
+
+// Connections of members that are for another rank, another job, or nothing that there is.
+TEST_F(BootstrapAuth, ConnectionsForSomethingElseAreRefused)
+{
+    weirt_log_allow("foreign connection");
+    const weir_unique_id id = weirt_new_id();
+    weirt_job(id.text, 4, [&](weir_bootstrap *boot, uint32_t rank) {
+        if (rank == 2) {
+            const std::string job(reinterpret_cast<const char *>(weiri_bootstrap_job(boot)), WEIRI_JOB_BYTES);
+            const std::string another(WEIRI_JOB_BYTES, 'j');
+            // Rank 1 has no connection to rank 0, which would accept one in its name.
+            for (const std::string &purpose :
+                 {weirt_purpose(WEIRI_FRAME_PEER, job, 1, 2), weirt_purpose(WEIRI_FRAME_PEER, another, 1, 0),
+                  weirt_purpose(WEIRI_FRAME_PEER, job, 4, 0), weirt_purpose(WEIRI_FRAME_PEER, job, 0, 0),
+                  weirt_purpose(WEIRI_FRAME_JOIN, another, 1, 1), weirt_purpose(WEIRI_FRAME_USER, job, 1, 0)}) {
+                Member m = weirt_member(weirt_id_port(id), weirt_id_key(id), purpose);
+                EXPECT_EQ(m.answer, "") << purpose[0];
+                close(m.fd);
+            }
+        }
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    });
+    EXPECT_EQ(weirt_log_count("foreign connection"), 1u);
+}
+
+// ---- on the path -----------------------------------------------------------------------------------------
+
+// What a stranger does with what he passes on; frame 0 is the first that comes after the server's answer.
+enum Deed { PASS, ALTER_KIND, ALTER_TAG, ALTER_LENGTH, ALTER_PAYLOAD, ALTER_SEAL, INJECT, REPLAY, SWAP, DROP, REFLECT };
+
+// Sits between clients and a server, and knows no key. One frame of a client is treated, on connections for `purpose`.
+class Relay {
+public:
+    Relay(uint16_t port, Deed deed, uint32_t purpose, uint32_t frame)
+        : port_(port), deed_(deed), purpose_(purpose), frame_(frame)
+    {
+        std::string where;
+        listener_ = weirt_listen_raw(&where);
+        detour_to = static_cast<uint16_t>(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10));
+        detour_from = port;
+        thread_ = std::thread([this] { run(); });
+    }
+    ~Relay()
+    {
+        detour_from = 0;
+        stop_ = true;
+        thread_.join();
+        close(listener_);
+    }
+    bool did() const
+    {
+        return did_;
+    }
+
+private:
+    bool wait(int fd)
+    {
+        pollfd p = {fd, POLLIN, 0};
+        while (!stop_ && poll(&p, 1, 20) == 0) {
+        }
+        return !stop_;
+    }
+    // Passes on all of `bytes`, and returns them; "" at the end.
+    std::string pass(int from, int to, size_t bytes)
+    {
+        const std::string data = take(from, bytes);
+        (void)!send(to, data.data(), data.size(), MSG_NOSIGNAL);
+        return data;
+    }
+    std::string take(int from, size_t bytes)
+    {
+        std::string data;
+        while (data.size() < bytes && wait(from)) {
+            std::string part(bytes - data.size(), '\0');
+            const ssize_t n = recv(from, &part[0], part.size(), 0);
+            if (n <= 0) {
+                return "";
+            }
+            data += part.substr(0, static_cast<size_t>(n));
+        }
+        return data;
+    }
+    std::string take_frame(int from)
+    {
+        const std::string head = take(from, WEIRI_FRAME_BYTES);
+        uint64_t bytes = 0;
+        for (size_t i = 0; i < 8 && !head.empty(); i++) {
+            bytes |= static_cast<uint64_t>(static_cast<uint8_t>(head[12 + i])) << (8 * i);
+        }
+        return head + (bytes > 0 ? take(from, bytes) : "");
+    }
+    // All frames of one direction, of which one is treated.
+    void frames(int from, int to, int back, bool treated)
+    {
+        std::string kept;
+        for (uint32_t i = 0; !stop_; i++) {
+            std::string frame = take_frame(from);
+            if (frame.empty()) {
+                break;
+            }
+            if (treated && i == frame_) {
+                did_ = true;
+                switch (deed_) {
+                case ALTER_KIND:
+                    frame[0] ^= 1;
+                    break;
+                case ALTER_TAG:
+                    frame[4] ^= 1;
+                    break;
+                case ALTER_LENGTH:
+                    frame[12] ^= 1;
+                    break;
+                case ALTER_PAYLOAD:
+                    frame[frame.size() - 1] ^= 1;
+                    break;
+                case ALTER_SEAL:
+                    frame[WEIRI_FRAME_HEAD_BYTES] ^= 1;
+                    break;
+                case INJECT:
+                    frame = std::string(WEIRI_FRAME_BYTES, '\x06') + frame;
+                    break;
+                case REPLAY:
+                    frame += frame;
+                    break;
+                case SWAP:
+                    kept = frame;
+                    continue;
+                case DROP:
+                    continue;
+                case REFLECT:
+                    (void)!send(back, frame.data(), frame.size(), MSG_NOSIGNAL);
+                    continue;
+                default:
+                    break;
+                }
+            }
+            frame += kept;
+            kept.clear();
+            (void)!send(to, frame.data(), frame.size(), MSG_NOSIGNAL);
+        }
+        (void)shutdown(to, SHUT_WR);
+    }
+    void serve(int client)
+    {
+        straight = true;
+        const int server = weirt_connect_raw(port_, "");
+        const std::string hello = pass(client, server, WEIRI_AUTH_HELLO_BYTES);
+        const bool treated = hello.size() > 12 && static_cast<uint32_t>(hello[12]) == purpose_;
+        pass(server, client, WEIRI_AUTH_CHALLENGE_BYTES);
+        pass(client, server, WEIRI_AUTH_PROOF_BYTES);
+        pass(server, client, WEIRI_AUTH_PROOF_BYTES);
+        std::thread back([&] { frames(server, client, server, false); });
+        frames(client, server, client, treated);
+        back.join();
+        close(server);
+        close(client);
+    }
+    void run()
+    {
+        std::vector<std::thread> threads;
+        while (wait(listener_)) {
+            const int client = accept(listener_, nullptr, nullptr);
+            threads.emplace_back([this, client] { serve(client); });
+        }
+        for (std::thread &t : threads) {
+            t.join();
+        }
+    }
+
+    uint16_t port_;
+    int listener_ = -1;
+    Deed deed_;
+    uint32_t purpose_;
+    uint32_t frame_;
+    std::atomic<bool> stop_{false};
+    std::atomic<bool> did_{false};
+    std::thread thread_;
+};
+
+// Two ranks, of which rank 1 reaches rank 0 through a relay.
+void run_through(Deed deed, uint32_t purpose, uint32_t frame, uint32_t timeout_ms,
+                 const std::function<void(const std::string &, uint32_t, const weir_bootstrap_opts &)> &rank_body)
+{
+    const weir_unique_id id = weirt_new_id();
+    const weir_bootstrap_opts opts = weirt_opts(timeout_ms);
+    Relay relay(weirt_id_port(id), deed, purpose, frame);
+    weirt_threads(2, [&](uint32_t rank) { rank_body(id.text, rank, opts); });
+    EXPECT_TRUE(relay.did());
+}
+
+// The meeting port is a stranger's, who relays to the true rank 0. Whatever he does with the frame that joins, rank 0
+// does not take it for rank 1's.
+TEST_F(BootstrapAuth, ARelayAtTheMeetingPortCannotSpeakForARank)
+{
+    weirt_log_allow("foreign connection");
+    for (Deed deed : {ALTER_KIND, ALTER_PAYLOAD, ALTER_SEAL, INJECT, DROP, REFLECT}) {
+        run_through(deed, WEIRI_FRAME_JOIN, 0, 500 * weirt_slow(), [&](const std::string &where, uint32_t rank,
+                                                                    const weir_bootstrap_opts &opts) {
+            const Outcome o = weirt_creates(where, {{rank, 2}}, opts.timeout_ms)[0];
+            EXPECT_TRUE(o.status == WEIR_ERR_TIMEOUT || (rank == 1 && o.status == WEIR_ERR_AUTH)) << o.text;
+            EXPECT_TRUE(rank == 1 || weirt_has(o, "rank 1 of 2 missing")) << deed << ": " << o.text;
+        });
+    }
+}
+
+// A stranger between two ranks who passes on everything is but a wire. Whatever else he does with a frame, no rank takes
+// what he made of it for the other's: what is received is right, or nothing is.
+TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
+{
+    weirt_log_allow("altered or replayed on the way");
+    for (int deed = PASS; deed <= REFLECT; deed++) {
+        run_through(static_cast<Deed>(deed), WEIRI_FRAME_PEER, 2, weirt_patience_ms(),
+                    [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
+            weir_bootstrap *boot = nullptr;
+            ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+            // Frame 0 is of create, frame 1 of the barrier.
+            Outcome o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+            for (uint32_t i = 0; i < 3 && o.status == WEIR_OK; i++) {
+                uint32_t word = rank == 0 ? 0 : 100 + i;
+                o = weirt_outcome([&] {
+                    return rank == 0 ? weir_bootstrap_recv(boot, &word, sizeof word, 1, 5)
+                                     : weir_bootstrap_send(boot, &word, sizeof word, 0, 5);
+                });
+                EXPECT_TRUE(o.status != WEIR_OK || word == 100 + i) << deed << ": " << word;
+            }
+            while (o.status == WEIR_OK && deed != PASS) {
+                o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+            }
+            const uint32_t victim = deed == REFLECT ? 1 : 0; // who is sent what is not meant for it
+            if (deed != PASS && rank == victim) {
+                const std::string text = "what rank " + std::to_string(1 - rank) + " sent from 127.0.0.1:";
+                EXPECT_EQ(o.status, WEIR_ERR_AUTH) << deed << ": " << o.text;
+                EXPECT_TRUE(weirt_has(o, text.c_str())) << o.text;
+                EXPECT_TRUE(weirt_has(o, "altered or replayed on the way")) << o.text;
+            }
+            EXPECT_EQ(o.status == WEIR_OK, deed == PASS) << deed;
+            weir_bootstrap_destroy(boot);
+        });
+    }
+}
+
+}  // namespace
