@@ -16,10 +16,10 @@
  * earlier job left, and removes it when all have joined. The others wait for it, and refuse one that is not a
  * regular file of their own user or that others can open. One path serves one job at a time.
  *
- * Both ends of every connection prove that they know the job's key, and for what the connection is, before anything
- * else that comes on it is used. Whatever follows is sealed: who is on the path can read it, but a rank notices what was
- * altered, replayed, reordered or put in there, and its calls fail with WEIR_ERR_AUTH. Foreign connections are dropped
- * and logged once. Rendezvous by address off the loopback needs a key:
+ * Both ends of every connection prove that they know the job's key, and what the connection is for, before anything
+ * else that comes on it is used. All that follows is sealed. A stranger on the path can read it. A rank notices what a
+ * stranger has altered, replayed, reordered or put in, and its calls fail with WEIR_ERR_AUTH. Foreign connections are
+ * dropped and logged once. Rendezvous by address off the loopback needs a key:
  * WEIR_KEY or opts.key, or the explicit WEIR_ALLOW_NO_KEY=1.
  *
  * A service thread of the bootstrap does all socket work: a rank that dies is known to all within a second,

@@ -47,7 +47,8 @@ inline std::string weirt_number(uint64_t value, size_t bytes)
 // What a connection is for: kind WEIRI_FRAME_JOIN or WEIRI_FRAME_PEER.
 inline std::string weirt_purpose(uint32_t kind, const std::string &job, uint32_t client, uint32_t server)
 {
-    return weirt_number(kind, 4) + job + weirt_number(client, 4) + weirt_number(server, 4) + weirt_number(weirt_patience_ms(), 4);
+    return weirt_number(kind, 4) + job + weirt_number(client, 4) + weirt_number(server, 4) +
+           weirt_number(weirt_patience_ms(), 4);
 }
 
 inline std::string weirt_purpose_join(uint32_t client)

@@ -1,5 +1,5 @@
-// Proofs and sealed frames: what a connection is for, who proves first, and strangers on the path between two ranks, who
-// pass on what they like.
+// Proofs and sealed frames: what a connection is for, who proves first, and strangers on the path between two ranks,
+// who pass on what they like.
 #include <atomic>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -370,8 +370,8 @@ TEST_F(BootstrapAuth, ARelayAtTheMeetingPortCannotSpeakForARank)
     }
 }
 
-// A stranger between two ranks who passes on everything is but a wire. Whatever else he does with a frame, no rank takes
-// what he made of it for the other's: what is received is right, or nothing is.
+// A stranger between two ranks who passes on everything is but a wire. Whatever else he does with a frame, no rank
+// takes what he made of it for the other's: what is received is right, or nothing is.
 TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
 {
     weirt_log_allow("altered or replayed on the way");
