@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Launched ranks under torchrun, on two GPUs: torchrun.sh FOLDER, which is a build folder, or gpu/ of tools/gpu-pack.
+#
+# Not a part of tools/check, because it needs PyTorch with CUDA and two GPUs. Runs tutorials 02 and 03, and PyTorch's
+# tensors through weir's collectives (torch_collectives.py).
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1-}
+find_one() { find "$folder" -name "$1" -not -path '*/CMakeFiles/*' 2>/dev/null | sort | head -n 1; }
+library=$(find_one 'libweir.so*')
+[ $# = 1 ] && [ -n "$library" ] || { echo "usage: ${0##*/} FOLDER, with libweir.so and the tutorials in it" >&2; exit 2; }
+library=$(realpath "$library")
+export LD_LIBRARY_PATH=${library%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+command -v torchrun >/dev/null || { echo "skipped: torchrun is not here; install torch"; exit 0; }
+
+failed=0
+# expect_success ARGUMENT...: of torchrun, for two ranks; they end with status 0 and one line Succeed!
+expect_success() {
+    local output status=0
+    echo "torchrun --nproc-per-node 2 $*"
+    output=$(timeout 300 torchrun --nproc-per-node 2 "$@" 2>&1) || status=$?
+    echo "$output"
+    if [ "$status" != 0 ] || [ "$(grep -c '^Succeed!$' <<<"$output")" != 1 ]; then
+        echo "FAILED: status $status" >&2
+        failed=1
+    fi
+}
+
+python3 -c 'import torch; print(f"torch {torch.__version__}, {torch.cuda.device_count()} GPUs")'
+expect_success --no-python "$(find_one gpu_ping_pong_mp)"
+expect_success --no-python "$(find_one bidir_memory_channel)"
+expect_success "$here/torch_collectives.py" "$library"
+exit $failed
