@@ -28,7 +28,13 @@
  * the host's go on, and only weir_port_channel_status tells.
  *
  * A channel fails by itself: a request out of range, one that the transport cannot carry out (an add), or an error of
- * the transport, ends that channel (weir/proxy.h).
+ * the transport, ends that channel (weir/proxy.h). The failure is logged, and told to the peer. From then on waits for
+ * the peer's signals that find none end at once: here with the channel's error, at the peer, whose own requests go on,
+ * with WEIR_ERR_REMOTE. weir_port_channel_status has the text on both. When kernels post by themselves, the host and the
+ * peer learn of the failure within half a second. Signals that were done before the failure still count.
+ *
+ * Waits of kernels and hosts on a channel return WEIR_ERR_INVALID at once, "weir_proxy_start was not called", while its
+ * proxy has not been started, unless kernels post by themselves.
  *
  * Threads:   any, at the same time, except destroy.
  * Blocking:  requests, while the channel has no credit; wait; with a timeout in milliseconds, 0 is the communicator's.
@@ -87,7 +93,8 @@ WEIR_API void weir_port_channel_get_info(const weir_port_channel *channel, weir_
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *memory,
                                                              uint32_t *id);
 
-/* WEIR_OK, or the channel's error, which weir_last_error explains. */
+/* WEIR_OK, or the channel's error; WEIR_ERR_REMOTE when the peer's channel has failed; WEIR_ERR_INVALID when waits end
+ * because the proxy was not started. weir_last_error has the text. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_status(weir_port_channel *channel);
 
 /* The calls of kernels, for host threads. Their requests and those of kernels are not ordered among each other. They
@@ -131,8 +138,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *ch
  * our own, ordered with those of other kernels as theirs are. They can be recorded in graphs, with their arguments.
  *
  * What is returned concerns the launch alone. As in kernels, a request that fails is its channel's error, and a wait or
- * flush that passes its deadline the communicator's. The thread copies up to 512 bytes itself, where direct_bytes
- * allows it. WEIR_ERR_INVALID when the semaphore's end is on the host; on GPUs WEIR_ERR_UNSUPPORTED when libweir was
+ * flush that passes its deadline the communicator's. A wait for the peer's signal that ends because a channel has
+ * failed fails the communicator, so that nothing behind it on the stream runs on data that never came. The thread copies
+ * up to 512 bytes itself, where direct_bytes allows it. WEIR_ERR_INVALID when the semaphore's end is on the host; on GPUs WEIR_ERR_UNSUPPORTED when libweir was
  * built without nvcc, or not for this GPU. */
 
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t dst_offset,

@@ -36,6 +36,9 @@
  * completions there. Handlers that share one (the same function and context) share the call. It returns WEIR_OK when
  * something went on, WEIR_PENDING when nothing did, and an error, which fails all channels that share it.
  *
+ * Waits for a ticket, and pushes that would have to wait for a credit, return WEIR_ERR_INVALID at once while the proxy
+ * has not been started, on the host and in kernels. What is pushed before lies in the queue until it is.
+ *
  * Life: create, start, stop, destroy, once each. stop fails every channel with WEIR_ERR_ABORTED: what is queued, and
  * what is pushed until destroy, ends with that. drain first completes what was pushed before.
  *
@@ -45,9 +48,8 @@
  *
  * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail in callbacks alone. Callbacks
  *            call nothing else of their proxy (WEIR_ERR_INVALID), and nothing of weir that blocks.
- * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create, destroy and status
- *            of a channel, stop, and get_usage, until the thread's current round has ended. So do tests and waits of a
- *            channel that has failed.
+ * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create and destroy of a
+ *            channel, stop, and get_usage, until the thread's current round has ended.
  * Ownership: a proxy keeps a reference on comm, a channel on its proxy. Contexts must live until the channel is
  *            destroyed; no callback for it runs after that. Kernels must not use handles after destroy.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT,

@@ -83,6 +83,8 @@ struct weir_comm {
     weir_memory *memories; /* registered here, for requests of their descriptors */
     uint64_t next_memory;
     weiri_teller *tellers;
+    struct weir_semaphore *semaphores; /* all that are not destroyed, for news of peers' port channels */
+    uint32_t port_channels;            /* made so far: the next one's number */
     int socket; /* receives file descriptors; see fd_pass.c */
     weiri_watch *socket_watch;
     weiri_watch *resend_watch;

@@ -10,6 +10,7 @@
 #include "src/host/base/log.h"
 #include "src/host/bootstrap_impl.h"
 #include "src/host/fd_pass.h"
+#include "src/host/semaphore_impl.h"
 
 #define OP_HEADER_BYTES (1 + 1 + 8 + 2 + 2)
 #define OP_MESSAGE_MAX (OP_HEADER_BYTES + WEIRI_PAYLOAD_MAX + WEIRI_HANDLES_MAX * (2 + WEIRI_HANDLE_BYTES))
@@ -359,6 +360,12 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
         store_arrival(comm, peer, &r);
     } else if (kind == WEIRI_PORT_ABORT || kind == WEIRI_PORT_MISMATCH) {
         take_abort(comm, peer, kind == WEIRI_PORT_ABORT ? WEIR_ERR_ABORTED : WEIR_ERR_MISMATCH, &r);
+    } else if (kind == WEIRI_PORT_CHANNEL_FAILED) {
+        if (!weiri_semaphore_told_locked(comm, peer, &r)) {
+            char cause[64];
+            snprintf(cause, sizeof cause, "malformed message of rank %u", peer);
+            weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);
+        }
     } else if (kind >= WEIRI_PORT_MEMORY_WANTED && kind <= WEIRI_PORT_FD_TAKEN) {
         weiri_fd_pass_message_locked(comm, peer, kind, &r);
     } else {

@@ -15,15 +15,19 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
+#include "src/host/bootstrap_impl.h"
 #include "src/host/domain.h"
 #include "src/host/port_line.h"
 #include "src/host/proxy_impl.h"
 
 #define DIRECT_BYTES 4096u
+#define LINE_LOOK_MS 500 /* how long what ends kernels' posts may be unknown to the peer */
 #define MEMORIES_MAX (1u << 24)
 
 struct weir_port_channel {
     weir_proxy *proxy; /* the proxy channel's reference */
+    uint32_t number;   /* of this rank's port channels, in the order of their creation */
     weir_semaphore *semaphore;
     weir_proxy_channel *requests;
     weiri_queue *queue;
@@ -39,6 +43,8 @@ struct weir_port_channel {
     uint64_t first;
     uint64_t last;
     weiri_port_line line;
+    weiri_watch *line_watch; /* of an open line: the service thread looks for what has ended it, */
+    bool line_told;          /* until it has found something */
     weir_dev_port_channel device;
 };
 
@@ -175,8 +181,8 @@ static weir_status post_add(weir_port_channel *channel, const weir_request *requ
 /* Puts in front of an error's text whose and what it is. */
 static weir_status explain(const weir_port_channel *channel, const char *what, weir_status status)
 {
-    return weiri_fail(status, "port channel to rank %u: %s: %s", channel->semaphore->connection->peer, what,
-                      weir_last_error());
+    return weiri_fail(status, "port channel %u to rank %u failed: %s: %s", channel->number,
+                      channel->semaphore->connection->peer, what, weir_last_error());
 }
 
 static weir_status explain_request(const weir_port_channel *channel, uint32_t type, weir_status status)
@@ -212,6 +218,34 @@ static weir_status post(weir_port_channel *channel, const weir_request *request)
     }
 }
 
+/* The channel has failed, or kernels' posts have: ends the waits for signals here, and at the peer. */
+static void end_waits(weir_port_channel *channel, weir_status status, const char *text)
+{
+    weiri_log(WEIR_LOG_WARN, "rank %u: %s", comm_of(channel)->rank, text);
+    weiri_semaphore_fail(channel->semaphore, status, text);
+    weiri_semaphore_tell(channel->semaphore, text);
+}
+
+/* The proxy channel has failed. All its channels fail when the proxy stops, which is no failure of this one, or with
+ * the communicator, of which all know: kernels that post by themselves go on, and only waits here end. */
+static void on_fail(void *context)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    const weir_proxy_channel *requests = channel->requests;
+    if (requests->worker->failed == WEIR_OK) {
+        end_waits(channel, requests->failed, requests->text);
+    } else if (!channel->line.open) {
+        weiri_semaphore_fail(channel->semaphore, requests->failed, requests->text);
+    }
+}
+
+/* Fails the proxy channel with the text of the thread's last error. */
+static weir_status fail(weir_port_channel *channel, weir_status status)
+{
+    weir_proxy_channel_fail(channel->requests, status, weir_last_error());
+    return status;
+}
+
 static weir_status handle(void *context, const weir_request *request)
 {
     weir_port_channel *channel = (weir_port_channel *)context;
@@ -220,7 +254,7 @@ static weir_status handle(void *context, const weir_request *request)
     }
     weir_status status = post(channel, request);
     if (status != WEIR_OK && status != WEIR_ERR_BUSY) {
-        return explain_request(channel, request->type, status);
+        return fail(channel, explain_request(channel, request->type, status));
     }
     if (status != WEIR_OK || channel->queue->posted == completed(channel)) {
         return status;
@@ -247,7 +281,7 @@ static weir_status progress(void *context)
         weir_proxy_channel_complete(channel->requests, done);
     }
     if (status != WEIR_OK && status != WEIR_PENDING) {
-        return explain(channel, "completions", status);
+        return fail(channel, explain(channel, "completions", status));
     }
     return done != 0 ? WEIR_OK : status;
 }
@@ -297,6 +331,31 @@ static weir_status check_line(weir_port_channel *channel)
     }
     status = ops_of(channel)->direct->check(channel->queue);
     return status == WEIR_OK ? WEIR_OK : explain(channel, "kernels' posts", status);
+}
+
+/* Kernels that do not wait for a ticket may not notice: looked at from time to time by the service thread. */
+static void look_at_line(void *context)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    weir_status status = channel->line_told ? WEIR_OK : check_line(channel);
+    if (status != WEIR_OK) {
+        char text[sizeof channel->requests->text];
+        snprintf(text, sizeof text, "%s", weir_last_error());
+        channel->line_told = true;
+        end_waits(channel, status, text);
+    }
+}
+
+static weir_status watch_line(weir_port_channel *channel)
+{
+    return !channel->line.open ? WEIR_OK
+                               : weiri_service_watch_time(weiri_bootstrap_service(comm_of(channel)->bootstrap),
+                                                          LINE_LOOK_MS, look_at_line, channel, &channel->line_watch);
+}
+
+static void unwatch_line(const weir_port_channel *channel)
+{
+    weiri_service_unwatch(weiri_bootstrap_service(comm_of(channel)->bootstrap), channel->line_watch);
 }
 
 /* ---- memories --------------------------------------------------------------------------------------------- */
@@ -530,13 +589,21 @@ static weir_status open_channel(weir_port_channel *channel, const weir_port_chan
         status = weiri_port_line_open(&channel->line, semaphore, channel->queue);
     }
     if (status == WEIR_OK) {
+        status = watch_line(channel);
+    }
+    if (status == WEIR_OK) {
         status = weir_proxy_channel_create(channel->proxy, &handler, &opts, &channel->requests);
     }
     if (status != WEIR_OK) {
         return status;
     }
+    weiri_semaphore_join_channel(semaphore, channel->requests->lanes[WEIR_FIFO_DEVICE].progress);
     weiri_worker_enter(channel->requests->worker);
     channel->requests->keeps_credit = true;
+    channel->requests->on_fail = on_fail;
+    if (channel->requests->failed != WEIR_OK) { /* the proxy was stopped meanwhile */
+        on_fail(channel);
+    }
     weiri_worker_leave(channel->requests->worker);
     fill_device(channel, options->direct_bytes);
     return WEIR_OK;
@@ -554,6 +621,14 @@ static weir_status make_numbers(weir_port_channel *channel, uint32_t credits)
     return channel->numbers != NULL ? WEIR_OK : weiri_fail_nomem("weir_port_channel_create");
 }
 
+static uint32_t next_number(weir_comm *comm)
+{
+    pthread_mutex_lock(&comm->mutex);
+    const uint32_t number = comm->port_channels++;
+    pthread_mutex_unlock(&comm->mutex);
+    return number;
+}
+
 static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
                                const weir_port_channel_opts *options, weir_port_channel **out)
 {
@@ -563,6 +638,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     }
     channel->proxy = proxy;
     channel->semaphore = semaphore;
+    channel->number = next_number(comm_of(channel));
     weir_status status = make_numbers(channel, options->credits);
     if (status == WEIR_OK) {
         status = open_ends(channel, dst, src);
@@ -581,6 +657,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     return WEIR_OK;
 
 undo_queue:
+    unwatch_line(channel);
     weiri_port_line_close(&channel->line);
     give_queue_back(channel);
 undo_memories:
@@ -629,6 +706,8 @@ void weir_port_channel_destroy(weir_port_channel *channel)
     if (channel == NULL || weiri_comm_forked(comm_of(channel)) || weiri_worker_is_inside(channel->proxy)) {
         return;
     }
+    weiri_semaphore_join_channel(channel->semaphore, NULL);
+    unwatch_line(channel);
     weir_proxy_channel_destroy(channel->requests);
     close_queue(channel);
     weiri_port_line_close(&channel->line);
@@ -666,7 +745,10 @@ void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_chan
 weir_status weir_port_channel_status(weir_port_channel *channel)
 {
     weir_status status = weir_proxy_channel_status(channel != NULL ? channel->requests : NULL);
-    return status == WEIR_OK ? check_line(channel) : status;
+    if (status == WEIR_OK) {
+        status = check_line(channel);
+    }
+    return status == WEIR_OK ? weiri_semaphore_error(channel->semaphore, !channel->line.open) : status;
 }
 
 /* ---- requests of host threads ------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 /* Offsets in a channel's cell of host memory; the lines that kernels and the host poll are different ones. */
 #define DEVICE_PROGRESS_OFFSET 0u
 #define HOST_PROGRESS_OFFSET 64u
-#define HOST_CREDITS_OFFSET 96u
+#define HOST_CREDITS_OFFSET 104u
 
 /* Whether the call may be made: on an object that exists, by this process, outside callbacks. The communicator may have
  * failed. */
@@ -113,6 +113,18 @@ static void put_proxy(weir_proxy *proxy)
     }
 }
 
+/* Waits on the channels of the worker may last from here on. */
+static void tell_started(weiri_worker *worker)
+{
+    weiri_worker_enter(worker);
+    for (uint32_t i = 0; i < worker->row_count; i++) {
+        if (worker->rows[i].channel != NULL) {
+            weiri_channel_set_unstarted(worker->rows[i].channel, false);
+        }
+    }
+    weiri_worker_leave(worker);
+}
+
 weir_status weir_proxy_start(weir_proxy *proxy)
 {
     weir_status status = check(proxy, "weir_proxy_start");
@@ -128,8 +140,12 @@ weir_status weir_proxy_start(weir_proxy *proxy)
     for (uint32_t i = 0; i < proxy->worker_count && status == WEIR_OK; i++) {
         status = weiri_worker_start(&proxy->workers[i]);
     }
-    for (uint32_t i = 0; i < proxy->worker_count && status != WEIR_OK; i++) {
-        weiri_worker_join(&proxy->workers[i]);
+    for (uint32_t i = 0; i < proxy->worker_count; i++) {
+        if (status != WEIR_OK) {
+            weiri_worker_join(&proxy->workers[i]);
+        } else {
+            tell_started(&proxy->workers[i]);
+        }
     }
     return status;
 }
@@ -339,6 +355,7 @@ static weir_status join_worker(weir_proxy_channel *channel)
         for (uint32_t lane = 0; lane < WEIRI_LANES; lane++) {
             channel->lanes[lane].device.id = channel->id;
         }
+        weiri_channel_set_unstarted(channel, __atomic_load_n(&channel->proxy->started, __ATOMIC_ACQUIRE) == 0);
     }
     weiri_worker_leave(worker);
     return status;
@@ -498,12 +515,17 @@ uint32_t weir_proxy_channel_id(const weir_proxy_channel *channel)
 /* Fails with the channel's error, if it has one. */
 static weir_status channel_error(weir_proxy_channel *channel)
 {
-    weiri_worker_enter(channel->worker);
-    weir_status status = channel->failed;
-    char text[sizeof channel->text];
-    memcpy(text, channel->text, sizeof text);
-    weiri_worker_leave(channel->worker);
-    return status == WEIR_OK ? WEIR_OK : weiri_fail(status, "%s", text);
+    weir_status status = __atomic_load_n(&channel->failed, __ATOMIC_ACQUIRE);
+    return status == WEIR_OK ? WEIR_OK : weiri_fail(status, "%s", channel->text);
+}
+
+/* Between two tries of a call that waits for the proxy: WEIR_OK while it may go on. */
+static weir_status try_channel_later(weir_proxy_channel *channel, uint32_t tries, uint64_t deadline,
+                                     const char *object, const char *what)
+{
+    return weir_dev_progress_unstarted(channel->lanes[WEIR_FIFO_HOST].progress) != WEIR_OK
+               ? weiri_fail(WEIR_ERR_INVALID, "%s %u: weir_proxy_start was not called", object, channel->id)
+               : try_later(channel->proxy->comm, tries, deadline, object, channel->id, what);
 }
 
 weir_status weir_proxy_channel_status(weir_proxy_channel *channel)
@@ -529,8 +551,8 @@ weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_requ
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
     for (uint32_t tries = 1; weir_dev_proxy_channel_try_push(lane, request, &position) != WEIR_OK; tries++) {
-        status = try_later(channel->proxy->comm, tries, deadline, "weir_proxy_channel_push: channel",
-                           channel->id, "no credit or slot had come free");
+        status = try_channel_later(channel, tries, deadline, "weir_proxy_channel_push: channel",
+                                   "no credit or slot had come free");
         if (status != WEIR_OK) {
             return status;
         }
@@ -566,8 +588,8 @@ weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
     for (uint32_t tries = 1; (status = weir_dev_proxy_channel_test(lane, ticket)) == WEIR_PENDING; tries++) {
-        status = try_later(channel->proxy->comm, tries, deadline, "weir_proxy_channel_wait: channel",
-                           channel->id, "the request was not completed");
+        status = try_channel_later(channel, tries, deadline, "weir_proxy_channel_wait: channel",
+                                   "the request was not completed");
         if (status != WEIR_OK) {
             return status;
         }

@@ -53,9 +53,10 @@ struct weir_proxy_channel {
     uint64_t offered;
     uint64_t last;
     bool keeps_credit; /* once it has failed, so that its pushers see that not all came back */
+    void (*on_fail)(void *context); /* of a port channel: it has failed; called once, with the mutex held */
     bool listed; /* in the worker's list of channels with parked requests */
     weir_proxy_channel *next_parked;
-    weir_status failed;
+    weir_status failed; /* atomic: other threads read it, and then the text, without the mutex */
     char text[256];
 };
 
@@ -120,6 +121,8 @@ void weiri_worker_join(weiri_worker *worker);
 /* Fails a channel and what it has; later errors do not count. */
 void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const char *text);
 void weiri_channel_complete(weir_proxy_channel *channel, uint32_t count);
+/* Tells pushers whether the channel's proxy has been started. */
+void weiri_channel_set_unstarted(weir_proxy_channel *channel, bool unstarted);
 /* Takes the channel out of the list of those with parked requests. */
 void weiri_channel_unlist(weir_proxy_channel *channel);
 /* Fails all channels, and what is in the fifos. */

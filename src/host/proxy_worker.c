@@ -84,13 +84,21 @@ void weiri_channel_unlist(weir_proxy_channel *channel)
     }
 }
 
+void weiri_channel_set_unstarted(weir_proxy_channel *channel, bool unstarted)
+{
+    for (uint32_t i = 0; i < WEIRI_LANES; i++) {
+        __atomic_store_n(&channel->lanes[i].progress->unstarted, unstarted ? (int32_t)WEIR_ERR_INVALID : 0,
+                         __ATOMIC_RELEASE);
+    }
+}
+
 void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const char *text)
 {
     if (channel->failed != WEIR_OK) {
         return;
     }
-    channel->failed = status;
     (void)snprintf(channel->text, sizeof channel->text, "%s", text);
+    __atomic_store_n(&channel->failed, status, __ATOMIC_RELEASE);
     for (uint32_t i = 0; i < WEIRI_LANES; i++) {
         weiri_channel_lane *lane = &channel->lanes[i];
         if (channel->keeps_credit) {
@@ -106,6 +114,10 @@ void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const c
     }
     channel->waiting = channel->offered = channel->last;
     weiri_channel_unlist(channel);
+    weiri_channel_set_unstarted(channel, false);
+    if (channel->on_fail != NULL) {
+        channel->on_fail(channel->handler.context);
+    }
 }
 
 /* A callback has returned `status`, an error or a value that is none. */

@@ -1,13 +1,17 @@
 #include "weir/semaphore.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/bootstrap_impl.h"
 #include "src/host/domain.h"
 #include "src/host/exchange.h"
+#include "src/host/fd_pass.h"
 #include "src/host/semaphore_impl.h"
+#include "weir/device/proxy.h"
 
 #define CONSUMED_OFFSET 64u /* the second line of a cell */
 #define SENT_OFFSET 72u
@@ -19,12 +23,140 @@ void weiri_semaphore_get(weir_semaphore *semaphore)
     weiri_refcount_get(&semaphore->refs);
 }
 
+/* ---- failures of port channels ------------------------------------------------------------------------------- */
+
+#define TOLD_BYTES 224 /* most of a text that a peer is told */
+
+static void list(weir_semaphore *semaphore)
+{
+    weir_comm *comm = semaphore->connection->comm;
+    pthread_mutex_lock(&comm->mutex);
+    semaphore->next = comm->semaphores;
+    if (semaphore->next != NULL) {
+        semaphore->next->prev = semaphore;
+    }
+    comm->semaphores = semaphore;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+static void unlist(weir_semaphore *semaphore)
+{
+    weir_comm *comm = semaphore->connection->comm;
+    pthread_mutex_lock(&comm->mutex);
+    *(semaphore->prev != NULL ? &semaphore->prev->next : &comm->semaphores) = semaphore->next;
+    if (semaphore->next != NULL) {
+        semaphore->next->prev = semaphore->prev;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+/* Mutex held. */
+static void publish(const weir_semaphore *semaphore)
+{
+    if (semaphore->ended != NULL) {
+        __atomic_store_n(semaphore->ended, (int32_t)semaphore->failed, __ATOMIC_RELEASE);
+    }
+}
+
+/* The first error stays, except that this rank's own comes before the peer's. Mutex held. */
+static void fail_locked(weir_semaphore *semaphore, bool own, weir_status status, const char *text)
+{
+    if (semaphore->failed == WEIR_OK || (own && !semaphore->failed_here)) {
+        semaphore->failed_here = own;
+        semaphore->failed = status;
+        snprintf(semaphore->failed_text, sizeof semaphore->failed_text, "%s", text);
+        publish(semaphore);
+    }
+}
+
+void weiri_semaphore_join_channel(weir_semaphore *semaphore, weir_dev_progress *progress)
+{
+    weir_comm *comm = semaphore->connection->comm;
+    pthread_mutex_lock(&comm->mutex);
+    semaphore->progress = progress;
+    semaphore->ended = progress != NULL ? &progress->ended : NULL;
+    publish(semaphore); /* the peer's channel may have failed already */
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void weiri_semaphore_fail(weir_semaphore *semaphore, weir_status status, const char *text)
+{
+    weir_comm *comm = semaphore->connection->comm;
+    pthread_mutex_lock(&comm->mutex);
+    fail_locked(semaphore, true, status, text);
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void weiri_semaphore_tell(weir_semaphore *semaphore, const char *text)
+{
+    const weir_connection *connection = semaphore->connection;
+    weir_comm *comm = connection->comm;
+    uint8_t message[TOLD_BYTES + 16];
+    char cut[TOLD_BYTES];
+    weiri_writer w = weiri_writer_init(message, sizeof message);
+    snprintf(cut, sizeof cut, "%s", text);
+    weiri_write_u8(&w, WEIRI_PORT_CHANNEL_FAILED);
+    weiri_write_u8(&w, semaphore->peer_in_host);
+    weiri_write_u64(&w, semaphore->peer_cell);
+    weiri_write_string(&w, cut);
+    if (connection->peer != comm->rank) {
+        /* A peer that is gone needs no news. */
+        (void)weiri_bootstrap_post(comm->bootstrap, connection->peer, comm->port, message, w.size);
+        return;
+    }
+    weiri_reader r = weiri_reader_init(message + 1, w.size - 1);
+    pthread_mutex_lock(&comm->mutex);
+    (void)weiri_semaphore_told_locked(comm, comm->rank, &r);
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+bool weiri_semaphore_told_locked(weir_comm *comm, uint32_t peer, weiri_reader *message)
+{
+    char cause[TOLD_BYTES];
+    char text[TOLD_BYTES + 32];
+    const bool in_host = weiri_read_u8(message) != 0;
+    const uint64_t cell = weiri_read_u64(message);
+    weiri_read_string(message, cause, sizeof cause);
+    if (!weiri_reader_done(message)) {
+        return false;
+    }
+    snprintf(text, sizeof text, "rank %u: %s", peer, cause);
+    /* Without a match the semaphore is destroyed: nobody waits. */
+    for (weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
+        if (at->connection->peer == peer && (in_host ? at->host_cell : at->device_cell) == cell) {
+            fail_locked(at, false, WEIR_ERR_REMOTE, text);
+        }
+    }
+    return true;
+}
+
+weir_status weiri_semaphore_error(weir_semaphore *semaphore, bool blocks)
+{
+    weir_comm *comm = semaphore->connection->comm;
+    char text[sizeof semaphore->failed_text];
+    pthread_mutex_lock(&comm->mutex);
+    const weir_status status = semaphore->failed;
+    memcpy(text, semaphore->failed_text, sizeof text);
+    const bool unstarted =
+        blocks && semaphore->progress != NULL && weir_dev_progress_unstarted(semaphore->progress) != WEIR_OK;
+    pthread_mutex_unlock(&comm->mutex);
+    if (status != WEIR_OK) {
+        return weiri_fail(status, "%s", text);
+    }
+    return unstarted ? weiri_fail(WEIR_ERR_INVALID, "port channel to rank %u: weir_proxy_start was not called",
+                                  semaphore->connection->peer)
+                     : WEIR_OK;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
 void weir_semaphore_destroy(weir_semaphore *semaphore)
 {
     if (semaphore == NULL || weiri_comm_forked(semaphore->connection->comm) || !weiri_refcount_put(&semaphore->refs)) {
         return;
     }
     weir_connection *connection = semaphore->connection;
+    unlist(semaphore);
     if (!semaphore->retired) {
         weiri_cells_free(connection->comm, &connection->comm->device_slab, semaphore->count, semaphore->device_cell);
         weiri_cells_free(connection->comm, &connection->comm->host_slab, semaphore->count, semaphore->host_cell);
@@ -108,6 +240,7 @@ static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end
         goto undo_host_cell;
     }
     weiri_connection_get(connection);
+    list(semaphore);
     *out = semaphore;
     return WEIR_OK;
 
@@ -339,7 +472,14 @@ weir_status weir_semaphore_poll(weir_semaphore *semaphore)
     if (status != WEIR_OK) {
         return status;
     }
-    return consume(semaphore) ? WEIR_OK : WEIR_PENDING;
+    if (consume(semaphore)) {
+        return WEIR_OK;
+    }
+    status = weiri_semaphore_error(semaphore, false);
+    if (status == WEIR_OK) {
+        return WEIR_PENDING;
+    }
+    return consume(semaphore) ? WEIR_OK : status; /* a signal that came before the error counts */
 }
 
 weir_status weir_semaphore_wait(weir_semaphore *semaphore, uint32_t timeout_ms)
@@ -361,6 +501,10 @@ weir_status weir_semaphore_wait(weir_semaphore *semaphore, uint32_t timeout_ms)
         status = weiri_comm_error(comm);
         if (status != WEIR_OK) {
             return status;
+        }
+        status = weiri_semaphore_error(semaphore, true);
+        if (status != WEIR_OK) {
+            return consume(semaphore) ? WEIR_OK : status; /* a signal that came before the error counts */
         }
         if (weiri_left_ms(deadline) == 0) {
             return weiri_fail(WEIR_ERR_TIMEOUT, "weir_semaphore_wait: no signal of rank %u within %u ms",

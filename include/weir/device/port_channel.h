@@ -47,9 +47,10 @@
  *            single thread. Any number of coops and threads push at the same time; one waits for signals.
  * Blocking:  wait, flush with ticket NULL, adds by the caller, and pushes while the channel has no credit, or the NIC's
  *            queue no room, with the communicator's deadline.
- * Errors:    of pushes and waits for signals: WEIR_ERR_TIMEOUT, or the communicator's sticky error. Of tickets, and of
- *            adds by the caller: also the channel's own, of a request out of range say, which is no error of the
- *            communicator. */
+ * Errors:    of pushes and waits: WEIR_ERR_TIMEOUT, the communicator's sticky error, or WEIR_ERR_INVALID while the proxy
+ *            that they need was not started. Of tickets, of adds by the caller, and of waits for signals: also the
+ *            channel's own, of a request out of range say, which is no error of the communicator. Waits for signals
+ *            return WEIR_ERR_REMOTE when the peer's channel has failed. */
 #ifndef WEIR_DEVICE_PORT_CHANNEL_H
 #define WEIR_DEVICE_PORT_CHANNEL_H
 
@@ -317,14 +318,37 @@ WEIR_FN uint64_t weir_dev_port_channel_signals(const weir_dev_semaphore *semapho
            weir_arch_load_acquire_sys_u64(semaphore->inbound + 1);
 }
 
-/* Waits long for more than `consumed` signals. */
-WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_semaphore *semaphore, uint64_t consumed)
+/* Why no signal of the peer need be waited for: WEIR_OK, or the error of this channel, or WEIR_ERR_REMOTE, when the
+ * peer's has failed. */
+WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *channel)
 {
+    weir_status status =
+        weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_failed(&channel->rdma) : WEIR_OK;
+    return status != WEIR_OK ? status
+                             : (weir_status)(int32_t)weir_arch_load_acquire_sys_u32(
+                                   (const uint32_t *)&channel->queue.progress->ended);
+}
+
+/* The slow part of a wait for more than `consumed` signals. Each time it has looked at the control block it looks at
+ * the channel, too; a signal that came before the channel failed still counts. */
+WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_port_channel *channel, uint64_t consumed)
+{
+    const weir_dev_semaphore *semaphore = &channel->semaphore;
     weir_spin spin = weir_spin_begin();
+    weir_status ended = WEIR_OK;
+    if (!weir_dev_port_channel_is_rdma(channel)) {
+        ended = weir_dev_progress_unstarted(channel->queue.progress);
+    }
     while (weir_dev_port_channel_signals(semaphore) <= consumed) {
+        if (ended != WEIR_OK) {
+            return ended;
+        }
         weir_status status = weir_spin_next(&spin, semaphore->control);
         if (status != WEIR_OK) {
             return status;
+        }
+        if (spin.reads % WEIR_ARCH_SPIN_READS == 0) {
+            ended = weir_dev_port_channel_ended(channel);
         }
     }
     return WEIR_OK;
@@ -339,7 +363,7 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
     WEIR_ROLLED
     while (weir_dev_port_channel_signals(semaphore) <= consumed) {
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_dev_port_channel_await(semaphore, consumed);
+            weir_status status = weir_dev_port_channel_await(channel, consumed);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -350,8 +374,8 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
     return WEIR_OK;
 }
 
-/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the communicator's sticky error when there is none and
- * there will be none. */
+/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the error of the communicator or the channel when there
+ * is none. */
 WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *channel)
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;
@@ -361,6 +385,14 @@ WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *chan
         return WEIR_OK;
     }
     weir_status status = weir_dev_control_status(semaphore->control);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weir_dev_port_channel_ended(channel);
+    if (status != WEIR_OK && weir_dev_port_channel_signals(semaphore) > consumed) { /* it came before the error */
+        weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+        return WEIR_OK;
+    }
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 

@@ -140,6 +140,17 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_error(const weir_dev_port_rdma *rdma
                : weir_mlx5_status((uint32_t)weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed));
 }
 
+/* WEIR_OK, or what has ended the queue, as far as the device knows. */
+WEIR_FN_COLD weir_status weir_dev_port_rdma_failed(const weir_dev_port_rdma *rdma)
+{
+    const uint64_t refused = weir_arch_load_acquire_sys_u64(&rdma->board->refused);
+    const uint64_t failed = weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed);
+    if (refused != 0) {
+        return (weir_status)-(int32_t)refused;
+    }
+    return failed != 0 ? weir_mlx5_status((uint32_t)failed) : WEIR_OK;
+}
+
 /* A post that was not taken: a failed channel takes requests and fails them. */
 WEIR_FN_COLD weir_status weir_dev_port_rdma_lose(const weir_dev_port_rdma *rdma, weir_status status, uint64_t *ticket)
 {

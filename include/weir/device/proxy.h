@@ -17,18 +17,28 @@
  * Blocking:  push while no credit or no slot is free, and wait, with the communicator's deadline.
  * Errors:    push: WEIR_ERR_TIMEOUT, or the communicator's sticky error; the request is then not in the queue. test and
  *            wait: these, or the channel's error when that request failed. A failed channel takes requests and fails
- *            them at once; its error is no error of the communicator. */
+ *            them at once; its error is no error of the communicator. A wait, and a push that would wait, returns
+ *            WEIR_ERR_INVALID at once while weir_proxy_start has not been called; the request is then not in the queue,
+ *            and the communicator goes on. */
 #ifndef WEIR_DEVICE_PROXY_H
 #define WEIR_DEVICE_PROXY_H
 
 #include "weir/device/fifo.h"
 
+/* WEIR_ERR_INVALID while nobody carries out the requests of a channel: its proxy was not started. */
+WEIR_FN weir_status weir_dev_progress_unstarted(const weir_dev_progress *progress)
+{
+    return (weir_status)(int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&progress->unstarted);
+}
+
 /* The push whose credit, or slot, is not there at once. */
 WEIR_FN_COLD weir_status weir_dev_proxy_channel_await(const weir_dev_proxy_channel *channel)
 {
     const weir_dev_fifo *fifo = &channel->fifo;
-    weir_status status = weir_dev_credits_await(channel->credits, &channel->progress->returned, channel->limit,
-                                                fifo->control);
+    weir_status status = weir_dev_progress_unstarted(channel->progress);
+    if (status == WEIR_OK) {
+        status = weir_dev_credits_await(channel->credits, &channel->progress->returned, channel->limit, fifo->control);
+    }
     if (status != WEIR_OK) {
         return status;
     }
@@ -103,6 +113,14 @@ WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *ch
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
+/* The slow part of a wait: WEIR_OK when the word of completions has grown beyond the ticket. */
+WEIR_FN_COLD weir_status weir_dev_progress_spin(const weir_dev_progress *progress, uint64_t ticket,
+                                                weir_dev_control *control)
+{
+    weir_status status = weir_dev_progress_unstarted(progress);
+    return status != WEIR_OK ? status : weir_spin_above(&progress->done, ticket, control);
+}
+
 WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *channel, uint64_t ticket)
 {
     const uint64_t *word = &channel->progress->done;
@@ -112,7 +130,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *ch
     WEIR_ROLLED
     while ((done = weir_arch_load_acquire_sys_u64(word)) <= ticket) {
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_spin_above(word, ticket, channel->fifo.control);
+            weir_status status = weir_dev_progress_spin(channel->progress, ticket, channel->fifo.control);
             if (status != WEIR_OK) {
                 return status;
             }

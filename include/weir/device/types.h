@@ -14,7 +14,7 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 5u
+#define WEIR_DEV_VERSION 6u
 
 /* One per communicator, in host memory that the device can read. The first line is written by the host
  * alone, the second by kernels alone. Kernels read it only on the slow path of a spin. */
@@ -135,6 +135,8 @@ typedef struct weir_dev_progress {
     uint64_t returned;    /* credits given back so far */
     uint64_t failed_from; /* of a failed channel: tickets from here on have failed, with `status` */
     int64_t status;
+    int32_t unstarted; /* WEIR_ERR_INVALID until the proxy is started; 0 then, and once the channel has failed */
+    int32_t ended;     /* of a port channel: 0, or the status with which waits for the peer's signals end */
 } weir_dev_progress;
 
 #define WEIR_PROGRESS_FAILED UINT64_MAX
@@ -282,7 +284,7 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 168, "layout of weir_dev_colle
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 32, "layout of weir_dev_progress");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 40, "layout of weir_dev_progress");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 72, "layout of weir_dev_proxy_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_memory) == 40, "layout of weir_dev_port_memory");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_board) == 64, "layout of weir_dev_port_board");

@@ -2,6 +2,16 @@
  * the channel. */
 #include "src/device/kernels/port_channel.h"
 
+/* What follows on the stream relies on the peer's data: a channel that has failed fails the communicator here. */
+WEIR_FN void weiri_port_wait(const weir_dev_port_channel *channel)
+{
+    weir_dev_control *control = channel->semaphore.control;
+    const weir_status status = weir_dev_port_channel_wait(channel);
+    if (status != WEIR_OK && weir_dev_control_status(control) == WEIR_OK) {
+        (void)weir_dev_control_fail(control, status);
+    }
+}
+
 WEIR_KERNEL(weiri_port_call, weiri_port_call_args)
 {
     const weir_dev_port_channel *channel = &args->channel;
@@ -35,7 +45,7 @@ WEIR_KERNEL(weiri_port_call, weiri_port_call_args)
         (void)weir_dev_port_channel_flush(channel, NULL);
         break;
     default:
-        (void)weir_dev_port_channel_wait(channel);
+        weiri_port_wait(channel);
     }
 }
 
