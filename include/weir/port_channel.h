@@ -30,8 +30,8 @@
  * A channel fails by itself: a request out of range, one that the transport cannot carry out (an add), or an error of
  * the transport, ends that channel (weir/proxy.h). The failure is logged, and told to the peer. From then on waits for
  * the peer's signals that find none end at once: here with the channel's error, at the peer, whose own requests go on,
- * with WEIR_ERR_REMOTE. weir_port_channel_status has the text on both. When kernels post by themselves, the host and the
- * peer learn of the failure within half a second. Signals that were done before the failure still count.
+ * with WEIR_ERR_REMOTE. weir_port_channel_status has the text on both. When kernels post by themselves, the host and
+ * the peer learn of the failure within half a second. Signals that were done before the failure still count.
  *
  * Waits of kernels and hosts on a channel return WEIR_ERR_INVALID at once, "weir_proxy_start was not called", while its
  * proxy has not been started, unless kernels post by themselves.
@@ -139,9 +139,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *ch
  *
  * What is returned concerns the launch alone. As in kernels, a request that fails is its channel's error, and a wait or
  * flush that passes its deadline the communicator's. A wait for the peer's signal that ends because a channel has
- * failed fails the communicator, so that nothing behind it on the stream runs on data that never came. The thread copies
- * up to 512 bytes itself, where direct_bytes allows it. WEIR_ERR_INVALID when the semaphore's end is on the host; on GPUs WEIR_ERR_UNSUPPORTED when libweir was
- * built without nvcc, or not for this GPU. */
+ * failed fails the communicator, so that nothing behind it on the stream runs on data that never came. The thread
+ * copies up to 512 bytes itself, where direct_bytes allows it. WEIR_ERR_INVALID when the semaphore's end is on the
+ * host; on GPUs WEIR_ERR_UNSUPPORTED when libweir was built without nvcc, or not for this GPU. */
 
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t dst_offset,
                                                                     uint64_t src_offset, uint64_t bytes, void *stream);

@@ -166,6 +166,7 @@ void refused(weirt_rank *rank)
 {
     const uint64_t offsets[] = { 4, 8192, 8192 - 4, UINT64_MAX - 7, 0 };
     port_bench b;
+    weirt_log_allow(" failed: ");
     bool open = b.open(rank, 0, 4096);
     uint64_t tag = 10;
     for (uint64_t offset : offsets) {

@@ -94,6 +94,7 @@ script_step ticket_of(uint32_t of)
 // The host's text is that of the host's own request; tickets before stay what they were, and the host's requests go on.
 void refused(weirt_rank *rank)
 {
+    weirt_log_allow(" failed: ");
     port_bench b;
     if (b.open(rank, 0, 4096)) {
         char text[160];
@@ -101,7 +102,8 @@ void refused(weirt_rank *rank)
                                  ticket_of(0), ticket_of(1), ticket_of(2), step(SCRIPT_FLUSH, 0, 0) });
         b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
         std::snprintf(text, sizeof text,
-                      "port channel to rank %u: put: dst: 8 bytes at 8190 of memory 0, which has 8192", b.peer);
+                      "port channel 0 to rank %u failed: put: dst: 8 bytes at 8190 of memory 0, which has 8192",
+                      b.peer);
         WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(b.channel));
         WEIRT_TEXT(rank, text);
         WEIRT_OK(rank, weir_port_channel_put_signal_flush(b.channel, 0, 0, 8));
@@ -119,6 +121,7 @@ TEST_P(PortDevice, RefusedRequestIsToldAsTheHostsAre)
 // Every request is refused by the peer's NIC: tickets end with the error, and so do those of a full queue.
 void denied(weirt_rank *rank)
 {
+    weirt_log_allow(" failed: ");
     port_bench b;
     if (b.open(rank, 0, 4096)) {
         script_step many = step(SCRIPT_PUT, 0, 0);
@@ -148,6 +151,7 @@ TEST_P(PortDevice, ErrorsOfTheNicEndTicketsAndFullQueues)
 // The host looks for errors when requests that were flushed have followed the one that failed.
 void denied_before_the_host_looks(weirt_rank *rank)
 {
+    weirt_log_allow(" failed: ");
     port_bench b;
     if (b.open_ends(rank, 0, 4096, WEIR_SEMAPHORE_DEVICE) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
@@ -175,6 +179,7 @@ TEST_P(PortDevice, ErrorsOfTheNicAreToldAlsoWhenTheHostLooksLate)
 // Nothing comes back while the link is down for longer than the NIC tries.
 void cut_off(weirt_rank *rank)
 {
+    weirt_log_allow(" failed: ");
     port_bench b;
     if (b.open(rank, 0, 4096)) {
         weirt_barrier(rank);
@@ -196,6 +201,7 @@ TEST_P(PortDevice, LostAnswersEndTickets)
 
 void without_atomics(weirt_rank *rank)
 {
+    weirt_log_allow(" failed: ");
     port_bench b;
     if (b.open(rank, 0, 4096)) {
         port_request_args args = {};
@@ -220,6 +226,7 @@ TEST_P(PortDevice, NicWithoutAtomicsIsNamed)
 // The peer dies while a kernel waits for what it has put: every wait ends.
 void killed(weirt_rank *rank)
 {
+    weirt_log_allow(" failed: ");
     port_bench b;
     if (b.open(rank, 0, 4096) && weirt_barrier(rank)) {
         if (rank->rank == 1) {

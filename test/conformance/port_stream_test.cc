@@ -110,6 +110,7 @@ TEST_P(PortStream, CallsAndTheirReplaysAreInOrderWhenAllAreQueued)
 // A request that fails is its channel's error: what follows on the stream goes on, and so does the other channel.
 void failing_request(weirt_rank *rank)
 {
+    weirt_log_allow(" failed: ");
     port_bench b;
     weir_semaphore *semaphore = nullptr;
     weir_port_channel *other = nullptr;

@@ -72,13 +72,14 @@ void owner_has_closed(weirt_rank *rank)
 void malformed_message(weirt_rank *rank)
 {
     // A refusal without its text, a number of a descriptor that is cut, an answer with bytes to spare, an operation
-    // without its tag.
+    // without its tag, news of a port channel without its text.
     const uint8_t messages[][14] = { { 5, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff },
                                      { 6, 1, 2, 3, 4, 5, 6, 7, 8, 1 },
                                      { 4, 1, 2, 3, 4, 5, 6, 7, 8, 9 },
                                      { 7, 1 },
-                                     { 1, 1, 1 } };
-    const size_t bytes[] = { 13, 10, 10, 2, 3 };
+                                     { 1, 1, 1 },
+                                     { 10, 1, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff } };
+    const size_t bytes[] = { 13, 10, 10, 2, 3, 12 };
     weirt_comm c;
     bool open = weirt_comm_open(rank, 0, &c);
     for (size_t i = 0; i < sizeof bytes / sizeof bytes[0] && open; i++) {

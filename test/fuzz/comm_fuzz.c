@@ -289,6 +289,20 @@ static void send_wanted(uint32_t peer)
     deliver(peer, data, w.size);
 }
 
+/* News of a port channel of a peer, that of one of this rank's semaphores or of none. */
+static void send_channel_failed(uint32_t peer)
+{
+    uint8_t data[MESSAGE_MAX];
+    char text[300];
+    weiri_writer w = weiri_writer_init(data, sizeof data);
+    weiri_write_u8(&w, WEIRI_PORT_CHANNEL_FAILED);
+    weiri_write_u8(&w, fuzz_u8(in) & 1);
+    weiri_write_u64(&w, fuzz_u8(in) * (uint64_t)WEIR_CELL_BYTES);
+    fuzz_text(in, text, sizeof text);
+    weiri_write_string(&w, text);
+    deliver(peer, data, w.size);
+}
+
 static void send_to_socket(const uint8_t *data, size_t bytes, const int *fds, uint32_t count)
 {
     struct sockaddr_un address;
@@ -391,7 +405,9 @@ static bool peers_step(void)
         send_mirrored(peer);
         break;
     case 6:
-        if (peer != 0 && fuzz_u8(in) > 0xc0) {
+        if (fuzz_u8(in) <= 0xc0) {
+            send_channel_failed(peer);
+        } else if (peer != 0) {
             leave(peer);
         }
         break;

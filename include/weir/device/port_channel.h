@@ -47,8 +47,8 @@
  *            single thread. Any number of coops and threads push at the same time; one waits for signals.
  * Blocking:  wait, flush with ticket NULL, adds by the caller, and pushes while the channel has no credit, or the NIC's
  *            queue no room, with the communicator's deadline.
- * Errors:    of pushes and waits: WEIR_ERR_TIMEOUT, the communicator's sticky error, or WEIR_ERR_INVALID while the proxy
- *            that they need was not started. Of tickets, of adds by the caller, and of waits for signals: also the
+ * Errors:    of pushes and waits: WEIR_ERR_TIMEOUT, the communicator's sticky error, or WEIR_ERR_INVALID while the
+ *            proxy that they need was not started. Of tickets, adds by the caller and waits for signals: also the
  *            channel's own, of a request out of range say, which is no error of the communicator. Waits for signals
  *            return WEIR_ERR_REMOTE when the peer's channel has failed. */
 #ifndef WEIR_DEVICE_PORT_CHANNEL_H
