@@ -57,6 +57,7 @@ weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
         weiri_message_free(message);
         return WEIR_OK;
     }
+    message->gone_before = boot->gone_count;
     weiri_queue_push(&port->queue, message);
     return WEIR_OK;
 }
@@ -70,11 +71,13 @@ static weiri_port *find_work(const weir_bootstrap *boot)
     return port;
 }
 
-/* Hands one message, or when there is none the news of one rank, to the handler, without the mutex. */
+/* Hands one message, or the news of one rank, to the handler, without the mutex: in the order in which they came, so
+ * that a peer which left because of a death is not heard before that death. */
 static void deliver_one(weir_bootstrap *boot, weiri_port *port)
 {
     const weiri_port_handler handler = port->handler;
-    weiri_message *message = weiri_queue_pop(&port->queue);
+    const bool news = port->queue.head == NULL || port->queue.head->gone_before > port->told;
+    weiri_message *message = news ? NULL : weiri_queue_pop(&port->queue);
     char text[WEIRI_TEXT_BYTES];
     uint32_t rank = 0;
     bool died = false;

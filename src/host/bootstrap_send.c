@@ -31,7 +31,11 @@ static weir_status queue(weir_bootstrap *boot, uint32_t peer, weiri_message *mes
 {
     const uint32_t kind = message->kind;
     const weiri_peer_state state = boot->peers[peer].state;
-    if (state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0) {
+    const bool gone = state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0;
+    if (gone && boot->failed != WEIR_OK) {
+        return weiri_fail(boot->failed, "%s", boot->failed_text); /* which may be why the peer left */
+    }
+    if (gone) {
         char text[WEIRI_TEXT_BYTES];
         weiri_peer_gone_text(peer, state, text);
         return weiri_fail(WEIR_ERR_REMOTE, "%s", text);

@@ -75,6 +75,7 @@ typedef struct weiri_message {
     uint64_t tag;
     uint32_t kind;
     uint32_t peer;
+    uint32_t gone_before; /* of a port: how many ranks were gone when it came */
     bool waited; /* a user's thread waits for `send_state`, and frees the message */
     bool sealed; /* for its place on its connection: it is the next to be sent, or partly sent */
     weiri_send_state send_state;

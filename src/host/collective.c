@@ -10,7 +10,7 @@
 #include "src/host/base/error.h"
 #include "src/host/exchange.h"
 
-#define TAG 0x636f6c6c65637469u /* of the operations between ranks that make a collective */
+#define TAG WEIRI_TAG_COLLECTIVE
 #define STAGING_GPU ((uint64_t)256 << 20)
 #define STAGING_CPU ((uint64_t)1 << 20)
 #define STAGING_LEAST ((uint64_t)128 << 10)

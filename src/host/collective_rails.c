@@ -8,7 +8,7 @@
 #include "src/host/collective_impl.h"
 #include "src/host/exchange.h"
 
-#define TAG 0x7261696c73u /* of the operations between ranks that make rails */
+#define TAG WEIRI_TAG_RAILS
 #define STAGING ((uint64_t)64 << 20)
 #define SLOT_LEAST ((uint64_t)1 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)

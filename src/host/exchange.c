@@ -40,6 +40,16 @@ static const char *const sent_by[] = { "", "weir_memory_send", "weir_connection_
 static const char *const expected_by[] = { "", "weir_memory_recv", "weir_connection_create", "weir_semaphore_create",
                                            COLLECTIVE_CALL, "weir_memory_import" };
 
+/* Which operation an error is about: one of the user's, or a part of making a collective. */
+static void describe_place(uint64_t sequence, uint64_t tag, char text[96])
+{
+    if (tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
+        snprintf(text, 96, "in %s", COLLECTIVE_CALL);
+    } else {
+        snprintf(text, 96, "operation %llu with tag %llu", (unsigned long long)sequence, (unsigned long long)tag);
+    }
+}
+
 /* ---- lanes ------------------------------------------------------------------------------------------ */
 
 static weiri_lane *find_lane(weir_comm *comm, uint32_t peer, uint64_t tag)
@@ -116,6 +126,7 @@ static void resolve(weir_future *future)
 static void match(weir_future *future, const arrival *message)
 {
     char text[256];
+    char place[96];
     weiri_reader r = weiri_reader_init(message->data, message->bytes);
     uint8_t op = weiri_read_u8(&r);
     future->payload_bytes = weiri_read_u16(&r);
@@ -126,8 +137,8 @@ static void match(weir_future *future, const arrival *message)
         return;
     }
     if (op != (uint8_t)future->op) {
-        snprintf(text, sizeof text, "operation %llu with tag %llu: rank %u called %s, rank %u called %s",
-                 (unsigned long long)future->sequence, (unsigned long long)future->tag, future->comm->rank,
+        describe_place(future->sequence, future->tag, place);
+        snprintf(text, sizeof text, "%s: rank %u called %s, rank %u called %s", place, future->comm->rank,
                  expected_by[future->op], future->peer, sent_by[op]);
         set_ready(future, WEIR_ERR_MISMATCH, text);
         return;
@@ -200,7 +211,15 @@ weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, co
     if (w.failed) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: message of more than %zu bytes", sent_by[message->op], sizeof data);
     }
-    return weiri_bootstrap_post(comm->bootstrap, peer, comm->port, data, w.size);
+    weir_status status = weiri_bootstrap_post(comm->bootstrap, peer, comm->port, data, w.size);
+    if (status == WEIR_ERR_REMOTE) {
+        /* The peer may have left because of an error that this rank knows, too. */
+        char text[256];
+        snprintf(text, sizeof text, "%s", weir_last_error());
+        const weir_status known = weiri_comm_error(comm);
+        status = known != WEIR_OK ? known : weiri_fail(status, "%s: %s", sent_by[message->op], text);
+    }
+    return status;
 }
 
 static weir_future *new_future(weir_comm *comm, weiri_op op, uint32_t peer, uint64_t tag)
@@ -234,9 +253,14 @@ weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, 
     weiri_lane *lane = find_lane(comm, peer, tag);
     if (lane == NULL) {
         status = weiri_fail_nomem(expected_by[op]);
+    } else if (comm->failed != WEIR_OK) {
+        /* Before the peer, which may be gone because of this very error. */
+        status = weiri_fail(comm->failed, "%s", comm->failed_text);
     } else if (lane->poisoned) {
-        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: an earlier operation with rank %u and tag %llu timed out",
-                            expected_by[op], peer, (unsigned long long)tag);
+        char place[96];
+        describe_place(lane->expected - 1, tag, place);
+        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: %s, or one before it, with rank %u timed out", expected_by[op],
+                            place, peer);
     } else if (comm->peers[peer].gone && lane->arrivals == NULL) {
         status = weiri_fail(WEIR_ERR_REMOTE, "%s: %s", expected_by[op], comm->peers[peer].gone_text);
     }
@@ -501,9 +525,10 @@ static void time_out(weir_future *future, uint32_t timeout_ms)
 {
     char text[256];
     if (future->state == WEIRI_FUTURE_WAITING) {
-        snprintf(text, sizeof text, "%s: rank %u did not make operation %llu with tag %llu within %u ms",
-                 expected_by[future->op], future->peer, (unsigned long long)future->sequence,
-                 (unsigned long long)future->tag, timeout_ms);
+        char place[96];
+        describe_place(future->sequence, future->tag, place);
+        snprintf(text, sizeof text, "%s: rank %u did not call %s within %u ms (%s)", expected_by[future->op],
+                 future->peer, sent_by[future->op], timeout_ms, place);
     } else {
         snprintf(text, sizeof text, "%s: rank %u did not answer for its memory within %u ms", expected_by[future->op],
                  future->peer, timeout_ms);

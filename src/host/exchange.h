@@ -18,6 +18,10 @@ typedef enum weiri_op {
     WEIRI_OP_IMPORT = 5 /* without a message */
 } weiri_op;
 
+/* Tags of the operations between two ranks of which weir_collective_create and weir_collective_register consist. */
+#define WEIRI_TAG_COLLECTIVE 0x636f6c6c65637469u
+#define WEIRI_TAG_RAILS 0x7261696c73u
+
 #define WEIRI_PAYLOAD_MAX 320 /* of an operation's own fields, beside its handles */
 #define WEIRI_HANDLES_MAX 2
 

@@ -447,6 +447,95 @@ TEST_F(BootstrapFault, PortsLearnWhoDied)
     });
 }
 
+// What a port's handler on rank 0 got, in order.
+struct Order {
+    std::atomic<uint32_t> ready;
+    std::atomic<uint32_t> posted; // rank 1 has posted after it
+    std::atomic<uint32_t> count;
+    char text[4][64];
+};
+
+void note(Order *order, const char *what, uint32_t rank)
+{
+    const uint32_t at = order->count++;
+    if (at < 4) {
+        (void)snprintf(order->text[at], sizeof order->text[at], "%s of rank %u", what, rank);
+    }
+}
+
+// Rank 1 sends something, rank 2 dies, and rank 1, which knows it, sends something again: the handler of rank 0 gets
+// the three in this order, although it was not there before.
+TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
+{
+    Shared<Order> order;
+    const weir_unique_id id = weirt_new_id();
+    std::vector<pid_t> pids;
+    for (uint32_t i = 0; i < 3; i++) {
+        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            weir_bootstrap *boot = nullptr;
+            uint32_t word = 0;
+            if (weir_bootstrap_create(id.text, rank, 3, &opts, &boot) != WEIR_OK) {
+                _exit(1);
+            }
+            const uint32_t port = weiri_bootstrap_next_port(boot);
+            if (rank == 1 && (weiri_bootstrap_post(boot, 0, port, "a", 1) != WEIR_OK ||
+                              weir_bootstrap_send(boot, &word, 4, 0, 1) != WEIR_OK)) {
+                _exit(2);
+            }
+            if (rank == 0 && weir_bootstrap_recv(boot, &word, 4, 1, 1) != WEIR_OK) {
+                _exit(3); // what was posted before is here, too
+            }
+            order->ready++;
+            if (rank == 2) {
+                pause();
+            }
+            if (weir_bootstrap_recv(boot, &word, 4, 2, 1) != WEIR_ERR_REMOTE) {
+                _exit(4);
+            }
+            if (rank == 1) {
+                const bool sent = weiri_bootstrap_post(boot, 0, port, "b", 1) == WEIR_OK;
+                order->posted++;
+                weirt_sleep_ms(100); // the service thread may have to write it
+                _exit(sent ? 0 : 5);
+            }
+            const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+            while (order->posted == 0 && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+            weirt_sleep_ms(50);
+            const weiri_port_handler handler = {
+                [](void *context, uint32_t peer, const uint8_t *, size_t) {
+                    note(static_cast<Order *>(context), "message", peer);
+                },
+                [](void *context, uint32_t gone, bool, const char *) {
+                    note(static_cast<Order *>(context), "end", gone);
+                },
+                order.operator->()};
+            if (weiri_bootstrap_open_port(boot, port, &handler) != WEIR_OK) {
+                _exit(6);
+            }
+            while (order->count < 3 && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+            weiri_bootstrap_close_port(boot, port);
+            weir_bootstrap_destroy(boot);
+        }));
+    }
+    weir_unique_id_discard(&id);
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (order->ready < 3 && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    kill(pids[2], SIGKILL);
+    weirt_wait(pids[2]);
+    EXPECT_EQ(weirt_wait(pids[1]), 0);
+    EXPECT_EQ(weirt_wait(pids[0]), 0);
+    EXPECT_STREQ(order->text[0], "message of rank 1");
+    EXPECT_STREQ(order->text[1], "end of rank 2");
+    EXPECT_STREQ(order->text[2], "message of rank 1");
+}
+
 // Counts when rank 0 knows of the calling process's rank.
 void count_known(void *report, weir_log_level, const char *text)
 {

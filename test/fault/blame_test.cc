@@ -1,0 +1,103 @@
+// Errors name the rank at fault: not one that left because of it, and with the call that was waited for.
+#include <cstring>
+
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+extern "C" {
+#include "src/host/comm_impl.h"
+#include "src/host/exchange.h"
+}
+
+namespace {
+
+bool knows_that_gone(weir_comm *comm, uint32_t peer)
+{
+    pthread_mutex_lock(&comm->mutex);
+    const bool gone = comm->peers[peer].gone;
+    pthread_mutex_unlock(&comm->mutex);
+    return gone;
+}
+
+// Rank 2 dies, rank 1 leaves because of that, and rank 0 then expects something of rank 1: it is told who died. Its
+// calls have checked the communicator before: here they are as far as that.
+void death_before_departure(weirt_rank *rank)
+{
+    weirt_comm c;
+    weirt_log_allow("");
+    bool open = weirt_comm_open(rank, 0, &c) && weirt_barrier(rank);
+    if (open && rank->rank == 2) {
+        weirt_die(rank, WEIRT_KILL);
+    }
+    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (open && weir_comm_status(c.comm) == WEIR_OK && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    if (open && rank->rank == 0) {
+        while (!knows_that_gone(c.comm, 1) && weirt_now_ms() < end) {
+            weirt_sleep_ms(1);
+        }
+        WEIRT_EXPECT(rank, knows_that_gone(c.comm, 1));
+        weir_future *future = nullptr;
+        weir_memory *never = nullptr;
+        const weiri_op ops[] = { WEIRI_OP_MEMORY, WEIRI_OP_CONNECTION, WEIRI_OP_SEMAPHORE };
+        for (weiri_op op : ops) {
+            WEIRT_STATUS(rank, WEIR_ERR_REMOTE,
+                         weiri_exchange_expect(c.comm, 1, 7, op, nullptr, nullptr, nullptr, &never, &future));
+            WEIRT_TEXT(rank, "rank 2 died");
+            const weiri_op_message message = { op, nullptr, 0, { nullptr, nullptr }, 0 };
+            WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weiri_exchange_send(c.comm, 1, 7, &message));
+            WEIRT_TEXT(rank, "rank 2 died");
+        }
+    }
+    weirt_comm_close(&c);
+}
+
+// What a wait between two ranks that ends by its deadline says.
+void deadlines_name_the_call(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_memory *memory = nullptr;
+    weir_connection *connection = nullptr;
+    weir_semaphore *semaphore = nullptr;
+    weir_semaphore *other = nullptr;
+    weir_collective *collective = nullptr;
+    weirt_log_allow("");
+    bool open = weirt_comm_open(rank, 150, &c) && weirt_connect(rank, c.comm, 1 - rank->rank, 4, &connection) &&
+                weirt_semaphore(rank, connection, 4, WEIR_SEMAPHORE_HOST, &semaphore);
+    if (open && rank->rank == 0) {
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_memory_recv(c.comm, 1, 5, &memory));
+        WEIRT_TEXT(rank, "weir_memory_recv: rank 1 did not call weir_memory_send within 150 ms "
+                         "(operation 0 with tag 5)");
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_memory_recv(c.comm, 1, 5, &memory));
+        WEIRT_TEXT(rank, "operation 0 with tag 5, or one before it, with rank 1 timed out");
+        weir_connection *second = nullptr;
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_connection_create(c.comm, 1, 6, nullptr, &second));
+        WEIRT_TEXT(rank, "rank 1 did not call weir_connection_create within 150 ms (operation 0 with tag 6)");
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_semaphore_create(connection, 4, nullptr, &other));
+        WEIRT_TEXT(rank, "rank 1 did not call weir_semaphore_create within 150 ms (operation 2 with tag 4)");
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_collective_create(c.comm, nullptr, &collective));
+        WEIRT_TEXT(rank, "rank 1 did not call weir_collective_create or weir_collective_register within 150 ms");
+        WEIRT_EXPECT(rank, std::strstr(weir_last_error(), "tag") == nullptr);
+    }
+    weirt_barrier(rank);
+    weir_semaphore_destroy(semaphore);
+    weir_connection_destroy(connection);
+    weirt_comm_close(&c);
+}
+
+WEIRT_PROCESS_SUITE(BlameProcess);
+WEIRT_STAGE_SUITE(Blame);
+
+TEST_P(BlameProcess, DeathIsNotOvertakenByADeparture)
+{
+    weirt_ranks_run(stage(), 3, death_before_departure, nullptr, 0);
+}
+
+TEST_P(Blame, DeadlinesNameTheCallAndThePeer)
+{
+    weirt_ranks_run(stage(), 2, deadlines_name_the_call, nullptr, 0);
+}
+
+} // namespace
