@@ -2,7 +2,8 @@
  *
  * Allocations are memfd, sealed against shrinking: a process that maps one can never be killed by SIGBUS, and
  * an importer insists on the seal. A list of the process's own allocations lets memory that lies within one be
- * registered and shared by other pointers; any other memory is for peers of this process alone. */
+ * registered and shared by other pointers, with the allocation's descriptor; any other memory is for peers of this
+ * process alone. */
 #define _GNU_SOURCE 1
 #include "src/device/cpu_impl.h"
 
@@ -17,10 +18,18 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/base/file.h"
+#include "src/host/base/refcount.h"
+
+/* The memfd of an allocation, shared by its block and those that wrap parts of it. */
+typedef struct cpu_file {
+    weiri_refcount refs;
+    int fd;
+} cpu_file;
 
 /* A block of this device; weiri_block.native points to it. */
 typedef struct cpu_memory {
     weiri_block block;
+    cpu_file *file; /* NULL without */
     void *map; /* what release unmaps, of export_.base_bytes; NULL when nothing is mapped */
     bool owned;
     struct cpu_memory *next; /* in the list of allocations */
@@ -97,6 +106,47 @@ static void memory_place(cpu_memory *memory, void *pointer, uint64_t bytes)
     memory->block.export_.size = bytes;
 }
 
+static void set_file(cpu_memory *memory, cpu_file *file)
+{
+    memory->file = file;
+    memory->block.export_.share = WEIRI_SHARE_MEMFD;
+    memory->block.export_.fd = file->fd;
+}
+
+/* Makes a file of `bytes`, and maps it. */
+static weir_status create_file(const char *text, uint64_t bytes, cpu_file **out, void **map)
+{
+    cpu_file *file = (cpu_file *)weiri_alloc(1, sizeof(*file));
+    if (file == NULL) {
+        return weiri_fail_nomem("memory");
+    }
+    weiri_refcount_init(&file->refs);
+    weir_status status = weiri_memfd_create(text, bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, &file->fd);
+    if (status != WEIR_OK) {
+        goto free_file;
+    }
+    *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+    if (*map == MAP_FAILED) {
+        status = weiri_fail_errno(errno, "%s: mmap", text);
+        goto close_fd;
+    }
+    *out = file;
+    return WEIR_OK;
+close_fd:
+    (void)close(file->fd);
+free_file:
+    weiri_free(file);
+    return status;
+}
+
+static void put_file(cpu_file *file)
+{
+    if (file != NULL && weiri_refcount_put(&file->refs)) {
+        (void)close(file->fd);
+        weiri_free(file);
+    }
+}
+
 static void set_reason(weiri_block *block, const char *text)
 {
     block->export_.share = WEIRI_SHARE_NONE;
@@ -108,8 +158,6 @@ static void set_reason(weiri_block *block, const char *text)
 weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    weir_status status = WEIR_OK;
-    int fd = -1;
     /* Pages are given out when they are first touched, which is too late for an error. */
     if (bytes > INT64_MAX - page || (device->info.memory_bytes != 0 && bytes > device->info.memory_bytes)) {
         return weiri_fail(WEIR_ERR_NOMEM, "%s: allocate %llu bytes: the machine has %llu", device->info.label,
@@ -122,32 +170,24 @@ weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint6
     }
     char text[64];
     (void)snprintf(text, sizeof text, "memory: allocate %llu bytes", (unsigned long long)bytes);
-    status = weiri_memfd_create(text, rounded, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, &fd);
+    cpu_file *file = NULL;
+    void *map = NULL;
+    weir_status status = create_file(text, rounded, &file, &map);
     if (status != WEIR_OK) {
-        goto free_memory;
-    }
-    void *map = mmap(NULL, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) {
-        status = weiri_fail_errno(errno, "memory: allocate %llu bytes: mmap", (unsigned long long)bytes);
-        goto close_fd;
+        weiri_free(memory);
+        return status;
     }
     memory_place(memory, map, bytes);
+    set_file(memory, file);
     memory->map = map;
     memory->owned = true;
     memory->block.allocated = rounded;
-    memory->block.export_.share = WEIRI_SHARE_MEMFD;
     memory->block.export_.kind = (uint32_t)kind;
     memory->block.export_.base = (uint64_t)(uintptr_t)map;
     memory->block.export_.base_bytes = rounded;
-    memory->block.export_.fd = fd;
     list_add(memory);
     *out = &memory->block;
     return WEIR_OK;
-close_fd:
-    (void)close(fd);
-free_memory:
-    weiri_free(memory);
-    return status;
 }
 
 /* ---- wrap ----------------------------------------------------------------------------------------------- */
@@ -184,15 +224,11 @@ static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t
         return weiri_fail(WEIR_ERR_RANGE, "memory: register %llu bytes at offset %llu: the allocation has %llu",
                           (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)owner->block.size);
     }
-    int fd = fcntl(owner->block.export_.fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) {
-        return weiri_fail_errno(errno, "memory: register: duplicate the memfd");
-    }
-    memory->block.export_.share = WEIRI_SHARE_MEMFD;
+    weiri_refcount_get(&owner->file->refs);
+    set_file(memory, owner->file);
     memory->block.export_.base = owner->block.export_.base;
     memory->block.export_.base_bytes = owner->block.export_.base_bytes;
     memory->block.export_.offset = offset;
-    memory->block.export_.fd = fd;
     return WEIR_OK;
 }
 
@@ -301,8 +337,6 @@ void weiri_cpu_release(weiri_block *block)
     if (memory->map != NULL) {
         (void)munmap(memory->map, block->export_.base_bytes);
     }
-    if (block->export_.fd >= 0) {
-        (void)close(block->export_.fd);
-    }
+    put_file(memory->file);
     weiri_free(memory);
 }

@@ -48,8 +48,25 @@ static weiri_cuda_fd *descriptor_create(int fd)
 
 static void descriptor_put(weiri_cuda_fd *shared)
 {
-    if (shared != NULL && weiri_refcount_put(&shared->refs)) {
+    if (shared == NULL) {
+        return;
+    }
+    /* With the lock, so that nobody finds one that ends. */
+    pthread_mutex_lock(&weiri_cuda_own.lock);
+    bool last = weiri_refcount_put(&shared->refs);
+    if (last && shared->handle != 0) {
+        weiri_cuda_fd **link = &weiri_cuda_own.foreign;
+        while (*link != shared) {
+            link = &(*link)->next;
+        }
+        *link = shared->next;
+    }
+    pthread_mutex_unlock(&weiri_cuda_own.lock);
+    if (last) {
         close(shared->fd);
+        if (shared->handle != 0) {
+            (void)weiri_cuda.cuMemRelease(shared->handle);
+        }
         weiri_free(shared);
     }
 }
@@ -235,6 +252,13 @@ static weir_status fill(const weir_device *device, CUdeviceptr base, uint8_t val
 
 /* ---- allocate --------------------------------------------------------------------------------------- */
 
+static void set_descriptor(weiri_cuda_block *made, weiri_cuda_fd *shared)
+{
+    made->shared = shared;
+    made->block.export_.share = WEIRI_SHARE_CUMEM_FD;
+    made->block.export_.fd = shared->fd;
+}
+
 weir_status weiri_cuda_export_handle(weiri_cuda_block *made, CUmemGenericAllocationHandle handle)
 {
     int fd = -1;
@@ -243,14 +267,40 @@ weir_status weiri_cuda_export_handle(weiri_cuda_block *made, CUmemGenericAllocat
         return weiri_cuda_check(made->block.device, "cuMemExportToShareableHandle", result);
     }
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    made->shared = descriptor_create(fd);
-    if (made->shared == NULL) {
+    weiri_cuda_fd *shared = descriptor_create(fd);
+    if (shared == NULL) {
         close(fd);
         return weiri_fail_nomem("gpu: descriptor");
     }
-    made->block.export_.share = WEIRI_SHARE_CUMEM_FD;
-    made->block.export_.fd = fd;
+    set_descriptor(made, shared);
     return WEIR_OK;
+}
+
+/* The driver gives the same handle for the same allocation as long as somebody holds one. */
+weir_status weiri_cuda_export_foreign(weiri_cuda_block *made, CUmemGenericAllocationHandle handle)
+{
+    weir_status status = WEIR_OK;
+    pthread_mutex_lock(&weiri_cuda_own.lock);
+    weiri_cuda_fd *known = weiri_cuda_own.foreign;
+    while (known != NULL && known->handle != handle) {
+        known = known->next;
+    }
+    if (known != NULL) {
+        weiri_refcount_get(&known->refs);
+        set_descriptor(made, known);
+    } else {
+        status = weiri_cuda_export_handle(made, handle);
+        if (status == WEIR_OK) {
+            made->shared->handle = handle;
+            made->shared->next = weiri_cuda_own.foreign;
+            weiri_cuda_own.foreign = made->shared;
+        }
+    }
+    pthread_mutex_unlock(&weiri_cuda_own.lock);
+    if (known != NULL || status != WEIR_OK) {
+        (void)weiri_cuda.cuMemRelease(handle);
+    }
+    return status;
 }
 
 static weir_status allocate_cumem(const weir_device *device, weiri_cuda_block *made)

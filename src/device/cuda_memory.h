@@ -8,6 +8,10 @@
 typedef struct weiri_cuda_fd {
     weiri_refcount refs;
     int fd;
+    /* Of an allocation that the user made: its handle, of which this is a reference, and the next in
+     * weiri_cuda_list.foreign. 0 for an allocation of ours. */
+    CUmemGenericAllocationHandle handle;
+    struct weiri_cuda_fd *next;
 } weiri_cuda_fd;
 
 /* What release has to undo. */
@@ -30,10 +34,11 @@ typedef struct weiri_cuda_block {
     struct weiri_cuda_block *next; /* in weiri_cuda_own */
 } weiri_cuda_block;
 
-/* All allocations of this backend that are alive. */
+/* All allocations of this backend that are alive, and descriptors of those of the user. */
 typedef struct weiri_cuda_list {
     pthread_mutex_t lock;
     weiri_cuda_block *first;
+    weiri_cuda_fd *foreign;
 } weiri_cuda_list;
 
 extern weiri_cuda_list weiri_cuda_own;
@@ -57,7 +62,10 @@ CUmemAccessDesc weiri_cuda_access(const weir_device *device);
 weir_status weiri_cuda_map_handle(weiri_cuda_block *made, CUmemGenericAllocationHandle handle, uint64_t bytes);
 /* Maps a memfd into this process and for the device: fills base, host, mapped and undo. */
 weir_status weiri_cuda_map_memfd(weiri_cuda_block *made, int fd, uint64_t bytes);
-/* Exports a cuMem allocation as a descriptor that the block then owns: fills shared, export_.share and fd. */
+/* Exports a cuMem allocation of ours as a descriptor that the block then owns: fills shared, export_.share and fd. */
 weir_status weiri_cuda_export_handle(weiri_cuda_block *made, CUmemGenericAllocationHandle handle);
+/* The same for an allocation that the user made, of which there is one descriptor however many blocks wrap parts of it.
+ * Takes over the caller's reference of `handle`. */
+weir_status weiri_cuda_export_foreign(weiri_cuda_block *made, CUmemGenericAllocationHandle handle);
 
 #endif

@@ -153,7 +153,8 @@ static weir_status wrap_host(const weir_device *device, weiri_cuda_block *made, 
     return WEIR_OK;
 }
 
-/* Shares memory of cuMemCreate that somebody else made, if it was made to be exported. */
+/* Shares memory of cuMemCreate that somebody else made, if it was made to be exported. Takes over the reference of
+ * `handle`. */
 static void share_cumem(weiri_cuda_block *made, CUmemGenericAllocationHandle handle)
 {
     CUmemAllocationProp prop;
@@ -161,14 +162,16 @@ static void share_cumem(weiri_cuda_block *made, CUmemGenericAllocationHandle han
     CUresult result = weiri_cuda.cuMemGetAllocationPropertiesFromHandle(&prop, handle);
     if (result != CUDA_SUCCESS) {
         not_shared_because(made, "cuMemGetAllocationPropertiesFromHandle", result);
+        (void)weiri_cuda.cuMemRelease(handle);
         return;
     }
     if (((unsigned)prop.requestedHandleTypes & (unsigned)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
         not_shared(made, "cuMem memory that cannot be exported; create it with requestedHandleTypes = "
                          "CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR");
+        (void)weiri_cuda.cuMemRelease(handle);
         return;
     }
-    if (weiri_cuda_export_handle(made, handle) != WEIR_OK) {
+    if (weiri_cuda_export_foreign(made, handle) != WEIR_OK) {
         not_shared(made, weir_last_error());
     }
 }
@@ -181,6 +184,7 @@ static void set_loose_base(weiri_cuda_block *made, CUdeviceptr pointer)
     made->block.export_.offset = 0;
 }
 
+/* Takes over the reference of `handle`. */
 static weir_status wrap_cumem(const weir_device *device, weiri_cuda_block *made, CUdeviceptr pointer,
                               const pointer_facts *facts, CUmemGenericAllocationHandle handle)
 {
@@ -190,6 +194,7 @@ static weir_status wrap_cumem(const weir_device *device, weiri_cuda_block *made,
         share_cumem(made, handle);
         return WEIR_OK;
     }
+    (void)weiri_cuda.cuMemRelease(handle);
     /* Beyond the one mapping; neighbours in the same reservation may continue it. */
     uint64_t reserved = pointer - facts->range_start;
     if (facts->range_bytes == 0 || reserved >= facts->range_bytes || bytes > facts->range_bytes - reserved) {
@@ -245,9 +250,7 @@ static weir_status wrap_device(const weir_device *device, weiri_cuda_block *made
     CUmemGenericAllocationHandle handle;
     if (facts->pool == 0 && facts->managed == 0 &&
         weiri_cuda.cuMemRetainAllocationHandle(&handle, weiri_cuda_pointer(pointer)) == CUDA_SUCCESS) {
-        weir_status status = wrap_cumem(device, made, pointer, facts, handle);
-        (void)weiri_cuda.cuMemRelease(handle);
-        return status;
+        return wrap_cumem(device, made, pointer, facts, handle);
     }
     if (bytes > size - (pointer - base)) {
         return fail_range(device, pointer, bytes, base, size);

@@ -1,9 +1,12 @@
 // Registered memory: between ranks as handles and as messages, whole and in parts, and every wrong handle.
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
+#include "test/harness/checks.h"
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
 
@@ -92,6 +95,52 @@ void kinds(weirt_rank *rank)
     weirt_barrier(rank);
     weir_memory_destroy(local[0]);
     weir_memory_destroy(local[1]);
+    weirt_comm_close(&c);
+}
+
+// Far more registrations of one allocation than a process may have descriptors: they share the allocation's.
+void many_registrations(weirt_rank *rank)
+{
+    constexpr uint64_t COUNT = 10000;
+    constexpr uint64_t STEP = 64;
+    weirt_comm c;
+    weir_memory *whole = nullptr;
+    weir_memory *remote = nullptr;
+    std::vector<weir_memory *> parts(COUNT);
+    bool open = weirt_comm_open(rank, 0, &c) &&
+                WEIRT_OK(rank, weir_memory_allocate(c.comm, COUNT * STEP, nullptr, &whole));
+    if (open && rank->rank == 0) {
+        rlimit before = {};
+        WEIRT_EXPECT(rank, getrlimit(RLIMIT_NOFILE, &before) == 0);
+        const rlimit few = { std::min<rlim_t>(1024, before.rlim_cur), before.rlim_max };
+        WEIRT_EXPECT(rank, setrlimit(RLIMIT_NOFILE, &few) == 0);
+        const uint32_t descriptors = weirt_count_descriptors();
+        char *start = (char *)weir_memory_pointer(whole);
+        for (uint64_t i = 0; i < COUNT && open; i++) {
+            open = WEIRT_OK(rank, weir_memory_register(c.comm, start + i * STEP, STEP, nullptr, &parts[i]));
+        }
+        WEIRT_EXPECT(rank, weirt_count_descriptors() <= descriptors + 16); // the other thread may open some
+        WEIRT_EXPECT(rank, setrlimit(RLIMIT_NOFILE, &before) == 0);
+        // One goes without taking the descriptor from the others.
+        weir_memory_destroy(parts[0]);
+        parts[0] = nullptr;
+    }
+    weirt_barrier(rank);
+    for (uint64_t i : { COUNT / 2, COUNT - 1 }) {
+        if (rank->rank == 0 && open) {
+            open = write_bytes(rank, c.comm, whole, i * STEP, STEP, i) &&
+                   WEIRT_OK(rank, weir_memory_send(c.comm, parts[i], 1, i));
+        } else if (open) {
+            open = WEIRT_OK(rank, weir_memory_recv(c.comm, 0, i, &remote)) &&
+                   has_bytes(rank, c.comm, remote, 0, STEP, i);
+            weir_memory_destroy(remote);
+        }
+    }
+    weirt_barrier(rank);
+    for (weir_memory *part : parts) {
+        weir_memory_destroy(part);
+    }
+    weir_memory_destroy(whole);
     weirt_comm_close(&c);
 }
 
@@ -582,6 +631,11 @@ TEST_P(Memory, BothKindsAreWrittenByPeers)
 TEST_P(Memory, PartsOfAnAllocation)
 {
     weirt_ranks_run(stage(), 2, parts, nullptr, 0);
+}
+
+TEST_P(Memory, ManyRegistrationsShareADescriptor)
+{
+    weirt_ranks_run(stage(), 2, many_registrations, nullptr, 0);
 }
 
 TEST_P(Memory, SentToItself)

@@ -471,6 +471,42 @@ TEST_F(Gpu, AnotherProcessMapsEveryShareableKind)
     weirt_foreign_close();
 }
 
+// Registrations of parts of an allocation that the user made share its descriptor, which ends with the last of them.
+TEST_F(Gpu, ForeignMemoryHasOneDescriptor)
+{
+    ASSERT_TRUE(weirt_foreign_open());
+    const uint64_t bytes = 4u << 20;
+    uint8_t *pointer = static_cast<uint8_t *>(weirt_foreign_allocate(WEIRT_FOREIGN_CUMEM_FD, bytes));
+    uint8_t *other = static_cast<uint8_t *>(weirt_foreign_allocate(WEIRT_FOREIGN_CUMEM_FD, bytes));
+    ASSERT_NE(pointer, nullptr);
+    ASSERT_NE(other, nullptr);
+    const uint64_t free_before = weirt_foreign_free_memory();
+    for (int round = 0; round < 2; round++) {
+        const uint32_t descriptors = weirt_count_descriptors();
+        std::vector<weiri_block *> parts(3000);
+        for (size_t i = 0; i < parts.size(); i++) {
+            ASSERT_EQ(weiri_device_wrap(device, pointer + i * 1000, 1000, &parts[i]), WEIR_OK) << weir_last_error();
+            EXPECT_EQ(share_name(parts[i]), "cumem") << parts[i]->reason;
+            EXPECT_EQ(parts[i]->export_.fd, parts[0]->export_.fd);
+            EXPECT_EQ(parts[i]->export_.offset, i * 1000);
+        }
+        weiri_block *of_other = nullptr;
+        ASSERT_EQ(weiri_device_wrap(device, other, 1000, &of_other), WEIR_OK);
+        EXPECT_NE(of_other->export_.fd, parts[0]->export_.fd);
+        EXPECT_EQ(weirt_count_descriptors(), descriptors + 2);
+        weiri_block_release(of_other);
+        for (weiri_block *part : parts) {
+            weiri_block_release(part);
+        }
+        EXPECT_EQ(weirt_count_descriptors(), descriptors);
+    }
+    EXPECT_EQ(weirt_foreign_free_memory(), free_before);
+    weirt_foreign_free(WEIRT_FOREIGN_CUMEM_FD, pointer, bytes);
+    weirt_foreign_free(WEIRT_FOREIGN_CUMEM_FD, other, bytes);
+    EXPECT_GT(weirt_foreign_free_memory(), free_before); // nothing of ours keeps the memory
+    weirt_foreign_close();
+}
+
 TEST_F(Gpu, ReleaseLeaksNothing)
 {
     ASSERT_TRUE(weirt_foreign_open());
