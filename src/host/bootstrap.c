@@ -96,14 +96,15 @@ static void tick(void *context)
             if (conn->state == WEIRI_CONN_IDLE && conn->retry_ns <= now) {
                 weiri_conn_mark(conn);
             } else if (conn->deadline_ns != 0 && conn->deadline_ns <= now && weiri_conn_is_proving(conn)) {
-                weiri_conn_foreign(conn, "it stays silent");
+                weiri_conn_expire(conn, now);
+                next = boot->conns; /* what it said may have closed others */
             }
             conn = next;
         }
         weiri_join_tick(boot, now);
         weiri_peer_tick(boot, now);
         weiri_beat_tick(boot, now);
-        weiri_conn_resume_listener(boot);
+        weiri_door_resume(boot);
         work(boot, now);
         if (boot->hurry_watch != NULL && !is_hurried(boot)) {
             weiri_service_unwatch(boot->service, boot->hurry_watch);
@@ -183,6 +184,7 @@ static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)
         return weiri_fail_nomem("bootstrap");
     }
     weiri_refcount_init(&boot->refs);
+    boot->room = weiri_door_room();
     boot->pid = getpid();
     boot->rank = rank;
     boot->size = size;

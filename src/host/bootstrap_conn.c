@@ -25,9 +25,8 @@
 #define PAYLOAD_START 65536u
 #define READ_AT_ONCE (1u << 20)
 #define READ_BUFFER 4096u
-#define ACCEPT_AT_ONCE 64
-#define PROVING_MAX 1024
-#define PROOF_TIME_NS 5000000000u
+#define FIRST_BYTE_NS 1000000000u
+#define PROOF_NS 5000000000u
 
 /* Ends a queued frame: whoever waits for it learns what became of it. */
 static void settle(weir_bootstrap *boot, weiri_message *message, weiri_send_state state)
@@ -103,10 +102,14 @@ void weiri_conn_mark(weiri_conn *conn)
     }
 }
 
+bool weiri_conn_is_unproved(const weiri_conn *conn)
+{
+    return conn->state == WEIRI_CONN_AWAIT_HELLO || conn->state == WEIRI_CONN_AWAIT_PROOF;
+}
+
 bool weiri_conn_is_proving(const weiri_conn *conn)
 {
-    return conn->state == WEIRI_CONN_AWAIT_HELLO || conn->state == WEIRI_CONN_AWAIT_PROOF ||
-           conn->state == WEIRI_CONN_AWAIT_FRAME;
+    return weiri_conn_is_unproved(conn) || conn->state == WEIRI_CONN_AWAIT_FRAME;
 }
 
 /* What the other end of this connection of ours is to be. */
@@ -124,10 +127,10 @@ static void write_purpose(const weiri_conn *conn, uint8_t purpose[WEIRI_AUTH_PUR
 static void set_state(weiri_conn *conn, weiri_conn_state state)
 {
     weir_bootstrap *boot = conn->boot;
-    const bool before = weiri_conn_is_proving(conn);
+    const bool before = weiri_conn_is_unproved(conn);
     conn->state = state;
-    const bool after = weiri_conn_is_proving(conn);
-    boot->proving += (uint32_t)after - (uint32_t)before;
+    const bool after = weiri_conn_is_unproved(conn);
+    boot->unproved += (uint32_t)after - (uint32_t)before;
     /* Many connections change their state while ranks meet: whoever waits for them is woken once. */
     if (boot->closing || (state == WEIRI_CONN_OPEN && !boot->joined && weiri_boot_is_surrounded(boot))) {
         weiri_boot_signal(boot);
@@ -160,6 +163,7 @@ void weiri_conn_close(weiri_conn *conn)
     if (conn->dead) {
         return;
     }
+    boot->strangers += weiri_conn_is_unproved(conn) ? 1 : 0;
     close_socket(conn);
     set_state(conn, WEIRI_CONN_IDLE);
     weiri_message *message;
@@ -219,7 +223,9 @@ static void lost(weiri_conn *conn, const char *cause)
     if (conn->join) {
         weiri_join_lost(conn, cause);
     } else if (conn->initiated || conn->state == WEIRI_CONN_OPEN) {
-        weiri_peer_lost(conn, cause, false);
+        /* A peer that took the connection is there, though it dropped it, perhaps for too many strangers. */
+        const bool taken = conn->state == WEIRI_CONN_AWAIT_CHALLENGE || conn->state == WEIRI_CONN_AWAIT_ANSWER;
+        weiri_peer_lost(conn, cause, taken);
     } else if (conn->state == WEIRI_CONN_AWAIT_PROOF || conn->raw_in_size > 0) {
         weiri_conn_foreign(conn, "closed before it proved the key");
     } else {
@@ -449,29 +455,15 @@ void weiri_conn_open(weiri_conn *conn)
     }
 }
 
-/* Takes one waiting connection; false when there is none, or no room for it. */
-static bool accept_one(weir_bootstrap *boot)
+bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from)
 {
-    int fd = -1;
-    weiri_address from;
-    const int error = weiri_sock_accept(boot->listener, &fd, &from);
-    if (error == EINTR || error == ECONNABORTED) {
-        return true;
-    }
-    if (error != 0) {
-        /* Without descriptors or memory the listener stays ready: look again later. */
-        boot->listener_paused = error != EAGAIN;
-        return false;
-    }
-    weiri_conn *conn = weiri_conn_create(boot, WEIRI_NO_RANK, &from);
+    weiri_conn *conn = weiri_conn_create(boot, WEIRI_NO_RANK, from);
     if (conn == NULL) {
-        weiri_sock_close(fd);
-        boot->listener_paused = true;
         return false;
     }
     conn->fd = fd;
     conn->initiated = false;
-    conn->deadline_ns = weiri_now_ns() + PROOF_TIME_NS;
+    conn->deadline_ns = weiri_now_ns() + FIRST_BYTE_NS;
     conn->events = EPOLLIN;
     set_state(conn, WEIRI_CONN_AWAIT_HELLO);
     if (weiri_service_watch_fd(boot->service, fd, conn->events, ready, conn, &conn->watch) != WEIR_OK) {
@@ -483,29 +475,12 @@ static bool accept_one(weir_bootstrap *boot)
     return true;
 }
 
-void weiri_boot_accept(void *context, uint32_t events)
+void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns)
 {
-    weir_bootstrap *boot = (weir_bootstrap *)context;
-    (void)events;
-    weiri_boot_enter(boot);
-    for (int i = 0; i < ACCEPT_AT_ONCE && !boot->stopped && boot->listener >= 0; i++) {
-        boot->listener_paused = boot->proving >= PROVING_MAX;
-        if (boot->listener_paused || !accept_one(boot)) {
-            break;
-        }
-    }
-    if (boot->listener_paused && boot->listener_watch != NULL) {
-        (void)weiri_service_set_events(boot->service, boot->listener_watch, 0);
-        weiri_boot_hurry(boot);
-    }
-    weiri_boot_leave(boot);
-}
-
-void weiri_conn_resume_listener(weir_bootstrap *boot)
-{
-    if (boot->listener_paused && boot->proving < PROVING_MAX && boot->listener_watch != NULL) {
-        boot->listener_paused = false;
-        (void)weiri_service_set_events(boot->service, boot->listener_watch, EPOLLIN);
+    read_all(conn); /* it may be this rank that is late */
+    weiri_conn_flush(conn);
+    if (!conn->dead && weiri_conn_is_proving(conn) && conn->deadline_ns <= now_ns) {
+        weiri_conn_foreign(conn, "it stays silent");
     }
 }
 
@@ -741,6 +716,9 @@ static void advance(weiri_conn *conn, size_t bytes, bool all)
         weiri_hash_add(&conn->hash, conn->incoming->data + conn->incoming->done, bytes);
         conn->incoming->done += bytes;
     } else {
+        if (conn->state == WEIRI_CONN_AWAIT_HELLO && conn->raw_in_size == 0) {
+            conn->deadline_ns = weiri_now_ns() + PROOF_NS;
+        }
         conn->raw_in_size += bytes;
     }
     if (all) {

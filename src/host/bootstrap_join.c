@@ -348,7 +348,12 @@ static void describe_missing(const weir_bootstrap *boot, char text[WEIRI_TEXT_BY
     if (missing > named) {
         at += snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), " and %u more", missing - named);
     }
-    (void)snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), " of %u missing", boot->size);
+    at += snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), " of %u missing", boot->size);
+    const uint64_t strangers = boot->strangers + boot->unproved;
+    if (strangers > 0) {
+        (void)snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), "; %llu connection%s did not prove the key",
+                       (unsigned long long)strangers, strangers == 1 ? "" : "s");
+    }
 }
 
 void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns)

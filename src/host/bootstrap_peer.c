@@ -201,7 +201,7 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
     weiri_message_free(message);
 }
 
-void weiri_peer_lost(weiri_conn *conn, const char *cause, bool own)
+void weiri_peer_lost(weiri_conn *conn, const char *cause, bool there)
 {
     weir_bootstrap *boot = conn->boot;
     const uint32_t rank = conn->peer;
@@ -209,7 +209,7 @@ void weiri_peer_lost(weiri_conn *conn, const char *cause, bool own)
     const bool open = conn->state == WEIRI_CONN_OPEN;
     if (!open && !boot->closing && peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns == 0) {
         /* Its listener is gone: news of what became of it may be on its way. What this rank lacks may come again. */
-        peer->unreachable_ns = own ? 0 : peer->unreachable_ns == 0 ? weiri_now_ns() : peer->unreachable_ns;
+        peer->unreachable_ns = there ? 0 : peer->unreachable_ns == 0 ? weiri_now_ns() : peer->unreachable_ns;
         (void)snprintf(conn->cause, sizeof conn->cause, "%s", cause);
         weiri_conn_retry(conn, RETRY_NS);
         return;

@@ -4,7 +4,8 @@
  *     bootstrap_id.c        unique ids, and where ranks meet
  *     bootstrap_file.c      ranks that meet through a file
  *     bootstrap_join.c      the rendezvous at rank 0
- *     bootstrap_conn.c      one connection: connect, accept, prove, read and write frames
+ *     bootstrap_door.c      the listener, and how many connections may not have proved the key
+ *     bootstrap_conn.c      one connection: connect, prove, read and write frames
  *     bootstrap_message.c   messages and queues of them
  *     bootstrap_peer.c      frames between ranks, ranks that die and leave
  *     bootstrap_beat.c      heartbeats: ranks that do not answer
@@ -251,7 +252,9 @@ struct weir_bootstrap {
     weiri_conn *conns;
     weiri_conn *graveyard;
     weiri_conn *dirty;
-    uint32_t proving; /* accepted connections that are not proven yet */
+    uint32_t unproved;  /* accepted connections that have not proved the key yet */
+    uint32_t room;      /* for these, beside those of ranks that are still to join */
+    uint64_t strangers; /* connections that ended without having proved the key */
     weiri_join join;
     weiri_address *addresses;
     weiri_peer *peers;
@@ -321,11 +324,13 @@ void weiri_queue_clear(weiri_queue *queue);
 void weiri_boot_signal(weir_bootstrap *boot); /* wakes users' threads that wait for the condition variable */
 void weiri_boot_enter(weir_bootstrap *boot); /* without the mutex; the beginning and end of every callback */
 void weiri_boot_leave(weir_bootstrap *boot);
-void weiri_boot_accept(void *context, uint32_t events); /* without the mutex; callback of the listener */
 weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address);
 void weiri_conn_open(weiri_conn *conn);  /* service thread alone, like all below */
-bool weiri_conn_is_proving(const weiri_conn *conn);
-void weiri_conn_resume_listener(weir_bootstrap *boot);
+bool weiri_conn_is_unproved(const weiri_conn *conn); /* accepted, and without a proof of the key */
+bool weiri_conn_is_proving(const weiri_conn *conn);  /* that, or without the first frame that a rank sends */
+/* Takes over the socket of a new connection from `from`; false, and nothing done, without memory. */
+bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from);
+void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns); /* its deadline has passed */
 void weiri_conn_flush(weiri_conn *conn);
 void weiri_conn_close(weiri_conn *conn); /* without a word; what is queued fails */
 void weiri_conn_accepted(weiri_conn *conn);   /* the other end is known: open */
@@ -335,6 +340,11 @@ void weiri_conn_foreign(weiri_conn *conn, const char *why); /* logged once, clos
 void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns); /* back to idle */
 void weiri_conn_queue(weiri_conn *conn, weiri_message *message); /* any thread; NULL is ignored */
 void weiri_conn_mark(weiri_conn *conn);                          /* any thread; the service has to look at it */
+
+/* bootstrap_door.c */
+uint32_t weiri_door_room(void);
+void weiri_boot_accept(void *context, uint32_t events); /* without the mutex; callback of the listener */
+void weiri_door_resume(weir_bootstrap *boot);
 
 /* bootstrap_join.c */
 void weiri_join_start(weir_bootstrap *boot);
@@ -352,8 +362,8 @@ uint64_t weiri_join_frame_max(uint32_t kind);
 weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank); /* any thread; NULL: out of memory */
 void weiri_peer_accept(weiri_conn *conn);
 void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
-/* `own`: the cause is this rank's, and says nothing of the peer. */
-void weiri_peer_lost(weiri_conn *conn, const char *cause, bool own);
+/* `there`: the peer is there all the same, as far as this rank can tell. */
+void weiri_peer_lost(weiri_conn *conn, const char *cause, bool there);
 /* A message that came is no longer held here: its sender gets credit. */
 void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message);
 void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how);

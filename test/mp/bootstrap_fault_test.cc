@@ -184,30 +184,6 @@ TEST_F(BootstrapFault, ForeignConnectionsAreIgnored)
     }
 }
 
-TEST_F(BootstrapFault, SilentConnectionsAreDroppedInTime)
-{
-    weirt_log_allow("stays silent");
-    const weir_unique_id id = weirt_new_id();
-    const int fd = weirt_connect_raw(weirt_id_port(id), first_hello());
-    weirt_job(id.text, 1, [](weir_bootstrap *, uint32_t) {});
-    close(fd);
-    const weir_unique_id other = weirt_new_id();
-    const int silent = weirt_connect_raw(weirt_id_port(other), "");
-    weirt_job(other.text, 2, [&](weir_bootstrap *boot, uint32_t rank) {
-        if (rank == 0) {
-            const timeval limit = {static_cast<time_t>(10 * weirt_slow()), 0};
-            (void)setsockopt(silent, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-            char byte;
-            const uint64_t start = weirt_now_ms();
-            EXPECT_EQ(recv(silent, &byte, 1, 0), 0);
-            EXPECT_GE(weirt_now_ms() - start, 4000u);
-        }
-        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
-    });
-    EXPECT_EQ(weirt_log_count("stays silent"), 1u);
-    close(silent);
-}
-
 // A server in place of rank 0 that gives right answers, but for a bit of the challenge and of the answer.
 Outcome meet_fake_server(size_t wrong_of_challenge, size_t wrong_of_answer)
 {
