@@ -2,6 +2,7 @@
  *
  *     weir-perf put -b 1K -e 128M -f 4 --check     put of these sizes, the fastest way for each
  *     weir-perf packets --shape all --json packets.json
+ *     weir-perf packets --shape all --against packets.json     status 1 where this run is slower than that one
  *     weir-perf probe                              everything against the same kernels written by hand
  *     weir-perf allreduce --graph --compare nccl   a collective, beside NCCL's
  *     weir-perf allreduce --graph --tune FILE      the fastest form of each size, for WEIR_COLLECTIVE_TABLE
@@ -34,7 +35,7 @@ static const perf_command *const commands[] = {
 };
 
 /* Options that every command takes. */
-static const char common[] = "--device --processes --rank --csv --json";
+static const char common[] = "--device --processes --rank --csv --json --against";
 
 typedef enum option_type { OPTION_NUMBER, OPTION_SIZE, OPTION_TEXT, OPTION_LIST, OPTION_FLAG } option_type;
 
@@ -76,6 +77,7 @@ static const option_row option_rows[] = {
     { "--rank", OPTION_NUMBER, offsetof(perf_options, rank), "N", "be this rank alone; WEIR_UNIQUE_ID says where" },
     { "--csv", OPTION_TEXT, offsetof(perf_options, csv), "FILE", "write the results as CSV too" },
     { "--json", OPTION_TEXT, offsetof(perf_options, json), "FILE", "write the results as JSON too" },
+    { "--against", OPTION_TEXT, offsetof(perf_options, against), "FILE", "fail where it is slower than FILE says" },
 };
 
 /* Whether the list of names, separated by blanks, has this one. */

@@ -320,12 +320,12 @@ static void report(perf_output *output, const job *j, uint32_t kind)
     const perf_field fields[] = {
         perf_text("operation", names[kind]),
         perf_count("ranks", j->ranks),
-        perf_real("ms", phase_ms(j, kind), 2),
-        perf_count("rounds", most.rounds),
-        perf_count("messages", most.messages),
-        perf_count("bytes", most.bytes),
-        perf_count("messages_0", root->messages),
-        perf_count("bytes_0", root->bytes),
+        perf_as(perf_real("ms", phase_ms(j, kind), 2), PERF_LATENCY),
+        perf_as(perf_count("rounds", most.rounds), PERF_APART),
+        perf_as(perf_count("messages", most.messages), PERF_APART),
+        perf_as(perf_count("bytes", most.bytes), PERF_APART),
+        perf_as(perf_count("messages_0", root->messages), PERF_APART),
+        perf_as(perf_count("bytes_0", root->bytes), PERF_APART),
         perf_real("KiB_rank", kind == CREATE ? (double)memory / j->ranks / 1024 : NAN, 0),
     };
     perf_row(output, "each rank's part (messages_0, bytes_0: rank 0's)", fields, sizeof fields / sizeof fields[0]);
@@ -387,10 +387,8 @@ static int start_bootstrap(const perf_options *options, char **arguments)
             return EXIT_FAILURE;
         }
     }
-    const char *failed = NULL;
-    perf_output *output = perf_output_open(options->csv, options->json, &failed);
+    perf_output *output = perf_output_open(options);
     if (output == NULL) {
-        fprintf(stderr, "weir-perf: cannot write %s: %s\n", failed, strerror(errno));
         return EXIT_FAILURE;
     }
     const time_t seconds = time(NULL);
@@ -407,10 +405,7 @@ static int start_bootstrap(const perf_options *options, char **arguments)
     for (uint32_t i = 0; i < count && good; i++) {
         good = run_job(output, (uint32_t)counts[i]);
     }
-    if (!perf_output_close(output)) {
-        fprintf(stderr, "weir-perf: the results could not be written\n");
-        good = false;
-    }
+    good = perf_output_close(output) && good;
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -296,25 +296,6 @@ static bool run_rank(const perf_command *command, const perf_options *options, c
     return status == WEIR_OK;
 }
 
-static bool open_output(const perf_options *options, perf_output **output)
-{
-    const char *failed = NULL;
-    *output = perf_output_open(options->csv, options->json, &failed);
-    if (*output == NULL) {
-        fprintf(stderr, "weir-perf: %s: %s\n", failed, strerror(errno));
-    }
-    return *output != NULL;
-}
-
-static bool close_output(perf_output *output)
-{
-    bool written = perf_output_close(output);
-    if (!written) {
-        fprintf(stderr, "weir-perf: the result files could not be written: %s\n", strerror(errno));
-    }
-    return written;
-}
-
 /* ---- starting ranks ----------------------------------------------------------------------------------- */
 
 typedef struct rank_thread {
@@ -338,9 +319,9 @@ static void *run_thread(void *context)
 static bool start_threads(const perf_command *command, const perf_options *options, const machine *here,
                           const char *where)
 {
-    perf_output *output = NULL;
     rank_thread threads[PERF_RANKS_MAX];
-    if (!open_output(options, &output)) {
+    perf_output *output = perf_output_open(options);
+    if (output == NULL) {
         return false;
     }
     uint32_t started = 1;
@@ -363,7 +344,7 @@ static bool start_threads(const perf_command *command, const perf_options *optio
         (void)pthread_join(threads[i].thread, NULL);
         good = threads[i].good && good;
     }
-    return close_output(output) && good;
+    return perf_output_close(output) && good;
 }
 
 static bool wait_for_process(pid_t process)
@@ -478,12 +459,12 @@ static bool choose_ranks(const perf_options *options, machine *out)
 static bool start_one(const perf_command *command, const perf_options *options, const machine *here, uint32_t number,
                       const char *where)
 {
-    perf_output *output = NULL;
-    if (number == 0 && !open_output(options, &output)) {
+    perf_output *output = number == 0 ? perf_output_open(options) : NULL;
+    if (number == 0 && output == NULL) {
         return false;
     }
     bool good = run_rank(command, options, here, number, where, output);
-    return close_output(output) && good;
+    return perf_output_close(output) && good;
 }
 
 /* A rank that --rank tells, as its fellows are told. */

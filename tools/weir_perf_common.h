@@ -63,6 +63,7 @@ typedef struct perf_options {
     const char *tune; /* the table that gets the fastest */
     const char *csv;
     const char *json;
+    const char *against; /* results of an earlier run, which this one is compared with */
 } perf_options;
 
 typedef struct perf_rank perf_rank;
@@ -160,10 +161,19 @@ void perf_fact(perf_output *output, const char *name, const char *format, ...) _
 
 typedef enum perf_kind { PERF_TEXT, PERF_COUNT, PERF_REAL } perf_kind;
 
+/* What a value is for a comparison with an earlier run (--against). */
+typedef enum perf_role {
+    PERF_NAMES,    /* tells what was measured; texts and counts */
+    PERF_APART,    /* is not compared; other numbers */
+    PERF_LATENCY,  /* a time, which may be 15 % longer */
+    PERF_BANDWIDTH /* may be 5 % less */
+} perf_role;
+
 /* One value of a row. */
 typedef struct perf_field {
     const char *name; /* column; as it stands in CSV and JSON */
     perf_kind kind;
+    perf_role role;
     const char *text;
     uint64_t count;
     double real; /* NaN: there is none */
@@ -174,6 +184,8 @@ typedef struct perf_field {
 perf_field perf_text(const char *name, const char *text);
 perf_field perf_count(const char *name, uint64_t count);
 perf_field perf_real(const char *name, double real, int decimals);
+/* The same in another role. */
+perf_field perf_as(perf_field field, perf_role role);
 /* The same in a column of another width. */
 perf_field perf_wide(perf_field field, int width);
 

@@ -264,7 +264,7 @@ static void report_row(const fifo_bench *bench, const char *what, const char *vi
         perf_text("via", via),
         perf_count("pushers", pushers),
         perf_count("requests", requests),
-        perf_real("time_us", median, 3),
+        perf_as(perf_real("time_us", median, 3), PERF_LATENCY),
         perf_real("min_us", us[0], 3),
         perf_real("p95_us", perf_percentile(us, SAMPLES, 0.95), 3),
         perf_real("mreq_s", 1 / median, 3),

@@ -4,7 +4,9 @@
  * {"facts": {name: text, ...}, "rows": [{"table": text, column: value, ...}, ...]}; it is complete even when a
  * run fails half-way. */
 #include "weir_perf_output.h"
+#include "weir_perf_against.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -17,31 +19,39 @@
 struct perf_output {
     FILE *csv;
     FILE *json;
+    perf_against *against;
     char table[128]; /* of the latest row */
     uint32_t facts;
     uint32_t rows;
 };
 
-perf_output *perf_output_open(const char *csv, const char *json, const char **failed)
+static FILE *open_file(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        fprintf(stderr, "weir-perf: %s: %s\n", path, strerror(errno));
+    }
+    return file;
+}
+
+perf_output *perf_output_open(const perf_options *options)
 {
     perf_output *output = (perf_output *)calloc(1, sizeof *output);
     if (output == NULL) {
-        *failed = "results";
+        fprintf(stderr, "weir-perf: out of memory\n");
         return NULL;
     }
-    if (csv != NULL) {
-        output->csv = fopen(csv, "w");
-        if (output->csv == NULL) {
-            *failed = csv;
-            goto free_output;
-        }
+    /* First: it may be a file that is written now. */
+    if (options->against != NULL && (output->against = perf_against_open(options->against)) == NULL) {
+        goto free_output;
     }
-    if (json != NULL) {
-        output->json = fopen(json, "w");
-        if (output->json == NULL) {
-            *failed = json;
-            goto close_csv;
-        }
+    if (options->csv != NULL && (output->csv = open_file(options->csv)) == NULL) {
+        goto close_against;
+    }
+    if (options->json != NULL && (output->json = open_file(options->json)) == NULL) {
+        goto close_csv;
+    }
+    if (output->json != NULL) {
         fprintf(output->json, "{\"facts\": {");
     }
     return output;
@@ -50,6 +60,8 @@ close_csv:
     if (output->csv != NULL) {
         (void)fclose(output->csv);
     }
+close_against:
+    (void)perf_against_close(output->against);
 free_output:
     free(output);
     return NULL;
@@ -72,10 +84,14 @@ bool perf_output_close(perf_output *output)
     if (output->json != NULL) {
         fprintf(output->json, output->rows == 0 ? "},\n\"rows\": []}\n" : "\n]}\n");
     }
-    bool csv = close_file(output->csv);
-    bool json = close_file(output->json);
+    const bool csv = close_file(output->csv);
+    const bool json = close_file(output->json);
+    if (!csv || !json) {
+        fprintf(stderr, "weir-perf: the result files could not be written: %s\n", strerror(errno));
+    }
+    const bool kept = perf_against_close(output->against);
     free(output);
-    return csv && json;
+    return csv && json && kept;
 }
 
 static void print_json_text(FILE *file, const char *text)
@@ -135,6 +151,7 @@ static perf_field make_field(const char *name, perf_kind kind)
     memset(&field, 0, sizeof field);
     field.name = name;
     field.kind = kind;
+    field.role = kind == PERF_REAL ? PERF_APART : PERF_NAMES;
     field.width = kind == PERF_TEXT ? -NAME_WIDTH : COLUMN_WIDTH;
     return field;
 }
@@ -158,6 +175,12 @@ perf_field perf_real(const char *name, double real, int decimals)
     perf_field field = make_field(name, PERF_REAL);
     field.real = real;
     field.decimals = decimals;
+    return field;
+}
+
+perf_field perf_as(perf_field field, perf_role role)
+{
+    field.role = role;
     return field;
 }
 
@@ -249,6 +272,9 @@ void perf_row(perf_output *output, const char *table, const perf_field *fields, 
         }
     }
     print_columns(fields, count, false);
+    if (output->against != NULL) {
+        perf_against_row(output->against, table, fields, count);
+    }
     (void)fflush(stdout);
     if (output->csv != NULL) {
         print_csv_row(output->csv, table, fields, count);

@@ -6,9 +6,10 @@
 
 WEIR_BEGIN_DECLS
 
-/* csv and json: paths, or NULL. Returns NULL, with errno and the path, when a file cannot be written. */
-perf_output *perf_output_open(const char *csv, const char *json, const char **failed);
-/* Whether everything was written; NULL is. */
+/* For --csv, --json and --against. Without success it prints why, and returns NULL. */
+perf_output *perf_output_open(const perf_options *options);
+/* Whether everything was written, and nothing is worse than in the run that it is compared with; otherwise it prints
+ * what is wrong. NULL is fine. */
 bool perf_output_close(perf_output *output);
 
 WEIR_END_DECLS

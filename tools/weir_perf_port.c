@@ -204,10 +204,10 @@ static void report_row(const port_bench *bench, const port_case *test, const cha
         perf_text("what", test->what),
         perf_text("via", via),
         perf_count("bytes", bytes),
-        perf_real("time_us", median, 3),
+        perf_as(perf_real("time_us", median, 3), PERF_LATENCY),
         perf_real("min_us", us[0], 3),
         perf_real("p95_us", perf_percentile(us, replays, 0.95), 3),
-        perf_real("gbytes_s", (double)bytes / median / 1e3, 2),
+        perf_as(perf_real("gbytes_s", (double)bytes / median / 1e3, 2), PERF_BANDWIDTH),
         perf_real("post_us", post_us, 3),
     };
     perf_row(bench->rank->output, "port", fields, ROWS(fields));

@@ -318,12 +318,15 @@ static weir_status measure(rdma_bench *bench, const rdma_case *test)
     perf_sort(ns, SAMPLES);
     const double median = perf_percentile(ns, SAMPLES, 0.5);
     const perf_field fields[] = {
-        perf_text("queue", test->queue),       perf_text("by", test->by),
+        perf_text("queue", test->queue),
+        perf_text("by", test->by),
         perf_text("ring", test->ring),
         perf_text("besides", test->besides != NULL ? test->besides : "-"),
         perf_count("blocks", test->blocks),
-        perf_count("threads", test->threads),  perf_count("batch", test->batch),
-        perf_count("writes", test->writes),    perf_real("write_ns", median, 1),
+        perf_count("threads", test->threads),
+        perf_count("batch", test->batch),
+        perf_count("writes", test->writes),
+        perf_as(perf_real("write_ns", median, 1), PERF_LATENCY),
         perf_real("min_ns", ns[0], 1),
         perf_real("p95_ns", perf_percentile(ns, SAMPLES, 0.95), 1),
         perf_real("mwrite_s", 1e3 * test->blocks / median, 2),

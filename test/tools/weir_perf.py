@@ -114,6 +114,8 @@ def mistakes(program):
             (["put", "--device", "cpu", "-f", "1"], "-f is at least 2"),
             (["packets", "--device", "cpu", "--one-way", "--shape", "ll16"], "both ways"),
             (["put", "--device", "cpu", "--json", "/nonexistent/results.json"], "/nonexistent/results.json"),
+            (["put", "--device", "cpu", "--against", "/nonexistent/rows"], "/nonexistent/rows: No such file"),
+            (["put", "--device", "cpu", "--against", "/dev/null"], "/dev/null: it has no rows of weir-perf"),
             (["put", "--device", "cpu", "--rank", "0"], "WEIR_UNIQUE_ID"),
             (["allreduce", "-d", "f12"], "'f12' is no value for -d; there are f64, f32, f16, bf16"),
             (["allreduce", "-o", "mean"], "'mean' is no value for -o; there are sum, prod, min, max, avg"),
@@ -183,16 +185,17 @@ def log(program):
     for rank, peer in ((0, 1), (1, 0)):
         expect_once(found, f"connection of rank {rank} to rank {peer}: transport ipc")
         start = f"weir_allreduce of rank {rank}, "
-        expect_once(found, start + r"1024 bytes among 2 ranks: form once, 2 blocks of 1 threads: weir's own table has it "
-                                   r"up to 262144 bytes")
-        expect_once(found, start + r"1048576 bytes among 2 ranks: form slots, 2 blocks of 1 threads: no row of the tables "
-                                   r"fits; once: no room for so many bytes; packets: .*; lines: .*")
+        expect_once(found, start + "1024 bytes among 2 ranks: form once, 2 blocks of 1 threads: "
+                                   "weir's own table has it up to 262144 bytes")
+        expect_once(found, start + "1048576 bytes among 2 ranks: form slots, 2 blocks of 1 threads: "
+                                   "no row of the tables fits; once: no room for so many bytes; packets: .*; lines: .*")
     expect(sum("weir_allreduce" in line for line in found) == 4, "a line for each form of each rank")
 
     found = lines(["all_to_all", *SMALL_COLLECTIVE, "-g", "2", "--sizes", "1K,1K", "--form", "lines"],
                   WEIR_TRANSPORT="ofi,ipc", WEIR_OFI_LIBRARY="/nonexistent")
     for rank, peer in ((0, 1), (1, 0)):
-        expect_once(found, f"connection of rank {rank} to rank {peer}: transport ipc; why no other: ofi: .*nonexistent.*")
+        expect_once(found, f"connection of rank {rank} to rank {peer}: transport ipc; "
+                           "why no other: ofi: .*nonexistent.*")
         expect_once(found, f"weir_all_to_all of rank {rank}, .*: form lines, .*: the opts ask for lines")
 
     found = lines(["allreduce", *SMALL_COLLECTIVE, "-g", "2", "--host-ranks", "1", "--sizes", "1K,4K"])
@@ -205,6 +208,50 @@ def log(program):
         for rank, peer in ((0, 1), (1, 0)):
             expect_once(found, f"port channel of rank {rank} to rank {peer}: kernels' transfers go through the proxy: "
                                + reason)
+
+
+def against(program):
+    """A run beside the rows of an earlier one, which was made slower or faster than any machine."""
+    sizes = {1024: ("time_us", 1e-6), 2097152: ("gbps", 1e6)}
+    arguments = ["put", *SMALL, "--shape", "blocks", "--sizes", ",".join(map(str, sizes))]
+    with tempfile.TemporaryDirectory() as folder:
+        path, other = (os.path.join(folder, name) for name in ("before.json", "doctored.json"))
+        expect(start(program, *arguments, "--json", path).returncode == 0, "a run to compare with")
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+
+        def compare(change, *more):
+            doctored = json.loads(json.dumps(report))
+            for row in doctored["rows"]:
+                change(row)
+            with open(other, "w", encoding="utf-8") as file:
+                json.dump(doctored, file)
+            result = start(program, *arguments, *more, "--against", other)
+            print(result.stdout)
+            return result.returncode, [line for line in result.stdout.splitlines() if line.startswith("against")]
+
+        def slower(row):
+            column, factor = sizes[row["bytes"]]
+            row[column] /= factor
+
+        def faster_at(size):
+            def change(row):
+                column, factor = sizes[row["bytes"]]
+                row[column] *= factor if row["bytes"] == size else 1 / factor
+            return change
+
+        for more in ([], ["--processes"]):
+            status, lines = compare(slower, *more)
+            expect(status == 0 and lines == [f"against {other}: 2 values compared, 0 worse; 0 rows are not in it"],
+                   "nothing is worse")
+            for size, (column, _) in sizes.items():
+                status, lines = compare(faster_at(size), *more)
+                worse = f"against {other}: shape blocks, bytes {size}, blocks 2, threads 2: {column} "
+                expect(status == 1 and len(lines) == 2 and lines[0].startswith(worse) and
+                       lines[1].endswith("2 values compared, 1 worse; 0 rows are not in it"), f"{size} bytes are slower")
+        status, lines = compare(lambda row: row.update(shape="circle"))
+        expect(status == 1 and len(lines) == 3 and "it does not have shape blocks, bytes 1024" in lines[0],
+               "rows that are not there")
 
 
 def fifo(program):
@@ -420,7 +467,7 @@ def wrong_result(program):
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "rdma": rdma, "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "tune": tune, "tuned_again": tuned_again,
-         "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes}
+         "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes, "against": against}
 
 
 def main():

@@ -20,8 +20,6 @@ weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, .
     return status;
 }
 
-void perf_fact(perf_output *, const char *, const char *, ...) {}
-
 bool perf_cuda_attach(const perf_cuda *)
 {
     return true;
