@@ -379,21 +379,23 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
 WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *channel)
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;
-    uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
-    if (weir_dev_port_channel_signals(semaphore) > consumed) {
-        weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
-        return WEIR_OK;
+    const uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    weir_status ended = WEIR_OK;
+    /* Once more when the channel has failed: a signal that came before counts. */
+    for (;;) {
+        if (weir_dev_port_channel_signals(semaphore) > consumed) {
+            weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+            return WEIR_OK;
+        }
+        const weir_status status = ended != WEIR_OK ? ended : weir_dev_control_status(semaphore->control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        ended = weir_dev_port_channel_ended(channel);
+        if (ended == WEIR_OK) {
+            return WEIR_PENDING;
+        }
     }
-    weir_status status = weir_dev_control_status(semaphore->control);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = weir_dev_port_channel_ended(channel);
-    if (status != WEIR_OK && weir_dev_port_channel_signals(semaphore) > consumed) { /* it came before the error */
-        weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
-        return WEIR_OK;
-    }
-    return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
 /* One thread of the group waits, all return its status, and all may read what the peer sent. For groups that can meet;
