@@ -129,7 +129,36 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush(weir_port_channel *c
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_post(weir_port_channel *channel, const weir_request *request,
                                                            uint32_t timeout_ms, uint64_t *ticket);
 
-/* WEIR_OK when the request is completed: its source may be reused and its data is at its destination. */
+/* The same calls, which never block: WEIR_PENDING, and nothing is asked for, when the channel has no credit or the
+ * proxy's queue no room. Handlers and progress callbacks of proxies may make them, also over channels of their own
+ * thread, whose requests are carried out in a later round:
+ *
+ *     for (; state->next < state->peers; state->next++) {
+ *         status = weir_port_channel_try_put_signal(state->channels[state->next], to, from, bytes, NULL);
+ *         if (status != WEIR_OK) {
+ *             return status == WEIR_PENDING ? WEIR_ERR_BUSY : status;     offered again, and goes on here
+ *         }
+ *     }
+ *     state->next = 0;
+ *     return WEIR_OK;
+ */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_put(weir_port_channel *channel, uint64_t dst_offset,
+                                                              uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_get(weir_port_channel *channel, uint64_t dst_offset,
+                                                              uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_signal(weir_port_channel *channel, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_put_signal(weir_port_channel *channel, uint64_t dst_offset,
+                                                                     uint64_t src_offset, uint64_t bytes,
+                                                                     uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t dst_offset,
+                                                                uint64_t value, uint32_t bytes, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_add(weir_port_channel *channel, uint64_t dst_offset,
+                                                              uint64_t value, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_post(weir_port_channel *channel, const weir_request *request,
+                                                               uint64_t *ticket);
+
+/* WEIR_OK when the request is completed: its source may be reused and its data is at its destination. Callbacks of
+ * proxies may call test. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_test(weir_port_channel *channel, uint64_t ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *channel, uint64_t ticket,
                                                            uint32_t timeout_ms);

@@ -46,8 +46,13 @@
  * at most. It runs on the CPUs near the device, where those are known and allowed to the process; the caller's own
  * placement is not touched.
  *
+ * A handler that cannot go on without requests of its own, such as transfers of a port channel, makes them by the calls
+ * named try: when one returns WEIR_PENDING it remembers how far it has come, and returns WEIR_ERR_BUSY. Requests that
+ * must be done before its own is are looked at by tests of their tickets in a progress callback.
+ *
  * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail in callbacks alone. Callbacks
- *            call nothing else of their proxy (WEIR_ERR_INVALID), and nothing of weir that blocks.
+ *            call nothing else of their proxy (WEIR_ERR_INVALID) but weir_proxy_channel_try_push and
+ *            weir_proxy_channel_test, and those of port channels; and nothing of weir that blocks.
  * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create and destroy of a
  *            channel, stop, and get_usage, until the thread's current round has ended.
  * Ownership: a proxy keeps a reference on comm, a channel on its proxy. Contexts must live until the channel is
@@ -127,6 +132,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_device(const weir_proxy_c
  * out leaves nothing behind, and is no error of the communicator. `ticket` may be NULL. */
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_request *request,
                                                             uint32_t timeout_ms, uint64_t *ticket);
+/* WEIR_PENDING, and nothing is pushed, when no credit or no slot is free. Never blocks; callbacks may call it. */
+WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_try_push(weir_proxy_channel *channel,
+                                                                const weir_request *request, uint64_t *ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_test(weir_proxy_channel *channel, uint64_t ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket,
                                                             uint32_t timeout_ms);

@@ -759,10 +759,15 @@ weir_status weir_port_channel_post(weir_port_channel *channel, const weir_reques
     return weir_proxy_channel_push(channel != NULL ? channel->requests : NULL, request, timeout_ms, ticket);
 }
 
-static weir_status ask(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
-                       uint64_t bytes, uint64_t value, uint64_t *ticket)
+weir_status weir_port_channel_try_post(weir_port_channel *channel, const weir_request *request, uint64_t *ticket)
 {
-    const weir_request request = {
+    return weir_proxy_channel_try_push(channel != NULL ? channel->requests : NULL, request, ticket);
+}
+
+/* A request between dst and src. */
+static weir_request between(uint32_t type, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes, uint64_t value)
+{
+    return (weir_request) {
         .dst_offset = dst_offset,
         .src_offset = src_offset,
         .bytes = bytes,
@@ -771,7 +776,20 @@ static weir_status ask(weir_port_channel *channel, uint32_t type, uint64_t dst_o
         .src = WEIR_PORT_SRC,
         .type = (uint16_t)type,
     };
+}
+
+static weir_status ask(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
+                       uint64_t bytes, uint64_t value, uint64_t *ticket)
+{
+    const weir_request request = between(type, dst_offset, src_offset, bytes, value);
     return weir_port_channel_post(channel, &request, 0, ticket);
+}
+
+static weir_status try_to_ask(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
+                              uint64_t bytes, uint64_t value, uint64_t *ticket)
+{
+    const weir_request request = between(type, dst_offset, src_offset, bytes, value);
+    return weir_port_channel_try_post(channel, &request, ticket);
 }
 
 weir_status weir_port_channel_put(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
@@ -831,6 +849,40 @@ weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t dst_offse
 weir_status weir_port_channel_flush(weir_port_channel *channel)
 {
     return ask_and_wait(channel, WEIR_REQUEST_FLUSH, 0, 0, 0);
+}
+
+weir_status weir_port_channel_try_put(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                      uint64_t bytes, uint64_t *ticket)
+{
+    return try_to_ask(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, 0, ticket);
+}
+
+weir_status weir_port_channel_try_get(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                      uint64_t bytes, uint64_t *ticket)
+{
+    return try_to_ask(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, 0, ticket);
+}
+
+weir_status weir_port_channel_try_signal(weir_port_channel *channel, uint64_t *ticket)
+{
+    return try_to_ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
+}
+
+weir_status weir_port_channel_try_put_signal(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                             uint64_t bytes, uint64_t *ticket)
+{
+    return try_to_ask(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, 0, ticket);
+}
+
+weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t dst_offset, uint64_t value,
+                                        uint32_t bytes, uint64_t *ticket)
+{
+    return try_to_ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+}
+
+weir_status weir_port_channel_try_add(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint64_t *ticket)
+{
+    return try_to_ask(channel, WEIR_REQUEST_ADD, dst_offset, 0, 8, value, ticket);
 }
 
 weir_status weir_port_channel_test(weir_port_channel *channel, uint64_t ticket)

@@ -18,15 +18,23 @@
 #define HOST_PROGRESS_OFFSET 64u
 #define HOST_CREDITS_OFFSET 104u
 
-/* Whether the call may be made: on an object that exists, by this process, outside callbacks. The communicator may have
- * failed. */
-static weir_status check(const weir_proxy *proxy, const char *call)
+/* Whether the call may be made: on an object that exists, by this process. The communicator may have failed. */
+static weir_status check_anywhere(const weir_proxy *proxy, const char *call)
 {
     if (proxy == NULL) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: NULL argument", call);
     }
-    if (weiri_comm_forked(proxy->comm)) {
-        return weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call);
+    return weiri_comm_forked(proxy->comm)
+               ? weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call)
+               : WEIR_OK;
+}
+
+/* The same for calls that callbacks must not make. */
+static weir_status check(const weir_proxy *proxy, const char *call)
+{
+    weir_status status = check_anywhere(proxy, call);
+    if (status != WEIR_OK) {
+        return status;
     }
     if (weiri_worker_is_inside(proxy)) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: called by a handler or progress callback of this proxy", call);
@@ -534,6 +542,26 @@ weir_status weir_proxy_channel_status(weir_proxy_channel *channel)
     return status != WEIR_OK ? status : channel_error(channel);
 }
 
+weir_status weir_proxy_channel_try_push(weir_proxy_channel *channel, const weir_request *request, uint64_t *ticket)
+{
+    uint64_t position;
+    weir_status status = check_anywhere(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_try_push");
+    if (status == WEIR_OK && request == NULL) {
+        status = weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_try_push: request is NULL");
+    }
+    if (status == WEIR_OK && weir_dev_control_status(channel->proxy->comm->control) != WEIR_OK) {
+        status = weiri_comm_error(channel->proxy->comm);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weir_dev_proxy_channel_try_push(&channel->lanes[WEIR_FIFO_HOST].device, request, &position);
+    if (status == WEIR_OK && ticket != NULL) {
+        *ticket = position;
+    }
+    return status < WEIR_OK ? weiri_comm_error(channel->proxy->comm) : status;
+}
+
 weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_request *request, uint32_t timeout_ms,
                                     uint64_t *ticket)
 {
@@ -572,7 +600,7 @@ static weir_status outcome(weir_proxy_channel *channel, weir_status status)
 
 weir_status weir_proxy_channel_test(weir_proxy_channel *channel, uint64_t ticket)
 {
-    weir_status status = check(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_test");
+    weir_status status = check_anywhere(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_test");
     if (status == WEIR_OK) {
         status = outcome(channel, weir_dev_proxy_channel_test(&channel->lanes[WEIR_FIFO_HOST].device, ticket));
     }
