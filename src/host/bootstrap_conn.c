@@ -438,14 +438,14 @@ void weiri_conn_open(weiri_conn *conn)
     write_purpose(conn, purpose);
     weiri_auth_begin(&conn->auth, purpose, hello);
     push_raw(conn, hello, sizeof hello);
-    set_state(conn, WEIRI_CONN_AWAIT_CHALLENGE);
+    set_state(conn, WEIRI_CONN_CONNECTING);
     error = write_all(conn);
     if (error == 0) {
         error = weiri_sock_error(conn->fd);
     }
-    if (error == EAGAIN) {
-        set_state(conn, WEIRI_CONN_CONNECTING);
-    } else if (error != 0) {
+    if (error == 0) {
+        set_state(conn, WEIRI_CONN_AWAIT_CHALLENGE);
+    } else if (error != EAGAIN) {
         lost(conn, strerrordesc_np(error));
         return;
     }
