@@ -195,7 +195,11 @@ void weiri_device_put(weir_device *device)
 
 void weir_device_get_info(const weir_device *device, weir_device_info *info)
 {
-    if (device != NULL && info != NULL) {
+    if (info == NULL) {
+        return;
+    }
+    memset(info, 0, sizeof *info);
+    if (device != NULL) {
         *info = device->info;
     }
 }

@@ -539,16 +539,19 @@ void weiri_bootstrap_put(weir_bootstrap *boot)
 
 uint32_t weir_bootstrap_rank(const weir_bootstrap *boot)
 {
-    return boot->rank;
+    return boot != NULL ? boot->rank : 0;
 }
 
 uint32_t weir_bootstrap_size(const weir_bootstrap *boot)
 {
-    return boot->size;
+    return boot != NULL ? boot->size : 0;
 }
 
 void weir_bootstrap_get_usage(weir_bootstrap *boot, weir_bootstrap_usage *usage)
 {
+    if (usage == NULL) {
+        return;
+    }
     memset(usage, 0, sizeof *usage);
     if (weiri_boot_check(boot) != WEIR_OK) {
         return;

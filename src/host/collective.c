@@ -531,23 +531,28 @@ void weir_collective_destroy(weir_collective *collective)
 
 uint32_t weir_collective_rank(const weir_collective *collective)
 {
-    return collective->rank;
+    return collective != NULL ? collective->rank : 0;
 }
 
 uint32_t weir_collective_size(const weir_collective *collective)
 {
-    return collective->size;
+    return collective != NULL ? collective->size : 0;
 }
 
 uint64_t weir_collective_bytes(const weir_collective *collective)
 {
-    const weir_memory *rails = collective->rails.local;
-    return weir_memory_bytes(collective->local) + (rails != NULL ? weir_memory_bytes(rails) : 0);
+    return collective != NULL ? weir_memory_bytes(collective->local) + weir_memory_bytes(collective->rails.local) : 0;
 }
 
 void weir_collective_device(const weir_collective *collective, weir_dev_collective *out)
 {
-    *out = collective->device;
+    if (out == NULL) {
+        return;
+    }
+    memset(out, 0, sizeof *out);
+    if (collective != NULL) {
+        *out = collective->device;
+    }
 }
 
 weir_status weir_collective_add(weir_collective *collective, const weir_collective_algorithm *algorithm)

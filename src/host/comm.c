@@ -535,21 +535,28 @@ void weir_comm_destroy(weir_comm *comm)
 
 uint32_t weir_comm_rank(const weir_comm *comm)
 {
-    return comm->rank;
+    return comm != NULL ? comm->rank : 0;
 }
 
 uint32_t weir_comm_size(const weir_comm *comm)
 {
-    return comm->size;
+    return comm != NULL ? comm->size : 0;
 }
 
 weir_device *weir_comm_device(const weir_comm *comm)
 {
-    return comm->device;
+    return comm != NULL ? comm->device : NULL;
 }
 
 void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage)
 {
+    if (usage == NULL) {
+        return;
+    }
+    memset(usage, 0, sizeof *usage);
+    if (comm == NULL) {
+        return;
+    }
     usage->host_bytes = comm->host_slab.memory->block->allocated + sizeof *comm + comm->size * sizeof *comm->peers +
                         2 * (uint64_t)WEIRI_CELLS;
     usage->device_bytes = comm->device_slab.memory->block->allocated;

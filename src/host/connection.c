@@ -220,15 +220,15 @@ weir_status weir_connection_create(weir_comm *comm, uint32_t peer, uint64_t tag,
 
 uint32_t weir_connection_peer(const weir_connection *connection)
 {
-    return connection->peer;
+    return connection != NULL ? connection->peer : 0;
 }
 
 bool weir_connection_keeps_lines(const weir_connection *connection)
 {
-    return connection->lines;
+    return connection != NULL && connection->lines;
 }
 
 const char *weir_connection_transport(const weir_connection *connection)
 {
-    return connection->transport->name;
+    return connection != NULL ? connection->transport->name : NULL;
 }

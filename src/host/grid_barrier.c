@@ -1,5 +1,7 @@
 #include "weir/grid_barrier.h"
 
+#include <string.h>
+
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/comm_impl.h"
@@ -48,5 +50,11 @@ void weir_grid_barrier_destroy(weir_grid_barrier *barrier)
 
 void weir_grid_barrier_device(const weir_grid_barrier *barrier, weir_dev_grid_barrier *out)
 {
-    *out = barrier->device;
+    if (out == NULL) {
+        return;
+    }
+    memset(out, 0, sizeof *out);
+    if (barrier != NULL) {
+        *out = barrier->device;
+    }
 }

@@ -389,22 +389,22 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
 
 void *weir_memory_pointer(const weir_memory *memory)
 {
-    return memory->block != NULL ? memory->block->pointer : NULL;
+    return memory != NULL && memory->block != NULL ? memory->block->pointer : NULL;
 }
 
 void *weir_memory_host_pointer(const weir_memory *memory)
 {
-    return memory->block != NULL ? memory->block->host_pointer : NULL;
+    return memory != NULL && memory->block != NULL ? memory->block->host_pointer : NULL;
 }
 
 uint64_t weir_memory_bytes(const weir_memory *memory)
 {
-    return memory->description.size;
+    return memory != NULL ? memory->description.size : 0;
 }
 
 uint32_t weir_memory_rank(const weir_memory *memory)
 {
-    return memory->rank;
+    return memory != NULL ? memory->rank : 0;
 }
 
 /* ---- handles for users, and between ranks ----------------------------------------------------------- */

@@ -137,5 +137,11 @@ void weir_memory_channel_destroy(weir_memory_channel *channel)
 
 void weir_memory_channel_device(const weir_memory_channel *channel, weir_dev_memory_channel *out)
 {
-    *out = channel->device;
+    if (out == NULL) {
+        return;
+    }
+    memset(out, 0, sizeof *out);
+    if (channel != NULL) {
+        *out = channel->device;
+    }
 }

@@ -734,7 +734,11 @@ weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_
 
 void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_channel_info *info)
 {
-    if (channel == NULL || info == NULL) {
+    if (info == NULL) {
+        return;
+    }
+    memset(info, 0, sizeof *info);
+    if (channel == NULL) {
         return;
     }
     info->transport = channel->semaphore->connection->transport->name;

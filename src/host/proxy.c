@@ -234,6 +234,9 @@ weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms)
 
 void weir_proxy_get_usage(weir_proxy *proxy, weir_proxy_usage *usage)
 {
+    if (usage == NULL) {
+        return;
+    }
     memset(usage, 0, sizeof *usage);
     if (check(proxy, "weir_proxy_get_usage") != WEIR_OK) {
         return;
@@ -515,7 +518,7 @@ weir_status weir_proxy_channel_device(const weir_proxy_channel *channel, weir_de
 
 uint32_t weir_proxy_channel_id(const weir_proxy_channel *channel)
 {
-    return channel->id;
+    return channel != NULL ? channel->id : 0;
 }
 
 /* ---- requests of host threads ----------------------------------------------------------------------------- */
@@ -629,12 +632,14 @@ weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket
 
 void weir_proxy_channel_complete(weir_proxy_channel *channel, uint32_t count)
 {
-    if (channel->failed == WEIR_OK) {
+    if (channel != NULL && channel->failed == WEIR_OK) {
         weiri_channel_complete(channel, count);
     }
 }
 
 void weir_proxy_channel_fail(weir_proxy_channel *channel, weir_status status, const char *text)
 {
-    weiri_channel_fail(channel, status < 0 ? status : WEIR_ERR_INVALID, text != NULL ? text : "");
+    if (channel != NULL) {
+        weiri_channel_fail(channel, status < 0 ? status : WEIR_ERR_INVALID, text != NULL ? text : "");
+    }
 }

@@ -1,0 +1,215 @@
+// Every function that libweir exports takes NULL for each of its pointers: no crash, and 0, NULL, false, a struct of
+// zeros or WEIR_ERR_INVALID.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include <weir/weir.h>
+
+namespace {
+
+struct row {
+    const char *name;
+    bool (*right)(); // calls it
+};
+
+template <typename Struct> bool zeroed(void (*get)(Struct *out))
+{
+    Struct out;
+    Struct zeros;
+    std::memset(static_cast<void *>(&out), 0xff, sizeof out);
+    std::memset(static_cast<void *>(&zeros), 0, sizeof zeros);
+    get(&out);
+    return std::memcmp(static_cast<void *>(&out), static_cast<void *>(&zeros), sizeof out) == 0;
+}
+
+bool invalid(weir_status status)
+{
+    return status == WEIR_ERR_INVALID && std::strlen(weir_last_error()) > 0;
+}
+
+#define INVALID(function, ...) { #function, [] { return invalid(function(__VA_ARGS__)); } }
+#define ZERO(function, ...) { #function, [] { return !function(__VA_ARGS__); } }
+#define NOTHING(function, ...) { #function, [] { function(__VA_ARGS__); return true; } }
+#define ZEROED(type, function, ...) \
+    { #function, [] { function(nullptr, nullptr); return zeroed<type>([](type *out) { function(__VA_ARGS__); }); } }
+
+const row rows[] = {
+    INVALID(weir_all_to_all, nullptr, nullptr, nullptr, 0, static_cast<weir_dtype>(0), nullptr),
+    INVALID(weir_all_to_all_v, nullptr, nullptr, nullptr, nullptr, nullptr, static_cast<weir_dtype>(0), nullptr),
+    INVALID(weir_allgather, nullptr, nullptr, nullptr, 0, static_cast<weir_dtype>(0), nullptr),
+    INVALID(weir_allreduce, nullptr, nullptr, nullptr, 0, static_cast<weir_dtype>(0), static_cast<weir_op>(0), nullptr),
+    INVALID(weir_bootstrap_allgather, nullptr, nullptr, nullptr, 0),
+    INVALID(weir_bootstrap_barrier, nullptr, nullptr),
+    INVALID(weir_bootstrap_broadcast, nullptr, nullptr, nullptr, 0, 0),
+    INVALID(weir_bootstrap_create, nullptr, 0, 0, nullptr, nullptr),
+    INVALID(weir_bootstrap_create_callbacks, nullptr, 0, 0, nullptr, nullptr),
+    INVALID(weir_bootstrap_create_launched, nullptr, nullptr),
+    NOTHING(weir_bootstrap_destroy, nullptr),
+    ZEROED(weir_bootstrap_usage, weir_bootstrap_get_usage, nullptr, out),
+    ZERO(weir_bootstrap_rank, nullptr),
+    INVALID(weir_bootstrap_recv, nullptr, nullptr, 0, 0, 0),
+    INVALID(weir_bootstrap_send, nullptr, nullptr, 0, 0, 0),
+    ZERO(weir_bootstrap_size, nullptr),
+    INVALID(weir_broadcast, nullptr, nullptr, nullptr, 0, static_cast<weir_dtype>(0), 0, nullptr),
+    INVALID(weir_collective_add, nullptr, nullptr),
+    ZERO(weir_collective_bytes, nullptr),
+    INVALID(weir_collective_choose, nullptr, nullptr, nullptr, nullptr),
+    INVALID(weir_collective_create, nullptr, nullptr, nullptr),
+    INVALID(weir_collective_describe, nullptr, nullptr, static_cast<weir_collective_form>(0), nullptr, nullptr),
+    NOTHING(weir_collective_destroy, nullptr),
+    ZEROED(weir_dev_collective, weir_collective_device, nullptr, out),
+    INVALID(weir_collective_force, nullptr, static_cast<weir_collective_form>(0), 0),
+    ZERO(weir_collective_rank, nullptr),
+    INVALID(weir_collective_register, nullptr, nullptr),
+    ZERO(weir_collective_size, nullptr),
+    NOTHING(weir_comm_abort, nullptr),
+    INVALID(weir_comm_create, nullptr, nullptr, nullptr, nullptr),
+    NOTHING(weir_comm_destroy, nullptr),
+    ZERO(weir_comm_device, nullptr),
+    ZEROED(weir_comm_usage, weir_comm_get_usage, nullptr, out),
+    ZERO(weir_comm_rank, nullptr),
+    ZERO(weir_comm_size, nullptr),
+    INVALID(weir_comm_status, nullptr),
+    INVALID(weir_comm_wait, nullptr, nullptr, 0),
+    INVALID(weir_connection_create, nullptr, 0, 0, nullptr, nullptr),
+    INVALID(weir_connection_create_async, nullptr, 0, 0, nullptr, nullptr, nullptr),
+    NOTHING(weir_connection_destroy, nullptr),
+    ZERO(weir_connection_keeps_lines, nullptr),
+    ZERO(weir_connection_peer, nullptr),
+    ZERO(weir_connection_transport, nullptr),
+    NOTHING(weir_device_close, nullptr),
+    INVALID(weir_device_copy, nullptr, nullptr, nullptr, 0),
+    INVALID(weir_device_count, nullptr, nullptr),
+    INVALID(weir_device_fill, nullptr, nullptr, 0, 0),
+    INVALID(weir_device_open, nullptr, nullptr, nullptr),
+    INVALID(weir_device_reaches, nullptr, nullptr),
+    INVALID(weir_env_get, 0, nullptr),
+    INVALID(weir_event_create, nullptr, nullptr),
+    NOTHING(weir_event_destroy, nullptr, nullptr),
+    INVALID(weir_event_elapsed, nullptr, nullptr, nullptr, nullptr),
+    INVALID(weir_event_record, nullptr, nullptr, nullptr),
+    NOTHING(weir_fifo_complete, nullptr),
+    INVALID(weir_fifo_create, nullptr, nullptr, nullptr),
+    NOTHING(weir_fifo_destroy, nullptr),
+    INVALID(weir_fifo_device, nullptr, nullptr),
+    INVALID(weir_fifo_poll, nullptr, nullptr),
+    INVALID(weir_fifo_push, nullptr, nullptr, 0, nullptr),
+    INVALID(weir_fifo_test, nullptr, 0),
+    INVALID(weir_fifo_wait, nullptr, 0, 0),
+    NOTHING(weir_future_destroy, nullptr),
+    INVALID(weir_future_test, nullptr),
+    INVALID(weir_future_wait, nullptr, 0),
+    INVALID(weir_graph_begin, nullptr, nullptr),
+    NOTHING(weir_graph_destroy, nullptr, nullptr),
+    INVALID(weir_graph_end, nullptr, nullptr, nullptr),
+    INVALID(weir_graph_launch, nullptr, nullptr, nullptr),
+    INVALID(weir_grid_barrier_create, nullptr, nullptr),
+    NOTHING(weir_grid_barrier_destroy, nullptr),
+    ZEROED(weir_dev_grid_barrier, weir_grid_barrier_device, nullptr, out),
+    INVALID(weir_kernel_load, nullptr, nullptr),
+    INVALID(weir_launch, nullptr, nullptr, { 1, 1 }, nullptr, nullptr, nullptr),
+    INVALID(weir_launcher_get, nullptr),
+    INVALID(weir_memory_allocate, nullptr, 0, nullptr, nullptr),
+    ZERO(weir_memory_bytes, nullptr),
+    INVALID(weir_memory_channel_create, nullptr, nullptr, nullptr, nullptr, nullptr),
+    NOTHING(weir_memory_channel_destroy, nullptr),
+    ZEROED(weir_dev_memory_channel, weir_memory_channel_device, nullptr, out),
+    NOTHING(weir_memory_destroy, nullptr),
+    INVALID(weir_memory_export, nullptr, nullptr, nullptr),
+    ZERO(weir_memory_host_pointer, nullptr),
+    INVALID(weir_memory_import, nullptr, nullptr, 0, nullptr),
+    ZERO(weir_memory_pointer, nullptr),
+    ZERO(weir_memory_rank, nullptr),
+    INVALID(weir_memory_recv, nullptr, 0, 0, nullptr),
+    INVALID(weir_memory_recv_async, nullptr, 0, 0, nullptr, nullptr),
+    INVALID(weir_memory_register, nullptr, nullptr, 0, nullptr, nullptr),
+    INVALID(weir_memory_send, nullptr, nullptr, 0, 0),
+    INVALID(weir_nic_check, nullptr, nullptr, nullptr),
+    INVALID(weir_port_channel_add, nullptr, 0, 0, nullptr),
+    INVALID(weir_port_channel_add_on_stream, nullptr, 0, 0, nullptr),
+    INVALID(weir_port_channel_attach, nullptr, nullptr, nullptr),
+    INVALID(weir_port_channel_create, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
+    NOTHING(weir_port_channel_destroy, nullptr),
+    INVALID(weir_port_channel_device, nullptr, nullptr),
+    INVALID(weir_port_channel_flush, nullptr),
+    INVALID(weir_port_channel_flush_on_stream, nullptr, nullptr),
+    INVALID(weir_port_channel_get, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_get_on_stream, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_post, nullptr, nullptr, 0, nullptr),
+    INVALID(weir_port_channel_put, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_put_on_stream, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_put_signal, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_put_signal_flush, nullptr, 0, 0, 0),
+    INVALID(weir_port_channel_put_signal_flush_on_stream, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_put_signal_on_stream, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_signal, nullptr, nullptr),
+    INVALID(weir_port_channel_signal_on_stream, nullptr, nullptr),
+    INVALID(weir_port_channel_status, nullptr),
+    INVALID(weir_port_channel_test, nullptr, 0),
+    INVALID(weir_port_channel_value, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_value_on_stream, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_wait, nullptr, 0, 0),
+    INVALID(weir_port_channel_wait_on_stream, nullptr, nullptr),
+    INVALID(weir_port_channel_try_put, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_try_get, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_try_signal, nullptr, nullptr),
+    INVALID(weir_port_channel_try_put_signal, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_try_value, nullptr, 0, 0, 0, nullptr),
+    INVALID(weir_port_channel_try_add, nullptr, 0, 0, nullptr),
+    INVALID(weir_port_channel_try_post, nullptr, nullptr, nullptr),
+    INVALID(weir_proxy_channel_try_push, nullptr, nullptr, nullptr),
+    NOTHING(weir_proxy_channel_complete, nullptr, 0),
+    INVALID(weir_proxy_channel_create, nullptr, nullptr, nullptr, nullptr),
+    NOTHING(weir_proxy_channel_destroy, nullptr),
+    INVALID(weir_proxy_channel_device, nullptr, nullptr),
+    NOTHING(weir_proxy_channel_fail, nullptr, static_cast<weir_status>(0), nullptr),
+    ZERO(weir_proxy_channel_id, nullptr),
+    INVALID(weir_proxy_channel_push, nullptr, nullptr, 0, nullptr),
+    INVALID(weir_proxy_channel_status, nullptr),
+    INVALID(weir_proxy_channel_test, nullptr, 0),
+    INVALID(weir_proxy_channel_wait, nullptr, 0, 0),
+    INVALID(weir_proxy_create, nullptr, nullptr, nullptr),
+    NOTHING(weir_proxy_destroy, nullptr),
+    INVALID(weir_proxy_drain, nullptr, 0),
+    ZEROED(weir_proxy_usage, weir_proxy_get_usage, nullptr, out),
+    INVALID(weir_proxy_start, nullptr),
+    INVALID(weir_proxy_stop, nullptr),
+    INVALID(weir_recv, nullptr, nullptr, 0, static_cast<weir_dtype>(0), 0, nullptr),
+    INVALID(weir_reduce, nullptr, nullptr, nullptr, 0, static_cast<weir_dtype>(0), static_cast<weir_op>(0), 0, nullptr),
+    INVALID(weir_reduce_scatter, nullptr, nullptr, nullptr, 0, static_cast<weir_dtype>(0), static_cast<weir_op>(0),
+            nullptr),
+    INVALID(weir_semaphore_create, nullptr, 0, nullptr, nullptr),
+    INVALID(weir_semaphore_create_async, nullptr, 0, nullptr, nullptr, nullptr),
+    NOTHING(weir_semaphore_destroy, nullptr),
+    INVALID(weir_semaphore_device, nullptr, nullptr),
+    INVALID(weir_semaphore_poll, nullptr),
+    INVALID(weir_semaphore_signal, nullptr),
+    INVALID(weir_semaphore_wait, nullptr, 0),
+    INVALID(weir_send, nullptr, nullptr, 0, static_cast<weir_dtype>(0), 0, nullptr),
+    INVALID(weir_stream_create, nullptr, nullptr),
+    NOTHING(weir_stream_destroy, nullptr, nullptr),
+    INVALID(weir_stream_wait, nullptr, nullptr, 0),
+    INVALID(weir_transport_find, nullptr, nullptr, nullptr),
+    INVALID(weir_transport_get, 0, nullptr),
+    INVALID(weir_unique_id_create, nullptr, nullptr),
+    NOTHING(weir_unique_id_discard, nullptr),
+    ZEROED(weir_device_info, weir_device_get_info, nullptr, out),
+    ZEROED(weir_port_channel_info, weir_port_channel_get_info, nullptr, out),
+};
+
+// The rule `symbols` looks for a row of each function. These take no object, or say what they do with NULL:
+// weir_device_fit_shape, weir_last_error, weir_log_set_sink, weir_status_name, weir_status_text, weir_version.
+
+TEST(Null, EveryFunctionTakesIt)
+{
+    for (const row &r : rows) {
+        SCOPED_TRACE(r.name);
+        EXPECT_TRUE(r.right()) << weir_last_error();
+    }
+    const weir_shape shape = weir_device_fit_shape(nullptr, weir_shape{ 2, 3 });
+    EXPECT_EQ(shape.blocks, 2u);
+    EXPECT_EQ(shape.threads, 3u);
+}
+
+} // namespace
