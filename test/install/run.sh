@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs a build into an empty folder and builds a C and a C++ program against it, by find_package and by
 # pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX [NVCC]. The installed tree is moved first, so that nothing can refer
-# to the build or to the prefix. With NVCC the same sources are built as CUDA C++, too; no GPU is needed.
+# to the build or to the prefix. With NVCC the same sources are built as CUDA C++, too; no GPU is needed. The program of
+# docs/building.md is built by that page's own commands.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 generator=$2 libdir=$3 cc=$4 cxx=$5 nvcc=${6-}
@@ -50,6 +51,24 @@ if [ -n "$nvcc" ]; then
     fi
     grep 'compute capability 8.0 or higher: give nvcc -arch=sm_80' "$work/old"
 fi
+
+echo "docs/building.md:"
+mkdir "$work/page" "$work/bin"
+cd "$work/page"
+# A block whose first line has "NAME:" in a comment is the file NAME.
+awk '/^```./ { block = 1; file = ""; next } /^```$/ { block = 0 }
+    block && file == "" { file = match($0, /[A-Za-z.-]+:/) ? substr($0, RSTART, RLENGTH - 1) : "rest" }
+    block { print > file }' "$here/../../docs/building.md"
+ln -s "$(command -v "$cc")" "$work/bin/cc"
+export CUDA_VISIBLE_DEVICES=
+for script in build-cpu.sh ${nvcc:+build-gpu.sh}; do
+    PATH=$work/bin:${nvcc:+${nvcc%/*}:}$PATH sh -eu "$script"
+    ./scale
+done
+cmake -G "$generator" -S . -B build -DCMAKE_PREFIX_PATH="$work/weir" -DCMAKE_C_COMPILER="$cc" \
+    ${nvcc:+-DCMAKE_CUDA_COMPILER="$nvcc"} >/dev/null
+cmake --build build >/dev/null
+./build/scale
 cd "$here"
 
 "$work/weir/bin/weir-info" >/dev/null
