@@ -7,6 +7,7 @@
 #include "src/host/base/error.h"
 #include "src/host/collective_impl.h"
 #include "src/host/exchange.h"
+#include "src/host/port_channel_impl.h"
 
 #define TAG WEIRI_TAG_RAILS
 #define STAGING ((uint64_t)64 << 20)
@@ -216,6 +217,9 @@ static weir_status make_channels(weir_collective *collective, uint64_t handles)
         }
         status = weir_port_channel_create(rails->proxy, rails->semaphores[k], rails->remote[k], rails->local, &opts,
                                           &rails->channels[k]);
+        if (status == WEIR_OK) {
+            status = weiri_port_channel_make_vital(rails->channels[k]);
+        }
         if (status == WEIR_OK) {
             status = weir_port_channel_device(rails->channels[k], &handle);
         }

@@ -22,6 +22,7 @@
 #include "src/host/proxy_impl.h"
 
 #define DIRECT_BYTES 4096u
+#define VITAL_LOOK_MS 400
 #define LINE_LOOK_MS 500 /* how long what ends kernels' posts may be unknown to the peer */
 #define MEMORIES_MAX (1u << 24)
 
@@ -45,6 +46,8 @@ struct weir_port_channel {
     weiri_port_line line;
     weiri_watch *line_watch; /* of an open line: the service thread looks for what has ended it, */
     bool line_told;          /* until it has found something */
+    weiri_watch *vital_watch; /* of a vital channel: looks whether it has failed */
+    bool vital_failed;       /* it had at the last look */
     weir_dev_port_channel device;
 };
 
@@ -353,9 +356,32 @@ static weir_status watch_line(weir_port_channel *channel)
                                                           LINE_LOOK_MS, look_at_line, channel, &channel->line_watch);
 }
 
-static void unwatch_line(const weir_port_channel *channel)
+/* Fails the communicator at the second look that finds the channel failed: when the peer has died the transport may
+ * notice before the news comes, which says more. */
+static void look_at_vital(void *context)
 {
-    weiri_service_unwatch(weiri_bootstrap_service(comm_of(channel)->bootstrap), channel->line_watch);
+    weir_port_channel *channel = (weir_port_channel *)context;
+    weir_comm *comm = comm_of(channel);
+    pthread_mutex_lock(&comm->mutex);
+    const bool failed = channel->semaphore->failed_here;
+    if (failed && channel->vital_failed) {
+        weiri_comm_break_locked(comm, channel->semaphore->failed, channel->semaphore->failed_text);
+    }
+    channel->vital_failed = failed;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+weir_status weiri_port_channel_make_vital(weir_port_channel *channel)
+{
+    return weiri_service_watch_time(weiri_bootstrap_service(comm_of(channel)->bootstrap), VITAL_LOOK_MS, look_at_vital,
+                                    channel, &channel->vital_watch);
+}
+
+static void unwatch(const weir_port_channel *channel)
+{
+    weiri_service *service = weiri_bootstrap_service(comm_of(channel)->bootstrap);
+    weiri_service_unwatch(service, channel->line_watch);
+    weiri_service_unwatch(service, channel->vital_watch);
 }
 
 /* ---- memories --------------------------------------------------------------------------------------------- */
@@ -657,7 +683,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     return WEIR_OK;
 
 undo_queue:
-    unwatch_line(channel);
+    unwatch(channel);
     weiri_port_line_close(&channel->line);
     give_queue_back(channel);
 undo_memories:
@@ -707,7 +733,7 @@ void weir_port_channel_destroy(weir_port_channel *channel)
         return;
     }
     weiri_semaphore_join_channel(channel->semaphore, NULL);
-    unwatch_line(channel);
+    unwatch(channel);
     weir_proxy_channel_destroy(channel->requests);
     close_queue(channel);
     weiri_port_line_close(&channel->line);

@@ -1,4 +1,4 @@
-/* port_channel_impl.h - the port channel as port_channel_stream.c sees it. */
+/* port_channel_impl.h - the port channel as port_channel_stream.c and collectives see it. */
 #ifndef WEIRI_PORT_CHANNEL_IMPL_H
 #define WEIRI_PORT_CHANNEL_IMPL_H
 
@@ -6,5 +6,8 @@
 #include "weir/port_channel.h"
 
 weir_comm *weiri_port_channel_comm(const weir_port_channel *channel);
+/* A failure of the channel is the communicator's within a second: kernels wait for its puts, not for signals. Once,
+ * before the first request. */
+weir_status weiri_port_channel_make_vital(weir_port_channel *channel);
 
 #endif

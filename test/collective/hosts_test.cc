@@ -317,6 +317,7 @@ void killed(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);
     Bench bench;
+    weirt_log_allow(" failed: "); // the transport may notice first
     if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
         const Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 10000, 3);
         (void)run(&bench, o);
@@ -329,6 +330,30 @@ void killed(weirt_rank *rank)
         WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
         WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
+        WEIRT_TEXT(rank, "rank 2 died");
+        weir_stream_destroy(bench.comm.device, bench.stream);
+    }
+    weir_collective_destroy(bench.collective);
+    weir_memory_destroy(bench.out);
+    weir_memory_destroy(bench.in);
+    weirt_comm_close(&bench.comm);
+}
+
+// The NIC of each peer refuses what the rails send: the call ends at once, on all ranks, with what the NIC said.
+void refused(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    weirt_log_allow(" failed: ");
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        const Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 10000, 3);
+        const Places at = places_of(&bench, o);
+        (void)!call(&bench, o, at.send, at.recv);
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        const weir_status status = weir_comm_status(bench.comm.comm);
+        WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE || status == WEIR_ERR_ABORTED);
+        WEIRT_TEXT(rank, "port channel 0 to rank ");
+        (void)weirt_barrier(rank);
         weir_stream_destroy(bench.comm.device, bench.stream);
     }
     weir_collective_destroy(bench.collective);
@@ -346,6 +371,7 @@ HOSTS_SUITE(CollectiveHosts, everywhere, over_all);
 HOSTS_SUITE(CollectiveHostsChunks, ::testing::Values(0, 2), over_all);
 HOSTS_SUITE(CollectiveHostsTrouble, everywhere, over_ipc);
 HOSTS_SUITE(CollectiveHostsDeath, ::testing::Values(1, 3), over_all);
+HOSTS_SUITE(CollectiveHostsRefused, ::testing::Values(0, 1), ::testing::Values(2));
 HOSTS_SUITE(LongCollectiveHosts, everywhere, over_all);
 
 TEST_P(CollectiveHosts, AllTypesAndOperations)
@@ -394,6 +420,13 @@ TEST_P(CollectiveHostsTrouble, DifferentCallsAreAMismatchOnAllRanks)
 TEST_P(CollectiveHostsDeath, OthersEnd)
 {
     run(killed, 2, 2, 1, 1);
+}
+
+TEST_P(CollectiveHostsRefused, RailThatFailsEndsTheCall)
+{
+    setenv("SWNIC_FAULT", "remote-access:1,1000000", 1);
+    run(refused, 2, 1, 1, 1);
+    unsetenv("SWNIC_FAULT");
 }
 
 TEST_P(LongCollectiveHosts, MoreHosts)

@@ -584,6 +584,7 @@ void killed(weirt_rank *rank)
 {
     constexpr uint64_t half = 1 << 22;
     port_bench b;
+    weirt_log_allow(" failed: "); // the transport may notice first
     if (b.open(rank, 0, half) && weirt_barrier(rank)) {
         uint64_t ticket = 0;
         if (rank->rank == 1) {
