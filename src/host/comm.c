@@ -15,6 +15,7 @@
 #include "src/host/comm_impl.h"
 #include "src/host/domain.h"
 #include "src/host/exchange.h"
+#include "src/host/exit.h"
 #include "src/host/fd_pass.h"
 #include "weir/stream.h"
 
@@ -357,6 +358,7 @@ static void tell_end(const weir_comm *comm)
 static void free_comm(weir_comm *comm)
 {
     const bool was_open = comm->port_open;
+    weiri_exit_remove(comm);
     pthread_mutex_lock(&comm->mutex);
     comm->port_open = false;
     pthread_mutex_unlock(&comm->mutex);
@@ -415,7 +417,7 @@ static weir_status open_comm(weir_comm *comm)
         status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_LOOK_MS, look_for_error,
                                           comm, &comm->error_watch);
     }
-    return status;
+    return status == WEIR_OK ? weiri_exit_add(comm) : status;
 }
 
 /* What of a communicator needs no other rank: checks of the arguments, settings, the object itself. */

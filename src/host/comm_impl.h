@@ -69,6 +69,7 @@ struct weir_comm {
     pid_t pid;
     weiri_end end;
     weiri_comm_peer *peers;
+    weir_comm *next_alive; /* see exit.c, which guards it */
     weiri_slab device_slab;
     weiri_slab host_slab;
     weir_dev_control *control;        /* for the CPU */

@@ -5,6 +5,7 @@
 
 #include "src/host/bootstrap_impl.h"
 #include "src/host/comm_impl.h"
+#include "src/host/exit.h"
 #include "test/harness/staged.h"
 
 static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,
@@ -44,6 +45,11 @@ void weirt_comm_close(weirt_comm *comm)
     weir_bootstrap_destroy(comm->boot);
     weir_device_close(comm->device);
     memset(comm, 0, sizeof *comm);
+}
+
+void weirt_exit_run(void)
+{
+    weiri_exit_run();
 }
 
 bool weirt_post(weirt_rank *rank, weir_comm *comm, uint32_t peer, const void *data, size_t bytes)

@@ -21,6 +21,9 @@ void weirt_comm_close(weirt_comm *comm);
 /* A job of this rank alone, as a survivor makes it. */
 bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out);
 
+/* What exit calls: ends the waits of this process's communicators. */
+void weirt_exit_run(void);
+
 /* Sends bytes of a test's own as a message of the communicator. */
 bool weirt_post(weirt_rank *rank, weir_comm *comm, uint32_t peer, const void *data, size_t bytes);
 

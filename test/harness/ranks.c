@@ -224,6 +224,9 @@ void weirt_die(weirt_rank *rank, weirt_death how)
         /* Not _exit, which sanitizers delay while our threads go on. */
         syscall(SYS_exit_group, 3);
     }
+    if (how == WEIRT_RETURN) {
+        exit(3);
+    }
     kill(getpid(), how == WEIRT_KILL ? SIGKILL : SIGSTOP);
 }
 
@@ -402,8 +405,9 @@ static void judge_process(weirt_shared *shared, uint32_t rank, int status)
     char text[160];
     uint32_t death = __atomic_load_n(&shared->deaths[rank], __ATOMIC_ACQUIRE);
     bool right = death == WEIRT_ALIVE  ? WIFEXITED(status) && WEXITSTATUS(status) == 0 && shared->returned[rank]
-                 : death == WEIRT_EXIT ? WIFEXITED(status) && WEXITSTATUS(status) == 3
-                                       : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+                 : death == WEIRT_EXIT || death == WEIRT_RETURN
+                     ? WIFEXITED(status) && WEXITSTATUS(status) == 3
+                     : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     if (!right) {
         snprintf(text, sizeof text, "rank %u, a process, ended with %s %d", rank,
                  WIFSIGNALED(status) ? "signal" : "exit status",

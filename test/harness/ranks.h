@@ -91,10 +91,16 @@ void weirt_step(weirt_rank *rank, uint32_t step);
 bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step);
 uint32_t weirt_step_now(const weirt_rank *rank, uint32_t peer);
 
-typedef enum weirt_death { WEIRT_ALIVE = 0, WEIRT_EXIT = 1, WEIRT_KILL = 2, WEIRT_STOP = 3 } weirt_death;
+typedef enum weirt_death {
+    WEIRT_ALIVE = 0,
+    WEIRT_EXIT = 1,
+    WEIRT_KILL = 2,
+    WEIRT_STOP = 3,
+    WEIRT_RETURN = 4
+} weirt_death;
 
-/* Ends this process without any cleanup: by _exit, SIGKILL or SIGSTOP. A stopped one is killed when all other
- * ranks have returned. */
+/* Ends this process without any cleanup: by _exit, SIGKILL or SIGSTOP, or by exit, as main does when it returns. A
+ * stopped one is killed when all other ranks have returned. */
 void weirt_die(weirt_rank *rank, weirt_death how);
 
 /* What waits that must succeed may take, in ms, and the factor of WEIR_TEST_SLOW in it. */
