@@ -17,7 +17,8 @@
  *
  * Threads:   all calls may be made by several threads at once, except destroy. Operations of one (rank, tag)
  *            must be made in a definite order.
- * Blocking:  create, until all ranks have called it; wait, until the stream is done.
+ * Blocking:  create, until all ranks have called it; wait, until the stream is done; quiesce, until all ranks of this
+ *            process have called it.
  * Ownership: keeps references on bootstrap and device.
  * Errors:    those of weir/bootstrap.h, WEIR_ERR_DEVICE, WEIR_ERR_NOMEM. */
 #ifndef WEIR_COMM_H
@@ -47,7 +48,7 @@ typedef struct weir_comm_usage {
 WEIR_API WEIR_NODISCARD weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device,
                                                      const weir_comm_opts *opts, weir_comm **out);
 /* Releases the caller's reference; the communicator ends when its last child is destroyed. No kernel that
- * uses it may be running. */
+ * uses it may be running, on this rank or, where ranks are threads of one process, on another (weir_comm_quiesce). */
 WEIR_API void weir_comm_destroy(weir_comm *comm);
 
 WEIR_API uint32_t weir_comm_rank(const weir_comm *comm);
@@ -65,6 +66,15 @@ WEIR_API WEIR_NODISCARD weir_status weir_comm_wait(weir_comm *comm, void *stream
 
 /* Ends every wait of this communicator, here and on all other ranks, with WEIR_ERR_ABORTED. */
 WEIR_API void weir_comm_abort(weir_comm *comm);
+
+/* For ranks that are threads of one process, whose kernels store into each other's memory as it is, after an error of
+ * the communicator: says that nothing of this rank reaches the others' memory any more, and waits until the other ranks
+ * of this process have said so, or have destroyed their communicators. Call it when this rank's streams are done
+ * (weir_comm_wait) and its proxies are stopped, and destroy memory and communicator after it. Ranks that are other
+ * processes are not waited for: what they have mapped stays. timeout_ms: 0 is that of the host's waits.
+ * WEIR_ERR_TIMEOUT names a rank that did not call it, and whose kernels may still store into memory of this rank: keep
+ * that. */
+WEIR_API WEIR_NODISCARD weir_status weir_comm_quiesce(weir_comm *comm, uint32_t timeout_ms);
 
 WEIR_API void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage);
 

@@ -359,6 +359,7 @@ static void free_comm(weir_comm *comm)
 {
     const bool was_open = comm->port_open;
     weiri_exit_remove(comm);
+    weiri_quiesce_leave(comm);
     pthread_mutex_lock(&comm->mutex);
     comm->port_open = false;
     pthread_mutex_unlock(&comm->mutex);
@@ -491,6 +492,7 @@ weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, con
         return status;
     }
     comm->port = port;
+    weiri_quiesce_enter(comm);
     status = meet_all(comm, open_comm(comm));
     if (status != WEIR_OK) {
         char text[512];

@@ -100,12 +100,20 @@ struct weir_comm {
     weiri_domain *domains[WEIRI_DOMAINS_MAX];
     uint32_t domain_count;
 
+    weir_comm *next_here; /* of this process, in a list that quiesce.c keeps; its lock guards these three */
+    bool is_here;
+    bool quiet; /* nothing of this rank reaches the memory of the others */
+
     pthread_mutex_t passive_mutex; /* guards the list; held while its queues are polled */
     weiri_passive *passive;
     weiri_watch *passive_watch;
     uint32_t passive_rest; /* runs of the watch to be left out, and how many after the next; service thread */
     uint32_t passive_idle;
 };
+
+/* quiesce.c: the communicator is among those of this process, before it meets the other ranks, and until it ends. */
+void weiri_quiesce_enter(weir_comm *comm);
+void weiri_quiesce_leave(weir_comm *comm); /* nothing happens if it is not */
 
 void weiri_comm_get(weir_comm *comm);
 /* Whether `what` (WEIRI_LOGGED_...) was not logged of the peer before; it counts as logged then. */

@@ -68,6 +68,7 @@ const row rows[] = {
     NOTHING(weir_comm_destroy, nullptr),
     ZERO(weir_comm_device, nullptr),
     ZEROED(weir_comm_usage, weir_comm_get_usage, nullptr, out),
+    INVALID(weir_comm_quiesce, nullptr, 0),
     ZERO(weir_comm_rank, nullptr),
     ZERO(weir_comm_size, nullptr),
     INVALID(weir_comm_status, nullptr),

@@ -71,9 +71,17 @@ static bool ok(uint32_t rank, weir_status status)
     return status == WEIR_OK;
 }
 
-/* Ends whatever there is of a job, in the reverse order. Works at any time, after any error. */
+/* Ends whatever there is of a job, in the reverse order. Works at any time, after any error. First this rank's kernels
+ * have to end, and, where ranks are threads of one process, those of the others, which may store into its memory. */
 static void close_job(job *j)
 {
+    if (j->stream != NULL) {
+        (void)!weir_comm_wait(j->comm, j->stream, 0);
+    }
+    if (j->comm != NULL && weir_comm_quiesce(j->comm, 0) != WEIR_OK) {
+        printf("Rank %" PRIu32 ": %s\n", j->rank, weir_last_error());
+        return; /* a rank that hangs may still store here: what is left belongs to the process's end */
+    }
     weir_stream_destroy(j->device, j->stream);
     for (int i = 0; i < 2; i++) {
         weir_semaphore_destroy(j->semaphores[i]);

@@ -1,0 +1,88 @@
+// Ranks that are threads of one process go on after an error: no memory goes while another rank's kernel stores there.
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+// A kernel that stores into memory of the peer, and waits for nothing.
+bool launch_signals(weirt_rank *rank, const weirt_pair *pair)
+{
+    weirt_wait_args handles = weirt_wait_of(rank, pair);
+    weirt_signal_args args = { handles.semaphore, 100000, 1 };
+    return weirt_launch(rank, pair, weirt_signal_kernel(), &args);
+}
+
+// Rank 2 gives up. Rank 1 has a kernel that starts late and stores into memory of rank 0, which has nothing more to do
+// by then: rank 0 keeps its memory until that kernel has ended. Ranks that are processes need not wait.
+void survivors_go_on(weirt_rank *rank)
+{
+    weirt_comm c;
+    weirt_pair pair = {};
+    const bool threads = !rank->stage->processes;
+    weirt_log_allow("abort");
+    bool open = weirt_comm_open(rank, 0, &c) &&
+                (rank->rank == 2 || weirt_pair_open(rank, c.comm, 1024, 1, &pair)) && weirt_barrier(rank);
+    if (open && rank->rank == 2) {
+        weir_comm_abort(c.comm);
+        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_patience_ms()));
+        WEIRT_EXPECT(rank, !threads || (weirt_step_now(rank, 0) == 1 && weirt_step_now(rank, 1) == 1));
+    }
+    if (open && rank->rank != 2) {
+        if (rank->rank == 1) {
+            weirt_sleep_ms(200);
+            launch_signals(rank, &pair);
+        }
+        const weir_status ended = weir_comm_wait(c.comm, pair.stream, weirt_patience_ms());
+        WEIRT_EXPECT(rank, ended == WEIR_ERR_ABORTED || ended == WEIR_OK); // rank 0 may not know yet
+        weirt_step(rank, 1);
+        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_patience_ms()));
+        WEIRT_EXPECT(rank, !threads || weirt_step_now(rank, 1 - rank->rank) == 1);
+    }
+    if (pair.comm != nullptr) {
+        weirt_pair_close(rank, &pair, false);
+    }
+    weirt_comm_close(&c);
+}
+
+// A rank that does not call it is named; one that has destroyed its communicator is not waited for.
+void busy_rank_is_named(weirt_rank *rank)
+{
+    weirt_comm c;
+    const bool threads = !rank->stage->processes;
+    bool open = weirt_comm_open(rank, 0, &c) && weirt_barrier(rank);
+    if (open && rank->rank == 0) {
+        uint64_t start = weirt_now_ms();
+        if (threads) {
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_quiesce(c.comm, 150));
+            WEIRT_TEXT(rank, "weir_comm_quiesce: rank 1, a thread of this process, did not call it within 150 ms");
+            WEIRT_EXPECT(rank, weirt_now_ms() - start >= 150);
+        } else {
+            WEIRT_OK(rank, weir_comm_quiesce(c.comm, 150));
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_comm_quiesce(nullptr, 1));
+    }
+    weirt_barrier(rank);
+    if (rank->rank == 1) {
+        weirt_comm_close(&c);
+    }
+    weirt_barrier(rank);
+    if (rank->rank == 0) {
+        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_patience_ms()));
+        weirt_comm_close(&c);
+    }
+}
+
+WEIRT_STAGE_SUITE(Quiesce);
+
+TEST_P(Quiesce, SurvivorsKeepMemoryUntilAllKernelsHaveEnded)
+{
+    weirt_ranks_run(stage(), 3, survivors_go_on, nullptr, 0);
+}
+
+TEST_P(Quiesce, RankThatIsBusyIsNamed)
+{
+    weirt_ranks_run(stage(), 2, busy_rank_is_named, nullptr, 0);
+}
+
+} // namespace
