@@ -399,7 +399,9 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
         weir_memory *memory = k == device->rank ? collective->local : collective->remote[k];
         device->memory[k] = (char *)weir_memory_pointer(memory);
+        device->peers[k] = collective->ranks[k];
     }
+    device->call = WEIR_NO_CALL;
     if (status == WEIR_OK) {
         device->control = comm->control_device;
         device->epoch = (uint64_t *)weir_memory_pointer(collective->local);

@@ -142,6 +142,15 @@ static const weir_kernel *reduce_kernel(uint32_t dtype, uint32_t op, uint32_t fo
     return of->kernels[(op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS + form];
 }
 
+/* What a kernel for the call is given: it knows for what it was launched, should it fail. */
+static weir_dev_collective handle_for(const weir_collective *collective, const weir_collective_what *what)
+{
+    weir_dev_collective device = collective->device;
+    device.call = what->call;
+    device.count = what->count;
+    return device;
+}
+
 static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, weir_shape shape,
                           const void *args, void *stream)
 {
@@ -327,7 +336,7 @@ static weir_status reduce(weir_collective *collective, const char *name, const w
     if (status != WEIR_OK) {
         return status;
     }
-    args.collective = collective->device;
+    args.collective = handle_for(collective, &args.reduce.what);
     args.op = q->op;
     const uint32_t kernel = form == WEIR_FORM_SLOTS && pulls(collective, q, shape, &args.reduce)
                                 ? WEIRI_REDUCE_DIRECT
@@ -364,11 +373,11 @@ weir_status weiri_collective_scatter(weir_collective *collective, const weir_col
     }
     const weiri_call call = weiri_call_of(q, form, shape.blocks);
     memset(&args, 0, sizeof args);
-    args.collective = collective->device;
     args.op = q->op;
     args.reduce = *pieces;
     args.reduce.what.call = weiri_call_word(&call);
     args.reduce.what.count = q->count;
+    args.collective = handle_for(collective, &args.reduce.what);
     args.reduce.to = 0;
     args.reduce.chunk = chunk_of(collective, pieces->length, shape.blocks);
     return launch(collective, reduce_kernel(q->dtype, q->op, (uint32_t)form - WEIR_FORM_ONCE), shape, &args, stream);
@@ -482,11 +491,11 @@ static weir_status launch_move(const weir_collective *collective, weiri_call *ca
         args->move.recv_range[k] = weir_slots_range(args->move.recv_bytes[k], columns);
     }
     /* What there is most of, where pieces are of different sizes, only the rank itself knows. */
-    args->move.chunk = args->move.counted ? collective->device.slot_bytes
-                                          : chunk_of(collective, args->move.most, shape.blocks);
-    args->collective = collective->device;
+    args->move.chunk =
+        args->move.counted ? collective->device.slot_bytes : chunk_of(collective, args->move.most, shape.blocks);
     args->move.what.call = weiri_call_word(call);
     args->move.what.count = count;
+    args->collective = handle_for(collective, &args->move.what);
     return launch(collective, weiri_collective_kernels[kernels[call->form]], shape, args, stream);
 }
 
@@ -710,9 +719,9 @@ static weir_status letter(weir_collective *collective, const char *name, const v
     weiri_call call = { .kind = WEIRI_LETTER, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT };
     call.blocks = (uint32_t)blocks;
     memset(&args, 0, sizeof args);
-    args.collective = collective->device;
     args.letter.what.call = weiri_call_word(&call);
     args.letter.what.count = count;
+    args.collective = handle_for(collective, &args.letter.what);
     args.letter.data = (char *)(uintptr_t)what.data;
     args.letter.bytes = what.bytes;
     args.letter.peer = peer - first;

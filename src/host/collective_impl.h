@@ -95,6 +95,8 @@ extern const char *const weiri_kind_names[WEIRI_KINDS];
 
 uint64_t weiri_call_word(const weiri_call *call);
 weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks);
+/* A call of this rank, of `count` elements, as text: "weir_allreduce of 1024 bytes". */
+void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes);
 /* As text what two ranks call, when it is not the same; `peer` is the other's rank in the communicator. */
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
 

@@ -51,6 +51,23 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
     }
 }
 
+void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
+{
+    const uint32_t kind = (uint32_t)word & 0xff;
+    const uint32_t dtype = (uint32_t)(word >> 8) & 0xff;
+    if (word == WEIR_NO_CALL || kind >= WEIRI_KINDS || dtype >= WEIR_DTYPES) {
+        (void)snprintf(text, bytes, "collective");
+    } else if (kind == WEIRI_LETTER) {
+        (void)snprintf(text, bytes, "weir_send or weir_recv of %llu bytes",
+                       (unsigned long long)(count * weir_dtype_bytes(dtype)));
+    } else if (kind == WEIRI_ALL_TO_ALL_V) {
+        (void)snprintf(text, bytes, "weir_%s", weiri_kind_names[kind]);
+    } else {
+        (void)snprintf(text, bytes, "weir_%s of %llu bytes", weiri_kind_names[kind],
+                       (unsigned long long)(count * weir_dtype_bytes(dtype)));
+    }
+}
+
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes)
 {
     uint64_t mine_words[WEIR_MAILBOX_WORDS];

@@ -603,7 +603,7 @@ static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
         told = teller->tell(teller->context, status, cause, sizeof cause);
     }
     if (!told) {
-        snprintf(cause, sizeof cause, "a kernel on %s failed: %s", comm->device->info.label, weir_status_text(status));
+        weiri_record_text(comm->control, comm->device->info.label, status, cause, sizeof cause);
     }
     weiri_comm_break_locked(comm, status, cause);
     pthread_mutex_unlock(&comm->mutex);
@@ -639,7 +639,8 @@ weir_status weiri_comm_error(weir_comm *comm)
     if (status != WEIR_OK) {
         return weiri_fail(status, "%s", text);
     }
-    status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_RELAXED);
+    /* Acquire: the kernel's record is behind it. */
+    status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_ACQUIRE);
     return status == WEIR_OK ? WEIR_OK : fail_by_kernel(comm, status);
 }
 

@@ -48,7 +48,7 @@ typedef struct weiri_fd_request weiri_fd_request;
 typedef struct weiri_fd_send weiri_fd_send;
 typedef struct weiri_fd_loan weiri_fd_loan;
 
-/* Who may know more of an error of a kernel than its status. */
+/* An object that may know more of an error of a kernel than its record says. */
 typedef struct weiri_teller {
     /* Whether it does; the text is a clause. The communicator's mutex is held. */
     bool (*tell)(void *context, weir_status status, char *text, size_t bytes);
@@ -134,6 +134,11 @@ void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *tex
 /* The same for what only this rank knows: the others' communicators end with WEIR_ERR_ABORTED, or as this one with
  * WEIR_ERR_MISMATCH, and the same text, which names this rank and then `cause`. Mutex held. */
 void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause);
+
+/* What the record of a kernel that failed with `status` says, as a clause; `device` names it where the kernel has no
+ * name. */
+void weiri_record_text(const weir_dev_control *control, const char *device, weir_status status, char *text,
+                       size_t bytes);
 
 void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller);
 void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller);

@@ -581,6 +581,7 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
     const weiri_end *peer = &connection->comm->peers[connection->peer].end;
     weir_dev_port_channel *device = &channel->device;
     device->queue = channel->requests->lanes[WEIR_FIFO_DEVICE].device;
+    device->queue.peer = channel->semaphore->connection->peer;
     device->semaphore = channel->semaphore->device;
     if (dst->memory != NULL) {
         device->dst = (char *)weir_memory_pointer(dst->memory);

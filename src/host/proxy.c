@@ -404,6 +404,7 @@ static void set_handles(weir_proxy_channel *channel)
     for (uint32_t i = 0; i < WEIRI_LANES; i++) {
         channel->lanes[i].device.fifo = channel->worker->fifos[i]->device;
         channel->lanes[i].device.limit = channel->limit;
+        channel->lanes[i].device.peer = WEIR_NO_PEER;
     }
 }
 

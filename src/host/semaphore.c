@@ -294,6 +294,8 @@ static void fill_device(weir_semaphore *semaphore, bool in_host)
     device->expected = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + CONSUMED_OFFSET);
     device->sent = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + SENT_OFFSET);
     device->count = semaphore->count;
+    device->peer = connection->peer;
+    device->id = semaphore->tag;
     if (connection->transport->map != NULL) {
         device->outbound = (uint64_t *)weiri_slab_device(in_host ? connection->host_slab : connection->device_slab,
                                                          semaphore->peer_cell);
@@ -401,6 +403,7 @@ weir_status weir_semaphore_create_async(weir_connection *connection, uint64_t ta
     weir_future *pending;
     status = new_semaphore(connection, options.end, count, &semaphore);
     if (status == WEIR_OK) {
+        semaphore->tag = tag;
         status = join(semaphore, tag, out, &pending);
     }
     if (status == WEIR_OK) {

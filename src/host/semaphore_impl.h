@@ -15,6 +15,7 @@ struct weir_semaphore {
     weiri_refcount refs;
     weir_connection *connection;
     weir_semaphore_end end;
+    uint64_t tag;
     uint32_t count; /* of the set: cells in a row */
     uint64_t device_cell;
     uint64_t host_cell;

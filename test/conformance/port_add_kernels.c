@@ -41,7 +41,8 @@ WEIR_KERNEL(port_count, port_count_args)
             status = weir_dev_port_channel_add(channel, 0, 1, NULL);
         }
         if (status == WEIR_OK) {
-            status = weir_spin_above((const uint64_t *)args->local, round, channel->semaphore.control);
+            status = weir_spin_above((const uint64_t *)args->local, round, 0, channel->semaphore.control,
+                                     weir_dev_semaphore_note(&channel->semaphore, WEIR_DOING_WAIT));
         }
         for (uint64_t i = 0; i < args->bytes && status == WEIR_OK; i++) {
             if (args->local[to + i] != port_pattern(args->peer, round, i)) {

@@ -318,7 +318,8 @@ WEIR_KERNEL(port_blocks, port_blocks_args)
     const weir_coop blocks = weir_coop_blocks(coop);
     weir_status status = WEIR_OK;
     if (blocks.block != 0) {
-        status = weir_spin_above(&args->report->value, 0, args->channel.semaphore.control);
+        status = weir_spin_above(&args->report->value, 0, 0, args->channel.semaphore.control,
+                                 weir_dev_semaphore_note(&args->channel.semaphore, WEIR_DOING_WAIT));
     }
     if (status == WEIR_OK) {
         status = weir_dev_port_channel_put_signal(&args->channel, args->dst_offset, 0, args->bytes, blocks, NULL);

@@ -52,7 +52,7 @@ protected:
         args = header_args();
         args.control = control;
         args.barrier.control = control;
-        args.barrier.word = memory<uint64_t>(1);
+        args.barrier.word = memory<uint64_t>(2);
         args.out = memory<uint64_t>(threads);
         args.slots = memory<uint64_t>(threads);
         args.channel.semaphore.control = control;
@@ -221,6 +221,7 @@ TEST_P(Headers, AgreeMakesOneErrorEveryones)
     for (uint32_t group : { GROUP_GRID, GROUP_BLOCK, GROUP_WARP, GROUP_THREAD }) {
         *args.barrier.word = 0;
         control->error_status = 0;
+        control->claimed = 0;
         args.group = group;
         args.chosen = group_threads(group) - 1;
         args.status = WEIR_ERR_RANGE;
@@ -347,6 +348,7 @@ TEST_P(Headers, TransfersStayInsideTheMemory)
     for (const auto &c : cases) {
         for (uint32_t side = 0; side < 2; side++) {
             control->error_status = 0;
+            control->claimed = 0;
             args.side = side;
             args.dst_offset = c.dst;
             args.src_offset = c.src;
@@ -480,6 +482,7 @@ TEST_P(Headers, PacketMisuse)
     for (const auto &c : cases) {
         uint64_t epoch = args.channel.epochs[0];
         control->error_status = 0;
+        control->claimed = 0;
         args.operation = c.operation;
         args.dst_offset = c.wire_offset;
         args.src_offset = c.src_offset;
@@ -518,6 +521,7 @@ TEST_P(Headers, ValuesAreReadAndWritten)
     EXPECT_EQ(args.out[2], 0u);
     EXPECT_EQ(args.out[3], word(WEIR_ERR_RANGE));
     control->error_status = 0;
+    control->claimed = 0;
     args.rounds = 0;
     connect(far, 64, far + 4, 60);
     run("values");

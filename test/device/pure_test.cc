@@ -1,6 +1,8 @@
 // Parts of the device headers that need no kernel: on the CPU they are functions like any other.
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include <weir/device/memory_channel.h>
 
 namespace {
@@ -14,6 +16,70 @@ TEST(DeviceParts, FirstErrorIsKept)
     EXPECT_EQ(weir_dev_control_fail(&control, WEIR_ERR_TIMEOUT), WEIR_ERR_TIMEOUT);
     EXPECT_EQ(weir_dev_control_status(&control), WEIR_ERR_RANGE);
     EXPECT_EQ(weir_dev_control_error(&control), WEIR_ERR_RANGE);
+}
+
+std::string name_in(const weir_dev_control &control)
+{
+    return reinterpret_cast<const char *>(control.kernel);
+}
+
+// The first failure stays with all that it says, and a thread without a kernel has no name.
+TEST(DeviceParts, FirstFailureIsRecorded)
+{
+    weir_dev_control control = {};
+    control.timeout_ns = 200000000;
+    weir_dev_note note = weir_dev_note_of(WEIR_DOING_PUT, 5, 1ull << 40, 7, 9);
+    note.index = 3;
+    weir_arch_name_kernel("a_name_of_more_than_sixty_three_bytes_is_cut_behind_its_first_63_of_them");
+    EXPECT_EQ(weir_dev_control_end_wait(&control, WEIR_SPIN_LATE, note), WEIR_ERR_TIMEOUT);
+    weir_arch_name_kernel(nullptr);
+    EXPECT_EQ(weir_dev_control_fail(&control, WEIR_ERR_RANGE), WEIR_ERR_RANGE);
+    EXPECT_EQ(control.error_status, WEIR_ERR_TIMEOUT);
+    EXPECT_EQ(control.record.note.doing, WEIR_DOING_PUT);
+    EXPECT_EQ(control.record.note.peer, 5u);
+    EXPECT_EQ(control.record.note.index, 3u);
+    EXPECT_EQ(control.record.note.numbers[0], 1ull << 40);
+    EXPECT_EQ(control.record.note.numbers[1], 7u);
+    EXPECT_EQ(control.record.note.numbers[2], 9u);
+    EXPECT_EQ(control.record.waited_ns, 200000000u);
+    EXPECT_EQ(name_in(control), "a_name_of_more_than_sixty_three_bytes_is_cut_behind_its_first_6");
+
+    weir_dev_control other = {};
+    other.timeout_ns = 200000000;
+    EXPECT_EQ(weir_dev_control_fail_in(&other, WEIR_ERR_RANGE, note), WEIR_ERR_RANGE);
+    EXPECT_EQ(other.record.waited_ns, 0u); // that is for deadlines
+    EXPECT_EQ(name_in(other), "");
+}
+
+// An error that the communicator has already is passed on, and is no failure of this thread.
+TEST(DeviceParts, PassingAnErrorOnRecordsNothing)
+{
+    weir_dev_control control = {};
+    const weir_dev_note note = weir_dev_note_of(WEIR_DOING_WAIT, 1, 2, 0, 0);
+    EXPECT_EQ(weir_dev_control_end_wait(&control, WEIR_ERR_REMOTE, note), WEIR_ERR_REMOTE);
+    EXPECT_EQ(weir_dev_control_end_wait(&control, WEIR_OK, note), WEIR_OK);
+    EXPECT_EQ(control.claimed, 0u);
+    EXPECT_EQ(control.error_status, 0);
+}
+
+// Numbers that grow by one look once in so many; those of which a thread has each n-th do, too, sooner or later.
+TEST(DeviceParts, EveryLoopOfWaitsLooks)
+{
+    uint32_t due = 0;
+    for (uint64_t number = 0; number < 10 * WEIR_ARCH_LOOK_WAITS; number++) {
+        due += weir_spin_is_due(number);
+    }
+    EXPECT_EQ(due, 10u);
+    EXPECT_FALSE(weir_spin_is_due(0));
+    for (uint64_t step = 1; step <= 4096; step++) {
+        for (uint64_t first = 0; first < 3; first++) {
+            uint32_t waits = 1;
+            while (waits < 4096u && !weir_spin_is_due_ticket(first + waits * step)) {
+                waits++;
+            }
+            ASSERT_LT(waits, 4096u) << "each " << step << "-th ticket from " << first;
+        }
+    }
 }
 
 TEST(DeviceParts, ErrorOfAKernelComesBeforeTheAbortWord)

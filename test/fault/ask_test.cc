@@ -155,8 +155,8 @@ void kernel_fails_elsewhere(weirt_rank *rank)
             weirt_launch(rank, pair, weirt_wait_kernel(), &wait);
             weirt_step(rank, 1);
             WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_memory_recv(channel.comm.comm, 0, 9, &never));
-            WEIRT_TEXT(rank, "rank 0: a kernel on ");
-            WEIRT_TEXT(rank, "the deadline passed");
+            WEIRT_TEXT(rank, "rank 0: kernel weirt_wait: "); // its wait, or its barrier
+            WEIRT_TEXT(rank, " for 150 ms");
             weirt_finish(rank, pair);
             WEIRT_EXPECT(rank, pair->report->status[0][0] == WEIR_ERR_ABORTED);
             WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(channel.comm.comm));

@@ -82,7 +82,56 @@ WEIR_FN weir_dev_semaphore weir_collective_semaphore(const weir_dev_collective *
     semaphore.sent = (uint64_t *)(mine + 72);
     semaphore.count = 1;
     semaphore.to_host = 0;
+    semaphore.peer = c->peers[peer];
+    semaphore.index = 0;
+    semaphore.id = 0;
     return semaphore;
+}
+
+/* What a wait for something of `peer` stores. */
+WEIR_FN weir_dev_note weir_collective_note(const weir_dev_collective *c, uint32_t peer)
+{
+    return weir_dev_note_of(WEIR_DOING_COLLECTIVE, c->peers[peer], c->call, c->count, 0);
+}
+
+/* Ends a wait for something of `peer`. */
+WEIR_FN weir_status weir_collective_end_wait(const weir_dev_collective *c, uint32_t peer, weir_status status)
+{
+    return weir_dev_control_end_wait(c->control, status, weir_collective_note(c, peer));
+}
+
+/* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
+WEIR_FN weir_status weir_dev_collective_status(const weir_dev_collective *c)
+{
+    return weir_dev_control_status(c->control);
+}
+
+/* weir_dev_semaphore_await on one of a collective's semaphores. */
+WEIR_FN weir_status weir_collective_await(const weir_dev_collective *c, const weir_dev_semaphore *semaphore,
+                                          uint32_t peer, uint64_t consumed)
+{
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t count;
+    WEIR_ROLLED
+    while ((count = weir_arch_load_acquire_sys_u64(semaphore->inbound)) <= consumed && !weir_spin_is_long(&reads)) {
+    }
+    return WEIR_UNLIKELY((count <= consumed) | weir_spin_is_due(consumed))
+               ? weir_spin_above(semaphore->inbound, consumed, weir_spin_is_due(consumed), c->control,
+                                 weir_collective_note(c, peer))
+               : WEIR_OK;
+}
+
+/* Consumes a signal of `peer`. */
+WEIR_FN weir_status weir_collective_consume(const weir_dev_collective *c, const weir_dev_semaphore *semaphore,
+                                            uint32_t peer)
+{
+    const uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
+    const weir_status status = weir_collective_await(c, semaphore, peer, consumed);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
+    return WEIR_OK;
 }
 
 /* The peers in an order of this rank's own, so that not all send to the same one; k from 0 to ranks - 2. */
@@ -176,23 +225,24 @@ WEIR_FN uint64_t weir_collective_join(const uint64_t *words, uint32_t ranks, uin
 
 /* ---- packets ------------------------------------------------------------------------------------------------- */
 
-/* The slow part of a wait for the packets in `mask`, `room` bytes apart. */
-WEIR_FN_COLD weir_status weir_packets_spin(const char *packets, uint64_t room, uint32_t mask, uint32_t flag,
-                                           weir_dev_control *control)
+/* The slow part of a wait for the packets in `mask`, `room` bytes apart, of rank k or, with `one`, all of that rank. */
+WEIR_FN_COLD weir_status weir_packets_spin(const weir_dev_collective *c, const char *packets, uint64_t room,
+                                           uint32_t mask, uint32_t one, uint32_t flag)
 {
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        weir_status status = (mask >> k & 1) != 0 ? weir_ll16_spin(packets + k * room, 0, 1, flag, control) : WEIR_OK;
+        weir_status status =
+            (mask >> k & 1) != 0 ? weir_ll16_spin(packets + k * room, 0, 1, flag, c->control) : WEIR_OK;
         if (status != WEIR_OK) {
-            return status;
+            return weir_collective_end_wait(c, one != WEIR_NO_PEER ? one : k, status);
         }
     }
     return WEIR_OK;
 }
 
-/* Waits for the packets in `mask`, mostly one of each rank, and puts their data into words[]; all reads are under way
- * at once. */
-WEIR_FN weir_status weir_packets_await(const char *packets, uint64_t room, uint32_t mask, uint32_t flag,
-                                       weir_dev_control *control, uint64_t *words)
+/* Waits for the packets in `mask`, one of each rank, or all of rank `one` unless that is WEIR_NO_PEER, and puts their
+ * data into words[]; all reads are under way at once. */
+WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char *packets, uint64_t room, uint32_t mask,
+                                       uint32_t one, uint32_t flag, uint64_t *words)
 {
     weir_vec16 pairs[WEIR_COLLECTIVE_RANKS];
     uint32_t reads = WEIR_ARCH_FAST_READS;
@@ -215,7 +265,7 @@ WEIR_FN weir_status weir_packets_await(const char *packets, uint64_t room, uint3
             break;
         }
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_packets_spin(packets, room, mask, flag, control);
+            weir_status status = weir_packets_spin(c, packets, room, mask, one, flag);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -292,6 +342,10 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
 {
     for (uint32_t peer = weir_collective_clerk(coop); desk != WEIR_NO_MAILBOX && peer < c->ranks;
          peer += coop.block_size) {
+        const weir_status due = weir_packet_look(flag, c->control);
+        if (WEIR_UNLIKELY(due != WEIR_OK)) {
+            return due;
+        }
         const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, desk, peer);
         uint64_t mine[WEIR_MAILBOX_WORDS] = { what->call, what->where, counts != NULL ? counts[peer] : what->count };
         uint64_t theirs[WEIR_COLLECTIVE_RANKS];
@@ -299,7 +353,7 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
             continue;
         }
         weir_status status =
-            weir_packets_await(box, 16, ((uint32_t)1 << WEIR_MAILBOX_WORDS) - 1, flag, c->control, theirs);
+            weir_packets_await(c, box, 16, ((uint32_t)1 << WEIR_MAILBOX_WORDS) - 1, peer, flag, theirs);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
@@ -334,7 +388,7 @@ WEIR_FN weir_status weir_collective_wait(const weir_dev_collective *c, uint32_t 
     for (uint32_t peer = coop.block_rank; peer < c->ranks && status == WEIR_OK; peer += coop.block_size) {
         if ((mask >> peer & 1) != 0) {
             weir_dev_semaphore semaphore = weir_collective_semaphore(c, kind, column, peer);
-            status = weir_dev_semaphore_wait(&semaphore);
+            status = weir_collective_consume(c, &semaphore, peer);
         }
     }
     return weir_coop_agree(weir_coop_block(coop), c->control, status);

@@ -56,33 +56,45 @@ WEIR_FN int weir_lines_look(const char *lines, uint64_t room, uint32_t mask, uin
     return there;
 }
 
+/* The first rank in `mask` whose line is not there for all lanes of the warp. */
+WEIR_FN uint32_t weir_lines_missing(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane)
+{
+    uint32_t missing = WEIR_COLLECTIVE_RANKS;
+    weir_line_set set;
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        const int there = weir_lines_look(lines, room, mask & (uint32_t)1 << k, flag, lane, &set);
+        missing = missing == WEIR_COLLECTIVE_RANKS && !weir_arch_warp_all(there) ? k : missing;
+    }
+    return missing;
+}
+
 /* The slow part of a wait; all lanes of the warp return together. */
-WEIR_FN_COLD weir_status weir_lines_spin(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
-                                         weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_lines_spin(const weir_dev_collective *c, const char *lines, uint32_t mask, uint64_t flag,
+                                         uint32_t lane)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {
-        weir_line_set set;
-        if (weir_arch_warp_all(weir_lines_look(lines, room, mask, flag, lane, &set))) {
+        const uint32_t missing = weir_lines_missing(lines, c->line_room, mask, flag, lane);
+        if (missing == WEIR_COLLECTIVE_RANKS) {
             return WEIR_OK;
         }
-        weir_status status = weir_spin_next(&spin, control);
+        weir_status status = weir_spin_step(&spin, c->control);
         if (weir_arch_warp_or(status != WEIR_OK) != 0) {
-            return status != WEIR_OK ? status : weir_dev_control_error(control);
+            return weir_collective_end_wait(c, missing, status != WEIR_OK ? status : weir_line_end(c->control));
         }
     }
 }
 
 /* Waits for the lines of the ranks in `mask`; another one for each line of a warp, whose lanes return together. */
-WEIR_FN weir_status weir_lines_await(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
-                                     weir_dev_control *control, weir_line_set *set)
+WEIR_FN weir_status weir_lines_await(const weir_dev_collective *c, const char *lines, uint32_t mask, uint64_t flag,
+                                     uint32_t lane, weir_line_set *set)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
     weir_arch_warp_converge();
     WEIR_ROLLED
-    while (!weir_arch_warp_all(weir_lines_look(lines, room, mask, flag, lane, set))) {
+    while (!weir_arch_warp_all(weir_lines_look(lines, c->line_room, mask, flag, lane, set))) {
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_lines_spin(lines, room, mask, flag, lane, control);
+            weir_status status = weir_lines_spin(c, lines, mask, flag, lane);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -187,8 +199,8 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
     weir_vec16 joined[WEIR_ARCH_LINE_PARTS];
     uint32_t others = left > 0 ? weir_collective_others(c) : 0;
     weir_line_load_data(own, r->send + c->rank * r->part + at, left, 0, lane);
-    weir_status status = weir_lines_await(weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, c->line_room, others,
-                                          weir_line_flag(flag), lane, c->control, &set);
+    weir_status status = weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, others,
+                                          weir_line_flag(flag), lane, &set);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -220,8 +232,8 @@ WEIR_FN weir_status weir_lines_gather(const weir_dev_collective *c, const weir_c
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
         mask |= (uint32_t)(k < c->ranks && k != c->rank && weir_part_left(r, k, at) > 0) << k;
     }
-    weir_status status = weir_lines_await(weir_lines_in(c, 1, flag) + WEIR_LINE_BYTES * line, c->line_room, mask,
-                                          weir_line_flag(flag), lane, c->control, &set);
+    weir_status status =
+        weir_lines_await(c, weir_lines_in(c, 1, flag) + WEIR_LINE_BYTES * line, mask, weir_line_flag(flag), lane, &set);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -306,8 +318,8 @@ WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
         mask |= (uint32_t)(k < c->ranks && k != c->rank && m->recv_bytes[k] > at) << k;
     }
-    weir_status status = weir_lines_await(weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, c->line_room, mask,
-                                          weir_line_flag(flag), lane, c->control, &set);
+    weir_status status =
+        weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, mask, weir_line_flag(flag), lane, &set);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }

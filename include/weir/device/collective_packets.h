@@ -49,7 +49,7 @@ WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const char *
 {
     uint64_t words[WEIR_COLLECTIVE_RANKS];
     uint32_t others = weir_collective_others(c);
-    weir_status status = weir_packets_await(packets, c->packet_room, others, flag, c->control, words);
+    weir_status status = weir_packets_await(c, packets, c->packet_room, others, WEIR_NO_PEER, flag, words);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -181,7 +181,7 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
         for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
             mask |= (uint32_t)(k < c->ranks && k != c->rank && weir_part_left(r, k, 8 * i) > 0) << k;
         }
-        status = weir_packets_await(in + 16 * i, c->packet_room, mask, flag, c->control, data);
+        status = weir_packets_await(c, in + 16 * i, c->packet_room, mask, WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }
@@ -239,7 +239,7 @@ WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, c
         for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
             mask |= (uint32_t)(k < c->ranks && k != c->rank && m->recv_bytes[k] > 8 * i) << k;
         }
-        status = weir_packets_await(in + 16 * i, c->packet_room, mask, flag, c->control, data);
+        status = weir_packets_await(c, in + 16 * i, c->packet_room, mask, WEIR_NO_PEER, flag, data);
         if (WEIR_UNLIKELY(status != WEIR_OK)) {
             return status;
         }

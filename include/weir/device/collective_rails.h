@@ -223,6 +223,15 @@ WEIR_FN_COLD weir_status weir_rail_compare(const weir_dev_rails *c, const weir_r
     return differ == 0 ? WEIR_OK : weir_collective_differ(c->differences + host, mine, theirs, c->control);
 }
 
+/* Waits for message `number` of `host`. */
+WEIR_FN weir_status weir_rail_await(const weir_dev_rails *c, const weir_rail_step *s, uint32_t lane, uint32_t host,
+                                    uint64_t number)
+{
+    return weir_spin_above(
+        (const uint64_t *)(c->memory + weir_rail_arrived(c, lane, host)), number, weir_spin_is_due(number), c->control,
+        weir_dev_note_of(WEIR_DOING_COLLECTIVE, c->channels[host].semaphore.peer, s->what.call, s->what.count, 0));
+}
+
 /* Waits for the messages of round `round` of all hosts; all threads of the block go on, or end, together. */
 WEIR_FN weir_status weir_rail_wait(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
                                    uint64_t round, weir_status status, weir_coop coop)
@@ -230,8 +239,7 @@ WEIR_FN weir_status weir_rail_wait(const weir_dev_rails *c, const weir_rail_step
     const uint64_t number = walk->first + round;
     for (uint32_t k = 1 + coop.block_rank; k < c->hosts && status == WEIR_OK; k += coop.block_size) {
         const uint32_t host = weir_rail_peer(c, k);
-        status = weir_spin_above((const uint64_t *)(c->memory + weir_rail_arrived(c, coop.block, host)), number,
-                                 c->control);
+        status = weir_rail_await(c, s, coop.block, host, number);
         if (status == WEIR_OK && round == 0 && coop.block == 0) {
             status = weir_rail_compare(c, s, host, number);
         }

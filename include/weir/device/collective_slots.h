@@ -576,7 +576,7 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
         int64_t left = 0;
         uint64_t at = weir_slots_piece(l->bytes, range, i, c->letter_bytes, coop.block, &left);
         if (coop.block_rank == 0 && number >= 2) {
-            status = weir_dev_semaphore_await(&taken, number - 2);
+            status = weir_collective_await(c, &taken, l->peer, number - 2);
         }
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
         if (status != WEIR_OK) {
@@ -603,7 +603,7 @@ WEIR_FN weir_status weir_letter_await(const weir_dev_collective *c, const weir_c
                                       const weir_dev_semaphore *data, uint32_t block)
 {
     const uint64_t number = weir_arch_load_relaxed_dev_u64(data->expected);
-    weir_status status = weir_dev_semaphore_wait(data);
+    weir_status status = weir_collective_consume(c, data, l->peer);
     if (status != WEIR_OK) {
         return status;
     }

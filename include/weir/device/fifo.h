@@ -108,9 +108,9 @@ WEIR_FN_COLD void weir_dev_credits_refresh(weir_dev_credits *credits, const uint
     weir_arch_store_release_dev_u64(&credits->refreshing, 0);
 }
 
-/* Takes one of `limit`, when there is one. */
+/* Takes one of `limit`, when there is one. WEIR_OK, or as weir_spin_step. */
 WEIR_FN_COLD weir_status weir_dev_credits_await(weir_dev_credits *credits, const uint64_t *returned, uint64_t limit,
-                                                weir_dev_control *control)
+                                                const weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {
@@ -118,11 +118,17 @@ WEIR_FN_COLD weir_status weir_dev_credits_await(weir_dev_credits *credits, const
         if (weir_arch_load_relaxed_dev_u64(&credits->used) < limit && weir_dev_credits_take(credits, limit)) {
             return WEIR_OK;
         }
-        weir_status status = weir_spin_next(&spin, control);
+        weir_status status = weir_spin_step(&spin, control);
         if (status != WEIR_OK) {
             return status;
         }
     }
+}
+
+/* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
+WEIR_FN weir_status weir_dev_fifo_status(const weir_dev_fifo *fifo)
+{
+    return weir_dev_control_status(fifo->control);
 }
 
 /* ---- push ----------------------------------------------------------------------------------------------- */
@@ -162,7 +168,8 @@ WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_req
     if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {
         weir_status status = weir_dev_credits_await(fifo->credits, fifo->tail, fifo->count, fifo->control);
         if (status != WEIR_OK) {
-            return status;
+            return weir_dev_control_end_wait(fifo->control, status,
+                                             weir_dev_note_of(WEIR_DOING_FIFO_PUSH, WEIR_NO_PEER, 0, 0, 0));
         }
     }
     *ticket = weir_dev_fifo_write(fifo, request);
@@ -199,11 +206,13 @@ WEIR_FN weir_status weir_dev_fifo_wait(const weir_dev_fifo *fifo, uint64_t ticke
 {
     weir_arch_pause_for_host();
     uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t done;
     WEIR_ROLLED
-    while (weir_arch_load_acquire_sys_u64(fifo->tail) <= ticket) {
-        if (weir_spin_is_long(&reads)) {
-            return weir_spin_above(fifo->tail, ticket, fifo->control);
-        }
+    while ((done = weir_arch_load_acquire_sys_u64(fifo->tail)) <= ticket && !weir_spin_is_long(&reads)) {
+    }
+    if (WEIR_UNLIKELY((done <= ticket) | weir_spin_is_due_ticket(ticket))) {
+        return weir_spin_above(fifo->tail, ticket, weir_spin_is_due_ticket(ticket), fifo->control,
+                               weir_dev_note_of(WEIR_DOING_FIFO_WAIT, WEIR_NO_PEER, 0, ticket, 0));
     }
     return WEIR_OK;
 }

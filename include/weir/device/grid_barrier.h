@@ -6,26 +6,54 @@
  * The word holds arrivals in its upper half and the poison in its lowest bit. A round adds 2^31 to the upper
  * half in all, so that its top bit flips with the last arrival: block 0 adds what the single steps of the
  * others leave missing, and neither a division nor a reset is needed. The poison is set by a thread that
- * brings an error or whose wait ended with one, and stays. */
+ * brings an error or whose wait ended with one, and stays. The next word counts rounds: block 0, whose turn it is to
+ * look at the control block in some of them, loads it while its arrival is under way. */
 #ifndef WEIR_DEVICE_GRID_BARRIER_H
 #define WEIR_DEVICE_GRID_BARRIER_H
 
 #include "weir/device/spin.h"
 
+/* A block that waits for something else keeps the others here. Its deadline shall pass first, so that the error is
+ * about what it waits for: theirs is that much longer. */
+#define WEIR_GRID_BARRIER_GRACE_NS 250000000u
+
 #define WEIR_GRID_BARRIER_FLIP ((uint64_t)1 << 63)
 #define WEIR_GRID_BARRIER_POISON ((uint64_t)1)
+
+/* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
+WEIR_FN weir_status weir_dev_grid_barrier_status(const weir_dev_grid_barrier *barrier)
+{
+    return weir_dev_control_status(barrier->control);
+}
+
+/* A round that is due to look: poisons the barrier, for the next round of all, when the communicator has failed. */
+WEIR_FN_COLD weir_status weir_grid_barrier_look(uint64_t *word, const weir_dev_control *control)
+{
+    const weir_status status = weir_dev_control_status(control);
+    if (status != WEIR_OK) {
+        weir_arch_or_release_dev_u64(word, WEIR_GRID_BARRIER_POISON);
+    }
+    return status;
+}
 
 /* The slow part of a round: the word once its top bit differs from that of `before`, or, poisoned, as it is when
  * the wait ends with an error: the arrivals are then incomplete, and a later round could seem to be full. */
 WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrier, uint64_t before)
 {
     weir_spin spin = weir_spin_begin();
+    int graced = 0;
     for (;;) {
         uint64_t now = weir_arch_load_acquire_dev_u64(barrier->word);
         if (((before ^ now) & WEIR_GRID_BARRIER_FLIP) != 0) {
             return now;
         }
-        if (weir_spin_next(&spin, barrier->control) != WEIR_OK) {
+        const weir_status status = weir_spin_step(&spin, barrier->control);
+        if (status == WEIR_SPIN_LATE && !graced) {
+            spin.since_ns += WEIR_GRID_BARRIER_GRACE_NS;
+            graced = 1;
+        } else if (status != WEIR_OK) {
+            (void)weir_dev_control_end_wait(barrier->control, status,
+                                            weir_dev_note_of(WEIR_DOING_GRID_BARRIER, WEIR_NO_PEER, 0, 0, 0));
             weir_arch_or_release_dev_u64(barrier->word, WEIR_GRID_BARRIER_POISON);
             return now | WEIR_GRID_BARRIER_POISON;
         }
@@ -37,6 +65,7 @@ WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrie
 WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier, uint32_t block, uint32_t blocks)
 {
     uint64_t steps = block == 0 ? 0x80000000u - (blocks - 1) : 1;
+    uint64_t rounds = block == 0 ? weir_arch_load_relaxed_dev_u64(barrier->word + 1) : 0;
     uint64_t before = weir_arch_fetch_add_acq_rel_dev_u64(barrier->word, steps << 32);
     uint64_t now = before + (steps << 32);
     uint32_t reads = WEIR_ARCH_FAST_READS;
@@ -48,7 +77,13 @@ WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier
         }
         now = weir_arch_load_acquire_dev_u64(barrier->word);
     }
-    return WEIR_UNLIKELY((now & WEIR_GRID_BARRIER_POISON) != 0) ? weir_dev_control_error(barrier->control) : WEIR_OK;
+    if (WEIR_UNLIKELY((now & WEIR_GRID_BARRIER_POISON) != 0)) {
+        return weir_dev_control_error(barrier->control);
+    }
+    if (block == 0) {
+        weir_arch_store_relaxed_dev_u64(barrier->word + 1, rounds + 1);
+    }
+    return WEIR_UNLIKELY(weir_spin_is_due(rounds)) ? weir_grid_barrier_look(barrier->word, barrier->control) : WEIR_OK;
 }
 
 #endif

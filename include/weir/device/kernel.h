@@ -50,36 +50,41 @@ typedef struct weir_kernel {
 #define WEIR_KERNEL_FOR(kernel, args_type, threads)                                                            \
     WEIR_KERNEL_BOUNDED(kernel, args_type, __launch_bounds__(threads))
 
-#define WEIR_KERNEL_BOUNDED(kernel, args_type, bounds)                                                         \
-    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");           \
-    static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop);      \
-    WEIR_KERNEL_LINKAGE __global__ void bounds kernel##_gpu(const __grid_constant__ args_type args)            \
-    {                                                                                                          \
-        kernel##_body(&args, weir_coop_grid(NULL));                                                            \
-    }                                                                                                          \
-    static void kernel##_cpu(const void *args, weir_coop coop)                                                 \
-    {                                                                                                          \
-        kernel##_body((const args_type *)args, coop);                                                          \
-    }                                                                                                          \
-    static int kernel##_resolve(void **function)                                                               \
-    {                                                                                                          \
-        return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu);               \
-    }                                                                                                          \
-    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu,            \
-                                        kernel##_resolve };                                                    \
+#define WEIR_KERNEL_BOUNDED(kernel, args_type, bounds)                                                    \
+    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");      \
+    static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop); \
+    WEIR_KERNEL_LINKAGE __global__ void bounds kernel##_gpu(const __grid_constant__ args_type args)       \
+    {                                                                                                     \
+        weir_arch_name_kernel(#kernel);                                                                   \
+        kernel##_body(&args, weir_coop_grid(NULL));                                                       \
+    }                                                                                                     \
+    static void kernel##_cpu(const void *args, weir_coop coop)                                            \
+    {                                                                                                     \
+        weir_arch_name_kernel(#kernel);                                                                   \
+        kernel##_body((const args_type *)args, coop);                                                     \
+        weir_arch_name_kernel(NULL);                                                                      \
+    }                                                                                                     \
+    static int kernel##_resolve(void **function)                                                          \
+    {                                                                                                     \
+        return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu);          \
+    }                                                                                                     \
+    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu,       \
+                                        kernel##_resolve };                                               \
     static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop)
 
 #else
 
 #define WEIR_KERNEL_FOR(kernel, args_type, threads) WEIR_KERNEL(kernel, args_type)
-#define WEIR_KERNEL(kernel, args_type)                                                                         \
-    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");           \
-    static inline void kernel##_body(const args_type *args, weir_coop coop);                                   \
-    static void kernel##_cpu(const void *args, weir_coop coop)                                                 \
-    {                                                                                                          \
-        kernel##_body((const args_type *)args, coop);                                                          \
-    }                                                                                                          \
-    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu, NULL };    \
+#define WEIR_KERNEL(kernel, args_type)                                                                      \
+    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");        \
+    static inline void kernel##_body(const args_type *args, weir_coop coop);                                \
+    static void kernel##_cpu(const void *args, weir_coop coop)                                              \
+    {                                                                                                       \
+        weir_arch_name_kernel(#kernel);                                                                     \
+        kernel##_body((const args_type *)args, coop);                                                       \
+        weir_arch_name_kernel(NULL);                                                                        \
+    }                                                                                                       \
+    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu, NULL }; \
     static inline void kernel##_body(const args_type *args, weir_coop coop)
 
 #endif

@@ -34,6 +34,20 @@ WEIR_FN uint64_t weir_line_flag(uint32_t flag)
     return (uint64_t)flag << 32 | flag;
 }
 
+/* As weir_packet_look; all lanes of the warp return together. */
+WEIR_FN_COLD weir_status weir_line_look_once(const weir_dev_control *control)
+{
+    const weir_status status = weir_dev_control_status(control);
+    return weir_arch_warp_or(status != WEIR_OK) == 0 ? WEIR_OK
+           : status != WEIR_OK                       ? status
+                                                     : weir_dev_control_error(control);
+}
+
+WEIR_FN weir_status weir_line_look(uint32_t flag, const weir_dev_control *control)
+{
+    return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_line_look_once(control) : WEIR_OK;
+}
+
 /* Whether the lane finds no flag that is not the right one: all lanes but the last have none. */
 WEIR_FN int weir_line_there(const weir_vec16 *parts, uint32_t lane, uint64_t flag)
 {
@@ -109,9 +123,17 @@ WEIR_FN void weir_line_put_any(char *lines, const char *src, uint64_t bytes, uin
     }
 }
 
-/* Waits for up to `batch` lines, `stride` apart, of `left` words of data; all lanes of the warp return together. */
+/* What ends a lane's wait when another lane's has ended: the communicator's error, or its deadline. */
+WEIR_FN_COLD weir_status weir_line_end(const weir_dev_control *control)
+{
+    const weir_status status = weir_dev_control_status(control);
+    return status != WEIR_OK ? status : WEIR_SPIN_LATE;
+}
+
+/* Waits for up to `batch` lines, `stride` apart, of `left` words of data; all lanes of the warp return together, and
+ * when one's deadline has passed, all with WEIR_SPIN_LATE, as weir_spin_step. */
 WEIR_FN weir_status weir_line_await(const char *lines, uint32_t stride, uint32_t batch, int32_t left, uint64_t flag,
-                                    uint32_t lane, weir_dev_control *control)
+                                    uint32_t lane, const weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (;;) {
@@ -124,23 +146,23 @@ WEIR_FN weir_status weir_line_await(const char *lines, uint32_t stride, uint32_t
         if (weir_arch_warp_all(there)) {
             return WEIR_OK;
         }
-        weir_status status = weir_spin_next(&spin, control);
+        weir_status status = weir_spin_step(&spin, control);
         if (weir_arch_warp_or(status != WEIR_OK) != 0) {
-            return status != WEIR_OK ? status : weir_dev_control_error(control);
+            return status != WEIR_OK ? status : weir_line_end(control);
         }
     }
 }
 
-/* The slow part of a wait for a batch. */
-WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint32_t stride, uint32_t batch, int32_t left,
-                                        uint64_t flag, uint32_t lane, weir_dev_control *control)
+/* The slow part of a wait for a batch. The flag is that of packets, half of the lines': it takes a register less. */
+WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint32_t stride, uint32_t batch, int32_t left, uint32_t flag,
+                                        uint32_t lane, const weir_dev_control *control)
 {
-    return weir_line_await(lines, stride, batch, left, flag, lane, control);
+    return weir_line_await(lines, stride, batch, left, weir_line_flag(flag), lane, control);
 }
 
 /* Waits for up to `batch` lines, `stride` apart, and stores their part of `left` aligned words of data. */
 WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t left, uint64_t flag, uint32_t stride,
-                                           uint32_t batch, uint32_t lane, weir_dev_control *control)
+                                           uint32_t batch, uint32_t lane, const weir_dev_control *control)
 {
     weir_vec16 parts[WEIR_LINE_BATCH][WEIR_ARCH_LINE_PARTS];
     uint32_t reads = WEIR_ARCH_FAST_READS;
@@ -163,7 +185,7 @@ WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t
             break;
         }
         if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_line_spin(lines, stride, batch, left, flag, lane, control);
+            weir_status status = weir_line_spin(lines, stride, batch, left, (uint32_t)flag, lane, control);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -191,7 +213,7 @@ WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t
 
 /* Waits for line `line`, which may be the last one, or beyond it, and stores its data at any address. */
 WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t bytes, uint64_t flag, uint64_t line,
-                                         uint32_t lane, weir_dev_control *control)
+                                         uint32_t lane, const weir_dev_control *control)
 {
     weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
     uint64_t at = line * WEIR_LINE_DATA;
@@ -217,7 +239,7 @@ WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t 
  * what is sent, so that both directions of the link are busy. */
 WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
                                   uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
-                                  weir_dev_control *control)
+                                  const weir_dev_control *control)
 {
     uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     uint32_t stride = size / WEIR_ARCH_LINE_LANES;
@@ -259,10 +281,10 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
     return WEIR_OK;
 }
 
-/* The same for data of any size and alignment, line by line. */
-WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
-                                           uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
-                                           weir_dev_control *control)
+/* The same for data of any size and alignment, line by line, with the flags of packets. */
+WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint32_t out_flag, char *dst, const char *in,
+                                           uint32_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
+                                           const weir_dev_control *control)
 {
     uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     uint32_t stride = size / WEIR_ARCH_LINE_LANES;
@@ -270,10 +292,11 @@ WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint64_t 
     uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
     for (uint64_t line = first; line < weir_line_count(bytes); line += stride) {
         if (out != NULL) {
-            weir_line_put_any(out, src, bytes, out_flag, line + mine, lane);
+            weir_line_put_any(out, src, bytes, weir_line_flag(out_flag), line + mine, lane);
         }
         if (in != NULL) {
-            weir_status status = weir_line_unpack_any(dst, in, bytes, in_flag, line + mine, lane, control);
+            weir_status status =
+                weir_line_unpack_any(dst, in, bytes, weir_line_flag(in_flag), line + mine, lane, control);
             if (status != WEIR_OK) {
                 return status;
             }

@@ -41,13 +41,40 @@ WEIR_FN int weir_dev_in_range(uint64_t offset, uint64_t bytes, uint64_t size)
     return bytes <= size && offset <= size - bytes;
 }
 
+/* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
+WEIR_FN weir_status weir_dev_memory_channel_status(const weir_dev_memory_channel *channel)
+{
+    return weir_dev_semaphore_status(&channel->semaphore);
+}
+
+/* What a failing access to `bytes` at `offset` stores; of `size` bytes of memory, which are the peer's unless `local`.
+ */
+WEIR_FN weir_dev_note weir_dev_memory_channel_note(const weir_dev_memory_channel *channel, uint32_t doing, int local,
+                                                   uint64_t offset, uint64_t bytes, uint64_t size)
+{
+    weir_dev_note note = weir_dev_note_of(doing, channel->semaphore.peer, offset, bytes, size);
+    note.index = local ? WEIR_LOCAL_MEMORY : 0;
+    return note;
+}
+
+/* A put or get that would leave one of the memories. */
+WEIR_FN weir_status weir_dev_memory_channel_leave(const weir_dev_memory_channel *channel, uint32_t doing,
+                                                  uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+{
+    const int local = weir_dev_in_range(dst_offset, bytes, channel->dst_bytes);
+    return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE,
+                                    weir_dev_memory_channel_note(channel, doing, local, local ? src_offset : dst_offset,
+                                                                 bytes,
+                                                                 local ? channel->src_bytes : channel->dst_bytes));
+}
+
 /* Copies `bytes` of the local memory at `src_offset` into the remote memory at `dst_offset`. */
 WEIR_FN weir_status weir_dev_memory_channel_put(const weir_dev_memory_channel *channel, uint64_t dst_offset,
                                                 uint64_t src_offset, uint64_t bytes, weir_coop coop)
 {
     if (WEIR_UNLIKELY(!weir_dev_in_range(dst_offset, bytes, channel->dst_bytes) ||
                       !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
-        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_RANGE);
+        return weir_dev_memory_channel_leave(channel, WEIR_DOING_PUT, dst_offset, src_offset, bytes);
     }
     weir_copy(channel->dst + dst_offset, channel->src + src_offset, bytes, coop);
     return WEIR_OK;
@@ -60,10 +87,26 @@ WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *c
 {
     if (WEIR_UNLIKELY(!weir_dev_in_range(dst_offset, bytes, channel->dst_bytes) ||
                       !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
-        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_RANGE);
+        return weir_dev_memory_channel_leave(channel, WEIR_DOING_GET, dst_offset, src_offset, bytes);
     }
     weir_copy(channel->src + src_offset, channel->dst + dst_offset, bytes, coop);
     return WEIR_OK;
+}
+
+/* What a call with packets is doing. */
+WEIR_FN uint32_t weir_dev_memory_channel_doing(int put, int unpack)
+{
+    return put && unpack ? WEIR_DOING_EXCHANGE : put ? WEIR_DOING_PUT_PACKETS : WEIR_DOING_UNPACK;
+}
+
+/* Ends a call that waited for packets. */
+WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_channel *channel, uint32_t doing,
+                                                        uint64_t packet_offset, uint64_t bytes, weir_status status)
+{
+    return WEIR_UNLIKELY(status != WEIR_OK)
+               ? weir_dev_control_end_wait(channel->semaphore.control, status,
+                                           weir_dev_memory_channel_note(channel, doing, 0, packet_offset, bytes, 0))
+               : WEIR_OK;
 }
 
 /* Whether a call with packets may go on, which sends (`put`) what lies at put_offset, receives (`unpack`) to
@@ -73,16 +116,30 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
                                                   uint64_t packet_offset, uint64_t needed, uint32_t packet,
                                                   weir_coop coop)
 {
+    const uint32_t doing = weir_dev_memory_channel_doing(put, unpack);
     uintptr_t ends = (put ? (uintptr_t)channel->dst + packet_offset : 0) |
                      (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
     if (WEIR_UNLIKELY((put && (!weir_dev_in_range(put_offset, bytes, channel->src_bytes) ||
                                !weir_dev_in_range(packet_offset, needed, channel->dst_bytes))) ||
                       (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->src_bytes) ||
                                   !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))))) {
-        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_RANGE);
+        const int far = put && !weir_dev_in_range(packet_offset, needed, channel->dst_bytes);
+        const int near = unpack && !weir_dev_in_range(packet_offset, needed, channel->packets_bytes);
+        const int sent = put && !weir_dev_in_range(put_offset, bytes, channel->src_bytes);
+        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE,
+                                        weir_dev_memory_channel_note(channel, doing, !far,
+                                                                     far || near ? packet_offset
+                                                                     : sent      ? put_offset
+                                                                                 : unpack_offset,
+                                                                     far || near ? needed : bytes,
+                                                                     far    ? channel->dst_bytes
+                                                                     : near ? channel->packets_bytes
+                                                                            : channel->src_bytes));
     }
     if (WEIR_UNLIKELY(ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
-        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_INVALID);
+        return weir_dev_control_fail_in(
+            channel->semaphore.control, WEIR_ERR_INVALID,
+            weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes, 0));
     }
     return WEIR_OK;
 }
@@ -115,9 +172,14 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
         return status;
     }
     uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    status = weir_packet_look(flag, channel->semaphore.control);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
-    return weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
-                           channel->semaphore.control);
+    status = weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
+                              channel->semaphore.control);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, status);
 }
 
 /* Sends `bytes` of the local memory at `put_offset`, and receives as many at `unpack_offset`, while the peer does the
@@ -138,12 +200,17 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     }
     uint32_t put_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
     uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    status = weir_packet_look(unpack_flag, channel->semaphore.control);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
     weir_ll16_put(channel->dst + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->src + put_offset, bytes,
                   put_flag, coop);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_UNPACK, coop);
-    return weir_ll16_unpack(channel->src + unpack_offset,
-                            channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
-                            coop, channel->semaphore.control);
+    status = weir_ll16_unpack(channel->src + unpack_offset,
+                              channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
+                              coop, channel->semaphore.control);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, status);
 }
 
 /* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
@@ -170,9 +237,14 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_cha
         return status;
     }
     uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    status = weir_packet_look(flag, channel->semaphore.control);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
-    return weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
-                          channel->semaphore.control);
+    status = weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
+                             channel->semaphore.control);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, status);
 }
 
 /* One direction of lines, or both. `halves` of the line buffers are used in turn: 1 or 2. */
@@ -187,10 +259,17 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
         return status;
     }
     if (WEIR_UNLIKELY(!channel->lines || !weir_line_fits(coop))) {
-        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_INVALID);
+        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_INVALID,
+                                        weir_dev_memory_channel_note(channel,
+                                                                     weir_dev_memory_channel_doing(put, unpack),
+                                                                     unpack && !put, line_offset, bytes, 0));
     }
     uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
+    status = unpack ? weir_line_look(unpack_flag, channel->semaphore.control) : WEIR_OK;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
     char *out = put ? channel->dst + line_offset + (halves == 2 && put_flag % 2 != 0 ? half : 0) : NULL;
     char *in = unpack ? channel->packets + line_offset + (halves == 2 && unpack_flag % 2 != 0 ? half : 0) : NULL;
     const char *src = channel->src + put_offset;
@@ -198,11 +277,14 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
     weir_packet_advance(channel->epochs, put ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
                         unpack ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
     if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
-        return weir_line_run_any(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
-                                 coop.rank, coop.size, channel->semaphore.control);
+        status = weir_line_run_any(out, src, put_flag, dst, in, unpack_flag, bytes, coop.rank, coop.size,
+                                   channel->semaphore.control);
+    } else {
+        status = weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
+                               coop.rank, coop.size, channel->semaphore.control);
     }
-    return weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes, coop.rank,
-                         coop.size, channel->semaphore.control);
+    return weir_dev_memory_channel_end_packets(channel, weir_dev_memory_channel_doing(put, unpack), line_offset, bytes,
+                                               status);
 }
 
 /* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at addresses that are
@@ -229,14 +311,14 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_lines(const weir_dev_memory
 }
 
 /* One value of the remote memory: element `index` of an array of that type at its start. */
-WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_channel *channel, uint64_t index,
-                                                        uint32_t width)
+WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_channel *channel, uint32_t doing,
+                                                        uint64_t index, uint32_t width)
 {
-    if (index >= channel->dst_bytes / width) {
-        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_RANGE);
-    }
-    if ((uintptr_t)channel->dst % width != 0) {
-        return weir_dev_control_fail(channel->semaphore.control, WEIR_ERR_INVALID);
+    const int beyond = index >= channel->dst_bytes / width;
+    if (WEIR_UNLIKELY(beyond || (uintptr_t)channel->dst % width != 0)) {
+        return weir_dev_control_fail_in(
+            channel->semaphore.control, beyond ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
+            weir_dev_memory_channel_note(channel, doing, 0, index * width, width, channel->dst_bytes));
     }
     return WEIR_OK;
 }
@@ -244,7 +326,7 @@ WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_ch
 WEIR_FN weir_status weir_dev_memory_channel_read_u32(const weir_dev_memory_channel *channel, uint64_t index,
                                                      uint32_t *value)
 {
-    weir_status status = weir_dev_memory_channel_check_index(channel, index, 4);
+    weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_READ, index, 4);
     if (status == WEIR_OK) {
         *value = weir_arch_load_relaxed_sys_u32((const uint32_t *)channel->dst + index);
     }
@@ -254,7 +336,7 @@ WEIR_FN weir_status weir_dev_memory_channel_read_u32(const weir_dev_memory_chann
 WEIR_FN weir_status weir_dev_memory_channel_read_u64(const weir_dev_memory_channel *channel, uint64_t index,
                                                      uint64_t *value)
 {
-    weir_status status = weir_dev_memory_channel_check_index(channel, index, 8);
+    weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_READ, index, 8);
     if (status == WEIR_OK) {
         *value = weir_arch_load_relaxed_sys_u64((const uint64_t *)channel->dst + index);
     }
@@ -264,7 +346,7 @@ WEIR_FN weir_status weir_dev_memory_channel_read_u64(const weir_dev_memory_chann
 WEIR_FN weir_status weir_dev_memory_channel_write_u32(const weir_dev_memory_channel *channel, uint64_t index,
                                                       uint32_t value)
 {
-    weir_status status = weir_dev_memory_channel_check_index(channel, index, 4);
+    weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_WRITE, index, 4);
     if (status == WEIR_OK) {
         weir_arch_store_relaxed_sys_u32((uint32_t *)channel->dst + index, value);
     }
@@ -274,7 +356,7 @@ WEIR_FN weir_status weir_dev_memory_channel_write_u32(const weir_dev_memory_chan
 WEIR_FN weir_status weir_dev_memory_channel_write_u64(const weir_dev_memory_channel *channel, uint64_t index,
                                                       uint64_t value)
 {
-    weir_status status = weir_dev_memory_channel_check_index(channel, index, 8);
+    weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_WRITE, index, 8);
     if (status == WEIR_OK) {
         weir_arch_store_relaxed_sys_u64((uint64_t *)channel->dst + index, value);
     }

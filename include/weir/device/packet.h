@@ -27,6 +27,13 @@ WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
     return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | 0x80000000u;
 }
 
+/* A wait for the packets of the call with this flag: the communicator's error, or WEIR_OK, where the call is due to
+ * look at the control block. By all threads of the call, each for itself. */
+WEIR_FN weir_status weir_packet_look(uint32_t flag, const weir_dev_control *control)
+{
+    return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_spin_look_once(control) : WEIR_OK;
+}
+
 /* Whether the group is more than one that meets cheaply, and each of these adds a share. */
 WEIR_FN int weir_packet_spans(weir_coop coop)
 {
@@ -87,14 +94,16 @@ WEIR_FN int weir_ll16_there(weir_vec16 words, uint32_t flag)
     return (uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag;
 }
 
+/* ---- waits for packets end as weir_spin_step does: what they wait for their callers know, and report ---------- */
+
 /* The slow part of a wait for `count` LL16 packets, `stride` bytes apart. */
 WEIR_FN_COLD weir_status weir_ll16_spin(const char *packets, uint64_t stride, uint32_t count, uint32_t flag,
-                                        weir_dev_control *control)
+                                        const weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     for (uint32_t i = 0; i < count; i++) {
         while (!weir_ll16_there(weir_arch_load_relaxed_sys_pair(packets + i * stride), flag)) {
-            weir_status status = weir_spin_next(&spin, control);
+            weir_status status = weir_spin_step(&spin, control);
             if (status != WEIR_OK) {
                 return status;
             }
@@ -103,7 +112,7 @@ WEIR_FN_COLD weir_status weir_ll16_spin(const char *packets, uint64_t stride, ui
     return WEIR_OK;
 }
 
-WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, const weir_dev_control *control, uint64_t *data)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
     weir_vec16 words = weir_arch_load_relaxed_sys_pair(packet);
@@ -128,11 +137,11 @@ WEIR_FN void weir_ll8_store(char *packet, uint64_t data, uint32_t flag)
 }
 
 /* The slow part of a wait for an LL8 packet. */
-WEIR_FN_COLD weir_status weir_ll8_spin(const char *packet, uint32_t flag, weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_ll8_spin(const char *packet, uint32_t flag, const weir_dev_control *control)
 {
     weir_spin spin = weir_spin_begin();
     while ((uint32_t)(weir_arch_load_relaxed_sys_u64((const uint64_t *)packet) >> 32) != flag) {
-        weir_status status = weir_spin_next(&spin, control);
+        weir_status status = weir_spin_step(&spin, control);
         if (status != WEIR_OK) {
             return status;
         }
@@ -140,7 +149,7 @@ WEIR_FN_COLD weir_status weir_ll8_spin(const char *packet, uint32_t flag, weir_d
     return WEIR_OK;
 }
 
-WEIR_FN weir_status weir_ll8_load(const char *packet, uint32_t flag, weir_dev_control *control, uint64_t *data)
+WEIR_FN weir_status weir_ll8_load(const char *packet, uint32_t flag, const weir_dev_control *control, uint64_t *data)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
     uint64_t word = weir_arch_load_relaxed_sys_u64((const uint64_t *)packet);
@@ -176,7 +185,7 @@ WEIR_FN_COLD void weir_packets_put_any(char *packets, const char *src, uint64_t 
 
 WEIR_FN_COLD weir_status weir_packets_unpack_any(char *dst, const char *packets, uint64_t bytes, uint32_t flag,
                                                  uint32_t packet, uint32_t rank, uint32_t size,
-                                                 weir_dev_control *control)
+                                                 const weir_dev_control *control)
 {
     uint32_t unit = packet / 2;
     for (uint64_t i = rank; i * unit < bytes; i += size) {
@@ -211,7 +220,7 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint3
 }
 
 WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
-                                     weir_dev_control *control)
+                                     const weir_dev_control *control)
 {
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 7) != 0)) {
         return weir_packets_unpack_any(dst, packets, bytes, flag, 16, coop.rank, coop.size, control);
@@ -281,7 +290,7 @@ WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint32
 }
 
 WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
-                                    weir_dev_control *control)
+                                    const weir_dev_control *control)
 {
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 3) != 0)) {
         return weir_packets_unpack_any(dst, packets, bytes, flag, 8, coop.rank, coop.size, control);

@@ -309,6 +309,12 @@ WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *chann
     return weir_dev_port_channel_done(ticket);
 }
 
+/* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
+WEIR_FN weir_status weir_dev_port_channel_status(const weir_dev_port_channel *channel)
+{
+    return weir_dev_semaphore_status(&channel->semaphore);
+}
+
 /* ---- the peer's signals --------------------------------------------------------------------------------------- */
 
 /* Signals that have come so far: of the peer's kernels, and of its host thread. */
@@ -329,29 +335,29 @@ WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *cha
                                    (const uint32_t *)&channel->queue.progress->ended);
 }
 
-/* The slow part of a wait for more than `consumed` signals. Each time it has looked at the control block it looks at
+/* The slow part of a wait for more than `consumed` signals, which begins with a look at the control block when the wait
+ * is due. Each time it has looked at the control block it looks at
  * the channel, too; a signal that came before the channel failed still counts. */
 WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_port_channel *channel, uint64_t consumed)
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;
     weir_spin spin = weir_spin_begin();
+    weir_status status = weir_spin_is_due(consumed) ? weir_dev_semaphore_status(semaphore) : WEIR_OK;
     weir_status ended = WEIR_OK;
     if (!weir_dev_port_channel_is_rdma(channel)) {
         ended = weir_dev_progress_unstarted(channel->queue.progress);
     }
-    while (weir_dev_port_channel_signals(semaphore) <= consumed) {
+    while (status == WEIR_OK && weir_dev_port_channel_signals(semaphore) <= consumed) {
         if (ended != WEIR_OK) {
             return ended;
         }
-        weir_status status = weir_spin_next(&spin, semaphore->control);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        status = weir_spin_step(&spin, semaphore->control);
         if (spin.reads % WEIR_ARCH_SPIN_READS == 0) {
             ended = weir_dev_port_channel_ended(channel);
         }
     }
-    return WEIR_OK;
+    return weir_dev_control_end_wait(semaphore->control, status,
+                                     weir_dev_semaphore_note(semaphore, WEIR_DOING_PORT_WAIT));
 }
 
 /* Consumes one signal. By one thread. */
@@ -360,14 +366,14 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
     const weir_dev_semaphore *semaphore = &channel->semaphore;
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
     uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint64_t signals;
     WEIR_ROLLED
-    while (weir_dev_port_channel_signals(semaphore) <= consumed) {
-        if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_dev_port_channel_await(channel, consumed);
-            if (status != WEIR_OK) {
-                return status;
-            }
-            break;
+    while ((signals = weir_dev_port_channel_signals(semaphore)) <= consumed && !weir_spin_is_long(&reads)) {
+    }
+    if (WEIR_UNLIKELY((signals <= consumed) | weir_spin_is_due(consumed))) {
+        weir_status status = weir_dev_port_channel_await(channel, consumed);
+        if (status != WEIR_OK) {
+            return status;
         }
     }
     weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);

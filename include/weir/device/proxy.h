@@ -31,7 +31,20 @@ WEIR_FN weir_status weir_dev_progress_unstarted(const weir_dev_progress *progres
     return (weir_status)(int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&progress->unstarted);
 }
 
-/* The push whose credit, or slot, is not there at once. */
+/* What a failing call on the channel stores. */
+WEIR_FN weir_dev_note weir_dev_proxy_channel_note(const weir_dev_proxy_channel *channel, uint32_t doing,
+                                                  uint64_t ticket)
+{
+    return weir_dev_note_of(doing, channel->peer, channel->id, ticket, 0);
+}
+
+/* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
+WEIR_FN weir_status weir_dev_proxy_channel_status(const weir_dev_proxy_channel *channel)
+{
+    return weir_dev_fifo_status(&channel->fifo);
+}
+
+/* The push whose credit, or slot, is not there at once. WEIR_OK, or as weir_spin_step. */
 WEIR_FN_COLD weir_status weir_dev_proxy_channel_await(const weir_dev_proxy_channel *channel)
 {
     const weir_dev_fifo *fifo = &channel->fifo;
@@ -64,7 +77,8 @@ WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *ch
         weir_arch_add_relaxed_dev_u64(&channel->credits->used, (uint64_t)-1);
         weir_status status = weir_dev_proxy_channel_await(channel);
         if (status != WEIR_OK) {
-            return status;
+            return weir_dev_control_end_wait(fifo->control, status,
+                                             weir_dev_proxy_channel_note(channel, WEIR_DOING_CHANNEL_PUSH, 0));
         }
     }
     *ticket = weir_dev_fifo_write(fifo, &mine);
@@ -113,12 +127,16 @@ WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *ch
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
-/* The slow part of a wait: WEIR_OK when the word of completions has grown beyond the ticket. */
+/* The slow part of a wait: the ticket is not done so far, or the wait is due to look at the control block. WEIR_OK when
+ * the word of completions has grown beyond the ticket. */
 WEIR_FN_COLD weir_status weir_dev_progress_spin(const weir_dev_progress *progress, uint64_t ticket,
-                                                weir_dev_control *control)
+                                                weir_dev_control *control, weir_dev_note note)
 {
-    weir_status status = weir_dev_progress_unstarted(progress);
-    return status != WEIR_OK ? status : weir_spin_above(&progress->done, ticket, control);
+    const weir_status status = weir_dev_progress_unstarted(progress);
+    if (status != WEIR_OK && weir_arch_load_acquire_sys_u64(&progress->done) <= ticket) {
+        return status;
+    }
+    return weir_spin_above(&progress->done, ticket, weir_spin_is_due_ticket(ticket), control, note);
 }
 
 WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *channel, uint64_t ticket)
@@ -128,14 +146,16 @@ WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *ch
     uint64_t done;
     weir_arch_pause_for_host();
     WEIR_ROLLED
-    while ((done = weir_arch_load_acquire_sys_u64(word)) <= ticket) {
-        if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_dev_progress_spin(channel->progress, ticket, channel->fifo.control);
-            if (status != WEIR_OK) {
-                return status;
-            }
-            reads = WEIR_ARCH_FAST_READS;
+    while ((done = weir_arch_load_acquire_sys_u64(word)) <= ticket && !weir_spin_is_long(&reads)) {
+    }
+    if (WEIR_UNLIKELY((done <= ticket) | weir_spin_is_due_ticket(ticket))) {
+        weir_status status =
+            weir_dev_progress_spin(channel->progress, ticket, channel->fifo.control,
+                                   weir_dev_proxy_channel_note(channel, WEIR_DOING_CHANNEL_WAIT, ticket));
+        if (status != WEIR_OK) {
+            return status;
         }
+        done = weir_arch_load_acquire_sys_u64(word);
     }
     return WEIR_UNLIKELY(done == WEIR_PROGRESS_FAILED) ? weir_dev_progress_outcome(channel->progress, ticket)
                                                        : WEIR_OK;

@@ -55,6 +55,14 @@ WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint6
     return memory;
 }
 
+/* Ends a wait, or a step of one, with the queue. */
+WEIR_FN weir_status weir_dev_rdma_end_wait(const weir_dev_rdma *queue, uint32_t doing, uint64_t position,
+                                           weir_status status)
+{
+    return weir_dev_control_end_wait(queue->control, status,
+                                     weir_dev_note_of(doing, WEIR_NO_PEER, queue->qpn, position, 0));
+}
+
 /* ---- completions ------------------------------------------------------------------------------------------- */
 
 /* As weir_dev_rdma_take, where completions are collapsed: one look tells of all, and the NIC is told nothing. The entry
@@ -172,17 +180,16 @@ WEIR_FN weir_status weir_dev_rdma_test(const weir_dev_rdma *queue, uint64_t tick
 WEIR_FN_COLD weir_status weir_dev_rdma_wait(const weir_dev_rdma *queue, uint64_t ticket)
 {
     weir_spin spin = weir_spin_begin();
-    for (;;) {
-        weir_status status = weir_dev_rdma_look(queue, ticket);
+    weir_status status = weir_spin_is_due_ticket(ticket) ? weir_dev_control_status(queue->control) : WEIR_OK;
+    while (status == WEIR_OK) {
+        status = weir_dev_rdma_look(queue, ticket);
         if (status != WEIR_PENDING) {
             return status;
         }
         weir_dev_rdma_poll(queue);
-        status = weir_spin_next(&spin, queue->control);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        status = weir_spin_step(&spin, queue->control);
     }
+    return weir_dev_rdma_end_wait(queue, WEIR_DOING_NIC_WAIT, ticket, status);
 }
 
 /* ---- ring ------------------------------------------------------------------------------------------------ */
@@ -206,9 +213,9 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, ui
             *may = 1;
             return WEIR_OK;
         }
-        weir_status status = weir_spin_next(&spin, queue->control);
+        weir_status status = weir_spin_step(&spin, queue->control);
         if (status != WEIR_OK) {
-            return status;
+            return weir_dev_rdma_end_wait(queue, WEIR_DOING_NIC_POST, mine, status);
         }
     }
     return WEIR_OK;
@@ -274,9 +281,9 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_room(const weir_dev_rdma *queue, ui
         if (status != WEIR_PENDING) {
             return status;
         }
-        status = weir_spin_next(&spin, queue->control);
+        status = weir_spin_step(&spin, queue->control);
         if (status != WEIR_OK) {
-            return status;
+            return weir_dev_rdma_end_wait(queue, WEIR_DOING_NIC_POST, first, status);
         }
     }
 }
@@ -350,10 +357,10 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_turn(const weir_dev_rdma *queue, ui
 {
     weir_spin spin = weir_spin_begin();
     while (weir_arch_load_acquire_dev_u64(&queue->state->ready) != position) {
-        weir_status status = weir_dev_rdma_is_refused(queue, position) ? WEIR_ERR_REMOTE
-                                                                       : weir_spin_next(&spin, queue->control);
+        weir_status status =
+            weir_dev_rdma_is_refused(queue, position) ? WEIR_ERR_REMOTE : weir_spin_step(&spin, queue->control);
         if (status != WEIR_OK) {
-            return status;
+            return weir_dev_rdma_end_wait(queue, WEIR_DOING_NIC_POST, position, status);
         }
     }
     return WEIR_OK;

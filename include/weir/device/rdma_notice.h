@@ -81,17 +81,18 @@ WEIR_FN weir_status weir_dev_rdma_poll_notice(const weir_dev_rdma_inbox *inbox, 
 
 WEIR_FN_COLD weir_status weir_dev_rdma_wait_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
 {
+    const uint64_t taken = weir_arch_load_u64(inbox->taken);
     weir_spin spin = weir_spin_begin();
-    for (;;) {
-        weir_status status = weir_dev_rdma_take_notice(inbox, notice);
+    weir_status status = weir_spin_is_due(taken) ? weir_dev_control_status(inbox->control) : WEIR_OK;
+    while (status == WEIR_OK) {
+        status = weir_dev_rdma_take_notice(inbox, notice);
         if (status != WEIR_PENDING) {
             return status;
         }
-        status = weir_spin_next(&spin, inbox->control);
-        if (status != WEIR_OK) {
-            return status;
-        }
+        status = weir_spin_step(&spin, inbox->control);
     }
+    return weir_dev_control_end_wait(inbox->control, status,
+                                     weir_dev_note_of(WEIR_DOING_NIC_NOTICE, WEIR_NO_PEER, 0, taken, 0));
 }
 
 #endif

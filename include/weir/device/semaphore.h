@@ -12,21 +12,38 @@
  * Blocking:  wait has the communicator's deadline; the others never block.
  * Errors:    wait returns WEIR_OK, WEIR_ERR_TIMEOUT, or the communicator's sticky error. WEIR_ERR_UNSUPPORTED becomes
  *            that when a signal, or begin, finds that the peer's memory is not mapped (another host): such a semaphore
- *            is for a port channel. */
+ *            is for a port channel.
+ *
+ * After the communicator has failed, a loop of waits ends within a second, also when a signal is there for each of
+ * them. A loop without waits, of signals say, asks weir_dev_semaphore_status from time to time. */
 #ifndef WEIR_DEVICE_SEMAPHORE_H
 #define WEIR_DEVICE_SEMAPHORE_H
 
 #include "weir/device/coop.h"
+
+/* What a failing call on the semaphore stores. */
+WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphore, uint32_t doing)
+{
+    weir_dev_note note = weir_dev_note_of(doing, semaphore->peer, semaphore->id, 0, 0);
+    note.index = (uint16_t)semaphore->index;
+    return note;
+}
+
+/* The error with which waits of the communicator end, or WEIR_OK. A read of host memory, which on a GPU takes 1 us. */
+WEIR_FN weir_status weir_dev_semaphore_status(const weir_dev_semaphore *semaphore)
+{
+    return weir_dev_control_status(semaphore->control);
+}
 
 /* A signal to the host. Read-modify-writes of host memory are not atomic across PCIe, so the count is kept in
  * device memory and stored. A thread that was overtaken stores the newer count after its own: the token may step
  * back for a moment, but ends at the count. By values: whoever's address goes to a function that is not inlined lies in
  * memory, which costs a put of 1 MiB 0.8 us. */
 WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbound, uint32_t to_host,
-                                                  weir_dev_control *control)
+                                                 weir_dev_control *control, weir_dev_note note)
 {
     if (to_host == WEIR_SEMAPHORE_UNMAPPED) {
-        (void)weir_dev_control_fail(control, WEIR_ERR_UNSUPPORTED);
+        (void)weir_dev_control_fail_in(control, WEIR_ERR_UNSUPPORTED, note);
         return;
     }
     uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(sent, 1) + 1;
@@ -44,7 +61,8 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbo
 WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host, semaphore->control);
+        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host, semaphore->control,
+                                       weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL));
         return;
     }
     weir_arch_add_release_sys_u64(semaphore->outbound, 1);
@@ -54,11 +72,19 @@ WEIR_FN void weir_dev_semaphore_signal(const weir_dev_semaphore *semaphore)
 WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semaphore)
 {
     if (WEIR_UNLIKELY(semaphore->to_host)) {
-        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host, semaphore->control);
+        weir_dev_semaphore_signal_host(semaphore->sent, semaphore->outbound, semaphore->to_host, semaphore->control,
+                                       weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL));
         return;
     }
     weir_arch_add_relaxed_sys_u64(semaphore->outbound, 1);
     weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
+}
+
+/* The slow part of a wait: no signal has come so far, or the wait is due to look at the control block. */
+WEIR_FN weir_status weir_dev_semaphore_await_long(const weir_dev_semaphore *semaphore, uint64_t consumed)
+{
+    return weir_spin_above(semaphore->inbound, consumed, weir_spin_is_due(consumed), semaphore->control,
+                           weir_dev_semaphore_note(semaphore, WEIR_DOING_WAIT));
 }
 
 /* Returns when more than `consumed` signals have come. */
@@ -72,8 +98,9 @@ WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore
         count = weir_arch_load_acquire_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
     } while ((count <= consumed) & !is_long);
-    return WEIR_UNLIKELY(count <= consumed) ? weir_spin_above(semaphore->inbound, consumed, semaphore->control)
-                                            : WEIR_OK;
+    return WEIR_UNLIKELY((count <= consumed) | weir_spin_is_due(consumed))
+               ? weir_dev_semaphore_await_long(semaphore, consumed)
+               : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
@@ -86,8 +113,9 @@ WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *s
         count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
     } while ((count <= consumed) & !is_long);
-    return WEIR_UNLIKELY(count <= consumed) ? weir_spin_above(semaphore->inbound, consumed, semaphore->control)
-                                            : WEIR_OK;
+    return WEIR_UNLIKELY((count <= consumed) | weir_spin_is_due(consumed))
+               ? weir_dev_semaphore_await_long(semaphore, consumed)
+               : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)
@@ -138,7 +166,8 @@ WEIR_FN weir_dev_semaphore_counts weir_dev_semaphore_begin(const weir_dev_semaph
 {
     weir_dev_semaphore_counts counts;
     if (WEIR_UNLIKELY(semaphore->to_host == WEIR_SEMAPHORE_UNMAPPED)) {
-        (void)weir_dev_control_fail(semaphore->control, WEIR_ERR_UNSUPPORTED);
+        (void)weir_dev_control_fail_in(semaphore->control, WEIR_ERR_UNSUPPORTED,
+                                       weir_dev_semaphore_note(semaphore, WEIR_DOING_SIGNAL));
     }
     counts.sent = weir_arch_load_relaxed_dev_u64(semaphore->sent);
     counts.consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
@@ -192,7 +221,10 @@ WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semap
     weir_dev_semaphore at = *semaphore;
     uint64_t offset = (uint64_t)index * WEIR_CELL_BYTES;
     if (WEIR_UNLIKELY(index >= semaphore->count)) {
-        (void)weir_dev_control_fail(semaphore->control, WEIR_ERR_RANGE);
+        (void)weir_dev_control_fail_in(semaphore->control, WEIR_ERR_RANGE,
+                                       weir_dev_note_of(WEIR_DOING_AT, semaphore->peer, semaphore->id,
+                                                        (uint64_t)semaphore->index + index,
+                                                        (uint64_t)semaphore->index + semaphore->count));
         return at;
     }
     at.inbound = (uint64_t *)((char *)at.inbound + offset);
@@ -200,6 +232,7 @@ WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semap
     at.expected = (uint64_t *)((char *)at.expected + offset);
     at.sent = (uint64_t *)((char *)at.sent + offset);
     at.count -= index;
+    at.index += index;
     return at;
 }
 

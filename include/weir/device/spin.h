@@ -1,4 +1,4 @@
-/* weir/device/spin.h - the deadline of every wait in a kernel.
+/* weir/device/spin.h - the deadline of every wait in a kernel, and what is written down when a kernel fails.
  *
  * A wait has two parts. The fast part, inline, reads up to WEIR_ARCH_FAST_READS times and calls nothing, so that
  * its code is a handful of instructions: a short wait on a GPU costs what its reads cost. The slow part is a
@@ -6,11 +6,18 @@
  *
  *     weir_spin spin = weir_spin_begin();
  *     while (!there(...)) {
- *         weir_status st = weir_spin_next(&spin, control);
- *         if (st != WEIR_OK) return st;
+ *         weir_status st = weir_spin_step(&spin, control);
+ *         if (st != WEIR_OK) return weir_dev_control_end_wait(control, st, note);
  *     }
  *
- * Every WEIR_ARCH_SPIN_READS failed reads weir_spin_next looks at the communicator's control block, which on
+ * The note says what the wait is for. The first thread of a communicator that fails stores it in the control block, for
+ * the text of the error.
+ *
+ * A kernel whose waits all end in their fast part has to end too when the communicator has failed. So of such waits
+ * each WEIR_ARCH_LOOK_WAITS-th looks at the control block (weir_spin_is_due), by a number that each of them has: the
+ * signals consumed so far, the epoch of the packets.
+ *
+ * Every WEIR_ARCH_SPIN_READS failed reads weir_spin_step looks at the communicator's control block, which on
  * a GPU costs a PCIe round trip: it ends the wait with the sticky error of an earlier failure, with the abort
  * word, or, when the communicator's timeout has passed since the wait's first look, with WEIR_ERR_TIMEOUT,
  * which becomes the sticky error.
@@ -20,6 +27,9 @@
 #define WEIR_DEVICE_SPIN_H
 
 #include "weir/device/types.h"
+
+/* Of a wait, or a step of one: its deadline has passed, and nobody has been told. No status has this value. */
+#define WEIR_SPIN_LATE ((weir_status)-32)
 
 typedef struct weir_spin {
     uint32_t reads;
@@ -42,15 +52,74 @@ WEIR_FN weir_status weir_dev_control_status(const weir_dev_control *control)
     return (weir_status)(error != 0 ? error : abort_status);
 }
 
-/* Makes `status` the communicator's sticky error unless it has one. Of errors that several threads report
- * at the same moment one stays. Returns `status`. */
-WEIR_FN_COLD weir_status weir_dev_control_fail(weir_dev_control *control, weir_status status)
+WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t first, uint64_t second, uint64_t third)
 {
-    if (weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->error_status) == 0) {
-        /* Release: who sees the error sees what was written about it before. */
-        weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
+    weir_dev_note note;
+    note.peer = peer;
+    note.doing = (uint16_t)doing;
+    note.index = 0;
+    note.numbers[0] = first;
+    note.numbers[1] = second;
+    note.numbers[2] = third;
+    return note;
+}
+
+/* Stores the kernel's name: as much of it as leaves room for a NUL. */
+WEIR_FN void weir_dev_control_store_name(weir_dev_control *control)
+{
+    const char *name = weir_arch_kernel_name();
+    uint64_t word = 0;
+    if (name == NULL) {
+        return;
     }
+    WEIR_ROLLED
+    for (uint32_t i = 0; i < 8 * WEIR_KERNEL_NAME_WORDS - 1 && name[i] != '\0'; i++) {
+        word |= (uint64_t)(unsigned char)name[i] << (i % 8 * 8);
+        weir_arch_store_relaxed_sys_u64(&control->kernel[i / 8], word);
+        word = i % 8 == 7 ? 0 : word;
+    }
+}
+
+/* Another thread has failed first and is writing its record: returns when its error is there, so that who is told of
+ * this thread's failure finds one. It takes that thread some stores; after a second, without it, `status` has to do. */
+WEIR_FN void weir_dev_control_fail_second(weir_dev_control *control, weir_status status)
+{
+    uint32_t *word = (uint32_t *)&control->error_status;
+    const uint64_t since_ns = weir_arch_clock_ns();
+    uint32_t reads = 0;
+    while (weir_arch_load_relaxed_sys_u32(word) == 0) {
+        weir_arch_relax(++reads);
+        if (weir_arch_clock_ns() - since_ns > 1000000000u) {
+            weir_arch_store_release_sys_u32(word, (uint32_t)status);
+        }
+    }
+}
+
+/* Makes `status` the communicator's sticky error, with `note` as its record, unless a kernel has failed before: of
+ * threads that fail at the same moment one is the first. Returns `status`. */
+WEIR_FN_COLD weir_status weir_dev_control_fail_in(weir_dev_control *control, weir_status status, weir_dev_note note)
+{
+    /* Atomic among the threads of this device, which alone claim. */
+    if (weir_arch_fetch_or_acquire_dev_u64(&control->claimed, 1) != 0) {
+        weir_dev_control_fail_second(control, status);
+        return status;
+    }
+    uint64_t *record = (uint64_t *)&control->record;
+    weir_arch_store_relaxed_sys_u64(record, note.peer | (uint64_t)note.doing << 32 | (uint64_t)note.index << 48);
+    for (uint32_t i = 0; i < 3; i++) {
+        weir_arch_store_relaxed_sys_u64(record + 1 + i, note.numbers[i]);
+    }
+    weir_arch_store_relaxed_sys_u64(
+        record + 4, status == WEIR_ERR_TIMEOUT ? weir_arch_load_relaxed_sys_u64(&control->timeout_ns) : 0);
+    weir_dev_control_store_name(control);
+    /* Release: who sees the error sees the record, and what this thread has written about it elsewhere. */
+    weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
     return status;
+}
+
+WEIR_FN weir_status weir_dev_control_fail(weir_dev_control *control, weir_status status)
+{
+    return weir_dev_control_fail_in(control, status, weir_dev_note_of(WEIR_DOING_UNKNOWN, WEIR_NO_PEER, 0, 0, 0));
 }
 
 /* The error with which a group ends when one of its threads reported one. */
@@ -60,9 +129,16 @@ WEIR_FN_COLD weir_status weir_dev_control_error(const weir_dev_control *control)
     return status != WEIR_OK ? status : WEIR_ERR_ABORTED;
 }
 
+/* The result of a wait, or of a step of one, that has ended with `status`: WEIR_SPIN_LATE becomes the communicator's
+ * error, a timeout with `note` as its record. */
+WEIR_FN_COLD weir_status weir_dev_control_end_wait(weir_dev_control *control, weir_status status, weir_dev_note note)
+{
+    return status == WEIR_SPIN_LATE ? weir_dev_control_fail_in(control, WEIR_ERR_TIMEOUT, note) : status;
+}
+
 /* Looks at the control block for a wait whose first look was at `since_ns`. Returns the time of the first
  * look while the wait may go on, and a status, negative, when it must end. */
-WEIR_FN_COLD int64_t weir_spin_look(weir_dev_control *control, uint64_t since_ns)
+WEIR_FN_COLD int64_t weir_spin_look(const weir_dev_control *control, uint64_t since_ns)
 {
     uint64_t timeout_ns = weir_arch_load_relaxed_sys_u64(&control->timeout_ns);
     weir_status status = weir_dev_control_status(control);
@@ -74,13 +150,13 @@ WEIR_FN_COLD int64_t weir_spin_look(weir_dev_control *control, uint64_t since_ns
         since_ns = now;
     }
     /* Signed: the clocks of two multiprocessors may differ by a little. */
-    if ((int64_t)(now - since_ns) < (int64_t)timeout_ns) {
-        return (int64_t)since_ns;
-    }
-    return (int64_t)weir_dev_control_fail(control, WEIR_ERR_TIMEOUT);
+    return (int64_t)(now - since_ns) < (int64_t)timeout_ns ? (int64_t)since_ns : (int64_t)WEIR_SPIN_LATE;
 }
 
-WEIR_FN weir_status weir_spin_next(weir_spin *spin, weir_dev_control *control)
+/* After a failed read: WEIR_OK when the wait goes on, WEIR_SPIN_LATE when its deadline has passed, which its caller
+ * reports by weir_dev_control_end_wait, or the communicator's error. The note is made only then, so that a wait holds
+ * nothing of it in registers. */
+WEIR_FN weir_status weir_spin_step(weir_spin *spin, const weir_dev_control *control)
 {
     spin->reads++;
     weir_arch_relax(spin->reads);
@@ -98,6 +174,46 @@ WEIR_FN weir_status weir_spin_next(weir_spin *spin, weir_dev_control *control)
     return WEIR_OK;
 }
 
+/* The same of a wait that has no name, and is reported at once. */
+WEIR_FN weir_status weir_spin_next(weir_spin *spin, weir_dev_control *control)
+{
+    const weir_status status = weir_spin_step(spin, control);
+    return WEIR_UNLIKELY(status == WEIR_SPIN_LATE) ? weir_dev_control_fail(control, WEIR_ERR_TIMEOUT) : status;
+}
+
+/* Whether wait number `number` looks at the control block even when it need not wait. Numbers grow by one from 0; a
+ * first wait does not look. */
+WEIR_FN int weir_spin_is_due(uint64_t number)
+{
+#if defined(WEIR_UNCHECKED_WAITS)
+    (void)number;
+    return 0;
+#else
+    return ((uint32_t)number & (WEIR_ARCH_LOOK_WAITS - 1)) == WEIR_ARCH_LOOK_WAITS - 1;
+#endif
+}
+
+/* The same for numbers of which a thread has only some, each second or each 256th of all tickets, say: a hash chooses
+ * one of WEIR_ARCH_LOOK_WAITS. Of the numbers from 0, 1 or 2 on in steps of up to 4,096 at most 2,436 in a row are not
+ * chosen, for 256. */
+WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
+{
+#if defined(WEIR_UNCHECKED_WAITS)
+    (void)ticket;
+    return 0;
+#else
+    uint32_t hash = (uint32_t)ticket * 0x9e3779b1u;
+    hash = (hash ^ hash >> 15) * 0x85ebca6bu;
+    return hash > UINT32_MAX - UINT32_MAX / WEIR_ARCH_LOOK_WAITS;
+#endif
+}
+
+/* A wait that is due: the communicator's error, or WEIR_OK. */
+WEIR_FN_COLD weir_status weir_spin_look_once(const weir_dev_control *control)
+{
+    return weir_dev_control_status(control);
+}
+
 /* Whether a fast part that has `*reads` left goes on to the slow one. */
 WEIR_FN int weir_spin_is_long(uint32_t *reads)
 {
@@ -109,17 +225,17 @@ WEIR_FN int weir_spin_is_long(uint32_t *reads)
 #endif
 }
 
-/* The slow part of a wait until the word is greater than `value`. */
-WEIR_FN_COLD weir_status weir_spin_above(const uint64_t *word, uint64_t value, weir_dev_control *control)
+/* The slow part of a wait until the word is greater than `value`, which begins with a look when `due`, and reports that
+ * its deadline has passed. */
+WEIR_FN_COLD weir_status weir_spin_above(const uint64_t *word, uint64_t value, int due, weir_dev_control *control,
+                                         weir_dev_note note)
 {
     weir_spin spin = weir_spin_begin();
-    while (weir_arch_load_acquire_sys_u64(word) <= value) {
-        weir_status status = weir_spin_next(&spin, control);
-        if (status != WEIR_OK) {
-            return status;
-        }
+    weir_status status = due ? weir_dev_control_status(control) : WEIR_OK;
+    while (status == WEIR_OK && weir_arch_load_acquire_sys_u64(word) <= value) {
+        status = weir_spin_step(&spin, control);
     }
-    return WEIR_OK;
+    return weir_dev_control_end_wait(control, status, note);
 }
 
 #endif

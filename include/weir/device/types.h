@@ -14,17 +14,70 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 6u
+#define WEIR_DEV_VERSION 7u
+
+/* What a thread of a kernel was doing when it failed, and in brackets the numbers of its note. The host makes a text of
+ * it (src/host/comm_record.c). */
+enum {
+    WEIR_DOING_UNKNOWN = 0,
+    WEIR_DOING_WAIT = 1,   /* for a signal: [tag of the semaphore] */
+    WEIR_DOING_SIGNAL = 2, /* [tag] */
+    WEIR_DOING_AT = 3,     /* choosing a semaphore of a set: [tag, its number, how many there are] */
+    WEIR_DOING_PUT = 4,    /* accesses: [offset, bytes, size of the memory that they do not fit into] */
+    WEIR_DOING_GET = 5,
+    WEIR_DOING_PUT_PACKETS = 6,
+    WEIR_DOING_UNPACK = 7,
+    WEIR_DOING_EXCHANGE = 8,
+    WEIR_DOING_READ = 9,
+    WEIR_DOING_WRITE = 10,
+    WEIR_DOING_GRID_BARRIER = 11,
+    WEIR_DOING_FIFO_PUSH = 12,
+    WEIR_DOING_FIFO_WAIT = 13,    /* [0, ticket] */
+    WEIR_DOING_CHANNEL_PUSH = 14, /* [channel of a proxy] */
+    WEIR_DOING_CHANNEL_WAIT = 15, /* [channel, ticket] */
+    WEIR_DOING_PORT_WAIT = 16,    /* for a signal: [tag of the port channel's semaphore] */
+    WEIR_DOING_NIC_POST = 17,     /* [queue pair, position] */
+    WEIR_DOING_NIC_WAIT = 18,     /* [queue pair, position] */
+    WEIR_DOING_NIC_NOTICE = 19,   /* [0, notices taken so far] */
+    WEIR_DOING_COLLECTIVE = 20,   /* [weir_collective_what.call, its count] */
+    WEIR_DOINGS
+};
+
+#define WEIR_NO_PEER UINT32_MAX   /* a note of something that has no other rank */
+#define WEIR_NO_CALL UINT64_MAX   /* a collective inside a kernel of the user's */
+#define WEIR_LOCAL_MEMORY 1u      /* the `index` of an access that does not fit into this rank's own memory */
+#define WEIR_KERNEL_NAME_WORDS 8u /* 64 bytes of a kernel's name, with a NUL */
+
+/* What a thread is doing, for the text of its failure. It is passed by value to functions that are not inlined: all of
+ * it lies in registers. */
+typedef struct weir_dev_note {
+    uint32_t peer;  /* rank, or WEIR_NO_PEER */
+    uint16_t doing; /* WEIR_DOING_... */
+    uint16_t index; /* of the semaphore in its set */
+    uint64_t numbers[3];
+} weir_dev_note;
+
+/* The first failure of a kernel. */
+typedef struct weir_dev_record {
+    weir_dev_note note;
+    uint64_t waited_ns; /* the deadline that has passed; 0 for other errors */
+    uint64_t reserved[3];
+} weir_dev_record;
 
 /* One per communicator, in host memory that the device can read. The first line is written by the host
- * alone, the second by kernels alone. Kernels read it only on the slow path of a spin. */
+ * alone, what follows by kernels alone. Kernels read it in long waits, and in each WEIR_ARCH_LOOK_WAITS-th short one.
+ */
 typedef struct weir_dev_control {
     uint32_t version;      /* WEIR_DEV_VERSION */
     int32_t abort_status;  /* 0, or the error with which every wait of this communicator ends */
     uint64_t timeout_ns;   /* longest time of one wait */
     uint64_t reserved0[6];
-    int32_t error_status;  /* 0, or the first error of a kernel: sticky */
-    uint32_t reserved1[15];
+    int32_t error_status; /* 0, or the first error of a kernel: sticky; stored behind `record` and `kernel` */
+    uint32_t reserved1;
+    uint64_t claimed; /* 1 once a thread writes the record: the first to fail */
+    uint64_t reserved2[6];
+    weir_dev_record record;
+    uint64_t kernel[WEIR_KERNEL_NAME_WORDS]; /* its name, if it has one */
 } weir_dev_control;
 
 /* Semaphores of a set, and what belongs to one of them, lie this far apart. */
@@ -40,6 +93,9 @@ typedef struct weir_dev_semaphore {
     uint64_t *sent;     /* signals sent so far; local memory */
     uint32_t count;     /* semaphores of the set, from this one on */
     uint32_t to_host;   /* `outbound` is host memory, or (WEIR_SEMAPHORE_UNMAPPED) nothing */
+    uint32_t peer;      /* rank at the other end */
+    uint32_t index;     /* in its set */
+    uint64_t id;        /* the tag that the semaphore was created with */
 } weir_dev_semaphore;
 
 /* Of a semaphore whose peer's memory is not mapped here: only a port channel signals through it. */
@@ -48,7 +104,7 @@ typedef struct weir_dev_semaphore {
 /* Barrier over the blocks of one grid. */
 typedef struct weir_dev_grid_barrier {
     weir_dev_control *control;
-    uint64_t *word; /* arrivals and poison; see weir/device/grid_barrier.h */
+    uint64_t *word; /* arrivals and poison, and rounds in the next word; see weir/device/grid_barrier.h */
     uint64_t reserved;
 } weir_dev_grid_barrier;
 
@@ -96,6 +152,9 @@ typedef struct weir_dev_collective {
     uint32_t ranks;
     uint32_t blocks;        /* there is room for; on a GPU they may be more than fit side by side */
     uint32_t letter_blocks; /* most between two ranks alone */
+    uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
+    uint64_t call;  /* what the host has launched this kernel for: weir_collective_what.call, or WEIR_NO_CALL, */
+    uint64_t count; /* and its count */
 } weir_dev_collective;
 
 /* What a kernel asks a host thread to do; see weir/device/fifo.h. */
@@ -148,6 +207,8 @@ typedef struct weir_dev_proxy_channel {
     const weir_dev_progress *progress;
     uint32_t limit; /* credits in all */
     uint32_t id;
+    uint32_t peer; /* rank at the other end of a port channel, or WEIR_NO_PEER */
+    uint32_t reserved;
 } weir_dev_proxy_channel;
 
 /* What the posters of a queue pair share: device memory, zeroed, at a multiple of 16. Numbers are of 64-byte blocks of
@@ -274,22 +335,25 @@ typedef struct weir_dev_rails {
     uint32_t reserved;
 } weir_dev_rails;
 
-WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 128, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 256, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 48, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, record) == 128, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_note) == 32, "layout of weir_dev_note");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_record) == 64, "layout of weir_dev_record");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 64, "layout of weir_dev_semaphore");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 112, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 128, "layout of weir_dev_memory_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 168, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 216, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 40, "layout of weir_dev_progress");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 72, "layout of weir_dev_proxy_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 80, "layout of weir_dev_proxy_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_memory) == 40, "layout of weir_dev_port_memory");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_board) == 64, "layout of weir_dev_port_board");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_rdma) == 192, "layout of weir_dev_port_rdma");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 368, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 392, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 64, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma) == 72, "layout of weir_dev_rdma");
