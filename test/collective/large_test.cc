@@ -8,7 +8,8 @@ namespace
 {
 
 struct LargeCase {
-    uint64_t bytes; // for each rank, or of it; a multiple of 8
+    uint64_t bytes;  // for each rank, or of it; a multiple of 8
+    uint64_t offset; // of what is sent and received, in memories of which nobody touches what is before
     bool registered;
 };
 
@@ -16,6 +17,7 @@ const char *const large_names[LARGE_OPS] = { "allreduce", "reduce_scatter", "all
 
 struct LargeBench {
     Bench bench;
+    uint64_t offset;
     weir_memory *shared;
     uint32_t launches;
 };
@@ -25,9 +27,9 @@ bool on_gpu(const weirt_rank *rank)
     return std::strcmp(rank->stage->kind, "gpu") == 0;
 }
 
-char *words_of(weir_memory *memory)
+char *words_of(const LargeBench *b, weir_memory *memory)
 {
-    return static_cast<char *>(weir_memory_pointer(memory)) + guard;
+    return static_cast<char *>(weir_memory_pointer(memory)) + b->offset + guard;
 }
 
 bool run_kernel(const LargeBench *b, const large_args &args)
@@ -39,10 +41,11 @@ bool run_kernel(const LargeBench *b, const large_args &args)
            WEIRT_OK(b->bench.rank, weir_stream_wait(device, b->bench.stream, weirt_patience_ms()));
 }
 
-weir_status call_large(const Bench *b, uint32_t op, uint64_t count)
+weir_status call_large(const LargeBench *large, uint32_t op, uint64_t count)
 {
-    const char *send = words_of(b->in);
-    char *recv = words_of(b->out);
+    const Bench *b = &large->bench;
+    const char *send = words_of(large, b->in);
+    char *recv = words_of(large, b->out);
     switch (op) {
     case LARGE_ALLREDUCE:
         return weir_allreduce(b->collective, send, recv, count, WEIR_U64, WEIR_SUM, b->stream);
@@ -55,16 +58,23 @@ weir_status call_large(const Bench *b, uint32_t op, uint64_t count)
     }
 }
 
-// The bytes before and behind what is received.
+// The bytes before and behind what is received, and those at the low 32 bits of its offset.
 bool guards_are_whole(const LargeBench *b, uint64_t received)
 {
     const Bench &bench = b->bench;
     uint8_t bytes[2 * guard];
-    const char *recv = words_of(bench.out);
+    const char *recv = words_of(b, bench.out);
     bool whole = WEIRT_OK(bench.rank, weir_device_copy(bench.comm.device, bytes, recv - guard, guard)) &&
                  WEIRT_OK(bench.rank, weir_device_copy(bench.comm.device, bytes + guard, recv + received, guard));
     for (const uint8_t byte : bytes) {
         whole = whole && byte == poison;
+    }
+    if (b->offset != 0) {
+        const char *low = static_cast<const char *>(weir_memory_pointer(bench.out)) + static_cast<uint32_t>(b->offset);
+        whole = whole && WEIRT_OK(bench.rank, weir_device_copy(bench.comm.device, bytes, low, sizeof bytes));
+        for (const uint8_t byte : bytes) {
+            whole = whole && byte == 0;
+        }
     }
     return WEIRT_EXPECT(bench.rank, whole);
 }
@@ -78,7 +88,7 @@ bool run_large(LargeBench *b, uint32_t op, uint64_t bytes)
     const bool gathers = op == LARGE_ALLGATHER || op == LARGE_ALL_TO_ALL;
     const uint64_t received = (gathers ? rank->size : 1) * bytes;
     large_args args = {};
-    args.words = reinterpret_cast<uint64_t *>(words_of(bench->in));
+    args.words = reinterpret_cast<uint64_t *>(words_of(b, bench->in));
     args.count = (parts ? rank->size : 1) * bytes / 8;
     args.rank = rank->rank;
     args.ranks = rank->size;
@@ -86,19 +96,19 @@ bool run_large(LargeBench *b, uint32_t op, uint64_t bytes)
     args.seed = ++b->launches;
     *report = {};
     if (!run_kernel(b, args) ||
-        !WEIRT_OK(rank, weir_device_fill(bench->comm.device, weir_memory_pointer(bench->out), poison,
-                                         weir_memory_bytes(bench->out))) ||
+        !WEIRT_OK(rank, weir_device_fill(bench->comm.device, words_of(b, bench->out) - guard, poison,
+                                         rank->size * bytes + 2 * guard)) ||
         !weirt_barrier(rank)) {
         return false;
     }
     const uint64_t since = weirt_now_ms();
-    if (!WEIRT_OK(rank, call_large(bench, op, bytes / 8)) ||
+    if (!WEIRT_OK(rank, call_large(b, op, bytes / 8)) ||
         !WEIRT_OK(rank, weir_stream_wait(bench->comm.device, bench->stream, weirt_patience_ms())) ||
         !WEIRT_OK(rank, weir_comm_status(bench->comm.comm))) {
         return false;
     }
     const uint64_t took = weirt_now_ms() - since;
-    args.words = reinterpret_cast<uint64_t *>(words_of(bench->out));
+    args.words = reinterpret_cast<uint64_t *>(words_of(b, bench->out));
     args.report = static_cast<large_report *>(weir_memory_pointer(b->shared));
     args.count = bytes / 8;
     if (!run_kernel(b, args) || !guards_are_whole(b, received)) {
@@ -120,12 +130,14 @@ void large_operations(weirt_rank *rank)
     const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
+    opts.form = what->offset != 0 ? WEIR_FORM_SLOTS : WEIR_FORM_AUTO; // slots go straight to registered memory
     if (!on_gpu(rank)) {
         opts.blocks = 2;
         opts.threads = 2;
     }
     LargeBench b = {};
-    bool fine = bench_open(rank, &opts, rank->size * what->bytes, 0, &b.bench) &&
+    b.offset = what->offset;
+    bool fine = bench_open(rank, &opts, what->offset + rank->size * what->bytes, 0, &b.bench) &&
                 WEIRT_OK(rank, weir_memory_allocate(b.bench.comm.comm, sizeof(large_report), &host, &b.shared)) &&
                 WEIRT_OK(rank, weir_kernel_load(b.bench.comm.device, large_kernel()));
     if (fine && what->registered) {
@@ -143,7 +155,7 @@ void large_operations(weirt_rank *rank)
 void run_both(const weirt_stage *stage, uint64_t bytes)
 {
     for (bool registered : { false, true }) {
-        const LargeCase what = { bytes, registered };
+        const LargeCase what = { bytes, 0, registered };
         weirt_ranks_run(stage, 2, large_operations, &what, sizeof what);
     }
 }
@@ -153,6 +165,12 @@ WEIRT_STAGE_SUITE(Large);
 TEST_P(Large, KernelsCompareAMegabyte)
 {
     run_both(stage(), (1 << 20) + 8);
+}
+
+TEST_P(Large, OffsetsBeyondFourGigabytes)
+{
+    const LargeCase what = { (1 << 20) + 8, (uint64_t{ 4 } << 30) + 4096, true };
+    weirt_ranks_run(stage(), 2, large_operations, &what, sizeof what);
 }
 
 class LongLarge : public StageTest

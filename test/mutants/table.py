@@ -686,6 +686,10 @@ MUTANTS = [
     Mutant("far-index", DEVICE + "memory_channel.h", "weir_dev_memory_channel_write_u64", "channel->dst + index",
            "channel->dst + index % (1u << 29)", "a value is written at the low 32 bits of its offset",
            stage("Far", "OffsetsBeyondFourGigabytes")),
+    Mutant("far-window", HOST + "collective_call.c", "", "weir_memory_pointer(memory) + offset;",
+           "weir_memory_pointer(memory) + (uint32_t)offset;",
+           "registered memory is written at the low 32 bits of its offset",
+           collective("Large", "OffsetsBeyondFourGigabytes")),
     # ---- collectives -------------------------------------------------------------------------------------
     Mutant("collective-epoch", DEVICE + "collective_slots.h", "weir_slots_meet",
            "weir_packet_advance(c->epoch, 0, 0, coop);", "", "a call takes what the call before has left for its own",
