@@ -123,24 +123,34 @@ void weiri_boot_hurry(weir_bootstrap *boot)
     }
 }
 
-/* The key of a rendezvous by address: the shared secret's, or none where nobody else can come by. */
-static weir_status choose_key(const weiri_env *env, const weir_bootstrap_opts *opts, const weiri_where *where,
-                              uint8_t *key)
+/* The key of a rendezvous by address: the shared secret's, or that of this user where only this host can come by. */
+static weir_status choose_key(weir_bootstrap *boot, const weiri_env *env, const weir_bootstrap_opts *opts,
+                              const weiri_where *where)
 {
     const char *secret = env->key[0] != '\0' ? env->key : opts->key != NULL ? opts->key : "";
     if (where->has_key) {
-        memcpy(key, where->key, sizeof where->key);
+        memcpy(boot->key, where->key, sizeof where->key);
         return WEIR_OK;
     }
-    if (secret[0] == '\0' && !env->allow_no_key && !weiri_address_is_loopback(&where->root)) {
+    if (secret[0] != '\0' || env->allow_no_key || boot->size == 1) {
+        weiri_auth_derive_key(secret, boot->key);
+        return WEIR_OK;
+    }
+    if (!weiri_address_is_loopback(&where->root)) {
         char text[WEIRI_ADDRESS_TEXT_BYTES];
         return weiri_fail(WEIR_ERR_AUTH,
                           "bootstrap: rendezvous at %s needs a key, the same on all ranks: "
-                          "export WEIR_KEY=$(openssl rand -hex 32) once and pass it to all of them; "
+                          "export WEIR_KEY=$(head -c 32 /dev/urandom | base64) once and pass it to all of them; "
                           "or export WEIR_ALLOW_NO_KEY=1 on a network that you trust",
                           weiri_address_format(&where->root, text));
     }
-    weiri_auth_derive_key(secret, key);
+    const weir_status status = weiri_user_key(boot->key);
+    if (status != WEIR_OK) {
+        char text[WEIRI_TEXT_BYTES];
+        (void)snprintf(text, sizeof text, "%s", weir_last_error());
+        return weiri_fail(status, "bootstrap: %.300s; or give all ranks the same WEIR_KEY", text);
+    }
+    boot->user_key = true;
     return WEIR_OK;
 }
 
@@ -247,6 +257,7 @@ static void release(weir_bootstrap *boot)
     for (uint32_t i = 0; i < boot->size; i++) {
         weiri_queue_clear(&boot->peers[i].inbox);
     }
+    weiri_auth_wipe(boot->key, sizeof boot->key);
     if (!forked) {
         /* In the child of a fork they may have waiters that do not exist there. */
         (void)pthread_cond_destroy(&boot->cond);
@@ -421,7 +432,8 @@ weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t ran
     boot->kernel_timeout_ms = weiri_env_kernel_timeout(&env, opts->timeout_ms);
     interface = weiri_env_interface(&env, opts->interface);
     interface = interface[0] != '\0' ? interface : place.interface;
-    status = choose_key(&env, opts, &place, boot->key);
+    status = choose_key(boot, &env, opts, &place);
+    weiri_auth_wipe(&place, sizeof place);
     if (status == WEIR_OK) {
         status = open_listener(boot, meeting->where, interface);
     }
@@ -495,6 +507,8 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     }
     if (result != 0) {
         weir_unique_id_discard(&mine);
+        weiri_auth_wipe(&mine, sizeof mine);
+        weiri_auth_wipe(&id, sizeof id);
         return weiri_fail(WEIR_ERR_SYSTEM, "bootstrap: create: the caller's broadcast returned %d", result);
     }
     id.text[sizeof id.text - 1] = '\0';
@@ -505,6 +519,8 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     if (rank == 0) {
         weir_unique_id_discard(&mine);
     }
+    weiri_auth_wipe(&mine, sizeof mine);
+    weiri_auth_wipe(&id, sizeof id);
     return status;
 }
 

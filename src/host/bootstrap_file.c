@@ -4,8 +4,8 @@
  * whole id or none, and what was at the path, a link or an old file, is replaced and never written to. It removes the
  * file when all ranks have joined, or its create fails.
  *
- * The others wait for a file, and use it only if it is a regular one of their own user that nobody else can open. A
- * job that was killed leaves its file behind: nobody who knows the key in it answers at its address. So a rank looks
+ * The others wait for a file that is a regular one of their own user and that nobody else can open; they use no other.
+ * A job that was killed leaves its file behind: nobody who knows the key in it answers at its address. So a rank looks
  * again and again, until rank 0 has heard of it, whether the path holds another id by now, and goes there. */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,21 +38,12 @@ static void pause_ms(uint32_t ms, uint64_t deadline_ns)
 static weir_status check_file(const char *path, int fd)
 {
     struct stat s;
-    if (fstat(fd, &s) != 0) {
-        return weiri_fail_errno(errno, "rendezvous file %s: stat", path);
-    }
-    if (!S_ISREG(s.st_mode)) {
+    if (fstat(fd, &s) == 0 && S_ISDIR(s.st_mode)) {
         return weiri_fail(WEIR_ERR_AUTH, "rendezvous file %s: refused: it is no regular file", path);
     }
-    if (s.st_uid != geteuid()) {
-        return weiri_fail(WEIR_ERR_AUTH, "rendezvous file %s: refused: it belongs to user %lu, this is user %lu", path,
-                          (unsigned long)s.st_uid, (unsigned long)geteuid());
-    }
-    if ((s.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return weiri_fail(WEIR_ERR_AUTH, "rendezvous file %s: refused: its mode is %04o, which lets others in; 0600 is "
-                                         "expected", path, (unsigned)(s.st_mode & 07777));
-    }
-    return WEIR_OK;
+    char what[PATH_MAX + 32];
+    (void)snprintf(what, sizeof what, "rendezvous file %s", path);
+    return weiri_user_check_file(what, fd);
 }
 
 static weir_status read_id(const char *path, int fd, weir_unique_id *out)
@@ -89,9 +80,11 @@ static weir_status look(const char *path, weir_unique_id *out)
         if (error == ENOENT || error == ESTALE) {
             return WEIR_PENDING;
         }
-        if (error == ELOOP || error == EACCES || error == EPERM) {
+        if (error == ELOOP || error == EACCES || error == EPERM || error == ENXIO) {
             return weiri_fail(WEIR_ERR_AUTH, "rendezvous file %s: refused: %s", path,
-                              error == ELOOP ? "it is a symbolic link" : "no permission to read it");
+                              error == ELOOP   ? "it is a symbolic link"
+                              : error == ENXIO ? "it is no regular file"
+                                               : "no permission to read it");
         }
         return weiri_fail_errno(error, "rendezvous file %s: open", path);
     }
@@ -153,12 +146,22 @@ static weir_status publish(const char *path, const weir_unique_id *id)
     return WEIR_OK;
 }
 
-/* Removes the file, unless another job has put its own there. */
+/* Removes the file, unless another job has put its own there. That may happen at any moment: so the file gets a name
+ * that nobody else knows, before it is looked at for the last time, and its old one again when it is another job's. */
 static void retract(const char *path, const weir_unique_id *id)
 {
     weir_unique_id now;
-    if (look(path, &now) == WEIR_OK && strcmp(now.text, id->text) == 0) {
-        (void)unlink(path);
+    char name[PATH_MAX + 2 * RANDOM_BYTES + 2];
+    name_new(path, name, sizeof name);
+    if (look(path, &now) != WEIR_OK || strcmp(now.text, id->text) != 0 || rename(path, name) != 0) {
+        return;
+    }
+    const bool own = look(name, &now) == WEIR_OK && strcmp(now.text, id->text) == 0;
+    /* A link replaces nothing: a third job's file is newer than this one. Some file systems have no links. */
+    if (own || link(name, path) == 0 || errno == EEXIST) {
+        (void)unlink(name);
+    } else {
+        (void)rename(name, path);
     }
 }
 
@@ -183,6 +186,7 @@ static weir_status create_root(const char *path, const char *interface, uint64_t
         }
     }
     weir_unique_id_discard(&id);
+    weiri_auth_wipe(&id, sizeof id);
     return status;
 }
 
@@ -200,18 +204,23 @@ static bool has_moved(void *context)
     return look(v->path, &now) == WEIR_OK && strcmp(now.text, v->id.text) != 0;
 }
 
-/* Waits for a file that holds another id than `refused`. */
+/* Waits for a file that holds another id than `refused`. Whatever else is at the path may be left from another job:
+ * rank 0 replaces it. */
 static weir_status await(const char *path, const char *refused, uint64_t deadline_ns, weir_unique_id *out)
 {
+    char cause[WEIRI_TEXT_BYTES];
     for (uint32_t pause = PAUSE_FIRST_MS;; pause = 2 * pause < PAUSE_LAST_MS ? 2 * pause : PAUSE_LAST_MS) {
         const weir_status status = look(path, out);
-        if (status != WEIR_PENDING && (status != WEIR_OK || strcmp(out->text, refused) != 0)) {
+        const bool useless = status == WEIR_ERR_AUTH || status == WEIR_ERR_CORRUPT;
+        if (status != WEIR_PENDING && !useless && (status != WEIR_OK || strcmp(out->text, refused) != 0)) {
             return status;
         }
         if (weiri_left_ms(deadline_ns) == 0) {
-            return weiri_fail(WEIR_ERR_TIMEOUT, "rendezvous file %s: timeout: %s", path,
+            (void)snprintf(cause, sizeof cause, "; %s", weir_last_error());
+            return weiri_fail(WEIR_ERR_TIMEOUT, "rendezvous file %s: timeout: %s%.300s", path,
                               status == WEIR_OK ? "it is left from a job that was killed, and rank 0 wrote no new one"
-                                                : "rank 0 did not write it");
+                                                : "rank 0 did not write it",
+                              useless ? cause : "");
         }
         pause_ms(pause, deadline_ns);
     }
@@ -236,6 +245,8 @@ static weir_status create_other(const char *path, uint64_t deadline_ns, uint32_t
         if (status == WEIR_ERR_AUTH) {
             refused = v.id; /* another job listens at that port by now */
         } else if (status != WEIR_PENDING) {
+            weiri_auth_wipe(&v, sizeof v);
+            weiri_auth_wipe(&refused, sizeof refused);
             return status;
         }
     }

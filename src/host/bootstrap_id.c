@@ -105,6 +105,7 @@ int weiri_unique_id_take(const char *text)
         if (strcmp(e->id.text, text) == 0) {
             fd = e->fd;
             *link = e->next;
+            weiri_auth_wipe(e, sizeof *e);
             weiri_free(e);
             break;
         }
@@ -163,6 +164,7 @@ weir_status weir_unique_id_create(const char *where, weir_unique_id *out)
     *to++ = ':';
     memcpy(to, address, strlen(weiri_address_format(&at, address)) + 1);
     *out = e->id;
+    weiri_auth_wipe(key, sizeof key);
     begin_registry();
     e->next = registry;
     registry = e;

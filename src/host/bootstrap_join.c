@@ -297,8 +297,9 @@ void weiri_join_stop(weiri_conn *conn, weir_status status)
     }
     char address[WEIRI_ADDRESS_TEXT_BYTES];
     char text[WEIRI_TEXT_BYTES];
-    (void)snprintf(text, sizeof text, "bootstrap: rank 0 at %s: %.300s", weiri_address_format(&conn->address, address),
-                   weir_last_error());
+    (void)snprintf(text, sizeof text, "bootstrap: rank 0 at %s: %.300s%s",
+                   weiri_address_format(&conn->address, address), weir_last_error(),
+                   boot->user_key ? " (without WEIR_KEY all ranks must be of one user and see the same /tmp)" : "");
     weiri_conn_close(conn);
     set_failed(boot, status, text);
     set_over(boot);

@@ -3,6 +3,7 @@
  *     bootstrap.c           create, destroy
  *     bootstrap_id.c        unique ids, and where ranks meet
  *     bootstrap_file.c      ranks that meet through a file
+ *     bootstrap_user.c      the key of ranks of one user on one host
  *     bootstrap_join.c      the rendezvous at rank 0
  *     bootstrap_door.c      the listener, and how many connections may not have proved the key
  *     bootstrap_conn.c      one connection: connect, prove, read and write frames
@@ -225,6 +226,7 @@ struct weir_bootstrap {
     uint32_t timeout_ms;
     uint32_t kernel_timeout_ms; /* what communicators take */
     uint8_t key[WEIRI_AUTH_KEY_BYTES];
+    bool user_key; /* it is that of weiri_user_key */
     uint8_t job[WEIRI_JOB_BYTES];
     weiri_service *service;
     weiri_watch *listener_watch;
@@ -340,6 +342,12 @@ void weiri_conn_foreign(weiri_conn *conn, const char *why); /* logged once, clos
 void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns); /* back to idle */
 void weiri_conn_queue(weiri_conn *conn, weiri_message *message); /* any thread; NULL is ignored */
 void weiri_conn_mark(weiri_conn *conn);                          /* any thread; the service has to look at it */
+
+/* bootstrap_user.c */
+/* The key that this user's processes on this host share. WEIR_ERR_AUTH for what others may have made or can read. */
+weir_status weiri_user_key(uint8_t key[WEIRI_KEY_BYTES]);
+/* Whether a file or a folder is this user's, and nobody else can open it; WEIR_ERR_AUTH otherwise. */
+weir_status weiri_user_check_file(const char *what, int fd);
 
 /* bootstrap_door.c */
 uint32_t weiri_door_room(void);

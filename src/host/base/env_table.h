@@ -13,11 +13,12 @@
     X(WEIR_RENDEZVOUS_FILE, string, rendezvous_file, "", "File through which launched ranks meet; rank 0 makes it.")   \
     X(WEIR_PORT, u64, port, "", "Port at MASTER_ADDR where ranks meet under torchrun; default MASTER_PORT + 1.")       \
     X(WEIR_KEY, string, key, "", "Secret shared by all ranks, for rendezvous by address.")                             \
-    X(WEIR_ALLOW_NO_KEY, bool, allow_no_key, "0", "1 allows rendezvous by address off the loopback without a key.")    \
+    X(WEIR_ALLOW_NO_KEY, bool, allow_no_key, "0",                                                                      \
+      "1 allows rendezvous by address without a key, for anybody who comes.")                                          \
     X(WEIR_INTERFACE, string, interface, "", "Network interface of the bootstrap's connections and of ofi.")           \
     X(WEIR_CPU_THREADS, u64, cpu_threads, "64", "Most threads of one launch on the CPU device; 1 to 1024.")            \
     X(WEIR_TRANSPORT, string, transport, "", "Comma-separated transports to try, in order; empty means all.")          \
-    X(WEIR_COLLECTIVE_TABLE, string, collective_table, "", "File that says which form collectives take, by size.")    \
+    X(WEIR_COLLECTIVE_TABLE, string, collective_table, "", "File that says which form collectives take, by size.")     \
     X(WEIR_PORT_ENGINE, string, port_engine, "proxy", "Who posts kernels' transfers: proxy, device or device-only.")   \
     X(WEIR_IB_DEVICE, string, ib_device, "", "RDMA devices to choose from: name or name:port, comma-separated.")       \
     X(WEIR_IB_GID_INDEX, u64, ib_gid_index, "", "GID index of the RDMA port; empty finds it; 0 to 255.")               \
