@@ -13,15 +13,15 @@
  * "file:/path", or through a broadcast of the caller's own (MPI_Bcast, say); the last two carry a unique id.
  *
  * A rendezvous file is on a file system that all ranks share. Rank 0 makes it, with mode 0600, replaces one that an
- * earlier job left, and removes it when all have joined. The others wait for it until their deadline, and do not use one
- * that is not a regular file of their own user or that others can open. One path serves one job at a time.
+ * earlier job left, and removes it when all have joined. The others wait for it until their deadline, and do not use
+ * one that is not a regular file of their own user or that others can open. One path serves one job at a time.
  *
  * Both ends of every connection prove that they know the job's key, and what the connection is for, before anything
  * else that comes on it is used. All that follows is sealed. A stranger on the path can read it. A rank notices what a
  * stranger has altered, replayed, reordered or put in, and its calls fail with WEIR_ERR_AUTH. Foreign connections are
  * dropped and logged once. Rendezvous by address needs a key, WEIR_KEY or opts.key. It is random bytes and not a
- * password, because a stranger who holds the meeting address may try passwords: `head -c 32 /dev/urandom | base64` makes
- * one. On the loopback the ranks of one user need none: they share a key in /tmp/weir-UID, which weir makes with mode
+ * password, because a stranger who holds the meeting address may try passwords:
+ * `head -c 32 /dev/urandom | base64` makes one. On the loopback the ranks of one user need none: they share a key in /tmp/weir-UID, which weir makes with mode
  * 0600. WEIR_ALLOW_NO_KEY=1 lets anybody join who can connect.
  *
  * A service thread of the bootstrap does all socket work: a rank that dies is known to all within a second,
@@ -100,10 +100,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_callbacks(const weir_b
 
 /* The same with rank and size from what started this process; weir/launcher.h has the order in which that is looked
  * for. The ranks meet at WEIR_UNIQUE_ID, else through the file at WEIR_RENDEZVOUS_FILE, else at a unique id that PMIx
- * carries, else at MASTER_ADDR and WEIR_PORT (default MASTER_PORT + 1), which needs WEIR_KEY unless all ranks are of one
- * user and MASTER_ADDR is the loopback. Under
- * PMIx every rank of the job makes this call, and equally often. WEIR_ERR_ENV, with what was looked for, without a
- * launcher. */
+ * carries, else at MASTER_ADDR and WEIR_PORT (default MASTER_PORT + 1), which needs WEIR_KEY unless all ranks are of
+ * one user and MASTER_ADDR is the loopback. Under PMIx every rank of the job makes this call, and equally often.
+ * WEIR_ERR_ENV, with what was looked for, without a launcher. */
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_launched(const weir_bootstrap_opts *opts,
                                                                    weir_bootstrap **out);
 

@@ -433,7 +433,7 @@ weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t ran
     interface = weiri_env_interface(&env, opts->interface);
     interface = interface[0] != '\0' ? interface : place.interface;
     status = choose_key(boot, &env, opts, &place);
-    weiri_auth_wipe(&place, sizeof place);
+    weiri_auth_wipe(place.key, sizeof place.key);
     if (status == WEIR_OK) {
         status = open_listener(boot, meeting->where, interface);
     }

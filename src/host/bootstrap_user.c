@@ -1,8 +1,8 @@
 /* bootstrap_user.c - the key of ranks that meet on the loopback without a shared secret: one for each user of a host.
  *
  * It is WEIRI_KEY_BYTES random bytes in /tmp/weir-UID/key, a file of mode 0600 in a folder of mode 0700, both of that
- * user. The first rank that needs it makes it: it writes a new file and links it to the name, so that others see a whole
- * key or none. A folder or a file that another user may have made, or can read, is refused. */
+ * user. The first rank that needs it makes it: it writes a new file and links it to the name, so that others see a
+ * whole key or none. A folder or a file that another user may have made, or can read, is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Ranks that meet on the loopback without WEIR_KEY: those of one user, and no others. These cases need root, who may take
-// on any user.
+// Ranks that meet on the loopback without WEIR_KEY: those of one user, and no others. These cases need root, who may
+// take on any user.
 #include <atomic>
 #include <cstdlib>
 #include <fcntl.h>
