@@ -21,8 +21,8 @@
  * stranger has altered, replayed, reordered or put in, and its calls fail with WEIR_ERR_AUTH. Foreign connections are
  * dropped and logged once. Rendezvous by address needs a key, WEIR_KEY or opts.key. It is random bytes and not a
  * password, because a stranger who holds the meeting address may try passwords:
- * `head -c 32 /dev/urandom | base64` makes one. On the loopback the ranks of one user need none: they share a key in /tmp/weir-UID, which weir makes with mode
- * 0600. WEIR_ALLOW_NO_KEY=1 lets anybody join who can connect.
+ * `head -c 32 /dev/urandom | base64` makes one. On the loopback the ranks of one user need none: they share a key in
+ * /tmp/weir-UID, which weir makes with mode 0600. WEIR_ALLOW_NO_KEY=1 lets anybody join who can connect.
  *
  * A service thread of the bootstrap does all socket work: a rank that dies is known to all within a second,
  * and every pending and later call of every rank returns WEIR_ERR_REMOTE with that rank in its text. Heartbeats of the
