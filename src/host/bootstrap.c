@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "src/host/base/alloc.h"
@@ -16,6 +17,7 @@
 #define HURRY_MS 10
 #define LEAVE_MS 2000
 #define PROVING_MS 200
+#define IN_USE_MS 20
 
 weir_status weiri_boot_check(const weir_bootstrap *boot)
 {
@@ -182,6 +184,7 @@ static weir_status open_listener(weir_bootstrap *boot, const char *where, const 
     status = weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
     if (status != WEIR_OK) {
         /* Perhaps because there is a rank 0 already: that one can tell everyone. */
+        boot->join.in_use = errno == EADDRINUSE;
         (void)snprintf(boot->join.taken, sizeof boot->join.taken, "%s", weir_last_error());
     }
     return WEIR_OK;
@@ -400,17 +403,14 @@ static weir_status check_create(const char *where, uint32_t rank, uint32_t size,
     return WEIR_OK;
 }
 
-weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
-                                      const weir_bootstrap_opts *opts, weir_bootstrap **out)
+/* *in_use: it failed because the address of this rank 0 is in use, and nobody there knew more. */
+static weir_status create_once(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
+                               const weir_bootstrap_opts *opts, bool *in_use, weir_bootstrap **out)
 {
     weiri_env env;
     weiri_where place;
     weir_bootstrap *boot = NULL;
     const char *interface = "";
-    if (strncmp(meeting->where, WEIRI_FILE_PREFIX, sizeof WEIRI_FILE_PREFIX - 1) == 0) {
-        return weiri_bootstrap_create_file(meeting->where + sizeof WEIRI_FILE_PREFIX - 1, meeting->deadline_ns, rank,
-                                           size, opts, out);
-    }
     weir_status status = weiri_env_read(&env);
     if (status != WEIR_OK) {
         return status;
@@ -444,11 +444,31 @@ weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t ran
         status = join(boot, meeting);
     }
     if (status != WEIR_OK) {
+        *in_use = status == WEIR_ERR_SYSTEM && boot->join.in_use;
         leave(boot);
         return status;
     }
     *out = boot;
     return WEIR_OK;
+}
+
+weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
+                                      const weir_bootstrap_opts *opts, weir_bootstrap **out)
+{
+    if (strncmp(meeting->where, WEIRI_FILE_PREFIX, sizeof WEIRI_FILE_PREFIX - 1) == 0) {
+        return weiri_bootstrap_create_file(meeting->where + sizeof WEIRI_FILE_PREFIX - 1, meeting->deadline_ns, rank,
+                                           size, opts, out);
+    }
+    for (;;) {
+        /* The parent that made the id may hold its port a little longer, or an earlier job may. */
+        bool in_use = false;
+        const weir_status status = create_once(meeting, rank, size, opts, &in_use, out);
+        if (!in_use || weiri_left_ms(meeting->deadline_ns) <= IN_USE_MS) {
+            return status;
+        }
+        const struct timespec pause = { 0, IN_USE_MS * 1000000L };
+        (void)nanosleep(&pause, NULL);
+    }
 }
 
 weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t size, const weir_bootstrap_opts *user_opts,

@@ -209,6 +209,7 @@ typedef struct weiri_join {
     char text[WEIRI_TEXT_BYTES];
     char cause[128];     /* why rank 0 could not be reached last */
     char taken[256];     /* rank 0: why it cannot listen; it then joins who does, and learns if it is the second */
+    bool in_use;         /* because the address is in use, perhaps not for long */
     weiri_conn *conn;    /* to rank 0 */
     uint64_t deadline_ns; /* of this rank's create; on rank 0 the earliest of all that came */
     uint64_t pause_ns;   /* before the next attempt to reach rank 0 */

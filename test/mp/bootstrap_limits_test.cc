@@ -29,16 +29,43 @@ TEST_F(BootstrapLimits, ASecondRankZeroFailsAll)
     }
 }
 
-// Who holds the port is none of ours: the error is that of the port, and comes soon.
+// Another program holds the port until the deadline: the error is that of the port.
 TEST_F(BootstrapLimits, ATakenPortIsNamed)
 {
     std::string where;
     const int fd = weirt_listen_raw(&where);
-    const Outcome o = weirt_creates(where, {{0, 2}}, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(where, { { 0, 2 } }, 1500)[0];
     EXPECT_EQ(o.status, WEIR_ERR_SYSTEM);
     EXPECT_TRUE(weirt_has(o, ("bind at " + where).c_str())) << o.text;
-    EXPECT_LT(o.ms, 1000u + 5000u);
+    EXPECT_TRUE(weirt_has(o, "Address already in use")) << o.text;
+    EXPECT_GE(o.ms, 1400u);
+    EXPECT_LT(o.ms, 1500u + 5000u);
     close(fd);
+}
+
+// A parent makes an id, starts the ranks, and gives the port up only after that.
+TEST_F(BootstrapLimits, APortThatIsGivenUpLateIsWaitedFor)
+{
+    Shared<std::atomic<uint32_t>> ready;
+    const weir_unique_id id = weirt_new_id();
+    std::vector<pid_t> pids;
+    for (uint32_t i = 0; i < 2; i++) {
+        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+            weir_unique_id_discard(&id); // as after an exec
+            (*ready.operator->())++;
+            const Outcome o = weirt_creates(id.text, { { rank, 2 } }, weirt_patience_ms())[0];
+            EXPECT_EQ(o.status, WEIR_OK) << o.text;
+            _exit(HasFailure() ? 1 : 0);
+        }));
+    }
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (*ready.operator->() < 2 && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    weirt_sleep_ms(1300);
+    weir_unique_id_discard(&id);
+    EXPECT_EQ(weirt_wait(pids[0]), 0);
+    EXPECT_EQ(weirt_wait(pids[1]), 0);
 }
 
 TEST_F(BootstrapLimits, LateRanksLearnOfAMismatch)

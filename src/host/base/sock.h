@@ -37,7 +37,7 @@ weir_status weiri_sock_interface(const char *name, uint8_t family, weiri_address
 weir_status weiri_sock_route(const weiri_address *to, weiri_address *out);
 
 /* Listens at `at` (port 0: any) with a backlog of at least 1,024; *bound gets the address with its port. The socket
- * stays open in the children of a fork, until weiri_sock_own. */
+ * stays open in the children of a fork, until weiri_sock_own. When it fails, errno tells why, too. */
 weir_status weiri_sock_listen(const weiri_address *at, int *fd, weiri_address *bound);
 /* From now on the listener ends with this process, and the connections that it accepts find an unreachable peer
  * within `timeout_ms`. 0 or an errno value. */
