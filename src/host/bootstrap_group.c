@@ -4,7 +4,11 @@
  * Each message carries the operation, its number within the group, bytes and root. The messages of one rank to
  * another come in the order of the operations, so the first of the group in the inbox is either the one that is
  * due or shows that the two ranks called different things. A collective that fails on one rank is made to fail
- * on all of the group, and so does everything later in it: its ranks are out of step. */
+ * on all of the group, and so does everything later in it: its ranks are out of step.
+ *
+ * A rank that waits in vain may wait for one that itself waits for another. At the deadline it asks the service thread
+ * of the rank from which nothing came, and then that of the rank for which that one waits, until one has not called
+ * the operation, or does not answer: that one is named. */
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +20,8 @@
 
 #define HEAD_BYTES 32
 #define CAUSE_NS 500000000u
+#define ANSWER_NS 1500000000u    /* how long a service thread may take to answer */
+#define NOT_CALLED (UINT32_MAX - 1) /* an answer: the operation has not begun there */
 
 enum { OP_BARRIER = 1, OP_ALLGATHER, OP_BROADCAST };
 
@@ -79,6 +85,7 @@ static weiri_group_state *find_state(weir_bootstrap *boot, uint64_t hash)
         state = (weiri_group_state *)weiri_alloc(1, sizeof *state);
         if (state != NULL) {
             state->hash = hash;
+            state->waits_for = WEIRI_NO_RANK;
             state->sequence = hash == 0 ? 0 : 1; /* operation 0 of all ranks is the allgather in create */
             state->next = boot->groups;
             boot->groups = state;
@@ -332,14 +339,108 @@ static weir_status send_step(run *r, uint64_t position, uint32_t step, const voi
     return status == WEIR_ERR_REMOTE ? wait_cause(r) : status;
 }
 
+bool weiri_group_asked(weiri_conn *conn, const weiri_message *message)
+{
+    weir_bootstrap *boot = conn->boot;
+    weiri_reader reader = weiri_reader_init(message->data, message->bytes);
+    const uint64_t sequence = weiri_read_u64(&reader);
+    const weiri_group_state *state = boot->groups;
+    uint8_t data[8 + 4];
+    if (!weiri_reader_done(&reader)) {
+        return false;
+    }
+    while (state != NULL && state->hash != message->tag) {
+        state = state->next;
+    }
+    const bool begun = state != NULL && state->sequence > sequence;
+    const bool waits = begun && state->running > 0 && state->last.sequence == sequence;
+    weiri_writer w = weiri_writer_init(data, sizeof data);
+    weiri_write_u64(&w, sequence);
+    weiri_write_u32(&w, !begun ? NOT_CALLED : waits ? state->waits_for : WEIRI_NO_RANK);
+    weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_ANSWER, message->tag, data, w.size, NULL, 0));
+    return true;
+}
+
+bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message)
+{
+    weiri_peer *peer = &boot->peers[message->peer];
+    weiri_reader reader = weiri_reader_init(message->data, message->bytes);
+    (void)weiri_read_u64(&reader); /* one that comes late is of the same rank and says nothing false */
+    const uint32_t answer = weiri_read_u32(&reader);
+    if (!weiri_reader_done(&reader) || (answer >= boot->size && answer != NOT_CALLED && answer != WEIRI_NO_RANK)) {
+        return false;
+    }
+    peer->answer = answer;
+    peer->answered = true;
+    weiri_boot_signal(boot);
+    return true;
+}
+
+/* Asks `peer` for whom it waits. False when no answer comes; then the collective may have failed meanwhile. */
+static bool ask(run *r, uint32_t peer)
+{
+    weir_bootstrap *boot = r->boot;
+    weiri_peer *p = &boot->peers[peer];
+    uint8_t data[8];
+    weiri_writer w = weiri_writer_init(data, sizeof data);
+    weiri_write_u64(&w, r->call.sequence);
+    p->answered = false;
+    const uint64_t limit = weiri_now_ns() + ANSWER_NS;
+    bool waiting = weiri_boot_queue(boot, peer, WEIRI_FRAME_ASK, r->state->hash, &w, NULL, 0, NULL) == WEIR_OK;
+    while (waiting && !p->answered && p->state == WEIRI_PEER_ALIVE && boot->failed == WEIR_OK &&
+           r->state->failed_status == WEIR_OK) {
+        waiting = weiri_cond_wait(&boot->cond, &boot->mutex, limit);
+    }
+    return p->answered;
+}
+
+/* Nothing came from `peer` by the deadline. The text names the rank for which all others wait. */
+static weir_status find_missing(run *r, uint32_t peer, const char *what)
+{
+    const weir_bootstrap *boot = r->boot;
+    bool answered = ask(r, peer);
+    for (uint32_t hops = 0; answered && hops < r->count; hops++) {
+        const uint32_t next = boot->peers[peer].answer;
+        if (next >= boot->size || next == boot->rank) {
+            break;
+        }
+        peer = next;
+        answered = ask(r, peer);
+    }
+    if (boot->failed != WEIR_OK) {
+        return weiri_fail(boot->failed, "%s", boot->failed_text);
+    }
+    if (r->state->failed_status != WEIR_OK && r->state->failed_at <= r->call.sequence) {
+        return weiri_fail(r->state->failed_status, "%s", r->state->failed_text);
+    }
+    const weiri_peer *p = &boot->peers[peer];
+    if (p->state != WEIRI_PEER_ALIVE || p->goodbye_ns != 0) {
+        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: %s: rank %u left", what, peer);
+    }
+    if (!answered) {
+        return weiri_fail(WEIR_ERR_TIMEOUT,
+                          "bootstrap: %s: timeout: rank %u does not answer (stopped, or its host is unreachable)", what,
+                          peer);
+    }
+    if (p->answer == NOT_CALLED) {
+        return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: rank %u has not called it", what, peer);
+    }
+    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
+}
+
 static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *data, uint64_t bytes)
 {
     const uint32_t peer = rank_at(r, position);
     char what[128];
     weiri_message *message = NULL;
     describe(&r->call, what);
+    r->state->waits_for = peer;
     weir_status status = weiri_boot_wait(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state->hash, r->state,
                                          r->call.sequence, what, r->deadline_ns, &message);
+    if (status == WEIR_ERR_TIMEOUT && r->state->failed_status == WEIR_OK && peer != r->boot->rank) {
+        status = find_missing(r, peer, what);
+    }
+    r->state->waits_for = WEIRI_NO_RANK;
     if (status != WEIR_OK) {
         return status;
     }

@@ -80,6 +80,10 @@ uint64_t weiri_peer_frame_max(uint32_t kind)
         return WEIRI_MESSAGE_MAX;
     case WEIRI_FRAME_CREDIT:
         return 4;
+    case WEIRI_FRAME_ASK:
+        return 8;
+    case WEIRI_FRAME_ANSWER:
+        return 8 + 4;
     case WEIRI_FRAME_ABORT:
         return 8 + 4 + 2 + WEIRI_TEXT_BYTES;
     default:
@@ -172,6 +176,14 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
         take_death(boot, message->tag, conn->peer, WEIRI_PEER_SILENT);
     } else if (kind == WEIRI_FRAME_CREDIT) {
         take_credit(conn, message);
+    } else if (kind == WEIRI_FRAME_ANSWER) {
+        if (!conn->initiated || !weiri_group_answered(boot, message)) {
+            weiri_conn_corrupt(conn);
+        }
+    } else if (kind == WEIRI_FRAME_ASK) {
+        if (conn->initiated || !weiri_group_asked(conn, message)) {
+            weiri_conn_corrupt(conn);
+        }
     } else if (conn->initiated || !(data || kind == WEIRI_FRAME_ABORT || kind == WEIRI_FRAME_BEAT)) {
         weiri_conn_corrupt(conn);
     } else if (kind == WEIRI_FRAME_BEAT) {

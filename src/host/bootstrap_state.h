@@ -62,7 +62,9 @@ enum {
     WEIRI_FRAME_GOODBYE,    /* tag: 1 when the leaving rank also has a connection of its own to the receiver */
     WEIRI_FRAME_CREDIT,     /* tag: how much of the receiver's messages has been handled; their kind */
     WEIRI_FRAME_BEAT,       /* the sender runs */
-    WEIRI_FRAME_SILENT      /* tag: rank that does not answer */
+    WEIRI_FRAME_SILENT,     /* tag: rank that does not answer */
+    WEIRI_FRAME_ASK,        /* tag: hash of the group; operation of which the receiver's part is missing */
+    WEIRI_FRAME_ANSWER      /* tag: hash of the group; operation, and for which rank the sender waits in it */
 };
 
 typedef enum weiri_send_state { WEIRI_SEND_QUEUED, WEIRI_SEND_DONE, WEIRI_SEND_FAILED } weiri_send_state;
@@ -165,6 +167,8 @@ typedef struct weiri_peer {
     weiri_flow flows[WEIRI_FLOWS];
     uint32_t waiters;        /* users' threads that wait for a message of it */
     uint64_t unreachable_ns; /* since when it refuses connections; 0 while it does not, or that is not known */
+    bool answered;           /* to the last frame that asked it; with what follows */
+    uint32_t answer;
     uint64_t goodbye_ns;     /* when it said that it leaves; 0 before */
     weiri_peer_state state;
     bool last_seen; /* nothing more comes on a connection that it opened */
@@ -183,6 +187,7 @@ typedef struct weiri_group_state {
     uint64_t hash;
     uint64_t sequence;   /* operations begun */
     weiri_call last;     /* the last of them */
+    uint32_t waits_for;  /* rank of which the last one needs a message now, or WEIRI_NO_RANK */
     uint32_t running;    /* operations begun and not ended */
     uint64_t failed_at;  /* first operation that failed, when failed_status is not WEIR_OK */
     weir_status failed_status;
@@ -388,6 +393,9 @@ void weiri_beat_tick(weir_bootstrap *boot, uint64_t now_ns);
 /* A message of a collective came: it is an error when nobody will ask for it. */
 void weiri_group_arrived(weir_bootstrap *boot, const weiri_message *message);
 void weiri_group_abort(weir_bootstrap *boot, weiri_message *message); /* from a peer; takes the message */
+/* A peer wants to know for whom this rank waits, or says for whom it waits. False: malformed. */
+bool weiri_group_asked(weiri_conn *conn, const weiri_message *message);
+bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message);
 /* The allgather in create; without the mutex. */
 weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes, uint64_t deadline_ns);
 

@@ -560,7 +560,8 @@ void sweep(const weirt_stage *stage, bool all)
     char text[160];
     snprintf(text, sizeof text,
              "%u of %u points, %u named the right rank, slowest detection %llu ms; of a deadline %llu ms late",
-             sum.right, sum.points, sum.named, (unsigned long long)sum.slowest_ms, (unsigned long long)sum.slowest_late_ms);
+             sum.right, sum.points, sum.named, (unsigned long long)sum.slowest_ms,
+             (unsigned long long)sum.slowest_late_ms);
     ::testing::Test::RecordProperty("sweep", text);
     printf("[   SWEEP  ] %s\n", text);
     EXPECT_EQ(sum.right, sum.points);

@@ -581,7 +581,7 @@ TEST_F(BootstrapFault, StoppedRankTimesOut)
     kill(pid, SIGSTOP);
     Outcome o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
     EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
-    EXPECT_TRUE(weirt_has(o, "nothing came from rank 1")) << o.text;
+    EXPECT_TRUE(weirt_has(o, "rank 1 does not answer (stopped, or its host is unreachable)")) << o.text;
     expect_expired(o, opts.timeout_ms);
     // The operation can no longer be made good: later ones say so at once.
     o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
@@ -590,6 +590,66 @@ TEST_F(BootstrapFault, StoppedRankTimesOut)
     kill(pid, SIGKILL);
     weirt_wait(pid);
     weir_bootstrap_destroy(boot);
+}
+
+// Of four ranks, rank 1 does not call the barrier, or is stopped before it. All others name it, also those that wait
+// for ranks that wait themselves. Silence takes longer here than the deadline of the barrier.
+void missing_in_a_barrier(bool stopped)
+{
+    Shared<Report> report;
+    const weir_unique_id id = weirt_new_id();
+    std::vector<pid_t> pids;
+    for (uint32_t i = 0; i < 4; i++) {
+        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+            const weir_bootstrap_opts opts = weirt_opts(1500 * weirt_slow());
+            weir_bootstrap *boot = nullptr;
+            const weir_status status = weir_bootstrap_create(id.text, rank, 4, &opts, &boot);
+            if (status != WEIR_OK) {
+                _exit(1);
+            }
+            report->ready++;
+            const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+            while (report->killed_ms == 0 && weirt_now_ms() < end) {
+                weirt_sleep_ms(1);
+            }
+            if (rank != 1) {
+                report->outcome[rank] = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+            } else {
+                weirt_sleep_ms(8000 * weirt_slow());
+            }
+            weir_bootstrap_destroy(boot);
+        }));
+    }
+    weir_unique_id_discard(&id);
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (report->ready < 4 && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    EXPECT_EQ(report->ready, 4u);
+    if (stopped) {
+        kill(pids[1], SIGSTOP);
+    }
+    report->killed_ms = weirt_now_ms();
+    for (uint32_t i : {0u, 2u, 3u}) {
+        EXPECT_EQ(weirt_wait(pids[i]), 0);
+        const Outcome &o = report->outcome[i];
+        EXPECT_TRUE(o.status == WEIR_ERR_TIMEOUT || (stopped && o.status == WEIR_ERR_REMOTE)) << o.status;
+        EXPECT_TRUE(weirt_has(o, stopped ? "rank 1 does not answer (stopped, or its host is unreachable)"
+                                         : "barrier: timeout: rank 1 has not called it"))
+            << "rank " << i << ": " << o.text;
+    }
+    kill(pids[1], SIGKILL);
+    weirt_wait(pids[1]);
+}
+
+TEST_F(BootstrapFault, RankThatDoesNotCallIsNamedByAll)
+{
+    missing_in_a_barrier(false);
+}
+
+TEST_F(BootstrapFault, RankThatIsStoppedIsNamedByAll)
+{
+    missing_in_a_barrier(true);
 }
 
 TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)

@@ -288,6 +288,8 @@ MUTANTS = [
     Mutant("quiesce-none", HOST + "quiesce.c", "find_busy", "*other = first;", "*other = NULL;",
            "memory goes while a kernel of another thread's rank stores there",
            ["fault.Stages/Quiesce.SurvivorsKeepMemoryUntilAllKernelsHaveEnded/cpu_threads"]),
+    Mutant("missing-first", HOST + "bootstrap_group.c", "find_missing", "hops < r->count", "hops > r->count",
+           "a rank that waits itself is blamed", ["mp.BootstrapFault.RankThatDoesNotCallIsNamedByAll"]),
     Mutant("expect-peer-first", HOST + "exchange.c", "weiri_exchange_expect",
            "} else if (comm->failed != WEIR_OK) {", "} else if (comm->failed != WEIR_OK && !comm->peers[peer].gone) {",
            "a rank that left because of a death is blamed for it",
