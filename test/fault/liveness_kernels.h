@@ -1,0 +1,29 @@
+/* liveness_kernels.h - a kernel that goes on until its communicator fails; for liveness_test.cc. */
+#ifndef WEIRT_LIVENESS_KERNELS_H
+#define WEIRT_LIVENESS_KERNELS_H
+
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+typedef struct liveness_report {
+    uint64_t trips; /* signals sent and waited for so far */
+    int32_t status; /* of the last wait */
+    uint32_t ended; /* 1: the kernel has left its loop */
+} liveness_report;
+
+/* Two ranks pass a signal to and fro. Each wait finds its signal at once, and nothing else looks for an error. */
+typedef struct liveness_args {
+    weir_dev_semaphore semaphore;
+    liveness_report *report;
+} liveness_args;
+
+const weir_kernel *liveness_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

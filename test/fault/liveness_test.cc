@@ -1,0 +1,155 @@
+// Kernels that never run out of signals: ranks 0 and 1 pass one to and fro for ever, while rank 2, which has nothing to
+// do with them, aborts, is killed, or is stopped. Both kernels must end soon, and the text must name rank 2. On two
+// GPUs the ranks are on gpu:0, gpu:1 and gpu:0.
+#include <cstdlib>
+#include <cstring>
+
+#include "liveness_kernels.h"
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace
+{
+
+struct liveness_case {
+    weirt_death death; // WEIRT_ALIVE: rank 2 aborts
+    uint32_t end_ms;   // both kernels end within it
+};
+
+constexpr uint64_t TRIPS = 1000;        // before anything happens
+constexpr uint32_t STOP_TIMEOUT = 5000; // WEIR_TIMEOUT_MS, ms
+
+struct liveness_pair {
+    weir_connection *connection = nullptr;
+    weir_semaphore *semaphore = nullptr;
+    weir_memory *shared = nullptr;
+    liveness_report *report = nullptr;
+    void *stream = nullptr;
+
+    bool open(weirt_rank *rank, const weirt_comm *comm)
+    {
+        const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+        if (!weirt_connect(rank, comm->comm, 1 - rank->rank, 1, &connection) ||
+            !weirt_semaphore(rank, connection, 2, WEIR_SEMAPHORE_DEVICE, &semaphore) ||
+            !WEIRT_OK(rank, weir_memory_allocate(comm->comm, sizeof(liveness_report), &host, &shared)) ||
+            !WEIRT_OK(rank, weir_kernel_load(comm->device, liveness_kernel())) ||
+            !WEIRT_OK(rank, weir_stream_create(comm->device, &stream))) {
+            return false;
+        }
+        report = static_cast<liveness_report *>(weir_memory_host_pointer(shared));
+        return true;
+    }
+    void close(weir_device *device)
+    {
+        if (stream != nullptr) {
+            weir_stream_destroy(device, stream);
+        }
+        weir_semaphore_destroy(semaphore);
+        weir_connection_destroy(connection);
+        weir_memory_destroy(shared);
+    }
+};
+
+// The kernel has begun, and made many trips.
+bool is_under_way(weirt_rank *rank, const liveness_pair *pair)
+{
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (weir_arch_load_relaxed_sys_u64(&pair->report->trips) < TRIPS) {
+        if (weirt_now_ms() > end) {
+            weirt_fail(rank, __FILE__, __LINE__, "no %llu trips", static_cast<unsigned long long>(TRIPS));
+            return false;
+        }
+        weirt_sleep_ms(1);
+    }
+    return true;
+}
+
+void pass_signals(weirt_rank *rank, const weirt_comm *comm, liveness_pair *pair, const liveness_case *what)
+{
+    liveness_args args = {};
+    args.report = static_cast<liveness_report *>(weir_memory_pointer(pair->shared));
+    if (!WEIRT_OK(rank, weir_semaphore_device(pair->semaphore, &args.semaphore)) ||
+        !WEIRT_OK(rank,
+                  weir_launch(comm->device, liveness_kernel(), weir_shape{ 1, 1 }, &args, nullptr, pair->stream)) ||
+        !is_under_way(rank, pair)) {
+        return;
+    }
+    weirt_step(rank, 1);
+    if (!weirt_step_wait(rank, 2, 1)) {
+        return;
+    }
+    const uint64_t since = weirt_now_ms();
+    const weir_status ended = weir_stream_wait(comm->device, pair->stream, what->end_ms);
+    const uint64_t took = weirt_now_ms() - since;
+    const weir_status expected = what->death == WEIRT_ALIVE ? WEIR_ERR_ABORTED : WEIR_ERR_REMOTE;
+    const weir_status status = weir_comm_status(comm->comm);
+    const bool named = std::strstr(weir_last_error(), "rank 2") != nullptr;
+    std::printf("rank %u on %s: the kernel %s after %llu ms; %s: %s\n", rank->rank, rank->device,
+                ended == WEIR_OK ? "ended" : "had not ended", static_cast<unsigned long long>(took),
+                weir_status_name(status), status != WEIR_OK ? weir_last_error() : "");
+    (void)std::fflush(stdout);
+    WEIRT_EXPECT(rank, ended == WEIR_OK);
+    WEIRT_EXPECT(rank, status == expected);
+    WEIRT_EXPECT(rank, named);
+    if (ended == WEIR_OK) {
+        WEIRT_EXPECT(rank, pair->report->ended == 1 && pair->report->status == expected);
+    }
+}
+
+void three_ranks(weirt_rank *rank)
+{
+    const auto *what = static_cast<const liveness_case *>(rank->arg);
+    weirt_comm comm;
+    liveness_pair pair;
+    weirt_log_allow(""); // of the death
+    const bool open = weirt_comm_open(rank, 0, &comm);
+    if (open && rank->rank < 2 && pair.open(rank, &comm)) {
+        pass_signals(rank, &comm, &pair, what);
+    } else if (open && rank->rank == 2 && weirt_step_wait(rank, 0, 1) && weirt_step_wait(rank, 1, 1)) {
+        weirt_step(rank, 1);
+        if (what->death != WEIRT_ALIVE) {
+            weirt_die(rank, what->death);
+        }
+        weir_comm_abort(comm.comm);
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(comm.comm));
+    }
+    if (rank->rank < 2) {
+        pair.close(comm.device);
+    }
+    weirt_comm_close(&comm);
+}
+
+class Liveness : public StageTest
+{
+  protected:
+    void run(weirt_death death, uint32_t end_ms) const
+    {
+        // A GPU does nothing else meanwhile; of the processor other programs take their part.
+        const bool gpu = std::strcmp(stage()->kind, "gpu") == 0;
+        const liveness_case what = { death, end_ms + (gpu ? 0 : 5000 * weirt_slow()) };
+        weirt_ranks_run(stage(), 3, three_ranks, &what, sizeof what);
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Stages, Liveness, ::testing::Values(1, 3), weirt_stage_name);
+
+TEST_P(Liveness, AbortEndsKernelsWhoseWaitsSucceed)
+{
+    run(WEIRT_ALIVE, 1000);
+}
+
+TEST_P(Liveness, DeathEndsKernelsWhoseWaitsSucceed)
+{
+    run(WEIRT_KILL, 1000);
+}
+
+TEST_P(Liveness, SilenceEndsKernelsWhoseWaitsSucceed)
+{
+    const uint32_t timeout = STOP_TIMEOUT * weirt_slow();
+    setenv("WEIR_TIMEOUT_MS", std::to_string(timeout).c_str(), 1);
+    run(WEIRT_STOP, 2 * timeout);
+    unsetenv("WEIR_TIMEOUT_MS");
+}
+
+} // namespace
