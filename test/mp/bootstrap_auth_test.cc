@@ -193,7 +193,20 @@ TEST_F(BootstrapAuth, ConnectionsForSomethingElseAreRefused)
 // ---- on the path -----------------------------------------------------------------------------------------
 
 // What a stranger does with what he passes on; frame 0 is the first that comes after the server's answer.
-enum Deed { PASS, ALTER_KIND, ALTER_TAG, ALTER_LENGTH, ALTER_PAYLOAD, ALTER_SEAL, INJECT, REPLAY, SWAP, DROP, REFLECT };
+enum Deed {
+    PASS,
+    ALTER_KIND,
+    ALTER_TAG,
+    ALTER_LENGTH,
+    ALTER_PAYLOAD,
+    ALTER_SEAL,
+    INJECT,
+    REPLAY,
+    SWAP,
+    DROP,
+    REFLECT,
+    DELAY
+};
 
 // Sits between clients and a server, and knows no key. One frame of a client is treated, on connections for `purpose`.
 class Relay {
@@ -297,6 +310,9 @@ private:
                 case REFLECT:
                     (void)!send(back, frame.data(), frame.size(), MSG_NOSIGNAL);
                     continue;
+                case DELAY:
+                    weirt_sleep_ms(300);
+                    break;
                 default:
                     break;
                 }
@@ -404,6 +420,24 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
             weir_bootstrap_destroy(boot);
         });
     }
+}
+
+// The last message of a rank that leaves is late, and its goodbye on another connection overtakes it: the message is
+// received nevertheless.
+TEST_F(BootstrapAuth, LastWordsAreHeard)
+{
+    run_through(DELAY, WEIRI_FRAME_PEER, 2, weirt_patience_ms(),
+                [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
+        weir_bootstrap *boot = nullptr;
+        ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        uint32_t word = rank * 4711;
+        const weir_status status = rank == 0 ? weir_bootstrap_recv(boot, &word, sizeof word, 1, 5)
+                                             : weir_bootstrap_send(boot, &word, sizeof word, 0, 5);
+        EXPECT_EQ(status, WEIR_OK) << rank << ": " << weir_last_error();
+        EXPECT_EQ(word, 4711u);
+        weir_bootstrap_destroy(boot);
+    });
 }
 
 }  // namespace

@@ -2,16 +2,51 @@
 // messages that nobody takes, communicators that fail on one rank, forks.
 #include <atomic>
 
+#include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include <weir/comm.h>
 #include <weir/device.h>
 
-#include "test/harness/bootstrap_ranks.h"
+#include "test/harness/member.h"
 
 extern "C" {
 #include "src/host/base/alloc.h"
-#include "src/host/bootstrap_impl.h"
+}
+
+namespace {
+
+const uint64_t read_at_once = 1 << 20; // of one connection, before others have their turn
+std::atomic<bool> reads_are_counted{false};
+std::atomic<uint32_t> reads_too_many{0};
+std::atomic<uint32_t> turns{0};
+thread_local int read_from = -1;
+thread_local uint64_t read_bytes;
+
+}  // namespace
+
+// In place of libc's: how much a thread reads from one connection in one turn.
+extern "C" ssize_t recv(int fd, void *data, size_t bytes, int flags)
+{
+    const ssize_t n = syscall(SYS_recvfrom, fd, data, bytes, flags, nullptr, nullptr);
+    if (reads_are_counted) {
+        read_bytes = fd == read_from ? read_bytes : 0;
+        read_from = fd;
+        reads_too_many += read_bytes >= read_at_once ? 1 : 0;
+        read_bytes += n > 0 ? static_cast<uint64_t>(n) : 0;
+        turns += n > 0 ? 1 : 0;
+        if (n > 1000) {
+            weirt_sleep_ms(1); // the sender keeps up
+        }
+    }
+    return n;
+}
+
+extern "C" int epoll_wait(int fd, epoll_event *events, int count, int timeout)
+{
+    read_from = -1;
+    return static_cast<int>(syscall(SYS_epoll_pwait, fd, events, count, timeout, nullptr, 0));
 }
 
 namespace {
@@ -159,6 +194,44 @@ TEST_F(BootstrapLimits, SendsThatNobodyReceivesTimeOut)
             weirt_sleep_ms(1);
         }
     }, timeout_ms);
+}
+
+// A connection on which more comes all the time does not keep out the others.
+TEST_F(BootstrapLimits, AReadIsBounded)
+{
+    weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
+        std::vector<uint8_t> data(24u << 20, static_cast<uint8_t>(rank));
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        reads_are_counted = true;
+        EXPECT_EQ(rank == 0 ? weir_bootstrap_recv(boot, data.data(), data.size(), 1, 5)
+                            : weir_bootstrap_send(boot, data.data(), data.size(), 0, 5), WEIR_OK) << weir_last_error();
+        EXPECT_EQ(data[0] + data[data.size() - 1], 2);
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        reads_are_counted = false;
+    });
+    EXPECT_GT(turns, 1u);
+    EXPECT_EQ(reads_too_many, 0u);
+}
+
+// A message counts its bytes and a fixed part for what it takes beside them, where it is sent, held and handled.
+TEST_F(BootstrapLimits, EmptyMessagesCountToo)
+{
+    const uint64_t all = 10 * (100 + 256) + 256;
+    weirt_job(2, [&](weir_bootstrap *boot, uint32_t rank) {
+        uint8_t data[100] = {};
+        for (uint32_t i = 0; i < 11; i++) {
+            const size_t bytes = i < 10 ? sizeof data : 0;
+            EXPECT_EQ(rank == 0 ? weir_bootstrap_recv(boot, data, bytes, 1, 5)
+                                : weir_bootstrap_send(boot, data, bytes, 0, 5), WEIR_OK) << weir_last_error();
+        }
+        (void)pthread_mutex_lock(&boot->mutex);
+        const weiri_flow flow = boot->peers[1 - rank].flows[0];
+        (void)pthread_mutex_unlock(&boot->mutex);
+        EXPECT_EQ(flow.ahead, rank == 0 ? 0 : all);
+        EXPECT_EQ(flow.held, rank == 0 ? all : 0);
+        EXPECT_EQ(flow.owed, rank == 0 ? all : 0);
+        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+    });
 }
 
 // Of six ranks 0 and 3 connect only when they need each other. One that has no descriptor left for that takes nobody

@@ -39,6 +39,11 @@ def auth(case):
     return [f"mp.BootstrapAuth.{case}"]
 
 
+def boot(case):
+    """A case of bootstraps: a suite and its case."""
+    return [f"mp.Bootstrap{case}"]
+
+
 def port_device(suite, case, variant="device"):
     """A case of port channels whose kernels post to the software NIC by themselves, or of another variant over it."""
     return [f"conformance.Transports/{suite}.{case}/cpu_threads_ib_{variant}"]
@@ -242,6 +247,47 @@ MUTANTS = [
     Mutant("payload-unchecked", HOST + "bootstrap_conn.c", "end_message",
            "!weiri_hash_is(&conn->hash, conn->expected_hash)", "conn == NULL", "payloads can be altered on the way",
            auth("AStrangerOnThePathCannotSpeakForARank")),
+    # ---- strangers at a bootstrap -------------------------------------------------------------------------
+    Mutant("door-unbounded", HOST + "bootstrap_door.c", "accept_one",
+           "boot->unproved >= boot->room + missing", "missing > boot->size",
+           "connections that prove nothing use up the descriptors", boot("Strangers.ARunningJobKeepsItsDescriptors")),
+    Mutant("door-count", HOST + "bootstrap_conn.c", "set_state",
+           "boot->unproved += (uint32_t)after - (uint32_t)before;", "boot->unproved += after && !before ? 1 : 0;",
+           "connections that have ended count as unproved for ever", boot("Strangers.ATimeoutTellsHowManyThereWere")),
+    Mutant("door-source", HOST + "bootstrap_door.c", "drop_one",
+           "weiri_conn_is_unproved(conn) && counts[source(&conn->address)] == most", "weiri_conn_is_unproved(conn)",
+           "a crowd drives out the single connection of another source",
+           boot("Strangers.TheCrowdMakesRoomForTheSingleOne")),
+    Mutant("door-silent", HOST + "bootstrap_conn.c", "weiri_conn_adopt", "weiri_now_ns() + FIRST_BYTE_NS",
+           "weiri_now_ns() + PROOF_NS", "silent connections have as much time as those that prove the key",
+           boot("Strangers.SilentConnectionsAreDroppedInTime")),
+    Mutant("read-unbounded", HOST + "bootstrap_conn.c", "read_all", "budget -= (size_t)n < budget ? (size_t)n : budget;",
+           "", "a connection on which more comes all the time keeps out the others", boot("Limits.AReadIsBounded")),
+    Mutant("last-words", HOST + "bootstrap_peer.c", "take_goodbye",
+           "peer->last_seen || !conn->initiated || more == 0", "conn != NULL",
+           "the last message of a rank that left is lost", auth("LastWordsAreHeard")),
+    Mutant("credit-cost", HOST + "bootstrap_peer.c", "weiri_peer_handled",
+           "flow->owed += message->bytes + WEIRI_MESSAGE_COST;", "flow->owed += message->bytes;",
+           "small messages use up the credit", boot("Limits.EmptyMessagesCountToo")),
+    Mutant("retract-foreign", HOST + "bootstrap_file.c", "retract", "if (own || link(name, path)",
+           "if (own || !own || link(name, path)", "rank 0 removes a file that another job has just put there",
+           ["launch.Rendezvous.RankZeroLeavesAFileThatComesAtTheLastMoment"]),
+    Mutant("file-useless", HOST + "bootstrap_file.c", "await",
+           "status == WEIR_ERR_AUTH || status == WEIR_ERR_CORRUPT", "status == WEIR_ERR_AUTH",
+           "a file that an earlier job left half written ends the ranks that come before rank 0",
+           ["launch.Rendezvous.FilesWithoutAnIdAreWaitedOut"]),
+    Mutant("file-mode", HOST + "bootstrap_user.c", "weiri_user_check_file", "(s.st_mode & (S_IRWXG | S_IRWXO)) != 0",
+           "false", "a rendezvous file that others can read is used",
+           ["launch.Rendezvous.FilesThatOthersMayHaveMadeAreWaitedOut"]),
+    Mutant("loopback-key", HOST + "bootstrap.c", "choose_key", "boot->size == 1", "!boot->user_key",
+           "any user of this host takes part in a job on the loopback", boot("User.AnotherUserCannotJoin")),
+    Mutant("listen-once", HOST + "bootstrap.c", "weiri_bootstrap_create_at", "!in_use || weiri_left_ms(meeting->deadline_ns) <= IN_USE_MS", "in_use || !in_use",
+           "a port that is given up late ends the job", boot("Limits.APortThatIsGivenUpLateIsWaitedFor")),
+    Mutant("key-kept", HOST + "bootstrap.c", "release", "weiri_auth_wipe(boot->key, sizeof boot->key);", "",
+           "the key stays in memory that was freed", boot("Wipe.NothingThatIsFreedHoldsAKey")),
+    Mutant("seal-kept", HOST + "bootstrap_conn.c", "close_socket",
+           "weiri_auth_wipe(&conn->seal_out, sizeof conn->seal_out);", "",
+           "the keys of a connection stay in memory that was freed", boot("Wipe.NothingThatIsFreedHoldsAKey")),
     Mutant("memfd-short", "src/device/cpu_memory.c", "check_memfd",
            "(uint64_t)info.st_size < peer->base_bytes", "false",
            "a descriptor with less memory than its handle says is mapped",
