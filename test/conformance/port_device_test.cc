@@ -232,7 +232,7 @@ void killed(weirt_rank *rank)
         if (rank->rank == 1) {
             weirt_die(rank, WEIRT_KILL);
         }
-        weirt_sleep_ms(20);
+        weirt_death_wait(rank, 1);
         b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), ticket_of(0), step(SCRIPT_WAIT, 0, 0) });
         b.ended(rank, { WEIR_OK, WEIR_ERR_REMOTE, WEIR_ERR_REMOTE });
     }

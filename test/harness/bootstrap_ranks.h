@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <csignal>
 #include <cstring>
@@ -46,6 +47,11 @@ template <typename Call> Outcome weirt_outcome(Call call)
 inline bool weirt_has(const Outcome &o, const char *part)
 {
     return strstr(o.text, part) != nullptr;
+}
+
+inline bool weirt_all_have(const std::vector<Outcome> &outcomes, const char *part)
+{
+    return std::all_of(outcomes.begin(), outcomes.end(), [&](const Outcome &o) { return weirt_has(o, part); });
 }
 
 // Sockets that keep ports of weirt_free_address() from other tests.

@@ -43,6 +43,7 @@ typedef struct weirt_shared {
     uint32_t steps[WEIRT_RANKS_MAX];
     uint32_t deaths[WEIRT_RANKS_MAX]; /* weirt_death that a rank announced */
     uint32_t returned[WEIRT_RANKS_MAX];
+    pid_t pids[WEIRT_RANKS_MAX]; /* of ranks that are processes */
     uint32_t ids_ready;
     weir_unique_id ids[ID_SLOTS];
 } weirt_shared;
@@ -101,6 +102,11 @@ uint32_t weirt_slow(void)
 uint32_t weirt_patience_ms(void)
 {
     return 30000 * weirt_slow();
+}
+
+uint32_t weirt_slack_ms(void)
+{
+    return 5000 * weirt_slow();
 }
 
 uint64_t weirt_now_ms(void)
@@ -196,6 +202,35 @@ bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step)
     return true;
 }
 
+/* Whether the process has ended, waited for or not. */
+static bool has_ended(pid_t pid)
+{
+    char path[64];
+    char state = 'X';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    if (file != NULL) {
+        /* The name in parentheses is that of this program, which has none. */
+        (void)!fscanf(file, "%*d (%*[^)]) %c", &state);
+        fclose(file);
+    }
+    return state == 'X' || state == 'Z';
+}
+
+bool weirt_death_wait(weirt_rank *rank, uint32_t peer)
+{
+    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint32_t *death = &rank->shared->deaths[peer];
+    while (__atomic_load_n(death, __ATOMIC_ACQUIRE) == WEIRT_ALIVE || !has_ended(rank->shared->pids[peer])) {
+        if (weirt_now_ms() > end) {
+            weirt_fail(rank, __FILE__, __LINE__, "rank %u did not die", peer);
+            return false;
+        }
+        weirt_sleep_ms(1);
+    }
+    return true;
+}
+
 bool weirt_id(weirt_rank *rank, weir_unique_id *id)
 {
     weirt_shared *shared = rank->shared;
@@ -271,6 +306,7 @@ int weirt_rank_main(int argc, char **argv)
     weirt_rank rank;
     weirt_checks checks;
     rank_init(&rank, shared, (uint32_t)strtoul(argv[3], NULL, 10));
+    shared->pids[rank.rank] = getpid();
     weirt_checks_begin(&checks);
     fn(&rank);
     weirt_checks_end(&checks, strcmp(rank.stage->kind, "gpu") == 0, complain_rank, &rank);

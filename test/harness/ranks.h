@@ -89,6 +89,8 @@ bool weirt_barrier(weirt_rank *rank);
 /* Tells the others that this rank has reached step `step` (they grow), and waits until another one has. */
 void weirt_step(weirt_rank *rank, uint32_t step);
 bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step);
+/* Waits until the process of `peer`, which dies, is dead: its sockets are closed. */
+bool weirt_death_wait(weirt_rank *rank, uint32_t peer);
 uint32_t weirt_step_now(const weirt_rank *rank, uint32_t peer);
 
 typedef enum weirt_death {
@@ -106,6 +108,8 @@ void weirt_die(weirt_rank *rank, weirt_death how);
 /* What waits that must succeed may take, in ms, and the factor of WEIR_TEST_SLOW in it. */
 uint32_t weirt_patience_ms(void);
 uint32_t weirt_slow(void);
+/* How much longer than its deadline, in ms, what must expire may take. */
+uint32_t weirt_slack_ms(void);
 /* "address", "thread", or "": the sanitizer of this build. */
 const char *weirt_sanitizer(void);
 uint64_t weirt_now_ms(void);

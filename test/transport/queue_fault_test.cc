@@ -218,7 +218,7 @@ void killed_idle(weirt_rank *rank)
     if (rank->rank == 1) {
         weirt_die(rank, WEIRT_KILL);
     }
-    weirt_sleep_ms(100);
+    weirt_death_wait(rank, 1);
     uint64_t completed = side.queues[0]->completed;
     uint64_t deadline = weirt_now_ms() + 200;
     weir_status status = WEIR_OK;
