@@ -575,6 +575,10 @@ void fails_for_good(weirt_rank *rank)
             WEIRT_OK(rank, weir_device_copy(bench.comm.device, slots.data(), device.memory[1] + device.slots,
                                             slots.size()))) {
             WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(bench.comm.comm));
+            WEIRT_TEXT(rank, kind == WEIR_BROADCAST
+                                 ? "rank 0: weir_broadcast of 131072 bytes: nothing came from rank 1"
+                                 : "rank 0: weir_allreduce of 131072 bytes: nothing came from rank 1");
+            WEIRT_TEXT(rank, " for 3 s");
             WEIRT_EXPECT(rank, std::count(slots.begin(), slots.end(), 1) > 0);
             WEIRT_EXPECT(rank, std::count(slots.begin(), slots.end(), 2) == 0);
         }

@@ -226,6 +226,42 @@ TEST(LitmusGrid, AnErrorIsEveryones)
     holds<Agreed>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
 }
 
+// Threads 0 and 1 of one device fail; thread 2, the host, sees the error, and with it all of the first one's record.
+struct Recorded : Pair {
+    static constexpr uint32_t threads = 3;
+    static uint32_t device(uint32_t i)
+    {
+        return i / 2;
+    }
+    uint64_t numbers[3] = {};
+
+    void thread(uint32_t i)
+    {
+        weir_dev_control *control = &rank[0].control;
+        if (i < 2) {
+            (void)weir_dev_control_fail_in(control, WEIR_ERR_RANGE,
+                                           weir_dev_note_of(WEIR_DOING_PUT, i, 10 + i, 20 + i, 30 + i));
+            return;
+        }
+        while (weir_arch_load_acquire_sys_u32(reinterpret_cast<const uint32_t *>(&control->error_status)) == 0) {
+            weir_arch_relax(1);
+        }
+        for (uint32_t k = 0; k < 3; k++) {
+            numbers[k] = weir_arch_load_relaxed_sys_u64(&control->record.note.numbers[k]);
+        }
+    }
+    bool right() const
+    {
+        const uint64_t first = numbers[0] - 10;
+        return first < 2 && numbers[1] == 20 + first && numbers[2] == 30 + first;
+    }
+};
+
+TEST(LitmusGrid, AnErrorComesBehindItsRecord)
+{
+    holds<Recorded>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
+}
+
 // Threads 0 and 1 wait at a barrier until their deadline; thread 2 comes when it is poisoned, and learns why.
 struct Late : Pair {
     static constexpr uint32_t threads = 3;

@@ -53,6 +53,11 @@ def stage(suite, case, *stages):
     return [f"conformance.Stages/{suite}.{case}/{name}" for name in stages or ("cpu_threads",)]
 
 
+def ending(wait):
+    """The loop of one kind of waits that all succeed, between threads."""
+    return [f"conformance.Stages/Ending.KernelsEndWhenAThirdRankAborts/cpu_threads_{wait}"]
+
+
 def collective(suite, *cases):
     """Cases of collectives, between threads."""
     return [f"collective.Stages/{suite}.{case}/cpu_threads" for case in cases]
@@ -159,6 +164,44 @@ MUTANTS = [
     Mutant("timeout-not-sticky", DEVICE + "spin.h", "weir_dev_control_end_wait",
            "weir_dev_control_fail_in(control, WEIR_ERR_TIMEOUT, note)", "WEIR_ERR_TIMEOUT",
            "a timeout in a kernel is not the communicator's error", stage("Wait", "EndsByDeadlineAndSticks")),
+    Mutant("look-wait", DEVICE + "semaphore.h", "weir_dev_semaphore_await",
+           "(count <= consumed) | weir_spin_is_due(consumed)", "count <= consumed",
+           "a kernel whose waits all succeed at once never ends", ending("Wait")),
+    Mutant("look-wait-relaxed", DEVICE + "semaphore.h", "weir_dev_semaphore_await_relaxed",
+           "(count <= consumed) | weir_spin_is_due(consumed)", "count <= consumed",
+           "a kernel whose relaxed waits all succeed at once never ends", ending("CountedRelaxed")),
+    Mutant("look-entry", DEVICE + "spin.h", "weir_spin_above",
+           "due ? weir_dev_control_status(control) : WEIR_OK", "WEIR_OK",
+           "a wait that is due to look does not look", ending("Wait")),
+    Mutant("look-packets", DEVICE + "packet.h", "weir_packet_look",
+           "weir_spin_is_due(flag)", "0",
+           "a kernel whose packets are all there never ends", ending("LL16")),
+    Mutant("look-lines", DEVICE + "line.h", "weir_line_look",
+           "weir_spin_is_due(flag)", "0",
+           "a kernel whose lines are all there never ends", ending("Lines")),
+    Mutant("look-barrier", DEVICE + "grid_barrier.h", "weir_grid_barrier_round",
+           "weir_spin_is_due(rounds)", "0",
+           "a kernel that meets at its barrier never ends", ending("Barrier")),
+    Mutant("look-fifo", DEVICE + "fifo.h", "weir_dev_fifo_wait",
+           "(done <= ticket) | weir_spin_is_due_ticket(ticket)", "done <= ticket",
+           "a kernel whose requests are all completed never ends", ending("Fifo")),
+    Mutant("look-proxy", DEVICE + "proxy.h", "weir_dev_proxy_channel_wait",
+           "(done <= ticket) | weir_spin_is_due_ticket(ticket)", "done <= ticket",
+           "a kernel whose requests to a proxy are all completed never ends", ending("Proxy")),
+    Mutant("look-port", DEVICE + "port_channel.h", "weir_dev_port_channel_wait",
+           "(signals <= consumed) | weir_spin_is_due(consumed)", "signals <= consumed",
+           "a kernel to which all signals of a port channel have come never ends", ending("Port")),
+    Mutant("record-late", DEVICE + "spin.h", "weir_dev_control_fail_in",
+           "weir_arch_store_release_sys_u32((uint32_t *)&control->error_status",
+           "weir_arch_store_relaxed_sys_u32((uint32_t *)&control->error_status",
+           "an error of a kernel is seen before its record", litmus("LitmusGrid.AnErrorComesBehindItsRecord")),
+    Mutant("record-peer", DEVICE + "semaphore.h", "weir_dev_semaphore_note",
+           "doing, semaphore->peer", "doing, semaphore->to_host",
+           "a wait is said to be for another rank", stage("Blame", "WaitsOfKernelsAreNamed")),
+    Mutant("record-collective", DEVICE + "collective_call.h", "weir_collective_note",
+           "c->peers[peer]", "c->peers[c->rank]",
+           "a collective is said to wait for its own rank",
+           collective("CollectiveTrouble", "FailedCallsAreNotGoneOnWith")),
     Mutant("abort-ignored", DEVICE + "spin.h", "weir_dev_control_status",
            "error != 0 ? error : abort_status", "error",
            "kernels do not see the abort word", stage("Wait", "EndsByAbortOnAllRanks")),

@@ -1,0 +1,96 @@
+/* ending_kernels.c - see ending_kernels.h. */
+#include "test/conformance/ending_kernels.h"
+
+#define ENDING_DATA 64u
+
+WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
+{
+    const weir_dev_memory_channel *channel = &args->channel;
+    const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    const uint32_t lane = warp.rank % WEIR_ARCH_LINE_LANES;
+    if (args->wait == ENDING_LL16 && warp.rank == 0) {
+        for (uint32_t i = 0; i < ENDING_DATA / 8; i++) {
+            weir_ll16_store(channel->packets + 16 * i, i, flag);
+        }
+    } else if (args->wait == ENDING_LL8 && warp.rank == 0) {
+        for (uint32_t i = 0; i < ENDING_DATA / 4; i++) {
+            weir_ll8_store(channel->packets + 8 * i, i, flag);
+        }
+    } else if (args->wait == ENDING_LINES && warp.rank < WEIR_ARCH_LINE_LANES) {
+        weir_line_put_any(channel->packets, channel->src, ENDING_DATA, weir_line_flag(flag), 0, lane);
+    }
+    (void)weir_coop_sync(warp);
+    switch (args->wait) {
+    case ENDING_LL16:
+        return weir_dev_memory_channel_unpack_ll16(channel, 0, 0, ENDING_DATA, warp);
+    case ENDING_LL8:
+        return weir_dev_memory_channel_unpack_ll8(channel, 0, 0, ENDING_DATA, warp);
+    case ENDING_EXCHANGE_LL16:
+        return weir_dev_memory_channel_exchange_ll16(channel, 0, 0, 0, 0, warp); /* of no bytes */
+    default:
+        return weir_dev_memory_channel_unpack_lines(channel, 0, 0, ENDING_DATA, warp);
+    }
+}
+
+WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_counts *counts, uint64_t round,
+                                weir_coop grid)
+{
+    weir_coop alone = grid;
+    alone.barrier = &args->barrier;
+    alone.blocks = 1;
+    switch (args->wait) {
+    case ENDING_WAIT:
+        return weir_dev_semaphore_wait(&args->semaphore);
+    case ENDING_WAIT_RELAXED:
+        return weir_dev_semaphore_wait_relaxed(&args->semaphore);
+    case ENDING_COUNTED:
+        return weir_dev_semaphore_wait_counted(&args->semaphore, counts);
+    case ENDING_COUNTED_RELAXED:
+        return weir_dev_semaphore_wait_counted_relaxed(&args->semaphore, counts);
+    case ENDING_BARRIER:
+        return weir_grid_barrier_round(alone.barrier, 0, 1);
+    case ENDING_FIFO:
+        return weir_dev_fifo_wait(&args->fifo, 2 * round + 1); /* each second ticket */
+    case ENDING_PROXY:
+        return weir_dev_proxy_channel_wait(&args->proxy, 256 * round + 1);
+    case ENDING_PORT:
+        return weir_dev_port_channel_wait(&args->port);
+    default:
+        weir_dev_semaphore_signal(&args->semaphore);
+        return round % 64 == 0 ? weir_dev_semaphore_status(&args->semaphore) : WEIR_OK;
+    }
+}
+
+/* One warp; of waits that are one thread's its first. */
+WEIR_KERNEL(ending_loop, ending_args)
+{
+    const int packets = args->wait >= ENDING_LL16 && args->wait <= ENDING_LINES;
+    weir_coop warp = weir_coop_warp(coop);
+    weir_status status = WEIR_OK;
+    uint64_t round = 0;
+    if (!packets && warp.rank != 0) {
+        return;
+    }
+    weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&args->semaphore);
+    while (status == WEIR_OK) {
+        status = packets ? ending_packets(args, warp) : ending_once(args, &counts, round, coop);
+        if (packets) {
+            status = weir_coop_agree(warp, args->semaphore.control, status);
+        }
+        if (++round % 1024 != 0) {
+            continue;
+        }
+        weir_arch_store_relaxed_sys_u64(args->rounds, round);
+        if (weir_arch_load_relaxed_sys_u64(args->rounds + 2) != 0) {
+            status = WEIR_ERR_LIMIT; /* the host has waited for long enough */
+        }
+    }
+    if (warp.rank == 0) {
+        weir_arch_store_relaxed_sys_u64(args->rounds + 1, (uint64_t)(int64_t)status);
+    }
+}
+
+const weir_kernel *ending_kernel(void)
+{
+    return &ending_loop;
+}

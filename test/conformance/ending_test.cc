@@ -1,0 +1,259 @@
+// Kernels end: those whose waits never fail, when a third rank aborts or dies; and what the error of a kernel says.
+#include <string>
+#include <tuple>
+
+#include "test/conformance/ending_kernels.h"
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace
+{
+
+constexpr uint64_t AHEAD = 1ull << 40;
+constexpr uint64_t ROUNDS = 2000; // that a kernel has made before the third rank fails
+
+struct Loop {
+    uint32_t wait;
+    uint32_t death; // weirt_death of rank 2; WEIRT_ALIVE: it aborts
+};
+
+// What kernel and host share: rounds, status and the end; a tail; progress; no progress of a port's queue.
+struct Words {
+    uint64_t rounds[3];
+    uint64_t tail;
+    weir_dev_progress ahead;
+    weir_dev_progress none;
+};
+static_assert(sizeof(Words) <= sizeof(weirt_report), "a report has room for the words");
+
+ending_args args_of(weirt_rank *rank, const weirt_pair *pair)
+{
+    ending_args args = {};
+    Words *host = reinterpret_cast<Words *>(pair->report);
+    Words *words = reinterpret_cast<Words *>(pair->device_report);
+    *host = {};
+    host->tail = UINT64_MAX;
+    host->ahead.done = WEIR_PROGRESS_FAILED - 1;
+    WEIRT_OK(rank, weir_semaphore_device(pair->semaphore, &args.semaphore));
+    WEIRT_OK(rank, weir_device_copy(weir_comm_device(pair->comm), args.semaphore.inbound, &AHEAD, sizeof AHEAD));
+    weir_memory_channel_device(pair->packet, &args.channel);
+    weir_grid_barrier_device(pair->barrier, &args.barrier);
+    args.fifo.control = args.semaphore.control;
+    args.fifo.tail = &words->tail;
+    args.proxy.fifo = args.fifo;
+    args.proxy.progress = &words->ahead;
+    args.port.queue.fifo = args.fifo;
+    args.port.queue.progress = &words->none;
+    args.port.semaphore = args.semaphore;
+    args.rounds = words->rounds;
+    return args;
+}
+
+// The loops of ranks 0 and 1 have nothing to do with rank 2, but for the communicator.
+void runs_until_another_fails(weirt_rank *rank)
+{
+    const Loop *loop = static_cast<const Loop *>(rank->arg);
+    weirt_comm c;
+    weirt_pair pair = {};
+    weirt_log_allow("rank 2");
+    if (weirt_comm_open(rank, 0, &c) && rank->rank == 2) {
+        weirt_step_wait(rank, 0, 1);
+        weirt_step_wait(rank, 1, 1);
+        if (loop->death != WEIRT_ALIVE) {
+            weirt_die(rank, static_cast<weirt_death>(loop->death));
+        }
+        weir_comm_abort(c.comm);
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(c.comm));
+    } else if (c.comm != nullptr && weirt_pair_open(rank, c.comm, 1024, 1, &pair)) {
+        ending_args args = args_of(rank, &pair);
+        args.wait = loop->wait;
+        const weir_shape one = { 1, std::string(rank->stage->kind) == "gpu" ? 32u : 1u };
+        const weir_launch_opts opts = { sizeof opts, true };
+        WEIRT_OK(rank, weir_kernel_load(c.device, ending_kernel()));
+        WEIRT_OK(rank, weir_launch(c.device, ending_kernel(), one, &args, &opts, pair.stream));
+        uint64_t *rounds = reinterpret_cast<Words *>(pair.report)->rounds;
+        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        while (weir_arch_load_relaxed_sys_u64(rounds) < ROUNDS && weirt_now_ms() < end) {
+            weirt_sleep_ms(1);
+        }
+        WEIRT_EXPECT(rank, weir_arch_load_relaxed_sys_u64(rounds) >= ROUNDS);
+        weirt_step(rank, 1);
+        const weir_status error = loop->death != WEIRT_ALIVE ? WEIR_ERR_REMOTE : WEIR_ERR_ABORTED;
+        WEIRT_OK(rank, weir_stream_wait(c.device, pair.stream, 10000 * weirt_slow()));
+        weir_arch_store_relaxed_sys_u64(rounds + 2, 1);
+        WEIRT_OK(rank, weir_stream_wait(c.device, pair.stream, weirt_patience_ms()));
+        WEIRT_EXPECT(rank, rounds[1] == static_cast<uint64_t>(static_cast<int64_t>(error)));
+        WEIRT_STATUS(rank, error, weir_comm_status(c.comm));
+        WEIRT_TEXT(rank, "rank 2");
+        if (loop->death == WEIRT_ALIVE) {
+            weirt_barrier(rank);
+        }
+        weirt_pair_close(rank, &pair, false);
+        weirt_comm_close(&c);
+        return;
+    }
+    if (loop->death == WEIRT_ALIVE) {
+        weirt_barrier(rank);
+    }
+    weirt_comm_close(&c);
+}
+
+const char *const names[] = { "Wait",  "WaitRelaxed", "Counted", "CountedRelaxed", "LL16", "LL8",   "Exchange",
+                              "Lines", "Barrier",     "Fifo",    "Proxy",          "Port", "Status" };
+static_assert(sizeof names / sizeof names[0] == ENDING_WAITS, "each wait has a name");
+
+class Ending : public ::testing::TestWithParam<std::tuple<int, int>>
+{
+  protected:
+    void run(weirt_death death)
+    {
+        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
+        const char *reason = weirt_stage_missing(stage);
+        if (reason != nullptr) {
+            GTEST_SKIP() << reason;
+        }
+        if (death != WEIRT_ALIVE && !stage->processes) {
+            GTEST_SKIP() << "only a process can be killed";
+        }
+        const Loop arg = { static_cast<uint32_t>(std::get<1>(GetParam())), static_cast<uint32_t>(death) };
+        weirt_ranks_run(stage, 3, runs_until_another_fails, &arg, sizeof arg);
+    }
+};
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<int, int>> &info)
+{
+    return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + names[std::get<1>(info.param)];
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, Ending,
+                         ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Range(0, int(ENDING_WAITS))),
+                         name_of);
+
+TEST_P(Ending, KernelsEndWhenAThirdRankAborts)
+{
+    run(WEIRT_ALIVE);
+}
+
+TEST_P(Ending, KernelsEndWhenAThirdRankIsKilled)
+{
+    run(WEIRT_KILL);
+}
+
+// A call of a kernel of rank 0 that fails, and the text of its error.
+struct Failure {
+    weirt_access_args call;
+    weir_status status;
+    const char *text;
+};
+
+constexpr uint32_t DEADLINE_MS = 150;
+
+weirt_access_args call_of(uint32_t op, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+{
+    weirt_access_args args = {};
+    args.op = op;
+    args.dst_offset = dst_offset;
+    args.src_offset = src_offset;
+    args.bytes = bytes;
+    return args;
+}
+
+// Local and remote memory have 2,048 bytes, packet buffers 4,096.
+const Failure failures[] = {
+    { call_of(WEIRT_DO_PUT, 2000, 0, 100), WEIR_ERR_RANGE,
+      "put of 100 bytes at offset 2000 to memory of rank 1, which has 2048 bytes" },
+    { call_of(WEIRT_DO_PUT, 0, 2040, 16), WEIR_ERR_RANGE,
+      "put of 16 bytes at offset 2040 of local memory, which has 2048 bytes" },
+    { call_of(WEIRT_DO_GET, 1ull << 40, 0, 8), WEIR_ERR_RANGE,
+      "get of 8 bytes at offset 1099511627776 of memory of rank 1, which has 2048 bytes" },
+    { call_of(WEIRT_DO_READ_U64, 256, 0, 0), WEIR_ERR_RANGE,
+      "read of 8 bytes at offset 2048 of memory of rank 1, which has 2048 bytes" },
+    { call_of(WEIRT_DO_WRITE_U32, 512, 0, 0), WEIR_ERR_RANGE,
+      "write of 4 bytes at offset 2048 to memory of rank 1, which has 2048 bytes" },
+    { call_of(WEIRT_DO_PUT_LL16, 4096, 0, 8), WEIR_ERR_RANGE,
+      "packet put of 16 bytes at offset 4096 to memory of rank 1, which has 4096 bytes" },
+    { call_of(WEIRT_DO_PUT_LL16, 8, 0, 8), WEIR_ERR_INVALID,
+      "packet put of 8 bytes at offset 8 to memory of rank 1: invalid argument" },
+    { call_of(WEIRT_DO_UNPACK_LL16, 16, 0, 100), WEIR_ERR_TIMEOUT,
+      "packet unpack of 100 bytes at offset 16: nothing came from rank 1 for 150 ms" },
+    { call_of(WEIRT_DO_UNPACK_LL8, 8, 0, 4), WEIR_ERR_TIMEOUT,
+      "packet unpack of 4 bytes at offset 8: nothing came from rank 1 for 150 ms" },
+    { call_of(WEIRT_DO_EXCHANGE_LINES, 0, 0, 120), WEIR_ERR_TIMEOUT,
+      "packet exchange of 120 bytes at offset 0: nothing came from rank 1 for 150 ms" },
+    { call_of(WEIRT_DO_AT, 9, 0, 0), WEIR_ERR_RANGE, "semaphore 9 of a set of 8 with rank 1" },
+};
+
+void says_what_failed(weirt_rank *rank)
+{
+    const Failure &failure = failures[*static_cast<const uint32_t *>(rank->arg)];
+    weirt_channel channel;
+    weir_memory *none = nullptr;
+    weirt_log_allow("kernel weirt_access");
+    const std::string text = std::string("rank 0: kernel weirt_access: ") + failure.text;
+    if (weirt_channel_open(rank, rank->rank == 0 ? DEADLINE_MS : 0, 1024, &channel)) {
+        weirt_access_args call = failure.call;
+        if (rank->rank == 0) {
+            weirt_step_wait(rank, 1, 1);
+            const bool packets = call.op >= WEIRT_DO_PUT_LL16 && call.op <= WEIRT_DO_EXCHANGE_LINES;
+            weir_memory_channel_device(packets ? channel.pair.packet : channel.pair.data, &call.channel);
+            WEIRT_EXPECT(rank, weirt_access_run(rank, &channel.pair, &call) == failure.status);
+            WEIRT_STATUS(rank, failure.status, weir_comm_status(channel.comm.comm));
+        } else {
+            weirt_step(rank, 1);
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_memory_recv(channel.comm.comm, 0, 77, &none));
+        }
+        WEIRT_TEXT(rank, text.c_str());
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+// A wait, on the semaphore with the tag of the pair, or on number 3 of its set.
+void says_what_it_waited_for(weirt_rank *rank)
+{
+    const uint32_t index = *static_cast<const uint32_t *>(rank->arg);
+    weirt_channel channel;
+    weir_memory *none = nullptr;
+    weirt_log_allow("kernel ending_loop");
+    if (weirt_channel_open(rank, rank->rank == 0 ? DEADLINE_MS : 0, 1024, &channel)) {
+        const weir_shape one = { 1, 1 };
+        if (rank->rank == 0) {
+            weirt_step_wait(rank, 1, 1);
+            ending_args args = args_of(rank, &channel.pair);
+            WEIRT_OK(rank, weir_semaphore_device(channel.pair.semaphore, &args.semaphore));
+            args.semaphore = weir_dev_semaphore_at(&args.semaphore, index);
+            uint64_t zero = 0;
+            WEIRT_OK(rank, weir_device_copy(channel.comm.device, args.semaphore.inbound, &zero, sizeof zero));
+            WEIRT_OK(rank, weir_kernel_load(channel.comm.device, ending_kernel()));
+            WEIRT_OK(rank, weir_launch(channel.comm.device, ending_kernel(), one, &args, nullptr, channel.pair.stream));
+            weirt_finish(rank, &channel.pair);
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(channel.comm.comm));
+        } else {
+            weirt_step(rank, 1);
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_memory_recv(channel.comm.comm, 0, 77, &none));
+        }
+        WEIRT_TEXT(rank, index == 0
+                             ? "rank 0: kernel ending_loop: wait on semaphore 1 of rank 1: nothing came for 150 ms"
+                             : "rank 0: kernel ending_loop: wait on semaphore 1, number 3 of its set, of rank 1: "
+                               "nothing came for 150 ms");
+    }
+    weirt_channel_close(rank, &channel);
+}
+
+WEIRT_STAGE_SUITE(Blame);
+
+TEST_P(Blame, CallsOfKernelsAreNamed)
+{
+    for (uint32_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        weirt_ranks_run(stage(), 2, says_what_failed, &i, sizeof i);
+    }
+}
+
+TEST_P(Blame, WaitsOfKernelsAreNamed)
+{
+    for (uint32_t index : { 0u, 3u }) {
+        weirt_ranks_run(stage(), 2, says_what_it_waited_for, &index, sizeof index);
+    }
+}
+
+} // namespace
