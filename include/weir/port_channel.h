@@ -66,6 +66,11 @@ typedef struct weir_port_channel_opts {
     uint64_t direct_bytes;
     uint32_t credits; /* as weir_proxy_channel_opts */
     uint32_t thread;
+    /* Packet buffers for weir_dev_port_channel_put_packets, of this rank and of the peer: of the same size, zeroed, at
+     * multiples of 16, and of no other channel. Each half of one has room for half as many bytes of data, less 64. NULL:
+     * without packets. */
+    weir_memory *packets;
+    weir_memory *peer_packets;
 } weir_port_channel_opts;
 
 /* dst is memory of the semaphore's peer, src of this rank. Each may be NULL: its id is then never valid. */

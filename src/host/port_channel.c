@@ -43,6 +43,8 @@ struct weir_port_channel {
     uint64_t mask;
     uint64_t first;
     uint64_t last;
+    bool has_epochs;
+    uint64_t epochs; /* cell in the device's slab, of a channel with packets */
     weiri_port_line line;
     weiri_watch *line_watch; /* of an open line: the service thread looks for what has ended it, */
     bool line_told;          /* until it has found something */
@@ -447,12 +449,14 @@ static weir_status append(weir_port_channel *channel, const weiri_port_memory *m
     return WEIR_OK;
 }
 
-/* Fills ids 0 and 1. */
-static weir_status open_ends(weir_port_channel *channel, weir_memory *dst, weir_memory *src)
+/* Fills the first ids: dst and src, and packet buffers where there are some. */
+static weir_status open_ends(weir_port_channel *channel, weir_memory *dst, weir_memory *src,
+                             const weir_port_channel_opts *options)
 {
-    weir_memory *ends[] = { dst, src };
+    weir_memory *ends[] = { dst, src, options->peer_packets, options->packets };
+    const uint32_t count = options->packets != NULL ? 4 : 2;
     weir_status status = WEIR_OK;
-    for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
+    for (uint32_t i = 0; i < count && status == WEIR_OK; i++) {
         weiri_port_memory made = { NULL, NULL, NULL, 0 };
         uint32_t id;
         if (ends[i] != NULL) {
@@ -537,6 +541,38 @@ static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphor
     return WEIR_OK;
 }
 
+static weir_status check_packets(const weir_semaphore *semaphore, const weir_port_channel_opts *options)
+{
+    const weir_memory *here = options->packets;
+    const weir_memory *there = options->peer_packets;
+    if (here == NULL && there == NULL) {
+        return WEIR_OK;
+    }
+    if (here == NULL || there == NULL) {
+        return invalid("one packet buffer without the other");
+    }
+    if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
+        return invalid("packets are for kernels, and the semaphore's end is on the host");
+    }
+    if (here->imported || there->rank != semaphore->connection->peer) {
+        return invalid("packets must be memory of this rank, and peer_packets of the semaphore's peer");
+    }
+    const uint64_t bytes = weir_memory_bytes(here);
+    if (bytes != weir_memory_bytes(there) || bytes < 4 * WEIR_PORT_PACKETS_TAIL) {
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_port_channel_create: packets has %llu bytes, peer_packets %llu; they must be the same, "
+                          "and at least %u",
+                          (unsigned long long)bytes, (unsigned long long)weir_memory_bytes(there),
+                          4 * WEIR_PORT_PACKETS_TAIL);
+    }
+    const bool mapped = semaphore->connection->transport->map != NULL;
+    const uintptr_t places = (uintptr_t)weir_memory_pointer(here) | (mapped ? (uintptr_t)weir_memory_pointer(there) : 0);
+    if (places % 16 != 0 || (mapped && weir_memory_pointer(there) == NULL)) {
+        return invalid("packet buffers that are not mapped, or not 16-byte aligned");
+    }
+    return WEIR_OK;
+}
+
 /* The semaphore's queue becomes the channel's; a transport whose queues stand alone has a new one. */
 static weir_status take_queue(weir_port_channel *channel)
 {
@@ -573,6 +609,45 @@ static void close_queue(weir_port_channel *channel)
     }
 }
 
+/* Whoever maps the peer's buffer stores packets there, whatever direct_bytes says: they need no order. */
+static void fill_packets(weir_port_channel *channel)
+{
+    const weir_connection *connection = channel->semaphore->connection;
+    weir_dev_port_channel *device = &channel->device;
+    if (channel->has_epochs) {
+        const weiri_port_memory *here = &channel->memories[WEIR_PORT_PACKETS_SRC];
+        device->packets = (char *)weir_memory_pointer(here->memory);
+        device->packets_half = here->size / 2 / WEIR_PORT_PACKETS_TAIL * WEIR_PORT_PACKETS_TAIL;
+        device->packets_whole = ops_of(channel)->keeps_words;
+        device->epochs = (uint64_t *)weiri_slab_device(connection->comm->device_slab.memory, channel->epochs);
+        if (connection->transport->map != NULL) {
+            device->peer_packets = (char *)weir_memory_pointer(channel->memories[WEIR_PORT_PACKETS_DST].memory);
+        }
+    }
+}
+
+/* What kernels that post by themselves know of packet buffers, and counts of packets. */
+static weir_status open_packets(weir_port_channel *channel)
+{
+    weir_comm *comm = comm_of(channel);
+    if (channel->memory_count <= WEIR_PORT_PACKETS_SRC) {
+        return WEIR_OK;
+    }
+    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, 1, &channel->epochs);
+    channel->has_epochs = status == WEIR_OK;
+    for (uint32_t id = WEIR_PORT_PACKETS_DST; id <= WEIR_PORT_PACKETS_SRC && status == WEIR_OK; id++) {
+        status = channel->line.open ? weiri_port_line_add(&channel->line, id, &channel->memories[id]) : WEIR_OK;
+    }
+    return status;
+}
+
+static void close_packets(const weir_port_channel *channel)
+{
+    if (channel->has_epochs) {
+        weiri_cells_free(comm_of(channel), &comm_of(channel)->device_slab, 1, channel->epochs);
+    }
+}
+
 static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
 {
     const weir_connection *connection = channel->semaphore->connection;
@@ -601,6 +676,7 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
     if (channel->line.open) {
         weiri_port_line_fill(&channel->line, channel->token, dst, src, device);
     }
+    fill_packets(channel);
 }
 
 /* Everything between the queue and the first request. */
@@ -614,6 +690,9 @@ static weir_status open_channel(weir_port_channel *channel, const weir_port_chan
     channel->token_offset = semaphore->peer_cell + WEIRI_STORED_OFFSET;
     if (status == WEIR_OK) {
         status = weiri_port_line_open(&channel->line, semaphore, channel->queue);
+    }
+    if (status == WEIR_OK) {
+        status = open_packets(channel);
     }
     if (status == WEIR_OK) {
         status = watch_line(channel);
@@ -668,7 +747,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     channel->number = next_number(comm_of(channel));
     weir_status status = make_numbers(channel, options->credits);
     if (status == WEIR_OK) {
-        status = open_ends(channel, dst, src);
+        status = open_ends(channel, dst, src, options);
     }
     if (status != WEIR_OK) {
         goto undo_memories;
@@ -685,6 +764,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
 
 undo_queue:
     unwatch(channel);
+    close_packets(channel);
     weiri_port_line_close(&channel->line);
     give_queue_back(channel);
 undo_memories:
@@ -714,6 +794,9 @@ weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphor
     options.credits = options.credits == 1 ? 2 : options.credits; /* a failed channel keeps one */
     status = check(proxy, semaphore, dst, src);
     if (status == WEIR_OK) {
+        status = check_packets(semaphore, &options);
+    }
+    if (status == WEIR_OK) {
         status = weiri_semaphore_claim(semaphore, true, "weir_port_channel_create");
     }
     if (status != WEIR_OK) {
@@ -738,6 +821,7 @@ void weir_port_channel_destroy(weir_port_channel *channel)
     weir_proxy_channel_destroy(channel->requests);
     close_queue(channel);
     weiri_port_line_close(&channel->line);
+    close_packets(channel);
     close_memories(channel);
     weir_semaphore_destroy(channel->semaphore);
     weiri_free(channel->numbers);

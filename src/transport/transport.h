@@ -131,6 +131,7 @@ typedef struct weiri_queue_ops {
     weir_status (*poll)(weiri_queue *queue);
     const weiri_direct_ops *direct; /* NULL: kernels never post by themselves */
     bool alone;        /* a queue does not know the peer's: addresses are empty; keys too, the block must be mapped */
+    bool keeps_words;  /* aligned words of 8 bytes of a put arrive whole, also for who reads while they arrive */
     bool passive_poll; /* a queue that only receives must be polled too, or the peer's posts do not go on */
 } weiri_queue_ops;
 

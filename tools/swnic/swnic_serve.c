@@ -99,6 +99,20 @@ static uint8_t *reach(swnic_qp *qp, const swnic_packet *packet, uint64_t offset,
                : swnic_reach(qp->nic, qp->pd, packet->rkey, packet->remote + offset, bytes, access);
 }
 
+/* Aligned words of 8 bytes arrive whole, as over PCIe: kernels may look at packets while they arrive. */
+static void store_words(uint8_t *to, const uint8_t *data, uint32_t bytes)
+{
+    uint32_t at = (uint32_t)(-(uintptr_t)to % 8);
+    at = at < bytes ? at : bytes;
+    memcpy(to, data, at);
+    for (; bytes - at >= 8; at += 8) {
+        uint64_t word;
+        memcpy(&word, data + at, sizeof word);
+        __atomic_store_n((uint64_t *)(void *)(to + at), word, __ATOMIC_RELAXED);
+    }
+    memcpy(to + at, data + at, bytes - at);
+}
+
 /* A word in one piece; who reads it sees all that came before it. */
 static void store(uint8_t *to, const uint8_t *data, uint32_t bytes)
 {
@@ -118,7 +132,7 @@ static void store(uint8_t *to, const uint8_t *data, uint32_t bytes)
     } else if (bytes == 1) {
         __atomic_store_n(to, data[0], __ATOMIC_RELEASE);
     } else {
-        memcpy(to, data, bytes);
+        store_words(to, data, bytes);
     }
 }
 

@@ -34,6 +34,12 @@ WEIR_FN weir_status weir_packet_look(uint32_t flag, const weir_dev_control *cont
     return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_spin_look_once(control) : WEIR_OK;
 }
 
+/* Whether a count of puts, each told by its flag, has reached the one with `flag`. */
+WEIR_FN int weir_packet_has_come(uint32_t last, uint32_t flag)
+{
+    return (last & 0x80000000u) != 0 && ((last - flag) & 0x7fffffffu) < 0x40000000u;
+}
+
 /* Whether the group is more than one that meets cheaply, and each of these adds a share. */
 WEIR_FN int weir_packet_spans(weir_coop coop)
 {

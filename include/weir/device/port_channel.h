@@ -336,8 +336,8 @@ WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *cha
 }
 
 /* The slow part of a wait for more than `consumed` signals, which begins with a look at the control block when the wait
- * is due. Each time it has looked at the control block it looks at
- * the channel, too; a signal that came before the channel failed still counts. */
+ * is due. Each time it has looked at the control block it looks at the channel, too; a signal that came before the
+ * channel failed still counts. */
 WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_port_channel *channel, uint64_t consumed)
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;
@@ -416,6 +416,168 @@ WEIR_FN weir_status weir_dev_port_channel_wait_coop(const weir_dev_port_channel 
         status = weir_dev_port_channel_wait(channel);
     }
     return weir_coop_agree(coop, channel->semaphore.control, status);
+}
+
+/* ---- packets --------------------------------------------------------------------------------------------------- */
+
+/* Small data in one trip: packets of 16 bytes for 8 of data (LL16 of weir/device/packet.h), which carry the flag that
+ * says that they are there. put_packets writes them into this rank's packet buffer, from which one put moves them into
+ * the peer's; no signal is sent. Where the peer's buffer is mapped, the threads store them there themselves.
+ *
+ * A receiver looks at packets while they arrive, so the 8-byte words of a put must arrive whole. Over ipc they are
+ * stored so. Over ib NICs write aligned words whole; no specification promises that. Over ofi bytes arrive in any
+ * pieces: a value comes behind each put of packets there, for which unpack_packets waits first.
+ *
+ * Both ranks make the same calls in the same order, put_packets on one for each unpack_packets on the other, with the
+ * same packet_offset and bytes. A place of the packet buffers may be used again once the peer has unpacked what was
+ * there, of which packets or a signal of its own tell. */
+
+/* Bytes of packets that a buffer has room for. */
+WEIR_FN uint64_t weir_dev_port_channel_packets_room(const weir_dev_port_channel *channel)
+{
+    return channel->packets != NULL ? channel->packets_half - WEIR_PORT_PACKETS_TAIL : 0;
+}
+
+/* `doing` is WEIR_DOING_PUT_PACKETS or WEIR_DOING_UNPACK. */
+WEIR_FN weir_status weir_dev_port_channel_check_packets(const weir_dev_port_channel *channel, uint32_t doing,
+                                                        uint64_t packet_offset, uint64_t src_offset, uint64_t bytes)
+{
+    const uint64_t needed = (bytes + 7) / 8 * 16;
+    const uint64_t room = weir_dev_port_channel_packets_room(channel);
+    const int fits = bytes <= channel->src_bytes && weir_dev_in_range(packet_offset, needed, room);
+    if (WEIR_UNLIKELY(!fits || !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
+        weir_dev_note note = weir_dev_note_of(doing, channel->semaphore.peer, fits ? src_offset : packet_offset,
+                                              fits ? bytes : needed, fits ? channel->src_bytes : room);
+        note.index = fits || doing == WEIR_DOING_UNPACK ? WEIR_LOCAL_MEMORY : 0;
+        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE, note);
+    }
+    return WEIR_UNLIKELY(packet_offset % 16 != 0)
+               ? weir_dev_control_fail_in(
+                     channel->semaphore.control, WEIR_ERR_INVALID,
+                     weir_dev_note_of(doing, channel->semaphore.peer, packet_offset, bytes, 0))
+               : WEIR_OK;
+}
+
+/* Asks for the packets in this rank's buffer to be moved into the peer's; `count` is the number of the put. */
+WEIR_FN weir_status weir_dev_port_channel_move_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
+                                                       uint64_t bytes, uint32_t count, uint64_t *ticket)
+{
+    weir_request request;
+    request.dst_offset = packet_offset;
+    request.src_offset = channel->packets_half + packet_offset;
+    request.bytes = bytes;
+    request.value = 0;
+    request.dst = WEIR_PORT_PACKETS_DST;
+    request.src = WEIR_PORT_PACKETS_SRC;
+    request.channel = 0;
+    request.type = WEIR_REQUEST_PUT;
+    request.reserved = 0;
+    if (channel->packets_whole) {
+        return weir_dev_port_channel_post(channel, &request, ticket);
+    }
+    weir_status status = weir_dev_port_channel_post(channel, &request, NULL);
+    request.dst_offset = channel->packets_half - WEIR_PORT_PACKETS_TAIL;
+    request.bytes = sizeof(uint64_t);
+    request.value = count;
+    request.type = WEIR_REQUEST_VALUE;
+    return status == WEIR_OK ? weir_dev_port_channel_post(channel, &request, ticket) : status;
+}
+
+/* Sends `bytes` of src at src_offset as packets to packet_offset, a multiple of 16, of the peer's packet buffer, where
+ * they take 16 bytes for 8. For groups that can meet; WEIR_ERR_INVALID otherwise. A range or an offset that is wrong is
+ * the communicator's sticky error. */
+WEIR_FN weir_status weir_dev_port_channel_put_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
+                                                      uint64_t src_offset, uint64_t bytes, weir_coop coop,
+                                                      uint64_t *ticket)
+{
+    if (WEIR_UNLIKELY(!weir_coop_can_meet(coop) || coop.scope == WEIR_COOP_BLOCKS)) {
+        return WEIR_ERR_INVALID;
+    }
+    weir_status status =
+        weir_dev_port_channel_check_packets(channel, WEIR_DOING_PUT_PACKETS, packet_offset, src_offset, bytes);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
+    const int stores = channel->peer_packets != NULL;
+    char *packets = stores ? channel->peer_packets : channel->packets + channel->packets_half;
+    weir_ll16_put(packets + packet_offset, channel->src + src_offset, bytes, flag, coop);
+    status = weir_coop_sync(coop); /* all have read the flag, and written their packets */
+    if (status == WEIR_OK && weir_coop_leads(coop)) {
+        weir_arch_add_relaxed_dev_u64(channel->epochs + WEIR_EPOCH_PUT, WEIR_EPOCH_ONE);
+        status = stores ? weir_dev_port_channel_done(ticket)
+                        : weir_dev_port_channel_move_packets(channel, packet_offset, (bytes + 7) / 8 * 16, flag,
+                                                             ticket);
+    }
+    const weir_status met = weir_coop_sync(coop); /* the next call finds the next flag */
+    return status != WEIR_OK ? status : met;
+}
+
+/* The slow part of a wait for a packet, or (`packet` NULL) for the value of the put whose packets have this flag. */
+WEIR_FN_COLD weir_status weir_dev_port_channel_await_packet(const weir_dev_port_channel *channel, const char *packet,
+                                                            uint32_t flag)
+{
+    const uint64_t *count = (const uint64_t *)(channel->packets + channel->packets_half - WEIR_PORT_PACKETS_TAIL);
+    weir_spin spin = weir_spin_begin();
+    weir_status status = WEIR_OK;
+    weir_status ended = WEIR_OK;
+    while (status == WEIR_OK &&
+           (packet != NULL ? !weir_ll16_there(weir_arch_load_relaxed_sys_pair(packet), flag)
+                           : !weir_packet_has_come((uint32_t)weir_arch_load_acquire_sys_u64(count), flag))) {
+        if (ended != WEIR_OK) {
+            return ended;
+        }
+        status = weir_spin_step(&spin, channel->semaphore.control);
+        if (spin.reads % WEIR_ARCH_SPIN_READS == 0) {
+            ended = weir_dev_port_channel_ended(channel);
+        }
+    }
+    return status;
+}
+
+/* Waits for the packets of the peer's matching put at packet_offset, and stores exactly `bytes` of data to src at
+ * src_offset. The status is the calling thread's; weir_coop_agree makes it the group's. Ends as a wait for a signal
+ * does. A grid must meet, or the kernel end, before its next call. */
+WEIR_FN weir_status weir_dev_port_channel_unpack_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
+                                                         uint64_t src_offset, uint64_t bytes, weir_coop coop)
+{
+    weir_status status =
+        weir_dev_port_channel_check_packets(channel, WEIR_DOING_UNPACK, packet_offset, src_offset, bytes);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
+    status = weir_packet_look(flag, channel->semaphore.control);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
+    if (channel->peer_packets == NULL && !channel->packets_whole) {
+        status = weir_dev_port_channel_await_packet(channel, NULL, flag);
+    }
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; 8 * i < bytes && status == WEIR_OK; i += coop.size) {
+        const char *packet = channel->packets + packet_offset + 16 * i;
+        uint32_t reads = WEIR_ARCH_FAST_READS;
+        weir_vec16 words = weir_arch_load_relaxed_sys_pair(packet);
+        WEIR_ROLLED
+        while (!weir_ll16_there(words, flag) && status == WEIR_OK) {
+            if (weir_spin_is_long(&reads)) {
+                status = weir_dev_port_channel_await_packet(channel, packet, flag);
+                reads = WEIR_ARCH_FAST_READS;
+            }
+            words = weir_arch_load_relaxed_sys_pair(packet);
+        }
+        if (status == WEIR_OK) {
+            weir_packet_scatter(channel->src + src_offset + 8 * i, bytes - 8 * i, 8,
+                                (words.lo & 0xffffffffu) | words.hi << 32);
+        }
+    }
+    return WEIR_UNLIKELY(status != WEIR_OK)
+               ? weir_dev_control_end_wait(
+                     channel->semaphore.control, status,
+                     weir_dev_note_of(WEIR_DOING_UNPACK, channel->semaphore.peer, packet_offset, bytes, 0))
+               : WEIR_OK;
 }
 
 #endif

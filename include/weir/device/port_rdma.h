@@ -22,6 +22,9 @@
 /* The ids of a port channel's own memories. */
 #define WEIR_PORT_DST 0u
 #define WEIR_PORT_SRC 1u
+/* Those of its packet buffers, of the peer's and of this rank's, when it has them. */
+#define WEIR_PORT_PACKETS_DST 2u
+#define WEIR_PORT_PACKETS_SRC 3u
 
 /* The ticket of what can never be done: its channel has failed. */
 #define WEIR_TICKET_LOST (UINT64_MAX - 1)

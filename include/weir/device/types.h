@@ -14,7 +14,7 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 7u
+#define WEIR_DEV_VERSION 8u
 
 /* What a thread of a kernel was doing when it failed, and in brackets the numbers of its note. The host makes a text of
  * it (src/host/comm_record.c). */
@@ -314,9 +314,16 @@ typedef struct weir_dev_port_channel {
     uint32_t direct_always; /* also while requests are queued */
     uint32_t engine;        /* WEIR_PORT_BY_...: who posts what kernels ask for */
     uint32_t direct_adds;   /* the caller adds to dst itself, when nothing is queued any more */
-    uint32_t reserved;
+    uint32_t packets_whole; /* words of a put arrive whole: no value need come behind packets */
     weir_dev_port_rdma rdma; /* for WEIR_PORT_BY_DEVICE */
+    char *packets;          /* packet buffer: a half for what the peer sends, one for what is sent; NULL without one */
+    char *peer_packets;     /* the peer's, mapped here; NULL when it is not */
+    uint64_t packets_half;  /* bytes of a half, the last WEIR_PORT_PACKETS_TAIL of which are for no packets */
+    uint64_t *epochs;       /* puts and unpacks of packets made; see weir/device/packet.h */
 } weir_dev_port_channel;
+
+/* In the tail of the first half: puts of packets that have come, where packets_whole does not hold. */
+#define WEIR_PORT_PACKETS_TAIL 128u
 
 #define WEIR_PORT_BY_PROXY 0u  /* a thread of the host, by `queue` */
 #define WEIR_PORT_BY_DEVICE 1u /* kernels themselves, by `rdma`; direct_bytes is 0 */
@@ -353,7 +360,7 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 80, "layout of weir_dev_pro
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_memory) == 40, "layout of weir_dev_port_memory");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_board) == 64, "layout of weir_dev_port_board");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_rdma) == 192, "layout of weir_dev_port_rdma");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 392, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 424, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 64, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma) == 72, "layout of weir_dev_rdma");

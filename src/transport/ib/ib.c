@@ -304,6 +304,7 @@ static const weiri_queue_ops queue_ops = {
     .value = weiri_ib_stripe_value,
     .add = weiri_ib_stripe_add,
     .poll = weiri_ib_stripe_poll,
+    .keeps_words = true, /* as NICs do that write over PCIe, though no specification promises it */
     .direct = &weiri_ib_stripe_direct,
 };
 
