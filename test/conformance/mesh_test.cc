@@ -135,7 +135,7 @@ struct mesh_bench {
     bool open_ports(weirt_rank *rank, const mesh_case *what)
     {
         const weir_connection_opts opts = { sizeof opts, port_transports[what->transport] };
-        const weir_port_channel_opts never = { sizeof never, WEIR_PORT_DIRECT_NEVER, 0, 0 };
+        const weir_port_channel_opts never = { sizeof never, WEIR_PORT_DIRECT_NEVER, 0, 0, nullptr, nullptr };
         if (!WEIRT_OK(rank, weir_proxy_create(comm.comm, nullptr, &proxy))) {
             return false;
         }

@@ -224,7 +224,9 @@ struct port_bench {
 
     bool open(weirt_rank *rank, uint32_t timeout_ms, uint64_t half_bytes)
     {
-        weir_port_channel_opts opts = { sizeof opts, plan_of(rank)->direct_bytes, plan_of(rank)->credits, 0 };
+        weir_port_channel_opts opts = WEIR_OPTS(weir_port_channel_opts);
+        opts.direct_bytes = plan_of(rank)->direct_bytes;
+        opts.credits = plan_of(rank)->credits;
         return open_ends(rank, timeout_ms, half_bytes, WEIR_SEMAPHORE_DEVICE) &&
                WEIRT_OK(rank, weir_port_channel_create(proxy, semaphore, remote, local, &opts, &channel)) &&
                WEIRT_OK(rank, weir_port_channel_device(channel, &device)) && WEIRT_OK(rank, weir_proxy_start(proxy));
@@ -233,7 +235,7 @@ struct port_bench {
     // Another channel like the first.
     bool add(weirt_rank *rank, uint64_t tag, weir_semaphore_end end, weir_semaphore **second, weir_port_channel **out)
     {
-        weir_port_channel_opts opts = { sizeof opts, plan.direct_bytes, plan.credits, 0 };
+        weir_port_channel_opts opts = { sizeof opts, plan.direct_bytes, plan.credits, 0, nullptr, nullptr };
         return weirt_semaphore(rank, connection, tag, end, second) &&
                WEIRT_OK(rank, weir_port_channel_create(proxy, *second, remote, local, &opts, out));
     }

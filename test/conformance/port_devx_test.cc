@@ -120,7 +120,7 @@ void many(weirt_rank *rank)
     }
     weir_semaphore *semaphore = nullptr;
     weir_port_channel *channel = nullptr;
-    weir_port_channel_opts opts = { sizeof opts, 0, 0, 0 };
+    weir_port_channel_opts opts = { sizeof opts, 0, 0, 0, nullptr, nullptr };
     weir_dev_port_channel device = {};
     if (open && weirt_semaphore(rank, connections[count - 1], 3, WEIR_SEMAPHORE_DEVICE, &semaphore) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, semaphore, b.remote, b.local, &opts, &channel)) &&

@@ -216,7 +216,7 @@ void not_started(weirt_rank *rank)
 {
     port_bench b;
     uint64_t tickets[2] = {};
-    const weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0 };
+    const weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0, nullptr, nullptr };
     if (b.open_ends(rank, 0, half, WEIR_SEMAPHORE_DEVICE) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, &opts, &b.channel)) &&
         WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device))) {

@@ -369,7 +369,7 @@ struct holder {
 // Nobody carries the requests out: each wait ends with its deadline.
 void deadlines(weirt_rank *rank)
 {
-    weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0 };
+    weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0, nullptr, nullptr };
     holder proxy;
     port_bench b;
     if (b.open_ends(rank, 150, 4096, WEIR_SEMAPHORE_DEVICE) &&
@@ -550,8 +550,8 @@ TEST_P(PortTrouble, MemoryThatIsTakenAwayEndsItsTransfers)
 void not_made(weirt_rank *rank)
 {
     port_bench b;
-    weir_port_channel_opts no_thread = { sizeof no_thread, 0, 0, 2 };
-    weir_port_channel_opts credits = { sizeof credits, 0, WEIR_PROXY_CREDITS_MAX + 1, 0 };
+    weir_port_channel_opts no_thread = { sizeof no_thread, 0, 0, 2, nullptr, nullptr };
+    weir_port_channel_opts credits = { sizeof credits, 0, WEIR_PROXY_CREDITS_MAX + 1, 0, nullptr, nullptr };
     if (b.open_ends(rank, 0, 4096, WEIR_SEMAPHORE_HOST)) {
         WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                      weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, &no_thread, &b.channel));

@@ -106,7 +106,7 @@ struct try_bench {
     bool open_channel(weirt_rank *rank, uint32_t peer)
     {
         try_link *link = &out.links[peer];
-        const weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 4, 0 };
+        const weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 4, 0, nullptr, nullptr };
         return weirt_receive(rank, comm.comm, peer, 3, &link->remote) &&
                WEIRT_OK(rank,
                         weir_port_channel_create(proxy, link->semaphore, link->remote, local, &opts, &link->channel)) &&
@@ -200,7 +200,7 @@ TEST_P(PortTry, HandlerSendsToAll)
 void room(weirt_rank *rank)
 {
     constexpr uint64_t half = 4096;
-    const weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0 };
+    const weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0, nullptr, nullptr };
     port_bench b;
     uint64_t words[4] = { port_word(rank->rank, 0), port_word(rank->rank, 1), port_word(rank->rank, 2), 0 };
     uint64_t tickets[3] = { 77, 77, 77 };

@@ -124,4 +124,16 @@ TEST(DeviceParts, FlagsOfFreshMemoryAreNone)
     EXPECT_EQ(weir_packet_flag(&epoch), UINT32_MAX);
 }
 
+TEST(DeviceParts, CountsOfPutsWrapAround)
+{
+    const uint32_t first = 0x80000000u;
+    EXPECT_FALSE(weir_packet_has_come(0, first)); // memory that nobody has written to
+    EXPECT_TRUE(weir_packet_has_come(first, first));
+    EXPECT_TRUE(weir_packet_has_come(first + 9, first + 3));
+    EXPECT_FALSE(weir_packet_has_come(first + 3, first + 4));
+    EXPECT_FALSE(weir_packet_has_come(UINT32_MAX, first));
+    EXPECT_TRUE(weir_packet_has_come(first, UINT32_MAX));
+    EXPECT_TRUE(weir_packet_has_come(first + 1, UINT32_MAX));
+}
+
 }  // namespace
