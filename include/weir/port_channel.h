@@ -67,8 +67,8 @@ typedef struct weir_port_channel_opts {
     uint32_t credits; /* as weir_proxy_channel_opts */
     uint32_t thread;
     /* Packet buffers for weir_dev_port_channel_put_packets, of this rank and of the peer: of the same size, zeroed, at
-     * multiples of 16, and of no other channel. Each half of one has room for half as many bytes of data, less 64. NULL:
-     * without packets. */
+     * multiples of 16, and of no other channel. A buffer has room for a quarter of its size, less 64, in bytes of data.
+     * NULL: without packets. */
     weir_memory *packets;
     weir_memory *peer_packets;
 } weir_port_channel_opts;
