@@ -1,6 +1,7 @@
 // Heartbeats: ranks that are stopped are named by all, and those that are busy, or that were stopped with all others,
 // are not.
 #include <atomic>
+#include <sys/resource.h>
 
 #include "test/harness/bootstrap_ranks.h"
 
@@ -148,6 +149,80 @@ TEST_F(BootstrapBeat, StopOfAllIsNoSilence)
     for (uint32_t i = 0; i < 3; i++) {
         expect_exited(pids[i]);
         EXPECT_EQ(report->outcome[i].status, WEIR_OK) << "rank " << i << ": " << report->outcome[i].text;
+    }
+}
+
+// What a rank that does nothing sends and uses in a while.
+struct Idle {
+    std::atomic<uint32_t> ready;
+    std::atomic<uint32_t> done;
+    std::atomic<uint64_t> beats;
+    std::atomic<uint64_t> cpu_us;
+};
+
+uint64_t cpu_us()
+{
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<uint64_t>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 +
+           static_cast<uint64_t>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+// `count` ranks that do nothing for `seconds`, with a timeout of `limit_ms`.
+void stay_idle(uint32_t count, uint32_t seconds, uint32_t limit_ms, Idle *idle)
+{
+    const weir_unique_id id = weirt_new_id();
+    std::vector<pid_t> pids;
+    for (uint32_t i = 0; i < count; i++) {
+        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+            const weir_bootstrap_opts opts = weirt_opts(limit_ms);
+            weir_bootstrap *boot = nullptr;
+            if (weir_bootstrap_create(id.text, rank, count, &opts, &boot) != WEIR_OK) {
+                _exit(1);
+            }
+            idle->ready++;
+            while (idle->ready < count) {
+                weirt_sleep_ms(500);
+            }
+            weirt_sleep_ms(1000);
+            weir_bootstrap_usage before;
+            weir_bootstrap_usage after;
+            weir_bootstrap_get_usage(boot, &before);
+            const uint64_t cpu = cpu_us();
+            weirt_sleep_ms(1000 * seconds);
+            idle->cpu_us += cpu_us() - cpu;
+            weir_bootstrap_get_usage(boot, &after);
+            idle->beats += after.beats - before.beats;
+            idle->done++;
+            while (idle->done < count) {
+                weirt_sleep_ms(500);
+            }
+            weir_bootstrap_destroy(boot);
+        }));
+    }
+    weir_unique_id_discard(&id);
+    for (const pid_t pid : pids) {
+        EXPECT_EQ(weirt_wait(pid), 0);
+    }
+}
+
+class LongBootstrapBeat : public BootstrapTest {};
+
+// Each rank sends ceil(log2 n) heartbeats in an eighth of the timeout, and no more; docs/scaling.md has the figures.
+TEST_F(LongBootstrapBeat, CostOfAThousandRanks)
+{
+    const uint32_t count = 1000;
+    const uint32_t seconds = 20;
+    for (const uint32_t limit_ms : {86400000u, 30000u}) {
+        Shared<Idle> idle;
+        stay_idle(count, seconds, limit_ms, idle.operator->());
+        const double beats = static_cast<double>(idle->beats) / count / seconds;
+        char text[160];
+        (void)snprintf(text, sizeof text, "timeout %u ms: %.2f heartbeats and %.0f us of CPU a rank and second",
+                       limit_ms, beats, static_cast<double>(idle->cpu_us) / count / seconds);
+        printf("[   BEATS  ] %s\n", text);
+        EXPECT_LE(beats, 10 / (limit_ms / 8e3) * 1.3 + 0.01) << text;
+        EXPECT_GE(beats, limit_ms == 30000 ? 10 / 3.75 * 0.5 : 0) << text;
     }
 }
 
