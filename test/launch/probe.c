@@ -5,6 +5,7 @@
  *     weir-launch-probe ask           the same, later on higher ranks, then joins
  *     weir-launch-probe times N       joins and leaves N times
  *     weir-launch-probe kill R        rank R kills itself once all have joined; the others print what they notice
+ *     weir-launch-probe lose          joins, prints "joined", and meets the others until an error, which it prints
  *
  * A call that fails is printed with its status and the time that it took; the exit status is 1 then. */
 #define _POSIX_C_SOURCE 200809L
@@ -87,6 +88,26 @@ static int join(uint32_t victim)
     return good ? 0 : 1;
 }
 
+/* Meets the others until something fails. */
+static int lose(void)
+{
+    const struct timespec pause = {0, 100000000};
+    weir_bootstrap *boot = NULL;
+    uint64_t start = now_ms();
+    weir_status status = weir_bootstrap_create_launched(NULL, &boot);
+    if (status == WEIR_OK) {
+        printf("joined\n");
+    }
+    while (status == WEIR_OK) {
+        (void)nanosleep(&pause, NULL);
+        start = now_ms();
+        status = weir_bootstrap_barrier(boot, NULL);
+    }
+    (void)failed(status, start);
+    weir_bootstrap_destroy(boot);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
@@ -102,6 +123,9 @@ int main(int argc, char **argv)
         (void)nanosleep(&later, NULL);
         (void)get();
         return join(UINT32_MAX);
+    }
+    if (argc == 2 && strcmp(argv[1], "lose") == 0) {
+        return lose();
     }
     if (argc == 3 && strcmp(argv[1], "kill") == 0) {
         return join((uint32_t)strtoul(argv[2], NULL, 10));
