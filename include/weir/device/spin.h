@@ -65,7 +65,7 @@ WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t f
 }
 
 /* Stores the kernel's name: as much of it as leaves room for a NUL. */
-WEIR_FN void weir_dev_control_store_name(weir_dev_control *control)
+WEIR_FN_COLD void weir_dev_control_store_name(weir_dev_control *control)
 {
     const char *name = weir_arch_kernel_name();
     uint64_t word = 0;
@@ -82,7 +82,7 @@ WEIR_FN void weir_dev_control_store_name(weir_dev_control *control)
 
 /* Another thread has failed first and is writing its record: returns when its error is there, so that who is told of
  * this thread's failure finds one. It takes that thread some stores; after a second, without it, `status` has to do. */
-WEIR_FN void weir_dev_control_fail_second(weir_dev_control *control, weir_status status)
+WEIR_FN_COLD void weir_dev_control_fail_second(weir_dev_control *control, weir_status status)
 {
     uint32_t *word = (uint32_t *)&control->error_status;
     const uint64_t since_ns = weir_arch_clock_ns();
