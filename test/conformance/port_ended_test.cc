@@ -107,8 +107,9 @@ void fails_in_a_kernel(weirt_rank *rank)
         if (rank->rank == 0 &&
             t.b.call(rank, t.b.device,
                      { step(SCRIPT_SIGNAL, 0, 0, 0), step(SCRIPT_SIGNAL, 0, 0, 0), step(SCRIPT_FLUSH, 0, 0, 0),
-                       step(SCRIPT_PUT, 2 * half, 0, 8), step(SCRIPT_WAIT, 0, 0, 0), step(SCRIPT_POLL, 0, 0, 0) })) {
-            t.b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
+                       step(SCRIPT_PUT, 2 * half, 0, 8), step(SCRIPT_WAIT, 0, 0, 0), step(SCRIPT_POLL, 0, 0, 0),
+                       step(SCRIPT_STATUS, 0, 0, 0) })) {
+            t.b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
             t.explains(rank, WEIR_ERR_RANGE);
         }
         if (rank->rank == 1) {

@@ -26,6 +26,8 @@ WEIR_FN weir_status script_make(const script_args *args, const script_step *step
         return weir_dev_port_channel_wait(channel);
     case SCRIPT_POLL:
         return weir_dev_port_channel_poll(channel);
+    case SCRIPT_STATUS:
+        return weir_dev_port_channel_status(channel);
     case SCRIPT_TEST_TICKET:
         return weir_dev_port_channel_test_ticket(channel, args->report->ticket[step->of]);
     default:

@@ -20,6 +20,7 @@ typedef enum script_call {
     SCRIPT_FLUSH, /* waits */
     SCRIPT_WAIT,
     SCRIPT_POLL,
+    SCRIPT_STATUS,
     SCRIPT_TEST_TICKET, /* of step `of` */
     SCRIPT_WAIT_TICKET
 } script_call;

@@ -309,12 +309,6 @@ WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *chann
     return weir_dev_port_channel_done(ticket);
 }
 
-/* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
-WEIR_FN weir_status weir_dev_port_channel_status(const weir_dev_port_channel *channel)
-{
-    return weir_dev_semaphore_status(&channel->semaphore);
-}
-
 /* ---- the peer's signals --------------------------------------------------------------------------------------- */
 
 /* Signals that have come so far: of the peer's kernels, and of its host thread. */
@@ -333,6 +327,14 @@ WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *cha
     return status != WEIR_OK ? status
                              : (weir_status)(int32_t)weir_arch_load_acquire_sys_u32(
                                    (const uint32_t *)&channel->queue.progress->ended);
+}
+
+/* The error with which waits for signals end, of the communicator or the channel, or WEIR_OK: for loops without waits;
+ * see weir_dev_semaphore_status. */
+WEIR_FN weir_status weir_dev_port_channel_status(const weir_dev_port_channel *channel)
+{
+    const weir_status status = weir_dev_semaphore_status(&channel->semaphore);
+    return status != WEIR_OK ? status : weir_dev_port_channel_ended(channel);
 }
 
 /* The slow part of a wait for more than `consumed` signals, which begins with a look at the control block when the wait
