@@ -182,6 +182,37 @@ void parts(weirt_rank *rank)
     weir_memory_destroy(whole);
     weirt_comm_close(&c);
 }
+// Operations of one (rank, tag) meet in order: those that wait for their messages, and messages that wait.
+void in_order(weirt_rank *rank)
+{
+    constexpr uint64_t COUNT = 4;
+    weirt_comm c;
+    weir_memory *memories[COUNT] = {};
+    weir_future *futures[COUNT] = {};
+    bool open = weirt_comm_open(rank, 0, &c);
+    for (int first = 0; first < 2 && open; first++) { // who is there first: the messages, those who wait
+        for (uint64_t i = 0; i < COUNT && open && rank->rank == 1 && first == 1; i++) {
+            open = WEIRT_OK(rank, weir_memory_recv_async(c.comm, 0, 9, &memories[i], &futures[i]));
+        }
+        open = open && WEIRT_OK(rank, weir_bootstrap_barrier(c.boot, nullptr));
+        for (uint64_t i = 0; i < COUNT && open && rank->rank == 0; i++) {
+            open = WEIRT_OK(rank, weir_memory_allocate(c.comm, 100 + i, nullptr, &memories[i])) &&
+                   WEIRT_OK(rank, weir_memory_send(c.comm, memories[i], 1, 9));
+        }
+        open = open && WEIRT_OK(rank, weir_bootstrap_barrier(c.boot, nullptr));
+        for (uint64_t i = 0; i < COUNT && open && rank->rank == 1; i++) {
+            open = first == 1 ? weirt_complete(rank, futures[i]) : weirt_receive(rank, c.comm, 0, 9, &memories[i]);
+            WEIRT_EXPECT(rank, weir_memory_bytes(memories[i]) == 100 + i);
+        }
+        for (weir_memory *&memory : memories) {
+            weirt_barrier(rank);
+            weir_memory_destroy(memory);
+            memory = nullptr;
+        }
+    }
+    weirt_comm_close(&c);
+}
+
 
 void to_itself(weirt_rank *rank)
 {
@@ -636,6 +667,11 @@ TEST_P(Memory, PartsOfAnAllocation)
 TEST_P(Memory, ManyRegistrationsShareADescriptor)
 {
     weirt_ranks_run(stage(), 2, many_registrations, nullptr, 0);
+}
+
+TEST_P(Memory, OperationsMeetInOrder)
+{
+    weirt_ranks_run(stage(), 2, in_order, nullptr, 0);
 }
 
 TEST_P(Memory, SentToItself)
