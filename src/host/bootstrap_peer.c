@@ -307,6 +307,8 @@ static bool is_idle(const weir_bootstrap *boot, const weiri_conn *conn)
     switch (conn->state) {
     case WEIRI_CONN_OPEN:
         return conn->join && conn->initiated;
+    case WEIRI_CONN_AWAIT_ANSWER: /* the server has the proof, and perhaps taken it */
+        return conn->join;
     case WEIRI_CONN_AWAIT_PROOF:
     case WEIRI_CONN_AWAIT_FRAME:
         return false; /* a rank that takes the connection for open: it needs the goodbye */
