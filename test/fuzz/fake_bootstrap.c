@@ -100,6 +100,12 @@ uint32_t weiri_bootstrap_timeout(const weir_bootstrap *bootstrap)
     return 1000;
 }
 
+uint32_t weiri_bootstrap_kernel_timeout(const weir_bootstrap *bootstrap)
+{
+    (void)bootstrap;
+    return 1000;
+}
+
 void weiri_bootstrap_get(weir_bootstrap *bootstrap)
 {
     bootstrap->references++;
