@@ -265,6 +265,12 @@ static weir_status find_stray(run *r)
     return WEIR_OK;
 }
 
+/* While the bootstrap is created a rank knows the addresses of few others, and can connect to no more. */
+static bool has_address(const weir_bootstrap *boot, uint32_t peer)
+{
+    return boot->addresses[peer].family != 0;
+}
+
 /* Tells the group that the operation has failed here: those after this rank, which pass it on when theirs fails,
  * and the one that called something else. */
 static void announce(run *r, weir_status status)
@@ -279,7 +285,7 @@ static void announce(run *r, weir_status status)
         const uint32_t rank = rank_at(r, r->position + step);
         (void)weiri_boot_queue(boot, rank, WEIRI_FRAME_ABORT, r->state->hash, &w, NULL, 0, NULL);
     }
-    if (r->culprit != WEIRI_NO_RANK) {
+    if (r->culprit != WEIRI_NO_RANK && has_address(boot, r->culprit)) {
         (void)weiri_boot_queue(boot, r->culprit, WEIRI_FRAME_ABORT, r->state->hash, &w, NULL, 0, NULL);
     }
 }
@@ -376,12 +382,16 @@ bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message)
     return true;
 }
 
-/* Asks `peer` for whom it waits. False when no answer comes; then the collective may have failed meanwhile. */
+/* Asks `peer` for whom it waits. False when `peer` cannot be asked, or no answer comes; then the collective may have
+ * failed meanwhile. */
 static bool ask(run *r, uint32_t peer)
 {
     weir_bootstrap *boot = r->boot;
     weiri_peer *p = &boot->peers[peer];
     uint8_t data[8];
+    if (!has_address(boot, peer)) {
+        return false;
+    }
     weiri_writer w = weiri_writer_init(data, sizeof data);
     weiri_write_u64(&w, r->call.sequence);
     p->answered = false;
@@ -417,12 +427,12 @@ static weir_status find_missing(run *r, uint32_t peer, const char *what)
     if (p->state != WEIRI_PEER_ALIVE || p->goodbye_ns != 0) {
         return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: %s: rank %u left", what, peer);
     }
-    if (!answered) {
+    if (!answered && has_address(boot, peer)) {
         return weiri_fail(WEIR_ERR_TIMEOUT,
                           "bootstrap: %s: timeout: rank %u does not answer (stopped, or its host is unreachable)", what,
                           peer);
     }
-    if (p->answer == NOT_CALLED) {
+    if (answered && p->answer == NOT_CALLED) {
         return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: rank %u has not called it", what, peer);
     }
     return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
