@@ -57,7 +57,13 @@ void runs_until_another_fails(weirt_rank *rank)
     weirt_comm c;
     weirt_pair pair = {};
     weirt_log_allow("rank 2");
-    if (weirt_comm_open(rank, 0, &c) && rank->rank == 2) {
+    const bool open = weirt_comm_open(rank, 0, &c);
+    const bool paired = open && rank->rank != 2 && weirt_pair_open(rank, c.comm, 1024, 1, &pair) &&
+                        WEIRT_OK(rank, weir_kernel_load(c.device, ending_kernel()));
+    // Setting up on a GPU waits until the kernels that the process has started on it have ended, and these end only
+    // when rank 2 fails: no rank launches one before all are ready.
+    weirt_barrier(rank);
+    if (open && rank->rank == 2) {
         weirt_step_wait(rank, 0, 1);
         weirt_step_wait(rank, 1, 1);
         if (loop->death != WEIRT_ALIVE) {
@@ -65,12 +71,11 @@ void runs_until_another_fails(weirt_rank *rank)
         }
         weir_comm_abort(c.comm);
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(c.comm));
-    } else if (c.comm != nullptr && weirt_pair_open(rank, c.comm, 1024, 1, &pair)) {
+    } else if (paired) {
         ending_args args = args_of(rank, &pair);
         args.wait = loop->wait;
         const weir_shape one = { 1, std::string(rank->stage->kind) == "gpu" ? 32u : 1u };
         const weir_launch_opts opts = { sizeof opts, true };
-        WEIRT_OK(rank, weir_kernel_load(c.device, ending_kernel()));
         WEIRT_OK(rank, weir_launch(c.device, ending_kernel(), one, &args, &opts, pair.stream));
         uint64_t *rounds = reinterpret_cast<Words *>(pair.report)->rounds;
         const uint64_t end = weirt_now_ms() + weirt_patience_ms();

@@ -164,6 +164,16 @@ struct mesh_bench {
         return WEIRT_OK(rank, weir_proxy_start(proxy));
     }
 
+    // Ends the set-up. Allocating and mapping memory of a GPU waits until the kernels that the process has started on
+    // it have ended. A kernel that waits for a rank whose set-up waits for that kernel would never end, so no rank
+    // launches one before all ranks are ready.
+    bool ready(weirt_rank *rank)
+    {
+        const bool copied =
+            WEIRT_OK(rank, weir_device_copy(comm.device, weir_memory_pointer(table), &handles, sizeof handles));
+        return weirt_barrier(rank) && copied;
+    }
+
     void close(weirt_rank *rank)
     {
         (void)weirt_barrier(rank);
@@ -223,9 +233,6 @@ struct mesh_bench {
         args.ranks = rank->size;
         args.rounds = 2;
         args.op = op;
-        if (!WEIRT_OK(rank, weir_device_copy(comm.device, device, &handles, sizeof handles))) {
-            return false;
-        }
         for (uint64_t bytes : SIZES) {
             args.bytes = bytes;
             args.seed = ++launches;
@@ -276,7 +283,7 @@ struct mesh_bench {
 void memory_channels(weirt_rank *rank)
 {
     mesh_bench b;
-    bool good = b.open(rank, WEIR_MEMORY_DEVICE, true) && b.open_memory_channels(rank);
+    bool good = b.open(rank, WEIR_MEMORY_DEVICE, true) && b.open_memory_channels(rank) && b.ready(rank);
     for (uint32_t op = 0; op < MESH_MEMORY_OPS && good; op++) {
         const bool lines = b.handles.packets[0].lines != 0;
         good = (op == MESH_LINES && !lines) || b.exchange_all(rank, op);
@@ -325,7 +332,7 @@ void port_channels(weirt_rank *rank)
 {
     const auto *what = static_cast<const mesh_case *>(rank->arg);
     mesh_bench b;
-    bool good = b.open(rank, kind_for(rank, what), false) && b.open_ports(rank, what);
+    bool good = b.open(rank, kind_for(rank, what), false) && b.open_ports(rank, what) && b.ready(rank);
     for (uint32_t op = MESH_PORT_THREADS; op < MESH_OPS && good; op++) {
         good = b.exchange_all(rank, op);
     }

@@ -232,6 +232,13 @@ struct port_bench {
                WEIRT_OK(rank, weir_port_channel_device(channel, &device)) && WEIRT_OK(rank, weir_proxy_start(proxy));
     }
 
+    // Called between the set-up and a kernel that waits for the peer. Setting up on a GPU waits until the kernels that
+    // the process has started on it have ended, so no rank launches such a kernel before both are ready.
+    static bool all_ready(weirt_rank *rank)
+    {
+        return weirt_barrier(rank);
+    }
+
     // Another channel like the first.
     bool add(weirt_rank *rank, uint64_t tag, weir_semaphore_end end, weir_semaphore **second, weir_port_channel **out)
     {

@@ -27,7 +27,7 @@ struct two_channels {
     {
         weirt_log_allow(" failed: ");
         return b.open(rank, 0, half) && b.add(rank, 10, WEIR_SEMAPHORE_DEVICE, &semaphore, &second) &&
-               WEIRT_OK(rank, weir_port_channel_device(second, &device));
+               WEIRT_OK(rank, weir_port_channel_device(second, &device)) && port_bench::all_ready(rank);
     }
 
     // Each rank sends a word over the second channel, and waits for the other's.
@@ -263,7 +263,7 @@ void without_proxy(weirt_rank *rank)
     port_bench b;
     if (b.open_ends(rank, 0, half, WEIR_SEMAPHORE_DEVICE) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
-        WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device)) &&
+        WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device)) && port_bench::all_ready(rank) &&
         b.call(
             rank, b.device,
             { step(SCRIPT_PUT_SIGNAL_FLUSH, half, 0, 8), step(SCRIPT_WAIT, 0, 0, 0), step(SCRIPT_FLUSH, 0, 0, 0) })) {
@@ -291,7 +291,7 @@ void fails_under_a_stream(weirt_rank *rank)
 {
     port_bench b;
     weirt_log_allow(" failed: ");
-    if (b.open(rank, 0, half)) {
+    if (b.open(rank, 0, half) && port_bench::all_ready(rank)) {
         if (rank->rank == 1) {
             WEIRT_OK(rank, weir_port_channel_wait_on_stream(b.channel, b.stream));
         }
@@ -320,7 +320,7 @@ TEST_P(PortEnded, WaitOfAStreamFailsTheCommunicator)
 void stops_under_waits(weirt_rank *rank)
 {
     port_bench b;
-    if (b.open(rank, 0, half) && wait_in_kernel(rank, &b, 1)) {
+    if (b.open(rank, 0, half) && port_bench::all_ready(rank) && wait_in_kernel(rank, &b, 1)) {
         WEIRT_OK(rank, weir_proxy_stop(b.proxy));
         b.finish(rank);
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, static_cast<weir_status>(b.report->status[0]));

@@ -17,7 +17,9 @@ constexpr uint64_t POLL_HALF = 4096;
 void polls(weirt_rank *rank)
 {
     port_bench b;
-    const bool open = b.open(rank, 0, POLL_HALF) && WEIRT_OK(rank, weir_kernel_load(b.comm.device, port_poll_kernel()));
+    const bool open = b.open(rank, 0, POLL_HALF) &&
+                      WEIRT_OK(rank, weir_kernel_load(b.comm.device, port_poll_kernel())) &&
+                      port_bench::all_ready(rank);
     port_poll_args args = {};
     args.channel = b.device;
     args.report = open ? b.device_report() : nullptr;
@@ -97,7 +99,7 @@ bool open_end(weirt_rank *rank, port_bench *b, weir_semaphore_end end)
     return b->open_ends(rank, 0, HALF, end) &&
            WEIRT_OK(rank, weir_port_channel_create(b->proxy, b->semaphore, b->remote, b->local, &opts, &b->channel)) &&
            (end == WEIR_SEMAPHORE_HOST || WEIRT_OK(rank, weir_port_channel_device(b->channel, &b->device))) &&
-           WEIRT_OK(rank, weir_proxy_start(b->proxy));
+           WEIRT_OK(rank, weir_proxy_start(b->proxy)) && port_bench::all_ready(rank);
 }
 
 // The kernel waits for the host's data, for more signals, and answers; then it has nothing left to wait for.
@@ -171,7 +173,7 @@ TEST_P(PortEnds, HostAtOneEndKernelAtTheOther)
 void host_beside_kernels(weirt_rank *rank)
 {
     port_bench b;
-    if (b.open(rank, 0, HALF)) {
+    if (b.open(rank, 0, HALF) && port_bench::all_ready(rank)) {
         const std::initializer_list<script_step> steps = { { SCRIPT_SIGNAL, 0, 0, 0, 0, SIGNALS },
                                                            { SCRIPT_WAIT, 0, 0, 0, 0, 2 * SIGNALS + 1 },
                                                            { SCRIPT_POLL, 0, 0, 0, 0, 0 } };
