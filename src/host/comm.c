@@ -603,7 +603,7 @@ static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
         told = teller->tell(teller->context, status, cause, sizeof cause);
     }
     if (!told) {
-        weiri_record_text(comm->control, comm->device->info.label, status, cause, sizeof cause);
+        weiri_record_text(comm, status, cause, sizeof cause);
     }
     weiri_comm_break_locked(comm, status, cause);
     pthread_mutex_unlock(&comm->mutex);

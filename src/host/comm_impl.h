@@ -137,8 +137,7 @@ void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *ca
 
 /* What the record of a kernel that failed with `status` says, as a clause; `device` names it where the kernel has no
  * name. */
-void weiri_record_text(const weir_dev_control *control, const char *device, weir_status status, char *text,
-                       size_t bytes);
+void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes);
 
 void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller);
 void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller);

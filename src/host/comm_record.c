@@ -5,6 +5,7 @@
 
 #include "src/host/collective_impl.h"
 #include "src/host/comm_impl.h"
+#include "src/host/semaphore_impl.h"
 #include "weir/error.h"
 
 #define TEXT_BYTES 160
@@ -32,6 +33,20 @@ static weir_dev_record read_record(const weir_dev_control *control)
     }
     memcpy(&record, words, sizeof record);
     return record;
+}
+
+/* A wait knows the address of its token. */
+static void find_semaphore(const weir_comm *comm, weir_dev_note *note)
+{
+    for (const weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
+        const uint64_t place = note->numbers[0] - (uint64_t)(uintptr_t)at->device.inbound;
+        if (place < (uint64_t)at->count * WEIR_CELL_BYTES) {
+            note->peer = at->connection->peer;
+            note->index = (uint16_t)(place / WEIR_CELL_BYTES);
+            note->numbers[0] = at->tag;
+            return;
+        }
+    }
 }
 
 static void describe_semaphore(const weir_dev_note *note, const char *what, char *text)
@@ -105,7 +120,11 @@ static bool describe(const weir_dev_note *note, weir_status status, char *text)
 {
     switch (note->doing) {
     case WEIR_DOING_WAIT:
-        describe_semaphore(note, "wait on semaphore", text);
+        if (note->peer != WEIR_NO_PEER) {
+            describe_semaphore(note, "wait on semaphore", text);
+        } else {
+            (void)snprintf(text, TEXT_BYTES, "wait on a semaphore that is destroyed");
+        }
         return true;
     case WEIR_DOING_SIGNAL:
         describe_semaphore(note, "signal of semaphore", text);
@@ -185,19 +204,21 @@ static void describe_missing(const weir_dev_record *record, char *text)
                    ms % 1000 == 0 ? "s" : "ms");
 }
 
-void weiri_record_text(const weir_dev_control *control, const char *device, weir_status status, char *text,
-                       size_t bytes)
+void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes)
 {
-    const weir_dev_record record = read_record(control);
+    weir_dev_record record = read_record(comm->control);
     char name[8 * WEIR_KERNEL_NAME_WORDS + 1];
     char kernel[sizeof name + 64];
     char doing[TEXT_BYTES];
     char why[TEXT_BYTES];
-    read_name(control, name);
+    read_name(comm->control, name);
     if (name[0] != '\0') {
         (void)snprintf(kernel, sizeof kernel, "kernel %s", name);
     } else {
-        (void)snprintf(kernel, sizeof kernel, "a kernel on %s", device);
+        (void)snprintf(kernel, sizeof kernel, "a kernel on %s", comm->device->info.label);
+    }
+    if (record.note.doing == WEIR_DOING_WAIT && record.note.peer == WEIR_NO_PEER) {
+        find_semaphore(comm, &record.note);
     }
     if (!describe(&record.note, status, doing)) {
         (void)snprintf(text, bytes, "%s failed: %s", kernel, weir_status_text(status));

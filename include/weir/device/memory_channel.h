@@ -57,15 +57,23 @@ WEIR_FN weir_dev_note weir_dev_memory_channel_note(const weir_dev_memory_channel
     return note;
 }
 
-/* A put or get that would leave one of the memories. */
+/* A put or get that would leave one of the memories. By values, as everything for a function that is not inlined. */
+WEIR_FN_COLD weir_status weir_dev_memory_channel_left(weir_dev_control *control, uint32_t peer, uint32_t doing,
+                                                      uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
+                                                      uint64_t dst_bytes, uint64_t src_bytes)
+{
+    const int local = weir_dev_in_range(dst_offset, bytes, dst_bytes);
+    weir_dev_note note = weir_dev_note_of(doing, peer, local ? src_offset : dst_offset, bytes,
+                                          local ? src_bytes : dst_bytes);
+    note.index = local ? WEIR_LOCAL_MEMORY : 0;
+    return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
+}
+
 WEIR_FN weir_status weir_dev_memory_channel_leave(const weir_dev_memory_channel *channel, uint32_t doing,
                                                   uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
 {
-    const int local = weir_dev_in_range(dst_offset, bytes, channel->dst_bytes);
-    return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE,
-                                    weir_dev_memory_channel_note(channel, doing, local, local ? src_offset : dst_offset,
-                                                                 bytes,
-                                                                 local ? channel->src_bytes : channel->dst_bytes));
+    return weir_dev_memory_channel_left(channel->semaphore.control, channel->semaphore.peer, doing, dst_offset,
+                                        src_offset, bytes, channel->dst_bytes, channel->src_bytes);
 }
 
 /* Copies `bytes` of the local memory at `src_offset` into the remote memory at `dst_offset`. */
@@ -100,13 +108,42 @@ WEIR_FN uint32_t weir_dev_memory_channel_doing(int put, int unpack)
 }
 
 /* Ends a call that waited for packets. */
-WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                        uint64_t packet_offset, uint64_t bytes, weir_status status)
+WEIR_FN_COLD weir_status weir_dev_memory_channel_ended(weir_dev_control *control, uint32_t peer, uint32_t doing,
+                                                       uint64_t packet_offset, uint64_t bytes, weir_status status)
 {
-    return WEIR_UNLIKELY(status != WEIR_OK)
-               ? weir_dev_control_end_wait(channel->semaphore.control, status,
-                                           weir_dev_memory_channel_note(channel, doing, 0, packet_offset, bytes, 0))
+    return status == WEIR_OK ? weir_dev_control_status(control)
+                             : weir_dev_control_end_wait(control, status,
+                                                         weir_dev_note_of(doing, peer, packet_offset, bytes, 0));
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_channel *channel, uint32_t doing,
+                                                        uint64_t packet_offset, uint64_t bytes, uint32_t flag,
+                                                        weir_status status)
+{
+    return WEIR_UNLIKELY((status != WEIR_OK) | weir_spin_is_due(flag))
+               ? weir_dev_memory_channel_ended(channel->semaphore.control, channel->semaphore.peer, doing,
+                                               packet_offset, bytes, status)
                : WEIR_OK;
+}
+
+/* A call with packets that would leave one of the memories. */
+WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *control, uint32_t peer, uint32_t doing,
+                                                         uint64_t bytes, uint64_t put_offset, uint64_t unpack_offset,
+                                                         uint64_t packet_offset, uint64_t needed, uint64_t dst_bytes,
+                                                         uint64_t src_bytes, uint64_t packets_bytes)
+{
+    const int put = doing != WEIR_DOING_UNPACK;
+    const int unpack = doing != WEIR_DOING_PUT_PACKETS;
+    const int far = put && !weir_dev_in_range(packet_offset, needed, dst_bytes);
+    const int near = unpack && !weir_dev_in_range(packet_offset, needed, packets_bytes);
+    const int sent = put && !weir_dev_in_range(put_offset, bytes, src_bytes);
+    weir_dev_note note = weir_dev_note_of(doing, peer, far || near ? packet_offset : sent ? put_offset : unpack_offset,
+                                          far || near ? needed : bytes,
+                                          far    ? dst_bytes
+                                          : near ? packets_bytes
+                                                 : src_bytes);
+    note.index = far ? 0 : WEIR_LOCAL_MEMORY;
+    return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
 
 /* Whether a call with packets may go on, which sends (`put`) what lies at put_offset, receives (`unpack`) to
@@ -123,18 +160,9 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
                                !weir_dev_in_range(packet_offset, needed, channel->dst_bytes))) ||
                       (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->src_bytes) ||
                                   !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))))) {
-        const int far = put && !weir_dev_in_range(packet_offset, needed, channel->dst_bytes);
-        const int near = unpack && !weir_dev_in_range(packet_offset, needed, channel->packets_bytes);
-        const int sent = put && !weir_dev_in_range(put_offset, bytes, channel->src_bytes);
-        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE,
-                                        weir_dev_memory_channel_note(channel, doing, !far,
-                                                                     far || near ? packet_offset
-                                                                     : sent      ? put_offset
-                                                                                 : unpack_offset,
-                                                                     far || near ? needed : bytes,
-                                                                     far    ? channel->dst_bytes
-                                                                     : near ? channel->packets_bytes
-                                                                            : channel->src_bytes));
+        return weir_dev_memory_channel_refused(channel->semaphore.control, channel->semaphore.peer, doing, bytes,
+                                               put_offset, unpack_offset, packet_offset, needed, channel->dst_bytes,
+                                               channel->src_bytes, channel->packets_bytes);
     }
     if (WEIR_UNLIKELY(ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
         return weir_dev_control_fail_in(
@@ -172,14 +200,10 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
         return status;
     }
     uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
-    status = weir_packet_look(flag, channel->semaphore.control);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
     status = weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
                               channel->semaphore.control);
-    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, status);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, flag, status);
 }
 
 /* Sends `bytes` of the local memory at `put_offset`, and receives as many at `unpack_offset`, while the peer does the
@@ -200,17 +224,13 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     }
     uint32_t put_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
     uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
-    status = weir_packet_look(unpack_flag, channel->semaphore.control);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
     weir_ll16_put(channel->dst + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->src + put_offset, bytes,
                   put_flag, coop);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_UNPACK, coop);
     status = weir_ll16_unpack(channel->src + unpack_offset,
                               channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
                               coop, channel->semaphore.control);
-    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, status);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
 }
 
 /* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
@@ -237,14 +257,10 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_cha
         return status;
     }
     uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
-    status = weir_packet_look(flag, channel->semaphore.control);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
     status = weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
                              channel->semaphore.control);
-    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, status);
+    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, flag, status);
 }
 
 /* One direction of lines, or both. `halves` of the line buffers are used in turn: 1 or 2. */
@@ -284,7 +300,7 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
                                coop.rank, coop.size, channel->semaphore.control);
     }
     return weir_dev_memory_channel_end_packets(channel, weir_dev_memory_channel_doing(put, unpack), line_offset, bytes,
-                                               status);
+                                               0, status);
 }
 
 /* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at addresses that are

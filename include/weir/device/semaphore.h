@@ -80,17 +80,19 @@ WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semapho
     weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
 }
 
-/* The slow part of a wait: no signal has come so far, or the wait is due to look at the control block. */
-WEIR_FN weir_status weir_dev_semaphore_await_long(const weir_dev_semaphore *semaphore, uint64_t consumed)
+/* The slow part of a wait: no signal has come so far, or the wait is due to look at the control block. Its note has the
+ * token's address alone, by which the host finds the semaphore: each further argument costs a trip up to 3 %. */
+WEIR_FN_COLD weir_status weir_dev_semaphore_await_long(const uint64_t *inbound, uint64_t consumed,
+                                                       weir_dev_control *control)
 {
-    return weir_spin_above(semaphore->inbound, consumed, weir_spin_is_due(consumed), semaphore->control,
-                           weir_dev_semaphore_note(semaphore, WEIR_DOING_WAIT));
+    return weir_spin_above(inbound, consumed, 1, control,
+                           weir_dev_note_of(WEIR_DOING_WAIT, WEIR_NO_PEER, (uint64_t)(uintptr_t)inbound, 0, 0));
 }
 
 /* Returns when more than `consumed` signals have come. */
 WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore, uint64_t consumed)
 {
-    uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint32_t reads = weir_spin_is_due(consumed) ? 1 : WEIR_ARCH_FAST_READS;
     uint64_t count;
     int is_long;
     WEIR_ROLLED
@@ -98,14 +100,13 @@ WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore
         count = weir_arch_load_acquire_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
     } while ((count <= consumed) & !is_long);
-    return WEIR_UNLIKELY((count <= consumed) | weir_spin_is_due(consumed))
-               ? weir_dev_semaphore_await_long(semaphore, consumed)
-               : WEIR_OK;
+    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
+                                  : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *semaphore, uint64_t consumed)
 {
-    uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint32_t reads = weir_spin_is_due(consumed) ? 1 : WEIR_ARCH_FAST_READS;
     uint64_t count;
     int is_long;
     WEIR_ROLLED
@@ -113,9 +114,8 @@ WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *s
         count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
     } while ((count <= consumed) & !is_long);
-    return WEIR_UNLIKELY((count <= consumed) | weir_spin_is_due(consumed))
-               ? weir_dev_semaphore_await_long(semaphore, consumed)
-               : WEIR_OK;
+    return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
+                                  : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_semaphore_wait(const weir_dev_semaphore *semaphore)

@@ -67,16 +67,11 @@ WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t f
 /* Stores the kernel's name: as much of it as leaves room for a NUL. */
 WEIR_FN_COLD void weir_dev_control_store_name(weir_dev_control *control)
 {
-    const char *name = weir_arch_kernel_name();
-    uint64_t word = 0;
-    if (name == NULL) {
-        return;
-    }
     WEIR_ROLLED
-    for (uint32_t i = 0; i < 8 * WEIR_KERNEL_NAME_WORDS - 1 && name[i] != '\0'; i++) {
-        word |= (uint64_t)(unsigned char)name[i] << (i % 8 * 8);
-        weir_arch_store_relaxed_sys_u64(&control->kernel[i / 8], word);
-        word = i % 8 == 7 ? 0 : word;
+    for (uint32_t i = 0; i < WEIR_KERNEL_NAME_WORDS; i++) {
+        const uint64_t word = weir_arch_kernel_name(i);
+        const uint64_t mask = i + 1 == WEIR_KERNEL_NAME_WORDS ? UINT64_MAX >> 8 : UINT64_MAX;
+        weir_arch_store_relaxed_sys_u64(&control->kernel[i], word & mask);
     }
 }
 

@@ -14,13 +14,13 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 8u
+#define WEIR_DEV_VERSION 9u
 
 /* What a thread of a kernel was doing when it failed, and in brackets the numbers of its note. The host makes a text of
  * it (src/host/comm_record.c). */
 enum {
     WEIR_DOING_UNKNOWN = 0,
-    WEIR_DOING_WAIT = 1,   /* for a signal: [tag of the semaphore] */
+    WEIR_DOING_WAIT = 1,   /* for a signal: [tag of the semaphore], or without a peer [address of its inbound token] */
     WEIR_DOING_SIGNAL = 2, /* [tag] */
     WEIR_DOING_AT = 3,     /* choosing a semaphore of a set: [tag, its number, how many there are] */
     WEIR_DOING_PUT = 4,    /* accesses: [offset, bytes, size of the memory that they do not fit into] */
@@ -46,7 +46,7 @@ enum {
 #define WEIR_NO_PEER UINT32_MAX   /* a note of something that has no other rank */
 #define WEIR_NO_CALL UINT64_MAX   /* a collective inside a kernel of the user's */
 #define WEIR_LOCAL_MEMORY 1u      /* the `index` of an access that does not fit into this rank's own memory */
-#define WEIR_KERNEL_NAME_WORDS 8u /* 64 bytes of a kernel's name, with a NUL */
+#define WEIR_KERNEL_NAME_WORDS 8u /* 64 bytes of a kernel's name, with a NUL; a GPU stores 24 */
 
 /* What a thread is doing, for the text of its failure. It is passed by value to functions that are not inlined: all of
  * it lies in registers. */
