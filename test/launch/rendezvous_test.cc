@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 
 #include "test/launch/launch.h"
@@ -14,12 +15,20 @@ extern "C" {
 namespace {
 
 // Called once before a file is renamed or unlinked: what another process may do just then.
+std::mutex removal_lock;
 std::function<void()> before_removal;
+
+// Exchanges before_removal for `next` and returns what it was.
+std::function<void()> swap_before_removal(std::function<void()> next)
+{
+    const std::lock_guard<std::mutex> hold(removal_lock);
+    next.swap(before_removal);
+    return next;
+}
 
 void run_before_removal()
 {
-    std::function<void()> run;
-    run.swap(before_removal);
+    const std::function<void()> run = swap_before_removal(nullptr);
     if (run) {
         run();
     }
@@ -278,10 +287,10 @@ TEST_F(Rendezvous, RankZeroLeavesAFileThatComesAtTheLastMoment)
     wait_for_file();
     const std::string id = content();
     std::atomic<bool> came{false};
-    before_removal = [&] {
+    swap_before_removal([&] {
         write("another job's");
         came = true;
-    };
+    });
     const Outcome o = weirt_creates(id.substr(0, id.find('\n')), {{1, 2}}, weirt_patience_ms())[0];
     EXPECT_EQ(o.status, WEIR_OK) << o.text;
     root.join();
