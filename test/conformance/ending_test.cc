@@ -60,6 +60,11 @@ void runs_until_another_fails(weirt_rank *rank)
     const bool open = weirt_comm_open(rank, 0, &c);
     const bool paired = open && rank->rank != 2 && weirt_pair_open(rank, c.comm, 1024, 1, &pair) &&
                         WEIRT_OK(rank, weir_kernel_load(c.device, ending_kernel()));
+    ending_args args = {};
+    if (paired) {
+        args = args_of(rank, &pair); // sets the token that the peer's kernel may add to
+        args.wait = loop->wait;
+    }
     // Setting up on a GPU waits until the kernels that the process has started on it have ended, and these end only
     // when rank 2 fails: no rank launches one before all are ready.
     weirt_barrier(rank);
@@ -72,8 +77,6 @@ void runs_until_another_fails(weirt_rank *rank)
         weir_comm_abort(c.comm);
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(c.comm));
     } else if (paired) {
-        ending_args args = args_of(rank, &pair);
-        args.wait = loop->wait;
         const weir_shape one = { 1, std::string(rank->stage->kind) == "gpu" ? 32u : 1u };
         const weir_launch_opts opts = { sizeof opts, true };
         WEIRT_OK(rank, weir_launch(c.device, ending_kernel(), one, &args, &opts, pair.stream));
