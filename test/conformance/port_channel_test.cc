@@ -333,8 +333,9 @@ bool ends_with_the_copy(weirt_rank *rank, const port_bench *b, weir_port_channel
             return false;
         }
     } else if (weirt_barrier(rank) && copies_failed == 0) {
+        // The news that rank 0's channel has failed may come before this rank's own error, which then replaces it.
         const uint64_t end = weirt_now_ms() + weirt_patience_ms();
-        while ((status = weir_port_channel_status(channel)) == WEIR_OK && weirt_now_ms() < end) {
+        while ((status = weir_port_channel_status(channel)) != WEIR_ERR_DEVICE && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
         copies_failed += status == WEIR_ERR_DEVICE;
