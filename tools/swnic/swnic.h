@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define SWNIC_EXPORT __attribute__((visibility("default")))
 
@@ -392,6 +393,20 @@ static inline void swnic_put64(uint8_t *p, uint64_t v)
 {
     swnic_put32(p, (uint32_t)(v >> 32));
     swnic_put32(p + 4, (uint32_t)v);
+}
+
+/* Copies memory that a NIC sends. Aligned words of 8 bytes are read whole, as over PCIe: a kernel that has its peer's
+ * answer in packets stores new packets over those that were sent, and no acquire orders the stores behind this read. */
+static inline void swnic_load_words(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    size_t at = (size_t)(-(uintptr_t)from % 8);
+    at = at < bytes ? at : bytes;
+    memcpy(to, from, at);
+    for (; bytes - at >= 8; at += 8) {
+        const uint64_t word = __atomic_load_n((const uint64_t *)(const void *)(from + at), __ATOMIC_RELAXED);
+        memcpy(to + at, &word, sizeof word);
+    }
+    memcpy(to + at, from + at, bytes - at);
 }
 
 /* What was last stored to a doorbell register. */

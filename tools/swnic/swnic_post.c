@@ -46,7 +46,7 @@ static uint32_t put_data(const swnic_sq *sq, const struct ibv_send_wr *wr, uint8
             *error = ENOMEM;
             return 0;
         }
-        memcpy(at + 4 + bytes, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+        swnic_load_words(at + 4 + bytes, (const uint8_t *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
         bytes += wr->sg_list[i].length;
     }
     if (bytes == 0) {

@@ -290,7 +290,11 @@ static bool move_pieces(swnic_qp *qp, const swnic_wqe *wqe, uint64_t offset, uin
         if (memory == NULL) {
             return false;
         }
-        memcpy(in ? memory : packet, in ? packet : memory, here);
+        if (in) {
+            memcpy(memory, packet, here);
+        } else {
+            swnic_load_words(packet, memory, here);
+        }
         packet += here;
         bytes -= (uint32_t)here;
         offset = 0;
