@@ -376,19 +376,20 @@ void deadlines(weirt_rank *rank)
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, &opts, &b.channel)) &&
         WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device)) && WEIRT_OK(rank, weir_proxy_start(b.proxy)) &&
         proxy.take(rank, b.proxy)) {
+        // Once let go, both ranks' puts run at a time: they write the second half, and read the first.
         uint64_t ticket = 0;
-        WEIRT_OK(rank, weir_port_channel_put(b.channel, 0, 0, 8, &ticket));
+        WEIRT_OK(rank, weir_port_channel_put(b.channel, 4096, 0, 8, &ticket));
         uint64_t start = weirt_now_ms();
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_port_channel_wait(b.channel, ticket, 150));
         WEIRT_EXPECT(rank, late_enough(start));
-        WEIRT_OK(rank, weir_port_channel_put(b.channel, 0, 0, 8, nullptr));
+        WEIRT_OK(rank, weir_port_channel_put(b.channel, 4096, 0, 8, nullptr));
         start = weirt_now_ms();
-        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_port_channel_put(b.channel, 0, 0, 8, nullptr)); // no credit
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_port_channel_put(b.channel, 4096, 0, 8, nullptr)); // no credit
         WEIRT_EXPECT(rank, late_enough(start));
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
         weirt_barrier(rank);
         start = weirt_now_ms();
-        if (rank->rank == 0 && b.call(rank, b.device, { step(SCRIPT_PUT, 0, 0, 8), step(SCRIPT_FLUSH, 0, 0, 0) })) {
+        if (rank->rank == 0 && b.call(rank, b.device, { step(SCRIPT_PUT, 4096, 0, 8), step(SCRIPT_FLUSH, 0, 0, 0) })) {
             b.ended(rank, { WEIR_OK, WEIR_ERR_TIMEOUT });
             WEIRT_EXPECT(rank, late_enough(start));
             WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(b.comm.comm)); // of kernels, it is
