@@ -85,6 +85,7 @@ struct weir_comm {
     uint64_t next_memory;
     weiri_teller *tellers;
     struct weir_semaphore *semaphores; /* all that are not destroyed, for news of peers' port channels */
+    uint64_t next_semaphore;
     uint32_t port_channels;            /* made so far: the next one's number */
     int socket; /* receives file descriptors; see fd_pass.c */
     weiri_watch *socket_watch;

@@ -22,7 +22,7 @@ typedef enum weiri_op {
 #define WEIRI_TAG_COLLECTIVE 0x636f6c6c65637469u
 #define WEIRI_TAG_RAILS 0x7261696c73u
 
-#define WEIRI_PAYLOAD_MAX 320 /* of an operation's own fields, beside its handles */
+#define WEIRI_PAYLOAD_MAX 328 /* of an operation's own fields, beside its handles */
 #define WEIRI_HANDLES_MAX 2
 
 typedef enum weiri_future_state {

@@ -31,6 +31,7 @@ static void list(weir_semaphore *semaphore)
 {
     weir_comm *comm = semaphore->connection->comm;
     pthread_mutex_lock(&comm->mutex);
+    semaphore->id = ++comm->next_semaphore;
     semaphore->next = comm->semaphores;
     if (semaphore->next != NULL) {
         semaphore->next->prev = semaphore;
@@ -96,8 +97,7 @@ void weiri_semaphore_tell(weir_semaphore *semaphore, const char *text)
     weiri_writer w = weiri_writer_init(message, sizeof message);
     snprintf(cut, sizeof cut, "%s", text);
     weiri_write_u8(&w, WEIRI_PORT_CHANNEL_FAILED);
-    weiri_write_u8(&w, semaphore->peer_in_host);
-    weiri_write_u64(&w, semaphore->peer_cell);
+    weiri_write_u64(&w, semaphore->peer_id);
     weiri_write_string(&w, cut);
     if (connection->peer != comm->rank) {
         /* A peer that is gone needs no news. */
@@ -114,16 +114,15 @@ bool weiri_semaphore_told_locked(weir_comm *comm, uint32_t peer, weiri_reader *m
 {
     char cause[TOLD_BYTES];
     char text[TOLD_BYTES + 32];
-    const bool in_host = weiri_read_u8(message) != 0;
-    const uint64_t cell = weiri_read_u64(message);
+    const uint64_t id = weiri_read_u64(message);
     weiri_read_string(message, cause, sizeof cause);
     if (!weiri_reader_done(message)) {
         return false;
     }
     snprintf(text, sizeof text, "rank %u: %s", peer, cause);
-    /* Without a match the semaphore is destroyed: nobody waits. */
+    /* Without a match the semaphore is destroyed: nobody waits. Its cells may have another one by now. */
     for (weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
-        if (at->connection->peer == peer && (in_host ? at->host_cell : at->device_cell) == cell) {
+        if (at->connection->peer == peer && at->id == id) {
             fail_locked(at, false, WEIR_ERR_REMOTE, text);
         }
     }
@@ -317,6 +316,7 @@ static weir_status finish(weir_future *future)
     uint32_t peer_count = weiri_read_u32(&r);
     uint64_t device_cell = weiri_read_u64(&r);
     uint64_t host_cell = weiri_read_u64(&r);
+    semaphore->peer_id = weiri_read_u64(&r);
     uint16_t address_bytes = weiri_read_u16(&r);
     weiri_read_bytes(&r, address, address_bytes <= sizeof address ? address_bytes : sizeof address);
     if (!weiri_reader_done(&r) || address_bytes > sizeof address || peer_end > WEIR_SEMAPHORE_HOST) {
@@ -358,6 +358,7 @@ static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore 
     weiri_write_u32(&w, semaphore->count);
     weiri_write_u64(&w, semaphore->device_cell);
     weiri_write_u64(&w, semaphore->host_cell);
+    weiri_write_u64(&w, semaphore->id);
     weiri_write_u16(&w, (uint16_t)(semaphore->queue != NULL ? semaphore->queue->address_bytes : 0));
     if (semaphore->queue != NULL) {
         weiri_write_bytes(&w, semaphore->queue->address, semaphore->queue->address_bytes);

@@ -16,6 +16,8 @@ struct weir_semaphore {
     weir_connection *connection;
     weir_semaphore_end end;
     uint64_t tag;
+    uint64_t id;      /* of this rank's semaphores; never used again, as cells are */
+    uint64_t peer_id; /* of the peer's semaphore at the other end */
     uint32_t count; /* of the set: cells in a row */
     uint64_t device_cell;
     uint64_t host_cell;

@@ -65,6 +65,14 @@ struct two_channels {
     }
 };
 
+// Where the peer's signals for a semaphore arrive.
+const uint64_t *port_inbound(weirt_rank *rank, const weir_semaphore *semaphore)
+{
+    weir_dev_semaphore device = {};
+    WEIRT_OK(rank, weir_semaphore_device(semaphore, &device));
+    return device.inbound;
+}
+
 bool wait_in_kernel(weirt_rank *rank, port_bench *b, uint64_t waits)
 {
     port_wait_args args = {};
@@ -208,6 +216,56 @@ TEST_P(PortEnded, ChannelThatIsMadeLaterKnows)
         GTEST_SKIP() << "the same as over ib";
     }
     run(fails_before, plan());
+}
+
+// Rank 1's semaphore is destroyed before rank 0's channel fails. The news does not concern the next semaphore, although
+// it has the same cells.
+void fails_too_late(weirt_rank *rank)
+{
+    port_bench b;
+    weir_semaphore *semaphores[3] = {};
+    weir_port_channel *channels[2] = {};
+    weirt_log_allow(" failed: ");
+    if (b.open(rank, 0, half) && b.add(rank, 10, WEIR_SEMAPHORE_DEVICE, &semaphores[0], &channels[0]) &&
+        weirt_barrier(rank)) {
+        const uint64_t *inbound = port_inbound(rank, semaphores[0]);
+        if (rank->rank == 1) {
+            weir_port_channel_destroy(channels[0]);
+            weir_semaphore_destroy(semaphores[0]);
+            channels[0] = nullptr;
+            semaphores[0] = nullptr;
+        }
+        if (b.add(rank, 11, WEIR_SEMAPHORE_DEVICE, &semaphores[1], &channels[1])) {
+            if (rank->rank == 0) {
+                WEIRT_OK(rank, weir_port_channel_put(channels[0], 2 * half, 0, 8, nullptr));
+                WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_flush(channels[0]));
+                // By the same thread of the proxy, so the news of the failure has been sent.
+                WEIRT_OK(rank, weir_port_channel_put(channels[1], half, 0, 8, nullptr));
+                WEIRT_OK(rank, weir_port_channel_flush(channels[1]));
+            } else {
+                WEIRT_EXPECT(rank, port_inbound(rank, semaphores[1]) == inbound);
+            }
+            // Rank 0's message comes behind the news.
+            weirt_barrier(rank);
+            weirt_semaphore(rank, b.connection, 12, WEIR_SEMAPHORE_DEVICE, &semaphores[2]);
+            WEIRT_OK(rank, weir_port_channel_status(channels[1]));
+            WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+        }
+    }
+    weirt_barrier(rank);
+    for (uint32_t i = 0; i < 3; i++) {
+        weir_port_channel_destroy(i < 2 ? channels[i] : nullptr);
+        weir_semaphore_destroy(semaphores[i]);
+    }
+    b.close(rank, true);
+}
+
+TEST_P(PortEnded, FailureAfterThePeersDestroyConcernsNobody)
+{
+    if (plan().transport == PORT_DEVICE) {
+        GTEST_SKIP() << "the same as over ib";
+    }
+    run(fails_too_late, plan());
 }
 
 // ---- proxies ---------------------------------------------------------------------------------------------------

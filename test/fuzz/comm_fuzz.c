@@ -179,6 +179,7 @@ static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
         weiri_write_u32(&w, 1);
         weiri_write_u64(&w, fuzz_number(in) * WEIR_CELL_BYTES);
         weiri_write_u64(&w, comm->host_slab.first + fuzz_number(in) * WEIR_CELL_BYTES);
+        weiri_write_u64(&w, end);
         weiri_write_u16(&w, address_bytes);
         for (uint16_t i = 0; i < address_bytes; i++) {
             weiri_write_u8(&w, end);
@@ -296,8 +297,7 @@ static void send_channel_failed(uint32_t peer)
     char text[300];
     weiri_writer w = weiri_writer_init(data, sizeof data);
     weiri_write_u8(&w, WEIRI_PORT_CHANNEL_FAILED);
-    weiri_write_u8(&w, fuzz_u8(in) & 1);
-    weiri_write_u64(&w, fuzz_u8(in) * (uint64_t)WEIR_CELL_BYTES);
+    weiri_write_u64(&w, fuzz_u8(in) % 4);
     fuzz_text(in, text, sizeof text);
     weiri_write_string(&w, text);
     deliver(peer, data, w.size);

@@ -561,6 +561,8 @@ MUTANTS = [
     Mutant("port-ended-later", HOST + "semaphore.c", "weiri_semaphore_join_channel", "publish(semaphore);", ";",
            "a channel that is made later does not know that the peer's has failed",
            port("PortEnded", "ChannelThatIsMadeLaterKnows")),
+    Mutant("port-ended-other", HOST + "semaphore.c", "weiri_semaphore_told_locked", "at->id == id", "id != 0",
+           "a failure ends the peer's other channels", port("PortEnded", "FailureAfterThePeersDestroyConcernsNobody")),
     Mutant("port-ended-host", HOST + "semaphore.c", "weir_semaphore_wait", "weiri_semaphore_error(semaphore, true)",
            "WEIR_OK", "a host thread waits on a failed channel until the deadline",
            port("PortEnded", "FailedChannelEndsWaitsOfHosts")),
