@@ -18,6 +18,7 @@
 #define LEAVE_MS 2000
 #define PROVING_MS 200
 #define IN_USE_MS 20
+#define REFUSED_NS 1500000000u /* how long past the deadline a rank that refuses connections may still turn out dead */
 
 weir_status weiri_boot_check(const weir_bootstrap *boot)
 {
@@ -345,8 +346,11 @@ bool weiri_boot_is_surrounded(const weir_bootstrap *boot)
     return find_unconnected(boot) == WEIRI_NO_RANK;
 }
 
+/* A neighbour that refuses connections at the deadline has probably died. The service thread decides that a little
+ * later and tells all ranks. A rank that left before that would be blamed in its place. */
 static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
 {
+    uint64_t limit_ns = deadline_ns;
     bool expired = false;
     uint32_t rank;
     while (boot->failed == WEIR_OK && (rank = find_unconnected(boot)) != WEIRI_NO_RANK) {
@@ -356,13 +360,15 @@ static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
             weiri_peer_gone_text(rank, peer->state, text);
             return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
         }
-        if (expired) {
+        if (expired && limit_ns == deadline_ns && peer->in == NULL && peer->unreachable_ns != 0) {
+            limit_ns = deadline_ns + REFUSED_NS;
+        } else if (expired) {
             char text[WEIRI_ADDRESS_TEXT_BYTES];
             const char *cause = peer->out == NULL ? "" : peer->out->cause;
             return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer%s%s", rank,
                               weiri_address_format(&boot->addresses[rank], text), cause[0] == '\0' ? "" : ": ", cause);
         }
-        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
+        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, limit_ns);
     }
     return boot->failed == WEIR_OK ? WEIR_OK : weiri_fail(boot->failed, "%s", boot->failed_text);
 }

@@ -25,15 +25,23 @@ static void tell_gone(weiri_conn *conn, uint32_t rank)
 }
 
 /* A new connection begins with the news of deaths, so that what this rank does because of one never overtakes it. */
+static void tell_all_gone(weiri_conn *conn)
+{
+    const weir_bootstrap *boot = conn->boot;
+    for (uint32_t i = 0; i < boot->gone_count; i++) {
+        if (boot->peers[boot->gone[i]].state != WEIRI_PEER_LEFT) {
+            tell_gone(conn, boot->gone[i]);
+        }
+    }
+}
+
 weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank)
 {
     weiri_peer *peer = &boot->peers[rank];
     if (peer->out == NULL) {
         peer->out = weiri_conn_create(boot, rank, &boot->addresses[rank]);
-        for (uint32_t i = 0; i < boot->gone_count && peer->out != NULL; i++) {
-            if (boot->peers[boot->gone[i]].state != WEIRI_PEER_LEFT) {
-                tell_gone(peer->out, boot->gone[i]);
-            }
+        if (peer->out != NULL) {
+            tell_all_gone(peer->out);
         }
     }
     return peer->out;
@@ -66,6 +74,7 @@ void weiri_peer_accept(weiri_conn *conn)
     conn->peer = conn->held_rank;
     peer->in = conn;
     weiri_conn_accepted(conn);
+    tell_all_gone(conn);
     if (boot->goodbyes_sent) {
         say_goodbye(conn);
     }
