@@ -314,6 +314,27 @@ TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
     close(listener);
 }
 
+// A neighbour that met the others and refuses their connections has died, also when the deadline of create comes before
+// that is certain. Rank 1 is played here: nobody listens at its port.
+TEST_F(BootstrapFault, NeighbourThatDiesDuringCreate)
+{
+    const uint32_t timeout_ms = 900; // less than the second for which a rank may refuse connections
+    const std::string where = weirt_free_address();
+    const uint16_t port = static_cast<uint16_t>(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10));
+    Outcome o = {WEIR_OK, 0, "missing"};
+    for (int i = 0; i < 10 && weirt_has(o, "missing"); i++) { // again if this machine was too busy to meet in time
+        const weir_unique_id id = weirt_new_id();
+        std::thread root([&] { o = weirt_creates(id.text, {{0, 2}}, timeout_ms)[0]; });
+        Member meeting = weirt_member(weirt_id_port(id), weirt_id_key(id), weirt_purpose_join(1));
+        weirt_send(meeting.fd, weirt_frame(&meeting, WEIRI_FRAME_JOIN, 0, weirt_join_payload(2, port)));
+        (void)weirt_read_exactly(meeting.fd, 2 * WEIRI_FRAME_BYTES + WEIRI_JOB_BYTES + 19);
+        close(meeting.fd);
+        root.join();
+    }
+    EXPECT_EQ(o.status, WEIR_ERR_REMOTE) << o.text;
+    EXPECT_TRUE(weirt_has(o, "rank 1 died")) << o.text;
+}
+
 // One who has the key but sends nonsense frames: closed, the job is unharmed.
 TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
 {
