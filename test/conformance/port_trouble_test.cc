@@ -114,6 +114,12 @@ void kernel_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const
                   ticket_of(SCRIPT_WAIT_TICKET, 2), step(SCRIPT_FLUSH, 0, 0, 0) })) {
         b->ended(rank, { WEIR_OK, WEIR_ERR_RANGE, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
     }
+    // The proxy's thread takes this request after it has made the error that of waits: until then they may end with the
+    // peer's.
+    const weir_request nothing = port_request(WEIR_REQUEST_PUT, 0, 0, 0);
+    uint64_t ticket = 0;
+    WEIRT_OK(rank, weir_port_channel_post(b->channel, &nothing, 0, &ticket));
+    WEIRT_OK(rank, weir_port_channel_wait(b->channel, ticket, weirt_patience_ms()));
     weirt_barrier(rank);
     if (b->call(rank, device, { step(SCRIPT_POLL, 0, 0, 0) })) {
         b->ended(rank, { WEIR_ERR_RANGE });
