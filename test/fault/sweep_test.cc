@@ -491,16 +491,16 @@ void judge(const point *p, uint32_t ranks, summary *sum)
     }
 }
 
-// A machine that is too busy for the short deadline gets a longer one. Silence lasts two seconds at least, and is known
-// before waits end by a deadline of four.
+// A machine that is too busy for the short deadline gets a longer one. Silence lasts three quarters of the
+// deadline: with eight seconds it is known two seconds before waits end by themselves.
 void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summary *sum)
 {
     point p;
-    for (uint32_t timeout_ms = what->death == WEIRT_STOP && what->step != 0 ? 4000 : 200;; timeout_ms *= 2) {
+    for (uint32_t timeout_ms = what->death == WEIRT_STOP && what->step != 0 ? 8000 : 200;; timeout_ms *= 2) {
         p = *what;
         p.timeout_ms = needs_deadline(&p) ? timeout_ms * weirt_slow() : weirt_patience_ms();
         weirt_ranks_run_shared(stage, ranks, body, &p, sizeof p);
-        if (p.slow == 0 || timeout_ms > 5000 || ::testing::Test::HasFailure()) {
+        if (p.slow == 0 || timeout_ms > 8000 || ::testing::Test::HasFailure()) {
             break;
         }
     }
