@@ -1,6 +1,6 @@
 /* fan_out - a kernel pushes one request, and a handler of the proxy sends the kernel's data to all other ranks.
  *
- *     fan_out          three ranks, as threads of this process: on GPUs, as many as there are, or on the CPU
+ *     fan_out          three ranks, as threads of this process: on the GPUs that are here, or on the CPU
  *
  * Handlers run on the proxy's thread, which must not block: they use the calls named try. Three parts: the kernel, the
  * handler, and how a rank is set up. */

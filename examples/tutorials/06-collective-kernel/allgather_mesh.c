@@ -1,6 +1,6 @@
 /* allgather_mesh - an allgather of one's own, without a weir_collective: a kernel with a memory channel to each peer.
  *
- *     allgather_mesh [<ranks>]      2 to 8; as many as there are GPUs, or 4 on the CPU
+ *     allgather_mesh [<ranks>]      2 to 8; default: one for each GPU, or 4 on the CPU
  *
  * The ranks are threads, with a device each. Read the kernel first, then make_mesh. */
 #include <inttypes.h>
