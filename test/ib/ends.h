@@ -143,7 +143,7 @@ struct end {
     }
 
     // Until the word at `offset` is at least `v`: what a peer posts comes without polling, but for what waits for
-    // answers before it (src/transport/ib/ib_queue.c); its `poster` is polled, whose failure ends this.
+    // answers before it (src/transport/ib/queue.c); its `poster` is polled, whose failure ends this.
     bool await(uint64_t offset, uint64_t v, const end *poster = nullptr) const
     {
         const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();

@@ -82,7 +82,7 @@ def refusal(case):
     return nic("SwnicRefuses", "AnErrorOfThePoster", "Requests", case)
 
 
-QUEUE = "src/transport/ipc_queue.c"
+QUEUE = "src/transport/ipc/queue.c"
 DEVICE = "include/weir/device/"
 BASE = "src/host/base/"
 HOST = "src/host/"
@@ -749,9 +749,9 @@ MUTANTS = [
            "requests that are queued outlive the proxy's stop", stage("Proxy", "StopBeforeStart")),
     Mutant("channel-id-reused", HOST + "proxy.c", "leave_worker", "row->generation++;", "",
            "a channel has the id of one that was destroyed", stage("Proxy", "ChannelsComeAndGo")),
-    Mutant("rail-nic", IB + "ib_wire.c", "read_pair", "out->nic < WEIRI_IB_NICS_MAX && ", "",
+    Mutant("rail-nic", IB + "wire.c", "read_pair", "out->nic < WEIRI_IB_NICS_MAX && ", "",
            "a peer's queue may be on a NIC that has no key", ["unit.IbWire.AddressesOutOfRange"]),
-    Mutant("nic-kinds", IB + "ib_device.c", "weiri_ib_choose", "port->ethernet == s.ports[0].ethernet", "true",
+    Mutant("nic-kinds", IB + "device.c", "weiri_ib_choose", "port->ethernet == s.ports[0].ethernet", "true",
            "the rails of a queue are of InfiniBand and Ethernet", ["unit.IbTree.TheEnvironmentChooses"]),
     # ---- posting to a NIC, and the software NIC --------------------------------------------------------------
     Mutant("rdma-room", DEVICE + "rdma.h", "weir_dev_rdma_reserve",
@@ -829,10 +829,10 @@ MUTANTS = [
            "(rdma->dst.kinds | dst->kinds) & WEIR_PORT_MEMORY_SETTLE", "(rdma->dst.kinds & dst->kinds) & 0",
            "a signal overtakes data on its way into a device's memory",
            port_device("PortStaged", "SignalsPushOutWhatIsOnItsWay", "device_staged")),
-    Mutant("flush-read", IB + "ib_queue.c", "push_word", "if (q->flush_due) {", "if (false) {",
+    Mutant("flush-read", IB + "queue.c", "push_word", "if (q->flush_due) {", "if (false) {",
            "a signal of the proxy overtakes data on its way into a device's memory",
            port_device("PortStaged", "SignalsPushOutWhatIsOnItsWay", "staged")),
-    Mutant("queue-forgotten", IB + "ib_queue.c", "call_again", "if (now - q->quiet_since < QUIET_NS ||",
+    Mutant("queue-forgotten", IB + "queue.c", "call_again", "if (now - q->quiet_since < QUIET_NS ||",
            "if (true ||",
            "what a device leaves lying is never carried out",
            ["conformance.Transports/PortForgotten.TransferIsCarriedOutAllTheSame/cpu_threads_ib"]),
@@ -842,17 +842,17 @@ MUTANTS = [
     Mutant("device-only", HOST + "port_line.c", "weiri_port_line_open",
            "weiri_env_engine(&env) == WEIRI_ENGINE_DEVICE", "true", "device-only falls back to the proxy",
            port_device("PortDevice", "DeviceOnlyDoesNotFallBack")),
-    Mutant("device-error-scan", IB + "ib_direct.c", "find_error",
+    Mutant("device-error-scan", IB + "direct.c", "find_error",
            "if (found == 0 || weir_mlx5_syndrome(found) == WEIR_MLX5_FLUSHED) {", "{",
            "the host tells of a request that was flushed, and not of the one that failed",
            port_device("PortDevice", "ErrorsOfTheNicAreToldAlsoWhenTheHostLooksLate")),
-    Mutant("devx-place", IB + "ib_prm.h", "", "WEIRI_PRM_FIELD(0xc0 + 0x013, 2)", "WEIRI_PRM_FIELD(0xc0 + 0x012, 2)",
+    Mutant("devx-place", IB + "prm.h", "", "WEIRI_PRM_FIELD(0xc0 + 0x013, 2)", "WEIRI_PRM_FIELD(0xc0 + 0x012, 2)",
            "a field of a command is one bit off", ["swnic.SwnicPrm.QueuesAreMadeBySuchCommands"]),
-    Mutant("devx-overrun", IB + "ib_prm.c", "weiri_prm_create_cq", "WEIRI_PRM_CQC_OI, 1", "WEIRI_PRM_CQC_OI, 0",
+    Mutant("devx-overrun", IB + "prm.c", "weiri_prm_create_cq", "WEIRI_PRM_CQC_OI, 1", "WEIRI_PRM_CQC_OI, 0",
            "a collapsed completion queue is overrun", ["swnic.SwnicPrm.QueuesAreMadeBySuchCommands"]),
-    Mutant("devx-only", IB + "ib_direct.c", "open_pair", " || queues == WEIRI_QUEUES_DEVX_ONLY", "",
+    Mutant("devx-only", IB + "direct.c", "open_pair", " || queues == WEIRI_QUEUES_DEVX_ONLY", "",
            "devx-only falls back to verbs", ["conformance.Nic.QueuesByCommandsAloneAreNotMadeByVerbs"]),
-    Mutant("devx-slot", IB + "ib_devx.c", "give_slot", "q->slab->used &= ~(1u << q->slot);", "",
+    Mutant("devx-slot", IB + "devx.c", "give_slot", "q->slab->used &= ~(1u << q->slot);", "",
            "memory of queues that are gone stays", port_device("PortDeviceNth", "OperationFails", "devx")),
     Mutant("nic-command-bits", NIC + "devx.c", "check_fields", "!known && (c->in", "!known && bit == 0 && (c->in",
            "bits of a command that are no field's are ignored", nic("SwnicCommand", "StatesAreRefused")),

@@ -19,7 +19,7 @@ LAYERS = (
     ("src/transport", BASE + ("src/transport/", "src/device/device.h")),
     ("src/host", BASE + ("src/host/", "src/device/device.h", "src/device/kernels/", "src/transport/transport.h")),
     ("examples", ("weir/",)),
-    ("tools/swnic", ("swnic.h", "src/transport/ib/ib_prm.h")),
+    ("tools/swnic", ("swnic.h", "src/transport/ib/prm.h")),
     ("tools", ("weir/", "weir_")),
 )
 PUBLIC_SYSTEM_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
@@ -94,8 +94,8 @@ def verbs(root):
 
 def fabric(root):
     for name, place, ours, system in includes(root, "include", "src"):
-        if (ours or system).startswith("rdma/") and not name.startswith("src/transport/ofi"):
-            yield f"{place}: {system}: only src/transport/ofi* knows libfabric"
+        if (ours or system).startswith("rdma/") and not name.startswith("src/transport/ofi/"):
+            yield f"{place}: {system}: only src/transport/ofi knows libfabric"
 
 
 def environment(root):
@@ -135,8 +135,8 @@ def threads(root):
 
 def names(root):
     """No branch on a device's or a transport's name outside its own file."""
-    for own, kind in (("src/device/cpu", "cpu"), ("src/device/cuda", "gpu"), ("src/transport/ipc", "ipc"),
-                      ("src/transport/ib/ib", "ib"), ("src/transport/ofi", "ofi")):
+    for own, kind in (("src/device/cpu", "cpu"), ("src/device/cuda", "gpu"), ("src/transport/ipc/", "ipc"),
+                      ("src/transport/ib/", "ib"), ("src/transport/ofi/", "ofi")):
         yield from only_in(root, ["src"], rf'"{kind}:?"', rf"{own}[^/]*", "a name that only its own file knows", False)
 
 

@@ -9,7 +9,7 @@
 #include "nic.h"
 
 extern "C" {
-#include "src/transport/ib/ib_prm.h"
+#include "src/transport/ib/prm.h"
 }
 
 using weirt::fill;

@@ -1,4 +1,4 @@
-// The commands of src/transport/ib/ib_prm.h, byte for byte, against a second table of the same formats: members in
+// The commands of src/transport/ib/prm.h, byte for byte, against a second table of the same formats: members in
 // their order with their widths, as linux/mlx5/mlx5_ifc.h and rdma-core's mlx5_ifc.h have them (reserved ones are ""),
 // from which places follow; and against words that were counted by hand.
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 extern "C" {
-#include "src/transport/ib/ib_prm.h"
+#include "src/transport/ib/prm.h"
 }
 
 namespace {

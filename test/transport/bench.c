@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "src/transport/ofi_impl.h"
+#include "src/transport/ofi/ofi.h"
 #include "test/transport/bench.h"
 
 enum { window = 16, patience_s = 120 };

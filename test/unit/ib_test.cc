@@ -12,8 +12,8 @@
 #include <vector>
 
 extern "C" {
-#include "src/transport/ib/ib_device.h"
-#include "src/transport/ib/ib_wire.h"
+#include "src/transport/ib/device.h"
+#include "src/transport/ib/wire.h"
 }
 #include "weir/error.h"
 

@@ -1,5 +1,5 @@
 /* swnic_devx.c - the commands of an mlx5 device's firmware (DevX) that make queues in memory of the caller's, and join
- * them. Exactly those that ib_prm.h has, and of each exactly the fields in its table below: every other bit must be 0.
+ * them. Exactly those that ib/prm.h has, and of each exactly the fields in its table below: every other bit must be 0.
  *
  * A command that is refused answers as firmware does, by a status and a syndrome in the mailbox that it is given for
  * that, and errno is EREMOTEIO. The syndrome is 0x53570000 and the bit at which the field begins that was refused;
@@ -12,7 +12,7 @@
 
 #include <infiniband/mlx5dv.h>
 
-#include "src/transport/ib/ib_prm.h"
+#include "src/transport/ib/prm.h"
 #include "swnic.h"
 
 #define PAGE 4096u

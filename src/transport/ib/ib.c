@@ -1,8 +1,8 @@
 /* ib.c - between hosts, and inside one: RDMA through libibverbs, over InfiniBand or RoCE.
  *
  * A domain is one NIC, the nearest to the device, or several (WEIR_IB_RAILS). A region is registered with each; a queue
- * is a reliable connection (ib_queue.c), or several that share long transfers (ib_stripe.c), and where WEIR_PORT_ENGINE
- * asks for it one more that kernels post to (ib_direct.c).
+ * is a reliable connection (ib/queue.c), or several that share long transfers (ib/stripe.c), and where WEIR_PORT_ENGINE
+ * asks for it one more that kernels post to (ib/direct.c).
  *
  * Order rests on three rules. A responder carries out the writes of one reliable connection in the order in which they
  * were posted (InfiniBand Architecture Specification, volume 1, transaction ordering). NICs write to the host by posted
@@ -22,8 +22,8 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
-#include "src/transport/ib/ib_impl.h"
-#include "src/transport/ib/ib_topology.h"
+#include "src/transport/ib/ib.h"
+#include "src/transport/ib/topology.h"
 
 #define UNLISTED_MAX 16
 

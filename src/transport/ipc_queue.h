@@ -1,9 +1,0 @@
-/* ipc_queue.h - what ipc.c needs of ipc_queue.c. */
-#ifndef WEIRI_IPC_QUEUE_H
-#define WEIRI_IPC_QUEUE_H
-
-#include "src/transport/transport.h"
-
-extern const weiri_queue_ops weiri_ipc_queue_ops;
-
-#endif
