@@ -78,8 +78,8 @@ def include_direction(root):
 
 def cuda(root):
     for name, place, ours, system in includes(root, "include", "src"):
-        if re.fullmatch(r"cuda.*\.h|nv.*\.h", ours or system) and not re.fullmatch(r"src/device/cuda[^/]*", name):
-            yield f"{place}: {ours or system}: only src/device/cuda* knows CUDA"
+        if re.fullmatch(r"cuda.*\.h|nv.*\.h", ours or system) and not re.fullmatch("src/device/cuda/[^/]*", name):
+            yield f"{place}: {ours or system}: only src/device/cuda knows CUDA"
     yield from only_in(root, ["include", "src"], r"\b__CUDA_ARCH__\b", "include/weir/device/arch.h",
                        "only arch.h asks whether it is compiled for a GPU")
     for _, place, found in uses(root, ["include", "src", "examples", "tools", "test"], r"\b\w*cuMulticast\w*", False):
@@ -135,7 +135,7 @@ def threads(root):
 
 def names(root):
     """No branch on a device's or a transport's name outside its own file."""
-    for own, kind in (("src/device/cpu", "cpu"), ("src/device/cuda", "gpu"), ("src/transport/ipc/", "ipc"),
+    for own, kind in (("src/device/cpu/", "cpu"), ("src/device/cuda/", "gpu"), ("src/transport/ipc/", "ipc"),
                       ("src/transport/ib/", "ib"), ("src/transport/ofi/", "ofi")):
         yield from only_in(root, ["src"], rf'"{kind}:?"', rf"{own}[^/]*", "a name that only its own file knows", False)
 

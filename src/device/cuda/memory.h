@@ -1,8 +1,8 @@
-/* cuda_memory.h - what cuda_memory.c (memory of ours) and cuda_share.c (memory of others) have in common. */
-#ifndef WEIRI_CUDA_MEMORY_H
-#define WEIRI_CUDA_MEMORY_H
+/* memory.h - what cuda/memory.c (memory of ours) and cuda/share.c (memory of others) have in common. */
+#ifndef WEIRI_DEVICE_CUDA_MEMORY_H
+#define WEIRI_DEVICE_CUDA_MEMORY_H
 
-#include "src/device/cuda_driver.h"
+#include "src/device/cuda/driver.h"
 
 /* A file descriptor shared by blocks. */
 typedef struct weiri_cuda_fd {

@@ -1,7 +1,7 @@
-/* cuda_driver.c - loads the CUDA driver by dlopen, once a process, and turns its errors into ours.
+/* driver.c - loads the CUDA driver by dlopen, once a process, and turns its errors into ours.
  *
  * A driver that cannot be used is no error: the process has no GPUs, and the reason is kept. */
-#include "src/device/cuda_driver.h"
+#include "src/device/cuda/driver.h"
 
 #include <dlfcn.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
-/* cuda_launch.c - kernels on GPUs: users', which the CUDA runtime of their program knows, and our own, whose modules
+/* launch.c - kernels on GPUs: users', which the CUDA runtime of their program knows, and our own, whose modules
  * libweir carries. A device has a table of those that are loaded, with the driver's function of each. */
-#include "src/device/cuda_driver.h"
+#include "src/device/cuda/driver.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* cpu_impl.h - what the files of the CPU device share.
+/* cpu.h - what the files of the CPU device share.
  *
  *   cpu.c         ops table, open and close, limits
- *   cpu_memory.c  memory: memfd allocations, registered and imported memory
- *   cpu_stream.c  streams, events and graphs: what runs in which order
- *   cpu_launch.c  worker threads, launches, and what kernels call */
-#ifndef WEIRI_DEVICE_CPU_IMPL_H
-#define WEIRI_DEVICE_CPU_IMPL_H
+ *   cpu/memory.c  memory: memfd allocations, registered and imported memory
+ *   cpu/stream.c  streams, events and graphs: what runs in which order
+ *   cpu/launch.c  worker threads, launches, and what kernels call */
+#ifndef WEIRI_DEVICE_CPU_CPU_H
+#define WEIRI_DEVICE_CPU_CPU_H
 
 #include <pthread.h>
 
@@ -15,7 +15,7 @@
  * locks may be held for ever. */
 bool weiri_cpu_is_foreign(const weir_device *device);
 
-/* ---- cpu_memory.c: the ops of these names --------------------------------------------------------------- */
+/* ---- cpu/memory.c: the ops of these names --------------------------------------------------------------- */
 
 weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
 weir_status weiri_cpu_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
@@ -23,7 +23,7 @@ weir_status weiri_cpu_import(weir_device *device, const weiri_export *peer, bool
                              weiri_block **out);
 void weiri_cpu_release(weiri_block *block);
 
-/* ---- cpu_stream.c: the ops of these names --------------------------------------------------------------- */
+/* ---- cpu/stream.c: the ops of these names --------------------------------------------------------------- */
 
 weir_status weiri_cpu_stream_create(weir_device *device, void **out);
 void weiri_cpu_stream_destroy(weir_device *device, void *stream);
@@ -39,7 +39,7 @@ void weiri_cpu_graph_destroy(weir_device *device, void *graph);
 weir_status weiri_cpu_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                              bool cooperative, void *stream);
 
-/* ---- cpu_launch.c --------------------------------------------------------------------------------------- */
+/* ---- cpu/launch.c --------------------------------------------------------------------------------------- */
 
 typedef void (*weiri_cpu_kernel)(const void *args, weir_coop coop);
 

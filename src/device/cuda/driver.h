@@ -1,10 +1,10 @@
-/* cuda_driver.h - the CUDA driver as the files of the GPU backend see it: a table of its functions, the device's
- * state, and entering and leaving a device's context. Only src/device/cuda* includes this or cuda.h.
+/* driver.h - the CUDA driver as the files of the GPU backend see it: a table of its functions, the device's
+ * state, and entering and leaving a device's context. Only src/device/cuda includes this or cuda.h.
  *
  * The library links to nothing of CUDA. Functions are called as weiri_cuda.cuX(...): cuda.h maps cuX to the
  * versioned symbol, both in the table's field and in the name that is looked up. */
-#ifndef WEIRI_CUDA_DRIVER_H
-#define WEIRI_CUDA_DRIVER_H
+#ifndef WEIRI_DEVICE_CUDA_DRIVER_H
+#define WEIRI_DEVICE_CUDA_DRIVER_H
 
 #include <cuda.h>
 #include <pthread.h>
@@ -144,13 +144,13 @@ void weiri_cuda_leave(CUstreamCaptureMode mode);
 weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CUstream stream, uint64_t deadline_ns);
 
 /* Loads kernels of our own, in the entered context. A GPU on which they cannot be is used without them. WEIR_ERR_NOMEM.
- * This and the next two are in cuda_launch.c. */
+ * This and the next two are in cuda/launch.c. */
 weir_status weiri_cuda_load_families(weir_device *device);
 weir_status weiri_cuda_kernel_load(weir_device *device, const weir_kernel *kernel);
 weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                               bool cooperative, void *stream);
 
-/* Memory ops, in cuda_memory.c and cuda_share.c; as in device.h. */
+/* Memory ops, in cuda/memory.c and cuda/share.c; as in device.h. */
 weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,

@@ -1,10 +1,10 @@
-/* cpu_stream.c - streams, events and graphs of the CPU device.
+/* stream.c - streams, events and graphs of the CPU device.
  *
  * A stream is a queue of operations and a thread that runs them in order, each to its end. While a graph is
  * recorded, operations go to the recording instead; a graph's launch is one operation that runs the recorded
  * ones. Operations keep references on the events and graphs they use, so that these may be destroyed at any
  * time. An operation is only accepted with the threads it needs: nothing fails later. */
-#include "src/device/cpu_impl.h"
+#include "src/device/cpu/cpu.h"
 
 #include <string.h>
 

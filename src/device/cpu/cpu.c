@@ -1,8 +1,8 @@
 /* cpu.c - the CPU as a device: its ops table, what it is called, and its limits.
  *
- * All numbers name the same CPU. A device has a pool of worker threads (cpu_launch.c) that its streams
- * (cpu_stream.c) run launches on; memory that other processes can map is memfd (cpu_memory.c). */
-#include "src/device/cpu_impl.h"
+ * All numbers name the same CPU. A device has a pool of worker threads (cpu/launch.c) that its streams
+ * (cpu/stream.c) run launches on; memory that other processes can map is memfd (cpu/memory.c). */
+#include "src/device/cpu/cpu.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
-/* cpu_memory.c - memory of the CPU device.
+/* memory.c - memory of the CPU device.
  *
  * Allocations are memfd, sealed against shrinking: a process that maps one can never be killed by SIGBUS, and
  * an importer insists on the seal. A list of the process's own allocations lets memory that lies within one be
  * registered and shared by other pointers, with the allocation's descriptor; any other memory is for peers of this
  * process alone. */
 #define _GNU_SOURCE 1
-#include "src/device/cpu_impl.h"
+#include "src/device/cpu/cpu.h"
 
 #include <errno.h>
 #include <fcntl.h>

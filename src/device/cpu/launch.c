@@ -1,9 +1,9 @@
-/* cpu_launch.c - runs kernels on worker threads, and what kernels call on the CPU: relax, clock, block barrier.
+/* launch.c - runs kernels on worker threads, and what kernels call on the CPU: relax, clock, block barrier.
  *
  * Every thread of a launch is a real thread, so that all run at the same time as on a GPU. Workers block on a
  * condition variable between launches. They belong to a device's pool or to a stream's team, which keeps those
  * it once needed: a launch that was accepted always has its threads, and two streams never share any. */
-#include "src/device/cpu_impl.h"
+#include "src/device/cpu/cpu.h"
 
 #include <sched.h>
 #include <time.h>

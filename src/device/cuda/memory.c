@@ -1,4 +1,4 @@
-/* cuda_memory.c - memory of GPUs: allocate, map, release, copy and fill; wrap and import are in cuda_share.c.
+/* memory.c - memory of GPUs: allocate, map, release, copy and fill; wrap and import are in cuda/share.c.
  *
  * What is allocated is a cuMem allocation, exported once as a POSIX descriptor (or cudaMalloc memory with
  * a legacy IPC handle where the GPU cannot export), and for the host a memfd registered with the driver. Own
@@ -9,7 +9,7 @@
 #define _GNU_SOURCE
 #endif
 
-#include "src/device/cuda_memory.h"
+#include "src/device/cuda/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* cuda_none.c - built in place of the CUDA backend where cuda.h is missing: a kind of device that has none.
+/* none.c - built in place of the CUDA backend where cuda.h is missing: a kind of device that has none.
  * Nothing but `count` is ever called, for a device that does not exist cannot be opened. */
 #include <stdio.h>
 

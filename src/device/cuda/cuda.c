@@ -1,10 +1,10 @@
-/* cuda.c - the GPU backend: the CUDA driver API behind weiri_device_ops. Memory is in cuda_memory.c, loading
- * of the driver in cuda_driver.c, kernels in cuda_launch.c.
+/* cuda.c - the GPU backend: the CUDA driver API behind weiri_device_ops. Memory is in cuda/memory.c, loading
+ * of the driver in cuda/driver.c, kernels in cuda/launch.c.
  *
  * A device works in the primary context, as the CUDA runtime does, so that streams, pointers and functions of
  * both are the same. Each op enters the context and leaves it, so that the caller's current context stays what
  * it was. Nothing uses the legacy stream, which would wait for a user's kernels. */
-#include "src/device/cuda_driver.h"
+#include "src/device/cuda/driver.h"
 
 #include <stdio.h>
 #include <string.h>

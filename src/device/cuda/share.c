@@ -1,4 +1,4 @@
-/* cuda_share.c - memory that others allocated: wrap registers what a user allocated, import maps what a peer shares.
+/* share.c - memory that others allocated: wrap registers what a user allocated, import maps what a peer shares.
  *
  * How memory can be shared depends on how it was allocated, which the driver tells for any pointer:
  *   own allocations       their descriptor, shared with the allocation's block
@@ -9,7 +9,7 @@
 #define _GNU_SOURCE
 #endif
 
-#include "src/device/cuda_memory.h"
+#include "src/device/cuda/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
