@@ -19,7 +19,7 @@ typedef enum weiri_share {
     WEIRI_SHARE_CUDA_IPC = 3  /* legacy CUDA IPC handle in `bytes` */
 } weiri_share;
 
-/* Description of a block for a peer. Travels over the wire field by field (src/host/memory.c), less `fd`. */
+/* Description of a block for a peer. Travels over the wire field by field (src/host/comm/memory.c), less `fd`. */
 typedef struct weiri_export {
     uint32_t share;      /* weiri_share */
     uint32_t kind;       /* weir_memory_kind */

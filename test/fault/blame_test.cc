@@ -6,8 +6,8 @@
 #include "test/harness/stage_test.h"
 
 extern "C" {
-#include "src/host/comm_impl.h"
-#include "src/host/exchange.h"
+#include "src/host/comm/comm.h"
+#include "src/host/comm/exchange.h"
 }
 
 namespace {

@@ -13,9 +13,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "src/host/exchange.h"
-#include "src/host/fd_pass.h"
-#include "src/host/fd_socket.h"
+#include "src/host/comm/exchange.h"
+#include "src/host/comm/fd_pass.h"
+#include "src/host/comm/fd_socket.h"
 #include "test/fuzz/fake_bootstrap.h"
 #include "test/fuzz/fuzz.h"
 #include "test/fuzz/sim.h"
@@ -26,7 +26,7 @@
 #define ASKED_MAX 8
 #define STEPS_MAX 48
 #define MESSAGE_MAX 2048
-#define AGREED_BYTES 32u /* of a rank, when ranks of several hosts agree (collective_rails.c) */
+#define AGREED_BYTES 32u /* of a rank, when ranks of several hosts agree (collective/rails.c) */
 
 typedef enum slot_kind { SLOT_NONE, SLOT_MEMORY, SLOT_CONNECTION, SLOT_SEMAPHORE } slot_kind;
 

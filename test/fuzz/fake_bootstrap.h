@@ -1,9 +1,9 @@
-/* fake_bootstrap.h - a bootstrap that is no more than what a communicator asks of one (src/host/bootstrap_impl.h): the
+/* fake_bootstrap.h - a bootstrap that is no more than what a communicator asks of one (src/host/boot/boot.h): the
  * target plays all other ranks. One at a time. */
 #ifndef WEIR_FUZZ_FAKE_BOOTSTRAP_H
 #define WEIR_FUZZ_FAKE_BOOTSTRAP_H
 
-#include "src/host/bootstrap_impl.h"
+#include "src/host/boot/boot.h"
 
 weir_bootstrap *fake_bootstrap_open(uint32_t rank, uint32_t size);
 void fake_bootstrap_close(weir_bootstrap *bootstrap);

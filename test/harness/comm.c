@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-#include "src/host/bootstrap_impl.h"
-#include "src/host/comm_impl.h"
-#include "src/host/exit.h"
+#include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
+#include "src/host/comm/exit.h"
 #include "test/harness/staged.h"
 
 static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,

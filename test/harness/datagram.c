@@ -10,9 +10,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "src/host/bootstrap_impl.h"
-#include "src/host/exchange.h"
-#include "src/host/fd_pass.h"
+#include "src/host/boot/boot.h"
+#include "src/host/comm/exchange.h"
+#include "src/host/comm/fd_pass.h"
 #include "test/harness/ranks.h"
 
 int weirt_datagrams_socket(weir_comm *comm)

@@ -7,7 +7,7 @@
 
 extern "C" {
 #include "src/host/base/auth.h"
-#include "src/host/bootstrap_state.h"
+#include "src/host/boot/state.h"
 }
 
 inline const uint8_t *weirt_bytes(const std::string &text)

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "src/host/pmix_abi.h"
+#include "src/host/boot/pmix_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define NOT_FOUND (-46)

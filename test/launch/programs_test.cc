@@ -7,7 +7,7 @@
 #endif
 
 extern "C" {
-#include "src/host/pmix_abi.h"
+#include "src/host/boot/pmix_abi.h"
 }
 
 namespace {

@@ -6,7 +6,7 @@
 #include "test/harness/bootstrap_ranks.h"
 
 extern "C" {
-#include "src/host/bootstrap_impl.h"
+#include "src/host/boot/boot.h"
 }
 
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 extern "C" {
-#include "src/host/collective_impl.h"
+#include "src/host/collective/collective.h"
 }
 
 namespace {

@@ -17,7 +17,7 @@
 #define WEIR_DEV_VERSION 9u
 
 /* What a thread of a kernel was doing when it failed, and in brackets the numbers of its note. The host makes a text of
- * it (src/host/comm_record.c). */
+ * it (src/host/comm/record.c). */
 enum {
     WEIR_DOING_UNKNOWN = 0,
     WEIR_DOING_WAIT = 1,   /* for a signal: [tag of the semaphore], or without a peer [address of its inbound token] */

@@ -1,4 +1,4 @@
-/* collective_rails.c - what hosts exchange; see collective.h. */
+/* collective/rails.c - what hosts exchange; see collective.h. */
 #include "src/device/kernels/collective.h"
 
 WEIR_KERNEL(weiri_rail, weiri_rail_args)

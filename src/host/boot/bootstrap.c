@@ -1,0 +1,632 @@
+/* bootstrap.c - create and destroy, and what the service thread does now and then; see boot/state.h for the parts
+ * and their rules. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/env.h"
+#include "src/host/base/error.h"
+#include "src/host/boot/state.h"
+
+#define TICK_MS 500
+#define HURRY_MS 10
+#define LEAVE_MS 2000
+#define PROVING_MS 200
+#define IN_USE_MS 20
+#define REFUSED_NS 1500000000u /* how long past the deadline a rank that refuses connections may still turn out dead */
+
+weir_status weiri_boot_check(const weir_bootstrap *boot)
+{
+    if (boot == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: it is NULL");
+    }
+    if (boot->pid != getpid()) {
+        return weiri_fail(WEIR_ERR_FORKED, "bootstrap: it belongs to process %ld, the parent of this one",
+                          (long)boot->pid);
+    }
+    return WEIR_OK;
+}
+
+void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text)
+{
+    if (boot->failed == WEIR_OK) {
+        boot->failed = status;
+        (void)snprintf(boot->failed_text, sizeof boot->failed_text, "%s", text);
+        weiri_boot_signal(boot);
+    }
+}
+
+/* Does what users' calls and other connections have left for the service. */
+static void work(weir_bootstrap *boot, uint64_t now_ns)
+{
+    boot->woken = false;
+    if (boot->closing && !boot->goodbyes_sent) {
+        weiri_peer_goodbyes(boot);
+    }
+    while (boot->dirty != NULL) {
+        weiri_conn *conn = boot->dirty;
+        boot->dirty = conn->next_dirty;
+        conn->dirty = false;
+        if (conn->state != WEIRI_CONN_IDLE) {
+            weiri_conn_flush(conn);
+        } else if (conn->retry_ns <= now_ns) {
+            weiri_conn_open(conn);
+        }
+    }
+}
+
+static void run_work(void *context)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)context;
+    weiri_boot_enter(boot);
+    if (!boot->stopped) {
+        work(boot, weiri_now_ns());
+    }
+    weiri_boot_leave(boot);
+}
+
+/* Without memory for the post the next tick does the work. */
+void weiri_boot_wake(weir_bootstrap *boot)
+{
+    if (!boot->woken && !boot->stopped) {
+        boot->woken = weiri_service_post(boot->service, run_work, boot) == WEIR_OK;
+    }
+}
+
+/* Whether something is to be done before the next tick. */
+static bool is_hurried(const weir_bootstrap *boot)
+{
+    bool hurried = boot->listener_paused || (boot->rank == 0 && !boot->join.over);
+    for (const weiri_conn *conn = boot->conns; conn != NULL && !hurried; conn = conn->next) {
+        hurried = conn->state == WEIRI_CONN_IDLE;
+    }
+    return hurried;
+}
+
+static void tick(void *context)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)context;
+    weiri_boot_enter(boot);
+    if (!boot->stopped) {
+        const uint64_t now = weiri_now_ns();
+        for (weiri_conn *conn = boot->conns; conn != NULL;) {
+            weiri_conn *next = conn->next;
+            if (conn->state == WEIRI_CONN_IDLE && conn->retry_ns <= now) {
+                weiri_conn_mark(conn);
+            } else if (conn->deadline_ns != 0 && conn->deadline_ns <= now && weiri_conn_is_proving(conn)) {
+                weiri_conn_expire(conn, now);
+                next = boot->conns; /* what it said may have closed others */
+            }
+            conn = next;
+        }
+        weiri_join_tick(boot, now);
+        weiri_peer_tick(boot, now);
+        weiri_beat_tick(boot, now);
+        weiri_door_resume(boot);
+        work(boot, now);
+        if (boot->hurry_watch != NULL && !is_hurried(boot)) {
+            weiri_service_unwatch(boot->service, boot->hurry_watch);
+            boot->hurry_watch = NULL;
+        }
+    }
+    weiri_boot_leave(boot);
+}
+
+/* Without memory for it the next tick is soon enough. */
+void weiri_boot_hurry(weir_bootstrap *boot)
+{
+    if (boot->hurry_watch == NULL && !boot->stopped &&
+        weiri_service_watch_time(boot->service, HURRY_MS, tick, boot, &boot->hurry_watch) != WEIR_OK) {
+        boot->hurry_watch = NULL;
+    }
+}
+
+/* The key of a rendezvous by address: the shared secret's, or that of this user where only this host can come by. */
+static weir_status choose_key(weir_bootstrap *boot, const weiri_env *env, const weir_bootstrap_opts *opts,
+                              const weiri_where *where)
+{
+    const char *secret = env->key[0] != '\0' ? env->key : opts->key != NULL ? opts->key : "";
+    if (where->has_key) {
+        memcpy(boot->key, where->key, sizeof where->key);
+        return WEIR_OK;
+    }
+    if (secret[0] != '\0' || env->allow_no_key || boot->size == 1) {
+        weiri_auth_derive_key(secret, boot->key);
+        return WEIR_OK;
+    }
+    if (!weiri_address_is_loopback(&where->root)) {
+        char text[WEIRI_ADDRESS_TEXT_BYTES];
+        return weiri_fail(WEIR_ERR_AUTH,
+                          "bootstrap: rendezvous at %s needs a key, the same on all ranks: "
+                          "export WEIR_KEY=$(head -c 32 /dev/urandom | base64) once and pass it to all of them; "
+                          "or export WEIR_ALLOW_NO_KEY=1 on a network that you trust",
+                          weiri_address_format(&where->root, text));
+    }
+    const weir_status status = weiri_user_key(boot->key);
+    if (status != WEIR_OK) {
+        char text[WEIRI_TEXT_BYTES];
+        (void)snprintf(text, sizeof text, "%s", weir_last_error());
+        return weiri_fail(status, "bootstrap: %.300s; or give all ranks the same WEIR_KEY", text);
+    }
+    boot->user_key = true;
+    return WEIR_OK;
+}
+
+/* Where this rank listens: rank 0 where all meet, the others at the interface that was named or reaches rank 0. */
+static weir_status open_listener(weir_bootstrap *boot, const char *where, const char *interface)
+{
+    weiri_address at = boot->root;
+    weir_status status = WEIR_OK;
+    if (interface[0] != '\0') {
+        status = weiri_sock_interface(interface, boot->root.family, &at);
+    } else if (boot->rank != 0) {
+        status = weiri_sock_route(&boot->root, &at);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (boot->rank != 0) {
+        return weiri_sock_listen(&at, &boot->listener, &boot->own);
+    }
+    boot->own = boot->root;
+    boot->listener = weiri_unique_id_take(where);
+    if (boot->size == 1 && boot->listener >= 0) {
+        weiri_sock_close(boot->listener);
+        boot->listener = -1;
+    }
+    if (boot->size == 1 || boot->listener >= 0) {
+        return WEIR_OK;
+    }
+    status = weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
+    if (status != WEIR_OK) {
+        /* Perhaps because there is a rank 0 already: that one can tell everyone. */
+        boot->join.in_use = errno == EADDRINUSE;
+        (void)snprintf(boot->join.taken, sizeof boot->join.taken, "%s", weir_last_error());
+    }
+    return WEIR_OK;
+}
+
+static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)weiri_alloc(1, sizeof *boot);
+    if (boot == NULL) {
+        return weiri_fail_nomem("bootstrap");
+    }
+    weiri_refcount_init(&boot->refs);
+    boot->room = weiri_door_room();
+    boot->pid = getpid();
+    boot->rank = rank;
+    boot->size = size;
+    boot->listener = -1;
+    boot->addresses = (weiri_address *)weiri_alloc(size, sizeof *boot->addresses);
+    boot->peers = (weiri_peer *)weiri_alloc(size, sizeof *boot->peers);
+    boot->gone = (uint32_t *)weiri_alloc(size, sizeof *boot->gone);
+    weir_status status = WEIR_OK;
+    int error = 0;
+    if (boot->addresses == NULL || boot->peers == NULL || boot->gone == NULL) {
+        status = weiri_fail_nomem("bootstrap");
+        goto free_memory;
+    }
+    error = pthread_mutex_init(&boot->mutex, NULL);
+    if (error != 0) {
+        status = weiri_fail_errno(error, "bootstrap: create mutex");
+        goto free_memory;
+    }
+    error = weiri_cond_init(&boot->cond);
+    if (error != 0) {
+        status = weiri_fail_errno(error, "bootstrap: create condition variable");
+        goto destroy_mutex;
+    }
+    *out = boot;
+    return WEIR_OK;
+
+destroy_mutex:
+    (void)pthread_mutex_destroy(&boot->mutex);
+free_memory:
+    weiri_free(boot->gone);
+    weiri_free(boot->peers);
+    weiri_free(boot->addresses);
+    weiri_free(boot);
+    return status;
+}
+
+/* Frees everything but the service, which has ended, or is the parent's. */
+static void release(weir_bootstrap *boot)
+{
+    const bool forked = boot->pid != getpid();
+    while (boot->conns != NULL) {
+        boot->conns->watch = NULL;
+        boot->conns->fd = forked ? -1 : boot->conns->fd; /* the fork has closed it */
+        weiri_conn_close(boot->conns);
+    }
+    while (boot->graveyard != NULL) {
+        weiri_conn *conn = boot->graveyard;
+        boot->graveyard = conn->next;
+        weiri_free(conn);
+    }
+    if (boot->listener >= 0 && !forked) {
+        weiri_sock_close(boot->listener);
+    }
+    weiri_port_free_all(boot);
+    while (boot->groups != NULL) {
+        weiri_group_state *group = boot->groups;
+        boot->groups = group->next;
+        weiri_free(group);
+    }
+    for (uint32_t i = 0; i < boot->size; i++) {
+        weiri_queue_clear(&boot->peers[i].inbox);
+    }
+    weiri_auth_wipe(boot->key, sizeof boot->key);
+    if (!forked) {
+        /* In the child of a fork they may have waiters that do not exist there. */
+        (void)pthread_cond_destroy(&boot->cond);
+        (void)pthread_mutex_destroy(&boot->mutex);
+    }
+    weiri_free(boot->gone);
+    weiri_free(boot->peers);
+    weiri_free(boot->addresses);
+    weiri_free(boot);
+}
+
+/* Whether another rank still has to close its end. A connection that has not proved the key is hardly one of
+ * ours: it is not waited for as long. */
+static bool is_expected(const weir_bootstrap *boot, bool patient)
+{
+    const weiri_conn *conn = boot->conns;
+    while (conn != NULL && !patient && weiri_conn_is_proving(conn)) {
+        conn = conn->next;
+    }
+    return conn != NULL || !boot->goodbyes_sent;
+}
+
+/* Says goodbye and waits, for a while, until the others have closed their ends too. */
+static void leave(weir_bootstrap *boot)
+{
+    if (boot->service != NULL) {
+        const uint64_t deadline = weiri_deadline(LEAVE_MS);
+        const uint64_t patience = weiri_deadline(PROVING_MS);
+        (void)pthread_mutex_lock(&boot->mutex);
+        boot->closing = true;
+        weiri_boot_wake(boot);
+        while (is_expected(boot, true) && weiri_cond_wait(&boot->cond, &boot->mutex, patience)) {
+        }
+        while (is_expected(boot, false) && weiri_cond_wait(&boot->cond, &boot->mutex, deadline)) {
+        }
+        boot->stopped = true;
+        (void)pthread_mutex_unlock(&boot->mutex);
+        weiri_service_destroy(boot->service);
+        boot->service = NULL;
+    }
+    release(boot);
+}
+
+static weir_status start_service(weir_bootstrap *boot, uint64_t deadline_ns)
+{
+    /* Ranks may come as soon as the listener is watched. */
+    boot->join.deadline_ns = deadline_ns;
+    boot->join.expected = boot->size;
+    boot->join.came = 1;
+    boot->join.present = 1;
+    boot->addresses[boot->rank] = boot->own;
+    const int error = boot->listener >= 0 ? weiri_sock_own(boot->listener, boot->timeout_ms) : 0;
+    if (error != 0) {
+        return weiri_fail_errno(error, "bootstrap: keep the listener from children");
+    }
+    weir_status status = weiri_service_create("weir-bootstrap", &boot->service);
+    if (status == WEIR_OK && boot->listener >= 0) {
+        status = weiri_service_watch_fd(boot->service, boot->listener, EPOLLIN, weiri_boot_accept, boot,
+                                        &boot->listener_watch);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_service_watch_time(boot->service, TICK_MS, tick, boot, &boot->tick_watch);
+    }
+    return status;
+}
+
+/* The first of the ranks that this one watches and has no connection to; WEIRI_NO_RANK: there is none. */
+static uint32_t find_unconnected(const weir_bootstrap *boot)
+{
+    for (uint64_t step = 1; step < boot->size; step *= 2) {
+        const uint32_t rank = (uint32_t)((boot->rank + step) % boot->size);
+        const weiri_conn *out = boot->peers[rank].out;
+        if (out == NULL || out->state != WEIRI_CONN_OPEN) {
+            return rank;
+        }
+    }
+    return WEIRI_NO_RANK;
+}
+
+bool weiri_boot_is_surrounded(const weir_bootstrap *boot)
+{
+    return find_unconnected(boot) == WEIRI_NO_RANK;
+}
+
+/* A neighbour that refuses connections at the deadline has probably died. The service thread decides that a little
+ * later and tells all ranks. A rank that left before that would be blamed in its place. */
+static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
+{
+    uint64_t limit_ns = deadline_ns;
+    bool expired = false;
+    uint32_t rank;
+    while (boot->failed == WEIR_OK && (rank = find_unconnected(boot)) != WEIRI_NO_RANK) {
+        const weiri_peer *peer = &boot->peers[rank];
+        if (peer->state != WEIRI_PEER_ALIVE || peer->goodbye_ns != 0) {
+            char text[WEIRI_TEXT_BYTES];
+            weiri_peer_gone_text(rank, peer->state, text);
+            return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
+        }
+        if (expired && limit_ns == deadline_ns && peer->in == NULL && peer->unreachable_ns != 0) {
+            limit_ns = deadline_ns + REFUSED_NS;
+        } else if (expired) {
+            char text[WEIRI_ADDRESS_TEXT_BYTES];
+            const char *cause = peer->out == NULL ? "" : peer->out->cause;
+            return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer%s%s", rank,
+                              weiri_address_format(&boot->addresses[rank], text), cause[0] == '\0' ? "" : ": ", cause);
+        }
+        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, limit_ns);
+    }
+    return boot->failed == WEIR_OK ? WEIR_OK : weiri_fail(boot->failed, "%s", boot->failed_text);
+}
+
+static weir_status join(weir_bootstrap *boot, const weiri_meeting *meeting)
+{
+    const uint64_t deadline_ns = meeting->deadline_ns;
+    (void)pthread_mutex_lock(&boot->mutex);
+    weiri_join_start(boot);
+    weir_status status = weiri_join_wait(boot, meeting);
+    if (status == WEIR_OK) {
+        status = wait_neighbours(boot, deadline_ns);
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
+    /* All learn where all are, and nobody leaves before everyone's connections are there. */
+    if (status == WEIR_OK) {
+        status = weiri_join_exchange(boot, deadline_ns);
+    }
+    if (status == WEIR_OK) {
+        (void)pthread_mutex_lock(&boot->mutex);
+        boot->joined = true;
+        (void)pthread_mutex_unlock(&boot->mutex);
+    }
+    return status;
+}
+
+static weir_status check_create(const char *where, uint32_t rank, uint32_t size, const weir_bootstrap_opts *opts,
+                                weir_bootstrap **out)
+{
+    if (where == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: %s",
+                          where == NULL ? "where is NULL" : out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(opts));
+    }
+    if (size == 0 || size > WEIR_RANKS_MAX || rank >= size) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: rank %u of %u; there are 1 to %u ranks, counted from 0",
+                          rank, size, WEIR_RANKS_MAX);
+    }
+    return WEIR_OK;
+}
+
+/* *in_use: it failed because the address of this rank 0 is in use, and nobody there knew more. */
+static weir_status create_once(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
+                               const weir_bootstrap_opts *opts, bool *in_use, weir_bootstrap **out)
+{
+    weiri_env env;
+    weiri_where place;
+    weir_bootstrap *boot = NULL;
+    const char *interface = "";
+    weir_status status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_auth_init();
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_where_parse(meeting->where, &place);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = allocate(rank, size, &boot);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    boot->root = place.root;
+    boot->timeout_ms = weiri_env_timeout(&env, opts->timeout_ms);
+    boot->kernel_timeout_ms = weiri_env_kernel_timeout(&env, opts->timeout_ms);
+    interface = weiri_env_interface(&env, opts->interface);
+    interface = interface[0] != '\0' ? interface : place.interface;
+    status = choose_key(boot, &env, opts, &place);
+    weiri_auth_wipe(place.key, sizeof place.key);
+    if (status == WEIR_OK) {
+        status = open_listener(boot, meeting->where, interface);
+    }
+    if (status == WEIR_OK) {
+        status = start_service(boot, meeting->deadline_ns);
+    }
+    if (status == WEIR_OK) {
+        status = join(boot, meeting);
+    }
+    if (status != WEIR_OK) {
+        *in_use = status == WEIR_ERR_SYSTEM && boot->join.in_use;
+        leave(boot);
+        return status;
+    }
+    *out = boot;
+    return WEIR_OK;
+}
+
+weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
+                                      const weir_bootstrap_opts *opts, weir_bootstrap **out)
+{
+    if (strncmp(meeting->where, WEIRI_FILE_PREFIX, sizeof WEIRI_FILE_PREFIX - 1) == 0) {
+        return weiri_bootstrap_create_file(meeting->where + sizeof WEIRI_FILE_PREFIX - 1, meeting->deadline_ns, rank,
+                                           size, opts, out);
+    }
+    for (;;) {
+        /* The parent that made the id may hold its port a little longer, or an earlier job may. */
+        bool in_use = false;
+        const weir_status status = create_once(meeting, rank, size, opts, &in_use, out);
+        if (!in_use || weiri_left_ms(meeting->deadline_ns) <= IN_USE_MS) {
+            return status;
+        }
+        const struct timespec pause = { 0, IN_USE_MS * 1000000L };
+        (void)nanosleep(&pause, NULL);
+    }
+}
+
+weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t size, const weir_bootstrap_opts *user_opts,
+                                  weir_bootstrap **out)
+{
+    weiri_env env;
+    weir_bootstrap_opts opts;
+    weir_status status = check_create(where, rank, size, user_opts, out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_opts_copy(&opts, sizeof opts, user_opts);
+    const weiri_meeting meeting = {where, "", weiri_deadline(weiri_env_timeout(&env, opts.timeout_ms)), NULL, NULL};
+    return weiri_bootstrap_create_at(&meeting, rank, size, &opts, out);
+}
+
+/* Rank 0's id, at the interface that environment or opts name. */
+static weir_status create_id(const weir_bootstrap_opts *user_opts, weir_unique_id *out)
+{
+    weiri_env env;
+    weir_bootstrap_opts opts;
+    const weir_status status = weiri_env_read(&env);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_opts_copy(&opts, sizeof opts, user_opts);
+    const char *interface = weiri_env_interface(&env, opts.interface);
+    return weir_unique_id_create(interface[0] != '\0' ? interface : NULL, out);
+}
+
+weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *callbacks, uint32_t rank, uint32_t size,
+                                            const weir_bootstrap_opts *opts, weir_bootstrap **out)
+{
+    weir_unique_id id;
+    memset(&id, 0, sizeof id);
+    if (callbacks == NULL || callbacks->broadcast == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: callbacks without a broadcast");
+    }
+    weir_status status = check_create("", rank, size, opts, out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_status made = WEIR_OK;
+    if (rank == 0) {
+        made = create_id(opts, &id);
+    }
+    /* Also when there is no id: the others wait for it. */
+    weir_unique_id mine = id;
+    const int result = callbacks->broadcast(callbacks->context, &id, sizeof id, 0);
+    if (made != WEIR_OK) {
+        return made;
+    }
+    if (result != 0) {
+        weir_unique_id_discard(&mine);
+        weiri_auth_wipe(&mine, sizeof mine);
+        weiri_auth_wipe(&id, sizeof id);
+        return weiri_fail(WEIR_ERR_SYSTEM, "bootstrap: create: the caller's broadcast returned %d", result);
+    }
+    id.text[sizeof id.text - 1] = '\0';
+    if (id.text[0] == '\0') {
+        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: create: rank 0 could not make a unique id");
+    }
+    status = weir_bootstrap_create(rank == 0 ? mine.text : id.text, rank, size, opts, out);
+    if (rank == 0) {
+        weir_unique_id_discard(&mine);
+    }
+    weiri_auth_wipe(&mine, sizeof mine);
+    weiri_auth_wipe(&id, sizeof id);
+    return status;
+}
+
+void weir_bootstrap_destroy(weir_bootstrap *boot)
+{
+    if (boot != NULL) {
+        weiri_bootstrap_put(boot);
+    }
+}
+
+void weiri_bootstrap_get(weir_bootstrap *boot)
+{
+    weiri_refcount_get(&boot->refs);
+}
+
+void weiri_bootstrap_put(weir_bootstrap *boot)
+{
+    if (!weiri_refcount_put(&boot->refs)) {
+        return;
+    }
+    if (boot->pid == getpid()) {
+        leave(boot);
+    } else if (pthread_mutex_trylock(&boot->mutex) == 0) {
+        /* In the child of a fork: what the parent's service thread was not just changing is freed. */
+        boot->stopped = true;
+        (void)pthread_mutex_unlock(&boot->mutex);
+        weiri_service_abandon(boot->service);
+        boot->service = NULL;
+        release(boot);
+    }
+}
+
+uint32_t weir_bootstrap_rank(const weir_bootstrap *boot)
+{
+    return boot != NULL ? boot->rank : 0;
+}
+
+uint32_t weir_bootstrap_size(const weir_bootstrap *boot)
+{
+    return boot != NULL ? boot->size : 0;
+}
+
+void weir_bootstrap_get_usage(weir_bootstrap *boot, weir_bootstrap_usage *usage)
+{
+    if (usage == NULL) {
+        return;
+    }
+    memset(usage, 0, sizeof *usage);
+    if (weiri_boot_check(boot) != WEIR_OK) {
+        return;
+    }
+    (void)pthread_mutex_lock(&boot->mutex);
+    *usage = boot->usage;
+    for (const weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+        usage->connections += conn->state == WEIRI_CONN_OPEN ? 1 : 0;
+    }
+    (void)pthread_mutex_unlock(&boot->mutex);
+}
+
+weiri_service *weiri_bootstrap_service(weir_bootstrap *boot)
+{
+    return boot->service;
+}
+
+const uint8_t *weiri_bootstrap_key(const weir_bootstrap *boot)
+{
+    return boot->key;
+}
+
+const uint8_t *weiri_bootstrap_job(const weir_bootstrap *boot)
+{
+    return boot->job;
+}
+
+uint32_t weiri_bootstrap_timeout(const weir_bootstrap *boot)
+{
+    return boot->timeout_ms;
+}
+
+uint32_t weiri_bootstrap_kernel_timeout(const weir_bootstrap *boot)
+{
+    return boot->kernel_timeout_ms;
+}

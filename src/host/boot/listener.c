@@ -1,0 +1,114 @@
+/* listener.c - the listener of a bootstrap, and the bound on connections that have not proved the key.
+ *
+ * Anybody may connect. So only a small part of this process's descriptors may be held by connections that have not
+ * proved the key; rank 0 also has room for each rank that is still to join. When the room is used up, one of them is
+ * dropped for each that comes: the oldest of the source that has the most. A rank whose connection is dropped connects
+ * again. The listener pauses only while the process has no descriptor or no memory at all. */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+
+#include "src/host/boot/state.h"
+
+#define ACCEPT_AT_ONCE 64
+#define PART_OF_DESCRIPTORS 32u
+#define ROOM_LEAST 8u
+#define ROOM_MOST 256u
+#define SOURCES 1024u
+
+uint32_t weiri_door_room(void)
+{
+    struct rlimit limit;
+    const uint64_t part = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / PART_OF_DESCRIPTORS : 0;
+    return part < ROOM_LEAST ? ROOM_LEAST : part > ROOM_MOST ? ROOM_MOST : (uint32_t)part;
+}
+
+/* A number for the network that a connection comes from: an IPv4 address, or 64 bits of an IPv6 address. */
+static uint32_t source(const weiri_address *address)
+{
+    const size_t bytes = address->family == 4 ? 4 : 8;
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ address->ip[i]) * 16777619u;
+    }
+    return (hash ^ hash >> 16) % SOURCES;
+}
+
+/* Drops one of the connections that have not proved the key; false when there is none. */
+static bool drop_one(weir_bootstrap *boot)
+{
+    uint32_t counts[SOURCES] = {0};
+    uint32_t most = 0;
+    weiri_conn *oldest = NULL;
+    for (const weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+        if (weiri_conn_is_unproved(conn)) {
+            const uint32_t count = ++counts[source(&conn->address)];
+            most = count > most ? count : most;
+        }
+    }
+    /* New connections are put first. */
+    for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
+        if (weiri_conn_is_unproved(conn) && counts[source(&conn->address)] == most) {
+            oldest = conn;
+        }
+    }
+    if (oldest != NULL) {
+        weiri_conn_foreign(oldest, "too many others have not proved the key either");
+    }
+    return oldest != NULL;
+}
+
+/* Takes one waiting connection; false when there is none, or this process has nothing left for it. */
+static bool accept_one(weir_bootstrap *boot)
+{
+    const uint32_t missing = boot->rank == 0 && !boot->join.over ? boot->size - boot->join.present : 0;
+    int fd = -1;
+    weiri_address from;
+    const int error = weiri_sock_accept(boot->listener, &fd, &from);
+    if (error == EINTR || error == ECONNABORTED) {
+        return true;
+    }
+    if (error == EAGAIN) {
+        return false;
+    }
+    if (error != 0) {
+        /* Without descriptors or memory the listener stays ready: look again, or later. */
+        boot->listener_paused = !drop_one(boot);
+        return !boot->listener_paused;
+    }
+    if (boot->unproved >= boot->room + missing) {
+        (void)drop_one(boot);
+    }
+    if (!weiri_conn_adopt(boot, fd, &from)) {
+        weiri_sock_close(fd);
+        boot->listener_paused = true;
+        return false;
+    }
+    return true;
+}
+
+void weiri_boot_accept(void *context, uint32_t events)
+{
+    weir_bootstrap *boot = (weir_bootstrap *)context;
+    (void)events;
+    weiri_boot_enter(boot);
+    boot->listener_paused = false;
+    for (int i = 0; i < ACCEPT_AT_ONCE && !boot->stopped && boot->listener >= 0; i++) {
+        if (!accept_one(boot)) {
+            break;
+        }
+    }
+    if (boot->listener_paused && boot->listener_watch != NULL) {
+        (void)weiri_service_set_events(boot->service, boot->listener_watch, 0);
+        weiri_boot_hurry(boot);
+    }
+    weiri_boot_leave(boot);
+}
+
+void weiri_door_resume(weir_bootstrap *boot)
+{
+    if (boot->listener_paused && boot->listener_watch != NULL) {
+        boot->listener_paused = false;
+        (void)weiri_service_set_events(boot->service, boot->listener_watch, EPOLLIN);
+    }
+}

@@ -1,0 +1,147 @@
+#include "weir/memory_channel.h"
+
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/comm/memory.h"
+#include "src/host/comm/semaphore.h"
+
+struct weir_memory_channel {
+    weir_semaphore *semaphore;
+    weir_memory *dst;
+    weir_memory *src;
+    weir_memory *packets;
+    uint64_t cell;
+    weir_dev_memory_channel device;
+};
+
+static weir_status invalid(const char *what)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "weir_memory_channel_create: %s", what);
+}
+
+static weir_status check(const weir_semaphore *semaphore, const weir_memory *dst, const weir_memory *src,
+                         const weir_memory *packets)
+{
+    const weir_comm *comm = semaphore->connection->comm;
+    if (semaphore->connection->transport->map == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "weir_memory_channel_create: transport %s maps no memory; use a port channel",
+                          semaphore->connection->transport->name);
+    }
+    if (dst->block == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "weir_memory_channel_create: dst, memory of rank %u, is not mapped here; use a port channel",
+                          dst->rank);
+    }
+    if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
+        return invalid("the semaphore's end is on the host");
+    }
+    if (dst->comm != comm || src->comm != comm || (packets != NULL && packets->comm != comm)) {
+        return invalid("a memory is of another communicator");
+    }
+    if (dst->rank != semaphore->connection->peer) {
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_memory_channel_create: dst is memory of rank %u, the semaphore joins rank %u",
+                          dst->rank, semaphore->connection->peer);
+    }
+    if (src->rank != comm->rank || (packets != NULL && packets->rank != comm->rank)) {
+        return invalid("src or packets is not of this rank");
+    }
+    if (packets != NULL && ((uintptr_t)packets->block->pointer % 16 != 0 || (uintptr_t)dst->block->pointer % 16 != 0)) {
+        return invalid("packet buffers are not 16-byte aligned");
+    }
+    return WEIR_OK;
+}
+
+static void fill_device(weir_memory_channel *channel)
+{
+    const weir_comm *comm = channel->semaphore->connection->comm;
+    weir_dev_memory_channel *device = &channel->device;
+    device->semaphore = channel->semaphore->device;
+    device->dst = (char *)channel->dst->block->pointer;
+    device->dst_bytes = channel->dst->block->size;
+    device->src = (char *)channel->src->block->pointer;
+    device->src_bytes = channel->src->block->size;
+    device->lines = channel->semaphore->connection->lines;
+    if (channel->packets != NULL) {
+        device->packets = (char *)channel->packets->block->pointer;
+        device->packets_bytes = channel->packets->block->size;
+    }
+    device->epochs = (uint64_t *)weiri_slab_device(comm->device_slab.memory, channel->cell);
+}
+
+weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
+                                       const weir_memory_channel_opts *opts, weir_memory_channel **out)
+{
+    weir_memory_channel_opts options;
+    weir_status status =
+        weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, "weir_memory_channel_create");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (dst == NULL || src == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+        return invalid(WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
+    }
+    weiri_opts_copy(&options, sizeof options, opts);
+    status = check(semaphore, dst, src, options.packets);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_memory_channel *channel = (weir_memory_channel *)weiri_alloc(1, sizeof *channel);
+    if (channel == NULL) {
+        return weiri_fail_nomem("weir_memory_channel_create");
+    }
+    weir_comm *comm = semaphore->connection->comm;
+    status = weiri_semaphore_claim(semaphore, false, "weir_memory_channel_create");
+    if (status != WEIR_OK) {
+        weiri_free(channel);
+        return status;
+    }
+    status = weiri_cells_allocate(comm, &comm->device_slab, semaphore->count, &channel->cell);
+    if (status != WEIR_OK) {
+        weiri_semaphore_unclaim(semaphore, false);
+        weiri_free(channel);
+        return status;
+    }
+    channel->semaphore = semaphore;
+    channel->dst = dst;
+    channel->src = src;
+    channel->packets = options.packets;
+    weiri_semaphore_get(semaphore);
+    weiri_memory_get(dst);
+    weiri_memory_get(src);
+    if (channel->packets != NULL) {
+        weiri_memory_get(channel->packets);
+    }
+    fill_device(channel);
+    *out = channel;
+    return WEIR_OK;
+}
+
+void weir_memory_channel_destroy(weir_memory_channel *channel)
+{
+    if (channel == NULL || weiri_comm_forked(channel->semaphore->connection->comm)) {
+        return;
+    }
+    weir_comm *comm = channel->semaphore->connection->comm;
+    weiri_cells_free(comm, &comm->device_slab, channel->semaphore->count, channel->cell);
+    weir_memory_destroy(channel->dst);
+    weir_memory_destroy(channel->src);
+    weir_memory_destroy(channel->packets);
+    weiri_semaphore_unclaim(channel->semaphore, false);
+    weir_semaphore_destroy(channel->semaphore);
+    weiri_free(channel);
+}
+
+void weir_memory_channel_device(const weir_memory_channel *channel, weir_dev_memory_channel *out)
+{
+    if (out == NULL) {
+        return;
+    }
+    memset(out, 0, sizeof *out);
+    if (channel != NULL) {
+        *out = channel->device;
+    }
+}

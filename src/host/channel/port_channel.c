@@ -1,0 +1,890 @@
+/* port_channel.c - a channel of a proxy whose handler posts to a queue of a transport.
+ *
+ * Each channel has a queue of its own, so that one that fails takes no other with it. A request is checked, posted, and
+ * under way until the queue has completed its last post. A signal stores the count of signals so far into the second
+ * token of the peer's cell: no NIC needs atomics for it, and kernels that signal by themselves have the first.
+ *
+ * Where kernels post to the NIC by themselves (port_line.c), the proxy has the host's requests alone.
+ *
+ * The handler runs with the mutex of the proxy's thread, which guards all that changes here. */
+#include "weir/port_channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+#include "src/host/boot/boot.h"
+#include "src/host/comm/domain.h"
+#include "src/host/channel/port_line.h"
+#include "src/host/channel/proxy.h"
+
+#define DIRECT_BYTES 4096u
+#define VITAL_LOOK_MS 400
+#define LINE_LOOK_MS 500 /* how long what ends kernels' posts may be unknown to the peer */
+#define MEMORIES_MAX (1u << 24)
+
+struct weir_port_channel {
+    weir_proxy *proxy; /* the proxy channel's reference */
+    uint32_t number;   /* of this rank's port channels, in the order of their creation */
+    weir_semaphore *semaphore;
+    weir_proxy_channel *requests;
+    weiri_queue *queue;
+    weiri_remote *token;
+    uint64_t token_offset;
+    uint64_t signals; /* posted so far */
+    weiri_port_memory *memories;
+    uint32_t memory_count;
+    uint32_t memory_room;
+    bool half_posted;  /* of the request that is offered again: the put is, the signal is not */
+    uint64_t *numbers; /* last posts of the requests that are under way: a ring of mask + 1 */
+    uint64_t mask;
+    uint64_t first;
+    uint64_t last;
+    bool has_epochs;
+    uint64_t epochs; /* cell in the device's slab, of a channel with packets */
+    weiri_port_line line;
+    weiri_watch *line_watch; /* of an open line: the service thread looks for what has ended it, */
+    bool line_told;          /* until it has found something */
+    weiri_watch *vital_watch; /* of a vital channel: looks whether it has failed */
+    bool vital_failed;       /* it had at the last look */
+    weir_dev_port_channel device;
+};
+
+static weir_comm *comm_of(const weir_port_channel *channel)
+{
+    return channel->semaphore->connection->comm;
+}
+
+weir_comm *weiri_port_channel_comm(const weir_port_channel *channel)
+{
+    return comm_of(channel);
+}
+
+static const weiri_queue_ops *ops_of(const weir_port_channel *channel)
+{
+    return channel->semaphore->connection->transport->queue;
+}
+
+/* Last post that is complete; the service thread may be polling the queue, too. */
+static uint64_t completed(const weir_port_channel *channel)
+{
+    return __atomic_load_n(&channel->queue->completed, __ATOMIC_ACQUIRE);
+}
+
+/* ---- the proxy's thread ------------------------------------------------------------------------------------ */
+
+static const weiri_port_memory *find(const weir_port_channel *channel, uint32_t id)
+{
+    return id < channel->memory_count && channel->memories[id].memory != NULL ? &channel->memories[id] : NULL;
+}
+
+/* Memory `id` as one that the request's side may be, with room for the bytes. */
+static weir_status check_side(const weir_port_channel *channel, const char *side, uint32_t id, bool remote,
+                              uint64_t offset, uint64_t bytes, const weiri_port_memory **out)
+{
+    const weiri_port_memory *memory = find(channel, id);
+    if (memory == NULL || (remote ? memory->remote == NULL : memory->region == NULL)) {
+        return weiri_fail(WEIR_ERR_RANGE, "%s: memory %u is no memory of %s", side, id,
+                          remote ? "the peer" : "this rank");
+    }
+    if (!weir_dev_in_range(offset, bytes, memory->size)) {
+        return weiri_fail(WEIR_ERR_RANGE, "%s: %llu bytes at %llu of memory %u, which has %llu", side,
+                          (unsigned long long)bytes, (unsigned long long)offset, id, (unsigned long long)memory->size);
+    }
+    *out = memory;
+    return WEIR_OK;
+}
+
+static weir_status check_transfer(const weir_port_channel *channel, const weir_request *request,
+                                  const weiri_port_memory **dst, const weiri_port_memory **src)
+{
+    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, dst);
+    return status != WEIR_OK
+               ? status
+               : check_side(channel, "src", request->src, false, request->src_offset, request->bytes, src);
+}
+
+static weir_status check_value(const weir_port_channel *channel, const weir_request *request,
+                               const weiri_port_memory **dst)
+{
+    if (request->bytes == 0 || request->bytes > 8 || request->dst_offset % 8 + request->bytes > 8) {
+        return weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
+                          (unsigned long long)request->bytes, (unsigned long long)request->dst_offset);
+    }
+    return check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, dst);
+}
+
+static weir_status check_add(const weir_port_channel *channel, const weir_request *request,
+                             const weiri_port_memory **dst)
+{
+    if (request->dst_offset % 8 != 0) {
+        return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
+                          (unsigned long long)request->dst_offset);
+    }
+    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, 8, dst);
+    if (status == WEIR_OK && ops_of(channel)->add == NULL) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none",
+                            channel->semaphore->connection->transport->name);
+    }
+    return status;
+}
+
+static weir_status post_transfer(weir_port_channel *channel, const weir_request *request)
+{
+    const weiri_port_memory *dst = NULL;
+    const weiri_port_memory *src = NULL;
+    weir_status status = check_transfer(channel, request, &dst, &src);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return request->type == WEIR_REQUEST_GET
+               ? ops_of(channel)->get(channel->queue, src->region, request->src_offset, dst->remote,
+                                      request->dst_offset, request->bytes)
+               : ops_of(channel)->put(channel->queue, dst->remote, request->dst_offset, src->region,
+                                      request->src_offset, request->bytes);
+}
+
+static weir_status post_signal(weir_port_channel *channel)
+{
+    weir_status status =
+        ops_of(channel)->value(channel->queue, channel->token, channel->token_offset, channel->signals + 1, 8);
+    channel->signals += status == WEIR_OK;
+    return status;
+}
+
+static weir_status post_both(weir_port_channel *channel, const weir_request *request)
+{
+    weir_status status = channel->half_posted ? WEIR_OK : post_transfer(channel, request);
+    if (status == WEIR_OK) {
+        status = post_signal(channel);
+        channel->half_posted = status == WEIR_ERR_BUSY;
+    }
+    return status;
+}
+
+static weir_status post_value(weir_port_channel *channel, const weir_request *request)
+{
+    const weiri_port_memory *dst = NULL;
+    weir_status status = check_value(channel, request, &dst);
+    return status != WEIR_OK ? status
+                             : ops_of(channel)->value(channel->queue, dst->remote, request->dst_offset,
+                                                      request->value, (uint32_t)request->bytes);
+}
+
+static weir_status post_add(weir_port_channel *channel, const weir_request *request)
+{
+    const weiri_port_memory *dst = NULL;
+    weir_status status = check_add(channel, request, &dst);
+    return status != WEIR_OK
+               ? status
+               : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
+}
+
+/* Puts in front of an error's text whose and what it is. */
+static weir_status explain(const weir_port_channel *channel, const char *what, weir_status status)
+{
+    return weiri_fail(status, "port channel %u to rank %u failed: %s: %s", channel->number,
+                      channel->semaphore->connection->peer, what, weir_last_error());
+}
+
+static weir_status explain_request(const weir_port_channel *channel, uint32_t type, weir_status status)
+{
+    static const char *const names[WEIR_REQUEST_TYPES] = {
+        "", "put", "get", "signal", "put_signal", "put_signal_flush", "flush", "value", "add",
+    };
+    return explain(channel, type < WEIR_REQUEST_TYPES ? names[type] : "request", status);
+}
+
+static weir_status unknown_type(uint32_t type)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "type %u is the user's, and none of port channels", type);
+}
+
+static weir_status post(weir_port_channel *channel, const weir_request *request)
+{
+    switch (request->type) {
+    case WEIR_REQUEST_PUT:
+    case WEIR_REQUEST_GET:
+        return post_transfer(channel, request);
+    case WEIR_REQUEST_SIGNAL:
+        return post_signal(channel);
+    case WEIR_REQUEST_PUT_SIGNAL:
+    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
+        return post_both(channel, request);
+    case WEIR_REQUEST_VALUE:
+        return post_value(channel, request);
+    case WEIR_REQUEST_ADD:
+        return post_add(channel, request);
+    default:
+        return unknown_type(request->type);
+    }
+}
+
+/* The channel has failed, or kernels' posts have: ends the waits for signals here, and at the peer. */
+static void end_waits(weir_port_channel *channel, weir_status status, const char *text)
+{
+    weiri_log(WEIR_LOG_WARN, "rank %u: %s", comm_of(channel)->rank, text);
+    weiri_semaphore_fail(channel->semaphore, status, text);
+    weiri_semaphore_tell(channel->semaphore, text);
+}
+
+/* The proxy channel has failed. All its channels fail when the proxy stops, which is no failure of this one, or with
+ * the communicator, of which all know: kernels that post by themselves go on, and only waits here end. */
+static void on_fail(void *context)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    const weir_proxy_channel *requests = channel->requests;
+    if (requests->worker->failed == WEIR_OK) {
+        end_waits(channel, requests->failed, requests->text);
+    } else if (!channel->line.open) {
+        weiri_semaphore_fail(channel->semaphore, requests->failed, requests->text);
+    }
+}
+
+/* Fails the proxy channel with the text of the thread's last error. */
+static weir_status fail(weir_port_channel *channel, weir_status status)
+{
+    weir_proxy_channel_fail(channel->requests, status, weir_last_error());
+    return status;
+}
+
+static weir_status handle(void *context, const weir_request *request)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    if (request->type == WEIR_REQUEST_FLUSH) {
+        return WEIR_OK; /* requests complete in their order */
+    }
+    weir_status status = post(channel, request);
+    if (status != WEIR_OK && status != WEIR_ERR_BUSY) {
+        return fail(channel, explain_request(channel, request->type, status));
+    }
+    if (status != WEIR_OK || channel->queue->posted == completed(channel)) {
+        return status;
+    }
+    channel->numbers[channel->last++ & channel->mask] = channel->queue->posted;
+    return WEIR_PENDING;
+}
+
+static weir_status progress(void *context)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    if (channel->first == channel->last && !ops_of(channel)->passive_poll) {
+        return WEIR_PENDING;
+    }
+    /* What is complete is so also when the queue has failed behind it. */
+    weir_status status = ops_of(channel)->poll(channel->queue);
+    uint32_t done = 0;
+    const uint64_t last = completed(channel);
+    while (channel->first != channel->last && channel->numbers[channel->first & channel->mask] <= last) {
+        channel->first++;
+        done++;
+    }
+    if (done != 0) {
+        weir_proxy_channel_complete(channel->requests, done);
+    }
+    if (status != WEIR_OK && status != WEIR_PENDING) {
+        return fail(channel, explain(channel, "completions", status));
+    }
+    return done != 0 ? WEIR_OK : status;
+}
+
+/* ---- kernels that post by themselves ------------------------------------------------------------------------ */
+
+/* Says what is wrong with a request that kernels were refused. With the mutex of the proxy's thread. */
+static weir_status explain_refused(const weir_port_channel *channel, const weir_request *request)
+{
+    const weiri_port_memory *dst, *src;
+    weir_status status;
+    switch (request->type) {
+    case WEIR_REQUEST_VALUE:
+        status = check_value(channel, request, &dst);
+        break;
+    case WEIR_REQUEST_ADD:
+        status = check_add(channel, request, &dst);
+        if (status == WEIR_OK) {
+            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "the NIC here, or the peer's, has no atomic operations");
+        }
+        break;
+    case WEIR_REQUEST_PUT:
+    case WEIR_REQUEST_GET:
+    case WEIR_REQUEST_PUT_SIGNAL:
+    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
+        status = check_transfer(channel, request, &dst, &src);
+        break;
+    default:
+        status = unknown_type(request->type);
+    }
+    return explain_request(channel, request->type, status);
+}
+
+/* WEIR_OK, or what has ended kernels' posts. */
+static weir_status check_line(weir_port_channel *channel)
+{
+    weir_request request;
+    weir_status status = WEIR_OK;
+    if (!channel->line.open) {
+        return WEIR_OK;
+    }
+    if (weiri_port_line_refused(&channel->line, &request)) {
+        weiri_worker_enter(channel->requests->worker);
+        status = explain_refused(channel, &request);
+        weiri_worker_leave(channel->requests->worker);
+        return status;
+    }
+    status = ops_of(channel)->direct->check(channel->queue);
+    return status == WEIR_OK ? WEIR_OK : explain(channel, "kernels' posts", status);
+}
+
+/* Kernels that do not wait for a ticket may not notice: looked at from time to time by the service thread. */
+static void look_at_line(void *context)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    weir_status status = channel->line_told ? WEIR_OK : check_line(channel);
+    if (status != WEIR_OK) {
+        char text[sizeof channel->requests->text];
+        snprintf(text, sizeof text, "%s", weir_last_error());
+        channel->line_told = true;
+        end_waits(channel, status, text);
+    }
+}
+
+static weir_status watch_line(weir_port_channel *channel)
+{
+    return !channel->line.open ? WEIR_OK
+                               : weiri_service_watch_time(weiri_bootstrap_service(comm_of(channel)->bootstrap),
+                                                          LINE_LOOK_MS, look_at_line, channel, &channel->line_watch);
+}
+
+/* Fails the communicator at the second look that finds the channel failed: when the peer has died the transport may
+ * notice before the news comes, which says more. */
+static void look_at_vital(void *context)
+{
+    weir_port_channel *channel = (weir_port_channel *)context;
+    weir_comm *comm = comm_of(channel);
+    pthread_mutex_lock(&comm->mutex);
+    const bool failed = channel->semaphore->failed_here;
+    if (failed && channel->vital_failed) {
+        weiri_comm_break_locked(comm, channel->semaphore->failed, channel->semaphore->failed_text);
+    }
+    channel->vital_failed = failed;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+weir_status weiri_port_channel_make_vital(weir_port_channel *channel)
+{
+    return weiri_service_watch_time(weiri_bootstrap_service(comm_of(channel)->bootstrap), VITAL_LOOK_MS, look_at_vital,
+                                    channel, &channel->vital_watch);
+}
+
+static void unwatch(const weir_port_channel *channel)
+{
+    weiri_service *service = weiri_bootstrap_service(comm_of(channel)->bootstrap);
+    weiri_service_unwatch(service, channel->line_watch);
+    weiri_service_unwatch(service, channel->vital_watch);
+}
+
+/* ---- memories --------------------------------------------------------------------------------------------- */
+
+static void close_memories(weir_port_channel *channel)
+{
+    for (uint32_t i = 0; i < channel->memory_count; i++) {
+        ops_of(channel)->remote_close(channel->memories[i].remote);
+        weir_memory_destroy(channel->memories[i].memory);
+    }
+    weiri_free(channel->memories);
+}
+
+/* Opens what the channel needs of a memory, and takes a reference. */
+static weir_status open_memory(const weir_port_channel *channel, weir_memory *memory, const char *call,
+                               weiri_port_memory *out)
+{
+    const weir_connection *connection = channel->semaphore->connection;
+    weiri_port_memory made = { memory, NULL, NULL, weir_memory_bytes(memory) };
+    weir_status status = WEIR_OK;
+    if (memory->comm != connection->comm) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: a memory is of another communicator", call);
+    }
+    if (memory->rank != connection->peer && memory->imported) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: memory of rank %u; the semaphore joins rank %u", call,
+                          memory->rank, connection->peer);
+    }
+    if (!memory->imported) {
+        status = weiri_memory_region(memory, connection->domain, &made.region);
+    }
+    if (status == WEIR_OK && memory->rank == connection->peer) {
+        if (!memory->imported) {
+            weiri_memory_make_keys(memory);
+        }
+        status = weiri_memory_remote(memory, connection->domain, &made.remote);
+    }
+    if (status == WEIR_OK) {
+        weiri_memory_get(memory);
+        *out = made;
+    }
+    return status;
+}
+
+/* Appends to the table, with the mutex of the proxy's thread, or before it knows the channel. */
+static weir_status append(weir_port_channel *channel, const weiri_port_memory *memory, uint32_t *id)
+{
+    if (channel->memory_count == channel->memory_room) {
+        const uint32_t room = channel->memory_room != 0 ? 2 * channel->memory_room : 4;
+        weiri_port_memory *memories = room > MEMORIES_MAX ? NULL
+                                                    : (weiri_port_memory *)weiri_realloc(channel->memories,
+                                                                                   room * sizeof(weiri_port_memory));
+        if (memories == NULL) {
+            return room > MEMORIES_MAX
+                       ? weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_attach: a channel has at most %u memories",
+                                    MEMORIES_MAX)
+                       : weiri_fail_nomem("weir_port_channel_attach");
+        }
+        channel->memories = memories;
+        channel->memory_room = room;
+    }
+    channel->memories[channel->memory_count] = *memory;
+    *id = channel->memory_count++;
+    return WEIR_OK;
+}
+
+/* Fills the first ids: dst and src, and packet buffers where there are some. */
+static weir_status open_ends(weir_port_channel *channel, weir_memory *dst, weir_memory *src,
+                             const weir_port_channel_opts *options)
+{
+    weir_memory *ends[] = { dst, src, options->peer_packets, options->packets };
+    const uint32_t count = options->packets != NULL ? 4 : 2;
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < count && status == WEIR_OK; i++) {
+        weiri_port_memory made = { NULL, NULL, NULL, 0 };
+        uint32_t id;
+        if (ends[i] != NULL) {
+            status = open_memory(channel, ends[i], "weir_port_channel_create", &made);
+        }
+        if (status == WEIR_OK) {
+            status = append(channel, &made, &id);
+            if (status != WEIR_OK) {
+                ops_of(channel)->remote_close(made.remote);
+                weir_memory_destroy(made.memory);
+            }
+        }
+    }
+    return status;
+}
+
+weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *memory, uint32_t *id)
+{
+    weir_status status = weiri_comm_check(channel == NULL ? NULL : comm_of(channel), "weir_port_channel_attach");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (memory == NULL || id == NULL || weiri_worker_is_inside(channel->proxy)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_attach: %s",
+                          memory == NULL || id == NULL ? "NULL argument" : "called by a callback of the proxy");
+    }
+    weiri_port_memory made;
+    uint32_t added;
+    status = open_memory(channel, memory, "weir_port_channel_attach", &made);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_worker_enter(channel->requests->worker);
+    status = append(channel, &made, &added);
+    if (status == WEIR_OK && channel->line.open) {
+        status = weiri_port_line_add(&channel->line, added, &channel->memories[added]);
+        channel->memory_count -= status != WEIR_OK;
+    }
+    weiri_worker_leave(channel->requests->worker);
+    if (status == WEIR_OK) {
+        *id = added;
+    } else {
+        ops_of(channel)->remote_close(made.remote);
+        weir_memory_destroy(made.memory);
+    }
+    return status;
+}
+
+/* ---- create and destroy -------------------------------------------------------------------------------------- */
+
+static weir_status invalid(const char *what)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: %s", what);
+}
+
+static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphore, const weir_memory *dst,
+                         const weir_memory *src)
+{
+    const weir_connection *connection = semaphore->connection;
+    if (proxy->comm != connection->comm) {
+        return invalid("the proxy is of another communicator than the semaphore");
+    }
+    if (connection->domain == NULL) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "weir_port_channel_create: the connection to rank %u is over transport %s, which carries out "
+                          "no transfers",
+                          connection->peer, connection->transport->name);
+    }
+    if (semaphore->count != 1) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: a set of %u semaphores; one is needed",
+                          semaphore->count);
+    }
+    if (dst != NULL && dst->rank != connection->peer) {
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_port_channel_create: dst is memory of rank %u, the semaphore joins rank %u", dst->rank,
+                          connection->peer);
+    }
+    if (src != NULL && src->imported) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: src is memory of rank %u, not of this rank",
+                          src->rank);
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_packets(const weir_semaphore *semaphore, const weir_port_channel_opts *options)
+{
+    const weir_memory *here = options->packets;
+    const weir_memory *there = options->peer_packets;
+    if (here == NULL && there == NULL) {
+        return WEIR_OK;
+    }
+    if (here == NULL || there == NULL) {
+        return invalid("one packet buffer without the other");
+    }
+    if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
+        return invalid("packets are for kernels, and the semaphore's end is on the host");
+    }
+    if (here->imported || there->rank != semaphore->connection->peer) {
+        return invalid("packets must be memory of this rank, and peer_packets of the semaphore's peer");
+    }
+    const uint64_t bytes = weir_memory_bytes(here);
+    if (bytes != weir_memory_bytes(there) || bytes < 4 * WEIR_PORT_PACKETS_TAIL) {
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "weir_port_channel_create: packets has %llu bytes, peer_packets %llu; they must be the same, "
+                          "and at least %u",
+                          (unsigned long long)bytes, (unsigned long long)weir_memory_bytes(there),
+                          4 * WEIR_PORT_PACKETS_TAIL);
+    }
+    const bool mapped = semaphore->connection->transport->map != NULL;
+    const uintptr_t place = (uintptr_t)weir_memory_pointer(here);
+    const uintptr_t peers = mapped ? (uintptr_t)weir_memory_pointer(there) : 0;
+    if ((place | peers) % 16 != 0 || (mapped && weir_memory_pointer(there) == NULL)) {
+        return invalid("packet buffers that are not mapped, or not 16-byte aligned");
+    }
+    return WEIR_OK;
+}
+
+/* The semaphore's queue becomes the channel's; a transport whose queues stand alone has a new one. */
+static weir_status take_queue(weir_port_channel *channel)
+{
+    weir_semaphore *semaphore = channel->semaphore;
+    const weir_connection *connection = semaphore->connection;
+    if (!connection->transport->queue->alone) {
+        channel->queue = semaphore->queue;
+        semaphore->queue = NULL;
+        return WEIR_OK;
+    }
+    weir_status status = weiri_transport_fault(connection->transport, "open queue");
+    if (status == WEIR_OK) {
+        status = connection->transport->queue->queue_open(connection->domain, &channel->queue);
+    }
+    return status == WEIR_OK ? connection->transport->queue->queue_connect(channel->queue, NULL, 0) : status;
+}
+
+/* What undoes take_queue when the channel is not made after all. */
+static void give_queue_back(weir_port_channel *channel)
+{
+    if (ops_of(channel)->alone) {
+        ops_of(channel)->queue_close(channel->queue);
+    } else {
+        channel->semaphore->queue = channel->queue;
+    }
+    channel->queue = NULL;
+}
+
+static void close_queue(weir_port_channel *channel)
+{
+    if (channel->queue != NULL) {
+        weiri_passive_remove(comm_of(channel), channel->queue);
+        ops_of(channel)->queue_close(channel->queue);
+    }
+}
+
+/* Whoever maps the peer's buffer stores packets there, whatever direct_bytes says: they need no order. */
+static void fill_packets(weir_port_channel *channel)
+{
+    const weir_connection *connection = channel->semaphore->connection;
+    weir_dev_port_channel *device = &channel->device;
+    if (channel->has_epochs) {
+        const weiri_port_memory *here = &channel->memories[WEIR_PORT_PACKETS_SRC];
+        device->packets = (char *)weir_memory_pointer(here->memory);
+        device->packets_half = here->size / 2 / WEIR_PORT_PACKETS_TAIL * WEIR_PORT_PACKETS_TAIL;
+        device->packets_whole = ops_of(channel)->keeps_words;
+        device->epochs = (uint64_t *)weiri_slab_device(connection->comm->device_slab.memory, channel->epochs);
+        if (connection->transport->map != NULL) {
+            device->peer_packets = (char *)weir_memory_pointer(channel->memories[WEIR_PORT_PACKETS_DST].memory);
+        }
+    }
+}
+
+/* What kernels that post by themselves know of packet buffers, and counts of packets. */
+static weir_status open_packets(weir_port_channel *channel)
+{
+    weir_comm *comm = comm_of(channel);
+    if (channel->memory_count <= WEIR_PORT_PACKETS_SRC) {
+        return WEIR_OK;
+    }
+    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, 1, &channel->epochs);
+    channel->has_epochs = status == WEIR_OK;
+    for (uint32_t id = WEIR_PORT_PACKETS_DST; id <= WEIR_PORT_PACKETS_SRC && status == WEIR_OK; id++) {
+        status = channel->line.open ? weiri_port_line_add(&channel->line, id, &channel->memories[id]) : WEIR_OK;
+    }
+    return status;
+}
+
+static void close_packets(const weir_port_channel *channel)
+{
+    if (channel->has_epochs) {
+        weiri_cells_free(comm_of(channel), &comm_of(channel)->device_slab, 1, channel->epochs);
+    }
+}
+
+static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
+{
+    const weir_connection *connection = channel->semaphore->connection;
+    const weiri_port_memory *dst = &channel->memories[WEIR_PORT_DST];
+    const weiri_port_memory *src = &channel->memories[WEIR_PORT_SRC];
+    const weiri_end *peer = &connection->comm->peers[connection->peer].end;
+    weir_dev_port_channel *device = &channel->device;
+    device->queue = channel->requests->lanes[WEIR_FIFO_DEVICE].device;
+    device->queue.peer = channel->semaphore->connection->peer;
+    device->semaphore = channel->semaphore->device;
+    if (dst->memory != NULL) {
+        device->dst = (char *)weir_memory_pointer(dst->memory);
+        device->dst_bytes = device->dst != NULL ? dst->size : 0;
+    }
+    if (src->memory != NULL) {
+        device->src = (char *)weir_memory_pointer(src->memory);
+        device->src_bytes = src->size;
+    }
+    if (connection->transport->map != NULL && direct_bytes != WEIR_PORT_DIRECT_NEVER) {
+        device->direct_always = memcmp(peer->device_uuid, connection->comm->end.device_uuid, 16) == 0;
+        device->direct_bytes = device->direct_always ? UINT64_MAX : direct_bytes != 0 ? direct_bytes : DIRECT_BYTES;
+        /* A GPU's adds to memory of a host are not atomic to those of others. */
+        device->direct_adds = connection->comm->device->ops->copy_async == NULL ||
+                              (dst->memory != NULL && weir_memory_host_pointer(dst->memory) == NULL);
+    }
+    if (channel->line.open) {
+        weiri_port_line_fill(&channel->line, channel->token, dst, src, device);
+    }
+    fill_packets(channel);
+}
+
+/* Everything between the queue and the first request. */
+static weir_status open_channel(weir_port_channel *channel, const weir_port_channel_opts *options)
+{
+    const weir_proxy_handler handler = { handle, channel, progress, channel };
+    const weir_proxy_channel_opts opts = { sizeof opts, options->credits, options->thread };
+    weir_semaphore *semaphore = channel->semaphore;
+    weir_status status =
+        weiri_connection_remote(semaphore->connection, semaphore->peer_in_host, &channel->token);
+    channel->token_offset = semaphore->peer_cell + WEIRI_STORED_OFFSET;
+    if (status == WEIR_OK) {
+        status = weiri_port_line_open(&channel->line, semaphore, channel->queue);
+    }
+    if (status == WEIR_OK) {
+        status = open_packets(channel);
+    }
+    if (status == WEIR_OK) {
+        status = watch_line(channel);
+    }
+    if (status == WEIR_OK) {
+        status = weir_proxy_channel_create(channel->proxy, &handler, &opts, &channel->requests);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_semaphore_join_channel(semaphore, channel->requests->lanes[WEIR_FIFO_DEVICE].progress);
+    weiri_worker_enter(channel->requests->worker);
+    channel->requests->keeps_credit = true;
+    channel->requests->on_fail = on_fail;
+    if (channel->requests->failed != WEIR_OK) { /* the proxy was stopped meanwhile */
+        on_fail(channel);
+    }
+    weiri_worker_leave(channel->requests->worker);
+    fill_device(channel, options->direct_bytes);
+    return WEIR_OK;
+}
+
+/* Room for the numbers of all requests that may be under way: kernels' and the host's credits. */
+static weir_status make_numbers(weir_port_channel *channel, uint32_t credits)
+{
+    uint64_t room = 2;
+    while (room < 2 * (uint64_t)(credits != 0 ? credits : WEIR_PROXY_CREDITS_DEFAULT)) {
+        room *= 2;
+    }
+    channel->numbers = (uint64_t *)weiri_alloc((size_t)room, sizeof(uint64_t));
+    channel->mask = room - 1;
+    return channel->numbers != NULL ? WEIR_OK : weiri_fail_nomem("weir_port_channel_create");
+}
+
+static uint32_t next_number(weir_comm *comm)
+{
+    pthread_mutex_lock(&comm->mutex);
+    const uint32_t number = comm->port_channels++;
+    pthread_mutex_unlock(&comm->mutex);
+    return number;
+}
+
+static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
+                               const weir_port_channel_opts *options, weir_port_channel **out)
+{
+    weir_port_channel *channel = (weir_port_channel *)weiri_alloc(1, sizeof *channel);
+    if (channel == NULL) {
+        return weiri_fail_nomem("weir_port_channel_create");
+    }
+    channel->proxy = proxy;
+    channel->semaphore = semaphore;
+    channel->number = next_number(comm_of(channel));
+    weir_status status = make_numbers(channel, options->credits);
+    if (status == WEIR_OK) {
+        status = open_ends(channel, dst, src, options);
+    }
+    if (status != WEIR_OK) {
+        goto undo_memories;
+    }
+    status = take_queue(channel);
+    if (status == WEIR_OK) {
+        status = open_channel(channel, options);
+    }
+    if (status != WEIR_OK) {
+        goto undo_queue;
+    }
+    *out = channel;
+    return WEIR_OK;
+
+undo_queue:
+    unwatch(channel);
+    close_packets(channel);
+    weiri_port_line_close(&channel->line);
+    give_queue_back(channel);
+undo_memories:
+    close_memories(channel);
+    weiri_free(channel->numbers);
+    weiri_free(channel);
+    return status;
+}
+
+weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
+                                     const weir_port_channel_opts *opts, weir_port_channel **out)
+{
+    weir_port_channel_opts options;
+    weir_status status =
+        weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, "weir_port_channel_create");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (proxy == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+        return invalid(WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
+    }
+    weiri_opts_copy(&options, sizeof options, opts);
+    if (options.credits > WEIR_PROXY_CREDITS_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_create: %u credits; at most %u are possible",
+                          options.credits, WEIR_PROXY_CREDITS_MAX);
+    }
+    options.credits = options.credits == 1 ? 2 : options.credits; /* a failed channel keeps one */
+    status = check(proxy, semaphore, dst, src);
+    if (status == WEIR_OK) {
+        status = check_packets(semaphore, &options);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_semaphore_claim(semaphore, true, "weir_port_channel_create");
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_semaphore_get(semaphore);
+    status = new_channel(proxy, semaphore, dst, src, &options, out);
+    if (status != WEIR_OK) {
+        weiri_semaphore_unclaim(semaphore, true);
+        weir_semaphore_destroy(semaphore);
+    }
+    return status;
+}
+
+void weir_port_channel_destroy(weir_port_channel *channel)
+{
+    if (channel == NULL || weiri_comm_forked(comm_of(channel)) || weiri_worker_is_inside(channel->proxy)) {
+        return;
+    }
+    weiri_semaphore_join_channel(channel->semaphore, NULL);
+    unwatch(channel);
+    weir_proxy_channel_destroy(channel->requests);
+    close_queue(channel);
+    weiri_port_line_close(&channel->line);
+    close_packets(channel);
+    close_memories(channel);
+    weir_semaphore_destroy(channel->semaphore);
+    weiri_free(channel->numbers);
+    weiri_free(channel);
+}
+
+weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_port_channel *out)
+{
+    if (channel == NULL || out == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_device: NULL argument");
+    }
+    if (weiri_comm_forked(comm_of(channel))) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_port_channel_device: the communicator belongs to the parent process");
+    }
+    if (channel->semaphore->end != WEIR_SEMAPHORE_DEVICE) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_device: the semaphore's end is on the host");
+    }
+    *out = channel->device;
+    return WEIR_OK;
+}
+
+void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_channel_info *info)
+{
+    if (info == NULL) {
+        return;
+    }
+    memset(info, 0, sizeof *info);
+    if (channel == NULL) {
+        return;
+    }
+    info->transport = channel->semaphore->connection->transport->name;
+    info->engine = channel->line.open ? "device" : "proxy";
+    snprintf(info->reason, sizeof info->reason, "%s", channel->line.missing);
+}
+
+weir_status weir_port_channel_status(weir_port_channel *channel)
+{
+    weir_status status = weir_proxy_channel_status(channel != NULL ? channel->requests : NULL);
+    if (status == WEIR_OK) {
+        status = check_line(channel);
+    }
+    return status == WEIR_OK ? weiri_semaphore_error(channel->semaphore, !channel->line.open) : status;
+}
+
+/* ---- requests of host threads ------------------------------------------------------------------------------- */
+
+weir_status weir_port_channel_post(weir_port_channel *channel, const weir_request *request, uint32_t timeout_ms,
+                                   uint64_t *ticket)
+{
+    return weir_proxy_channel_push(channel != NULL ? channel->requests : NULL, request, timeout_ms, ticket);
+}
+
+weir_status weir_port_channel_try_post(weir_port_channel *channel, const weir_request *request, uint64_t *ticket)
+{
+    return weir_proxy_channel_try_push(channel != NULL ? channel->requests : NULL, request, ticket);
+}
+
+weir_status weir_port_channel_test(weir_port_channel *channel, uint64_t ticket)
+{
+    return weir_proxy_channel_test(channel != NULL ? channel->requests : NULL, ticket);
+}
+
+weir_status weir_port_channel_wait(weir_port_channel *channel, uint64_t ticket, uint32_t timeout_ms)
+{
+    return weir_proxy_channel_wait(channel != NULL ? channel->requests : NULL, ticket, timeout_ms);
+}

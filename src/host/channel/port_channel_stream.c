@@ -1,0 +1,87 @@
+/* port_channel_stream.c - the calls of a port channel in the order of a stream: each is a kernel of ours, whose only
+ * thread makes the call of weir/device/port_channel.h. */
+#include "src/device/kernels/port_channel.h"
+#include "src/host/channel/port_channel.h"
+
+/* One thread copies no more than this itself: an engine is faster. */
+#define ALONE_BYTES 512u
+
+static weir_status enqueue(weir_port_channel *channel, const weir_request *request, void *stream)
+{
+    const weir_shape one = { 1, 1 };
+    weiri_port_call_args args;
+    weir_status status = weir_port_channel_device(channel, &args.channel);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    args.request = *request;
+    args.channel.direct_always = 0;
+    if (args.channel.direct_bytes > ALONE_BYTES) {
+        args.channel.direct_bytes = ALONE_BYTES;
+    }
+    return weir_launch(weiri_port_channel_comm(channel)->device, weiri_port_channel_kernels[WEIRI_PORT_CALL], one,
+                       &args, NULL, stream);
+}
+
+/* A call that moves `bytes` between dst and src. */
+static weir_status transfer(weir_port_channel *channel, uint16_t type, uint64_t dst_offset, uint64_t src_offset,
+                            uint64_t bytes, void *stream)
+{
+    const weir_request request = { .dst_offset = dst_offset, .src_offset = src_offset, .bytes = bytes, .type = type };
+    return enqueue(channel, &request, stream);
+}
+
+weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                            uint64_t bytes, void *stream)
+{
+    return transfer(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, stream);
+}
+
+weir_status weir_port_channel_get_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                            uint64_t bytes, void *stream)
+{
+    return transfer(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, stream);
+}
+
+weir_status weir_port_channel_signal_on_stream(weir_port_channel *channel, void *stream)
+{
+    return transfer(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, stream);
+}
+
+weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel, uint64_t dst_offset,
+                                                   uint64_t src_offset, uint64_t bytes, void *stream)
+{
+    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, stream);
+}
+
+weir_status weir_port_channel_put_signal_flush_on_stream(weir_port_channel *channel, uint64_t dst_offset,
+                                                         uint64_t src_offset, uint64_t bytes, void *stream)
+{
+    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset, bytes, stream);
+}
+
+weir_status weir_port_channel_value_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t value,
+                                              uint32_t bytes, void *stream)
+{
+    const weir_request request = {
+        .dst_offset = dst_offset, .bytes = bytes, .value = value, .type = WEIR_REQUEST_VALUE
+    };
+    return enqueue(channel, &request, stream);
+}
+
+weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t value,
+                                            void *stream)
+{
+    const weir_request request = { .dst_offset = dst_offset, .value = value, .type = WEIR_REQUEST_ADD };
+    return enqueue(channel, &request, stream);
+}
+
+weir_status weir_port_channel_flush_on_stream(weir_port_channel *channel, void *stream)
+{
+    return transfer(channel, WEIR_REQUEST_FLUSH, 0, 0, 0, stream);
+}
+
+weir_status weir_port_channel_wait_on_stream(weir_port_channel *channel, void *stream)
+{
+    return transfer(channel, WEIRI_PORT_CALL_WAIT, 0, 0, 0, stream);
+}

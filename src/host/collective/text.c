@@ -1,0 +1,87 @@
+/* text.c - what ranks call, as a word that they compare and as text. */
+#include <stdio.h>
+
+#include "src/host/collective/collective.h"
+
+const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce", "reduce",     "reduce_scatter", "allgather",
+                                                    "broadcast", "all_to_all", "all_to_all_v",   "send or recv" };
+static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
+                                                 "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
+static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
+
+uint64_t weiri_call_word(const weiri_call *call)
+{
+    return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 | (uint64_t)call->root << 24 |
+           (uint64_t)call->form << 40 | (uint64_t)call->blocks << 48;
+}
+
+weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks)
+{
+    const bool reduces = request->kind <= WEIR_REDUCE_SCATTER;
+    const bool rooted = request->kind == WEIR_REDUCE || request->kind == WEIR_BROADCAST;
+    const weiri_call call = { .kind = request->kind, .dtype = request->dtype,
+                              .op = reduces ? (uint32_t)request->op : WEIRI_NO_OP,
+                              .root = rooted ? request->root : WEIRI_NO_ROOT, .form = form, .blocks = blocks };
+    return call;
+}
+
+/* A word may come from a rank whose memory is damaged. */
+static void describe_words(const uint64_t *words, bool form, char *text, size_t bytes)
+{
+    const uint32_t kind = (uint32_t)words[0] & 0xff;
+    const uint32_t dtype = (uint32_t)(words[0] >> 8) & 0xff;
+    const uint32_t op = (uint32_t)(words[0] >> 16) & 0xff;
+    const uint32_t root = (uint32_t)(words[0] >> 24) & 0xffff;
+    int used = snprintf(text, bytes, "%s of %llu %s%s", kind < WEIRI_KINDS ? weiri_kind_names[kind] : "?",
+                        (unsigned long long)words[2], kind == WEIRI_ALL_TO_ALL_V ? "bytes between the two, " : "",
+                        dtype < WEIR_DTYPES ? dtypes[dtype] : "?");
+    if (op != WEIRI_NO_OP && used > 0 && (size_t)used < bytes) {
+        used += snprintf(text + used, bytes - (size_t)used, ", %s", op < WEIR_OPS ? ops[op] : "?");
+    }
+    if (root != WEIRI_NO_ROOT && used > 0 && (size_t)used < bytes) {
+        used += snprintf(text + used, bytes - (size_t)used, ", root %u", root);
+    }
+    if (form && used > 0 && (size_t)used < bytes) {
+        used += snprintf(text + used, bytes - (size_t)used, " (form %u, %u blocks", (uint32_t)(words[0] >> 40) & 0xff,
+                         (uint32_t)(words[0] >> 48));
+    }
+    if (form && used > 0 && (size_t)used < bytes) {
+        (void)snprintf(text + used, bytes - (size_t)used, words[1] != 0 ? ", registered memory at %#llx)" : ")",
+                       (unsigned long long)words[1]);
+    }
+}
+
+void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
+{
+    const uint32_t kind = (uint32_t)word & 0xff;
+    const uint32_t dtype = (uint32_t)(word >> 8) & 0xff;
+    if (word == WEIR_NO_CALL || kind >= WEIRI_KINDS || dtype >= WEIR_DTYPES) {
+        (void)snprintf(text, bytes, "collective");
+    } else if (kind == WEIRI_LETTER) {
+        (void)snprintf(text, bytes, "weir_send or weir_recv of %llu bytes",
+                       (unsigned long long)(count * weir_dtype_bytes(dtype)));
+    } else if (kind == WEIRI_ALL_TO_ALL_V) {
+        (void)snprintf(text, bytes, "weir_%s", weiri_kind_names[kind]);
+    } else {
+        (void)snprintf(text, bytes, "weir_%s of %llu bytes", weiri_kind_names[kind],
+                       (unsigned long long)(count * weir_dtype_bytes(dtype)));
+    }
+}
+
+void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes)
+{
+    uint64_t mine_words[WEIR_MAILBOX_WORDS];
+    uint64_t their_words[WEIR_MAILBOX_WORDS];
+    for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) { /* kernels that are still running may write it again */
+        mine_words[i] = weir_arch_load_relaxed_sys_u64(&found->mine[i]);
+        their_words[i] = weir_arch_load_relaxed_sys_u64(&found->theirs[i]);
+    }
+    char mine[128];
+    char theirs[128];
+    const uint64_t what = ((uint64_t)1 << 40) - 1;
+    bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 &&
+                mine_words[2] == their_words[2];
+    describe_words(mine_words, form, mine, sizeof mine);
+    describe_words(their_words, form, theirs, sizeof theirs);
+    (void)snprintf(text, bytes, "it called %s, rank %u %s", mine, peer, theirs);
+}

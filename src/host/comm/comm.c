@@ -1,0 +1,684 @@
+#define _GNU_SOURCE
+#include "weir/comm.h"
+
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/clock.h"
+#include "src/host/base/error.h"
+#include "src/host/boot/boot.h"
+#include "src/host/comm/comm.h"
+#include "src/host/comm/domain.h"
+#include "src/host/comm/exchange.h"
+#include "src/host/comm/exit.h"
+#include "src/host/comm/fd_pass.h"
+#include "weir/stream.h"
+
+#define KERNEL_GRACE_MS 2000 /* a kernel whose wait passes its deadline ends before the wait for its stream */
+#define ERROR_LOOK_MS 500 /* how long an error of a kernel may be unknown to the other ranks */
+
+/* ---- who this rank is ------------------------------------------------------------------------------- */
+
+static uint64_t namespace_inode(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+/* The kernel's boot id names the host, in containers too. Where it cannot be read only this process is known to be on
+ * this host. */
+static void host_identity(const uint8_t process[16], uint8_t host[16])
+{
+    char text[64] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        ssize_t bytes = read(fd, text, sizeof text - 1);
+        text[bytes > 0 ? bytes : 0] = '\0';
+        close(fd);
+    }
+    if (text[0] == '\0') {
+        memcpy(host, process, 16);
+    } else {
+        (void)crypto_generichash(host, 16, (const uint8_t *)text, strlen(text), NULL, 0);
+    }
+}
+
+/* Held over fork, so that the child finds it free. */
+static pthread_mutex_t identity_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void lock_identity(void)
+{
+    pthread_mutex_lock(&identity_mutex);
+}
+
+static void unlock_identity(void)
+{
+    pthread_mutex_unlock(&identity_mutex);
+}
+
+static void watch_fork(void)
+{
+    (void)pthread_atfork(lock_identity, unlock_identity, unlock_identity);
+}
+
+/* Drawn once a process; a forked child draws its own. */
+static void process_identity(uint8_t process[16])
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static uint8_t identity[16];
+    static pid_t owner;
+    (void)pthread_once(&once, watch_fork);
+    lock_identity();
+    if (owner != getpid()) {
+        owner = getpid();
+        randombytes_buf(identity, sizeof identity);
+    }
+    memcpy(process, identity, sizeof identity);
+    unlock_identity();
+}
+
+static void describe_end(weir_comm *comm)
+{
+    weiri_end *end = &comm->end;
+    process_identity(end->process);
+    host_identity(end->process, end->host);
+    end->rank = comm->rank;
+    end->works = UINT8_MAX;
+    end->pid = (uint64_t)getpid();
+    end->pid_space = namespace_inode("/proc/self/ns/pid");
+    end->net_space = namespace_inode("/proc/self/ns/net");
+    memcpy(end->device_uuid, comm->device->info.uuid, sizeof end->device_uuid);
+    snprintf(end->device_kind, sizeof end->device_kind, "%s", comm->device->info.kind);
+}
+
+/* ---- meeting the other ranks ------------------------------------------------------------------------ */
+
+#define ENTRY_BYTES 320
+
+/* A rank's entry of the table that all exchange: how its part of create went, and its end. */
+static void write_entry(uint32_t port, const weiri_end *end, weir_status status, const char *text,
+                        uint8_t entry[ENTRY_BYTES])
+{
+    memset(entry, 0, ENTRY_BYTES);
+    weiri_writer w = weiri_writer_init(entry, ENTRY_BYTES);
+    weiri_write_u32(&w, (uint32_t)status);
+    weiri_write_u32(&w, port);
+    weiri_write_bytes(&w, end->host, 16);
+    weiri_write_u64(&w, end->pid);
+    weiri_write_u64(&w, end->pid_space);
+    weiri_write_u64(&w, end->net_space);
+    weiri_write_bytes(&w, end->process, 16);
+    weiri_write_bytes(&w, end->device_uuid, 16);
+    weiri_write_bytes(&w, end->socket, 16);
+    weiri_write_bytes(&w, end->token, 16);
+    weiri_write_bytes(&w, end->order, sizeof end->order);
+    weiri_write_string(&w, end->device_kind);
+    char cut[128];
+    snprintf(cut, sizeof cut, "%s", text);
+    weiri_write_string(&w, cut);
+}
+
+static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_t entry[ENTRY_BYTES], weiri_end *end)
+{
+    char text[128];
+    weiri_reader r = weiri_reader_init(entry, ENTRY_BYTES);
+    weir_status status = (weir_status)(int32_t)weiri_read_u32(&r);
+    uint32_t port = weiri_read_u32(&r);
+    weiri_read_bytes(&r, end->host, 16);
+    end->pid = weiri_read_u64(&r);
+    end->pid_space = weiri_read_u64(&r);
+    end->net_space = weiri_read_u64(&r);
+    weiri_read_bytes(&r, end->process, 16);
+    weiri_read_bytes(&r, end->device_uuid, 16);
+    weiri_read_bytes(&r, end->socket, 16);
+    weiri_read_bytes(&r, end->token, 16);
+    weiri_read_bytes(&r, end->order, sizeof end->order);
+    weiri_read_string(&r, end->device_kind, sizeof end->device_kind);
+    weiri_read_string(&r, text, sizeof text);
+    if (r.failed) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_comm_create: malformed entry of rank %u", rank);
+    }
+    if (status != WEIR_OK) {
+        return weiri_fail(WEIR_ERR_REMOTE, "weir_comm_create: rank %u failed: %s", rank, text);
+    }
+    if (port != comm->port) {
+        return weiri_fail(WEIR_ERR_MISMATCH, "weir_comm_create: this is communicator %u of rank %u but %u of rank %u",
+                          comm->port, comm->rank, port, rank);
+    }
+    if (!weiri_transport_order_ok(end->order)) {
+        return weiri_fail(WEIR_ERR_CORRUPT, "weir_comm_create: malformed entry of rank %u", rank);
+    }
+    end->rank = rank;
+    end->works = UINT8_MAX;
+    return WEIR_OK;
+}
+
+/* All ranks learn of all; a rank that failed so far takes part, so that nobody waits for it. Without memory for the
+ * table it can only fail the exchange, and with it all later collectives of the bootstrap. */
+static weir_status meet(weir_bootstrap *bootstrap, uint32_t port, const weiri_end *end, weir_status mine,
+                        uint8_t **table_out)
+{
+    const uint32_t rank = weir_bootstrap_rank(bootstrap);
+    char text[256];
+    snprintf(text, sizeof text, "%s", mine == WEIR_OK ? "" : weir_last_error());
+    uint8_t *table = (uint8_t *)weiri_alloc(weir_bootstrap_size(bootstrap), ENTRY_BYTES);
+    if (table == NULL) {
+        char why[128];
+        snprintf(why, sizeof why, "weir_comm_create: rank %u is out of memory for the table of ranks", rank);
+        weiri_bootstrap_refuse(bootstrap, WEIR_ERR_NOMEM, why);
+        return weiri_fail(WEIR_ERR_NOMEM, "%s", why);
+    }
+    write_entry(port, end, mine, text, table + (size_t)rank * ENTRY_BYTES);
+    weir_status status = weir_bootstrap_allgather(bootstrap, NULL, table, ENTRY_BYTES);
+    if (mine != WEIR_OK) {
+        status = weiri_fail(mine, "%s", text);
+    }
+    if (status != WEIR_OK) {
+        weiri_free(table);
+        return status;
+    }
+    *table_out = table;
+    return WEIR_OK;
+}
+
+/* A rank that has no communicator yet tells the others so. Returns its error. */
+static weir_status meet_without(weir_bootstrap *bootstrap, uint32_t port, weir_status mine)
+{
+    weiri_end nobody;
+    uint8_t *table = NULL;
+    memset(&nobody, 0, sizeof nobody);
+    return meet(bootstrap, port, &nobody, mine, &table);
+}
+
+/* Whether all ranks are on one host with devices of one kind, and begin with a transport that maps memory: then none
+ * needs to know, for which it may have to load libraries, what else works on it. All ranks find the same. */
+static bool is_simple(const weir_comm *comm)
+{
+    const weiri_end *first = &comm->peers[0].end;
+    bool simple = true;
+    for (uint32_t rank = 0; rank < comm->size; rank++) {
+        const weiri_end *end = &comm->peers[rank].end;
+        simple = simple && memcmp(end->host, first->host, sizeof end->host) == 0 &&
+                 strcmp(end->device_kind, first->device_kind) == 0 &&
+                 weiri_transport_at(end->order[0] - 1u)->map != NULL;
+    }
+    return simple;
+}
+
+/* The ranks tell each other which transports work on them. */
+static weir_status meet_transports(weir_comm *comm)
+{
+    uint8_t *works = (uint8_t *)weiri_alloc(comm->size, 1);
+    if (works == NULL) {
+        weiri_bootstrap_refuse(comm->bootstrap, WEIR_ERR_NOMEM, "weir_comm_create: a rank is out of memory");
+        return weiri_fail_nomem("weir_comm_create");
+    }
+    works[comm->rank] = weiri_transport_look(comm->device, &comm->end);
+    weir_status status = weir_bootstrap_allgather(comm->bootstrap, NULL, works, 1);
+    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
+        comm->peers[rank].end.works = works[rank];
+    }
+    comm->end.works = works[comm->rank];
+    weiri_free(works);
+    return status;
+}
+
+static weir_status meet_all(weir_comm *comm, weir_status mine)
+{
+    uint8_t *table = NULL;
+    weir_status status = meet(comm->bootstrap, comm->port, &comm->end, mine, &table);
+    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
+        status = read_entry(comm, rank, table + (size_t)rank * ENTRY_BYTES, &comm->peers[rank].end);
+    }
+    weiri_free(table);
+    if (status == WEIR_OK && !is_simple(comm)) {
+        status = meet_transports(comm);
+    }
+    for (uint32_t rank = 0; rank < comm->size && status == WEIR_OK; rank++) {
+        comm->peers[rank].mapper = weiri_transport_mapper(comm->device, &comm->end, &comm->peers[rank].end);
+    }
+    return status;
+}
+
+/* ---- slabs ------------------------------------------------------------------------------------------ */
+
+enum { CELL_FRESH = 0, CELL_USED = 1, CELL_FREE = 2 };
+
+static weir_status open_slab(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first)
+{
+    slab->first = first;
+    slab->states = (uint8_t *)weiri_alloc(WEIRI_CELLS, 1);
+    if (slab->states == NULL) {
+        return weiri_fail_nomem("weir_comm_create: slab");
+    }
+    return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIR_CELL_BYTES, &slab->memory);
+}
+
+static void close_slab(weiri_slab *slab)
+{
+    weir_memory_destroy(slab->memory);
+    weiri_free(slab->states);
+}
+
+/* The first of `count` cells in a row that are not in use; WEIRI_CELLS when there are none. */
+static uint32_t find_cells(const weiri_slab *slab, uint32_t count)
+{
+    uint32_t run = 0;
+    for (uint32_t cell = slab->lowest; cell < WEIRI_CELLS; cell++) {
+        run = slab->states[cell] == CELL_USED ? 0 : run + 1;
+        if (run == count) {
+            return cell + 1 - count;
+        }
+    }
+    return WEIRI_CELLS;
+}
+
+weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset)
+{
+    bool fresh = true;
+    pthread_mutex_lock(&comm->mutex);
+    uint32_t first = find_cells(slab, count);
+    for (uint32_t cell = first; first < WEIRI_CELLS && cell < first + count; cell++) {
+        fresh = fresh && slab->states[cell] == CELL_FRESH;
+        slab->states[cell] = CELL_USED;
+    }
+    if (first == slab->lowest) {
+        slab->lowest = first + count;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    if (first == WEIRI_CELLS) {
+        return weiri_fail(WEIR_ERR_LIMIT, "communicator: no room for %u more of %u semaphores, channels and barriers",
+                          count, WEIRI_CELLS);
+    }
+    uint64_t at = slab->first + (uint64_t)first * WEIR_CELL_BYTES;
+    if (!fresh) {
+        weir_status status = weir_device_fill(comm->device, weiri_slab_device(slab->memory, at), 0,
+                                              (uint64_t)count * WEIR_CELL_BYTES);
+        if (status != WEIR_OK) {
+            weiri_cells_free(comm, slab, count, at);
+            return status;
+        }
+    }
+    *offset = at;
+    return WEIR_OK;
+}
+
+void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t offset)
+{
+    uint32_t first = (uint32_t)((offset - slab->first) / WEIR_CELL_BYTES);
+    pthread_mutex_lock(&comm->mutex);
+    memset(slab->states + first, CELL_FREE, count);
+    slab->lowest = first < slab->lowest ? first : slab->lowest;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void *weiri_slab_device(const weir_memory *slab, uint64_t offset)
+{
+    return (char *)weir_memory_pointer(slab) + offset;
+}
+
+void *weiri_slab_host(const weir_memory *slab, uint64_t offset)
+{
+    return (char *)weir_memory_host_pointer(slab) + offset;
+}
+
+static weir_status open_slabs(weir_comm *comm)
+{
+    weir_status status = open_slab(comm, &comm->device_slab, WEIR_MEMORY_DEVICE, 0);
+    if (status == WEIR_OK) {
+        status = open_slab(comm, &comm->host_slab, WEIR_MEMORY_HOST, WEIRI_CONTROL_BYTES);
+    }
+    if (status == WEIR_OK) {
+        comm->control = (weir_dev_control *)weiri_slab_host(comm->host_slab.memory, 0);
+        comm->control_device = (weir_dev_control *)weiri_slab_device(comm->host_slab.memory, 0);
+        comm->control->version = WEIR_DEV_VERSION;
+        comm->control->timeout_ns = (uint64_t)comm->kernel_timeout_ms * 1000000u;
+    }
+    return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------- */
+
+/* Who has asked something of this rank may still wait for it. What was sent before comes before. */
+static void tell_end(const weir_comm *comm)
+{
+    for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
+        if (rank != comm->rank && comm->peers[rank].heard) {
+            (void)weiri_bootstrap_post(comm->bootstrap, rank, comm->port, NULL, 0);
+        }
+    }
+}
+
+/* Frees whatever of the communicator exists. */
+static void free_comm(weir_comm *comm)
+{
+    const bool was_open = comm->port_open;
+    weiri_exit_remove(comm);
+    weiri_quiesce_leave(comm);
+    pthread_mutex_lock(&comm->mutex);
+    comm->port_open = false;
+    pthread_mutex_unlock(&comm->mutex);
+    weiri_bootstrap_close_port(comm->bootstrap, comm->port);
+    tell_end(comm);
+    if (was_open) {
+        weiri_fd_pass_stop(comm);
+        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);
+        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->passive_watch);
+    }
+    weiri_exchange_free(comm);
+    weiri_fd_pass_close(comm);
+    for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
+        weir_memory_destroy(comm->peers[rank].device_slab);
+        weir_memory_destroy(comm->peers[rank].host_slab);
+    }
+    weiri_free(comm->peers);
+    close_slab(&comm->device_slab);
+    close_slab(&comm->host_slab);
+    weiri_domains_close(comm);
+    pthread_cond_destroy(&comm->changed);
+    pthread_mutex_destroy(&comm->passive_mutex);
+    pthread_mutex_destroy(&comm->domains_mutex);
+    pthread_mutex_destroy(&comm->mutex);
+    weiri_bootstrap_put(comm->bootstrap);
+    weiri_device_put(comm->device);
+    weiri_free(comm);
+}
+
+static void look_for_error(void *context)
+{
+    (void)weiri_comm_error((weir_comm *)context);
+}
+
+/* This rank's own part of create. */
+static weir_status open_comm(weir_comm *comm)
+{
+    const weiri_port_handler handler = { weiri_exchange_message, weiri_exchange_gone, comm };
+    comm->peers = (weiri_comm_peer *)weiri_alloc(comm->size, sizeof *comm->peers);
+    if (comm->peers == NULL) {
+        return weiri_fail_nomem("weir_comm_create: peers");
+    }
+    describe_end(comm);
+    weir_status status = open_slabs(comm);
+    if (status == WEIR_OK) {
+        status = weiri_fd_pass_open(comm);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_bootstrap_open_port(comm->bootstrap, comm->port, &handler);
+    }
+    if (status == WEIR_OK) {
+        comm->port_open = true;
+        status = weiri_fd_pass_start(comm);
+    }
+    if (status == WEIR_OK) {
+        status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_LOOK_MS, look_for_error,
+                                          comm, &comm->error_watch);
+    }
+    return status == WEIR_OK ? weiri_exit_add(comm) : status;
+}
+
+/* What of a communicator needs no other rank: checks of the arguments, settings, the object itself. */
+static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts,
+                            weir_comm **out)
+{
+    if (device == NULL || !WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
+                          device == NULL ? "device is NULL" : WEIRI_OPTS_ERROR(opts));
+    }
+    weiri_env env;
+    weir_comm_opts options;
+    uint8_t order[WEIRI_TRANSPORTS_MAX];
+    weiri_opts_copy(&options, sizeof options, opts);
+    weir_status status = weiri_env_read(&env);
+    if (status == WEIR_OK) {
+        status = weiri_transport_order(&env, order);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_comm *comm = (weir_comm *)weiri_alloc(1, sizeof *comm);
+    if (comm == NULL) {
+        return weiri_fail_nomem("weir_comm_create");
+    }
+    if (weiri_cond_init(&comm->changed) != 0) {
+        weiri_free(comm);
+        return weiri_fail_nomem("weir_comm_create");
+    }
+    pthread_mutex_init(&comm->mutex, NULL);
+    pthread_mutex_init(&comm->domains_mutex, NULL);
+    pthread_mutex_init(&comm->passive_mutex, NULL);
+    weiri_refcount_init(&comm->refs);
+    comm->bootstrap = bootstrap;
+    comm->device = device;
+    comm->rank = weir_bootstrap_rank(bootstrap);
+    comm->size = weir_bootstrap_size(bootstrap);
+    comm->pid = getpid();
+    comm->socket = -1;
+    comm->timeout_ms =
+        weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
+    uint32_t kernel_ms = options.kernel_timeout_ms != 0 ? options.kernel_timeout_ms : options.timeout_ms;
+    kernel_ms = kernel_ms != 0 ? kernel_ms : weiri_bootstrap_kernel_timeout(bootstrap);
+    comm->kernel_timeout_ms = weiri_env_kernel_timeout(&env, kernel_ms);
+    comm->ordered = env.transport[0] != '\0';
+    memcpy(comm->end.order, order, sizeof order);
+    weiri_bootstrap_get(bootstrap);
+    weiri_device_get(device);
+    *out = comm;
+    return WEIR_OK;
+}
+
+weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts,
+                             weir_comm **out)
+{
+    if (bootstrap == NULL || out == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
+                          bootstrap == NULL ? "bootstrap is NULL" : "out is NULL");
+    }
+    weir_status status = weiri_boot_check(bootstrap);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    /* From here on every rank that comes draws a number and meets the others, whatever fails on it. */
+    const uint32_t port = weiri_bootstrap_next_port(bootstrap);
+    weir_comm *comm = NULL;
+    status = new_comm(bootstrap, device, opts, &comm);
+    if (status != WEIR_OK) {
+        status = meet_without(bootstrap, port, status);
+        weiri_bootstrap_close_port(bootstrap, port);
+        return status;
+    }
+    comm->port = port;
+    weiri_quiesce_enter(comm);
+    status = meet_all(comm, open_comm(comm));
+    if (status != WEIR_OK) {
+        char text[512];
+        snprintf(text, sizeof text, "%s", weir_last_error());
+        free_comm(comm);
+        return weiri_fail(status, "%s", text);
+    }
+    *out = comm;
+    return WEIR_OK;
+}
+
+bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what)
+{
+    pthread_mutex_lock(&comm->mutex);
+    const bool first = (comm->peers[peer].logged >> what & 1) == 0;
+    comm->peers[peer].logged |= (uint32_t)1 << what;
+    pthread_mutex_unlock(&comm->mutex);
+    return first;
+}
+
+void weiri_comm_get(weir_comm *comm)
+{
+    weiri_refcount_get(&comm->refs);
+}
+
+bool weiri_comm_forked(const weir_comm *comm)
+{
+    return comm->pid != getpid();
+}
+
+void weiri_comm_put(weir_comm *comm)
+{
+    if (!weiri_comm_forked(comm) && weiri_refcount_put(&comm->refs)) {
+        free_comm(comm);
+    }
+}
+
+void weir_comm_destroy(weir_comm *comm)
+{
+    if (comm != NULL) {
+        weiri_comm_put(comm);
+    }
+}
+
+uint32_t weir_comm_rank(const weir_comm *comm)
+{
+    return comm != NULL ? comm->rank : 0;
+}
+
+uint32_t weir_comm_size(const weir_comm *comm)
+{
+    return comm != NULL ? comm->size : 0;
+}
+
+weir_device *weir_comm_device(const weir_comm *comm)
+{
+    return comm != NULL ? comm->device : NULL;
+}
+
+void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage)
+{
+    if (usage == NULL) {
+        return;
+    }
+    memset(usage, 0, sizeof *usage);
+    if (comm == NULL) {
+        return;
+    }
+    usage->host_bytes = comm->host_slab.memory->block->allocated + sizeof *comm + comm->size * sizeof *comm->peers +
+                        2 * (uint64_t)WEIRI_CELLS;
+    usage->device_bytes = comm->device_slab.memory->block->allocated;
+}
+
+/* ---- failure ---------------------------------------------------------------------------------------- */
+
+void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text)
+{
+    if (comm->failed != WEIR_OK) {
+        return;
+    }
+    comm->failed = status;
+    snprintf(comm->failed_text, sizeof comm->failed_text, "%s", text);
+    if (comm->control != NULL) {
+        __atomic_store_n(&comm->control->abort_status, (int32_t)status, __ATOMIC_RELEASE);
+    }
+    weiri_exchange_fail_locked(comm, true, 0, status, text);
+    pthread_cond_broadcast(&comm->changed);
+}
+
+void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause)
+{
+    if (comm->failed == WEIR_OK) {
+        char text[sizeof comm->failed_text];
+        snprintf(text, sizeof text, "communicator: rank %u: %s", comm->rank, cause);
+        weiri_comm_fail_locked(comm, status, text);
+        weiri_exchange_abort(comm, status, cause);
+    }
+}
+
+/* A kernel has failed, and with it the communicator: on all ranks, since what the kernel has left undone may be what
+ * they wait for. */
+static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
+{
+    char cause[224];
+    pthread_mutex_lock(&comm->mutex);
+    bool told = false;
+    for (weiri_teller *teller = comm->tellers; teller != NULL && !told; teller = teller->next) {
+        told = teller->tell(teller->context, status, cause, sizeof cause);
+    }
+    if (!told) {
+        weiri_record_text(comm, status, cause, sizeof cause);
+    }
+    weiri_comm_break_locked(comm, status, cause);
+    pthread_mutex_unlock(&comm->mutex);
+    return weiri_fail(status, "communicator: rank %u: %s", comm->rank, cause);
+}
+
+void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller)
+{
+    pthread_mutex_lock(&comm->mutex);
+    teller->next = comm->tellers;
+    comm->tellers = teller;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller)
+{
+    pthread_mutex_lock(&comm->mutex);
+    weiri_teller **at = &comm->tellers;
+    while (*at != teller) {
+        at = &(*at)->next;
+    }
+    *at = teller->next;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
+weir_status weiri_comm_error(weir_comm *comm)
+{
+    pthread_mutex_lock(&comm->mutex);
+    weir_status status = comm->failed;
+    char text[sizeof comm->failed_text];
+    memcpy(text, comm->failed_text, sizeof text);
+    pthread_mutex_unlock(&comm->mutex);
+    if (status != WEIR_OK) {
+        return weiri_fail(status, "%s", text);
+    }
+    /* Acquire: the kernel's record is behind it. */
+    status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_ACQUIRE);
+    return status == WEIR_OK ? WEIR_OK : fail_by_kernel(comm, status);
+}
+
+weir_status weiri_comm_check(weir_comm *comm, const char *call)
+{
+    if (comm == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: NULL argument", call);
+    }
+    if (weiri_comm_forked(comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call);
+    }
+    return weiri_comm_error(comm);
+}
+
+weir_status weir_comm_status(weir_comm *comm)
+{
+    return weiri_comm_check(comm, "weir_comm_status");
+}
+
+weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms)
+{
+    if (comm == NULL || stream == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_wait: %s is NULL", comm == NULL ? "comm" : "stream");
+    }
+    if (weiri_comm_forked(comm)) {
+        return weiri_fail(WEIR_ERR_FORKED, "weir_comm_wait: the communicator belongs to the parent process");
+    }
+    const uint32_t longest = timeout_ms != 0 ? timeout_ms : comm->kernel_timeout_ms + KERNEL_GRACE_MS;
+    weir_status status = weir_stream_wait(comm->device, stream, longest);
+    return status != WEIR_OK ? status : weiri_comm_error(comm);
+}
+
+void weir_comm_abort(weir_comm *comm)
+{
+    if (comm == NULL || weiri_comm_forked(comm)) {
+        return;
+    }
+    pthread_mutex_lock(&comm->mutex);
+    weiri_comm_break_locked(comm, WEIR_ERR_ABORTED, "weir_comm_abort");
+    pthread_mutex_unlock(&comm->mutex);
+}

@@ -1,0 +1,153 @@
+/* comm.h - the communicator as the other nouns see it.
+ *
+ * A communicator has two slabs of small cells, made with it, so that no noun allocates shared memory of its
+ * own: one in device memory (tokens that kernels wait on, counters, packet epochs, grid barriers) and one in
+ * host memory that the device can access (the control block, tokens of host ends). Peers map both when the
+ * first connection is made. */
+#ifndef WEIRI_COMM_COMM_H
+#define WEIRI_COMM_COMM_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "src/host/base/refcount.h"
+#include "src/host/base/service.h"
+#include "src/transport/transport.h"
+#include "weir/comm.h"
+#include "weir/memory.h"
+
+#define WEIRI_CELLS 16384u
+#define WEIRI_CONTROL_BYTES 4096u /* at the start of the host slab, before its cells */
+
+typedef struct weiri_slab {
+    weir_memory *memory;
+    uint64_t first;   /* offset of cell 0 */
+    uint32_t lowest;  /* no cell before this one is free */
+    uint8_t *states;  /* of each cell: never used and zero, in use, or free again */
+} weiri_slab;
+
+typedef struct weiri_comm_peer {
+    weiri_end end;
+    const weiri_transport_ops *mapper; /* maps memory of this rank here; NULL when none does */
+    bool heard; /* it has sent something: it is told when this rank's communicator ends */
+    bool gone;
+    char gone_text[128];
+    uint32_t logged;          /* what was logged of this peer, a bit each: WEIRI_LOGGED_... */
+    weir_memory *device_slab; /* the peer's slabs, mapped here; NULL before the first connection */
+    weir_memory *host_slab;
+} weiri_comm_peer;
+
+/* Numbers of bits. A transport's is its index behind WEIRI_LOGGED_TRANSPORT. */
+enum { WEIRI_LOGGED_PROXY, WEIRI_LOGGED_FALLBACK, WEIRI_LOGGED_KERNELS, WEIRI_LOGGED_TRANSPORT };
+
+#define WEIRI_DOMAINS_MAX 4 /* transports with queues that a communicator uses */
+
+typedef struct weiri_passive weiri_passive; /* see domain.c */
+typedef struct weiri_lane weiri_lane;
+typedef struct weiri_fd_request weiri_fd_request;
+typedef struct weiri_fd_send weiri_fd_send;
+typedef struct weiri_fd_loan weiri_fd_loan;
+
+/* An object that may know more of an error of a kernel than its record says. */
+typedef struct weiri_teller {
+    /* Whether it does; the text is a clause. The communicator's mutex is held. */
+    bool (*tell)(void *context, weir_status status, char *text, size_t bytes);
+    void *context;
+    struct weiri_teller *next;
+} weiri_teller;
+
+struct weir_comm {
+    weiri_refcount refs;
+    weir_bootstrap *bootstrap;
+    weir_device *device;
+    uint32_t rank;
+    uint32_t size;
+    uint32_t port;
+    uint32_t timeout_ms;
+    uint32_t kernel_timeout_ms;
+    bool ordered; /* WEIR_TRANSPORT is set */
+    pid_t pid;
+    weiri_end end;
+    weiri_comm_peer *peers;
+    weir_comm *next_alive; /* see exit.c, which guards it */
+    weiri_slab device_slab;
+    weiri_slab host_slab;
+    weir_dev_control *control;        /* for the CPU */
+    weir_dev_control *control_device; /* for kernels */
+
+    pthread_mutex_t mutex; /* guards everything below, the peers' `gone`, and all futures of this communicator */
+    pthread_cond_t changed;
+    bool port_open;
+    weir_status failed; /* WEIR_OK, or the communicator's error */
+    char failed_text[256];
+    weiri_lane *lanes;
+    weir_memory *memories; /* registered here, for requests of their descriptors */
+    uint64_t next_memory;
+    weiri_teller *tellers;
+    struct weir_semaphore *semaphores; /* all that are not destroyed, for news of peers' port channels */
+    uint64_t next_semaphore;
+    uint32_t port_channels;            /* made so far: the next one's number */
+    int socket; /* receives file descriptors; see fd_pass.c */
+    weiri_watch *socket_watch;
+    weiri_watch *resend_watch;
+    weiri_watch *error_watch; /* looks for errors of kernels */
+    weiri_fd_request *fd_requests;
+    weiri_fd_send *fd_sends;
+    weiri_fd_loan *fd_loans;
+    uint64_t next_request;
+    bool foreign_logged;
+
+    pthread_mutex_t domains_mutex; /* guards domains, and the regions of memories */
+    weiri_domain *domains[WEIRI_DOMAINS_MAX];
+    uint32_t domain_count;
+
+    weir_comm *next_here; /* of this process, in a list that quiesce.c keeps; its lock guards these three */
+    bool is_here;
+    bool quiet; /* nothing of this rank reaches the memory of the others */
+
+    pthread_mutex_t passive_mutex; /* guards the list; held while its queues are polled */
+    weiri_passive *passive;
+    weiri_watch *passive_watch;
+    uint32_t passive_rest; /* runs of the watch to be left out, and how many after the next; service thread */
+    uint32_t passive_idle;
+};
+
+/* quiesce.c: the communicator is among those of this process, before it meets the other ranks, and until it ends. */
+void weiri_quiesce_enter(weir_comm *comm);
+void weiri_quiesce_leave(weir_comm *comm); /* nothing happens if it is not */
+
+void weiri_comm_get(weir_comm *comm);
+/* Whether `what` (WEIRI_LOGGED_...) was not logged of the peer before; it counts as logged then. */
+bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what);
+void weiri_comm_put(weir_comm *comm);
+
+/* WEIR_OK when the communicator may be used by this process, WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED, of both of
+ * which `call` begins the text; or the communicator's error with its own text. */
+weir_status weiri_comm_check(weir_comm *comm, const char *call);
+/* Whether this process is a child of the one that made the communicator: its objects are then left alone,
+ * since their threads and perhaps their locks belong to the parent. */
+bool weiri_comm_forked(const weir_comm *comm);
+/* The communicator's error, of the host or of a kernel, with its text in weir_last_error; WEIR_OK without. */
+weir_status weiri_comm_error(weir_comm *comm);
+/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures of this rank. For what
+ * the other ranks learn by themselves, as a death. Mutex held. */
+void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text);
+/* The same for what only this rank knows: the others' communicators end with WEIR_ERR_ABORTED, or as this one with
+ * WEIR_ERR_MISMATCH, and the same text, which names this rank and then `cause`. Mutex held. */
+void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause);
+
+/* What the record of a kernel that failed with `status` says, as a clause; `device` names it where the kernel has no
+ * name. */
+void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes);
+
+void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller);
+void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller);
+
+/* `count` zeroed cells in a row: the offset of the first in the slab's memory. WEIR_ERR_LIMIT, WEIR_ERR_DEVICE. */
+weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset);
+void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t offset);
+/* Address of a byte of a slab for kernels, and for the CPU. */
+void *weiri_slab_device(const weir_memory *slab, uint64_t offset);
+void *weiri_slab_host(const weir_memory *slab, uint64_t offset);
+
+#endif

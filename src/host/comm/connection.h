@@ -1,0 +1,25 @@
+/* connection.h - the connection as the other nouns see it. */
+#ifndef WEIRI_COMM_CONNECTION_H
+#define WEIRI_COMM_CONNECTION_H
+
+#include "src/host/comm/comm.h"
+#include "weir/connection.h"
+
+struct weir_connection {
+    weiri_refcount refs;
+    weir_comm *comm;
+    uint32_t peer;
+    const weiri_transport_ops *transport;
+    weiri_domain *domain;     /* NULL for a transport without queues */
+    weir_memory *device_slab; /* the peer's, mapped here unless the transport maps nothing */
+    weir_memory *host_slab;
+    weiri_remote *device_remote; /* as targets of posts; NULL before the first port channel that needs it */
+    weiri_remote *host_remote;
+    bool lines; /* 128-byte stores arrive whole, both ways */
+};
+
+void weiri_connection_get(weir_connection *connection);
+/* The peer's slab as a target of posts. */
+weir_status weiri_connection_remote(weir_connection *connection, bool host, weiri_remote **out);
+
+#endif

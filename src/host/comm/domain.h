@@ -1,0 +1,26 @@
+/* domain.h - what a communicator has open of the transports that carry out transfers: a domain of each, the regions of
+ * memories in them, and the queues that must be polled even when nobody posts to them. */
+#ifndef WEIRI_COMM_DOMAIN_H
+#define WEIRI_COMM_DOMAIN_H
+
+#include "src/host/comm/memory.h"
+
+/* The communicator's domain of a transport with queues; opens it at the first call. */
+weir_status weiri_domain_get(weir_comm *comm, const weiri_transport_ops *transport, weiri_domain **out);
+/* Closes all; nothing is open in them any more. */
+void weiri_domains_close(weir_comm *comm);
+
+/* The region of a memory of this rank in a domain; made at the first call, and closed with the memory. */
+weir_status weiri_memory_region(weir_memory *memory, const weiri_domain *domain, const weiri_region **out);
+void weiri_memory_close_regions(weir_memory *memory);
+/* Registers the memory with the open domains whose keys peers need, before its handle is written. What a transport
+ * cannot reach has no key; the memory's reason then says why. */
+void weiri_memory_make_keys(weir_memory *memory);
+/* A peer's memory, or one of this rank as the peer sees it, as the target of posts. */
+weir_status weiri_memory_remote(const weir_memory *memory, weiri_domain *domain, weiri_remote **out);
+
+/* Has the service thread poll a queue until it is removed, if its transport asks for that. */
+weir_status weiri_passive_add(weir_comm *comm, weiri_queue *queue);
+void weiri_passive_remove(weir_comm *comm, const weiri_queue *queue);
+
+#endif

@@ -1,0 +1,14 @@
+/* exit.h - communicators that are alive when their process ends by exit, or by returning from main. */
+#ifndef WEIRI_COMM_EXIT_H
+#define WEIRI_COMM_EXIT_H
+
+#include "src/host/comm/comm.h"
+
+/* From now on the end of the process ends the communicator's waits. */
+weir_status weiri_exit_add(weir_comm *comm);
+/* A communicator that was never added is ignored. */
+void weiri_exit_remove(weir_comm *comm);
+/* What exit calls. */
+void weiri_exit_run(void);
+
+#endif

@@ -1,0 +1,75 @@
+/* fd_pass.h - file descriptors between processes of a host.
+ *
+ * The rank that wants to map a peer's memory asks its owner over the bootstrap, naming a request number, whether
+ * the memory is still there, and for its descriptor where one is needed. The owner answers over the bootstrap
+ * when it is gone, or when no descriptor is needed, and otherwise with one datagram to the abstract Unix socket that
+ * the asking communicator told everyone of when it was made: the request number, a proof with the job's key, and the
+ * descriptor (SCM_RIGHTS, unix(7)). Anything else that arrives there is closed, ignored, and logged once. Where the two
+ * are in different network namespaces, which separate abstract sockets, the asking rank takes the descriptor
+ * by pidfd_getfd(2), if the kernel lets it: the owner tells the number of a duplicate, and confirms, once it was
+ * taken, that the number still meant the same. */
+#ifndef WEIRI_COMM_FD_PASS_H
+#define WEIRI_COMM_FD_PASS_H
+
+#include "src/host/comm/exchange.h"
+
+/* What this rank has asked for. */
+struct weiri_fd_request {
+    uint64_t number;
+    weir_future *future;
+    uint32_t index;
+    bool fd_wanted;
+    int fd; /* taken from the owner's process, until the owner says that it was the right one; else -1 */
+    weiri_fd_request *next;
+};
+
+/* A datagram that the receiver's full queue refused. */
+struct weiri_fd_send {
+    uint32_t peer;
+    uint64_t number;
+    uint64_t memory;
+    weiri_fd_send *next;
+};
+
+/* A duplicate of a descriptor, for one request, which the asking rank takes by its number. */
+struct weiri_fd_loan {
+    uint32_t peer;
+    uint64_t number;
+    int fd;
+    weiri_fd_loan *next;
+};
+
+/* Makes comm->socket with its name and token, comm->end.socket and .token; started when the port is open. */
+weir_status weiri_fd_pass_open(weir_comm *comm);
+weir_status weiri_fd_pass_start(weir_comm *comm);
+void weiri_fd_pass_stop(weir_comm *comm);
+void weiri_fd_pass_close(weir_comm *comm);
+
+/* Asks the owner of handle `index` of a future for it. Mutex held. */
+weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index);
+/* A future with a request to `peer`, the owner of the memory, or to anyone; NULL without. Mutex held. */
+weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer);
+/* `peer` needs nothing any more. Mutex held. */
+void weiri_fd_pass_gone_locked(weir_comm *comm, uint32_t peer);
+/* Forgets the requests of a future. Mutex held. */
+void weiri_fd_pass_forget_locked(weir_future *future);
+
+/* The port messages of this protocol, WEIRI_PORT_MEMORY_WANTED to WEIRI_PORT_FD_TAKEN. One that is malformed fails
+ * the communicator. Service thread, mutex held. */
+void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *reader);
+
+/* First byte of port messages. */
+enum {
+    WEIRI_PORT_OP = 1,
+    WEIRI_PORT_ABORT = 2,
+    WEIRI_PORT_MEMORY_WANTED = 3,
+    WEIRI_PORT_MEMORY_THERE = 4,
+    WEIRI_PORT_MEMORY_REFUSED = 5,
+    WEIRI_PORT_FD_AT = 6,
+    WEIRI_PORT_FD_TAKEN = 7,
+    WEIRI_PORT_MISMATCH = 8, /* as WEIRI_PORT_ABORT: ranks called different operations */
+    WEIRI_PORT_WAITS = 9,    /* the sender waits for an operation, and wants to know if none can come any more */
+    WEIRI_PORT_CHANNEL_FAILED = 10 /* a port channel of the sender: which, and why; see semaphore.c */
+};
+
+#endif

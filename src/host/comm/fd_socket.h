@@ -1,0 +1,57 @@
+/* fd_socket.h - the abstract Unix socket at which a communicator receives file descriptors, and its datagrams.
+ *
+ * Anybody on the host can send to an abstract socket, and who closes the last descriptor of a file may wait: for a
+ * stranger's TCP socket as long as its SO_LINGER says. So each datagram begins with a token that only the ranks know,
+ * and a socket filter of the kernel compares it: what a stranger sends is never queued, and its descriptors end in the
+ * thread that sends them.
+ *
+ * Threads:   any.
+ * Blocking:  never.
+ * Ownership: the descriptors that a datagram brings are the receiver's.
+ * Errors:    WEIR_ERR_SYSTEM from open, errno values from the others. */
+#ifndef WEIRI_COMM_FD_SOCKET_H
+#define WEIRI_COMM_FD_SOCKET_H
+
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "weir/base.h"
+
+#define WEIRI_FD_NAME_BYTES 16
+#define WEIRI_FD_TOKEN_BYTES 16
+#define WEIRI_FD_PROOF_BYTES 32
+#define WEIRI_FD_DATAGRAM_BYTES (WEIRI_FD_TOKEN_BYTES + 4 + 8 + WEIRI_FD_PROOF_BYTES)
+#define WEIRI_FD_MAX 253 /* descriptors of one datagram: the kernel's limit */
+
+/* Which request of a rank a datagram answers, and what proves it. */
+typedef struct weiri_fd_answer {
+    uint32_t owner;
+    uint64_t number;
+    uint8_t proof[WEIRI_FD_PROOF_BYTES];
+} weiri_fd_answer;
+
+typedef struct weiri_fd_datagram {
+    weiri_fd_answer answer; /* zeroes for a datagram of another length */
+    bool cut;               /* descriptors were lost, since this process may open no more */
+    int fds[WEIRI_FD_MAX];
+    uint32_t count;
+} weiri_fd_datagram;
+
+/* A socket of this name, which takes only datagrams of WEIRI_FD_DATAGRAM_BYTES that begin with `token`. */
+weir_status weiri_fd_socket_open(const uint8_t name[WEIRI_FD_NAME_BYTES], const uint8_t token[WEIRI_FD_TOKEN_BYTES],
+                                 int *out);
+
+/* Sends `answer` and a duplicate of `fd` from `from`, a socket of open, to the socket of this name and token. 0;
+ * EAGAIN when the receiver's queue is full; another errno value. */
+int weiri_fd_socket_send(int from, const uint8_t name[WEIRI_FD_NAME_BYTES], const uint8_t token[WEIRI_FD_TOKEN_BYTES],
+                         const weiri_fd_answer *answer, int fd);
+
+/* Takes the next datagram. 0; EAGAIN when there is none; another errno value when the socket is of no use any more. */
+int weiri_fd_socket_receive(int from, weiri_fd_datagram *out);
+
+/* Closes descriptors that nobody vouches for, on a thread of its own, since that may block. False when no such thread
+ * can be made, or too many of them wait already: the descriptors then stay open. */
+bool weiri_fd_dispose(const int *fds, uint32_t count);
+
+#endif

@@ -1,0 +1,239 @@
+/* record.c - the text of what a kernel has written down about its failure (weir_dev_record). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "src/host/collective/collective.h"
+#include "src/host/comm/comm.h"
+#include "src/host/comm/semaphore.h"
+#include "weir/error.h"
+
+#define TEXT_BYTES 160
+
+/* The name, which a kernel may have stored in part, without what does not belong into a text. */
+static void read_name(const weir_dev_control *control, char name[8 * WEIR_KERNEL_NAME_WORDS + 1])
+{
+    const uint32_t bytes = 8 * WEIR_KERNEL_NAME_WORDS;
+    for (uint32_t i = 0; i < WEIR_KERNEL_NAME_WORDS; i++) {
+        const uint64_t word = weir_arch_load_relaxed_sys_u64(&control->kernel[i]);
+        memcpy(name + 8 * i, &word, sizeof word);
+    }
+    name[bytes] = '\0';
+    for (char *at = name; *at != '\0'; at++) {
+        *at = *at > ' ' && *at < 0x7f ? *at : '?';
+    }
+}
+
+static weir_dev_record read_record(const weir_dev_control *control)
+{
+    weir_dev_record record;
+    uint64_t words[sizeof record / sizeof(uint64_t)];
+    for (uint32_t i = 0; i < sizeof record / sizeof(uint64_t); i++) {
+        words[i] = weir_arch_load_relaxed_sys_u64((const uint64_t *)&control->record + i);
+    }
+    memcpy(&record, words, sizeof record);
+    return record;
+}
+
+/* A wait knows the address of its token. */
+static void find_semaphore(const weir_comm *comm, weir_dev_note *note)
+{
+    for (const weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
+        const uint64_t place = note->numbers[0] - (uint64_t)(uintptr_t)at->device.inbound;
+        if (place < (uint64_t)at->count * WEIR_CELL_BYTES) {
+            note->peer = at->connection->peer;
+            note->index = (uint16_t)(place / WEIR_CELL_BYTES);
+            note->numbers[0] = at->tag;
+            return;
+        }
+    }
+}
+
+static void describe_semaphore(const weir_dev_note *note, const char *what, char *text)
+{
+    int used = snprintf(text, TEXT_BYTES, "%s %" PRIu64, what, note->numbers[0]);
+    if (note->index != 0) {
+        used += snprintf(text + used, TEXT_BYTES - (size_t)used, ", number %u of its set,", note->index);
+    }
+    (void)snprintf(text + used, TEXT_BYTES - (size_t)used, " of rank %u", note->peer);
+}
+
+/* A call that moves data: what it is called, and how its memory of the peer is introduced. */
+static const char *access_name(uint32_t doing, const char **preposition)
+{
+    *preposition = doing == WEIR_DOING_GET || doing == WEIR_DOING_READ ? "of" : "to";
+    switch (doing) {
+    case WEIR_DOING_PUT:
+        return "put";
+    case WEIR_DOING_GET:
+        return "get";
+    case WEIR_DOING_PUT_PACKETS:
+        return "packet put";
+    case WEIR_DOING_UNPACK:
+        return "packet unpack";
+    case WEIR_DOING_EXCHANGE:
+        return "packet exchange";
+    case WEIR_DOING_READ:
+        return "read";
+    case WEIR_DOING_WRITE:
+        return "write";
+    default:
+        return NULL;
+    }
+}
+
+static void describe_access(const weir_dev_note *note, weir_status status, char *text)
+{
+    const char *preposition;
+    const char *name = access_name(note->doing, &preposition);
+    int used = snprintf(text, TEXT_BYTES, "%s of %" PRIu64 " bytes at offset %" PRIu64, name, note->numbers[1],
+                        note->numbers[0]);
+    if (note->index == WEIR_LOCAL_MEMORY && status == WEIR_ERR_RANGE) {
+        used += snprintf(text + used, TEXT_BYTES - (size_t)used, " of local memory");
+    } else if (status != WEIR_ERR_TIMEOUT) {
+        used += snprintf(text + used, TEXT_BYTES - (size_t)used, " %s memory of rank %u", preposition, note->peer);
+    }
+    if (status == WEIR_ERR_RANGE) {
+        (void)snprintf(text + used, TEXT_BYTES - (size_t)used, ", which has %" PRIu64 " bytes", note->numbers[2]);
+    }
+}
+
+static void describe_queue(const weir_dev_note *note, char *text)
+{
+    const bool waits = note->doing == WEIR_DOING_FIFO_WAIT || note->doing == WEIR_DOING_CHANNEL_WAIT;
+    char what[64] = "push";
+    if (waits) {
+        (void)snprintf(what, sizeof what, "wait for request %" PRIu64, note->numbers[1]);
+    }
+    if (note->doing == WEIR_DOING_FIFO_PUSH || note->doing == WEIR_DOING_FIFO_WAIT) {
+        (void)snprintf(text, TEXT_BYTES, "%s %s a fifo", what, waits ? "of" : "to");
+    } else if (note->peer == WEIR_NO_PEER) {
+        (void)snprintf(text, TEXT_BYTES, "%s %s channel %" PRIu64 " of a proxy", what, waits ? "of" : "to",
+                       note->numbers[0]);
+    } else {
+        (void)snprintf(text, TEXT_BYTES, "%s %s a port channel to rank %u", what, waits ? "of" : "to", note->peer);
+    }
+}
+
+/* What the thread was doing. False when the record does not say. */
+static bool describe(const weir_dev_note *note, weir_status status, char *text)
+{
+    switch (note->doing) {
+    case WEIR_DOING_WAIT:
+        if (note->peer != WEIR_NO_PEER) {
+            describe_semaphore(note, "wait on semaphore", text);
+        } else {
+            (void)snprintf(text, TEXT_BYTES, "wait on a semaphore that is destroyed");
+        }
+        return true;
+    case WEIR_DOING_SIGNAL:
+        describe_semaphore(note, "signal of semaphore", text);
+        return true;
+    case WEIR_DOING_PORT_WAIT:
+        describe_semaphore(note, "wait on port channel", text);
+        return true;
+    case WEIR_DOING_AT:
+        (void)snprintf(text, TEXT_BYTES, "semaphore %" PRIu64 " of a set of %" PRIu64 " with rank %u", note->numbers[1],
+                       note->numbers[2], note->peer);
+        return true;
+    case WEIR_DOING_PUT:
+    case WEIR_DOING_GET:
+    case WEIR_DOING_PUT_PACKETS:
+    case WEIR_DOING_UNPACK:
+    case WEIR_DOING_EXCHANGE:
+    case WEIR_DOING_READ:
+    case WEIR_DOING_WRITE:
+        describe_access(note, status, text);
+        return true;
+    case WEIR_DOING_GRID_BARRIER:
+        (void)snprintf(text, TEXT_BYTES, "grid barrier");
+        return true;
+    case WEIR_DOING_FIFO_PUSH:
+    case WEIR_DOING_FIFO_WAIT:
+    case WEIR_DOING_CHANNEL_PUSH:
+    case WEIR_DOING_CHANNEL_WAIT:
+        describe_queue(note, text);
+        return true;
+    case WEIR_DOING_NIC_POST:
+        (void)snprintf(text, TEXT_BYTES, "post to queue pair %" PRIu64, note->numbers[0]);
+        return true;
+    case WEIR_DOING_NIC_WAIT:
+        (void)snprintf(text, TEXT_BYTES, "wait for post %" PRIu64 " of queue pair %" PRIu64, note->numbers[1],
+                       note->numbers[0]);
+        return true;
+    case WEIR_DOING_NIC_NOTICE:
+        (void)snprintf(text, TEXT_BYTES, "wait for notice %" PRIu64, note->numbers[1]);
+        return true;
+    case WEIR_DOING_COLLECTIVE:
+        weiri_call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* What did not happen before the deadline. */
+static void describe_missing(const weir_dev_record *record, char *text)
+{
+    const uint64_t ms = record->waited_ns / 1000000;
+    const char *what = "nothing came";
+    char from[64] = "";
+    switch (record->note.doing) {
+    case WEIR_DOING_GRID_BARRIER:
+        what = "a block did not come";
+        break;
+    case WEIR_DOING_FIFO_PUSH:
+    case WEIR_DOING_CHANNEL_PUSH:
+    case WEIR_DOING_NIC_POST:
+        what = "there was no room";
+        break;
+    case WEIR_DOING_FIFO_WAIT:
+    case WEIR_DOING_CHANNEL_WAIT:
+    case WEIR_DOING_NIC_WAIT:
+        what = "it was not completed";
+        break;
+    case WEIR_DOING_UNPACK:
+    case WEIR_DOING_EXCHANGE:
+    case WEIR_DOING_COLLECTIVE:
+        (void)snprintf(from, sizeof from, " from rank %u", record->note.peer);
+        break;
+    default:
+        break;
+    }
+    (void)snprintf(text, TEXT_BYTES, "%s%s for %" PRIu64 " %s", what, from, ms % 1000 == 0 ? ms / 1000 : ms,
+                   ms % 1000 == 0 ? "s" : "ms");
+}
+
+void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes)
+{
+    weir_dev_record record = read_record(comm->control);
+    char name[8 * WEIR_KERNEL_NAME_WORDS + 1];
+    char kernel[sizeof name + 64];
+    char doing[TEXT_BYTES];
+    char why[TEXT_BYTES];
+    read_name(comm->control, name);
+    if (name[0] != '\0') {
+        (void)snprintf(kernel, sizeof kernel, "kernel %s", name);
+    } else {
+        (void)snprintf(kernel, sizeof kernel, "a kernel on %s", comm->device->info.label);
+    }
+    if (record.note.doing == WEIR_DOING_WAIT && record.note.peer == WEIR_NO_PEER) {
+        find_semaphore(comm, &record.note);
+    }
+    if (!describe(&record.note, status, doing)) {
+        (void)snprintf(text, bytes, "%s failed: %s", kernel, weir_status_text(status));
+        return;
+    }
+    if (status == WEIR_ERR_TIMEOUT) {
+        describe_missing(&record, why);
+    } else {
+        (void)snprintf(why, sizeof why, "%s", weir_status_text(status));
+    }
+    if (record.note.doing == WEIR_DOING_COLLECTIVE && record.note.numbers[0] != WEIR_NO_CALL) {
+        (void)snprintf(text, bytes, "%s: %s", doing, why); /* the caller knows the call, not its kernel */
+    } else if (status == WEIR_ERR_RANGE) {
+        (void)snprintf(text, bytes, "%s: %s", kernel, doing); /* that says why */
+    } else {
+        (void)snprintf(text, bytes, "%s: %s: %s", kernel, doing, why);
+    }
+}
