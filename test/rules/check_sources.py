@@ -20,7 +20,7 @@ LAYERS = (
     ("src/host", BASE + ("src/host/", "src/device/device.h", "src/device/kernels/", "src/transport/transport.h")),
     ("examples", ("weir/",)),
     ("tools/swnic", ("swnic.h", "src/transport/ib/prm.h")),
-    ("tools", ("weir/", "weir_")),
+    ("tools", ("weir/", "tools/perf/", "weir_perf_commit.h")),
 )
 PUBLIC_SYSTEM_HEADERS = {"stdbool.h", "stddef.h", "stdint.h"}
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "tools/weir_perf_output.h"
+#include "tools/perf/output.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "tools/weir_perf_data.h"
+#include "tools/perf/data.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
-#include "tools/weir_perf_nccl.h"
+#include "tools/perf/nccl.h"
 
 // In place of those in other files of weir-perf.
 weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)

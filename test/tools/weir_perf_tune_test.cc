@@ -8,7 +8,7 @@
 #include <string>
 #include <unistd.h>
 
-#include "tools/weir_perf_collective.h"
+#include "tools/perf/collective.h"
 
 // In place of those in another file of weir-perf.
 const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };

@@ -1,0 +1,516 @@
+/* collective.c - weir-perf allreduce and its like: collectives, in the manner of nccl-tests, beside NCCL's.
+ *
+ * For each size the operation is measured out of place and in place, and with --compare nccl out of place by NCCL on
+ * plain buffers and on symmetric windows. With --tune it is measured out of place in every form that has room, with
+ * several numbers of blocks and of threads, and the fastest are written to a table. */
+#include "tools/perf/collective.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/perf/data.h"
+
+#define NCCL_MS 60000u /* its ranks have to meet */
+
+/* ---- what a rank holds ------------------------------------------------------------------------------------ */
+
+static weir_status call_weir(void *context, const weir_collective_request *q, void *stream)
+{
+    weir_collective *collective = (weir_collective *)context;
+    switch (q->kind) {
+    case WEIR_ALLREDUCE:
+        return weir_allreduce(collective, q->send, q->recv, q->count, q->dtype, q->op, stream);
+    case WEIR_REDUCE:
+        return weir_reduce(collective, q->send, q->recv, q->count, q->dtype, q->op, q->root, stream);
+    case WEIR_REDUCE_SCATTER:
+        return weir_reduce_scatter(collective, q->send, q->recv, q->count, q->dtype, q->op, stream);
+    case WEIR_ALLGATHER:
+        return weir_allgather(collective, q->send, q->recv, q->count, q->dtype, stream);
+    case WEIR_BROADCAST:
+        return weir_broadcast(collective, q->send, q->recv, q->count, q->dtype, q->root, stream);
+    default:
+        return weir_all_to_all(collective, q->send, q->recv, q->count, q->dtype, stream);
+    }
+}
+
+static weir_status call_nccl(void *context, const weir_collective_request *q, void *stream)
+{
+    return perf_nccl_call((perf_nccl *)context, q, stream);
+}
+
+static weir_status create_collective(perf_bench *b, uint64_t threads)
+{
+    const perf_rank *rank = b->rank;
+    const perf_list *blocks = &rank->options->blocks;
+    const uint64_t most = perf_largest(blocks);
+    weir_memory *const buffers[] = { b->send, b->recv };
+    weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
+    if (most > UINT32_MAX || threads > UINT32_MAX) {
+        return perf_fail(b->rank, WEIR_ERR_INVALID, "too many blocks or threads");
+    }
+    opts.blocks = blocks->count != 0 ? (uint32_t)most : rank->shared ? rank->info.multiprocessors / rank->ranks : 0;
+    opts.threads = (uint32_t)threads;
+    b->threads = opts.threads;
+    opts.host_ranks = rank->options->host_ranks;
+    weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {
+        status = weir_collective_register(b->collective, buffers[i]);
+    }
+    return status;
+}
+
+/* The same with another number of threads, when no rank's kernels use the old one any more. */
+static weir_status replace_collective(perf_bench *b, uint64_t threads)
+{
+    weir_status status = weir_bootstrap_barrier(b->rank->bootstrap, NULL);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weir_collective_destroy(b->collective);
+    b->collective = NULL;
+    return create_collective(b, threads);
+}
+
+static weir_status create_buffers(perf_bench *b, uint64_t bytes)
+{
+    perf_rank *rank = b->rank;
+    weir_memory **const memories[] = { &b->send, &b->recv };
+    weir_status status = weir_memory_allocate(rank->comm, sizeof(uint64_t), NULL, &b->wrong);
+    if (status == WEIR_OK) { /* what a fill needs is loaded before any kernel spins */
+        status = weir_device_fill(rank->device, weir_memory_pointer(b->wrong), 0, sizeof(uint64_t));
+    }
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
+        status = weir_memory_allocate(rank->comm, bytes, NULL, memories[i]);
+    }
+    if (status == WEIR_OK) {
+        status = weir_kernel_load(rank->device, perf_data_write);
+    }
+    return status == WEIR_OK ? weir_kernel_load(rank->device, perf_data_check) : status;
+}
+
+static weir_status open_nccl(perf_bench *b, uint64_t bytes)
+{
+    perf_rank *rank = b->rank;
+    if (rank->options->compare == NULL) {
+        return WEIR_OK;
+    }
+    if (!rank->gpu) {
+        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--compare nccl needs GPUs");
+    }
+    if (rank->shared) {
+        return perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--compare nccl needs a GPU for each rank");
+    }
+    weir_status status = perf_cuda_open(rank, &b->cuda);
+    if (status == WEIR_OK) {
+        status = perf_nccl_open(rank, b->cuda, rank->options->nccl, NCCL_MS, &b->nccl);
+    }
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
+        status = perf_cuda_allocate(b->cuda, bytes, &b->plain[i]);
+    }
+    return status == WEIR_OK ? perf_nccl_open_windows(b->nccl, bytes, &b->windows) : status;
+}
+
+static void report_facts(perf_bench *b)
+{
+    const perf_rank *rank = b->rank;
+    const perf_options *options = rank->options;
+    const bool reduces = b->wish.what->reduces;
+    perf_fact(rank->output, "ranks", "%" PRIu32 "%s", rank->ranks, rank->shared ? ", on one GPU" : "");
+    perf_fact(rank->output, "collective", "%.1f MiB of its own on each rank",
+              (double)weir_collective_bytes(b->collective) / (1 << 20));
+    perf_fact(rank->output, "time", "us, %s, longest of the ranks; median, least and 95th percentile",
+              options->graph ? "a node of replayed graphs" : "calls put on a stream");
+    perf_fact(rank->output, "bandwidth", "GB/s; busbw: what each rank sends, at least");
+    b->limit = rank->gpu && rank->output != NULL ? perf_link_limit(&rank->info) : NAN;
+    if (!isnan(b->limit)) {
+        perf_fact(rank->output, "link", "%.0f GB/s each way, all NVLinks of rank 0", b->limit);
+    }
+    (void)snprintf(b->title, sizeof b->title, "%s, %s%s%s, %" PRIu32 " %s, %s, %s buffers%s", rank->command,
+                   perf_dtype_names[b->wish.dtype], reduces ? " " : "", reduces ? perf_redop_names[b->wish.op] : "",
+                   rank->ranks, rank->gpu ? "GPUs" : "CPU ranks", options->graph ? "graphs" : "stream",
+                   options->registered ? "registered" : "ordinary", rank->gpu ? ", NVLS off" : "");
+}
+
+/* Tables are for the ranks of one host. */
+static weir_status check_tunable(const perf_bench *b)
+{
+    weir_dev_collective device;
+    weir_collective_device(b->collective, &device);
+    if (device.ranks == 1 || device.ranks != b->rank->ranks) {
+        return perf_fail(b->rank, WEIR_ERR_INVALID, "--tune is for two ranks or more of one host");
+    }
+    return WEIR_OK;
+}
+
+static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t threads, perf_bench *b)
+{
+    const uint64_t bytes = (largest + 255) / 256 * 256;
+    memset(b, 0, sizeof *b);
+    b->rank = rank;
+    if (!perf_take_wish(rank->command, rank->options, &b->wish)) {
+        return perf_fail(rank, WEIR_ERR_INVALID, "options");
+    }
+    weir_status status = create_buffers(b, bytes);
+    if (status == WEIR_OK) {
+        status = create_collective(b, threads);
+    }
+    if (status == WEIR_OK && rank->options->tune != NULL) {
+        status = check_tunable(b);
+    }
+    if (status == WEIR_OK) {
+        status = perf_report_machine(rank);
+    }
+    if (status == WEIR_OK) {
+        report_facts(b);
+        status = open_nccl(b, bytes);
+    }
+    return status;
+}
+
+static void destroy_bench(perf_bench *b)
+{
+    if (b->nccl != NULL) {
+        perf_nccl_close_windows(b->nccl, &b->windows);
+        perf_nccl_close(b->nccl);
+        perf_cuda_free(b->cuda, b->plain[0]);
+        perf_cuda_free(b->cuda, b->plain[1]);
+    }
+    perf_cuda_close(b->cuda);
+    weir_collective_destroy(b->collective);
+    weir_memory_destroy(b->wrong);
+    weir_memory_destroy(b->recv);
+    weir_memory_destroy(b->send);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------- */
+
+enum { OUT, IN, PLAIN, WINDOWS, RESULTS };
+
+/* Bytes that each rank sends at least, of those that a size counts. */
+static double bus_factor(const perf_bench *b)
+{
+    const double ranks = b->rank->ranks;
+    const double factor = b->wish.what->kind == WEIR_ALLREDUCE ? 2 : b->wish.what->parts ? 1 : 0;
+    return factor != 0 ? factor * (ranks - 1) / ranks : 1;
+}
+
+static double bandwidth(uint64_t bytes, const perf_result *r)
+{
+    return (double)bytes / r->us / 1e3;
+}
+
+static void add_point(perf_bench *b, uint64_t bytes, const perf_result *results)
+{
+    perf_plot_point point;
+    point.bytes = bytes;
+    for (uint32_t i = 0; i < RESULTS; i++) {
+        point.us[i] = results[i].us;
+        point.gbps[i] = bandwidth(bytes, &results[i]) * bus_factor(b);
+    }
+    perf_plot_add(&b->plot, &point);
+}
+
+static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
+                       const perf_result *results)
+{
+    const perf_result *out = &results[OUT];
+    const perf_result *in = &results[IN];
+    const perf_result *plain = &results[PLAIN];
+    const perf_result *windows = &results[WINDOWS];
+    const double factor = bus_factor(b);
+    const double best = isnan(windows->us) || plain->us < windows->us ? plain->us : windows->us;
+    const perf_field fields[] = {
+        perf_count("bytes", bytes),
+        perf_wide(perf_count("count", count), 11),
+        perf_wide(perf_text("type", perf_dtype_names[b->wish.dtype]), 7),
+        perf_wide(perf_text("redop", b->wish.what->reduces ? perf_redop_names[b->wish.op] : "none"), 6),
+        perf_wide(perf_as(perf_text("form", perf_form_names[chosen->form]),
+                          b->rank->options->form != NULL ? PERF_NAMES : PERF_APART),
+                  8),
+        perf_wide(perf_as(perf_count("blocks", chosen->shape.blocks), PERF_APART), 7),
+        perf_wide(perf_as(perf_count("threads", chosen->shape.threads), PERF_APART),
+                  b->rank->options->tune != NULL ? 8 : 0),
+        perf_wide(perf_as(perf_real("time_us", out->us, 2), PERF_LATENCY), 10),
+        perf_wide(perf_real("min_us", out->min_us, 2), 10),
+        perf_wide(perf_real("p95_us", out->p95_us, 2), 10),
+        perf_wide(perf_as(perf_real("algbw", bandwidth(bytes, out), 2), PERF_BANDWIDTH), 8),
+        perf_wide(perf_real("busbw", bandwidth(bytes, out) * factor, 2), 8),
+        perf_wide(perf_as(perf_count("wrong", out->wrong), PERF_APART), 6),
+        perf_wide(perf_as(perf_real("in_us", in->us, 2), PERF_LATENCY), 10),
+        perf_wide(perf_real("in_min_us", in->min_us, 2), 0),
+        perf_wide(perf_real("in_p95_us", in->p95_us, 2), 0),
+        perf_wide(perf_as(perf_real("in_algbw", bandwidth(bytes, in), 2), PERF_BANDWIDTH), 9),
+        perf_wide(perf_real("in_busbw", bandwidth(bytes, in) * factor, 2), 9),
+        perf_wide(perf_as(perf_count("in_wrong", in->wrong), PERF_APART), 9),
+        perf_wide(perf_real("nccl_us", plain->us, 2), 10), /* from here on with --compare */
+        perf_wide(perf_real("sym_us", windows->us, 2), 10),
+        perf_wide(perf_real("ratio", out->us / best, 3), 7),
+        perf_wide(perf_as(perf_count("nccl_blocks", plain->launched.blocks), PERF_APART), 0),
+        perf_wide(perf_as(perf_text("nccl_kernel", plain->launched.kernel), PERF_APART), 0),
+        perf_wide(perf_as(perf_count("nccl_wrong", plain->wrong), PERF_APART), 0),
+        perf_wide(perf_as(perf_count("sym_blocks", windows->launched.blocks), PERF_APART), 0),
+        perf_wide(perf_as(perf_text("sym_kernel", windows->launched.kernel), PERF_APART), 0),
+        perf_wide(perf_as(perf_count("sym_wrong", windows->wrong), PERF_APART), 0),
+    };
+    perf_row(b->rank->output, b->title, fields, b->nccl != NULL ? ROWS(fields) : ROWS(fields) - 9);
+}
+
+/* What is being measured, on a terminal. */
+static void show_progress(const perf_bench *b, uint64_t bytes, const char *what)
+{
+    if (b->rank->output != NULL && isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)) {
+        fprintf(stderr, "\r\033[K");
+        if (what != NULL) {
+            fprintf(stderr, "%s of %" PRIu64 " bytes, %s", b->rank->command, bytes, what);
+        }
+        (void)fflush(stderr);
+    }
+}
+
+static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
+                                   perf_result *results)
+{
+    char how[64];
+    const perf_party ours = { call_weir, b->collective, (char *)weir_memory_pointer(b->send),
+                              (char *)weir_memory_pointer(b->recv), NULL };
+    const perf_party plain = { call_nccl, b->nccl, (char *)b->plain[0], (char *)b->plain[1], b->cuda };
+    const perf_party windows = { call_nccl, b->nccl, (char *)b->windows.send, (char *)b->windows.recv, b->cuda };
+    (void)snprintf(how, sizeof how, "%s, %" PRIu32 " blocks of %" PRIu32, perf_form_names[chosen->form],
+                   chosen->shape.blocks, chosen->shape.threads);
+    show_progress(b, bytes, how);
+    weir_status status = perf_measure(b, &ours, count, bytes, false, &results[OUT]);
+    if (status == WEIR_OK && b->rank->options->tune == NULL) {
+        show_progress(b, bytes, "in place");
+        status = perf_measure(b, &ours, count, bytes, true, &results[IN]);
+    }
+    if (status == WEIR_OK && b->nccl != NULL) {
+        show_progress(b, bytes, "NCCL");
+        status = perf_measure(b, &plain, count, bytes, false, &results[PLAIN]);
+    }
+    if (status == WEIR_OK && b->nccl != NULL && windows.send != NULL) {
+        show_progress(b, bytes, "NCCL with symmetric windows");
+        status = perf_measure(b, &windows, count, bytes, false, &results[WINDOWS]);
+    }
+    show_progress(b, bytes, NULL);
+    return status;
+}
+
+/* chosen: with up to `most` blocks. */
+static weir_status measure_row(perf_bench *b, uint64_t count, const perf_choice *chosen, uint32_t most)
+{
+    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * (b->wish.what->parts ? b->rank->ranks : 1);
+    perf_result results[RESULTS];
+    memset(results, 0, sizeof results);
+    for (uint32_t i = 0; i < RESULTS; i++) {
+        results[i].us = NAN;
+        results[i].min_us = NAN;
+        results[i].p95_us = NAN;
+    }
+    weir_status status = measure_parties(b, count, bytes, chosen, results);
+    if (status == WEIR_OK) {
+        report_row(b, count, bytes, chosen, results);
+        add_point(b, bytes, results);
+        perf_tune_add(&b->tune, bytes, chosen, most, results[OUT].us);
+        b->rows++;
+        b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
+    }
+    return status;
+}
+
+/* Forces a form and the most blocks, and says what that comes to. */
+static weir_status force(perf_bench *b, uint64_t count, weir_collective_form form, uint32_t blocks,
+                         perf_choice *chosen)
+{
+    weir_collective_request request;
+    memset(&request, 0, sizeof request);
+    request.kind = b->wish.what->kind;
+    request.dtype = (weir_dtype)b->wish.dtype;
+    request.op = (weir_op)b->wish.op;
+    request.count = count;
+    request.send = weir_memory_pointer(b->send);
+    request.recv = weir_memory_pointer(b->recv);
+    weir_status status = weir_collective_force(b->collective, form, blocks);
+    return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
+}
+
+/* One size in one form, with each number of blocks; to tune, with those that make a difference. */
+static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_form form, const perf_list *blocks)
+{
+    const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / (b->wish.what->parts ? b->rank->ranks : 1);
+    perf_choice chosen = { form, { 0, 0 } };
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < blocks->count && status == WEIR_OK; i++) {
+        const uint32_t most = (uint32_t)blocks->values[i];
+        const uint32_t before = chosen.shape.blocks;
+        status = force(b, count, form, most, &chosen);
+        const bool differs =
+            chosen.shape.blocks != before && (b->threads == 0 || chosen.shape.threads == b->threads);
+        if (status == WEIR_OK && (b->rank->options->tune == NULL || differs)) {
+            status = measure_row(b, count, &chosen, most);
+        }
+    }
+    /* On no rank the form has room for so much. */
+    return status == WEIR_ERR_LIMIT && b->wish.all_forms ? WEIR_OK : status;
+}
+
+/* As asked, or the collective's own number, which is 0; to tune, all blocks and fewer. Where also the threads are the
+ * collective's own, a GPU may have more blocks than can be asked for. */
+static void choose_blocks(const perf_bench *b, perf_list *out)
+{
+    static const perf_list own = { { 0 }, 1 };
+    weir_dev_collective device;
+    weir_collective_device(b->collective, &device);
+    *out = b->rank->options->blocks;
+    if (out->count != 0) {
+        return;
+    }
+    if (b->rank->options->tune == NULL || (b->rank->gpu && b->threads == 0)) {
+        *out = own;
+        return;
+    }
+    for (uint32_t part = 8; part != 0; part /= 2) {
+        if (device.blocks >= part) {
+            out->values[out->count++] = device.blocks / part;
+        }
+    }
+}
+
+static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
+{
+    perf_list blocks;
+    weir_status status = WEIR_OK;
+    choose_blocks(b, &blocks);
+    for (uint32_t i = 0; i < sizes->count; i++) {
+        for (uint32_t form = 0; form < b->wish.form_count && status == WEIR_OK; form++) {
+            status = measure_form(b, sizes->values[i], b->wish.forms[form], &blocks);
+        }
+    }
+    if (status == WEIR_OK && b->rows == 0) {
+        status = perf_fail(b->rank, WEIR_ERR_LIMIT, "%s: no form can be had: %s", b->rank->command, weir_last_error());
+    }
+    if (status == WEIR_OK && b->wrong_rows != 0) {
+        status = perf_fail(b->rank, WEIR_ERR_CORRUPT, "%s: %" PRIu32 " of %" PRIu32 " rows have wrong elements",
+                           b->rank->command, b->wrong_rows, b->rows);
+    }
+    return status;
+}
+
+/* As asked, or the collective's own number, which is 0; to tune on a GPU, also some that may be faster. */
+static void choose_threads(const perf_rank *rank, perf_list *out)
+{
+    static const perf_list own = { { 0 }, 1 };
+    static const perf_list of_gpus = { { 0, 256, 128, 512, 1024 }, 5 };
+    *out = rank->options->threads;
+    if (out->count == 0) {
+        *out = rank->gpu && rank->options->tune != NULL ? of_gpus : own;
+    }
+}
+
+/* Ends what create_bench has begun, when no rank's kernels use it any more. */
+static weir_status end_bench(perf_bench *b, weir_status status)
+{
+    perf_rank *rank = b->rank;
+    const char *plot = rank->options->plot;
+    const char *tune = rank->options->tune;
+    if (status == WEIR_OK && tune != NULL && rank->output != NULL &&
+        !perf_tune_write(&b->tune, tune, rank, b->title)) {
+        status = perf_fail(rank, WEIR_ERR_SYSTEM, "%s: %s", tune, strerror(errno));
+    }
+    if (status == WEIR_OK && plot != NULL && rank->output != NULL &&
+        !perf_plot_write(&b->plot, plot, b->title, b->limit)) {
+        status = perf_fail(rank, WEIR_ERR_SYSTEM, "%s: %s", plot, strerror(errno));
+    }
+    if (status != WEIR_OK && rank->error[0] == '\0') {
+        (void)perf_fail(rank, status, "%s", weir_last_error());
+    }
+    if (status != WEIR_OK && rank->gpu) {
+        return status;
+    }
+    if (status != WEIR_OK) {
+        weir_comm_abort(rank->comm); /* kernels that wait end */
+    }
+    weir_status ended = weir_stream_wait(rank->device, rank->stream, 0);
+    if (ended == WEIR_OK) {
+        ended = weir_bootstrap_barrier(rank->bootstrap, NULL);
+    }
+    if (ended == WEIR_OK) {
+        destroy_bench(b);
+    }
+    return status == WEIR_OK ? ended : status;
+}
+
+static weir_status run_collective(perf_rank *rank)
+{
+    perf_bench b;
+    perf_list sizes;
+    perf_list threads;
+    weir_status status = perf_choose_sizes(rank, (uint64_t)1 << 30, &sizes);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    choose_threads(rank, &threads);
+    status = create_bench(rank, perf_largest(&sizes), threads.values[0], &b);
+    for (uint32_t i = 0; i < threads.count && status == WEIR_OK; i++) {
+        status = i != 0 ? replace_collective(&b, threads.values[i]) : WEIR_OK;
+        if (status == WEIR_OK) {
+            status = measure_sizes(&b, &sizes);
+        }
+    }
+    return end_bench(&b, status);
+}
+
+/* ---- commands --------------------------------------------------------------------------------------------- */
+
+static int start_collective(const perf_options *options, char **arguments);
+
+#define OPTIONS "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
+                " --form --plot --tune --host-ranks"
+
+const perf_command perf_allreduce = { "allreduce", "all ranks get the sum, or the like, of all", OPTIONS,
+                                      run_collective, start_collective };
+const perf_command perf_allgather = { "allgather", "all ranks get what each has", OPTIONS, run_collective,
+                                      start_collective };
+const perf_command perf_reduce_scatter = { "reduce_scatter", "each rank gets its part of the sum", OPTIONS,
+                                           run_collective, start_collective };
+const perf_command perf_all_to_all = { "all_to_all", "each rank gets a part of what each has", OPTIONS,
+                                       run_collective, start_collective };
+const perf_command perf_broadcast = { "broadcast", "all ranks get what rank 0 has", OPTIONS, run_collective,
+                                      start_collective };
+const perf_command perf_reduce = { "reduce", "rank 0 gets the sum of all", OPTIONS, run_collective, start_collective };
+
+static int start_collective(const perf_options *options, char **arguments)
+{
+    static const perf_command *const commands[] = { &perf_allreduce, &perf_allgather, &perf_reduce_scatter,
+                                                    &perf_all_to_all, &perf_broadcast, &perf_reduce };
+    perf_options mine = *options;
+    perf_wish asked;
+    if (!perf_take_wish(arguments[1], options, &asked)) {
+        return 1;
+    }
+    if (mine.ranks.count == 0) {
+        mine.ranks.count = 1; /* of 0: as many as there can be */
+        mine.ranks.values[0] = 0;
+    }
+    FILE *plot = mine.plot != NULL ? fopen(mine.plot, "a") : NULL; /* whether it can be written */
+    if (mine.plot != NULL && (plot == NULL || fclose(plot) != 0)) {
+        fprintf(stderr, "weir-perf: %s: %s\n", mine.plot, strerror(errno));
+        return 1;
+    }
+    if (mine.tune != NULL && !perf_tune_prepare(mine.tune)) {
+        fprintf(stderr, "weir-perf: %s: %s\n", mine.tune, strerror(errno));
+        return 1;
+    }
+    if (mine.compare != NULL && !perf_nccl_prepare()) {
+        fprintf(stderr, "weir-perf: no memory for the environment\n");
+        return 1;
+    }
+    for (size_t i = 0; i < ROWS(commands); i++) {
+        if (strcmp(commands[i]->name, arguments[1]) == 0) {
+            return perf_start(commands[i], &mine, arguments);
+        }
+    }
+    return 1;
+}

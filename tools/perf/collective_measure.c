@@ -1,0 +1,213 @@
+/* collective_measure.c - measures one operation of one size, and checks what it does.
+ *
+ * It is called once with checked data before it is timed, checked once more on the data of the timed calls (out of
+ * place), and called on new data after them: with --check six times before and twelve times, from a replayed graph,
+ * after. Between such calls ranks do not wait for each other on the host, so that what is written too early or too late
+ * is found as well. */
+#include "tools/perf/collective.h"
+#include "tools/perf/data.h"
+
+#include <string.h>
+
+#define CHECKS 6u
+#define REPLAYS 20u
+#define NODES_MAX 200u
+#define WARMUP 2u
+
+/* An operation of one party, as this rank calls it. */
+typedef struct task {
+    const perf_bench *bench;
+    const perf_party *party;
+    weir_collective_request request;
+    bool in_place;
+    uint64_t seed;
+} task;
+
+/* In place what is sent, or received, is a part of the other. */
+static void make_task(perf_bench *b, const perf_party *by, uint64_t count, bool in_place, task *out)
+{
+    const uint64_t part = count * weir_dtype_bytes(b->wish.dtype) * b->rank->rank;
+    char *send = in_place ? by->recv : by->send;
+    char *recv = by->recv;
+    memset(out, 0, sizeof *out);
+    if (in_place && b->wish.what->kind == WEIR_ALLGATHER) {
+        send += part;
+    } else if (in_place && b->wish.what->kind == WEIR_REDUCE_SCATTER) {
+        recv += part;
+    }
+    out->bench = b;
+    out->party = by;
+    out->in_place = in_place;
+    out->request.kind = b->wish.what->kind;
+    out->request.dtype = (weir_dtype)b->wish.dtype;
+    out->request.op = (weir_op)b->wish.op;
+    out->request.count = count;
+    out->request.send = send;
+    out->request.recv = recv;
+}
+
+static weir_status put_data(perf_rank *rank, const task *t, const weir_kernel *kernel, uint64_t seed)
+{
+    const weir_shape gpu_shape = { 264, 512 };
+    const weir_shape cpu_shape = { 1, 2 };
+    perf_data args;
+    perf_work work;
+    memset(&args, 0, sizeof args);
+    memset(&work, 0, sizeof work);
+    args.send = (char *)(uintptr_t)t->request.send;
+    args.recv = (char *)t->request.recv;
+    args.wrong = (uint64_t *)weir_memory_pointer(t->bench->wrong);
+    args.count = t->request.count;
+    args.seed = seed;
+    args.kind = t->request.kind;
+    args.dtype = t->request.dtype;
+    args.op = t->request.op;
+    args.root = t->request.root;
+    args.rank = rank->rank;
+    args.ranks = rank->ranks;
+    work.kernel = kernel;
+    work.shape = weir_device_fit_shape(rank->device, rank->gpu ? gpu_shape : cpu_shape);
+    work.args = &args;
+    return perf_launch(rank, &work);
+}
+
+static weir_status put_call(perf_rank *rank, void *context, uint32_t number)
+{
+    const task *t = (const task *)context;
+    (void)number;
+    return t->party->call(t->party->context, &t->request, rank->stream);
+}
+
+/* New data, the call, and a look at what came out. */
+static weir_status put_checked(perf_rank *rank, void *context, uint32_t number)
+{
+    const task *t = (const task *)context;
+    weir_status status = put_data(rank, t, perf_data_write, t->seed + number);
+    if (status == WEIR_OK) {
+        status = put_call(rank, context, number);
+    }
+    return status == WEIR_OK ? put_data(rank, t, perf_data_check, t->seed + number) : status;
+}
+
+static weir_status wait_for(perf_rank *rank)
+{
+    weir_status status = weir_stream_wait(rank->device, rank->stream, 0);
+    return status == WEIR_OK ? weir_comm_status(rank->comm) : status;
+}
+
+/* The calls that are checked; *wrong on the device counts. */
+static weir_status run_checked(perf_bench *b, task *t, uint32_t calls, uint32_t replays)
+{
+    perf_rank *rank = b->rank;
+    const perf_calls checked = { put_checked, t };
+    void *graph = NULL;
+    weir_status status = WEIR_OK;
+    t->seed = b->seed;
+    b->seed += calls;
+    if (replays != 0) {
+        status = perf_record_calls(rank, &checked, calls, &graph);
+    }
+    for (uint32_t i = 0; i < replays && status == WEIR_OK; i++) {
+        status = weir_graph_launch(rank->device, graph, rank->stream);
+    }
+    for (uint32_t i = 1; i <= calls && replays == 0 && status == WEIR_OK; i++) {
+        status = put_checked(rank, t, i);
+    }
+    if (status == WEIR_OK) {
+        status = wait_for(rank);
+    }
+    if (graph != NULL) {
+        weir_graph_destroy(rank->device, graph);
+    }
+    return status;
+}
+
+static uint32_t clamp(uint64_t value, uint32_t least, uint32_t most)
+{
+    return value < least ? least : value > most ? most : (uint32_t)value;
+}
+
+/* Timed calls of a rank, unless told otherwise. */
+static uint64_t default_calls(const perf_rank *rank, uint64_t bytes)
+{
+    if (!rank->gpu) {
+        return 40;
+    }
+    const uint64_t mib = bytes >> 20;
+    return mib <= 1 ? 4000 : mib <= 16 ? 400 : mib <= 256 ? 100 : 40;
+}
+
+static weir_status run_timed(perf_bench *b, task *t, uint64_t bytes, perf_result *out)
+{
+    perf_rank *rank = b->rank;
+    const perf_options *options = rank->options;
+    const uint64_t wanted = options->iters != 0 ? options->iters : default_calls(rank, bytes);
+    const uint32_t replays = clamp(wanted, 1, REPLAYS);
+    const uint32_t nodes = clamp(wanted / replays, 1, NODES_MAX);
+    const uint32_t warmup = options->warmup != 0 ? (options->warmup + nodes - 1) / nodes : WARMUP;
+    const perf_calls calls = { put_call, t };
+    double us[PERF_REPLAYS_MAX];
+    void *graph = NULL;
+    weir_status status = put_data(rank, t, perf_data_write, ++b->seed);
+    if (status == WEIR_OK) {
+        status = t->party->cuda != NULL ? perf_cuda_look(t->party->cuda, &calls, &out->launched) : WEIR_OK;
+    }
+    if (status == WEIR_OK && options->graph) {
+        status = perf_record_calls(rank, &calls, nodes, &graph);
+    }
+    if (status == WEIR_OK) {
+        status = options->graph ? perf_time(rank, graph, nodes, warmup, replays, us)
+                                : perf_time_calls(rank, &calls, nodes, warmup, replays, us);
+    }
+    if (status == WEIR_OK && !t->in_place) { /* in place each call has changed what the next one sends */
+        status = put_data(rank, t, perf_data_check, b->seed);
+    }
+    if (status == WEIR_OK) {
+        status = wait_for(rank);
+    }
+    if (graph != NULL) {
+        weir_graph_destroy(rank->device, graph);
+    }
+    if (status == WEIR_OK) {
+        perf_sort(us, replays);
+        out->us = perf_percentile(us, replays, 0.5);
+        out->min_us = us[0];
+        out->p95_us = perf_percentile(us, replays, 0.95);
+    }
+    return status;
+}
+
+static weir_status add_wrong(perf_bench *b, perf_result *out)
+{
+    uint64_t counts[PERF_RANKS_MAX] = { 0 };
+    perf_rank *rank = b->rank;
+    weir_status status = weir_device_copy(rank->device, &counts[rank->rank], weir_memory_pointer(b->wrong),
+                                          sizeof counts[0]);
+    if (status == WEIR_OK) {
+        status = weir_bootstrap_allgather(rank->bootstrap, NULL, counts, sizeof counts[0]);
+    }
+    for (uint32_t i = 0; i < rank->ranks; i++) {
+        out->wrong += counts[i];
+    }
+    return status;
+}
+
+weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
+                         perf_result *out)
+{
+    perf_rank *rank = b->rank;
+    const bool check = rank->options->check;
+    task t;
+    make_task(b, by, count, in_place, &t);
+    weir_status status = weir_device_fill(rank->device, weir_memory_pointer(b->wrong), 0, sizeof(uint64_t));
+    if (status == WEIR_OK) {
+        status = run_checked(b, &t, check ? CHECKS : 1, 0);
+    }
+    if (status == WEIR_OK) {
+        status = run_timed(b, &t, bytes, out);
+    }
+    if (status == WEIR_OK) {
+        status = run_checked(b, &t, check ? CHECKS : 1, check ? 2 : 0);
+    }
+    return status == WEIR_OK ? add_wrong(b, out) : status;
+}

@@ -1,0 +1,120 @@
+/* collective_options.c - what the options of weir-perf's commands for collectives ask for. */
+#include "tools/perf/collective.h"
+
+#include <string.h>
+
+static const perf_operation operations[] = {
+    { "allreduce", WEIR_ALLREDUCE, true, false, true },
+    { "allgather", WEIR_ALLGATHER, false, true, false },
+    { "reduce_scatter", WEIR_REDUCE_SCATTER, true, true, false },
+    { "all_to_all", WEIR_ALL_TO_ALL, false, true, false },
+    { "broadcast", WEIR_BROADCAST, false, false, false },
+    { "reduce", WEIR_REDUCE, true, false, true },
+};
+
+const char *const perf_dtype_names[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
+                                                    "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
+const char *const perf_redop_names[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
+const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };
+
+/* The place of the name, of `length` characters, or `count`. */
+static uint32_t find_name(const char *const *names, uint32_t count, const char *name, size_t length)
+{
+    uint32_t i = 0;
+    while (i < count && (strlen(names[i]) != length || strncmp(names[i], name, length) != 0)) {
+        i++;
+    }
+    return i;
+}
+
+static bool take_name(const char *option, const char *name, const char *const *names, uint32_t count, uint32_t *out)
+{
+    if (name == NULL) {
+        return true;
+    }
+    *out = find_name(names, count, name, strlen(name));
+    if (*out < count) {
+        return true;
+    }
+    fprintf(stderr, "weir-perf: '%s' is no value for %s; there are", name, option);
+    for (uint32_t i = 0; i < count; i++) {
+        fprintf(stderr, "%s %s", i == 0 ? "" : ",", names[i]);
+    }
+    fprintf(stderr, "\n");
+    return false;
+}
+
+static bool take_forms(const char *list, perf_wish *out)
+{
+    out->forms[0] = WEIR_FORM_AUTO;
+    out->form_count = 1;
+    if (list == NULL) {
+        return true;
+    }
+    out->form_count = 0;
+    out->all_forms = strcmp(list, "all") == 0;
+    for (uint32_t i = WEIR_FORM_ONCE; out->all_forms && i < PERF_FORMS; i++) {
+        if (out->what->once || i != WEIR_FORM_ONCE) {
+            out->forms[out->form_count++] = (weir_collective_form)i;
+        }
+    }
+    while (!out->all_forms && *list != '\0') {
+        const size_t length = strcspn(list, ",");
+        const uint32_t form = find_name(perf_form_names, PERF_FORMS, list, length);
+        if (form == PERF_FORMS || out->form_count == ROWS(out->forms)) {
+            fprintf(stderr, "weir-perf: --form has '%.*s'; there are auto, once, packets, lines, slots, or all\n",
+                    (int)length, list);
+            return false;
+        }
+        out->forms[out->form_count++] = (weir_collective_form)form;
+        list += length;
+        list += *list == ',';
+    }
+    return out->form_count != 0;
+}
+
+static bool has_auto(const perf_wish *wish)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < wish->form_count; i++) {
+        found = found || wish->forms[i] == WEIR_FORM_AUTO;
+    }
+    return found;
+}
+
+bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out)
+{
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < ROWS(operations); i++) {
+        if (strcmp(operations[i].name, command) == 0) {
+            out->what = &operations[i];
+        }
+    }
+    out->dtype = WEIR_F16;
+    out->op = WEIR_SUM;
+    if (!take_name("-d", options->dtype, perf_dtype_names, ROWS(perf_dtype_names), &out->dtype) ||
+        !take_name("-o", options->op, perf_redop_names, ROWS(perf_redop_names), &out->op) ||
+        !take_forms(options->form == NULL && options->tune != NULL ? "all" : options->form, out)) {
+        return false;
+    }
+    const char *refused = NULL;
+    if (options->op != NULL && !out->what->reduces) {
+        refused = "-o is for operations that reduce";
+    } else if (options->compare != NULL && strcmp(options->compare, "nccl") != 0) {
+        refused = "--compare knows only nccl";
+    } else if (options->nccl != NULL && options->compare == NULL) {
+        refused = "--nccl needs --compare nccl";
+    } else if (options->ranks.count > 1 || (options->threads.count > 1 && options->tune == NULL)) {
+        refused = "-g and --threads take one number";
+    } else if (options->plot != NULL && (out->form_count > 1 || options->blocks.count > 1)) {
+        refused = "--plot needs one form and one number of blocks";
+    } else if (options->tune != NULL && (options->compare != NULL || options->plot != NULL)) {
+        refused = "--tune measures weir alone, without --compare and --plot";
+    } else if (options->tune != NULL && has_auto(out)) {
+        refused = "--tune finds what auto should be; --form takes the others";
+    }
+    if (refused != NULL) {
+        fprintf(stderr, "weir-perf: %s: %s\n", command, refused);
+    }
+    return refused == NULL;
+}

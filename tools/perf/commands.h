@@ -1,0 +1,23 @@
+/* commands.h - the commands of weir-perf; the table of them is in perf/main.c. */
+#ifndef WEIR_PERF_COMMANDS_H
+#define WEIR_PERF_COMMANDS_H
+
+#include "tools/perf/common.h"
+
+extern const perf_command perf_put;
+extern const perf_command perf_get;
+extern const perf_command perf_packets;
+extern const perf_command perf_semaphore;
+extern const perf_command perf_probe;
+extern const perf_command perf_fifo;
+extern const perf_command perf_port;
+extern const perf_command perf_rdma;
+extern const perf_command perf_bootstrap;
+extern const perf_command perf_allreduce;
+extern const perf_command perf_allgather;
+extern const perf_command perf_reduce_scatter;
+extern const perf_command perf_all_to_all;
+extern const perf_command perf_broadcast;
+extern const perf_command perf_reduce;
+
+#endif

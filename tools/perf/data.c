@@ -1,0 +1,253 @@
+/* data.c - kernels that write the data of collective operations, and check it. */
+#include "tools/perf/data.h"
+
+#define DIGITS_MOST 50u /* of sums, so that their parts fit 64 bits with ease */
+
+typedef uint16_t __attribute__((may_alias)) alias_u16;
+
+/* ---- elements --------------------------------------------------------------------------------------------- */
+
+WEIR_FN uint64_t draw(uint64_t seed, uint64_t stream, uint64_t index)
+{
+    uint64_t word = (index + 1) * 0x9e3779b97f4a7c15u + seed * 0xd1342543de82ef95u + stream * 0x8cb92ba72f3d8dd7u;
+    word = (word ^ word >> 31) * 0xaf251af3b0f025b5u;
+    return word ^ word >> 29;
+}
+
+WEIR_FN uint64_t load_element(const char *at, uint32_t bytes)
+{
+    switch (bytes) {
+    case 8:
+        return *(const weir_alias_u64 *)at;
+    case 4:
+        return *(const weir_alias_u32 *)at;
+    case 2:
+        return *(const alias_u16 *)at;
+    default:
+        return *(const unsigned char *)at;
+    }
+}
+
+WEIR_FN void store_element(char *at, uint64_t element, uint32_t bytes)
+{
+    switch (bytes) {
+    case 8:
+        *(weir_alias_u64 *)at = element;
+        return;
+    case 4:
+        *(weir_alias_u32 *)at = (uint32_t)element;
+        return;
+    case 2:
+        *(alias_u16 *)at = (uint16_t)element;
+        return;
+    default:
+        *(unsigned char *)at = (unsigned char)element;
+    }
+}
+
+WEIR_FN uint64_t cut(uint64_t word, uint32_t bytes)
+{
+    return bytes == 8 ? word : word & (((uint64_t)1 << 8 * bytes) - 1);
+}
+
+WEIR_FN bool is_float(uint32_t dtype)
+{
+    return dtype <= WEIR_F8E5M2;
+}
+
+/* Bits of a float behind its exponent. */
+WEIR_FN uint32_t fraction_bits(uint32_t dtype)
+{
+    switch (dtype) {
+    case WEIR_F64:
+        return 52;
+    case WEIR_F32:
+        return 23;
+    case WEIR_F16:
+        return 10;
+    case WEIR_BF16:
+        return 7;
+    case WEIR_F8E4M3:
+        return 3;
+    default:
+        return 2;
+    }
+}
+
+WEIR_FN uint32_t exponent_bias(uint32_t dtype)
+{
+    switch (dtype) {
+    case WEIR_F64:
+        return 1023;
+    case WEIR_F32:
+    case WEIR_BF16:
+        return 127;
+    case WEIR_F8E4M3:
+        return 7;
+    default:
+        return 15;
+    }
+}
+
+/* An integer times 2^scale; the type has it exactly. Integers wrap. */
+WEIR_FN uint64_t encode(uint32_t dtype, int64_t number, uint32_t scale)
+{
+    const uint32_t bytes = weir_dtype_bytes(dtype);
+    if (!is_float(dtype)) {
+        return cut((uint64_t)number, bytes);
+    }
+    const uint64_t size = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    const uint32_t fraction = fraction_bits(dtype);
+    const uint64_t sign = number < 0 ? (uint64_t)1 << (8 * bytes - 1) : 0;
+    uint32_t top = 0; /* the highest bit of size */
+    for (uint32_t step = 32; step != 0; step /= 2) {
+        top += size >> top >> step != 0 ? step : 0;
+    }
+    if (size == 0) {
+        return 0;
+    }
+    const uint64_t bits = top <= fraction ? size << (fraction - top) : size >> (top - fraction);
+    const uint64_t exponent = exponent_bias(dtype) + top + scale;
+    return sign | exponent << fraction | (bits & (((uint64_t)1 << fraction) - 1));
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------- */
+
+WEIR_FN bool reduces(const perf_data *d)
+{
+    return d->kind <= WEIR_REDUCE_SCATTER;
+}
+
+/* What each rank's numbers are multiples of, so that averages are exact. */
+WEIR_FN uint32_t unit_of(const perf_data *d)
+{
+    return d->op == WEIR_AVG ? d->ranks : 1;
+}
+
+/* Bits of the multiples that leave room for the sum of all ranks. */
+WEIR_FN uint32_t number_bits(const perf_data *d)
+{
+    const uint32_t bits = 8 * weir_dtype_bytes(d->dtype) - (weir_dtype_is_signed(d->dtype) ? 1 : 0);
+    uint32_t digits = is_float(d->dtype) ? fraction_bits(d->dtype) + 1 : bits;
+    digits = digits < DIGITS_MOST ? digits : DIGITS_MOST;
+    const uint64_t most = ((uint64_t)1 << digits) - (is_float(d->dtype) ? 0 : 1);
+    const uint64_t share = most / d->ranks / unit_of(d);
+    uint32_t count = 0;
+    while (share >> 1 >> count != 0) {
+        count++;
+    }
+    return count;
+}
+
+/* What `rank` has at `index` of its send buffer. */
+WEIR_FN int64_t number_of(const perf_data *d, uint32_t bits, uint32_t rank, uint64_t index)
+{
+    const bool has_sign = is_float(d->dtype) || weir_dtype_is_signed(d->dtype);
+    const uint64_t word = draw(d->seed, rank, index) >> 8;
+    if (d->op == WEIR_PROD) {
+        const int64_t factor = 1 + (int64_t)(word & 1);
+        return has_sign && (word & 2) != 0 ? -factor : factor;
+    }
+    const uint64_t span = (uint64_t)1 << bits;
+    const int64_t number = has_sign ? (int64_t)(word & (2 * span - 1)) - (int64_t)span : (int64_t)(word & (span - 1));
+    return number * (int64_t)unit_of(d);
+}
+
+/* The power of two with which all ranks' numbers at `index` are multiplied. */
+WEIR_FN uint32_t scale_of(const perf_data *d, uint64_t index)
+{
+    return is_float(d->dtype) && d->op != WEIR_PROD ? (uint32_t)(draw(d->seed, d->ranks, index) >> 62) : 0;
+}
+
+WEIR_FN uint64_t sent_element(const perf_data *d, uint32_t bits, uint32_t rank, uint64_t index)
+{
+    if (reduces(d)) {
+        return encode(d->dtype, number_of(d, bits, rank, index), scale_of(d, index));
+    }
+    return cut(draw(d->seed, rank, index), weir_dtype_bytes(d->dtype));
+}
+
+/* All ranks' elements at `index`, as one. */
+WEIR_FN uint64_t joined_element(const perf_data *d, uint32_t bits, uint64_t index)
+{
+    int64_t all = number_of(d, bits, 0, index);
+    for (uint32_t rank = 1; rank < d->ranks; rank++) {
+        const int64_t next = number_of(d, bits, rank, index);
+        if (d->op == WEIR_MIN || d->op == WEIR_MAX) {
+            all = (next < all) == (d->op == WEIR_MIN) ? next : all;
+        } else {
+            all = d->op == WEIR_PROD ? all * next : all + next;
+        }
+    }
+    return encode(d->dtype, d->op == WEIR_AVG ? all / (int64_t)d->ranks : all, scale_of(d, index));
+}
+
+WEIR_FN uint64_t received_element(const perf_data *d, uint32_t bits, uint64_t index)
+{
+    switch (d->kind) {
+    case WEIR_ALLREDUCE:
+    case WEIR_REDUCE:
+        return joined_element(d, bits, index);
+    case WEIR_REDUCE_SCATTER:
+        return joined_element(d, bits, d->rank * d->count + index);
+    case WEIR_ALLGATHER:
+        return sent_element(d, bits, (uint32_t)(index / d->count), index % d->count);
+    case WEIR_ALL_TO_ALL:
+        return sent_element(d, bits, (uint32_t)(index / d->count), d->rank * d->count + index % d->count);
+    default:
+        return sent_element(d, bits, d->root, index);
+    }
+}
+
+WEIR_FN uint64_t sent_count(const perf_data *d)
+{
+    if (d->kind == WEIR_REDUCE_SCATTER || d->kind == WEIR_ALL_TO_ALL) {
+        return d->count * d->ranks;
+    }
+    return d->kind == WEIR_BROADCAST && d->rank != d->root ? 0 : d->count;
+}
+
+WEIR_FN uint64_t received_count(const perf_data *d)
+{
+    if (d->kind == WEIR_ALLGATHER || d->kind == WEIR_ALL_TO_ALL) {
+        return d->count * d->ranks;
+    }
+    return d->kind == WEIR_REDUCE && d->rank != d->root ? 0 : d->count;
+}
+
+/* ---- kernels ---------------------------------------------------------------------------------------------- */
+
+WEIR_KERNEL(data_write, perf_data)
+{
+    const uint32_t bytes = weir_dtype_bytes(args->dtype);
+    const uint32_t bits = number_bits(args);
+    const uint64_t sent = sent_count(args);
+    const uint64_t received = received_count(args);
+    for (uint64_t i = coop.rank; i < received; i += coop.size) {
+        char *at = args->recv + i * bytes;
+        /* In place some of it is sent. */
+        if ((uintptr_t)at - (uintptr_t)args->send >= sent * bytes) {
+            store_element(at, ~received_element(args, bits, i), bytes);
+        }
+    }
+    for (uint64_t i = coop.rank; i < sent; i += coop.size) {
+        store_element(args->send + i * bytes, sent_element(args, bits, args->rank, i), bytes);
+    }
+}
+
+WEIR_KERNEL(data_check, perf_data)
+{
+    const uint32_t bytes = weir_dtype_bytes(args->dtype);
+    const uint32_t bits = number_bits(args);
+    const uint64_t received = received_count(args);
+    uint64_t wrong = 0;
+    for (uint64_t i = coop.rank; i < received; i += coop.size) {
+        wrong += load_element(args->recv + i * bytes, bytes) != received_element(args, bits, i);
+    }
+    if (wrong != 0) {
+        weir_arch_add_relaxed_dev_u64(args->wrong, wrong);
+    }
+}
+
+const weir_kernel *const perf_data_write = &data_write;
+const weir_kernel *const perf_data_check = &data_check;

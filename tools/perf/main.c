@@ -1,0 +1,260 @@
+/* main.c - weir-perf: measures what weir does on this machine.
+ *
+ *     weir-perf put -b 1K -e 128M -f 4 --check     put of these sizes, the fastest way for each
+ *     weir-perf packets --shape all --json packets.json
+ *     weir-perf packets --shape all --against packets.json     status 1 where this run is slower than that one
+ *     weir-perf probe                              everything against the same kernels written by hand
+ *     weir-perf allreduce --graph --compare nccl   a collective, beside NCCL's
+ *     weir-perf allreduce --graph --tune FILE      the fastest form of each size, for WEIR_COLLECTIVE_TABLE
+ *
+ * This file has the table of commands and the table of options, main, and nothing else. A new command is a
+ * file tools/perf/NAME.c, a declaration in perf/commands.h and a row here. */
+#include "tools/perf/cases.h"
+#include "tools/perf/commands.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const perf_command *const commands[] = {
+    &perf_put,
+    &perf_get,
+    &perf_packets,
+    &perf_semaphore,
+    &perf_probe,
+    &perf_fifo,
+    &perf_port,
+    &perf_rdma,
+    &perf_bootstrap,
+    &perf_allreduce,
+    &perf_allgather,
+    &perf_reduce_scatter,
+    &perf_all_to_all,
+    &perf_broadcast,
+    &perf_reduce,
+};
+
+/* Options that every command takes. */
+static const char common[] = "--device --processes --rank --csv --json --against";
+
+typedef enum option_type { OPTION_NUMBER, OPTION_SIZE, OPTION_TEXT, OPTION_LIST, OPTION_FLAG } option_type;
+
+typedef struct option_row {
+    const char *name;
+    option_type type;
+    size_t field; /* offset in perf_options */
+    const char *value;
+    const char *help;
+} option_row;
+
+static const option_row option_rows[] = {
+    { "-b", OPTION_SIZE, offsetof(perf_options, least), "MIN", "smallest size, in bytes or as 1K, 4M, 1G" },
+    { "-e", OPTION_SIZE, offsetof(perf_options, most), "MAX", "largest size" },
+    { "-f", OPTION_NUMBER, offsetof(perf_options, factor), "FACTOR", "from one size to the next; default 4" },
+    { "--sizes", OPTION_LIST, offsetof(perf_options, sizes), "LIST", "these sizes instead, as 1K,1M,128M" },
+    { "--shape", OPTION_TEXT, offsetof(perf_options, shape), "LIST", "ways to do it; auto (by size, default); all" },
+    { "--blocks", OPTION_LIST, offsetof(perf_options, blocks), "LIST", "blocks of a launch" },
+    { "--threads", OPTION_LIST, offsetof(perf_options, threads), "LIST", "threads of a block" },
+    { "--one-way", OPTION_FLAG, offsetof(perf_options, one_way), "", "one rank moves data; default: both at once" },
+    { "-n", OPTION_NUMBER, offsetof(perf_options, iters), "ITERS", "timed launches; large sizes take a tenth" },
+    { "-w", OPTION_NUMBER, offsetof(perf_options, warmup), "WARMUP", "launches before them" },
+    { "--check", OPTION_FLAG, offsetof(perf_options, check), "", "also launches with new data each, all checked" },
+    { "--host", OPTION_FLAG, offsetof(perf_options, host), "", "memory of the host in place of the device's" },
+    { "--plain", OPTION_FLAG, offsetof(perf_options, plain), "", "no cooperative launches" },
+    { "-g", OPTION_LIST, offsetof(perf_options, ranks), "LIST", "numbers of ranks; of a collective one, default: all" },
+    { "-d", OPTION_TEXT, offsetof(perf_options, dtype), "TYPE", "of elements: f64 f32 f16 (default) bf16 f8e4m3 ..." },
+    { "-o", OPTION_TEXT, offsetof(perf_options, op), "OP", "sum (default), prod, min, max, avg" },
+    { "--form", OPTION_TEXT, offsetof(perf_options, form), "LIST", "auto (default), once, packets, lines, slots; all" },
+    { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "as between hosts of N ranks each" },
+    { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
+    { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "buffers that all ranks know: zero-copy" },
+    { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl", "NCCL too, plain and with symmetric windows" },
+    { "--nccl", OPTION_TEXT, offsetof(perf_options, nccl), "FILE", "its library; default: libnccl.so.2" },
+    { "--plot", OPTION_TEXT, offsetof(perf_options, plot), "FILE", "write a script for gnuplot, which draws FILE.svg" },
+    { "--tune", OPTION_TEXT, offsetof(perf_options, tune), "FILE", "write the fastest of each size to this table" },
+    { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },
+    { "--processes", OPTION_FLAG, offsetof(perf_options, processes), "", "ranks are processes; default: threads" },
+    { "--rank", OPTION_NUMBER, offsetof(perf_options, rank), "N", "be this rank alone; WEIR_UNIQUE_ID says where" },
+    { "--csv", OPTION_TEXT, offsetof(perf_options, csv), "FILE", "write the results as CSV too" },
+    { "--json", OPTION_TEXT, offsetof(perf_options, json), "FILE", "write the results as JSON too" },
+    { "--against", OPTION_TEXT, offsetof(perf_options, against), "FILE", "fail where it is slower than FILE says" },
+};
+
+/* Whether the list of names, separated by blanks, has this one. */
+static bool has_name(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += length) {
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool takes_option(const perf_command *command, const char *name)
+{
+    return has_name(common, name) || has_name(command->takes, name);
+}
+
+static void print_usage(FILE *file)
+{
+    fprintf(file, "usage: weir-perf COMMAND [OPTION]...\n\ncommands, with the options that each takes:\n");
+    for (size_t i = 0; i < ROWS(commands); i++) {
+        fprintf(file, "  %-14s %s\n  %-14s %s\n", commands[i]->name, commands[i]->summary, "", commands[i]->takes);
+    }
+    fprintf(file, "  %-14s %s\n\noptions:\n", "all", common);
+    for (size_t i = 0; i < ROWS(option_rows); i++) {
+        fprintf(file, "  %-12s %-8s %s\n", option_rows[i].name, option_rows[i].value, option_rows[i].help);
+    }
+    fprintf(file, "\nshapes:\n");
+    for (uint32_t i = 0; i < perf_case_count; i++) {
+        fprintf(file, "  %-9s %-16s %s\n", perf_op_names[perf_cases[i].op], perf_cases[i].shape, perf_cases[i].help);
+    }
+}
+
+#define SIZE_LIMIT ((uint64_t)1 << 40)
+
+/* A decimal number up to `max`, followed by K, M or G when `units`. Returns what follows it, or NULL. */
+static const char *parse_number(const char *text, uint64_t max, bool units, uint64_t *value)
+{
+    const char *digits = text;
+    uint64_t number = 0;
+    for (; *text >= '0' && *text <= '9'; text++) {
+        uint64_t digit = (uint64_t)(*text - '0');
+        if (number > (max - digit) / 10) {
+            return NULL;
+        }
+        number = number * 10 + digit;
+    }
+    if (text == digits) {
+        return NULL;
+    }
+    const char *const suffixes = "KMG";
+    const char *suffix = units && *text != '\0' ? strchr(suffixes, *text) : NULL;
+    if (suffix != NULL) {
+        unsigned shift = 10u * (unsigned)(suffix - suffixes + 1);
+        if (number > max >> shift) {
+            return NULL;
+        }
+        number <<= shift;
+        text++;
+    }
+    *value = number;
+    return text;
+}
+
+static bool parse_list(const char *text, perf_list *list)
+{
+    list->count = 0;
+    for (;;) {
+        uint64_t value = 0;
+        text = parse_number(text, SIZE_LIMIT, true, &value);
+        if (text == NULL || value == 0 || list->count == PERF_LIST_MAX) {
+            return false;
+        }
+        list->values[list->count++] = value;
+        if (*text == '\0') {
+            return true;
+        }
+        if (*text++ != ',') {
+            return false;
+        }
+    }
+}
+
+/* Sets the option's field from its value, which is NULL for a flag. */
+static bool parse_value(const option_row *row, const char *value, perf_options *options)
+{
+    char *field = (char *)options + row->field;
+    uint64_t number = 0;
+    const char *rest = NULL;
+    switch (row->type) {
+    case OPTION_NUMBER:
+        rest = parse_number(value, UINT32_MAX - 1, false, &number);
+        *(uint32_t *)(void *)field = (uint32_t)number;
+        return rest != NULL && *rest == '\0';
+    case OPTION_SIZE:
+        rest = parse_number(value, SIZE_LIMIT, true, &number);
+        *(uint64_t *)(void *)field = number;
+        return rest != NULL && *rest == '\0' && number != 0;
+    case OPTION_TEXT:
+        *(const char **)(void *)field = value;
+        return *value != '\0';
+    case OPTION_LIST:
+        return parse_list(value, (perf_list *)(void *)field);
+    case OPTION_FLAG:
+        *(bool *)(void *)field = true;
+        return true;
+    }
+    return false;
+}
+
+static bool parse_options(const perf_command *command, int count, char **arguments, perf_options *options)
+{
+    for (int i = 0; i < count; i++) {
+        const option_row *row = NULL;
+        for (size_t k = 0; k < ROWS(option_rows); k++) {
+            if (strcmp(arguments[i], option_rows[k].name) == 0) {
+                row = &option_rows[k];
+            }
+        }
+        if (row == NULL) {
+            fprintf(stderr, "weir-perf: no option '%s'; see weir-perf --help\n", arguments[i]);
+            return false;
+        }
+        if (!takes_option(command, row->name)) {
+            fprintf(stderr, "weir-perf: %s does not take %s\n", command->name, row->name);
+            return false;
+        }
+        const char *value = NULL;
+        if (row->type != OPTION_FLAG) {
+            if (i + 1 == count) {
+                fprintf(stderr, "weir-perf: %s needs a value: %s\n", row->name, row->value);
+                return false;
+            }
+            value = arguments[++i];
+        }
+        if (!parse_value(row, value, options)) {
+            fprintf(stderr, "weir-perf: '%s' is no value for %s: %s\n", value, row->name, row->value);
+            return false;
+        }
+    }
+    if (options->device != NULL && strcmp(options->device, "gpu") != 0 && strcmp(options->device, "cpu") != 0) {
+        fprintf(stderr, "weir-perf: '%s' is no value for --device: gpu|cpu\n", options->device);
+        return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        print_usage(stdout);
+        return EXIT_SUCCESS;
+    }
+    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+        printf("weir-perf %s\n", weir_version());
+        return EXIT_SUCCESS;
+    }
+    const perf_command *command = NULL;
+    for (size_t i = 0; argc >= 2 && i < ROWS(commands); i++) {
+        if (strcmp(argv[1], commands[i]->name) == 0) {
+            command = commands[i];
+        }
+    }
+    if (command == NULL) {
+        print_usage(stderr);
+        return EXIT_FAILURE;
+    }
+    perf_options options;
+    memset(&options, 0, sizeof options);
+    options.rank = PERF_NO_RANK;
+    if (!parse_options(command, argc - 2, argv + 2, &options)) {
+        return EXIT_FAILURE;
+    }
+    if (command->start != NULL) {
+        return command->start(&options, argv);
+    }
+    return perf_start(command, &options, argv);
+}

@@ -1,0 +1,357 @@
+/* nccl.c - the few functions of NCCL that weir-perf calls; their declarations are our own. */
+#define _GNU_SOURCE 1 /* dladdr */
+#include "tools/perf/nccl.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NVLS "NCCL_NVLS_ENABLE"
+#define WINDOW_SYMMETRIC 1
+#define WINDOWS_SINCE 22700
+#define CUDA_FAILED 1 /* ncclUnhandledCudaError */
+
+typedef struct nccl_id {
+    char bytes[128];
+} nccl_id;
+
+/* Types and operations are enumerations there, ints here; 0 is success. */
+struct perf_nccl {
+    perf_rank *rank;
+    void *library;
+    void *comm;
+    int version;
+    const char *(*error_text)(int result);
+    const char *(*last_error)(void *comm);
+    int (*get_version)(int *version);
+    int (*unique_id)(nccl_id *id);
+    int (*comm_init)(void **comm, int ranks, nccl_id id, int rank);
+    int (*comm_destroy)(void *comm);
+    int (*group_start)(void);
+    int (*group_end)(void);
+    int (*allreduce)(const void *send, void *recv, size_t count, int dtype, int op, void *comm, void *stream);
+    int (*reduce)(const void *send, void *recv, size_t count, int dtype, int op, int root, void *comm, void *stream);
+    int (*reduce_scatter)(const void *send, void *recv, size_t count, int dtype, int op, void *comm, void *stream);
+    int (*allgather)(const void *send, void *recv, size_t count, int dtype, void *comm, void *stream);
+    int (*broadcast)(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream);
+    int (*send)(const void *send, size_t count, int dtype, int peer, void *comm, void *stream);
+    int (*recv)(void *recv, size_t count, int dtype, int peer, void *comm, void *stream);
+    int (*all_to_all)(const void *send, void *recv, size_t count, int dtype, void *comm, void *stream);
+    int (*allocate)(void **pointer, size_t bytes);
+    int (*free)(void *pointer);
+    int (*window_register)(void *comm, void *pointer, size_t bytes, void **window, int flags);
+    int (*window_deregister)(void *comm, void *window);
+};
+
+static const int dtypes[WEIR_DTYPES] = { 8, 7, 6, 9, 10, 11, 0, 1, 2, 3, 4, 5 }; /* by weir_dtype, and weir_op */
+static const int ops[WEIR_OPS] = { 0, 1, 3, 2, 4 };
+
+bool perf_nccl_prepare(void)
+{
+    return setenv(NVLS, "0", 1) == 0;
+}
+
+static weir_status check(const perf_nccl *nccl, const char *what, int result)
+{
+    if (result == 0) {
+        return WEIR_OK;
+    }
+    return perf_fail(nccl->rank, WEIR_ERR_SYSTEM, "%s: %s: %s", what, nccl->error_text(result),
+                     nccl->last_error(nccl->comm));
+}
+
+static weir_status find_functions(perf_nccl *nccl)
+{
+    const struct {
+        const char *name;
+        void *function; /* a pointer to it */
+        bool needed;
+    } rows[] = {
+        { "ncclGetErrorString", &nccl->error_text, true },
+        { "ncclGetLastError", &nccl->last_error, true },
+        { "ncclGetVersion", &nccl->get_version, true },
+        { "ncclGetUniqueId", &nccl->unique_id, true },
+        { "ncclCommInitRank", &nccl->comm_init, true },
+        { "ncclCommDestroy", &nccl->comm_destroy, true },
+        { "ncclGroupStart", &nccl->group_start, true },
+        { "ncclGroupEnd", &nccl->group_end, true },
+        { "ncclAllReduce", &nccl->allreduce, true },
+        { "ncclReduce", &nccl->reduce, true },
+        { "ncclReduceScatter", &nccl->reduce_scatter, true },
+        { "ncclAllGather", &nccl->allgather, true },
+        { "ncclBroadcast", &nccl->broadcast, true },
+        { "ncclSend", &nccl->send, true },
+        { "ncclRecv", &nccl->recv, true },
+        { "ncclAlltoAll", &nccl->all_to_all, false },
+        { "ncclMemAlloc", &nccl->allocate, false },
+        { "ncclMemFree", &nccl->free, false },
+        { "ncclCommWindowRegister", &nccl->window_register, false },
+        { "ncclCommWindowDeregister", &nccl->window_deregister, false },
+    };
+    for (size_t i = 0; i < ROWS(rows); i++) {
+        void *symbol = dlsym(nccl->library, rows[i].name);
+        if (symbol == NULL && rows[i].needed) {
+            return perf_fail(nccl->rank, WEIR_ERR_UNSUPPORTED, "the NCCL library has no %s", rows[i].name);
+        }
+        memcpy(rows[i].function, &symbol, sizeof symbol);
+    }
+    return WEIR_OK;
+}
+
+static weir_status load(perf_nccl *nccl, const char *library)
+{
+    nccl->library = dlopen(library != NULL ? library : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (nccl->library == NULL) {
+        return perf_fail(nccl->rank, WEIR_ERR_UNSUPPORTED, "%s; --nccl takes its path", dlerror());
+    }
+    weir_status status = find_functions(nccl);
+    return status == WEIR_OK ? check(nccl, "ncclGetVersion", nccl->get_version(&nccl->version)) : status;
+}
+
+/* What ran, from where, and what the environment says to it. */
+static void report(const perf_nccl *nccl)
+{
+    extern char **environ;
+    Dl_info where;
+    void *symbol = dlsym(nccl->library, "ncclGetVersion");
+    const bool known = dladdr(symbol, &where) != 0 && where.dli_fname != NULL;
+    perf_fact(nccl->rank->output, "NCCL", "%d.%d.%d, %s, NVLS off", nccl->version / 10000,
+              nccl->version / 100 % 100, nccl->version % 100, known ? where.dli_fname : "?");
+    for (char **variable = environ; *variable != NULL; variable++) {
+        const char *value = strchr(*variable, '=');
+        if (strncmp(*variable, "NCCL_", 5) == 0 && value != NULL) {
+            char name[64];
+            (void)snprintf(name, sizeof name, "%.*s", (int)(value - *variable), *variable);
+            perf_fact(nccl->rank->output, name, "%s", value + 1);
+        }
+    }
+}
+
+/* Whether all ranks have come so far, since those that have would wait in NCCL for the others. */
+static weir_status agree(perf_rank *rank, weir_status mine)
+{
+    weir_status all[PERF_RANKS_MAX];
+    all[rank->rank] = mine;
+    weir_status status = weir_bootstrap_allgather(rank->bootstrap, NULL, all, sizeof all[0]);
+    for (uint32_t i = 0; i < rank->ranks && status == WEIR_OK && mine == WEIR_OK; i++) {
+        if (all[i] != WEIR_OK) {
+            mine = perf_fail(rank, all[i], "NCCL: rank %u failed", i);
+        }
+    }
+    return mine != WEIR_OK ? mine : status;
+}
+
+/* ncclCommInitRank ends only when all ranks have called it, and one that has failed does not: so it is called by a
+ * thread of its own, which its rank gives up when another one has failed, or after a time. */
+typedef struct meeting {
+    perf_nccl *nccl;
+    const perf_cuda *cuda;
+    nccl_id id;
+    int ranks;
+    int rank;
+    int result;
+    atomic_int left; /* by the thread or its rank; who is the second one frees */
+} meeting;
+
+static void *meet(void *context)
+{
+    meeting *m = (meeting *)context;
+    perf_nccl *nccl = m->nccl;
+    m->result = perf_cuda_attach(m->cuda) ? nccl->group_start() : CUDA_FAILED;
+    if (m->result == 0) {
+        const int begun = nccl->comm_init(&nccl->comm, m->ranks, m->id, m->rank);
+        const int ended = nccl->group_end();
+        m->result = begun != 0 ? begun : ended;
+    }
+    if (atomic_exchange(&m->left, 1) != 0) {
+        free(nccl);
+        free(m);
+    }
+    return NULL;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Waits for the thread. *nccl is NULL when it has been given up. */
+static weir_status wait_for_meeting(meeting *m, uint32_t timeout_ms, perf_nccl **nccl)
+{
+    const struct timespec pause = { 0, 1000000 };
+    perf_rank *rank = (*nccl)->rank;
+    const uint64_t end = now_ms() + timeout_ms;
+    weir_status status = WEIR_OK;
+    while (atomic_load(&m->left) == 0 && status == WEIR_OK) {
+        (void)nanosleep(&pause, NULL);
+        status = weir_comm_status(rank->comm);
+        if (status != WEIR_OK) {
+            status = perf_fail(rank, status, "ncclCommInitRank: given up: %s", weir_last_error());
+        } else if (now_ms() >= end) {
+            status = perf_fail(rank, WEIR_ERR_TIMEOUT, "ncclCommInitRank: not all ranks came within %u ms", timeout_ms);
+        }
+    }
+    if (atomic_exchange(&m->left, 1) == 0) {
+        *nccl = NULL;
+        return status;
+    }
+    status = check(*nccl, "ncclCommInitRank", m->result);
+    free(m);
+    return status;
+}
+
+static weir_status start_meeting(const nccl_id *id, const perf_cuda *cuda, uint32_t timeout_ms, perf_nccl **nccl)
+{
+    perf_rank *rank = (*nccl)->rank;
+    pthread_t thread;
+    meeting *m = (meeting *)calloc(1, sizeof *m);
+    if (m == NULL) {
+        return WEIR_ERR_NOMEM;
+    }
+    m->nccl = *nccl;
+    m->cuda = cuda;
+    m->id = *id;
+    m->ranks = (int)rank->ranks;
+    m->rank = (int)rank->rank;
+    const int error = pthread_create(&thread, NULL, meet, m);
+    if (error != 0) {
+        free(m);
+        return perf_fail(rank, WEIR_ERR_SYSTEM, "no thread for NCCL: %s", strerror(error));
+    }
+    (void)pthread_detach(thread);
+    return wait_for_meeting(m, timeout_ms, nccl);
+}
+
+static weir_status connect_ranks(const perf_cuda *cuda, uint32_t timeout_ms, perf_nccl **nccl)
+{
+    perf_rank *rank = (*nccl)->rank;
+    nccl_id id;
+    memset(&id, 0, sizeof id);
+    weir_status status = rank->rank == 0 ? check(*nccl, "ncclGetUniqueId", (*nccl)->unique_id(&id)) : WEIR_OK;
+    status = agree(rank, status);
+    if (status == WEIR_OK) {
+        status = weir_bootstrap_broadcast(rank->bootstrap, NULL, &id, sizeof id, 0);
+    }
+    return status == WEIR_OK ? start_meeting(&id, cuda, timeout_ms, nccl) : status;
+}
+
+weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *library, uint32_t timeout_ms,
+                           perf_nccl **out)
+{
+    perf_nccl *nccl = (perf_nccl *)calloc(1, sizeof *nccl);
+    *out = NULL;
+    if (nccl == NULL) {
+        return WEIR_ERR_NOMEM;
+    }
+    nccl->rank = rank;
+    weir_status status = agree(rank, load(nccl, library));
+    if (status == WEIR_OK) {
+        report(nccl);
+        status = connect_ranks(cuda, timeout_ms, &nccl);
+    }
+    if (status != WEIR_OK) {
+        perf_nccl_close(nccl);
+        return status;
+    }
+    *out = nccl;
+    return WEIR_OK;
+}
+
+void perf_nccl_close(perf_nccl *nccl)
+{
+    if (nccl == NULL) {
+        return;
+    }
+    if (nccl->comm != NULL) {
+        (void)nccl->comm_destroy(nccl->comm);
+    }
+    free(nccl); /* the library stays: its threads may still end */
+}
+
+weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_windows *out)
+{
+    void **const pointers[] = { &out->send, &out->recv };
+    weir_status status = WEIR_OK;
+    memset(out, 0, sizeof *out);
+    if (nccl->version < WINDOWS_SINCE || nccl->window_register == NULL || nccl->window_deregister == NULL ||
+        nccl->allocate == NULL || nccl->free == NULL) {
+        perf_fact(nccl->rank->output, "NCCL windows", "not in this version");
+        return WEIR_OK;
+    }
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
+        status = check(nccl, "ncclMemAlloc", nccl->allocate(pointers[i], (size_t)bytes));
+    }
+    status = agree(nccl->rank, status);
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
+        status = check(nccl, "ncclCommWindowRegister",
+                       nccl->window_register(nccl->comm, *pointers[i], (size_t)bytes, &out->windows[i],
+                                             WINDOW_SYMMETRIC));
+    }
+    if (status != WEIR_OK || out->windows[0] == NULL || out->windows[1] == NULL) {
+        perf_nccl_close_windows(nccl, out);
+        perf_fact(nccl->rank->output, "NCCL windows", "not on this machine");
+    }
+    return status;
+}
+
+void perf_nccl_close_windows(perf_nccl *nccl, perf_nccl_windows *windows)
+{
+    void *const pointers[] = { windows->send, windows->recv };
+    for (uint32_t i = 0; i < 2; i++) {
+        if (windows->windows[i] != NULL) {
+            (void)nccl->window_deregister(nccl->comm, windows->windows[i]);
+        }
+        if (pointers[i] != NULL) {
+            (void)nccl->free(pointers[i]);
+        }
+    }
+    memset(windows, 0, sizeof *windows);
+}
+
+/* What all_to_all is made of before NCCL 2.28. */
+static int exchange_all(const perf_nccl *nccl, const weir_collective_request *q, void *stream)
+{
+    const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
+    const int dtype = dtypes[q->dtype];
+    int result = nccl->group_start();
+    for (uint32_t i = 0; i < nccl->rank->ranks && result == 0; i++) {
+        result = nccl->send((const char *)q->send + i * bytes, q->count, dtype, (int)i, nccl->comm, stream);
+        if (result == 0) {
+            result = nccl->recv((char *)q->recv + i * bytes, q->count, dtype, (int)i, nccl->comm, stream);
+        }
+    }
+    const int ended = nccl->group_end();
+    return result != 0 ? result : ended;
+}
+
+weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, void *stream)
+{
+    const int dtype = dtypes[q->dtype];
+    const int op = ops[q->op];
+    void *comm = nccl->comm;
+    switch (q->kind) {
+    case WEIR_ALLREDUCE:
+        return check(nccl, "ncclAllReduce", nccl->allreduce(q->send, q->recv, q->count, dtype, op, comm, stream));
+    case WEIR_REDUCE:
+        return check(nccl, "ncclReduce",
+                     nccl->reduce(q->send, q->recv, q->count, dtype, op, (int)q->root, comm, stream));
+    case WEIR_REDUCE_SCATTER:
+        return check(nccl, "ncclReduceScatter",
+                     nccl->reduce_scatter(q->send, q->recv, q->count, dtype, op, comm, stream));
+    case WEIR_ALLGATHER:
+        return check(nccl, "ncclAllGather", nccl->allgather(q->send, q->recv, q->count, dtype, comm, stream));
+    case WEIR_BROADCAST:
+        return check(nccl, "ncclBroadcast",
+                     nccl->broadcast(q->send, q->recv, q->count, dtype, (int)q->root, comm, stream));
+    default:
+        return check(nccl, "ncclAlltoAll",
+                     nccl->all_to_all != NULL
+                         ? nccl->all_to_all(q->send, q->recv, q->count, dtype, comm, stream)
+                         : exchange_all(nccl, q, stream));
+    }
+}

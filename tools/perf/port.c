@@ -1,0 +1,302 @@
+/* port.c - weir-perf port: transfers that a proxy carries out, or a NIC.
+ *
+ * put_signal: both ranks put and signal, and wait for the other's signal: one node of a graph. get: both read, and
+ * wait for the ticket. trip: half the time of a put and signal there and one back; post_us of it is what the call takes
+ * that posts, by the device's clock. Each `via` the proxy (for copy engines of GPUs, a NIC; between CPU devices its
+ * thread copies), or via the NIC that kernels post to (`device`: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), and, up
+ * to the size for which weir does it, by the kernel's own stores (`direct`). Bytes are checked once after each case. */
+#include "tools/perf/commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TAG 21u
+#define THREADS 64u
+#define REPLAYS 20u
+#define WARMUP 3u
+#define TRIPS 20u /* round trips of a node */
+#define DIRECT_MOST 4096u
+#define CHECKED 65536u /* bytes at each end of a transfer that are checked */
+
+/* ---- kernels -------------------------------------------------------------------------------------------------- */
+
+/* The local memory is two halves: what is sent, what arrives. */
+typedef struct port_args {
+    weir_dev_port_channel channel;
+    uint64_t half;
+    uint64_t bytes;
+    uint64_t *posts; /* of a trip: ns of all calls that post; host memory */
+    uint32_t first;  /* of a trip: this rank begins */
+    uint32_t rounds;
+} port_args;
+
+WEIR_KERNEL(port_put_signal, port_args)
+{
+    weir_coop block = weir_coop_block(coop);
+    (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
+    if (coop.rank == 0) {
+        (void)weir_dev_port_channel_wait(&args->channel);
+    }
+}
+
+WEIR_KERNEL(port_get, port_args)
+{
+    weir_coop block = weir_coop_block(coop);
+    uint64_t ticket = WEIR_TICKET_DONE;
+    (void)weir_dev_port_channel_get(&args->channel, 0, args->half, args->bytes, block, &ticket);
+    if (coop.rank == 0) {
+        (void)weir_dev_port_channel_wait_ticket(&args->channel, ticket);
+    }
+}
+
+WEIR_KERNEL(port_trip, port_args)
+{
+    weir_coop block = weir_coop_block(coop);
+    uint64_t posts = 0;
+    for (uint32_t i = 0; i < args->rounds; i++) {
+        if (!args->first) {
+            (void)weir_dev_port_channel_wait_coop(&args->channel, block);
+        }
+        const uint64_t start = weir_arch_clock_ns();
+        (void)weir_dev_port_channel_put_signal(&args->channel, args->half, 0, args->bytes, block, NULL);
+        posts += weir_arch_clock_ns() - start;
+        if (args->first) {
+            (void)weir_dev_port_channel_wait_coop(&args->channel, block);
+        }
+    }
+    if (coop.rank == 0) {
+        *args->posts = posts;
+    }
+}
+
+/* ---- setup ------------------------------------------------------------------------------------------------------ */
+
+typedef struct port_bench {
+    perf_rank *rank;
+    weir_connection *connection;
+    weir_semaphore *semaphores[2]; /* of the engine's channel, and the direct one */
+    weir_memory *local;
+    weir_memory *remote;
+    weir_memory *posts;
+    weir_proxy *proxy;
+    weir_port_channel *channels[2];
+    weir_port_channel_info info; /* of the first */
+    bool has_direct;             /* kernels may store to the peer's memory */
+    uint64_t half;
+    port_args args;
+} port_bench;
+
+typedef struct port_case {
+    const char *what;
+    const weir_kernel *kernel;
+    uint32_t transfers; /* of one rank in a node, one after the other */
+} port_case;
+
+static const port_case cases[] = {
+    { "put_signal", &port_put_signal, 1 },
+    { "get", &port_get, 1 },
+    { "trip", &port_trip, 2 * TRIPS },
+};
+
+static weir_status create_channel(port_bench *bench, uint32_t index)
+{
+    weir_port_channel_opts opts = WEIR_OPTS(weir_port_channel_opts);
+    opts.direct_bytes = index == 0 ? WEIR_PORT_DIRECT_NEVER : DIRECT_MOST;
+    weir_status status = weir_semaphore_create(bench->connection, TAG, NULL, &bench->semaphores[index]);
+    return status != WEIR_OK ? status
+                             : weir_port_channel_create(bench->proxy, bench->semaphores[index], bench->remote,
+                                                        bench->local, &opts, &bench->channels[index]);
+}
+
+static weir_status create_bench(perf_rank *rank, uint64_t half, port_bench *bench)
+{
+    weir_memory_opts host, data;
+    memset(bench, 0, sizeof *bench);
+    memset(&host, 0, sizeof host);
+    host.size = sizeof host;
+    host.kind = WEIR_MEMORY_HOST;
+    data = host;
+    data.kind = rank->options->host ? WEIR_MEMORY_HOST : WEIR_MEMORY_DEVICE;
+    bench->rank = rank;
+    bench->half = half;
+    weir_status status = weir_connection_create(rank->comm, rank->peer, TAG, NULL, &bench->connection);
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, 2 * half, &data, &bench->local);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, sizeof(uint64_t), &host, &bench->posts);
+    }
+    if (status == WEIR_OK) {
+        status = weir_device_fill(rank->device, weir_memory_pointer(bench->local), (uint8_t)(0x31 + rank->rank), half);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_send(rank->comm, bench->local, rank->peer, TAG);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_recv(rank->comm, rank->peer, TAG, &bench->remote);
+    }
+    if (status == WEIR_OK) {
+        status = weir_proxy_create(rank->comm, NULL, &bench->proxy);
+    }
+    for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
+        status = create_channel(bench, i);
+    }
+    for (uint32_t i = 0; i < ROWS(cases) && status == WEIR_OK; i++) {
+        status = weir_kernel_load(rank->device, cases[i].kernel);
+    }
+    if (status == WEIR_OK) {
+        status = weir_port_channel_device(bench->channels[1], &bench->args.channel);
+    }
+    if (status == WEIR_OK) {
+        bench->has_direct = bench->args.channel.direct_bytes != 0;
+        bench->args.posts = (uint64_t *)weir_memory_pointer(bench->posts);
+        weir_port_channel_get_info(bench->channels[0], &bench->info);
+        perf_fact(rank->output, "channel", "transport %s, kernels' transfers are posted by the %s%s%s",
+                  bench->info.transport, bench->info.engine, bench->info.reason[0] != '\0' ? ": " : "",
+                  bench->info.reason);
+        status = weir_proxy_start(bench->proxy);
+    }
+    return status;
+}
+
+static void destroy_bench(port_bench *bench)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        weir_port_channel_destroy(bench->channels[i]);
+        weir_semaphore_destroy(bench->semaphores[i]);
+    }
+    weir_proxy_destroy(bench->proxy);
+    weir_memory_destroy(bench->posts);
+    weir_memory_destroy(bench->remote);
+    weir_memory_destroy(bench->local);
+    weir_connection_destroy(bench->connection);
+}
+
+/* ---- measuring -------------------------------------------------------------------------------------------- */
+
+/* Whether `bytes` at `offset` are the peer's, as far as they are looked at. */
+static weir_status check_bytes(port_bench *bench, uint64_t offset, uint64_t bytes)
+{
+    perf_rank *rank = bench->rank;
+    const uint64_t part = bytes < CHECKED ? bytes : CHECKED;
+    char *data = (char *)malloc(part);
+    weir_status status = data == NULL ? WEIR_ERR_NOMEM : WEIR_OK;
+    for (uint32_t end = 0; end < 2 && status == WEIR_OK; end++) {
+        const char *from = (const char *)weir_memory_pointer(bench->local) + offset + (end != 0 ? bytes - part : 0);
+        status = weir_device_copy(rank->device, data, from, part);
+        for (uint64_t i = 0; i < part && status == WEIR_OK; i++) {
+            if (data[i] != (char)(0x31 + rank->peer)) {
+                status = perf_fail(rank, WEIR_ERR_CORRUPT, "port: byte %llu of %llu is wrong", (unsigned long long)i,
+                                   (unsigned long long)bytes);
+            }
+        }
+    }
+    free(data);
+    return status;
+}
+
+static void report_row(const port_bench *bench, const port_case *test, const char *via, uint64_t bytes, double *us,
+                       uint32_t replays, double post_us)
+{
+    perf_sort(us, replays);
+    const double median = perf_percentile(us, replays, 0.5);
+    const perf_field fields[] = {
+        perf_text("what", test->what),
+        perf_text("via", via),
+        perf_count("bytes", bytes),
+        perf_as(perf_real("time_us", median, 3), PERF_LATENCY),
+        perf_real("min_us", us[0], 3),
+        perf_real("p95_us", perf_percentile(us, replays, 0.95), 3),
+        perf_as(perf_real("gbytes_s", (double)bytes / median / 1e3, 2), PERF_BANDWIDTH),
+        perf_real("post_us", post_us, 3),
+    };
+    perf_row(bench->rank->output, "port", fields, ROWS(fields));
+}
+
+static weir_status measure(port_bench *bench, const port_case *test, uint32_t channel, uint64_t bytes)
+{
+    perf_rank *rank = bench->rank;
+    void *graph = NULL;
+    double us[PERF_REPLAYS_MAX];
+    const uint32_t nodes = test->transfers > 1 ? 1 : bytes <= 1 << 20 ? 50 : 16;
+    const uint32_t wanted = rank->options->iters != 0 ? rank->options->iters : REPLAYS;
+    const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
+    const uint32_t warmup = rank->options->warmup != 0 ? rank->options->warmup : WARMUP;
+    perf_work work;
+    memset(&work, 0, sizeof work);
+    work.kernel = test->kernel;
+    work.shape.blocks = 1;
+    work.shape.threads = rank->gpu ? THREADS : 2;
+    work.args = &bench->args;
+    bench->args.half = bench->half;
+    bench->args.bytes = bytes;
+    bench->args.first = rank->rank == 0;
+    bench->args.rounds = TRIPS;
+    /* What arrives must not be there before. */
+    weir_status status = weir_device_fill(rank->device, (char *)weir_memory_pointer(bench->local) + bench->half, 0,
+                                          bytes);
+    if (status == WEIR_OK) {
+        status = weir_port_channel_device(bench->channels[channel], &bench->args.channel);
+    }
+    if (status == WEIR_OK) {
+        status = perf_record(rank, &work, nodes, &graph);
+    }
+    if (status == WEIR_OK) {
+        status = weir_bootstrap_barrier(rank->bootstrap, NULL);
+    }
+    if (status == WEIR_OK) {
+        status = perf_time(rank, graph, nodes, warmup, replays, us);
+    }
+    if (status == WEIR_OK) {
+        status = weir_port_channel_status(bench->channels[channel]);
+    }
+    if (status == WEIR_OK) {
+        status = check_bytes(bench, bench->half, bytes);
+    }
+    weir_graph_destroy(rank->device, graph);
+    for (uint32_t i = 0; i < replays && status == WEIR_OK; i++) {
+        us[i] /= test->transfers;
+    }
+    if (status == WEIR_OK) {
+        const uint64_t *posts = (const uint64_t *)weir_memory_host_pointer(bench->posts);
+        report_row(bench, test, channel == 0 ? bench->info.engine : "direct", bytes, us, replays,
+                   test->kernel == &port_trip ? (double)*posts / TRIPS / 1e3 : 0);
+    }
+    return status;
+}
+
+static weir_status run_port(perf_rank *rank)
+{
+    static const uint64_t gpu_sizes[] = { 1024, 4096, 65536, 1 << 20, 16 << 20, 128 << 20 };
+    static const uint64_t cpu_sizes[] = { 1024, 65536, 1 << 20 };
+    perf_list sizes = rank->options->sizes;
+    uint64_t largest = 1;
+    port_bench bench;
+    if (sizes.count == 0) {
+        sizes.count = rank->gpu ? ROWS(gpu_sizes) : ROWS(cpu_sizes);
+        memcpy(sizes.values, rank->gpu ? gpu_sizes : cpu_sizes, sizes.count * sizeof sizes.values[0]);
+    }
+    for (uint32_t i = 0; i < sizes.count; i++) {
+        largest = sizes.values[i] > largest ? sizes.values[i] : largest;
+    }
+    weir_status status = create_bench(rank, (largest + 255) / 256 * 256, &bench);
+    for (uint32_t k = 0; k < ROWS(cases); k++) {
+        for (uint32_t i = 0; i < sizes.count && status == WEIR_OK; i++) {
+            status = measure(&bench, &cases[k], 0, sizes.values[i]);
+            if (status == WEIR_OK && bench.has_direct && (sizes.values[i] <= DIRECT_MOST || rank->shared)) {
+                status = measure(&bench, &cases[k], 1, sizes.values[i]);
+            }
+        }
+    }
+    if (status == WEIR_OK) {
+        /* Nobody frees what the other still uses. */
+        status = weir_bootstrap_barrier(rank->bootstrap, NULL);
+    }
+    if (status == WEIR_OK || !rank->gpu) {
+        destroy_bench(&bench);
+    }
+    return status;
+}
+
+const perf_command perf_port = { "port", "transfers that a proxy carries out, or a NIC", "--sizes -n -w --host",
+                                 run_port, NULL };
