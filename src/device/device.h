@@ -85,7 +85,7 @@ typedef struct weiri_device_ops {
      * WEIR_ERR_UNSUPPORTED with the reason otherwise. */
     weir_status (*reach)(weir_device *device, const char *kind, const uint8_t uuid[16]);
     /* Whether 128 bytes that one warp stores to, or one thread of a CPU publishes in, memory of that device arrive
-     * whole (weir/device/line.h). */
+     * whole (weir/device/impl/line.h). */
     bool (*keeps_lines)(weir_device *device, const uint8_t uuid[16]);
 
     /* Blocking. */

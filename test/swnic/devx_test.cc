@@ -2,7 +2,7 @@
 // over the one before; and what is wrong with a command, which ends in a status and a syndrome.
 #include <endian.h>
 #include <sys/mman.h>
-#include <weir/device/mlx5.h>
+#include <weir/device/impl/mlx5.h>
 
 #include <functional>
 

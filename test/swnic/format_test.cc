@@ -1,6 +1,6 @@
-// Requests and completions of weir/device/mlx5.h, byte for byte: against rdma-core's own functions, and against bytes
+// Requests and completions of impl/mlx5.h, byte for byte: against rdma-core's own functions, and against bytes
 // that were recorded from them.
-#include <weir/device/mlx5.h>
+#include <weir/device/impl/mlx5.h>
 
 #include "nic.h"
 

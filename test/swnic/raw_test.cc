@@ -1,6 +1,6 @@
-// The rings themselves, without the driver: requests by weir/device/mlx5.h, rung as kernels would, and what the NIC
+// The rings themselves, without the driver: requests by impl/mlx5.h, rung as kernels would, and what the NIC
 // refuses.
-#include <weir/device/mlx5.h>
+#include <weir/device/impl/mlx5.h>
 
 #include "nic.h"
 

@@ -1,6 +1,6 @@
 // Writes with immediate and the receives that they take, by verbs and by the rings themselves: each comes once, in
 // order, behind its data.
-#include <weir/device/mlx5.h>
+#include <weir/device/impl/mlx5.h>
 
 #include "nic.h"
 

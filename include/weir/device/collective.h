@@ -10,10 +10,10 @@
  * The host fills the handle (weir_collective_device) and the description (weir_collective_describe). What weir's own
  * kernels do is one call each:
  *
- *     weir_collective_reduce_once      packets, one trip over the link        (collective_packets.h)
+ *     weir_collective_reduce_once      packets, one trip over the link        (impl/collective_packets.h)
  *     weir_collective_reduce_packets   packets, two trips: less data
- *     weir_collective_reduce_lines     the same by 128-byte lines             (collective_lines.h)
- *     weir_collective_reduce_slots     plain stores and signals               (collective_slots.h)
+ *     weir_collective_reduce_lines     the same by 128-byte lines             (impl/collective_lines.h)
+ *     weir_collective_reduce_slots     plain stores and signals               (impl/collective_slots.h)
  *     weir_collective_reduce_direct    loads from memory that all have registered: weir's own kernels alone
  *     weir_collective_move_packets, ..._lines, ..._slots                      pieces that go from each rank to each
  *
@@ -29,7 +29,7 @@
 #ifndef WEIR_DEVICE_COLLECTIVE_H
 #define WEIR_DEVICE_COLLECTIVE_H
 
-#include "weir/device/collective_lines.h"
-#include "weir/device/collective_slots.h"
+#include "weir/device/impl/collective_lines.h"
+#include "weir/device/impl/collective_slots.h"
 
 #endif

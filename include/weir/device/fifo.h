@@ -25,7 +25,7 @@
 #ifndef WEIR_DEVICE_FIFO_H
 #define WEIR_DEVICE_FIFO_H
 
-#include "weir/device/spin.h"
+#include "weir/device/impl/spin.h"
 
 /* What a request asks for. weir/device/port_channel.h makes the first ones; the fifo carries all alike. */
 enum {

@@ -11,7 +11,7 @@
 #ifndef WEIR_DEVICE_GRID_BARRIER_H
 #define WEIR_DEVICE_GRID_BARRIER_H
 
-#include "weir/device/spin.h"
+#include "weir/device/impl/spin.h"
 
 /* A block that waits for something else keeps the others here. Its deadline shall pass first, so that the error is
  * about what it waits for: theirs is that much longer. */

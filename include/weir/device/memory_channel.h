@@ -32,7 +32,7 @@
 #ifndef WEIR_DEVICE_MEMORY_CHANNEL_H
 #define WEIR_DEVICE_MEMORY_CHANNEL_H
 
-#include "weir/device/line.h"
+#include "weir/device/impl/line.h"
 #include "weir/device/semaphore.h"
 
 /* Whether `bytes` at `offset` lie within `size`, without overflow. Memories are smaller than 2^62 bytes. */
@@ -303,7 +303,7 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
                                                0, status);
 }
 
-/* put, unpack and exchange with 128-byte lines (weir/device/line.h): 128 bytes for 120 of data, at addresses that are
+/* put, unpack and exchange with 128-byte lines (impl/line.h): 128 bytes for 120 of data, at addresses that are
  * multiples of 128 at both ends, over connections that keep lines whole, by groups of whole warps; WEIR_ERR_INVALID
  * otherwise. What exchange_ll16 asks of both sides exchange_lines does too.
  * Bytes of a packet buffer that have held lines serve no packets any more: data of a line looks like any flag. */

@@ -33,7 +33,7 @@
  *
  * Who posts what kernels ask for, the handle says: a thread of the proxy, or, over transport ib where WEIR_PORT_ENGINE
  * asks for it, the calling thread itself, which writes entries for the NIC and rings its doorbell
- * (weir/device/port_rdma.h). The promises are the same.
+ * (weir/device/impl/port_rdma.h). The promises are the same.
  *
  * Adds over one transport are atomic to each other, over ipc also to atomics of kernels at system scope. Copy engines
  * cannot add: between GPUs the caller does itself, to memory of a GPU, when all that is queued is done, unless
@@ -55,7 +55,7 @@
 #define WEIR_DEVICE_PORT_CHANNEL_H
 
 #include "weir/device/memory_channel.h"
-#include "weir/device/port_rdma.h"
+#include "weir/device/impl/port_rdma.h"
 #include "weir/device/proxy.h"
 
 /* Kernels that know who posts for all their channels may define this before they include the header, and are smaller:
@@ -422,7 +422,7 @@ WEIR_FN weir_status weir_dev_port_channel_wait_coop(const weir_dev_port_channel 
 
 /* ---- packets --------------------------------------------------------------------------------------------------- */
 
-/* Small data in one trip: packets of 16 bytes for 8 of data (LL16 of weir/device/packet.h), which carry the flag that
+/* Small data in one trip: packets of 16 bytes for 8 of data (LL16 of impl/packet.h), which carry the flag that
  * says that they are there. put_packets writes them into this rank's packet buffer, from which one put moves them into
  * the peer's; no signal is sent. Where the peer's buffer is mapped, the threads store them there themselves.
  *

@@ -13,7 +13,7 @@
  * An entry without WEIR_RDMA_SIGNALLED has no completion of its own, except at each quarter of the queue, so that room
  * comes back. Completions are read when somebody needs room or waits, by one thread for all.
  *
- * The formats are in weir/device/mlx5.h. Entry, doorbell record and doorbell are stored in this order, as libmlx5 of
+ * The formats are in impl/mlx5.h. Entry, doorbell record and doorbell are stored in this order, as libmlx5 of
  * rdma-core does.
  *
  * Order:     entries are carried out in the order of their positions; what a poster wrote, or had synchronized with,
@@ -30,7 +30,7 @@
 #define WEIR_DEVICE_RDMA_H
 
 #include "weir/device/coop.h"
-#include "weir/device/mlx5.h"
+#include "weir/device/impl/mlx5.h"
 
 #define WEIR_RDMA_RING 1u      /* tell the NIC now */
 #define WEIR_RDMA_SIGNALLED 2u /* has a ticket to wait for */

@@ -25,8 +25,8 @@
 #ifndef WEIR_DEVICE_RDMA_NOTICE_H
 #define WEIR_DEVICE_RDMA_NOTICE_H
 
-#include "weir/device/mlx5.h"
-#include "weir/device/spin.h"
+#include "weir/device/impl/mlx5.h"
+#include "weir/device/impl/spin.h"
 
 typedef struct weir_dev_rdma_notice {
     uint32_t immediate;

@@ -116,7 +116,7 @@ typedef struct weir_dev_memory_channel {
     uint64_t src_bytes;
     char *packets; /* local packet buffer; NULL without one */
     uint64_t packets_bytes;
-    uint64_t *epochs; /* puts and unpacks of packets made, each as 32.32 fixed point; see weir/device/packet.h */
+    uint64_t *epochs; /* puts and unpacks of packets made, each as 32.32 fixed point; see weir/device/impl/packet.h */
     uint32_t lines;   /* the link keeps 128-byte lines whole */
     uint32_t indexed; /* one of a set (weir_dev_memory_channel_at), with epochs of its own */
 } weir_dev_memory_channel;
@@ -319,7 +319,7 @@ typedef struct weir_dev_port_channel {
     char *packets;          /* packet buffer: a half for what the peer sends, one for what is sent; NULL without one */
     char *peer_packets;     /* the peer's, mapped here; NULL when it is not */
     uint64_t packets_half;  /* bytes of a half, the last WEIR_PORT_PACKETS_TAIL of which are for no packets */
-    uint64_t *epochs;       /* puts and unpacks of packets made; see weir/device/packet.h */
+    uint64_t *epochs;       /* puts and unpacks of packets made; see weir/device/impl/packet.h */
 } weir_dev_port_channel;
 
 /* In the tail of the first half: puts of packets that have come, where packets_whole does not hold. */
@@ -328,7 +328,7 @@ typedef struct weir_dev_port_channel {
 #define WEIR_PORT_BY_PROXY 0u  /* a thread of the host, by `queue` */
 #define WEIR_PORT_BY_DEVICE 1u /* kernels themselves, by `rdma`; direct_bytes is 0 */
 
-/* What a rank of a collective exchanges with its like on other hosts; see weir/device/collective_rails.h. */
+/* What a rank of a collective exchanges with its like on other hosts; see weir/device/impl/collective_rails.h. */
 typedef struct weir_dev_rails {
     weir_dev_control *control;
     const weir_dev_port_channel *channels; /* to each host; device memory */

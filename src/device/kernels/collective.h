@@ -4,7 +4,7 @@
 #define WEIRI_KERNELS_COLLECTIVE_H
 
 #include "weir/device/collective.h"
-#include "weir/device/collective_rails.h"
+#include "weir/device/impl/collective_rails.h"
 #include "weir/device/kernel.h"
 
 #if defined(__cplusplus)

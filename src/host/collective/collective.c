@@ -1,5 +1,5 @@
 /* collective.c - what the ranks of a collective need of each other, and its layout, which is that of
- * weir/device/collective_call.h. */
+ * weir/device/impl/collective_call.h. */
 #include "src/host/collective/collective.h"
 
 #include <stdio.h>

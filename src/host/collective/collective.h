@@ -5,7 +5,7 @@
 #include "src/host/comm/comm.h"
 #include "weir/collective.h"
 #include "weir/connection.h"
-#include "weir/device/collective_rails.h"
+#include "weir/device/impl/collective_rails.h"
 #include "weir/port_channel.h"
 
 #define WEIRI_ALGORITHMS 8u /* of users */

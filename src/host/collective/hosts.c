@@ -1,5 +1,5 @@
 /* hosts.c - operations between hosts: a few launches each, of steps inside the host (collective/call.c) and
- * steps over the rails (weir/device/collective_rails.h).
+ * steps over the rails (weir/device/impl/collective_rails.h).
  *
  * Rank i of a host exchanges with rank i of the others alone, so that each byte leaves a host once, over all rails
  * alike. A reduction joins the host's ranks first, then the hosts; what only passes through is kept in the rails' hold,

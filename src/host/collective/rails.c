@@ -1,5 +1,5 @@
 /* rails.c - which ranks of a collective are a host, and what joins each to its like on the others: a
- * connection, a semaphore, a port channel, and memory with the layout of weir/device/collective_rails.h. */
+ * connection, a semaphore, a port channel, and memory with the layout of weir/device/impl/collective_rails.h. */
 #include <stdio.h>
 #include <string.h>
 

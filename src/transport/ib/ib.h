@@ -22,7 +22,7 @@
 #include "src/transport/ib/verbs.h"
 #include "src/transport/ib/wire.h"
 #include "src/transport/transport.h"
-#include "weir/device/mlx5.h"
+#include "weir/device/impl/mlx5.h"
 
 /* An open NIC, of one domain. */
 typedef struct weiri_ib_nic {

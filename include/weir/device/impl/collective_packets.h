@@ -1,11 +1,11 @@
-/* weir/device/collective_packets.h - collectives by LL16 packets: the fastest for small data.
+/* weir/device/impl/collective_packets.h - collectives by LL16 packets: the fastest for small data.
  *
  * A word of 8 bytes is one packet. The thread that sends a word is the one that receives, joins and stores those of its
  * place, so that no threads need to meet, and input and output may be the same memory. */
-#ifndef WEIR_DEVICE_COLLECTIVE_PACKETS_H
-#define WEIR_DEVICE_COLLECTIVE_PACKETS_H
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_PACKETS_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_PACKETS_H
 
-#include "weir/device/collective_call.h"
+#include "weir/device/impl/collective_call.h"
 
 /* A reduction. Part k of the data, `length` bytes, or less where the data ends, `part` bytes from one to the next and
  * `bytes` in all, is the one that rank k joins. Ranks in `to` get the joined data of all parts; with `to` 0, each gets

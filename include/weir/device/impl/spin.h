@@ -1,4 +1,4 @@
-/* weir/device/spin.h - the deadline of every wait in a kernel, and what is written down when a kernel fails.
+/* weir/device/impl/spin.h - the deadline of every wait in a kernel, and what is written down when a kernel fails.
  *
  * A wait has two parts. The fast part, inline, reads up to WEIR_ARCH_FAST_READS times and calls nothing, so that
  * its code is a handful of instructions: a short wait on a GPU costs what its reads cost. The slow part is a
@@ -23,8 +23,8 @@
  * which becomes the sticky error.
  *
  * Built with WEIR_UNCHECKED_WAITS (a CMake option, for measuring what the checks cost) waits never end. */
-#ifndef WEIR_DEVICE_SPIN_H
-#define WEIR_DEVICE_SPIN_H
+#ifndef WEIR_DEVICE_IMPL_SPIN_H
+#define WEIR_DEVICE_IMPL_SPIN_H
 
 #include "weir/device/types.h"
 

@@ -1,4 +1,4 @@
-/* weir/device/line.h - 128-byte lines: 120 bytes of data and the flag that says they are there.
+/* weir/device/impl/line.h - 128-byte lines: 120 bytes of data and the flag that says they are there.
  *
  * As packets, lines need no signal, but 15 of 16 bytes that cross the link are data. They need a link that keeps a
  * 128-byte store whole (agreed when the connection is made, weir_connection_keeps_lines) and groups of whole warps:
@@ -6,11 +6,11 @@
  *
  * A line is 16 words of 8 bytes. Lane l holds word l of its data and word l + 8, so that the lanes read and write
  * data without gaps; lane 7's second word is the flag, whose halves both are the packet flag of the call's epoch
- * (weir/device/packet.h). */
-#ifndef WEIR_DEVICE_LINE_H
-#define WEIR_DEVICE_LINE_H
+ * (weir/device/impl/packet.h). */
+#ifndef WEIR_DEVICE_IMPL_LINE_H
+#define WEIR_DEVICE_IMPL_LINE_H
 
-#include "weir/device/packet.h"
+#include "weir/device/impl/packet.h"
 
 #define WEIR_LINE_BYTES 128u
 #define WEIR_LINE_DATA 120u

@@ -1,4 +1,4 @@
-/* weir/device/packet.h - packets: data and the flag that says it is there, written as one.
+/* weir/device/impl/packet.h - packets: data and the flag that says it is there, written as one.
  *
  * A receiver that finds the flag has the data: no signal, no wait, one trip over the link. LL16 packets are
  * two 8-byte words {4 bytes of data, 4 bytes of flag}, moved by one 16-byte access of two 8-byte elements;
@@ -11,10 +11,10 @@
  * when all its threads have read it. The shares of a call sum to 2^32, so nobody who has not yet added its
  * own can see the upper half advance. Flags have their top bit set (memory that was never written is no
  * packet) and repeat after 2^31 calls. */
-#ifndef WEIR_DEVICE_PACKET_H
-#define WEIR_DEVICE_PACKET_H
+#ifndef WEIR_DEVICE_IMPL_PACKET_H
+#define WEIR_DEVICE_IMPL_PACKET_H
 
-#include "weir/device/copy.h"
+#include "weir/device/impl/copy.h"
 
 #define WEIR_PACKET_BATCH 4 /* packets that a thread reads at once, while it has that many left */
 #define WEIR_EPOCH_ONE ((uint64_t)1 << 32)

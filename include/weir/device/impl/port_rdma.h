@@ -1,4 +1,4 @@
-/* weir/device/port_rdma.h - the requests of a port channel whose kernels post to a NIC by themselves.
+/* weir/device/impl/port_rdma.h - the requests of a port channel whose kernels post to a NIC by themselves.
  *
  * What weir/device/port_channel.h calls where a handle says so: kernels use that header. Each request becomes one or
  * more entries of the channel's queue pair (weir/device/rdma.h), with a ring. Its ticket is the position of the last,
@@ -13,8 +13,8 @@
  *
  * Order, Threads, Blocking: as weir/device/port_channel.h.
  * Errors:    of posts: WEIR_ERR_TIMEOUT, or the communicator's sticky error; of tickets these, or the channel's. */
-#ifndef WEIR_DEVICE_PORT_RDMA_H
-#define WEIR_DEVICE_PORT_RDMA_H
+#ifndef WEIR_DEVICE_IMPL_PORT_RDMA_H
+#define WEIR_DEVICE_IMPL_PORT_RDMA_H
 
 #include "weir/device/fifo.h"
 #include "weir/device/rdma.h"

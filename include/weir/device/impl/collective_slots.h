@@ -1,13 +1,13 @@
-/* weir/device/collective_slots.h - collectives by plain stores and signals: the fastest for large data.
+/* weir/device/impl/collective_slots.h - collectives by plain stores and signals: the fastest for large data.
  *
  * Blocks work in pairs, a column: it has its range of every piece and meets the same column of the peers alone. One
  * block of it stores what is for a peer into a slot of that peer's, then signals; the other one joins or takes what
  * comes, so that the link does not wait for that. They go round by round, and use two slots in turn. A block that is
  * alone in its grid does both. Where the receiver's own memory is mapped here, results go straight there. */
-#ifndef WEIR_DEVICE_COLLECTIVE_SLOTS_H
-#define WEIR_DEVICE_COLLECTIVE_SLOTS_H
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 
-#include "weir/device/collective_packets.h"
+#include "weir/device/impl/collective_packets.h"
 
 /* What the calling block does. */
 typedef struct weir_slots_duty {

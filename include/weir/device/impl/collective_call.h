@@ -1,4 +1,4 @@
-/* weir/device/collective_call.h - what all forms of a collective share: places, mailboxes, words.
+/* weir/device/impl/collective_call.h - what all forms of a collective share: places, mailboxes, words.
  *
  * Each rank of a collective has one memory, of the same layout on all, which all others map. From its start: the epoch,
  * and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets; lines; slots; slots
@@ -9,8 +9,8 @@
  * that call different operations, and it keeps two ranks within one call of each other, whoever sends what, which is
  * why two halves are enough: who has a rank's letter of a call knows that it has ended the call before. The letters are
  * packets, beside the data. */
-#ifndef WEIR_DEVICE_COLLECTIVE_CALL_H
-#define WEIR_DEVICE_COLLECTIVE_CALL_H
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_CALL_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_CALL_H
 
 #include "weir/device/memory_channel.h"
 #include "weir/device/reduce.h"

@@ -1,4 +1,4 @@
-/* weir/device/collective_rails.h - collectives between hosts: what a rank exchanges with its like on the others.
+/* weir/device/impl/collective_rails.h - collectives between hosts: what a rank exchanges with its like on the others.
  *
  * The ranks of a collective that map each other's memory are a host. Rank i of a host has a rail: a port channel to
  * rank i of each other host. A step moves pieces over the rails, from each host to each; what comes is put where it
@@ -13,10 +13,10 @@
  * Each rank has one memory for it, of the same layout on all. From its start: messages so far of each lane, and a word
  * that is set when a step has failed, whose messages later ones must not pass for; what has come, for each lane and
  * host; slots, for each lane and host, of what comes and what goes. */
-#ifndef WEIR_DEVICE_COLLECTIVE_RAILS_H
-#define WEIR_DEVICE_COLLECTIVE_RAILS_H
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_RAILS_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_RAILS_H
 
-#include "weir/device/collective_slots.h"
+#include "weir/device/impl/collective_slots.h"
 #include "weir/device/port_channel.h"
 
 #define WEIR_RAIL_LAG 2u

@@ -1,4 +1,4 @@
-/* weir/device/mlx5.h - what an mlx5 NIC reads and writes: requests (WQEs), doorbells, and completions (CQEs).
+/* weir/device/impl/mlx5.h - what an mlx5 NIC reads and writes: requests (WQEs), doorbells, and completions (CQEs).
  *
  * Functions of values alone: nothing is loaded or stored here, and no order is made. A request is a row of segments of
  * 16 bytes, each a weir_vec16 as it goes to memory; NICs count in big-endian, and so is what the functions return,
@@ -16,8 +16,8 @@
  * receive ring is one data segment or more; what a write with immediate takes may be the list's end alone.
  *
  * Formats: rdma-core, providers/mlx5/mlx5dv.h. test/swnic compares each with that header's own functions. */
-#ifndef WEIR_DEVICE_MLX5_H
-#define WEIR_DEVICE_MLX5_H
+#ifndef WEIR_DEVICE_IMPL_MLX5_H
+#define WEIR_DEVICE_IMPL_MLX5_H
 
 #include "weir/device/arch.h"
 #include "weir/status.h"
