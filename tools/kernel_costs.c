@@ -50,16 +50,6 @@ WEIR_KERNEL(exchange_ll16, cost_args)
     (void)weir_dev_memory_channel_exchange_ll16(&args->channel, 0, 0, args->offset, args->bytes, coop);
 }
 
-WEIR_KERNEL(put_ll8, cost_args)
-{
-    (void)weir_dev_memory_channel_put_ll8(&args->channel, 0, args->offset, args->bytes, coop);
-}
-
-WEIR_KERNEL(unpack_ll8, cost_args)
-{
-    (void)weir_dev_memory_channel_unpack_ll8(&args->channel, 0, args->offset, args->bytes, coop);
-}
-
 WEIR_KERNEL(put_lines, cost_args)
 {
     (void)weir_dev_memory_channel_put_lines(&args->channel, 0, args->offset, args->bytes, coop);

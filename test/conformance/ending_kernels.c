@@ -12,10 +12,6 @@ WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
         for (uint32_t i = 0; i < ENDING_DATA / 8; i++) {
             weir_ll16_store(channel->packets + 16 * i, i, flag);
         }
-    } else if (args->wait == ENDING_LL8 && warp.rank == 0) {
-        for (uint32_t i = 0; i < ENDING_DATA / 4; i++) {
-            weir_ll8_store(channel->packets + 8 * i, i, flag);
-        }
     } else if (args->wait == ENDING_LINES && warp.rank < WEIR_ARCH_LINE_LANES) {
         weir_line_put_any(channel->packets, channel->src, ENDING_DATA, weir_line_flag(flag), 0, lane);
     }
@@ -23,8 +19,6 @@ WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
     switch (args->wait) {
     case ENDING_LL16:
         return weir_dev_memory_channel_unpack_ll16(channel, 0, 0, ENDING_DATA, warp);
-    case ENDING_LL8:
-        return weir_dev_memory_channel_unpack_ll8(channel, 0, 0, ENDING_DATA, warp);
     case ENDING_EXCHANGE_LL16:
         return weir_dev_memory_channel_exchange_ll16(channel, 0, 0, 0, 0, warp); /* of no bytes */
     default:

@@ -107,7 +107,7 @@ void runs_until_another_fails(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-const char *const names[] = { "Wait",  "WaitRelaxed", "Counted", "CountedRelaxed", "LL16", "LL8",   "Exchange",
+const char *const names[] = { "Wait",  "WaitRelaxed", "Counted", "CountedRelaxed", "LL16", "Exchange",
                               "Lines", "Barrier",     "Fifo",    "Proxy",          "Port", "Status" };
 static_assert(sizeof names / sizeof names[0] == ENDING_WAITS, "each wait has a name");
 
@@ -185,8 +185,6 @@ const Failure failures[] = {
       "packet put of 8 bytes at offset 8 to memory of rank 1: invalid argument" },
     { call_of(WEIRT_DO_UNPACK_LL16, 16, 0, 100), WEIR_ERR_TIMEOUT,
       "packet unpack of 100 bytes at offset 16: nothing came from rank 1 for 150 ms" },
-    { call_of(WEIRT_DO_UNPACK_LL8, 8, 0, 4), WEIR_ERR_TIMEOUT,
-      "packet unpack of 4 bytes at offset 8: nothing came from rank 1 for 150 ms" },
     { call_of(WEIRT_DO_EXCHANGE_LINES, 0, 0, 120), WEIR_ERR_TIMEOUT,
       "packet exchange of 120 bytes at offset 0: nothing came from rank 1 for 150 ms" },
     { call_of(WEIRT_DO_AT, 9, 0, 0), WEIR_ERR_RANGE, "semaphore 9 of a set of 8 with rank 1" },

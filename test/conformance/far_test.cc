@@ -58,7 +58,6 @@ struct far_op {
 const far_op far_ops[] = { { "put", WEIRT_DO_PUT, WEIRT_DO_PUT },
                            { "get", WEIRT_DO_GET, WEIRT_DO_GET },
                            { "LL16", WEIRT_DO_PUT_LL16, WEIRT_DO_UNPACK_LL16 },
-                           { "LL8", WEIRT_DO_PUT_LL8, WEIRT_DO_UNPACK_LL8 },
                            { "exchange of LL16", WEIRT_DO_EXCHANGE_LL16, WEIRT_DO_EXCHANGE_LL16 },
                            { "lines", WEIRT_DO_PUT_LINES, WEIRT_DO_UNPACK_LINES },
                            { "exchange of lines", WEIRT_DO_EXCHANGE_LINES, WEIRT_DO_EXCHANGE_LINES } };
@@ -70,7 +69,7 @@ bool is_packets(uint32_t op)
 
 bool make_call(weirt_rank *rank, const weirt_pair *pair, uint32_t op, uint64_t packets_at, uint64_t place)
 {
-    const bool unpack = op == WEIRT_DO_UNPACK_LL16 || op == WEIRT_DO_UNPACK_LL8 || op == WEIRT_DO_UNPACK_LINES;
+    const bool unpack = op == WEIRT_DO_UNPACK_LL16 || op == WEIRT_DO_UNPACK_LINES;
     weirt_access_args args = {};
     weir_memory_channel_device(is_packets(op) ? pair->packet : pair->data, &args.channel);
     args.op = op;

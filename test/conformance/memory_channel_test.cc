@@ -332,11 +332,6 @@ const outside outsides[] = {
     { "unpack ll16 beyond", WEIRT_DO_UNPACK_LL16, packets, 0, 1, WEIR_ERR_RANGE },
     { "unpack ll16 to beyond", WEIRT_DO_UNPACK_LL16, 0, memory - 1, 2, WEIR_ERR_RANGE },
     { "unpack ll16 misaligned", WEIRT_DO_UNPACK_LL16, 1, 0, 8, WEIR_ERR_INVALID },
-    { "ll8 one packet too many", WEIRT_DO_PUT_LL8, packets - 8, 0, 5, WEIR_ERR_RANGE },
-    { "ll8 of the largest size", WEIRT_DO_PUT_LL8, 0, 0, most - 2, WEIR_ERR_RANGE },
-    { "ll8 misaligned", WEIRT_DO_PUT_LL8, 4, 0, 4, WEIR_ERR_INVALID },
-    { "unpack ll8 beyond", WEIRT_DO_UNPACK_LL8, packets - 8, 0, 8, WEIR_ERR_RANGE },
-    { "unpack ll8 misaligned", WEIRT_DO_UNPACK_LL8, 2, 0, 4, WEIR_ERR_INVALID },
     { "exchange ll16 without room for the second half", WEIRT_DO_EXCHANGE_LL16, packets - 48, 0, 9, WEIR_ERR_RANGE, 0 },
     { "exchange ll16 to beyond", WEIRT_DO_EXCHANGE_LL16, 0, 0, 8, WEIR_ERR_RANGE, memory - 7 },
     { "exchange ll16 of the largest size", WEIRT_DO_EXCHANGE_LL16, 0, 0, most, WEIR_ERR_RANGE, 0 },
@@ -462,9 +457,9 @@ void up_to_the_end(weirt_rank *rank)
             WEIRT_EXPECT(rank, tail[i] == (i == 0 ? 0 : (char)(1 + pair->peer)));
         }
         weir_memory_channel_device(pair->packet, &access.channel);
-        access.op = WEIRT_DO_PUT_LL8;
-        access.dst_offset = packets - 8;
-        access.bytes = 4;
+        access.op = WEIRT_DO_PUT_LL16;
+        access.dst_offset = packets - 16;
+        access.bytes = 8;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         WEIRT_OK(rank, weir_comm_status(channel.comm.comm));
     }
@@ -652,7 +647,7 @@ TEST_P(Transfer, LargeSizes)
 
 std::string transfer_name(const ::testing::TestParamInfo<std::tuple<int, int>> &param)
 {
-    const char *ops[] = { "put", "get", "ll16", "ll8", "exchange_ll16", "lines", "exchange_lines" };
+    const char *ops[] = { "put", "get", "ll16", "exchange_ll16", "lines", "exchange_lines" };
     return std::string(weirt_stages[std::get<0>(param.param)].name) + "_" + ops[std::get<1>(param.param)];
 }
 

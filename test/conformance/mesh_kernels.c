@@ -89,17 +89,15 @@ WEIR_FN weir_status mesh_packets(const mesh_args *args, weir_coop grid)
         const weir_dev_memory_channel *channel = &args->packets[i];
         const uint64_t to = args->rank * args->packet_slot;
         const uint64_t from = mesh_leaves(args, mesh_peer(args, i));
-        status = args->op == MESH_LL16  ? weir_dev_memory_channel_put_ll16(channel, to, from, args->bytes, grid)
-                 : args->op == MESH_LL8 ? weir_dev_memory_channel_put_ll8(channel, to, from, args->bytes, grid)
-                                        : weir_dev_memory_channel_put_lines(channel, to, from, args->bytes, grid);
+        status = args->op == MESH_LL16 ? weir_dev_memory_channel_put_ll16(channel, to, from, args->bytes, grid)
+                                       : weir_dev_memory_channel_put_lines(channel, to, from, args->bytes, grid);
     }
     for (uint32_t i = 0; i < peers && status == WEIR_OK; i++) {
         const weir_dev_memory_channel *channel = &args->packets[i];
         const uint64_t from = mesh_peer(args, i) * args->packet_slot;
         const uint64_t to = mesh_arrived(args, mesh_peer(args, i));
-        status = args->op == MESH_LL16  ? weir_dev_memory_channel_unpack_ll16(channel, from, to, args->bytes, grid)
-                 : args->op == MESH_LL8 ? weir_dev_memory_channel_unpack_ll8(channel, from, to, args->bytes, grid)
-                                        : weir_dev_memory_channel_unpack_lines(channel, from, to, args->bytes, grid);
+        status = args->op == MESH_LL16 ? weir_dev_memory_channel_unpack_ll16(channel, from, to, args->bytes, grid)
+                                       : weir_dev_memory_channel_unpack_lines(channel, from, to, args->bytes, grid);
     }
     return status;
 }

@@ -19,7 +19,6 @@ enum {
     MESH_PUT_BLOCKS, /* each block has peers of its own */
     MESH_GET,
     MESH_LL16,
-    MESH_LL8,
     MESH_LINES,
     MESH_MEMORY_OPS,
     MESH_PORT_THREADS = MESH_MEMORY_OPS, /* a thread for each peer: put_signal, wait, flush */

@@ -147,19 +147,9 @@ WEIR_KERNEL(packets, header_args)
     uint64_t at = args->dst_offset;
     uint64_t from = args->src_offset;
     for (uint64_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
-        switch (args->operation) {
-        case PACKETS_PUT16:
-            status = weir_dev_memory_channel_put_ll16(channel, at, from, args->bytes, coop);
-            break;
-        case PACKETS_UNPACK16:
-            status = weir_dev_memory_channel_unpack_ll16(channel, at, from, args->bytes, coop);
-            break;
-        case PACKETS_PUT8:
-            status = weir_dev_memory_channel_put_ll8(channel, at, from, args->bytes, coop);
-            break;
-        default:
-            status = weir_dev_memory_channel_unpack_ll8(channel, at, from, args->bytes, coop);
-        }
+        status = args->operation == PACKETS_PUT
+                     ? weir_dev_memory_channel_put_ll16(channel, at, from, args->bytes, coop)
+                     : weir_dev_memory_channel_unpack_ll16(channel, at, from, args->bytes, coop);
         if (args->group == GROUP_GRID) {
             (void)weir_coop_agree(coop, args->control, WEIR_OK);
         }

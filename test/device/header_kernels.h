@@ -7,7 +7,7 @@
 /* Groups of threads that a kernel makes its calls with; threads outside the group do nothing. */
 enum { GROUP_GRID = 0, GROUP_BLOCK = 1, GROUP_WARP = 2, GROUP_THREAD = 3, GROUP_PART = 4, GROUPS = 5 };
 
-enum { PACKETS_PUT16 = 0, PACKETS_UNPACK16 = 1, PACKETS_PUT8 = 2, PACKETS_UNPACK8 = 3 };
+enum { PACKETS_PUT = 0, PACKETS_UNPACK = 1 };
 
 /* One struct for all kernels; each uses what it needs. */
 typedef struct header_args {

@@ -377,33 +377,31 @@ TEST_P(Headers, PacketsOfAllSizes)
     args.rounds = 1;
     uint64_t calls = 0;
     for (uint64_t bytes : sizes) {
-        for (uint32_t operation : { PACKETS_PUT16, PACKETS_PUT8 }) {
-            uint64_t at = GUARD + bytes % 3 * 5;
-            for (uint64_t i = 0; i < SPAN; i++) {
-                src[i] = static_cast<char>(pattern(i + calls));
-            }
-            memset(dst, 0xee, SPAN);
-            args.bytes = bytes;
-            args.dst_offset = 32;
-            args.src_offset = at;
-            args.operation = operation;
-            connect(src, SPAN, wire, 4 * SPAN);
-            run("packets");
-            expect_out(word(WEIR_OK), threads);
-            args.operation = operation + 1;
-            connect(dst, SPAN, wire, 4 * SPAN);
-            run("packets");
-            expect_out(word(WEIR_OK), threads);
-            calls++;
-            uint64_t wrong = 0;
-            for (uint64_t i = 0; i < SPAN; i++) {
-                bool inside = i >= at && i < at + bytes;
-                wrong += dst[i] != (inside ? src[i] : static_cast<char>(0xee));
-            }
-            ASSERT_EQ(wrong, 0u) << bytes << " bytes, operation " << operation;
-            ASSERT_EQ(args.channel.epochs[0], calls << 32);
-            ASSERT_EQ(args.channel.epochs[1], calls << 32);
+        uint64_t at = GUARD + bytes % 3 * 5;
+        for (uint64_t i = 0; i < SPAN; i++) {
+            src[i] = static_cast<char>(pattern(i + calls));
         }
+        memset(dst, 0xee, SPAN);
+        args.bytes = bytes;
+        args.dst_offset = 32;
+        args.src_offset = at;
+        args.operation = PACKETS_PUT;
+        connect(src, SPAN, wire, 4 * SPAN);
+        run("packets");
+        expect_out(word(WEIR_OK), threads);
+        args.operation = PACKETS_UNPACK;
+        connect(dst, SPAN, wire, 4 * SPAN);
+        run("packets");
+        expect_out(word(WEIR_OK), threads);
+        calls++;
+        uint64_t wrong = 0;
+        for (uint64_t i = 0; i < SPAN; i++) {
+            bool inside = i >= at && i < at + bytes;
+            wrong += dst[i] != (inside ? src[i] : static_cast<char>(0xee));
+        }
+        ASSERT_EQ(wrong, 0u) << bytes << " bytes";
+        ASSERT_EQ(args.channel.epochs[0], calls << 32);
+        ASSERT_EQ(args.channel.epochs[1], calls << 32);
     }
 }
 
@@ -413,7 +411,7 @@ TEST_P(Headers, EpochAdvancesByOnePerCall)
     char *wire = memory<char>(4096);
     connect(src, 1024, wire, 4096);
     args.bytes = 200;
-    args.operation = PACKETS_PUT16;
+    args.operation = PACKETS_PUT;
     uint64_t calls = 0;
     for (uint32_t group = 0; group < GROUPS; group++) {
         // A part cannot meet between two calls, so that only a new launch may make the next one.
@@ -448,7 +446,7 @@ TEST_P(Headers, MissingPacketIsATimeout)
     control->timeout_ns = EXPIRE_MS * 1000000;
     args.rounds = 1;
     args.bytes = 64;
-    args.operation = PACKETS_UNPACK16;
+    args.operation = PACKETS_UNPACK;
     args.group = GROUP_THREAD;
     uint64_t begin = now_ms();
     run("packets");
@@ -469,15 +467,13 @@ TEST_P(Headers, PacketMisuse)
         uint64_t wire_offset, src_offset, bytes;
         weir_status status;
     } const cases[] = {
-        { PACKETS_PUT16, 0, 0, 256, WEIR_OK },
-        { PACKETS_PUT16, 16, 0, 249, WEIR_ERR_RANGE },
-        { PACKETS_PUT16, 8, 0, 8, WEIR_ERR_INVALID },
-        { PACKETS_PUT8, 4, 0, 8, WEIR_ERR_INVALID },
-        { PACKETS_PUT8, 8, 0, 8, WEIR_OK },
-        { PACKETS_PUT16, 0, 255, 2, WEIR_ERR_RANGE },
-        { PACKETS_PUT16, 0, 0, UINT64_MAX, WEIR_ERR_RANGE },
-        { PACKETS_UNPACK8, UINT64_MAX - 7, 0, 8, WEIR_ERR_RANGE },
-        { PACKETS_UNPACK16, 496, 0, 9, WEIR_ERR_RANGE },
+        { PACKETS_PUT, 0, 0, 256, WEIR_OK },
+        { PACKETS_PUT, 16, 0, 249, WEIR_ERR_RANGE },
+        { PACKETS_PUT, 8, 0, 8, WEIR_ERR_INVALID },
+        { PACKETS_PUT, 0, 255, 2, WEIR_ERR_RANGE },
+        { PACKETS_PUT, 0, 0, UINT64_MAX, WEIR_ERR_RANGE },
+        { PACKETS_UNPACK, UINT64_MAX - 15, 0, 8, WEIR_ERR_RANGE },
+        { PACKETS_UNPACK, 496, 0, 9, WEIR_ERR_RANGE },
     };
     connect(src, 256, wire, 512);
     for (const auto &c : cases) {
@@ -495,7 +491,7 @@ TEST_P(Headers, PacketMisuse)
     }
     args.channel.packets = nullptr;
     args.channel.packets_bytes = 0;
-    args.operation = PACKETS_UNPACK16;
+    args.operation = PACKETS_UNPACK;
     args.dst_offset = 0;
     args.src_offset = 0;
     args.bytes = 8;

@@ -69,13 +69,8 @@ WEIR_FN weir_status weirt_move(const weirt_transfer_args *args, uint64_t to, uin
         return status != WEIR_OK
                    ? status
                    : weir_dev_memory_channel_unpack_lines(&args->packet, 8 * packet_at, arrived, bytes, worker);
-    case WEIRT_EXCHANGE_LINES:
-        return weir_dev_memory_channel_exchange_lines(&args->packet, 8 * packet_at, from, arrived, bytes, worker);
     default:
-        status = weir_dev_memory_channel_put_ll8(&args->packet, packet_at, from, bytes, worker);
-        return status != WEIR_OK
-                   ? status
-                   : weir_dev_memory_channel_unpack_ll8(&args->packet, packet_at, arrived, bytes, worker);
+        return weir_dev_memory_channel_exchange_lines(&args->packet, 8 * packet_at, from, arrived, bytes, worker);
     }
 }
 
@@ -296,10 +291,6 @@ WEIR_FN weir_status weirt_access_once(const weirt_access_args *args, weir_coop s
         return weir_dev_memory_channel_put_ll16(channel, args->dst_offset, args->src_offset, args->bytes, self);
     case WEIRT_DO_UNPACK_LL16:
         return weir_dev_memory_channel_unpack_ll16(channel, args->dst_offset, args->src_offset, args->bytes, self);
-    case WEIRT_DO_PUT_LL8:
-        return weir_dev_memory_channel_put_ll8(channel, args->dst_offset, args->src_offset, args->bytes, self);
-    case WEIRT_DO_UNPACK_LL8:
-        return weir_dev_memory_channel_unpack_ll8(channel, args->dst_offset, args->src_offset, args->bytes, self);
     case WEIRT_DO_EXCHANGE_LL16:
         return weir_dev_memory_channel_exchange_ll16(channel, args->dst_offset, args->src_offset, args->value,
                                                      args->bytes, self);

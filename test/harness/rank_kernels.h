@@ -29,7 +29,6 @@ enum {
     WEIRT_PUT,
     WEIRT_GET,
     WEIRT_LL16,
-    WEIRT_LL8,
     WEIRT_EXCHANGE_LL16,
     WEIRT_LINES,
     WEIRT_EXCHANGE_LINES,
@@ -121,8 +120,6 @@ enum {
     WEIRT_DO_GET,
     WEIRT_DO_PUT_LL16,
     WEIRT_DO_UNPACK_LL16,
-    WEIRT_DO_PUT_LL8,
-    WEIRT_DO_UNPACK_LL8,
     WEIRT_DO_EXCHANGE_LL16, /* what is sent is at src_offset, what arrives at `value` */
     WEIRT_DO_PUT_LINES,
     WEIRT_DO_UNPACK_LINES,

@@ -58,9 +58,7 @@ template <Call Put, Call Unpack, uint64_t Bytes> struct Packets : Sending {
 };
 
 using Ll16 = Packets<weir_dev_memory_channel_put_ll16, weir_dev_memory_channel_unpack_ll16, 24>;
-using Ll8 = Packets<weir_dev_memory_channel_put_ll8, weir_dev_memory_channel_unpack_ll8, 24>;
 using Ll16Odd = Packets<weir_dev_memory_channel_put_ll16, weir_dev_memory_channel_unpack_ll16, 17>;
-using Ll8Odd = Packets<weir_dev_memory_channel_put_ll8, weir_dev_memory_channel_unpack_ll8, 17>;
 using Lines = Packets<weir_dev_memory_channel_put_lines, weir_dev_memory_channel_unpack_lines, 24>;
 
 TEST(LitmusPackets, Ll16CarryTheirOwnOrder)
@@ -68,15 +66,9 @@ TEST(LitmusPackets, Ll16CarryTheirOwnOrder)
     holds<Ll16>(WEIRT_WEAK_NO_SYSTEM);
 }
 
-TEST(LitmusPackets, Ll8CarryTheirOwnOrder)
-{
-    holds<Ll8>(WEIRT_WEAK_NO_SYSTEM);
-}
-
 TEST(LitmusPackets, AnyNumberOfBytes)
 {
     holds<Ll16Odd>(WEIRT_WEAK_NO_SYSTEM);
-    holds<Ll8Odd>(WEIRT_WEAK_NO_SYSTEM);
 }
 
 // On a CPU a line is 16 words and the flag is the last: a release, which an acquire reads.

@@ -5,7 +5,7 @@ namespace {
 
 using namespace litmus;
 
-enum Kind { PUT, GET, LL16, LL8, LINES, EXCHANGE_LL16, EXCHANGE_LINES, KINDS };
+enum Kind { PUT, GET, LL16, LINES, EXCHANGE_LL16, EXCHANGE_LINES, KINDS };
 
 constexpr uint64_t ROUNDS = 3;
 constexpr uint64_t BYTES_MAX = 8 * DATA_WORDS;
@@ -69,8 +69,6 @@ struct Transfer : Pair {
             return weir_dev_memory_channel_put(&rank[me].channel, HALF + to, from[round], bytes, coop);
         case LL16:
             return weir_dev_memory_channel_put_ll16(packets, 0, from[round], bytes, coop);
-        case LL8:
-            return weir_dev_memory_channel_put_ll8(packets, 0, from[round], bytes, coop);
         case LINES:
             return weir_dev_memory_channel_put_lines(packets, 0, from[round], bytes, coop);
         default:
@@ -86,8 +84,6 @@ struct Transfer : Pair {
             return weir_dev_memory_channel_get(&rank[me].channel, from[round], HALF + to, bytes, coop);
         case LL16:
             return weir_dev_memory_channel_unpack_ll16(sink, 0, HALF + to, bytes, coop);
-        case LL8:
-            return weir_dev_memory_channel_unpack_ll8(sink, 0, HALF + to, bytes, coop);
         case LINES:
             return weir_dev_memory_channel_unpack_lines(sink, 0, HALF + to, bytes, coop);
         case EXCHANGE_LL16:
@@ -102,7 +98,7 @@ struct Transfer : Pair {
     // Each thread looks at bytes that other threads of its group received, and at those around them.
     void look(uint32_t me, uint64_t round, weir_coop coop)
     {
-        bool unpacks = kind == LL16 || kind == LL8 || kind == LINES;
+        bool unpacks = kind == LL16 || kind == LINES;
         const char *memory = reinterpret_cast<const char *>(unpacks ? rank[me].sink : rank[me].data) + HALF;
         for (uint64_t i = (coop.rank + 1) % coop.size; i < to + bytes + 9; i += coop.size) {
             bool inside = i >= to && i < to + bytes;

@@ -19,7 +19,7 @@ SMALL_COLLECTIVE = ["--device", "cpu", "-n", "2", "-w", "1", "--blocks", "2", "-
 SHAPES = {
     "put": {"grid", "blocks", "counted"},
     "get": {"grid", "blocks", "counted"},
-    "packets": {"ll16-grid", "ll16", "ll8", "line"},
+    "packets": {"ll16-grid", "ll16", "line"},
     "semaphore": {"relaxed", "relaxed-counted", "release", "release-counted"},
     "floor": {"empty", "empty-plain", "handshake", "handshake-grid"},
 }

@@ -137,15 +137,6 @@ WEIR_KERNEL(perf_lines, perf_args)
     (void)weir_dev_memory_channel_exchange_lines(&args->channel, 0, args->mine, args->theirs, args->in_bytes, coop);
 }
 
-/* A rank that is one node ahead writes into the other buffer, and cannot be two ahead: it waits for the peer's
- * packets. */
-WEIR_KERNEL(perf_ll8, perf_args)
-{
-    uint64_t offset = args->number % 2 * args->slot;
-    (void)weir_dev_memory_channel_put_ll8(&args->channel, offset, args->mine, args->out_bytes, coop);
-    (void)weir_dev_memory_channel_unpack_ll8(&args->channel, offset, args->theirs, args->in_bytes, coop);
-}
-
 /* ---- what moves nothing --------------------------------------------------------------------------------- */
 
 WEIR_KERNEL(perf_empty, perf_args)
@@ -299,8 +290,6 @@ const perf_case perf_cases[] = {
       "the tutorial's: one handshake, grid barrier, LL16 packets" },
     { PERF_PACKETS, "ll16", &perf_ll16, BY_HAND(raw_ll16_free), PERF_BOTH_WAYS, 132, 256, 2 << 10, 8,
       "LL16 packets to two buffers in turn, without a handshake" },
-    { PERF_PACKETS, "ll8", &perf_ll8, BY_HAND(raw_ll8_free), PERF_BOTH_WAYS, 132, 256, 1 << 10, 4,
-      "LL8 packets to two buffers in turn, without a handshake" },
     { PERF_PACKETS, "line", &perf_lines, BY_HAND(raw_lines), PERF_BOTH_WAYS | PERF_LINES, 132, 256, 3840, 15,
       "128-byte lines to two buffers in turn, without a handshake" },
     { PERF_SEMAPHORE, "relaxed", &perf_ping_relaxed, BY_HAND(raw_ping_relaxed), PERF_SERIAL, 1, 32, 0, 0,

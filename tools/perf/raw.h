@@ -229,36 +229,6 @@ RAW_KERNEL(raw_ll16_free)
     raw_ll16(&args, args.number % 2 * args.slot);
 }
 
-RAW_FN void raw_ll8(const perf_args *args, uint64_t offset)
-{
-    uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
-    uint64_t first = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const uint32_t *from = (const uint32_t *)(args->channel.src + args->mine);
-    uint32_t *to = (uint32_t *)(args->channel.src + args->theirs);
-    uint32_t flag = args->number;
-    for (uint64_t i = first; i < args->out_bytes / 4; i += stride) {
-        asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(args->channel.dst + offset + 8 * i),
-                     "r"(from[i]), "r"(flag)
-                     : "memory");
-    }
-    for (uint64_t i = first; i < args->in_bytes / 4; i += stride) {
-        uint32_t data;
-        uint32_t found;
-        do {
-            asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];"
-                         : "=r"(data), "=r"(found)
-                         : "l"(args->channel.packets + offset + 8 * i)
-                         : "memory");
-        } while (found != flag);
-        to[i] = data;
-    }
-}
-
-RAW_KERNEL(raw_ll8_free)
-{
-    raw_ll8(&args, args.number % 2 * args.slot);
-}
-
 /* ---- lines; their flag is the number of the node -------------------------------------------------------------- */
 
 /* Lane l of eight has words l and l + 8 of a line's data; word 15 is the flag. Lines of a batch lie `stride` apart. */

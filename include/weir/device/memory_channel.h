@@ -233,36 +233,6 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
 }
 
-/* The same with LL8 packets: 8 bytes for 4 of data, offsets multiples of 8. */
-WEIR_FN weir_status weir_dev_memory_channel_put_ll8(const weir_dev_memory_channel *channel, uint64_t packet_offset,
-                                                    uint64_t src_offset, uint64_t bytes, weir_coop coop)
-{
-    weir_status status = weir_dev_memory_channel_check(channel, 1, 0, src_offset, 0, bytes, packet_offset,
-                                                       (bytes + 3) / 4 * 8, 8, coop);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    weir_ll8_put(channel->dst + packet_offset, channel->src + src_offset, bytes,
-                 weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT), coop);
-    weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_PUT, coop);
-    return WEIR_OK;
-}
-
-WEIR_FN weir_status weir_dev_memory_channel_unpack_ll8(const weir_dev_memory_channel *channel, uint64_t packet_offset,
-                                                       uint64_t src_offset, uint64_t bytes, weir_coop coop)
-{
-    weir_status status = weir_dev_memory_channel_check(channel, 0, 1, 0, src_offset, bytes, packet_offset,
-                                                       (bytes + 3) / 4 * 8, 8, coop);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
-    weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
-    status = weir_ll8_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
-                             channel->semaphore.control);
-    return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, flag, status);
-}
-
 /* One direction of lines, or both. `halves` of the line buffers are used in turn: 1 or 2. */
 WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_channel *channel, int put, int unpack,
                                                       uint64_t line_offset, uint64_t put_offset, uint64_t unpack_offset,

@@ -1,9 +1,9 @@
 /* weir/device/impl/packet.h - packets: data and the flag that says it is there, written as one.
  *
- * A receiver that finds the flag has the data: no signal, no wait, one trip over the link. LL16 packets are
- * two 8-byte words {4 bytes of data, 4 bytes of flag}, moved by one 16-byte access of two 8-byte elements;
- * LL8 packets are one such word. Only the 8-byte words are atomic, which is all that is needed. Half of what
- * crosses the link is data.
+ * A receiver that finds the flag has the data: no signal, no wait, one trip over the link. An LL16 packet is
+ * two 8-byte words {4 bytes of data, 4 bytes of flag}, moved by one 16-byte access of two 8-byte elements.
+ * Only the 8-byte words are atomic, which is all that is needed. Half of the bytes that cross the link are
+ * data.
  *
  * The flag comes from an epoch in device memory that advances by one with each call, so that a kernel can be
  * replayed from a graph. The epoch is the upper half of a 64-bit word; each group of threads that can meet
@@ -137,71 +137,25 @@ WEIR_FN weir_status weir_ll16_load(const char *packet, uint32_t flag, const weir
     return WEIR_OK;
 }
 
-WEIR_FN void weir_ll8_store(char *packet, uint64_t data, uint32_t flag)
+/* Data of any size and alignment; the last packet is padded with zeros. */
+WEIR_FN_COLD void weir_ll16_put_any(char *packets, const char *src, uint64_t bytes, uint32_t flag, uint32_t rank,
+                                    uint32_t size)
 {
-    weir_arch_store_relaxed_sys_u64((uint64_t *)packet, data | (uint64_t)flag << 32);
-}
-
-/* The slow part of a wait for an LL8 packet. */
-WEIR_FN_COLD weir_status weir_ll8_spin(const char *packet, uint32_t flag, const weir_dev_control *control)
-{
-    weir_spin spin = weir_spin_begin();
-    while ((uint32_t)(weir_arch_load_relaxed_sys_u64((const uint64_t *)packet) >> 32) != flag) {
-        weir_status status = weir_spin_step(&spin, control);
-        if (status != WEIR_OK) {
-            return status;
-        }
-    }
-    return WEIR_OK;
-}
-
-WEIR_FN weir_status weir_ll8_load(const char *packet, uint32_t flag, const weir_dev_control *control, uint64_t *data)
-{
-    uint32_t reads = WEIR_ARCH_FAST_READS;
-    uint64_t word = weir_arch_load_relaxed_sys_u64((const uint64_t *)packet);
-    WEIR_ROLLED
-    while ((uint32_t)(word >> 32) != flag) {
-        if (weir_spin_is_long(&reads)) {
-            weir_status status = weir_ll8_spin(packet, flag, control);
-            if (status != WEIR_OK) {
-                return status;
-            }
-            reads = WEIR_ARCH_FAST_READS;
-        }
-        word = weir_arch_load_relaxed_sys_u64((const uint64_t *)packet);
-    }
-    *data = word & 0xffffffffu;
-    return WEIR_OK;
-}
-
-/* Data of any size and alignment, in packets of `packet` bytes (16 or 8), half of which is data. */
-WEIR_FN_COLD void weir_packets_put_any(char *packets, const char *src, uint64_t bytes, uint32_t flag, uint32_t packet,
-                                       uint32_t rank, uint32_t size)
-{
-    uint32_t unit = packet / 2;
-    for (uint64_t i = rank; i * unit < bytes; i += size) {
-        uint64_t data = weir_packet_gather(src + i * unit, bytes - i * unit, unit);
-        if (packet == 16) {
-            weir_ll16_store(packets + i * 16, data, flag);
-        } else {
-            weir_ll8_store(packets + i * 8, data, flag);
-        }
+    for (uint64_t i = rank; i * 8 < bytes; i += size) {
+        weir_ll16_store(packets + i * 16, weir_packet_gather(src + i * 8, bytes - i * 8, 8), flag);
     }
 }
 
-WEIR_FN_COLD weir_status weir_packets_unpack_any(char *dst, const char *packets, uint64_t bytes, uint32_t flag,
-                                                 uint32_t packet, uint32_t rank, uint32_t size,
-                                                 const weir_dev_control *control)
+WEIR_FN_COLD weir_status weir_ll16_unpack_any(char *dst, const char *packets, uint64_t bytes, uint32_t flag,
+                                              uint32_t rank, uint32_t size, const weir_dev_control *control)
 {
-    uint32_t unit = packet / 2;
-    for (uint64_t i = rank; i * unit < bytes; i += size) {
+    for (uint64_t i = rank; i * 8 < bytes; i += size) {
         uint64_t data = 0;
-        weir_status status = packet == 16 ? weir_ll16_load(packets + i * 16, flag, control, &data)
-                                          : weir_ll8_load(packets + i * 8, flag, control, &data);
+        weir_status status = weir_ll16_load(packets + i * 16, flag, control, &data);
         if (status != WEIR_OK) {
             return status;
         }
-        weir_packet_scatter(dst + i * unit, bytes - i * unit, unit, data);
+        weir_packet_scatter(dst + i * 8, bytes - i * 8, 8, data);
     }
     return WEIR_OK;
 }
@@ -213,7 +167,7 @@ WEIR_FN void weir_ll16_put(char *packets, const char *src, uint64_t bytes, uint3
     uint64_t count = bytes / 8;
     uint64_t data = whole && i < count ? weir_arch_load_u64((const weir_alias_u64 *)src + i) : 0;
     if (WEIR_UNLIKELY(!whole)) {
-        weir_packets_put_any(packets, src, bytes, flag, 16, coop.rank, coop.size);
+        weir_ll16_put_any(packets, src, bytes, flag, coop.rank, coop.size);
         return;
     }
     while (i < count) {
@@ -229,7 +183,7 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
                                      const weir_dev_control *control)
 {
     if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 7) != 0)) {
-        return weir_packets_unpack_any(dst, packets, bytes, flag, 16, coop.rank, coop.size, control);
+        return weir_ll16_unpack_any(dst, packets, bytes, flag, coop.rank, coop.size, control);
     }
     uint64_t count = bytes / 8;
     uint64_t stride = coop.size;
@@ -272,42 +226,6 @@ WEIR_FN weir_status weir_ll16_unpack(char *dst, const char *packets, uint64_t by
             return status;
         }
         weir_arch_store_u64((weir_alias_u64 *)dst + i, data);
-    }
-    return WEIR_OK;
-}
-
-WEIR_FN void weir_ll8_put(char *packets, const char *src, uint64_t bytes, uint32_t flag, weir_coop coop)
-{
-    int whole = (((uintptr_t)src | bytes) & 3) == 0;
-    uint64_t i = coop.rank;
-    uint64_t count = bytes / 4;
-    uint32_t data = whole && i < count ? weir_arch_load_u32((const weir_alias_u32 *)src + i) : 0;
-    if (WEIR_UNLIKELY(!whole)) {
-        weir_packets_put_any(packets, src, bytes, flag, 8, coop.rank, coop.size);
-        return;
-    }
-    while (i < count) {
-        weir_ll8_store(packets + 8 * i, data, flag);
-        i += coop.size;
-        if (i < count) {
-            data = weir_arch_load_u32((const weir_alias_u32 *)src + i);
-        }
-    }
-}
-
-WEIR_FN weir_status weir_ll8_unpack(char *dst, const char *packets, uint64_t bytes, uint32_t flag, weir_coop coop,
-                                    const weir_dev_control *control)
-{
-    if (WEIR_UNLIKELY((((uintptr_t)dst | bytes) & 3) != 0)) {
-        return weir_packets_unpack_any(dst, packets, bytes, flag, 8, coop.rank, coop.size, control);
-    }
-    for (uint64_t i = coop.rank; i < bytes / 4; i += coop.size) {
-        uint64_t data = 0;
-        weir_status status = weir_ll8_load(packets + 8 * i, flag, control, &data);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return status;
-        }
-        weir_arch_store_u32((weir_alias_u32 *)dst + i, (uint32_t)data);
     }
     return WEIR_OK;
 }
