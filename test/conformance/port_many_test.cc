@@ -549,7 +549,7 @@ private:
 
 // Places of a large memory that are looked at: its ends, its middle, and around 4 GiB.
 constexpr uint64_t marks[] = { 0, WINDOW + 77, WINDOWS / 2 * WINDOW, (uint64_t{ 1 } << 32) - 64,
-                               (uint64_t{ 1 } << 32) + 8192, (WINDOWS - 1) * WINDOW, WINDOWS * WINDOW - 64 };
+                               (uint64_t{ 1 } << 32) + 8192, (WINDOWS - 1) * WINDOW, WINDOW * WINDOWS - 64 };
 
 uint64_t mark_of(uint64_t place)
 {

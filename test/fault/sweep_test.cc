@@ -282,6 +282,7 @@ struct step {
     weir_status (*run)(state *);
 };
 
+// clang-format off
 const step steps[] = { { "bootstrap", join },
                        { "allgather", allgather },
                        { "send", pass_on },
@@ -296,6 +297,7 @@ const step steps[] = { { "bootstrap", join },
                        { "barrier", meet },
                        { "destroy", take_down },
                        { "end", meet } };
+// clang-format on
 constexpr uint32_t step_count = sizeof steps / sizeof steps[0];
 
 const char *const deaths[] = { "", "exit", "kill", "stop" };

@@ -613,6 +613,7 @@ void fuzz_one(fuzz_input *input)
 void fuzz_seeds(void)
 {
     /* Steps of this rank: call << 2 | slot; of peers: 0x80 | peer << 4 | kind. The first two bytes: their entries. */
+    /* clang-format off */
     static const uint8_t memory_of_rank_1[] = {
         0, 0, 1 << 2, 1, 0x91, 0, WEIRI_OP_MEMORY, 1, 0, 7, 0x94, 0, 0, 0, 4 << 2, 9 << 2
     };
@@ -637,6 +638,7 @@ void fuzz_seeds(void)
     static const uint8_t entries[] = { 3 | 16 << 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0 };
     /* Rank 1 is on another host, and what works on the ranks comes after the entries. */
     static const uint8_t elsewhere[] = { 3 | 10 << 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 1, 7, 2 << 2, 1, 2 << 2 | 1, 2 };
+    /* clang-format on */
     fuzz_seed(memory_of_rank_1, sizeof memory_of_rank_1);
     fuzz_seed(memory_of_rank_2, sizeof memory_of_rank_2);
     fuzz_seed(refused, sizeof refused);

@@ -35,6 +35,7 @@ Layout as(const std::string &prefix, Layout layout)
     return layout;
 }
 
+// clang-format off
 const Layout ads = {
     { "fl", 1 }, { "free_ar", 1 }, { "", 14 }, { "pkey_index", 16 },
     { "", 8 }, { "grh", 1 }, { "mlid", 7 }, { "rlid", 16 },
@@ -123,6 +124,7 @@ const Layout out = { { "status", 8 }, { "", 24 }, { "syndrome", 32 } };
 const Layout query_qp_out = out + Layout{ { "", 64 }, { "opt_param_mask", 32 }, { "", 32 } } + as("qpc", qpc) +
                             Layout{ { "", 128 } };
 const Layout roce_cap_out = out + Layout{ { "", 64 }, { "roce_apm", 1 }, { "", 29 }, { "qp_ts_format", 2 } };
+// clang-format on
 
 using Bytes = std::vector<uint8_t>;
 using Values = std::map<std::string, uint64_t>;

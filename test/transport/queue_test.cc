@@ -27,8 +27,10 @@ uint64_t largest()
 
 std::vector<uint64_t> all_sizes()
 {
+    // clang-format off
     return { 0, 1, 2, 3, 4, 7, 8, 9, 15, 64, 65, 1000, 4096, 4097, 65535, 65537, 1 << 20, (4 << 20) - 1, (4 << 20) + 1,
              largest() };
+    // clang-format on
 }
 
 bool is_untouched(const uint8_t *at, uint64_t bytes)

@@ -28,11 +28,13 @@ bool invalid(weir_status status)
     return status == WEIR_ERR_INVALID && std::strlen(weir_last_error()) > 0;
 }
 
+// clang-format off
 #define INVALID(function, ...) { #function, [] { return invalid(function(__VA_ARGS__)); } }
 #define ZERO(function, ...) { #function, [] { return !function(__VA_ARGS__); } }
 #define NOTHING(function, ...) { #function, [] { function(__VA_ARGS__); return true; } }
 #define ZEROED(type, function, ...) \
     { #function, [] { function(nullptr, nullptr); return zeroed<type>([](type *out) { function(__VA_ARGS__); }); } }
+// clang-format on
 
 const row rows[] = {
     INVALID(weir_all_to_all, nullptr, nullptr, nullptr, 0, static_cast<weir_dtype>(0), nullptr),

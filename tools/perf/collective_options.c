@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+/* clang-format off */
 static const perf_operation operations[] = {
     { "allreduce", WEIR_ALLREDUCE, true, false, true },
     { "allgather", WEIR_ALLGATHER, false, true, false },
@@ -11,6 +12,7 @@ static const perf_operation operations[] = {
     { "broadcast", WEIR_BROADCAST, false, false, false },
     { "reduce", WEIR_REDUCE, true, false, true },
 };
+/* clang-format on */
 
 const char *const perf_dtype_names[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                     "i8",  "u8",  "i32", "u32",  "i64",    "u64" };

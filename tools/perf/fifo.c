@@ -171,6 +171,7 @@ typedef struct fifo_case {
     bool flood;
 } fifo_case;
 
+/* clang-format off */
 static const fifo_case cases[] = {
     { "trip", "flag", &fifo_flag_trip, echo_flags, false },
     { "trip", "fifo", &fifo_trip, serve_fifo, false },
@@ -178,6 +179,7 @@ static const fifo_case cases[] = {
     { "flood", "fifo", &fifo_flood, serve_fifo, true },
     { "flood", "proxy", &fifo_proxy_flood, NULL, true },
 };
+/* clang-format on */
 
 static weir_status create_bench(perf_rank *rank, fifo_bench *bench)
 {

@@ -162,6 +162,7 @@ typedef struct rdma_case {
     const char *besides; /* what else is done for each: "entry", made of what is read again; "poll" */
 } rdma_case;
 
+/* clang-format off */
 static const rdma_case cases[] = {
     /* What each of three savings brings: entries prepared, few looks at completions, a ring for many. */
     { "own", "thread", "each", 1, 32, 1, 512, "entry, poll" },
@@ -195,6 +196,7 @@ static const rdma_case cases[] = {
     { "own", "block", "each", 32, 512, 1, 4096, NULL },
     { "own", "block", "each", 132, 512, 1, 4096, NULL },
 };
+/* clang-format on */
 
 typedef struct rdma_bench {
     perf_rank *rank;

@@ -25,6 +25,7 @@ typedef struct choice {
     const char *shape;
 } choice;
 
+/* clang-format off */
 static const choice choices[] = {
     { PERF_PUT, UINT64_MAX, "blocks" },
     { PERF_GET, UINT64_MAX, "blocks" },
@@ -32,6 +33,7 @@ static const choice choices[] = {
     { PERF_PACKETS, UINT64_MAX, "line" },
     { PERF_PACKETS, UINT64_MAX, "ll16" },
 };
+/* clang-format on */
 
 /* The row of a shape, of which `length` characters at `name` are the name. */
 static const perf_case *find_case(perf_op op, const char *name, size_t length)

@@ -683,7 +683,7 @@ WEIR_FN weir_status weir_dev_rdma_reserve_warp(const weir_dev_rdma *queue, weir_
     high = weir_arch_warp_or(high);
     span->first = (uint64_t)high << 32 | weir_arch_warp_or((uint32_t)span->first);
     span->count = warp.size;
-    return high >> 31 == 0 ? WEIR_OK : (weir_status)-(int32_t)(high & 0x7fffffffu);
+    return high >> 31 == 0 ? WEIR_OK : (weir_status)(-(int32_t)(high & 0x7fffffffu));
 }
 
 /* One entry of each thread of a warp or a block, with one reservation (for each warp, on a shared queue) and, with

@@ -22,18 +22,20 @@ static const weir_env_row rows[] = {
 };
 #define ROW_COUNT (sizeof rows / sizeof rows[0])
 
+/* clang-format off */
 static const struct {
     const char *name;
     uint64_t least;
     uint64_t most;
 } ranges[] = {
-    {"WEIR_CPU_THREADS", 1, 1024},
-    {"WEIR_RANK", 0, WEIR_RANKS_MAX - 1},
-    {"WEIR_SIZE", 1, WEIR_RANKS_MAX},
-    {"WEIR_PORT", 1, 65535},
-    {"WEIR_IB_GID_INDEX", 0, 255},
-    {"WEIR_IB_TIMEOUT", 1, 31},
+    { "WEIR_CPU_THREADS", 1, 1024 },
+    { "WEIR_RANK", 0, WEIR_RANKS_MAX - 1 },
+    { "WEIR_SIZE", 1, WEIR_RANKS_MAX },
+    { "WEIR_PORT", 1, 65535 },
+    { "WEIR_IB_GID_INDEX", 0, 255 },
+    { "WEIR_IB_TIMEOUT", 1, 31 },
 };
+/* clang-format on */
 
 static const char *const launch_names[] = {
 #define LAUNCH_NAME(NAME) #NAME,

@@ -18,7 +18,8 @@
 #define LEAVE_MS 2000
 #define PROVING_MS 200
 #define IN_USE_MS 20
-#define REFUSED_NS 1500000000u /* how long past the deadline a rank that refuses connections may still turn out dead */
+/* How long past the deadline a rank that refuses connections may still turn out dead. */
+#define REFUSED_NS 1500000000u
 
 weir_status weiri_boot_check(const weir_bootstrap *boot)
 {

@@ -139,7 +139,7 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_refuse(const weir_dev_port_rdma *rdm
 WEIR_FN_COLD weir_status weir_dev_port_rdma_error(const weir_dev_port_rdma *rdma, uint64_t ticket)
 {
     return weir_dev_rdma_is_refused(&rdma->queue, ticket)
-               ? (weir_status)-(int32_t)weir_arch_load_acquire_sys_u64(&rdma->board->refused)
+               ? (weir_status)(-(int32_t)weir_arch_load_acquire_sys_u64(&rdma->board->refused))
                : weir_mlx5_status((uint32_t)weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed));
 }
 
@@ -149,7 +149,7 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_failed(const weir_dev_port_rdma *rdm
     const uint64_t refused = weir_arch_load_acquire_sys_u64(&rdma->board->refused);
     const uint64_t failed = weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed);
     if (refused != 0) {
-        return (weir_status)-(int32_t)refused;
+        return (weir_status)(-(int32_t)refused);
     }
     return failed != 0 ? weir_mlx5_status((uint32_t)failed) : WEIR_OK;
 }
