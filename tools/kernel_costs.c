@@ -243,8 +243,8 @@ WEIR_KERNEL(port_put, cost_args)
 
 WEIR_KERNEL(port_put_signal, cost_args)
 {
-    (void)weir_dev_port_channel_put_signal(&args->port, args->offset, args->offset, args->bytes,
-                                           weir_coop_block(coop), NULL);
+    (void)weir_dev_port_channel_put_signal(&args->port, args->offset, args->offset, args->bytes, weir_coop_block(coop),
+                                           NULL);
 }
 
 WEIR_KERNEL(port_wait, cost_args)

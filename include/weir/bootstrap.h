@@ -59,9 +59,9 @@ typedef struct weir_unique_id {
 
 typedef struct weir_bootstrap_opts {
     size_t size;
-    uint32_t timeout_ms;    /* of create, and the default of every later call and of communicators, whose kernels'
-                               waits take it, too; 0: 30 s, and ten minutes in kernels. WEIR_TIMEOUT_MS wins */
-    const char *key;        /* secret shared by all ranks, for rendezvous by address; WEIR_KEY wins */
+    uint32_t timeout_ms;   /* of create, and the default of every later call and of communicators, whose kernels'
+                              waits take it, too; 0: 30 s, and ten minutes in kernels. WEIR_TIMEOUT_MS wins */
+    const char *key;       /* secret shared by all ranks, for rendezvous by address; WEIR_KEY wins */
     const char *interface; /* name of the network interface to listen on; WEIR_INTERFACE wins; default: the
                               one that reaches rank 0 */
 } weir_bootstrap_opts;

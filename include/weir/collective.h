@@ -148,8 +148,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collectiv
  * much and then receive, on one stream, wait for each other until the deadline: all_to_all_v exchanges. */
 WEIR_API WEIR_NODISCARD weir_status weir_send(weir_collective *collective, const void *send, uint64_t count,
                                               weir_dtype dtype, uint32_t peer, void *stream);
-WEIR_API WEIR_NODISCARD weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count,
-                                              weir_dtype dtype, uint32_t peer, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count, weir_dtype dtype,
+                                              uint32_t peer, void *stream);
 
 /* ---- choice, and algorithms of users --------------------------------------------------------------------- */
 

@@ -113,12 +113,10 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_get(weir_port_channel *cha
                                                           uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_signal(weir_port_channel *channel, uint64_t *ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t dst_offset,
-                                                                 uint64_t src_offset, uint64_t bytes,
-                                                                 uint64_t *ticket);
+                                                                 uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
 /* Waits until both are done; the communicator's timeout is that of the whole call. */
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel,
-                                                                       uint64_t dst_offset, uint64_t src_offset,
-                                                                       uint64_t bytes);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel, uint64_t dst_offset,
+                                                                       uint64_t src_offset, uint64_t bytes);
 /* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst at dst_offset, in one piece where dst
  * begins at a multiple of 8. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset,

@@ -91,8 +91,8 @@ typedef struct weir_proxy_handler {
 
 typedef struct weir_proxy_channel_opts {
     size_t size;
-    uint32_t credits;    /* of kernels, and of the host each; at most WEIR_PROXY_CREDITS_MAX */
-    uint32_t thread;     /* 1 to opts.threads: that thread; default: the one with the fewest channels */
+    uint32_t credits; /* of kernels, and of the host each; at most WEIR_PROXY_CREDITS_MAX */
+    uint32_t thread;  /* 1 to opts.threads: that thread; default: the one with the fewest channels */
 } weir_proxy_channel_opts;
 
 /* What a proxy has done so far. */

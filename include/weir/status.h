@@ -9,25 +9,25 @@
 #define WEIR_STATUS_H
 
 /* X(name, value, text) */
-#define WEIR_STATUS_MAP(X)                                                                    \
-    X(PENDING, 1, "the operation has not completed yet")                                      \
-    X(OK, 0, "success")                                                                       \
-    X(ERR_INVALID, -1, "invalid argument")                                                    \
-    X(ERR_RANGE, -2, "offset or size beyond the memory")                                      \
-    X(ERR_NOMEM, -3, "out of memory")                                                         \
-    X(ERR_LIMIT, -4, "a documented limit is exceeded")                                        \
-    X(ERR_UNSUPPORTED, -5, "not supported here")                                              \
-    X(ERR_ENV, -6, "malformed environment variable")                                          \
-    X(ERR_TIMEOUT, -7, "the deadline passed")                                                 \
-    X(ERR_ABORTED, -8, "the communicator was aborted")                                        \
-    X(ERR_REMOTE, -9, "a peer died or left")                                                  \
-    X(ERR_MISMATCH, -10, "ranks called different operations")                                 \
-    X(ERR_VERSION, -11, "incompatible version of weir")                                       \
-    X(ERR_CORRUPT, -12, "malformed bytes")                                                    \
-    X(ERR_AUTH, -13, "authentication failed")                                                 \
-    X(ERR_SYSTEM, -14, "an operating system call failed")                                     \
-    X(ERR_DEVICE, -15, "a device driver call failed")                                         \
-    X(ERR_FORKED, -16, "the object belongs to the parent process of a fork")                  \
+#define WEIR_STATUS_MAP(X)                                                   \
+    X(PENDING, 1, "the operation has not completed yet")                     \
+    X(OK, 0, "success")                                                      \
+    X(ERR_INVALID, -1, "invalid argument")                                   \
+    X(ERR_RANGE, -2, "offset or size beyond the memory")                     \
+    X(ERR_NOMEM, -3, "out of memory")                                        \
+    X(ERR_LIMIT, -4, "a documented limit is exceeded")                       \
+    X(ERR_UNSUPPORTED, -5, "not supported here")                             \
+    X(ERR_ENV, -6, "malformed environment variable")                         \
+    X(ERR_TIMEOUT, -7, "the deadline passed")                                \
+    X(ERR_ABORTED, -8, "the communicator was aborted")                       \
+    X(ERR_REMOTE, -9, "a peer died or left")                                 \
+    X(ERR_MISMATCH, -10, "ranks called different operations")                \
+    X(ERR_VERSION, -11, "incompatible version of weir")                      \
+    X(ERR_CORRUPT, -12, "malformed bytes")                                   \
+    X(ERR_AUTH, -13, "authentication failed")                                \
+    X(ERR_SYSTEM, -14, "an operating system call failed")                    \
+    X(ERR_DEVICE, -15, "a device driver call failed")                        \
+    X(ERR_FORKED, -16, "the object belongs to the parent process of a fork") \
     X(ERR_BUSY, -17, "the object is in use")
 
 #define WEIR_STATUS_ENUM(name, value, text) WEIR_##name = value,

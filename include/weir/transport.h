@@ -15,7 +15,7 @@ WEIR_BEGIN_DECLS
 typedef struct weir_transport_info {
     char name[16];
     bool works;
-    char reason[256]; /* what it uses here, or why it does not work */
+    char reason[256];     /* what it uses here, or why it does not work */
     bool memory_channels; /* what it carries: it maps the peer's memory, */
     bool port_channels;   /* it carries out transfers, */
     bool adds;            /* among them weir_port_channel_add, where NIC and memory allow it */

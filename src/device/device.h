@@ -40,7 +40,7 @@ typedef struct weiri_block {
     uint64_t allocated; /* bytes that this block itself costs; 0 for registered and imported ones */
     weiri_export export_;
     char reason[160]; /* for WEIRI_SHARE_NONE, or how registers are mapped */
-    void *native;       /* the backend's */
+    void *native;     /* the backend's */
 } weiri_block;
 
 typedef struct weiri_device_ops {
@@ -68,8 +68,7 @@ typedef struct weiri_device_ops {
      * accessible. `fd` is the caller's, still open afterwards; -1 where share needs none.
      * WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE, WEIR_ERR_CORRUPT (offset + size beyond base_bytes, or an fd shorter
      * than that). */
-    weir_status (*import)(weir_device *device, const weiri_export *peer, bool same_process, int fd,
-                                weiri_block **out);
+    weir_status (*import)(weir_device *device, const weiri_export *peer, bool same_process, int fd, weiri_block **out);
     /* Ends any block: frees, unmaps, or just forgets. No kernel may be using it. NULL is ignored. */
     void (*release)(weiri_block *block);
 
@@ -125,7 +124,7 @@ struct weir_device {
     uint32_t kernel_timeout_ms; /* of streams with kernels */
     uint32_t cpu_threads;
     char pci[16]; /* its address, as "0000:1b:00.0"; "" for a device that has no processors of its own */
-    int pid; /* of the process that opened it; elsewhere calls return WEIR_ERR_FORKED, and destroys join nothing */
+    int pid;      /* of the process that opened it; elsewhere calls return WEIR_ERR_FORKED, and destroys join nothing */
     void *native;
 };
 

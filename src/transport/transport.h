@@ -13,18 +13,18 @@
 
 /* One rank, as its peers know it. */
 typedef struct weiri_end {
-    uint32_t rank;        /* does not travel */
-    uint8_t host[16];     /* identity of the host (boot id) */
+    uint32_t rank;    /* does not travel */
+    uint8_t host[16]; /* identity of the host (boot id) */
     uint64_t pid;
-    uint64_t pid_space;   /* inode of the pid namespace */
-    uint64_t net_space;   /* inode of the network namespace */
-    uint8_t process[16];  /* identity of the process, drawn when it first made a communicator */
+    uint64_t pid_space;  /* inode of the pid namespace */
+    uint64_t net_space;  /* inode of the network namespace */
+    uint8_t process[16]; /* identity of the process, drawn when it first made a communicator */
     uint8_t device_uuid[16];
     char device_kind[8];
-    uint8_t socket[16];   /* abstract Unix socket that receives file descriptors: "weir-" and this in hex */
-    uint8_t token[16];    /* begins each datagram to that socket */
+    uint8_t socket[16]; /* abstract Unix socket that receives file descriptors: "weir-" and this in hex */
+    uint8_t token[16];  /* begins each datagram to that socket */
     uint8_t order[WEIRI_TRANSPORTS_MAX]; /* transports that it may use, by preference: 1 + index; 0 past the last */
-    uint8_t works;        /* bit 1 << index: the transport may work there; all, before a rank has looked */
+    uint8_t works; /* bit 1 << index: the transport may work there; all, before a rank has looked */
 } weiri_end;
 
 /* ---- queues ---------------------------------------------------------------------------------------------
@@ -38,8 +38,8 @@ typedef struct weiri_end {
  * queue that fails stays failed: its posts and polls return the error, and what was not complete never is. Others do
  * not notice. */
 
-#define WEIRI_KEY_MAX 64       /* bytes of a region's key */
-#define WEIRI_ADDRESS_MAX 288  /* bytes of a queue's address */
+#define WEIRI_KEY_MAX 64      /* bytes of a region's key */
+#define WEIRI_ADDRESS_MAX 288 /* bytes of a queue's address */
 
 typedef struct weiri_transport_ops weiri_transport_ops;
 

@@ -48,14 +48,8 @@ protected:
         }
         GTEST_SKIP() << "no transport " << name() << " here";
     }
-    const weirt_stage *stage() const
-    {
-        return &weirt_stages[std::get<0>(GetParam())];
-    }
-    const char *name() const
-    {
-        return transports[std::get<1>(GetParam())];
-    }
+    const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
+    const char *name() const { return transports[std::get<1>(GetParam())]; }
     // `hosts` of so many ranks each.
     void run(weirt_rank_fn body, uint32_t hosts, uint32_t host_ranks, uint32_t blocks, uint32_t threads,
              uint32_t what = 0) const
@@ -70,8 +64,8 @@ std::string case_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> 
     return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + transports[std::get<1>(info.param)];
 }
 
-#define HOSTS_SUITE(Suite, stages, transports)                                                                   \
-    class Suite : public HostsTest {};                                                                           \
+#define HOSTS_SUITE(Suite, stages, transports) \
+    class Suite : public HostsTest {};         \
     INSTANTIATE_TEST_SUITE_P(Transports, Suite, ::testing::Combine(stages, transports), case_name)
 
 weir_collective_opts opts_of(const weirt_rank *rank)
@@ -224,8 +218,8 @@ void arguments(weirt_rank *rank)
         refused(&bench, "rank 4 of 4", weir_send(c, in, 1, WEIR_U8, 4, bench.stream), WEIR_ERR_INVALID);
         refused(&bench, "averages of integers", weir_allreduce(c, in, out, 1, WEIR_I32, WEIR_AVG, bench.stream),
                 WEIR_ERR_UNSUPPORTED);
-        refused(&bench, "of a single host",
-                weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, &shape), WEIR_ERR_UNSUPPORTED);
+        refused(&bench, "of a single host", weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, &shape),
+                WEIR_ERR_UNSUPPORTED);
         (void)run(&bench, operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5, 1));
         // Inside the host there are letters.
         const Operation o = operation(rank, LETTERS, WEIR_U8, WEIR_SUM, 500, 2);

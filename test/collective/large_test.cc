@@ -4,8 +4,7 @@
 #include "test/collective/operations.h"
 #include "test/harness/stage_test.h"
 
-namespace
-{
+namespace {
 
 struct LargeCase {
     uint64_t bytes;  // for each rank, or of it; a multiple of 8
@@ -173,9 +172,7 @@ TEST_P(Large, OffsetsBeyondFourGigabytes)
     weirt_ranks_run(stage(), 2, large_operations, &what, sizeof what);
 }
 
-class LongLarge : public StageTest
-{
-};
+class LongLarge : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, LongLarge, ::testing::Values(2, 3), weirt_stage_name);
 
 TEST_P(LongLarge, FiveGigabytes)

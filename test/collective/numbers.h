@@ -18,8 +18,8 @@ struct Format {
     int exponent_bits;
     int mantissa_bits;
     uint32_t nan;
-    bool infinite;  // has infinities
-    bool saturates; // what is finite and too large becomes the largest number
+    bool infinite;                // has infinities
+    bool saturates;               // what is finite and too large becomes the largest number
     std::vector<double> positive; // value of each code from 0 to that of the largest finite number
 
     explicit Format(weir_dtype type) : dtype(type)
@@ -46,14 +46,8 @@ struct Format {
         }
     }
 
-    uint32_t sign() const
-    {
-        return 1u << (exponent_bits + mantissa_bits);
-    }
-    uint32_t codes() const
-    {
-        return 2 * sign();
-    }
+    uint32_t sign() const { return 1u << (exponent_bits + mantissa_bits); }
+    uint32_t codes() const { return 2 * sign(); }
 
     double value(uint32_t code) const
     {

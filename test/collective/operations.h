@@ -23,7 +23,7 @@ struct Operation {
     uint32_t root;
     uint32_t shift; // elements by which the buffers are off their alignment
     bool in_place;
-    bool rough;     // f32 and f64: numbers whose sums depend on their order
+    bool rough; // f32 and f64: numbers whose sums depend on their order
     uint64_t seed;
     uint32_t host_ranks = 0; // of each of several hosts; 0: there is one
 };
@@ -367,8 +367,8 @@ inline bool prepare(const Bench *b, const Operation &o, const Places &at)
     const uint32_t rank = weir_collective_rank(b->collective);
     const uint32_t ranks = weir_collective_size(b->collective);
     const Bytes send = sent(o, rank, ranks);
-    return WEIRT_OK(b->rank, weir_device_fill(b->comm.device, weir_memory_pointer(b->out), poison,
-                                              weir_memory_bytes(b->out))) &&
+    return WEIRT_OK(b->rank,
+                    weir_device_fill(b->comm.device, weir_memory_pointer(b->out), poison, weir_memory_bytes(b->out))) &&
            (send.empty() || WEIRT_OK(b->rank, weir_device_copy(b->comm.device, at.send, send.data(), send.size()))) &&
            weirt_barrier(b->rank);
 }

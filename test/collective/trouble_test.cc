@@ -59,8 +59,9 @@ void arguments(weirt_rank *rank)
         refused(b, "F8", weir_allreduce(c, in, out, 1, WEIR_F8E4M3, WEIR_PROD, s));
         refused(b, "F8", weir_allreduce(c, in, out, 1, WEIR_F8E5M2, WEIR_AVG, s));
         refused(b, "elements", weir_allreduce(c, in, out, UINT64_MAX / 4, WEIR_F32, WEIR_SUM, s));
-        refused(b, "wraps", weir_allreduce(c, reinterpret_cast<void *>(~static_cast<uintptr_t>(15)), out, 100, WEIR_F32,
-                                           WEIR_SUM, s));
+        refused(
+            b, "wraps",
+            weir_allreduce(c, reinterpret_cast<void *>(~static_cast<uintptr_t>(15)), out, 100, WEIR_F32, WEIR_SUM, s));
         // No device has an address in the first page; where the range is longer than its memory, it says so.
         void *none = reinterpret_cast<void *>(static_cast<uintptr_t>(256));
         refused(b, "weir_allreduce: send: ", weir_allreduce(c, none, out, 1, WEIR_F32, WEIR_SUM, s));
@@ -78,9 +79,11 @@ void arguments(weirt_rank *rank)
         refused(b, "overlap", weir_all_to_all_v(c, in, extents, out, extents, WEIR_U8, s));
         refused(b, "this one", weir_send(c, in, 1, WEIR_U8, rank->rank, s));
         refused(b, "rank 2 of 2", weir_recv(c, in, 1, WEIR_U8, 2, s));
-        refused(b, "forced", weir_collective_force(c, WEIR_FORM_ONCE, 0) == WEIR_OK
-                                 ? weir_allreduce(c, in, out, 50000, WEIR_U8, WEIR_MAX, s)
-                                 : WEIR_OK, WEIR_ERR_LIMIT);
+        refused(b, "forced",
+                weir_collective_force(c, WEIR_FORM_ONCE, 0) == WEIR_OK
+                    ? weir_allreduce(c, in, out, 50000, WEIR_U8, WEIR_MAX, s)
+                    : WEIR_OK,
+                WEIR_ERR_LIMIT);
         refused(b, "of at most", weir_collective_force(c, WEIR_FORM_AUTO, 1000));
         refused(b, "of this rank", weir_collective_register(c, nullptr));
         WEIRT_OK(rank, weir_collective_force(c, WEIR_FORM_AUTO, 0));
@@ -500,8 +503,7 @@ weir_status sum_and_one(void *context, weir_collective *collective, const weir_c
     args.count = request->count;
     weir_collective_device(collective, &args.collective);
     const weir_status status = weir_collective_describe(collective, request, WEIR_FORM_ONCE, &args.sum, &shape);
-    return status != WEIR_OK ? status
-                             : weir_launch(user->device, weirt_sum_kernel(), shape, &args, nullptr, stream);
+    return status != WEIR_OK ? status : weir_launch(user->device, weirt_sum_kernel(), shape, &args, nullptr, stream);
 }
 
 void users_algorithm(weirt_rank *rank)
@@ -565,10 +567,10 @@ void fails_for_good(weirt_rank *rank)
         bool good = WEIRT_OK(rank, weir_device_copy(bench.comm.device, in, data.data(), data.size()));
         for (uint32_t i = 0; i < 2 && good; i++) {
             const void *send = in + i * bytes;
-            good = WEIRT_OK(rank, kind == WEIR_BROADCAST
-                                      ? weir_broadcast(bench.collective, send, out, bytes, WEIR_U8, 0, bench.stream)
-                                      : weir_allreduce(bench.collective, send, out, bytes, WEIR_U8, WEIR_MAX,
-                                                       bench.stream));
+            good = WEIRT_OK(rank,
+                            kind == WEIR_BROADCAST
+                                ? weir_broadcast(bench.collective, send, out, bytes, WEIR_U8, 0, bench.stream)
+                                : weir_allreduce(bench.collective, send, out, bytes, WEIR_U8, WEIR_MAX, bench.stream));
         }
         Bytes slots(device.letters - device.slots);
         if (good && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms())) &&

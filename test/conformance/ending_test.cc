@@ -7,8 +7,7 @@
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
 
-namespace
-{
+namespace {
 
 constexpr uint64_t AHEAD = 1ull << 40;
 constexpr uint64_t ROUNDS = 2000; // that a kernel has made before the third rank fails
@@ -111,9 +110,8 @@ const char *const names[] = { "Wait",  "WaitRelaxed", "Counted", "CountedRelaxed
                               "Lines", "Barrier",     "Fifo",    "Proxy",          "Port", "Status" };
 static_assert(sizeof names / sizeof names[0] == ENDING_WAITS, "each wait has a name");
 
-class Ending : public ::testing::TestWithParam<std::tuple<int, int>>
-{
-  protected:
+class Ending : public ::testing::TestWithParam<std::tuple<int, int>> {
+protected:
     void run(weirt_death death)
     {
         const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];

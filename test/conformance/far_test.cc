@@ -7,8 +7,7 @@
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
 
-namespace
-{
+namespace {
 
 constexpr uint64_t GIB = uint64_t{ 1 } << 30;
 constexpr uint64_t HALF = 5 * GIB / 2; // of the local memory, and a quarter of the packet buffer
@@ -169,9 +168,7 @@ void long_transfers(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-class LongFar : public StageTest
-{
-};
+class LongFar : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, LongFar, ::testing::Values(2, 3), weirt_stage_name);
 
 TEST_P(LongFar, TransfersOfMoreThanFourGigabytes)

@@ -58,8 +58,7 @@ void all_arrive(weirt_rank *rank)
     queue_bench bench;
     queue_account account;
     weir_fifo *fifo = nullptr;
-    if (queue_open(rank, 0, &bench) &&
-        (fifo = make_fifo(rank, &bench, WEIR_FIFO_DEVICE, what->slots)) != nullptr) {
+    if (queue_open(rank, 0, &bench) && (fifo = make_fifo(rank, &bench, WEIR_FIFO_DEVICE, what->slots)) != nullptr) {
         queue_args args = queue_args_of(&bench);
         args.pushes = what->pushes;
         args.wait = what->wait;
@@ -89,8 +88,7 @@ void full_times_out(weirt_rank *rank)
     weir_fifo *fifo = nullptr;
     weir_request request;
     weirt_log_allow("deadline");
-    if (queue_open(rank, QUEUE_SHORT_MS, &bench) &&
-        (fifo = make_fifo(rank, &bench, WEIR_FIFO_DEVICE, 4)) != nullptr) {
+    if (queue_open(rank, QUEUE_SHORT_MS, &bench) && (fifo = make_fifo(rank, &bench, WEIR_FIFO_DEVICE, 4)) != nullptr) {
         queue_args args = queue_args_of(&bench);
         WEIRT_OK(rank, weir_fifo_device(fifo, &args.fifo));
         if (queue_launch(rank, &bench, &args, weir_shape{ 1, 6 }) && queue_finish(rank, &bench)) {

@@ -97,8 +97,8 @@ void large_sizes(weirt_rank *rank)
     struct {
         uint64_t bytes;
         uint32_t rounds;
-    } const sizes[] = { { 4096, 20 }, { 4099, 20 }, { 65537, 20 }, { (1 << 20) - 1, rounds(8) }, { 1 << 20, rounds(8) },
-                        { (64 << 20) + 3, 2 } };
+    } const sizes[] = { { 4096, 20 },           { 4099, 20 },         { 65537, 20 }, { (1 << 20) - 1, rounds(8) },
+                        { 1 << 20, rounds(8) }, { (64 << 20) + 3, 2 } };
     uint64_t largest = gpu ? (64 << 20) + 3 : 1 << 20;
     weirt_channel channel;
     if (weirt_channel_open(rank, 0, (largest + WEIRT_SLACK + 15) / 16 * 16, &channel)) {

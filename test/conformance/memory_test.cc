@@ -107,8 +107,8 @@ void many_registrations(weirt_rank *rank)
     weir_memory *whole = nullptr;
     weir_memory *remote = nullptr;
     std::vector<weir_memory *> parts(COUNT);
-    bool open = weirt_comm_open(rank, 0, &c) &&
-                WEIRT_OK(rank, weir_memory_allocate(c.comm, COUNT * STEP, nullptr, &whole));
+    bool open =
+        weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, COUNT * STEP, nullptr, &whole));
     if (open && rank->rank == 0) {
         rlimit before = {};
         WEIRT_EXPECT(rank, getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -131,8 +131,8 @@ void many_registrations(weirt_rank *rank)
             open = write_bytes(rank, c.comm, whole, i * STEP, STEP, i) &&
                    WEIRT_OK(rank, weir_memory_send(c.comm, parts[i], 1, i));
         } else if (open) {
-            open = WEIRT_OK(rank, weir_memory_recv(c.comm, 0, i, &remote)) &&
-                   has_bytes(rank, c.comm, remote, 0, STEP, i);
+            open =
+                WEIRT_OK(rank, weir_memory_recv(c.comm, 0, i, &remote)) && has_bytes(rank, c.comm, remote, 0, STEP, i);
             weir_memory_destroy(remote);
         }
     }
@@ -212,7 +212,6 @@ void in_order(weirt_rank *rank)
     }
     weirt_comm_close(&c);
 }
-
 
 void to_itself(weirt_rank *rank)
 {

@@ -6,8 +6,7 @@
 #include "mesh_kernels.h"
 #include "port.h"
 
-namespace
-{
+namespace {
 
 constexpr uint64_t SIZES[] = { 1, 130, 4099, 20011 };
 constexpr uint64_t SLOT = 20096;
@@ -291,9 +290,8 @@ void memory_channels(weirt_rank *rank)
     b.close(rank);
 }
 
-class Mesh : public ::testing::TestWithParam<std::tuple<int, uint32_t>>
-{
-  protected:
+class Mesh : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
+protected:
     void run(weirt_rank_fn body)
     {
         const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];

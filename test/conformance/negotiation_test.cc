@@ -11,9 +11,9 @@ namespace {
 
 // What each rank is told, and what becomes of a connection between them.
 struct negotiation {
-    const char *order[2];  // WEIR_TRANSPORT
-    const char *only[2];   // weir_connection_opts.transport
-    uint32_t without_ofi;  // 1 << rank: libfabric cannot be loaded there
+    const char *order[2]; // WEIR_TRANSPORT
+    const char *only[2];  // weir_connection_opts.transport
+    uint32_t without_ofi; // 1 << rank: libfabric cannot be loaded there
     weir_status expected[2];
     const char *result; // the transport's name, or what both errors have in their texts
 };

@@ -50,9 +50,10 @@ protected:
 TEST_F(Nic, EachStepTellsWhatItFound)
 {
     ASSERT_EQ(check(30000 * weirt_slow()), WEIR_OK) << weir_last_error();
-    const char *const names[] = { "NIC", "open", "memory of the device", "connection to itself", "queue for kernels",
-                                  "put by a kernel" };
-    const char *const texts[] = { "swnic0 port 1", "opened", "registered", "joined to itself",
+    const char *const names[] = {
+        "NIC", "open", "memory of the device", "connection to itself", "queue for kernels", "put by a kernel"
+    };
+    const char *const texts[] = { "swnic0 port 1",           "opened", "registered", "joined to itself",
                                   "mapped as the CPU's own", "arrived" };
     ASSERT_EQ(steps.size(), 6u);
     for (size_t i = 0; i < steps.size(); i++) {

@@ -21,16 +21,17 @@ enum port_variant : uint32_t {
     PORT_IPC,
     PORT_IB,
     PORT_OFI,
-    PORT_STAGED,       // ofi; memory is out of the host's reach, as a GPU's is
-    PORT_DEVICE,       // ib; kernels post by themselves
+    PORT_STAGED,        // ofi; memory is out of the host's reach, as a GPU's is
+    PORT_DEVICE,        // ib; kernels post by themselves
     PORT_DEVICE_STAGED, // so too, and memory is out of the host's reach
     PORT_IB_STAGED,
     PORT_DEVX,       // ib; kernels post by themselves, to queues that are made by DevX
     PORT_DEVX_STAGED // so too, and memory, that of the queues too, is out of the host's reach
 };
 inline const char *const port_transports[] = { "ipc", "ib", "ofi", "ofi", "ib", "ib", "ib", "ib", "ib" };
-inline const char *const port_suffixes[] = { "", "", "", "_staged", "_device", "_device_staged", "_staged", "_devx",
-                                             "_devx_staged" };
+inline const char *const port_suffixes[] = { "",        "",        "",
+                                             "_staged", "_device", "_device_staged",
+                                             "_staged", "_devx",   "_devx_staged" };
 
 // What a case's ranks are told first.
 struct port_case {
@@ -88,39 +89,18 @@ protected:
         unsetenv("WEIR_PORT_ENGINE");
         unsetenv("WEIR_IB_QUEUES");
     }
-    const weirt_stage *stage() const
-    {
-        return &weirt_stages[std::get<0>(GetParam())];
-    }
-    const char *name() const
-    {
-        return port_transports[std::get<1>(GetParam())];
-    }
-    bool gpu() const
-    {
-        return std::strcmp(stage()->kind, "gpu") == 0;
-    }
-    port_case plan() const
-    {
-        return { std::get<1>(GetParam()), 0, PORT_PUT_SIGNAL, PORT_BLOCK, 0 };
-    }
-    void run(weirt_rank_fn body, const port_case &plan) const
-    {
-        weirt_ranks_run(stage(), 2, body, &plan, sizeof plan);
-    }
+    const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
+    const char *name() const { return port_transports[std::get<1>(GetParam())]; }
+    bool gpu() const { return std::strcmp(stage()->kind, "gpu") == 0; }
+    port_case plan() const { return { std::get<1>(GetParam()), 0, PORT_PUT_SIGNAL, PORT_BLOCK, 0 }; }
+    void run(weirt_rank_fn body, const port_case &plan) const { weirt_ranks_run(stage(), 2, body, &plan, sizeof plan); }
 };
 
 // Faults of the software NIC, of both ranks.
 class port_fault {
 public:
-    explicit port_fault(const char *script)
-    {
-        setenv("SWNIC_FAULT", script, 1);
-    }
-    ~port_fault()
-    {
-        unsetenv("SWNIC_FAULT");
-    }
+    explicit port_fault(const char *script) { setenv("SWNIC_FAULT", script, 1); }
+    ~port_fault() { unsetenv("SWNIC_FAULT"); }
     port_fault(const port_fault &) = delete;
     port_fault &operator=(const port_fault &) = delete;
 };
@@ -211,7 +191,7 @@ struct port_bench {
             return false;
         }
         const weir_kernel *kernels[] = { port_transfer_kernel(), port_request_kernel(), port_flood_kernel(),
-                                         port_wait_kernel(), port_blocks_kernel(), port_plain_kernel(),
+                                         port_wait_kernel(),     port_blocks_kernel(),  port_plain_kernel(),
                                          script_kernel() };
         for (const weir_kernel *kernel : kernels) {
             if (!WEIRT_OK(rank, weir_kernel_load(comm.device, kernel))) {
@@ -234,10 +214,7 @@ struct port_bench {
 
     // Called between the set-up and a kernel that waits for the peer. Setting up on a GPU waits until the kernels that
     // the process has started on it have ended, so no rank launches such a kernel before both are ready.
-    static bool all_ready(weirt_rank *rank)
-    {
-        return weirt_barrier(rank);
-    }
+    static bool all_ready(weirt_rank *rank) { return weirt_barrier(rank); }
 
     // Another channel like the first.
     bool add(weirt_rank *rank, uint64_t tag, weir_semaphore_end end, weir_semaphore **second, weir_port_channel **out)
@@ -269,15 +246,9 @@ struct port_bench {
         weirt_comm_close(&comm);
     }
 
-    static const port_case *plan_of(const weirt_rank *rank)
-    {
-        return static_cast<const port_case *>(rank->arg);
-    }
+    static const port_case *plan_of(const weirt_rank *rank) { return static_cast<const port_case *>(rank->arg); }
 
-    port_report *device_report() const
-    {
-        return static_cast<port_report *>(weir_memory_pointer(shared));
-    }
+    port_report *device_report() const { return static_cast<port_report *>(weir_memory_pointer(shared)); }
 
     template <class Args>
     bool launch(weirt_rank *rank, const weir_kernel *kernel, weir_shape shape, const Args *args, bool cooperative)
@@ -285,10 +256,7 @@ struct port_bench {
         weir_launch_opts opts = { sizeof opts, cooperative };
         return WEIRT_OK(rank, weir_launch(comm.device, kernel, shape, args, &opts, stream));
     }
-    bool finish(weirt_rank *rank)
-    {
-        return WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_patience_ms()));
-    }
+    bool finish(weirt_rank *rank) { return WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_patience_ms())); }
 
     // Makes these calls in a kernel, one after the other. What became of them is in script().
     bool call(weirt_rank *rank, const weir_dev_port_channel &on, std::initializer_list<script_step> steps)
@@ -301,10 +269,7 @@ struct port_bench {
         }
         return launch(rank, script_kernel(), weir_shape{ 1, 1 }, &args, false) && finish(rank);
     }
-    const script_report *script() const
-    {
-        return static_cast<const script_report *>(weir_memory_host_pointer(shared));
-    }
+    const script_report *script() const { return static_cast<const script_report *>(weir_memory_host_pointer(shared)); }
     // Whether the script's steps ended so.
     bool ended(weirt_rank *rank, std::initializer_list<weir_status> expected) const
     {
@@ -325,13 +290,13 @@ struct port_bench {
     // The calling thread's own accesses to memory of this rank.
     bool write(weirt_rank *rank, uint64_t offset, const void *data, uint64_t bytes)
     {
-        return WEIRT_OK(rank, weir_device_copy(comm.device, static_cast<char *>(weir_memory_pointer(local)) + offset,
-                                               data, bytes));
+        return WEIRT_OK(
+            rank, weir_device_copy(comm.device, static_cast<char *>(weir_memory_pointer(local)) + offset, data, bytes));
     }
     bool read(weirt_rank *rank, uint64_t offset, void *data, uint64_t bytes)
     {
-        return WEIRT_OK(rank, weir_device_copy(comm.device, data,
-                                               static_cast<char *>(weir_memory_pointer(local)) + offset, bytes));
+        return WEIRT_OK(
+            rank, weir_device_copy(comm.device, data, static_cast<char *>(weir_memory_pointer(local)) + offset, bytes));
     }
 };
 

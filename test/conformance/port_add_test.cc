@@ -178,8 +178,9 @@ void refused(weirt_rank *rank)
                WEIRT_OK(rank, weir_port_channel_add(channel, offset, 0, &ticket)) &&
                WEIRT_STATUS(rank, expected, weir_port_channel_wait(channel, ticket, weirt_patience_ms())) &&
                WEIRT_STATUS(rank, expected, weir_port_channel_status(channel)) &&
-               (expected == WEIR_OK ||
-                WEIRT_TEXT(rank, offset == 0 ? "copy engines" : offset % 8 != 0 ? "multiple of 8" : "dst"));
+               (expected == WEIR_OK || WEIRT_TEXT(rank, offset == 0       ? "copy engines"
+                                                        : offset % 8 != 0 ? "multiple of 8"
+                                                                          : "dst"));
         weirt_barrier(rank);
         weir_port_channel_destroy(channel);
         weir_semaphore_destroy(semaphore);

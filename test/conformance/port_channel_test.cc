@@ -56,8 +56,7 @@ bool run_transfer(weirt_rank *rank, port_bench *b, const sizes &what, uint32_t m
     uint64_t expected = ((what.last - what.first) / what.step + 1) * what.rounds;
     if (b->report->wrong != 0 || b->report->iterations != expected) {
         weirt_fail(rank, __FILE__, __LINE__, "%s, as at %lld of %llu; %llu of %llu iterations",
-                   b->report->wrong != 0 ? "wrong bytes" : "too few",
-                   static_cast<long long>(b->report->wrong_position),
+                   b->report->wrong != 0 ? "wrong bytes" : "too few", static_cast<long long>(b->report->wrong_position),
                    static_cast<unsigned long long>(b->report->wrong_bytes),
                    static_cast<unsigned long long>(b->report->iterations), static_cast<unsigned long long>(expected));
         return false;
@@ -131,8 +130,8 @@ void moves_by_blocks(weirt_rank *rank)
         args.dst_offset = half;
         args.bytes = half;
         std::memset(static_cast<void *>(b.report), 0, sizeof *b.report);
-        const bool launched = b.write(rank, 0, data.data(), half) &&
-                              b.launch(rank, port_blocks_kernel(), shape, &args, true);
+        const bool launched =
+            b.write(rank, 0, data.data(), half) && b.launch(rank, port_blocks_kernel(), shape, &args, true);
         weirt_barrier(rank);
         __atomic_store_n(&b.report->value, 1, __ATOMIC_RELEASE);
         if (launched && b.finish(rank)) {
@@ -141,8 +140,8 @@ void moves_by_blocks(weirt_rank *rank)
             }
         }
     } else {
-        if (open && b.call(rank, b.device, { { SCRIPT_WAIT, 0, 0, 0, 0, 0 } }) &&
-            b.ended(rank, { WEIR_OK }) && b.read(rank, half, data.data(), half)) {
+        if (open && b.call(rank, b.device, { { SCRIPT_WAIT, 0, 0, 0, 0, 0 } }) && b.ended(rank, { WEIR_OK }) &&
+            b.read(rank, half, data.data(), half)) {
             uint64_t wrong = 0;
             for (uint64_t i = 0; i < half; i++) {
                 wrong += data[i] != port_pattern(0, 1, i);
@@ -284,9 +283,8 @@ TEST_P(PortForgotten, TransferIsCarriedOutAllTheSame)
 
 class PortStaged : public PortTest {};
 INSTANTIATE_TEST_SUITE_P(Transports, PortStaged,
-                         ::testing::Combine(::testing::Values(0),
-                                            ::testing::Values(PORT_STAGED, PORT_DEVICE_STAGED, PORT_IB_STAGED,
-                                                              PORT_DEVX_STAGED)),
+                         ::testing::Combine(::testing::Values(0), ::testing::Values(PORT_STAGED, PORT_DEVICE_STAGED,
+                                                                                    PORT_IB_STAGED, PORT_DEVX_STAGED)),
                          port_case_name);
 
 TEST_P(PortStaged, MovesBytesThatTheHostDoesNotReach)
@@ -340,8 +338,8 @@ bool ends_with_the_copy(weirt_rank *rank, const port_bench *b, weir_port_channel
         }
         copies_failed += status == WEIR_ERR_DEVICE;
     }
-    return status != WEIR_ERR_DEVICE || (WEIRT_STATUS(rank, status, weir_port_channel_status(channel)) &&
-                                         WEIRT_TEXT(rank, "fault of a test"));
+    return status != WEIR_ERR_DEVICE ||
+           (WEIRT_STATUS(rank, status, weir_port_channel_status(channel)) && WEIRT_TEXT(rank, "fault of a test"));
 }
 
 void copy_fails(weirt_rank *rank)
@@ -396,10 +394,10 @@ void host_moves(weirt_rank *rank)
     const uint64_t all[] = { 0, 1, 8, 4097, (1 << 20) + 3 };
     port_bench b;
     std::vector<char> mine(half), theirs(half);
-    bool open = b.open_ends(rank, 0, half, WEIR_SEMAPHORE_HOST) &&
-                WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr,
-                                                        &b.channel)) &&
-                WEIRT_OK(rank, weir_proxy_start(b.proxy));
+    bool open =
+        b.open_ends(rank, 0, half, WEIR_SEMAPHORE_HOST) &&
+        WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
+        WEIRT_OK(rank, weir_proxy_start(b.proxy));
     weir_dev_port_channel device;
     open = open && WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_device(b.channel, &device));
     uint32_t round = 0;

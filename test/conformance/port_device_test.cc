@@ -33,8 +33,7 @@ void attached(weirt_rank *rank)
     for (uint32_t i = 0; i < count && open; i++) {
         uint32_t id = 0;
         open = b.exchange(rank, b.local, 100 + i, &theirs[i]) &&
-               WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs[i], &id)) &&
-               WEIRT_EXPECT(rank, id == i + 2);
+               WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs[i], &id)) && WEIRT_EXPECT(rank, id == i + 2);
     }
     if (open) {
         std::vector<uint64_t> data(2 * count);
@@ -98,8 +97,9 @@ void refused(weirt_rank *rank)
     port_bench b;
     if (b.open(rank, 0, 4096)) {
         char text[160];
-        b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), step(SCRIPT_PUT, 8190, 8), step(SCRIPT_VALUE, 6, 8),
-                                 ticket_of(0), ticket_of(1), ticket_of(2), step(SCRIPT_FLUSH, 0, 0) });
+        b.call(rank, b.device,
+               { step(SCRIPT_PUT, 0, 8), step(SCRIPT_PUT, 8190, 8), step(SCRIPT_VALUE, 6, 8), ticket_of(0),
+                 ticket_of(1), ticket_of(2), step(SCRIPT_FLUSH, 0, 0) });
         b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
         std::snprintf(text, sizeof text,
                       "port channel 0 to rank %u failed: put: dst: 8 bytes at 8190 of memory 0, which has 8192",
@@ -131,8 +131,9 @@ void denied(weirt_rank *rank)
             b.close(rank, true);
             return;
         }
-        b.call(rank, b.device, { step(SCRIPT_PUT, 0, 8), ticket_of(0), many, ticket_of(2), step(SCRIPT_SIGNAL, 0, 0),
-                                 step(SCRIPT_FLUSH, 0, 0) });
+        b.call(rank, b.device,
+               { step(SCRIPT_PUT, 0, 8), ticket_of(0), many, ticket_of(2), step(SCRIPT_SIGNAL, 0, 0),
+                 step(SCRIPT_FLUSH, 0, 0) });
         b.ended(rank, { WEIR_OK, WEIR_ERR_REMOTE, WEIR_OK, WEIR_ERR_REMOTE, WEIR_OK, WEIR_ERR_REMOTE });
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_port_channel_status(b.channel));
         WEIRT_TEXT(rank, "remote access error");
@@ -386,9 +387,9 @@ weir_status make(const weirt_rank *rank, whole *w)
     status = status != WEIR_OK ? status : weir_memory_recv(w->comm, peer, 1, &w->remote);
     status = status != WEIR_OK ? status : weir_semaphore_create(w->connection, 2, nullptr, &w->semaphore);
     status = status != WEIR_OK ? status : weir_proxy_create(w->comm, nullptr, &w->proxy);
-    status = status != WEIR_OK ? status
-                               : weir_port_channel_create(w->proxy, w->semaphore, w->remote, w->local, nullptr,
-                                                          &w->channel);
+    status = status != WEIR_OK
+                 ? status
+                 : weir_port_channel_create(w->proxy, w->semaphore, w->remote, w->local, nullptr, &w->channel);
     status = status != WEIR_OK ? status : weir_proxy_start(w->proxy);
     return status != WEIR_OK ? status : weir_port_channel_attach(w->channel, w->remote, &id);
 }

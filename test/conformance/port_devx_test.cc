@@ -62,8 +62,8 @@ void one_fails(weirt_rank *rank)
     if (b.open(rank, 0, 4096)) {
         weirt_barrier(rank);
         if (rank->rank == 0) {
-            b.call(rank, b.device, { step(SCRIPT_PUT), step(SCRIPT_PUT), ticket_of(1), step(SCRIPT_PUT), ticket_of(3),
-                                     ticket_of(0) });
+            b.call(rank, b.device,
+                   { step(SCRIPT_PUT), step(SCRIPT_PUT), ticket_of(1), step(SCRIPT_PUT), ticket_of(3), ticket_of(0) });
             b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_ERR_REMOTE, WEIR_OK });
             WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_port_channel_status(b.channel));
             WEIRT_TEXT(rank, "remote access error");

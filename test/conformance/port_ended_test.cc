@@ -4,8 +4,7 @@
 
 #include "port.h"
 
-namespace
-{
+namespace {
 
 PORT_SUITE(PortEnded, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 

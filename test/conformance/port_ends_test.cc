@@ -4,8 +4,7 @@
 
 #include "port.h"
 
-namespace
-{
+namespace {
 
 PORT_SUITE(PortEnds, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVX);
 
@@ -94,8 +93,9 @@ void expect_pattern(weirt_rank *rank, port_bench *b, uint64_t iteration)
 // The bench with this rank's end on the host, or in kernels.
 bool open_end(weirt_rank *rank, port_bench *b, weir_semaphore_end end)
 {
-    const weir_port_channel_opts opts = { sizeof opts, port_bench::plan_of(rank)->direct_bytes, 0, 0, nullptr,
-                                          nullptr };
+    const weir_port_channel_opts opts = {
+        sizeof opts, port_bench::plan_of(rank)->direct_bytes, 0, 0, nullptr, nullptr
+    };
     return b->open_ends(rank, 0, HALF, end) &&
            WEIRT_OK(rank, weir_port_channel_create(b->proxy, b->semaphore, b->remote, b->local, &opts, &b->channel)) &&
            (end == WEIR_SEMAPHORE_HOST || WEIRT_OK(rank, weir_port_channel_device(b->channel, &b->device))) &&

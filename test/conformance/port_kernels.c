@@ -117,8 +117,7 @@ WEIR_FN weir_status port_pieces(const port_transfer_args *args, uint64_t to, uin
     return status == WEIR_OK ? weir_dev_port_channel_signal(&args->channel, NULL) : status;
 }
 
-WEIR_FN weir_status port_get(const port_transfer_args *args, uint64_t to, uint64_t from, uint64_t bytes,
-                             weir_coop team)
+WEIR_FN weir_status port_get(const port_transfer_args *args, uint64_t to, uint64_t from, uint64_t bytes, weir_coop team)
 {
     uint64_t ticket = 0;
     weir_status status = weir_dev_port_channel_get(&args->channel, from, args->half + to, bytes, team, &ticket);

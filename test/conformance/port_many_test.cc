@@ -88,8 +88,8 @@ void unflushed(weirt_rank *rank)
         words[i] = port_word(rank->rank, i);
     }
     if (b.open(rank, 0, 8 * puts) && b.write(rank, 0, words.data(), 8 * puts) && weirt_barrier(rank)) {
-        if (rank->rank == 0 && b.call(rank, b.device, { { SCRIPT_PUT, 0, b.half, 0, 8, puts },
-                                                        { SCRIPT_SIGNAL, 0, 0, 0, 0, 0 } })) {
+        if (rank->rank == 0 &&
+            b.call(rank, b.device, { { SCRIPT_PUT, 0, b.half, 0, 8, puts }, { SCRIPT_SIGNAL, 0, 0, 0, 0, 0 } })) {
             b.ended(rank, { WEIR_OK, WEIR_OK });
         }
         weirt_barrier(rank);
@@ -180,8 +180,10 @@ void flushed(weirt_rank *rank)
     }
     if (b.open(rank, 0, half) && b.write(rank, 0, data.data(), half) && weirt_barrier(rank)) {
         if (b.call(rank, b.device,
-                   { { SCRIPT_PUT, 0, half, 0, half, 0 }, { SCRIPT_SIGNAL, 0, 0, 0, 0, 0 },
-                     { SCRIPT_WAIT, 0, 0, 0, 0, 0 }, { SCRIPT_POLL, 0, 0, 0, 0, 0 } })) {
+                   { { SCRIPT_PUT, 0, half, 0, half, 0 },
+                     { SCRIPT_SIGNAL, 0, 0, 0, 0, 0 },
+                     { SCRIPT_WAIT, 0, 0, 0, 0, 0 },
+                     { SCRIPT_POLL, 0, 0, 0, 0, 0 } })) {
             b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_PENDING });
         }
         bool good = b.read(rank, half, data.data(), half);
@@ -190,9 +192,12 @@ void flushed(weirt_rank *rank)
         }
         weirt_barrier(rank);
         if (b.call(rank, b.device,
-                   { { SCRIPT_PUT, 0, half, 0, half, 0 }, { SCRIPT_FLUSH, 0, 0, 0, 0, 0 },
-                     { SCRIPT_TEST_TICKET, 0, 0, 0, 0, 0 }, { SCRIPT_PUT_SIGNAL_FLUSH, 0, half, 0, half, 0 },
-                     { SCRIPT_WAIT_TICKET, 3, 0, 0, 0, 0 }, { SCRIPT_WAIT, 0, 0, 0, 0, 0 },
+                   { { SCRIPT_PUT, 0, half, 0, half, 0 },
+                     { SCRIPT_FLUSH, 0, 0, 0, 0, 0 },
+                     { SCRIPT_TEST_TICKET, 0, 0, 0, 0, 0 },
+                     { SCRIPT_PUT_SIGNAL_FLUSH, 0, half, 0, half, 0 },
+                     { SCRIPT_WAIT_TICKET, 3, 0, 0, 0, 0 },
+                     { SCRIPT_WAIT, 0, 0, 0, 0, 0 },
                      { SCRIPT_POLL, 0, 0, 0, 0, 0 } })) {
             b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_PENDING });
         }
@@ -341,8 +346,7 @@ void many_memories(weirt_rank *rank)
         uint32_t dst = 0;
         char *start = static_cast<char *>(weir_memory_pointer(b.local)) + 16 * i;
         open = WEIRT_OK(rank, weir_memory_register(b.comm.comm, start, 16, nullptr, &mine)) &&
-               b.exchange(rank, mine, 7, &theirs) &&
-               WEIRT_OK(rank, weir_port_channel_attach(b.channel, mine, &src)) &&
+               b.exchange(rank, mine, 7, &theirs) && WEIRT_OK(rank, weir_port_channel_attach(b.channel, mine, &src)) &&
                WEIRT_OK(rank, weir_port_channel_attach(b.channel, theirs, &dst)) &&
                WEIRT_EXPECT(rank, src == 2 + 2 * i && dst == 3 + 2 * i);
         all.mine.push_back(mine);
@@ -391,8 +395,8 @@ void many_channels(weirt_rank *rank)
         open = b.add(rank, 30, WEIR_SEMAPHORE_HOST, &semaphores[i], &channels[i]);
     }
     for (uint32_t i = 0; i < count && open; i++) {
-        open = WEIRT_OK(rank, weir_port_channel_put_signal(channels[i], 4096 + 8 * (i % 512), 8 * (i % 512), 8,
-                                                           nullptr));
+        open =
+            WEIRT_OK(rank, weir_port_channel_put_signal(channels[i], 4096 + 8 * (i % 512), 8 * (i % 512), 8, nullptr));
     }
     for (uint32_t i = 0; i < count && open; i++) {
         open = WEIRT_OK(rank, weir_port_channel_flush(channels[i])) &&
@@ -426,8 +430,8 @@ void connections(weirt_rank *rank)
     for (uint32_t i = 0; i < count && open; i++) {
         open = b.connect(rank, 50 + i, &made[i]) &&
                weirt_semaphore(rank, made[i], 2, WEIR_SEMAPHORE_HOST, &semaphores[i]) &&
-               WEIRT_OK(rank, weir_port_channel_create(b.proxy, semaphores[i], b.remote, b.local, nullptr,
-                                                       &channels[i])) &&
+               WEIRT_OK(rank,
+                        weir_port_channel_create(b.proxy, semaphores[i], b.remote, b.local, nullptr, &channels[i])) &&
                WEIRT_OK(rank, weir_port_channel_put_signal(channels[i], 4096, 0, 64, nullptr)) &&
                WEIRT_OK(rank, weir_semaphore_wait(semaphores[i], weirt_patience_ms()));
     }
@@ -534,22 +538,21 @@ public:
             munmap(base_, bytes());
         }
     }
-    char *base() const
-    {
-        return base_;
-    }
-    static uint64_t bytes()
-    {
-        return WINDOWS * WINDOW;
-    }
+    char *base() const { return base_; }
+    static uint64_t bytes() { return WINDOWS * WINDOW; }
 
 private:
     char *base_ = nullptr;
 };
 
 // Places of a large memory that are looked at: its ends, its middle, and around 4 GiB.
-constexpr uint64_t marks[] = { 0, WINDOW + 77, WINDOWS / 2 * WINDOW, (uint64_t{ 1 } << 32) - 64,
-                               (uint64_t{ 1 } << 32) + 8192, (WINDOWS - 1) * WINDOW, WINDOW * WINDOWS - 64 };
+constexpr uint64_t marks[] = { 0,
+                               WINDOW + 77,
+                               WINDOWS / 2 * WINDOW,
+                               (uint64_t{ 1 } << 32) - 64,
+                               (uint64_t{ 1 } << 32) + 8192,
+                               (WINDOWS - 1) * WINDOW,
+                               WINDOW *WINDOWS - 64 };
 
 uint64_t mark_of(uint64_t place)
 {
@@ -583,8 +586,8 @@ void large(weirt_rank *rank)
     }
     for (uint64_t place : marks) {
         const uint64_t word = mark_of(place);
-        open = open && (rank->rank == 1 ||
-                        WEIRT_OK(rank, weir_device_copy(b.comm.device, base + place, &word, sizeof word)));
+        open = open &&
+               (rank->rank == 1 || WEIRT_OK(rank, weir_device_copy(b.comm.device, base + place, &word, sizeof word)));
     }
     open = open && WEIRT_OK(rank, weir_port_channel_create(b.proxy, semaphore, theirs, rank->rank == 0 ? mine : nullptr,
                                                            nullptr, &channel));

@@ -5,8 +5,7 @@
 #include "port.h"
 #include "port_packets_kernels.h"
 
-namespace
-{
+namespace {
 
 PORT_SUITE(PortPackets, PORT_IPC, PORT_IB, PORT_OFI, PORT_STAGED, PORT_DEVICE, PORT_IB_STAGED);
 

@@ -52,9 +52,8 @@ WEIR_KERNEL(port_round, port_round_args)
     /* The peer may be filling; this half is sent over what it has compared. */
     args->report->status[0] = (int32_t)weir_dev_port_channel_signal(&args->channel, NULL);
     if (weir_dev_port_channel_wait(&args->channel) == WEIR_OK) {
-        args->report->status[1] =
-            (int32_t)weir_dev_port_channel_put(&args->channel, STREAM_HALF + STREAM_KERNEL, STREAM_KERNEL,
-                                               STREAM_KERNEL_BYTES, coop, NULL);
+        args->report->status[1] = (int32_t)weir_dev_port_channel_put(&args->channel, STREAM_HALF + STREAM_KERNEL,
+                                                                     STREAM_KERNEL, STREAM_KERNEL_BYTES, coop, NULL);
     }
 }
 

@@ -10,9 +10,9 @@ extern "C" {
 
 /* What moves in a round: offsets in the half of a memory that is sent, and in the one that arrives. */
 enum {
-    STREAM_PUT = 19,       /* by puts and put_signals, larger than what a thread copies itself, */
+    STREAM_PUT = 19, /* by puts and put_signals, larger than what a thread copies itself, */
     STREAM_PUT_BYTES = 5001,
-    STREAM_SMALL = 8192,   /* and smaller */
+    STREAM_SMALL = 8192, /* and smaller */
     STREAM_SMALL_BYTES = 100,
     STREAM_KERNEL = 12288, /* by a put of the kernel that prepares the round */
     STREAM_KERNEL_BYTES = 3000,

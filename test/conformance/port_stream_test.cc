@@ -43,14 +43,14 @@ bool enqueue_round(weirt_rank *rank, port_bench *b)
     const uint64_t part = 2000; // of the large put
     return launch_round(rank, b, false) &&
            WEIRT_OK(rank, weir_port_channel_put_on_stream(channel, to + STREAM_PUT, STREAM_PUT, part, stream)) &&
-           WEIRT_OK(rank, weir_port_channel_value_on_stream(channel, to + STREAM_VALUE, STREAM_VALUE_NUMBER, 8,
-                                                            stream)) &&
+           WEIRT_OK(rank,
+                    weir_port_channel_value_on_stream(channel, to + STREAM_VALUE, STREAM_VALUE_NUMBER, 8, stream)) &&
            (!has_adds(*b, rank) ||
             WEIRT_OK(rank, weir_port_channel_add_on_stream(channel, to + STREAM_WORD, STREAM_ADDEND, stream))) &&
            WEIRT_OK(rank, weir_port_channel_put_signal_on_stream(channel, to + STREAM_PUT + part, STREAM_PUT + part,
                                                                  STREAM_PUT_BYTES - part, stream)) &&
-           WEIRT_OK(rank, weir_port_channel_get_on_stream(channel, STREAM_GET, to + STREAM_GET, STREAM_GET_BYTES,
-                                                          stream)) &&
+           WEIRT_OK(rank,
+                    weir_port_channel_get_on_stream(channel, STREAM_GET, to + STREAM_GET, STREAM_GET_BYTES, stream)) &&
            WEIRT_OK(rank, weir_port_channel_put_signal_flush_on_stream(channel, to + STREAM_SMALL, STREAM_SMALL,
                                                                        STREAM_SMALL_BYTES, stream)) &&
            WEIRT_OK(rank, weir_port_channel_wait_on_stream(channel, stream)) &&

@@ -55,14 +55,14 @@ std::vector<bad_range> bad_ranges(uint64_t size)
 {
     const uint64_t top = uint64_t{ 1 } << 63;
     const uint64_t ranges[][2] = {
-        { size, 1 },       { size - 7, 8 },           { size + 1, 0 },   { 0, size + 1 },
-        { UINT64_MAX, 1 }, { UINT64_MAX - 6, 8 },     { top, top },      { 8, UINT64_MAX - 7 },
+        { size, 1 },       { size - 7, 8 },       { size + 1, 0 }, { 0, size + 1 },
+        { UINT64_MAX, 1 }, { UINT64_MAX - 6, 8 }, { top, top },    { 8, UINT64_MAX - 7 },
     };
     const bad_range calls[] = { { SCRIPT_PUT, WEIR_REQUEST_PUT, "put", false, 0, 0 },
                                 { SCRIPT_GET, WEIR_REQUEST_GET, "get", false, 0, 0 },
                                 { SCRIPT_PUT_SIGNAL, WEIR_REQUEST_PUT_SIGNAL, "put_signal", false, 0, 0 },
-                                { SCRIPT_PUT_SIGNAL_FLUSH, WEIR_REQUEST_PUT_SIGNAL_FLUSH, "put_signal_flush", false,
-                                  0, 0 } };
+                                { SCRIPT_PUT_SIGNAL_FLUSH, WEIR_REQUEST_PUT_SIGNAL_FLUSH, "put_signal_flush", false, 0,
+                                  0 } };
     std::vector<bad_range> all;
     for (const auto &range : ranges) {
         for (bad_range call : calls) {
@@ -87,12 +87,12 @@ void host_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const b
 {
     char text[200];
     uint64_t ticket = 0;
-    weir_request request = port_request(bad.request, bad.of_src ? 0 : bad.offset, bad.of_src ? bad.offset : 0,
-                                        bad.bytes);
+    weir_request request =
+        port_request(bad.request, bad.of_src ? 0 : bad.offset, bad.of_src ? bad.offset : 0, bad.bytes);
     std::snprintf(text, sizeof text, "to rank %u failed: %s: %s: %llu bytes at %llu of memory %u, which has %llu",
-                  b->peer, bad.name, bad.of_src ? "src" : "dst",
-                  static_cast<unsigned long long>(bad.bytes), static_cast<unsigned long long>(bad.offset),
-                  bad.of_src ? WEIR_PORT_SRC : WEIR_PORT_DST, static_cast<unsigned long long>(2 * b->half));
+                  b->peer, bad.name, bad.of_src ? "src" : "dst", static_cast<unsigned long long>(bad.bytes),
+                  static_cast<unsigned long long>(bad.offset), bad.of_src ? WEIR_PORT_SRC : WEIR_PORT_DST,
+                  static_cast<unsigned long long>(2 * b->half));
     // A size that is too large for both is told of the first, dst.
     const bool both = bad.of_src && bad.bytes > 2 * b->half;
     if (WEIRT_OK(rank, weir_port_channel_post(on.channel, &request, 0, &ticket))) {
@@ -173,9 +173,12 @@ void no_requests(weirt_rank *rank)
 {
     constexpr uint64_t half = 4096;
     weir_request wrong[] = {
-        port_request(WEIR_REQUEST_VALUE, 2 * half - 8, 0, 9), port_request(WEIR_REQUEST_VALUE, 4, 0, 8),
-        port_request(WEIR_REQUEST_VALUE, 0, 0, 0),            port_request(WEIR_REQUEST_PUT, 0, 0, 1),
-        port_request(WEIR_REQUEST_PUT, 0, 0, 1),              port_request(WEIR_REQUEST_GET, 0, 0, 1),
+        port_request(WEIR_REQUEST_VALUE, 2 * half - 8, 0, 9),
+        port_request(WEIR_REQUEST_VALUE, 4, 0, 8),
+        port_request(WEIR_REQUEST_VALUE, 0, 0, 0),
+        port_request(WEIR_REQUEST_PUT, 0, 0, 1),
+        port_request(WEIR_REQUEST_PUT, 0, 0, 1),
+        port_request(WEIR_REQUEST_GET, 0, 0, 1),
     };
     const char *const texts[] = { "1 to 8 are possible", "8-byte boundary", "1 to 8 are possible",
                                   "memory 17",           "memory 1",        "memory 0" };
@@ -423,9 +426,9 @@ void copies_behind_requests(weirt_rank *rank)
         if (b.call(rank, b.device, { step(SCRIPT_PUT, 4096, 0, 8), ticket_of(SCRIPT_TEST_TICKET, 0) })) {
             b.ended(rank, { WEIR_OK, WEIR_OK });
         }
-        if (b.call(rank, b.device, { step(SCRIPT_VALUE, 5000, 0, 8), step(SCRIPT_PUT, 4096, 0, 8),
-                                     ticket_of(SCRIPT_TEST_TICKET, 1), step(SCRIPT_GET, 4096, 16, 8),
-                                     ticket_of(SCRIPT_TEST_TICKET, 3) })) {
+        if (b.call(rank, b.device,
+                   { step(SCRIPT_VALUE, 5000, 0, 8), step(SCRIPT_PUT, 4096, 0, 8), ticket_of(SCRIPT_TEST_TICKET, 1),
+                     step(SCRIPT_GET, 4096, 16, 8), ticket_of(SCRIPT_TEST_TICKET, 3) })) {
             b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_PENDING, WEIR_OK, WEIR_PENDING });
         }
         if (WEIRT_OK(rank, weir_proxy_start(b.proxy)) &&

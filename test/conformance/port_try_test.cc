@@ -4,8 +4,7 @@
 #include "port.h"
 #include "port_try_kernels.h"
 
-namespace
-{
+namespace {
 
 PORT_SUITE(PortTry, PORT_IPC, PORT_IB, PORT_OFI);
 

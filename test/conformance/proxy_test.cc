@@ -16,18 +16,18 @@ struct lane {
     weir_proxy_channel *channel = nullptr;
     uint32_t id = 0;
     queue_account account;
-    std::atomic<uint64_t> handled{ 0 };     // taken by the handler
-    std::atomic<uint64_t> completed{ 0 };   // of those that it took as pending
-    std::atomic<uint64_t> allowed{ 0 };     // how many of them may be completed
+    std::atomic<uint64_t> handled{ 0 };   // taken by the handler
+    std::atomic<uint64_t> completed{ 0 }; // of those that it took as pending
+    std::atomic<uint64_t> allowed{ 0 };   // how many of them may be completed
     std::atomic<bool> busy{ false };
-    std::atomic<bool> often_busy{ false };  // every other call
+    std::atomic<bool> often_busy{ false }; // every other call
     uint32_t calls = 0;
-    std::atomic<bool> pending{ false };     // types above WEIR_REQUEST_USER are completed at once all the same
-    std::atomic<int> error{ WEIR_OK };      // of the request number `error_at`,
+    std::atomic<bool> pending{ false }; // types above WEIR_REQUEST_USER are completed at once all the same
+    std::atomic<int> error{ WEIR_OK };  // of the request number `error_at`,
     std::atomic<uint64_t> error_at{ ~0ull };
     std::atomic<int> progress_error{ WEIR_OK };
-    std::atomic<int> inner{ WEIR_OK };      // what a call of the handler's own has returned
-    weir_proxy *stops = nullptr;            // the handler tries to stop it
+    std::atomic<int> inner{ WEIR_OK }; // what a call of the handler's own has returned
+    weir_proxy *stops = nullptr;       // the handler tries to stop it
 };
 
 weir_status handle(void *context, const weir_request *request)
@@ -725,11 +725,11 @@ TEST_P(Proxy, SeveralThreads)
     run_plan(stage(), { 2, 8, 3, 20, QUEUE_WAIT_EACH });
 }
 
-#define CASE(name, body)                                \
-    TEST_P(Proxy, name)                                 \
-    {                                                   \
-        weirt_ranks_run(stage(), 1, body, nullptr, 0);  \
-    }                                                   \
+#define CASE(name, body)                               \
+    TEST_P(Proxy, name)                                \
+    {                                                  \
+        weirt_ranks_run(stage(), 1, body, nullptr, 0); \
+    }                                                  \
     static_assert(true, "")
 
 CASE(BusyChannelStopsNobody, busy_stops_nobody);

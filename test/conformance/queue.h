@@ -68,8 +68,7 @@ inline queue_args queue_args_of(const queue_bench *bench)
 inline bool queue_launch(weirt_rank *rank, const queue_bench *bench, const queue_args *args, weir_shape shape)
 {
     std::memset(static_cast<void *>(bench->report), 0, sizeof *bench->report);
-    return WEIRT_OK(rank,
-                    weir_launch(bench->comm.device, queue_push_kernel(), shape, args, nullptr, bench->stream));
+    return WEIRT_OK(rank, weir_launch(bench->comm.device, queue_push_kernel(), shape, args, nullptr, bench->stream));
 }
 
 inline bool queue_finish(weirt_rank *rank, const queue_bench *bench)

@@ -17,7 +17,7 @@ enum { QUEUE_WAIT_NEVER, QUEUE_WAIT_LAST, QUEUE_WAIT_EACH };
 typedef struct queue_report {
     uint64_t pushed[QUEUE_THREADS]; /* requests; a GPU cannot add to host memory, so that each thread has its own */
     uint64_t undone[QUEUE_THREADS]; /* tickets whose test is not WEIR_OK after a wait that was */
-    int32_t push[QUEUE_THREADS]; /* the first status that is not WEIR_OK; a thread ends with it */
+    int32_t push[QUEUE_THREADS];    /* the first status that is not WEIR_OK; a thread ends with it */
     int32_t wait[QUEUE_THREADS];
     uint64_t elapsed_ns[QUEUE_THREADS]; /* of the failing call */
 } queue_report;

@@ -93,10 +93,7 @@ protected:
         return weir_launch(device, &kernel, { blocks, threads }, &args, nullptr, on);
     }
 
-    void open_gate()
-    {
-        __atomic_store_n(&gate, 1, __ATOMIC_RELEASE);
-    }
+    void open_gate() { __atomic_store_n(&gate, 1, __ATOMIC_RELEASE); }
 
     weir_device *device = nullptr;
     void *stream = nullptr;
@@ -163,9 +160,19 @@ TEST_F(Cpu, FitShape)
         weir_shape wanted;
         uint32_t blocks, threads;
     } const cases[] = {
-        { { 32, 1024 }, 2, 4 }, { { 1, 1024 }, 1, 8 }, { { 65, 1 }, 8, 1 }, { { 33, 2 }, 4, 2 }, { { 33, 3 }, 2, 3 },
-        { { 8, 9 }, 2, 4 },     { { 8, 8 }, 8, 8 },    { { 3, 3 }, 3, 3 },  { { 64, 1 }, 64, 1 }, { { 1, 64 }, 1, 64 },
-        { { 0, 0 }, 1, 1 },     { { 1, 1 }, 1, 1 },    { { UINT32_MAX, UINT32_MAX }, 2, 4 },
+        { { 32, 1024 }, 2, 4 },
+        { { 1, 1024 }, 1, 8 },
+        { { 65, 1 }, 8, 1 },
+        { { 33, 2 }, 4, 2 },
+        { { 33, 3 }, 2, 3 },
+        { { 8, 9 }, 2, 4 },
+        { { 8, 8 }, 8, 8 },
+        { { 3, 3 }, 3, 3 },
+        { { 64, 1 }, 64, 1 },
+        { { 1, 64 }, 1, 64 },
+        { { 0, 0 }, 1, 1 },
+        { { 1, 1 }, 1, 1 },
+        { { UINT32_MAX, UINT32_MAX }, 2, 4 },
     };
     for (const auto &c : cases) {
         weir_shape shape = weir_device_fit_shape(device, c.wanted);

@@ -82,10 +82,7 @@ protected:
         }
         ASSERT_EQ(weir_device_open("gpu:0", nullptr, &device), WEIR_OK) << weir_last_error();
     }
-    void TearDown() override
-    {
-        weir_device_close(device);
-    }
+    void TearDown() override { weir_device_close(device); }
     weiri_block *allocate(uint64_t bytes, weir_memory_kind kind = WEIR_MEMORY_DEVICE)
     {
         weiri_block *block = nullptr;
@@ -109,7 +106,8 @@ TEST(GpuDriver, MissingLibraryIsAReasonNotAnError)
 {
     if (std::getenv(role_variable) == nullptr) {
         EXPECT_EQ(run_again("GpuDriver.MissingLibraryIsAReasonNotAnError", "missing", "WEIR_CUDA_LIBRARY",
-                            "libweirt_nosuch.so.1"), 0);
+                            "libweirt_nosuch.so.1"),
+                  0);
         return;
     }
     uint32_t count = 7;
@@ -456,8 +454,8 @@ TEST_F(Gpu, AnotherProcessMapsEveryShareableKind)
         int ends[2];
         ASSERT_EQ(pipe(ends), 0);
         ASSERT_EQ(::write(ends[1], &sent, sizeof sent), static_cast<ssize_t>(sizeof sent));
-        EXPECT_EQ(run_again("Gpu.AnotherProcessMapsEveryShareableKind", "visitor", name,
-                            std::to_string(ends[0]).c_str()), 0);
+        EXPECT_EQ(
+            run_again("Gpu.AnotherProcessMapsEveryShareableKind", "visitor", name, std::to_string(ends[0]).c_str()), 0);
         EXPECT_EQ(read(blocks[i]->pointer, bytes), pattern(bytes, i + 100));
         close(ends[0]);
         close(ends[1]);

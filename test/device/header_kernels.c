@@ -32,8 +32,8 @@ WEIR_FN int join_group(const header_args *args, weir_coop *coop)
 WEIR_KERNEL(shape, header_args)
 {
     args->out[coop.rank] += 1;
-    args->slots[coop.rank] = (uint64_t)coop.block << 48 | (uint64_t)coop.block_rank << 32 |
-                             (uint64_t)coop.blocks << 16 | coop.block_size;
+    args->slots[coop.rank] =
+        (uint64_t)coop.block << 48 | (uint64_t)coop.block_rank << 32 | (uint64_t)coop.blocks << 16 | coop.block_size;
 }
 
 /* slots[0]: additions of all threads. */
@@ -213,9 +213,9 @@ WEIR_KERNEL(values, header_args)
     }
 }
 
-static const weir_kernel *const kernels[] = { &shape, &count,    &block_rounds, &grid_rounds, &grid_absent,
-                                              &agree, &sync_group, &copy,       &transfer,    &packets,
-                                              &ping_pong, &wait_once, &values };
+static const weir_kernel *const kernels[] = { &shape,     &count,      &block_rounds, &grid_rounds, &grid_absent,
+                                              &agree,     &sync_group, &copy,         &transfer,    &packets,
+                                              &ping_pong, &wait_once,  &values };
 
 const weir_kernel *header_kernel(const char *name)
 {

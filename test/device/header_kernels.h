@@ -14,7 +14,7 @@ typedef struct header_args {
     weir_dev_memory_channel channel;
     weir_dev_grid_barrier barrier;
     weir_dev_control *control;
-    uint64_t *out;  /* one word a thread of the grid, or as the kernel says */
+    uint64_t *out; /* one word a thread of the grid, or as the kernel says */
     uint64_t *slots;
     uint64_t rounds;
     uint64_t bytes;

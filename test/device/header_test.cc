@@ -45,7 +45,7 @@ protected:
         ASSERT_EQ(weir_device_open(GetParam(), nullptr, &device), WEIR_OK) << weir_last_error();
         ASSERT_EQ(weir_stream_create(device, &stream), WEIR_OK) << weir_last_error();
         ASSERT_EQ(weir_stream_create(device, &other), WEIR_OK) << weir_last_error();
-        shape = weir_device_fit_shape(device, {3, 64});
+        shape = weir_device_fit_shape(device, { 3, 64 });
         threads = shape.blocks * shape.threads;
         control = memory<weir_dev_control>(1);
         control->version = WEIR_DEV_VERSION;
@@ -110,10 +110,7 @@ protected:
         }
     }
 
-    static uint64_t word(weir_status status)
-    {
-        return static_cast<uint64_t>(static_cast<int64_t>(status));
-    }
+    static uint64_t word(weir_status status) { return static_cast<uint64_t>(static_cast<int64_t>(status)); }
 
     // Threads of the group that a kernel makes of `group`, which are the first of the grid.
     uint32_t group_threads(uint32_t group)

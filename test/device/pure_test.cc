@@ -96,10 +96,10 @@ TEST(DeviceParts, BothHalvesOfAPacketMustBeThere)
     const uint32_t flag = 0x80000007u;
     const uint64_t there = static_cast<uint64_t>(flag) << 32 | 5;
     const uint64_t older = static_cast<uint64_t>(flag - 1) << 32 | 5;
-    EXPECT_TRUE(weir_ll16_there(weir_vec16{there, there}, flag));
-    EXPECT_FALSE(weir_ll16_there(weir_vec16{there, older}, flag));
-    EXPECT_FALSE(weir_ll16_there(weir_vec16{older, there}, flag));
-    EXPECT_FALSE(weir_ll16_there(weir_vec16{0, 0}, flag));
+    EXPECT_TRUE(weir_ll16_there(weir_vec16{ there, there }, flag));
+    EXPECT_FALSE(weir_ll16_there(weir_vec16{ there, older }, flag));
+    EXPECT_FALSE(weir_ll16_there(weir_vec16{ older, there }, flag));
+    EXPECT_FALSE(weir_ll16_there(weir_vec16{ 0, 0 }, flag));
 }
 
 TEST(DeviceParts, RangesNeverWrapAround)
@@ -136,4 +136,4 @@ TEST(DeviceParts, CountsOfPutsWrapAround)
     EXPECT_TRUE(weir_packet_has_come(first + 1, UINT32_MAX));
 }
 
-}  // namespace
+} // namespace

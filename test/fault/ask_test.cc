@@ -103,7 +103,7 @@ void malformed_message(weirt_rank *rank)
 // What ranks of a collective tell each other, from a rank that proved the key: a right one, and malformed ones.
 void malformed_verdict(weirt_rank *rank)
 {
-    const char tag[] = "itcelloc"; // of all that collectives say
+    const char tag[] = "itcelloc";        // of all that collectives say
     const std::vector<uint8_t> words(60); // seven that are compared, and whether lines are kept
     const std::vector<uint8_t> tails[] = { { 0xff, 0xff, 0xff, 0xff, 2, 0, 'n', 'o' },    // WEIR_ERR_INVALID
                                            { 0xff, 0xff, 0xff, 0xff, 3, 0, 'n', 'o' },    // cut

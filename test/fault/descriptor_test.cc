@@ -23,8 +23,7 @@
 #include "test/harness/datagram.h"
 #include "test/harness/stage_test.h"
 
-namespace
-{
+namespace {
 
 constexpr uint64_t BYTES = 100;
 constexpr char RIGHT = 0x77;
@@ -65,9 +64,8 @@ void close_job(job *j)
 }
 
 // A thread of rank 1 that asks rank 0 for its memory, and waits.
-class Importer
-{
-  public:
+class Importer {
+public:
     explicit Importer(job *j)
         : thread_([this, j] {
               status_ = weir_memory_import(j->c.comm, j->handle, j->bytes, &memory_);
@@ -106,7 +104,7 @@ class Importer
         return status_;
     }
 
-  private:
+private:
     weir_memory *memory_ = nullptr;
     weir_status status_ = WEIR_PENDING;
     char text_[256] = "";
@@ -487,9 +485,7 @@ void foreign_descriptors_are_closed_elsewhere(weirt_rank *rank)
 }
 
 // Processes of CPUs alone: what is passed between GPUs' processes goes the same way.
-class Descriptors : public StageTest
-{
-};
+class Descriptors : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, Descriptors, ::testing::Values(1), weirt_stage_name);
 
 TEST_P(Descriptors, OnlyTheRightDatagramCounts)

@@ -9,8 +9,7 @@
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
 
-namespace
-{
+namespace {
 
 struct liveness_case {
     weirt_death death; // WEIRT_ALIVE: rank 2 aborts
@@ -120,9 +119,8 @@ void three_ranks(weirt_rank *rank)
     weirt_comm_close(&comm);
 }
 
-class Liveness : public StageTest
-{
-  protected:
+class Liveness : public StageTest {
+protected:
     void run(weirt_death death, uint32_t end_ms) const
     {
         // A GPU does nothing else meanwhile; of the processor other programs take their part.

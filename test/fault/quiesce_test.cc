@@ -21,8 +21,8 @@ void survivors_go_on(weirt_rank *rank)
     weirt_pair pair = {};
     const bool threads = !rank->stage->processes;
     weirt_log_allow("abort");
-    bool open = weirt_comm_open(rank, 0, &c) &&
-                (rank->rank == 2 || weirt_pair_open(rank, c.comm, 1024, 1, &pair)) && weirt_barrier(rank);
+    bool open = weirt_comm_open(rank, 0, &c) && (rank->rank == 2 || weirt_pair_open(rank, c.comm, 1024, 1, &pair)) &&
+                weirt_barrier(rank);
     if (open && rank->rank == 2) {
         weir_comm_abort(c.comm);
         WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_patience_ms()));

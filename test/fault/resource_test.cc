@@ -284,9 +284,8 @@ bool try_with_fault(weirt_rank *rank, uint32_t what, uint64_t n)
     weirt_barrier(rank);
     int64_t after = weirt_count_allocations();
     if (rank->rank == 0 && after != before) {
-        weirt_fail(rank, __FILE__, __LINE__, "%s %llu failed: %lld allocations left behind",
-                   fault_names[what], (unsigned long long)n,
-                   (long long)(after - before));
+        weirt_fail(rank, __FILE__, __LINE__, "%s %llu failed: %lld allocations left behind", fault_names[what],
+                   (unsigned long long)n, (long long)(after - before));
     }
     return weirt_step_now(rank, 0) % 2 == 1;
 }

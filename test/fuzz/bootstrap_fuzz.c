@@ -641,9 +641,8 @@ void fuzz_one(fuzz_input *input)
 void fuzz_seeds(void)
 {
     /* Steps of the script: 0x80 | end << 4 | what, or 0xe0 open, 0xe8 join, 0xf0 allgather, 0xf8 time. */
-    static const uint8_t two_ranks[] = {
-        1, 0xe8, 0xf0, 0x86, 2, 9, 0, 9 /* recv, wrong */, 0x86, 1, 5, 8, 5, 0x85, 0x10, 0, 2, 0, 0x8a
-    };
+    static const uint8_t two_ranks[] = { 1, 0xe8, 0xf0, 0x86, 2, 9, 0,   9 /* recv, wrong */, 0x86, 1, 5, 8,
+                                         5, 0x85, 0x10, 0,    2, 0, 0x8a };
     static const uint8_t rank_1[] = { 1 | 1 << 2, 0xe8, 0xf0, 0x86, 2, 6, 0, 6, 1, 7, 5, 1, 0xf8, 90 };
     static const uint8_t four_ranks[] = { 3, 0xe8, 0xf0, 2, 0, 5, 1, 6, 0x31, 0x87, 8, 0, 0, 4, 'd', 'a', 't', 'a' };
     static const uint8_t stranger[] = { 1, 0xe0, 0x80, 5, 'h', 'e', 'l', 'l', 'o', 0xf8, 10, 0xe8, 0xf0 };

@@ -494,9 +494,8 @@ static void make(slot *s, uint8_t call)
         break;
     default:
         if (other->kind == SLOT_CONNECTION && other->there) {
-            const weir_semaphore_opts opts = {
-                .size = sizeof opts, .end = byte >= 0xc0 ? WEIR_SEMAPHORE_HOST : WEIR_SEMAPHORE_DEVICE
-            };
+            const weir_semaphore_opts opts = { .size = sizeof opts,
+                                               .end = byte >= 0xc0 ? WEIR_SEMAPHORE_HOST : WEIR_SEMAPHORE_DEVICE };
             s->kind = SLOT_SEMAPHORE;
             status = weir_semaphore_create_async(other->made.connection, tag, &opts, &s->made.semaphore, &s->future);
         }

@@ -62,9 +62,9 @@ static uint32_t random_u32(void)
     return value;
 }
 
-static struct randombytes_implementation fixed_random = {
-    .implementation_name = random_name, .random = random_u32, .buf = random_bytes
-};
+static struct randombytes_implementation fixed_random = { .implementation_name = random_name,
+                                                          .random = random_u32,
+                                                          .buf = random_bytes };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {

@@ -167,8 +167,8 @@ void fuzz_seeds(void)
     fake_bootstrap_close(comm.bootstrap);
     fuzz_seed(raw, 1 + bytes);
     /* As read by build: mask, rank, id, share, kind, base, base_bytes, offset, size, bytes, reason, keys. */
-    static const uint8_t fields[] = { 1, 0, 0, 1, 5, 1, 0, 0x8c, 0, 0x8d, 0, 0x8c, 0, 0x8c, 0, 0,
-                                      'w', 'h', 'y', 0, 1, 'o', 'f', 'i', 0, 2, 7, 8 };
+    static const uint8_t fields[] = { 1, 0, 0,   1,   5,   1, 0, 0x8c, 0,   0x8d, 0, 0x8c, 0, 0x8c,
+                                      0, 0, 'w', 'h', 'y', 0, 1, 'o',  'f', 'i',  0, 2,    7, 8 };
     static const uint8_t longer[] = { 1, 16, 0, 1, 5, 1, 0, 0, 0x8d, 0, 0, 0x8d, 0, 1, 7, 0, 9, 9 };
     fuzz_seed(fields, sizeof fields);
     FUZZ_CHECK(accepted == 2);

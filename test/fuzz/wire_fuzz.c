@@ -136,9 +136,8 @@ void fuzz_one(fuzz_input *in)
 
 void fuzz_seeds(void)
 {
-    static const uint8_t numbers[] = {
-        4, FIELD_U8, FIELD_U16, FIELD_U32, FIELD_U64, 1, 1, 2, 2, 4, 4, 4, 4, 8, 8, 8, 8, 8, 8, 8, 8
-    };
+    static const uint8_t numbers[] = { 4, FIELD_U8, FIELD_U16, FIELD_U32, FIELD_U64, 1, 1, 2, 2, 4, 4,
+                                       4, 4,        8,         8,         8,         8, 8, 8, 8, 8 };
     static const uint8_t strings[] = {
         3, FIELD_STRING, 8, FIELD_BYTES, 3, FIELD_STRING, 64, 2, 3, 0, 'a', 'b', 'c', 9, 9, 9, 0, 0
     };

@@ -67,14 +67,12 @@ inline void weirt_release_ports()
 
 class BootstrapTest : public ::testing::Test {
 protected:
-    void SetUp() override
-    {
-        weirt_checks_begin(&checks_);
-    }
+    void SetUp() override { weirt_checks_begin(&checks_); }
     void TearDown() override
     {
         weirt_release_ports();
-        weirt_checks_end(&checks_, false, [](void *, const char *text) { ADD_FAILURE() << text; }, nullptr);
+        weirt_checks_end(
+            &checks_, false, [](void *, const char *text) { ADD_FAILURE() << text; }, nullptr);
     }
 
 private:
@@ -206,20 +204,13 @@ inline int weirt_connect_raw(uint16_t port, const std::string &bytes)
 template <typename T> class Shared {
 public:
     Shared()
-        : value_(static_cast<T *>(
-              mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)))
+        : value_(static_cast<T *>(mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)))
     {
     }
-    ~Shared()
-    {
-        munmap(value_, sizeof(T));
-    }
+    ~Shared() { munmap(value_, sizeof(T)); }
     Shared(const Shared &) = delete;
     Shared &operator=(const Shared &) = delete;
-    T *operator->()
-    {
-        return value_;
-    }
+    T *operator->() { return value_; }
 
 private:
     T *value_;

@@ -123,7 +123,7 @@ bool weirt_pair_open_to(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64
     out->half = half;
     out->tag = tag;
     weir_device *device = weir_comm_device(comm);
-    const weir_kernel *kernels[] = { weirt_transfer_kernel(), weirt_wait_kernel(), weirt_signal_kernel(),
+    const weir_kernel *kernels[] = { weirt_transfer_kernel(), weirt_wait_kernel(),   weirt_signal_kernel(),
                                      weirt_pingpong_kernel(), weirt_access_kernel(), weirt_set_kernel() };
     for (uint32_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
         if (!WEIRT_OK(rank, weir_kernel_load(device, kernels[i]))) {

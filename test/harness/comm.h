@@ -61,8 +61,7 @@ typedef struct weirt_pair {
 /* Joins the ranks 0 and 1 of `comm`. Pairs of one communicator have different tags. */
 bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t tag, weirt_pair *out);
 /* Joins this rank to `peer`, which may be itself. */
-bool weirt_pair_open_to(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t half, uint64_t tag,
-                        weirt_pair *out);
+bool weirt_pair_open_to(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t half, uint64_t tag, weirt_pair *out);
 /* `together`: the peer closes too, so that imports end before what they map does. */
 void weirt_pair_close(weirt_rank *rank, weirt_pair *pair, bool together);
 

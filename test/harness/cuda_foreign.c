@@ -10,8 +10,8 @@ typedef uint64_t address;
 
 /* Layout of CUmemAllocationProp. */
 typedef struct allocation_prop {
-    int type;         /* 1: pinned */
-    int handle_types; /* 1: POSIX descriptor */
+    int type;          /* 1: pinned */
+    int handle_types;  /* 1: POSIX descriptor */
     int location_type; /* 1: device */
     int location_id;
     void *unused;
@@ -57,23 +57,22 @@ static struct {
     int (*destroy_graph)(void *);
 } cu;
 
-static const char source[] =
-    ".version 7.0\n.target sm_70\n.address_size 64\n"
-    ".visible .entry weirt_store(.param .align 8 .b8 args[16]) {\n"
-    " .reg .b32 %r<5>; .reg .b64 %rd<3>;\n"
-    " ld.param.u64 %rd1, [args]; ld.param.u32 %r1, [args+8];\n"
-    " cvta.to.global.u64 %rd1, %rd1;\n"
-    " mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;\n"
-    " mad.lo.u32 %r2, %r2, %r3, %r4; add.u32 %r1, %r1, %r2;\n"
-    " mul.wide.u32 %rd2, %r2, 4; add.u64 %rd1, %rd1, %rd2;\n"
-    " st.global.u32 [%rd1], %r1; ret; }\n"
-    ".visible .entry weirt_spin(.param .align 8 .b8 args[16]) {\n"
-    " .reg .b32 %r<2>; .reg .b64 %rd<5>; .reg .pred %p<3>;\n"
-    " ld.param.u64 %rd1, [args]; cvta.to.global.u64 %rd1, %rd1;\n"
-    " mov.u64 %rd2, %globaltimer; add.u64 %rd2, %rd2, 5000000000;\n"
-    "again: ld.volatile.global.u32 %r1, [%rd1]; setp.ne.u32 %p1, %r1, 0; @%p1 bra done;\n"
-    " mov.u64 %rd3, %globaltimer; setp.lt.u64 %p2, %rd3, %rd2; @%p2 bra again;\n"
-    "done: ret; }\n";
+static const char source[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                             ".visible .entry weirt_store(.param .align 8 .b8 args[16]) {\n"
+                             " .reg .b32 %r<5>; .reg .b64 %rd<3>;\n"
+                             " ld.param.u64 %rd1, [args]; ld.param.u32 %r1, [args+8];\n"
+                             " cvta.to.global.u64 %rd1, %rd1;\n"
+                             " mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x;\n"
+                             " mad.lo.u32 %r2, %r2, %r3, %r4; add.u32 %r1, %r1, %r2;\n"
+                             " mul.wide.u32 %rd2, %r2, 4; add.u64 %rd1, %rd1, %rd2;\n"
+                             " st.global.u32 [%rd1], %r1; ret; }\n"
+                             ".visible .entry weirt_spin(.param .align 8 .b8 args[16]) {\n"
+                             " .reg .b32 %r<2>; .reg .b64 %rd<5>; .reg .pred %p<3>;\n"
+                             " ld.param.u64 %rd1, [args]; cvta.to.global.u64 %rd1, %rd1;\n"
+                             " mov.u64 %rd2, %globaltimer; add.u64 %rd2, %rd2, 5000000000;\n"
+                             "again: ld.volatile.global.u32 %r1, [%rd1]; setp.ne.u32 %p1, %r1, 0; @%p1 bra done;\n"
+                             " mov.u64 %rd3, %globaltimer; setp.lt.u64 %p2, %rd3, %rd2; @%p2 bra again;\n"
+                             "done: ret; }\n";
 
 /* Stores the address of `symbol` to the function pointer at `slot`; false when there is none. */
 static bool find(void *slot, const char *symbol)

@@ -8,11 +8,11 @@
 WEIR_BEGIN_DECLS
 
 typedef enum weirt_foreign_kind {
-    WEIRT_FOREIGN_MALLOC,     /* as cudaMalloc */
-    WEIRT_FOREIGN_POOL,       /* as cudaMallocAsync */
-    WEIRT_FOREIGN_HOST,       /* as cudaHostAlloc */
-    WEIRT_FOREIGN_CUMEM,      /* cuMemCreate, not exportable */
-    WEIRT_FOREIGN_CUMEM_FD    /* cuMemCreate with the POSIX descriptor handle type */
+    WEIRT_FOREIGN_MALLOC,  /* as cudaMalloc */
+    WEIRT_FOREIGN_POOL,    /* as cudaMallocAsync */
+    WEIRT_FOREIGN_HOST,    /* as cudaHostAlloc */
+    WEIRT_FOREIGN_CUMEM,   /* cuMemCreate, not exportable */
+    WEIRT_FOREIGN_CUMEM_FD /* cuMemCreate with the POSIX descriptor handle type */
 } weirt_foreign_kind;
 
 /* Makes the context current on this thread; false where there is no driver or GPU. */

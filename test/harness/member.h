@@ -95,8 +95,9 @@ inline Member weirt_member(uint16_t port, const std::string &key, const std::str
     if (challenge.empty()) {
         return m;
     }
-    EXPECT_EQ(weiri_auth_prove(&m.auth, weirt_bytes(key), weirt_bytes(challenge),
-                               reinterpret_cast<uint8_t *>(&proof[0])), WEIR_OK);
+    EXPECT_EQ(
+        weiri_auth_prove(&m.auth, weirt_bytes(key), weirt_bytes(challenge), reinterpret_cast<uint8_t *>(&proof[0])),
+        WEIR_OK);
     if (change != nullptr) {
         change(&proof);
     }

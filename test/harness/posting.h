@@ -110,10 +110,7 @@ struct Queue {
 
     // ---- posters ----
 
-    void check(uint32_t poster, bool right)
-    {
-        wrong[poster] = wrong[poster] || !right;
-    }
+    void check(uint32_t poster, bool right) { wrong[poster] = wrong[poster] || !right; }
     weir_dev_rdma_memory remote(uint32_t word) const
     {
         return { reinterpret_cast<uint64_t>(&peer[word]), REMOTE_KEY, 0 };
@@ -142,10 +139,7 @@ struct Queue {
 
     // ---- the NIC ----
 
-    bool collapsed() const
-    {
-        return queue.completion_count == WEIR_RDMA_COLLAPSED;
-    }
+    bool collapsed() const { return queue.completion_count == WEIR_RDMA_COLLAPSED; }
     void complete(uint64_t position, uint32_t kind, uint32_t syndrome)
     {
         uint32_t *entry = completions[collapsed() ? 0 : completed % BLOCKS];
@@ -175,8 +169,8 @@ struct Queue {
         weir_arch_store_relaxed_sys_u32(entry + 9, weir_arch_swap_u32(immediate));
         weir_arch_store_relaxed_sys_u32(entry + 11, weir_arch_swap_u32(8));
         weir_arch_store_relaxed_sys_u32(entry + 14, weir_arch_swap_u32(PEERS_PAIR));
-        weir_arch_store_release_sys_u32(entry + 15,
-                                        WEIR_MLX5_RECEIVED << 28 | ((received - START) / RECEIVES % 2) << 24);
+        weir_arch_store_release_sys_u32(entry + 15, WEIR_MLX5_RECEIVED << 28 | ((received - START) / RECEIVES % 2)
+                                                                                   << 24);
         received++;
     }
     void carry_out(uint64_t position)
@@ -188,10 +182,10 @@ struct Queue {
         const bool reports = (weir_arch_swap_u32((uint32_t)words[1]) & WEIR_MLX5_COMPLETE) != 0;
         const bool notifies = (words[0] >> 24 & 0xff) == WEIR_MLX5_WRITE_IMMEDIATE;
         const uint32_t immediate = notifies ? weir_arch_swap_u32((uint32_t)(words[1] >> 32)) : 0;
-        const weir_vec16 expected = weir_mlx5_with_immediate(
-            weir_mlx5_control(notifies ? WEIR_MLX5_WRITE_IMMEDIATE : WEIR_MLX5_WRITE, position, PAIR, 3,
-                              reports ? WEIR_MLX5_COMPLETE : 0),
-            immediate);
+        const weir_vec16 expected =
+            weir_mlx5_with_immediate(weir_mlx5_control(notifies ? WEIR_MLX5_WRITE_IMMEDIATE : WEIR_MLX5_WRITE, position,
+                                                       PAIR, 3, reports ? WEIR_MLX5_COMPLETE : 0),
+                                     immediate);
         uint64_t *to = reinterpret_cast<uint64_t *>(weir_arch_swap_u64(words[2]));
         if (words[0] != expected.lo || words[1] != expected.hi || to < peer || to >= peer + POSTERS_MAX + 1 ||
             (uint32_t)words[3] != weir_arch_swap_u32(REMOTE_KEY)) {
@@ -219,10 +213,7 @@ struct Queue {
             complete(position, WEIR_MLX5_DONE, 0);
         }
     }
-    static int distance(uint32_t to, uint64_t from)
-    {
-        return static_cast<int16_t>(to - static_cast<uint32_t>(from));
-    }
+    static int distance(uint32_t to, uint64_t from) { return static_cast<int16_t>(to - static_cast<uint32_t>(from)); }
     // How far it may go on from `next`.
     int told(uint64_t next)
     {
@@ -266,10 +257,7 @@ struct Queue {
 // Each poster puts three times, and rings and waits for the last alone; so who waits for room rings for all.
 template <uint32_t posters> struct Laps : Queue {
     static constexpr uint32_t threads = posters + 1;
-    static uint32_t device(uint32_t i)
-    {
-        return i == posters;
-    }
+    static uint32_t device(uint32_t i) { return i == posters; }
 
     void thread(uint32_t i)
     {
@@ -296,15 +284,9 @@ template <uint32_t posters> struct Laps : Queue {
 // The same by one thread, whose own the queue is.
 struct Own : Queue {
     static constexpr uint32_t threads = 2;
-    static uint32_t device(uint32_t i)
-    {
-        return i;
-    }
+    static uint32_t device(uint32_t i) { return i; }
 
-    Own()
-    {
-        queue.exclusive = 1;
-    }
+    Own() { queue.exclusive = 1; }
     void thread(uint32_t i)
     {
         if (i == 1) {
@@ -319,24 +301,15 @@ struct Own : Queue {
         }
         await(0, ticket, PUTS_MAX);
     }
-    bool right() const
-    {
-        return fine() && peer[0] == PUTS_MAX && peer[SIGNALS] == PUTS_MAX;
-    }
+    bool right() const { return fine() && peer[0] == PUTS_MAX && peer[SIGNALS] == PUTS_MAX; }
 };
 
 // A thread whose own the queue is, with its counts in registers; without a ring it waits for room, and rings.
 struct Counted : Queue {
     static constexpr uint32_t threads = 2;
-    static uint32_t device(uint32_t i)
-    {
-        return i;
-    }
+    static uint32_t device(uint32_t i) { return i; }
 
-    Counted()
-    {
-        queue.exclusive = 1;
-    }
+    Counted() { queue.exclusive = 1; }
     void thread(uint32_t i)
     {
         if (i == 1) {
@@ -362,10 +335,7 @@ struct Counted : Queue {
 // Each poster puts and signals twice.
 template <uint32_t posters> struct Signals : Queue {
     static constexpr uint32_t threads = posters + 1;
-    static uint32_t device(uint32_t i)
-    {
-        return i == posters;
-    }
+    static uint32_t device(uint32_t i) { return i == posters; }
 
     void thread(uint32_t i)
     {
@@ -381,19 +351,13 @@ template <uint32_t posters> struct Signals : Queue {
         }
         await(i, ticket, 2);
     }
-    bool right() const
-    {
-        return fine() && peer[0] == 2 && peer[1] == 2 && peer[SIGNALS] == 2 * posters;
-    }
+    bool right() const { return fine() && peer[0] == 2 && peer[1] == 2 && peer[SIGNALS] == 2 * posters; }
 };
 
 // A poster that does not ring, and another, which knows of its post, and does.
 struct RungByAnother : Queue {
     static constexpr uint32_t threads = 3;
-    static uint32_t device(uint32_t i)
-    {
-        return i == 2;
-    }
+    static uint32_t device(uint32_t i) { return i == 2; }
     uint64_t flag = 0;
 
     void thread(uint32_t i)
@@ -411,10 +375,7 @@ struct RungByAnother : Queue {
             check(1, weir_dev_rdma_ring(&queue) == WEIR_OK);
         }
     }
-    bool right() const
-    {
-        return fine() && peer[0] == 1;
-    }
+    bool right() const { return fine() && peer[0] == 1; }
 };
 
 // The NIC fails at the third entry. Who waits for an entry before it learns that it is done, though another thread may
@@ -422,15 +383,9 @@ struct RungByAnother : Queue {
 // for room, learns of the failure.
 template <uint32_t posters> struct Failure : Queue {
     static constexpr uint32_t threads = posters + 1;
-    static uint32_t device(uint32_t i)
-    {
-        return i == posters;
-    }
+    static uint32_t device(uint32_t i) { return i == posters; }
 
-    Failure()
-    {
-        fails_at = START + 2;
-    }
+    Failure() { fails_at = START + 2; }
     void thread(uint32_t i)
     {
         if (i == posters) {
@@ -468,16 +423,10 @@ template <uint32_t posters> struct Failure : Queue {
 // sees what the one wrote before it refused.
 template <uint32_t posters> struct Refusal : Queue {
     static constexpr uint32_t threads = posters + 1;
-    static uint32_t device(uint32_t i)
-    {
-        return i == posters;
-    }
+    static uint32_t device(uint32_t i) { return i == posters; }
     uint64_t reason = 0;
 
-    Refusal()
-    {
-        busy = posters;
-    }
+    Refusal() { busy = posters; }
     void refuse()
     {
         uint64_t position = 0;
@@ -520,10 +469,7 @@ template <uint32_t posters> struct Refusal : Queue {
 struct Notices : Queue {
     static constexpr uint32_t threads = 3;
     static constexpr uint32_t COUNT = 5;
-    static uint32_t device(uint32_t i)
-    {
-        return i;
-    }
+    static uint32_t device(uint32_t i) { return i; }
 
     void thread(uint32_t i)
     {
@@ -535,8 +481,8 @@ struct Notices : Queue {
             for (uint32_t k = 0; k < COUNT; k++) {
                 weir_arch_store_u64(&source[k], k / RECEIVES + 1);
                 check(0, weir_dev_rdma_put_notify(&queue, remote(k % RECEIVES),
-                                                  { reinterpret_cast<uint64_t>(&source[k]), LOCAL_KEY, 0 }, 8,
-                                                  100 + k, WEIR_RDMA_RING, nullptr) == WEIR_OK);
+                                                  { reinterpret_cast<uint64_t>(&source[k]), LOCAL_KEY, 0 }, 8, 100 + k,
+                                                  WEIR_RDMA_RING, nullptr) == WEIR_OK);
             }
         }
     }
@@ -551,17 +497,11 @@ struct Notices : Queue {
             weir_dev_rdma_receive(&receives, 1);
         }
     }
-    bool right() const
-    {
-        return fine() && peer[0] == COUNT - COUNT / 2 && peer[1] == COUNT / 2 && taken == COUNT;
-    }
+    bool right() const { return fine() && peer[0] == COUNT - COUNT / 2 && peer[1] == COUNT / 2 && taken == COUNT; }
 };
 
 template <class Program> struct Collapsed : Program {
-    Collapsed()
-    {
-        this->queue.completion_count = WEIR_RDMA_COLLAPSED;
-    }
+    Collapsed() { this->queue.completion_count = WEIR_RDMA_COLLAPSED; }
 };
 
 } // namespace posting

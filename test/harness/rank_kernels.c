@@ -197,8 +197,8 @@ WEIR_KERNEL(weirt_wait, weirt_wait_args)
         if (i == 0 && grid.rank < WEIRT_STATUS_THREADS) {
             weir_arch_store_relaxed_sys_u64(&args->report->began_ns[grid.rank], since);
         }
-        weir_status status = i < args->waits ? weirt_wait_once(args, grid)
-                                             : weir_coop_agree(grid, args->semaphore.control, WEIR_OK);
+        weir_status status =
+            i < args->waits ? weirt_wait_once(args, grid) : weir_coop_agree(grid, args->semaphore.control, WEIR_OK);
         if (grid.rank == 0) {
             args->report->elapsed_ns[i] = weir_arch_clock_ns() - since;
         }
@@ -376,8 +376,8 @@ WEIR_FN weir_status weirt_set_once(const weirt_set_args *args, const weir_dev_me
                                                        args->bytes, block);
         break;
     case WEIRT_EXCHANGE_LINES:
-        status = weir_dev_memory_channel_exchange_lines(packet, block.block * room, at, args->half + at, args->bytes,
-                                                        block);
+        status =
+            weir_dev_memory_channel_exchange_lines(packet, block.block * room, at, args->half + at, args->bytes, block);
         break;
     default:
         status = weirt_set_meet(args, data, counts, block);

@@ -25,15 +25,7 @@ typedef struct weirt_report {
 } weirt_report;
 
 /* Lines last: bytes of a packet buffer that held lines serve no packets. */
-enum {
-    WEIRT_PUT,
-    WEIRT_GET,
-    WEIRT_LL16,
-    WEIRT_EXCHANGE_LL16,
-    WEIRT_LINES,
-    WEIRT_EXCHANGE_LINES,
-    WEIRT_OPS
-};
+enum { WEIRT_PUT, WEIRT_GET, WEIRT_LL16, WEIRT_EXCHANGE_LL16, WEIRT_LINES, WEIRT_EXCHANGE_LINES, WEIRT_OPS };
 enum { WEIRT_GRID, WEIRT_BLOCK, WEIRT_WARP, WEIRT_BLOCKS, WEIRT_THREAD, WEIRT_PART, WEIRT_GROUPS };
 
 #define WEIRT_SET 8 /* semaphores of a pair, as many as blocks that weirt_shape may have */

@@ -285,9 +285,7 @@ static void complain_rank(void *context, const char *text)
     weirt_fail((weirt_rank *)context, __FILE__, __LINE__, "%s", text);
 }
 
-static void anchor(void)
-{
-}
+static void anchor(void) {}
 
 int weirt_rank_main(int argc, char **argv)
 {
@@ -440,10 +438,9 @@ static void judge_process(weirt_shared *shared, uint32_t rank, int status)
 {
     char text[160];
     uint32_t death = __atomic_load_n(&shared->deaths[rank], __ATOMIC_ACQUIRE);
-    bool right = death == WEIRT_ALIVE  ? WIFEXITED(status) && WEXITSTATUS(status) == 0 && shared->returned[rank]
-                 : death == WEIRT_EXIT || death == WEIRT_RETURN
-                     ? WIFEXITED(status) && WEXITSTATUS(status) == 3
-                     : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    bool right = death == WEIRT_ALIVE ? WIFEXITED(status) && WEXITSTATUS(status) == 0 && shared->returned[rank]
+                 : death == WEIRT_EXIT || death == WEIRT_RETURN ? WIFEXITED(status) && WEXITSTATUS(status) == 3
+                                                                : WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     if (!right) {
         snprintf(text, sizeof text, "rank %u, a process, ended with %s %d", rank,
                  WIFSIGNALED(status) ? "signal" : "exit status",

@@ -20,10 +20,7 @@ protected:
             GTEST_SKIP() << reason;
         }
     }
-    const weirt_stage *stage() const
-    {
-        return &weirt_stages[GetParam()];
-    }
+    const weirt_stage *stage() const { return &weirt_stages[GetParam()]; }
 };
 
 inline std::string weirt_stage_name(const ::testing::TestParamInfo<int> &info)
@@ -32,10 +29,10 @@ inline std::string weirt_stage_name(const ::testing::TestParamInfo<int> &info)
 }
 
 /* A suite on all stages, and one on those whose ranks are processes. */
-#define WEIRT_STAGE_SUITE(Suite)      \
+#define WEIRT_STAGE_SUITE(Suite)       \
     class Suite : public StageTest {}; \
     INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(0, 1, 2, 3), weirt_stage_name)
-#define WEIRT_PROCESS_SUITE(Suite)    \
+#define WEIRT_PROCESS_SUITE(Suite)     \
     class Suite : public StageTest {}; \
     INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(1, 3), weirt_stage_name)
 

@@ -17,7 +17,7 @@
 #define DEVICES WEIRT_WEAK_DEVICES
 #define SLOTS 4096u  /* of the hash table */
 #define WORDS 1024u  /* different words that a run may touch */
-#define VALUES 8192u  /* values that a run may store */
+#define VALUES 8192u /* values that a run may store */
 #define CHOICES 32u
 #define STEP_NS 1000000u
 #define NOBODY THREADS
@@ -29,8 +29,8 @@ typedef struct value {
     uint64_t step;     /* at which it was stored */
     uint32_t previous; /* in coherence order; 0: none */
     uint32_t next;
-    bool joined;       /* to the previous one, from which it was made: nothing comes between */
-    clock_vector met;  /* each thread's time when it first met the value; 0: not yet */
+    bool joined;                       /* to the previous one, from which it was made: nothing comes between */
+    clock_vector met;                  /* each thread's time when it first met the value; 0: not yet */
     clock_vector released[2][DEVICES]; /* what an acquire learns, by device and scope (DEV, SYS) of the release */
 } value;
 
@@ -42,11 +42,11 @@ typedef struct word {
 
 typedef struct access {
     word *word;
-    uint32_t shift;   /* of its first byte in the word */
+    uint32_t shift; /* of its first byte in the word */
     uint32_t bytes;
     bool acquire;
     bool release;
-    int strength;     /* WEIRT_WEAK_PLAIN, _DEV, _SYS */
+    int strength; /* WEIRT_WEAK_PLAIN, _DEV, _SYS */
 } access;
 
 typedef struct thread {

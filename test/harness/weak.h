@@ -35,15 +35,15 @@ enum {
 
 typedef struct weirt_weak_options {
     uint64_t seed;
-    uint32_t without; /* WEIRT_WEAK_NO_... */
-    uint32_t threads; /* 1 to WEIRT_WEAK_THREADS */
+    uint32_t without;                    /* WEIRT_WEAK_NO_... */
+    uint32_t threads;                    /* 1 to WEIRT_WEAK_THREADS */
     uint32_t device[WEIRT_WEAK_THREADS]; /* of each thread, below WEIRT_WEAK_DEVICES */
 } weirt_weak_options;
 
 typedef struct weirt_weak_report {
     uint64_t races;
     uint64_t steps;
-    int stuck; /* all threads waited at barriers */
+    int stuck;      /* all threads waited at barriers */
     char race[160]; /* the first */
 } weirt_weak_report;
 

@@ -204,7 +204,8 @@ protected:
         a.close();
         b.close();
         if (checking) {
-            weirt_checks_end(&checks, false, [](void *, const char *text) { ADD_FAILURE() << text; }, nullptr);
+            weirt_checks_end(
+                &checks, false, [](void *, const char *text) { ADD_FAILURE() << text; }, nullptr);
         }
         unsetenv("WEIR_IB_TIMEOUT");
         unsetenv("WEIR_IB_RAILS");

@@ -266,10 +266,7 @@ protected:
         }
     }
 
-    bool set(const char *state)
-    {
-        return system((std::string("ip link set rdma1 ") + state).c_str()) == 0;
-    }
+    bool set(const char *state) { return system((std::string("ip link set rdma1 ") + state).c_str()) == 0; }
 };
 
 TEST_F(IbLink, DownAndUpWithinTheRetries)

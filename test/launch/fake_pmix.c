@@ -37,7 +37,7 @@ static unsigned fences;
 
 static void sleep_ms(long ms)
 {
-    const struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    const struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
     (void)nanosleep(&time, NULL);
 }
 

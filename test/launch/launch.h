@@ -44,15 +44,9 @@ protected:
         }
     }
 
-    std::string path(const char *name = "rendezvous") const
-    {
-        return folder_ + "/" + name;
-    }
+    std::string path(const char *name = "rendezvous") const { return folder_ + "/" + name; }
 
-    const std::string &folder() const
-    {
-        return folder_;
-    }
+    const std::string &folder() const { return folder_; }
 
 private:
     void forget(const char *name)
@@ -82,15 +76,12 @@ struct Ended {
         }
         return times;
     }
-    bool has(const std::string &part) const
-    {
-        return count(part) > 0;
-    }
+    bool has(const std::string &part) const { return count(part) > 0; }
 };
 
 inline Ended weirt_command(const std::string &command, const Variables &variables = {})
 {
-    Ended ended = {-1, "", weirt_now_ms()};
+    Ended ended = { -1, "", weirt_now_ms() };
     std::string line = "exec env";
     for (const auto &variable : variables) {
         line += " '" + variable.first + "=" + variable.second + "'";
@@ -131,9 +122,7 @@ inline std::string weirt_transport_missing(const std::string &name)
     for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
         if (info.name == name) {
             const bool foreign = name != "ipc" && std::string(weirt_sanitizer()) == "thread";
-            return foreign      ? "its library is not built with the thread sanitizer"
-                   : info.works ? ""
-                                : info.reason;
+            return foreign ? "its library is not built with the thread sanitizer" : info.works ? "" : info.reason;
         }
     }
     return "this build has no transport " + name;

@@ -6,17 +6,17 @@
 
 namespace {
 
-const Variables torch = {{"RANK", "1"},
-                         {"WORLD_SIZE", "4"},
-                         {"LOCAL_RANK", "1"},
-                         {"LOCAL_WORLD_SIZE", "2"},
-                         {"MASTER_ADDR", "127.0.0.1"},
-                         {"MASTER_PORT", "29500"}};
-const Variables open_mpi = {{"OMPI_COMM_WORLD_RANK", "2"},
-                            {"OMPI_COMM_WORLD_SIZE", "5"},
-                            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
-                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}};
-const Variables slurm = {{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "6"}, {"SLURM_LOCALID", "2"}};
+const Variables torch = { { "RANK", "1" },
+                          { "WORLD_SIZE", "4" },
+                          { "LOCAL_RANK", "1" },
+                          { "LOCAL_WORLD_SIZE", "2" },
+                          { "MASTER_ADDR", "127.0.0.1" },
+                          { "MASTER_PORT", "29500" } };
+const Variables open_mpi = { { "OMPI_COMM_WORLD_RANK", "2" },
+                             { "OMPI_COMM_WORLD_SIZE", "5" },
+                             { "OMPI_COMM_WORLD_LOCAL_RANK", "0" },
+                             { "OMPI_COMM_WORLD_LOCAL_SIZE", "3" } };
+const Variables slurm = { { "SLURM_PROCID", "3" }, { "SLURM_STEP_NUM_TASKS", "6" }, { "SLURM_LOCALID", "2" } };
 
 void set(const Variables &variables)
 {
@@ -114,9 +114,9 @@ private:
 TEST_F(Launcher, EachIsSeen)
 {
     EXPECT_EQ(get({}), "0/0 0/0 none");
-    EXPECT_EQ(get({{"WEIR_RANK", "0"}, {"WEIR_SIZE", "65536"}}), "0/65536 0/0 WEIR_RANK and WEIR_SIZE");
+    EXPECT_EQ(get({ { "WEIR_RANK", "0" }, { "WEIR_SIZE", "65536" } }), "0/65536 0/0 WEIR_RANK and WEIR_SIZE");
     EXPECT_EQ(get(torch), "1/4 1/2 RANK and WORLD_SIZE");
-    EXPECT_EQ(get(with(torch, {{"TORCHELASTIC_RUN_ID", "x"}})), "1/4 1/2 torchrun");
+    EXPECT_EQ(get(with(torch, { { "TORCHELASTIC_RUN_ID", "x" } })), "1/4 1/2 torchrun");
     EXPECT_EQ(get(open_mpi), "2/5 0/3 Open MPI");
     EXPECT_EQ(get(slurm), "3/6 2/0 Slurm");
     EXPECT_EQ(weir_launcher_get(nullptr), WEIR_ERR_INVALID);
@@ -124,7 +124,7 @@ TEST_F(Launcher, EachIsSeen)
 
 TEST_F(Launcher, TheFirstThatIsCompleteCounts)
 {
-    const Variables own = {{"WEIR_RANK", "7"}, {"WEIR_SIZE", "8"}};
+    const Variables own = { { "WEIR_RANK", "7" }, { "WEIR_SIZE", "8" } };
     Variables all = with(with(torch, open_mpi), slurm);
     EXPECT_EQ(get(with(own, all)), "7/8 0/0 WEIR_RANK and WEIR_SIZE");
     EXPECT_EQ(get(all), "1/4 1/2 RANK and WORLD_SIZE");
@@ -138,25 +138,25 @@ TEST_F(Launcher, TheFirstThatIsCompleteCounts)
 
 TEST_F(Launcher, LocalRanksAreOptional)
 {
-    EXPECT_EQ(get({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_ADDR", "x"}}), "0/1 0/0 RANK and WORLD_SIZE");
-    EXPECT_EQ(get({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}), "0/1 0/0 Slurm");
+    EXPECT_EQ(get({ { "RANK", "0" }, { "WORLD_SIZE", "1" }, { "MASTER_ADDR", "x" } }), "0/1 0/0 RANK and WORLD_SIZE");
+    EXPECT_EQ(get({ { "SLURM_PROCID", "0" }, { "SLURM_STEP_NUM_TASKS", "1" } }), "0/1 0/0 Slurm");
 }
 
 TEST_F(Launcher, MalformedVariablesAreNamed)
 {
-    for (const char *bad : {"x", "-1", "4", " 1", "1.5", "18446744073709551617"}) {
-        expect_error(with({{"RANK", bad}}, torch), (std::string("RANK=") + bad).c_str());
-        expect_error(with({{"OMPI_COMM_WORLD_RANK", std::string(bad) + "9"}}, open_mpi), "OMPI_COMM_WORLD_RANK=");
-        expect_error(with({{"SLURM_PROCID", std::string(bad) + "9"}}, slurm), "SLURM_PROCID=");
+    for (const char *bad : { "x", "-1", "4", " 1", "1.5", "18446744073709551617" }) {
+        expect_error(with({ { "RANK", bad } }, torch), (std::string("RANK=") + bad).c_str());
+        expect_error(with({ { "OMPI_COMM_WORLD_RANK", std::string(bad) + "9" } }, open_mpi), "OMPI_COMM_WORLD_RANK=");
+        expect_error(with({ { "SLURM_PROCID", std::string(bad) + "9" } }, slurm), "SLURM_PROCID=");
     }
-    expect_error(with({{"WORLD_SIZE", "0"}}, torch), "WORLD_SIZE=0");
-    expect_error(with({{"WORLD_SIZE", "65537"}}, torch), "WORLD_SIZE=65537");
-    expect_error(with({{"LOCAL_RANK", "2"}}, torch), "LOCAL_RANK=2");
-    expect_error(with({{"LOCAL_WORLD_SIZE", "5"}}, torch), "LOCAL_WORLD_SIZE=5");
-    expect_error({{"WEIR_RANK", "1"}}, "WEIR_RANK is set, but WEIR_SIZE is not");
-    expect_error({{"WEIR_SIZE", "1"}}, "WEIR_SIZE is set, but WEIR_RANK is not");
-    expect_error({{"WEIR_RANK", "2"}, {"WEIR_SIZE", "2"}}, "WEIR_RANK=2");
-    const Outcome o = create(with({{"RANK", "x"}}, torch));
+    expect_error(with({ { "WORLD_SIZE", "0" } }, torch), "WORLD_SIZE=0");
+    expect_error(with({ { "WORLD_SIZE", "65537" } }, torch), "WORLD_SIZE=65537");
+    expect_error(with({ { "LOCAL_RANK", "2" } }, torch), "LOCAL_RANK=2");
+    expect_error(with({ { "LOCAL_WORLD_SIZE", "5" } }, torch), "LOCAL_WORLD_SIZE=5");
+    expect_error({ { "WEIR_RANK", "1" } }, "WEIR_RANK is set, but WEIR_SIZE is not");
+    expect_error({ { "WEIR_SIZE", "1" } }, "WEIR_SIZE is set, but WEIR_RANK is not");
+    expect_error({ { "WEIR_RANK", "2" }, { "WEIR_SIZE", "2" } }, "WEIR_RANK=2");
+    const Outcome o = create(with({ { "RANK", "x" } }, torch));
     EXPECT_EQ(o.status, WEIR_ERR_ENV);
     EXPECT_TRUE(weirt_has(o, "RANK=x")) << o.text;
 }
@@ -165,9 +165,9 @@ TEST_F(Launcher, WithoutOneTheErrorSaysWhatWasLookedFor)
 {
     const Outcome o = create();
     EXPECT_EQ(o.status, WEIR_ERR_ENV);
-    for (const char *part : {"WEIR_RANK", "WEIR_SIZE", "PMIX_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-                             "SLURM_PROCID", "mpirun -n N", "srun --mpi=pmix -n N", "torchrun",
-                             "WEIR_RENDEZVOUS_FILE"}) {
+    for (const char *part :
+         { "WEIR_RANK", "WEIR_SIZE", "PMIX_RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "mpirun -n N",
+           "srun --mpi=pmix -n N", "torchrun", "WEIR_RENDEZVOUS_FILE" }) {
         EXPECT_TRUE(weirt_has(o, part)) << part << ": " << o.text;
     }
     weir_bootstrap *boot = nullptr;
@@ -178,10 +178,10 @@ TEST_F(Launcher, WithoutOneTheErrorSaysWhatWasLookedFor)
 
 TEST_F(Launcher, WithoutAMeetingPointTheErrorNamesTheWays)
 {
-    for (const Variables &variables : {Variables{{"WEIR_RANK", "1"}, {"WEIR_SIZE", "2"}}, open_mpi, slurm}) {
+    for (const Variables &variables : { Variables{ { "WEIR_RANK", "1" }, { "WEIR_SIZE", "2" } }, open_mpi, slurm }) {
         const Outcome o = create(variables);
         EXPECT_EQ(o.status, WEIR_ERR_ENV);
-        for (const char *part : {"WEIR_UNIQUE_ID", "WEIR_RENDEZVOUS_FILE", "MASTER_ADDR", "srun --mpi=pmix"}) {
+        for (const char *part : { "WEIR_UNIQUE_ID", "WEIR_RENDEZVOUS_FILE", "MASTER_ADDR", "srun --mpi=pmix" }) {
             EXPECT_TRUE(weirt_has(o, part)) << part << ": " << o.text;
         }
     }
@@ -192,8 +192,10 @@ TEST_F(Launcher, MeetsAtAUniqueId)
     const weir_unique_id id = weirt_new_id();
     weir_unique_id_discard(&id);
     expect_job(3, [&](uint32_t rank) {
-        return Variables{{"WEIR_UNIQUE_ID", id.text}, {"WEIR_RANK", std::to_string(rank)}, {"WEIR_SIZE", "3"},
-                         {"WEIR_RENDEZVOUS_FILE", "/nonexistent/file"}};
+        return Variables{ { "WEIR_UNIQUE_ID", id.text },
+                          { "WEIR_RANK", std::to_string(rank) },
+                          { "WEIR_SIZE", "3" },
+                          { "WEIR_RENDEZVOUS_FILE", "/nonexistent/file" } };
     });
 }
 
@@ -201,8 +203,10 @@ TEST_F(Launcher, MeetsThroughAFile)
 {
     const auto job = [&](const char *rank_name, const char *size_name) {
         expect_job(3, [&](uint32_t rank) {
-            return Variables{{"WEIR_RENDEZVOUS_FILE", path()}, {rank_name, std::to_string(rank)}, {size_name, "3"},
-                             {"MASTER_ADDR", "192.0.2.1"}};
+            return Variables{ { "WEIR_RENDEZVOUS_FILE", path() },
+                              { rank_name, std::to_string(rank) },
+                              { size_name, "3" },
+                              { "MASTER_ADDR", "192.0.2.1" } };
         });
         EXPECT_NE(access(path().c_str(), F_OK), 0);
     };
@@ -215,35 +219,40 @@ TEST_F(Launcher, MeetsThroughAFile)
 // As torchrun sets them, by address and by name; the port follows torch's, or is given.
 TEST_F(Launcher, MeetsAtTheMasterAddress)
 {
-    for (const char *host : {"127.0.0.1", "localhost"}) {
+    for (const char *host : { "127.0.0.1", "localhost" }) {
         const std::string address = weirt_free_address();
         const int port = atoi(address.c_str() + address.rfind(':') + 1);
         expect_job(2, [&](uint32_t rank) {
-            return Variables{{"TORCHELASTIC_RUN_ID", "none"}, {"RANK", std::to_string(rank)}, {"WORLD_SIZE", "2"},
-                             {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", host},
-                             {"MASTER_PORT", std::to_string(port - 1)}};
+            return Variables{
+                { "TORCHELASTIC_RUN_ID", "none" },          { "RANK", std::to_string(rank) }, { "WORLD_SIZE", "2" },
+                { "LOCAL_RANK", std::to_string(rank) },     { "LOCAL_WORLD_SIZE", "2" },      { "MASTER_ADDR", host },
+                { "MASTER_PORT", std::to_string(port - 1) }
+            };
         });
         expect_job(2, [&](uint32_t rank) {
-            return Variables{{"SLURM_PROCID", std::to_string(rank)}, {"SLURM_STEP_NUM_TASKS", "2"},
-                             {"MASTER_ADDR", host}, {"WEIR_PORT", std::to_string(port)}, {"WEIR_KEY", "k"}};
+            return Variables{ { "SLURM_PROCID", std::to_string(rank) },
+                              { "SLURM_STEP_NUM_TASKS", "2" },
+                              { "MASTER_ADDR", host },
+                              { "WEIR_PORT", std::to_string(port) },
+                              { "WEIR_KEY", "k" } };
         });
     }
 }
 
 TEST_F(Launcher, MasterAddressThatCannotServeIsRefused)
 {
-    Outcome o = create(with({{"MASTER_ADDR", "192.0.2.1"}}, torch));
+    Outcome o = create(with({ { "MASTER_ADDR", "192.0.2.1" } }, torch));
     EXPECT_EQ(o.status, WEIR_ERR_AUTH);
     EXPECT_TRUE(weirt_has(o, "192.0.2.1:29501") && weirt_has(o, "WEIR_KEY")) << o.text;
-    o = create(with({{"MASTER_ADDR", "localhost"}}, torch));
+    o = create(with({ { "MASTER_ADDR", "localhost" } }, torch));
     EXPECT_EQ(o.status, WEIR_ERR_SYSTEM);
     EXPECT_TRUE(weirt_has(o, "MASTER_ADDR=localhost is the loopback")) << o.text;
-    for (const char *bad : {"65535", "0", "x"}) {
-        o = create(with({{"MASTER_PORT", bad}}, torch));
+    for (const char *bad : { "65535", "0", "x" }) {
+        o = create(with({ { "MASTER_PORT", bad } }, torch));
         EXPECT_EQ(o.status, WEIR_ERR_ENV);
         EXPECT_TRUE(weirt_has(o, (std::string("MASTER_PORT=") + bad).c_str())) << o.text;
     }
-    o = create(with({{"MASTER_PORT", ""}}, torch));
+    o = create(with({ { "MASTER_PORT", "" } }, torch));
     EXPECT_EQ(o.status, WEIR_ERR_ENV);
     EXPECT_TRUE(weirt_has(o, "MASTER_PORT is not set")) << o.text;
 }
@@ -263,17 +272,16 @@ protected:
     // The probe, which loads our PMIx library.
     Ended run(const std::string &arguments, const Variables &more, uint32_t rank = 0, uint32_t size = 1) const
     {
-        return weirt_command(probe_ + " " + arguments,
-                             with(more, {{"PMIX_NAMESPACE", "fake"},
-                                         {"PMIX_RANK", std::to_string(rank)},
-                                         {"LD_LIBRARY_PATH", library_},
-                                         {"WEIR_TEST_PMIX_DIR", folder()},
-                                         {"WEIR_TEST_PMIX_SIZE", std::to_string(size)}}));
+        return weirt_command(probe_ + " " + arguments, with(more, { { "PMIX_NAMESPACE", "fake" },
+                                                                    { "PMIX_RANK", std::to_string(rank) },
+                                                                    { "LD_LIBRARY_PATH", library_ },
+                                                                    { "WEIR_TEST_PMIX_DIR", folder() },
+                                                                    { "WEIR_TEST_PMIX_SIZE", std::to_string(size) } }));
     }
 
     void expect_failure(const std::string &fault, const char *status, const char *part) const
     {
-        const Ended ended = run("", {{"WEIR_TEST_PMIX", fault}});
+        const Ended ended = run("", { { "WEIR_TEST_PMIX", fault } });
         EXPECT_EQ(ended.status, 1) << ended.text;
         EXPECT_EQ(ended.text.rfind(status, 0), 0u) << fault << ": " << ended.text;
         EXPECT_TRUE(ended.has(part)) << fault << ": " << ended.text;
@@ -299,8 +307,8 @@ TEST_F(LauncherPmix, RanksMeetAgainAndAgain)
 TEST_F(LauncherPmix, PlaceOnTheHostIsOptional)
 {
     for (const char *fault :
-         {"pmix.lrank:", "pmix.local.size:", "pmix.lrank:type", "pmix.lrank:1", "pmix.local.size:2"}) {
-        const Ended ended = run("", {{"WEIR_TEST_PMIX", fault}});
+         { "pmix.lrank:", "pmix.local.size:", "pmix.lrank:type", "pmix.lrank:1", "pmix.local.size:2" }) {
+        const Ended ended = run("", { { "WEIR_TEST_PMIX", fault } });
         EXPECT_EQ(ended.status, 0) << ended.text;
         EXPECT_TRUE(ended.has("rank 0 of 1 by PMIx, 0 of 0 here: right")) << fault << ": " << ended.text;
     }
@@ -328,16 +336,16 @@ TEST_F(LauncherPmix, BadIdsAreRefused)
         const char *status;
         const char *part;
     } cases[] = {
-        {"x", "weir.id.0:type", "WEIR_ERR_CORRUPT", "weir.id.0 is no unique id"},
-        {std::string(256, 'x'), "", "WEIR_ERR_CORRUPT", "weir.id.0 is no unique id"},
-        {"x", "weir.id.0:", "WEIR_ERR_SYSTEM", "NOT-FOUND"},
-        {"", "", "WEIR_ERR_REMOTE", "rank 0 could not make"},
-        {"weir1:zz", "", "WEIR_ERR_INVALID", "unique id"},
+        { "x", "weir.id.0:type", "WEIR_ERR_CORRUPT", "weir.id.0 is no unique id" },
+        { std::string(256, 'x'), "", "WEIR_ERR_CORRUPT", "weir.id.0 is no unique id" },
+        { "x", "weir.id.0:", "WEIR_ERR_SYSTEM", "NOT-FOUND" },
+        { "", "", "WEIR_ERR_REMOTE", "rank 0 could not make" },
+        { "weir1:zz", "", "WEIR_ERR_INVALID", "unique id" },
     };
     std::ofstream(path("fence0.0")) << "";
     for (const auto &c : cases) {
         std::ofstream(path("weir.id.0.0")) << c.id;
-        const Ended ended = run("", {{"WEIR_TEST_PMIX", c.fault}}, 1, 2);
+        const Ended ended = run("", { { "WEIR_TEST_PMIX", c.fault } }, 1, 2);
         EXPECT_EQ(ended.text.rfind(c.status, 0), 0u) << ended.text;
         EXPECT_TRUE(ended.has(c.part)) << ended.text;
     }
@@ -347,7 +355,7 @@ TEST_F(LauncherPmix, RankZeroWithoutAnIdTellsTheOthers)
 {
     std::vector<Ended> ended(2);
     weirt_threads(2, [&](uint32_t rank) {
-        ended[rank] = run("", rank == 0 ? Variables{{"WEIR_INTERFACE", "nosuch0"}} : Variables{}, rank, 2);
+        ended[rank] = run("", rank == 0 ? Variables{ { "WEIR_INTERFACE", "nosuch0" } } : Variables{}, rank, 2);
     });
     EXPECT_TRUE(ended[0].has("WEIR_ERR_INVALID") && ended[0].has("nosuch0")) << ended[0].text;
     EXPECT_TRUE(ended[1].has("WEIR_ERR_REMOTE") && ended[1].has("rank 0 could not make")) << ended[1].text;
@@ -357,9 +365,9 @@ TEST_F(LauncherPmix, RankZeroWithoutAnIdTellsTheOthers)
 TEST_F(LauncherPmix, HangingCallsTimeOut)
 {
     const uint32_t timeout_ms = 1000 * weirt_slow();
-    for (const char *call : {"PMIx_Init", "PMIx_Get", "PMIx_Fence", "PMIx_Finalize"}) {
-        const Ended ended =
-            run("", {{"WEIR_TEST_PMIX", std::string(call) + ":hang"}, {"WEIR_TIMEOUT_MS", std::to_string(timeout_ms)}});
+    for (const char *call : { "PMIx_Init", "PMIx_Get", "PMIx_Fence", "PMIx_Finalize" }) {
+        const Ended ended = run("", { { "WEIR_TEST_PMIX", std::string(call) + ":hang" },
+                                      { "WEIR_TIMEOUT_MS", std::to_string(timeout_ms) } });
         EXPECT_EQ(ended.status, 1) << ended.text;
         EXPECT_EQ(ended.text.rfind("WEIR_ERR_TIMEOUT", 0), 0u) << ended.text;
         EXPECT_TRUE(ended.has(std::string("timeout in ") + call)) << ended.text;
@@ -370,7 +378,7 @@ TEST_F(LauncherPmix, HangingCallsTimeOut)
 
 TEST_F(LauncherPmix, FileWinsOverTheExchange)
 {
-    const Ended ended = run("", {{"WEIR_RENDEZVOUS_FILE", path()}, {"WEIR_TEST_PMIX", "PMIx_Fence:hang"}});
+    const Ended ended = run("", { { "WEIR_RENDEZVOUS_FILE", path() }, { "WEIR_TEST_PMIX", "PMIx_Fence:hang" } });
     EXPECT_EQ(ended.status, 0) << ended.text;
     EXPECT_TRUE(ended.has("rank 0 of 1 by PMIx, 0 of 1 here: right")) << ended.text;
 }
@@ -381,7 +389,7 @@ TEST_F(LauncherPmix, MissingLibrary)
     const std::string broken = path("libpmix.so.2");
     ASSERT_EQ(weirt_command("touch " + broken).status, 0);
     library_ = folder();
-    const Variables mpi = {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}};
+    const Variables mpi = { { "OMPI_COMM_WORLD_RANK", "0" }, { "OMPI_COMM_WORLD_SIZE", "1" } };
     Ended ended = run("get", {});
     EXPECT_EQ(ended.text.rfind("WEIR_ERR_UNSUPPORTED", 0), 0u) << ended.text;
     EXPECT_TRUE(ended.has("libpmix.so.2") && ended.has("install libpmix2")) << ended.text;
@@ -390,7 +398,7 @@ TEST_F(LauncherPmix, MissingLibrary)
     ended = run("", mpi);
     EXPECT_EQ(ended.text.rfind("WEIR_ERR_ENV", 0), 0u) << ended.text;
     EXPECT_TRUE(ended.has("install libpmix2") && ended.has("WEIR_RENDEZVOUS_FILE")) << ended.text;
-    ended = run("", with(mpi, {{"WEIR_RENDEZVOUS_FILE", path()}}));
+    ended = run("", with(mpi, { { "WEIR_RENDEZVOUS_FILE", path() } }));
     EXPECT_TRUE(ended.has("rank 0 of 1 by Open MPI, 0 of 0 here: right")) << ended.text;
 }
 
@@ -398,9 +406,9 @@ TEST_F(LauncherPmix, MissingLibrary)
 TEST_F(LauncherPmix, InnerLaunchersWin)
 {
     EXPECT_TRUE(run("get", torch, 3, 9).has("rank 3 of 9 by PMIx"));
-    EXPECT_TRUE(run("get", with(torch, {{"TORCHELASTIC_RUN_ID", "x"}}), 3, 9).has("rank 1 of 4 by torchrun"));
-    EXPECT_TRUE(run("get", {{"WEIR_RANK", "0"}, {"WEIR_SIZE", "1"}}, 3, 9).has("rank 0 of 1 by WEIR_RANK"));
-    EXPECT_TRUE(run("get", {{"PMIX_NAMESPACE", ""}}, 3, 9).has("rank 0 of 0 by none"));
+    EXPECT_TRUE(run("get", with(torch, { { "TORCHELASTIC_RUN_ID", "x" } }), 3, 9).has("rank 1 of 4 by torchrun"));
+    EXPECT_TRUE(run("get", { { "WEIR_RANK", "0" }, { "WEIR_SIZE", "1" } }, 3, 9).has("rank 0 of 1 by WEIR_RANK"));
+    EXPECT_TRUE(run("get", { { "PMIX_NAMESPACE", "" } }, 3, 9).has("rank 0 of 0 by none"));
 }
 
-}  // namespace
+} // namespace

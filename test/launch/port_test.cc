@@ -17,7 +17,7 @@ TEST_P(PortTutorial, Succeeds)
         GTEST_SKIP() << GetParam() << ": " << missing;
     }
     const Ended ended =
-        weirt_command(weirt_tutorial(tutorial04), {{"WEIR_TRANSPORT", GetParam()}, {"WEIR_CPU_THREADS", "4"}});
+        weirt_command(weirt_tutorial(tutorial04), { { "WEIR_TRANSPORT", GetParam() }, { "WEIR_CPU_THREADS", "4" } });
     EXPECT_EQ(ended.status, 0) << ended.text;
     EXPECT_EQ(ended.count("Succeed!\n"), 1u) << ended.text;
 }
@@ -54,12 +54,12 @@ TEST_F(Tutorial05, KernelsPostByThemselves)
 
 TEST_F(Tutorial05, ProxyPosts)
 {
-    expect_engine("proxy", {{"WEIR_PORT_ENGINE", "proxy"}});
+    expect_engine("proxy", { { "WEIR_PORT_ENGINE", "proxy" } });
 }
 
 TEST_F(Tutorial05, SaysHowToHaveANic)
 {
-    const Ended ended = weirt_command(weirt_tutorial(tutorial05), {{"WEIR_IB_VERBS_LIBRARY", ""}});
+    const Ended ended = weirt_command(weirt_tutorial(tutorial05), { { "WEIR_IB_VERBS_LIBRARY", "" } });
     EXPECT_EQ(ended.status, 1) << ended.text;
     EXPECT_TRUE(ended.has("set WEIR_IB_VERBS_LIBRARY to tools/swnic/libswnic.so")) << ended.text;
 }
@@ -81,7 +81,7 @@ protected:
     }
     static Ended networks(const std::string &command)
     {
-        return weirt_command(WEIRT_NETWORKS " " + command, {{"WEIR_KEY", "of a test"}});
+        return weirt_command(WEIRT_NETWORKS " " + command, { { "WEIR_KEY", "of a test" } });
     }
 };
 

@@ -71,8 +71,8 @@ static int join(uint32_t victim)
     if (status != WEIR_OK) {
         return failed(status, start);
     }
-    const bool good = exchange(boot) && info.rank == weir_bootstrap_rank(boot) &&
-                      info.size == weir_bootstrap_size(boot);
+    const bool good =
+        exchange(boot) && info.rank == weir_bootstrap_rank(boot) && info.size == weir_bootstrap_size(boot);
     if (victim == info.rank) {
         (void)raise(SIGKILL);
     }
@@ -91,7 +91,7 @@ static int join(uint32_t victim)
 /* Meets the others until something fails. */
 static int lose(void)
 {
-    const struct timespec pause = {0, 100000000};
+    const struct timespec pause = { 0, 100000000 };
     weir_bootstrap *boot = NULL;
     uint64_t start = now_ms();
     weir_status status = weir_bootstrap_create_launched(NULL, &boot);
@@ -119,7 +119,7 @@ int main(int argc, char **argv)
         if (weir_launcher_get(&info) != WEIR_OK) {
             return get();
         }
-        const struct timespec later = {0, (long)info.rank * 30000000};
+        const struct timespec later = { 0, (long)info.rank * 30000000 };
         (void)nanosleep(&later, NULL);
         (void)get();
         return join(UINT32_MAX);

@@ -76,7 +76,7 @@ protected:
     // As root, too, and with more ranks than cores.
     static Ended mpirun(uint32_t ranks, const std::string &command, const Variables &variables = {})
     {
-        Variables all = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
+        Variables all = { { "OMPI_ALLOW_RUN_AS_ROOT", "1" }, { "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1" } };
         all.insert(variables.begin(), variables.end());
         return weirt_command("mpirun --oversubscribe -n " + std::to_string(ranks) + " " + command, all);
     }
@@ -101,7 +101,7 @@ TEST_F(Mpirun, RanksMeetAgainAndAgain)
 
 TEST_F(Mpirun, FileIsAnotherWay)
 {
-    const Ended ended = mpirun(3, program("weir-launch-probe"), {{"WEIR_RENDEZVOUS_FILE", path()}});
+    const Ended ended = mpirun(3, program("weir-launch-probe"), { { "WEIR_RENDEZVOUS_FILE", path() } });
     EXPECT_EQ(ended.status, 0) << ended.text;
     EXPECT_EQ(ended.count("of 3 by PMIx"), 3u) << ended.text;
     EXPECT_EQ(ended.count("here: right\n"), 3u) << ended.text;
@@ -130,7 +130,7 @@ TEST_F(Mpirun, KilledRankEndsTheOthers)
 TEST_F(Mpirun, MissingRankEndsTheWait)
 {
     const std::string probe = program("weir-launch-probe");
-    const Ended ended = mpirun(1, probe + " : -n 1 sleep 60", {{"WEIR_TIMEOUT_MS", "200"}});
+    const Ended ended = mpirun(1, probe + " : -n 1 sleep 60", { { "WEIR_TIMEOUT_MS", "200" } });
     EXPECT_NE(ended.status, 0) << ended.text;
     EXPECT_TRUE(ended.has("WEIR_ERR_TIMEOUT") && ended.has("timeout in PMIx_")) << ended.text;
     EXPECT_LT(ended.ms, weirt_patience_ms());
@@ -149,9 +149,9 @@ TEST_F(Mpirun, Tutorial03TakesNoArguments)
 TEST_F(Mpirun, Tutorial04OverEachTransportOfAHost)
 {
     const std::string tutorial = weirt_tutorial("04-port-channel/bidir_port_channel");
-    expect_success(tutorial, {{"WEIR_TRANSPORT", "ipc"}});
+    expect_success(tutorial, { { "WEIR_TRANSPORT", "ipc" } });
     if (weirt_transport_missing("ofi").empty()) {
-        expect_success(tutorial, {{"WEIR_TRANSPORT", "ofi"}});
+        expect_success(tutorial, { { "WEIR_TRANSPORT", "ofi" } });
     }
 }
 
@@ -168,4 +168,4 @@ TEST_F(Mpirun, RanksMayAskBeforeTheyMeet)
     EXPECT_EQ(asked.count("of 3 by PMIx"), 3u) << asked.text;
 }
 
-}  // namespace
+} // namespace

@@ -34,7 +34,7 @@ void run_before_removal()
     }
 }
 
-}  // namespace
+} // namespace
 
 // In place of libc's.
 extern "C" int rename(const char *from, const char *to) noexcept
@@ -55,10 +55,7 @@ const uint32_t expiry_ms = 150;
 
 class Rendezvous : public LaunchTest {
 protected:
-    std::string where() const
-    {
-        return "file:" + path();
-    }
+    std::string where() const { return "file:" + path(); }
 
     void write(const std::string &text, mode_t mode = 0600)
     {
@@ -83,7 +80,7 @@ protected:
 
     Outcome create(uint32_t rank, uint32_t size, uint32_t timeout_ms = expiry_ms)
     {
-        return weirt_creates(where(), {{rank, size}}, timeout_ms)[0];
+        return weirt_creates(where(), { { rank, size } }, timeout_ms)[0];
     }
 
     // What is at the path is no file of rank 0: a rank waits until its deadline, which says why.
@@ -132,7 +129,7 @@ void exchange(weir_bootstrap *boot, uint32_t rank)
 
 TEST_F(Rendezvous, JobsMeetOneAfterAnother)
 {
-    for (uint32_t ranks : {1u, 2u, 5u, 3u}) {
+    for (uint32_t ranks : { 1u, 2u, 5u, 3u }) {
         weirt_job(where(), ranks, exchange);
         EXPECT_EQ(files(), 0u);
     }
@@ -141,7 +138,7 @@ TEST_F(Rendezvous, JobsMeetOneAfterAnother)
 TEST_F(Rendezvous, FileIsOfItsUserAlone)
 {
     const mode_t before = umask(0777);
-    std::atomic<bool> seen{false};
+    std::atomic<bool> seen{ false };
     std::thread root([&] {
         const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
         weir_bootstrap *boot = nullptr;
@@ -193,7 +190,7 @@ TEST_F(Rendezvous, MissingRanksAreNamed)
 TEST_F(Rendezvous, FilesThatOthersMayHaveMadeAreWaitedOut)
 {
     const weir_unique_id id = weirt_new_id();
-    for (mode_t mode : {0644, 0640, 0601, 0620}) {
+    for (mode_t mode : { 0644, 0640, 0601, 0620 }) {
         write(id.text, mode);
         char text[16];
         (void)snprintf(text, sizeof text, "%04o", mode);
@@ -224,10 +221,9 @@ TEST_F(Rendezvous, FilesWithoutAnIdAreWaitedOut)
 {
     const weir_unique_id id = weirt_new_id();
     const std::string text = id.text;
-    for (const std::string &bad :
-         {std::string(), std::string("\n"), std::string("127.0.0.1:5000\n"), text.substr(0, text.rfind(':')),
-          text + std::string(1, '\0') + "x", text + "\n\n", text + std::string(300, '1'), std::string(256, 'w'),
-          std::string(100000, 'w')}) {
+    for (const std::string &bad : { std::string(), std::string("\n"), std::string("127.0.0.1:5000\n"),
+                                    text.substr(0, text.rfind(':')), text + std::string(1, '\0') + "x", text + "\n\n",
+                                    text + std::string(300, '1'), std::string(256, 'w'), std::string(100000, 'w') }) {
         write(bad);
         expect_waited("it holds no unique id");
     }
@@ -238,7 +234,7 @@ TEST_F(Rendezvous, FilesWithoutAnIdAreWaitedOut)
 TEST_F(Rendezvous, BadPathsAreRefused)
 {
     weir_bootstrap *boot = nullptr;
-    for (uint32_t rank : {0u, 1u}) {
+    for (uint32_t rank : { 0u, 1u }) {
         EXPECT_EQ(weir_bootstrap_create("file:", rank, 2, nullptr, &boot), WEIR_ERR_INVALID);
         EXPECT_EQ(weir_bootstrap_create(("file:/" + std::string(5000, 'x')).c_str(), rank, 2, nullptr, &boot),
                   WEIR_ERR_INVALID);
@@ -271,7 +267,7 @@ TEST_F(Rendezvous, RankZeroLeavesAnotherJobsFile)
     const std::string id = content();
     ASSERT_EQ(unlink(path().c_str()), 0);
     write("another job's");
-    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), {{1, 2}}, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), { { 1, 2 } }, weirt_patience_ms())[0];
     EXPECT_EQ(o.status, WEIR_OK) << o.text;
     root.join();
     EXPECT_EQ(content(), "another job's");
@@ -286,12 +282,12 @@ TEST_F(Rendezvous, RankZeroLeavesAFileThatComesAtTheLastMoment)
     });
     wait_for_file();
     const std::string id = content();
-    std::atomic<bool> came{false};
+    std::atomic<bool> came{ false };
     swap_before_removal([&] {
         write("another job's");
         came = true;
     });
-    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), {{1, 2}}, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), { { 1, 2 } }, weirt_patience_ms())[0];
     EXPECT_EQ(o.status, WEIR_OK) << o.text;
     root.join();
     EXPECT_TRUE(came);
@@ -327,7 +323,7 @@ TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
     weirt_log_allow("foreign connection");
     const weir_unique_id id = weirt_new_id();
     std::thread other([&] {
-        const Outcome o = weirt_creates(id.text, {{0, 2}}, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(id.text, { { 0, 2 } }, weirt_patience_ms())[0];
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     std::string old = id.text;
@@ -343,7 +339,7 @@ TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
         const Outcome p = create(rank, 2, weirt_patience_ms());
         EXPECT_EQ(p.status, WEIR_OK) << p.text;
     });
-    EXPECT_EQ(weirt_creates(id.text, {{1, 2}}, weirt_patience_ms())[0].status, WEIR_OK);
+    EXPECT_EQ(weirt_creates(id.text, { { 1, 2 } }, weirt_patience_ms())[0].status, WEIR_OK);
     other.join();
 }
 
@@ -386,4 +382,4 @@ TEST_F(Rendezvous, FailedAllocationsLeaveNothing)
     }
 }
 
-}  // namespace
+} // namespace

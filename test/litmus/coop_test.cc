@@ -229,10 +229,7 @@ TEST(LitmusGrid, AnErrorIsEveryones)
 // Threads 0 and 1 of one device fail; thread 2, the host, sees the error, and with it all of the first one's record.
 struct Recorded : Pair {
     static constexpr uint32_t threads = 3;
-    static uint32_t device(uint32_t i)
-    {
-        return i / 2;
-    }
+    static uint32_t device(uint32_t i) { return i / 2; }
     uint64_t numbers[3] = {};
 
     void thread(uint32_t i)

@@ -68,10 +68,7 @@ template <uint32_t count> struct Queue {
         failed |= std::memcmp(&right, &r, sizeof r) != 0;
         return r.value;
     }
-    void complete()
-    {
-        weir_arch_store_release_sys_u64(&tail, next);
-    }
+    void complete() { weir_arch_store_release_sys_u64(&tail, next); }
 };
 
 // Data that was written before a push is there for who takes the request.

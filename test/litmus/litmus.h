@@ -51,8 +51,8 @@ struct Rank {
     uint64_t barrier_word[2];
     weir_dev_grid_barrier barrier;
     weirt_weak_block block[4];
-    weir_dev_memory_channel channel; // my data -> the peer's data
-    weir_dev_memory_channel sender;  // my data -> the peer's packets
+    weir_dev_memory_channel channel;  // my data -> the peer's data
+    weir_dev_memory_channel sender;   // my data -> the peer's packets
     weir_dev_memory_channel receiver; // my packets -> my sink
 };
 
@@ -97,10 +97,7 @@ struct Pair {
         connect(rank[1], rank[0]);
     }
 
-    void check(weir_status status)
-    {
-        failed |= status != WEIR_OK;
-    }
+    void check(weir_status status) { failed |= status != WEIR_OK; }
 };
 
 inline weir_coop thread_coop()
@@ -162,14 +159,14 @@ template <class Program> Outcome run(uint64_t seed, uint32_t without)
     auto body = [](void *arg, uint32_t index) { static_cast<Program *>(arg)->thread(index); };
     if (weirt_weak_run(&options, body, &program, &report) != 0) {
         ADD_FAILURE() << "no threads";
-        return {true, "no threads"};
+        return { true, "no threads" };
     }
     bool right = program.right();
     std::string why = report.stuck        ? "threads wait at a barrier for ever"
                       : report.races != 0 ? std::string("a race: ") + report.race
                       : !right            ? "a wrong outcome"
                                           : "";
-    return {right, why};
+    return { right, why };
 }
 
 template <class Program> void holds(uint32_t orders)

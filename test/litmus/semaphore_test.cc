@@ -340,10 +340,7 @@ struct ToHost : Pair {
         seen[0] = read(rank[1].data[0]);
         seen[1] = read(rank[1].data[1]);
     }
-    bool right() const
-    {
-        return failed == 0 && seen[0] == 20 && seen[1] == 21 && rank[1].inbound[0].words[0] == 2;
-    }
+    bool right() const { return failed == 0 && seen[0] == 20 && seen[1] == 21 && rank[1].inbound[0].words[0] == 2; }
 };
 
 TEST(LitmusSemaphore, SignalsToTheHostEndAtTheirCount)

@@ -9,11 +9,11 @@
 namespace {
 
 // Where connections to a port go instead; 0: nowhere else.
-std::atomic<uint16_t> detour_from{0};
-std::atomic<uint16_t> detour_to{0};
+std::atomic<uint16_t> detour_from{ 0 };
+std::atomic<uint16_t> detour_to{ 0 };
 thread_local bool straight; // connections of this thread go where they say
 
-}  // namespace
+} // namespace
 
 // In place of libc's: so a stranger gets between two ranks, as one who has taken over a router would.
 extern "C" int connect(int fd, const sockaddr *name, socklen_t size)
@@ -75,9 +75,15 @@ TEST_F(BootstrapAuth, ProofsCoverEverythingThatIsSaid)
     EXPECT_EQ(weiri_auth_check_answer(&p.auth, p.key, weirt_bytes(answer)), WEIR_OK);
     EXPECT_EQ(weiri_auth_check_answer(&p.auth, p.key, weirt_bytes(p.proof)), WEIR_ERR_AUTH); // reflected
     const std::string good = answer;
-    uint8_t *const parts[] = {p.auth.purpose, p.auth.purpose + 4, p.auth.purpose + WEIRI_AUTH_PURPOSE_BYTES - 1,
-                              p.auth.client,  p.auth.client + 31, p.auth.server,
-                              p.auth.server + 31, p.key, reinterpret_cast<uint8_t *>(&p.proof[31])};
+    uint8_t *const parts[] = { p.auth.purpose,
+                               p.auth.purpose + 4,
+                               p.auth.purpose + WEIRI_AUTH_PURPOSE_BYTES - 1,
+                               p.auth.client,
+                               p.auth.client + 31,
+                               p.auth.server,
+                               p.auth.server + 31,
+                               p.key,
+                               reinterpret_cast<uint8_t *>(&p.proof[31]) };
     for (uint8_t *part : parts) {
         *part ^= 1;
         EXPECT_EQ(check(p, &answer), WEIR_ERR_AUTH) << part - p.auth.purpose;
@@ -177,9 +183,9 @@ TEST_F(BootstrapAuth, ConnectionsForSomethingElseAreRefused)
             const std::string another(WEIRI_JOB_BYTES, 'j');
             // Rank 1 has no connection to rank 0, which would accept one in its name.
             for (const std::string &purpose :
-                 {weirt_purpose(WEIRI_FRAME_PEER, job, 1, 2), weirt_purpose(WEIRI_FRAME_PEER, another, 1, 0),
-                  weirt_purpose(WEIRI_FRAME_PEER, job, 4, 0), weirt_purpose(WEIRI_FRAME_PEER, job, 0, 0),
-                  weirt_purpose(WEIRI_FRAME_JOIN, another, 1, 1), weirt_purpose(WEIRI_FRAME_USER, job, 1, 0)}) {
+                 { weirt_purpose(WEIRI_FRAME_PEER, job, 1, 2), weirt_purpose(WEIRI_FRAME_PEER, another, 1, 0),
+                   weirt_purpose(WEIRI_FRAME_PEER, job, 4, 0), weirt_purpose(WEIRI_FRAME_PEER, job, 0, 0),
+                   weirt_purpose(WEIRI_FRAME_JOIN, another, 1, 1), weirt_purpose(WEIRI_FRAME_USER, job, 1, 0) }) {
                 Member m = weirt_member(weirt_id_port(id), weirt_id_key(id), purpose);
                 EXPECT_EQ(m.answer, "") << purpose[0];
                 close(m.fd);
@@ -227,15 +233,12 @@ public:
         thread_.join();
         close(listener_);
     }
-    bool did() const
-    {
-        return did_;
-    }
+    bool did() const { return did_; }
 
 private:
     bool wait(int fd)
     {
-        pollfd p = {fd, POLLIN, 0};
+        pollfd p = { fd, POLLIN, 0 };
         while (!stop_ && poll(&p, 1, 20) == 0) {
         }
         return !stop_;
@@ -355,8 +358,8 @@ private:
     Deed deed_;
     uint32_t purpose_;
     uint32_t frame_;
-    std::atomic<bool> stop_{false};
-    std::atomic<bool> did_{false};
+    std::atomic<bool> stop_{ false };
+    std::atomic<bool> did_{ false };
     std::thread thread_;
 };
 
@@ -376,9 +379,9 @@ bool run_through(Deed deed, uint32_t purpose, uint32_t frame, uint32_t timeout_m
 TEST_F(BootstrapAuth, ARelayAtTheMeetingPortCannotSpeakForARank)
 {
     weirt_log_allow("foreign connection");
-    for (Deed deed : {ALTER_KIND, ALTER_PAYLOAD, ALTER_SEAL, INJECT, DROP, REFLECT}) {
+    for (Deed deed : { ALTER_KIND, ALTER_PAYLOAD, ALTER_SEAL, INJECT, DROP, REFLECT }) {
         const auto join = [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
-            const Outcome o = weirt_creates(where, {{rank, 2}}, opts.timeout_ms)[0];
+            const Outcome o = weirt_creates(where, { { rank, 2 } }, opts.timeout_ms)[0];
             EXPECT_TRUE(o.status == WEIR_ERR_TIMEOUT || (rank == 1 && o.status == WEIR_ERR_AUTH)) << o.text;
             EXPECT_TRUE(rank == 1 || weirt_has(o, "rank 1 of 2 missing")) << deed << ": " << o.text;
         };
@@ -397,33 +400,34 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
 {
     weirt_log_allow("altered or replayed on the way");
     for (int deed = PASS; deed <= REFLECT; deed++) {
-        const bool did = run_through(static_cast<Deed>(deed), WEIRI_FRAME_PEER, 2, weirt_patience_ms(),
-                    [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
-            weir_bootstrap *boot = nullptr;
-            ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
-            // Frame 0 is of create, frame 1 of the barrier.
-            Outcome o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
-            for (uint32_t i = 0; i < 3 && o.status == WEIR_OK; i++) {
-                uint32_t word = rank == 0 ? 0 : 100 + i;
-                o = weirt_outcome([&] {
-                    return rank == 0 ? weir_bootstrap_recv(boot, &word, sizeof word, 1, 5)
-                                     : weir_bootstrap_send(boot, &word, sizeof word, 0, 5);
-                });
-                EXPECT_TRUE(o.status != WEIR_OK || word == 100 + i) << deed << ": " << word;
-            }
-            while (o.status == WEIR_OK && deed != PASS) {
-                o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
-            }
-            const uint32_t victim = deed == REFLECT ? 1 : 0; // who is sent what is not meant for it
-            if (deed != PASS && rank == victim) {
-                const std::string text = "what rank " + std::to_string(1 - rank) + " sent from 127.0.0.1:";
-                EXPECT_EQ(o.status, WEIR_ERR_AUTH) << deed << ": " << o.text;
-                EXPECT_TRUE(weirt_has(o, text.c_str())) << o.text;
-                EXPECT_TRUE(weirt_has(o, "altered or replayed on the way")) << o.text;
-            }
-            EXPECT_EQ(o.status == WEIR_OK, deed == PASS) << deed;
-            weir_bootstrap_destroy(boot);
-        });
+        const bool did = run_through(
+            static_cast<Deed>(deed), WEIRI_FRAME_PEER, 2, weirt_patience_ms(),
+            [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
+                weir_bootstrap *boot = nullptr;
+                ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
+                // Frame 0 is of create, frame 1 of the barrier.
+                Outcome o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+                for (uint32_t i = 0; i < 3 && o.status == WEIR_OK; i++) {
+                    uint32_t word = rank == 0 ? 0 : 100 + i;
+                    o = weirt_outcome([&] {
+                        return rank == 0 ? weir_bootstrap_recv(boot, &word, sizeof word, 1, 5)
+                                         : weir_bootstrap_send(boot, &word, sizeof word, 0, 5);
+                    });
+                    EXPECT_TRUE(o.status != WEIR_OK || word == 100 + i) << deed << ": " << word;
+                }
+                while (o.status == WEIR_OK && deed != PASS) {
+                    o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
+                }
+                const uint32_t victim = deed == REFLECT ? 1 : 0; // who is sent what is not meant for it
+                if (deed != PASS && rank == victim) {
+                    const std::string text = "what rank " + std::to_string(1 - rank) + " sent from 127.0.0.1:";
+                    EXPECT_EQ(o.status, WEIR_ERR_AUTH) << deed << ": " << o.text;
+                    EXPECT_TRUE(weirt_has(o, text.c_str())) << o.text;
+                    EXPECT_TRUE(weirt_has(o, "altered or replayed on the way")) << o.text;
+                }
+                EXPECT_EQ(o.status == WEIR_OK, deed == PASS) << deed;
+                weir_bootstrap_destroy(boot);
+            });
         EXPECT_TRUE(did) << deed;
     }
 }
@@ -433,18 +437,20 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
 TEST_F(BootstrapAuth, LastWordsAreHeard)
 {
     const bool did = run_through(DELAY, WEIRI_FRAME_PEER, 2, weirt_patience_ms(),
-                [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
-        weir_bootstrap *boot = nullptr;
-        ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
-        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
-        uint32_t word = rank * 4711;
-        const weir_status status = rank == 0 ? weir_bootstrap_recv(boot, &word, sizeof word, 1, 5)
-                                             : weir_bootstrap_send(boot, &word, sizeof word, 0, 5);
-        EXPECT_EQ(status, WEIR_OK) << rank << ": " << weir_last_error();
-        EXPECT_EQ(word, 4711u);
-        weir_bootstrap_destroy(boot);
-    });
+                                 [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
+                                     weir_bootstrap *boot = nullptr;
+                                     ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK)
+                                         << weir_last_error();
+                                     EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+                                     uint32_t word = rank * 4711;
+                                     const weir_status status =
+                                         rank == 0 ? weir_bootstrap_recv(boot, &word, sizeof word, 1, 5)
+                                                   : weir_bootstrap_send(boot, &word, sizeof word, 0, 5);
+                                     EXPECT_EQ(status, WEIR_OK) << rank << ": " << weir_last_error();
+                                     EXPECT_EQ(word, 4711u);
+                                     weir_bootstrap_destroy(boot);
+                                 });
     EXPECT_TRUE(did);
 }
 
-}  // namespace
+} // namespace

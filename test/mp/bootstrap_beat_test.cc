@@ -95,7 +95,7 @@ TEST_F(BootstrapBeat, StoppedRankIsNamedByAll)
     });
     kill(pids[1], SIGSTOP);
     let_go(report);
-    for (uint32_t i : {0u, 2u, 3u}) {
+    for (uint32_t i : { 0u, 2u, 3u }) {
         expect_exited(pids[i]);
         const Outcome &o = report->outcome[i];
         EXPECT_EQ(o.status, WEIR_ERR_REMOTE) << "rank " << i << ": " << o.text;
@@ -113,19 +113,22 @@ TEST_F(BootstrapBeat, StoppedRankIsNamedByAll)
 // What its own threads do is a rank's own affair: the service thread answers.
 TEST_F(BootstrapBeat, BusyRankIsAlive)
 {
-    weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
-        uint32_t word = 5;
-        if (rank == 1) {
-            weirt_sleep_ms(silence_ms() + 2500 * weirt_slow());
-            EXPECT_EQ(weir_bootstrap_send(boot, &word, sizeof word, 0, 1), WEIR_OK) << weir_last_error();
-        } else {
-            EXPECT_EQ(receive_until(boot, 1), WEIR_OK) << weir_last_error();
-        }
-        weir_bootstrap_usage usage;
-        weir_bootstrap_get_usage(boot, &usage);
-        EXPECT_GE(usage.beats, 3u);
-        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
-    }, timeout_ms());
+    weirt_job(
+        2,
+        [](weir_bootstrap *boot, uint32_t rank) {
+            uint32_t word = 5;
+            if (rank == 1) {
+                weirt_sleep_ms(silence_ms() + 2500 * weirt_slow());
+                EXPECT_EQ(weir_bootstrap_send(boot, &word, sizeof word, 0, 1), WEIR_OK) << weir_last_error();
+            } else {
+                EXPECT_EQ(receive_until(boot, 1), WEIR_OK) << weir_last_error();
+            }
+            weir_bootstrap_usage usage;
+            weir_bootstrap_get_usage(boot, &usage);
+            EXPECT_GE(usage.beats, 3u);
+            EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        },
+        timeout_ms());
 }
 
 // A whole job that was stopped, as a virtual machine is, goes on: the silence was each rank's own. Rank 0 runs again
@@ -133,9 +136,8 @@ TEST_F(BootstrapBeat, BusyRankIsAlive)
 TEST_F(BootstrapBeat, StopOfAllIsNoSilence)
 {
     Shared<Report> report;
-    const std::vector<pid_t> pids = start(report, 3, [](weir_bootstrap *boot, uint32_t) {
-        return weir_bootstrap_barrier(boot, nullptr);
-    });
+    const std::vector<pid_t> pids =
+        start(report, 3, [](weir_bootstrap *boot, uint32_t) { return weir_bootstrap_barrier(boot, nullptr); });
     kill(pids[1], SIGSTOP);
     kill(pids[2], SIGSTOP);
     weirt_sleep_ms(200); // rank 0 has read what they sent
@@ -213,7 +215,7 @@ TEST_F(LongBootstrapBeat, CostOfAThousandRanks)
 {
     const uint32_t count = 1000;
     const uint32_t seconds = 20;
-    for (const uint32_t limit_ms : {86400000u, 30000u}) {
+    for (const uint32_t limit_ms : { 86400000u, 30000u }) {
         Shared<Idle> idle;
         stay_idle(count, seconds, limit_ms, idle.operator->());
         const double beats = static_cast<double>(idle->beats) / count / seconds;

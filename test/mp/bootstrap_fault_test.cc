@@ -23,14 +23,14 @@ void expect_expired(const Outcome &o, uint32_t timeout_ms)
 TEST_F(BootstrapFault, MissingRanksAreNamed)
 {
     const char *missing = "timeout: ranks 3, 5 of 8 missing";
-    for (const bool by_id : {true, false}) {
+    for (const bool by_id : { true, false }) {
         // Six ranks must come before the first deadline, for which a busy machine may need longer.
         std::vector<Outcome> outcomes;
         uint32_t timeout_ms = expiry_ms / 4;
         do {
             timeout_ms *= 4;
             outcomes = weirt_creates(by_id ? std::string(weirt_new_id().text) : weirt_free_address(),
-                                     {{0, 8}, {1, 8}, {2, 8}, {4, 8}, {6, 8}, {7, 8}}, timeout_ms);
+                                     { { 0, 8 }, { 1, 8 }, { 2, 8 }, { 4, 8 }, { 6, 8 }, { 7, 8 } }, timeout_ms);
         } while (timeout_ms < weirt_patience_ms() && !weirt_all_have(outcomes, missing));
         for (const Outcome &o : outcomes) {
             EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
@@ -38,7 +38,7 @@ TEST_F(BootstrapFault, MissingRanksAreNamed)
             EXPECT_LT(o.ms, timeout_ms + weirt_slack_ms());
         }
     }
-    const std::vector<Outcome> one = weirt_creates(weirt_new_id().text, {{0, 2}}, expiry_ms);
+    const std::vector<Outcome> one = weirt_creates(weirt_new_id().text, { { 0, 2 } }, expiry_ms);
     EXPECT_EQ(one[0].status, WEIR_ERR_TIMEOUT);
     EXPECT_TRUE(weirt_has(one[0], "timeout: rank 1 of 2 missing")) << one[0].text;
     expect_expired(one[0], expiry_ms);
@@ -46,7 +46,7 @@ TEST_F(BootstrapFault, MissingRanksAreNamed)
 
 TEST_F(BootstrapFault, MissingRankZeroIsNamed)
 {
-    for (const Outcome &o : weirt_creates(weirt_free_address(), {{1, 3}, {2, 3}}, expiry_ms)) {
+    for (const Outcome &o : weirt_creates(weirt_free_address(), { { 1, 3 }, { 2, 3 } }, expiry_ms)) {
         EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
         EXPECT_TRUE(weirt_has(o, "rank 0 of 3 missing")) << o.text;
         expect_expired(o, expiry_ms);
@@ -57,7 +57,7 @@ TEST_F(BootstrapFault, MissingRankZeroIsNamed)
 TEST_F(BootstrapFault, UnusedIdTimesOut)
 {
     const weir_unique_id id = weirt_new_id();
-    const std::vector<Outcome> o = weirt_creates(id.text, {{1, 2}}, expiry_ms);
+    const std::vector<Outcome> o = weirt_creates(id.text, { { 1, 2 } }, expiry_ms);
     EXPECT_EQ(o[0].status, WEIR_ERR_TIMEOUT);
     EXPECT_TRUE(weirt_has(o[0], "rank 0 of 2 missing")) << o[0].text;
     expect_expired(o[0], expiry_ms);
@@ -89,7 +89,7 @@ TEST_F(BootstrapFault, EarliestDeadlineCounts)
 TEST_F(BootstrapFault, WrongSizeFailsAll)
 {
     const std::vector<Outcome> outcomes =
-        weirt_creates(weirt_new_id().text, {{0, 3}, {1, 3}, {2, 4}}, weirt_patience_ms());
+        weirt_creates(weirt_new_id().text, { { 0, 3 }, { 1, 3 }, { 2, 4 } }, weirt_patience_ms());
     for (const Outcome &o : outcomes) {
         EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
         EXPECT_TRUE(weirt_has(o, "rank 2 was created with size 4, rank 0 with size 3")) << o.text;
@@ -99,7 +99,8 @@ TEST_F(BootstrapFault, WrongSizeFailsAll)
 
 TEST_F(BootstrapFault, DuplicateRankFailsAll)
 {
-    for (const Outcome &o : weirt_creates(weirt_new_id().text, {{0, 4}, {1, 4}, {2, 4}, {2, 4}}, weirt_patience_ms())) {
+    for (const Outcome &o :
+         weirt_creates(weirt_new_id().text, { { 0, 4 }, { 1, 4 }, { 2, 4 }, { 2, 4 } }, weirt_patience_ms())) {
         EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
         EXPECT_TRUE(weirt_has(o, "two ranks were created as rank 2 of 4")) << o.text;
         EXPECT_LT(o.ms, weirt_slack_ms());
@@ -110,7 +111,7 @@ TEST_F(BootstrapFault, WrongKeyIsRefused)
 {
     weirt_log_allow("foreign connection from 127.0.0.1");
     const std::string where = weirt_free_address();
-    std::atomic<bool> refused{false};
+    std::atomic<bool> refused{ false };
     weirt_threads(3, [&](uint32_t i) {
         weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
         opts.key = i == 2 ? "a different secret" : "our secret";
@@ -141,7 +142,7 @@ TEST_F(BootstrapFault, KeyIsNeededOffTheLoopback)
         GTEST_SKIP() << "WEIR_KEY or WEIR_ALLOW_NO_KEY is set";
     }
     weir_bootstrap *boot = nullptr;
-    for (uint32_t rank : {0u, 1u}) {
+    for (uint32_t rank : { 0u, 1u }) {
         EXPECT_EQ(weir_bootstrap_create("192.0.2.77:5000", rank, 2, nullptr, &boot), WEIR_ERR_AUTH);
         const char *command = "export WEIR_KEY=$(head -c 32 /dev/urandom | base64)";
         EXPECT_NE(strstr(weir_last_error(), command), nullptr) << weir_last_error();
@@ -179,12 +180,12 @@ TEST_F(BootstrapFault, ForeignConnectionsAreIgnored)
     const std::string garbage(1000, '\xa5');
     const std::string http = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a scanner\r\n\r\n";
     const std::string hello = first_hello();
-    const std::vector<std::string> all = {garbage, "", http, hello, hello + garbage, hello.substr(0, 20)};
+    const std::vector<std::string> all = { garbage, "", http, hello, hello + garbage, hello.substr(0, 20) };
     std::vector<int> sockets;
     for (const std::string &bytes : all) {
         sockets.push_back(weirt_connect_raw(port, bytes));
     }
-    std::atomic<bool> later{false};
+    std::atomic<bool> later{ false };
     weirt_job(id.text, 3, [&](weir_bootstrap *boot, uint32_t rank) {
         for (int round = 0; round < 20; round++) {
             if (rank == 1 && round == 5) {
@@ -292,7 +293,7 @@ TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
     const weir_unique_id id = weirt_new_id();
     const std::string key = weirt_id_key(id);
     std::thread root([&] {
-        const Outcome o = weirt_creates(id.text, {{0, 2}}, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(id.text, { { 0, 2 } }, weirt_patience_ms())[0];
         EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
         EXPECT_TRUE(weirt_has(o, "rank 1 left")) << o.text;
         EXPECT_LT(o.ms, 10000u * weirt_slow());
@@ -321,10 +322,10 @@ TEST_F(BootstrapFault, NeighbourThatDiesDuringCreate)
     const uint32_t timeout_ms = 900; // less than the second for which a rank may refuse connections
     const std::string where = weirt_free_address();
     const uint16_t port = static_cast<uint16_t>(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10));
-    Outcome o = {WEIR_OK, 0, "missing"};
+    Outcome o = { WEIR_OK, 0, "missing" };
     for (int i = 0; i < 10 && weirt_has(o, "missing"); i++) { // again if this machine was too busy to meet in time
         const weir_unique_id id = weirt_new_id();
-        std::thread root([&] { o = weirt_creates(id.text, {{0, 2}}, timeout_ms)[0]; });
+        std::thread root([&] { o = weirt_creates(id.text, { { 0, 2 } }, timeout_ms)[0]; });
         Member meeting = weirt_member(weirt_id_port(id), weirt_id_key(id), weirt_purpose_join(1));
         weirt_send(meeting.fd, weirt_frame(&meeting, WEIRI_FRAME_JOIN, 0, weirt_join_payload(2, port)));
         (void)weirt_read_exactly(meeting.fd, 2 * WEIRI_FRAME_BYTES + WEIRI_JOB_BYTES + 19);
@@ -410,7 +411,7 @@ void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> 
             continue;
         }
         EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank " << i << " ended with " << status;
-        for (const Outcome *o : {&report->outcome[i], &report->later[i]}) {
+        for (const Outcome *o : { &report->outcome[i], &report->later[i] }) {
             EXPECT_EQ(o->status, WEIR_ERR_REMOTE) << "rank " << i << ": " << o->text;
             EXPECT_TRUE(weirt_has(*o, "bootstrap: rank 2 died")) << o->text;
         }
@@ -448,15 +449,15 @@ TEST_F(BootstrapFault, KilledRankEndsSends)
 TEST_F(BootstrapFault, PortsLearnWhoDied)
 {
     kill_rank_two([](weir_bootstrap *boot, uint32_t) {
-        std::atomic<int> seen{0};
-        const weiri_port_handler handler = {[](void *, uint32_t, const uint8_t *, size_t) {},
-                                            [](void *context, uint32_t rank, bool died, const char *text) {
-                                                const bool right = died && strstr(text, "rank 2 died") != nullptr;
-                                                if (rank == 2) { // the others leave when they are done
-                                                    *static_cast<std::atomic<int> *>(context) += right ? 1 : 100;
-                                                }
-                                            },
-                                            &seen};
+        std::atomic<int> seen{ 0 };
+        const weiri_port_handler handler = { [](void *, uint32_t, const uint8_t *, size_t) {},
+                                             [](void *context, uint32_t rank, bool died, const char *text) {
+                                                 const bool right = died && strstr(text, "rank 2 died") != nullptr;
+                                                 if (rank == 2) { // the others leave when they are done
+                                                     *static_cast<std::atomic<int> *>(context) += right ? 1 : 100;
+                                                 }
+                                             },
+                                             &seen };
         const uint32_t port = weiri_bootstrap_next_port(boot);
         if (weiri_bootstrap_open_port(boot, port, &handler) != WEIR_OK) {
             return WEIR_ERR_INVALID;
@@ -528,14 +529,13 @@ TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
                 weirt_sleep_ms(1);
             }
             weirt_sleep_ms(50);
-            const weiri_port_handler handler = {
-                [](void *context, uint32_t peer, const uint8_t *, size_t) {
-                    note(static_cast<Order *>(context), "message", peer);
-                },
-                [](void *context, uint32_t gone, bool, const char *) {
-                    note(static_cast<Order *>(context), "end", gone);
-                },
-                order.operator->()};
+            const weiri_port_handler handler = { [](void *context, uint32_t peer, const uint8_t *, size_t) {
+                                                    note(static_cast<Order *>(context), "message", peer);
+                                                },
+                                                 [](void *context, uint32_t gone, bool, const char *) {
+                                                     note(static_cast<Order *>(context), "end", gone);
+                                                 },
+                                                 order.operator->() };
             if (weiri_bootstrap_open_port(boot, port, &handler) != WEIR_OK) {
                 _exit(6);
             }
@@ -677,7 +677,7 @@ void missing_in_a_barrier(bool stopped)
         kill(pids[1], SIGSTOP);
     }
     report->killed_ms = weirt_now_ms();
-    for (uint32_t i : {0u, 2u, 3u}) {
+    for (uint32_t i : { 0u, 2u, 3u }) {
         EXPECT_EQ(weirt_wait(pids[i]), 0);
         const Outcome &o = report->outcome[i];
         EXPECT_TRUE(o.status == WEIR_ERR_TIMEOUT || (stopped && o.status == WEIR_ERR_REMOTE)) << o.status;
@@ -720,8 +720,8 @@ TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)
         o = weirt_outcome([&] { return weir_bootstrap_send(boot, &word, 4, 2, 8); });
         EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
         EXPECT_TRUE(weirt_has(o, "rank 2 left")) << o.text;
-        const uint32_t rest[] = {0, 1, 3, 4};
-        const weir_group group = {rest, 4};
+        const uint32_t rest[] = { 0, 1, 3, 4 };
+        const weir_group group = { rest, 4 };
         uint32_t table[4] = {};
         table[rank < 2 ? rank : rank - 1] = rank + 50;
         ASSERT_EQ(weir_bootstrap_allgather(boot, &group, table, 4), WEIR_OK) << weir_last_error();
@@ -736,24 +736,27 @@ TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)
 
 TEST_F(BootstrapFault, ReceiveTimesOutNamingTheRank)
 {
-    weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
-        if (rank == 0) {
-            uint32_t word = 1;
-            const Outcome o = weirt_outcome([&] { return weir_bootstrap_recv(boot, &word, 4, 2, 77); });
-            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
-            EXPECT_TRUE(weirt_has(o, "recv of tag 77")) << o.text;
-            EXPECT_TRUE(weirt_has(o, "rank 2")) << o.text;
-            expect_expired(o, 1000 * weirt_slow());
+    weirt_job(
+        3,
+        [](weir_bootstrap *boot, uint32_t rank) {
+            if (rank == 0) {
+                uint32_t word = 1;
+                const Outcome o = weirt_outcome([&] { return weir_bootstrap_recv(boot, &word, 4, 2, 77); });
+                EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+                EXPECT_TRUE(weirt_has(o, "recv of tag 77")) << o.text;
+                EXPECT_TRUE(weirt_has(o, "rank 2")) << o.text;
+                expect_expired(o, 1000 * weirt_slow());
+                EXPECT_EQ(word, 1u);
+                ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 1, 1), WEIR_OK) << weir_last_error();
+                ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 2, 1), WEIR_OK) << weir_last_error();
+                return;
+            }
+            uint32_t word = 0;
+            while (weir_bootstrap_recv(boot, &word, 4, 0, 1) == WEIR_ERR_TIMEOUT) {
+            }
             EXPECT_EQ(word, 1u);
-            ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 1, 1), WEIR_OK) << weir_last_error();
-            ASSERT_EQ(weir_bootstrap_send(boot, &word, 4, 2, 1), WEIR_OK) << weir_last_error();
-            return;
-        }
-        uint32_t word = 0;
-        while (weir_bootstrap_recv(boot, &word, 4, 0, 1) == WEIR_ERR_TIMEOUT) {
-        }
-        EXPECT_EQ(word, 1u);
-    }, 1000 * weirt_slow());
+        },
+        1000 * weirt_slow());
 }
 
 TEST_F(BootstrapFault, DifferentCallsNameBothSides)
@@ -881,7 +884,7 @@ TEST_F(BootstrapFault, AllocationsMayFailBetweenRanks)
     for (uint64_t n = 1; n < 80; n += 3) {
         const weir_unique_id id = weirt_new_id();
         weiri_alloc_fail_nth(n);
-        for (const Outcome &o : weirt_creates(id.text, {{0, 2}, {1, 2}}, expiry_ms)) {
+        for (const Outcome &o : weirt_creates(id.text, { { 0, 2 }, { 1, 2 } }, expiry_ms)) {
             EXPECT_TRUE(o.status == WEIR_OK || o.status == WEIR_ERR_NOMEM || o.status == WEIR_ERR_REMOTE ||
                         o.status == WEIR_ERR_TIMEOUT || o.status == WEIR_ERR_AUTH)
                 << o.text;

@@ -18,13 +18,13 @@ extern "C" {
 namespace {
 
 const uint64_t read_at_once = 1 << 20; // of one connection, before others have their turn
-std::atomic<bool> reads_are_counted{false};
-std::atomic<uint32_t> reads_too_many{0};
-std::atomic<uint32_t> turns{0};
+std::atomic<bool> reads_are_counted{ false };
+std::atomic<uint32_t> reads_too_many{ 0 };
+std::atomic<uint32_t> turns{ 0 };
 thread_local int read_from = -1;
 thread_local uint64_t read_bytes;
 
-}  // namespace
+} // namespace
 
 // In place of libc's: how much a thread reads from one connection in one turn.
 extern "C" ssize_t recv(int fd, void *data, size_t bytes, int flags)
@@ -55,8 +55,8 @@ class BootstrapLimits : public BootstrapTest {};
 
 TEST_F(BootstrapLimits, ASecondRankZeroFailsAll)
 {
-    for (const std::string &where : {std::string(weirt_new_id().text), weirt_free_address()}) {
-        for (const Outcome &o : weirt_creates(where, {{0, 3}, {0, 3}, {1, 3}}, weirt_patience_ms())) {
+    for (const std::string &where : { std::string(weirt_new_id().text), weirt_free_address() }) {
+        for (const Outcome &o : weirt_creates(where, { { 0, 3 }, { 0, 3 }, { 1, 3 } }, weirt_patience_ms())) {
             EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
             EXPECT_TRUE(weirt_has(o, "two ranks were created as rank 0 of 3")) << o.text;
             EXPECT_LT(o.ms, 5000u * weirt_slow());
@@ -142,7 +142,7 @@ TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
 {
     const uint32_t room = 64;
     const uint32_t all = room + 20;
-    std::atomic<uint32_t> sent{0};
+    std::atomic<uint32_t> sent{ 0 };
     weirt_job(2, [&](weir_bootstrap *boot, uint32_t rank) {
         std::vector<uint32_t> data((1u << 20) / 4);
         if (rank == 0) {
@@ -176,24 +176,27 @@ TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
 TEST_F(BootstrapLimits, SendsThatNobodyReceivesTimeOut)
 {
     const uint32_t timeout_ms = 2000 * weirt_slow(); // to meet, too
-    std::atomic<bool> over{false};
-    weirt_job(2, [&](weir_bootstrap *boot, uint32_t rank) {
-        if (rank == 0) {
-            // It is begun at once, and counts, whether or not all of it is written in time.
-            const std::vector<uint8_t> data(64u << 20);
-            const weir_status status = weir_bootstrap_send(boot, data.data(), data.size(), 1, 5);
-            EXPECT_TRUE(status == WEIR_OK || status == WEIR_ERR_TIMEOUT) << weir_last_error();
-            const Outcome o = weirt_outcome([&] { return weir_bootstrap_send(boot, nullptr, 0, 1, 6); });
-            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
-            EXPECT_TRUE(weirt_has(o, "rank 1 has yet to receive 64 MiB")) << o.text;
-            EXPECT_GE(o.ms, timeout_ms);
-            EXPECT_LT(o.ms, timeout_ms + weirt_slack_ms());
-            over = true;
-        }
-        while (!over) {
-            weirt_sleep_ms(1);
-        }
-    }, timeout_ms);
+    std::atomic<bool> over{ false };
+    weirt_job(
+        2,
+        [&](weir_bootstrap *boot, uint32_t rank) {
+            if (rank == 0) {
+                // It is begun at once, and counts, whether or not all of it is written in time.
+                const std::vector<uint8_t> data(64u << 20);
+                const weir_status status = weir_bootstrap_send(boot, data.data(), data.size(), 1, 5);
+                EXPECT_TRUE(status == WEIR_OK || status == WEIR_ERR_TIMEOUT) << weir_last_error();
+                const Outcome o = weirt_outcome([&] { return weir_bootstrap_send(boot, nullptr, 0, 1, 6); });
+                EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
+                EXPECT_TRUE(weirt_has(o, "rank 1 has yet to receive 64 MiB")) << o.text;
+                EXPECT_GE(o.ms, timeout_ms);
+                EXPECT_LT(o.ms, timeout_ms + weirt_slack_ms());
+                over = true;
+            }
+            while (!over) {
+                weirt_sleep_ms(1);
+            }
+        },
+        timeout_ms);
 }
 
 // A connection on which more comes all the time does not keep out the others.
@@ -204,7 +207,9 @@ TEST_F(BootstrapLimits, AReadIsBounded)
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
         reads_are_counted = true;
         EXPECT_EQ(rank == 0 ? weir_bootstrap_recv(boot, data.data(), data.size(), 1, 5)
-                            : weir_bootstrap_send(boot, data.data(), data.size(), 0, 5), WEIR_OK) << weir_last_error();
+                            : weir_bootstrap_send(boot, data.data(), data.size(), 0, 5),
+                  WEIR_OK)
+            << weir_last_error();
         EXPECT_EQ(data[0] + data[data.size() - 1], 2);
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
         reads_are_counted = false;
@@ -222,7 +227,9 @@ TEST_F(BootstrapLimits, EmptyMessagesCountToo)
         for (uint32_t i = 0; i < 11; i++) {
             const size_t bytes = i < 10 ? sizeof data : 0;
             EXPECT_EQ(rank == 0 ? weir_bootstrap_recv(boot, data, bytes, 1, 5)
-                                : weir_bootstrap_send(boot, data, bytes, 0, 5), WEIR_OK) << weir_last_error();
+                                : weir_bootstrap_send(boot, data, bytes, 0, 5),
+                      WEIR_OK)
+                << weir_last_error();
         }
         (void)pthread_mutex_lock(&boot->mutex);
         const weiri_flow flow = boot->peers[1 - rank].flows[0];
@@ -239,38 +246,41 @@ TEST_F(BootstrapLimits, EmptyMessagesCountToo)
 TEST_F(BootstrapLimits, AShortageOfDescriptorsIsNoDeath)
 {
     const uint32_t timeout_ms = 2000 * weirt_slow(); // longer than a rank may refuse connections before it has left
-    std::atomic<bool> over{false};
-    weirt_job(6, [&](weir_bootstrap *boot, uint32_t rank) {
-        if (rank == 0) {
-            rlimit before = {};
-            ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-            const rlimit none = {0, before.rlim_max};
-            ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-            const uint32_t lost = 1;
-            const Outcome o = weirt_outcome([&] { return weir_bootstrap_send(boot, &lost, 4, 3, 5); });
-            ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT) << o.text;
-            EXPECT_TRUE(weirt_has(o, "rank 3 takes nothing: Too many open files")) << o.text;
-            const uint32_t word = 2;
-            EXPECT_EQ(weir_bootstrap_send(boot, &word, 4, 3, 5), WEIR_OK) << weir_last_error();
-            over = true;
-        }
-        while (!over) {
-            weirt_sleep_ms(1);
-        }
-        if (rank == 3) {
-            uint32_t word = 0;
-            EXPECT_EQ(weir_bootstrap_recv(boot, &word, 4, 0, 5), WEIR_OK) << weir_last_error();
-            EXPECT_EQ(word, 2u);
-        }
-        EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
-    }, timeout_ms);
+    std::atomic<bool> over{ false };
+    weirt_job(
+        6,
+        [&](weir_bootstrap *boot, uint32_t rank) {
+            if (rank == 0) {
+                rlimit before = {};
+                ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+                const rlimit none = { 0, before.rlim_max };
+                ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+                const uint32_t lost = 1;
+                const Outcome o = weirt_outcome([&] { return weir_bootstrap_send(boot, &lost, 4, 3, 5); });
+                ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+                EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT) << o.text;
+                EXPECT_TRUE(weirt_has(o, "rank 3 takes nothing: Too many open files")) << o.text;
+                const uint32_t word = 2;
+                EXPECT_EQ(weir_bootstrap_send(boot, &word, 4, 3, 5), WEIR_OK) << weir_last_error();
+                over = true;
+            }
+            while (!over) {
+                weirt_sleep_ms(1);
+            }
+            if (rank == 3) {
+                uint32_t word = 0;
+                EXPECT_EQ(weir_bootstrap_recv(boot, &word, 4, 0, 5), WEIR_OK) << weir_last_error();
+                EXPECT_EQ(word, 2u);
+            }
+            EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+        },
+        timeout_ms);
 }
 
 // Who has left without a connection to a rank is found when that rank needs it.
 TEST_F(BootstrapLimits, ARankThatLeftUnconnectedIsFound)
 {
-    std::atomic<bool> over{false};
+    std::atomic<bool> over{ false };
     weirt_job(6, [&](weir_bootstrap *boot, uint32_t rank) {
         if (rank == 0) {
             uint32_t word = 0;
@@ -289,7 +299,7 @@ TEST_F(BootstrapLimits, ARankThatLeftUnconnectedIsFound)
 // A root that broadcasts ahead of all others waits, too, and ends with the right data everywhere.
 TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
 {
-    std::atomic<uint32_t> sent{0};
+    std::atomic<uint32_t> sent{ 0 };
     weirt_job(2, [&](weir_bootstrap *boot, uint32_t rank) {
         std::vector<uint32_t> data((4u << 20) / 4);
         if (rank == 1) {
@@ -314,8 +324,8 @@ TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
 TEST_F(BootstrapLimits, PortsThatWereNeverOpenedAreForgotten)
 {
     weirt_job(1, [](weir_bootstrap *boot, uint32_t) {
-        const weiri_port_handler handler = {[](void *, uint32_t, const uint8_t *, size_t) {},
-                                            [](void *, uint32_t, bool, const char *) {}, nullptr};
+        const weiri_port_handler handler = { [](void *, uint32_t, const uint8_t *, size_t) {},
+                                             [](void *, uint32_t, bool, const char *) {}, nullptr };
         const int64_t allocations = weirt_count_allocations();
         for (int round = 0; round < 10; round++) {
             const uint32_t never = weiri_bootstrap_next_port(boot);
@@ -368,7 +378,7 @@ TEST_F(BootstrapLimits, ACommunicatorThatFailsOnOneRankFailsOnAll)
 TEST_F(BootstrapLimits, NoCommunicatorWaitsForOneWithoutMemory)
 {
     for (uint64_t n = 1; n < 60; n += 1 + n / 12) {
-        std::atomic<uint32_t> reached{0};
+        std::atomic<uint32_t> reached{ 0 };
         const auto meet = [&](uint32_t all) {
             reached++;
             while (reached < all) {

@@ -43,7 +43,7 @@ void gather_and_meet(weir_bootstrap *boot, const std::vector<uint32_t> &ranks, u
 {
     const uint32_t rank = weir_bootstrap_rank(boot);
     const uint32_t count = static_cast<uint32_t>(ranks.size());
-    const weir_group group = {ranks.data(), count};
+    const weir_group group = { ranks.data(), count };
     std::vector<uint32_t> table(count * 32);
     for (uint32_t i = 0; i < count * 32; i++) {
         table[i] = ranks[i / 32] == rank ? rank * 1000 + i % 32 + seed : 0;
@@ -71,8 +71,8 @@ TEST_F(BootstrapScale, RoundsAndMessagesAreLogarithmic)
             even.push_back(i);
         }
     }
-    const std::vector<uint32_t> few = {3, 8, 20, 41, 63};
-    std::atomic<uint64_t> broadcasts{0};
+    const std::vector<uint32_t> few = { 3, 8, 20, 41, 63 };
+    std::atomic<uint64_t> broadcasts{ 0 };
     weirt_job(many, [&](weir_bootstrap *boot, uint32_t rank) {
         // To meet: a word with rank 0, which answers everyone twice, and an allgather among neighbours.
         EXPECT_EQ(usage_of(boot).rounds, log2_up(many));
@@ -103,7 +103,7 @@ TEST_F(BootstrapScale, RoundsAndMessagesAreLogarithmic)
 // Numbers that are no powers of two.
 TEST_F(BootstrapScale, OddNumbersTakeOneRoundMore)
 {
-    for (uint32_t ranks : {3u, 13u, 33u}) {
+    for (uint32_t ranks : { 3u, 13u, 33u }) {
         std::vector<uint32_t> all;
         for (uint32_t i = 0; i < ranks; i++) {
             all.push_back(i);

@@ -19,13 +19,10 @@ public:
     explicit Limit(rlim_t limit)
     {
         EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
-        const rlimit now = {limit, before_.rlim_max};
+        const rlimit now = { limit, before_.rlim_max };
         EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
     }
-    ~Limit()
-    {
-        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0);
-    }
+    ~Limit() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
 
 private:
     rlimit before_ = {};
@@ -72,7 +69,7 @@ void close_all(const std::vector<int> &fds)
 bool is_closed(int fd)
 {
     char bytes[256];
-    pollfd p = {fd, POLLIN, 0};
+    pollfd p = { fd, POLLIN, 0 };
     while (poll(&p, 1, static_cast<int>(weirt_patience_ms())) == 1) {
         if (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) <= 0) {
             return true;
@@ -133,15 +130,18 @@ TEST_F(BootstrapStrangers, ARunningJobKeepsItsDescriptors)
 TEST_F(BootstrapStrangers, ACrowdDoesNotKeepRanksFromMeeting)
 {
     weirt_log_allow("foreign connection");
-    for (const std::string &bytes : {std::string(), some_hello().substr(0, 30), some_hello()}) {
+    for (const std::string &bytes : { std::string(), some_hello().substr(0, 30), some_hello() }) {
         const weir_unique_id id = weirt_new_id();
         const std::vector<int> fds = crowd(weirt_id_port(id), 600, bytes);
         const pid_t pid = weirt_fork(0, [&](uint32_t) {
             close_all(fds);
             const Limit limit(few);
-            weirt_job(id.text, 2, [&](weir_bootstrap *boot, uint32_t) {
-                EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
-            }, 4000 * weirt_slow());
+            weirt_job(
+                id.text, 2,
+                [&](weir_bootstrap *boot, uint32_t) {
+                    EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
+                },
+                4000 * weirt_slow());
             _exit(testing::Test::HasFailure() ? 1 : 0);
         });
         weir_unique_id_discard(&id);
@@ -172,7 +172,8 @@ TEST_F(BootstrapStrangers, TheCrowdMakesRoomForTheSingleOne)
             }
             std::string proof(WEIRI_AUTH_PROOF_BYTES, '\0');
             EXPECT_EQ(weiri_auth_prove(&auth, weirt_bytes(weirt_id_key(id)), weirt_bytes(challenge),
-                                       reinterpret_cast<uint8_t *>(&proof[0])), WEIR_OK);
+                                       reinterpret_cast<uint8_t *>(&proof[0])),
+                      WEIR_OK);
             weirt_send(single, proof);
             const std::string answer = weirt_read_exactly(single, WEIRI_AUTH_PROOF_BYTES);
             EXPECT_EQ(weiri_auth_check_answer(&auth, weirt_bytes(weirt_id_key(id)), weirt_bytes(answer)), WEIR_OK);
@@ -188,13 +189,13 @@ TEST_F(BootstrapStrangers, ATimeoutTellsHowManyThereWere)
     weirt_log_allow("foreign connection");
     const weir_unique_id id = weirt_new_id();
     std::vector<int> fds = crowd(weirt_id_port(id), 3, std::string(200, 'x'));
-    std::vector<Outcome> o = weirt_creates(id.text, {{0, 2}}, 300);
+    std::vector<Outcome> o = weirt_creates(id.text, { { 0, 2 } }, 300);
     EXPECT_EQ(o[0].status, WEIR_ERR_TIMEOUT);
     EXPECT_TRUE(weirt_has(o[0], "rank 1 of 2 missing; 3 connections did not prove the key")) << o[0].text;
     close_all(fds);
     const weir_unique_id other = weirt_new_id();
     fds = crowd(weirt_id_port(other), 1, "x");
-    o = weirt_creates(other.text, {{0, 2}}, 300);
+    o = weirt_creates(other.text, { { 0, 2 } }, 300);
     EXPECT_TRUE(weirt_has(o[0], "rank 1 of 2 missing; 1 connection did not prove the key")) << o[0].text;
     close_all(fds);
 }
@@ -229,4 +230,4 @@ TEST_F(BootstrapStrangers, SilentConnectionsAreDroppedInTime)
     close(fd);
 }
 
-}  // namespace
+} // namespace

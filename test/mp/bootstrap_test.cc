@@ -48,7 +48,7 @@ void exercise(weir_bootstrap *boot, uint32_t rank, uint32_t round)
 
 TEST_F(Bootstrap, MeetsByUniqueId)
 {
-    for (uint32_t ranks : {1u, 2u, 3u, 5u, 8u}) {
+    for (uint32_t ranks : { 1u, 2u, 3u, 5u, 8u }) {
         weirt_job(ranks, [&](weir_bootstrap *boot, uint32_t rank) {
             EXPECT_EQ(weir_bootstrap_rank(boot), rank);
             EXPECT_EQ(weir_bootstrap_size(boot), ranks);
@@ -92,7 +92,7 @@ TEST_F(Bootstrap, RankZeroMayComeLast)
 
 // A broadcast among threads, as a launcher's library would offer it.
 struct Exchange {
-    std::atomic<int> ready{0};
+    std::atomic<int> ready{ 0 };
     char data[WEIR_UNIQUE_ID_BYTES];
     int result = 0;
     struct End {
@@ -121,8 +121,8 @@ TEST_F(Bootstrap, MeetsByCallbacks)
 {
     Exchange exchange;
     weirt_threads(3, [&](uint32_t rank) {
-        Exchange::End end = {&exchange, rank};
-        const weir_bootstrap_callbacks callbacks = {Exchange::broadcast, &end};
+        Exchange::End end = { &exchange, rank };
+        const weir_bootstrap_callbacks callbacks = { Exchange::broadcast, &end };
         weir_bootstrap *boot = nullptr;
         ASSERT_EQ(weir_bootstrap_create_callbacks(&callbacks, rank, 3, nullptr, &boot), WEIR_OK) << weir_last_error();
         exercise(boot, rank, 4);
@@ -133,12 +133,12 @@ TEST_F(Bootstrap, MeetsByCallbacks)
 // Rank 0 listens where its opts say, and the others learn at once when it cannot.
 TEST_F(Bootstrap, CallbacksMeetAtTheInterface)
 {
-    for (const std::string interface : {"lo", "nosuch0"}) {
+    for (const std::string interface : { "lo", "nosuch0" }) {
         Exchange exchange;
         const bool good = interface == "lo";
         weirt_threads(2, [&](uint32_t rank) {
-            Exchange::End end = {&exchange, rank};
-            const weir_bootstrap_callbacks callbacks = {Exchange::broadcast, &end};
+            Exchange::End end = { &exchange, rank };
+            const weir_bootstrap_callbacks callbacks = { Exchange::broadcast, &end };
             weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
             opts.interface = rank == 0 ? interface.c_str() : nullptr;
             weir_bootstrap *boot = nullptr;
@@ -156,8 +156,8 @@ TEST_F(Bootstrap, FailingCallbackFailsCreate)
     Exchange exchange;
     exchange.result = 42;
     weirt_threads(2, [&](uint32_t rank) {
-        Exchange::End end = {&exchange, rank};
-        const weir_bootstrap_callbacks callbacks = {Exchange::broadcast, &end};
+        Exchange::End end = { &exchange, rank };
+        const weir_bootstrap_callbacks callbacks = { Exchange::broadcast, &end };
         weir_bootstrap *boot = nullptr;
         const Outcome o =
             weirt_outcome([&] { return weir_bootstrap_create_callbacks(&callbacks, rank, 2, nullptr, &boot); });
@@ -176,9 +176,9 @@ TEST_F(Bootstrap, RefusesBadArguments)
     EXPECT_EQ(weir_bootstrap_create(id.text, 0, 0, nullptr, &boot), WEIR_ERR_INVALID);
     EXPECT_EQ(weir_bootstrap_create(id.text, 0, WEIR_RANKS_MAX + 1, nullptr, &boot), WEIR_ERR_INVALID);
     for (const char *text :
-         {"", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:12x", "256.0.0.1:5000",
-          "::1:5000", "[::1:5000", "[127.0.0.1]:5000", "a-far-too-long-name:127.0.0.1:1", ":127.0.0.1:5000", "weir1:",
-          "weir1:00:00:127.0.0.1:1", "lo[::1]:5000"}) {
+         { "", ":", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:12x", "256.0.0.1:5000",
+           "::1:5000", "[::1:5000", "[127.0.0.1]:5000", "a-far-too-long-name:127.0.0.1:1", ":127.0.0.1:5000",
+           "weir1:", "weir1:00:00:127.0.0.1:1", "lo[::1]:5000" }) {
         EXPECT_EQ(weir_bootstrap_create(text, 0, 1, nullptr, &boot), WEIR_ERR_INVALID) << text;
     }
     std::string cut = id.text;
@@ -217,13 +217,13 @@ TEST_F(Bootstrap, TagsAreReceivedInAnyOrder)
 {
     weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
         const uint32_t peer = 1 - rank;
-        for (uint64_t tag : {7ull, 0ull, ~0ull}) {
+        for (uint64_t tag : { 7ull, 0ull, ~0ull }) {
             for (uint32_t i = 0; i < 3; i++) {
                 const uint64_t word = tag * 10 + i + rank;
                 ASSERT_EQ(weir_bootstrap_send(boot, &word, sizeof word, peer, tag), WEIR_OK) << weir_last_error();
             }
         }
-        for (uint64_t tag : {~0ull, 0ull, 7ull}) {
+        for (uint64_t tag : { ~0ull, 0ull, 7ull }) {
             for (uint32_t i = 0; i < 3; i++) {
                 uint64_t word = 0;
                 ASSERT_EQ(weir_bootstrap_recv(boot, &word, sizeof word, peer, tag), WEIR_OK) << weir_last_error();
@@ -271,7 +271,7 @@ TEST_F(Bootstrap, SendsToItself)
 TEST_F(Bootstrap, WrongLengthDropsTheMessage)
 {
     weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
-        uint64_t words[2] = {11, 22};
+        uint64_t words[2] = { 11, 22 };
         if (rank == 0) {
             ASSERT_EQ(weir_bootstrap_send(boot, words, 16, 1, 9), WEIR_OK);
             ASSERT_EQ(weir_bootstrap_send(boot, words + 1, 8, 1, 9), WEIR_OK);
@@ -289,11 +289,11 @@ TEST_F(Bootstrap, WrongLengthDropsTheMessage)
 TEST_F(Bootstrap, CollectivesOverGroups)
 {
     weirt_job(8, [](weir_bootstrap *boot, uint32_t rank) {
-        const std::vector<std::vector<uint32_t>> groups = {
-            {0, 1, 2, 3, 4, 5, 6, 7}, {0, 2, 4, 6}, {1, 3, 5}, {1, 2, 3, 5, 7}, {0, 7}, {rank}};
+        const std::vector<std::vector<uint32_t>> groups = { { 0, 1, 2, 3, 4, 5, 6, 7 }, { 0, 2, 4, 6 }, { 1, 3, 5 },
+                                                            { 1, 2, 3, 5, 7 },          { 0, 7 },       { rank } };
         for (uint32_t round = 0; round < 3; round++) {
             for (const std::vector<uint32_t> &ranks : groups) {
-                const weir_group group = {ranks.data(), static_cast<uint32_t>(ranks.size())};
+                const weir_group group = { ranks.data(), static_cast<uint32_t>(ranks.size()) };
                 uint32_t position = 0;
                 while (position < ranks.size() && ranks[position] != rank) {
                     position++;
@@ -318,12 +318,12 @@ TEST_F(Bootstrap, CollectivesOverGroups)
             }
         }
         // All ranks, named or not, are the same group.
-        const weir_group all = {groups[0].data(), 8};
+        const weir_group all = { groups[0].data(), 8 };
         ASSERT_EQ(weir_bootstrap_barrier(boot, rank % 2 == 0 ? &all : nullptr), WEIR_OK) << weir_last_error();
-        const uint32_t disorder[] = {rank, rank};
-        const weir_group bad = {disorder, 2};
+        const uint32_t disorder[] = { rank, rank };
+        const weir_group bad = { disorder, 2 };
         EXPECT_EQ(weir_bootstrap_barrier(boot, &bad), WEIR_ERR_INVALID);
-        const weir_group none = {nullptr, 0};
+        const weir_group none = { nullptr, 0 };
         EXPECT_EQ(weir_bootstrap_barrier(boot, &none), WEIR_ERR_INVALID);
         EXPECT_EQ(weir_bootstrap_broadcast(boot, nullptr, nullptr, 0, 8), WEIR_ERR_INVALID);
         EXPECT_EQ(weir_bootstrap_allgather(boot, nullptr, nullptr, 0), WEIR_OK);
@@ -336,7 +336,7 @@ TEST_F(Bootstrap, CollectivesOverGroups)
 // A barrier is one: nobody is past round i before everybody has reached it.
 TEST_F(Bootstrap, BarrierHoldsEveryone)
 {
-    std::atomic<uint32_t> arrived{0};
+    std::atomic<uint32_t> arrived{ 0 };
     weirt_job(5, [&](weir_bootstrap *boot, uint32_t rank) {
         for (uint32_t round = 1; round <= 20; round++) {
             if (round % 5 == rank) {
@@ -412,7 +412,7 @@ TEST_F(Bootstrap, SentDataSurvivesTheSender)
             std::vector<uint32_t> data(300000);
             if (rank == 0) {
                 weirt_sleep_ms(20);
-                for (uint32_t from : {1u, 2u}) {
+                for (uint32_t from : { 1u, 2u }) {
                     ASSERT_EQ(weir_bootstrap_recv(boot, data.data(), data.size() * 4, from, 1), WEIR_OK)
                         << weir_last_error();
                     for (uint32_t i = 0; i < data.size(); i++) {
@@ -436,18 +436,18 @@ struct Seen {
     std::vector<std::pair<uint32_t, bool>> gone;
     weiri_port_handler handler()
     {
-        return {[](void *context, uint32_t peer, const uint8_t *data, size_t bytes) {
+        return { [](void *context, uint32_t peer, const uint8_t *data, size_t bytes) {
                     Seen *s = static_cast<Seen *>(context);
                     const std::lock_guard<std::mutex> hold(s->mutex);
                     s->messages.emplace_back(peer, std::string(reinterpret_cast<const char *>(data), bytes));
                 },
-                [](void *context, uint32_t rank, bool died, const char *text) {
-                    Seen *s = static_cast<Seen *>(context);
-                    const std::lock_guard<std::mutex> hold(s->mutex);
-                    EXPECT_NE(strstr(text, ("rank " + std::to_string(rank)).c_str()), nullptr) << text;
-                    s->gone.emplace_back(rank, died);
-                },
-                this};
+                 [](void *context, uint32_t rank, bool died, const char *text) {
+                     Seen *s = static_cast<Seen *>(context);
+                     const std::lock_guard<std::mutex> hold(s->mutex);
+                     EXPECT_NE(strstr(text, ("rank " + std::to_string(rank)).c_str()), nullptr) << text;
+                     s->gone.emplace_back(rank, died);
+                 },
+                 this };
     }
     template <typename Condition> bool eventually(Condition condition)
     {
@@ -513,7 +513,7 @@ TEST_F(Bootstrap, PortsAnswerFromTheHandler)
     struct Relay {
         weir_bootstrap *boot;
         uint32_t port;
-        std::atomic<uint32_t> count{0};
+        std::atomic<uint32_t> count{ 0 };
     };
     weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
         Relay relay;
@@ -530,7 +530,8 @@ TEST_F(Bootstrap, PortsAnswerFromTheHandler)
                     EXPECT_EQ(weiri_bootstrap_post(r->boot, peer, r->port, &left, sizeof left), WEIR_OK);
                 }
             },
-            [](void *, uint32_t, bool, const char *) {}, &relay};
+            [](void *, uint32_t, bool, const char *) {}, &relay
+        };
         ASSERT_EQ(weiri_bootstrap_open_port(boot, relay.port, &handler), WEIR_OK);
         const uint32_t hops = 200;
         if (rank == 0) {
@@ -569,8 +570,8 @@ TEST_F(Bootstrap, PortsLearnWhoLeft)
         ASSERT_EQ(early.messages.size(), 1u);
         EXPECT_EQ(early.messages[0].second, "last");
         EXPECT_EQ(weiri_bootstrap_post(boot, 2, port, "x", 1), WEIR_ERR_REMOTE);
-        const uint32_t pair[] = {0, 1};
-        const weir_group group = {pair, 2};
+        const uint32_t pair[] = { 0, 1 };
+        const weir_group group = { pair, 2 };
         ASSERT_EQ(weir_bootstrap_barrier(boot, &group), WEIR_OK) << weir_last_error();
         weiri_bootstrap_close_port(boot, port);
         weiri_bootstrap_close_port(boot, second);

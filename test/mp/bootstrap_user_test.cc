@@ -45,16 +45,13 @@ protected:
             _exit(is_who && (body(), !HasFailure()) ? 0 : 1);
         });
     }
-    bool as_stranger(const std::function<void()> &body)
-    {
-        return weirt_wait(start(true, body)) == 0;
-    }
+    bool as_stranger(const std::function<void()> &body) { return weirt_wait(start(true, body)) == 0; }
     // The stranger's own create, at an address of the loopback.
     Outcome create_as_stranger()
     {
         Shared<Outcome> shared;
         const std::string where = weirt_free_address();
-        EXPECT_TRUE(as_stranger([&] { *shared.operator->() = weirt_creates(where, {{1, 2}}, 200)[0]; }));
+        EXPECT_TRUE(as_stranger([&] { *shared.operator->() = weirt_creates(where, { { 1, 2 } }, 200)[0]; }));
         return *shared.operator->();
     }
     void expect_refused(const char *why)
@@ -76,16 +73,16 @@ TEST_F(BootstrapUser, AnotherUserCannotJoin)
     weirt_log_allow("foreign connection");
     const std::string where = weirt_free_address();
     const pid_t root = start(false, [&] {
-        const Outcome o = weirt_creates(where, {{0, 2}}, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(where, { { 0, 2 } }, weirt_patience_ms())[0];
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     EXPECT_TRUE(as_stranger([&] {
-        const Outcome o = weirt_creates(where, {{1, 2}}, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
         EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
         EXPECT_TRUE(weirt_has(o, "different key")) << o.text;
         EXPECT_TRUE(weirt_has(o, "all ranks must be of one user")) << o.text;
     }));
-    const Outcome o = weirt_creates(where, {{1, 2}}, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
     EXPECT_EQ(o.status, WEIR_OK) << o.text;
     EXPECT_EQ(weirt_wait(root), 0);
 }
@@ -96,10 +93,10 @@ TEST_F(BootstrapUser, AnotherUserCannotBeRankZero)
     weirt_log_allow("foreign connection");
     const std::string where = weirt_free_address();
     const pid_t other = start(true, [&] {
-        const Outcome o = weirt_creates(where, {{0, 2}}, 2000 * weirt_slow())[0];
+        const Outcome o = weirt_creates(where, { { 0, 2 } }, 2000 * weirt_slow())[0];
         EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT) << o.text;
     });
-    const Outcome o = weirt_creates(where, {{1, 2}}, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
     EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
     EXPECT_EQ(weirt_wait(other), 0);
 }
@@ -107,15 +104,15 @@ TEST_F(BootstrapUser, AnotherUserCannotBeRankZero)
 // WEIR_ALLOW_NO_KEY and WEIR_KEY let users meet who have no file in common.
 TEST_F(BootstrapUser, UsersMeetWhereTheySaySo)
 {
-    for (const char *name : {"WEIR_ALLOW_NO_KEY", "WEIR_KEY"}) {
+    for (const char *name : { "WEIR_ALLOW_NO_KEY", "WEIR_KEY" }) {
         const std::string where = weirt_free_address();
         ASSERT_EQ(setenv(name, "1", 1), 0);
         const pid_t root = start(false, [&] {
-            const Outcome o = weirt_creates(where, {{0, 2}}, weirt_patience_ms())[0];
+            const Outcome o = weirt_creates(where, { { 0, 2 } }, weirt_patience_ms())[0];
             EXPECT_EQ(o.status, WEIR_OK) << name << ": " << o.text;
         });
         EXPECT_TRUE(as_stranger([&] {
-            const Outcome o = weirt_creates(where, {{1, 2}}, weirt_patience_ms())[0];
+            const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
             EXPECT_EQ(o.status, WEIR_OK) << name << ": " << o.text;
         }));
         EXPECT_EQ(weirt_wait(root), 0);
@@ -172,4 +169,4 @@ TEST_F(BootstrapUser, FilesOfOthersAreRefused)
     ASSERT_EQ(unlink(folder_.c_str()), 0);
 }
 
-}  // namespace
+} // namespace

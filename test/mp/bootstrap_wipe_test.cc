@@ -11,11 +11,11 @@ namespace {
 std::mutex search_mutex;
 std::vector<std::string> searched; // none: nothing is searched
 std::set<void *> connections;      // that are alive
-std::atomic<uint32_t> found{0};
-std::atomic<uint32_t> seals{0};    // of connections that were freed with them
-std::atomic<uint32_t> freed{0};    // connections
+std::atomic<uint32_t> found{ 0 };
+std::atomic<uint32_t> seals{ 0 }; // of connections that were freed with them
+std::atomic<uint32_t> freed{ 0 }; // connections
 
-}  // namespace
+} // namespace
 
 // The linker has all of weir call these (test/CMakeLists.txt).
 extern "C" {
@@ -66,7 +66,7 @@ TEST_F(BootstrapWipe, NothingThatIsFreedHoldsAKey)
     const std::string key = weirt_id_key(id);
     {
         const std::lock_guard<std::mutex> lock(search_mutex);
-        searched = {key, std::string(id.text + 6, 64)}; // as bytes, and as the id has it
+        searched = { key, std::string(id.text + 6, 64) }; // as bytes, and as the id has it
     }
     weirt_job(id.text, 4, [&](weir_bootstrap *boot, uint32_t rank) {
         EXPECT_EQ(memcmp(weiri_bootstrap_key(boot), key.data(), key.size()), 0);
@@ -78,7 +78,7 @@ TEST_F(BootstrapWipe, NothingThatIsFreedHoldsAKey)
     const weir_unique_id other = weirt_new_id();
     {
         const std::lock_guard<std::mutex> lock(search_mutex);
-        searched = {weirt_id_key(other), std::string(other.text + 6, 64)};
+        searched = { weirt_id_key(other), std::string(other.text + 6, 64) };
     }
     weir_unique_id_discard(&other);
     const std::lock_guard<std::mutex> lock(search_mutex);
@@ -89,4 +89,4 @@ TEST_F(BootstrapWipe, NothingThatIsFreedHoldsAKey)
     EXPECT_TRUE(connections.empty());
 }
 
-}  // namespace
+} // namespace

@@ -604,7 +604,7 @@ MUTANTS = [
            "a kernel's own stores leave the memory",
            port("PortTrouble", "RangesBeyondTheMemoryFailTheirChannelAlone")),
     Mutant("port-wait-one-token", DEVICE + "port_channel.h", "weir_dev_port_channel_signals",
-           "weir_arch_load_acquire_sys_u64(semaphore->inbound) +\n           "
+           "weir_arch_load_acquire_sys_u64(semaphore->inbound) + "
            "weir_arch_load_acquire_sys_u64(semaphore->inbound + 1)",
            "weir_arch_load_acquire_sys_u64(semaphore->inbound + 1)",
            "signals that kernels give by themselves are not waited for", port("PortMany", "ManyThreadsPushAndSignal")),

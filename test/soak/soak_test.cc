@@ -96,9 +96,8 @@ struct soak {
 
     bool value(uint32_t queue, uint64_t word, uint64_t v)
     {
-        return WEIRT_OK(side.rank, side.insist([&] {
-            return side.ops->value(side.queues[queue], side.remotes[2], word, v, 8);
-        }));
+        return WEIRT_OK(side.rank,
+                        side.insist([&] { return side.ops->value(side.queues[queue], side.remotes[2], word, v, 8); }));
     }
 
     bool add(uint64_t amount)
@@ -179,10 +178,7 @@ struct soak {
         return true;
     }
 
-    bool done() const
-    {
-        return last != 0 && read(ACKNOWLEDGED) == last && read(LAST) != 0 && received == read(LAST);
-    }
+    bool done() const { return last != 0 && read(ACKNOWLEDGED) == last && read(LAST) != 0 && received == read(LAST); }
 };
 
 void exchange(weirt_rank *rank)

@@ -31,10 +31,7 @@ using Command = std::vector<uint8_t>;
 class Devx {
 public:
     explicit Devx(Nic *nic) : nic(nic) {}
-    ~Devx()
-    {
-        close();
-    }
+    ~Devx() { close(); }
     Devx(const Devx &) = delete;
     Devx &operator=(const Devx &) = delete;
 
@@ -50,8 +47,7 @@ public:
         mlx5dv_obj obj = {};
         obj.pd.in = nic->pd;
         obj.pd.out = &pd;
-        return WEIRT_EXPECT(nic->rank, umem != nullptr && uar != nullptr &&
-                                           mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD) == 0 &&
+        return WEIRT_EXPECT(nic->rank, umem != nullptr && uar != nullptr && mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD) == 0 &&
                                            mlx5dv_devx_query_eqn(nic->context, 0, &events) == 0) &&
                ((number_of_pd = pd.pdn) != 0);
     }
@@ -65,8 +61,9 @@ public:
     Command create_qp() const
     {
         Command in(WEIRI_PRM_QUEUE_IN);
-        const weiri_prm_qp what = { { umem->umem_id, ring_at, records_at + 64 }, uar->page_id, number_of_pd, cqn,
-                                    log_blocks, 1 };
+        const weiri_prm_qp what = {
+            { umem->umem_id, ring_at, records_at + 64 }, uar->page_id, number_of_pd, cqn, log_blocks, 1
+        };
         weiri_prm_create_qp(&what, in.data());
         return in;
     }
@@ -101,8 +98,7 @@ public:
         Command in(WEIRI_PRM_QUERY_IN);
         out.assign(WEIRI_PRM_QP_OUT, 0xff);
         weiri_prm_query_qp(link.qpn, in.data());
-        if (!WEIRT_EXPECT(nic->rank,
-                          mlx5dv_devx_obj_query(qp, in.data(), in.size(), out.data(), out.size()) == 0)) {
+        if (!WEIRT_EXPECT(nic->rank, mlx5dv_devx_obj_query(qp, in.data(), in.size(), out.data(), out.size()) == 0)) {
             return UINT32_MAX;
         }
         if (rung != nullptr) {
@@ -110,10 +106,7 @@ public:
         }
         return static_cast<uint32_t>(weiri_prm_get(out.data(), WEIRI_PRM_QPC_STATE));
     }
-    uint32_t syndrome() const
-    {
-        return static_cast<uint32_t>(weiri_prm_get(out.data(), WEIRI_PRM_SYNDROME));
-    }
+    uint32_t syndrome() const { return static_cast<uint32_t>(weiri_prm_get(out.data(), WEIRI_PRM_SYNDROME)); }
     Command step(void (*encode)(const weiri_prm_link *, uint8_t *)) const
     {
         Command in(WEIRI_PRM_QUEUE_IN);
@@ -188,8 +181,7 @@ public:
     {
         __atomic_store_n(reinterpret_cast<uint32_t *>(memory + records_at + 64) + MLX5_SND_DBR, weir_mlx5_record(next),
                          __ATOMIC_RELEASE);
-        __atomic_store_n(static_cast<uint64_t *>(uar->reg_addr), weir_mlx5_doorbell(next, link.qpn),
-                         __ATOMIC_RELEASE);
+        __atomic_store_n(static_cast<uint64_t *>(uar->reg_addr), weir_mlx5_doorbell(next, link.qpn), __ATOMIC_RELEASE);
     }
     uint32_t tail() const
     {
@@ -518,13 +510,13 @@ void bad_lengths(weirt_rank *rank)
                               errno == EINVAL);
         Command query(WEIRI_PRM_QUERY_IN);
         weiri_prm_query_qp(devx->link.qpn, query.data());
-        WEIRT_EXPECT(own, mlx5dv_devx_obj_query(devx->qp, query.data(), query.size(), small, sizeof small) ==
-                                  EREMOTEIO &&
-                              weiri_prm_get(small, WEIRI_PRM_STATUS) == WEIRI_PRM_BAD_OUTPUT_LEN);
+        WEIRT_EXPECT(own,
+                     mlx5dv_devx_obj_query(devx->qp, query.data(), query.size(), small, sizeof small) == EREMOTEIO &&
+                         weiri_prm_get(small, WEIRI_PRM_STATUS) == WEIRI_PRM_BAD_OUTPUT_LEN);
         // A completion queue has no states.
         Command answer(WEIRI_PRM_QP_OUT);
-        WEIRT_EXPECT(own, mlx5dv_devx_obj_query(devx->cq, query.data(), query.size(), answer.data(),
-                                                answer.size()) == EREMOTEIO &&
+        WEIRT_EXPECT(own, mlx5dv_devx_obj_query(devx->cq, query.data(), query.size(), answer.data(), answer.size()) ==
+                                  EREMOTEIO &&
                               weiri_prm_get(answer.data(), WEIRI_PRM_STATUS) == WEIRI_PRM_BAD_INDEX);
         Command caps(WEIRI_PRM_CAP_OUT);
         weiri_prm_query_roce(query.data());

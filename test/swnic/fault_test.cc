@@ -146,7 +146,6 @@ TEST_P(SwnicFault, NeverReady)
     run([](weirt_rank *rank) { fails(rank, "not-ready:1,1000000", 1, IBV_WC_RNR_RETRY_EXC_ERR); });
 }
 
-
 TEST_P(SwnicFault, LinkDownForLong)
 {
     run([](weirt_rank *rank) { fails(rank, "link-down:0,100000", 1, IBV_WC_RETRY_EXC_ERR); });

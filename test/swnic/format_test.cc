@@ -44,10 +44,10 @@ TEST(SwnicFormat, RecordedBytes)
               "00000000 00000001 00000000 00000000 00000008 00001234 00007f00 00002000");
     EXPECT_EQ(hex({ weir_mlx5_control(WEIR_MLX5_NOP, 0x1ffff, qpn, 1, WEIR_MLX5_COMPLETE | WEIR_MLX5_FENCE) }),
               "00ffff00 abcdef01 00000088 00000000");
-    EXPECT_EQ(hex({ weir_mlx5_with_immediate(weir_mlx5_control(WEIR_MLX5_WRITE_IMMEDIATE, 0xffff, qpn, 2, 0x0a),
-                                             0x1002beef),
-                    weir_mlx5_remote(0, rkey) }),
-              "00ffff09 abcdef02 0000000a 1002beef 00000000 00000000 0badcafe 00000000");
+    EXPECT_EQ(
+        hex({ weir_mlx5_with_immediate(weir_mlx5_control(WEIR_MLX5_WRITE_IMMEDIATE, 0xffff, qpn, 2, 0x0a), 0x1002beef),
+              weir_mlx5_remote(0, rkey) }),
+        "00ffff09 abcdef02 0000000a 1002beef 00000000 00000000 0badcafe 00000000");
     EXPECT_EQ(hex({ weir_mlx5_data_end() }), "00000000 00000100 00000000 00000000");
     const uint64_t doorbell = weir_mlx5_doorbell(0x10126, qpn);
     EXPECT_EQ(hex(&doorbell, 8), "00012600 abcdef00");
@@ -78,10 +78,11 @@ TEST(SwnicFormat, SegmentsAreThoseOfRdmaCore)
         mlx5dv_set_ctrl_seg(&control, static_cast<uint16_t>(index), MLX5_OPCODE_RDMA_WRITE_IMM, 0,
                             static_cast<uint32_t>(index & 0xffffff), static_cast<uint8_t>(flags),
                             static_cast<uint8_t>(segments), 0, htobe32(immediate));
-        ASSERT_EQ(hex({ weir_mlx5_with_immediate(weir_mlx5_control(WEIR_MLX5_WRITE_IMMEDIATE, index,
-                                                                   static_cast<uint32_t>(index & 0xffffff), segments,
-                                                                   flags), immediate) }),
-                  hex(&control, sizeof control));
+        ASSERT_EQ(
+            hex({ weir_mlx5_with_immediate(weir_mlx5_control(WEIR_MLX5_WRITE_IMMEDIATE, index,
+                                                             static_cast<uint32_t>(index & 0xffffff), segments, flags),
+                                           immediate) }),
+            hex(&control, sizeof control));
         const uint32_t key = static_cast<uint32_t>(index * 2654435761u), bytes = (key & 0x7fffffff) | 1;
         const uint64_t address = index * 0x9e3779b97f4a7c15u;
         mlx5_wqe_data_seg data;

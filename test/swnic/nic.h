@@ -41,10 +41,10 @@ struct Options {
     uint8_t retries = 6;
     uint8_t not_ready = 6;
     uint32_t pairs = 1;
-    uint32_t receives = 0; // of each pair; they have a completion queue of their own
-    bool apart = false;    // the last pair's requests have one of their own, too
-    bool overruns = false;      // the completion queue may be overrun
-    const char *script = "";    // of faults, from before there are queues
+    uint32_t receives = 0;   // of each pair; they have a completion queue of their own
+    bool apart = false;      // the last pair's requests have one of their own, too
+    bool overruns = false;   // the completion queue may be overrun
+    const char *script = ""; // of faults, from before there are queues
     uint64_t bytes = 1 << 20;
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 };
@@ -78,10 +78,7 @@ public:
           memory(options.bytes)
     {
     }
-    ~Nic()
-    {
-        close();
-    }
+    ~Nic() { close(); }
     Nic(const Nic &) = delete;
     Nic &operator=(const Nic &) = delete;
 
@@ -93,18 +90,9 @@ public:
     bool meet();
 
     // Addresses of one's own memory and of the peer's; remote offsets are not checked.
-    uint64_t here(uint64_t offset) const
-    {
-        return reinterpret_cast<uint64_t>(memory.data()) + offset;
-    }
-    uint64_t there(uint64_t offset) const
-    {
-        return meeting->offer[1 - rank->rank].address + offset;
-    }
-    uint32_t key() const
-    {
-        return meeting->offer[1 - rank->rank].key;
-    }
+    uint64_t here(uint64_t offset) const { return reinterpret_cast<uint64_t>(memory.data()) + offset; }
+    uint64_t there(uint64_t offset) const { return meeting->offer[1 - rank->rank].address + offset; }
+    uint32_t key() const { return meeting->offer[1 - rank->rank].key; }
     // An operation, and the errno of its post.
     int post(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint32_t bytes, int flags = IBV_SEND_SIGNALED,
              uint64_t id = 0, uint32_t pair = 0);
@@ -115,10 +103,7 @@ public:
     // A receive, and the errno of its post. Every other one has memory, the last 64 bytes, to which nothing is written.
     int receive(uint64_t id, uint32_t pair = 0);
     // The next completion of requests, or of any queue; false, and a failure, when none comes.
-    bool next(ibv_wc *wc)
-    {
-        return next(wc, cq);
-    }
+    bool next(ibv_wc *wc) { return next(wc, cq); }
     bool next(ibv_wc *wc, ibv_cq *from);
     // Waits until the word at an offset of one's own memory has this value.
     bool await_word(uint64_t offset, uint64_t value) const;
@@ -169,8 +154,8 @@ inline bool Nic::initialise(ibv_qp *qp)
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
     attr.qp_access_flags = static_cast<unsigned>(options.access);
-    return WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                                           IBV_QP_ACCESS_FLAGS) == 0);
+    return WEIRT_EXPECT(
+        rank, ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
 }
 
 inline bool Nic::connect(ibv_qp *qp, uint32_t number, uint32_t sequence, uint32_t own_sequence, uint16_t lid)
@@ -184,9 +169,9 @@ inline bool Nic::connect(ibv_qp *qp, uint32_t number, uint32_t sequence, uint32_
     attr.min_rnr_timer = 1; // 10 us
     attr.ah_attr.dlid = lid;
     attr.ah_attr.port_num = 1;
-    if (!WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                                         IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                                         IBV_QP_MIN_RNR_TIMER) == 0)) {
+    if (!WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr,
+                                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0)) {
         return false;
     }
     attr.qp_state = IBV_QPS_RTS;
@@ -195,9 +180,9 @@ inline bool Nic::connect(ibv_qp *qp, uint32_t number, uint32_t sequence, uint32_
     attr.retry_cnt = options.retries;
     attr.rnr_retry = options.not_ready;
     attr.max_rd_atomic = 4;
-    return WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |
-                                                           IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                                           IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+    return WEIRT_EXPECT(rank, ibv_modify_qp(qp, &attr,
+                                            IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                                IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
 inline bool Nic::open()
@@ -219,9 +204,9 @@ inline bool Nic::open()
     } else {
         cq = ibv_create_cq(context, static_cast<int>(options.entries), nullptr, nullptr, 0);
     }
-    inbox = options.receives == 0 ? cq
-                                  : ibv_create_cq(context, static_cast<int>(options.pairs * options.receives - 1),
-                                                  nullptr, nullptr, 0);
+    inbox = options.receives == 0
+                ? cq
+                : ibv_create_cq(context, static_cast<int>(options.pairs * options.receives - 1), nullptr, nullptr, 0);
     other = !options.apart ? cq : ibv_create_cq(context, static_cast<int>(options.entries), nullptr, nullptr, 0);
     mr = ibv_reg_mr(pd, memory.data(), memory.size(), options.access);
     if (!WEIRT_EXPECT(rank, cq != nullptr && inbox != nullptr && other != nullptr && mr != nullptr)) {

@@ -30,11 +30,11 @@ typedef struct notice_args {
     weir_dev_rdma_memory local;
     weir_dev_rdma_memory remote;
     notice_report *report;
-    uint64_t rounds;   /* of each thread */
-    uint64_t posted;   /* receives of each ring, at first */
-    uint64_t batch;    /* and then so many at a time */
+    uint64_t rounds; /* of each thread */
+    uint64_t posted; /* receives of each ring, at first */
+    uint64_t batch;  /* and then so many at a time */
     uint32_t queues;
-    uint32_t threads;  /* of the poster */
+    uint32_t threads; /* of the poster */
     uint32_t flags;
     uint32_t together; /* the threads post as a group */
 } notice_args;

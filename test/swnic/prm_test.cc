@@ -196,12 +196,21 @@ TEST(SwnicPrm, QueuesAreMadeBySuchCommands)
     const weiri_prm_cq cq = { { 0x01020304, 0x4000, 0x8040 }, 0x0a0b0c, 7, 8 };
     Bytes made(WEIRI_PRM_QUEUE_IN, 0xff);
     weiri_prm_create_cq(&cq, made.data());
-    expect_equal(made, encode(create_cq_in,
-                              { { "opcode", 0x400 }, { "cqc.cc", 1 }, { "cqc.oi", 1 }, { "cqc.log_cq_size", 8 },
-                                { "cqc.uar_page", 0x0a0b0c }, { "cqc.c_eqn", 7 }, { "cqc.dbr_umem_valid", 1 },
-                                { "cqc.dbr_umem_id", 0x01020304 }, { "cqc.dbr_addr", 0x8040 },
-                                { "cq_umem_offset", 0x4000 }, { "cq_umem_id", 0x01020304 }, { "cq_umem_valid", 1 } },
-                              WEIRI_PRM_QUEUE_IN),
+    expect_equal(made,
+                 encode(create_cq_in,
+                        { { "opcode", 0x400 },
+                          { "cqc.cc", 1 },
+                          { "cqc.oi", 1 },
+                          { "cqc.log_cq_size", 8 },
+                          { "cqc.uar_page", 0x0a0b0c },
+                          { "cqc.c_eqn", 7 },
+                          { "cqc.dbr_umem_valid", 1 },
+                          { "cqc.dbr_umem_id", 0x01020304 },
+                          { "cqc.dbr_addr", 0x8040 },
+                          { "cq_umem_offset", 0x4000 },
+                          { "cq_umem_id", 0x01020304 },
+                          { "cq_umem_valid", 1 } },
+                        WEIRI_PRM_QUEUE_IN),
                  "CREATE_CQ");
 
     const weiri_prm_qp qp = { { 0x05060708, 0x10000, 0x18000 }, 0x0d0e0f, 0x102030, 0x405060, 9, 1 };
@@ -209,11 +218,21 @@ TEST(SwnicPrm, QueuesAreMadeBySuchCommands)
     weiri_prm_create_qp(&qp, made.data());
     expect_equal(made,
                  encode(create_qp_in,
-                        { { "opcode", 0x500 }, { "qpc.pm_state", 3 }, { "qpc.pd", 0x102030 }, { "qpc.log_sq_size", 9 },
-                          { "qpc.rq_type", 3 }, { "qpc.ts_format", 1 }, { "qpc.uar_page", 0x0d0e0f },
-                          { "qpc.cqn_snd", 0x405060 }, { "qpc.cqn_rcv", 0x405060 }, { "qpc.dbr_umem_valid", 1 },
-                          { "qpc.dbr_umem_id", 0x05060708 }, { "qpc.dbr_addr", 0x18000 },
-                          { "wq_umem_offset", 0x10000 }, { "wq_umem_id", 0x05060708 }, { "wq_umem_valid", 1 } },
+                        { { "opcode", 0x500 },
+                          { "qpc.pm_state", 3 },
+                          { "qpc.pd", 0x102030 },
+                          { "qpc.log_sq_size", 9 },
+                          { "qpc.rq_type", 3 },
+                          { "qpc.ts_format", 1 },
+                          { "qpc.uar_page", 0x0d0e0f },
+                          { "qpc.cqn_snd", 0x405060 },
+                          { "qpc.cqn_rcv", 0x405060 },
+                          { "qpc.dbr_umem_valid", 1 },
+                          { "qpc.dbr_umem_id", 0x05060708 },
+                          { "qpc.dbr_addr", 0x18000 },
+                          { "wq_umem_offset", 0x10000 },
+                          { "wq_umem_id", 0x05060708 },
+                          { "wq_umem_valid", 1 } },
                         WEIRI_PRM_QUEUE_IN),
                  "CREATE_QP");
 }
@@ -225,8 +244,13 @@ TEST(SwnicPrm, QueuePairsAreJoinedBySuchCommands)
     weiri_prm_rst2init(&link, made.data());
     expect_equal(made,
                  encode(modify_qp_in,
-                        { { "opcode", 0x502 }, { "number", 0xabcdef }, { "qpc.pm_state", 3 }, { "qpc.rre", 1 },
-                          { "qpc.rwe", 1 }, { "qpc.rae", 1 }, { "qpc.atomic_mode", 3 },
+                        { { "opcode", 0x502 },
+                          { "number", 0xabcdef },
+                          { "qpc.pm_state", 3 },
+                          { "qpc.rre", 1 },
+                          { "qpc.rwe", 1 },
+                          { "qpc.rae", 1 },
+                          { "qpc.atomic_mode", 3 },
                           { "qpc.path.vhca_port_num", 2 } },
                         WEIRI_PRM_QUEUE_IN),
                  "RST2INIT_QP");
@@ -234,29 +258,48 @@ TEST(SwnicPrm, QueuePairsAreJoinedBySuchCommands)
     weiri_prm_rst2init(&link, made.data());
     expect_equal(made,
                  encode(modify_qp_in,
-                        { { "opcode", 0x502 }, { "number", 0xabcdef }, { "qpc.pm_state", 3 }, { "qpc.rre", 1 },
-                          { "qpc.rwe", 1 }, { "qpc.path.vhca_port_num", 2 } },
+                        { { "opcode", 0x502 },
+                          { "number", 0xabcdef },
+                          { "qpc.pm_state", 3 },
+                          { "qpc.rre", 1 },
+                          { "qpc.rwe", 1 },
+                          { "qpc.path.vhca_port_num", 2 } },
                         WEIRI_PRM_QUEUE_IN),
                  "RST2INIT_QP without atomics");
     made.assign(WEIRI_PRM_QUEUE_IN, 0xff);
     weiri_prm_init2rtr(&link, made.data());
     expect_equal(made,
                  encode(modify_qp_in,
-                        { { "opcode", 0x503 }, { "number", 0xabcdef }, { "qpc.mtu", 5 }, { "qpc.log_msg_max", 30 },
-                          { "qpc.remote_qpn", 0xfedcba }, { "qpc.next_rcv_psn", 0x654321 }, { "qpc.log_rra_max", 4 },
-                          { "qpc.min_rnr_nak", 12 }, { "qpc.path.vhca_port_num", 2 }, { "qpc.path.grh", 1 },
-                          { "qpc.path.rlid", 0xbeef }, { "qpc.path.udp_sport", 0xc123 },
-                          { "qpc.path.rmac_47_32", 0x1122 }, { "qpc.path.rmac_31_0", 0x33445566 },
-                          { "qpc.path.rgid_0", 0xf0f1f2f3f4f5f6f7 }, { "qpc.path.rgid_8", 0xf8f9fafbfcfdfeff },
-                          { "qpc.path.src_addr_index", 3 }, { "qpc.path.hop_limit", 64 } },
+                        { { "opcode", 0x503 },
+                          { "number", 0xabcdef },
+                          { "qpc.mtu", 5 },
+                          { "qpc.log_msg_max", 30 },
+                          { "qpc.remote_qpn", 0xfedcba },
+                          { "qpc.next_rcv_psn", 0x654321 },
+                          { "qpc.log_rra_max", 4 },
+                          { "qpc.min_rnr_nak", 12 },
+                          { "qpc.path.vhca_port_num", 2 },
+                          { "qpc.path.grh", 1 },
+                          { "qpc.path.rlid", 0xbeef },
+                          { "qpc.path.udp_sport", 0xc123 },
+                          { "qpc.path.rmac_47_32", 0x1122 },
+                          { "qpc.path.rmac_31_0", 0x33445566 },
+                          { "qpc.path.rgid_0", 0xf0f1f2f3f4f5f6f7 },
+                          { "qpc.path.rgid_8", 0xf8f9fafbfcfdfeff },
+                          { "qpc.path.src_addr_index", 3 },
+                          { "qpc.path.hop_limit", 64 } },
                         WEIRI_PRM_QUEUE_IN),
                  "INIT2RTR_QP");
     made.assign(WEIRI_PRM_QUEUE_IN, 0xff);
     weiri_prm_rtr2rts(&link, made.data());
     expect_equal(made,
                  encode(modify_qp_in,
-                        { { "opcode", 0x504 }, { "number", 0xabcdef }, { "qpc.next_send_psn", 0x123456 },
-                          { "qpc.log_sra_max", 3 }, { "qpc.retry_count", 6 }, { "qpc.rnr_retry", 5 },
+                        { { "opcode", 0x504 },
+                          { "number", 0xabcdef },
+                          { "qpc.next_send_psn", 0x123456 },
+                          { "qpc.log_sra_max", 3 },
+                          { "qpc.retry_count", 6 },
+                          { "qpc.rnr_retry", 5 },
                           { "qpc.path.ack_timeout", 14 } },
                         WEIRI_PRM_QUEUE_IN),
                  "RTR2RTS_QP");
@@ -266,15 +309,19 @@ TEST(SwnicPrm, QueriesAndAnswers)
 {
     Bytes made(WEIRI_PRM_QUERY_IN, 0xff);
     weiri_prm_query_roce(made.data());
-    expect_equal(made, encode(query_in, { { "opcode", 0x100 }, { "op_mod", 9 } }, WEIRI_PRM_QUERY_IN),
-                 "QUERY_HCA_CAP");
+    expect_equal(made, encode(query_in, { { "opcode", 0x100 }, { "op_mod", 9 } }, WEIRI_PRM_QUERY_IN), "QUERY_HCA_CAP");
     weiri_prm_query_qp(0xabcdef, made.data());
     expect_equal(made, encode(query_in, { { "opcode", 0x50b }, { "number", 0xabcdef } }, WEIRI_PRM_QUERY_IN),
                  "QUERY_QP");
 
-    const Bytes qp = encode(query_qp_out, { { "status", 3 }, { "syndrome", 0x89abcdef }, { "qpc.state", 6 },
-                                            { "qpc.remote_qpn", 0x123456 }, { "qpc.hw_sq_wqebb_counter", 0x1234 },
-                                            { "qpc.sw_sq_wqebb_counter", 0x5678 } }, WEIRI_PRM_QP_OUT);
+    const Bytes qp = encode(query_qp_out,
+                            { { "status", 3 },
+                              { "syndrome", 0x89abcdef },
+                              { "qpc.state", 6 },
+                              { "qpc.remote_qpn", 0x123456 },
+                              { "qpc.hw_sq_wqebb_counter", 0x1234 },
+                              { "qpc.sw_sq_wqebb_counter", 0x5678 } },
+                            WEIRI_PRM_QP_OUT);
     EXPECT_EQ(weiri_prm_get(qp.data(), WEIRI_PRM_STATUS), 3u);
     EXPECT_EQ(weiri_prm_get(qp.data(), WEIRI_PRM_SYNDROME), 0x89abcdefu);
     EXPECT_EQ(weiri_prm_get(qp.data(), WEIRI_PRM_QPC_STATE), WEIRI_PRM_STATE_ERR);
@@ -290,15 +337,15 @@ TEST(SwnicPrm, WordsByHand)
 {
     const weiri_prm_cq cq = { { 0x11223344, 0x5000, 0x9008 }, 0x77, 5, 6 };
     const std::map<size_t, uint32_t> words = {
-        { 0x00, 0x04000000 },                         // opcode 31:16
-        { 0x10, 1u << 25 | 1u << 20 | 1u << 17 },     // dbr_umem_valid 25, cc 20, oi 17
-        { 0x14, 0x11223344 },                         // dbr_umem_id
-        { 0x1c, 6u << 24 | 0x77 },                    // log_cq_size 28:24, uar_page 23:0
-        { 0x24, 5 },                                  // c_eqn 7:0
-        { 0x4c, 0x9008 },                             // dbr_addr, low
-        { 0x54, 0x5000 },                             // cq_umem_offset, low
-        { 0x58, 0x11223344 },                         // cq_umem_id
-        { 0x5c, 1u << 31 },                           // cq_umem_valid
+        { 0x00, 0x04000000 },                     // opcode 31:16
+        { 0x10, 1u << 25 | 1u << 20 | 1u << 17 }, // dbr_umem_valid 25, cc 20, oi 17
+        { 0x14, 0x11223344 },                     // dbr_umem_id
+        { 0x1c, 6u << 24 | 0x77 },                // log_cq_size 28:24, uar_page 23:0
+        { 0x24, 5 },                              // c_eqn 7:0
+        { 0x4c, 0x9008 },                         // dbr_addr, low
+        { 0x54, 0x5000 },                         // cq_umem_offset, low
+        { 0x58, 0x11223344 },                     // cq_umem_id
+        { 0x5c, 1u << 31 },                       // cq_umem_valid
     };
     Bytes made(WEIRI_PRM_QUEUE_IN, 0xff);
     weiri_prm_create_cq(&cq, made.data());

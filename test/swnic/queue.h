@@ -26,8 +26,7 @@ public:
         control.version = WEIR_DEV_VERSION;
         control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_patience_ms());
         return WEIRT_OK(rank, weir_device_open("cpu:0", nullptr, &device)) &&
-               WEIRT_OK(rank, weir_kernel_load(device, kernel)) &&
-               WEIRT_OK(rank, weir_stream_create(device, &stream));
+               WEIRT_OK(rank, weir_kernel_load(device, kernel)) && WEIRT_OK(rank, weir_stream_create(device, &stream));
     }
     // Launches one block and waits for its end.
     void run(uint32_t threads, const void *args)
@@ -46,8 +45,7 @@ public:
 
 // The counters begin where the records say, which is 0 unless a fault says otherwise.
 
-inline bool describe(Nic *nic, uint32_t pair, weir_dev_control *control, weir_dev_rdma_state *state,
-                     weir_dev_rdma *out)
+inline bool describe(Nic *nic, uint32_t pair, weir_dev_control *control, weir_dev_rdma_state *state, weir_dev_rdma *out)
 {
     mlx5dv_qp qp = {};
     mlx5dv_cq cq = {};

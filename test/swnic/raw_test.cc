@@ -35,10 +35,7 @@ public:
         }
         next += weir_mlx5_blocks(static_cast<uint32_t>(segments.size()));
     }
-    void record()
-    {
-        __atomic_store_n(&qp.dbrec[MLX5_SND_DBR], weir_mlx5_record(next), __ATOMIC_RELEASE);
-    }
+    void record() { __atomic_store_n(&qp.dbrec[MLX5_SND_DBR], weir_mlx5_record(next), __ATOMIC_RELEASE); }
     void doorbell(uint64_t value)
     {
         uint8_t *at = static_cast<uint8_t *>(qp.bf.reg) + reg;
@@ -72,10 +69,7 @@ public:
     {
         return weir_mlx5_control(operation, next, qpn, segments, flags);
     }
-    weir_vec16 there(uint64_t offset) const
-    {
-        return weir_mlx5_remote(nic->there(offset), nic->key());
-    }
+    weir_vec16 there(uint64_t offset) const { return weir_mlx5_remote(nic->there(offset), nic->key()); }
     weir_vec16 here(uint64_t offset, uint32_t bytes) const
     {
         return weir_mlx5_data(nic->here(offset), nic->mr->lkey, bytes);
@@ -156,8 +150,8 @@ void wraps(weirt_rank *rank)
             raw.put({ raw.control(WEIR_MLX5_NOP, 1) });
             raw.ring();
             const uint32_t tail = raw.wait();
-            if (!WEIRT_EXPECT(rank, weir_mlx5_kind(tail) == WEIR_MLX5_DONE &&
-                                        weir_mlx5_completed(tail, free_from) == last)) {
+            if (!WEIRT_EXPECT(rank,
+                              weir_mlx5_kind(tail) == WEIR_MLX5_DONE && weir_mlx5_completed(tail, free_from) == last)) {
                 break;
             }
             free_from = last + 1;
@@ -178,8 +172,22 @@ TEST_P(SwnicRaw, IndexAndRingWrap)
 // ---- what the NIC refuses ------------------------------------------------------------------------------------
 
 // The numbers of swnic.h, which its users see as the vendor's syndrome.
-enum { BAD_INDEX = 1, BAD_NUMBER, BAD_LENGTH, BAD_OPCODE, BAD_SEGMENTS, BAD_INLINE, BAD_ATOMIC, BAD_FLAGS, BAD_DOORBELL,
-       TOO_FAR, EARLY, TORN, AHEAD, REUSED };
+enum {
+    BAD_INDEX = 1,
+    BAD_NUMBER,
+    BAD_LENGTH,
+    BAD_OPCODE,
+    BAD_SEGMENTS,
+    BAD_INLINE,
+    BAD_ATOMIC,
+    BAD_FLAGS,
+    BAD_DOORBELL,
+    TOO_FAR,
+    EARLY,
+    TORN,
+    AHEAD,
+    REUSED
+};
 
 struct Malformed {
     const char *name;
@@ -398,7 +406,7 @@ TEST_P(SwnicRefuses, AnErrorOfThePoster)
     weirt_ranks_run_shared(&weirt_stages[0], 2, refuses, &meeting, sizeof meeting);
 }
 
-INSTANTIATE_TEST_SUITE_P(Requests, SwnicRefuses, ::testing::Range(size_t{0}, sizeof malformed / sizeof malformed[0]),
+INSTANTIATE_TEST_SUITE_P(Requests, SwnicRefuses, ::testing::Range(size_t{ 0 }, sizeof malformed / sizeof malformed[0]),
                          [](const ::testing::TestParamInfo<size_t> &info) {
                              return std::string(malformed[info.param].name);
                          });

@@ -45,10 +45,9 @@ WEIR_FN weir_status rdma_signal(const rdma_args *args, uint64_t i)
         weir_arch_store_relaxed_sys_u64(args->memory + k, rdma_value(k, i));
     }
     uint64_t ticket = 0;
-    weir_status status =
-        weir_dev_rdma_put_signal(&args->queue, args->remote, args->local, args->bytes,
-                                 weir_dev_rdma_at(args->remote, args->token), args->flags | WEIR_RDMA_SIGNALLED,
-                                 &ticket);
+    weir_status status = weir_dev_rdma_put_signal(&args->queue, args->remote, args->local, args->bytes,
+                                                  weir_dev_rdma_at(args->remote, args->token),
+                                                  args->flags | WEIR_RDMA_SIGNALLED, &ticket);
     weir_spin spin = weir_spin_begin();
     while (status == WEIR_OK && weir_arch_load_acquire_sys_u64(args->answers) <= i) {
         status = weir_spin_next(&spin, args->queue.control);
@@ -74,9 +73,9 @@ WEIR_FN weir_status rdma_get(const rdma_args *args, uint32_t thread, uint64_t i)
 {
     const uint64_t scratch = args->scratch + 8 * (uint64_t)thread;
     uint64_t ticket = 0;
-    weir_status status = weir_dev_rdma_get(
-        &args->queue, weir_dev_rdma_at(args->remote, 8 * (thread * args->rounds + i)),
-        weir_dev_rdma_at(args->local, scratch), 8, args->flags | WEIR_RDMA_SIGNALLED, &ticket);
+    weir_status status =
+        weir_dev_rdma_get(&args->queue, weir_dev_rdma_at(args->remote, 8 * (thread * args->rounds + i)),
+                          weir_dev_rdma_at(args->local, scratch), 8, args->flags | WEIR_RDMA_SIGNALLED, &ticket);
     if (status == WEIR_OK) {
         status = weir_dev_rdma_wait(&args->queue, ticket);
     }

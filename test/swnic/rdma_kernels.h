@@ -31,7 +31,7 @@ typedef struct rdma_args {
     weir_dev_rdma queue;
     weir_dev_rdma_memory local; /* as many bytes as the peer's; from `scratch` on it is the thread's own */
     weir_dev_rdma_memory remote;
-    uint64_t *memory; /* the local one */
+    uint64_t *memory;        /* the local one */
     const uint64_t *answers; /* counted up by the host when it has seen a signal */
     rdma_report *report;
     uint64_t scratch; /* offset; 8 bytes for each thread */

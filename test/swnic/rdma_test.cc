@@ -23,9 +23,7 @@ uint32_t scaled(uint32_t count)
 
 // Rank 0's queue pair as kernels have it, and what they need beside it.
 struct Poster : weirt::Kernels {
-    explicit Poster(Nic *nic) : nic(nic)
-    {
-    }
+    explicit Poster(Nic *nic) : nic(nic) {}
     Poster(const Poster &) = delete;
     Poster &operator=(const Poster &) = delete;
 
@@ -439,8 +437,7 @@ static void meets_fault(weirt_rank *rank)
             WEIRT_EXPECT(rank, poster.run(1) == fault.status);
             WEIRT_EXPECT(rank, fault.status != WEIR_ERR_TIMEOUT ||
                                    (weirt_now_ms() - begun >= 150 && weirt_now_ms() - begun < 150 + weirt_slack_ms()));
-            WEIRT_EXPECT(rank, poster.state.failed ==
-                                   (fault.syndrome != 0 ? WEIR_RDMA_FAILED | fault.syndrome : 0));
+            WEIRT_EXPECT(rank, poster.state.failed == (fault.syndrome != 0 ? WEIR_RDMA_FAILED | fault.syndrome : 0));
             nic.meeting->number = poster.state.completed;
         }
     }
@@ -468,7 +465,7 @@ TEST_P(SwnicRdmaFault, EndsInAStatus)
     weirt_ranks_run_shared(&weirt_stages[0], 2, meets_fault, &meeting, sizeof meeting);
 }
 
-INSTANTIATE_TEST_SUITE_P(Faults, SwnicRdmaFault, ::testing::Range(size_t{0}, sizeof faults / sizeof faults[0]),
+INSTANTIATE_TEST_SUITE_P(Faults, SwnicRdmaFault, ::testing::Range(size_t{ 0 }, sizeof faults / sizeof faults[0]),
                          [](const ::testing::TestParamInfo<size_t> &info) {
                              return std::string(faults[info.param].name);
                          });

@@ -49,8 +49,8 @@ void send(Nic *nic, uint64_t i, uint32_t pair)
     const uint32_t bytes = bytes_of(i);
     fill(nic->memory.data() + slot(i, pair), bytes, i * 2 + pair);
     const int flags = IBV_SEND_SIGNALED | (bytes == 8 ? IBV_SEND_INLINE : 0);
-    WEIRT_EXPECT(nic->rank, nic->post_immediate(slot(i, pair), slot(i, pair), bytes, immediate(i, pair), flags,
-                                                pair) == 0);
+    WEIRT_EXPECT(nic->rank,
+                 nic->post_immediate(slot(i, pair), slot(i, pair), bytes, immediate(i, pair), flags, pair) == 0);
 }
 
 // Rank 1 takes the next notice of any pair, looks at all that it stands for, and posts its receive again.
@@ -295,10 +295,7 @@ public:
         __atomic_store_n(&cq.dbrec[0], htobe32(taken & 0xffffff), __ATOMIC_RELEASE);
         return tail;
     }
-    uint32_t word(uint32_t index) const
-    {
-        return __atomic_load_n(entry + index, __ATOMIC_RELAXED);
-    }
+    uint32_t word(uint32_t index) const { return __atomic_load_n(entry + index, __ATOMIC_RELAXED); }
 
     Nic *nic;
     mlx5dv_qp qp = {};
@@ -412,7 +409,6 @@ TEST_P(SwnicReceive, CountersThatWrap)
         notices(rank, options, 100, "");
     });
 }
-
 
 // Requests and answers that are lost come again; each notice comes once.
 TEST_P(SwnicReceive, WhatComesAgainIsNoSecondNotice)

@@ -66,17 +66,21 @@ TEST_P(SwnicTrace, PutAndSignal)
     const std::string expected[] = {
         text("qp %06x doorbell 00000008%06x03: ready up to 1, record 1\n", qp, qp),
         text("qp %06x request 0: write, segments 3, completes, bytes 4000, remote %#" PRIx64 " key %08x, "
-             "4000 at %#" PRIx64 " key %08x\n", qp, peer.address + 8192, peer.key, own.address + 4096, own.key),
+             "4000 at %#" PRIx64 " key %08x\n",
+             qp, peer.address + 8192, peer.key, own.address + 4096, own.key),
         text("qp %06x completion of 0: done\n", qp),
         text("qp %06x request 1: write, segments 3, completes, bytes 8, remote %#" PRIx64 " key %08x, "
-             "inline 07 00 00 00 00 00 00 00\n", qp, peer.address + 64, peer.key),
+             "inline 07 00 00 00 00 00 00 00\n",
+             qp, peer.address + 64, peer.key),
         text("qp %06x completion of 1: done\n", qp),
         text("qp %06x request 2: write with immediate, segments 3, completes, bytes 8, remote %#" PRIx64 " key %08x, "
-             "immediate 0002beef, 8 at %#" PRIx64 " key %08x\n", qp, peer.address + 64, peer.key, own.address, own.key),
+             "immediate 0002beef, 8 at %#" PRIx64 " key %08x\n",
+             qp, peer.address + 64, peer.key, own.address, own.key),
         text("qp %06x receive 0: immediate 0002beef, bytes 8\n", peer.number[0]),
         text("qp %06x completion of 2: done\n", qp),
         text("qp %06x request 3: fetch-add, segments 4, completes, bytes 8, remote %#" PRIx64 " key %08x, operand 5, "
-             "8 at %#" PRIx64 " key %08x\n", qp, peer.address + (1 << 20), peer.key, own.address + 8, own.key),
+             "8 at %#" PRIx64 " key %08x\n",
+             qp, peer.address + (1 << 20), peer.key, own.address + 8, own.key),
         text("qp %06x completion of 3: syndrome 13, refused by the peer: key, range or rights\n", qp),
     };
     size_t at = 0;

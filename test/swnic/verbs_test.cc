@@ -230,12 +230,10 @@ static void fails_with(weirt_rank *rank, const Options &options, ibv_wc_status s
     nic.meet();
 }
 
-#define FAILS_WITH(name, status, call)                                                                               \
-    TEST_P(SwnicVerbs, name)                                                                                         \
-    {                                                                                                                \
-        run([](weirt_rank *rank) {                                                                                   \
-            fails_with(rank, Options(), status, [](Nic *nic) { return call; });                                      \
-        });                                                                                                          \
+#define FAILS_WITH(name, status, call)                                                                     \
+    TEST_P(SwnicVerbs, name)                                                                               \
+    {                                                                                                      \
+        run([](weirt_rank *rank) { fails_with(rank, Options(), status, [](Nic *nic) { return call; }); }); \
     }
 
 FAILS_WITH(OneByteTooFar, IBV_WC_REM_ACCESS_ERR, nic->post(IBV_WR_RDMA_WRITE, 0, (1 << 20) - 99, 100, 0, 2))

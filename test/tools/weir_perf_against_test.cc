@@ -31,10 +31,7 @@ protected:
         path_ = name;
     }
 
-    void TearDown() override
-    {
-        unlink(path_.c_str());
-    }
+    void TearDown() override { unlink(path_.c_str()); }
 
     // Rows of a run that writes to the file, or is compared with it.
     bool run(bool record, std::initializer_list<Row> rows, std::string *text = nullptr)
@@ -77,10 +74,7 @@ protected:
         return count;
     }
 
-    const std::string &path() const
-    {
-        return path_;
-    }
+    const std::string &path() const { return path_; }
 
 private:
     std::string path_;
@@ -91,42 +85,45 @@ constexpr uint64_t MiB = 1 << 20;
 TEST_P(Against, TimesMayBe15PercentLonger)
 {
     std::string text;
-    ASSERT_TRUE(run(true, {{"grid", 1024, 100, 10}, {"grid", MiB - 1, 200, 10}}));
-    EXPECT_TRUE(run(false, {{"grid", 1024, 114.9, 1}, {"grid", MiB - 1, 229, 1}}, &text)) << text;
+    ASSERT_TRUE(run(true, { { "grid", 1024, 100, 10 }, { "grid", MiB - 1, 200, 10 } }));
+    EXPECT_TRUE(run(false, { { "grid", 1024, 114.9, 1 }, { "grid", MiB - 1, 229, 1 } }, &text)) << text;
     EXPECT_EQ(lines(text, "2 values compared, 0 worse; 0 rows are not in it"), 1u) << text;
-    EXPECT_TRUE(run(false, {{"grid", 1024, 1, 1}})) << "faster, and fewer sizes";
-    EXPECT_FALSE(run(false, {{"grid", 1024, 115.1, 10}, {"grid", MiB - 1, 229, 10}}, &text));
-    EXPECT_EQ(lines(text, "against " + path() + ": shape grid, bytes 1024: time_us 100.000 before, 115.100 now "
-                                                "(+15.1 %)\n"), 1u) << text;
+    EXPECT_TRUE(run(false, { { "grid", 1024, 1, 1 } })) << "faster, and fewer sizes";
+    EXPECT_FALSE(run(false, { { "grid", 1024, 115.1, 10 }, { "grid", MiB - 1, 229, 10 } }, &text));
+    EXPECT_EQ(lines(text, "against " + path() +
+                              ": shape grid, bytes 1024: time_us 100.000 before, 115.100 now "
+                              "(+15.1 %)\n"),
+              1u)
+        << text;
     EXPECT_EQ(lines(text, "2 values compared, 1 worse; 0 rows are not in it"), 1u) << text;
-    EXPECT_FALSE(run(false, {{"grid", 1024, 200, 10}, {"grid", MiB - 1, 300, 10}}, &text));
+    EXPECT_FALSE(run(false, { { "grid", 1024, 200, 10 }, { "grid", MiB - 1, 300, 10 } }, &text));
     EXPECT_EQ(lines(text, " before, "), 2u) << text;
 }
 
 TEST_P(Against, BandwidthMayBe5PercentLess)
 {
     std::string text;
-    ASSERT_TRUE(run(true, {{"grid", MiB, 100, 200}}));
-    EXPECT_TRUE(run(false, {{"grid", MiB, 1000, 190.1}}, &text)) << text;
-    EXPECT_FALSE(run(false, {{"grid", MiB, 1, 189.8}}, &text));
+    ASSERT_TRUE(run(true, { { "grid", MiB, 100, 200 } }));
+    EXPECT_TRUE(run(false, { { "grid", MiB, 1000, 190.1 } }, &text)) << text;
+    EXPECT_FALSE(run(false, { { "grid", MiB, 1, 189.8 } }, &text));
     EXPECT_EQ(lines(text, "bytes 1048576: gbps 200.000 before, 189.800 now (-5.1 %)\n"), 1u) << text;
     // Without a bandwidth the time is what there is.
-    ASSERT_TRUE(run(true, {{"grid", MiB, 100, NAN}}));
-    EXPECT_TRUE(run(false, {{"grid", MiB, 114, NAN}}));
-    EXPECT_FALSE(run(false, {{"grid", MiB, 116, NAN}}));
+    ASSERT_TRUE(run(true, { { "grid", MiB, 100, NAN } }));
+    EXPECT_TRUE(run(false, { { "grid", MiB, 114, NAN } }));
+    EXPECT_FALSE(run(false, { { "grid", MiB, 116, NAN } }));
 }
 
 TEST_P(Against, RowsAreFoundByWhatTheyAre)
 {
     std::string text;
-    ASSERT_TRUE(run(true, {{"grid, \"a\" \\ b", 8, 10, NAN}, {"blocks", 8, 20, NAN}, {"blocks", 8, 30, NAN}}));
-    EXPECT_TRUE(run(false, {{"blocks", 8, 20, NAN}, {"grid, \"a\" \\ b", 8, 10, NAN}, {"blocks", 8, 30, NAN}}));
+    ASSERT_TRUE(run(true, { { "grid, \"a\" \\ b", 8, 10, NAN }, { "blocks", 8, 20, NAN }, { "blocks", 8, 30, NAN } }));
+    EXPECT_TRUE(run(false, { { "blocks", 8, 20, NAN }, { "grid, \"a\" \\ b", 8, 10, NAN }, { "blocks", 8, 30, NAN } }));
     // Of rows that are the same each is taken once, in the order of the file.
-    EXPECT_FALSE(run(false, {{"blocks", 8, 30, NAN}, {"blocks", 8, 30, NAN}}, &text));
+    EXPECT_FALSE(run(false, { { "blocks", 8, 30, NAN }, { "blocks", 8, 30, NAN } }, &text));
     EXPECT_EQ(lines(text, "shape blocks, bytes 8: time_us 20.000 before, 30.000 now (+50.0 %)\n"), 1u) << text;
-    EXPECT_FALSE(run(false, {{"blocks", 8, 1, NAN}, {"blocks", 8, 1, NAN}, {"blocks", 8, 1, NAN}}, &text));
+    EXPECT_FALSE(run(false, { { "blocks", 8, 1, NAN }, { "blocks", 8, 1, NAN }, { "blocks", 8, 1, NAN } }, &text));
     EXPECT_EQ(lines(text, "it does not have shape blocks, bytes 8\n"), 1u) << text;
-    EXPECT_FALSE(run(false, {{"blocks", 9, 1, NAN}}, &text));
+    EXPECT_FALSE(run(false, { { "blocks", 9, 1, NAN } }, &text));
     EXPECT_EQ(lines(text, "it does not have shape blocks, bytes 9\n"), 1u) << text;
     EXPECT_EQ(lines(text, "0 values compared, 0 worse; 1 rows are not in it"), 1u) << text;
     EXPECT_FALSE(run(false, {})) << "nothing was compared";
@@ -134,7 +131,7 @@ TEST_P(Against, RowsAreFoundByWhatTheyAre)
 
 TEST_P(Against, FilesThatAreNoneAreRefused)
 {
-    ASSERT_TRUE(run(true, {{"grid", 8, 10, 1}, {"grid", 9, 10, 1}}));
+    ASSERT_TRUE(run(true, { { "grid", 8, 10, 1 }, { "grid", 9, 10, 1 } }));
     std::ifstream in(path());
     const std::string whole((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
     // A file that is cut is refused, unless it ends between two rows of CSV, or behind the last row of JSON.
@@ -168,4 +165,4 @@ TEST_P(Against, FilesThatAreNoneAreRefused)
 INSTANTIATE_TEST_SUITE_P(Files, Against, ::testing::Values("json", "csv"),
                          [](const auto &info) { return std::string(info.param); });
 
-}  // namespace
+} // namespace

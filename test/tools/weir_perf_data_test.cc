@@ -81,14 +81,22 @@ struct Job {
         uint64_t word = 0;
         memcpy(&word, at, element());
         switch (dtype) {
-        case WEIR_F64: return as(double());
-        case WEIR_I8: return as(int8_t());
-        case WEIR_U8: return as(uint8_t());
-        case WEIR_I32: return as(int32_t());
-        case WEIR_U32: return as(uint32_t());
-        case WEIR_I64: return as(int64_t());
-        case WEIR_U64: return as(uint64_t());
-        default: return weir_element_float(dtype, word, 0);
+        case WEIR_F64:
+            return as(double());
+        case WEIR_I8:
+            return as(int8_t());
+        case WEIR_U8:
+            return as(uint8_t());
+        case WEIR_I32:
+            return as(int32_t());
+        case WEIR_U32:
+            return as(uint32_t());
+        case WEIR_I64:
+            return as(int64_t());
+        case WEIR_U64:
+            return as(uint64_t());
+        default:
+            return weir_element_float(dtype, word, 0);
         }
     }
 
@@ -100,13 +108,20 @@ struct Job {
         };
         uint64_t word = 0;
         switch (dtype) {
-        case WEIR_F64: return as(double());
-        case WEIR_I8: return as(int8_t());
-        case WEIR_U8: return as(uint8_t());
-        case WEIR_I32: return as(int32_t());
-        case WEIR_U32: return as(uint32_t());
-        case WEIR_I64: return as(int64_t());
-        case WEIR_U64: return as(uint64_t());
+        case WEIR_F64:
+            return as(double());
+        case WEIR_I8:
+            return as(int8_t());
+        case WEIR_U8:
+            return as(uint8_t());
+        case WEIR_I32:
+            return as(int32_t());
+        case WEIR_U32:
+            return as(uint32_t());
+        case WEIR_I64:
+            return as(int64_t());
+        case WEIR_U64:
+            return as(uint64_t());
         default:
             word = weir_element_of_float(dtype, static_cast<float>(value), 0);
             memcpy(at, &word, element());
@@ -118,10 +133,10 @@ struct Job {
         double all = number(0, index);
         for (uint32_t rank = 1; rank < kRanks; rank++) {
             const double next = number(rank, index);
-            all = op == WEIR_PROD ? all * next
-                : op == WEIR_MIN  ? std::fmin(all, next)
-                : op == WEIR_MAX  ? std::fmax(all, next)
-                                  : all + next;
+            all = op == WEIR_PROD  ? all * next
+                  : op == WEIR_MIN ? std::fmin(all, next)
+                  : op == WEIR_MAX ? std::fmax(all, next)
+                                   : all + next;
         }
         return op == WEIR_AVG ? all / kRanks : all;
     }
@@ -145,7 +160,7 @@ struct Job {
 };
 
 const std::vector<weir_collective_kind> kKinds = { WEIR_ALLREDUCE, WEIR_REDUCE,    WEIR_REDUCE_SCATTER,
-                                        WEIR_ALLGATHER, WEIR_BROADCAST, WEIR_ALL_TO_ALL };
+                                                   WEIR_ALLGATHER, WEIR_BROADCAST, WEIR_ALL_TO_ALL };
 
 TEST(PerfData, RightDataOfEveryTypeAndOperationIsRight)
 {

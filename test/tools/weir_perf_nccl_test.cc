@@ -91,8 +91,9 @@ TEST(WeirPerfNccl, ARankThatFailsIsNotWaitedFor)
 
 TEST(WeirPerfNccl, RanksThatDoNotComeAreATimeout)
 {
-    run("wait", { 150, { { WEIR_ERR_TIMEOUT, "not all ranks came within 150 ms" },
-                         { WEIR_ERR_TIMEOUT, "not all ranks came within 150 ms" } } });
+    run("wait", { 150,
+                  { { WEIR_ERR_TIMEOUT, "not all ranks came within 150 ms" },
+                    { WEIR_ERR_TIMEOUT, "not all ranks came within 150 ms" } } });
 }
 
 } // namespace

@@ -270,7 +270,8 @@ static void run(int socket, bool first, uint64_t bytes, uint64_t puts, uint64_t 
         double queue_us = latency(&e, true, rounds);
         if (first) {
             printf("%" PRIu64 " bytes: loop %.2f GB/s, queue %.2f GB/s, %.0f %%; 8 bytes: loop %.2f us, value %.2f us, "
-                   "%.0f %%\n", bytes, loop, queue, 100 * queue / loop, loop_us, queue_us, 100 * loop_us / queue_us);
+                   "%.0f %%\n",
+                   bytes, loop, queue, 100 * queue / loop, loop_us, queue_us, 100 * loop_us / queue_us);
             fflush(stdout);
         }
     }

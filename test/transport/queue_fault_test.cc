@@ -80,11 +80,10 @@ void revoked(weirt_rank *rank)
     side.meet();
     if (rank->rank == 0) {
         weiri_queue *queue = side.queues[0];
-        weir_status status = side.meeting->number == 0
-                                 ? side.ops->put(queue, side.remotes[1], 0, side.regions[0], 0, 4096)
-                             : side.meeting->number == 1
-                                 ? side.ops->get(queue, side.regions[1], 0, side.remotes[1], 0, 4096)
-                                 : side.ops->value(queue, side.remotes[1], 0, 1, 8);
+        weir_status status =
+            side.meeting->number == 0   ? side.ops->put(queue, side.remotes[1], 0, side.regions[0], 0, 4096)
+            : side.meeting->number == 1 ? side.ops->get(queue, side.regions[1], 0, side.remotes[1], 0, 4096)
+                                        : side.ops->value(queue, side.remotes[1], 0, 1, 8);
         uint64_t before = queue->posted;
         WEIRT_OK(rank, status);
         status = side.failure(0, nullptr);

@@ -36,8 +36,8 @@ struct Offer {
 // The argument of a run.
 struct Meeting {
     char transport[16];
-    bool staged;   // memory is out of the host's reach
-    bool storeless; // and its device stores no values
+    bool staged;     // memory is out of the host's reach
+    bool storeless;  // and its device stores no values
     uint64_t number; // the case's own
     char text[64];
     Offer offer[2];
@@ -101,10 +101,7 @@ public:
     // A memory of each block from the `first_block`th on, and the peer's.
     bool open_regions(size_t first_block);
 
-    uint8_t *bytes(uint32_t memory) const
-    {
-        return static_cast<uint8_t *>(blocks[memory]->pointer);
-    }
+    uint8_t *bytes(uint32_t memory) const { return static_cast<uint8_t *>(blocks[memory]->pointer); }
 
     // Polls all queues once; those that failed stay so.
     void poll_all();
@@ -335,14 +332,8 @@ protected:
             GTEST_SKIP() << "KindsOfMemory has all threads of staging";
         }
     }
-    const weirt_stage *stage() const
-    {
-        return &weirt_stages[GetParam().second];
-    }
-    void run(weirt_rank_fn body)
-    {
-        weirt_ranks_run_shared(stage(), 2, body, &meeting, sizeof meeting);
-    }
+    const weirt_stage *stage() const { return &weirt_stages[GetParam().second]; }
+    void run(weirt_rank_fn body) { weirt_ranks_run_shared(stage(), 2, body, &meeting, sizeof meeting); }
     Meeting meeting;
 };
 
@@ -374,8 +365,8 @@ inline std::vector<std::pair<std::string, int>> queue_test_params(bool threads, 
 } // namespace weirt
 
 // Suites whose ranks are threads, processes, or both in turn.
-#define WEIRT_QUEUE_STAGES(Suite, threads, processes)                                                          \
-    class Suite : public weirt::QueueTest {};                                                                  \
+#define WEIRT_QUEUE_STAGES(Suite, threads, processes)                                                              \
+    class Suite : public weirt::QueueTest {};                                                                      \
     INSTANTIATE_TEST_SUITE_P(Transports, Suite, ::testing::ValuesIn(weirt::queue_test_params(threads, processes)), \
                              weirt::queue_test_name)
 #define WEIRT_QUEUE_SUITE(Suite) WEIRT_QUEUE_STAGES(Suite, true, true)

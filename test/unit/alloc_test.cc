@@ -98,7 +98,7 @@ TEST(Alloc, NthFailsOnceOfEveryKind)
     const int64_t before = weiri_alloc_alive();
     for (uint64_t n = 1; n <= 5; n++) {
         weiri_alloc_fail_nth(n);
-        void *p[5] = {nullptr, nullptr, nullptr, nullptr, nullptr};
+        void *p[5] = { nullptr, nullptr, nullptr, nullptr, nullptr };
         p[0] = weiri_alloc(1, 1);
         p[1] = weiri_realloc(nullptr, 10);
         p[2] = weiri_strdup("x");
@@ -167,4 +167,4 @@ TEST(Refcount, OnlyTheLastPutIsTheLast)
     EXPECT_TRUE(weiri_refcount_put(&refs));
 }
 
-}  // namespace
+} // namespace

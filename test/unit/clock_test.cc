@@ -168,4 +168,4 @@ TEST(Clock, ThreadsOfOursAreNamed)
     pthread_join(thread, nullptr);
 }
 
-}  // namespace
+} // namespace

@@ -38,8 +38,8 @@ TEST(Cpus, ListsAreParsed)
 
 TEST(Cpus, WhatIsNoListIsRefused)
 {
-    for (const char *text : { "", "\n", "a", "-1", "1-", "1,", "3-1", "1-2-3", "1 2", "1\n2", "0x1", "4096", "12345678",
-                              ",1", "1-2x" }) {
+    for (const char *text :
+         { "", "\n", "a", "-1", "1-", "1,", "3-1", "1-2-3", "1 2", "1\n2", "0x1", "4096", "12345678", ",1", "1-2x" }) {
         EXPECT_EQ(parsed(text), "none") << text;
     }
 }

@@ -56,10 +56,11 @@ protected:
 TEST(DeviceName, OnlyWholeNamesAreDevices)
 {
     weir_device *device = nullptr;
-    const char *const wrong[] = { "",       "cpu",    "cpu:",  ":0",     "cpu:-1", "cpu:+1",  "cpu: 1",
-                                  "cpu:1 ", "cpu:0x", "CPU:0", "cpu:00", "cpus:0", "cpu:0:0", "cp:0",
-                                  "tpu:0",  "gpu",    "0",     "gpu:one", "cpu:1024", "cpu:4294967296",
-                                  "cpu:18446744073709551616" };
+    const char *const wrong[] = {
+        "",       "cpu",    "cpu:",  ":0",      "cpu:-1",   "cpu:+1",         "cpu: 1",
+        "cpu:1 ", "cpu:0x", "CPU:0", "cpu:00",  "cpus:0",   "cpu:0:0",        "cp:0",
+        "tpu:0",  "gpu",    "0",     "gpu:one", "cpu:1024", "cpu:4294967296", "cpu:18446744073709551616"
+    };
     for (const char *name : wrong) {
         EXPECT_EQ(weir_device_open(name, nullptr, &device), WEIR_ERR_INVALID) << name;
         EXPECT_EQ(device, nullptr) << name;

@@ -157,7 +157,7 @@ TEST_F(Env, LaunchersVariablesAreReadByNumber)
     EXPECT_EQ(weiri_env_launch_number(WEIRI_LAUNCH_SLURM_PROCID, 0, 9, &number), WEIR_ERR_ENV);
     setenv("SLURM_PROCID", "", 1);
     EXPECT_EQ(weiri_env_launch_text(WEIRI_LAUNCH_SLURM_PROCID), nullptr);
-    for (const char *bad : {"10", "-1", "x", "1 ", "18446744073709551616"}) {
+    for (const char *bad : { "10", "-1", "x", "1 ", "18446744073709551616" }) {
         setenv("SLURM_PROCID", bad, 1);
         EXPECT_EQ(weiri_env_launch_number(WEIRI_LAUNCH_SLURM_PROCID, 0, 9, &number), WEIR_ERR_ENV) << bad;
         EXPECT_NE(std::strstr(weir_last_error(), (std::string("SLURM_PROCID=") + bad).c_str()), nullptr);
@@ -174,12 +174,12 @@ TEST_F(Env, EndsOfRangesAreAccepted)
     const struct {
         const char *text;
         uint64_t value;
-    } timeouts[] = {{"1", 1}, {"86400000", 86400000}, {"00000000000000000000000000007", 7}};
+    } timeouts[] = { { "1", 1 }, { "86400000", 86400000 }, { "00000000000000000000000000007", 7 } };
     for (const auto &timeout : timeouts) {
         setenv("WEIR_TIMEOUT_MS", timeout.text, 1);
         EXPECT_EQ(read().timeouts.host_ms, timeout.value);
     }
-    for (uint64_t threads : {1u, 1024u}) {
+    for (uint64_t threads : { 1u, 1024u }) {
         setenv("WEIR_CPU_THREADS", std::to_string(threads).c_str(), 1);
         EXPECT_EQ(read().cpu_threads, threads);
     }
@@ -189,8 +189,8 @@ TEST_F(Env, NumbersOutOfRangeAreRefused)
 {
     expect_refused("WEIR_TIMEOUT_MS", "0");
     expect_refused("WEIR_TIMEOUT_MS", "86400001");
-    expect_refused("WEIR_TIMEOUT_MS", "18446744073709551616");  // 0, if it wrapped
-    expect_refused("WEIR_TIMEOUT_MS", "18446744073709551617");  // 1, if it wrapped
+    expect_refused("WEIR_TIMEOUT_MS", "18446744073709551616"); // 0, if it wrapped
+    expect_refused("WEIR_TIMEOUT_MS", "18446744073709551617"); // 1, if it wrapped
     expect_refused("WEIR_TIMEOUT_MS", "184467440737095516170");
     expect_refused("WEIR_CPU_THREADS", "0");
     expect_refused("WEIR_CPU_THREADS", "1025");
@@ -203,7 +203,7 @@ TEST_F(Env, NumbersOutOfRangeAreRefused)
 
 TEST_F(Env, MalformedNumbersAreRefused)
 {
-    for (const char *value : {" ", " 5", "5 ", "5\n", "+5", "-5", "0x10", "1e3", "5.0", "5s", "five"}) {
+    for (const char *value : { " ", " 5", "5 ", "5\n", "+5", "-5", "0x10", "1e3", "5.0", "5s", "five" }) {
         expect_refused("WEIR_TIMEOUT_MS", value);
         expect_refused("WEIR_CPU_THREADS", value);
         expect_refused("WEIR_RANK", value);
@@ -216,14 +216,16 @@ TEST_F(Env, TimeoutsAreOneNumberOrTwo)
         const char *text;
         uint32_t host_ms;
         uint32_t kernel_ms;
-    } timeouts[] = {{"70", 70, 70}, {"30000,600000", 30000, 600000}, {"9,1", 9, 1}, {"1,86400000", 1, 86400000}};
+    } timeouts[] = {
+        { "70", 70, 70 }, { "30000,600000", 30000, 600000 }, { "9,1", 9, 1 }, { "1,86400000", 1, 86400000 }
+    };
     for (const auto &timeout : timeouts) {
         setenv("WEIR_TIMEOUT_MS", timeout.text, 1);
         EXPECT_EQ(read().timeouts.host_ms, timeout.host_ms) << timeout.text;
         EXPECT_EQ(read().timeouts.kernel_ms, timeout.kernel_ms) << timeout.text;
     }
-    for (const char *value : {"5,", ",5", ",", "5,0", "0,5", "5,86400001", "86400001,5", "5, 6", "5 ,6", "5,6,7",
-                              "5,-6", "5,18446744073709551617"}) {
+    for (const char *value : { "5,", ",5", ",", "5,0", "0,5", "5,86400001", "86400001,5", "5, 6", "5 ,6", "5,6,7",
+                               "5,-6", "5,18446744073709551617" }) {
         expect_refused("WEIR_TIMEOUT_MS", value);
     }
     weiri_env env;
@@ -238,7 +240,7 @@ TEST_F(Env, BoolsAreZeroOrOneOnly)
     setenv("WEIR_ALLOW_NO_KEY", "0", 1);
     EXPECT_FALSE(read().allow_no_key);
     EXPECT_TRUE(read().allow_no_key_set);
-    for (const char *value : {"2", "10", "01", " 1", "yes", "true", "on", "-1"}) {
+    for (const char *value : { "2", "10", "01", " 1", "yes", "true", "on", "-1" }) {
         expect_refused("WEIR_ALLOW_NO_KEY", value);
     }
 }
@@ -249,7 +251,8 @@ TEST_F(Env, LogLevelIsOneOfFourWords)
         const char *text;
         weir_log_level level;
     } levels[] = {
-        {"error", WEIR_LOG_ERROR}, {"warn", WEIR_LOG_WARN}, {"info", WEIR_LOG_INFO}, {"debug", WEIR_LOG_DEBUG}};
+        { "error", WEIR_LOG_ERROR }, { "warn", WEIR_LOG_WARN }, { "info", WEIR_LOG_INFO }, { "debug", WEIR_LOG_DEBUG }
+    };
     EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
     for (const auto &level : levels) {
         setenv("WEIR_LOG", level.text, 1);
@@ -258,7 +261,7 @@ TEST_F(Env, LogLevelIsOneOfFourWords)
     }
     setenv("WEIR_LOG", "loud", 1);
     EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
-    for (const char *value : {"WARN", "warning", "3", "info "}) {
+    for (const char *value : { "WARN", "warning", "3", "info " }) {
         expect_refused("WEIR_LOG", value);
     }
 }
@@ -325,7 +328,7 @@ TEST_F(Env, RowsListTheTable)
 
 TEST_F(Env, SecretsAreNotShown)
 {
-    for (bool set : {false, true}) {
+    for (bool set : { false, true }) {
         if (set) {
             setenv("WEIR_KEY", "hush", 1);
             setenv("WEIR_UNIQUE_ID", "hush", 1);
@@ -352,8 +355,8 @@ TEST_F(Env, UnknownVariablesAreWarnedOfOnce)
 {
     const auto read_twice = [] {
         weiri_env env;
-        setenv("WEIR_TIMEOUT", "1", 1);  // a prefix of a known name
-        setenv("WEIR_KEYS", "hush", 1);  // a known name is a prefix
+        setenv("WEIR_TIMEOUT", "1", 1); // a prefix of a known name
+        setenv("WEIR_KEYS", "hush", 1); // a known name is a prefix
         setenv("WEIR_TEST_SLOW", "1", 1);
         setenv("WEIR_KEY", "hush", 1);
         setenv("WEIRD", "1", 1);
@@ -371,4 +374,4 @@ TEST_F(Env, UnknownVariablesAreWarnedOfOnce)
     EXPECT_EXIT(read_twice(), testing::ExitedWithCode(0), "");
 }
 
-}  // namespace
+} // namespace

@@ -56,7 +56,7 @@ TEST(Error, OkIsZeroPendingIsTheOnlyPositive)
 
 TEST(Error, ValuesThatAreNoStatusAreUnknown)
 {
-    for (int value : {2, 7, 31, static_cast<int>(WEIR_STATUS_FIRST_UNUSED), -31}) {
+    for (int value : { 2, 7, 31, static_cast<int>(WEIR_STATUS_FIRST_UNUSED), -31 }) {
         EXPECT_STREQ(weir_status_name(static_cast<weir_status>(value)), "WEIR_UNKNOWN");
         EXPECT_STREQ(weir_status_text(static_cast<weir_status>(value)), "unknown status");
     }
@@ -106,7 +106,7 @@ TEST(Error, LongTextIsCutWithDots)
     EXPECT_EQ(std::string(weir_last_error()), fits);
 
     const std::string cut = std::string(508, 'x') + "...";
-    for (size_t length : {512u, 513u, 5000u}) {
+    for (size_t length : { 512u, 513u, 5000u }) {
         status = weiri_fail(WEIR_ERR_INVALID, "%s", std::string(length, 'x').c_str());
         EXPECT_EQ(std::string(weir_last_error()), cut);
     }
@@ -167,7 +167,7 @@ TEST(Error, OptsCopyTakesWhatBothKnow)
     weiri_opts_copy(&ours, sizeof ours, nullptr);
     EXPECT_EQ(ours.size + ours.a + ours.b + ours.c, 0u);
 
-    const small_opts older = {sizeof older, 1, 2};
+    const small_opts older = { sizeof older, 1, 2 };
     std::memset(&ours, 0xff, sizeof ours);
     weiri_opts_copy(&ours, sizeof ours, &older);
     EXPECT_EQ(ours.a, 1u);
@@ -177,8 +177,8 @@ TEST(Error, OptsCopyTakesWhatBothKnow)
     struct {
         small_opts opts;
         uint32_t guard;
-    } to = {{0, 0, 0}, 77};
-    const large_opts newer = {sizeof newer, 3, 4, 5};
+    } to = { { 0, 0, 0 }, 77 };
+    const large_opts newer = { sizeof newer, 3, 4, 5 };
     weiri_opts_copy(&to.opts, sizeof to.opts, &newer);
     EXPECT_EQ(to.opts.a, 3u);
     EXPECT_EQ(to.opts.b, 4u);
@@ -187,10 +187,10 @@ TEST(Error, OptsCopyTakesWhatBothKnow)
 
 TEST(Error, OptsThatCannotBeReadAreRefused)
 {
-    const small_opts none = {0, 1, 2};
-    const small_opts partial = {sizeof(size_t) - 1, 1, 2};
-    const small_opts least = {sizeof(size_t), 1, 2};
-    const small_opts endless = {WEIR_OPTS_MAX + 1, 1, 2};
+    const small_opts none = { 0, 1, 2 };
+    const small_opts partial = { sizeof(size_t) - 1, 1, 2 };
+    const small_opts least = { sizeof(size_t), 1, 2 };
+    const small_opts endless = { WEIR_OPTS_MAX + 1, 1, 2 };
     const small_opts *null = nullptr;
     EXPECT_STREQ(WEIRI_OPTS_ERROR(&none), "opts.size is not set");
     EXPECT_STREQ(WEIRI_OPTS_ERROR(&partial), "opts.size is not set");
@@ -210,17 +210,18 @@ TEST(Error, LongerOptsAreReadWhileTheirUnknownBytesAreZero)
         small_opts known;
         unsigned char rest[WEIR_OPTS_MAX - sizeof(small_opts)];
     } longer = {};
-    for (size_t size : {sizeof(small_opts) + 1, sizeof(small_opts) + 8, size_t(WEIR_OPTS_MAX)}) {
-        longer.known = {size, 1, 2};
+    for (size_t size : { sizeof(small_opts) + 1, sizeof(small_opts) + 8, size_t(WEIR_OPTS_MAX) }) {
+        longer.known = { size, 1, 2 };
         EXPECT_TRUE(WEIRI_OPTS_OK(&longer.known)) << size;
         const size_t last = size - sizeof(small_opts) - 1;
         longer.rest[last] = 1;
         EXPECT_STREQ(WEIRI_OPTS_ERROR(&longer.known),
-                     "opts has a field that this libweir does not know, and it is not zero") << size;
+                     "opts has a field that this libweir does not know, and it is not zero")
+            << size;
         longer.known.size = size - 1;
         EXPECT_TRUE(WEIRI_OPTS_OK(&longer.known)) << "a byte behind " << size - 1;
         longer.rest[last] = 0;
     }
 }
 
-}  // namespace
+} // namespace

@@ -36,10 +36,7 @@ protected:
         root = name;
     }
 
-    void TearDown() override
-    {
-        fs::remove_all(root);
-    }
+    void TearDown() override { fs::remove_all(root); }
 
     void write(const fs::path &file, const std::string &text)
     {
@@ -337,9 +334,12 @@ TEST_F(IbGid, FirstOfInfiniBand)
 TEST_F(IbGid, MalformedOnesAreNotTaken)
 {
     add(true);
-    const char *wrong[] = { "", "fe80::1", "fe80:0000:0000:0000:0000:0000:0000",
+    const char *wrong[] = { "",
+                            "fe80::1",
+                            "fe80:0000:0000:0000:0000:0000:0000",
                             "fe80:0000:0000:0000:0000:0000:0000:000g",
-                            "fe80:0000:0000:0000:0000:0000:0000:0001:0002", "fe80-0000:0000:0000:0000:0000:0000:0001" };
+                            "fe80:0000:0000:0000:0000:0000:0000:0001:0002",
+                            "fe80-0000:0000:0000:0000:0000:0000:0001" };
     for (uint32_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         add_gid("mlx5_0", i, wrong[i], "RoCE v2");
     }

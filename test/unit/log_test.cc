@@ -54,8 +54,8 @@ void log_at_every_level(const char *setting)
 
 TEST_F(Log, LevelIsThatOfTheEnvironment)
 {
-    const std::string all[] = {"weir: error: event 0\n", "weir: warn: event 1\n", "weir: info: event 2\n",
-                               "weir: debug: event 3\n"};
+    const std::string all[] = { "weir: error: event 0\n", "weir: warn: event 1\n", "weir: info: event 2\n",
+                                "weir: debug: event 3\n" };
     const auto upto = [&](int level) {
         std::string expected = "^";
         for (int i = 0; i <= level; i++) {
@@ -79,9 +79,9 @@ TEST_F(Log, SinkGetsLevelAndTextUntilItIsReplaced)
     weiri_log(WEIR_LOG_ERROR, "peer %d %s", 3, "died");
     weir_log_set_sink(collect, &second);
     weiri_log(WEIR_LOG_ERROR, "next");
-    ASSERT_EQ(first.texts, std::vector<std::string>{"peer 3 died"});
+    ASSERT_EQ(first.texts, std::vector<std::string>{ "peer 3 died" });
     EXPECT_EQ(first.levels[0], WEIR_LOG_ERROR);
-    ASSERT_EQ(second.texts, std::vector<std::string>{"next"});
+    ASSERT_EQ(second.texts, std::vector<std::string>{ "next" });
     EXPECT_EQ(second.levels[0], WEIR_LOG_ERROR);
 }
 
@@ -94,7 +94,7 @@ TEST_F(Log, NullRestoresStandardError)
         weiri_log(WEIR_LOG_WARN, "to the sink");
         weir_log_set_sink(nullptr, nullptr);
         weiri_log(WEIR_LOG_ERROR, "to standard error");
-        std::_Exit(got.levels == std::vector<weir_log_level>{WEIR_LOG_WARN} ? 0 : 1);
+        std::_Exit(got.levels == std::vector<weir_log_level>{ WEIR_LOG_WARN } ? 0 : 1);
     };
     EXPECT_EXIT(body(), testing::ExitedWithCode(0), "^weir: error: to standard error\n$");
 }
@@ -104,8 +104,8 @@ TEST_F(Log, AnEventIsOneLine)
     lines got;
     weir_log_set_sink(collect, &got);
     weiri_log(WEIR_LOG_ERROR, "a%sb", "\nweir: error: forged\r\x1b[2J\x7f\t\xc3\xa4");
-    ASSERT_EQ(got.texts, std::vector<std::string>{"a weir: error: forged  [2J  \xc3\xa4"
-                                                  "b"});
+    ASSERT_EQ(got.texts, std::vector<std::string>{ "a weir: error: forged  [2J  \xc3\xa4"
+                                                   "b" });
 }
 
 TEST_F(Log, LongTextIsCutWithDots)
@@ -116,7 +116,7 @@ TEST_F(Log, LongTextIsCutWithDots)
     weiri_log(WEIR_LOG_ERROR, "%s", std::string(1024, 'x').c_str());
     weiri_log(WEIR_LOG_ERROR, "%s", std::string(9000, 'x').c_str());
     const std::string cut = std::string(1020, 'x') + "...";
-    EXPECT_EQ(got.texts, (std::vector<std::string>{std::string(1023, 'x'), cut, cut}));
+    EXPECT_EQ(got.texts, (std::vector<std::string>{ std::string(1023, 'x'), cut, cut }));
 }
 
 TEST_F(Log, ErrnoIsKept)
@@ -184,4 +184,4 @@ TEST_F(Log, SinkIsCalledOneAtATime)
     EXPECT_EQ(distinct.count("thread 7 event 99"), 1u);
 }
 
-}  // namespace
+} // namespace

@@ -117,7 +117,7 @@ protected:
     {
         struct call {
             std::function<void()> f;
-            std::atomic<bool> done{false};
+            std::atomic<bool> done{ false };
         } c;
         c.f = std::move(f);
         ASSERT_EQ(weiri_service_post(
@@ -145,7 +145,7 @@ protected:
     // Returns once the service thread is inside a callback, which holds it there until `gate` is true.
     struct hold_state {
         std::atomic<bool> *gate;
-        std::atomic<bool> entered{false};
+        std::atomic<bool> entered{ false };
     };
     void hold(std::atomic<bool> *gate)
     {
@@ -207,7 +207,7 @@ TEST_F(Service, PostsRunOnceInOrder)
     std::vector<int> order;
     std::vector<item> items;
     for (int i = 0; i < 500; i++) {
-        items.push_back({&order, i});
+        items.push_back({ &order, i });
     }
     for (item &i : items) {
         ASSERT_EQ(weiri_service_post(
@@ -233,7 +233,8 @@ TEST_F(Service, PostsOfManyThreadsAllRun)
     for (int t = 0; t < 4; t++) {
         threads.emplace_back([&] {
             for (int i = 0; i < 500; i++) {
-                EXPECT_EQ(weiri_service_post(service_, [](void *context) { ++*static_cast<int *>(context); }, &count),
+                EXPECT_EQ(weiri_service_post(
+                              service_, [](void *context) { ++*static_cast<int *>(context); }, &count),
                           WEIR_OK);
             }
         });
@@ -260,12 +261,14 @@ TEST_F(Service, PostsBeforeDestroyRunBeforeItReturns)
                 EXPECT_EQ(weiri_service_post(c->service, run, c), WEIR_OK);
             }
         }
-    } chain = {service_, 20, 0};
-    std::atomic<bool> gate{false};
+    } chain = { service_, 20, 0 };
+    std::atomic<bool> gate{ false };
     hold(&gate);
     int count = 0;
     for (int i = 0; i < 100; i++) {
-        ASSERT_EQ(weiri_service_post(service_, [](void *context) { ++*static_cast<int *>(context); }, &count), WEIR_OK);
+        ASSERT_EQ(weiri_service_post(
+                      service_, [](void *context) { ++*static_cast<int *>(context); }, &count),
+                  WEIR_OK);
     }
     ASSERT_EQ(weiri_service_post(service_, chain::run, &chain), WEIR_OK);
     std::thread opener([&] {
@@ -282,8 +285,8 @@ struct fd_state {
     weiri_service *service = nullptr;
     weiri_watch *watch = nullptr;
     channel *pipe = nullptr;
-    std::atomic<int> calls{0};
-    std::atomic<uint32_t> events{0};
+    std::atomic<int> calls{ 0 };
+    std::atomic<uint32_t> events{ 0 };
     std::function<void(fd_state *)> action;
 
     static void ready(void *context, uint32_t events)
@@ -362,8 +365,8 @@ TEST_F(Service, UnwatchedByAnEarlierCallbackIsNotCalled)
     for (int round = 0; round < 20; round++) {
         channel pipes[2];
         fd_state s[2];
-        fd_state *other[2] = {&s[1], &s[0]};
-        std::atomic<bool> gate{false};
+        fd_state *other[2] = { &s[1], &s[0] };
+        std::atomic<bool> gate{ false };
         hold(&gate);
         for (int i = 0; i < 2; i++) {
             s[i].service = service_;
@@ -386,8 +389,8 @@ TEST_F(Service, EventsTurnedOffByAnEarlierCallbackAreNotDelivered)
 {
     channel pipes[2];
     fd_state s[2];
-    fd_state *other[2] = {&s[1], &s[0]};
-    std::atomic<bool> gate{false};
+    fd_state *other[2] = { &s[1], &s[0] };
+    std::atomic<bool> gate{ false };
     hold(&gate);
     for (int i = 0; i < 2; i++) {
         s[i].service = service_;
@@ -411,7 +414,7 @@ TEST_F(Service, UnwatchWaitsForTheRunningCallback)
     channel pipe;
     pipe.put();
     struct state {
-        std::atomic<bool> entered{false};
+        std::atomic<bool> entered{ false };
         int plain = 0;
     } s;
     weiri_watch *watch;
@@ -439,7 +442,7 @@ TEST_F(Service, UnwatchDoesNotWaitForOthers)
     channel pipe;
     fd_state s;
     ASSERT_EQ(weiri_service_watch_fd(service_, pipe.in, EPOLLIN, fd_state::ready, &s, &s.watch), WEIR_OK);
-    std::atomic<bool> gate{false};
+    std::atomic<bool> gate{ false };
     hold(&gate);
     pipe.put();
     weiri_service_unwatch(service_, s.watch); /* the thread is held: this would hang */
@@ -452,7 +455,7 @@ TEST_F(Service, UnwatchDoesNotWaitForOthers)
 TEST_F(Service, UnwatchRacesWithCallbacks)
 {
     std::vector<std::thread> threads;
-    std::atomic<int> calls{0};
+    std::atomic<int> calls{ 0 };
     struct heap_context {
         std::atomic<int> *calls;
         int plain = 0;
@@ -462,7 +465,7 @@ TEST_F(Service, UnwatchRacesWithCallbacks)
             channel pipe;
             pipe.put();
             for (int i = 0; i < 150; i++) {
-                std::unique_ptr<heap_context> context(new heap_context{&calls});
+                std::unique_ptr<heap_context> context(new heap_context{ &calls });
                 weiri_watch *watch;
                 weir_status status;
                 if (t < 3) {
@@ -513,7 +516,9 @@ TEST_F(Service, MemoryOfUnwatchedIsFreedOnAnIdleThread)
     EXPECT_TRUE(eventually([&] { return weiri_alloc_alive() == before; }));
     for (int i = 0; i < 300; i++) {
         weiri_watch *watch;
-        ASSERT_EQ(weiri_service_watch_time(service_, 3600000, [](void *) {}, nullptr, &watch), WEIR_OK);
+        ASSERT_EQ(weiri_service_watch_time(
+                      service_, 3600000, [](void *) {}, nullptr, &watch),
+                  WEIR_OK);
         weiri_service_unwatch(service_, watch);
     }
     EXPECT_TRUE(eventually([&] { return weiri_alloc_alive() == before; }));
@@ -522,8 +527,8 @@ TEST_F(Service, MemoryOfUnwatchedIsFreedOnAnIdleThread)
 struct time_state {
     weiri_service *service = nullptr;
     weiri_watch *watch = nullptr;
-    std::atomic<int> calls{0};
-    int last = 0;  // call that takes the watch away; 0: none
+    std::atomic<int> calls{ 0 };
+    int last = 0; // call that takes the watch away; 0: none
 
     static void run(void *context)
     {
@@ -567,7 +572,7 @@ TEST_F(Service, PeriodsAreIndependent)
 TEST_F(Service, LatePeriodSkipsRuns)
 {
     time_state s;
-    std::atomic<bool> gate{false};
+    std::atomic<bool> gate{ false };
     ASSERT_EQ(weiri_service_watch_time(service_, 20, time_state::run, &s, &s.watch), WEIR_OK);
     hold(&gate);
     usleep(300000);
@@ -581,7 +586,7 @@ TEST_F(Service, LatePeriodSkipsRuns)
 
 TEST_F(Service, PeriodTakesItselfAway)
 {
-    for (int last : {1, 2}) {
+    for (int last : { 1, 2 }) {
         time_state s;
         s.service = service_;
         s.last = last;
@@ -599,10 +604,10 @@ TEST_F(Service, PeriodTakesOthersAway)
     struct group {
         weiri_service *service;
         weiri_watch *watches[4];
-        std::atomic<int> calls{0};
+        std::atomic<int> calls{ 0 };
     } g;
     g.service = service_;
-    std::atomic<bool> gate{false};
+    std::atomic<bool> gate{ false };
     hold(&gate);
     for (weiri_watch *&watch : g.watches) {
         ASSERT_EQ(weiri_service_watch_time(
@@ -679,7 +684,9 @@ TEST_F(Service, OutOfMemoryIsAnError)
     weiri_alloc_fail_nth(1);
     EXPECT_EQ(weiri_service_watch_time(service_, 1, time_state::run, nullptr, &watch), WEIR_ERR_NOMEM);
     weiri_alloc_fail_nth(1);
-    EXPECT_EQ(weiri_service_post(service_, [](void *) {}, nullptr), WEIR_ERR_NOMEM);
+    EXPECT_EQ(weiri_service_post(
+                  service_, [](void *) {}, nullptr),
+              WEIR_ERR_NOMEM);
     weiri_alloc_fail_nth(0);
     EXPECT_EQ(other, nullptr);
     EXPECT_EQ(watch, nullptr);
@@ -694,7 +701,9 @@ TEST_F(Service, ManyRoundsLeaveNothing)
         weiri_service *other;
         ASSERT_EQ(weiri_service_create("weir-round", &other), WEIR_OK);
         int ran = 0;
-        ASSERT_EQ(weiri_service_post(other, [](void *context) { ++*static_cast<int *>(context); }, &ran), WEIR_OK);
+        ASSERT_EQ(weiri_service_post(
+                      other, [](void *context) { ++*static_cast<int *>(context); }, &ran),
+                  WEIR_OK);
         weiri_service_destroy(other);
         ASSERT_EQ(ran, 1);
     }
@@ -702,4 +711,4 @@ TEST_F(Service, ManyRoundsLeaveNothing)
     EXPECT_EQ(open_descriptors(), descriptors);
 }
 
-}  // namespace
+} // namespace

@@ -48,7 +48,7 @@ int connect_to_nobody()
     name.sin_port = htons(40000);
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int plain = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const linger at_once = {1, 0};
+    const linger at_once = { 1, 0 };
     if (setsockopt(plain, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) != 0 ||
         connect(plain, reinterpret_cast<sockaddr *>(&name), sizeof name) != 0) {
         return DID_NOT_MEET_ITSELF;
@@ -61,7 +61,7 @@ int connect_to_nobody()
     }
     to.port = 40000;
     const int error = weiri_sock_connect(&to, 1000, &fd);
-    pollfd ready = {fd, POLLOUT, 0};
+    pollfd ready = { fd, POLLOUT, 0 };
     if ((error != 0 && error != EINPROGRESS) || poll(&ready, 1, 10000) != 1) {
         return DID_NOT_MEET_ITSELF;
     }

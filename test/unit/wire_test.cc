@@ -25,7 +25,7 @@ struct message {
     uint16_t last = 0;
 };
 
-const size_t field_ends[] = {1, 3, 7, 15, 20, 27, 29};  // of `example`, whose text has 5 characters
+const size_t field_ends[] = { 1, 3, 7, 15, 20, 27, 29 }; // of `example`, whose text has 5 characters
 
 message example()
 {
@@ -88,9 +88,9 @@ std::unique_ptr<uint8_t[]> exact(const std::vector<uint8_t> &data, size_t size)
 
 TEST(Wire, BytesAreLittleEndianAndPacked)
 {
-    const std::vector<uint8_t> expected = {0x81, 0x83, 0x82, 0x87, 0x86, 0x85, 0x84, 0x8f, 0x8e, 0x8d,
-                                           0x8c, 0x8b, 0x8a, 0x89, 0x88, 0x90, 0x91, 0x92, 0x93, 0x94,
-                                           5,    0,    'h',  'e',  'l',  'l',  'o',  0xa2, 0xa1};
+    const std::vector<uint8_t> expected = { 0x81, 0x83, 0x82, 0x87, 0x86, 0x85, 0x84, 0x8f, 0x8e, 0x8d,
+                                            0x8c, 0x8b, 0x8a, 0x89, 0x88, 0x90, 0x91, 0x92, 0x93, 0x94,
+                                            5,    0,    'h',  'e',  'l',  'l',  'o',  0xa2, 0xa1 };
     EXPECT_EQ(encode(example()), expected);
 }
 
@@ -155,10 +155,10 @@ TEST(Wire, EmptyInputIsDoneUntilItIsRead)
 
 TEST(Wire, FailureOfAReadIsSticky)
 {
-    const uint8_t data[3] = {1, 2, 3};
+    const uint8_t data[3] = { 1, 2, 3 };
     weiri_reader r = weiri_reader_init(data, sizeof data);
     EXPECT_EQ(weiri_read_u32(&r), 0u);
-    EXPECT_EQ(weiri_read_u8(&r), 0);  // would fit
+    EXPECT_EQ(weiri_read_u8(&r), 0); // would fit
     EXPECT_TRUE(r.failed);
 }
 
@@ -203,8 +203,8 @@ TEST(Wire, StringsKeepTheirLimits)
 
 TEST(Wire, EmptyStringNeedsRoomForItsNul)
 {
-    const uint8_t data[2] = {0, 0};
-    char text[2] = {'n', 'n'};
+    const uint8_t data[2] = { 0, 0 };
+    char text[2] = { 'n', 'n' };
     weiri_reader r = weiri_reader_init(data, sizeof data);
     weiri_read_string(&r, text, 1);
     EXPECT_TRUE(weiri_reader_done(&r));
@@ -219,7 +219,7 @@ TEST(Wire, EmptyStringNeedsRoomForItsNul)
 TEST(Wire, StringWithANulInsideFails)
 {
     for (size_t at = 0; at < 3; at++) {
-        uint8_t data[5] = {3, 0, 'a', 'b', 'c'};
+        uint8_t data[5] = { 3, 0, 'a', 'b', 'c' };
         data[2 + at] = 0;
         char text[8] = "old";
         weiri_reader r = weiri_reader_init(data, sizeof data);
@@ -242,7 +242,7 @@ TEST(Wire, GarbledInputIsRefusedOrReadExactly)
             data[random() % data.size()] = static_cast<uint8_t>(random());
         }
         if (random() % 2 != 0) {
-            data[20] = static_cast<uint8_t>(random() % 24);  // the string's length
+            data[20] = static_cast<uint8_t>(random() % 24); // the string's length
             data[21] = random() % 8 == 0 ? 0xff : 0;
         }
         data.resize(random() % 4 == 0 ? random() % 40 : 22u + data[20] + 2u, 'z');
@@ -302,4 +302,4 @@ TEST(Wire, AnyBytesAreReadSafely)
     }
 }
 
-}  // namespace
+} // namespace

@@ -9,13 +9,13 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -410,9 +410,5 @@ static int start_bootstrap(const perf_options *options, char **arguments)
 }
 
 const perf_command perf_bootstrap = {
-    "bootstrap",
-    "many ranks meet: create, allgather, barrier",
-    "-g",
-    NULL,
-    start_bootstrap,
+    "bootstrap", "many ranks meet: create, allgather, barrier", "-g", NULL, start_bootstrap,
 };

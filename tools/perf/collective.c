@@ -321,8 +321,7 @@ static weir_status measure_row(perf_bench *b, uint64_t count, const perf_choice 
 }
 
 /* Forces a form and the most blocks, and says what that comes to. */
-static weir_status force(perf_bench *b, uint64_t count, weir_collective_form form, uint32_t blocks,
-                         perf_choice *chosen)
+static weir_status force(perf_bench *b, uint64_t count, weir_collective_form form, uint32_t blocks, perf_choice *chosen)
 {
     weir_collective_request request;
     memset(&request, 0, sizeof request);
@@ -346,8 +345,7 @@ static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_fo
         const uint32_t most = (uint32_t)blocks->values[i];
         const uint32_t before = chosen.shape.blocks;
         status = force(b, count, form, most, &chosen);
-        const bool differs =
-            chosen.shape.blocks != before && (b->threads == 0 || chosen.shape.threads == b->threads);
+        const bool differs = chosen.shape.blocks != before && (b->threads == 0 || chosen.shape.threads == b->threads);
         if (status == WEIR_OK && (b->rank->options->tune == NULL || differs)) {
             status = measure_row(b, count, &chosen, most);
         }
@@ -415,8 +413,7 @@ static weir_status end_bench(perf_bench *b, weir_status status)
     perf_rank *rank = b->rank;
     const char *plot = rank->options->plot;
     const char *tune = rank->options->tune;
-    if (status == WEIR_OK && tune != NULL && rank->output != NULL &&
-        !perf_tune_write(&b->tune, tune, rank, b->title)) {
+    if (status == WEIR_OK && tune != NULL && rank->output != NULL && !perf_tune_write(&b->tune, tune, rank, b->title)) {
         status = perf_fail(rank, WEIR_ERR_SYSTEM, "%s: %s", tune, strerror(errno));
     }
     if (status == WEIR_OK && plot != NULL && rank->output != NULL &&
@@ -466,8 +463,9 @@ static weir_status run_collective(perf_rank *rank)
 
 static int start_collective(const perf_options *options, char **arguments);
 
-#define OPTIONS "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
-                " --form --plot --tune --host-ranks"
+#define OPTIONS                                                                                      \
+    "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
+    " --form --plot --tune --host-ranks"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the sum, or the like, of all", OPTIONS,
                                       run_collective, start_collective };
@@ -475,15 +473,15 @@ const perf_command perf_allgather = { "allgather", "all ranks get what each has"
                                       start_collective };
 const perf_command perf_reduce_scatter = { "reduce_scatter", "each rank gets its part of the sum", OPTIONS,
                                            run_collective, start_collective };
-const perf_command perf_all_to_all = { "all_to_all", "each rank gets a part of what each has", OPTIONS,
-                                       run_collective, start_collective };
+const perf_command perf_all_to_all = { "all_to_all", "each rank gets a part of what each has", OPTIONS, run_collective,
+                                       start_collective };
 const perf_command perf_broadcast = { "broadcast", "all ranks get what rank 0 has", OPTIONS, run_collective,
                                       start_collective };
 const perf_command perf_reduce = { "reduce", "rank 0 gets the sum of all", OPTIONS, run_collective, start_collective };
 
 static int start_collective(const perf_options *options, char **arguments)
 {
-    static const perf_command *const commands[] = { &perf_allreduce, &perf_allgather, &perf_reduce_scatter,
+    static const perf_command *const commands[] = { &perf_allreduce,  &perf_allgather, &perf_reduce_scatter,
                                                     &perf_all_to_all, &perf_broadcast, &perf_reduce };
     perf_options mine = *options;
     perf_wish asked;

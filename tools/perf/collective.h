@@ -108,7 +108,7 @@ typedef struct perf_result {
     double us; /* median; NaN: not measured */
     double min_us;
     double p95_us;
-    uint64_t wrong; /* elements, of all ranks */
+    uint64_t wrong;         /* elements, of all ranks */
     perf_launched launched; /* of NCCL's */
 } perf_result;
 

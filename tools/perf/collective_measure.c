@@ -181,8 +181,8 @@ static weir_status add_wrong(perf_bench *b, perf_result *out)
 {
     uint64_t counts[PERF_RANKS_MAX] = { 0 };
     perf_rank *rank = b->rank;
-    weir_status status = weir_device_copy(rank->device, &counts[rank->rank], weir_memory_pointer(b->wrong),
-                                          sizeof counts[0]);
+    weir_status status =
+        weir_device_copy(rank->device, &counts[rank->rank], weir_memory_pointer(b->wrong), sizeof counts[0]);
     if (status == WEIR_OK) {
         status = weir_bootstrap_allgather(rank->bootstrap, NULL, counts, sizeof counts[0]);
     }

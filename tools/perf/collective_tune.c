@@ -50,8 +50,8 @@ static uint32_t put_rows(FILE *file, const perf_tune *tune, const perf_rank *ran
             row->threads == next->threads) {
             continue;
         }
-        fprintf(file, "%s %" PRIu32 " %" PRIu64 " %s %" PRIu32 " %" PRIu32 "\n", rank->command, rank->ranks,
-                row->bytes, perf_form_names[row->form], row->blocks, row->threads);
+        fprintf(file, "%s %" PRIu32 " %" PRIu64 " %s %" PRIu32 " %" PRIu32 "\n", rank->command, rank->ranks, row->bytes,
+                perf_form_names[row->form], row->blocks, row->threads);
         count++;
     }
     return count;

@@ -187,8 +187,8 @@ weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t war
     return time_batches(rank, &what, warmup, replays, us);
 }
 
-weir_status perf_time_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, uint32_t warmup,
-                            uint32_t replays, double *us)
+weir_status perf_time_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, uint32_t warmup, uint32_t replays,
+                            double *us)
 {
     const batch what = { NULL, calls, nodes };
     return time_batches(rank, &what, warmup, replays, us);

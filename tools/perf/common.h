@@ -49,8 +49,8 @@ typedef struct perf_options {
     uint32_t warmup; /* launches before them */
     bool one_way;
     bool check;
-    bool host; /* memory of the host in place of the device's */
-    bool plain; /* launch without checking that the grid is resident as a whole */
+    bool host;         /* memory of the host in place of the device's */
+    bool plain;        /* launch without checking that the grid is resident as a whole */
     const char *dtype; /* of collectives: of elements, and */
     const char *op;    /* how they are joined */
     const char *form;
@@ -58,9 +58,9 @@ typedef struct perf_options {
     const char *nccl;    /* its library */
     const char *plot;
     uint32_t host_ranks; /* hosts of so many ranks, made of this one's */
-    bool graph;      /* launches are replays of graphs */
-    bool registered; /* buffers are known to all ranks */
-    const char *tune; /* the table that gets the fastest */
+    bool graph;          /* launches are replays of graphs */
+    bool registered;     /* buffers are known to all ranks */
+    const char *tune;    /* the table that gets the fastest */
     const char *csv;
     const char *json;
     const char *against; /* results of an earlier run, which this one is compared with */
@@ -147,8 +147,8 @@ weir_status perf_record_calls(perf_rank *rank, const perf_calls *calls, uint32_t
  * up). us[i] is the time of one node in the i-th, in us, the longest of all ranks. All ranks call it together. */
 weir_status perf_time(perf_rank *rank, void *graph, uint32_t nodes, uint32_t warmup, uint32_t replays, double *us);
 /* The same of as many nodes put on the stream one by one. */
-weir_status perf_time_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, uint32_t warmup,
-                            uint32_t replays, double *us);
+weir_status perf_time_calls(perf_rank *rank, const perf_calls *calls, uint32_t nodes, uint32_t warmup, uint32_t replays,
+                            double *us);
 
 void perf_sort(double *values, uint32_t count);
 /* Of sorted values: the one below which `part` of them are, between two neighbours if need be. */

@@ -14,7 +14,7 @@
 #define NODES_MAX 200u
 #define NODES_MIN 4u /* and even: see perf_args.number */
 #define SAMPLES_MAX (ROUNDS * PERF_REPLAYS_MAX)
-#define CHECKS 6u /* even */
+#define CHECKS 6u                       /* even */
 #define LARGE_BYTES ((uint64_t)4 << 20) /* from here on there are fewer launches */
 
 /* ---- setup ------------------------------------------------------------------------------------------------ */
@@ -365,10 +365,10 @@ static weir_status report(perf_link *link, const perf_case *test, uint64_t bytes
     double raw_us = raw->count != 0 ? perf_percentile(raw->us, raw->count, 0.5) / parts : NAN;
     char table[64];
     (void)snprintf(table, sizeof table, "%s%s", perf_op_names[test->op],
-                   test->op == PERF_SEMAPHORE       ? ", half a round trip"
-                   : test->op == PERF_FLOOR         ? ", moves nothing"
-                   : link->rank->options->one_way   ? ", one way"
-                                                    : ", both ways at once");
+                   test->op == PERF_SEMAPHORE     ? ", half a round trip"
+                   : test->op == PERF_FLOOR       ? ", moves nothing"
+                   : link->rank->options->one_way ? ", one way"
+                                                  : ", both ways at once");
     perf_field fields[] = {
         perf_text("shape", test->shape),
         perf_count("bytes", bytes),
@@ -401,8 +401,7 @@ static weir_status forget_packets(perf_link *link)
                             weir_memory_bytes(link->packets));
 }
 
-static weir_status run_rounds(perf_link *link, const perf_case *test, uint32_t count, variant *variants,
-                              const plan *p)
+static weir_status run_rounds(perf_link *link, const perf_case *test, uint32_t count, variant *variants, const plan *p)
 {
     uint64_t bytes = variants[0].args.out_bytes + variants[0].args.in_bytes;
     uint64_t wrong[2] = { 0, 0 };

@@ -22,7 +22,7 @@ typedef struct perf_link {
     weir_memory_channel *packet;
     weir_grid_barrier *barrier;
     weir_grid_barrier *raw_barrier;
-    uint32_t blocks;  /* of launches; 0: as the case has them */
+    uint32_t blocks; /* of launches; 0: as the case has them */
     uint32_t threads;
     uint64_t seed; /* of the current data; the same on both ranks */
 } perf_link;

@@ -1,7 +1,7 @@
 /* machine.c - the facts in front of every result: what ran, where, and how it was set. */
 #include "tools/perf/cases.h"
-#include "weir_perf_commit.h"
 #include "tools/perf/common.h"
+#include "weir_perf_commit.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -34,8 +34,10 @@ static void report_clocks(perf_output *output, const weir_device_info *info)
     char command[160];
     char line[160];
     format_uuid(info->uuid, sizeof info->uuid, uuid, sizeof uuid);
-    (void)snprintf(command, sizeof command, "nvidia-smi -i GPU-%s --format=csv,noheader"
-                   " --query-gpu=clocks.sm,clocks.max.sm,clocks.mem,power.limit 2>/dev/null", uuid);
+    (void)snprintf(command, sizeof command,
+                   "nvidia-smi -i GPU-%s --format=csv,noheader"
+                   " --query-gpu=clocks.sm,clocks.max.sm,clocks.mem,power.limit 2>/dev/null",
+                   uuid);
     FILE *pipe = popen(command, "r");
     read_line(pipe, line, sizeof line);
     if (pipe != NULL && pclose(pipe) == 0 && line[0] != '\0') {

@@ -17,21 +17,9 @@
 #include <string.h>
 
 static const perf_command *const commands[] = {
-    &perf_put,
-    &perf_get,
-    &perf_packets,
-    &perf_semaphore,
-    &perf_probe,
-    &perf_fifo,
-    &perf_port,
-    &perf_rdma,
-    &perf_bootstrap,
-    &perf_allreduce,
-    &perf_allgather,
-    &perf_reduce_scatter,
-    &perf_all_to_all,
-    &perf_broadcast,
-    &perf_reduce,
+    &perf_put,        &perf_get,       &perf_packets,   &perf_semaphore, &perf_probe,     &perf_fifo,
+    &perf_port,       &perf_rdma,      &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter,
+    &perf_all_to_all, &perf_broadcast, &perf_reduce,
 };
 
 /* Options that every command takes. */

@@ -118,8 +118,8 @@ static void report(const perf_nccl *nccl)
     Dl_info where;
     void *symbol = dlsym(nccl->library, "ncclGetVersion");
     const bool known = dladdr(symbol, &where) != 0 && where.dli_fname != NULL;
-    perf_fact(nccl->rank->output, "NCCL", "%d.%d.%d, %s, NVLS off", nccl->version / 10000,
-              nccl->version / 100 % 100, nccl->version % 100, known ? where.dli_fname : "?");
+    perf_fact(nccl->rank->output, "NCCL", "%d.%d.%d, %s, NVLS off", nccl->version / 10000, nccl->version / 100 % 100,
+              nccl->version % 100, known ? where.dli_fname : "?");
     for (char **variable = environ; *variable != NULL; variable++) {
         const char *value = strchr(*variable, '=');
         if (strncmp(*variable, "NCCL_", 5) == 0 && value != NULL) {
@@ -288,9 +288,9 @@ weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_wi
     }
     status = agree(nccl->rank, status);
     for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
-        status = check(nccl, "ncclCommWindowRegister",
-                       nccl->window_register(nccl->comm, *pointers[i], (size_t)bytes, &out->windows[i],
-                                             WINDOW_SYMMETRIC));
+        status =
+            check(nccl, "ncclCommWindowRegister",
+                  nccl->window_register(nccl->comm, *pointers[i], (size_t)bytes, &out->windows[i], WINDOW_SYMMETRIC));
     }
     if (status != WEIR_OK || out->windows[0] == NULL || out->windows[1] == NULL) {
         perf_nccl_close_windows(nccl, out);
@@ -350,8 +350,7 @@ weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, vo
                      nccl->broadcast(q->send, q->recv, q->count, dtype, (int)q->root, comm, stream));
     default:
         return check(nccl, "ncclAlltoAll",
-                     nccl->all_to_all != NULL
-                         ? nccl->all_to_all(q->send, q->recv, q->count, dtype, comm, stream)
-                         : exchange_all(nccl, q, stream));
+                     nccl->all_to_all != NULL ? nccl->all_to_all(q->send, q->recv, q->count, dtype, comm, stream)
+                                              : exchange_all(nccl, q, stream));
     }
 }

@@ -46,8 +46,8 @@ static void write_lines(const perf_plot *plot, FILE *file, uint32_t second)
     const char *start = "plot";
     for (uint32_t k = 0; k < PERF_PLOT_LINES; k++) {
         if (has_line(plot, k)) {
-            fprintf(file, "%s $data using 1:%" PRIu32 " with linespoints title \"%s\"", start,
-                    2 + 2 * k + second, names[k]);
+            fprintf(file, "%s $data using 1:%" PRIu32 " with linespoints title \"%s\"", start, 2 + 2 * k + second,
+                    names[k]);
             start = ", \\\n    ";
         }
     }

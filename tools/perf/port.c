@@ -233,8 +233,8 @@ static weir_status measure(port_bench *bench, const port_case *test, uint32_t ch
     bench->args.first = rank->rank == 0;
     bench->args.rounds = TRIPS;
     /* What arrives must not be there before. */
-    weir_status status = weir_device_fill(rank->device, (char *)weir_memory_pointer(bench->local) + bench->half, 0,
-                                          bytes);
+    weir_status status =
+        weir_device_fill(rank->device, (char *)weir_memory_pointer(bench->local) + bench->half, 0, bytes);
     if (status == WEIR_OK) {
         status = weir_port_channel_device(bench->channels[channel], &bench->args.channel);
     }

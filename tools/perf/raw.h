@@ -14,14 +14,13 @@
 #define RAW_BATCH 4 /* 16-byte loads in flight a thread */
 
 /* A kernel for weir_launch that has no version for the CPU. */
-#define RAW_KERNEL(kernel)                                                                           \
-    extern "C" __global__ void kernel##_gpu(const __grid_constant__ perf_args args);                 \
-    static int kernel##_resolve(void **function)                                                     \
-    {                                                                                                \
-        return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu);     \
-    }                                                                                                \
-    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(perf_args), #kernel, NULL,          \
-                                        kernel##_resolve };                                          \
+#define RAW_KERNEL(kernel)                                                                                      \
+    extern "C" __global__ void kernel##_gpu(const __grid_constant__ perf_args args);                            \
+    static int kernel##_resolve(void **function)                                                                \
+    {                                                                                                           \
+        return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu);                \
+    }                                                                                                           \
+    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(perf_args), #kernel, NULL, kernel##_resolve }; \
     extern "C" __global__ void kernel##_gpu(const __grid_constant__ perf_args args)
 
 #define RAW_FN static __device__ __forceinline__
@@ -232,8 +231,7 @@ RAW_KERNEL(raw_ll16_free)
 /* ---- lines; their flag is the number of the node -------------------------------------------------------------- */
 
 /* Lane l of eight has words l and l + 8 of a line's data; word 15 is the flag. Lines of a batch lie `stride` apart. */
-RAW_FN void raw_put_lines(char *out, const uint64_t *src, uint64_t words, uint64_t line, uint64_t stride,
-                          uint64_t flag)
+RAW_FN void raw_put_lines(char *out, const uint64_t *src, uint64_t words, uint64_t line, uint64_t stride, uint64_t flag)
 {
     uint32_t lane = threadIdx.x % 8;
     uint64_t low[RAW_BATCH];
@@ -247,10 +245,10 @@ RAW_FN void raw_put_lines(char *out, const uint64_t *src, uint64_t words, uint64
 #pragma unroll
     for (int k = 0; k < RAW_BATCH; k++) {
         if ((line + k * stride) * 15 < words) {
-            asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(
-                             out + (line + k * stride) * 128 + 16 * lane),
-                         "l"(low[k]), "l"(high[k])
-                         : "memory");
+            asm volatile(
+                "st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(out + (line + k * stride) * 128 + 16 * lane),
+                "l"(low[k]), "l"(high[k])
+                : "memory");
         }
     }
 }
@@ -312,9 +310,7 @@ RAW_KERNEL(raw_lines)
 
 /* ---- what moves nothing --------------------------------------------------------------------------------- */
 
-RAW_KERNEL(raw_empty)
-{
-}
+RAW_KERNEL(raw_empty) {}
 
 RAW_KERNEL(raw_handshake)
 {

@@ -119,8 +119,7 @@ WEIR_KERNEL(rdma_reset, rdma_args)
 WEIR_KERNEL(rdma_burst, rdma_args)
 {
     const weir_dev_rdma queue = rdma_queue_of(args, coop.block);
-    const weir_coop block =
-        coop.block_size == weir_arch_warp_size() ? weir_coop_warp(coop) : weir_coop_block(coop);
+    const weir_coop block = coop.block_size == weir_arch_warp_size() ? weir_coop_warp(coop) : weir_coop_block(coop);
     const uint64_t start = weir_arch_clock_ns();
     weir_status status = WEIR_OK;
     if (args->together) {

@@ -36,16 +36,16 @@
 
 #define SWNIC_DEVICES_MAX 8u
 #define SWNIC_MTU 4096u
-#define SWNIC_BLOCK 64u        /* bytes of a WQEBB, and of a CQE */
-#define SWNIC_WQE_MAX 1008u    /* 63 segments of 16 bytes */
-#define SWNIC_INLINE_MAX 512u  /* that the driver writes; the NIC takes what fits */
+#define SWNIC_BLOCK 64u       /* bytes of a WQEBB, and of a CQE */
+#define SWNIC_WQE_MAX 1008u   /* 63 segments of 16 bytes */
+#define SWNIC_INLINE_MAX 512u /* that the driver writes; the NIC takes what fits */
 #define SWNIC_PIECES 8u
-#define SWNIC_READS 16u        /* reads and atomics of a connection under way */
+#define SWNIC_READS 16u /* reads and atomics of a connection under way */
 #define SWNIC_BLOCKS_MAX 32768u
 #define SWNIC_SEGMENT 16u
 #define SWNIC_LIST_END 0x100u /* lkey of a data segment that ends the list */
-#define SWNIC_REGISTER 0x800u  /* the first doorbell register of a page */
-#define SWNIC_REGISTERS 2u     /* doorbell registers of a queue pair, rung in turn */
+#define SWNIC_REGISTER 0x800u /* the first doorbell register of a page */
+#define SWNIC_REGISTERS 2u    /* doorbell registers of a queue pair, rung in turn */
 #define SWNIC_REGISTER_BYTES 256u
 #define SWNIC_NEVER UINT64_MAX
 
@@ -88,17 +88,17 @@ typedef struct swnic_cq {
 typedef struct swnic_sq {
     pthread_mutex_t lock; /* all but `taken` */
     uint8_t *ring;
-    uint32_t *record;    /* two words; the second is ours */
-    uint8_t *page;       /* with the doorbell registers */
-    uint32_t count;      /* blocks, a power of two */
-    uint32_t requests;   /* that fit, whatever their lengths */
+    uint32_t *record;  /* two words; the second is ours */
+    uint8_t *page;     /* with the doorbell registers */
+    uint32_t count;    /* blocks, a power of two */
+    uint32_t requests; /* that fit, whatever their lengths */
     uint32_t inline_most;
-    uint32_t block;      /* number of the next one */
-    uint32_t posted;     /* requests */
-    uint32_t taken;      /* of which this many are known to be complete; atomic */
-    uint32_t reg;        /* to ring next */
-    uint64_t *ids;       /* of the request that begins in a block */
-    uint32_t *numbers;   /* and its number */
+    uint32_t block;    /* number of the next one */
+    uint32_t posted;   /* requests */
+    uint32_t taken;    /* of which this many are known to be complete; atomic */
+    uint32_t reg;      /* to ring next */
+    uint64_t *ids;     /* of the request that begins in a block */
+    uint32_t *numbers; /* and its number */
     bool signal_all;
 } swnic_sq;
 
@@ -192,7 +192,7 @@ typedef struct swnic_flight {
     bool answered;     /* a read, an atomic or a NOP is carried out */
     uint8_t error;     /* syndrome, or 0 */
     uint8_t vendor;
-    uint64_t got;      /* bytes: of a read, here; of a write, there for sure */
+    uint64_t got; /* bytes: of a read, here; of a write, there for sure */
 } swnic_flight;
 
 struct swnic_qp {
@@ -211,14 +211,14 @@ struct swnic_qp {
     uint16_t lid;
     uint64_t seen[SWNIC_REGISTERS];
     uint64_t seen_since[SWNIC_REGISTERS]; /* for doorbells that are held back */
-    uint32_t known;     /* number of the block behind what was rung */
-    uint32_t fetched;   /* number of the block behind what is in `flights` */
-    uint32_t freed;     /* number of the block behind what is complete */
-    swnic_flight *flights; /* of request n, at n % count */
-    uint32_t done, sent, got; /* numbers of requests: complete, sent, fetched, each the next one */
-    uint64_t offset;    /* sent of request `sent` */
-    uint32_t reads;     /* sent and not answered */
-    uint32_t sequence;  /* of the next request */
+    uint32_t known;                       /* number of the block behind what was rung */
+    uint32_t fetched;                     /* number of the block behind what is in `flights` */
+    uint32_t freed;                       /* number of the block behind what is complete */
+    swnic_flight *flights;                /* of request n, at n % count */
+    uint32_t done, sent, got;             /* numbers of requests: complete, sent, fetched, each the next one */
+    uint64_t offset;                      /* sent of request `sent` */
+    uint32_t reads;                       /* sent and not answered */
+    uint32_t sequence;                    /* of the next request */
     uint32_t acknowledged;
     uint32_t highest;   /* sequence of which packets were sent */
     uint64_t moved_ns;  /* when the peer last answered, or the first of what waits was sent */
@@ -229,9 +229,9 @@ struct swnic_qp {
     /* as responder */
     uint32_t expected;
     uint64_t expected_offset;
-    uint32_t received;  /* number of the next entry of the receive queue */
-    bool owes;          /* an acknowledgement */
-    bool told;          /* the peer that something before was lost, since something came */
+    uint32_t received; /* number of the next entry of the receive queue */
+    bool owes;         /* an acknowledgement */
+    bool told;         /* the peer that something before was lost, since something came */
     swnic_qp *next_owing;
     struct {
         uint32_t sequence;
@@ -460,8 +460,8 @@ uint64_t swnic_now(void);
 
 /* Reads the request that begins in block `block` of a ring of `count` blocks, of which `known` are valid. With `torn`,
  * one of its segments, which `torn` chooses, has not been written yet. */
-swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn,
-                             uint32_t torn, swnic_wqe *out);
+swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn, uint32_t torn,
+                             swnic_wqe *out);
 /* Marks blocks as read. Who writes a request writes all of it, so that a mark that is still there when it is rung tells
  * of a part that is missing, and one that is gone before the completion of an early overwrite. */
 void swnic_wqe_mark(uint8_t *ring, uint32_t count, uint32_t block, uint32_t blocks);

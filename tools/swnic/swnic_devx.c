@@ -51,7 +51,7 @@ static bool is_allowed(struct ibv_context *context)
 }
 
 SWNIC_EXPORT struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg(struct ibv_context *context, void *address, size_t bytes,
-                                                          uint32_t access)
+                                                           uint32_t access)
 {
     swnic_nic *nic = swnic_of(context);
     if (!is_allowed(context)) {
@@ -84,7 +84,7 @@ SWNIC_EXPORT struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg(struct ibv_context *c
 
 /* Memory that only a descriptor names, of a GPU say, is none that a CPU copies. */
 SWNIC_EXPORT struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg_ex(struct ibv_context *context,
-                                                             struct mlx5dv_devx_umem_in *in)
+                                                              struct mlx5dv_devx_umem_in *in)
 {
     if (in->comp_mask != 0) {
         errno = EOPNOTSUPP;
@@ -204,7 +204,7 @@ typedef struct command {
     const uint8_t *in;
     uint8_t *out;
     struct mlx5dv_devx_obj *obj;
-    uint32_t place;  /* of the field that is refused */
+    uint32_t place; /* of the field that is refused */
     const char *why;
 } command;
 
@@ -276,8 +276,8 @@ static uint8_t create_cq(command *c)
     struct mlx5dv_devx_obj *obj = c->obj;
     const uint32_t count = 1u << get(c, WEIRI_PRM_CQC_LOG_CQ_SIZE);
     uint8_t *ring, *record;
-    uint8_t status = find_memory(c, WEIRI_PRM_CQ_UMEM_ID, WEIRI_PRM_CQ_UMEM_OFFSET, (uint64_t)count * SWNIC_BLOCK,
-                                 PAGE, &obj->ring, &ring);
+    uint8_t status = find_memory(c, WEIRI_PRM_CQ_UMEM_ID, WEIRI_PRM_CQ_UMEM_OFFSET, (uint64_t)count * SWNIC_BLOCK, PAGE,
+                                 &obj->ring, &ring);
     if (status == WEIRI_PRM_OK) {
         status = find_memory(c, WEIRI_PRM_CQC_DBR_UMEM_ID, WEIRI_PRM_CQC_DBR_ADDR, 8, 8, &obj->record, &record);
     }
@@ -389,8 +389,9 @@ static uint8_t create_qp(command *c)
     swnic_flight *flights = calloc(count, sizeof *flights);
     if (qp != NULL && flights != NULL) {
         struct ibv_cq *cq = (struct ibv_cq *)obj->completions->cq;
-        qp->ibv = (struct ibv_qp) { .context = &c->nic->verbs.context, .pd = &pd->ibv, .send_cq = cq, .recv_cq = cq,
-                                    .qp_type = IBV_QPT_RC };
+        qp->ibv = (struct ibv_qp){
+            .context = &c->nic->verbs.context, .pd = &pd->ibv, .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC
+        };
         qp->devx = true;
         qp->nic = c->nic;
         qp->pd = pd->base;
@@ -477,13 +478,15 @@ static uint8_t init2rtr(command *c)
         .rq_psn = get(c, WEIRI_PRM_QPC_NEXT_RCV_PSN),
         .max_dest_rd_atomic = (uint8_t)(1u << get(c, WEIRI_PRM_QPC_LOG_RRA_MAX)),
         .min_rnr_timer = (uint8_t)get(c, WEIRI_PRM_QPC_MIN_RNR_NAK),
-        .ah_attr = { .dlid = (uint16_t)get(c, WEIRI_PRM_PATH_RLID), .port_num = 1,
+        .ah_attr = { .dlid = (uint16_t)get(c, WEIRI_PRM_PATH_RLID),
+                     .port_num = 1,
                      .is_global = get(c, WEIRI_PRM_PATH_GRH) != 0 },
     };
     swnic_put64(attr.ah_attr.grh.dgid.raw, weiri_prm_get(c->in, WEIRI_PRM_PATH_RGID_HIGH));
     swnic_put64(attr.ah_attr.grh.dgid.raw + 8, weiri_prm_get(c->in, WEIRI_PRM_PATH_RGID_LOW));
-    return modify(c, &attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    return modify(c, &attr,
+                  IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                      IBV_QP_MIN_RNR_TIMER);
 }
 
 static const field rtr2rts_fields[] = {
@@ -506,8 +509,8 @@ static uint8_t rtr2rts(command *c)
         .rnr_retry = (uint8_t)get(c, WEIRI_PRM_QPC_RNR_RETRY),
         .max_rd_atomic = (uint8_t)(1u << get(c, WEIRI_PRM_QPC_LOG_SRA_MAX)),
     };
-    return modify(c, &attr, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                IBV_QP_MAX_QP_RD_ATOMIC);
+    return modify(c, &attr,
+                  IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 /* ---- queries -------------------------------------------------------------------------------------------- */
@@ -552,8 +555,10 @@ static const struct kind {
     uint32_t field_count, in_bytes, out_bytes;
     uint8_t (*carry_out)(command *c);
 } kinds[] = {
-#define KIND(call, opcode, fields, in, out, function) \
-    { call, WEIRI_PRM_##opcode, #opcode, fields, sizeof fields / sizeof fields[0], in, out, function }
+#define KIND(call, opcode, fields, in, out, function)                                                  \
+    {                                                                                                  \
+        call, WEIRI_PRM_##opcode, #opcode, fields, sizeof fields / sizeof fields[0], in, out, function \
+    }
     KIND(GENERAL, QUERY_HCA_CAP, query_cap_fields, WEIRI_PRM_QUERY_IN, WEIRI_PRM_CAP_OUT, query_cap),
     KIND(CREATE, CREATE_CQ, create_cq_fields, WEIRI_PRM_QUEUE_IN, WEIRI_PRM_OUT, create_cq),
     KIND(CREATE, CREATE_QP, create_qp_fields, WEIRI_PRM_QUEUE_IN, WEIRI_PRM_OUT, create_qp),
@@ -661,7 +666,7 @@ SWNIC_EXPORT int mlx5dv_devx_general_cmd(struct ibv_context *context, const void
 }
 
 SWNIC_EXPORT struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in,
-                                                           size_t in_bytes, void *out, size_t out_bytes)
+                                                            size_t in_bytes, void *out, size_t out_bytes)
 {
     command c = { .nic = swnic_of(context), .in = in, .out = out };
     c.obj = is_allowed(context) ? calloc(1, sizeof *c.obj) : NULL;

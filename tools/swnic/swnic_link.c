@@ -67,7 +67,7 @@ static swnic_wire *map_locked(int fd, const struct stat *info)
         free(m);
         return NULL;
     }
-    *m = (mapping) { mappings, info->st_ino, info->st_dev, memory, 1 };
+    *m = (mapping){ mappings, info->st_ino, info->st_dev, memory, 1 };
     mappings = m;
     return m->wire;
 }
@@ -177,8 +177,9 @@ static bool say_hello(int to, uint32_t slot, int memory)
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
     memset(&control, 0, sizeof control);
-    struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control,
-                              .msg_controllen = sizeof control.bytes };
+    struct msghdr message = {
+        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes
+    };
     control.header.cmsg_level = SOL_SOCKET;
     control.header.cmsg_type = SCM_RIGHTS;
     control.header.cmsg_len = CMSG_LEN(sizeof(int));
@@ -320,8 +321,9 @@ static bool hear_hello(swnic_in *in)
         struct cmsghdr header;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    struct msghdr message = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control,
-                              .msg_controllen = sizeof control.bytes };
+    struct msghdr message = {
+        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes
+    };
     int memory = -1;
     ssize_t got = recvmsg(in->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (got < 0) {

@@ -18,7 +18,7 @@ static void show_qp(const swnic_qp *qp, struct mlx5dv_qp *out)
     const swnic_sq *sq = &qp->sq;
     const swnic_rq *rq = &qp->rq;
     const uint64_t asked = out->comp_mask;
-    *out = (struct mlx5dv_qp) {
+    *out = (struct mlx5dv_qp){
         .dbrec = sq->record,
         .sq = { .buf = sq->ring, .wqe_cnt = sq->count, .stride = SWNIC_BLOCK },
         .rq = { .buf = rq->ring, .wqe_cnt = rq->count, .stride = rq->stride },
@@ -30,8 +30,12 @@ static void show_qp(const swnic_qp *qp, struct mlx5dv_qp *out)
 
 static void show_cq(const swnic_cq *cq, struct mlx5dv_cq *out)
 {
-    *out = (struct mlx5dv_cq) {
-        .buf = cq->ring, .dbrec = cq->record, .cqe_cnt = cq->count, .cqe_size = SWNIC_BLOCK, .cqn = cq->number,
+    *out = (struct mlx5dv_cq){
+        .buf = cq->ring,
+        .dbrec = cq->record,
+        .cqe_cnt = cq->count,
+        .cqe_size = SWNIC_BLOCK,
+        .cqn = cq->number,
     };
 }
 
@@ -53,7 +57,7 @@ SWNIC_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr 
     if (ah == NULL) {
         return NULL;
     }
-    ah->ibv = (struct ibv_ah) { .context = pd->context, .pd = pd };
+    ah->ibv = (struct ibv_ah){ .context = pd->context, .pd = pd };
     ah->av.stat_rate_sl = (uint8_t)(attr->static_rate << 4 | (attr->sl & 15));
     ah->av.fl_mlid = attr->src_path_bits & 0x7f;
     ah->av.rlid = htobe16(attr->dlid);
@@ -86,10 +90,10 @@ SWNIC_EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t types)
         show_cq((const swnic_cq *)obj->cq.in, obj->cq.out);
     }
     if ((types & MLX5DV_OBJ_PD) != 0) {
-        *obj->pd.out = (struct mlx5dv_pd) { .pdn = ((const swnic_pd *)obj->pd.in)->base->number };
+        *obj->pd.out = (struct mlx5dv_pd){ .pdn = ((const swnic_pd *)obj->pd.in)->base->number };
     }
     if ((types & MLX5DV_OBJ_AH) != 0) {
-        *obj->ah.out = (struct mlx5dv_ah) { .av = &((swnic_ah *)obj->ah.in)->av };
+        *obj->ah.out = (struct mlx5dv_ah){ .av = &((swnic_ah *)obj->ah.in)->av };
     }
     return 0;
 }

@@ -279,8 +279,12 @@ SWNIC_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_
     }
     (void)pthread_mutex_init(&qp->sq.lock, NULL);
     (void)pthread_mutex_init(&qp->rq.lock, NULL);
-    qp->ibv = (struct ibv_qp) { .context = pd->context, .qp_context = attr->qp_context, .pd = pd,
-                                .send_cq = attr->send_cq, .recv_cq = attr->recv_cq, .qp_type = attr->qp_type };
+    qp->ibv = (struct ibv_qp){ .context = pd->context,
+                               .qp_context = attr->qp_context,
+                               .pd = pd,
+                               .send_cq = attr->send_cq,
+                               .recv_cq = attr->recv_cq,
+                               .qp_type = attr->qp_type };
     qp->nic = nic;
     qp->pd = ((swnic_pd *)pd)->base;
     qp->sq.signal_all = attr->sq_sig_all != 0;
@@ -432,15 +436,19 @@ SWNIC_EXPORT int ibv_query_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int 
     *attr = qp->attr;
     attr->qp_state = attr->cur_qp_state = qp->state;
     attr->qp_access_flags = (unsigned)qp->access;
-    attr->cap = (struct ibv_qp_cap) { .max_send_wr = qp->sq.requests, .max_send_sge = SWNIC_PIECES,
-                                      .max_recv_wr = qp->rq.count,
-                                      .max_recv_sge = qp->rq.stride / SWNIC_SEGMENT,
-                                      .max_inline_data = qp->sq.inline_most };
+    attr->cap = (struct ibv_qp_cap){ .max_send_wr = qp->sq.requests,
+                                     .max_send_sge = SWNIC_PIECES,
+                                     .max_recv_wr = qp->rq.count,
+                                     .max_recv_sge = qp->rq.stride / SWNIC_SEGMENT,
+                                     .max_inline_data = qp->sq.inline_most };
     swnic_leave(qp->nic);
     if (init != NULL) {
-        *init = (struct ibv_qp_init_attr) { .qp_context = ibv->qp_context, .send_cq = ibv->send_cq,
-                                            .recv_cq = ibv->recv_cq, .cap = attr->cap, .qp_type = ibv->qp_type,
-                                            .sq_sig_all = qp->sq.signal_all };
+        *init = (struct ibv_qp_init_attr){ .qp_context = ibv->qp_context,
+                                           .send_cq = ibv->send_cq,
+                                           .recv_cq = ibv->recv_cq,
+                                           .cap = attr->cap,
+                                           .qp_type = ibv->qp_type,
+                                           .sq_sig_all = qp->sq.signal_all };
     }
     return 0;
 }

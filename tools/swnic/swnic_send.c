@@ -308,9 +308,16 @@ static bool send_request(swnic_qp *qp, swnic_out *out, swnic_flight *f)
     const swnic_wqe *wqe = &f->wqe;
     const uint64_t carried = writes(wqe) ? wqe->bytes : 0;
     swnic_packet packet = {
-        .type = wqe->opcode, .lid = qp->lid, .to = qp->attr.dest_qp_num, .from = qp->ibv.qp_num,
-        .sequence = f->sequence, .rkey = wqe->rkey, .total = wqe->bytes, .remote = wqe->remote,
-        .operand = wqe->operand, .compare = wqe->compare,
+        .type = wqe->opcode,
+        .lid = qp->lid,
+        .to = qp->attr.dest_qp_num,
+        .from = qp->ibv.qp_num,
+        .sequence = f->sequence,
+        .rkey = wqe->rkey,
+        .total = wqe->bytes,
+        .remote = wqe->remote,
+        .operand = wqe->operand,
+        .compare = wqe->compare,
     };
     if (writes(wqe) && qp->offset < f->got) {
         qp->offset = f->got;

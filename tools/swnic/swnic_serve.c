@@ -48,7 +48,8 @@ void swnic_acknowledge(swnic_nic *nic)
 {
     for (swnic_qp **at = &nic->owing; *at != NULL;) {
         swnic_qp *qp = *at;
-        swnic_packet packet = { .type = SWNIC_ACK, .sequence = (qp->expected - 1) & 0xffffff,
+        swnic_packet packet = { .type = SWNIC_ACK,
+                                .sequence = (qp->expected - 1) & 0xffffff,
                                 .offset = qp->expected_offset };
         if (respond(qp, &packet)) {
             *at = qp->next_owing;
@@ -73,8 +74,9 @@ static void refuse(swnic_qp *qp, const swnic_packet *request, uint8_t syndrome)
 /* Once, until something comes that was expected. */
 static void tell_missing(swnic_qp *qp)
 {
-    swnic_packet packet = { .type = SWNIC_ACK, .syndrome = 1, .sequence = (qp->expected - 1) & 0xffffff,
-                            .offset = qp->expected_offset };
+    swnic_packet packet = {
+        .type = SWNIC_ACK, .syndrome = 1, .sequence = (qp->expected - 1) & 0xffffff, .offset = qp->expected_offset
+    };
     if (!qp->told) {
         qp->told = true;
         (void)respond(qp, &packet);
@@ -84,8 +86,8 @@ static void tell_missing(swnic_qp *qp)
 static void respond_not_ready(swnic_qp *qp, const swnic_packet *request)
 {
     /* Hundredths of a millisecond, as the specification numbers them. */
-    static const uint32_t times[32] = { 65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,
-                                        48,    64,  96,  128, 192, 256,  384,  512,  768,  1024, 1536,
+    static const uint32_t times[32] = { 65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                        48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                         2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
     swnic_packet packet = { .type = SWNIC_NAK, .syndrome = SWNIC_NOT_READY, .sequence = request->sequence };
     packet.operand = UINT64_C(10000) * times[qp->attr.min_rnr_timer & 31];
@@ -154,8 +156,7 @@ void swnic_store_late(swnic_nic *nic)
 static bool keep_back(swnic_qp *qp, const swnic_packet *packet, const uint8_t *data)
 {
     swnic_late *late = &qp->nic->late;
-    if (packet->bytes <= sizeof(uint64_t) || late->qp != NULL ||
-        !swnic_fault_hits(qp->nic, SWNIC_FAULT_FLAG_FIRST)) {
+    if (packet->bytes <= sizeof(uint64_t) || late->qp != NULL || !swnic_fault_hits(qp->nic, SWNIC_FAULT_FLAG_FIRST)) {
         return false;
     }
     late->qp = qp;
@@ -234,8 +235,8 @@ static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
 
 static void serve_read(swnic_qp *qp, swnic_in *in, const swnic_packet *packet)
 {
-    if (packet->total != 0 && (reach(qp, packet, 0, packet->total, IBV_ACCESS_REMOTE_READ) == NULL ||
-                               packet->offset >= packet->total)) {
+    if (packet->total != 0 &&
+        (reach(qp, packet, 0, packet->total, IBV_ACCESS_REMOTE_READ) == NULL || packet->offset >= packet->total)) {
         refuse(qp, packet, SWNIC_REMOTE_ACCESS);
         return;
     }

@@ -121,8 +121,8 @@ void swnic_trace_wqe(const swnic_qp *qp, const swnic_wqe *wqe)
         wqe->segments, (wqe->flags & 0x08) != 0 ? ", completes" : "", (wqe->flags & 0xe0) != 0 ? ", fenced" : "",
         (wqe->flags & 0x02) != 0 ? ", solicited" : "");
     if (wqe->opcode != SWNIC_NOP) {
-        add(&to, ", bytes %llu, remote %#llx key %08x", (unsigned long long)wqe->bytes,
-            (unsigned long long)wqe->remote, wqe->rkey);
+        add(&to, ", bytes %llu, remote %#llx key %08x", (unsigned long long)wqe->bytes, (unsigned long long)wqe->remote,
+            wqe->rkey);
     }
     if (wqe->opcode == SWNIC_WRITE_IMMEDIATE) {
         add(&to, ", immediate %08x", (uint32_t)wqe->operand);
@@ -151,8 +151,8 @@ void swnic_trace_completion(const swnic_qp *qp, uint16_t index, uint8_t syndrome
 void swnic_trace_receive(const swnic_qp *qp, uint32_t immediate, uint64_t bytes, uint8_t syndrome)
 {
     if (syndrome == 0) {
-        swnic_trace(qp->nic, "qp %06x receive %u: immediate %08x, bytes %llu", qp->ibv.qp_num,
-                    qp->received & 0xffff, immediate, (unsigned long long)bytes);
+        swnic_trace(qp->nic, "qp %06x receive %u: immediate %08x, bytes %llu", qp->ibv.qp_num, qp->received & 0xffff,
+                    immediate, (unsigned long long)bytes);
     } else {
         swnic_trace(qp->nic, "qp %06x receive %u: syndrome %02x, %s", qp->ibv.qp_num, qp->received & 0xffff, syndrome,
                     syndrome_text(syndrome));

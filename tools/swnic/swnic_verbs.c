@@ -62,7 +62,7 @@ static int query_device(struct ibv_context *context, struct ibv_device_attr *att
 {
     swnic_nic *nic = swnic_of(context);
     swnic_enter(nic);
-    *attr = (struct ibv_device_attr) {
+    *attr = (struct ibv_device_attr){
         .fw_ver = "swnic",
         .max_mr_size = UINT64_MAX,
         .page_size_cap = 4096,
@@ -109,7 +109,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
         .lid = (uint16_t)(nic->device + 1),
         .sm_lid = 1,
         .max_vl_num = 1,
-        .active_width = 2, /* 4 lanes */
+        .active_width = 2,  /* 4 lanes */
         .active_speed = 32, /* of 25 Gb/s */
         .phys_state = 5,
         .link_layer = IBV_LINK_LAYER_INFINIBAND,
@@ -118,7 +118,6 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
     memcpy(attr, &all, bytes < sizeof all ? bytes : sizeof all);
     return 0;
 }
-
 
 /* What programs of any age know of the struct ends before the last member. */
 SWNIC_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
@@ -371,7 +370,7 @@ SWNIC_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes
     int error = find_entry(nic, &entry);
     if (error == 0) {
         nic->mr_next = entry + 1;
-        mr->ibv = (struct ibv_mr) { .context = pd->context, .pd = pd, .addr = at, .length = bytes };
+        mr->ibv = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = at, .length = bytes };
         /* Keys of a region that is gone are not those of the next in its place; 0 and 0x100 mean other things. */
         mr->ibv.lkey = mr->ibv.rkey = (entry + 0x10) << 8 | ++nic->variants[entry];
         mr->access = access;

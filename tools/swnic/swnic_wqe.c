@@ -133,8 +133,8 @@ static swnic_refusal read_body(const uint8_t *wqe, swnic_wqe *out)
     return !atomic || (out->pieces == 1 && out->bytes == 8) ? SWNIC_FINE : SWNIC_BAD_ATOMIC;
 }
 
-swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn,
-                             uint32_t torn, swnic_wqe *out)
+swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn, uint32_t torn,
+                             swnic_wqe *out)
 {
     uint8_t wqe[SWNIC_WQE_MAX];
     memset(out, 0, offsetof(swnic_wqe, data));

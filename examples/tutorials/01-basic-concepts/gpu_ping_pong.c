@@ -143,8 +143,7 @@ static bool play(player *p)
         !ok(p, weir_launch(p->device, &ping_pong, shape, &args, NULL, p->stream)) ||
         !ok(p, weir_event_record(p->device, p->end, p->stream)) ||
         /* The kernel ends by itself even when the peer does not answer; comm_status tells. */
-        !ok(p, weir_comm_wait(p->comm, p->stream, 0)) ||
-        !ok(p, weir_event_elapsed(p->device, p->begin, p->end, &ms)) ||
+        !ok(p, weir_comm_wait(p->comm, p->stream, 0)) || !ok(p, weir_event_elapsed(p->device, p->begin, p->end, &ms)) ||
         !ok(p, weir_device_copy(p->device, &result, weir_memory_pointer(p->result), sizeof(result)))) {
         return false;
     }

@@ -297,8 +297,10 @@ int main(int argc, char **argv)
     const char *where = argc == 4 ? argv[1] : getenv("WEIR_UNIQUE_ID");
     const char *rank = argc >= 3 ? argv[argc - 2] : "";
     if (argc < 3 || argc > 4 || where == NULL || (strcmp(rank, "0") != 0 && strcmp(rank, "1") != 0)) {
-        fprintf(stderr, "usage: %s [[<ip:port>] <rank> <device>]\n       mpirun -n 2 %s [<device>]\n"
-                        "The rank is 0 or 1; without an address WEIR_UNIQUE_ID must be set.\n", argv[0], argv[0]);
+        fprintf(stderr,
+                "usage: %s [[<ip:port>] <rank> <device>]\n       mpirun -n 2 %s [<device>]\n"
+                "The rank is 0 or 1; without an address WEIR_UNIQUE_ID must be set.\n",
+                argv[0], argv[0]);
         return 2;
     }
     if (!run_rank(where, rank[0] == '1', argv[argc - 1])) {

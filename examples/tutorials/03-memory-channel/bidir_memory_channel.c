@@ -151,7 +151,7 @@ typedef struct rank_state {
     weir_connection *connection;
     weir_semaphore *semaphore;
     weir_grid_barrier *barrier;
-    weir_memory *buffer, *packets, *wrong;        /* local */
+    weir_memory *buffer, *packets, *wrong;       /* local */
     weir_memory *remote_buffer, *remote_packets; /* the peer's, mapped here */
     weir_memory_channel *channel, *packet_channel;
     void *stream, *begin, *end;
@@ -183,8 +183,7 @@ static bool join(rank_state *r)
            r->shape.blocks, r->shape.threads);
     weir_status met = r->where != NULL ? weir_bootstrap_create(r->where, r->rank, 2, NULL, &r->bootstrap)
                                        : weir_bootstrap_create_launched(NULL, &r->bootstrap);
-    return ok(r, met) &&
-           ok(r, weir_comm_create(r->bootstrap, r->device, NULL, &r->comm)) &&
+    return ok(r, met) && ok(r, weir_comm_create(r->bootstrap, r->device, NULL, &r->comm)) &&
            ok(r, weir_connection_create(r->comm, r->rank ^ 1, 0, NULL, &r->connection)) &&
            ok(r, weir_semaphore_create(r->connection, 0, NULL, &r->semaphore)) &&
            ok(r, weir_grid_barrier_create(r->comm, &r->barrier));
@@ -502,9 +501,7 @@ int main(int argc, char **argv)
         return 2;
     }
     bool launched = launcher.size > 0;
-    bool good = launched  ? run_launched(&launcher, argv[1])
-                : argc == 1 ? run_both()
-                            : run_one(argc - 1, argv + 1);
+    bool good = launched ? run_launched(&launcher, argv[1]) : argc == 1 ? run_both() : run_one(argc - 1, argv + 1);
     /* Of ranks that were started one by one, rank 0 says it; of others, who started them. */
     if (good && (launched ? launcher.rank == 0 : argc == 1 || (argc == 4 && strcmp(argv[2], "0") == 0))) {
         printf("Succeed!\n");

@@ -162,8 +162,7 @@ static bool join(rank_state *r)
            r->shape.blocks, r->shape.threads);
     weir_status met = r->where != NULL ? weir_bootstrap_create(r->where, r->rank, 2, NULL, &r->bootstrap)
                                        : weir_bootstrap_create_launched(NULL, &r->bootstrap);
-    return ok(r, met) &&
-           ok(r, weir_comm_create(r->bootstrap, r->device, NULL, &r->comm)) &&
+    return ok(r, met) && ok(r, weir_comm_create(r->bootstrap, r->device, NULL, &r->comm)) &&
            ok(r, weir_connection_create(r->comm, r->rank ^ 1, 0, &opts, &r->connection)) &&
            ok(r, weir_semaphore_create(r->connection, 0, NULL, &r->semaphore));
 }
@@ -183,12 +182,12 @@ static bool exchange_memory(rank_state *r)
  * for its peer may block both. */
 static bool make_channels(rank_state *r)
 {
-    bool good = ok(r, weir_proxy_create(r->comm, NULL, &r->proxy)) &&
-                ok(r, weir_port_channel_create(r->proxy, r->semaphore, r->remote_buffer, r->buffer, NULL,
-                                               &r->channel)) &&
-                ok(r, weir_stream_create(r->device, &r->stream)) && ok(r, weir_event_create(r->device, &r->begin)) &&
-                ok(r, weir_event_create(r->device, &r->end)) && ok(r, weir_kernel_load(r->device, &prepare)) &&
-                ok(r, weir_kernel_load(r->device, &compare));
+    bool good =
+        ok(r, weir_proxy_create(r->comm, NULL, &r->proxy)) &&
+        ok(r, weir_port_channel_create(r->proxy, r->semaphore, r->remote_buffer, r->buffer, NULL, &r->channel)) &&
+        ok(r, weir_stream_create(r->device, &r->stream)) && ok(r, weir_event_create(r->device, &r->begin)) &&
+        ok(r, weir_event_create(r->device, &r->end)) && ok(r, weir_kernel_load(r->device, &prepare)) &&
+        ok(r, weir_kernel_load(r->device, &compare));
     for (int i = 0; good && i < TRANSFERS; i++) {
         good = ok(r, weir_kernel_load(r->device, transfers[i].kernel));
     }
@@ -257,8 +256,8 @@ static bool launch_transfer(rank_state *r, const transfer *t, uint64_t bytes)
 static bool prepare_data(rank_state *r, uint64_t bytes)
 {
     r->seed++;
-    return ok(r, weir_port_channel_flush_on_stream(r->channel, r->stream)) &&
-           launch_data_kernel(r, &prepare, bytes) && ok(r, weir_comm_wait(r->comm, r->stream, 0)) && meet_host(r);
+    return ok(r, weir_port_channel_flush_on_stream(r->channel, r->stream)) && launch_data_kernel(r, &prepare, bytes) &&
+           ok(r, weir_comm_wait(r->comm, r->stream, 0)) && meet_host(r);
 }
 
 /* Compares every received byte, when all that was launched has ended. Neither rank changes its data before the
@@ -474,9 +473,7 @@ int main(int argc, char **argv)
         return 2;
     }
     bool launched = launcher.size > 0;
-    bool good = launched  ? run_launched(&launcher, argv[1])
-                : argc == 1 ? run_both()
-                            : run_one(argc - 1, argv + 1);
+    bool good = launched ? run_launched(&launcher, argv[1]) : argc == 1 ? run_both() : run_one(argc - 1, argv + 1);
     /* Of ranks that were started one by one, rank 0 says it; of others, who started them. */
     if (good && (launched ? launcher.rank == 0 : argc == 1 || (argc >= 4 && strcmp(argv[2], "0") == 0))) {
         printf("Succeed!\n");

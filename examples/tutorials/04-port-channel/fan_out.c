@@ -72,10 +72,10 @@ static weir_status send_to_all(void *context, const weir_request *request)
     fan_state *state = (fan_state *)context;
     for (; state->next < RANKS; state->next++) {
         weir_port_channel *channel = state->channels[state->next];
-        weir_status status = channel == NULL ? WEIR_OK
-                                             : weir_port_channel_try_put_signal(channel, request->dst_offset,
-                                                                                request->src_offset, request->bytes,
-                                                                                NULL);
+        weir_status status = channel == NULL
+                                 ? WEIR_OK
+                                 : weir_port_channel_try_put_signal(channel, request->dst_offset, request->src_offset,
+                                                                    request->bytes, NULL);
         if (status != WEIR_OK) {
             return status == WEIR_PENDING ? WEIR_ERR_BUSY : status;
         }
@@ -147,11 +147,10 @@ static bool make_channels(rank_state *r)
         good = peer == r->rank || ok(r, weir_memory_send(r->comm, r->memory, peer, 0));
     }
     for (uint32_t peer = 0; peer < RANKS && good; peer++) {
-        good = peer == r->rank ||
-               (ok(r, weir_memory_recv(r->comm, peer, 0, &r->remote[peer])) &&
-                ok(r, weir_port_channel_create(r->proxy, r->semaphores[peer], r->remote[peer], r->memory, NULL,
-                                               &r->fan.channels[peer])) &&
-                ok(r, weir_port_channel_device(r->fan.channels[peer], &r->args.ports[peer])));
+        good = peer == r->rank || (ok(r, weir_memory_recv(r->comm, peer, 0, &r->remote[peer])) &&
+                                   ok(r, weir_port_channel_create(r->proxy, r->semaphores[peer], r->remote[peer],
+                                                                  r->memory, NULL, &r->fan.channels[peer])) &&
+                                   ok(r, weir_port_channel_device(r->fan.channels[peer], &r->args.ports[peer])));
     }
     return good && ok(r, weir_proxy_channel_create(r->proxy, &handler, NULL, &r->pushes)) &&
            ok(r, weir_proxy_channel_device(r->pushes, &r->args.pushes)) && ok(r, weir_proxy_start(r->proxy));

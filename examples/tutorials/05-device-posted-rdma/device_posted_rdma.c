@@ -42,9 +42,9 @@ WEIR_FN weir_status send_part(const turn_args *args, weir_coop thread)
         status = weir_dev_port_channel_put(&args->channel, offset, offset, args->bytes, thread, NULL);
         offset += args->bytes;
     }
-    return status != WEIR_OK ? status
-                             : weir_dev_port_channel_put_signal(&args->channel, offset, offset, args->bytes, thread,
-                                                                NULL);
+    return status != WEIR_OK
+               ? status
+               : weir_dev_port_channel_put_signal(&args->channel, offset, offset, args->bytes, thread, NULL);
 }
 
 /* The ranks take turns, rank 0 first: one sends, the other waits for the signal. One thread is enough, since it moves
@@ -70,8 +70,8 @@ typedef struct transfer {
 } transfer;
 
 static const transfer transfers[] = {
-    { "Ping-pong", 8, 1 },         { "Ping-pong", 256, 1 },        { "Ping-pong", 4 << 10, 1 },
-    { "Ping-pong", 64 << 10, 1 },  { "Ping-pong", 1 << 20, 1 },    { "Bandwidth", 4 << 10, 64 },
+    { "Ping-pong", 8, 1 },         { "Ping-pong", 256, 1 },     { "Ping-pong", 4 << 10, 1 },
+    { "Ping-pong", 64 << 10, 1 },  { "Ping-pong", 1 << 20, 1 }, { "Bandwidth", 4 << 10, 64 },
     { "Bandwidth", 64 << 10, 64 }, { "Bandwidth", 1 << 20, 4 },
 };
 

@@ -149,8 +149,7 @@ static bool measure(worker *w, bool (*launch)(worker *), double *us)
         fine = launch(w);
     }
     fine = fine && ok(w, weir_event_record(w->device, w->end, w->stream)) &&
-           ok(w, weir_comm_wait(w->comm, w->stream, 0)) &&
-           ok(w, weir_event_elapsed(w->device, w->begin, w->end, &ms));
+           ok(w, weir_comm_wait(w->comm, w->stream, 0)) && ok(w, weir_event_elapsed(w->device, w->begin, w->end, &ms));
     *us = 1000 * ms / ROUNDS;
     return fine;
 }

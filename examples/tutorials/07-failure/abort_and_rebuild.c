@@ -109,8 +109,8 @@ static bool join_neighbours(job *j)
     const uint64_t tags[2] = { j->rank, peers[1] };
     weir_future *futures[2];
     for (int i = 0; i < 2; i++) {
-        if (!ok(j->rank, weir_connection_create_async(j->comm, peers[i], tags[i], NULL, &j->connections[i],
-                                                      &futures[i]))) {
+        if (!ok(j->rank,
+                weir_connection_create_async(j->comm, peers[i], tags[i], NULL, &j->connections[i], &futures[i]))) {
             return false;
         }
     }

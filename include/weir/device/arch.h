@@ -745,7 +745,7 @@ WEIR_FN const char **weir_arch_this_kernel(void)
 WEIR_FN void weir_arch_name_kernel(const char *name)
 {
 #if defined(__CUDA_ARCH__)
-    uint64_t words[WEIR_ARCH_NAME_WORDS] = {0, 0, 0};
+    uint64_t words[WEIR_ARCH_NAME_WORDS] = { 0, 0, 0 };
     bool more = true;
     WEIR_UNROLL
     for (int i = 0; i < 8 * WEIR_ARCH_NAME_WORDS; i++) {

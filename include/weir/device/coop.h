@@ -31,8 +31,8 @@ enum {
 };
 
 typedef struct weir_coop {
-    uint32_t rank; /* of the calling thread in the group */
-    uint32_t size; /* threads in the group */
+    uint32_t rank;       /* of the calling thread in the group */
+    uint32_t size;       /* threads in the group */
     uint32_t block_rank; /* of the calling thread in its block */
     uint32_t block_size;
     uint32_t block; /* of the calling thread in its grid */
@@ -40,7 +40,7 @@ typedef struct weir_coop {
     uint32_t scope; /* WEIR_COOP_... */
     uint32_t reserved;
     const weir_dev_grid_barrier *barrier; /* for scope GRID; NULL without one */
-    void *host; /* the CPU device's block; NULL on a GPU */
+    void *host;                           /* the CPU device's block; NULL on a GPU */
 } weir_coop;
 
 /* All threads of a running grid, for kernels that are not written with WEIR_KERNEL; on a GPU only. */

@@ -47,8 +47,7 @@ typedef struct weir_kernel {
 #endif
 
 #define WEIR_KERNEL(kernel, args_type) WEIR_KERNEL_BOUNDED(kernel, args_type, )
-#define WEIR_KERNEL_FOR(kernel, args_type, threads)                                                            \
-    WEIR_KERNEL_BOUNDED(kernel, args_type, __launch_bounds__(threads))
+#define WEIR_KERNEL_FOR(kernel, args_type, threads) WEIR_KERNEL_BOUNDED(kernel, args_type, __launch_bounds__(threads))
 
 #define WEIR_KERNEL_BOUNDED(kernel, args_type, bounds)                                                    \
     WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");      \

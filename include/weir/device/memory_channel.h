@@ -63,8 +63,8 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_left(weir_dev_control *control,
                                                       uint64_t dst_bytes, uint64_t src_bytes)
 {
     const int local = weir_dev_in_range(dst_offset, bytes, dst_bytes);
-    weir_dev_note note = weir_dev_note_of(doing, peer, local ? src_offset : dst_offset, bytes,
-                                          local ? src_bytes : dst_bytes);
+    weir_dev_note note =
+        weir_dev_note_of(doing, peer, local ? src_offset : dst_offset, bytes, local ? src_bytes : dst_bytes);
     note.index = local ? WEIR_LOCAL_MEMORY : 0;
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
@@ -111,9 +111,9 @@ WEIR_FN uint32_t weir_dev_memory_channel_doing(int put, int unpack)
 WEIR_FN_COLD weir_status weir_dev_memory_channel_ended(weir_dev_control *control, uint32_t peer, uint32_t doing,
                                                        uint64_t packet_offset, uint64_t bytes, weir_status status)
 {
-    return status == WEIR_OK ? weir_dev_control_status(control)
-                             : weir_dev_control_end_wait(control, status,
-                                                         weir_dev_note_of(doing, peer, packet_offset, bytes, 0));
+    return status == WEIR_OK
+               ? weir_dev_control_status(control)
+               : weir_dev_control_end_wait(control, status, weir_dev_note_of(doing, peer, packet_offset, bytes, 0));
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_channel *channel, uint32_t doing,
@@ -137,7 +137,10 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *contr
     const int far = put && !weir_dev_in_range(packet_offset, needed, dst_bytes);
     const int near = unpack && !weir_dev_in_range(packet_offset, needed, packets_bytes);
     const int sent = put && !weir_dev_in_range(put_offset, bytes, src_bytes);
-    weir_dev_note note = weir_dev_note_of(doing, peer, far || near ? packet_offset : sent ? put_offset : unpack_offset,
+    weir_dev_note note = weir_dev_note_of(doing, peer,
+                                          far || near ? packet_offset
+                                          : sent      ? put_offset
+                                                      : unpack_offset,
                                           far || near ? needed : bytes,
                                           far    ? dst_bytes
                                           : near ? packets_bytes

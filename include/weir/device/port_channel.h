@@ -54,8 +54,8 @@
 #ifndef WEIR_DEVICE_PORT_CHANNEL_H
 #define WEIR_DEVICE_PORT_CHANNEL_H
 
-#include "weir/device/memory_channel.h"
 #include "weir/device/impl/port_rdma.h"
+#include "weir/device/memory_channel.h"
 #include "weir/device/proxy.h"
 
 /* Kernels that know who posts for all their channels may define this before they include the header, and are smaller:
@@ -206,8 +206,7 @@ WEIR_FN weir_status weir_dev_port_channel_flush(const weir_dev_port_channel *cha
 WEIR_FN weir_status weir_dev_port_channel_end_direct(const weir_dev_port_channel *channel, weir_coop coop,
                                                      uint64_t *ticket)
 {
-    return ticket != NULL && weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_flush(channel, ticket)
-                                                               : WEIR_OK;
+    return ticket != NULL && weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_flush(channel, ticket) : WEIR_OK;
 }
 
 WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t dst_offset,
@@ -263,8 +262,7 @@ WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel
                                                      uint64_t src_offset, uint64_t bytes, weir_coop coop,
                                                      uint64_t *ticket)
 {
-    return weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, coop,
-                                         ticket);
+    return weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, coop, ticket);
 }
 
 /* put_signal, whose ticket also stands for all requests before it. The leader waits for that when it is NULL. */
@@ -314,16 +312,14 @@ WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *chann
 /* Signals that have come so far: of the peer's kernels, and of its host thread. */
 WEIR_FN uint64_t weir_dev_port_channel_signals(const weir_dev_semaphore *semaphore)
 {
-    return weir_arch_load_acquire_sys_u64(semaphore->inbound) +
-           weir_arch_load_acquire_sys_u64(semaphore->inbound + 1);
+    return weir_arch_load_acquire_sys_u64(semaphore->inbound) + weir_arch_load_acquire_sys_u64(semaphore->inbound + 1);
 }
 
 /* Why no signal of the peer need be waited for: WEIR_OK, or the error of this channel, or WEIR_ERR_REMOTE, when the
  * peer's has failed. */
 WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *channel)
 {
-    weir_status status =
-        weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_failed(&channel->rdma) : WEIR_OK;
+    weir_status status = weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_failed(&channel->rdma) : WEIR_OK;
     return status != WEIR_OK ? status
                              : (weir_status)(int32_t)weir_arch_load_acquire_sys_u32(
                                    (const uint32_t *)&channel->queue.progress->ended);
@@ -454,9 +450,8 @@ WEIR_FN weir_status weir_dev_port_channel_check_packets(const weir_dev_port_chan
         return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE, note);
     }
     return WEIR_UNLIKELY(packet_offset % 16 != 0)
-               ? weir_dev_control_fail_in(
-                     channel->semaphore.control, WEIR_ERR_INVALID,
-                     weir_dev_note_of(doing, channel->semaphore.peer, packet_offset, bytes, 0))
+               ? weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_INVALID,
+                                          weir_dev_note_of(doing, channel->semaphore.peer, packet_offset, bytes, 0))
                : WEIR_OK;
 }
 
@@ -507,9 +502,9 @@ WEIR_FN weir_status weir_dev_port_channel_put_packets(const weir_dev_port_channe
     status = weir_coop_sync(coop); /* all have read the flag, and written their packets */
     if (status == WEIR_OK && weir_coop_leads(coop)) {
         weir_arch_add_relaxed_dev_u64(channel->epochs + WEIR_EPOCH_PUT, WEIR_EPOCH_ONE);
-        status = stores ? weir_dev_port_channel_done(ticket)
-                        : weir_dev_port_channel_move_packets(channel, packet_offset, (bytes + 7) / 8 * 16, flag,
-                                                             ticket);
+        status = stores
+                     ? weir_dev_port_channel_done(ticket)
+                     : weir_dev_port_channel_move_packets(channel, packet_offset, (bytes + 7) / 8 * 16, flag, ticket);
     }
     const weir_status met = weir_coop_sync(coop); /* the next call finds the next flag */
     return status != WEIR_OK ? status : met;

@@ -157,8 +157,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_wait(const weir_dev_proxy_channel *ch
         }
         done = weir_arch_load_acquire_sys_u64(word);
     }
-    return WEIR_UNLIKELY(done == WEIR_PROGRESS_FAILED) ? weir_dev_progress_outcome(channel->progress, ticket)
-                                                       : WEIR_OK;
+    return WEIR_UNLIKELY(done == WEIR_PROGRESS_FAILED) ? weir_dev_progress_outcome(channel->progress, ticket) : WEIR_OK;
 }
 
 #endif

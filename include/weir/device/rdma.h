@@ -107,8 +107,8 @@ WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
     uint64_t failed = weir_arch_load_relaxed_dev_u64(&state->failed);
     const uint64_t before = taken;
     while (failed == 0) {
-        const uint32_t *entry = (const uint32_t *)(queue->completions +
-                                                   (taken & (queue->completion_count - 1)) * WEIR_MLX5_BLOCK);
+        const uint32_t *entry =
+            (const uint32_t *)(queue->completions + (taken & (queue->completion_count - 1)) * WEIR_MLX5_BLOCK);
         const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
         if (!weir_mlx5_is_new(tail, taken, queue->completion_count)) {
             break;
@@ -338,13 +338,12 @@ WEIR_FN void weir_dev_rdma_write(const weir_dev_rdma *queue, const weir_dev_rdma
     const uint64_t position = span->first + index;
     const uint32_t last = queue->count / 4 - 1; /* of a quarter */
     weir_vec16 *block = (weir_vec16 *)(queue->queue + (position & (queue->count - 1)) * WEIR_MLX5_BLOCK);
-    uint32_t control = ((uint32_t)position & last) == last || (flags & WEIR_RDMA_SIGNALLED) != 0
-                           ? WEIR_MLX5_COMPLETE
-                           : 0;
+    uint32_t control =
+        ((uint32_t)position & last) == last || (flags & WEIR_RDMA_SIGNALLED) != 0 ? WEIR_MLX5_COMPLETE : 0;
     control |= (flags & WEIR_RDMA_FENCE) != 0 ? WEIR_MLX5_FENCE : 0;
     weir_arch_store_apart_vec16(
-        block, weir_mlx5_with_immediate(
-                   weir_mlx5_control(entry->opcode, position, queue->qpn, entry->count, control), entry->immediate));
+        block, weir_mlx5_with_immediate(weir_mlx5_control(entry->opcode, position, queue->qpn, entry->count, control),
+                                        entry->immediate));
     WEIR_UNROLL
     for (uint32_t i = 0; i < 3; i++) {
         if (i + 1 < entry->count) {
@@ -510,8 +509,7 @@ WEIR_FN weir_status weir_dev_rdma_put_notify(const weir_dev_rdma *queue, weir_de
                                              weir_dev_rdma_memory local, uint64_t bytes, uint32_t immediate,
                                              uint32_t flags, uint64_t *ticket)
 {
-    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE_IMMEDIATE, immediate, remote, local, bytes, flags,
-                                      ticket);
+    return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE_IMMEDIATE, immediate, remote, local, bytes, flags, ticket);
 }
 
 WEIR_FN weir_status weir_dev_rdma_get(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,

@@ -49,8 +49,7 @@ WEIR_FN void weir_dev_rdma_receive(const weir_dev_rdma_receives *receives, uint3
 WEIR_FN weir_status weir_dev_rdma_take_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
 {
     const uint64_t taken = weir_arch_load_u64(inbox->taken);
-    const uint32_t *entry =
-        (const uint32_t *)(inbox->completions + (taken & (inbox->count - 1)) * WEIR_MLX5_BLOCK);
+    const uint32_t *entry = (const uint32_t *)(inbox->completions + (taken & (inbox->count - 1)) * WEIR_MLX5_BLOCK);
     const uint32_t tail = weir_arch_load_acquire_sys_u32(entry + 15);
     if (!weir_mlx5_is_new(tail, taken, inbox->count)) {
         return WEIR_PENDING;

@@ -273,8 +273,8 @@ WEIR_FN void weir_reduce_next(weir_reduction *all, uint32_t dtype, uint32_t op, 
         if (dtype <= WEIR_F8E5M2) {
             all->f[k] = weir_join_float(op, all->f[k], weir_element_float(dtype, word, k));
         } else {
-            all->i[k] = weir_join_integer(op, all->i[k], weir_element_integer(dtype, word, k),
-                                          weir_dtype_is_signed(dtype));
+            all->i[k] =
+                weir_join_integer(op, all->i[k], weir_element_integer(dtype, word, k), weir_dtype_is_signed(dtype));
         }
     }
 }
@@ -293,8 +293,8 @@ WEIR_FN uint64_t weir_reduce_last(const weir_reduction *all, uint32_t dtype, uin
         if (dtype <= WEIR_F8E5M2) {
             word |= weir_element_of_float(dtype, op == WEIR_AVG ? all->f[k] / (float)ranks : all->f[k], k);
         } else {
-            uint64_t value = op == WEIR_AVG ? weir_divide_integer(all->i[k], ranks, weir_dtype_is_signed(dtype))
-                                            : all->i[k];
+            uint64_t value =
+                op == WEIR_AVG ? weir_divide_integer(all->i[k], ranks, weir_dtype_is_signed(dtype)) : all->i[k];
             word |= (bytes == 8 ? value : value & (((uint64_t)1 << (8 * bytes % 64)) - 1)) << (8 * bytes * k % 64);
         }
     }

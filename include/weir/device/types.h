@@ -68,9 +68,9 @@ typedef struct weir_dev_record {
  * alone, what follows by kernels alone. Kernels read it in long waits, and in each WEIR_ARCH_LOOK_WAITS-th short one.
  */
 typedef struct weir_dev_control {
-    uint32_t version;      /* WEIR_DEV_VERSION */
-    int32_t abort_status;  /* 0, or the error with which every wait of this communicator ends */
-    uint64_t timeout_ns;   /* longest time of one wait */
+    uint32_t version;     /* WEIR_DEV_VERSION */
+    int32_t abort_status; /* 0, or the error with which every wait of this communicator ends */
+    uint64_t timeout_ns;  /* longest time of one wait */
     uint64_t reserved0[6];
     int32_t error_status; /* 0, or the first error of a kernel: sticky; stored behind `record` and `kernel` */
     uint32_t reserved1;
@@ -140,7 +140,7 @@ typedef struct weir_dev_collective {
     uint64_t *epoch; /* calls made, as 32.32 fixed point */
     weir_dev_difference *differences;
     char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
-    uint64_t packets; /* place; room for packets of one rank: */
+    uint64_t packets;                    /* place; room for packets of one rank: */
     uint64_t packet_room;
     uint64_t lines;
     uint64_t line_room;
@@ -150,8 +150,8 @@ typedef struct weir_dev_collective {
     uint64_t letter_bytes;
     uint32_t rank;
     uint32_t ranks;
-    uint32_t blocks;        /* there is room for; on a GPU they may be more than fit side by side */
-    uint32_t letter_blocks; /* most between two ranks alone */
+    uint32_t blocks;                       /* there is room for; on a GPU they may be more than fit side by side */
+    uint32_t letter_blocks;                /* most between two ranks alone */
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* what the host has launched this kernel for: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */
@@ -166,7 +166,7 @@ typedef struct weir_request {
     uint32_t dst; /* ids of memories */
     uint32_t src;
     uint32_t channel;
-    uint16_t type; /* WEIR_REQUEST_... */
+    uint16_t type;     /* WEIR_REQUEST_... */
     uint16_t reserved; /* does not travel */
 } weir_request;
 
@@ -285,9 +285,9 @@ typedef struct weir_dev_port_memory {
 
 /* What the host and the kernels of such a channel tell each other: host memory, one in a cell, zeroed. */
 typedef struct weir_dev_port_board {
-    uint64_t count;    /* of attached memories */
-    uint64_t memories; /* address of their weir_dev_port_memory */
-    uint64_t refused;  /* 0, or the status, negated, of the first request that cannot be carried out: */
+    uint64_t count;      /* of attached memories */
+    uint64_t memories;   /* address of their weir_dev_port_memory */
+    uint64_t refused;    /* 0, or the status, negated, of the first request that cannot be carried out: */
     uint64_t request[5]; /* its offsets, bytes, ids and type */
 } weir_dev_port_board;
 
@@ -310,16 +310,16 @@ typedef struct weir_dev_port_channel {
     uint64_t dst_bytes;
     char *src; /* memory 1 */
     uint64_t src_bytes;
-    uint64_t direct_bytes;  /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
-    uint32_t direct_always; /* also while requests are queued */
-    uint32_t engine;        /* WEIR_PORT_BY_...: who posts what kernels ask for */
-    uint32_t direct_adds;   /* the caller adds to dst itself, when nothing is queued any more */
-    uint32_t packets_whole; /* words of a put arrive whole: no value need come behind packets */
+    uint64_t direct_bytes;   /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
+    uint32_t direct_always;  /* also while requests are queued */
+    uint32_t engine;         /* WEIR_PORT_BY_...: who posts what kernels ask for */
+    uint32_t direct_adds;    /* the caller adds to dst itself, when nothing is queued any more */
+    uint32_t packets_whole;  /* words of a put arrive whole: no value need come behind packets */
     weir_dev_port_rdma rdma; /* for WEIR_PORT_BY_DEVICE */
-    char *packets;          /* packet buffer: a half for what the peer sends, one for what is sent; NULL without one */
-    char *peer_packets;     /* the peer's, mapped here; NULL when it is not */
-    uint64_t packets_half;  /* bytes of a half, the last WEIR_PORT_PACKETS_TAIL of which are for no packets */
-    uint64_t *epochs;       /* puts and unpacks of packets made; see weir/device/impl/packet.h */
+    char *packets;           /* packet buffer: a half for what the peer sends, one for what is sent; NULL without one */
+    char *peer_packets;      /* the peer's, mapped here; NULL when it is not */
+    uint64_t packets_half;   /* bytes of a half, the last WEIR_PORT_PACKETS_TAIL of which are for no packets */
+    uint64_t *epochs;        /* puts and unpacks of packets made; see weir/device/impl/packet.h */
 } weir_dev_port_channel;
 
 /* In the tail of the first half: puts of packets that have come, where packets_whole does not hold. */
@@ -334,7 +334,7 @@ typedef struct weir_dev_rails {
     const weir_dev_port_channel *channels; /* to each host; device memory */
     weir_dev_difference *differences;      /* of each host */
     char *memory;                          /* of this rank */
-    uint64_t slots; /* place */
+    uint64_t slots;                        /* place */
     uint64_t slot_bytes;
     uint32_t host;
     uint32_t hosts;

@@ -11,8 +11,8 @@
 
 #include "src/host/base/error.h"
 
-#define NUMBERS 1024u     /* cpu:0 to cpu:1023 */
-#define CUT_THREADS 8u    /* threads of a shape that was too large: enough to be a grid of blocks, on any machine */
+#define NUMBERS 1024u  /* cpu:0 to cpu:1023 */
+#define CUT_THREADS 8u /* threads of a shape that was too large: enough to be a grid of blocks, on any machine */
 #define CUT_BLOCKS 2u
 
 bool weiri_cpu_is_foreign(const weir_device *device)

@@ -13,8 +13,8 @@
 #include "src/host/base/error.h"
 #include "weir/base.h"
 
-#define RELAX_SPINS 16u           /* failed reads before the first yield */
-#define RELAX_LOOK 64u            /* yields between two looks at the clock */
+#define RELAX_SPINS 16u             /* failed reads before the first yield */
+#define RELAX_LOOK 64u              /* yields between two looks at the clock */
 #define RELAX_SLEEP_AFTER 10000000u /* ns of a spin before it sleeps */
 #define RELAX_SLEEP_PART 64u        /* it sleeps for a 64th of the time of the spin so far, */
 #define RELAX_SLEEP_MOST 500000u    /* but no longer, in ns: who waits for its turn holds up the next one */

@@ -30,7 +30,7 @@ typedef struct cpu_file {
 typedef struct cpu_memory {
     weiri_block block;
     cpu_file *file; /* NULL without */
-    void *map; /* what release unmaps, of export_.base_bytes; NULL when nothing is mapped */
+    void *map;      /* what release unmaps, of export_.base_bytes; NULL when nothing is mapped */
     bool owned;
     struct cpu_memory *next; /* in the list of allocations */
     struct cpu_memory *previous;
@@ -215,8 +215,7 @@ static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t
         }
         memory->block.export_.base = pointer;
         memory->block.export_.base_bytes = bytes;
-        set_reason(&memory->block,
-                   "of CPU memory other processes can map only what weir_memory_allocate allocated");
+        set_reason(&memory->block, "of CPU memory other processes can map only what weir_memory_allocate allocated");
         return WEIR_OK;
     }
     uint64_t offset = pointer - owner->block.export_.base;

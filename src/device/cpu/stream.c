@@ -309,8 +309,9 @@ weir_status weiri_cpu_launch(weir_device *device, const weir_kernel *kernel, wei
                           kernel->name);
     }
     if (threads > device->cpu_threads) {
-        return weiri_fail(WEIR_ERR_LIMIT, "%s: launch %s: %u blocks of %u threads, the limit is %u threads in all; set "
-                                          "WEIR_CPU_THREADS (at most 1024) or ask weir_device_fit_shape",
+        return weiri_fail(WEIR_ERR_LIMIT,
+                          "%s: launch %s: %u blocks of %u threads, the limit is %u threads in all; set "
+                          "WEIR_CPU_THREADS (at most 1024) or ask weir_device_fit_shape",
                           device->info.label, kernel->name, shape.blocks, shape.threads, device->cpu_threads);
     }
     cpu_op *op = op_create(args, kernel->args_bytes);

@@ -152,8 +152,7 @@ static weir_status find_context(const weir_device *device, CUdevice ordinal, CUc
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static CUcontext contexts[WEIRI_CUDA_GPUS_MAX];
     if (ordinal < 0 || ordinal >= WEIRI_CUDA_GPUS_MAX) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%d: a process uses at most %d GPUs", (int)ordinal,
-                          WEIRI_CUDA_GPUS_MAX);
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%d: a process uses at most %d GPUs", (int)ordinal, WEIRI_CUDA_GPUS_MAX);
     }
     weir_status status = WEIR_OK;
     pthread_mutex_lock(&lock);

@@ -103,8 +103,8 @@ static weir_status load_family(weir_device *device, uint32_t family)
         weiri_cuda_kernel loaded;
         CUfunction function = NULL;
         snprintf(name, sizeof name, "%s_gpu", (*at)->name); /* as WEIR_KERNEL makes it */
-        status = weiri_cuda_check(device, "cuModuleGetFunction",
-                                  weiri_cuda.cuModuleGetFunction(&function, module, name));
+        status =
+            weiri_cuda_check(device, "cuModuleGetFunction", weiri_cuda.cuModuleGetFunction(&function, module, name));
         if (status == WEIR_OK) {
             status = add_kernel(device, *at, function, &loaded);
         }
@@ -147,8 +147,7 @@ static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel
     }
     if (kernel->gpu == NULL) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: load kernel %s: %s", device->info.index, kernel->name,
-                          is_own(kernel) ? native->families_reason
-                                         : "it was compiled without nvcc, for the CPU alone");
+                          is_own(kernel) ? native->families_reason : "it was compiled without nvcc, for the CPU alone");
     }
     void *function = NULL;
     int error = kernel->gpu(&function);
@@ -183,8 +182,8 @@ static weir_status check_shape(const weir_device *device, const weiri_cuda_kerne
         return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible",
                           device->info.index, name, shape.blocks, INT_MAX);
     }
-    uint32_t limit = device->info.block_threads < loaded->block_threads ? device->info.block_threads
-                                                                        : loaded->block_threads;
+    uint32_t limit =
+        device->info.block_threads < loaded->block_threads ? device->info.block_threads : loaded->block_threads;
     if (shape.threads > limit) {
         return weiri_fail(WEIR_ERR_LIMIT,
                           "gpu:%u: launch %s: %u threads a block, but at most %u are possible for this kernel",

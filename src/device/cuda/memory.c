@@ -431,9 +431,9 @@ weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int
         return status;
     }
     int made = -1;
-    status = weiri_cuda_check(device, "cuMemGetHandleForAddressRange",
-                              weiri_cuda.cuMemGetHandleForAddressRange(&made, start, end - start,
-                                                                       CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+    status = weiri_cuda_check(
+        device, "cuMemGetHandleForAddressRange",
+        weiri_cuda.cuMemGetHandleForAddressRange(&made, start, end - start, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
     weiri_cuda_leave(mode);
     if (status == WEIR_OK) {
         (void)fcntl(made, F_SETFD, FD_CLOEXEC);
@@ -532,8 +532,7 @@ weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, 
     if (status != WEIR_OK || bytes == 0) {
         return status;
     }
-    CUresult result =
-        weiri_cuda.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, stream);
+    CUresult result = weiri_cuda.cuMemcpyAsync((CUdeviceptr)(uintptr_t)dst, (CUdeviceptr)(uintptr_t)src, bytes, stream);
     weiri_cuda_leave(mode);
     return weiri_cuda_check(device, "cuMemcpyAsync", result);
 }
@@ -549,8 +548,8 @@ weir_status weiri_cuda_store_async(weir_device *device, void *stream, void *dst,
     if (status != WEIR_OK) {
         return status;
     }
-    CUresult result = weiri_cuda.cuStreamWriteValue64(stream, (CUdeviceptr)(uintptr_t)dst, value,
-                                                      CU_STREAM_WRITE_VALUE_DEFAULT);
+    CUresult result =
+        weiri_cuda.cuStreamWriteValue64(stream, (CUdeviceptr)(uintptr_t)dst, value, CU_STREAM_WRITE_VALUE_DEFAULT);
     weiri_cuda_leave(mode);
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: cuStreamWriteValue64: refused for this address",

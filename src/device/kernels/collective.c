@@ -26,5 +26,5 @@ WEIR_KERNEL_FOR(weiri_letter_receive, weiri_letter_args, WEIRI_SLOT_THREADS)
     (void)weir_collective_receive_letter(&args->collective, &args->letter, coop);
 }
 
-const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines, &weiri_move_slots,
-                                                        &weiri_letter_send, &weiri_letter_receive, NULL };
+const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines,     &weiri_move_slots,
+                                                        &weiri_letter_send,  &weiri_letter_receive, NULL };

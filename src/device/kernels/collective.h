@@ -45,8 +45,14 @@ extern const weir_kernel *const weiri_collective_kernels[];
 extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
 
 /* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */
-enum { WEIRI_REDUCE_ONCE, WEIRI_REDUCE_PACKETS, WEIRI_REDUCE_LINES, WEIRI_REDUCE_SLOTS, WEIRI_REDUCE_DIRECT,
-       WEIRI_REDUCE_FORMS };
+enum {
+    WEIRI_REDUCE_ONCE,
+    WEIRI_REDUCE_PACKETS,
+    WEIRI_REDUCE_LINES,
+    WEIRI_REDUCE_SLOTS,
+    WEIRI_REDUCE_DIRECT,
+    WEIRI_REDUCE_FORMS
+};
 enum { WEIRI_FLOAT_F32_SUM, WEIRI_FLOAT_F32, WEIRI_FLOAT_F64 };
 enum { WEIRI_HALF_F16_SUM, WEIRI_HALF_F16, WEIRI_HALF_BF16_SUM, WEIRI_HALF_BF16 };
 enum { WEIRI_SMALL_F8E4M3, WEIRI_SMALL_F8E5M2, WEIRI_SMALL_I8, WEIRI_SMALL_U8 };

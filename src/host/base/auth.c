@@ -7,7 +7,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 
-static const uint8_t auth_magic[8] = {'w', 'e', 'i', 'r', 'b', 'o', 'o', 't'};
+static const uint8_t auth_magic[8] = { 'w', 'e', 'i', 'r', 'b', 'o', 'o', 't' };
 static const uint8_t key_label[] = "weir: key of a bootstrap, 1";
 /* What a keyed hash of a connection is for; all have the same length. */
 static const char client_proof[] = "weir: proof client";

@@ -16,7 +16,7 @@
 extern char **environ;
 
 static const weir_env_row rows[] = {
-#define ENV_ROW(NAME, type, field, fallback, help) {#NAME, #type, fallback, help, NULL},
+#define ENV_ROW(NAME, type, field, fallback, help) { #NAME, #type, fallback, help, NULL },
     WEIRI_ENV_TABLE(ENV_ROW)
 #undef ENV_ROW
 };
@@ -43,9 +43,9 @@ static const char *const launch_names[] = {
 #undef LAUNCH_NAME
 };
 
-static const char *const log_levels[] = {"error", "warn", "info", "debug"};
-static const char *const engines[] = {"proxy", "device", "device-only"};
-static const char *const queues[] = {"verbs", "devx", "devx-only"};
+static const char *const log_levels[] = { "error", "warn", "info", "debug" };
+static const char *const engines[] = { "proxy", "device", "device-only" };
+static const char *const queues[] = { "verbs", "devx", "devx-only" };
 
 /* Strings that are one of a few words. */
 static const struct {
@@ -54,9 +54,9 @@ static const struct {
     size_t count;
     const char *text;
 } choices[] = {
-    {"WEIR_LOG", log_levels, sizeof log_levels / sizeof log_levels[0], "error, warn, info, debug"},
-    {"WEIR_PORT_ENGINE", engines, sizeof engines / sizeof engines[0], "proxy, device, device-only"},
-    {"WEIR_IB_QUEUES", queues, sizeof queues / sizeof queues[0], "verbs, devx, devx-only"},
+    { "WEIR_LOG", log_levels, sizeof log_levels / sizeof log_levels[0], "error, warn, info, debug" },
+    { "WEIR_PORT_ENGINE", engines, sizeof engines / sizeof engines[0], "proxy, device, device-only" },
+    { "WEIR_IB_QUEUES", queues, sizeof queues / sizeof queues[0], "verbs, devx, devx-only" },
 };
 
 /* NULL when it is not set, or empty: a script that passes on an unset variable of its own sets an empty one. */
@@ -157,7 +157,7 @@ static weir_status parse_timeouts(const char *name, const char *text, weiri_env_
         return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not one or two numbers from 1 to %u, as in 30000,600000",
                           name, VALUE_SHOWN, text, TIMEOUT_MOST_MS);
     }
-    *out = (weiri_env_timeouts){(uint32_t)host, (uint32_t)kernel};
+    *out = (weiri_env_timeouts){ (uint32_t)host, (uint32_t)kernel };
     return WEIR_OK;
 }
 
@@ -214,7 +214,7 @@ static void warn_unknown(void)
 
 weir_status weiri_env_read(weiri_env *out)
 {
-    weiri_env env = {0};
+    weiri_env env = { 0 };
     weir_status status = WEIR_OK;
     warn_unknown();
 #define ENV_READ(NAME, type, field, fallback, help)                               \

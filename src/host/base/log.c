@@ -20,7 +20,7 @@ static weir_log_sink user_sink;
 static void *user_context;
 static bool changing;             /* the sink is just being replaced */
 static _Thread_local bool inside; /* this thread holds the mutex */
-static int shown = -1; /* least severe level that is shown; -1: WEIR_LOG has not been read yet */
+static int shown = -1;            /* least severe level that is shown; -1: WEIR_LOG has not been read yet */
 
 static void renew_in_child(void)
 {
@@ -93,7 +93,7 @@ static void format_line(char line[LINE_BYTES], const char *format, va_list argum
 
 void weiri_log(weir_log_level level, const char *format, ...)
 {
-    static const char *const names[] = {"error", "warn", "info", "debug"};
+    static const char *const names[] = { "error", "warn", "info", "debug" };
     int saved = errno;
     if (is_shown(level)) {
         char line[LINE_BYTES];

@@ -239,7 +239,7 @@ static weir_status open_descriptors(weiri_service *service)
         (void)close(service->epoll);
         return status;
     }
-    struct epoll_event event = {.events = EPOLLIN, .data = {.ptr = NULL}};
+    struct epoll_event event = { .events = EPOLLIN, .data = { .ptr = NULL } };
     if (epoll_ctl(service->epoll, EPOLL_CTL_ADD, service->wake, &event) != 0) {
         weir_status status = weiri_fail_errno(errno, "service %s: watch eventfd", service->name);
         (void)close(service->wake);
@@ -341,7 +341,7 @@ weir_status weiri_service_watch_fd(weiri_service *service, int fd, uint32_t even
     watch->events = events;
     watch->ready = ready;
     watch->context = context;
-    struct epoll_event event = {.events = events, .data = {.ptr = watch}};
+    struct epoll_event event = { .events = events, .data = { .ptr = watch } };
     /* Under the mutex, so that *out is set before the first callback runs. */
     lock(service);
     if (epoll_ctl(service->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -358,7 +358,7 @@ weir_status weiri_service_watch_fd(weiri_service *service, int fd, uint32_t even
 
 weir_status weiri_service_set_events(weiri_service *service, weiri_watch *watch, uint32_t events)
 {
-    struct epoll_event event = {.events = events, .data = {.ptr = watch}};
+    struct epoll_event event = { .events = events, .data = { .ptr = watch } };
     weir_status status = WEIR_OK;
     lock(service);
     if (epoll_ctl(service->epoll, EPOLL_CTL_MOD, watch->fd, &event) != 0) {

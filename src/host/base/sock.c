@@ -142,7 +142,7 @@ const char *weiri_address_format(const weiri_address *address, char text[WEIRI_A
 
 bool weiri_address_parse_ip(const char *text, weiri_address *out)
 {
-    weiri_address a = {{0}, 0, 0, 0};
+    weiri_address a = { { 0 }, 0, 0, 0 };
     if (inet_pton(AF_INET, text, a.ip) == 1) {
         a.family = 4;
     } else if (inet_pton(AF_INET6, text, a.ip) == 1) {
@@ -234,7 +234,7 @@ weir_status weiri_address_parse(const char *text, char interface[WEIRI_INTERFACE
 
 bool weiri_address_is_loopback(const weiri_address *address)
 {
-    static const uint8_t v6[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    static const uint8_t v6[16] = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 };
     return address->family == 4 ? address->ip[0] == 127 : memcmp(address->ip, v6, sizeof v6) == 0;
 }
 
@@ -279,7 +279,10 @@ weir_status weiri_sock_interface(const char *name, uint8_t family, weiri_address
     freeifaddrs(list);
     if (best == 0) {
         return weiri_fail(WEIR_ERR_INVALID, "network interface \"%s\": none of this name is up with an %s address",
-                          name == NULL ? "(any)" : name, family == 4 ? "IPv4" : family == 6 ? "IPv6" : "IP");
+                          name == NULL ? "(any)" : name,
+                          family == 4   ? "IPv4"
+                          : family == 6 ? "IPv6"
+                                        : "IP");
     }
     return WEIR_OK;
 }

@@ -51,7 +51,7 @@ static uint64_t read_int(weiri_reader *r, size_t bytes)
 
 weiri_writer weiri_writer_init(void *data, size_t capacity)
 {
-    weiri_writer w = {(uint8_t *)data, capacity, 0, false};
+    weiri_writer w = { (uint8_t *)data, capacity, 0, false };
     return w;
 }
 
@@ -95,7 +95,7 @@ void weiri_write_string(weiri_writer *w, const char *text)
 
 weiri_reader weiri_reader_init(const void *data, size_t size)
 {
-    weiri_reader r = {(const uint8_t *)data, size, 0, false};
+    weiri_reader r = { (const uint8_t *)data, size, 0, false };
     return r;
 }
 

@@ -401,7 +401,9 @@ static weir_status check_create(const char *where, uint32_t rank, uint32_t size,
 {
     if (where == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: %s",
-                          where == NULL ? "where is NULL" : out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(opts));
+                          where == NULL ? "where is NULL"
+                          : out == NULL ? "out is NULL"
+                                        : WEIRI_OPTS_ERROR(opts));
     }
     if (size == 0 || size > WEIR_RANKS_MAX || rank >= size) {
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: rank %u of %u; there are 1 to %u ranks, counted from 0",
@@ -492,7 +494,7 @@ weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t siz
         return status;
     }
     weiri_opts_copy(&opts, sizeof opts, user_opts);
-    const weiri_meeting meeting = {where, "", weiri_deadline(weiri_env_timeout(&env, opts.timeout_ms)), NULL, NULL};
+    const weiri_meeting meeting = { where, "", weiri_deadline(weiri_env_timeout(&env, opts.timeout_ms)), NULL, NULL };
     return weiri_bootstrap_create_at(&meeting, rank, size, &opts, out);
 }
 

@@ -298,8 +298,8 @@ static void push_raw(weiri_conn *conn, const void *data, size_t bytes)
 static int write_all(weiri_conn *conn)
 {
     while (conn->raw_out_sent < conn->raw_out_size) {
-        const ssize_t n = send(conn->fd, conn->raw_out + conn->raw_out_sent, conn->raw_out_size - conn->raw_out_sent,
-                               MSG_NOSIGNAL);
+        const ssize_t n =
+            send(conn->fd, conn->raw_out + conn->raw_out_sent, conn->raw_out_size - conn->raw_out_sent, MSG_NOSIGNAL);
         if (n < 0 && errno != EINTR) {
             return errno;
         }
@@ -316,11 +316,11 @@ static int write_all(weiri_conn *conn)
         memset(&header, 0, sizeof header);
         header.msg_iov = parts;
         if (m->done < sizeof m->frame) {
-            parts[header.msg_iovlen++] = (struct iovec){m->frame + m->done, sizeof m->frame - m->done};
+            parts[header.msg_iovlen++] = (struct iovec){ m->frame + m->done, sizeof m->frame - m->done };
         }
         const uint64_t body = m->done < sizeof m->frame ? 0 : m->done - sizeof m->frame;
         if (body < m->bytes) {
-            parts[header.msg_iovlen++] = (struct iovec){m->data + body, m->bytes - body};
+            parts[header.msg_iovlen++] = (struct iovec){ m->data + body, m->bytes - body };
         }
         const ssize_t n = sendmsg(conn->fd, &header, MSG_NOSIGNAL);
         if (n < 0 && errno != EINTR) {

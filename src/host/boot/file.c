@@ -29,7 +29,7 @@
 static void pause_ms(uint32_t ms, uint64_t deadline_ns)
 {
     const uint32_t left = weiri_left_ms(deadline_ns);
-    const struct timespec time = {0, (long)(ms < left ? ms : left) * 1000000L};
+    const struct timespec time = { 0, (long)(ms < left ? ms : left) * 1000000L };
     (void)nanosleep(&time, NULL);
 }
 
@@ -175,7 +175,7 @@ static weir_status create_root(const char *path, const char *interface, uint64_t
     }
     status = publish(path, &id);
     if (status == WEIR_OK) {
-        const weiri_meeting meeting = {id.text, "", deadline_ns, NULL, NULL};
+        const weiri_meeting meeting = { id.text, "", deadline_ns, NULL, NULL };
         status = weiri_bootstrap_create_at(&meeting, 0, size, opts, out);
         /* A look at the path may leave a text of its own. */
         char cause[WEIRI_TEXT_BYTES];
@@ -240,7 +240,7 @@ static weir_status create_other(const char *path, uint64_t deadline_ns, uint32_t
         if (status != WEIR_OK) {
             return status;
         }
-        const weiri_meeting meeting = {v.id.text, hint, deadline_ns, has_moved, &v};
+        const weiri_meeting meeting = { v.id.text, hint, deadline_ns, has_moved, &v };
         status = weiri_bootstrap_create_at(&meeting, rank, size, opts, out);
         if (status == WEIR_ERR_AUTH) {
             refused = v.id; /* another job listens at that port by now */

@@ -20,7 +20,7 @@
 
 #define HEAD_BYTES 32
 #define CAUSE_NS 500000000u
-#define ANSWER_NS 1500000000u    /* how long a service thread may take to answer */
+#define ANSWER_NS 1500000000u       /* how long a service thread may take to answer */
 #define NOT_CALLED (UINT32_MAX - 1) /* an answer: the operation has not begun there */
 
 enum { OP_BARRIER = 1, OP_ALLGATHER, OP_BROADCAST };
@@ -65,8 +65,8 @@ static uint64_t hash_ranks(const uint32_t *ranks, uint32_t count)
     uint8_t hash[crypto_generichash_BYTES_MIN];
     (void)crypto_generichash_init(&state, NULL, 0, sizeof hash);
     for (uint32_t i = 0; i < count; i++) {
-        const uint8_t bytes[4] = {(uint8_t)ranks[i], (uint8_t)(ranks[i] >> 8), (uint8_t)(ranks[i] >> 16),
-                                  (uint8_t)(ranks[i] >> 24)};
+        const uint8_t bytes[4] = { (uint8_t)ranks[i], (uint8_t)(ranks[i] >> 8), (uint8_t)(ranks[i] >> 16),
+                                   (uint8_t)(ranks[i] >> 24) };
         (void)crypto_generichash_update(&state, bytes, sizeof bytes);
     }
     (void)crypto_generichash_final(&state, hash, sizeof hash);
@@ -177,12 +177,12 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
     (void)pthread_mutex_lock(&boot->mutex);
     r->state = find_state(boot, hash);
     if (boot->failed != WEIR_OK || r->state == NULL) {
-        status = boot->failed != WEIR_OK ? weiri_fail(boot->failed, "%s", boot->failed_text)
-                                         : weiri_fail_nomem("bootstrap");
+        status =
+            boot->failed != WEIR_OK ? weiri_fail(boot->failed, "%s", boot->failed_text) : weiri_fail_nomem("bootstrap");
         (void)pthread_mutex_unlock(&boot->mutex);
         return status;
     }
-    r->call = (weiri_call){op, root, r->state->sequence++, bytes};
+    r->call = (weiri_call){ op, root, r->state->sequence++, bytes };
     r->failed_at = r->call.sequence;
     r->state->last = r->call;
     r->state->running++;
@@ -336,8 +336,8 @@ static weir_status send_step(run *r, uint64_t position, uint32_t step, const voi
     char what[128];
     describe(&r->call, what);
     const uint32_t peer = rank_at(r, position);
-    weir_status status = weiri_boot_wait_room(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state, r->call.sequence, what,
-                                              r->deadline_ns);
+    weir_status status =
+        weiri_boot_wait_room(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state, r->call.sequence, what, r->deadline_ns);
     if (status != WEIR_OK) {
         return status;
     }

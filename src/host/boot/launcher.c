@@ -33,15 +33,15 @@ typedef struct launcher {
 } launcher;
 
 static const launcher launchers[] = {
-    {"torchrun", true, WEIRI_LAUNCH_TORCHELASTIC_RUN_ID, WEIRI_LAUNCH_RANK, WEIRI_LAUNCH_WORLD_SIZE,
-     WEIRI_LAUNCH_LOCAL_RANK, WEIRI_LAUNCH_LOCAL_WORLD_SIZE},
-    {"RANK and WORLD_SIZE", false, WEIRI_LAUNCH_MASTER_ADDR, WEIRI_LAUNCH_RANK, WEIRI_LAUNCH_WORLD_SIZE,
-     WEIRI_LAUNCH_LOCAL_RANK, WEIRI_LAUNCH_LOCAL_WORLD_SIZE},
-    {"Open MPI", false, WEIRI_LAUNCH_OMPI_COMM_WORLD_RANK, WEIRI_LAUNCH_OMPI_COMM_WORLD_RANK,
-     WEIRI_LAUNCH_OMPI_COMM_WORLD_SIZE, WEIRI_LAUNCH_OMPI_COMM_WORLD_LOCAL_RANK,
-     WEIRI_LAUNCH_OMPI_COMM_WORLD_LOCAL_SIZE},
-    {"Slurm", false, WEIRI_LAUNCH_SLURM_PROCID, WEIRI_LAUNCH_SLURM_PROCID, WEIRI_LAUNCH_SLURM_STEP_NUM_TASKS,
-     WEIRI_LAUNCH_SLURM_LOCALID, WEIRI_LAUNCH_COUNT},
+    { "torchrun", true, WEIRI_LAUNCH_TORCHELASTIC_RUN_ID, WEIRI_LAUNCH_RANK, WEIRI_LAUNCH_WORLD_SIZE,
+      WEIRI_LAUNCH_LOCAL_RANK, WEIRI_LAUNCH_LOCAL_WORLD_SIZE },
+    { "RANK and WORLD_SIZE", false, WEIRI_LAUNCH_MASTER_ADDR, WEIRI_LAUNCH_RANK, WEIRI_LAUNCH_WORLD_SIZE,
+      WEIRI_LAUNCH_LOCAL_RANK, WEIRI_LAUNCH_LOCAL_WORLD_SIZE },
+    { "Open MPI", false, WEIRI_LAUNCH_OMPI_COMM_WORLD_RANK, WEIRI_LAUNCH_OMPI_COMM_WORLD_RANK,
+      WEIRI_LAUNCH_OMPI_COMM_WORLD_SIZE, WEIRI_LAUNCH_OMPI_COMM_WORLD_LOCAL_RANK,
+      WEIRI_LAUNCH_OMPI_COMM_WORLD_LOCAL_SIZE },
+    { "Slurm", false, WEIRI_LAUNCH_SLURM_PROCID, WEIRI_LAUNCH_SLURM_PROCID, WEIRI_LAUNCH_SLURM_STEP_NUM_TASKS,
+      WEIRI_LAUNCH_SLURM_LOCALID, WEIRI_LAUNCH_COUNT },
 };
 #define LAUNCHER_COUNT (sizeof launchers / sizeof launchers[0])
 
@@ -169,7 +169,7 @@ weir_status weir_launcher_get(weir_launcher_info *info)
  * ready yet is asked again. */
 static weir_status resolve(const char *name, uint64_t deadline_ns, weiri_address *out)
 {
-    const struct timespec pause = {0, RESOLVE_PAUSE_MS * 1000000L};
+    const struct timespec pause = { 0, RESOLVE_PAUSE_MS * 1000000L };
     struct addrinfo hints;
     struct addrinfo *list = NULL;
     int error;
@@ -218,8 +218,10 @@ static weir_status master_address(const weiri_env *env, const weir_launcher_info
         status = resolve(name, deadline_ns, &address);
         if (status == WEIR_OK && weiri_address_is_loopback(&address) && info->local_size != 0 &&
             info->local_size < info->size) {
-            status = weiri_fail(WEIR_ERR_SYSTEM, "launcher: MASTER_ADDR=%.80s is the loopback on this host, but there "
-                                                 "are ranks on others; set it to an IP address of rank 0's host", name);
+            status = weiri_fail(WEIR_ERR_SYSTEM,
+                                "launcher: MASTER_ADDR=%.80s is the loopback on this host, but there "
+                                "are ranks on others; set it to an IP address of rank 0's host",
+                                name);
         }
     }
     if (status != WEIR_OK) {
@@ -236,9 +238,8 @@ static weir_status choose_place(const weiri_env *env, const launch *found, uint6
 {
     const weir_launcher_info *info = &found->info;
     if (env->unique_id_set || env->rendezvous_file_set) {
-        const int length = env->unique_id_set
-                               ? snprintf(where, bytes, "%s", env->unique_id)
-                               : snprintf(where, bytes, "%s%s", WEIRI_FILE_PREFIX, env->rendezvous_file);
+        const int length = env->unique_id_set ? snprintf(where, bytes, "%s", env->unique_id)
+                                              : snprintf(where, bytes, "%s%s", WEIRI_FILE_PREFIX, env->rendezvous_file);
         return length >= 0 && (size_t)length < bytes
                    ? WEIR_OK
                    : weiri_fail(WEIR_ERR_ENV, "environment: %s is too long",
@@ -289,7 +290,7 @@ weir_status weir_bootstrap_create_launched(const weir_bootstrap_opts *user_opts,
     }
     status = choose_place(&env, &found, deadline, where, sizeof where);
     if (status == WEIR_OK) {
-        const weiri_meeting meeting = {where, "", deadline, NULL, NULL};
+        const weiri_meeting meeting = { where, "", deadline, NULL, NULL };
         status = weiri_bootstrap_create_at(&meeting, found.info.rank, found.info.size, &opts, out);
     }
     weir_unique_id_discard(&found.id);

@@ -37,7 +37,7 @@ static uint32_t source(const weiri_address *address)
 /* Drops one of the connections that have not proved the key; false when there is none. */
 static bool drop_one(weir_bootstrap *boot)
 {
-    uint32_t counts[SOURCES] = {0};
+    uint32_t counts[SOURCES] = { 0 };
     uint32_t most = 0;
     weiri_conn *oldest = NULL;
     for (const weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {

@@ -20,8 +20,8 @@
 static void tell_gone(weiri_conn *conn, uint32_t rank)
 {
     const bool silent = conn->boot->peers[rank].state == WEIRI_PEER_SILENT;
-    weiri_conn_queue(conn, weiri_message_create(silent ? WEIRI_FRAME_SILENT : WEIRI_FRAME_DEATH, rank, NULL, 0, NULL,
-                                                0));
+    weiri_conn_queue(conn,
+                     weiri_message_create(silent ? WEIRI_FRAME_SILENT : WEIRI_FRAME_DEATH, rank, NULL, 0, NULL, 0));
 }
 
 /* A new connection begins with the news of deaths, so that what this rank does because of one never overtakes it. */
@@ -266,7 +266,7 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
     boot->gone[boot->gone_count++] = rank;
     boot->leaving -= peer->goodbye_ns != 0 ? 1 : 0;
     /* A rank that was stopped reads, when it goes on, why its connections are closed. */
-    weiri_conn *const ends[] = {peer->out, peer->in};
+    weiri_conn *const ends[] = { peer->out, peer->in };
     for (int i = 0; i < 2; i++) {
         if (ends[i] != NULL && how == WEIRI_PEER_SILENT) {
             tell_gone(ends[i], rank);

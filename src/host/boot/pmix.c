@@ -40,12 +40,12 @@ typedef struct session {
 } session;
 
 static pthread_mutex_t shared_mutex = PTHREAD_MUTEX_INITIALIZER;
-static weiri_pmix_api api;        /* once loaded it stays */
-static weir_launcher_info known;  /* what the server said; some servers tell no local rank after another PMIx_Init */
-static uint32_t exchanges;        /* the same on all ranks: each takes part in each */
-static weiri_pmix_proc identity;  /* from PMIx_Init */
-static uint32_t held;             /* calls of PMIx_Init without their PMIx_Finalize */
-static pid_t holder;              /* the process that made them; 0: none yet */
+static weiri_pmix_api api;       /* once loaded it stays */
+static weir_launcher_info known; /* what the server said; some servers tell no local rank after another PMIx_Init */
+static uint32_t exchanges;       /* the same on all ranks: each takes part in each */
+static weiri_pmix_proc identity; /* from PMIx_Init */
+static uint32_t held;            /* calls of PMIx_Init without their PMIx_Finalize */
+static pid_t holder;             /* the process that made them; 0: none yet */
 
 static weir_status load_symbols(void *library, weiri_pmix_api *out)
 {
@@ -53,13 +53,13 @@ static weir_status load_symbols(void *library, weiri_pmix_api *out)
         const char *name;
         size_t offset;
     } symbols[] = {
-        {"PMIx_Init", offsetof(weiri_pmix_api, init)},
-        {"PMIx_Finalize", offsetof(weiri_pmix_api, finalize)},
-        {"PMIx_Put", offsetof(weiri_pmix_api, put)},
-        {"PMIx_Commit", offsetof(weiri_pmix_api, commit)},
-        {"PMIx_Fence", offsetof(weiri_pmix_api, fence)},
-        {"PMIx_Get", offsetof(weiri_pmix_api, get)},
-        {"PMIx_Error_string", offsetof(weiri_pmix_api, error_string)},
+        { "PMIx_Init", offsetof(weiri_pmix_api, init) },
+        { "PMIx_Finalize", offsetof(weiri_pmix_api, finalize) },
+        { "PMIx_Put", offsetof(weiri_pmix_api, put) },
+        { "PMIx_Commit", offsetof(weiri_pmix_api, commit) },
+        { "PMIx_Fence", offsetof(weiri_pmix_api, fence) },
+        { "PMIx_Get", offsetof(weiri_pmix_api, get) },
+        { "PMIx_Error_string", offsetof(weiri_pmix_api, error_string) },
     };
     for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
         void *symbol = dlsym(library, symbols[i].name);
@@ -138,8 +138,8 @@ static weir_status describe(const weiri_pmix_proc *self, weir_launcher_info *inf
                           found.size, WEIR_RANKS_MAX);
     }
     if (!get_number(self, WEIRI_PMIX_RANK_WILDCARD, WEIRI_PMIX_LOCAL_SIZE, &found.local_size) ||
-        !get_number(self, self->rank, WEIRI_PMIX_LOCAL_RANK, &found.local_rank) ||
-        found.local_size > found.size || found.local_rank >= found.local_size) {
+        !get_number(self, self->rank, WEIRI_PMIX_LOCAL_RANK, &found.local_rank) || found.local_size > found.size ||
+        found.local_rank >= found.local_size) {
         found.local_size = 0;
         found.local_rank = 0;
     }

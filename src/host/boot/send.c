@@ -16,8 +16,8 @@ static weir_status make(const weir_bootstrap *boot, uint32_t peer, uint32_t kind
     if (bytes > WEIRI_MESSAGE_MAX - WEIRI_RAW_BYTES) {
         return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: a message of %zu bytes to rank %u is too long", bytes, peer);
     }
-    weiri_message *message = weiri_message_create(kind, tag, head == NULL ? NULL : head->data,
-                                                  head == NULL ? 0 : head->size, data, bytes);
+    weiri_message *message =
+        weiri_message_create(kind, tag, head == NULL ? NULL : head->data, head == NULL ? 0 : head->size, data, bytes);
     if (message == NULL) {
         return weiri_fail_nomem("bootstrap: message");
     }
@@ -253,8 +253,8 @@ weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, 
     (void)snprintf(what, sizeof what, "recv of tag %llu", (unsigned long long)tag);
     weiri_message *message = NULL;
     (void)pthread_mutex_lock(&boot->mutex);
-    status = weiri_boot_wait(boot, peer, WEIRI_FRAME_USER, tag, NULL, 0, what, weiri_deadline(boot->timeout_ms),
-                             &message);
+    status =
+        weiri_boot_wait(boot, peer, WEIRI_FRAME_USER, tag, NULL, 0, what, weiri_deadline(boot->timeout_ms), &message);
     (void)pthread_mutex_unlock(&boot->mutex);
     if (status != WEIR_OK) {
         return status;

@@ -80,8 +80,8 @@ typedef struct weiri_message {
     uint32_t kind;
     uint32_t peer;
     uint32_t gone_before; /* of a port: how many ranks were gone when it came */
-    bool waited; /* a user's thread waits for `send_state`, and frees the message */
-    bool sealed; /* for its place on its connection: it is the next to be sent, or partly sent */
+    bool waited;          /* a user's thread waits for `send_state`, and frees the message */
+    bool sealed;          /* for its place on its connection: it is the next to be sent, or partly sent */
     weiri_send_state send_state;
     uint8_t frame[WEIRI_FRAME_BYTES];
 } weiri_message;
@@ -169,7 +169,7 @@ typedef struct weiri_peer {
     uint64_t unreachable_ns; /* since when it refuses connections; 0 while it does not, or that is not known */
     bool answered;           /* to the last frame that asked it; with what follows */
     uint32_t answer;
-    uint64_t goodbye_ns;     /* when it said that it leaves; 0 before */
+    uint64_t goodbye_ns; /* when it said that it leaves; 0 before */
     weiri_peer_state state;
     bool last_seen; /* nothing more comes on a connection that it opened */
 } weiri_peer;
@@ -185,11 +185,11 @@ typedef struct weiri_call {
 typedef struct weiri_group_state {
     struct weiri_group_state *next;
     uint64_t hash;
-    uint64_t sequence;   /* operations begun */
-    weiri_call last;     /* the last of them */
-    uint32_t waits_for;  /* rank of which the last one needs a message now, or WEIRI_NO_RANK */
-    uint32_t running;    /* operations begun and not ended */
-    uint64_t failed_at;  /* first operation that failed, when failed_status is not WEIR_OK */
+    uint64_t sequence;  /* operations begun */
+    weiri_call last;    /* the last of them */
+    uint32_t waits_for; /* rank of which the last one needs a message now, or WEIRI_NO_RANK */
+    uint32_t running;   /* operations begun and not ended */
+    uint64_t failed_at; /* first operation that failed, when failed_status is not WEIR_OK */
     weir_status failed_status;
     char failed_text[WEIRI_TEXT_BYTES];
 } weiri_group_state;
@@ -207,21 +207,21 @@ typedef struct weiri_port {
 
 /* The rendezvous. */
 typedef struct weiri_join {
-    bool done;           /* the table is complete */
-    bool over;           /* done, or failed and everyone has been told */
-    bool welcomed;       /* rank 0 knows this rank */
-    weir_status failed;  /* WEIR_OK, or why create ends */
+    bool done;          /* the table is complete */
+    bool over;          /* done, or failed and everyone has been told */
+    bool welcomed;      /* rank 0 knows this rank */
+    weir_status failed; /* WEIR_OK, or why create ends */
     char text[WEIRI_TEXT_BYTES];
-    char cause[128];     /* why rank 0 could not be reached last */
-    char taken[256];     /* rank 0: why it cannot listen; it then joins who does, and learns if it is the second */
-    bool in_use;         /* because the address is in use, perhaps not for long */
-    weiri_conn *conn;    /* to rank 0 */
+    char cause[128];      /* why rank 0 could not be reached last */
+    char taken[256];      /* rank 0: why it cannot listen; it then joins who does, and learns if it is the second */
+    bool in_use;          /* because the address is in use, perhaps not for long */
+    weiri_conn *conn;     /* to rank 0 */
     uint64_t deadline_ns; /* of this rank's create; on rank 0 the earliest of all that came */
-    uint64_t pause_ns;   /* before the next attempt to reach rank 0 */
-    uint64_t linger_ns;  /* rank 0, after a mismatch: until when later ranks are told */
-    uint32_t expected;   /* rank 0: the largest size that anyone named */
-    uint32_t came;       /* rank 0: ranks that came, duplicates too */
-    uint32_t present;    /* rank 0: different ranks */
+    uint64_t pause_ns;    /* before the next attempt to reach rank 0 */
+    uint64_t linger_ns;   /* rank 0, after a mismatch: until when later ranks are told */
+    uint32_t expected;    /* rank 0: the largest size that anyone named */
+    uint32_t came;        /* rank 0: ranks that came, duplicates too */
+    uint32_t present;     /* rank 0: different ranks */
 } weiri_join;
 
 struct weir_bootstrap {
@@ -249,10 +249,10 @@ struct weir_bootstrap {
     bool joined;         /* create is complete */
     bool closing;        /* this rank leaves */
     bool goodbyes_sent;
-    bool stopped;        /* callbacks do nothing any more */
+    bool stopped; /* callbacks do nothing any more */
     bool foreign_logged;
     bool listener_paused;
-    weir_status failed;  /* WEIR_OK, or what ends every call */
+    weir_status failed; /* WEIR_OK, or what ends every call */
     char failed_text[WEIRI_TEXT_BYTES];
 
     weir_bootstrap_usage usage; /* but for `connections` */
@@ -293,8 +293,8 @@ weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, 
 /* All that follow are called with the mutex held, unless they say otherwise. */
 
 /* bootstrap.c */
-void weiri_boot_wake(weir_bootstrap *boot);               /* has the service look at queues and ports soon */
-void weiri_boot_hurry(weir_bootstrap *boot);              /* something is to be done within milliseconds */
+void weiri_boot_wake(weir_bootstrap *boot);                /* has the service look at queues and ports soon */
+void weiri_boot_hurry(weir_bootstrap *boot);               /* something is to be done within milliseconds */
 bool weiri_boot_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
 
@@ -330,22 +330,22 @@ void weiri_queue_clear(weiri_queue *queue);
 
 /* boot/conn.c */
 void weiri_boot_signal(weir_bootstrap *boot); /* wakes users' threads that wait for the condition variable */
-void weiri_boot_enter(weir_bootstrap *boot); /* without the mutex; the beginning and end of every callback */
+void weiri_boot_enter(weir_bootstrap *boot);  /* without the mutex; the beginning and end of every callback */
 void weiri_boot_leave(weir_bootstrap *boot);
 weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address);
-void weiri_conn_open(weiri_conn *conn);  /* service thread alone, like all below */
+void weiri_conn_open(weiri_conn *conn);              /* service thread alone, like all below */
 bool weiri_conn_is_unproved(const weiri_conn *conn); /* accepted, and without a proof of the key */
 bool weiri_conn_is_proving(const weiri_conn *conn);  /* that, or without the first frame that a rank sends */
 /* Takes over the socket of a new connection from `from`; false, and nothing done, without memory. */
 bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from);
 void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns); /* its deadline has passed */
 void weiri_conn_flush(weiri_conn *conn);
-void weiri_conn_close(weiri_conn *conn); /* without a word; what is queued fails */
-void weiri_conn_accepted(weiri_conn *conn);   /* the other end is known: open */
-void weiri_conn_corrupt(weiri_conn *conn);    /* a rank of ours sent what none of them should send */
+void weiri_conn_close(weiri_conn *conn);    /* without a word; what is queued fails */
+void weiri_conn_accepted(weiri_conn *conn); /* the other end is known: open */
+void weiri_conn_corrupt(weiri_conn *conn);  /* a rank of ours sent what none of them should send */
 void weiri_conn_hold(weiri_conn *conn);
-void weiri_conn_foreign(weiri_conn *conn, const char *why); /* logged once, closed */
-void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns); /* back to idle */
+void weiri_conn_foreign(weiri_conn *conn, const char *why);      /* logged once, closed */
+void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns);      /* back to idle */
 void weiri_conn_queue(weiri_conn *conn, weiri_message *message); /* any thread; NULL is ignored */
 void weiri_conn_mark(weiri_conn *conn);                          /* any thread; the service has to look at it */
 
@@ -367,7 +367,7 @@ void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns);
 weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting);
 weir_status weiri_join_exchange(weir_bootstrap *boot, uint64_t deadline_ns); /* without the mutex */
 size_t weiri_join_hello(weiri_conn *conn, uint8_t *frame, size_t capacity);  /* sealed */
-void weiri_join_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
+void weiri_join_frame(weiri_conn *conn, weiri_message *message);             /* takes the message */
 void weiri_join_lost(weiri_conn *conn, const char *cause);
 void weiri_join_stop(weiri_conn *conn, weir_status status); /* the server's proof or version is wrong */
 uint64_t weiri_join_frame_max(uint32_t kind);
@@ -401,7 +401,7 @@ weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes
 
 /* boot/port.c */
 weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message); /* takes the message unless it fails */
-void weiri_port_deliver(weir_bootstrap *boot); /* service thread */
+void weiri_port_deliver(weir_bootstrap *boot);                             /* service thread */
 void weiri_port_free_all(weir_bootstrap *boot);
 
 #endif

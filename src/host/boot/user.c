@@ -102,8 +102,8 @@ static weir_status read_key(const char *path, int folder, uint8_t key[WEIRI_KEY_
     if (status == WEIR_OK) {
         const ssize_t n = read(fd, data, sizeof data);
         if (n != WEIRI_KEY_BYTES) {
-            status = weiri_fail(WEIR_ERR_CORRUPT, "key of this user: %s has no %d bytes; remove it", what,
-                                WEIRI_KEY_BYTES);
+            status =
+                weiri_fail(WEIR_ERR_CORRUPT, "key of this user: %s has no %d bytes; remove it", what, WEIRI_KEY_BYTES);
         } else {
             memcpy(key, data, WEIRI_KEY_BYTES);
         }
@@ -130,6 +130,6 @@ weir_status weiri_user_key(uint8_t key[WEIRI_KEY_BYTES])
         }
     }
     (void)close(folder);
-    return status != WEIR_PENDING ? status : weiri_fail(WEIR_ERR_SYSTEM, "key of this user: %s/%s does not stay", path,
-                                                        NAME);
+    return status != WEIR_PENDING ? status
+                                  : weiri_fail(WEIR_ERR_SYSTEM, "key of this user: %s/%s does not stay", path, NAME);
 }

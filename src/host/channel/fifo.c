@@ -77,8 +77,8 @@ weir_status weir_fifo_create(weir_comm *comm, const weir_fifo_opts *opts, weir_f
     weir_fifo_opts options;
     weir_status status = weiri_comm_check(comm, "weir_fifo_create");
     if (status == WEIR_OK) {
-        status = out != NULL ? check_opts(opts, &options)
-                             : weiri_fail(WEIR_ERR_INVALID, "weir_fifo_create: out is NULL");
+        status =
+            out != NULL ? check_opts(opts, &options) : weiri_fail(WEIR_ERR_INVALID, "weir_fifo_create: out is NULL");
     }
     if (status != WEIR_OK) {
         return status;
@@ -91,8 +91,8 @@ weir_status weir_fifo_create(weir_comm *comm, const weir_fifo_opts *opts, weir_f
     if (fifo == NULL) {
         return weiri_fail_nomem("weir_fifo_create");
     }
-    status = weiri_device_allocate(comm->device, WEIR_MEMORY_HOST, SLOTS_OFFSET + options.slots * SLOT_BYTES,
-                                   &fifo->block);
+    status =
+        weiri_device_allocate(comm->device, WEIR_MEMORY_HOST, SLOTS_OFFSET + options.slots * SLOT_BYTES, &fifo->block);
     if (status != WEIR_OK) {
         goto undo_alloc;
     }

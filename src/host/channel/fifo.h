@@ -18,8 +18,8 @@ struct weir_fifo {
     const uint64_t *slots;
     uint32_t count;
     uint32_t generation; /* of the process that made it */
-    uint32_t empty; /* polls since the last look at the communicator */
-    uint64_t next;  /* position of the next request to take */
+    uint32_t empty;      /* polls since the last look at the communicator */
+    uint64_t next;       /* position of the next request to take */
 };
 
 /* Takes the next request, whose ticket is *ticket; false when there is none. */

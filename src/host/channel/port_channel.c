@@ -16,9 +16,9 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
-#include "src/host/comm/domain.h"
 #include "src/host/channel/port_line.h"
 #include "src/host/channel/proxy.h"
+#include "src/host/comm/domain.h"
 
 #define DIRECT_BYTES 4096u
 #define VITAL_LOOK_MS 400
@@ -45,10 +45,10 @@ struct weir_port_channel {
     bool has_epochs;
     uint64_t epochs; /* cell in the device's slab, of a channel with packets */
     weiri_port_line line;
-    weiri_watch *line_watch; /* of an open line: the service thread looks for what has ended it, */
-    bool line_told;          /* until it has found something */
+    weiri_watch *line_watch;  /* of an open line: the service thread looks for what has ended it, */
+    bool line_told;           /* until it has found something */
     weiri_watch *vital_watch; /* of a vital channel: looks whether it has failed */
-    bool vital_failed;       /* it had at the last look */
+    bool vital_failed;        /* it had at the last look */
     weir_dev_port_channel device;
 };
 
@@ -125,8 +125,8 @@ static weir_status check_add(const weir_port_channel *channel, const weir_reques
     }
     weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, 8, dst);
     if (status == WEIR_OK && ops_of(channel)->add == NULL) {
-        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none",
-                            channel->semaphore->connection->transport->name);
+        status =
+            weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none", channel->semaphore->connection->transport->name);
     }
     return status;
 }
@@ -139,11 +139,10 @@ static weir_status post_transfer(weir_port_channel *channel, const weir_request 
     if (status != WEIR_OK) {
         return status;
     }
-    return request->type == WEIR_REQUEST_GET
-               ? ops_of(channel)->get(channel->queue, src->region, request->src_offset, dst->remote,
-                                      request->dst_offset, request->bytes)
-               : ops_of(channel)->put(channel->queue, dst->remote, request->dst_offset, src->region,
-                                      request->src_offset, request->bytes);
+    return request->type == WEIR_REQUEST_GET ? ops_of(channel)->get(channel->queue, src->region, request->src_offset,
+                                                                    dst->remote, request->dst_offset, request->bytes)
+                                             : ops_of(channel)->put(channel->queue, dst->remote, request->dst_offset,
+                                                                    src->region, request->src_offset, request->bytes);
 }
 
 static weir_status post_signal(weir_port_channel *channel)
@@ -169,17 +168,16 @@ static weir_status post_value(weir_port_channel *channel, const weir_request *re
     const weiri_port_memory *dst = NULL;
     weir_status status = check_value(channel, request, &dst);
     return status != WEIR_OK ? status
-                             : ops_of(channel)->value(channel->queue, dst->remote, request->dst_offset,
-                                                      request->value, (uint32_t)request->bytes);
+                             : ops_of(channel)->value(channel->queue, dst->remote, request->dst_offset, request->value,
+                                                      (uint32_t)request->bytes);
 }
 
 static weir_status post_add(weir_port_channel *channel, const weir_request *request)
 {
     const weiri_port_memory *dst = NULL;
     weir_status status = check_add(channel, request, &dst);
-    return status != WEIR_OK
-               ? status
-               : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
+    return status != WEIR_OK ? status
+                             : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
 }
 
 /* Puts in front of an error's text whose and what it is. */
@@ -407,8 +405,8 @@ static weir_status open_memory(const weir_port_channel *channel, weir_memory *me
         return weiri_fail(WEIR_ERR_INVALID, "%s: a memory is of another communicator", call);
     }
     if (memory->rank != connection->peer && memory->imported) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: memory of rank %u; the semaphore joins rank %u", call,
-                          memory->rank, connection->peer);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: memory of rank %u; the semaphore joins rank %u", call, memory->rank,
+                          connection->peer);
     }
     if (!memory->imported) {
         status = weiri_memory_region(memory, connection->domain, &made.region);
@@ -431,9 +429,10 @@ static weir_status append(weir_port_channel *channel, const weiri_port_memory *m
 {
     if (channel->memory_count == channel->memory_room) {
         const uint32_t room = channel->memory_room != 0 ? 2 * channel->memory_room : 4;
-        weiri_port_memory *memories = room > MEMORIES_MAX ? NULL
-                                                    : (weiri_port_memory *)weiri_realloc(channel->memories,
-                                                                                   room * sizeof(weiri_port_memory));
+        weiri_port_memory *memories =
+            room > MEMORIES_MAX
+                ? NULL
+                : (weiri_port_memory *)weiri_realloc(channel->memories, room * sizeof(weiri_port_memory));
         if (memories == NULL) {
             return room > MEMORIES_MAX
                        ? weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_attach: a channel has at most %u memories",
@@ -685,8 +684,7 @@ static weir_status open_channel(weir_port_channel *channel, const weir_port_chan
     const weir_proxy_handler handler = { handle, channel, progress, channel };
     const weir_proxy_channel_opts opts = { sizeof opts, options->credits, options->thread };
     weir_semaphore *semaphore = channel->semaphore;
-    weir_status status =
-        weiri_connection_remote(semaphore->connection, semaphore->peer_in_host, &channel->token);
+    weir_status status = weiri_connection_remote(semaphore->connection, semaphore->peer_in_host, &channel->token);
     channel->token_offset = semaphore->peer_cell + WEIRI_STORED_OFFSET;
     if (status == WEIR_OK) {
         status = weiri_port_line_open(&channel->line, semaphore, channel->queue);

@@ -5,7 +5,7 @@
 /* A request between dst and src. */
 static weir_request between(uint32_t type, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes, uint64_t value)
 {
-    return (weir_request) {
+    return (weir_request){
         .dst_offset = dst_offset,
         .src_offset = src_offset,
         .bytes = bytes,
@@ -112,8 +112,8 @@ weir_status weir_port_channel_try_put_signal(weir_port_channel *channel, uint64_
     return try_to_ask(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, 0, ticket);
 }
 
-weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t dst_offset, uint64_t value,
-                                        uint32_t bytes, uint64_t *ticket)
+weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint32_t bytes,
+                                        uint64_t *ticket)
 {
     return try_to_ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
 }

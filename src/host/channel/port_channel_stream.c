@@ -48,8 +48,8 @@ weir_status weir_port_channel_signal_on_stream(weir_port_channel *channel, void 
     return transfer(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, stream);
 }
 
-weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel, uint64_t dst_offset,
-                                                   uint64_t src_offset, uint64_t bytes, void *stream)
+weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+                                                   uint64_t bytes, void *stream)
 {
     return transfer(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, stream);
 }

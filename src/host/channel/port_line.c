@@ -118,8 +118,8 @@ static weir_dev_port_memory describe(const weiri_port_line *line, const weiri_po
         const weir_dev_rdma_memory there = direct_of(line)->remote(line->queue, memory->remote, &settle, &adds);
         out.remote = there.address;
         out.rkey = there.key;
-        out.kinds |= WEIR_PORT_MEMORY_REMOTE | (settle ? WEIR_PORT_MEMORY_SETTLE : 0) |
-                     (adds ? WEIR_PORT_MEMORY_ADDS : 0);
+        out.kinds |=
+            WEIR_PORT_MEMORY_REMOTE | (settle ? WEIR_PORT_MEMORY_SETTLE : 0) | (adds ? WEIR_PORT_MEMORY_ADDS : 0);
     }
     return out;
 }
@@ -186,7 +186,7 @@ bool weiri_port_line_refused(const weiri_port_line *line, weir_request *out)
     if (__atomic_load_n(&line->board->refused, __ATOMIC_ACQUIRE) == 0) {
         return false;
     }
-    *out = (weir_request) {
+    *out = (weir_request){
         .dst_offset = words[0],
         .src_offset = words[1],
         .bytes = words[2],

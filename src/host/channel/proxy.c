@@ -222,8 +222,8 @@ weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms)
     const uint64_t deadline = deadline_in(proxy->comm, timeout_ms);
     for (uint32_t i = 0; i < proxy->worker_count; i++) {
         for (uint32_t tries = 1; !is_quiet(&proxy->workers[i]); tries++) {
-            status = try_later(proxy->comm, tries, deadline, "weir_proxy_drain: thread", i,
-                               "requests were still queued");
+            status =
+                try_later(proxy->comm, tries, deadline, "weir_proxy_drain: thread", i, "requests were still queued");
             if (status != WEIR_OK) {
                 return status;
             }
@@ -288,8 +288,7 @@ static weir_status find_row(weiri_worker *worker, uint32_t *out)
             return weiri_fail(WEIR_ERR_LIMIT, "weir_proxy_channel_create: a thread has at most %u channels",
                               worker->row_count);
         }
-        weiri_channel_row *rows =
-            (weiri_channel_row *)weiri_realloc(worker->rows, count * sizeof(weiri_channel_row));
+        weiri_channel_row *rows = (weiri_channel_row *)weiri_realloc(worker->rows, count * sizeof(weiri_channel_row));
         if (rows == NULL) {
             return weiri_fail_nomem("weir_proxy_channel_create");
         }
@@ -395,8 +394,7 @@ static void set_handles(weir_proxy_channel *channel)
     weiri_channel_lane *device = &channel->lanes[WEIR_FIFO_DEVICE];
     device->progress = (weir_dev_progress *)weiri_slab_host(host, cell + DEVICE_PROGRESS_OFFSET);
     device->device.progress = (weir_dev_progress *)weiri_slab_device(host, cell + DEVICE_PROGRESS_OFFSET);
-    device->device.credits =
-        (weir_dev_credits *)weiri_slab_device(comm->device_slab.memory, channel->device_cell);
+    device->device.credits = (weir_dev_credits *)weiri_slab_device(comm->device_slab.memory, channel->device_cell);
     weiri_channel_lane *ours = &channel->lanes[WEIR_FIFO_HOST];
     ours->progress = (weir_dev_progress *)weiri_slab_host(host, cell + HOST_PROGRESS_OFFSET);
     ours->device.progress = ours->progress;
@@ -532,8 +530,8 @@ static weir_status channel_error(weir_proxy_channel *channel)
 }
 
 /* Between two tries of a call that waits for the proxy: WEIR_OK while it may go on. */
-static weir_status try_channel_later(weir_proxy_channel *channel, uint32_t tries, uint64_t deadline,
-                                     const char *object, const char *what)
+static weir_status try_channel_later(weir_proxy_channel *channel, uint32_t tries, uint64_t deadline, const char *object,
+                                     const char *what)
 {
     return weir_dev_progress_unstarted(channel->lanes[WEIR_FIFO_HOST].progress) != WEIR_OK
                ? weiri_fail(WEIR_ERR_INVALID, "%s %u: weir_proxy_start was not called", object, channel->id)

@@ -52,9 +52,9 @@ struct weir_proxy_channel {
     uint64_t waiting;
     uint64_t offered;
     uint64_t last;
-    bool keeps_credit; /* once it has failed, so that its pushers see that not all came back */
+    bool keeps_credit;              /* once it has failed, so that its pushers see that not all came back */
     void (*on_fail)(void *context); /* of a port channel: it has failed; called once, with the mutex held */
-    bool listed; /* in the worker's list of channels with parked requests */
+    bool listed;                    /* in the worker's list of channels with parked requests */
     weir_proxy_channel *next_parked;
     weir_status failed; /* atomic: other threads read it, and then the text, without the mutex */
     char text[256];
@@ -89,7 +89,7 @@ struct weiri_worker {
     weiri_progress_row *progress;
     uint32_t progress_count;
     weir_proxy_channel *parked;
-    uint64_t queued; /* entries of all channels */
+    uint64_t queued;    /* entries of all channels */
     weir_status failed; /* of the communicator, or WEIR_ERR_ABORTED once stopped */
     char text[256];
     weir_proxy_usage usage;

@@ -13,12 +13,12 @@
 #include "src/host/base/cpus.h"
 #include "src/host/base/error.h"
 
-#define BATCH 32u          /* requests of one fifo in a round */
-#define CHECK_ROUNDS 64u   /* rounds between two looks at the communicator */
-#define SPIN_ROUNDS 16u    /* idle rounds between two looks at the clock */
+#define BATCH 32u           /* requests of one fifo in a round */
+#define CHECK_ROUNDS 64u    /* rounds between two looks at the communicator */
+#define SPIN_ROUNDS 16u     /* idle rounds between two looks at the clock */
 #define GIVE_WAY_YIELDS 64u /* to who wants the mutex, and may come again and again */
 #define SLEEP_AFTER_NS 10000000u
-#define SLEEP_SHARE 64u    /* of the idle time */
+#define SLEEP_SHARE 64u /* of the idle time */
 #define SLEEP_LEAST_NS 50000u
 #define SLEEP_MOST_NS 1000000u
 

@@ -258,7 +258,8 @@ static weiri_work work_of_reduction(const weir_collective *collective, const wei
     const uint32_t ranks = collective->device.ranks;
     const uint64_t own = q->count * weir_dtype_bytes(q->dtype);
     const bool scatters = q->kind == WEIR_REDUCE_SCATTER;
-    weiri_work work = { .kind = q->kind, .bytes = scatters ? own * ranks : own,
+    weiri_work work = { .kind = q->kind,
+                        .bytes = scatters ? own * ranks : own,
                         .piece = scatters ? own : longest_part(own, ranks) };
     work.direct = ranks == DIRECT_RANKS &&
                   (scatters || (q->kind == WEIR_ALLREDUCE && find_window(collective, q->recv, work.bytes) != NULL)) &&
@@ -502,7 +503,8 @@ static weir_status launch_move(const weir_collective *collective, weiri_call *ca
 static weiri_work work_of_move(const weir_collective *collective, const weir_collective_request *q)
 {
     const uint64_t piece = q->count * weir_dtype_bytes(q->dtype);
-    weiri_work work = { .kind = q->kind, .piece = piece,
+    weiri_work work = { .kind = q->kind,
+                        .piece = piece,
                         .bytes = piece * (q->kind == WEIR_BROADCAST ? 1 : collective->device.ranks) };
     work.direct = find_window(collective, q->recv, work.bytes) != NULL;
     return work;
@@ -546,7 +548,8 @@ weir_status weiri_collective_pass(weir_collective *collective, const weir_collec
     weiri_move_args args;
     weir_collective_form form;
     weir_shape shape;
-    const weiri_work work = { .kind = WEIR_ALLGATHER, .bytes = pieces->most * collective->device.ranks,
+    const weiri_work work = { .kind = WEIR_ALLGATHER,
+                              .bytes = pieces->most * collective->device.ranks,
                               .piece = pieces->most };
     weir_status status = choose_step(collective, &work, &form, &shape);
     if (status != WEIR_OK) {
@@ -572,8 +575,8 @@ weir_status weir_broadcast(weir_collective *collective, const void *send, void *
     return move(collective, "weir_broadcast", &q, stream);
 }
 
-weir_status weir_all_to_all(weir_collective *collective, const void *send, void *recv, uint64_t count,
-                            weir_dtype dtype, void *stream)
+weir_status weir_all_to_all(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
+                            void *stream)
 {
     const weir_collective_request q = { WEIR_ALL_TO_ALL, dtype, WEIR_SUM, 0, count, send, recv };
     return move(collective, "weir_all_to_all", &q, stream);
@@ -613,8 +616,8 @@ static weir_status take_extents(const char *name, const weir_extent *extents, ui
     }
     for (uint32_t k = 0; k < ranks; k++) {
         if (extents[k].at > most || extents[k].count > most) {
-            return weiri_fail(WEIR_ERR_INVALID, "%s: %llu elements at %llu", name,
-                              (unsigned long long)extents[k].count, (unsigned long long)extents[k].at);
+            return weiri_fail(WEIR_ERR_INVALID, "%s: %llu elements at %llu", name, (unsigned long long)extents[k].count,
+                              (unsigned long long)extents[k].at);
         }
         at[k] = extents[k].at * element;
         bytes[k] = extents[k].count * element;
@@ -640,8 +643,8 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     }
     const weir_dev_collective *device = &collective->device;
     const uint32_t element = weir_dtype_bytes(dtype);
-    status = take_extents("weir_all_to_all_v", sends, device->ranks, element, what->send_at, what->send_bytes,
-                          &in.bytes);
+    status =
+        take_extents("weir_all_to_all_v", sends, device->ranks, element, what->send_at, what->send_bytes, &in.bytes);
     if (status == WEIR_OK) {
         status = take_extents("weir_all_to_all_v", recvs, device->ranks, element, what->recv_at, what->recv_bytes,
                               &out.bytes);
@@ -670,8 +673,9 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     what->recv = (char *)recv;
     what->counted = 1;
     /* No rank knows what the others have to do: the form that needs no agreement, and all blocks. */
-    weiri_call call = { .kind = WEIRI_ALL_TO_ALL_V, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT,
-                        .form = WEIR_FORM_SLOTS };
+    weiri_call call = {
+        .kind = WEIRI_ALL_TO_ALL_V, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT, .form = WEIR_FORM_SLOTS
+    };
     const weiri_work work = { .kind = WEIR_ALL_TO_ALL };
     const uint32_t blocks = weiri_collective_most_blocks(collective, &work, WEIR_FORM_SLOTS);
     const weir_shape shape = { blocks, weiri_collective_threads(collective, WEIR_FORM_SLOTS, blocks) };

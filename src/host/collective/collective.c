@@ -19,8 +19,8 @@
 #define LETTER_BLOCKS 8u
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define WINDOWS_MOST 255u /* what is compared has 8 bits for it */
-#define WORDS 7u /* that ranks compare */
-#define VERDICT_TEXT 200 /* bytes of an error's text on its way */
+#define WORDS 7u          /* that ranks compare */
+#define VERDICT_TEXT 200  /* bytes of an error's text on its way */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -88,8 +88,9 @@ static uint64_t hash_rows(const weir_collective *collective)
     uint64_t hash = 0;
     for (uint32_t i = 0; i < collective->row_count; i++) {
         const weiri_row *row = &collective->rows[i];
-        const uint64_t fields[] = { row->kinds, row->ranks, row->bytes,
-                                    (uint64_t)row->form, row->blocks, row->threads };
+        const uint64_t fields[] = {
+            row->kinds, row->ranks, row->bytes, (uint64_t)row->form, row->blocks, row->threads
+        };
         for (uint32_t k = 0; k < sizeof fields / sizeof fields[0]; k++) {
             hash = (hash ^ fields[k]) * 0x100000001b3u + 1;
         }
@@ -158,9 +159,8 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     *bytes = lay_out(&collective->device, collective->budget, staging);
     weiri_env env;
     weir_status status = weiri_env_read(&env);
-    return status == WEIR_OK && env.collective_table_set
-               ? weiri_collective_read_table(collective, env.collective_table)
-               : status;
+    return status == WEIR_OK && env.collective_table_set ? weiri_collective_read_table(collective, env.collective_table)
+                                                         : status;
 }
 
 /* What all ranks must have alike. */
@@ -213,8 +213,7 @@ static weir_status take_verdict(weir_future *future)
     theirs->lines = weiri_read_u32(&r) != 0;
     const int32_t status = (int32_t)weiri_read_u32(&r);
     weiri_read_string(&r, theirs->text, sizeof theirs->text);
-    if (!weiri_reader_done(&r) || status > WEIR_OK || status <= WEIR_STATUS_FIRST_UNUSED ||
-        future->handle_count != 0) {
+    if (!weiri_reader_done(&r) || status > WEIR_OK || status <= WEIR_STATUS_FIRST_UNUSED || future->handle_count != 0) {
         return weiri_fail(WEIR_ERR_CORRUPT, "collective: malformed message of rank %u", future->peer);
     }
     theirs->status = (weir_status)status;
@@ -385,9 +384,8 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
         mine = weir_memory_allocate(comm, bytes, NULL, &collective->local);
     }
     if (mine == WEIR_OK) {
-        mine = weir_memory_allocate(
-            comm, (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS) * sizeof(weir_dev_difference), &host,
-            &collective->differences);
+        mine = weir_memory_allocate(comm, (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS) * sizeof(weir_dev_difference),
+                                    &host, &collective->differences);
     }
     weir_status status = agree(collective, call, mine, false);
     if (status == WEIR_OK) {
@@ -429,12 +427,11 @@ static weir_status open_hosts(weir_collective *collective, const weir_collective
 static bool tell_difference(void *context, weir_status status, char *text, size_t bytes)
 {
     const weir_collective *collective = (const weir_collective *)context;
-    const weir_dev_difference *all =
-        (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
+    const weir_dev_difference *all = (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
     for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS; k++) {
         if (weir_arch_load_acquire_sys_u64(&all[k].found) != 0) {
-            const uint32_t peer = k < WEIR_COLLECTIVE_RANKS ? collective->ranks[k]
-                                                            : collective->rails.ranks[k - WEIR_COLLECTIVE_RANKS];
+            const uint32_t peer =
+                k < WEIR_COLLECTIVE_RANKS ? collective->ranks[k] : collective->rails.ranks[k - WEIR_COLLECTIVE_RANKS];
             weiri_call_differ(&all[k], peer, text, bytes);
             return true;
         }
@@ -597,8 +594,8 @@ static weir_status new_window(weir_collective *collective, const char *call, wei
     if (collective->window_count == WINDOWS_MOST) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: %u memories are registered already", call, WINDOWS_MOST);
     }
-    weiri_window *windows = (weiri_window *)weiri_realloc(collective->windows,
-                                                          (collective->window_count + 1) * sizeof *windows);
+    weiri_window *windows =
+        (weiri_window *)weiri_realloc(collective->windows, (collective->window_count + 1) * sizeof *windows);
     if (windows == NULL) {
         return weiri_fail_nomem(call);
     }

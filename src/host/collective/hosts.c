@@ -24,7 +24,7 @@ typedef struct hosts_call {
     uint64_t bytes; /* of q->count elements */
     uint32_t rank;  /* of the host's `ranks`, */
     uint32_t ranks;
-    uint32_t host;  /* which is one of `hosts` */
+    uint32_t host; /* which is one of `hosts` */
     uint32_t hosts;
 } hosts_call;
 
@@ -296,7 +296,7 @@ static weir_status all_to_all_chunk(const hosts_call *h, uint64_t at, uint64_t b
 {
     char *hold = h->collective->rails.hold;
     const uint64_t host_bytes = h->bytes * h->ranks;
-    const uint64_t held = bytes * h->ranks; /* of a host */
+    const uint64_t held = bytes * h->ranks;                 /* of a host */
     const uint32_t rows = bytes == h->bytes ? 1 : h->ranks; /* of pieces that lie one after the other */
     weir_status status = WEIR_OK;
     for (uint32_t k = 0; k < rows && status == WEIR_OK; k++) {

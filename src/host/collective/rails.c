@@ -5,9 +5,9 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/channel/port_channel.h"
 #include "src/host/collective/collective.h"
 #include "src/host/comm/exchange.h"
-#include "src/host/channel/port_channel.h"
 
 #define TAG WEIRI_TAG_RAILS
 #define STAGING ((uint64_t)64 << 20)
@@ -120,9 +120,8 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
     const uint64_t staging = opts->staging_bytes != 0 ? opts->staging_bytes : STAGING;
     const uint32_t most = collective->many || opts->blocks != 0 ? LANES_GPU : 1;
     device->lanes = collective->budget < most ? collective->budget : most;
-    rails->threads = collective->many || opts->threads != 0
-                         ? weiri_collective_threads(collective, WEIR_FORM_PACKETS, 1)
-                         : 1;
+    rails->threads =
+        collective->many || opts->threads != 0 ? weiri_collective_threads(collective, WEIR_FORM_PACKETS, 1) : 1;
     const uint64_t slot = staging / 2 / (4 * WEIR_RAIL_SLOTS) / device->lanes / device->hosts;
     device->slot_bytes = slot < SLOT_LEAST ? SLOT_LEAST : slot > SLOT_MOST ? SLOT_MOST : slot / 128 * 128;
     device->slots = weir_rail_arrived(device, device->lanes, 0);
@@ -176,9 +175,9 @@ static weir_status share_memory(weir_collective *collective, const char *call)
     status = weiri_collective_complete(futures, rails->device.hosts, status);
     for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
         if (k != rails->device.host && weir_memory_bytes(rails->remote[k]) != bytes) {
-            status = weiri_fail(WEIR_ERR_CORRUPT, "%s: memory of rank %u has %llu bytes, not %llu", call,
-                                rails->ranks[k], (unsigned long long)weir_memory_bytes(rails->remote[k]),
-                                (unsigned long long)bytes);
+            status =
+                weiri_fail(WEIR_ERR_CORRUPT, "%s: memory of rank %u has %llu bytes, not %llu", call, rails->ranks[k],
+                           (unsigned long long)weir_memory_bytes(rails->remote[k]), (unsigned long long)bytes);
         }
     }
     return status;
@@ -206,7 +205,8 @@ static weir_status make_semaphores(weir_collective *collective, const char *call
 static weir_status make_channels(weir_collective *collective, uint64_t handles)
 {
     weiri_rails *rails = &collective->rails;
-    const weir_port_channel_opts opts = { .size = sizeof opts, .direct_bytes = WEIR_PORT_DIRECT_NEVER,
+    const weir_port_channel_opts opts = { .size = sizeof opts,
+                                          .direct_bytes = WEIR_PORT_DIRECT_NEVER,
                                           .credits = 2 * WEIR_RAIL_SLOTS * rails->device.lanes };
     char *at = (char *)weir_memory_pointer(rails->local) + handles;
     weir_status status = weir_proxy_create(collective->comm, NULL, &rails->proxy);

@@ -100,7 +100,7 @@ static uint32_t most_threads(weir_collective_form form)
 uint32_t weiri_collective_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks)
 {
     const uint32_t most = most_threads(form);
-    const uint32_t usual = form != WEIR_FORM_SLOTS        ? most
+    const uint32_t usual = form != WEIR_FORM_SLOTS       ? most
                            : blocks > collective->budget ? WEIRI_CROWD_THREADS
                            : blocks >= MANY_BLOCKS       ? most / 2
                                                          : most;
@@ -118,8 +118,8 @@ static uint32_t count_blocks(const weir_collective *collective, const weiri_work
     } else if (form == WEIR_FORM_LINES) {
         items = (work->piece + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA * 8;
     }
-    const uint64_t blocks = form == WEIR_FORM_SLOTS ? work->piece / RANGE_LEAST * 2 + 2
-                                                    : (items + WARP + threads - 1) / threads;
+    const uint64_t blocks =
+        form == WEIR_FORM_SLOTS ? work->piece / RANGE_LEAST * 2 + 2 : (items + WARP + threads - 1) / threads;
     return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
 }
 
@@ -168,8 +168,9 @@ weir_status weiri_collective_choose(const weir_collective *collective, const wei
 
 /* ---- what was chosen ---------------------------------------------------------------------------------------- */
 
-static const char *const forms[] = { [WEIR_FORM_ONCE] = "once", [WEIR_FORM_PACKETS] = "packets",
-                                     [WEIR_FORM_LINES] = "lines", [WEIR_FORM_SLOTS] = "slots" };
+static const char *const forms[] = {
+    [WEIR_FORM_ONCE] = "once", [WEIR_FORM_PACKETS] = "packets", [WEIR_FORM_LINES] = "lines", [WEIR_FORM_SLOTS] = "slots"
+};
 
 /* Why the form was chosen. */
 static void describe_choice(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)

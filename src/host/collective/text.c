@@ -19,9 +19,12 @@ weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, 
 {
     const bool reduces = request->kind <= WEIR_REDUCE_SCATTER;
     const bool rooted = request->kind == WEIR_REDUCE || request->kind == WEIR_BROADCAST;
-    const weiri_call call = { .kind = request->kind, .dtype = request->dtype,
+    const weiri_call call = { .kind = request->kind,
+                              .dtype = request->dtype,
                               .op = reduces ? (uint32_t)request->op : WEIRI_NO_OP,
-                              .root = rooted ? request->root : WEIRI_NO_ROOT, .form = form, .blocks = blocks };
+                              .root = rooted ? request->root : WEIRI_NO_ROOT,
+                              .form = form,
+                              .blocks = blocks };
     return call;
 }
 
@@ -79,8 +82,7 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
     char mine[128];
     char theirs[128];
     const uint64_t what = ((uint64_t)1 << 40) - 1;
-    bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 &&
-                mine_words[2] == their_words[2];
+    bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 && mine_words[2] == their_words[2];
     describe_words(mine_words, form, mine, sizeof mine);
     describe_words(their_words, form, theirs, sizeof theirs);
     (void)snprintf(text, bytes, "it called %s, rank %u %s", mine, peer, theirs);

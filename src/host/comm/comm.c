@@ -20,7 +20,7 @@
 #include "weir/stream.h"
 
 #define KERNEL_GRACE_MS 2000 /* a kernel whose wait passes its deadline ends before the wait for its stream */
-#define ERROR_LOOK_MS 500 /* how long an error of a kernel may be unknown to the other ranks */
+#define ERROR_LOOK_MS 500    /* how long an error of a kernel may be unknown to the other ranks */
 
 /* ---- who this rank is ------------------------------------------------------------------------------- */
 
@@ -297,8 +297,8 @@ weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t cou
     }
     uint64_t at = slab->first + (uint64_t)first * WEIR_CELL_BYTES;
     if (!fresh) {
-        weir_status status = weir_device_fill(comm->device, weiri_slab_device(slab->memory, at), 0,
-                                              (uint64_t)count * WEIR_CELL_BYTES);
+        weir_status status =
+            weir_device_fill(comm->device, weiri_slab_device(slab->memory, at), 0, (uint64_t)count * WEIR_CELL_BYTES);
         if (status != WEIR_OK) {
             weiri_cells_free(comm, slab, count, at);
             return status;
@@ -415,15 +415,14 @@ static weir_status open_comm(weir_comm *comm)
         status = weiri_fd_pass_start(comm);
     }
     if (status == WEIR_OK) {
-        status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_LOOK_MS, look_for_error,
-                                          comm, &comm->error_watch);
+        status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_LOOK_MS, look_for_error, comm,
+                                          &comm->error_watch);
     }
     return status == WEIR_OK ? weiri_exit_add(comm) : status;
 }
 
 /* What of a communicator needs no other rank: checks of the arguments, settings, the object itself. */
-static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts,
-                            weir_comm **out)
+static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts, weir_comm **out)
 {
     if (device == NULL || !WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",

@@ -21,15 +21,15 @@
 
 typedef struct weiri_slab {
     weir_memory *memory;
-    uint64_t first;   /* offset of cell 0 */
-    uint32_t lowest;  /* no cell before this one is free */
-    uint8_t *states;  /* of each cell: never used and zero, in use, or free again */
+    uint64_t first;  /* offset of cell 0 */
+    uint32_t lowest; /* no cell before this one is free */
+    uint8_t *states; /* of each cell: never used and zero, in use, or free again */
 } weiri_slab;
 
 typedef struct weiri_comm_peer {
     weiri_end end;
     const weiri_transport_ops *mapper; /* maps memory of this rank here; NULL when none does */
-    bool heard; /* it has sent something: it is told when this rank's communicator ends */
+    bool heard;                        /* it has sent something: it is told when this rank's communicator ends */
     bool gone;
     char gone_text[128];
     uint32_t logged;          /* what was logged of this peer, a bit each: WEIRI_LOGGED_... */
@@ -86,8 +86,8 @@ struct weir_comm {
     weiri_teller *tellers;
     struct weir_semaphore *semaphores; /* all that are not destroyed, for news of peers' port channels */
     uint64_t next_semaphore;
-    uint32_t port_channels;            /* made so far: the next one's number */
-    int socket; /* receives file descriptors; see fd_pass.c */
+    uint32_t port_channels; /* made so far: the next one's number */
+    int socket;             /* receives file descriptors; see fd_pass.c */
     weiri_watch *socket_watch;
     weiri_watch *resend_watch;
     weiri_watch *error_watch; /* looks for errors of kernels */

@@ -150,11 +150,10 @@ weir_status weiri_memory_remote(const weir_memory *memory, weiri_domain *domain,
         key = &none;
     }
     if (status == WEIR_OK && key == NULL) {
-        status = weiri_fail(WEIR_ERR_UNSUPPORTED,
-                            "memory of rank %u has no key of transport %s: %s", memory->rank, transport->name,
-                            memory->reason[0] != '\0'
-                                ? memory->reason
-                                : "it was exported before there was a connection; create connections first");
+        status = weiri_fail(
+            WEIR_ERR_UNSUPPORTED, "memory of rank %u has no key of transport %s: %s", memory->rank, transport->name,
+            memory->reason[0] != '\0' ? memory->reason
+                                      : "it was exported before there was a connection; create connections first");
     }
     return status != WEIR_OK ? status : transport->queue->remote_open(domain, key, memory->block, out);
 }

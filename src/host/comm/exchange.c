@@ -15,7 +15,7 @@
 #define OP_HEADER_BYTES (1 + 1 + 8 + 2 + 2)
 #define OP_MESSAGE_MAX (OP_HEADER_BYTES + WEIRI_PAYLOAD_MAX + WEIRI_HANDLES_MAX * (2 + WEIRI_HANDLE_BYTES))
 #define CAUSE_BYTES 224
-#define SLICE_MS 100 /* how long a waiting thread may miss a kernel's error */
+#define SLICE_MS 100      /* how long a waiting thread may miss a kernel's error */
 #define ASK_NS 200000000u /* how long an operation of a peer is waited for before the peer is told so */
 
 typedef struct arrival {
@@ -37,8 +37,9 @@ struct weiri_lane {
 #define COLLECTIVE_CALL "weir_collective_create or weir_collective_register"
 static const char *const sent_by[] = { "", "weir_memory_send", "weir_connection_create", "weir_semaphore_create",
                                        COLLECTIVE_CALL };
-static const char *const expected_by[] = { "", "weir_memory_recv", "weir_connection_create", "weir_semaphore_create",
-                                           COLLECTIVE_CALL, "weir_memory_import" };
+static const char *const expected_by[] = {
+    "", "weir_memory_recv", "weir_connection_create", "weir_semaphore_create", COLLECTIVE_CALL, "weir_memory_import"
+};
 
 /* Which operation an error is about: one of the user's, or a part of making a collective. */
 static void describe_place(uint64_t sequence, uint64_t tag, char text[96])

@@ -41,8 +41,8 @@ struct weir_future {
     weiri_future_state state;
     bool abandoned; /* destroyed by the caller; kept for its place in the lane */
     bool in_lane;
-    bool asked;       /* the peer knows that this rank waits */
-    uint64_t made_ns; /* when the future was made */
+    bool asked;         /* the peer knows that this rank waits */
+    uint64_t made_ns;   /* when the future was made */
     weir_status status; /* when READY or DONE */
     char text[256];
     uint8_t payload[WEIRI_PAYLOAD_MAX];

@@ -257,8 +257,7 @@ static void resend(void *context)
 static weiri_fd_request **find_request(weir_comm *comm, uint32_t owner, uint64_t number)
 {
     weiri_fd_request **at = &comm->fd_requests;
-    while (*at != NULL &&
-           ((*at)->number != number || (*at)->future->handles[(*at)->index].rank != owner)) {
+    while (*at != NULL && ((*at)->number != number || (*at)->future->handles[(*at)->index].rank != owner)) {
         at = &(*at)->next;
     }
     return at;

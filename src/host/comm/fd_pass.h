@@ -67,8 +67,8 @@ enum {
     WEIRI_PORT_MEMORY_REFUSED = 5,
     WEIRI_PORT_FD_AT = 6,
     WEIRI_PORT_FD_TAKEN = 7,
-    WEIRI_PORT_MISMATCH = 8, /* as WEIRI_PORT_ABORT: ranks called different operations */
-    WEIRI_PORT_WAITS = 9,    /* the sender waits for an operation, and wants to know if none can come any more */
+    WEIRI_PORT_MISMATCH = 8,       /* as WEIRI_PORT_ABORT: ranks called different operations */
+    WEIRI_PORT_WAITS = 9,          /* the sender waits for an operation, and wants to know if none can come any more */
     WEIRI_PORT_CHANNEL_FAILED = 10 /* a port channel of the sender: which, and why; see semaphore.c */
 };
 

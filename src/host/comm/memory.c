@@ -301,8 +301,8 @@ weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes,
     }
     if (pointer == NULL || out == NULL || !WEIRI_OPTS_OK(opts) || bytes > UINTPTR_MAX - (uintptr_t)pointer) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_register: %s",
-                          pointer == NULL ? "pointer is NULL"
-                          : out == NULL   ? "out is NULL"
+                          pointer == NULL       ? "pointer is NULL"
+                          : out == NULL         ? "out is NULL"
                           : WEIRI_OPTS_OK(opts) ? "the range wraps around"
                                                 : WEIRI_OPTS_ERROR(opts));
     }
@@ -363,12 +363,11 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
                              ? weiri_transport_fault(transport, "choose")
                              : weiri_transport_choose(comm->device, &comm->end, peer, NULL, &transport, NULL);
     if (status == WEIR_OK && transport->map == NULL) {
-        status = weiri_fail(WEIR_ERR_UNSUPPORTED,
-                            "memory of rank %u cannot be mapped over transport %s, and has no key of it: %s",
-                            handle->rank, transport->name,
-                            handle->reason[0] != '\0'
-                                ? handle->reason
-                                : "it was exported before there was a connection; create connections first");
+        status = weiri_fail(
+            WEIR_ERR_UNSUPPORTED, "memory of rank %u cannot be mapped over transport %s, and has no key of it: %s",
+            handle->rank, transport->name,
+            handle->reason[0] != '\0' ? handle->reason
+                                      : "it was exported before there was a connection; create connections first");
     }
     if (status != WEIR_OK) {
         return status;
@@ -377,8 +376,7 @@ weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd
     if (memory == NULL) {
         return WEIR_ERR_NOMEM;
     }
-    status =
-        weiri_transport_map(transport, comm->device, &comm->end, peer, &handle->block, fd, &memory->block);
+    status = weiri_transport_map(transport, comm->device, &comm->end, peer, &handle->block, fd, &memory->block);
     if (status != WEIR_OK) {
         free_memory(memory);
         return status;

@@ -23,14 +23,14 @@ struct weir_memory {
     weir_comm *comm;
     bool holds_comm; /* the communicator's own slabs do not keep it alive */
     bool imported;
-    weiri_block *block; /* NULL for a peer's memory that cannot be mapped here */
-    uint32_t rank; /* that registered it */
-    uint64_t id;   /* of rank's memories; never used twice */
-    weiri_export description; /* for peers; fd is the block's own, -1 when it is imported */
-    char reason[160];         /* why it cannot be shared, for WEIRI_SHARE_NONE, or has no key */
-    weiri_keys keys;          /* as exported, or received */
+    weiri_block *block;                       /* NULL for a peer's memory that cannot be mapped here */
+    uint32_t rank;                            /* that registered it */
+    uint64_t id;                              /* of rank's memories; never used twice */
+    weiri_export description;                 /* for peers; fd is the block's own, -1 when it is imported */
+    char reason[160];                         /* why it cannot be shared, for WEIRI_SHARE_NONE, or has no key */
+    weiri_keys keys;                          /* as exported, or received */
     weiri_region *regions[WEIRI_DOMAINS_MAX]; /* in comm->domains, when registered here; see domain.h */
-    weir_memory *previous; /* in comm->memories when registered here */
+    weir_memory *previous;                    /* in comm->memories when registered here */
     weir_memory *next;
 };
 

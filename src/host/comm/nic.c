@@ -55,10 +55,10 @@ static weir_status find_transport(walk *w)
             return tell(w, "NIC", WEIR_OK, reason);
         }
     }
-    return tell(w, "NIC",
-                weiri_fail(WEIR_ERR_UNSUPPORTED, "%s",
-                           reason[0] != '\0' ? reason : "this build has no transport to such NICs"),
-                "");
+    return tell(
+        w, "NIC",
+        weiri_fail(WEIR_ERR_UNSUPPORTED, "%s", reason[0] != '\0' ? reason : "this build has no transport to such NICs"),
+        "");
 }
 
 /* Registers memory of a kind. */
@@ -102,7 +102,7 @@ static weir_dev_port_memory describe(const walk *w)
     bool settle, adds;
     const weir_dev_rdma_memory here = direct->local(w->queue, w->region);
     const weir_dev_rdma_memory there = direct->remote(w->queue, w->remote, &settle, &adds);
-    return (weir_dev_port_memory) {
+    return (weir_dev_port_memory){
         .remote = there.address,
         .local = here.address,
         .bytes = DATA_BYTES,
@@ -118,8 +118,7 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
     const weiri_direct_ops *direct = w->transport->queue->direct;
     weir_dev_port_rdma *rdma = &out->rdma;
     memset(out, 0, sizeof *out);
-    weir_status status = tell(w, "queue for kernels", direct->view(w->queue, &rdma->queue),
-                              direct->describe(w->queue));
+    weir_status status = tell(w, "queue for kernels", direct->view(w->queue, &rdma->queue), direct->describe(w->queue));
     if (status == WEIR_OK) {
         status = weiri_device_allocate(w->device, WEIR_MEMORY_HOST, sizeof(desk), &w->shared);
         if (status != WEIR_OK) {
@@ -153,12 +152,14 @@ static weir_status launch(walk *w, const weir_dev_port_channel *channel)
     memset(calls, 0, sizeof calls);
     for (uint32_t i = 0; i < 2; i++) {
         calls[i].channel = *channel;
-        calls[i].request = (weir_request) { .type = i == 0 ? WEIR_REQUEST_PUT : WEIR_REQUEST_FLUSH,
-                                            .dst_offset = sizeof(uint64_t), .bytes = sizeof(uint64_t),
-                                            .dst = WEIR_PORT_DST, .src = WEIR_PORT_SRC };
+        calls[i].request = (weir_request){ .type = i == 0 ? WEIR_REQUEST_PUT : WEIR_REQUEST_FLUSH,
+                                           .dst_offset = sizeof(uint64_t),
+                                           .bytes = sizeof(uint64_t),
+                                           .dst = WEIR_PORT_DST,
+                                           .src = WEIR_PORT_SRC };
         if (status == WEIR_OK) {
-            status = weir_launch(w->device, weiri_port_channel_kernels[WEIRI_PORT_CALL], one, &calls[i], NULL,
-                                 w->stream);
+            status =
+                weir_launch(w->device, weiri_port_channel_kernels[WEIRI_PORT_CALL], one, &calls[i], NULL, w->stream);
         }
     }
     if (status == WEIR_OK) {
@@ -167,8 +168,9 @@ static weir_status launch(walk *w, const weir_dev_port_channel *channel)
     }
     const weir_status failed = (weir_status)__atomic_load_n(&shared->control.error_status, __ATOMIC_ACQUIRE);
     if (status == WEIR_OK && failed != WEIR_OK) {
-        status = weiri_fail(failed, "the NIC did not carry out what a kernel has posted within %u ms: it does not see "
-                                    "the doorbell, or the kernel not the completion",
+        status = weiri_fail(failed,
+                            "the NIC did not carry out what a kernel has posted within %u ms: it does not see "
+                            "the doorbell, or the kernel not the completion",
                             w->device->timeout_ms);
     }
     return status;

@@ -16,7 +16,7 @@
 #define CONSUMED_OFFSET 64u /* the second line of a cell */
 #define SENT_OFFSET 72u
 #define UNUSED_OFFSET 80u /* what an unmapped semaphore's signals hit that are not refused one by one */
-#define CHECK_READS 64u /* failed reads between two looks at clock and communicator */
+#define CHECK_READS 64u   /* failed reads between two looks at clock and communicator */
 
 void weiri_semaphore_get(weir_semaphore *semaphore)
 {
@@ -210,8 +210,7 @@ static weir_status open_queue(weir_semaphore *semaphore)
         return WEIR_OK;
     }
     weir_status status = weiri_transport_fault(connection->transport, "open queue");
-    return status != WEIR_OK ? status
-                             : connection->transport->queue->queue_open(connection->domain, &semaphore->queue);
+    return status != WEIR_OK ? status : connection->transport->queue->queue_open(connection->domain, &semaphore->queue);
 }
 
 static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, uint32_t count,
@@ -287,9 +286,8 @@ static void fill_device(weir_semaphore *semaphore, bool in_host)
     const weir_memory *counts = comm->device_slab.memory;
     weir_dev_semaphore *device = &semaphore->device;
     device->control = comm->control_device;
-    device->inbound =
-        (uint64_t *)(in_host ? weiri_slab_device(comm->host_slab.memory, semaphore->host_cell)
-                             : weiri_slab_device(comm->device_slab.memory, semaphore->device_cell));
+    device->inbound = (uint64_t *)(in_host ? weiri_slab_device(comm->host_slab.memory, semaphore->host_cell)
+                                           : weiri_slab_device(comm->device_slab.memory, semaphore->device_cell));
     device->expected = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + CONSUMED_OFFSET);
     device->sent = (uint64_t *)weiri_slab_device(counts, semaphore->device_cell + SENT_OFFSET);
     device->count = semaphore->count;
@@ -334,8 +332,7 @@ static weir_status finish(weir_future *future)
         return status;
     }
     const bool mapped = connection->transport->map != NULL;
-    const bool in_host =
-        !mapped || semaphore->end == WEIR_SEMAPHORE_HOST || peer_end == (uint32_t)WEIR_SEMAPHORE_HOST;
+    const bool in_host = !mapped || semaphore->end == WEIR_SEMAPHORE_HOST || peer_end == (uint32_t)WEIR_SEMAPHORE_HOST;
     semaphore->peer_in_host = in_host;
     semaphore->peer_cell = in_host ? host_cell : device_cell;
     if (semaphore->end == WEIR_SEMAPHORE_HOST) {

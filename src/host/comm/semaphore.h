@@ -18,18 +18,18 @@ struct weir_semaphore {
     uint64_t tag;
     uint64_t id;      /* of this rank's semaphores; never used again, as cells are */
     uint64_t peer_id; /* of the peer's semaphore at the other end */
-    uint32_t count; /* of the set: cells in a row */
+    uint32_t count;   /* of the set: cells in a row */
     uint64_t device_cell;
     uint64_t host_cell;
     uint64_t peer_cell; /* offset of the peer's cell with our outbound token, in its host slab or its device slab */
     bool peer_in_host;
     weiri_queue *queue; /* joined to the peer's; NULL for a transport without, and once a port channel has taken it */
-    uint32_t memory_channels; /* that use it; comm's mutex, as below */
-    bool port_channel;        /* one has used it, and nothing else may */
-    bool retired; /* the peer may hold a token in our cells: they are never used again */
+    uint32_t memory_channels;  /* that use it; comm's mutex, as below */
+    bool port_channel;         /* one has used it, and nothing else may */
+    bool retired;              /* the peer may hold a token in our cells: they are never used again */
     weir_dev_semaphore device; /* of a device end */
     uint64_t *inbound;         /* of a host end; two tokens */
-    uint64_t *outbound; /* NULL when it is not mapped */
+    uint64_t *outbound;        /* NULL when it is not mapped */
     uint64_t consumed;
     weir_semaphore *next, *prev;       /* in comm's list; comm's mutex, as below */
     const weir_dev_progress *progress; /* of its port channel, while there is one: what ends waits; */

@@ -42,8 +42,8 @@ static bool read_text(char *text, size_t capacity, const char *path)
 static bool read_of_port(char *text, size_t capacity, const char *sysfs, const weiri_ib_port *port, const char *file)
 {
     char path[PATH_MAX];
-    int length = snprintf(path, sizeof path, "%s/class/infiniband/%s/ports/%u/%s", sysfs, port->device, port->port,
-                          file);
+    int length =
+        snprintf(path, sizeof path, "%s/class/infiniband/%s/ports/%u/%s", sysfs, port->device, port->port, file);
     return length > 0 && (size_t)length < sizeof path && read_text(text, capacity, path);
 }
 
@@ -81,8 +81,9 @@ static weir_status check_list(const char *wanted)
     for (const char *at = wanted; *at != '\0';) {
         size_t length = strcspn(at, ",");
         if (!parse_entry(at, length, name, &port)) {
-            return weiri_fail(WEIR_ERR_ENV, "WEIR_IB_DEVICE=%.80s: must be names of RDMA devices, as in mlx5_0 or "
-                                            "mlx5_0:1,mlx5_1:1",
+            return weiri_fail(WEIR_ERR_ENV,
+                              "WEIR_IB_DEVICE=%.80s: must be names of RDMA devices, as in mlx5_0 or "
+                              "mlx5_0:1,mlx5_1:1",
                               wanted);
         }
         at += length + (at[length] == ',');

@@ -46,8 +46,7 @@ static weir_status refused(const weiri_ib_nic *nic, const char *what, int error,
     const uint32_t status = out != NULL ? (uint32_t)weiri_prm_get(out, WEIRI_PRM_STATUS) : 0;
     if (status != 0) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s: DevX: %s: %s (status %#x, syndrome %#x)", nic->port.device,
-                          what, weiri_prm_status(status), status,
-                          (unsigned)weiri_prm_get(out, WEIRI_PRM_SYNDROME));
+                          what, weiri_prm_status(status), status, (unsigned)weiri_prm_get(out, WEIRI_PRM_SYNDROME));
     }
     const bool denied = error == EPERM || error == EACCES || error == EOPNOTSUPP;
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s: DevX: %s: %s%s", nic->port.device, what, strerror(error),
@@ -80,8 +79,7 @@ static struct mlx5dv_devx_umem *register_device_memory(const weiri_ib_direct_nic
     } else if (d->device->ops->dmabuf != NULL) {
         snprintf(first, sizeof first, "%s", weir_last_error());
     }
-    umem = umem != NULL ? umem
-                        : d->mlx5.devx_umem_reg(context, block->pointer, block->size, IBV_ACCESS_LOCAL_WRITE);
+    umem = umem != NULL ? umem : d->mlx5.devx_umem_reg(context, block->pointer, block->size, IBV_ACCESS_LOCAL_WRITE);
     if (umem == NULL) {
         snprintf(reason, capacity, "memory of %s: by dmabuf: %s; by its pointer: %s (is nvidia_peermem loaded?)",
                  d->device->info.label, first, strerror(errno));
@@ -321,7 +319,7 @@ weir_status weiri_ib_devx_open(weiri_ib_direct *q)
         return status;
     }
     q->own.reads = (uint8_t)(1u << log_of(q->own.reads)); /* commands have the exponent */
-    q->view = (weir_dev_rdma) {
+    q->view = (weir_dev_rdma){
         .queue = (char *)place(&q->devx, 0),
         .record = (uint32_t *)(void *)place(&q->devx, RECORD_AT) + MLX5_SND_DBR,
         .completions = (const char *)place(&q->devx, COMPLETIONS_AT),
@@ -426,8 +424,8 @@ weir_status weiri_ib_devx_look(const weiri_ib_direct *q, uint32_t *error, bool *
             return status;
         }
     } else {
-        const uint32_t *words = (const uint32_t *)(void *)((uint8_t *)block->host_pointer +
-                                                           q->devx.slot * SLOT_BYTES + COMPLETIONS_AT);
+        const uint32_t *words =
+            (const uint32_t *)(void *)((uint8_t *)block->host_pointer + q->devx.slot * SLOT_BYTES + COMPLETIONS_AT);
         entry[15] = __atomic_load_n(words + 15, __ATOMIC_ACQUIRE);
         entry[13] = __atomic_load_n(words + 13, __ATOMIC_RELAXED);
     }

@@ -18,8 +18,8 @@
 #include "src/host/base/log.h"
 #include "src/transport/ib/ib.h"
 
-#define DEPTH 256          /* requests; drivers may reserve four blocks for each */
-#define COMPLETIONS 1023   /* at least as many as blocks: each may have one, and one entry stays free */
+#define DEPTH 256        /* requests; drivers may reserve four blocks for each */
+#define COMPLETIONS 1023 /* at least as many as blocks: each may have one, and one entry stays free */
 #define CHUNK_BYTES (UINT64_C(1) << 20)
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
@@ -51,8 +51,8 @@ static weiri_ib_chunk *add_chunk(weiri_ib_direct_nic *d, uint64_t bytes)
     if (chunk == NULL) {
         return NULL;
     }
-    if (weiri_device_allocate(d->device, WEIR_MEMORY_HOST, bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES,
-                              &chunk->block) != WEIR_OK) {
+    if (weiri_device_allocate(d->device, WEIR_MEMORY_HOST, bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES, &chunk->block) !=
+        WEIR_OK) {
         weiri_free(chunk);
         return NULL;
     }
@@ -199,8 +199,9 @@ static weir_status find_driver(weiri_ib_direct_nic *d)
 {
     weir_status status = d->mlx5.is_supported != NULL ? WEIR_OK : weiri_ib_load_mlx5(&d->mlx5);
     if (status == WEIR_OK && !d->mlx5.is_supported(d->nic->context->device)) {
-        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: kernels can post to mlx5 devices (ConnectX-4 and later) alone; "
-                                                  "%s is none",
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED,
+                            "ib: kernels can post to mlx5 devices (ConnectX-4 and later) alone; "
+                            "%s is none",
                             d->nic->port.device);
     }
     return status;
@@ -284,7 +285,7 @@ static weir_status describe(weiri_ib_direct *q)
     }
     char *records = mapped(d, qp.dbrec), *completion_records = mapped(d, cq.dbrec);
     q->completions = (const uint8_t *)cq.buf;
-    q->view = (weir_dev_rdma) {
+    q->view = (weir_dev_rdma){
         .queue = mapped(d, qp.sq.buf),
         .record = records != NULL ? (uint32_t *)records + MLX5_SND_DBR : NULL,
         .completions = mapped(d, cq.buf),
@@ -294,8 +295,9 @@ static weir_status describe(weiri_ib_direct *q)
         .qpn = q->qp->qp_num,
     };
     if (q->view.queue == NULL || records == NULL || q->view.completions == NULL || completion_records == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: %s: the driver did not take its rings from the memory that it was "
-                                                "offered; update rdma-core",
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "ib: %s: the driver did not take its rings from the memory that it was "
+                          "offered; update rdma-core",
                           d->nic->port.device);
     }
     if (qp.sq.stride != WEIR_MLX5_BLOCK || cq.cqe_size != WEIR_MLX5_BLOCK || cq.cqe_cnt < qp.sq.wqe_cnt) {

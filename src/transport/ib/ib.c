@@ -161,7 +161,7 @@ static weir_status domain_open(weir_device *device, weiri_domain **out)
         weiri_free(domain);
         return status;
     }
-    domain->base = (weiri_domain) { .transport = &weiri_ib_ops, .device = device };
+    domain->base = (weiri_domain){ .transport = &weiri_ib_ops, .device = device };
     weiri_ib_direct_nic_init(&domain->direct, &domain->nics[0], device);
     *out = &domain->base;
     return WEIR_OK;
@@ -279,7 +279,7 @@ static weir_status remote_open(weiri_domain *domain, const weiri_key *key, const
         return weiri_fail_nomem("ib: remote");
     }
     remote->key = read;
-    remote->base = (weiri_remote) { .domain = domain, .size = key->size };
+    remote->base = (weiri_remote){ .domain = domain, .size = key->size };
     *out = &remote->base;
     return WEIR_OK;
 }

@@ -153,12 +153,12 @@ typedef struct weiri_ib_direct {
     weiri_ib_devx devx;
     weiri_ib_page *page;
     const uint8_t *completions; /* by verbs */
-    weir_dev_rdma view;   /* all but control and state */
-    weiri_ib_address own; /* qpn 0 when it could not be made */
+    weir_dev_rdma view;         /* all but control and state */
+    weiri_ib_address own;       /* qpn 0 when it could not be made */
     uint32_t peer_nic, peer_qpn;
-    const char *event;    /* what the device has reported; atomic */
-    char missing[320];    /* why kernels cannot post; "" when they can */
-    char about[512];      /* what was made, and how registers are mapped */
+    const char *event; /* what the device has reported; atomic */
+    char missing[320]; /* why kernels cannot post; "" when they can */
+    char about[512];   /* what was made, and how registers are mapped */
 } weiri_ib_direct;
 
 void weiri_ib_direct_nic_init(weiri_ib_direct_nic *d, weiri_ib_nic *nic, weir_device *device);

@@ -8,7 +8,7 @@
 
 #define READS_MOST 16
 #define RNR_TIMER 12 /* 0.64 ms */
-#define RETRIES 6 /* the next one means for ever to some drivers, Soft-RoCE for one */
+#define RETRIES 6    /* the next one means for ever to some drivers, Soft-RoCE for one */
 
 /* Reads at the same time, of those that the device can do. */
 static uint8_t reads_of(int most)
@@ -22,7 +22,7 @@ weir_status weiri_ib_pair_describe(const weiri_ib_nic *nic, uint32_t number, uin
     if (getrandom(&psn, sizeof psn, 0) != (ssize_t)sizeof psn) {
         return weiri_fail_errno(errno, "ib: queue: getrandom");
     }
-    *own = (weiri_ib_address) {
+    *own = (weiri_ib_address){
         .ethernet = nic->port.ethernet,
         .mtu = (uint8_t)nic->link.active_mtu,
         .reads = reads_of(nic->limits.max_qp_rd_atom),
@@ -43,8 +43,7 @@ weir_status weiri_ib_pair_init(const weiri_ib_nic *nic, uint32_t number, struct 
         .port_num = (uint8_t)nic->port.port,
         .qp_access_flags = (unsigned)nic->access,
     };
-    int error = weiri_ib.f_modify_qp(qp, &attr,
-                                     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    int error = weiri_ib.f_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     return error == 0 ? weiri_ib_pair_describe(nic, number, qp->qp_num, own)
                       : weiri_fail_errno(error, "ib: %s: prepare a queue pair", nic->port.device);
 }
@@ -74,7 +73,7 @@ weir_status weiri_ib_pair_agree(const weiri_ib_nic *nic, const weiri_ib_address 
         return status;
     }
     const uint8_t reads = reads_of(nic->limits.max_qp_init_rd_atom);
-    *out = (struct ibv_qp_attr) {
+    *out = (struct ibv_qp_attr){
         .path_mtu = (enum ibv_mtu)(own->mtu < peer->mtu ? own->mtu : peer->mtu),
         .dest_qp_num = peer->qpn,
         .rq_psn = peer->psn,
@@ -106,14 +105,15 @@ weir_status weiri_ib_pair_connect(const weiri_ib_nic *nic, struct ibv_qp *qp, co
         return status;
     }
     attr.qp_state = IBV_QPS_RTR;
-    int error = weiri_ib.f_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                                    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    int error = weiri_ib.f_modify_qp(qp, &attr,
+                                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (error != 0) {
-        return weiri_fail_errno(error, "ib: %s port %u: find a way to the peer", nic->port.device,
-                                nic->port.port);
+        return weiri_fail_errno(error, "ib: %s port %u: find a way to the peer", nic->port.device, nic->port.port);
     }
     attr.qp_state = IBV_QPS_RTS;
-    error = weiri_ib.f_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                                IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+    error = weiri_ib.f_modify_qp(qp, &attr,
+                                 IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                     IBV_QP_MAX_QP_RD_ATOMIC);
     return error == 0 ? WEIR_OK : weiri_fail_errno(error, "ib: %s: start a queue pair", nic->port.device);
 }

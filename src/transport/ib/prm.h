@@ -48,12 +48,12 @@ enum {
 };
 
 /* Values of fields. */
-#define WEIRI_PRM_ROCE_CAPS 0x9u    /* op_mod of QUERY_HCA_CAP: group 4, what is in use */
-#define WEIRI_PRM_MIGRATED 3u       /* qpc.pm_state */
-#define WEIRI_PRM_NO_RQ 3u          /* qpc.rq_type: no receive queue */
-#define WEIRI_PRM_ATOMICS_8 3u      /* qpc.atomic_mode: up to 8 bytes */
-#define WEIRI_PRM_TIME_DEFAULT 1u   /* qpc.ts_format; 0, counting freely, where the device has no other */
-#define WEIRI_PRM_STATE_ERR 6u      /* qpc.state */
+#define WEIRI_PRM_ROCE_CAPS 0x9u  /* op_mod of QUERY_HCA_CAP: group 4, what is in use */
+#define WEIRI_PRM_MIGRATED 3u     /* qpc.pm_state */
+#define WEIRI_PRM_NO_RQ 3u        /* qpc.rq_type: no receive queue */
+#define WEIRI_PRM_ATOMICS_8 3u    /* qpc.atomic_mode: up to 8 bytes */
+#define WEIRI_PRM_TIME_DEFAULT 1u /* qpc.ts_format; 0, counting freely, where the device has no other */
+#define WEIRI_PRM_STATE_ERR 6u    /* qpc.state */
 
 #define WEIRI_PRM_FIELD(bit, bits) ((uint32_t)(bit) << 8 | (uint32_t)(bits))
 
@@ -186,8 +186,8 @@ typedef struct weiri_prm_link {
     uint32_t qpn, psn;
     uint32_t peer_qpn, peer_psn;
     uint8_t port;
-    bool atomics;                   /* the peer may use them; it may always read and write */
-    uint8_t mtu;                    /* as enum ibv_mtu */
+    bool atomics;                        /* the peer may use them; it may always read and write */
+    uint8_t mtu;                         /* as enum ibv_mtu */
     uint8_t log_reads_in, log_reads_out; /* reads and atomics under way at the same time */
     uint8_t rnr_timer, retries, rnr_retries;
     uint8_t timeout; /* 4.096 us * 2^timeout */

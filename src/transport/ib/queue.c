@@ -46,14 +46,14 @@ typedef struct ib_queue {
     weiri_ib_address own;
     uint32_t depth, inline_most, peer_qpn;
     bool connected;
-    uint64_t *covers;              /* of request n, at n % depth: the last post that is complete with it */
-    uint64_t requests, done;       /* numbers of the last requests that are posted, and complete */
-    uint64_t last_get, last_add;   /* numbers of the last requests that are, or 0 */
-    uint32_t signals;              /* signalled requests under way */
-    uint32_t since;                /* requests after the last signalled one, */
-    uint64_t since_bytes;          /* and their bytes */
-    weiri_ib_transfer rest;        /* what is still to be posted of a transfer; bytes 0: there is none */
-    bool flush_due;                /* writes to device memory follow post `flushed`, and no read follows them */
+    uint64_t *covers;            /* of request n, at n % depth: the last post that is complete with it */
+    uint64_t requests, done;     /* numbers of the last requests that are posted, and complete */
+    uint64_t last_get, last_add; /* numbers of the last requests that are, or 0 */
+    uint32_t signals;            /* signalled requests under way */
+    uint32_t since;              /* requests after the last signalled one, */
+    uint64_t since_bytes;        /* and their bytes */
+    weiri_ib_transfer rest;      /* what is still to be posted of a transfer; bytes 0: there is none */
+    bool flush_due;              /* writes to device memory follow post `flushed`, and no read follows them */
     uint64_t flushed, flush_address;
     uint32_t flush_rkey;
     uint32_t idle;        /* polls that found nothing */
@@ -74,7 +74,10 @@ static weir_status create_pair(ib_queue *q)
         .qp_context = &q->event,
         .send_cq = q->cq,
         .recv_cq = q->cq,
-        .cap = { .max_send_wr = q->depth, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1,
+        .cap = { .max_send_wr = q->depth,
+                 .max_recv_wr = 1,
+                 .max_send_sge = 1,
+                 .max_recv_sge = 1,
                  .max_inline_data = INLINE_MOST },
         .qp_type = IBV_QPT_RC,
     };
@@ -273,8 +276,7 @@ static uint64_t whole(const ib_queue *q)
 static weir_status push_flush(ib_queue *q)
 {
     const weiri_ib_nic *nic = q->nic;
-    struct ibv_sge piece = { .addr = (uint64_t)(uintptr_t)nic->scratch, .length = 1,
-                             .lkey = nic->scratch_mr->lkey };
+    struct ibv_sge piece = { .addr = (uint64_t)(uintptr_t)nic->scratch, .length = 1, .lkey = nic->scratch_mr->lkey };
     struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_READ, .sg_list = &piece, .num_sge = 1 };
     wr.wr.rdma.remote_addr = q->flush_address;
     wr.wr.rdma.rkey = q->flush_rkey;
@@ -386,7 +388,7 @@ static struct ibv_send_wr write_request(const weiri_ib_word *word, struct ibv_sg
 {
     /* Inline: what is read here are the first bytes of `value`, the low ones on every machine that has CUDA. */
     struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE };
-    *piece = (struct ibv_sge) { .addr = (uint64_t)(uintptr_t)&word->value, .length = word->bytes };
+    *piece = (struct ibv_sge){ .addr = (uint64_t)(uintptr_t)&word->value, .length = word->bytes };
     wr.wr.rdma.remote_addr = word->remote;
     wr.wr.rdma.rkey = word->rkey;
     return wr;
@@ -396,8 +398,9 @@ static struct ibv_send_wr add_request(const ib_queue *q, const weiri_ib_word *wo
 {
     const weiri_ib_nic *nic = q->nic;
     struct ibv_send_wr wr = { .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD };
-    *piece = (struct ibv_sge) { .addr = (uint64_t)(uintptr_t)nic->scratch, .length = sizeof(uint64_t),
-                                .lkey = nic->scratch_mr->lkey };
+    *piece = (struct ibv_sge){ .addr = (uint64_t)(uintptr_t)nic->scratch,
+                               .length = sizeof(uint64_t),
+                               .lkey = nic->scratch_mr->lkey };
     wr.wr.atomic.remote_addr = word->remote;
     wr.wr.atomic.compare_add = word->value;
     wr.wr.atomic.rkey = word->rkey;

@@ -28,7 +28,7 @@ typedef struct record {
 typedef struct ib_stripe {
     weiri_queue base;
     weiri_queue *rails[WEIRI_IB_RAILS_MAX];
-    uint32_t opened;      /* rails */
+    uint32_t opened; /* rails */
     weiri_ib_direct direct;
     pthread_mutex_t lock; /* all below */
     uint32_t count;       /* of rails that are used; 0 before it is connected */
@@ -75,8 +75,7 @@ static weir_status open_stripe(weiri_domain *base, weiri_queue **out)
     s->records = (record *)weiri_alloc(POSTS, sizeof *s->records);
     weir_status status = s->records != NULL ? WEIR_OK : weiri_fail_nomem("ib: queue");
     while (status == WEIR_OK && s->opened < domain->rail_count) {
-        status = weiri_ib_queue_open(base, s->opened % domain->nic_count, &s->rails[s->opened],
-                                     &own.rails[s->opened]);
+        status = weiri_ib_queue_open(base, s->opened % domain->nic_count, &s->rails[s->opened], &own.rails[s->opened]);
         s->opened += status == WEIR_OK;
     }
     if (status != WEIR_OK) {
@@ -129,8 +128,7 @@ weir_status weiri_ib_stripe_connect(weiri_queue *queue, const uint8_t *address, 
     if (status != WEIR_OK) {
         return status;
     }
-    return is_stripe(queue) ? connect_stripe((ib_stripe *)queue, &peer)
-                            : weiri_ib_queue_connect(queue, &peer.rails[0]);
+    return is_stripe(queue) ? connect_stripe((ib_stripe *)queue, &peer) : weiri_ib_queue_connect(queue, &peer.rails[0]);
 }
 
 void weiri_ib_stripe_close(weiri_queue *queue)
@@ -152,8 +150,8 @@ typedef struct keys {
 static keys keys_of(const weiri_queue *rail, uint32_t index, const weiri_region *region, const weiri_remote *remote)
 {
     const ib_domain *domain = (const ib_domain *)rail->domain;
-    return (keys) { ((const ib_region *)region)->mrs[index % domain->nic_count]->lkey,
-                    ((const ib_remote *)remote)->key.rkeys[weiri_ib_queue_peer_nic(rail)] };
+    return (keys){ ((const ib_region *)region)->mrs[index % domain->nic_count]->lkey,
+                   ((const ib_remote *)remote)->key.rkeys[weiri_ib_queue_peer_nic(rail)] };
 }
 
 /* A piece of a transfer, on the rail. */
@@ -337,7 +335,7 @@ static weiri_ib_word word_for(const weiri_queue *queue, const weiri_remote *dst,
                               uint32_t bytes)
 {
     const weiri_ib_key *key = &((const ib_remote *)dst)->key;
-    return (weiri_ib_word) {
+    return (weiri_ib_word){
         .opcode = IBV_WR_RDMA_WRITE,
         .value = value,
         .remote = key->address + offset,
@@ -465,24 +463,23 @@ static weir_dev_rdma_memory direct_local(const weiri_queue *queue, const weiri_r
 {
     const ib_region *r = (const ib_region *)region;
     (void)queue;
-    return (weir_dev_rdma_memory) { .address = r->address, .key = r->mrs[0]->lkey };
+    return (weir_dev_rdma_memory){ .address = r->address, .key = r->mrs[0]->lkey };
 }
 
-static weir_dev_rdma_memory direct_remote(const weiri_queue *queue, const weiri_remote *remote, bool *flush,
-                                          bool *adds)
+static weir_dev_rdma_memory direct_remote(const weiri_queue *queue, const weiri_remote *remote, bool *flush, bool *adds)
 {
     const weiri_ib_key *key = &((const ib_remote *)remote)->key;
     const weiri_ib_nic *nic = &((const ib_domain *)queue->domain)->nics[0];
     *flush = key->flush;
     *adds = key->atomic && nic->limits.atomic_cap != IBV_ATOMIC_NONE;
-    return (weir_dev_rdma_memory) { .address = key->address,
-                                    .key = key->rkeys[((const ib_stripe *)queue)->direct.peer_nic] };
+    return (weir_dev_rdma_memory){ .address = key->address,
+                                   .key = key->rkeys[((const ib_stripe *)queue)->direct.peer_nic] };
 }
 
 static weir_dev_rdma_memory direct_scratch(const weiri_queue *queue)
 {
     const weiri_ib_nic *nic = &((const ib_domain *)queue->domain)->nics[0];
-    return (weir_dev_rdma_memory) { .address = (uint64_t)(uintptr_t)&nic->scratch[1], .key = nic->scratch_mr->lkey };
+    return (weir_dev_rdma_memory){ .address = (uint64_t)(uintptr_t)&nic->scratch[1], .key = nic->scratch_mr->lkey };
 }
 
 static weir_status direct_check(weiri_queue *queue)

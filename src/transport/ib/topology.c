@@ -183,8 +183,8 @@ static hwloc_obj_t find_nic(hwloc_topology_t tree, const char *name)
 {
     for (unsigned i = 0;; i++) {
         hwloc_obj_t at = hwloc.f_get_obj_by_depth(tree, HWLOC_TYPE_DEPTH_OS_DEVICE, i);
-        if (at == NULL || (at->name != NULL && strcmp(at->name, name) == 0 &&
-                           at->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS)) {
+        if (at == NULL ||
+            (at->name != NULL && strcmp(at->name, name) == 0 && at->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS)) {
             return at != NULL && at->parent->type == HWLOC_OBJ_PCI_DEVICE ? at->parent : NULL;
         }
     }

@@ -17,7 +17,7 @@ weiri_ib_verbs weiri_ib;
 
 static struct {
     pthread_mutex_t lock;
-    void *library; /* NULL until it is loaded */
+    void *library;            /* NULL until it is loaded */
     char offered[NAME_BYTES]; /* the device that was found last */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -127,8 +127,8 @@ static weir_status find(const char *name, struct ibv_context **out)
         *out = weiri_ib.f_open_device(found);
         if (*out == NULL) {
             status = weiri_fail(WEIR_ERR_UNSUPPORTED,
-                                "%s cannot be opened: %s (/dev/infiniband/uverbs* must be open to this user)",
-                                name, strerror(errno));
+                                "%s cannot be opened: %s (/dev/infiniband/uverbs* must be open to this user)", name,
+                                strerror(errno));
         }
     }
     weiri_ib.f_free_device_list(devices);
@@ -155,9 +155,11 @@ weir_status weiri_ib_offers(const char *name)
 static uint32_t rate_of(const struct ibv_port_attr *link)
 {
     const uint32_t lanes = link->active_width == 1 ? 1 : link->active_width == 16 ? 2 : link->active_width * 2u;
-    const uint32_t speed = link->active_speed == 1 ? 2 : link->active_speed <= 4 ? 5u * link->active_speed / 2
-                           : link->active_speed == 8 ? 10 : link->active_speed == 16 ? 14
-                           : 25u * (link->active_speed / 32u);
+    const uint32_t speed = link->active_speed == 1    ? 2
+                           : link->active_speed <= 4  ? 5u * link->active_speed / 2
+                           : link->active_speed == 8  ? 10
+                           : link->active_speed == 16 ? 14
+                                                      : 25u * (link->active_speed / 32u);
     return lanes * speed;
 }
 
@@ -174,8 +176,10 @@ static uint32_t list_ports_of(struct ibv_device *device, weiri_ib_port *out, uin
         struct ibv_port_attr link;
         if (weiri_ib.f_query_port(context, (uint8_t)i, &link) == 0 && link.state == IBV_PORT_ACTIVE) {
             weiri_ib_port *port = &out[count++];
-            *port = (weiri_ib_port) { .port = i, .unlisted = true, .rate = rate_of(&link),
-                                      .ethernet = link.link_layer == IBV_LINK_LAYER_ETHERNET };
+            *port = (weiri_ib_port){ .port = i,
+                                     .unlisted = true,
+                                     .rate = rate_of(&link),
+                                     .ethernet = link.link_layer == IBV_LINK_LAYER_ETHERNET };
             snprintf(port->device, sizeof port->device, "%s", weiri_ib.f_get_device_name(device));
         }
     }

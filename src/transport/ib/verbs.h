@@ -11,28 +11,28 @@
 #define WEIRI_IB_LIBRARY "libibverbs.so.1" /* the usual one, whose devices are all in sysfs */
 
 /* X(function without its "ibv_", result, parameters, required). */
-#define WEIRI_IB_FUNCTIONS(X)                                                                                    \
-    X(get_device_list, struct ibv_device **, (int *), true)                                                      \
-    X(free_device_list, void, (struct ibv_device **), true)                                                      \
-    X(get_device_name, const char *, (struct ibv_device *), true)                                                \
-    X(open_device, struct ibv_context *, (struct ibv_device *), true)                                            \
-    X(close_device, int, (struct ibv_context *), true)                                                           \
-    X(query_device, int, (struct ibv_context *, struct ibv_device_attr *), true)                                 \
-    X(query_port, int, (struct ibv_context *, uint8_t, struct ibv_port_attr *), true)                            \
-    X(query_gid, int, (struct ibv_context *, uint8_t, int, union ibv_gid *), true)                               \
-    X(alloc_pd, struct ibv_pd *, (struct ibv_context *), true)                                                   \
-    X(dealloc_pd, int, (struct ibv_pd *), true)                                                                  \
-    X(reg_mr, struct ibv_mr *, (struct ibv_pd *, void *, size_t, int), true)                                     \
-    X(reg_dmabuf_mr, struct ibv_mr *, (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int), false)            \
-    X(dereg_mr, int, (struct ibv_mr *), true)                                                                    \
-    X(create_cq, struct ibv_cq *, (struct ibv_context *, int, void *, struct ibv_comp_channel *, int), true)     \
-    X(destroy_cq, int, (struct ibv_cq *), true)                                                                  \
-    X(create_qp, struct ibv_qp *, (struct ibv_pd *, struct ibv_qp_init_attr *), true)                            \
-    X(modify_qp, int, (struct ibv_qp *, struct ibv_qp_attr *, int), true)                                        \
-    X(destroy_qp, int, (struct ibv_qp *), true)                                                                  \
-    X(create_ah, struct ibv_ah *, (struct ibv_pd *, struct ibv_ah_attr *), true)                                 \
-    X(destroy_ah, int, (struct ibv_ah *), true)                                                                  \
-    X(get_async_event, int, (struct ibv_context *, struct ibv_async_event *), true)                              \
+#define WEIRI_IB_FUNCTIONS(X)                                                                                \
+    X(get_device_list, struct ibv_device **, (int *), true)                                                  \
+    X(free_device_list, void, (struct ibv_device **), true)                                                  \
+    X(get_device_name, const char *, (struct ibv_device *), true)                                            \
+    X(open_device, struct ibv_context *, (struct ibv_device *), true)                                        \
+    X(close_device, int, (struct ibv_context *), true)                                                       \
+    X(query_device, int, (struct ibv_context *, struct ibv_device_attr *), true)                             \
+    X(query_port, int, (struct ibv_context *, uint8_t, struct ibv_port_attr *), true)                        \
+    X(query_gid, int, (struct ibv_context *, uint8_t, int, union ibv_gid *), true)                           \
+    X(alloc_pd, struct ibv_pd *, (struct ibv_context *), true)                                               \
+    X(dealloc_pd, int, (struct ibv_pd *), true)                                                              \
+    X(reg_mr, struct ibv_mr *, (struct ibv_pd *, void *, size_t, int), true)                                 \
+    X(reg_dmabuf_mr, struct ibv_mr *, (struct ibv_pd *, uint64_t, size_t, uint64_t, int, int), false)        \
+    X(dereg_mr, int, (struct ibv_mr *), true)                                                                \
+    X(create_cq, struct ibv_cq *, (struct ibv_context *, int, void *, struct ibv_comp_channel *, int), true) \
+    X(destroy_cq, int, (struct ibv_cq *), true)                                                              \
+    X(create_qp, struct ibv_qp *, (struct ibv_pd *, struct ibv_qp_init_attr *), true)                        \
+    X(modify_qp, int, (struct ibv_qp *, struct ibv_qp_attr *, int), true)                                    \
+    X(destroy_qp, int, (struct ibv_qp *), true)                                                              \
+    X(create_ah, struct ibv_ah *, (struct ibv_pd *, struct ibv_ah_attr *), true)                             \
+    X(destroy_ah, int, (struct ibv_ah *), true)                                                              \
+    X(get_async_event, int, (struct ibv_context *, struct ibv_async_event *), true)                          \
     X(ack_async_event, void, (struct ibv_async_event *), true)
 
 /* The header has macros of some of these names, so that the members are called by another. */
@@ -50,20 +50,19 @@ extern weiri_ib_verbs weiri_ib;
 weir_status weiri_ib_load(const char *library);
 
 /* As above, without "mlx5dv_": what hands out the rings of mlx5 devices, and then DevX. */
-#define WEIRI_IB_MLX5_FUNCTIONS(X)                                                                                 \
-    X(is_supported, bool, (struct ibv_device *), true)                                                             \
-    X(init_obj, int, (struct mlx5dv_obj *, uint64_t), true)                                                        \
-    X(devx_general_cmd, int, (struct ibv_context *, const void *, size_t, void *, size_t), false)                  \
-    X(devx_query_eqn, int, (struct ibv_context *, uint32_t, uint32_t *), false)                                    \
-    X(devx_alloc_uar, struct mlx5dv_devx_uar *, (struct ibv_context *, uint32_t), false)                           \
-    X(devx_free_uar, void, (struct mlx5dv_devx_uar *), false)                                                      \
-    X(devx_umem_reg, struct mlx5dv_devx_umem *, (struct ibv_context *, void *, size_t, uint32_t), false)           \
-    X(devx_umem_reg_ex, struct mlx5dv_devx_umem *, (struct ibv_context *, struct mlx5dv_devx_umem_in *), false)    \
-    X(devx_umem_dereg, int, (struct mlx5dv_devx_umem *), false)                                                    \
-    X(devx_obj_create, struct mlx5dv_devx_obj *, (struct ibv_context *, const void *, size_t, void *, size_t),     \
-      false)                                                                                                       \
-    X(devx_obj_query, int, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t), false)                \
-    X(devx_obj_modify, int, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t), false)               \
+#define WEIRI_IB_MLX5_FUNCTIONS(X)                                                                                    \
+    X(is_supported, bool, (struct ibv_device *), true)                                                                \
+    X(init_obj, int, (struct mlx5dv_obj *, uint64_t), true)                                                           \
+    X(devx_general_cmd, int, (struct ibv_context *, const void *, size_t, void *, size_t), false)                     \
+    X(devx_query_eqn, int, (struct ibv_context *, uint32_t, uint32_t *), false)                                       \
+    X(devx_alloc_uar, struct mlx5dv_devx_uar *, (struct ibv_context *, uint32_t), false)                              \
+    X(devx_free_uar, void, (struct mlx5dv_devx_uar *), false)                                                         \
+    X(devx_umem_reg, struct mlx5dv_devx_umem *, (struct ibv_context *, void *, size_t, uint32_t), false)              \
+    X(devx_umem_reg_ex, struct mlx5dv_devx_umem *, (struct ibv_context *, struct mlx5dv_devx_umem_in *), false)       \
+    X(devx_umem_dereg, int, (struct mlx5dv_devx_umem *), false)                                                       \
+    X(devx_obj_create, struct mlx5dv_devx_obj *, (struct ibv_context *, const void *, size_t, void *, size_t), false) \
+    X(devx_obj_query, int, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t), false)                   \
+    X(devx_obj_modify, int, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t), false)                  \
     X(devx_obj_destroy, int, (struct mlx5dv_devx_obj *), false)
 
 /* By the library itself, or else libmlx5. */

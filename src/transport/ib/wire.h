@@ -11,14 +11,14 @@ typedef struct weiri_ib_key {
     uint64_t address;
     uint32_t rkeys[WEIRI_IB_NICS_MAX]; /* one for each NIC of the domain */
     uint8_t nics;
-    bool flush; /* writes are visible in this memory only after a read of it: it is a device's own */
+    bool flush;  /* writes are visible in this memory only after a read of it: it is a device's own */
     bool atomic; /* it can be added to */
 } weiri_ib_key;
 
 /* Of one queue pair. */
 typedef struct weiri_ib_address {
     bool ethernet;
-    uint8_t mtu; /* as enum ibv_mtu, 1 to 5 */
+    uint8_t mtu;   /* as enum ibv_mtu, 1 to 5 */
     uint8_t reads; /* that this end answers at the same time */
     uint8_t port;
     uint8_t nic; /* of the domain, from 0 */

@@ -17,9 +17,9 @@
 #include "src/transport/store.h"
 
 #define SLICE ((uint64_t)1 << 20)
-#define POSTS 64u          /* of a queue that the CPU copies for */
-#define RING 256u          /* posts of a queue with a stream; each has a word */
-#define LOOK_POLLS 16384u  /* polls without a completion between two looks at the stream */
+#define POSTS 64u         /* of a queue that the CPU copies for */
+#define RING 256u         /* posts of a queue with a stream; each has a word */
+#define LOOK_POLLS 16384u /* polls without a completion between two looks at the stream */
 
 typedef struct copy_remote {
     weiri_remote base;
@@ -250,8 +250,8 @@ static weir_status poll_stream(copy_queue *queue)
     }
     const uint64_t done = __atomic_load_n((const uint64_t *)queue->words->host_pointer, __ATOMIC_ACQUIRE);
     if (queue->marked != base->posted && (!queue->marks_refused || queue->marked == done)) {
-        weir_status status = stream_store(queue, (char *)queue->words->pointer, base->posted, 8, WORD_MARK,
-                                          &queue->marks_refused);
+        weir_status status =
+            stream_store(queue, (char *)queue->words->pointer, base->posted, 8, WORD_MARK, &queue->marks_refused);
         if (status != WEIR_OK) {
             return status;
         }

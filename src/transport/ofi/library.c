@@ -28,8 +28,8 @@ static const struct {
     const char *symbol;
     size_t offset;
 } rows[] = {
-    { "fi_getinfo", offsetof(weiri_ofi_table, getinfo) }, { "fi_freeinfo", offsetof(weiri_ofi_table, freeinfo) },
-    { "fi_dupinfo", offsetof(weiri_ofi_table, dupinfo) }, { "fi_fabric", offsetof(weiri_ofi_table, fabric) },
+    { "fi_getinfo", offsetof(weiri_ofi_table, getinfo) },   { "fi_freeinfo", offsetof(weiri_ofi_table, freeinfo) },
+    { "fi_dupinfo", offsetof(weiri_ofi_table, dupinfo) },   { "fi_fabric", offsetof(weiri_ofi_table, fabric) },
     { "fi_strerror", offsetof(weiri_ofi_table, strerror) }, { "fi_version", offsetof(weiri_ofi_table, version) },
 };
 
@@ -50,9 +50,9 @@ weir_status weiri_ofi_fail(int error, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     error = error < 0 ? -error : error;
-    weir_status status = error == FI_ENOMEM                               ? WEIR_ERR_NOMEM
+    weir_status status = error == FI_ENOMEM                             ? WEIR_ERR_NOMEM
                          : error == FI_ENOSYS || error == FI_EOPNOTSUPP ? WEIR_ERR_UNSUPPORTED
-                                                                          : WEIR_ERR_SYSTEM;
+                                                                        : WEIR_ERR_SYSTEM;
     return weiri_fail(status, "%s: %s", text, weiri_ofi.strerror(error));
 }
 
@@ -133,8 +133,8 @@ static struct fi_info *ask(const char *provider, const char *node)
     hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
     hints->tx_attr->inject_size = WEIRI_OFI_LETTER_BYTES;
     hints->fabric_attr->prov_name = (char *)(uintptr_t)provider;
-    int error = weiri_ofi.getinfo(OLDEST, node[0] == '\0' ? NULL : node, NULL, node[0] == '\0' ? 0 : FI_SOURCE, hints,
-                                  &info);
+    int error =
+        weiri_ofi.getinfo(OLDEST, node[0] == '\0' ? NULL : node, NULL, node[0] == '\0' ? 0 : FI_SOURCE, hints, &info);
     if (error != 0 && node[0] != '\0') {
         /* Providers whose addresses are not IP. */
         error = weiri_ofi.getinfo(OLDEST, NULL, NULL, 0, hints, &info);

@@ -48,7 +48,7 @@ weir_status weiri_ofi_fail(int error, const char *format, ...) __attribute__((fo
 
 /* A place in memory of this rank, as peers name it. */
 typedef struct weiri_ofi_place {
-    uint64_t id;   /* of the region, random */
+    uint64_t id; /* of the region, random */
     uint64_t offset;
     uint32_t slot; /* of the region in the domain's table */
 } weiri_ofi_place;
@@ -97,8 +97,8 @@ typedef struct weiri_ofi_domain {
     struct fid_domain *domain;
     pthread_mutex_t mutex; /* of the table and the lanes */
     weiri_ofi_region **regions;
-    uint32_t slots;      /* of the table; a free one is NULL */
-    weiri_block *marks;  /* NULL: a device that has no copies, and memory that needs none */
+    uint32_t slots;     /* of the table; a free one is NULL */
+    weiri_block *marks; /* NULL: a device that has no copies, and memory that needs none */
     weiri_ofi_lane lanes[WEIRI_OFI_LANES];
 } weiri_ofi_domain;
 

@@ -181,8 +181,8 @@ WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *
             hi[k] = k == c->rank ? own[p].hi : k < c->ranks ? set->of[k][p].hi : 0;
         }
         joined[p].lo = weir_collective_join(lo, c->ranks, dtype, op);
-        joined[p].hi = lane * WEIR_ARCH_LINE_PARTS + p == 7 ? weir_line_flag(flag)
-                                                            : weir_collective_join(hi, c->ranks, dtype, op);
+        joined[p].hi =
+            lane * WEIR_ARCH_LINE_PARTS + p == 7 ? weir_line_flag(flag) : weir_collective_join(hi, c->ranks, dtype, op);
     }
 }
 
@@ -263,8 +263,7 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
     }
     weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status =
-        weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, desk, coop), c->control);
+    weir_status status = weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, desk, coop), c->control);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }

@@ -35,12 +35,12 @@ typedef struct weir_collective_move {
     uint64_t recv_bytes[WEIR_COLLECTIVE_RANKS];
     uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */
     uint64_t recv_range[WEIR_COLLECTIVE_RANKS];
-    uint64_t most; /* the largest of send_bytes and recv_bytes */
-    uint64_t chunk; /* for slots: bytes of a round */
-    uint64_t direct_at; /* for slots: place of this rank's piece in the peers' recv, */
+    uint64_t most;                       /* the largest of send_bytes and recv_bytes */
+    uint64_t chunk;                      /* for slots: bytes of a round */
+    uint64_t direct_at;                  /* for slots: place of this rank's piece in the peers' recv, */
     char *direct[WEIR_COLLECTIVE_RANKS]; /* which are mapped here, or NULL */
-    uint32_t counted; /* send_bytes and recv_bytes are what is compared, not what.count */
-    uint32_t in_place; /* what is received overwrites what is sent */
+    uint32_t counted;                    /* send_bytes and recv_bytes are what is compared, not what.count */
+    uint32_t in_place;                   /* what is received overwrites what is sent */
 } weir_collective_move;
 
 /* Waits for the packets of place `at` of all others, and joins them with `own`. */
@@ -162,8 +162,7 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
         int64_t left = weir_part_left(r, c->rank, 8 * i);
         if (left > 0) {
             uint64_t word = 0;
-            status =
-                weir_packets_join(c, in + 16 * i, weir_word_load(mine + 8 * i, left), flag, dtype, op, &word);
+            status = weir_packets_join(c, in + 16 * i, weir_word_load(mine + 8 * i, left), flag, dtype, op, &word);
             if (WEIR_UNLIKELY(status != WEIR_OK)) {
                 return status;
             }

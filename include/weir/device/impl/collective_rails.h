@@ -350,8 +350,8 @@ WEIR_FN void weir_rail_take_joined(const weir_dev_rails *c, const weir_rail_step
     join.in = c->memory + weir_rail_slot(c, coop.block, 0, 0, number) + WEIR_RAIL_HEAD;
     join.own = s->send + c->host * s->send_step + at;
     join.out = s->recv + c->host * s->recv_step + at;
-    join.results = c->memory + weir_rail_slot(c, coop.block, 0, 1, number + WEIR_RAIL_LAG + 1) + WEIR_RAIL_HEAD +
-                   c->slot_bytes;
+    join.results =
+        c->memory + weir_rail_slot(c, coop.block, 0, 1, number + WEIR_RAIL_LAG + 1) + WEIR_RAIL_HEAD + c->slot_bytes;
     join.spread = s->spread & ~((uint64_t)1 << c->host);
     weir_rail_join_all(c, &join, s->dtype, s->op, coop);
 }
@@ -394,9 +394,9 @@ WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step 
     coop = weir_coop_blocks(coop);
     const weir_rail_walk walk = weir_rail_walk_of(c, s, coop);
     uint64_t *count = (uint64_t *)(c->memory + weir_rail_count(coop.block));
-    weir_status status = weir_coop_agree(
-        weir_coop_block(coop), c->control,
-        weir_arch_load_relaxed_dev_u64(count + 1) != 0 ? weir_dev_control_error(c->control) : WEIR_OK);
+    weir_status status =
+        weir_coop_agree(weir_coop_block(coop), c->control,
+                        weir_arch_load_relaxed_dev_u64(count + 1) != 0 ? weir_dev_control_error(c->control) : WEIR_OK);
     if (status != WEIR_OK) {
         return status;
     }

@@ -410,8 +410,7 @@ WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         int64_t left;
-        const uint64_t at =
-            weir_slots_piece(m->send_bytes[peer], m->send_range[peer], round, m->chunk, column, &left);
+        const uint64_t at = weir_slots_piece(m->send_bytes[peer], m->send_range[peer], round, m->chunk, column, &left);
         weir_slots_copy(weir_slot_at(c, peer, 0, round, column), m->send + m->send_at[peer] + at, left, coop);
     }
 }
@@ -447,8 +446,7 @@ WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         int64_t left;
-        const uint64_t at =
-            weir_slots_piece(m->recv_bytes[peer], m->recv_range[peer], round, m->chunk, column, &left);
+        const uint64_t at = weir_slots_piece(m->recv_bytes[peer], m->recv_range[peer], round, m->chunk, column, &left);
         weir_slots_copy(m->recv + m->recv_at[peer] + at, in + peer * c->slot_bytes, left, coop);
     }
 }

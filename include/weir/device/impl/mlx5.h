@@ -25,7 +25,7 @@
 #define WEIR_MLX5_SEGMENT 16u
 #define WEIR_MLX5_BLOCK 64u
 #define WEIR_MLX5_BLOCK_SEGMENTS 4u
-#define WEIR_MLX5_SEGMENTS_MAX 63u  /* of a request */
+#define WEIR_MLX5_SEGMENTS_MAX 63u      /* of a request */
 #define WEIR_MLX5_BYTES_MAX 0x7fffffffu /* of a data segment; it must not have 0 */
 
 /* Operations. */

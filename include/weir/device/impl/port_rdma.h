@@ -75,8 +75,7 @@ WEIR_FN weir_dev_port_memory weir_dev_port_rdma_memory(const weir_dev_port_rdma 
     return id == WEIR_PORT_SRC ? rdma->src : weir_dev_port_rdma_attached(rdma->board, id - WEIR_PORT_SRC - 1);
 }
 
-WEIR_FN int weir_dev_port_memory_has(const weir_dev_port_memory *memory, uint32_t kind, uint64_t offset,
-                                     uint64_t bytes)
+WEIR_FN int weir_dev_port_memory_has(const weir_dev_port_memory *memory, uint32_t kind, uint64_t offset, uint64_t bytes)
 {
     return (memory->kinds & kind) != 0 && bytes <= memory->bytes && offset <= memory->bytes - bytes;
 }
@@ -265,7 +264,7 @@ WEIR_FN weir_status weir_dev_port_rdma_carry_out(const weir_dev_port_rdma *rdma,
 
 /* Any request; by one thread. `ticket` may be NULL. */
 WEIR_FN weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                                 uint64_t *ticket)
+                                            uint64_t *ticket)
 {
     const weir_dev_port_memory dst = weir_dev_port_rdma_memory(rdma, request->dst);
     const weir_dev_port_memory src = weir_dev_port_rdma_memory(rdma, request->src);
