@@ -104,12 +104,7 @@ def environment(root):
     table = (root / "src/host/base/env_table.h").read_text(encoding="utf-8")
     names = re.findall(r"^\s*X\((WEIR_\w+),", table, flags=re.M)
     if not 0 < len(names) <= 24:
-        yield f"src/host/base/env_table.h: {len(names)} rows; the budget is 24"
-    readme = root / "README.md"
-    described = readme.read_text(encoding="utf-8") if readme.exists() else ""
-    for name in names:
-        if not re.search(rf"\b{name}\b", described):
-            yield f"README.md does not mention {name}"
+        yield f"src/host/base/env_table.h: {len(names)} rows; at most 24 are allowed"
 
 
 def output(root):
