@@ -37,14 +37,14 @@
  * proxy has not been started, unless kernels post by themselves.
  *
  * Threads:   any, at the same time, except destroy.
- * Blocking:  requests, while the channel has no credit; wait; with a timeout in milliseconds, 0 is the communicator's.
- *            destroy of a channel over copy engines waits for kernels that run on the GPU in this process, as the
- *            driver does: not for a kernel that waits for what comes after it.
- * Ownership: keeps references on proxy, semaphore and memories. Kernels must not use the handle after destroy.
- * Errors:    WEIR_ERR_INVALID, WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying
- *            what to do), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of
- *            tickets, the channel's: WEIR_ERR_RANGE, WEIR_ERR_REMOTE, WEIR_ERR_ABORTED (proxy stopped) and those of
- *            the transport. */
+ * Blocking:  create, until the peer's communicator has opened its end of the queue, for which the peer need not call
+ *            anything (over ipc there is none); requests, while the channel has no credit; wait; with a timeout in
+ * milliseconds, 0 is the communicator's. destroy of a channel over copy engines waits for kernels that run on the GPU
+ * in this process, as the driver does: not for a kernel that waits for what comes after it. Ownership: keeps references
+ * on proxy, semaphore and memories. Kernels must not use the handle after destroy. Errors:    WEIR_ERR_INVALID,
+ * WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying what to do), WEIR_ERR_LIMIT,
+ * WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of tickets, the channel's: WEIR_ERR_RANGE,
+ * WEIR_ERR_REMOTE, WEIR_ERR_ABORTED (proxy stopped) and those of the transport. */
 #ifndef WEIR_PORT_CHANNEL_H
 #define WEIR_PORT_CHANNEL_H
 

@@ -1,8 +1,9 @@
 /* port_channel.c - a channel of a proxy whose handler posts to a queue of a transport.
  *
- * Each channel has a queue of its own, so that one that fails takes no other with it. A request is checked, posted, and
- * under way until the queue has completed its last post. A signal stores the count of signals so far into the second
- * token of the peer's cell: no NIC needs atomics for it, and kernels that signal by themselves have the first.
+ * Each channel takes a queue from its connection's endpoint and shares it with no other channel: an error of the
+ * transport ends one channel, and large transfers of one do not delay those of another. A request is checked, posted,
+ * and under way until the queue has completed its last post. A signal stores the count of signals so far into the
+ * second token of the peer's cell: no NIC needs atomics for it, and kernels that signal by themselves have the first.
  *
  * Where kernels post to the NIC by themselves (port_line.c), the proxy has the host's requests alone.
  *
@@ -19,6 +20,7 @@
 #include "src/host/channel/port_line.h"
 #include "src/host/channel/proxy.h"
 #include "src/host/comm/domain.h"
+#include "src/host/comm/endpoint.h"
 
 #define DIRECT_BYTES 4096u
 #define VITAL_LOOK_MS 400
@@ -572,42 +574,6 @@ static weir_status check_packets(const weir_semaphore *semaphore, const weir_por
     return WEIR_OK;
 }
 
-/* The semaphore's queue becomes the channel's; a transport whose queues stand alone has a new one. */
-static weir_status take_queue(weir_port_channel *channel)
-{
-    weir_semaphore *semaphore = channel->semaphore;
-    const weir_connection *connection = semaphore->connection;
-    if (!connection->transport->queue->alone) {
-        channel->queue = semaphore->queue;
-        semaphore->queue = NULL;
-        return WEIR_OK;
-    }
-    weir_status status = weiri_transport_fault(connection->transport, "open queue");
-    if (status == WEIR_OK) {
-        status = connection->transport->queue->queue_open(connection->domain, &channel->queue);
-    }
-    return status == WEIR_OK ? connection->transport->queue->queue_connect(channel->queue, NULL, 0) : status;
-}
-
-/* What undoes take_queue when the channel is not made after all. */
-static void give_queue_back(weir_port_channel *channel)
-{
-    if (ops_of(channel)->alone) {
-        ops_of(channel)->queue_close(channel->queue);
-    } else {
-        channel->semaphore->queue = channel->queue;
-    }
-    channel->queue = NULL;
-}
-
-static void close_queue(weir_port_channel *channel)
-{
-    if (channel->queue != NULL) {
-        weiri_passive_remove(comm_of(channel), channel->queue);
-        ops_of(channel)->queue_close(channel->queue);
-    }
-}
-
 /* Whoever maps the peer's buffer stores packets there, whatever direct_bytes says: they need no order. */
 static void fill_packets(weir_port_channel *channel)
 {
@@ -747,24 +713,25 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     if (status == WEIR_OK) {
         status = open_ends(channel, dst, src, options);
     }
+    if (status == WEIR_OK) {
+        status = weiri_endpoint_take(semaphore->connection, semaphore->id, semaphore->peer_id,
+                                     "weir_port_channel_create", &channel->queue);
+    }
     if (status != WEIR_OK) {
         goto undo_memories;
     }
-    status = take_queue(channel);
-    if (status == WEIR_OK) {
-        status = open_channel(channel, options);
-    }
+    /* The queue stays with the endpoint when the rest fails: the peer's may be joined to it. */
+    status = open_channel(channel, options);
     if (status != WEIR_OK) {
-        goto undo_queue;
+        goto undo_channel;
     }
     *out = channel;
     return WEIR_OK;
 
-undo_queue:
+undo_channel:
     unwatch(channel);
     close_packets(channel);
     weiri_port_line_close(&channel->line);
-    give_queue_back(channel);
 undo_memories:
     close_memories(channel);
     weiri_free(channel->numbers);
@@ -817,7 +784,7 @@ void weir_port_channel_destroy(weir_port_channel *channel)
     weiri_semaphore_join_channel(channel->semaphore, NULL);
     unwatch(channel);
     weir_proxy_channel_destroy(channel->requests);
-    close_queue(channel);
+    weiri_endpoint_close(channel->semaphore->connection, channel->semaphore->id);
     weiri_port_line_close(&channel->line);
     close_packets(channel);
     close_memories(channel);

@@ -14,6 +14,7 @@
 #include "src/host/boot/boot.h"
 #include "src/host/comm/comm.h"
 #include "src/host/comm/domain.h"
+#include "src/host/comm/endpoint.h"
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/exit.h"
 #include "src/host/comm/fd_pass.h"
@@ -365,6 +366,7 @@ static void free_comm(weir_comm *comm)
     pthread_mutex_unlock(&comm->mutex);
     weiri_bootstrap_close_port(comm->bootstrap, comm->port);
     tell_end(comm);
+    weiri_endpoint_stop(comm);
     if (was_open) {
         weiri_fd_pass_stop(comm);
         weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);

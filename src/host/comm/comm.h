@@ -86,8 +86,9 @@ struct weir_comm {
     weiri_teller *tellers;
     struct weir_semaphore *semaphores; /* all that are not destroyed, for news of peers' port channels */
     uint64_t next_semaphore;
-    uint32_t port_channels; /* made so far: the next one's number */
-    int socket;             /* receives file descriptors; see fd_pass.c */
+    uint32_t port_channels;            /* made so far: the next one's number */
+    struct weiri_endpoints *endpoints; /* see endpoint.c; NULL before a peer asks for a queue */
+    int socket;                        /* receives file descriptors; see fd_pass.c */
     weiri_watch *socket_watch;
     weiri_watch *resend_watch;
     weiri_watch *error_watch; /* looks for errors of kernels */

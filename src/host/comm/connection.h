@@ -5,6 +5,8 @@
 #include "src/host/comm/comm.h"
 #include "weir/connection.h"
 
+typedef struct weiri_endpoint_queue weiri_endpoint_queue;
+
 struct weir_connection {
     weiri_refcount refs;
     weir_comm *comm;
@@ -15,7 +17,8 @@ struct weir_connection {
     weir_memory *host_slab;
     weiri_remote *device_remote; /* as targets of posts; NULL before the first port channel that needs it */
     weiri_remote *host_remote;
-    bool lines; /* 128-byte stores arrive whole, both ways */
+    bool lines;                   /* 128-byte stores arrive whole, both ways */
+    weiri_endpoint_queue *queues; /* of this end; see endpoint.c */
 };
 
 void weiri_connection_get(weir_connection *connection);

@@ -9,6 +9,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/endpoint.h"
 #include "src/host/comm/fd_pass.h"
 #include "src/host/comm/semaphore.h"
 
@@ -387,6 +388,12 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
         take_abort(comm, peer, kind == WEIRI_PORT_ABORT ? WEIR_ERR_ABORTED : WEIR_ERR_MISMATCH, &r);
     } else if (kind == WEIRI_PORT_CHANNEL_FAILED) {
         if (!weiri_semaphore_told_locked(comm, peer, &r)) {
+            char cause[64];
+            snprintf(cause, sizeof cause, "malformed message of rank %u", peer);
+            weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);
+        }
+    } else if (kind == WEIRI_PORT_QUEUE || kind == WEIRI_PORT_QUEUE_REFUSED) {
+        if (!weiri_endpoint_message_locked(comm, peer, kind, &r)) {
             char cause[64];
             snprintf(cause, sizeof cause, "malformed message of rank %u", peer);
             weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);

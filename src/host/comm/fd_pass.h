@@ -67,9 +67,11 @@ enum {
     WEIRI_PORT_MEMORY_REFUSED = 5,
     WEIRI_PORT_FD_AT = 6,
     WEIRI_PORT_FD_TAKEN = 7,
-    WEIRI_PORT_MISMATCH = 8,       /* as WEIRI_PORT_ABORT: ranks called different operations */
-    WEIRI_PORT_WAITS = 9,          /* the sender waits for an operation, and wants to know if none can come any more */
-    WEIRI_PORT_CHANNEL_FAILED = 10 /* a port channel of the sender: which, and why; see semaphore.c */
+    WEIRI_PORT_MISMATCH = 8,        /* as WEIRI_PORT_ABORT: ranks called different operations */
+    WEIRI_PORT_WAITS = 9,           /* the sender waits for an operation, and wants to know if none can come any more */
+    WEIRI_PORT_CHANNEL_FAILED = 10, /* a port channel of the sender: which, and why; see semaphore.c */
+    WEIRI_PORT_QUEUE = 11,          /* the sender has opened its end of a queue; see endpoint.c */
+    WEIRI_PORT_QUEUE_REFUSED = 12   /* it could not */
 };
 
 #endif

@@ -7,7 +7,7 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/host/boot/boot.h"
-#include "src/host/comm/domain.h"
+#include "src/host/comm/endpoint.h"
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/fd_pass.h"
 #include "src/host/comm/semaphore.h"
@@ -129,6 +129,16 @@ bool weiri_semaphore_told_locked(weir_comm *comm, uint32_t peer, weiri_reader *m
     return true;
 }
 
+weir_connection *weiri_semaphore_connection_locked(const weir_comm *comm, uint32_t peer, uint64_t id)
+{
+    for (weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
+        if (at->id == id) {
+            return at->connection->peer == peer ? at->connection : NULL;
+        }
+    }
+    return NULL;
+}
+
 weir_status weiri_semaphore_error(weir_semaphore *semaphore, bool blocks)
 {
     weir_comm *comm = semaphore->connection->comm;
@@ -160,10 +170,7 @@ void weir_semaphore_destroy(weir_semaphore *semaphore)
         weiri_cells_free(connection->comm, &connection->comm->device_slab, semaphore->count, semaphore->device_cell);
         weiri_cells_free(connection->comm, &connection->comm->host_slab, semaphore->count, semaphore->host_cell);
     }
-    if (semaphore->queue != NULL) {
-        weiri_passive_remove(connection->comm, semaphore->queue);
-        connection->transport->queue->queue_close(semaphore->queue);
-    }
+    weiri_endpoint_close(connection, semaphore->id); /* one that only the peer has asked for */
     weiri_free(semaphore);
     weir_connection_destroy(connection);
 }
@@ -202,17 +209,6 @@ static void discard(void *context)
     weir_semaphore_destroy((weir_semaphore *)context);
 }
 
-/* Opens a queue for a port channel, where it must be joined to one of the peer's. */
-static weir_status open_queue(weir_semaphore *semaphore)
-{
-    const weir_connection *connection = semaphore->connection;
-    if (connection->domain == NULL || connection->transport->queue->alone) {
-        return WEIR_OK;
-    }
-    weir_status status = weiri_transport_fault(connection->transport, "open queue");
-    return status != WEIR_OK ? status : connection->transport->queue->queue_open(connection->domain, &semaphore->queue);
-}
-
 static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, uint32_t count,
                                  weir_semaphore **out)
 {
@@ -233,17 +229,11 @@ static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end
     semaphore->connection = connection;
     semaphore->end = end;
     semaphore->count = count;
-    status = open_queue(semaphore);
-    if (status != WEIR_OK) {
-        goto undo_host_cell;
-    }
     weiri_connection_get(connection);
     list(semaphore);
     *out = semaphore;
     return WEIR_OK;
 
-undo_host_cell:
-    weiri_cells_free(comm, &comm->host_slab, count, semaphore->host_cell);
 undo_device_cell:
     weiri_cells_free(comm, &comm->device_slab, count, semaphore->device_cell);
 undo_alloc:
@@ -262,20 +252,6 @@ static weir_status malformed(const weir_semaphore *semaphore)
 {
     return weiri_fail(WEIR_ERR_CORRUPT, "weir_semaphore_create: malformed message of rank %u",
                       semaphore->connection->peer);
-}
-
-/* Joins our queue to the peer's. */
-static weir_status join_queue(weir_semaphore *semaphore, const uint8_t *address, uint16_t bytes)
-{
-    weir_connection *connection = semaphore->connection;
-    if (semaphore->queue == NULL) {
-        return bytes == 0 ? WEIR_OK : malformed(semaphore);
-    }
-    weir_status status = weiri_transport_fault(connection->transport, "connect queue");
-    if (status == WEIR_OK) {
-        status = connection->transport->queue->queue_connect(semaphore->queue, address, bytes);
-    }
-    return status == WEIR_OK ? weiri_passive_add(connection->comm, semaphore->queue) : status;
 }
 
 /* Sets what a device end gives to kernels. */
@@ -308,16 +284,13 @@ static weir_status finish(weir_future *future)
     weir_semaphore *semaphore = (weir_semaphore *)future->context;
     const weir_connection *connection = semaphore->connection;
     weir_comm *comm = connection->comm;
-    uint8_t address[WEIRI_ADDRESS_MAX];
     weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
     uint32_t peer_end = weiri_read_u32(&r);
     uint32_t peer_count = weiri_read_u32(&r);
     uint64_t device_cell = weiri_read_u64(&r);
     uint64_t host_cell = weiri_read_u64(&r);
     semaphore->peer_id = weiri_read_u64(&r);
-    uint16_t address_bytes = weiri_read_u16(&r);
-    weiri_read_bytes(&r, address, address_bytes <= sizeof address ? address_bytes : sizeof address);
-    if (!weiri_reader_done(&r) || address_bytes > sizeof address || peer_end > WEIR_SEMAPHORE_HOST) {
+    if (!weiri_reader_done(&r) || peer_end > WEIR_SEMAPHORE_HOST) {
         return malformed(semaphore);
     }
     if (peer_count != semaphore->count) {
@@ -326,10 +299,6 @@ static weir_status finish(weir_future *future)
     }
     if (!cells_ok(&comm->device_slab, peer_count, device_cell) || !cells_ok(&comm->host_slab, peer_count, host_cell)) {
         return malformed(semaphore);
-    }
-    weir_status status = join_queue(semaphore, address, address_bytes);
-    if (status != WEIR_OK) {
-        return status;
     }
     const bool mapped = connection->transport->map != NULL;
     const bool in_host = !mapped || semaphore->end == WEIR_SEMAPHORE_HOST || peer_end == (uint32_t)WEIR_SEMAPHORE_HOST;
@@ -356,10 +325,6 @@ static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore 
     weiri_write_u64(&w, semaphore->device_cell);
     weiri_write_u64(&w, semaphore->host_cell);
     weiri_write_u64(&w, semaphore->id);
-    weiri_write_u16(&w, (uint16_t)(semaphore->queue != NULL ? semaphore->queue->address_bytes : 0));
-    if (semaphore->queue != NULL) {
-        weiri_write_bytes(&w, semaphore->queue->address, semaphore->queue->address_bytes);
-    }
     weiri_op_message message = { WEIRI_OP_SEMAPHORE, payload, w.size, { NULL, NULL }, 0 };
     weir_status status = weiri_exchange_expect(connection->comm, connection->peer, tag, WEIRI_OP_SEMAPHORE, finish,
                                                discard, semaphore, out, future);

@@ -23,7 +23,6 @@ struct weir_semaphore {
     uint64_t host_cell;
     uint64_t peer_cell; /* offset of the peer's cell with our outbound token, in its host slab or its device slab */
     bool peer_in_host;
-    weiri_queue *queue; /* joined to the peer's; NULL for a transport without, and once a port channel has taken it */
     uint32_t memory_channels;  /* that use it; comm's mutex, as below */
     bool port_channel;         /* one has used it, and nothing else may */
     bool retired;              /* the peer may hold a token in our cells: they are never used again */
@@ -40,6 +39,9 @@ struct weir_semaphore {
 };
 
 void weiri_semaphore_get(weir_semaphore *semaphore);
+
+/* The connection of this rank's semaphore with that id, if it joins `peer`; otherwise NULL. Mutex held. */
+weir_connection *weiri_semaphore_connection_locked(const weir_comm *comm, uint32_t peer, uint64_t id);
 
 /* Before a channel uses it: WEIR_ERR_INVALID when a channel of the other kind does, or two port channels would. */
 weir_status weiri_semaphore_claim(weir_semaphore *semaphore, bool port_channel, const char *call);

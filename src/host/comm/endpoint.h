@@ -1,0 +1,32 @@
+/* endpoint.h - the queues of a connection's endpoint.
+ *
+ * A noun that posts takes a queue from the endpoint of its connection, and closes it when it posts no more. Queues are
+ * opened when they are taken, never before: what does not post costs none. A queue has a key on each rank, by which the
+ * two ends find each other; semaphores give their ids.
+ *
+ * Threads:   any, at the same time, for different keys.
+ * Blocking:  take, until the peer has opened its end, with the communicator's deadline; the peer's own calls are not
+ *            needed for that. close and drop, while the endpoint thread opens that queue. */
+#ifndef WEIRI_COMM_ENDPOINT_H
+#define WEIRI_COMM_ENDPOINT_H
+
+#include "src/host/base/wire.h"
+#include "src/host/comm/connection.h"
+
+/* The queue of this rank's `key`, joined to the one of the peer's `peer_key`; over a transport whose queues stand alone
+ * it is joined to none. It stays open until it is closed, and can be taken again until then. `call` begins the errors'
+ * texts. WEIR_ERR_TIMEOUT and WEIR_ERR_REMOTE name the peer; otherwise errors of the transport, on either rank. */
+weir_status weiri_endpoint_take(weir_connection *connection, uint64_t key, uint64_t peer_key, const char *call,
+                                weiri_queue **out);
+/* Closes the queue of the key, if there is one; also one that only the peer has asked for. Keys are not used again. */
+void weiri_endpoint_close(weir_connection *connection, uint64_t key);
+/* Queues that are open. */
+uint32_t weiri_endpoint_queues(const weir_connection *connection);
+
+/* A message of `peer` that begins with `kind`, WEIRI_PORT_QUEUE or WEIRI_PORT_QUEUE_REFUSED. False when it is
+ * malformed. Service thread, mutex held. */
+bool weiri_endpoint_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, weiri_reader *message);
+/* Ends the communicator's endpoint thread. No connection exists any more. */
+void weiri_endpoint_stop(weir_comm *comm);
+
+#endif
