@@ -174,16 +174,11 @@ static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
         weiri_write_u32(&w, fuzz_u8(in));
     } else if (op == WEIRI_OP_SEMAPHORE) {
         const uint8_t end = fuzz_u8(in);
-        const uint16_t address_bytes = (end & 2) != 0 ? end >> 2 : 0; /* of a queue, which ipc has not */
         weiri_write_u32(&w, end & 1);
         weiri_write_u32(&w, 1);
         weiri_write_u64(&w, fuzz_number(in) * WEIR_CELL_BYTES);
         weiri_write_u64(&w, comm->host_slab.first + fuzz_number(in) * WEIR_CELL_BYTES);
         weiri_write_u64(&w, end);
-        weiri_write_u16(&w, address_bytes);
-        for (uint16_t i = 0; i < address_bytes; i++) {
-            weiri_write_u8(&w, end);
-        }
     }
     return w.size;
 }
@@ -303,6 +298,29 @@ static void send_channel_failed(uint32_t peer)
     deliver(peer, data, w.size);
 }
 
+/* A peer's question for a queue of one of this rank's semaphores or of none, or what it answers. */
+static void send_queue(uint32_t peer)
+{
+    uint8_t data[MESSAGE_MAX];
+    char text[300];
+    size_t size;
+    weiri_writer w = weiri_writer_init(data, sizeof data);
+    const uint8_t form = fuzz_u8(in);
+    weiri_write_u8(&w, (form & 1) != 0 ? WEIRI_PORT_QUEUE_REFUSED : WEIRI_PORT_QUEUE);
+    weiri_write_u64(&w, form >> 1 & 3);
+    if ((form & 1) != 0) {
+        weiri_write_u32(&w, (uint32_t) - (int32_t)(form >> 3));
+        fuzz_text(in, text, sizeof text);
+        weiri_write_string(&w, text);
+    } else {
+        const uint8_t *address = fuzz_bytes(in, form, &size);
+        weiri_write_u64(&w, form);
+        weiri_write_u16(&w, (uint16_t)size);
+        weiri_write_bytes(&w, address, size);
+    }
+    deliver(peer, data, w.size);
+}
+
 static void send_to_socket(const uint8_t *data, size_t bytes, const int *fds, uint32_t count)
 {
     struct sockaddr_un address;
@@ -385,6 +403,7 @@ static bool peers_step(void)
     }
     const uint8_t step = fuzz_u8(in);
     const uint32_t peer = (step >> 4 & 3) % RANKS;
+    uint8_t how;
     switch (step & 7) {
     case 0:
         send_bytes(peer);
@@ -405,7 +424,10 @@ static bool peers_step(void)
         send_mirrored(peer);
         break;
     case 6:
-        if (fuzz_u8(in) <= 0xc0) {
+        how = fuzz_u8(in);
+        if (how < 0x60) {
+            send_queue(peer);
+        } else if (how <= 0xc0) {
             send_channel_failed(peer);
         } else if (peer != 0) {
             leave(peer);
@@ -625,7 +647,7 @@ void fuzz_seeds(void)
     static const uint8_t connected[] = {
         0, 0, 2 << 2, 1, 0x91, 0, WEIRI_OP_CONNECTION, 2, 0, 1, 7, 8, 0x94, 0, 0, 0, 0x94, 2, 1, 0, 6 << 2, 100,
         3 << 2 | 1, 1, 0x95, 0, 0, 6 << 2 | 1, 100,
-        3 << 2 | 2, 0xc1, 0x91, 0, WEIRI_OP_SEMAPHORE, 0, 1, 1, 2, 3, 4 << 2 | 2
+        3 << 2 | 2, 0xc1, 0x91, 0, WEIRI_OP_SEMAPHORE, 0, 1, 1, 2, 3, 4 << 2 | 2, 0x96, 0, 2, 7, 0x96, 0, 13, 'n', 0
     };
     static const uint8_t cells_beyond[] = {
         0, 0, 2 << 2, 1, 0x91, 0, WEIRI_OP_CONNECTION, 2, 0, 1, 7, 8, 0x94, 0, 0, 0, 0x94, 2, 1, 0, 6 << 2, 100,

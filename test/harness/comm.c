@@ -5,6 +5,7 @@
 
 #include "src/host/boot/boot.h"
 #include "src/host/comm/comm.h"
+#include "src/host/comm/endpoint.h"
 #include "src/host/comm/exit.h"
 #include "test/harness/staged.h"
 
@@ -90,6 +91,11 @@ bool weirt_semaphore_set(weirt_rank *rank, weir_connection *connection, uint64_t
     weir_semaphore_opts opts = { .size = sizeof opts, .end = end, .count = count };
     return WEIRT_OK(rank, weir_semaphore_create_async(connection, tag, &opts, out, &future)) &&
            weirt_complete(rank, future);
+}
+
+uint32_t weirt_connection_queues(const weir_connection *connection)
+{
+    return weiri_endpoint_queues(connection);
 }
 
 static bool open_memories(weirt_rank *rank, weirt_pair *pair)

@@ -37,6 +37,8 @@ bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag
 /* A set of `count`. */
 bool weirt_semaphore_set(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
                          uint32_t count, weir_semaphore **out);
+/* Queues that the connection's end has open. */
+uint32_t weirt_connection_queues(const weir_connection *connection);
 
 typedef struct weirt_pair {
     weir_comm *comm;
