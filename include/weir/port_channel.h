@@ -31,7 +31,9 @@
  * the transport, ends that channel (weir/proxy.h). The failure is logged, and told to the peer. From then on waits for
  * the peer's signals that find none end at once: here with the channel's error, at the peer, whose own requests go on,
  * with WEIR_ERR_REMOTE. weir_port_channel_status has the text on both. When kernels post by themselves, the host and
- * the peer learn of the failure within half a second. Signals that were done before the failure still count.
+ * the peer learn of the failure within half a second. Signals that were done before the failure still count. When both
+ * ends fail, a rank may see WEIR_ERR_REMOTE first. The error of its own channel replaces that, at the latest when a
+ * ticket fails.
  *
  * Waits of kernels and hosts on a channel return WEIR_ERR_INVALID at once, "weir_proxy_start was not called", while its
  * proxy has not been started, unless kernels post by themselves.
@@ -98,8 +100,8 @@ WEIR_API void weir_port_channel_get_info(const weir_port_channel *channel, weir_
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *memory,
                                                              uint32_t *id);
 
-/* WEIR_OK, or the channel's error; WEIR_ERR_REMOTE when the peer's channel has failed; WEIR_ERR_INVALID when waits end
- * because the proxy was not started. weir_last_error has the text. */
+/* WEIR_OK, or the channel's error; WEIR_ERR_REMOTE when only the peer's channel has failed; WEIR_ERR_INVALID when waits
+ * end because the proxy was not started. weir_last_error has the text. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_status(weir_port_channel *channel);
 
 /* The calls of kernels, for host threads. Their requests and those of kernels are not ordered among each other. They

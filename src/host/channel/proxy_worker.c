@@ -99,6 +99,11 @@ void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const c
     }
     (void)snprintf(channel->text, sizeof channel->text, "%s", text);
     __atomic_store_n(&channel->failed, status, __ATOMIC_RELEASE);
+    /* Before tickets fail: a thread whose ticket has failed finds this channel's error in its next wait for a signal,
+     * and not the news of an error of the peer's. */
+    if (channel->on_fail != NULL) {
+        channel->on_fail(channel->handler.context);
+    }
     for (uint32_t i = 0; i < WEIRI_LANES; i++) {
         weiri_channel_lane *lane = &channel->lanes[i];
         if (channel->keeps_credit) {
@@ -115,9 +120,6 @@ void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const c
     channel->waiting = channel->offered = channel->last;
     weiri_channel_unlist(channel);
     weiri_channel_set_unstarted(channel, false);
-    if (channel->on_fail != NULL) {
-        channel->on_fail(channel->handler.context);
-    }
 }
 
 /* A callback has returned `status`, an error or a value that is none. */
