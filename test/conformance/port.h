@@ -209,11 +209,13 @@ struct port_bench {
         opts.credits = plan_of(rank)->credits;
         return open_ends(rank, timeout_ms, half_bytes, WEIR_SEMAPHORE_DEVICE) &&
                WEIRT_OK(rank, weir_port_channel_create(proxy, semaphore, remote, local, &opts, &channel)) &&
-               WEIRT_OK(rank, weir_port_channel_device(channel, &device)) && WEIRT_OK(rank, weir_proxy_start(proxy));
+               WEIRT_OK(rank, weir_port_channel_device(channel, &device)) && WEIRT_OK(rank, weir_proxy_start(proxy)) &&
+               all_ready(rank);
     }
 
-    // Called between the set-up and a kernel that waits for the peer. Setting up on a GPU waits until the kernels that
-    // the process has started on it have ended, so no rank launches such a kernel before both are ready.
+    // The last step of a set-up: open has it, and a case that sets up more calls it once more. Setting up on a GPU
+    // waits until the kernels that the process has started there have ended. A kernel that waits for a peer whose
+    // set-up waits for that kernel would never end, so no rank launches a kernel before both ranks are ready.
     static bool all_ready(weirt_rank *rank) { return weirt_barrier(rank); }
 
     // Another channel like the first.

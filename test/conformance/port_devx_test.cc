@@ -124,7 +124,7 @@ void many(weirt_rank *rank)
     weir_dev_port_channel device = {};
     if (open && weirt_semaphore(rank, connections[count - 1], 3, WEIR_SEMAPHORE_DEVICE, &semaphore) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, semaphore, b.remote, b.local, &opts, &channel)) &&
-        WEIRT_OK(rank, weir_port_channel_device(channel, &device))) {
+        WEIRT_OK(rank, weir_port_channel_device(channel, &device)) && port_bench::all_ready(rank)) {
         b.call(rank, device, { step(SCRIPT_PUT_SIGNAL), step(SCRIPT_WAIT), ticket_of(0) });
         b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK });
     }

@@ -42,7 +42,7 @@ struct packet_bench {
     {
         return open_ends(rank) && WEIRT_OK(rank, create()) &&
                WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device)) &&
-               WEIRT_OK(rank, weir_proxy_start(b.proxy));
+               WEIRT_OK(rank, weir_proxy_start(b.proxy)) && port_bench::all_ready(rank);
     }
 
     void close(weirt_rank *rank)

@@ -68,7 +68,7 @@ void rounds(weirt_rank *rank)
     port_bench b;
     void *graph = nullptr;
     bool open = b.open(rank, 0, STREAM_HALF) && WEIRT_OK(rank, weir_kernel_load(b.comm.device, port_round_kernel())) &&
-                weirt_barrier(rank);
+                port_bench::all_ready(rank);
     for (uint32_t i = 0; i < plain && open; i++) {
         open = enqueue_round(rank, &b);
     }
@@ -114,7 +114,8 @@ void failing_request(weirt_rank *rank)
     port_bench b;
     weir_semaphore *semaphore = nullptr;
     weir_port_channel *other = nullptr;
-    if (b.open(rank, 0, 4096) && b.add(rank, 10, WEIR_SEMAPHORE_DEVICE, &semaphore, &other)) {
+    if (b.open(rank, 0, 4096) && b.add(rank, 10, WEIR_SEMAPHORE_DEVICE, &semaphore, &other) &&
+        port_bench::all_ready(rank)) {
         WEIRT_OK(rank, weir_port_channel_put_on_stream(b.channel, 8192 - 3, 0, 4, b.stream));
         WEIRT_OK(rank, weir_port_channel_flush_on_stream(b.channel, b.stream));
         WEIRT_OK(rank, weir_port_channel_put_signal_flush_on_stream(other, 4096, 0, 1000, b.stream));
@@ -140,7 +141,7 @@ void failing_wait(weirt_rank *rank)
 {
     constexpr uint64_t timeout_ms = 200;
     port_bench b;
-    if (b.open(rank, timeout_ms, 4096) && weirt_barrier(rank) && rank->rank == 0) {
+    if (b.open(rank, timeout_ms, 4096) && rank->rank == 0) {
         uint64_t start = weirt_now_ms();
         WEIRT_OK(rank, weir_port_channel_wait_on_stream(b.channel, b.stream));
         WEIRT_OK(rank, weir_port_channel_wait_on_stream(b.channel, b.stream));

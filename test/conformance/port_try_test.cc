@@ -136,7 +136,7 @@ struct try_bench {
         }
         return good && WEIRT_OK(rank, weir_proxy_channel_create(proxy, &handler, nullptr, &out.pushes)) &&
                WEIRT_OK(rank, weir_proxy_channel_device(out.pushes, &args.push)) &&
-               WEIRT_OK(rank, weir_proxy_start(proxy));
+               WEIRT_OK(rank, weir_proxy_start(proxy)) && port_bench::all_ready(rank);
     }
 
     void close(weirt_rank *rank)
