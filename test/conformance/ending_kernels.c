@@ -26,6 +26,34 @@ WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
     }
 }
 
+WEIR_FN weir_status ending_push(const ending_args *args, uint64_t round)
+{
+    weir_request request;
+    weir_status status;
+    uint64_t ticket = round;
+    request.type = WEIR_REQUEST_USER;
+    request.reserved = 0;
+    request.channel = 0;
+    request.dst = request.src = 0;
+    request.dst_offset = request.src_offset = request.bytes = request.value = round;
+    switch (args->wait) {
+    case ENDING_PUSH:
+        status = weir_dev_fifo_push(&args->pushed.fifo, &request, &ticket);
+        break;
+    case ENDING_TRY_PUSH:
+        status = weir_dev_fifo_try_push(&args->pushed.fifo, &request, &ticket);
+        break;
+    case ENDING_CHANNEL_PUSH:
+        status = weir_dev_proxy_channel_push(&args->pushed, &request, &ticket);
+        break;
+    default:
+        status = weir_dev_proxy_channel_try_push(&args->pushed, &request, &ticket);
+    }
+    weir_arch_store_release_sys_u64(args->returned[0], round + 1);
+    weir_arch_store_release_sys_u64(args->returned[1], round + 1);
+    return status == WEIR_OK && ticket != round ? WEIR_ERR_CORRUPT : status;
+}
+
 WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_counts *counts, uint64_t round,
                                 weir_coop grid)
 {
@@ -49,6 +77,11 @@ WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_coun
         return weir_dev_proxy_channel_wait(&args->proxy, 256 * round + 1);
     case ENDING_PORT:
         return weir_dev_port_channel_wait(&args->port);
+    case ENDING_PUSH:
+    case ENDING_TRY_PUSH:
+    case ENDING_CHANNEL_PUSH:
+    case ENDING_CHANNEL_TRY_PUSH:
+        return ending_push(args, round);
     default:
         weir_dev_semaphore_signal(&args->semaphore);
         return round % 64 == 0 ? weir_dev_semaphore_status(&args->semaphore) : WEIR_OK;

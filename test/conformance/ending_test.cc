@@ -17,14 +17,40 @@ struct Loop {
     uint32_t death; // weirt_death of rank 2; WEIRT_ALIVE: it aborts
 };
 
-// What kernel and host share: rounds, status and the end; a tail; progress; no progress of a port's queue.
+constexpr uint32_t SLOTS = 8; // of the fifo into which a kernel pushes
+
+// What kernel and host share: rounds, status and the end; a tail; progress; no progress of a port's queue; a fifo's
+// slots and tail, and progress of the channel of a proxy.
 struct Words {
     uint64_t rounds[3];
     uint64_t tail;
     weir_dev_progress ahead;
     weir_dev_progress none;
+    alignas(64) uint64_t slots[SLOTS * WEIR_FIFO_SLOT_WORDS];
+    uint64_t pushed_tail;
+    weir_dev_progress pushed;
 };
 static_assert(sizeof(Words) <= sizeof(weirt_report), "a report has room for the words");
+
+// The cells of a fifo and of a channel, in this rank's memory.
+weir_dev_proxy_channel pushed_of(weirt_rank *rank, const weirt_pair *pair, weir_dev_control *control)
+{
+    Words *words = reinterpret_cast<Words *>(pair->device_report);
+    char *cells = static_cast<char *>(weir_memory_pointer(pair->local));
+    const char zero[3 * WEIR_CELL_BYTES] = {};
+    WEIRT_OK(rank, weir_device_copy(weir_comm_device(pair->comm), cells, zero, sizeof zero));
+    weir_dev_proxy_channel pushed = {};
+    pushed.fifo.control = control;
+    pushed.fifo.credits = reinterpret_cast<weir_dev_credits *>(cells);
+    pushed.fifo.head = reinterpret_cast<uint64_t *>(cells + WEIR_CELL_BYTES);
+    pushed.fifo.slots = words->slots;
+    pushed.fifo.tail = &words->pushed_tail;
+    pushed.fifo.count = SLOTS;
+    pushed.credits = reinterpret_cast<weir_dev_credits *>(cells + 2 * WEIR_CELL_BYTES);
+    pushed.progress = &words->pushed;
+    pushed.limit = SLOTS;
+    return pushed;
+}
 
 ending_args args_of(weirt_rank *rank, const weirt_pair *pair)
 {
@@ -45,6 +71,9 @@ ending_args args_of(weirt_rank *rank, const weirt_pair *pair)
     args.port.queue.fifo = args.fifo;
     args.port.queue.progress = &words->none;
     args.port.semaphore = args.semaphore;
+    args.pushed = pushed_of(rank, pair, args.semaphore.control);
+    args.returned[0] = &words->pushed_tail;
+    args.returned[1] = &words->pushed.returned;
     args.rounds = words->rounds;
     return args;
 }
@@ -106,8 +135,9 @@ void runs_until_another_fails(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-const char *const names[] = { "Wait",  "WaitRelaxed", "Counted", "CountedRelaxed", "LL16", "Exchange",
-                              "Lines", "Barrier",     "Fifo",    "Proxy",          "Port", "Status" };
+const char *const names[] = { "Wait",    "WaitRelaxed", "Counted",        "CountedRelaxed", "LL16", "Exchange",
+                              "Lines",   "Barrier",     "Fifo",           "Proxy",          "Port", "Push",
+                              "TryPush", "ChannelPush", "ChannelTryPush", "Status" };
 static_assert(sizeof names / sizeof names[0] == ENDING_WAITS, "each wait has a name");
 
 class Ending : public ::testing::TestWithParam<std::tuple<int, int>> {

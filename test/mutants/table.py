@@ -715,6 +715,9 @@ MUTANTS = [
            "what comes before a flushed entry is done, though it has failed",
            posting("AnErrorThatIsWrittenOverEndsAll")),
     # ---- requests ------------------------------------------------------------------------------------------
+    Mutant("push-unchecked", DEVICE + "fifo.h", "weir_dev_fifo_write_checked",
+           "weir_spin_is_due_ticket(*ticket)", "0", "a kernel that only pushes outlives its communicator",
+           ["conformance.Stages/Ending.KernelsEndWhenAThirdRankAborts/cpu_threads_ChannelTryPush"]),
     Mutant("push-relaxed", DEVICE + "fifo.h", "weir_dev_fifo_write",
            "weir_arch_store_release_sys_pair(", "weir_arch_store_relaxed_sys_pair(",
            "a push overtakes the data before it", litmus("LitmusFifo.PushOrdersData")),

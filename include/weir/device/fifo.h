@@ -21,7 +21,8 @@
  *            the higher ticket.
  * Threads:   any number may push, test and wait. One at a time takes.
  * Blocking:  push while all slots are in use, and wait, with the communicator's deadline. The others never.
- * Errors:    WEIR_ERR_TIMEOUT, or the communicator's sticky error; the request is then not in the queue. */
+ * Errors:    WEIR_ERR_TIMEOUT: the request is not in the queue. The communicator's sticky error: it may be there. A
+ * push that finds room returns that error only now and then, but often enough that a loop of pushes ends. */
 #ifndef WEIR_DEVICE_FIFO_H
 #define WEIR_DEVICE_FIFO_H
 
@@ -163,6 +164,15 @@ WEIR_FN uint64_t weir_dev_fifo_write(const weir_dev_fifo *fifo, const weir_reque
     return position;
 }
 
+/* The same as the end of a push. A kernel whose pushes all find room has to end too when the communicator has failed,
+ * so some check the control block, by their tickets. */
+WEIR_FN weir_status weir_dev_fifo_write_checked(const weir_dev_fifo *fifo, const weir_request *request,
+                                                uint64_t *ticket)
+{
+    *ticket = weir_dev_fifo_write(fifo, request);
+    return WEIR_UNLIKELY(weir_spin_is_due_ticket(*ticket)) ? weir_spin_look_once(fifo->control) : WEIR_OK;
+}
+
 WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_request *request, uint64_t *ticket)
 {
     if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {
@@ -172,13 +182,12 @@ WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_req
                                              weir_dev_note_of(WEIR_DOING_FIFO_PUSH, WEIR_NO_PEER, 0, 0, 0));
         }
     }
-    *ticket = weir_dev_fifo_write(fifo, request);
-    return WEIR_OK;
+    return weir_dev_fifo_write_checked(fifo, request, ticket);
 }
 
-/* WEIR_PENDING, and nothing is pushed, when there is no room; the communicator's sticky error when there is none and
- * there will be none. */
-WEIR_FN weir_status weir_dev_fifo_try_push(const weir_dev_fifo *fifo, const weir_request *request, uint64_t *ticket)
+/* Takes room for a request: WEIR_OK, WEIR_PENDING when there is none, or the communicator's sticky error when there
+ * will be none. */
+WEIR_FN weir_status weir_dev_fifo_try_room(const weir_dev_fifo *fifo)
 {
     if (WEIR_UNLIKELY(!weir_dev_credits_take(fifo->credits, fifo->count))) {
         weir_dev_credits_refresh(fifo->credits, fifo->tail);
@@ -187,8 +196,14 @@ WEIR_FN weir_status weir_dev_fifo_try_push(const weir_dev_fifo *fifo, const weir
             return status != WEIR_OK ? status : WEIR_PENDING;
         }
     }
-    *ticket = weir_dev_fifo_write(fifo, request);
     return WEIR_OK;
+}
+
+/* WEIR_PENDING, and nothing is pushed, when there is no room. Errors are those of push. */
+WEIR_FN weir_status weir_dev_fifo_try_push(const weir_dev_fifo *fifo, const weir_request *request, uint64_t *ticket)
+{
+    weir_status status = weir_dev_fifo_try_room(fifo);
+    return status != WEIR_OK ? status : weir_dev_fifo_write_checked(fifo, request, ticket);
 }
 
 /* WEIR_OK when the host has completed the request of that ticket, and all before it; WEIR_PENDING, or the

@@ -15,11 +15,10 @@
  *            tickets.
  * Threads:   any number may push, test and wait.
  * Blocking:  push while no credit or no slot is free, and wait, with the communicator's deadline.
- * Errors:    push: WEIR_ERR_TIMEOUT, or the communicator's sticky error; the request is then not in the queue. test and
- *            wait: these, or the channel's error when that request failed. A failed channel takes requests and fails
- *            them at once; its error is no error of the communicator. A wait, and a push that would wait, returns
- *            WEIR_ERR_INVALID at once while weir_proxy_start has not been called; the request is then not in the queue,
- *            and the communicator goes on. */
+ * Errors:    push: as weir/device/fifo.h. test and wait: these, or the channel's error when that request failed. A
+ *            failed channel takes requests and fails them at once; its error is no error of the communicator. A wait,
+ *            and a push that would wait, returns WEIR_ERR_INVALID at once while weir_proxy_start has not been called;
+ *            the request is then not in the queue, and the communicator goes on. */
 #ifndef WEIR_DEVICE_PROXY_H
 #define WEIR_DEVICE_PROXY_H
 
@@ -81,12 +80,10 @@ WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *ch
                                              weir_dev_proxy_channel_note(channel, WEIR_DOING_CHANNEL_PUSH, 0));
         }
     }
-    *ticket = weir_dev_fifo_write(fifo, &mine);
-    return WEIR_OK;
+    return weir_dev_fifo_write_checked(fifo, &mine, ticket);
 }
 
-/* WEIR_PENDING, and nothing is pushed, when there is no credit or no slot; the communicator's sticky error when there
- * is none and there will be none. */
+/* WEIR_PENDING, and nothing is pushed, when there is no credit or no slot. Errors are those of push. */
 WEIR_FN weir_status weir_dev_proxy_channel_try_push(const weir_dev_proxy_channel *channel, const weir_request *request,
                                                     uint64_t *ticket)
 {
@@ -99,11 +96,12 @@ WEIR_FN weir_status weir_dev_proxy_channel_try_push(const weir_dev_proxy_channel
             return status != WEIR_OK ? status : WEIR_PENDING;
         }
     }
-    weir_status status = weir_dev_fifo_try_push(&channel->fifo, &mine, ticket);
+    weir_status status = weir_dev_fifo_try_room(&channel->fifo);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         weir_arch_add_relaxed_dev_u64(&channel->credits->used, (uint64_t)-1);
+        return status;
     }
-    return status;
+    return weir_dev_fifo_write_checked(&channel->fifo, &mine, ticket);
 }
 
 /* What became of a ticket of a channel that has failed. */

@@ -234,8 +234,9 @@ weir_status weir_fifo_push(weir_fifo *fifo, const weir_request *request, uint32_
         return status;
     }
     uint64_t deadline = weiri_deadline(timeout_ms != 0 ? timeout_ms : fifo->comm->timeout_ms);
-    for (uint32_t tries = 1; weir_dev_fifo_try_push(&fifo->device, request, &position) != WEIR_OK; tries++) {
-        status = try_later(fifo, tries, deadline, "weir_fifo_push: all slots are in use");
+    for (uint32_t tries = 1; (status = weir_dev_fifo_try_push(&fifo->device, request, &position)) != WEIR_OK; tries++) {
+        status = status != WEIR_PENDING ? weiri_comm_error(fifo->comm)
+                                        : try_later(fifo, tries, deadline, "weir_fifo_push: all slots are in use");
         if (status != WEIR_OK) {
             return status;
         }

@@ -580,9 +580,11 @@ weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_requ
     }
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
-    for (uint32_t tries = 1; weir_dev_proxy_channel_try_push(lane, request, &position) != WEIR_OK; tries++) {
-        status = try_channel_later(channel, tries, deadline, "weir_proxy_channel_push: channel",
-                                   "no credit or slot had come free");
+    for (uint32_t tries = 1; (status = weir_dev_proxy_channel_try_push(lane, request, &position)) != WEIR_OK; tries++) {
+        status = status != WEIR_PENDING
+                     ? weiri_comm_error(channel->proxy->comm)
+                     : try_channel_later(channel, tries, deadline, "weir_proxy_channel_push: channel",
+                                         "no credit or slot had come free");
         if (status != WEIR_OK) {
             return status;
         }
