@@ -383,7 +383,7 @@ MUTANTS = [
            stage("Memory", "ManyRegistrationsShareADescriptor")),
     Mutant("exchange-tag", HOST + "comm/exchange.c", "find_lane", " && lane->tag == tag", "",
            "operations of different tags meet", stage("Future", "TimeoutEndsItsSequenceAlone")),
-    Mutant("exchange-op", HOST + "comm/exchange.c", "match", "op != (uint8_t)future->op", "op > WEIRI_OP_COLLECTIVE",
+    Mutant("exchange-op", HOST + "comm/exchange.c", "match", "op != (uint8_t)future->op", "op > WEIRI_OP_TEAM",
            "ranks may call different operations", stage("Connection", "DifferentOperationsAreAMismatchOnBothSides")),
     Mutant("exchange-messages", HOST + "comm/exchange.c", "store_arrival", "while (*end != NULL) {", "while (false) {",
            "of messages that wait the last is kept alone", stage("Memory", "OperationsMeetInOrder")),

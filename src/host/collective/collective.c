@@ -271,12 +271,12 @@ static weir_status agree(weir_collective *collective, const char *call, weir_sta
     outcome first = { WEIR_OK, "" };
     add_outcome(&first, mine);
     const size_t bytes = write_verdict(collective, mine, first.text, payload);
-    const weiri_op_message message = { WEIRI_OP_COLLECTIVE, payload, bytes, { NULL, NULL }, 0 };
+    const weiri_op_message message = { WEIRI_OP_TEAM, payload, bytes, { NULL, NULL }, 0 };
     for (uint32_t k = 0; k < device->ranks; k++) {
         if (k == device->rank) {
             continue;
         }
-        weir_status begun = weiri_exchange_expect(comm, collective->ranks[k], TAG, WEIRI_OP_COLLECTIVE, take_verdict,
+        weir_status begun = weiri_exchange_expect(comm, collective->ranks[k], TAG, WEIRI_OP_TEAM, take_verdict,
                                                   NULL, NULL, &all[k], &futures[k]);
         if (begun == WEIR_OK) {
             begun = weiri_exchange_send(comm, collective->ranks[k], TAG, &message);

@@ -133,7 +133,7 @@ static void match(weir_future *future, const arrival *message)
     uint8_t op = weiri_read_u8(&r);
     future->payload_bytes = weiri_read_u16(&r);
     uint16_t handles = weiri_read_u16(&r);
-    if (op < WEIRI_OP_MEMORY || op > WEIRI_OP_COLLECTIVE || future->payload_bytes > WEIRI_PAYLOAD_MAX ||
+    if (op < WEIRI_OP_MEMORY || op > WEIRI_OP_TEAM || future->payload_bytes > WEIRI_PAYLOAD_MAX ||
         handles > WEIRI_HANDLES_MAX) {
         set_ready(future, WEIR_ERR_CORRUPT, "communicator: malformed operation");
         return;

@@ -14,7 +14,7 @@ typedef enum weiri_op {
     WEIRI_OP_MEMORY = 1,
     WEIRI_OP_CONNECTION = 2,
     WEIRI_OP_SEMAPHORE = 3,
-    WEIRI_OP_COLLECTIVE = 4,
+    WEIRI_OP_TEAM = 4,
     WEIRI_OP_IMPORT = 5 /* without a message */
 } weiri_op;
 
