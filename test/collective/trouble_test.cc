@@ -241,7 +241,7 @@ void one_fails(weirt_rank *rank)
             is_told(rank, create_another, &bench, troubles[what]);
         }
     }
-    const Trouble registers[] = { { WEIR_ERR_INVALID, "not a memory of this rank" },
+    const Trouble registers[] = { { WEIR_ERR_INVALID, "not one of this rank" },
                                   { WEIR_ERR_NOMEM, "weir_collective_register: out of memory" } };
     for (uint32_t what = 0; what < 2 && fine; what++) {
         fine = WEIRT_OK(rank, register_in(&bench)) && weirt_barrier(rank);

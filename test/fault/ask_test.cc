@@ -100,17 +100,20 @@ void malformed_message(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// What ranks of a collective tell each other, from a rank that proved the key: a right one, and malformed ones.
-void malformed_verdict(weirt_rank *rank)
+// The messages with which ranks of a team end a step, from a rank that proved the key: a right one, and malformed ones.
+void malformed_report(weirt_rank *rank)
 {
-    const char tag[] = "itcelloc";        // of all that collectives say
-    const std::vector<uint8_t> words(60); // seven that are compared, and whether lines are kept
-    const std::vector<uint8_t> tails[] = { { 0xff, 0xff, 0xff, 0xff, 2, 0, 'n', 'o' },    // WEIR_ERR_INVALID
-                                           { 0xff, 0xff, 0xff, 0xff, 3, 0, 'n', 'o' },    // cut
-                                           { 0xff, 0xff, 0xff, 0xff, 2, 0, 'n', 'o', 0 }, // with a byte to spare
-                                           { 0xff, 0xff, 0xff, 0xff, 2, 0, 'n', 0 },      // ends in its middle
-                                           { 1, 0, 0, 0, 2, 0, 'n', 'o' },                // statuses that are none
-                                           { 0, 0, 0, 0x80, 2, 0, 'n', 'o' } };
+    const char tag[] = "itcelloc";        // of a collective's team
+    const std::vector<uint8_t> words(68); // eight that are compared, and whether lines are kept
+    // A status, the rank at fault, a text.
+    const std::vector<uint8_t> tails[] = {
+        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 'o' },    // WEIR_ERR_INVALID
+        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 3, 0, 'n', 'o' },    // cut
+        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 'o', 0 }, // with a byte to spare
+        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 0 },      // ends in its middle
+        { 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 'n', 'o' },                // no such status
+        { 0, 0, 0, 0x80, 1, 0, 0, 0, 2, 0, 'n', 'o' },
+    };
     weirt_comm c;
     bool open = weirt_comm_open(rank, 0, &c);
     for (const std::vector<uint8_t> &tail : tails) {
@@ -237,9 +240,9 @@ TEST_P(Tell, MalformedMessageEndsTheCommunicator)
     weirt_ranks_run(stage(), 2, malformed_message, nullptr, 0);
 }
 
-TEST_P(Tell, MalformedVerdictFailsTheCollective)
+TEST_P(Tell, MalformedReportFailsTheCollective)
 {
-    weirt_ranks_run(stage(), 2, malformed_verdict, nullptr, 0);
+    weirt_ranks_run(stage(), 2, malformed_report, nullptr, 0);
 }
 
 TEST_P(Tell, ErrorOfAKernelEndsTheOthers)

@@ -22,7 +22,7 @@ weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool crowds)
     c.device.line_room = 8 << 20;
     c.budget = multiprocessors;
     c.many = true;
-    c.lines = true;
+    c.host.lines = true;
     c.most_threads = 1024;
     return c;
 }

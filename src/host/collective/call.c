@@ -158,10 +158,10 @@ static weir_status launch(const weir_collective *collective, const weir_kernel *
 }
 
 /* The registered memory that has all of [data, data + bytes), or NULL; without bytes there is none on any rank. */
-static const weiri_window *find_window(const weir_collective *collective, const void *data, uint64_t bytes)
+static const weiri_team_memory *find_window(const weir_collective *collective, const void *data, uint64_t bytes)
 {
-    for (uint32_t i = 0; i < collective->window_count; i++) {
-        const weiri_window *window = &collective->windows[i];
+    for (uint32_t i = 0; i < collective->registered_count; i++) {
+        const weiri_team_memory *window = &collective->registered[i];
         const uint64_t size = weir_memory_bytes(window->local);
         const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(window->local);
         if (bytes != 0 && offset < size && bytes <= size - offset) {
@@ -175,7 +175,7 @@ static const weiri_window *find_window(const weir_collective *collective, const 
  * `where` is what the ranks compare, 0 without. */
 static uint64_t find_direct(const weir_collective *collective, const char *data, uint64_t bytes, char **direct)
 {
-    const weiri_window *window = find_window(collective, data, bytes);
+    const weiri_team_memory *window = find_window(collective, data, bytes);
     if (window == NULL) {
         return 0;
     }
@@ -184,7 +184,7 @@ static uint64_t find_direct(const weir_collective *collective, const char *data,
         weir_memory *memory = k == collective->device.rank ? window->local : window->remote[k];
         direct[k] = (char *)weir_memory_pointer(memory) + offset;
     }
-    return (uint64_t)(window - collective->windows + 1) << 56 | offset;
+    return (uint64_t)(window - collective->registered + 1) << 56 | offset;
 }
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)

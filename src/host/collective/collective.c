@@ -10,7 +10,6 @@
 #include "src/host/base/error.h"
 #include "src/host/comm/exchange.h"
 
-#define TAG WEIRI_TAG_COLLECTIVE
 #define STAGING_GPU ((uint64_t)256 << 20)
 #define STAGING_CPU ((uint64_t)1 << 20)
 #define STAGING_LEAST ((uint64_t)128 << 10)
@@ -18,9 +17,7 @@
 #define BLOCKS_MOST 1024u
 #define LETTER_BLOCKS 8u
 #define SLOT_MOST ((uint64_t)512 << 10)
-#define WINDOWS_MOST 255u /* what is compared has 8 bits for it */
-#define WORDS 7u          /* that ranks compare */
-#define VERDICT_TEXT 200  /* bytes of an error's text on its way */
+#define REGISTERED_MOST 255u /* memories: the word that ranks compare has 8 bits for it */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -28,35 +25,6 @@ static weir_status invalid(const char *call, const char *what)
 }
 
 /* ---- ranks and layout ---------------------------------------------------------------------------------------- */
-
-static weir_status take_group(weir_collective *collective, const weir_collective_opts *opts)
-{
-    const weir_comm *comm = collective->comm;
-    const weir_group *group = opts->group;
-    const uint32_t most = WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS;
-    const uint32_t count = group != NULL ? group->count : comm->size;
-    bool found = false;
-    if (count == 0 || (group != NULL && group->ranks == NULL)) {
-        return invalid("weir_collective_create", "the group is empty");
-    }
-    if (count > most) {
-        return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_create: %u ranks, but at most %u are possible", count, most);
-    }
-    for (uint32_t i = 0, last = 0; i < count; i++) {
-        uint32_t rank = group != NULL ? group->ranks[i] : i;
-        if (rank >= comm->size || (i > 0 && rank <= last)) {
-            return invalid("weir_collective_create", "the group's ranks are not ranks in ascending order");
-        }
-        if (rank == comm->rank) {
-            collective->rank = i;
-            found = true;
-        }
-        last = rank;
-    }
-    collective->size = count;
-    return found ? weiri_rails_find(collective, opts)
-                 : invalid("weir_collective_create", "this rank is not in the group");
-}
 
 /* Bytes of each of so many slots. */
 static uint64_t slot_of(uint64_t bytes, uint64_t slots)
@@ -103,9 +71,9 @@ static bool share_device(const weir_collective *collective, const weir_group *gr
 {
     const weir_comm *comm = collective->comm;
     for (uint32_t i = 0; i < collective->size; i++) {
-        const weiri_end *end = &comm->peers[group != NULL ? group->ranks[i] : i].end;
+        const weiri_end *end = &comm->peers[weiri_group_rank(group, i)].end;
         for (uint32_t k = 0; k < i; k++) {
-            const weiri_end *other = &comm->peers[group != NULL ? group->ranks[k] : k].end;
+            const weiri_end *other = &comm->peers[weiri_group_rank(group, k)].end;
             if (memcmp(end->device_uuid, other->device_uuid, sizeof end->device_uuid) == 0) {
                 return true;
             }
@@ -163,214 +131,31 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
                                                          : status;
 }
 
-/* What all ranks must have alike. */
-static void write_words(const weir_collective *collective, uint64_t *words)
+/* What the ranks of a host, and those that rails join, must have in common. */
+static void set_words(weir_collective *collective, const weir_collective_opts *opts)
 {
+    static const char differ[] = "was given other opts, or another table";
     const weir_dev_collective *device = &collective->device;
-    words[0] = (uint64_t)device->ranks << 32 | device->blocks;
-    words[1] = device->packet_room;
-    words[2] = device->line_room;
-    words[3] = device->slot_bytes;
-    words[4] = collective->form;
-    words[5] = device->letter_bytes;
-    words[6] = hash_rows(collective);
-}
-
-/* ---- steps of all ranks -------------------------------------------------------------------------------------- */
-
-/* What a rank tells the others at the end of a step. */
-typedef struct verdict {
-    uint64_t words[WORDS];
-    bool lines; /* all of its connections keep them, as far as it knows */
-    weir_status status;
-    char text[VERDICT_TEXT];
-} verdict;
-
-static size_t write_verdict(const weir_collective *collective, weir_status status, const char *text,
-                            uint8_t payload[WEIRI_PAYLOAD_MAX])
-{
-    uint64_t words[WORDS];
-    char cut[VERDICT_TEXT];
-    weiri_writer w = weiri_writer_init(payload, WEIRI_PAYLOAD_MAX);
-    write_words(collective, words);
-    for (uint32_t i = 0; i < WORDS; i++) {
-        weiri_write_u64(&w, words[i]);
-    }
-    weiri_write_u32(&w, collective->lines);
-    weiri_write_u32(&w, (uint32_t)status);
-    snprintf(cut, sizeof cut, "%s", text);
-    weiri_write_string(&w, cut);
-    return w.size;
-}
-
-static weir_status take_verdict(weir_future *future)
-{
-    verdict *theirs = (verdict *)future->out;
-    weiri_reader r = weiri_reader_init(future->payload, future->payload_bytes);
-    for (uint32_t i = 0; i < WORDS; i++) {
-        theirs->words[i] = weiri_read_u64(&r);
-    }
-    theirs->lines = weiri_read_u32(&r) != 0;
-    const int32_t status = (int32_t)weiri_read_u32(&r);
-    weiri_read_string(&r, theirs->text, sizeof theirs->text);
-    if (!weiri_reader_done(&r) || status > WEIR_OK || status <= WEIR_STATUS_FIRST_UNUSED || future->handle_count != 0) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "collective: malformed message of rank %u", future->peer);
-    }
-    theirs->status = (weir_status)status;
-    return WEIR_OK;
-}
-
-static weir_status judge(const weir_collective *collective, const char *call, uint32_t peer, const verdict *theirs)
-{
-    uint64_t words[WORDS];
-    if (theirs->status != WEIR_OK) {
-        return weiri_fail(theirs->status, "%s: rank %u failed: %s", call, peer, theirs->text);
-    }
-    write_words(collective, words);
-    return memcmp(words, theirs->words, sizeof words) == 0
-               ? WEIR_OK
-               : weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts, or another table", call, peer);
-}
-
-weir_status weiri_collective_fail_to_begin(weir_comm *comm, const char *call, weir_status status)
-{
-    char cause[256];
-    if (status == WEIR_ERR_REMOTE || status == WEIR_ERR_UNSUPPORTED || status == WEIR_ERR_TIMEOUT) {
-        return status;
-    }
-    snprintf(cause, sizeof cause, "%s: %s", call, weir_last_error());
-    pthread_mutex_lock(&comm->mutex);
-    weiri_comm_break_locked(comm, status, cause);
-    pthread_mutex_unlock(&comm->mutex);
-    return weiri_comm_error(comm);
-}
-
-/* The first error of several. */
-typedef struct outcome {
-    weir_status status;
-    char text[512];
-} outcome;
-
-static void add_outcome(outcome *first, weir_status status)
-{
-    if (first->status == WEIR_OK && status != WEIR_OK) {
-        first->status = status;
-        snprintf(first->text, sizeof first->text, "%s", weir_last_error());
-    }
-}
-
-/* Ends a step of all ranks, of which this one's part has ended with `mine`: an error of any is everyone's. Unless it
- * `waits`, a rank that knows of one returns at once; it does where others may still be mapping its memory. */
-static weir_status agree(weir_collective *collective, const char *call, weir_status mine, bool waits)
-{
-    weir_comm *comm = collective->comm;
-    const weir_dev_collective *device = &collective->device;
-    verdict all[WEIR_COLLECTIVE_RANKS];
-    weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
-    uint8_t payload[WEIRI_PAYLOAD_MAX];
-    outcome first = { WEIR_OK, "" };
-    add_outcome(&first, mine);
-    const size_t bytes = write_verdict(collective, mine, first.text, payload);
-    const weiri_op_message message = { WEIRI_OP_TEAM, payload, bytes, { NULL, NULL }, 0 };
-    for (uint32_t k = 0; k < device->ranks; k++) {
-        if (k == device->rank) {
-            continue;
-        }
-        weir_status begun = weiri_exchange_expect(comm, collective->ranks[k], TAG, WEIRI_OP_TEAM, take_verdict,
-                                                  NULL, NULL, &all[k], &futures[k]);
-        if (begun == WEIR_OK) {
-            begun = weiri_exchange_send(comm, collective->ranks[k], TAG, &message);
-        }
-        add_outcome(&first, begun == WEIR_OK ? begun : weiri_collective_fail_to_begin(comm, call, begun));
-    }
-    /* Futures that are given up still take the messages that were meant for them. */
-    for (uint32_t k = 0; k < device->ranks; k++) {
-        if (futures[k] != NULL && first.status != WEIR_OK && !waits) {
-            weir_future_destroy(futures[k]);
-        } else if (futures[k] != NULL) {
-            const weir_status status = weiri_exchange_complete(futures[k]);
-            add_outcome(&first, status != WEIR_OK ? status : judge(collective, call, collective->ranks[k], &all[k]));
-            /* Forms are chosen by it, and all ranks must choose the same one. */
-            collective->lines = collective->lines && status == WEIR_OK && all[k].lines;
-        }
-    }
-    return first.status == WEIR_OK ? WEIR_OK : weiri_fail(first.status, "%s", first.text);
+    const uint64_t words[WEIRI_TEAM_WORDS] = { (uint64_t)device->ranks << 32 | device->blocks,
+                                               device->packet_room,
+                                               device->line_room,
+                                               device->slot_bytes,
+                                               collective->form,
+                                               device->letter_bytes,
+                                               hash_rows(collective) };
+    memcpy(collective->host.words, words, sizeof words);
+    collective->host.differ = differ;
+    collective->rails.team.words[0] = opts->staging_bytes;
+    collective->rails.team.words[1] = device->blocks;
+    collective->rails.team.differ = differ;
 }
 
 /* ---- create ------------------------------------------------------------------------------------------------- */
 
-weir_status weiri_collective_complete(weir_future **futures, uint32_t count, weir_status status)
+weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits)
 {
-    for (uint32_t k = 0; k < count; k++) {
-        if (futures[k] != NULL && status == WEIR_OK) {
-            status = weiri_exchange_complete(futures[k]);
-        } else if (futures[k] != NULL) {
-            weir_future_destroy(futures[k]);
-        }
-    }
-    return status;
-}
-
-/* Connects to all others; it is begun with each, also when that fails with one, before any is waited for. */
-static weir_status connect_all(weir_collective *collective, const char *call)
-{
-    const weir_dev_collective *device = &collective->device;
-    weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
-    weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < device->ranks; k++) {
-        if (k == device->rank) {
-            continue;
-        }
-        weir_status begun = weir_connection_create_async(collective->comm, collective->ranks[k], TAG, NULL,
-                                                         &collective->connections[k], &futures[k]);
-        if (begun != WEIR_OK) {
-            status = weiri_collective_fail_to_begin(collective->comm, call, begun);
-        }
-    }
-    status = weiri_collective_complete(futures, device->ranks, status);
-    collective->lines = true;
-    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
-        if (k != device->rank) {
-            collective->lines = collective->lines && weir_connection_keeps_lines(collective->connections[k]);
-        }
-    }
-    return status;
-}
-
-/* Every rank gives `local` to all others and maps theirs. */
-static weir_status share(weir_collective *collective, const char *call, weir_memory *local, weir_memory **remote)
-{
-    weir_comm *comm = collective->comm;
-    const weir_dev_collective *device = &collective->device;
-    weir_future *futures[WEIR_COLLECTIVE_RANKS] = { NULL };
-    weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < device->ranks; k++) {
-        if (k == device->rank) {
-            continue;
-        }
-        weir_status begun = weir_memory_recv_async(comm, collective->ranks[k], TAG, &remote[k], &futures[k]);
-        if (begun == WEIR_OK) {
-            begun = weir_memory_send(comm, local, collective->ranks[k], TAG);
-        }
-        if (begun != WEIR_OK) {
-            status = weiri_collective_fail_to_begin(comm, call, begun);
-        }
-    }
-    status = weiri_collective_complete(futures, device->ranks, status);
-    for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
-        if (k == device->rank) {
-            continue;
-        }
-        if (weir_memory_pointer(remote[k]) == NULL) {
-            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: memory of rank %u is not mapped here", call,
-                                collective->ranks[k]);
-        } else if (weir_memory_bytes(remote[k]) != weir_memory_bytes(local)) {
-            status = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u has a memory of %llu bytes, this rank of %llu", call,
-                                collective->ranks[k], (unsigned long long)weir_memory_bytes(remote[k]),
-                                (unsigned long long)weir_memory_bytes(local));
-        }
-    }
-    return status;
+    weiri_team *across = collective->rails.device.hosts > 1 ? &collective->rails.team : NULL;
+    return weiri_team_agree(&collective->host, across, call, mine, waits);
 }
 
 /* `mine` is how this rank's own part of create has gone so far. */
@@ -380,45 +165,32 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
     weir_comm *comm = collective->comm;
     weir_dev_collective *device = &collective->device;
+    weir_memory *local = NULL;
     if (mine == WEIR_OK) {
-        mine = weir_memory_allocate(comm, bytes, NULL, &collective->local);
+        mine = weir_memory_allocate(comm, bytes, NULL, &local);
     }
+    collective->memory.local = local;
     if (mine == WEIR_OK) {
         mine = weir_memory_allocate(comm, (WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS) * sizeof(weir_dev_difference),
                                     &host, &collective->differences);
     }
-    weir_status status = agree(collective, call, mine, false);
+    weir_status status = weiri_collective_agree(collective, call, mine, false);
     if (status == WEIR_OK) {
-        status = agree(collective, call, connect_all(collective, call), true);
+        status = weiri_collective_agree(collective, call, weiri_team_connect(&collective->host, call, NULL), true);
     }
     if (status == WEIR_OK) {
-        status = agree(collective, call, share(collective, call, collective->local, collective->remote), true);
+        status = weiri_collective_agree(
+            collective, call, weiri_team_share(&collective->host, call, local, true, &collective->memory), true);
     }
     for (uint32_t k = 0; k < device->ranks && status == WEIR_OK; k++) {
-        weir_memory *memory = k == device->rank ? collective->local : collective->remote[k];
-        device->memory[k] = (char *)weir_memory_pointer(memory);
-        device->peers[k] = collective->ranks[k];
+        device->memory[k] = (char *)weir_memory_pointer(weiri_team_memory_of(&collective->memory, k));
+        device->peers[k] = collective->host.ranks[k];
     }
     device->call = WEIR_NO_CALL;
     if (status == WEIR_OK) {
         device->control = comm->control_device;
-        device->epoch = (uint64_t *)weir_memory_pointer(collective->local);
+        device->epoch = (uint64_t *)weir_memory_pointer(local);
         device->differences = (weir_dev_difference *)weir_memory_pointer(collective->differences);
-    }
-    return status;
-}
-
-/* The same where there are several hosts, whose ranks all agree on each step. */
-static weir_status open_hosts(weir_collective *collective, const weir_collective_opts *opts, uint64_t bytes,
-                              weir_status mine)
-{
-    static const char call[] = "weir_collective_create";
-    weir_status status = weiri_rails_agree(collective, opts, call, mine);
-    if (status == WEIR_OK) {
-        status = weiri_rails_agree(collective, opts, call, open_memories(collective, bytes, WEIR_OK));
-    }
-    if (status == WEIR_OK) {
-        status = weiri_rails_open(collective, opts);
     }
     return status;
 }
@@ -430,8 +202,8 @@ static bool tell_difference(void *context, weir_status status, char *text, size_
     const weir_dev_difference *all = (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
     for (uint32_t k = 0; status == WEIR_ERR_MISMATCH && k < WEIR_COLLECTIVE_RANKS + WEIR_COLLECTIVE_HOSTS; k++) {
         if (weir_arch_load_acquire_sys_u64(&all[k].found) != 0) {
-            const uint32_t peer =
-                k < WEIR_COLLECTIVE_RANKS ? collective->ranks[k] : collective->rails.ranks[k - WEIR_COLLECTIVE_RANKS];
+            const uint32_t peer = k < WEIR_COLLECTIVE_RANKS ? collective->host.ranks[k]
+                                                            : collective->rails.team.ranks[k - WEIR_COLLECTIVE_RANKS];
             weiri_call_differ(&all[k], peer, text, bytes);
             return true;
         }
@@ -439,38 +211,43 @@ static bool tell_difference(void *context, weir_status status, char *text, size_
     return false;
 }
 
-static void close_window(weiri_window *window)
+/* A memory that was registered; its reference was taken by new_registered. */
+static void close_registered(weiri_team_memory *memory)
 {
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        weir_memory_destroy(window->remote[k]);
-    }
-    weir_memory_destroy(window->local);
+    weiri_team_memory_close(memory);
+    weir_memory_destroy(memory->local);
 }
 
 static void close_collective(weir_collective *collective)
 {
-    for (uint32_t i = 0; i < collective->window_count; i++) {
-        close_window(&collective->windows[i]);
+    for (uint32_t i = 0; i < collective->registered_count; i++) {
+        close_registered(&collective->registered[i]);
     }
-    weiri_free(collective->windows);
+    weiri_free(collective->registered);
     weiri_free(collective->rows);
     weiri_rails_close(collective);
-    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
-        weir_memory_destroy(collective->remote[k]);
-        weir_connection_destroy(collective->connections[k]);
-    }
+    weiri_team_memory_close(&collective->memory);
+    weiri_team_close(&collective->host);
     weir_memory_destroy(collective->differences);
-    weir_memory_destroy(collective->local);
+    weir_memory_destroy(collective->memory.local);
     weiri_comm_put(collective->comm);
     weiri_free(collective);
 }
 
-/* Tells the others that this rank has nothing to make a collective of. */
-static weir_status give_up(weir_collective *members, const weir_collective_opts *opts, weir_status status)
+/* What of create needs no memory, so that a rank without any can say so to the others. */
+static weir_status find_members(weir_collective *members, weir_comm *comm, const weir_collective_opts *opts)
 {
     static const char call[] = "weir_collective_create";
-    return members->rails.device.hosts == 1 ? agree(members, call, status, false)
-                                            : weiri_rails_agree(members, opts, call, status);
+    memset(members, 0, sizeof *members);
+    members->comm = comm;
+    weiri_team_init(&members->host, comm, WEIRI_TAG_COLLECTIVE);
+    weiri_team_init(&members->rails.team, comm, WEIRI_TAG_RAILS);
+    weir_status status = weiri_group_check(comm, opts->group, WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS, call,
+                                           &members->rank, &members->size);
+    if (status == WEIR_OK) {
+        status = weiri_rails_find(members, opts);
+    }
+    return status == WEIR_OK && members->rails.device.hosts > 1 ? weiri_rails_meet(members, opts, call) : status;
 }
 
 weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts, weir_collective **out)
@@ -478,7 +255,7 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
     static const char call[] = "weir_collective_create";
     weir_collective_opts options;
     uint64_t bytes = 0;
-    weir_collective members; /* enough to tell the others that there is no memory for more */
+    weir_collective members;
     weir_status status = weiri_comm_check(comm, call);
     if (status != WEIR_OK) {
         return status;
@@ -487,24 +264,25 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
         return invalid(call, WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
-    memset(&members, 0, sizeof members);
-    members.comm = comm;
-    status = take_group(&members, &options);
+    status = find_members(&members, comm, &options);
     if (status != WEIR_OK) {
         return status;
     }
     if (out == NULL) {
-        return give_up(&members, &options, invalid(call, "out is NULL"));
+        return weiri_collective_agree(&members, call, invalid(call, "out is NULL"), false);
     }
     weir_collective *collective = (weir_collective *)weiri_alloc(1, sizeof *collective);
     if (collective == NULL) {
-        return give_up(&members, &options, weiri_fail_nomem(call));
+        return weiri_collective_agree(&members, call, weiri_fail_nomem(call), false);
     }
     *collective = members;
     weiri_comm_get(comm);
     status = take_opts(collective, &options, &bytes);
-    status = collective->rails.device.hosts == 1 ? open_memories(collective, bytes, status)
-                                                 : open_hosts(collective, &options, bytes, status);
+    set_words(collective, &options);
+    status = open_memories(collective, bytes, status);
+    if (status == WEIR_OK && collective->rails.device.hosts > 1) {
+        status = weiri_rails_open(collective, &options);
+    }
     if (status != WEIR_OK) {
         char text[512];
         snprintf(text, sizeof text, "%s", weir_last_error());
@@ -540,7 +318,9 @@ uint32_t weir_collective_size(const weir_collective *collective)
 
 uint64_t weir_collective_bytes(const weir_collective *collective)
 {
-    return collective != NULL ? weir_memory_bytes(collective->local) + weir_memory_bytes(collective->rails.local) : 0;
+    return collective != NULL
+               ? weir_memory_bytes(collective->memory.local) + weir_memory_bytes(collective->rails.memory.local)
+               : 0;
 }
 
 void weir_collective_device(const weir_collective *collective, weir_dev_collective *out)
@@ -585,49 +365,51 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     return WEIR_OK;
 }
 
-/* Room for one more window, with this rank's memory; it is not counted yet. */
-static weir_status new_window(weir_collective *collective, const char *call, weir_memory *memory, weiri_window **out)
+/* Room for one more memory, with a reference on this rank's; it is not counted yet. */
+static weir_status new_registered(weir_collective *collective, const char *call, weir_memory *memory,
+                                  weiri_team_memory **out)
 {
     if (memory == NULL || memory->comm != collective->comm || memory->rank != collective->comm->rank) {
-        return invalid(call, "not a memory of this rank and communicator");
+        return invalid(call, "memory is not one of this rank and communicator");
     }
-    if (collective->window_count == WINDOWS_MOST) {
-        return weiri_fail(WEIR_ERR_LIMIT, "%s: %u memories are registered already", call, WINDOWS_MOST);
+    if (collective->registered_count == REGISTERED_MOST) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: %u memories are registered already", call, REGISTERED_MOST);
     }
-    weiri_window *windows =
-        (weiri_window *)weiri_realloc(collective->windows, (collective->window_count + 1) * sizeof *windows);
-    if (windows == NULL) {
+    weiri_team_memory *all =
+        (weiri_team_memory *)weiri_realloc(collective->registered, (collective->registered_count + 1) * sizeof *all);
+    if (all == NULL) {
         return weiri_fail_nomem(call);
     }
-    collective->windows = windows;
-    weiri_window *window = &windows[collective->window_count];
-    memset(window, 0, sizeof *window);
+    collective->registered = all;
+    *out = &all[collective->registered_count];
+    memset(*out, 0, sizeof **out);
     weiri_memory_get(memory);
-    window->local = memory;
-    *out = window;
+    (*out)->local = memory;
     return WEIR_OK;
 }
 
 weir_status weir_collective_register(weir_collective *collective, weir_memory *memory)
 {
     static const char call[] = "weir_collective_register";
-    weiri_window *window = NULL;
+    weiri_team_memory *registered = NULL;
     weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, call);
     if (status != WEIR_OK) {
         return status;
     }
-    status = agree(collective, call, new_window(collective, call, memory, &window), false);
+    status =
+        weiri_team_agree(&collective->host, NULL, call, new_registered(collective, call, memory, &registered), false);
     if (status == WEIR_OK) {
-        status = agree(collective, call, share(collective, call, memory, window->remote), true);
+        status = weiri_team_agree(&collective->host, NULL, call,
+                                  weiri_team_share(&collective->host, call, memory, true, registered), true);
     }
     if (status == WEIR_OK) {
-        collective->window_count++;
+        collective->registered_count++;
         return WEIR_OK;
     }
     char text[512];
     snprintf(text, sizeof text, "%s", weir_last_error());
-    if (window != NULL) {
-        close_window(window);
+    if (registered != NULL) {
+        close_registered(registered);
     }
     return weiri_fail(status, "%s", text);
 }

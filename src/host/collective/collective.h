@@ -3,8 +3,8 @@
 #define WEIRI_COLLECTIVE_COLLECTIVE_H
 
 #include "src/host/comm/comm.h"
+#include "src/host/window/team.h"
 #include "weir/collective.h"
-#include "weir/connection.h"
 #include "weir/device/impl/collective_rails.h"
 #include "weir/port_channel.h"
 
@@ -24,25 +24,17 @@ typedef struct weiri_row {
     uint32_t threads;
 } weiri_row;
 
-/* A memory that all ranks have registered. */
-typedef struct weiri_window {
-    weir_memory *local;
-    weir_memory *remote[WEIR_COLLECTIVE_RANKS];
-} weiri_window;
-
-/* What joins this rank to its like on the other hosts. */
+/* What joins this rank to the rank of the same place on each other host. */
 typedef struct weiri_rails {
-    uint32_t ranks[WEIR_COLLECTIVE_HOSTS]; /* of the communicator: one of each host */
-    weir_connection *connections[WEIR_COLLECTIVE_HOSTS];
+    weiri_team team; /* one rank of each host */
+    weiri_team_memory memory;
     weir_semaphore *semaphores[WEIR_COLLECTIVE_HOSTS];
-    weir_memory *local;
-    weir_memory *remote[WEIR_COLLECTIVE_HOSTS];
     weir_proxy *proxy;
     weir_port_channel *channels[WEIR_COLLECTIVE_HOSTS];
     weir_dev_rails device; /* hosts: 1 where there are no rails */
     uint32_t threads;      /* of a lane */
     uint64_t hold_bytes;
-    char *hold; /* data between two steps of an operation, in `local` */
+    char *hold; /* data between two steps of an operation, in the rails' memory */
 } weiri_rails;
 
 /* Kinds beyond those of weir_collective_kind. */
@@ -53,14 +45,11 @@ struct weir_collective {
     weiri_teller teller;
     uint32_t rank; /* among all hosts' ranks, and how many these are; those of `device` are this host's */
     uint32_t size;
-    uint32_t ranks[WEIR_COLLECTIVE_RANKS]; /* of the communicator: this host's */
-    weir_connection *connections[WEIR_COLLECTIVE_RANKS];
-    weir_memory *local;
-    weir_memory *remote[WEIR_COLLECTIVE_RANKS];
+    weiri_team host; /* this host's ranks */
+    weiri_team_memory memory;
     weir_memory *differences; /* weir_dev_difference of this host's ranks, and of the rails */
     weir_dev_collective device;
     weiri_rails rails;
-    bool lines;            /* all links keep them */
     bool check_pointers;   /* asked for in the opts */
     bool many;             /* a processor with many multiprocessors: a GPU */
     uint32_t threads;      /* of a block; 0: by the form */
@@ -69,8 +58,8 @@ struct weir_collective {
                               which by slots share them, if those are more */
     uint32_t forced;       /* blocks of a kernel; 0: none are forced */
     weir_collective_form form;
-    weiri_window *windows;
-    uint32_t window_count;
+    weiri_team_memory *registered; /* by weir_collective_register */
+    uint32_t registered_count;
     weiri_row *rows; /* of WEIR_COLLECTIVE_TABLE */
     uint32_t row_count;
     weir_collective_algorithm algorithms[WEIRI_ALGORITHMS];
@@ -135,25 +124,19 @@ weir_status weiri_collective_pass(weir_collective *collective, const weir_collec
 
 /* ---- between hosts --------------------------------------------------------------------------------------------- */
 
-/* Finds this host's ranks, by opts or by whose memory is mapped, and how many hosts there are. WEIR_ERR_UNSUPPORTED,
- * WEIR_ERR_LIMIT. */
+/* Finds this host's ranks, by opts or by whose memory is mapped, and the number of hosts; fills both teams.
+ * WEIR_ERR_UNSUPPORTED, WEIR_ERR_LIMIT. */
 weir_status weiri_rails_find(weir_collective *collective, const weir_collective_opts *opts);
-/* Ends a step of all ranks of all hosts, of which this one's part has ended with `mine`: an error of any is everyone's,
- * as are hosts of different numbers of ranks. */
-weir_status weiri_rails_agree(weir_collective *collective, const weir_collective_opts *opts, const char *call,
-                              weir_status mine);
+/* All ranks of all hosts: whether they found the same hosts. */
+weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_opts *opts, const char *call);
+/* Ends a step of all ranks of all hosts, as weiri_team_agree. */
+weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits);
 /* All ranks of all hosts, which end it together. close takes what open has begun. */
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts);
 void weiri_rails_close(weir_collective *collective);
 
 /* Puts an operation on the stream whose arguments have been checked. */
 weir_status weiri_hosts_call(weir_collective *collective, const weir_collective_request *q, void *stream);
-
-/* An operation with a peer could not be begun. Unless the peer finds the same it waits for it, and what the two do
- * next does not meet: the communicator has failed. Returns the error. */
-weir_status weiri_collective_fail_to_begin(weir_comm *comm, const char *call, weir_status status);
-/* Waits for what was begun, or gives it up after an error. */
-weir_status weiri_collective_complete(weir_future **futures, uint32_t count, weir_status status);
 
 /* Adds the rows of a file that are for this device. WEIR_ERR_ENV naming the line. */
 weir_status weiri_collective_read_table(weir_collective *collective, const char *path);

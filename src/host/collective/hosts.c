@@ -330,8 +330,8 @@ static void log_rails(weir_collective *collective, uint32_t kind)
                   "weir_%s of rank %u: %u hosts of %u ranks, each rank over %s to its like on the other "
                   "hosts, up to %u blocks of %u threads",
                   weiri_kind_names[kind], collective->comm->rank, rails->device.hosts, collective->device.ranks,
-                  weir_connection_transport(rails->connections[rails->device.host == 0 ? 1 : 0]), rails->device.lanes,
-                  rails->threads);
+                  weir_connection_transport(rails->team.connections[rails->device.host == 0 ? 1 : 0]),
+                  rails->device.lanes, rails->threads);
     }
 }
 

@@ -9,24 +9,18 @@
 #include "src/host/collective/collective.h"
 #include "src/host/comm/exchange.h"
 
-#define TAG WEIRI_TAG_RAILS
 #define STAGING ((uint64_t)64 << 20)
 #define SLOT_LEAST ((uint64_t)1 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define HOLD_LEAST ((uint64_t)128) /* for each rank */
 #define LANES_GPU 8u
-#define WORDS 4u /* that ranks tell each other: a status, ranks of a host, the first of them, opts */
+#define WORDS 2u /* of a rank that looks for its host: the number of ranks on it, and the first of them */
 
 /* ---- hosts -------------------------------------------------------------------------------------------------- */
 
-static uint32_t member(const weir_group *group, uint32_t index)
-{
-    return group != NULL ? group->ranks[index] : index;
-}
-
 static bool is_mapped(const weir_collective *collective, const weir_group *group, uint32_t index)
 {
-    return index == collective->rank || collective->comm->peers[member(group, index)].mapper != NULL;
+    return index == collective->rank || collective->comm->peers[weiri_group_rank(group, index)].mapper != NULL;
 }
 
 weir_status weiri_rails_find(weir_collective *collective, const weir_collective_opts *opts)
@@ -59,55 +53,46 @@ weir_status weiri_rails_find(weir_collective *collective, const weir_collective_
                           ranks, hosts, WEIR_COLLECTIVE_RANKS, WEIR_COLLECTIVE_HOSTS);
     }
     for (uint32_t i = 0; i < ranks && first + i < collective->size; i++) {
-        collective->ranks[i] = member(group, first + i);
+        weiri_team_add(&collective->host, weiri_group_rank(group, first + i));
     }
     for (uint32_t i = 0; i < hosts && i * ranks + collective->device.rank < collective->size; i++) {
-        collective->rails.ranks[i] = member(group, i * ranks + collective->device.rank);
+        weiri_team_add(&collective->rails.team, weiri_group_rank(group, i * ranks + collective->device.rank));
     }
     return WEIR_OK;
 }
 
-/* What is wrong with what rank `other` says, in the light of this rank's own words. */
-static weir_status judge(const weir_collective *collective, const char *call, const uint64_t *words, uint32_t other,
-                         uint32_t rank)
+/* Whether rank `other` of all, rank `rank` of the communicator, has found the same hosts as this one. */
+static weir_status check_host(const weir_collective *collective, const char *call, const uint64_t *words,
+                              uint32_t other, uint32_t rank)
 {
     const uint64_t *theirs = words + (size_t)WORDS * other;
-    const uint64_t *mine = words + (size_t)WORDS * collective->rank;
-    if (theirs[0] != 0) {
-        const weir_status status = (weir_status)(int64_t)theirs[0];
-        const weir_status known = status < WEIR_OK && status > WEIR_STATUS_FIRST_UNUSED ? status : WEIR_ERR_CORRUPT;
-        return weiri_fail(known, "%s: rank %u failed: %s", call, rank, weir_status_text(known));
+    const uint32_t ranks = collective->device.ranks;
+    if (theirs[0] != ranks) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is one of %llu on a host, rank %u one of %u", call, rank,
+                          (unsigned long long)theirs[0], collective->comm->rank, ranks);
     }
-    if (theirs[1] != mine[1]) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is one of %llu on a host, rank %u one of %llu", call, rank,
-                          (unsigned long long)theirs[1], collective->comm->rank, (unsigned long long)mine[1]);
-    }
-    if (theirs[2] != other / mine[1] * mine[1]) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the ranks on the host of rank %u do not follow each other", call,
-                          rank);
-    }
-    return theirs[3] == mine[3] ? WEIR_OK
-                                : weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u was given other opts", call, rank);
+    return theirs[1] == other / ranks * ranks
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the ranks on the host of rank %u do not follow each other", call,
+                            rank);
 }
 
-weir_status weiri_rails_agree(weir_collective *collective, const weir_collective_opts *opts, const char *call,
-                              weir_status mine)
+weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_opts *opts, const char *call)
 {
-    const weir_dev_collective *device = &collective->device;
-    char text[512];
-    snprintf(text, sizeof text, "%s", mine != WEIR_OK ? weir_last_error() : "");
-    uint64_t words[WORDS * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS]; /* a rank without memory takes part, too */
+    uint64_t words[WORDS * WEIR_COLLECTIVE_RANKS * WEIR_COLLECTIVE_HOSTS];
     uint64_t *own = words + (size_t)WORDS * collective->rank;
-    own[0] = (uint64_t)(int64_t)mine;
-    own[1] = device->ranks;
-    own[2] = collective->rank - device->rank;
-    own[3] = opts->staging_bytes ^ (uint64_t)device->blocks << 48;
+    own[0] = collective->device.ranks;
+    own[1] = collective->rank - collective->device.rank;
     weir_status status =
         weir_bootstrap_allgather(collective->comm->bootstrap, opts->group, words, WORDS * sizeof words[0]);
-    for (uint32_t i = 0; i < collective->size && status == WEIR_OK && mine == WEIR_OK; i++) {
-        status = judge(collective, call, words, i, member(opts->group, i));
+    if (status == WEIR_OK && collective->size % collective->device.ranks != 0) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: %u ranks are not hosts of %u each", call, collective->size,
+                            collective->device.ranks);
     }
-    return mine != WEIR_OK ? weiri_fail(mine, "%s", text) : status;
+    for (uint32_t i = 0; i < collective->size && status == WEIR_OK; i++) {
+        status = check_host(collective, call, words, i, weiri_group_rank(opts->group, i));
+    }
+    return status;
 }
 
 /* ---- rails -------------------------------------------------------------------------------------------------- */
@@ -132,73 +117,11 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
     return (hold + 127) / 128 * 128 + rails->hold_bytes;
 }
 
-/* Steps are begun with each of the others, also when that fails with one, before any is waited for. */
-
-static weir_status connect_hosts(weir_collective *collective, const char *call, const weir_collective_opts *opts)
+static weir_status begin_semaphore(void *context, uint32_t index, weir_future **future)
 {
-    weiri_rails *rails = &collective->rails;
-    const weir_connection_opts only = { .size = sizeof only, .transport = opts->transport };
-    weir_future *futures[WEIR_COLLECTIVE_HOSTS] = { NULL };
-    weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < rails->device.hosts; k++) {
-        if (k == rails->device.host) {
-            continue;
-        }
-        weir_status begun = weir_connection_create_async(collective->comm, rails->ranks[k], TAG, &only,
-                                                         &rails->connections[k], &futures[k]);
-        if (begun != WEIR_OK) {
-            status = weiri_collective_fail_to_begin(collective->comm, call, begun);
-        }
-    }
-    return weiri_collective_complete(futures, rails->device.hosts, status);
-}
-
-static weir_status share_memory(weir_collective *collective, const char *call)
-{
-    weiri_rails *rails = &collective->rails;
-    weir_comm *comm = collective->comm;
-    const uint64_t bytes = weir_memory_bytes(rails->local);
-    weir_future *futures[WEIR_COLLECTIVE_HOSTS] = { NULL };
-    weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < rails->device.hosts; k++) {
-        if (k == rails->device.host) {
-            continue;
-        }
-        weir_status begun = weir_memory_recv_async(comm, rails->ranks[k], TAG, &rails->remote[k], &futures[k]);
-        if (begun == WEIR_OK) {
-            begun = weir_memory_send(comm, rails->local, rails->ranks[k], TAG);
-        }
-        if (begun != WEIR_OK) {
-            status = weiri_collective_fail_to_begin(comm, call, begun);
-        }
-    }
-    status = weiri_collective_complete(futures, rails->device.hosts, status);
-    for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
-        if (k != rails->device.host && weir_memory_bytes(rails->remote[k]) != bytes) {
-            status =
-                weiri_fail(WEIR_ERR_CORRUPT, "%s: memory of rank %u has %llu bytes, not %llu", call, rails->ranks[k],
-                           (unsigned long long)weir_memory_bytes(rails->remote[k]), (unsigned long long)bytes);
-        }
-    }
-    return status;
-}
-
-static weir_status make_semaphores(weir_collective *collective, const char *call)
-{
-    weiri_rails *rails = &collective->rails;
-    weir_future *futures[WEIR_COLLECTIVE_HOSTS] = { NULL };
-    weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < rails->device.hosts; k++) {
-        if (k == rails->device.host) {
-            continue;
-        }
-        weir_status begun =
-            weir_semaphore_create_async(rails->connections[k], TAG, NULL, &rails->semaphores[k], &futures[k]);
-        if (begun != WEIR_OK) {
-            status = weiri_collective_fail_to_begin(collective->comm, call, begun);
-        }
-    }
-    return weiri_collective_complete(futures, rails->device.hosts, status);
+    weiri_rails *rails = (weiri_rails *)context;
+    return weir_semaphore_create_async(rails->team.connections[index], rails->team.tag, NULL, &rails->semaphores[index],
+                                       future);
 }
 
 /* Channels, with room for the requests of all messages that may be under way, and their handles for kernels. */
@@ -208,15 +131,15 @@ static weir_status make_channels(weir_collective *collective, uint64_t handles)
     const weir_port_channel_opts opts = { .size = sizeof opts,
                                           .direct_bytes = WEIR_PORT_DIRECT_NEVER,
                                           .credits = 2 * WEIR_RAIL_SLOTS * rails->device.lanes };
-    char *at = (char *)weir_memory_pointer(rails->local) + handles;
+    char *at = (char *)weir_memory_pointer(rails->memory.local) + handles;
     weir_status status = weir_proxy_create(collective->comm, NULL, &rails->proxy);
     for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
         weir_dev_port_channel handle;
         if (k == rails->device.host) {
             continue;
         }
-        status = weir_port_channel_create(rails->proxy, rails->semaphores[k], rails->remote[k], rails->local, &opts,
-                                          &rails->channels[k]);
+        status = weir_port_channel_create(rails->proxy, rails->semaphores[k], rails->memory.remote[k],
+                                          rails->memory.local, &opts, &rails->channels[k]);
         if (status == WEIR_OK) {
             status = weiri_port_channel_make_vital(rails->channels[k]);
         }
@@ -230,37 +153,47 @@ static weir_status make_channels(weir_collective *collective, uint64_t handles)
     return status;
 }
 
+/* The local end of open: memory is shared, semaphores are made. */
+static weir_status finish_rails(weir_collective *collective, uint64_t bytes, uint64_t handles)
+{
+    weiri_rails *rails = &collective->rails;
+    char *memory = (char *)weir_memory_pointer(rails->memory.local);
+    weir_status status = make_channels(collective, handles);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    rails->hold = memory + bytes - rails->hold_bytes;
+    rails->device.memory = memory;
+    rails->device.channels = (const weir_dev_port_channel *)(memory + handles);
+    rails->device.control = collective->comm->control_device;
+    rails->device.differences =
+        (weir_dev_difference *)weir_memory_pointer(collective->differences) + WEIR_COLLECTIVE_RANKS;
+    return weir_proxy_start(rails->proxy);
+}
+
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts)
 {
     static const char call[] = "weir_collective_create";
+    const weir_connection_opts over = { .size = sizeof over, .transport = opts->transport };
     weiri_rails *rails = &collective->rails;
+    weiri_team *team = &rails->team;
     uint64_t handles = 0;
     const uint64_t bytes = lay_out(collective, opts, &handles);
-    weir_status status = weir_memory_allocate(collective->comm, bytes, NULL, &rails->local);
-    status = weiri_rails_agree(collective, opts, call, status);
+    weir_status status = weir_memory_allocate(collective->comm, bytes, NULL, &rails->memory.local);
+    status = weiri_collective_agree(collective, call, status, false);
     if (status == WEIR_OK) {
-        status = weiri_rails_agree(collective, opts, call, connect_hosts(collective, call, opts));
+        status = weiri_collective_agree(collective, call, weiri_team_connect(team, call, &over), true);
     }
     if (status == WEIR_OK) {
-        status = weiri_rails_agree(collective, opts, call, share_memory(collective, call));
+        status = weiri_team_share(team, call, rails->memory.local, false, &rails->memory);
+        status = weiri_collective_agree(collective, call, status, true);
     }
     if (status == WEIR_OK) {
-        status = weiri_rails_agree(collective, opts, call, make_semaphores(collective, call));
+        status = weiri_team_each(team, call, begin_semaphore, rails);
+        status = weiri_collective_agree(collective, call, status, true);
     }
-    if (status == WEIR_OK) {
-        status = make_channels(collective, handles);
-    }
-    if (status == WEIR_OK) {
-        char *memory = (char *)weir_memory_pointer(rails->local);
-        rails->hold = memory + bytes - rails->hold_bytes;
-        rails->device.memory = memory;
-        rails->device.channels = (const weir_dev_port_channel *)(memory + handles);
-        rails->device.control = collective->comm->control_device;
-        rails->device.differences =
-            (weir_dev_difference *)weir_memory_pointer(collective->differences) + WEIR_COLLECTIVE_RANKS;
-        status = weir_proxy_start(rails->proxy);
-    }
-    return weiri_rails_agree(collective, opts, call, status);
+    return status == WEIR_OK ? weiri_collective_agree(collective, call, finish_rails(collective, bytes, handles), true)
+                             : status;
 }
 
 void weiri_rails_close(weir_collective *collective)
@@ -269,9 +202,9 @@ void weiri_rails_close(weir_collective *collective)
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_HOSTS; k++) {
         weir_port_channel_destroy(rails->channels[k]);
         weir_semaphore_destroy(rails->semaphores[k]);
-        weir_memory_destroy(rails->remote[k]);
-        weir_connection_destroy(rails->connections[k]);
     }
+    weiri_team_memory_close(&rails->memory);
+    weiri_team_close(&rails->team);
     weir_proxy_destroy(rails->proxy);
-    weir_memory_destroy(rails->local);
+    weir_memory_destroy(rails->memory.local);
 }

@@ -58,7 +58,7 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     case WEIR_FORM_PACKETS:
         return work->piece <= device->packet_room / 2;
     case WEIR_FORM_LINES:
-        return collective->lines && work->piece <= device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+        return collective->host.lines && work->piece <= device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
     default:
         return true;
     }
@@ -150,7 +150,7 @@ weir_status weiri_collective_choose(const weir_collective *collective, const wei
     if (!has_room(collective, work, chosen)) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: %llu bytes are too many for the form that is forced%s", name,
                           (unsigned long long)work->bytes,
-                          chosen == WEIR_FORM_LINES && !collective->lines ? ", and the link keeps no lines" : "");
+                          chosen == WEIR_FORM_LINES && !collective->host.lines ? ", and the link keeps no lines" : "");
     }
     const uint32_t room = weiri_collective_most_blocks(collective, work, chosen);
     const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
@@ -200,7 +200,7 @@ static void describe_others(const weir_collective *collective, const weiri_work 
     text[0] = '\0';
     for (uint32_t form = once ? WEIR_FORM_ONCE : WEIR_FORM_PACKETS; form < WEIR_FORM_SLOTS && used < bytes; form++) {
         if (!has_room(collective, work, (weir_collective_form)form)) {
-            const bool link = form == WEIR_FORM_LINES && !collective->lines;
+            const bool link = form == WEIR_FORM_LINES && !collective->host.lines;
             used += (size_t)snprintf(text + used, bytes - used, "; %s: %s", forms[form],
                                      link ? "a link does not keep lines" : "no room for so many bytes");
         }
