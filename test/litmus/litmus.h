@@ -48,7 +48,7 @@ struct Rank {
     Cell expected[2];
     Cell sent[2];
     Cell epochs[2];
-    uint64_t barrier_word[2];
+    uint64_t barrier_word;
     weir_dev_grid_barrier barrier;
     weirt_weak_block block[4];
     weir_dev_memory_channel channel;  // my data -> the peer's data
@@ -61,7 +61,7 @@ inline void connect(Rank &mine, Rank &peer)
     mine.control.version = WEIR_DEV_VERSION;
     mine.control.timeout_ns = WAIT_NS;
     mine.barrier.control = &mine.control;
-    mine.barrier.word = mine.barrier_word;
+    mine.barrier.word = &mine.barrier_word;
     weir_dev_memory_channel &channel = mine.channel;
     channel.semaphore.control = &mine.control;
     channel.semaphore.inbound = mine.inbound[0].words;

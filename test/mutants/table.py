@@ -185,7 +185,7 @@ MUTANTS = [
            "weir_spin_is_due(flag)", "flag == 0",
            "a kernel whose lines are all there never ends", ending("Lines")),
     Mutant("look-barrier", DEVICE + "grid_barrier.h", "weir_grid_barrier_round",
-           "weir_spin_is_due(rounds)", "0",
+           "weir_spin_is_due(before / WEIR_GRID_BARRIER_ROUND)", "0",
            "a kernel that meets at its barrier never ends", ending("Barrier")),
     Mutant("look-fifo", DEVICE + "fifo.h", "weir_dev_fifo_wait",
            "(done <= ticket) | weir_spin_is_due_ticket(ticket)", "done <= ticket",

@@ -3,11 +3,10 @@
  * Kernels meet through weir_coop_sync on a coop whose `barrier` points to a weir_dev_grid_barrier. The grid
  * must be resident as a whole: weir_launch with opts.cooperative checks that.
  *
- * The word holds arrivals in its upper half and the poison in its lowest bit. A round adds 2^31 to the upper
- * half in all, so that its top bit flips with the last arrival: block 0 adds what the single steps of the
- * others leave missing, and neither a division nor a reset is needed. The poison is set by a thread that
- * brings an error or whose wait ended with one, and stays. The next word counts rounds: block 0, whose turn it is to
- * look at the control block in some of them, loads it while its arrival is under way. */
+ * The word counts arrivals in its upper half and has the poison in its lowest bit. A round adds 2^52 in all, so that
+ * the upper twelve bits count rounds, and a round is full when the lowest of these bits flips. Block 0 adds the steps
+ * that the single steps of the others leave missing: neither a division nor a reset is needed, and a grid may have up
+ * to 2^20 blocks. The poison is set by a thread that brings an error or whose wait ended with one, and stays. */
 #ifndef WEIR_DEVICE_GRID_BARRIER_H
 #define WEIR_DEVICE_GRID_BARRIER_H
 
@@ -17,7 +16,8 @@
  * about what it waits for: theirs is that much longer. */
 #define WEIR_GRID_BARRIER_GRACE_NS 250000000u
 
-#define WEIR_GRID_BARRIER_FLIP ((uint64_t)1 << 63)
+#define WEIR_GRID_BARRIER_ROUND ((uint64_t)1 << 52)
+#define WEIR_GRID_BARRIER_STEP ((uint64_t)1 << 32)
 #define WEIR_GRID_BARRIER_POISON ((uint64_t)1)
 
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
@@ -44,7 +44,7 @@ WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrie
     int graced = 0;
     for (;;) {
         uint64_t now = weir_arch_load_acquire_dev_u64(barrier->word);
-        if (((before ^ now) & WEIR_GRID_BARRIER_FLIP) != 0) {
+        if (((before ^ now) & WEIR_GRID_BARRIER_ROUND) != 0) {
             return now;
         }
         const weir_status status = weir_spin_step(&spin, barrier->control);
@@ -64,13 +64,13 @@ WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrie
  * barrier is poisoned. */
 WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier, uint32_t block, uint32_t blocks)
 {
-    uint64_t steps = block == 0 ? 0x80000000u - (blocks - 1) : 1;
-    uint64_t rounds = block == 0 ? weir_arch_load_relaxed_dev_u64(barrier->word + 1) : 0;
-    uint64_t before = weir_arch_fetch_add_acq_rel_dev_u64(barrier->word, steps << 32);
-    uint64_t now = before + (steps << 32);
+    const uint64_t steps =
+        block == 0 ? WEIR_GRID_BARRIER_ROUND - (blocks - 1) * WEIR_GRID_BARRIER_STEP : WEIR_GRID_BARRIER_STEP;
+    const uint64_t before = weir_arch_fetch_add_acq_rel_dev_u64(barrier->word, steps);
+    uint64_t now = before + steps;
     uint32_t reads = WEIR_ARCH_FAST_READS;
     WEIR_ROLLED
-    while (((before ^ now) & WEIR_GRID_BARRIER_FLIP) == 0) {
+    while (((before ^ now) & WEIR_GRID_BARRIER_ROUND) == 0) {
         if (weir_spin_is_long(&reads)) {
             now = weir_grid_barrier_spin(barrier, before);
             break;
@@ -80,10 +80,9 @@ WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier
     if (WEIR_UNLIKELY((now & WEIR_GRID_BARRIER_POISON) != 0)) {
         return weir_dev_control_error(barrier->control);
     }
-    if (block == 0) {
-        weir_arch_store_relaxed_dev_u64(barrier->word + 1, rounds + 1);
-    }
-    return WEIR_UNLIKELY(weir_spin_is_due(rounds)) ? weir_grid_barrier_look(barrier->word, barrier->control) : WEIR_OK;
+    /* All blocks know the number of their round, and block 0 checks for all. */
+    const int due = block == 0 && weir_spin_is_due(before / WEIR_GRID_BARRIER_ROUND);
+    return WEIR_UNLIKELY(due) ? weir_grid_barrier_look(barrier->word, barrier->control) : WEIR_OK;
 }
 
 #endif

@@ -104,7 +104,7 @@ typedef struct weir_dev_semaphore {
 /* Barrier over the blocks of one grid. */
 typedef struct weir_dev_grid_barrier {
     weir_dev_control *control;
-    uint64_t *word; /* arrivals and poison, and rounds in the next word; see weir/device/grid_barrier.h */
+    uint64_t *word; /* rounds, arrivals and poison; see weir/device/grid_barrier.h */
     uint64_t reserved;
 } weir_dev_grid_barrier;
 
