@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Sums up JUnit files of ctest and GoogleTest: sum_tests.py NAME=FILE...
+"""Sums up JUnit files of ctest and GoogleTest: sum_tests.py [--verbose] NAME=FILE...
 
-Prints each skipped test with its reason, each failed test with its output, and last `N passed, N failed, N
-skipped`. In place of a file, `passed`, `failed: TEXT` and `skipped: REASON` stand for a run that counts as one test.
-The status is 1 if a test failed, if a file is missing, or if no test ran."""
+Prints each reason for which tests were skipped with their number, the commonest first, each failed test with its
+output, and last `N passed, N failed, N skipped`. With --verbose, each skipped test has a row too. In place of a file,
+`passed`, `failed: TEXT` and `skipped: REASON` stand for a run that counts as one test. The status is 1 if a test
+failed, if a file is missing, or if no test ran."""
+import argparse
+import collections
 import re
 import sys
 import xml.etree.ElementTree
@@ -43,11 +46,25 @@ def read_results(name, path):
             yield f"{name}: {test}", "passed", ""
 
 
-def main():
-    results = [result for argument in sys.argv[1:] for result in read_results(*argument.split("=", 1))]
+def print_skipped(results, verbose):
+    reasons = collections.defaultdict(list)
     for test, outcome, text in results:
         if outcome == "skipped":
-            print(f"skipped  {test}: {text}")
+            reasons[text].append(test)
+    for reason, tests in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        print(f"skipped  {len(tests):5}  {reason}")
+        if verbose:
+            for test in tests:
+                print(f"    {test}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", metavar="NAME=FILE")
+    parser.add_argument("--verbose", action="store_true", help="name each skipped test")
+    arguments = parser.parse_args()
+    results = [result for run in arguments.runs for result in read_results(*run.split("=", 1))]
+    print_skipped(results, arguments.verbose)
     for test, outcome, text in results:
         if outcome == "failed":
             print(f"FAILED   {test}")
