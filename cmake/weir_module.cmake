@@ -1,11 +1,19 @@
 # weir_module(LIST SOURCE): adds to LIST a C file that defines weiri_module_NAME, the bytes of what nvcc makes for GPUs
-# of NAME.c, a family of kernels of our own (src/device/kernels.h). Without nvcc they are a single 0.
+# of NAME.c, a family of kernels of our own (src/device/kernels.h). Where nothing is built for GPUs they are a 0, and
+# behind it the reason as text.
 function(weir_module list source)
     get_filename_component(name ${source} NAME_WE)
     set(bytes ${CMAKE_CURRENT_BINARY_DIR}/module_${name}.c)
     set(${list} ${${list}} ${bytes} PARENT_SCOPE)
+    set(missing "")
     if(NOT WEIR_HAVE_NVCC)
-        file(CONFIGURE OUTPUT ${bytes} CONTENT "const unsigned char weiri_module_${name}[] = { 0 };\n")
+        set(missing "libweir was built without nvcc")
+    elseif(name MATCHES "^collective" AND NOT WEIR_GPU_COLLECTIVES)
+        set(missing "libweir was built without kernels of collectives for GPUs (WEIR_GPU_COLLECTIVES)")
+    endif()
+    if(missing)
+        file(CONFIGURE OUTPUT ${bytes}
+            CONTENT "const unsigned char weiri_module_${name}[] = \"\\0${missing}\";\n")
         return()
     endif()
     set(flags -O3 -std=c++${CMAKE_CUDA_STANDARD} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include

@@ -172,7 +172,7 @@ build_preset() {
         tail -n 40 "build/log/$preset-configure.log"
         return 1
     fi
-    if ! step "Building $preset" "build/log/$preset-build.log" "$@" cmake --build "build/$preset" -j "$jobs"; then
+    if ! step "Building $preset" "build/log/$preset-build.log" "$@" cmake --build --preset "$preset" -j "$jobs"; then
         tail -n 40 "build/log/$preset-build.log"
         return 1
     fi

@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct weiri_kernel_family {
-    const unsigned char *module;       /* begins with 0 when libweir was built without nvcc */
+    const unsigned char *module;       /* begins with 0 where it was not built; the text behind says why */
     const weir_kernel *const *kernels; /* NULL past the last */
 } weiri_kernel_family;
 

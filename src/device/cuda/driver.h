@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "src/device/device.h"
+#include "src/device/kernels.h"
 
 #if CUDA_VERSION < 12040
 /* The headers are older than the function; the driver that is loaded may have it. */
@@ -117,7 +118,7 @@ typedef struct weiri_cuda_device {
     weiri_cuda_kernel *kernels;
     size_t kernel_count;
     size_t kernel_capacity;
-    char families_reason[160]; /* why kernels of our own are not among them; "" when they are */
+    char families_reason[WEIRI_FAMILIES][160]; /* why a family of our own is not among them; "" where it is */
 } weiri_cuda_device;
 
 static inline weiri_cuda_device *weiri_cuda_native(const weir_device *device)

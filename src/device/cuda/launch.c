@@ -81,13 +81,13 @@ static weir_status find_module(weir_device *device, uint32_t family, CUmodule *o
     static CUmodule modules[WEIRI_CUDA_GPUS_MAX][WEIRI_FAMILIES];
     CUmodule *module = &modules[weiri_cuda_native(device)->ordinal][family];
     weir_status status = WEIR_OK;
-    if (weiri_kernel_families[family].module[0] == 0) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "libweir was built without nvcc");
+    const unsigned char *bytes = weiri_kernel_families[family].module;
+    if (bytes[0] == 0) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s", (const char *)bytes + 1);
     }
     pthread_mutex_lock(&lock);
     if (*module == NULL) {
-        status = weiri_cuda_check(device, "cuModuleLoadData",
-                                  weiri_cuda.cuModuleLoadData(module, weiri_kernel_families[family].module));
+        status = weiri_cuda_check(device, "cuModuleLoadData", weiri_cuda.cuModuleLoadData(module, bytes));
     }
     *out = *module;
     pthread_mutex_unlock(&lock);
@@ -115,25 +115,29 @@ static weir_status load_family(weir_device *device, uint32_t family)
 weir_status weiri_cuda_load_families(weir_device *device)
 {
     weiri_cuda_device *native = weiri_cuda_native(device);
-    weir_status status = WEIR_OK;
-    for (uint32_t family = 0; family < WEIRI_FAMILIES && status == WEIR_OK; family++) {
-        status = load_family(device, family);
-    }
-    if (status != WEIR_OK) {
-        snprintf(native->families_reason, sizeof native->families_reason, "%s", weir_last_error());
-    }
-    return status == WEIR_ERR_NOMEM ? status : WEIR_OK;
-}
-
-static bool is_own(const weir_kernel *kernel)
-{
-    bool own = false;
     for (uint32_t family = 0; family < WEIRI_FAMILIES; family++) {
-        for (const weir_kernel *const *at = weiri_kernel_families[family].kernels; *at != NULL; at++) {
-            own = own || *at == kernel;
+        weir_status status = load_family(device, family);
+        if (status == WEIR_ERR_NOMEM) {
+            return status;
+        }
+        if (status != WEIR_OK) {
+            snprintf(native->families_reason[family], sizeof native->families_reason[family], "%s", weir_last_error());
         }
     }
-    return own;
+    return WEIR_OK;
+}
+
+/* Why a kernel, which is not loaded, cannot be. */
+static const char *missing_reason(const weiri_cuda_device *native, const weir_kernel *kernel)
+{
+    for (uint32_t family = 0; family < WEIRI_FAMILIES; family++) {
+        for (const weir_kernel *const *at = weiri_kernel_families[family].kernels; *at != NULL; at++) {
+            if (*at == kernel) {
+                return native->families_reason[family];
+            }
+        }
+    }
+    return "it was compiled without nvcc, for the CPU alone";
 }
 
 /* ---- loading and launching ------------------------------------------------------------------------------ */
@@ -147,7 +151,7 @@ static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel
     }
     if (kernel->gpu == NULL) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: load kernel %s: %s", device->info.index, kernel->name,
-                          is_own(kernel) ? native->families_reason : "it was compiled without nvcc, for the CPU alone");
+                          missing_reason(native, kernel));
     }
     void *function = NULL;
     int error = kernel->gpu(&function);
