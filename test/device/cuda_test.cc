@@ -17,6 +17,7 @@
 
 extern "C" {
 #include "src/device/device.h"
+#include "src/device/kernels.h"
 }
 #include "test/harness/checks.h"
 #include "test/harness/cuda_foreign.h"
@@ -721,6 +722,22 @@ TEST_F(Gpu, ThreadsCopyAtTheSameTime)
         thread.join();
     }
     EXPECT_EQ(wrong, std::vector<int>(4, 0));
+}
+
+// Each family of libweir's own kernels is loaded, or is refused with the reason for which the build left it out.
+TEST_F(Gpu, FamiliesThatWereLeftOutAreRefusedByName)
+{
+    for (const weiri_kernel_family &family : weiri_kernel_families) {
+        const weir_kernel *kernel = family.kernels[0];
+        if (family.module[0] != 0) {
+            EXPECT_EQ(weir_kernel_load(device, kernel), WEIR_OK) << weir_last_error();
+            continue;
+        }
+        ASSERT_EQ(weir_kernel_load(device, kernel), WEIR_ERR_UNSUPPORTED) << kernel->name;
+        const std::string reason = reinterpret_cast<const char *>(family.module) + 1;
+        EXPECT_EQ(reason.rfind("libweir was built without", 0), 0u) << reason;
+        EXPECT_EQ(weir_last_error(), std::string("gpu:0: load kernel ") + kernel->name + ": " + reason);
+    }
 }
 
 } // namespace
