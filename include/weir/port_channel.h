@@ -1,7 +1,7 @@
 /* weir/port_channel.h - transfers that something other than the calling threads carries out.
  *
  *     weir_proxy_create(comm, NULL, &proxy);                          on both ranks
- *     weir_port_channel_create(proxy, semaphore, remote, local, NULL, &channel);
+ *     weir_port_channel_connect(proxy, peer, tag, local, NULL, &channel);
  *     weir_port_channel_device(channel, &args.channel);               a plain struct for kernels
  *     weir_proxy_start(proxy);
  *     ...                                                             weir/device/port_channel.h
@@ -39,14 +39,16 @@
  * proxy has not been started, unless kernels post by themselves.
  *
  * Threads:   any, at the same time, except destroy.
- * Blocking:  create, until the peer's communicator has opened its end of the queue, for which the peer need not call
- *            anything (over ipc there is none); requests, while the channel has no credit; wait; with a timeout in
- * milliseconds, 0 is the communicator's. destroy of a channel over copy engines waits for kernels that run on the GPU
- * in this process, as the driver does: not for a kernel that waits for what comes after it. Ownership: keeps references
- * on proxy, semaphore and memories. Kernels must not use the handle after destroy. Errors:    WEIR_ERR_INVALID,
- * WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying what to do), WEIR_ERR_LIMIT,
- * WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of tickets, the channel's: WEIR_ERR_RANGE,
- * WEIR_ERR_REMOTE, WEIR_ERR_ABORTED (proxy stopped) and those of the transport. */
+ * Blocking:  connect, until the peer has called it; create, until the peer's communicator has opened its end of the
+ *            queue, for which the peer need not call anything (over ipc there is none); requests, while the channel
+ *            has no credit; wait; with a timeout in milliseconds, 0 is the communicator's. destroy of a channel over
+ *            copy engines waits for kernels that run on the GPU in this process, as the driver does: not for a kernel
+ *            that waits for what comes after it.
+ * Ownership: keeps references on proxy, semaphore and memories. Kernels must not use the handle after destroy.
+ * Errors:    WEIR_ERR_INVALID, WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying
+ *            what to do), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of
+ *            tickets, the channel's: WEIR_ERR_RANGE, WEIR_ERR_REMOTE, WEIR_ERR_ABORTED (proxy stopped) and those of
+ *            the transport. */
 #ifndef WEIR_PORT_CHANNEL_H
 #define WEIR_PORT_CHANNEL_H
 
@@ -80,12 +82,40 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_create(weir_proxy *proxy, 
                                                              weir_memory *dst, weir_memory *src,
                                                              const weir_port_channel_opts *opts,
                                                              weir_port_channel **out);
+
+typedef struct weir_port_channel_connect_opts {
+    size_t size;
+    weir_connection *connection; /* to the peer, given by both ranks; NULL: a new one */
+    const char *transport;       /* of a new connection, as in weir_connection_opts */
+    weir_semaphore_end end;      /* of this rank: whether its kernels or its host wait for the peer's signals */
+    /* As for weir_port_channel_create; NULL: the defaults. Its peer_packets must be NULL: when packets is set, the call
+     * receives the peer's buffer, which has the same size. */
+    const weir_port_channel_opts *channel;
+} weir_port_channel_connect_opts;
+
+/* Makes a channel of `proxy` to `peer`, which makes the same call with this rank as its peer, and the same tag. dst is
+ * the memory that the peer gives as `local`, src is `local`; the two may have different sizes.
+ *
+ * Everything that weir/memory_channel.h says of weir_memory_channel_connect holds here: what belongs to the channel,
+ * the order of peers, and when it is WEIR_ERR_MISMATCH. Blocks until the peer has called it; a callback of the proxy
+ * must not call it (WEIR_ERR_INVALID). Errors are those of weir_port_channel_create, weir_connection_create,
+ * weir_semaphore_create and weir_memory_recv. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_connect(weir_proxy *proxy, uint32_t peer, uint64_t tag,
+                                                              weir_memory *local,
+                                                              const weir_port_channel_connect_opts *opts,
+                                                              weir_port_channel **out);
+
 /* What is not completed is dropped. */
 WEIR_API void weir_port_channel_destroy(weir_port_channel *channel);
 
 /* The handle for kernels; WEIR_ERR_INVALID when the semaphore's end is on the host. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_device(const weir_port_channel *channel,
                                                              weir_dev_port_channel *out);
+
+/* What the channel keeps references on: valid until it is destroyed. weir_semaphore_connection has the connection. */
+WEIR_API weir_semaphore *weir_port_channel_semaphore(const weir_port_channel *channel);
+/* The memory with this id: 0 is dst, 1 is src; NULL when there is none. */
+WEIR_API weir_memory *weir_port_channel_memory(weir_port_channel *channel, uint32_t id);
 
 typedef struct weir_port_channel_info {
     const char *transport;

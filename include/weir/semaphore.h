@@ -48,6 +48,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_semaphore_create_async(weir_connection 
                                                                 weir_future **future);
 WEIR_API void weir_semaphore_destroy(weir_semaphore *semaphore);
 
+/* The connection that it was made over; valid until the semaphore is destroyed. */
+WEIR_API weir_connection *weir_semaphore_connection(const weir_semaphore *semaphore);
+
 /* The handle for kernels, for a device end. */
 WEIR_API WEIR_NODISCARD weir_status weir_semaphore_device(const weir_semaphore *semaphore, weir_dev_semaphore *out);
 

@@ -145,3 +145,23 @@ void weir_memory_channel_device(const weir_memory_channel *channel, weir_dev_mem
         *out = channel->device;
     }
 }
+
+weir_semaphore *weir_memory_channel_semaphore(const weir_memory_channel *channel)
+{
+    return channel != NULL ? channel->semaphore : NULL;
+}
+
+weir_memory *weir_memory_channel_dst(const weir_memory_channel *channel)
+{
+    return channel != NULL ? channel->dst : NULL;
+}
+
+weir_memory *weir_memory_channel_src(const weir_memory_channel *channel)
+{
+    return channel != NULL ? channel->src : NULL;
+}
+
+weir_memory *weir_memory_channel_packets(const weir_memory_channel *channel)
+{
+    return channel != NULL ? channel->packets : NULL;
+}

@@ -808,6 +808,23 @@ weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_
     return WEIR_OK;
 }
 
+weir_semaphore *weir_port_channel_semaphore(const weir_port_channel *channel)
+{
+    return channel != NULL ? channel->semaphore : NULL;
+}
+
+weir_memory *weir_port_channel_memory(weir_port_channel *channel, uint32_t id)
+{
+    if (channel == NULL || weiri_worker_is_inside(channel->proxy)) {
+        return NULL;
+    }
+    weiri_worker_enter(channel->requests->worker);
+    const weiri_port_memory *memory = find(channel, id);
+    weir_memory *found = memory != NULL ? memory->memory : NULL;
+    weiri_worker_leave(channel->requests->worker);
+    return found;
+}
+
 void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_channel_info *info)
 {
     if (info == NULL) {

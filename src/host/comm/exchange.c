@@ -36,11 +36,21 @@ struct weiri_lane {
 };
 
 #define COLLECTIVE_CALL "weir_collective_create or weir_collective_register"
-static const char *const sent_by[] = { "", "weir_memory_send", "weir_connection_create", "weir_semaphore_create",
-                                       COLLECTIVE_CALL };
-static const char *const expected_by[] = {
-    "", "weir_memory_recv", "weir_connection_create", "weir_semaphore_create", COLLECTIVE_CALL, "weir_memory_import"
-};
+static const char *const sent_by[] = { "",
+                                       "weir_memory_send",
+                                       "weir_connection_create",
+                                       "weir_semaphore_create",
+                                       COLLECTIVE_CALL,
+                                       "weir_memory_channel_connect",
+                                       "weir_port_channel_connect" };
+static const char *const expected_by[] = { "",
+                                           "weir_memory_recv",
+                                           "weir_connection_create",
+                                           "weir_semaphore_create",
+                                           COLLECTIVE_CALL,
+                                           "weir_memory_channel_connect",
+                                           "weir_port_channel_connect",
+                                           "weir_memory_import" };
 
 /* Which operation an error is about: one of the user's, or a part of making a collective. */
 static void describe_place(uint64_t sequence, uint64_t tag, char text[96])
@@ -133,7 +143,7 @@ static void match(weir_future *future, const arrival *message)
     uint8_t op = weiri_read_u8(&r);
     future->payload_bytes = weiri_read_u16(&r);
     uint16_t handles = weiri_read_u16(&r);
-    if (op < WEIRI_OP_MEMORY || op > WEIRI_OP_TEAM || future->payload_bytes > WEIRI_PAYLOAD_MAX ||
+    if (op < WEIRI_OP_MEMORY || op >= WEIRI_OP_IMPORT || future->payload_bytes > WEIRI_PAYLOAD_MAX ||
         handles > WEIRI_HANDLES_MAX) {
         set_ready(future, WEIR_ERR_CORRUPT, "communicator: malformed operation");
         return;

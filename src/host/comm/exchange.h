@@ -15,7 +15,9 @@ typedef enum weiri_op {
     WEIRI_OP_CONNECTION = 2,
     WEIRI_OP_SEMAPHORE = 3,
     WEIRI_OP_TEAM = 4,
-    WEIRI_OP_IMPORT = 5 /* without a message */
+    WEIRI_OP_MEMORY_CHANNEL = 5,
+    WEIRI_OP_PORT_CHANNEL = 6,
+    WEIRI_OP_IMPORT = 7 /* without a message */
 } weiri_op;
 
 /* Tags of the operations between two ranks of which weir_collective_create and weir_collective_register consist. */

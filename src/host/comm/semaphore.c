@@ -383,6 +383,11 @@ weir_status weir_semaphore_create(weir_connection *connection, uint64_t tag, con
     return status == WEIR_OK ? weiri_exchange_complete(future) : status;
 }
 
+weir_connection *weir_semaphore_connection(const weir_semaphore *semaphore)
+{
+    return semaphore != NULL ? semaphore->connection : NULL;
+}
+
 weir_status weir_semaphore_device(const weir_semaphore *semaphore, weir_dev_semaphore *out)
 {
     if (semaphore == NULL || out == NULL) {
