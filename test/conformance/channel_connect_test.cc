@@ -539,4 +539,83 @@ TEST_P(MemoryConnectProcess, APeerThatDiesEndsTheCall)
     }
 }
 
+/* ---- port channels --------------------------------------------------------------------------------------- */
+
+PORT_SUITE(PortConnect, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
+
+script_step step(uint32_t call, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+{
+    return { call, 0, dst_offset, src_offset, bytes, 0 };
+}
+
+// Each rank sends a part of its memory in a kernel. On rank 1 the host waits for the signal, over a second channel that
+// uses the first one's connection.
+void port_one_call_each(weirt_rank *rank)
+{
+    port_bench b;
+    weir_memory *packets = nullptr;
+    weir_port_channel *second = nullptr;
+    weir_port_channel_connect_opts opts = WEIR_OPTS(weir_port_channel_connect_opts);
+    weir_port_channel_opts channel = WEIR_OPTS(weir_port_channel_opts);
+    bool good = b.open_ends(rank, 0, half, WEIR_SEMAPHORE_DEVICE) &&
+                WEIRT_OK(rank, weir_memory_allocate(b.comm.comm, 4096, &b.data, &packets));
+    channel.packets = packets;
+    opts.transport = port_transports[b.plan.transport];
+    opts.channel = &channel;
+    good = good && WEIRT_OK(rank, weir_port_channel_connect(b.proxy, b.peer, 20, b.local, &opts, &b.channel));
+    opts.connection = weir_semaphore_connection(weir_port_channel_semaphore(b.channel));
+    opts.transport = nullptr;
+    opts.end = rank->rank == 0 ? WEIR_SEMAPHORE_DEVICE : WEIR_SEMAPHORE_HOST;
+    opts.channel = nullptr;
+    good = good && WEIRT_OK(rank, weir_port_channel_connect(b.proxy, b.peer, 20, b.local, &opts, &second)) &&
+           WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device)) &&
+           WEIRT_OK(rank, weir_proxy_start(b.proxy)) && port_bench::all_ready(rank);
+    if (good) {
+        weir_port_channel_info info;
+        weir_port_channel_get_info(b.channel, &info);
+        WEIRT_EXPECT(rank, std::string(info.transport) == port_transports[b.plan.transport]);
+        weir_memory *dst = weir_port_channel_memory(b.channel, WEIR_PORT_DST);
+        WEIRT_EXPECT(rank, weir_memory_rank(dst) == b.peer && weir_memory_bytes(dst) == 2 * half);
+        WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, WEIR_PORT_SRC) == b.local);
+        WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, WEIR_PORT_PACKETS_SRC) == packets);
+        WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, 99) == nullptr);
+        WEIRT_EXPECT(rank, weir_port_channel_memory(second, WEIR_PORT_PACKETS_SRC) == nullptr);
+        uint64_t words[64] = {};
+        for (uint64_t i = 0; i < 64; i++) {
+            words[i] = port_word(rank->rank, i);
+        }
+        WEIRT_EXPECT(rank, b.write(rank, 0, words, sizeof words));
+        if (b.call(rank, b.device, { step(SCRIPT_PUT_SIGNAL, half, 0, sizeof words), step(SCRIPT_WAIT, 0, 0, 0) })) {
+            b.ended(rank, { WEIR_OK, WEIR_OK });
+            WEIRT_EXPECT(rank, b.read(rank, half, words, sizeof words));
+            for (uint64_t i = 0; i < 64; i++) {
+                WEIRT_EXPECT(rank, words[i] == port_word(b.peer, i));
+            }
+        }
+        const uint64_t word = port_word(7, 7);
+        uint64_t came = 0;
+        weirt_barrier(rank);
+        if (rank->rank == 0) {
+            WEIRT_EXPECT(rank, b.write(rank, 8, &word, sizeof word));
+            WEIRT_OK(rank, weir_port_channel_put_signal_flush(second, half + 8, 8, sizeof word));
+        } else {
+            WEIRT_OK(rank, weir_semaphore_wait(weir_port_channel_semaphore(second), weirt_patience_ms()));
+            WEIRT_EXPECT(rank, b.read(rank, half + 8, &came, sizeof came) && came == word);
+        }
+        WEIRT_OK(rank, weir_port_channel_status(b.channel));
+        WEIRT_OK(rank, weir_port_channel_status(second));
+        WEIRT_OK(rank, weir_comm_status(b.comm.comm));
+    }
+    weirt_barrier(rank);
+    weir_port_channel_destroy(second);
+    weirt_barrier(rank);
+    b.close(rank, true);
+    weir_memory_destroy(packets);
+}
+
+TEST_P(PortConnect, OneCallOfEachRankMakesAChannel)
+{
+    run(port_one_call_each, plan());
+}
+
 } // namespace
