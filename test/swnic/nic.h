@@ -133,9 +133,7 @@ public:
     std::vector<ibv_qp *> qps;
     std::vector<uint8_t> memory;
     ibv_mr *mr = nullptr;
-
-private:
-    uint32_t step = 0;
+    uint32_t step = 0; // the last one of this rank (weirt_step)
 };
 
 inline bool Nic::meet()

@@ -63,6 +63,48 @@ TEST_P(SwnicBetween, EachOperation)
     run(each_operation);
 }
 
+// Words of rank 1 are read while it stores to them: each of them is old or new, never a part of both. The thread
+// sanitizer also sees how they are read.
+static void words_under_stores(weirt_rank *rank)
+{
+    constexpr uint32_t bytes = 4096;
+    constexpr uint32_t words = bytes / 8;
+    Nic nic(rank, Options());
+    const bool open = nic.open();
+    const uint32_t next = nic.step + 1;
+    auto *memory = reinterpret_cast<uint64_t *>(nic.memory.data());
+    if (open && rank->rank == 1) {
+        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        for (uint64_t value = 1; weirt_step_now(rank, 0) < next && weirt_now_ms() < end; value++) {
+            for (uint32_t i = 0; i < words; i++) {
+                __atomic_store_n(memory + i, value << 32 | value, __ATOMIC_RELAXED);
+            }
+            weirt_step(rank, next);
+        }
+    } else if (open && weirt_step_wait(rank, 1, next)) {
+        for (uint32_t round = 0; round < 50; round++) {
+            uint64_t torn = 0;
+            if (!WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_READ, 8 * words, 0, bytes) == 0)) {
+                break;
+            }
+            nic.done();
+            for (uint32_t i = 0; i < words; i++) {
+                const uint64_t word = memory[words + i];
+                torn += word == 0 || word >> 32 != (word & UINT32_MAX);
+            }
+            WEIRT_EXPECT(rank, torn == 0);
+        }
+    }
+    weirt_step(rank, next);
+    nic.step = next;
+    nic.meet();
+}
+
+TEST_P(SwnicVerbs, ReadsTakeWholeWords)
+{
+    run(words_under_stores);
+}
+
 static void two_pieces(weirt_rank *rank)
 {
     Nic nic(rank, Options());

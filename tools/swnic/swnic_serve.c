@@ -368,7 +368,7 @@ static void go_on_reading(swnic_nic *nic, swnic_in *in, swnic_out *out)
             uint64_t word = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE);
             memcpy(swnic_out_data(out, SWNIC_RESPONSES), &word, sizeof word);
         } else {
-            memcpy(swnic_out_data(out, SWNIC_RESPONSES), from, answer.bytes);
+            swnic_load_words(swnic_out_data(out, SWNIC_RESPONSES), from, answer.bytes);
         }
         in->reading_left -= answer.bytes;
         (void)respond(qp, &answer);
