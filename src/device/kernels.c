@@ -1,3 +1,4 @@
+/* kernels.c - the families of our own kernels: a row each, with its table of kernels and its module for GPUs. */
 #include "src/device/kernels.h"
 
 #include "src/device/kernels/collective.h"

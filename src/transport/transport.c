@@ -1,3 +1,4 @@
+/* transport.c - the registry of transports, and the choice of the transport that joins two ends. */
 #include "src/transport/transport.h"
 
 #include <stdio.h>

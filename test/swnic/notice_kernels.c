@@ -1,3 +1,4 @@
+/* notice_kernels.c - kernels that take notices of a queue pair. */
 #include "notice_kernels.h"
 
 /* Word `word` of notice `i` of a thread. */

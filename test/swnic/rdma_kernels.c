@@ -1,3 +1,4 @@
+/* rdma_kernels.c - kernels that post to a queue of a NIC. */
 #include "rdma_kernels.h"
 
 #define SPAN 8u

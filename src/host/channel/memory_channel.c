@@ -1,3 +1,4 @@
+/* memory_channel.c - memory channels: checks their memories and packet buffers, and makes handles for kernels. */
 #include "weir/memory_channel.h"
 
 #include <string.h>

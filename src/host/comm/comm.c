@@ -1,3 +1,4 @@
+/* comm.c - communicators: create and destroy, slabs and their cells, and the error that a communicator keeps. */
 #define _GNU_SOURCE
 #include "weir/comm.h"
 

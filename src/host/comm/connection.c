@@ -1,3 +1,4 @@
+/* connection.c - connections: two ranks choose the transport between them, and map each other's slabs. */
 #include "weir/connection.h"
 
 #include <string.h>

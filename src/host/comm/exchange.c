@@ -1,3 +1,4 @@
+/* exchange.c - operations between two ranks, and their futures: the message of one rank meets the call of the other. */
 #include "src/host/comm/exchange.h"
 
 #include <stdio.h>

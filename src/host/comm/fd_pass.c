@@ -1,3 +1,5 @@
+/* fd_pass.c - descriptors of memory: a rank asks the owner of a memory for one, and the owner sends it after it has
+ * checked that the rank may have it. fd_socket.c carries them. */
 #define _GNU_SOURCE
 #include "src/host/comm/fd_pass.h"
 

@@ -1,3 +1,4 @@
+/* fd_socket.c - the datagram socket through which descriptors come. Its filter drops datagrams without the token. */
 #define _GNU_SOURCE
 #include "src/host/comm/fd_socket.h"
 

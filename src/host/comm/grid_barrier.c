@@ -1,3 +1,4 @@
+/* grid_barrier.c - grid barriers: a cell of the device slab, and the handle that kernels get. */
 #include "weir/grid_barrier.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* memory.c - memory of a communicator: allocated or registered here, described to peers, and imported from them. */
 #include "weir/memory.h"
 
 #include <sodium.h>

@@ -1,3 +1,4 @@
+/* semaphore.c - semaphores: cells of two ranks, joined by an exchange; signals and waits of the host. */
 #include "weir/semaphore.h"
 
 #include <stdio.h>
