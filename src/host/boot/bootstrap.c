@@ -260,7 +260,7 @@ static void release(weir_bootstrap *boot)
         weiri_free(group);
     }
     for (uint32_t i = 0; i < boot->size; i++) {
-        weiri_queue_clear(&boot->peers[i].inbox);
+        weiri_message_queue_clear(&boot->peers[i].inbox);
     }
     weiri_auth_wipe(boot->key, sizeof boot->key);
     if (!forked) {

@@ -167,7 +167,7 @@ void weiri_conn_close(weiri_conn *conn)
     close_socket(conn);
     set_state(conn, WEIRI_CONN_IDLE);
     weiri_message *message;
-    while ((message = weiri_queue_pop(&conn->queue)) != NULL) {
+    while ((message = weiri_message_queue_pop(&conn->queue)) != NULL) {
         settle(boot, message, WEIRI_SEND_FAILED);
     }
     if (conn->peer != WEIRI_NO_RANK) {
@@ -329,7 +329,7 @@ static int write_all(weiri_conn *conn)
         m->done += n > 0 ? (uint64_t)n : 0;
         conn->said = conn->said || n > 0;
         if (m->done == sizeof m->frame + m->bytes) {
-            settle(conn->boot, weiri_queue_pop(&conn->queue), WEIRI_SEND_DONE);
+            settle(conn->boot, weiri_message_queue_pop(&conn->queue), WEIRI_SEND_DONE);
         }
     }
     return 0;
@@ -361,7 +361,7 @@ void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
         boot->usage.messages++;
         boot->usage.bytes += sizeof message->frame + message->bytes;
     }
-    weiri_queue_push(&conn->queue, message);
+    weiri_message_queue_push(&conn->queue, message);
     /* Written here and now if nothing is before it: the service is needed for what does not fit, and for errors. */
     const bool first = conn->state == WEIRI_CONN_OPEN && !conn->dirty && !conn->shut && conn->queue.head == message;
     if (!first || write_all(conn) != 0) {

@@ -35,10 +35,10 @@ typedef struct run {
     uint32_t culprit; /* a rank that called something else, or WEIRI_NO_RANK */
     uint64_t failed_at;
     uint64_t deadline_ns;
-    weiri_call call;
+    weiri_group_call call;
 } run;
 
-static void describe(const weiri_call *c, char text[128])
+static void describe(const weiri_group_call *c, char text[128])
 {
     switch (c->op) {
     case OP_ALLGATHER:
@@ -182,7 +182,7 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
         (void)pthread_mutex_unlock(&boot->mutex);
         return status;
     }
-    r->call = (weiri_call){ op, root, r->state->sequence++, bytes };
+    r->call = (weiri_group_call){ op, root, r->state->sequence++, bytes };
     r->failed_at = r->call.sequence;
     r->state->last = r->call;
     r->state->running++;
@@ -191,12 +191,12 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
 
 /* Names both sides, the lower rank first, so that both find the same text. Returns the first operation that they do not
  * have in common. */
-static uint64_t describe_mismatch(uint32_t rank, const weiri_call *ours, uint32_t peer, const weiri_call *theirs,
-                                  char text[WEIRI_TEXT_BYTES])
+static uint64_t describe_mismatch(uint32_t rank, const weiri_group_call *ours, uint32_t peer,
+                                  const weiri_group_call *theirs, char text[WEIRI_TEXT_BYTES])
 {
     const bool first = rank < peer;
-    const weiri_call *low = first ? ours : theirs;
-    const weiri_call *high = first ? theirs : ours;
+    const weiri_group_call *low = first ? ours : theirs;
+    const weiri_group_call *high = first ? theirs : ours;
     char low_text[128];
     char high_text[128];
     char number[48] = "";
@@ -211,7 +211,7 @@ static uint64_t describe_mismatch(uint32_t rank, const weiri_call *ours, uint32_
     return low->sequence < high->sequence ? low->sequence : high->sequence;
 }
 
-static weir_status mismatch(run *r, uint32_t peer, const weiri_call *theirs)
+static weir_status mismatch(run *r, uint32_t peer, const weiri_group_call *theirs)
 {
     char text[WEIRI_TEXT_BYTES];
     r->failed_at = describe_mismatch(r->boot->rank, &r->call, peer, theirs, text);
@@ -219,9 +219,9 @@ static weir_status mismatch(run *r, uint32_t peer, const weiri_call *theirs)
     return weiri_fail(WEIR_ERR_MISMATCH, "%s", text);
 }
 
-static weiri_call read_call(weiri_reader *r)
+static weiri_group_call read_call(weiri_reader *r)
 {
-    weiri_call c;
+    weiri_group_call c;
     c.op = weiri_read_u32(r);
     c.root = weiri_read_u32(r);
     c.sequence = weiri_read_u64(r);
@@ -233,7 +233,7 @@ void weiri_group_arrived(weir_bootstrap *boot, const weiri_message *message)
 {
     char text[WEIRI_TEXT_BYTES];
     weiri_reader r = weiri_reader_init(message->data, message->bytes);
-    const weiri_call theirs = read_call(&r);
+    const weiri_group_call theirs = read_call(&r);
     weiri_group_state *state = boot->groups;
     while (state != NULL && state->hash != message->tag) {
         state = state->next;
@@ -256,7 +256,7 @@ static weir_status find_stray(run *r)
         }
         if (message != NULL) {
             weiri_reader reader = weiri_reader_init(message->data, message->bytes);
-            const weiri_call theirs = read_call(&reader);
+            const weiri_group_call theirs = read_call(&reader);
             if (!reader.failed && theirs.sequence <= r->call.sequence) {
                 return mismatch(r, peer, &theirs);
             }
@@ -455,7 +455,7 @@ static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *dat
         return status;
     }
     weiri_reader reader = weiri_reader_init(message->data, message->bytes);
-    const weiri_call theirs = read_call(&reader);
+    const weiri_group_call theirs = read_call(&reader);
     const uint64_t their_step = weiri_read_u64(&reader);
     const uint64_t size = message->bytes - reader.at;
     if (reader.failed || theirs.op < OP_BARRIER || theirs.op > OP_BROADCAST) {

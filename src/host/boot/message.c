@@ -51,7 +51,7 @@ void weiri_message_free(weiri_message *message)
     }
 }
 
-void weiri_queue_push(weiri_queue *queue, weiri_message *message)
+void weiri_message_queue_push(weiri_message_queue *queue, weiri_message *message)
 {
     message->next = NULL;
     if (queue->tail == NULL) {
@@ -62,7 +62,7 @@ void weiri_queue_push(weiri_queue *queue, weiri_message *message)
     queue->tail = message;
 }
 
-void weiri_queue_unlink(weiri_queue *queue, weiri_message *before, weiri_message *message)
+void weiri_message_queue_unlink(weiri_message_queue *queue, weiri_message *before, weiri_message *message)
 {
     if (before == NULL) {
         queue->head = message->next;
@@ -74,19 +74,19 @@ void weiri_queue_unlink(weiri_queue *queue, weiri_message *before, weiri_message
     }
 }
 
-weiri_message *weiri_queue_pop(weiri_queue *queue)
+weiri_message *weiri_message_queue_pop(weiri_message_queue *queue)
 {
     weiri_message *message = queue->head;
     if (message != NULL) {
-        weiri_queue_unlink(queue, NULL, message);
+        weiri_message_queue_unlink(queue, NULL, message);
     }
     return message;
 }
 
-void weiri_queue_clear(weiri_queue *queue)
+void weiri_message_queue_clear(weiri_message_queue *queue)
 {
     weiri_message *message;
-    while ((message = weiri_queue_pop(queue)) != NULL) {
+    while ((message = weiri_message_queue_pop(queue)) != NULL) {
         weiri_message_free(message);
     }
 }

@@ -207,7 +207,7 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
         if (kind == WEIRI_FRAME_COLLECTIVE) {
             weiri_group_arrived(boot, message);
         }
-        weiri_queue_push(&peer->inbox, message);
+        weiri_message_queue_push(&peer->inbox, message);
         if (peer->waiters > 0) {
             weiri_boot_signal(boot);
         }

@@ -58,7 +58,7 @@ weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
         return WEIR_OK;
     }
     message->gone_before = boot->gone_count;
-    weiri_queue_push(&port->queue, message);
+    weiri_message_queue_push(&port->queue, message);
     return WEIR_OK;
 }
 
@@ -77,7 +77,7 @@ static void deliver_one(weir_bootstrap *boot, weiri_port *port)
 {
     const weiri_port_handler handler = port->handler;
     const bool news = port->queue.head == NULL || port->queue.head->gone_before > port->told;
-    weiri_message *message = news ? NULL : weiri_queue_pop(&port->queue);
+    weiri_message *message = news ? NULL : weiri_message_queue_pop(&port->queue);
     char text[WEIRI_TEXT_BYTES];
     uint32_t rank = 0;
     bool died = false;
@@ -120,7 +120,7 @@ void weiri_port_free_all(weir_bootstrap *boot)
     while (boot->ports != NULL) {
         weiri_port *port = boot->ports;
         boot->ports = port->next;
-        weiri_queue_clear(&port->queue);
+        weiri_message_queue_clear(&port->queue);
         weiri_free(port);
     }
 }
@@ -186,7 +186,7 @@ void weiri_bootstrap_close_port(weir_bootstrap *boot, uint32_t number)
             bounce(boot, number, message);
             weiri_peer_handled(boot, message);
         }
-        weiri_queue_clear(&port->queue);
+        weiri_message_queue_clear(&port->queue);
         forget_closed(boot);
     }
     (void)pthread_mutex_unlock(&boot->mutex);

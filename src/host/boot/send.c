@@ -61,7 +61,7 @@ static weir_status queue(weir_bootstrap *boot, uint32_t peer, weiri_message *mes
         }
         weiri_boot_wake(boot);
     } else {
-        weiri_queue_push(&boot->peers[peer].inbox, message);
+        weiri_message_queue_push(&boot->peers[peer].inbox, message);
         weiri_boot_signal(boot);
     }
     return WEIR_OK;
@@ -85,7 +85,7 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
 }
 
 /* Takes the first message of (kind, tag) out of the queue, or NULL. */
-static weiri_message *take(weiri_queue *queue, uint32_t kind, uint64_t tag)
+static weiri_message *take(weiri_message_queue *queue, uint32_t kind, uint64_t tag)
 {
     weiri_message *before = NULL;
     weiri_message *message = queue->head;
@@ -94,7 +94,7 @@ static weiri_message *take(weiri_queue *queue, uint32_t kind, uint64_t tag)
         message = message->next;
     }
     if (message != NULL) {
-        weiri_queue_unlink(queue, before, message);
+        weiri_message_queue_unlink(queue, before, message);
     }
     return message;
 }
@@ -179,12 +179,12 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
         weiri_message_free(message);
     } else if (!message->sealed) {
         /* Not begun: it stays unsent. */
-        weiri_queue *queue = &boot->peers[peer].out->queue;
+        weiri_message_queue *queue = &boot->peers[peer].out->queue;
         weiri_message *before = NULL;
         for (weiri_message *m = queue->head; m != message; m = m->next) {
             before = m;
         }
-        weiri_queue_unlink(queue, before, message);
+        weiri_message_queue_unlink(queue, before, message);
         boot->peers[peer].flows[message->kind - WEIRI_FRAME_USER].ahead -= message->bytes + WEIRI_MESSAGE_COST;
         weiri_message_free(message);
     } else {

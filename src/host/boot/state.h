@@ -86,10 +86,10 @@ typedef struct weiri_message {
     uint8_t frame[WEIRI_FRAME_BYTES];
 } weiri_message;
 
-typedef struct weiri_queue {
+typedef struct weiri_message_queue {
     weiri_message *head;
     weiri_message *tail;
-} weiri_queue;
+} weiri_message_queue;
 
 typedef enum weiri_conn_state {
     WEIRI_CONN_IDLE, /* to be opened, now or at retry_ns */
@@ -141,7 +141,7 @@ typedef struct weiri_conn {
     uint32_t held_rank;
     uint32_t held_timeout_ms;
     weiri_message *incoming;
-    weiri_queue queue;
+    weiri_message_queue queue;
 } weiri_conn;
 
 typedef enum weiri_peer_state {
@@ -163,7 +163,7 @@ typedef struct weiri_flow {
 typedef struct weiri_peer {
     weiri_conn *out;
     weiri_conn *in;
-    weiri_queue inbox;
+    weiri_message_queue inbox;
     weiri_flow flows[WEIRI_FLOWS];
     uint32_t waiters;        /* users' threads that wait for a message of it */
     uint64_t unreachable_ns; /* since when it refuses connections; 0 while it does not, or that is not known */
@@ -175,21 +175,21 @@ typedef struct weiri_peer {
 } weiri_peer;
 
 /* What a rank called. */
-typedef struct weiri_call {
+typedef struct weiri_group_call {
     uint32_t op;
     uint32_t root;
     uint64_t sequence;
     uint64_t bytes;
-} weiri_call;
+} weiri_group_call;
 
 typedef struct weiri_group_state {
     struct weiri_group_state *next;
     uint64_t hash;
-    uint64_t sequence;  /* operations begun */
-    weiri_call last;    /* the last of them */
-    uint32_t waits_for; /* rank of which the last one needs a message now, or WEIRI_NO_RANK */
-    uint32_t running;   /* operations begun and not ended */
-    uint64_t failed_at; /* first operation that failed, when failed_status is not WEIR_OK */
+    uint64_t sequence;     /* operations begun */
+    weiri_group_call last; /* the last of them */
+    uint32_t waits_for;    /* rank of which the last one needs a message now, or WEIRI_NO_RANK */
+    uint32_t running;      /* operations begun and not ended */
+    uint64_t failed_at;    /* first operation that failed, when failed_status is not WEIR_OK */
     weir_status failed_status;
     char failed_text[WEIRI_TEXT_BYTES];
 } weiri_group_state;
@@ -197,7 +197,7 @@ typedef struct weiri_group_state {
 typedef struct weiri_port {
     struct weiri_port *next;
     weiri_port_handler handler;
-    weiri_queue queue;
+    weiri_message_queue queue;
     uint32_t number;
     uint32_t told; /* how many of the ranks that are gone the handler knows */
     bool open;
@@ -322,11 +322,11 @@ void weiri_frame_write(weiri_writer *w, uint32_t kind, uint64_t tag, const void 
 weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *head, size_t head_bytes, const void *data,
                                     size_t bytes);
 void weiri_message_free(weiri_message *message); /* NULL is ignored */
-void weiri_queue_push(weiri_queue *queue, weiri_message *message);
-weiri_message *weiri_queue_pop(weiri_queue *queue);
+void weiri_message_queue_push(weiri_message_queue *queue, weiri_message *message);
+weiri_message *weiri_message_queue_pop(weiri_message_queue *queue);
 /* Takes out `message`, which follows `before` (NULL: the first). */
-void weiri_queue_unlink(weiri_queue *queue, weiri_message *before, weiri_message *message);
-void weiri_queue_clear(weiri_queue *queue);
+void weiri_message_queue_unlink(weiri_message_queue *queue, weiri_message *before, weiri_message *message);
+void weiri_message_queue_clear(weiri_message_queue *queue);
 
 /* boot/conn.c */
 void weiri_boot_signal(weir_bootstrap *boot); /* wakes users' threads that wait for the condition variable */
