@@ -52,6 +52,8 @@ typedef struct weiri_fd_loan weiri_fd_loan;
 typedef struct weiri_teller {
     /* Whether it does; the text is a clause. The communicator's mutex is held. */
     bool (*tell)(void *context, weir_status status, char *text, size_t bytes);
+    /* The text of a call, from the two words that a record of WEIR_DOING_COLLECTIVE has of it. */
+    void (*call_text)(uint64_t word, uint64_t count, char *text, size_t bytes);
     void *context;
     struct weiri_teller *next;
 } weiri_teller;

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/host/collective/collective.h"
 #include "src/host/comm/comm.h"
 #include "src/host/comm/semaphore.h"
 #include "weir/error.h"
@@ -116,7 +115,7 @@ static void describe_queue(const weir_dev_note *note, char *text)
 }
 
 /* What the thread was doing. False when the record does not say. */
-static bool describe(const weir_dev_note *note, weir_status status, char *text)
+static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_status status, char *text)
 {
     switch (note->doing) {
     case WEIR_DOING_WAIT:
@@ -165,7 +164,11 @@ static bool describe(const weir_dev_note *note, weir_status status, char *text)
         (void)snprintf(text, TEXT_BYTES, "wait for notice %" PRIu64, note->numbers[1]);
         return true;
     case WEIR_DOING_COLLECTIVE:
-        weiri_call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
+        if (comm->tellers != NULL) {
+            comm->tellers->call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
+        } else {
+            (void)snprintf(text, TEXT_BYTES, "collective");
+        }
         return true;
     default:
         return false;
@@ -220,7 +223,7 @@ void weiri_record_text(const weir_comm *comm, weir_status status, char *text, si
     if (record.note.doing == WEIR_DOING_WAIT && record.note.peer == WEIR_NO_PEER) {
         find_semaphore(comm, &record.note);
     }
-    if (!describe(&record.note, status, doing)) {
+    if (!describe(comm, &record.note, status, doing)) {
         (void)snprintf(text, bytes, "%s failed: %s", kernel, weir_status_text(status));
         return;
     }
