@@ -2,22 +2,46 @@
 """What the sources promise, and a compiler does not check: check_sources.py RULE ROOT.
 
 Each rule is a function that yields one text per violation; there is no list of exceptions."""
+import concurrent.futures
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 
 C_FILES = (".c", ".h", ".cc")
+SKIPPED = 77  # the exit status of a rule that cannot be checked here
 
-# A folder, and what its files may include with quotes: prefixes, the nearest folder first.
-BASE = ("weir/", "src/host/base/")
+
+class Skipped(Exception):
+    """Why a rule cannot be checked here."""
+
+
+# The folders of the library, from the ground up: one row a folder, with what files of other folders may include of it
+# (a header, or every header of the folder) and which folders are below it. A subfolder without a row belongs to the
+# folder that it is in.
+FOLDERS = (
+    ("src/host/base", "src/host/base/", ()),
+    ("src/device", "src/device/device.h", ("src/host/base", "src/device/kernels")),
+    ("src/device/kernels", "src/device/kernels/", ()),
+    ("src/transport", "src/transport/transport.h", ("src/host/base", "src/device")),
+    ("src/host/boot", "src/host/boot/boot.h", ("src/host/base",)),
+    ("src/host/comm", "src/host/comm/",
+     ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot")),
+    ("src/host/channel", "src/host/channel/",
+     ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot", "src/host/comm")),
+    ("src/host/window", "src/host/window/",
+     ("src/host/base", "src/device", "src/transport", "src/host/boot", "src/host/comm", "src/host/channel")),
+    ("src/host/collective", "src/host/collective/",
+     ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot", "src/host/comm",
+      "src/host/channel", "src/host/window")),
+)
+
+# What files elsewhere may include with quotes: a file or a folder, and prefixes.
 LAYERS = (
     ("include/weir/status.h", ()),
     ("include/weir/device", ("weir/status.h", "weir/device/")),
     ("include/weir", ("weir/",)),
-    ("src/host/base", BASE),
-    ("src/device", BASE + ("src/device/",)),
-    ("src/transport", BASE + ("src/transport/", "src/device/device.h")),
-    ("src/host", BASE + ("src/host/", "src/device/device.h", "src/device/kernels/", "src/transport/transport.h")),
     ("examples", ("weir/",)),
     ("tools/swnic", ("swnic.h", "src/transport/ib/prm.h")),
     ("tools", ("weir/", "tools/perf/", "weir_perf_commit.h")),
@@ -64,16 +88,77 @@ def includes(root, *folders):
                 yield name, f"{name}:{number}", match.group(1), match.group(2)
 
 
+def folder_of(name):
+    """The row of FOLDERS that a file belongs to: the longest that its path begins with, or None."""
+    rows = [row for row in FOLDERS if name.startswith(row[0] + "/")]
+    return max(rows, key=lambda row: len(row[0]), default=None)
+
+
+def may_include(name):
+    """The prefixes of what a file may include with quotes, or None for a file of no folder."""
+    row = folder_of(name)
+    if row:
+        faces = {folder: face for folder, face, _ in FOLDERS}
+        return ("weir/", row[0] + "/") + tuple(faces[below] for below in row[2])
+    return next((allowed for folder, allowed in LAYERS if name == folder or name.startswith(folder + "/")), None)
+
+
 def include_direction(root):
     for name, place, ours, system in includes(root, "include", "src", "examples", "tools"):
-        allowed = next(allowed for folder, allowed in LAYERS if name == folder or name.startswith(folder + "/"))
+        allowed = may_include(name)
         target = ours or (system if system.startswith(("weir/", "src/")) else None)
-        if target and not target.startswith(allowed):
+        if allowed is None:
+            yield f"{place}: the folder has no row in FOLDERS"
+        elif target and not target.startswith(allowed):
             yield f"{place}: {target} is not below this file; it may include {', '.join(allowed) or 'nothing'}"
         if target and target.count("/") and not any((root / top / target).exists() for top in (".", "include")):
             yield f"{place}: {target} is not relative to the root or to include/"
         if system and name.startswith("include/") and system not in PUBLIC_SYSTEM_HEADERS:
             yield f"{place}: <{system}>: public headers include {', '.join(sorted(PUBLIC_SYSTEM_HEADERS))} alone"
+        if target and name.startswith(("examples/", "tools/perf/")) and target.startswith("weir/device/impl/"):
+            yield f"{place}: {target}: programs include no header of weir/device/impl"
+
+
+def tags(root):
+    """A struct, union or enum tag is defined once in the library."""
+    first = {}
+    for name, text in files(root, "include", "src"):
+        for number, line in enumerate(without(text, True).split("\n"), 1):
+            for match in re.finditer(r"\b(?:struct|union|enum)\s+(\w+)\s*\{", line):
+                place = f"{name}:{number}"
+                if first.setdefault(match.group(1), place) != place:
+                    yield f"{place}: {match.group(1)} is defined in {first[match.group(1)]} as well"
+
+
+def heads(root):
+    """Every source opens with a comment that says what the file is for. Where it names a file, it names its own."""
+    for name, text in files(root, "src", "examples", "tools", "test"):
+        own = name.rsplit("/", 1)[1]
+        named = re.match(r"/\* (?:\w+/)*(\w+\.[ch]) - ", text)
+        if name.endswith(".c") and not text.startswith(("/* ", "// ")):
+            yield f"{name}: does not open with a comment that says what it is for"
+        elif named and named.group(1) != own:
+            yield f"{name}: its head comment names {named.group(1)}"
+
+
+def clang_format(root):
+    """Sources are as clang-format writes them. The reference is version 14, that of Debian 12: others differ."""
+    tool = next((tool for tool in ("clang-format-14", "clang-format") if shutil.which(tool)), None)
+    found = re.search(r"version (\d+)", subprocess.run([tool, "--version"], stdout=subprocess.PIPE,
+                                                       text=True).stdout).group(1) if tool else "none"
+    if found != "14":
+        raise Skipped(f"clang-format 14 is needed, which Debian 12 has; found: {found}")
+    paths = [str(root / name) for name, _ in files(root, "include", "src", "tools", "test", "examples")]
+    check = [tool, f"--style=file:{root}/.clang-format", "--dry-run", "--ferror-limit=1"]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        runs = pool.map(lambda some: subprocess.run(check + some, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                                    text=True), [paths[i::8] for i in range(8) if paths[i::8]])
+        for run in runs:
+            for line in run.stdout.split("\n"):
+                if "clang-format-violations" in line:
+                    yield line.split(": ")[0].replace(f"{root}/", "") + ": clang-format -i changes this"
+                elif ": error: " in line:
+                    yield line
 
 
 def cuda(root):
@@ -175,8 +260,8 @@ def litmus(root):
             yield f"docs/memory-ordering.md does not name {test}"
 
 
-RULES = (include_direction, cuda, verbs, fabric, environment, output, allocation, endings, threads, names,
-         documentation, litmus, text)
+RULES = (include_direction, tags, heads, clang_format, cuda, verbs, fabric, environment, output, allocation, endings,
+         threads, names, documentation, litmus, text)
 
 
 def main():
@@ -187,7 +272,11 @@ def main():
     if len(sys.argv) != 3 or sys.argv[1] not in rules:
         print(f"usage: check_sources.py list | {{{','.join(rules)}}} ROOT", file=sys.stderr)
         return 2
-    violations = list(rules[sys.argv[1]](pathlib.Path(sys.argv[2])))
+    try:
+        violations = list(rules[sys.argv[1]](pathlib.Path(sys.argv[2])))
+    except Skipped as why:
+        print(f"skipped: {why}")
+        return SKIPPED
     print("\n".join(violations))
     return 1 if violations else 0
 

@@ -1,4 +1,4 @@
-/* collective/rails.c - what hosts exchange; see collective.h. */
+/* collective_rails.c - the kernel that exchanges pieces between hosts; see collective.h. */
 #include "src/device/kernels/collective.h"
 
 WEIR_KERNEL(weiri_rail, weiri_rail_args)

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Calls go downhill, as includes do: check_calls.py ROOT NM LIST, with the object files of libweir in the file LIST.
+
+A file uses what it includes, and the functions and data of ours that its object file refers to. What it refers to must
+be in its own folder or in one below it (FOLDERS of check_sources.py). No files of different folders, subfolders
+included, may call or include each other in a circle. A registry refers to the tables of functions of what it
+registers: those are data, and close no circle. What kernels call on the CPU is declared in include/weir/device, below
+everything."""
+import pathlib
+import re
+import subprocess
+import sys
+
+from check_sources import folder_of, includes
+from check_symbols import FOR_KERNELS
+
+
+def read_objects(nm, paths):
+    """Per source, its symbols: (those that it defines, by kind, and those that it needs)."""
+    objects = {}
+    for path in paths:
+        match = re.search(r"/weir_objects\.dir/(.+\.c)\.o$", path)
+        if not match or match.group(1).startswith("module_"):
+            continue
+        defined, needed = {}, set()
+        for line in subprocess.run([nm, path], stdout=subprocess.PIPE, text=True, check=True).stdout.split("\n"):
+            words = line.split()
+            if len(words) == 3 and words[1].isupper():
+                defined[words[2]] = words[1]
+            elif len(words) == 2 and words[0] == "U":
+                needed.add(words[1])
+        objects["src/" + match.group(1)] = (defined, needed)
+    return objects
+
+
+def unit(name):
+    """A source and the header of the same name are one."""
+    return name.rsplit(".", 1)[0]
+
+
+def circles(edges):
+    """The sets of units of which each reaches each other (Tarjan), less those of one."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in edges.get(node, {}):
+            if target not in index:
+                visit(target)
+            if target in stack:
+                low[node] = min(low[node], low[target])
+        if low[node] == index[node]:
+            circle = stack[stack.index(node):]
+            del stack[stack.index(node):]
+            if len(circle) > 1:
+                found.append(circle)
+
+    sys.setrecursionlimit(10000)
+    for node in list(edges):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def violations(root, objects):
+    home = {symbol: (name, kind) for name, (defined, _) in objects.items() for symbol, kind in defined.items()
+            if symbol not in FOR_KERNELS}
+    edges = {}
+    for name, _, ours, _ in includes(root, "src"):
+        if ours and ours.startswith("src/") and unit(ours) != unit(name):
+            edges.setdefault(unit(name), {})[unit(ours)] = "includes it"
+    for name, (_, needed) in sorted(objects.items()):
+        row = folder_of(name)
+        for symbol in sorted(needed & home.keys()):
+            target, kind = home[symbol]
+            below = folder_of(target)
+            if row and below and row != below and below[0] not in row[2]:
+                yield f"{name}: {symbol} is of {target}, which is not below this file"
+            if kind == "T":
+                edges.setdefault(unit(name), {}).setdefault(unit(target), f"calls {symbol}")
+    for circle in circles(edges):
+        if len({name.rsplit("/", 1)[0] for name in circle}) > 1:
+            yield "a circle through folders:"
+            for name in sorted(circle):
+                for target, why in sorted(edges[name].items()):
+                    if target in circle:
+                        yield f"    {name} -> {target}: {why}"
+
+
+def main():
+    root, nm, listing = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+    objects = read_objects(nm, listing.read_text(encoding="utf-8").split())
+    wrong = list(violations(root, objects))
+    if len(objects) < 2:
+        wrong.append(f"{len(objects)} object files are listed")
+    print("\n".join(wrong) or f"{len(objects)} sources")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""The rules find what they are there for: each gets a small tree that breaks it in one place, and one that does not."""
+import pathlib
+import tempfile
+import unittest
+
+import check_calls
+import check_sources
+
+CLEAN = {
+    "include/weir/status.h": "typedef int weir_status;\n",
+    "include/weir/device/impl/spin.h": "typedef struct weir_spin {\n    int reads;\n} weir_spin;\n",
+    "src/host/base/wire.h": "",
+    "src/host/base/wire.c": '/* wire.c - bytes. */\n#include "src/host/base/wire.h"\n',
+    "src/device/device.h": '#include "src/host/base/wire.h"\n',
+    "src/device/kernels/sum.h": "",
+    "src/transport/transport.h": '#include "src/device/device.h"\n',
+    "src/transport/ib/ib.h": '#include "src/transport/transport.h"\n',
+    "src/host/boot/boot.h": "typedef struct weiri_peer {\n    int rank;\n} weiri_peer;\n",
+    "src/host/comm/comm.h": '#include "src/host/boot/boot.h"\n#include "src/transport/transport.h"\n',
+    "src/host/channel/proxy.h": '#include "src/host/comm/comm.h"\n',
+    "src/host/collective/call.h": '#include "src/device/kernels/sum.h"\n#include "src/host/channel/proxy.h"\n',
+}
+
+
+class Rules(unittest.TestCase):
+    def check(self, rule, **changed):
+        """The violations of a rule in the clean tree with some files changed."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in {**CLEAN, **changed}.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            return list(rule(root))
+
+    def found(self, rule, name, text, expected):
+        self.assertEqual(self.check(rule), [], "the clean tree")
+        found = self.check(rule, **{name: text})
+        self.assertTrue(found and all(expected in line for line in found), f"{expected!r} is not all of {found}")
+
+    def test_includes_go_downhill(self):
+        for name, target in (("src/host/base/wire.c", "src/device/device.h"),
+                             ("src/device/device.h", "src/transport/transport.h"),
+                             ("src/device/kernels/sum.h", "src/device/device.h"),
+                             ("src/transport/ib/ib.h", "src/host/boot/boot.h"),
+                             ("src/host/boot/boot.h", "src/transport/transport.h"),
+                             ("src/host/comm/comm.h", "src/host/channel/proxy.h"),
+                             ("src/host/channel/proxy.h", "src/host/collective/call.h")):
+            with self.subTest(name=name, target=target):
+                self.found(check_sources.include_direction, name, f'/* x */\n#include "{target}"\n',
+                           f"{name}:2: {target} is not below this file")
+
+    def test_only_the_header_of_a_folder_is_included(self):
+        self.found(check_sources.include_direction, "src/host/comm/comm.h", '#include "src/transport/ib/ib.h"\n',
+                   "src/transport/ib/ib.h is not below this file")
+
+    def test_every_folder_has_a_row(self):
+        self.found(check_sources.include_direction, "src/host/other/other.h", '#include "src/host/base/wire.h"\n',
+                   "the folder has no row")
+
+    def test_programs_use_no_bodies(self):
+        self.found(check_sources.include_direction, "tools/perf/main.c", '#include "weir/device/impl/spin.h"\n',
+                   "programs include no header of weir/device/impl")
+
+    def test_tags_are_defined_once(self):
+        self.found(check_sources.tags, "src/transport/ib/ib.h", "struct weiri_peer;\nstruct weiri_peer {\n};\n",
+                   "src/transport/ib/ib.h:2: weiri_peer is defined in src/host/boot/boot.h:1 as well")
+
+    def test_tags_are_also_those_of_enums_and_unions(self):
+        for kind in ("enum", "union"):
+            self.found(check_sources.tags, "src/transport/ib/ib.h", f"{kind} weir_spin {{ A }};\n",
+                       "weir_spin is defined in")
+
+    def test_sources_have_heads(self):
+        self.found(check_sources.heads, "src/host/base/wire.c", '#include "src/host/base/wire.h"\n',
+                   "src/host/base/wire.c: does not open with a comment")
+        self.found(check_sources.heads, "src/host/base/wire.c", "/* sock.c - bytes. */\n",
+                   "its head comment names sock.c")
+
+    def test_clang_format_changes_nothing(self):
+        style = (pathlib.Path(__file__).parents[2] / ".clang-format").read_text(encoding="utf-8")
+        try:
+            self.assertEqual(self.check(check_sources.clang_format, **{".clang-format": style}), [])
+            found = self.check(check_sources.clang_format, **{".clang-format": style, "test/a.c": "int  a;\n"})
+        except check_sources.Skipped as why:
+            self.skipTest(str(why))
+        self.assertEqual(found, ["test/a.c:1:4: clang-format -i changes this"])
+
+    def calls(self, objects):
+        return self.check(lambda root: check_calls.violations(root, objects))
+
+    def test_calls_go_downhill(self):
+        self.assertEqual(self.calls({"src/host/base/wire.c": ({"weiri_read": "T"}, {"memcpy"}),
+                                     "src/host/comm/comm.c": ({"weiri_comm": "T"}, {"weiri_read"})}), [])
+        self.assertEqual(self.calls({"src/host/boot/join.c": ({"weiri_join": "T"}, {"weiri_comm"}),
+                                     "src/host/comm/comm.c": ({"weiri_comm": "D"}, set())}),
+                         ["src/host/boot/join.c: weiri_comm is of src/host/comm/comm.c, which is not below this file"])
+
+    def test_circles_through_folders_are_found(self):
+        device = {"weiri_block": "T"}
+        registry = {"src/device/device.c": (device, {"weiri_cpu_ops"}),
+                    "src/device/cpu/cpu.c": ({"weiri_cpu_ops": "R", "weiri_cpu_open": "T"}, {"weiri_block"})}
+        self.assertEqual(self.calls(registry), [])
+        found = self.calls({**registry, "src/device/device.c": (device, {"weiri_cpu_open"})})
+        self.assertEqual(found, ["a circle through folders:",
+                                 "    src/device/cpu/cpu -> src/device/device: calls weiri_block",
+                                 "    src/device/device -> src/device/cpu/cpu: calls weiri_cpu_open"])
+
+    def test_circles_of_includes_and_calls_together_are_found(self):
+        found = self.check(lambda root: check_calls.violations(root, {
+            "src/transport/ib/ib.c": ({"weiri_ib": "T"}, set()),
+            "src/transport/transport.c": ({"weiri_transport": "T"}, {"weiri_ib"})}))
+        self.assertIn("    src/transport/ib/ib -> src/transport/transport: includes it", found)
+
+    def test_circles_inside_a_folder_are_its_own(self):
+        self.assertEqual(self.calls({"src/host/boot/join.c": ({"weiri_join": "T"}, {"weiri_conn"}),
+                                     "src/host/boot/conn.c": ({"weiri_conn": "T"}, {"weiri_join"})}), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
