@@ -62,7 +62,7 @@ protected:
         args.channel.semaphore.expected = memory<uint64_t>(1);
         args.channel.semaphore.sent = memory<uint64_t>(1);
         args.channel.semaphore.count = 1;
-        args.channel.epochs = memory<uint64_t>(2);
+        args.channel.epochs = memory<uint64_t>(WEIR_CELL_BYTES / 8);
     }
 
     void TearDown() override
@@ -136,6 +136,16 @@ protected:
         args.channel.dst_bytes = far_bytes;
         args.channel.packets = far;
         args.channel.packets_bytes = far_bytes;
+        fill_cell();
+    }
+
+    // What the host writes into the channel's cell.
+    void fill_cell()
+    {
+        auto *cell = reinterpret_cast<weir_dev_channel_cell *>(args.channel.epochs);
+        cell->dst_bytes = args.channel.dst_bytes;
+        cell->src_bytes = args.channel.src_bytes;
+        cell->packets_bytes = args.channel.packets_bytes;
     }
 
     weir_device *device = nullptr;
@@ -488,6 +498,7 @@ TEST_P(Headers, PacketMisuse)
     }
     args.channel.packets = nullptr;
     args.channel.packets_bytes = 0;
+    fill_cell();
     args.operation = PACKETS_UNPACK;
     args.dst_offset = 0;
     args.src_offset = 0;

@@ -108,12 +108,15 @@ WEIR_FN uint32_t weir_dev_memory_channel_doing(int put, int unpack)
 }
 
 /* Ends a call that waited for packets. */
-WEIR_FN_COLD weir_status weir_dev_memory_channel_ended(weir_dev_control *control, uint32_t peer, uint32_t doing,
-                                                       uint64_t packet_offset, uint64_t bytes, weir_status status)
+WEIR_FN_COLD weir_status weir_dev_memory_channel_ended(weir_dev_control *control, const uint64_t *epochs,
+                                                       uint32_t doing, uint64_t packet_offset, uint64_t bytes,
+                                                       weir_status status)
 {
+    const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
     return status == WEIR_OK
                ? weir_dev_control_status(control)
-               : weir_dev_control_end_wait(control, status, weir_dev_note_of(doing, peer, packet_offset, bytes, 0));
+               : weir_dev_control_end_wait(control, status,
+                                           weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, bytes, 0));
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_channel *channel, uint32_t doing,
@@ -121,30 +124,32 @@ WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_ch
                                                         weir_status status)
 {
     return WEIR_UNLIKELY((status != WEIR_OK) | weir_spin_is_due(flag))
-               ? weir_dev_memory_channel_ended(channel->semaphore.control, channel->semaphore.peer, doing,
-                                               packet_offset, bytes, status)
+               ? weir_dev_memory_channel_ended(channel->semaphore.control, channel->epochs, doing, packet_offset, bytes,
+                                               status)
                : WEIR_OK;
 }
 
-/* A call with packets that would leave one of the memories. */
-WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *control, uint32_t peer, uint32_t doing,
-                                                         uint64_t bytes, uint64_t put_offset, uint64_t unpack_offset,
-                                                         uint64_t packet_offset, uint64_t needed, uint64_t dst_bytes,
-                                                         uint64_t src_bytes, uint64_t packets_bytes)
+/* A call with packets that would leave one of the memories, or is invalid otherwise. */
+WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *control, const uint64_t *epochs,
+                                                         uint32_t doing, uint64_t bytes, uint64_t put_offset,
+                                                         uint64_t unpack_offset, uint64_t packet_offset,
+                                                         uint64_t needed)
 {
+    const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
     const int put = doing != WEIR_DOING_UNPACK;
     const int unpack = doing != WEIR_DOING_PUT_PACKETS;
-    const int far = put && !weir_dev_in_range(packet_offset, needed, dst_bytes);
-    const int near = unpack && !weir_dev_in_range(packet_offset, needed, packets_bytes);
-    const int sent = put && !weir_dev_in_range(put_offset, bytes, src_bytes);
-    weir_dev_note note = weir_dev_note_of(doing, peer,
-                                          far || near ? packet_offset
-                                          : sent      ? put_offset
-                                                      : unpack_offset,
-                                          far || near ? needed : bytes,
-                                          far    ? dst_bytes
-                                          : near ? packets_bytes
-                                                 : src_bytes);
+    const int far = put && !weir_dev_in_range(packet_offset, needed, cell->dst_bytes);
+    const int near = unpack && !weir_dev_in_range(packet_offset, needed, cell->packets_bytes);
+    const int sent = put && !weir_dev_in_range(put_offset, bytes, cell->src_bytes);
+    const int received = unpack && !weir_dev_in_range(unpack_offset, bytes, cell->src_bytes);
+    weir_dev_note note = weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, bytes, 0);
+    if (!far && !near && !sent && !received) {
+        note.index = put ? 0 : WEIR_LOCAL_MEMORY;
+        return weir_dev_control_fail_in(control, WEIR_ERR_INVALID, note);
+    }
+    note.numbers[0] = far || near ? packet_offset : sent ? put_offset : unpack_offset;
+    note.numbers[1] = far || near ? needed : bytes;
+    note.numbers[2] = far ? cell->dst_bytes : near ? cell->packets_bytes : cell->src_bytes;
     note.index = far ? 0 : WEIR_LOCAL_MEMORY;
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
@@ -162,15 +167,10 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
     if (WEIR_UNLIKELY((put && (!weir_dev_in_range(put_offset, bytes, channel->src_bytes) ||
                                !weir_dev_in_range(packet_offset, needed, channel->dst_bytes))) ||
                       (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->src_bytes) ||
-                                  !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))))) {
-        return weir_dev_memory_channel_refused(channel->semaphore.control, channel->semaphore.peer, doing, bytes,
-                                               put_offset, unpack_offset, packet_offset, needed, channel->dst_bytes,
-                                               channel->src_bytes, channel->packets_bytes);
-    }
-    if (WEIR_UNLIKELY(ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
-        return weir_dev_control_fail_in(
-            channel->semaphore.control, WEIR_ERR_INVALID,
-            weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes, 0));
+                                  !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
+                      ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
+        return weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes, put_offset,
+                                               unpack_offset, packet_offset, needed);
     }
     return WEIR_OK;
 }
@@ -248,10 +248,9 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
         return status;
     }
     if (WEIR_UNLIKELY(!channel->lines || !weir_line_fits(coop))) {
-        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_INVALID,
-                                        weir_dev_memory_channel_note(channel,
-                                                                     weir_dev_memory_channel_doing(put, unpack),
-                                                                     unpack && !put, line_offset, bytes, 0));
+        return weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs,
+                                               weir_dev_memory_channel_doing(put, unpack), bytes, put_offset,
+                                               unpack_offset, line_offset, halves * half);
     }
     uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;

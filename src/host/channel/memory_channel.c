@@ -73,6 +73,28 @@ static void fill_device(weir_memory_channel *channel)
     device->epochs = (uint64_t *)weiri_slab_device(comm->device_slab.memory, channel->cell);
 }
 
+/* Writes into the channel's cells, one for each semaphore of the set, what a failing kernel reads there. */
+static weir_status write_cells(const weir_memory_channel *channel)
+{
+    const weir_comm *comm = channel->semaphore->connection->comm;
+    const uint32_t count = channel->semaphore->count;
+    char *cells = (char *)weiri_alloc(count, WEIR_CELL_BYTES);
+    if (cells == NULL) {
+        return weiri_fail_nomem("weir_memory_channel_create");
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        weir_dev_channel_cell *cell = (weir_dev_channel_cell *)(cells + (uint64_t)i * WEIR_CELL_BYTES);
+        cell->dst_bytes = channel->device.dst_bytes;
+        cell->src_bytes = channel->device.src_bytes;
+        cell->packets_bytes = channel->device.packets_bytes;
+        cell->peer = channel->semaphore->connection->peer;
+    }
+    const weir_status status =
+        weir_device_copy(comm->device, channel->device.epochs, cells, (uint64_t)count * WEIR_CELL_BYTES);
+    weiri_free(cells);
+    return status;
+}
+
 weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
                                        const weir_memory_channel_opts *opts, weir_memory_channel **out)
 {
@@ -117,6 +139,11 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *d
         weiri_memory_get(channel->packets);
     }
     fill_device(channel);
+    status = write_cells(channel);
+    if (status != WEIR_OK) {
+        weir_memory_channel_destroy(channel);
+        return status;
+    }
     *out = channel;
     return WEIR_OK;
 }
