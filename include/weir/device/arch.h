@@ -753,12 +753,28 @@ WEIR_FN void weir_arch_name_kernel(const char *name)
         words[i / 8] |= more ? (uint64_t)(unsigned char)name[i] << (i % 8 * 8) : 0;
     }
     weir_arch_kernel *kernel = weir_arch_this_kernel();
+    if (threadIdx.x >= 32) {
+        return; /* one warp is enough, and 32 would take turns */
+    }
     kernel->name[0] = words[0];
     kernel->name[1] = words[1];
     kernel->name[2] = words[2];
     kernel->check = weir_arch_kernel_check(words[0] ^ words[1] ^ words[2]);
 #else
     *weir_arch_this_kernel() = name;
+#endif
+}
+
+/* Returns when the kernel's name can be read: another warp may still have to store it. A kernel that tells none has no
+ * name after 2 us. */
+WEIR_FN void weir_arch_await_kernel_name(void)
+{
+#if defined(__CUDA_ARCH__)
+    const volatile weir_arch_kernel *kernel = weir_arch_this_kernel();
+    const uint64_t since_ns = weir_arch_clock_ns();
+    while (kernel->check != weir_arch_kernel_check(kernel->name[0] ^ kernel->name[1] ^ kernel->name[2]) &&
+           weir_arch_clock_ns() - since_ns < 2000) {
+    }
 #endif
 }
 

@@ -67,6 +67,7 @@ WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t f
 /* Stores the kernel's name: as much of it as leaves room for a NUL. */
 WEIR_FN_COLD void weir_dev_control_store_name(weir_dev_control *control)
 {
+    weir_arch_await_kernel_name();
     WEIR_ROLLED
     for (uint32_t i = 0; i < WEIR_KERNEL_NAME_WORDS; i++) {
         const uint64_t word = weir_arch_kernel_name(i);
