@@ -216,10 +216,10 @@ void arguments(weirt_rank *rank)
         refused(&bench, "on another host", weir_send(c, in, 1, WEIR_U8, across, bench.stream), WEIR_ERR_UNSUPPORTED);
         refused(&bench, "on another host", weir_recv(c, in, 1, WEIR_U8, across, bench.stream), WEIR_ERR_UNSUPPORTED);
         refused(&bench, "rank 4 of 4", weir_send(c, in, 1, WEIR_U8, 4, bench.stream), WEIR_ERR_INVALID);
-        refused(&bench, "averages of integers", weir_allreduce(c, in, out, 1, WEIR_I32, WEIR_AVG, bench.stream),
+        refused(&bench, "AVG of integers", weir_allreduce(c, in, out, 1, WEIR_I32, WEIR_AVG, bench.stream),
                 WEIR_ERR_UNSUPPORTED);
-        refused(&bench, "of a single host", weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, &shape),
-                WEIR_ERR_UNSUPPORTED);
+        refused(&bench, "not supported between hosts",
+                weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, &shape), WEIR_ERR_UNSUPPORTED);
         (void)run(&bench, operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5, 1));
         // Inside the host there are letters.
         const Operation o = operation(rank, LETTERS, WEIR_U8, WEIR_SUM, 500, 2);

@@ -709,11 +709,11 @@ TEST_P(CollectiveUse, TablesChoose)
                               "allreduce 2 1 auto 0 0", "allreduce 2 1 once 0", "allreduce 2 1 once 0 0 0",
                               "allreduce 2 1 once 0 1025", "allreduce 2 99999999999999999999 once 0 0" }) {
         std::ofstream(path) << "# forms\n" << line << "\n";
-        const char part[] = "line 2 is no row";
+        const char part[] = "line 2: malformed row";
         weirt_ranks_run(stage(), 1, bad_table, part, sizeof part);
     }
     unlink(path);
-    for (const char *part : { "No such file", "it cannot be read" }) {
+    for (const char *part : { "No such file", "cannot be read" }) {
         char text[32];
         snprintf(text, sizeof text, "%s", part);
         weirt_ranks_run(stage(), 1, bad_table, text, sizeof text);

@@ -188,7 +188,7 @@ def log(program):
         expect_once(found, start + "1024 bytes among 2 ranks: form once, 2 blocks of 1 threads: "
                                    "weir's own table has it up to 262144 bytes")
         expect_once(found, start + "1048576 bytes among 2 ranks: form slots, 2 blocks of 1 threads: "
-                                   "no row of the tables fits; once: no room for so many bytes; packets: .*; lines: .*")
+                                   "no row fits; once: no room for so many bytes; packets: .*; lines: .*")
     expect(sum("weir_allreduce" in line for line in found) == 4, "a line for each form of each rank")
 
     found = lines(["all_to_all", *SMALL_COLLECTIVE, "-g", "2", "--sizes", "1K,1K", "--form", "lines"],
@@ -435,7 +435,7 @@ def tuned_again(program):
         with open(path, "w", encoding="utf-8") as file:
             file.write("# a table\nallreduce 2 fast\n")
         result = start(program, *arguments, "--device", "cpu", "--tune", path)
-        expect(result.returncode == 1 and f"{path}: line 2 is no row" in result.stdout, result.stdout)
+        expect(result.returncode == 1 and f"{path}: line 2: malformed row" in result.stdout, result.stdout)
         with open(path, encoding="utf-8") as file:
             expect(file.read() == "# a table\nallreduce 2 fast\n", "a bad file stays as it is")
 

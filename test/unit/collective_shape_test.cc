@@ -13,14 +13,14 @@ namespace {
 constexpr uint32_t multiprocessor_threads = 1024; // of 64 registers
 
 // As on a GPU of so many multiprocessors.
-weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool crowds)
+weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool shared)
 {
     weir_collective c = {};
     c.device.ranks = ranks;
-    c.device.blocks = multiprocessors * (crowds ? WEIRI_CROWD : 1);
+    c.device.blocks = multiprocessors * (shared ? WEIRI_OVERSUBSCRIPTION : 1);
     c.device.packet_room = 1 << 20;
     c.device.line_room = 8 << 20;
-    c.budget = multiprocessors;
+    c.sm_limit = multiprocessors;
     c.many = true;
     c.host.lines = true;
     c.most_threads = 1024;
@@ -30,7 +30,7 @@ weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool crowds)
 weir_shape choose(const weir_collective *c, const weiri_work &work, weir_collective_form form)
 {
     weir_shape shape = {};
-    EXPECT_EQ(weiri_collective_choose(c, &work, "test", &form, &shape), WEIR_OK);
+    EXPECT_EQ(weiri_choose(c, &work, "test", &form, &shape), WEIR_OK);
     return shape;
 }
 
@@ -38,12 +38,12 @@ void fits(const weir_collective *c, const weir_shape &shape)
 {
     EXPECT_GE(shape.blocks, 1u);
     EXPECT_GE(shape.threads, 32u);
-    if (shape.blocks <= c->budget) {
+    if (shape.blocks <= c->sm_limit) {
         EXPECT_LE(shape.threads, multiprocessor_threads);
     } else {
         const uint32_t side_by_side = multiprocessor_threads / shape.threads;
-        EXPECT_LE(shape.blocks, c->budget * side_by_side) << shape.blocks << " of " << shape.threads;
-        EXPECT_GE(shape.blocks * shape.threads, c->budget * 512) << shape.blocks << " of " << shape.threads;
+        EXPECT_LE(shape.blocks, c->sm_limit * side_by_side) << shape.blocks << " of " << shape.threads;
+        EXPECT_GE(shape.blocks * shape.threads, c->sm_limit * 512) << shape.blocks << " of " << shape.threads;
     }
 }
 
@@ -69,9 +69,9 @@ TEST(CollectiveShape, SomeHaveAMultiprocessorForEachBlock)
 {
     const uint64_t piece = (uint64_t)64 << 20;
     weir_collective c = make(132, 4, true);
-    const weir_shape direct = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, true, false }, WEIR_FORM_SLOTS);
-    EXPECT_EQ(direct.blocks, 132u);
-    EXPECT_EQ(direct.threads, 512u);
+    const weir_shape zero_copy = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, true, false }, WEIR_FORM_SLOTS);
+    EXPECT_EQ(zero_copy.blocks, 132u);
+    EXPECT_EQ(zero_copy.threads, 512u);
     const weir_shape alone = choose(&c, { WEIR_ALLREDUCE, 4 * piece, piece, false, true }, WEIR_FORM_SLOTS);
     EXPECT_EQ(alone.blocks, 132u);
     const weir_shape lines = choose(&c, { WEIR_ALLGATHER, 4 << 20, 1 << 20, false, false }, WEIR_FORM_LINES);
@@ -88,10 +88,10 @@ TEST(CollectiveShape, RowsAreBound)
 {
     const uint64_t piece = (uint64_t)64 << 20;
     const weiri_work work = { WEIR_ALLGATHER, 4 * piece, piece, false, false };
-    for (bool crowds : { false, true }) {
+    for (bool shared : { false, true }) {
         for (uint32_t blocks : { 0u, 1u, 132u, 140u, 300u, 528u, 100000u }) {
             for (uint32_t threads : { 0u, 32u, 256u, 512u, 1024u }) {
-                weir_collective c = make(132, 4, crowds);
+                weir_collective c = make(132, 4, shared);
                 weiri_row row = { 1u << WEIR_ALLGATHER, 4, UINT64_MAX, WEIR_FORM_SLOTS, blocks, threads };
                 c.rows = &row;
                 c.row_count = 1;

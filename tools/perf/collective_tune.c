@@ -1,5 +1,5 @@
 /* collective_tune.c - weir-perf --tune: which form and shape were the fastest of each size, and the table in
- * which the library looks that up (WEIR_COLLECTIVE_TABLE; src/host/collective/table.c says how it is written).
+ * which the library looks that up (WEIR_COLLECTIVE_TABLE; src/host/collective/tuning.c says how it is written).
  *
  * A row is for the sizes up to the one that was measured and above that of the row before it; above the last one the
  * library's own table goes on. The first row that fits is taken, so that new ones come first. */

@@ -34,15 +34,15 @@ static uint64_t slot_of(uint64_t bytes, uint64_t slots)
 }
 
 /* Fills the sizes and places of device, and returns the bytes of a rank's memory. */
-static uint64_t lay_out(weir_dev_collective *device, uint32_t budget, uint64_t staging)
+static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging)
 {
     const uint32_t columns = weir_slots_columns(device->blocks);
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
     device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->slot_bytes = slot_of(staging / 2, rooms * columns);
-    device->letter_bytes = slot_of(staging / 2, rooms * weir_slots_columns(budget));
-    device->letter_blocks = budget < LETTER_BLOCKS ? budget : LETTER_BLOCKS;
+    device->letter_bytes = slot_of(staging / 2, rooms * weir_slots_columns(sm_limit));
+    device->letter_blocks = sm_limit < LETTER_BLOCKS ? sm_limit : LETTER_BLOCKS;
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
@@ -84,9 +84,9 @@ static bool share_device(const weir_collective *collective, const weir_group *gr
 
 /* Whether blocks by slots share multiprocessors; alike on all ranks. Among several ranks that is faster: while one
  * block waits until the last stores of its round have arrived, others go on. */
-static bool crowds(const weir_collective *collective, const weir_collective_opts *opts)
+static bool oversubscribes(const weir_collective *collective, const weir_collective_opts *opts)
 {
-    const weir_shape all = { collective->budget * WEIRI_CROWD, WEIRI_CROWD_THREADS };
+    const weir_shape all = { collective->sm_limit * WEIRI_OVERSUBSCRIPTION, WEIRI_OVERSUBSCRIBED_THREADS };
     return collective->many && collective->device.ranks > 2 && opts->blocks == 0 && opts->threads == 0 &&
            weir_device_fit_shape(collective->comm->device, all).blocks == all.blocks &&
            !share_device(collective, opts->group);
@@ -110,31 +110,30 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     }
     const weir_shape all = { collective->many ? info.multiprocessors : 2, info.block_threads };
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
-    collective->budget = opts->blocks != 0 ? opts->blocks : fit.blocks;
+    collective->sm_limit = opts->blocks != 0 ? opts->blocks : fit.blocks;
     collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
     collective->most_threads = opts->threads != 0 ? opts->threads : info.block_threads;
     /* Blocks wait for each other. */
     const uint32_t most = collective->many ? info.multiprocessors : BLOCKS_MOST;
-    if (collective->budget > most || collective->threads > info.block_threads ||
+    if (collective->sm_limit > most || collective->threads > info.block_threads ||
         (collective->many && collective->threads % 32 != 0)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %u blocks of %u threads; at most %u of %u%s",
-                          collective->budget, collective->threads, most, info.block_threads,
+                          collective->sm_limit, collective->threads, most, info.block_threads,
                           collective->many ? ", and whole warps" : "");
     }
-    collective->device.blocks = collective->budget * (crowds(collective, opts) ? WEIRI_CROWD : 1);
+    collective->device.blocks = collective->sm_limit * (oversubscribes(collective, opts) ? WEIRI_OVERSUBSCRIPTION : 1);
     collective->form = opts->form;
     collective->check_pointers = opts->check_pointers;
-    *bytes = lay_out(&collective->device, collective->budget, staging);
+    *bytes = lay_out(&collective->device, collective->sm_limit, staging);
     weiri_env env;
     weir_status status = weiri_env_read(&env);
-    return status == WEIR_OK && env.collective_table_set ? weiri_collective_read_table(collective, env.collective_table)
-                                                         : status;
+    return status == WEIR_OK && env.collective_table_set ? weiri_tuning_read(collective, env.collective_table) : status;
 }
 
 /* What the ranks of a host, and those that rails join, must have in common. */
 static void set_words(weir_collective *collective, const weir_collective_opts *opts)
 {
-    static const char differ[] = "was given other opts, or another table";
+    static const char differ[] = "was given other opts, or another tuning file";
     const weir_dev_collective *device = &collective->device;
     const uint64_t words[WEIRI_TEAM_WORDS] = { (uint64_t)device->ranks << 32 | device->blocks,
                                                device->packet_room,
@@ -342,7 +341,9 @@ weir_status weir_collective_add(weir_collective *collective, const weir_collecti
         return status;
     }
     if (algorithm == NULL || algorithm->fits == NULL || algorithm->run == NULL) {
-        return invalid("weir_collective_add", "NULL argument");
+        return invalid("weir_collective_add", algorithm == NULL         ? "algorithm is NULL"
+                                              : algorithm->fits == NULL ? "algorithm.fits is NULL"
+                                                                        : "algorithm.run is NULL");
     }
     if (collective->algorithm_count == WEIRI_ALGORITHMS) {
         return weiri_fail(WEIR_ERR_LIMIT, "weir_collective_add: %u algorithms are there already", WEIRI_ALGORITHMS);
@@ -357,9 +358,9 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     if (status != WEIR_OK) {
         return status;
     }
-    if ((uint32_t)form > WEIR_FORM_SLOTS || blocks > collective->budget) {
+    if ((uint32_t)form > WEIR_FORM_SLOTS || blocks > collective->sm_limit) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_force: form %d, %u blocks of at most %u", (int)form,
-                          blocks, collective->budget);
+                          blocks, collective->sm_limit);
     }
     collective->form = form;
     collective->forced = blocks;

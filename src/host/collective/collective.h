@@ -1,26 +1,37 @@
-/* collective.h - the collective as its operations see it. */
+/* collective.h - inside the folder: the state of a collective, and the way of an operation through the files.
+ *
+ *     call.c     the public call: checks its arguments, makes a request
+ *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
+ *     choice.c   the form and the shape of a step inside the host
+ *     local.c    describes a step inside the host for its kernel
+ *     rails.c    describes a step over the rails for its kernel; sets the rails up
+ *     launch.c   launches the kernel of a step
+ *
+ * A file calls those below it, once for each step, and local.c and rails.c call launch.c alone. collective.c creates,
+ * registers and destroys; tuning.c reads the tuning file; text.c says what ranks called. */
 #ifndef WEIRI_COLLECTIVE_COLLECTIVE_H
 #define WEIRI_COLLECTIVE_COLLECTIVE_H
 
+#include "src/device/kernels/collective.h"
 #include "src/host/comm/comm.h"
 #include "src/host/window/team.h"
 #include "weir/collective.h"
-#include "weir/device/impl/collective_rails.h"
 #include "weir/port_channel.h"
+
+/* ---- the collective (collective.c) ----------------------------------------------------------------------------- */
 
 #define WEIRI_ALGORITHMS 8u /* of users */
 
-/* Blocks that share a multiprocessor, and threads of each: what registers are there for, as blocks by slots have 64. */
-#define WEIRI_CROWD 4u
-#define WEIRI_CROWD_THREADS 256u
+/* Kinds beyond those of weir_collective_kind. */
+enum { WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1, WEIRI_MESSAGE, WEIRI_KINDS };
 
-/* Up to `bytes` of data on `ranks` ranks: a form, and blocks and threads, 0 where the row does not say. */
+/* A row of a tuning file: up to `bytes` of data on `ranks` ranks take this form. */
 typedef struct weiri_row {
     uint32_t kinds; /* a bit for each */
     uint32_t ranks;
     uint64_t bytes;
     weir_collective_form form;
-    uint32_t blocks;
+    uint32_t blocks; /* 0: the row does not say */
     uint32_t threads;
 } weiri_row;
 
@@ -31,46 +42,51 @@ typedef struct weiri_rails {
     weir_semaphore *semaphores[WEIR_COLLECTIVE_HOSTS];
     weir_proxy *proxy;
     weir_port_channel *channels[WEIR_COLLECTIVE_HOSTS];
-    weir_dev_rails device; /* hosts: 1 where there are no rails */
-    uint32_t threads;      /* of a lane */
+    weir_dev_rails device; /* hosts: 1 without rails */
+    uint32_t threads;      /* of a block */
     uint64_t hold_bytes;
     char *hold; /* data between two steps of an operation, in the rails' memory */
 } weiri_rails;
 
-/* Kinds beyond those of weir_collective_kind. */
-enum { WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1, WEIRI_LETTER, WEIRI_KINDS };
-
 struct weir_collective {
     weir_comm *comm;
     weiri_teller teller;
-    uint32_t rank; /* among all hosts' ranks, and how many these are; those of `device` are this host's */
-    uint32_t size;
-    weiri_team host; /* this host's ranks */
+    uint32_t rank; /* among the ranks of all hosts */
+    uint32_t size; /* their number */
+    weiri_team host;
     weiri_team_memory memory;
-    weir_memory *differences; /* weir_dev_difference of this host's ranks, and of the rails */
+    weir_memory *differences; /* a weir_dev_difference for each rank of the host, then for each host */
     weir_dev_collective device;
     weiri_rails rails;
-    bool check_pointers;   /* asked for in the opts */
-    bool many;             /* a processor with many multiprocessors: a GPU */
-    uint32_t threads;      /* of a block; 0: by the form */
-    uint32_t most_threads; /* of a block, also where a row of a table has more */
-    uint32_t budget;       /* multiprocessors that a kernel may take, each for a block; there is room for device.blocks,
-                              which by slots share them, if those are more */
-    uint32_t forced;       /* blocks of a kernel; 0: none are forced */
-    weir_collective_form form;
     weiri_team_memory *registered; /* by weir_collective_register */
     uint32_t registered_count;
-    weiri_row *rows; /* of WEIR_COLLECTIVE_TABLE */
+    bool check_pointers;   /* opts.check_pointers */
+    bool many;             /* a processor with many multiprocessors: a GPU */
+    uint32_t threads;      /* of a block; 0: by the form */
+    uint32_t most_threads; /* of a block, also where a row of a tuning file has more */
+    uint32_t sm_limit;     /* multiprocessors that a kernel may take, each for a block; by slots device.blocks of them
+                              may share these */
+    uint32_t forced;       /* blocks of a kernel; 0: none are forced */
+    weir_collective_form form;
+    weiri_row *rows; /* of the tuning file */
     uint32_t row_count;
     weir_collective_algorithm algorithms[WEIRI_ALGORITHMS];
     uint32_t algorithm_count;
     uint8_t logged[WEIRI_KINDS]; /* the forms of each operation whose first call was logged, a bit each */
 };
 
+/* Ends a step that all ranks of all hosts take; as weiri_team_agree. */
+weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits);
+
+/* Adds the rows of a tuning file that are for this device. WEIR_ERR_ENV names the line. */
+weir_status weiri_tuning_read(weir_collective *collective, const char *path);
+
+/* ---- what ranks compare (text.c) ------------------------------------------------------------------------------- */
+
 #define WEIRI_NO_OP 0xffu
 #define WEIRI_NO_ROOT 0xffffu
 
-/* What is called; its parts in one word, which the ranks compare. */
+/* What a rank calls. */
 typedef struct weiri_call {
     uint32_t kind;
     uint32_t dtype;
@@ -80,65 +96,126 @@ typedef struct weiri_call {
     uint32_t blocks;
 } weiri_call;
 
-extern const char *const weiri_kind_names[WEIRI_KINDS];
+/* The call of a request, with a form and a number of blocks. */
+static inline weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks)
+{
+    const bool reduces = request->kind <= WEIR_REDUCE_SCATTER;
+    const bool rooted = request->kind == WEIR_REDUCE || request->kind == WEIR_BROADCAST;
+    const weiri_call call = { (uint32_t)request->kind,
+                              (uint32_t)request->dtype,
+                              reduces ? (uint32_t)request->op : WEIRI_NO_OP,
+                              rooted ? request->root : WEIRI_NO_ROOT,
+                              form,
+                              blocks };
+    return call;
+}
 
-uint64_t weiri_call_word(const weiri_call *call);
-weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks);
+/* The word that the ranks compare. */
+static inline uint64_t weiri_call_word(const weiri_call *call)
+{
+    return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 | (uint64_t)call->root << 24 |
+           (uint64_t)call->form << 40 | (uint64_t)call->blocks << 48;
+}
+
+extern const char *const weiri_kind_names[WEIRI_KINDS];
+extern const char *const weiri_form_names[WEIR_FORM_SLOTS + 1]; /* NULL: WEIR_FORM_AUTO */
+
 /* A call of this rank, of `count` elements, as text: "weir_allreduce of 1024 bytes". */
 void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes);
-/* As text what two ranks call, when it is not the same; `peer` is the other's rank in the communicator. */
+/* As text how the calls of two ranks differ; `peer` is the other's rank in the communicator. */
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
 
-/* What has to be known of an operation to choose how it is carried out. */
+/* ---- plan.c ---------------------------------------------------------------------------------------------------- */
+
+/* Puts an operation on the stream whose arguments have been checked. `name` is the public call. */
+weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
+                           void *stream);
+/* The same for weir_all_to_all_v, whose pieces are known, and for weir_send and weir_recv: `peer` is its place on this
+ * host. */
+weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream);
+weir_status weiri_plan_message(weir_collective *collective, uint32_t kernel, char *data, uint64_t count,
+                               weir_dtype dtype, uint32_t peer, void *stream);
+/* weir_collective_choose: the form and the shape of a request. */
+weir_status weiri_plan_choose(const weir_collective *collective, const char *name, const weir_collective_request *q,
+                              weir_collective_form *form, weir_shape *shape);
+/* weir_collective_describe: a reduction by `form` for a kernel of the user's. */
+weir_status weiri_plan_describe(const weir_collective *collective, const char *name, const weir_collective_request *q,
+                                weir_collective_form form, weir_collective_reduce *out, weir_shape *shape);
+
+/* ---- choice.c -------------------------------------------------------------------------------------------------- */
+
+/* Blocks by slots that share a multiprocessor, and threads of each: they have 64 registers a thread. */
+#define WEIRI_OVERSUBSCRIPTION 4u
+#define WEIRI_OVERSUBSCRIBED_THREADS 256u
+
+/* What a choice depends on. */
 typedef struct weiri_work {
     uint32_t kind;
     uint64_t bytes; /* of all data */
     uint64_t piece; /* the most that goes from one rank to another, unless everything goes at once */
-    bool direct;    /* by slots it goes straight from memory to memory */
-    bool alone;     /* each block has a multiprocessor, as in a user's kernel: who knows what that takes */
+    bool zero_copy; /* by slots it goes from memory of users to memory of users */
+    bool alone; /* each block has a multiprocessor to itself, as in a kernel of the user's, whose needs are unknown */
 } weiri_work;
 
 /* Most blocks of a kernel of the library. */
-uint32_t weiri_collective_most_blocks(const weir_collective *collective, const weiri_work *work,
-                                      weir_collective_form form);
-/* Threads of each of so many blocks, when no table says. */
-uint32_t weiri_collective_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
+uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form);
+/* Threads of each of so many blocks, unless a row of a tuning file says. */
+uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
+/* The form, if *form is WEIR_FORM_AUTO, and the shape. WEIR_ERR_LIMIT: a form that is forced has no room. */
+weir_status weiri_choose(const weir_collective *collective, const weiri_work *work, const char *name,
+                         weir_collective_form *form, weir_shape *shape);
+/* The same for a step of an operation, with the form that is forced on the collective; logs the first of its kind and
+ * form. If `part_of_many`, the step is one of several of an operation, and a forced form without room gives way to
+ * slots. */
+weir_status weiri_choose_step(weir_collective *collective, const weiri_work *work, const char *name, bool part_of_many,
+                              weir_collective_form *form, weir_shape *shape);
 
-/* The form, if *form is WEIR_FORM_AUTO, by the tables, and the shape. WEIR_ERR_LIMIT when a form that is forced has no
- * room. */
-weir_status weiri_collective_choose(const weir_collective *collective, const weiri_work *work, const char *name,
-                                    weir_collective_form *form, weir_shape *shape);
+/* ---- local.c --------------------------------------------------------------------------------------------------- */
 
-/* Logs the first operation of its kind and form: the form, the shape, and why no other form was chosen. */
-void weiri_collective_log(weir_collective *collective, const weiri_work *work, const char *name,
-                          weir_collective_form form, weir_shape shape);
+/* A step inside a host. */
+typedef struct weiri_step {
+    weiri_call call; /* what the ranks compare; call.form and call.blocks are those of the step, */
+    uint64_t count;  /* as is the number of elements */
+    uint32_t threads;
+    const weiri_team_memory *send; /* registered memory that has all that is sent, or received; NULL without */
+    const weiri_team_memory *recv;
+    void *stream;
+} weiri_step;
 
-/* ---- steps inside a host, of operations between hosts; what their ranks compare is the request --------------- */
+/* Completes a reduction: its caller has filled send, recv, part, length, bytes and to. */
+void weiri_local_describe(const weir_collective *collective, const weiri_step *step, weir_collective_reduce *r);
+/* The same, and launches it. */
+weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args);
+/* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv, their
+ * places and bytes, most, counted, in_place and direct_at. */
+weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
+/* Completes a message between two ranks, and launches it: `kernel` sends or receives. */
+weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                weiri_letter_args *args);
 
-/* Each rank gets its part of `pieces`, of which `what` and `to` are not looked at. */
-weir_status weiri_collective_scatter(weir_collective *collective, const weir_collective_request *q,
-                                     const weir_collective_reduce *pieces, void *stream);
-/* `pieces` go from each rank to each; its `what` and ranges are not looked at. */
-weir_status weiri_collective_pass(weir_collective *collective, const weir_collective_request *q,
-                                  const weir_collective_move *pieces, void *stream);
+/* ---- rails.c --------------------------------------------------------------------------------------------------- */
 
-/* ---- between hosts --------------------------------------------------------------------------------------------- */
-
-/* Finds this host's ranks, by opts or by whose memory is mapped, and the number of hosts; fills both teams.
- * WEIR_ERR_UNSUPPORTED, WEIR_ERR_LIMIT. */
+/* Finds this host's ranks, by opts or by whose memory is mapped, and the number of hosts: fills both teams. `rank` and
+ * `size` are known. WEIR_ERR_UNSUPPORTED, WEIR_ERR_LIMIT. */
 weir_status weiri_rails_find(weir_collective *collective, const weir_collective_opts *opts);
 /* All ranks of all hosts: whether they found the same hosts. */
 weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_opts *opts, const char *call);
-/* Ends a step of all ranks of all hosts, as weiri_team_agree. */
-weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits);
-/* All ranks of all hosts, which end it together. close takes what open has begun. */
+/* All ranks of all hosts, which agree on the end. close takes what open has begun. */
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts);
 void weiri_rails_close(weir_collective *collective);
+/* Completes a step over the rails that is part of `q`, and launches it. */
+weir_status weiri_rails_run(const weir_collective *collective, const weir_collective_request *q, weir_rail_step *step,
+                            void *stream);
 
-/* Puts an operation on the stream whose arguments have been checked. */
-weir_status weiri_hosts_call(weir_collective *collective, const weir_collective_request *q, void *stream);
+/* ---- launch.c -------------------------------------------------------------------------------------------------- */
 
-/* Adds the rows of a file that are for this device. WEIR_ERR_ENV naming the line. */
-weir_status weiri_collective_read_table(weir_collective *collective, const char *path);
+/* The kernel is told for what it is launched, and says so if it fails. */
+weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                weiri_reduce_args *args);
+weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
+weir_status weiri_launch_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                 weiri_letter_args *args);
+weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
+                               void *stream);
 
 #endif

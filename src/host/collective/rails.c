@@ -1,5 +1,6 @@
-/* rails.c - which ranks of a collective are a host, and what joins each to its like on the others: a
- * connection, a semaphore, a port channel, and memory with the layout of weir/device/impl/collective_rails.h. */
+/* rails.c - the way between hosts: finds which ranks of a collective are on one host, and joins each to the ranks of
+ * its place on the others by a connection, a semaphore, a port channel, and memory with the layout of
+ * include/weir/device/impl/collective_rails.h. Then describes the steps over the rails. */
 #include <stdio.h>
 #include <string.h>
 
@@ -104,9 +105,9 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
     weir_dev_rails *device = &rails->device;
     const uint64_t staging = opts->staging_bytes != 0 ? opts->staging_bytes : STAGING;
     const uint32_t most = collective->many || opts->blocks != 0 ? LANES_GPU : 1;
-    device->lanes = collective->budget < most ? collective->budget : most;
+    device->lanes = collective->sm_limit < most ? collective->sm_limit : most;
     rails->threads =
-        collective->many || opts->threads != 0 ? weiri_collective_threads(collective, WEIR_FORM_PACKETS, 1) : 1;
+        collective->many || opts->threads != 0 ? weiri_choice_threads(collective, WEIR_FORM_PACKETS, 1) : 1;
     const uint64_t slot = staging / 2 / (4 * WEIR_RAIL_SLOTS) / device->lanes / device->hosts;
     device->slot_bytes = slot < SLOT_LEAST ? SLOT_LEAST : slot > SLOT_MOST ? SLOT_MOST : slot / 128 * 128;
     device->slots = weir_rail_arrived(device, device->lanes, 0);
@@ -207,4 +208,19 @@ void weiri_rails_close(weir_collective *collective)
     weiri_team_close(&rails->team);
     weir_proxy_destroy(rails->proxy);
     weir_memory_destroy(rails->memory.local);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------- */
+
+weir_status weiri_rails_run(const weir_collective *collective, const weir_collective_request *q, weir_rail_step *step,
+                            void *stream)
+{
+    const weiri_rails *rails = &collective->rails;
+    const uint64_t messages = (step->part + rails->device.slot_bytes - 1) / rails->device.slot_bytes;
+    const uint32_t most = rails->device.lanes;
+    const weir_shape shape = { messages == 0 ? 1 : messages < most ? (uint32_t)messages : most, rails->threads };
+    const weiri_call call = weiri_call_of(q, WEIR_FORM_AUTO, shape.blocks);
+    step->what.call = weiri_call_word(&call);
+    step->what.count = q->count;
+    return weiri_launch_rails(collective, shape, step, stream);
 }

@@ -1,4 +1,4 @@
-/* text.c - what ranks call, as a word that they compare and as text. */
+/* text.c - the calls of ranks as text. */
 #include <stdio.h>
 
 #include "src/host/collective/collective.h"
@@ -8,25 +8,6 @@ const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce", "reduce",     "
 static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
-
-uint64_t weiri_call_word(const weiri_call *call)
-{
-    return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 | (uint64_t)call->root << 24 |
-           (uint64_t)call->form << 40 | (uint64_t)call->blocks << 48;
-}
-
-weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks)
-{
-    const bool reduces = request->kind <= WEIR_REDUCE_SCATTER;
-    const bool rooted = request->kind == WEIR_REDUCE || request->kind == WEIR_BROADCAST;
-    const weiri_call call = { .kind = request->kind,
-                              .dtype = request->dtype,
-                              .op = reduces ? (uint32_t)request->op : WEIRI_NO_OP,
-                              .root = rooted ? request->root : WEIRI_NO_ROOT,
-                              .form = form,
-                              .blocks = blocks };
-    return call;
-}
 
 /* A word may come from a rank whose memory is damaged. */
 static void describe_words(const uint64_t *words, bool form, char *text, size_t bytes)
@@ -60,7 +41,7 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
     const uint32_t dtype = (uint32_t)(word >> 8) & 0xff;
     if (word == WEIR_NO_CALL || kind >= WEIRI_KINDS || dtype >= WEIR_DTYPES) {
         (void)snprintf(text, bytes, "collective");
-    } else if (kind == WEIRI_LETTER) {
+    } else if (kind == WEIRI_MESSAGE) {
         (void)snprintf(text, bytes, "weir_send or weir_recv of %llu bytes",
                        (unsigned long long)(count * weir_dtype_bytes(dtype)));
     } else if (kind == WEIRI_ALL_TO_ALL_V) {

@@ -1,0 +1,223 @@
+/* choice.c - the form and the shape of a step inside a host: as forced, by a row of the tuning file, or by the rows of
+ * the library. */
+#include "src/host/collective/collective.h"
+
+#include <stdio.h>
+
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+
+#define WARP 32u
+#define RANGE_LEAST ((uint64_t)16 << 10)
+#define ZERO_COPY_LEAST ((uint64_t)1 << 20)
+#define MANY_BLOCKS 64u
+
+/* ---- choice ------------------------------------------------------------------------------------------------- */
+
+#define REDUCTIONS (1u << WEIR_ALLREDUCE | 1u << WEIR_REDUCE | 1u << WEIR_REDUCE_SCATTER)
+#define MOVES (1u << WEIR_ALLGATHER | 1u << WEIR_BROADCAST | 1u << WEIR_ALL_TO_ALL)
+
+/* The rows of the library: measured on two and four H200, extrapolated for eight. */
+static const weiri_row own_rows[] = {
+    { REDUCTIONS, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE, 0, 0 },
+    { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)64 << 10, WEIR_FORM_PACKETS, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0 }, /* if the link keeps no lines */
+    { MOVES, 8, (uint64_t)128 << 10, WEIR_FORM_PACKETS, 0, 0 },
+    { MOVES, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
+    { MOVES, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0 },
+};
+
+#define OWN_ROWS (sizeof own_rows / sizeof own_rows[0])
+
+static bool has_room(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
+{
+    const weir_dev_collective *device = &collective->device;
+    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
+    switch (form) {
+    case WEIR_FORM_ONCE:
+        return reduces && work->kind != WEIR_REDUCE_SCATTER &&
+               (device->ranks == 1 || work->bytes <= device->packet_room / 2);
+    case WEIR_FORM_PACKETS:
+        return work->piece <= device->packet_room / 2;
+    case WEIR_FORM_LINES:
+        return collective->host.lines && work->piece <= device->line_room / WEIR_LINE_BYTES * WEIR_LINE_DATA;
+    default:
+        return true;
+    }
+}
+
+/* Whether the data goes from memory of users to memory of users, by slots: above these sizes that is the fastest form
+ * on two H200. */
+static bool is_zero_copy(const weiri_work *work)
+{
+    const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
+    return work->zero_copy && work->piece > (reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST);
+}
+
+/* The first row that fits, or NULL. A row of a tuning file is for its number of ranks, one of the library also for
+ * fewer. */
+static const weiri_row *look_up(const weir_collective *collective, const weiri_work *work)
+{
+    const uint32_t ranks = collective->device.ranks;
+    for (uint32_t i = 0; i < collective->row_count; i++) {
+        const weiri_row *row = &collective->rows[i];
+        if ((row->kinds >> work->kind & 1) != 0 && row->ranks == ranks && work->bytes <= row->bytes &&
+            has_room(collective, work, row->form)) {
+            return row;
+        }
+    }
+    for (size_t i = 0; i < OWN_ROWS && !is_zero_copy(work); i++) {
+        if ((own_rows[i].kinds >> work->kind & 1) != 0 && ranks <= own_rows[i].ranks &&
+            work->bytes <= own_rows[i].bytes && has_room(collective, work, own_rows[i].form)) {
+            return &own_rows[i];
+        }
+    }
+    return NULL;
+}
+
+static uint32_t most_threads(weir_collective_form form)
+{
+    return form == WEIR_FORM_SLOTS ? WEIRI_SLOT_THREADS : WEIRI_PACKET_THREADS;
+}
+
+/* Many blocks fill the link with half of the threads each, and leave room for other kernels. */
+uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks)
+{
+    const uint32_t most = most_threads(form);
+    const uint32_t usual = form != WEIR_FORM_SLOTS         ? most
+                           : blocks > collective->sm_limit ? WEIRI_OVERSUBSCRIBED_THREADS
+                           : blocks >= MANY_BLOCKS         ? most / 2
+                                                           : most;
+    return collective->threads == 0 ? usual : collective->threads < most ? collective->threads : most;
+}
+
+/* Enough blocks for a thread on each item, and one idle warp that compares what the ranks call. By slots: enough
+ * columns that the range of each is worth a signal. */
+static uint32_t count_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
+{
+    const uint32_t threads = weiri_choice_threads(collective, form, 1);
+    uint64_t items = (work->piece + 7) / 8;
+    if (form == WEIR_FORM_ONCE) {
+        items = (work->bytes + 7) / 8;
+    } else if (form == WEIR_FORM_LINES) {
+        items = (work->piece + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA * 8;
+    }
+    const uint64_t blocks =
+        form == WEIR_FORM_SLOTS ? work->piece / RANGE_LEAST * 2 + 2 : (items + WARP + threads - 1) / threads;
+    return blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX;
+}
+
+uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
+{
+    if (collective->forced != 0) {
+        return collective->forced;
+    }
+    return form == WEIR_FORM_SLOTS && !work->zero_copy && !work->alone ? collective->device.blocks
+                                                                       : collective->sm_limit;
+}
+
+weir_status weiri_choose(const weir_collective *collective, const weiri_work *work, const char *name,
+                         weir_collective_form *form, weir_shape *shape)
+{
+    const weiri_row none = { 0, 0, 0, WEIR_FORM_SLOTS, 0, 0 };
+    const weiri_row *row = NULL;
+    weir_collective_form chosen = *form;
+    if (collective->device.ranks == 1) {
+        chosen = has_room(collective, work, WEIR_FORM_ONCE) ? WEIR_FORM_ONCE : WEIR_FORM_SLOTS;
+    } else if (chosen == WEIR_FORM_AUTO) {
+        row = look_up(collective, work);
+        row = row != NULL ? row : &none;
+        chosen = row->form;
+    } else if (chosen == WEIR_FORM_ONCE && ((REDUCTIONS >> work->kind & 1) == 0 || work->kind == WEIR_REDUCE_SCATTER)) {
+        chosen = WEIR_FORM_PACKETS;
+    }
+    if (!has_room(collective, work, chosen)) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: %llu bytes are too many for the form that is forced%s", name,
+                          (unsigned long long)work->bytes,
+                          chosen == WEIR_FORM_LINES && !collective->host.lines ? ", and the link keeps no lines" : "");
+    }
+    const uint32_t room = weiri_choice_most_blocks(collective, work, chosen);
+    const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
+    shape->blocks = blocks < room ? blocks : room;
+    if (shape->blocks > collective->sm_limit && shape->blocks < 2 * collective->sm_limit) {
+        shape->blocks = collective->sm_limit; /* of twice the threads each */
+    }
+    const uint32_t usual = weiri_choice_threads(collective, chosen, shape->blocks);
+    const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(chosen);
+    const uint32_t bound = collective->most_threads < most ? collective->most_threads : most;
+    shape->threads = row == NULL || row->threads == 0 ? usual : row->threads < bound ? row->threads : bound;
+    *form = chosen;
+    return WEIR_OK;
+}
+
+/* ---- what was chosen ---------------------------------------------------------------------------------------- */
+
+const char *const weiri_form_names[WEIR_FORM_SLOTS + 1] = {
+    [WEIR_FORM_ONCE] = "once", [WEIR_FORM_PACKETS] = "packets", [WEIR_FORM_LINES] = "lines", [WEIR_FORM_SLOTS] = "slots"
+};
+
+/* Why the form was chosen. */
+static void describe_choice(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)
+{
+    const weiri_row *row = look_up(collective, work);
+    const bool ours = row >= own_rows && row < own_rows + OWN_ROWS;
+    if (collective->device.ranks == 1) {
+        (void)snprintf(text, bytes, "there is one rank");
+    } else if (collective->form != WEIR_FORM_AUTO) {
+        (void)snprintf(text, bytes, "the opts ask for %s", weiri_form_names[collective->form]);
+    } else if (row != NULL && row->bytes == UINT64_MAX) {
+        (void)snprintf(text, bytes, "WEIR_COLLECTIVE_TABLE has it for any size");
+    } else if (row != NULL) {
+        (void)snprintf(text, bytes, "%s has it up to %llu bytes", ours ? "weir's own table" : "WEIR_COLLECTIVE_TABLE",
+                       (unsigned long long)row->bytes);
+    } else {
+        (void)snprintf(text, bytes, is_zero_copy(work) ? "all ranks have registered the memory" : "no row fits");
+    }
+}
+
+/* The other forms of the operation that cannot carry it out. */
+static void describe_others(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)
+{
+    const bool once = (REDUCTIONS >> work->kind & 1) != 0 && work->kind != WEIR_REDUCE_SCATTER;
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t form = once ? WEIR_FORM_ONCE : WEIR_FORM_PACKETS; form < WEIR_FORM_SLOTS && used < bytes; form++) {
+        if (!has_room(collective, work, (weir_collective_form)form)) {
+            const bool link = form == WEIR_FORM_LINES && !collective->host.lines;
+            used += (size_t)snprintf(text + used, bytes - used, "; %s: %s", weiri_form_names[form],
+                                     link ? "a link does not keep lines" : "no room for so many bytes");
+        }
+    }
+}
+
+/* Logs the first operation of its kind and form: the form, the shape, and why the other forms were not chosen. */
+static void log_choice(weir_collective *collective, const weiri_work *work, const char *name, weir_collective_form form,
+                       weir_shape shape)
+{
+    char choice[128];
+    char others[192];
+    collective->logged[work->kind] |= (uint8_t)(1u << form);
+    describe_choice(collective, work, choice, sizeof choice);
+    describe_others(collective, work, others, sizeof others);
+    weiri_log(WEIR_LOG_INFO, "%s of rank %u, %llu bytes among %u ranks: form %s, %u blocks of %u threads: %s%s", name,
+              collective->comm->rank, (unsigned long long)work->bytes, collective->device.ranks, weiri_form_names[form],
+              shape.blocks, shape.threads, choice, others);
+}
+
+weir_status weiri_choose_step(weir_collective *collective, const weiri_work *work, const char *name, bool part_of_many,
+                              weir_collective_form *form, weir_shape *shape)
+{
+    *form = collective->form;
+    weir_status status = weiri_choose(collective, work, name, form, shape);
+    if (status == WEIR_ERR_LIMIT && part_of_many) {
+        *form = WEIR_FORM_SLOTS;
+        status = weiri_choose(collective, work, name, form, shape);
+    }
+    if (status == WEIR_OK && (collective->logged[work->kind] >> *form & 1) == 0) {
+        log_choice(collective, work, name, *form, *shape);
+    }
+    return status;
+}

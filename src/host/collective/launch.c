@@ -1,0 +1,72 @@
+/* launch.c - the kernel of a step, and its launch: the last file on the way of an operation. */
+#include "src/host/collective/collective.h"
+
+/* The kernels of a type: for all operations, and for sums if there are any. */
+typedef struct reductions {
+    const weir_kernel *const *kernels;
+    uint32_t any;
+    uint32_t sum;
+} reductions;
+
+static const reductions reductions_of[WEIR_DTYPES] = {
+    [WEIR_F64] = { weiri_collective_float_kernels, WEIRI_FLOAT_F64, WEIRI_FLOAT_F64 },
+    [WEIR_F32] = { weiri_collective_float_kernels, WEIRI_FLOAT_F32, WEIRI_FLOAT_F32_SUM },
+    [WEIR_F16] = { weiri_collective_half_kernels, WEIRI_HALF_F16, WEIRI_HALF_F16_SUM },
+    [WEIR_BF16] = { weiri_collective_half_kernels, WEIRI_HALF_BF16, WEIRI_HALF_BF16_SUM },
+    [WEIR_F8E4M3] = { weiri_collective_small_kernels, WEIRI_SMALL_F8E4M3, WEIRI_SMALL_F8E4M3 },
+    [WEIR_F8E5M2] = { weiri_collective_small_kernels, WEIRI_SMALL_F8E5M2, WEIRI_SMALL_F8E5M2 },
+    [WEIR_I8] = { weiri_collective_small_kernels, WEIRI_SMALL_I8, WEIRI_SMALL_I8 },
+    [WEIR_U8] = { weiri_collective_small_kernels, WEIRI_SMALL_U8, WEIRI_SMALL_U8 },
+    [WEIR_I32] = { weiri_collective_integer_kernels, WEIRI_INTEGER_I32, WEIRI_INTEGER_I32 },
+    [WEIR_U32] = { weiri_collective_integer_kernels, WEIRI_INTEGER_U32, WEIRI_INTEGER_U32 },
+    [WEIR_I64] = { weiri_collective_integer_kernels, WEIRI_INTEGER_I64, WEIRI_INTEGER_I64 },
+    [WEIR_U64] = { weiri_collective_integer_kernels, WEIRI_INTEGER_U64, WEIRI_INTEGER_U64 },
+};
+
+/* The handle for the kernel: it knows for what call it was launched, and its record says so if it fails. */
+static void set_handle(const weir_collective *collective, const weir_collective_what *what, weir_dev_collective *handle)
+{
+    *handle = collective->device;
+    handle->call = what->call;
+    handle->count = what->count;
+}
+
+static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, const weiri_step *step,
+                          const void *args)
+{
+    const weir_shape shape = { step->call.blocks, step->threads };
+    return weir_launch(collective->comm->device, kernel, shape, args, NULL, step->stream);
+}
+
+weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                weiri_reduce_args *args)
+{
+    const reductions *of = &reductions_of[step->call.dtype];
+    const uint32_t first = (step->call.op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS;
+    set_handle(collective, &args->reduce.what, &args->collective);
+    args->op = step->call.op;
+    return launch(collective, of->kernels[first + kernel], step, args);
+}
+
+weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)
+{
+    static const uint32_t kernels[] = { [WEIR_FORM_PACKETS] = WEIRI_MOVE_PACKETS,
+                                        [WEIR_FORM_LINES] = WEIRI_MOVE_LINES,
+                                        [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
+    set_handle(collective, &args->move.what, &args->collective);
+    return launch(collective, weiri_collective_kernels[kernels[step->call.form]], step, args);
+}
+
+weir_status weiri_launch_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                 weiri_letter_args *args)
+{
+    set_handle(collective, &args->letter.what, &args->collective);
+    return launch(collective, weiri_collective_kernels[kernel], step, args);
+}
+
+weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
+                               void *stream)
+{
+    const weiri_rail_args args = { collective->rails.device, *step };
+    return weir_launch(collective->comm->device, weiri_collective_rails_kernels[0], shape, &args, NULL, stream);
+}

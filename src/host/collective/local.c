@@ -1,0 +1,94 @@
+/* local.c - a step inside a host: completes its description, as include/weir/device/collective.h has it, from what the
+ * plan has chosen. */
+#include "src/host/collective/collective.h"
+
+#define CHUNK_ROUNDS 4u
+#define CHUNK_LEAST ((uint64_t)16 << 10)
+#define PULL_MOST ((uint64_t)32 << 20)
+#define PULL_BLOCKS 64u
+
+/* Bytes of a round of slots, where each column has its range of `piece` bytes: so few that sending and taking overlap
+ * also for little data. */
+static uint64_t chunk_of(const weir_collective *collective, uint64_t piece, uint32_t blocks)
+{
+    const uint64_t range = weir_slots_range(piece, weir_slots_columns(blocks));
+    const uint64_t chunk = (range / CHUNK_ROUNDS + CHUNK_LEAST + 127) / 128 * 128;
+    return chunk < collective->device.slot_bytes ? chunk : collective->device.slot_bytes;
+}
+
+/* Where the buffers of all ranks are mapped here that correspond to `data`, in memory that all have registered. Returns
+ * the word that the ranks compare, which is not 0. */
+static uint64_t find_peers(const weir_collective *collective, const weiri_team_memory *memory, const char *data,
+                           char **peers)
+{
+    const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(memory->local);
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        peers[k] = (char *)weir_memory_pointer(weiri_team_memory_of(memory, k)) + offset;
+    }
+    return (uint64_t)(memory - collective->registered + 1) << 56 | offset;
+}
+
+static void set_what(const weiri_step *step, weir_collective_what *what)
+{
+    what->call = weiri_call_word(&step->call);
+    what->count = step->count;
+}
+
+/* ---- reductions ------------------------------------------------------------------------------------------------ */
+
+void weiri_local_describe(const weir_collective *collective, const weiri_step *step, weir_collective_reduce *r)
+{
+    set_what(step, &r->what);
+    r->chunk = chunk_of(collective, r->length, step->call.blocks);
+    if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL) {
+        r->what.where = find_peers(collective, step->recv, r->recv, r->direct);
+    }
+}
+
+/* Whether a reduction by slots loads what the others send from their memory. That is the slower way for much data with
+ * many blocks: loads reach 333 GB/s both ways on two H200, stores 365. */
+static bool pulls(const weiri_step *step, const weir_collective_reduce *r)
+{
+    return step->call.form == WEIR_FORM_SLOTS && step->send != NULL && (r->to == 0 || step->recv != NULL) &&
+           !(r->length >= PULL_MOST && step->call.blocks >= PULL_BLOCKS);
+}
+
+weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args)
+{
+    weir_collective_reduce *r = &args->reduce;
+    uint32_t kernel = step->call.form - WEIR_FORM_ONCE;
+    weiri_local_describe(collective, step, r);
+    if (pulls(step, r)) {
+        /* One word for both places: no two calls of a program are likely to share it. */
+        r->what.where += find_peers(collective, step->send, r->send, r->pull) * 0x9e3779b97f4a7c15u;
+        kernel = WEIRI_REDUCE_DIRECT;
+    }
+    return weiri_launch_reduce(collective, step, kernel, args);
+}
+
+/* ---- moves and messages ---------------------------------------------------------------------------------------- */
+
+weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)
+{
+    weir_collective_move *m = &args->move;
+    const uint32_t columns = weir_slots_columns(step->call.blocks);
+    set_what(step, &m->what);
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        m->send_range[k] = weir_slots_range(m->send_bytes[k], columns);
+        m->recv_range[k] = weir_slots_range(m->recv_bytes[k], columns);
+    }
+    /* Where pieces differ in size, a rank knows the largest of its own alone, and all must use the same chunk. */
+    m->chunk = m->counted ? collective->device.slot_bytes : chunk_of(collective, m->most, step->call.blocks);
+    /* In place, peers would overwrite what this rank has yet to send. */
+    if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
+        m->what.where = find_peers(collective, step->recv, m->recv, m->direct);
+    }
+    return weiri_launch_move(collective, step, args);
+}
+
+weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                weiri_letter_args *args)
+{
+    set_what(step, &args->letter.what);
+    return weiri_launch_message(collective, step, kernel, args);
+}

@@ -1,0 +1,598 @@
+/* plan.c - the steps of an operation: one inside the host, or several inside it and over the rails.
+ *
+ * Between hosts, rank i of a host exchanges with rank i of the others alone, so each byte leaves a host once, and all
+ * rails carry the same amount. A reduction joins the data of the host's ranks first, then that of the hosts. Data that
+ * only passes through stays in the rails' hold, a chunk at a time. */
+#include <string.h>
+
+#include "src/host/base/log.h"
+#include "src/host/collective/collective.h"
+
+#define PULL_RANKS 2u /* whose reductions use registered memory: among more, slots are faster */
+#define UNIT 128u     /* parts and chunks are multiples of it */
+/* Up to so many bytes every host sends all of its data to each, and joins all: one trip instead of two. */
+#define ONCE_BYTES 8192u
+#define RAILS_LOGGED 7u /* a bit of weir_collective.logged that is no form's */
+
+/* ---- what a request asks for ----------------------------------------------------------------------------------- */
+
+/* The registered memory that has all of [data, data + bytes), or NULL; without bytes no rank has any. */
+static const weiri_team_memory *find_registered(const weir_collective *collective, const void *data, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < collective->registered_count; i++) {
+        const weiri_team_memory *memory = &collective->registered[i];
+        const uint64_t size = weir_memory_bytes(memory->local);
+        const uint64_t offset = (uintptr_t)data - (uintptr_t)weir_memory_pointer(memory->local);
+        if (bytes != 0 && offset < size && bytes <= size - offset) {
+            return memory;
+        }
+    }
+    return NULL;
+}
+
+static bool reduces(const weir_collective_request *q)
+{
+    return q->kind <= WEIR_REDUCE_SCATTER;
+}
+
+/* Bytes of one rank's part of `bytes`, in the unit that `form` needs. */
+static uint64_t part_of(uint64_t bytes, uint32_t ranks, weir_collective_form form)
+{
+    const uint64_t unit = form == WEIR_FORM_LINES ? WEIR_LINE_DATA : UNIT;
+    return ((bytes + ranks - 1) / ranks + unit - 1) / unit * unit;
+}
+
+/* The longest part by any form. */
+static uint64_t longest_part(uint64_t bytes, uint32_t ranks)
+{
+    const uint64_t lines = part_of(bytes, ranks, WEIR_FORM_LINES);
+    const uint64_t others = part_of(bytes, ranks, WEIR_FORM_SLOTS);
+    return lines > others ? lines : others;
+}
+
+/* What a request inside the host asks for; the registered memory of it goes into *step. */
+static weiri_work work_of(const weir_collective *collective, const weir_collective_request *q, weiri_step *step)
+{
+    const uint32_t ranks = collective->device.ranks;
+    const uint64_t own = q->count * weir_dtype_bytes(q->dtype);
+    const bool one = q->kind == WEIR_ALLREDUCE || q->kind == WEIR_REDUCE || q->kind == WEIR_BROADCAST;
+    weiri_work work = { .kind = q->kind, .bytes = one ? own : own * ranks, .piece = own };
+    step->send = NULL;
+    step->recv = NULL;
+    if (!reduces(q)) {
+        step->recv = find_registered(collective, q->recv, work.bytes);
+        work.zero_copy = step->recv != NULL;
+    } else if (ranks == PULL_RANKS && q->kind != WEIR_REDUCE) {
+        step->send = find_registered(collective, q->send, work.bytes);
+        step->recv = one ? find_registered(collective, q->recv, work.bytes) : NULL;
+        work.zero_copy = step->send != NULL && (!one || step->recv != NULL);
+    }
+    if (reduces(q) && one) {
+        work.piece = longest_part(own, ranks);
+    }
+    return work;
+}
+
+static void fill_step(weiri_step *step, const weir_collective_request *q, weir_collective_form form, weir_shape shape,
+                      void *stream)
+{
+    step->call = weiri_call_of(q, form, shape.blocks);
+    step->count = q->count;
+    step->threads = shape.threads;
+    step->stream = stream;
+}
+
+/* The reduction of a request inside the host, whose form is known. */
+static void fill_reduce(const weir_collective *collective, const weir_collective_request *q, const weiri_work *work,
+                        weir_collective_form form, weir_collective_reduce *r)
+{
+    const weir_dev_collective *device = &collective->device;
+    r->send = (const char *)q->send;
+    r->recv = (char *)q->recv;
+    r->bytes = work->bytes;
+    r->part = work->piece;
+    if (q->kind != WEIR_REDUCE_SCATTER) {
+        r->part = part_of(work->bytes, device->ranks, form);
+        r->to = q->kind == WEIR_REDUCE ? (uint32_t)1 << q->root : weir_collective_everyone(device);
+    }
+    r->length = r->part;
+}
+
+/* The pieces of a request inside the host, of `piece` bytes. */
+static void fill_move(const weir_collective *collective, const weir_collective_request *q, uint64_t piece,
+                      weir_collective_move *m)
+{
+    const weir_dev_collective *device = &collective->device;
+    const bool one_sends = q->kind == WEIR_BROADCAST;
+    m->send = (const char *)q->send;
+    m->recv = (char *)q->recv;
+    m->most = piece;
+    m->direct_at = one_sends ? 0 : piece * device->rank;
+    m->in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
+    for (uint32_t k = 0; k < device->ranks; k++) {
+        m->send_at[k] = q->kind == WEIR_ALL_TO_ALL ? piece * k : 0;
+        m->send_bytes[k] = one_sends && q->root != device->rank ? 0 : piece;
+        m->recv_at[k] = one_sends ? 0 : piece * k;
+        m->recv_bytes[k] = one_sends && q->root != k ? 0 : piece;
+    }
+}
+
+/* ---- inside one host ------------------------------------------------------------------------------------------- */
+
+static weir_status run_inside(weir_collective *collective, const char *name, const weir_collective_request *q,
+                              void *stream)
+{
+    weiri_step step;
+    weir_collective_form form;
+    weir_shape shape;
+    const weiri_work work = work_of(collective, q, &step);
+    const weir_status status = weiri_choose_step(collective, &work, name, false, &form, &shape);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    fill_step(&step, q, form, shape, stream);
+    if (reduces(q)) {
+        weiri_reduce_args args;
+        memset(&args, 0, sizeof args);
+        fill_reduce(collective, q, &work, form, &args.reduce);
+        return weiri_local_reduce(collective, &step, &args);
+    }
+    weiri_move_args args;
+    memset(&args, 0, sizeof args);
+    fill_move(collective, q, work.piece, &args.move);
+    return weiri_local_move(collective, &step, &args);
+}
+
+weir_status weiri_plan_choose(const weir_collective *collective, const char *name, const weir_collective_request *q,
+                              weir_collective_form *form, weir_shape *shape)
+{
+    weiri_step step;
+    const weiri_work work = work_of(collective, q, &step);
+    weir_collective_form chosen = collective->form;
+    const weir_status status = weiri_choose(collective, &work, name, &chosen, shape);
+    if (status == WEIR_OK) {
+        *form = chosen;
+    }
+    return status;
+}
+
+weir_status weiri_plan_describe(const weir_collective *collective, const char *name, const weir_collective_request *q,
+                                weir_collective_form form, weir_collective_reduce *out, weir_shape *shape)
+{
+    weiri_step step;
+    weir_shape fit;
+    weiri_work work = work_of(collective, q, &step);
+    work.alone = true;
+    const weir_status status = weiri_choose(collective, &work, name, &form, &fit);
+    if (status == WEIR_OK) {
+        memset(out, 0, sizeof *out);
+        fill_step(&step, q, form, fit, NULL);
+        fill_reduce(collective, q, &work, form, out);
+        weiri_local_describe(collective, &step, out);
+        *shape = fit;
+    }
+    return status;
+}
+
+weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream)
+{
+    /* No rank knows how much the others exchange: the form that needs no agreement, and all blocks. */
+    const weiri_work work = { .kind = WEIR_ALL_TO_ALL };
+    const uint32_t blocks = weiri_choice_most_blocks(collective, &work, WEIR_FORM_SLOTS);
+    const weiri_step step = { .call = { .kind = WEIRI_ALL_TO_ALL_V,
+                                        .dtype = dtype,
+                                        .op = WEIRI_NO_OP,
+                                        .root = WEIRI_NO_ROOT,
+                                        .form = WEIR_FORM_SLOTS,
+                                        .blocks = blocks },
+                              .threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, blocks),
+                              .stream = stream };
+    if (collective->logged[WEIRI_ALL_TO_ALL_V] == 0) {
+        collective->logged[WEIRI_ALL_TO_ALL_V] = 1u << WEIR_FORM_SLOTS;
+        weiri_log(WEIR_LOG_INFO,
+                  "weir_all_to_all_v of rank %u, %u ranks: form slots, %u blocks of %u threads: no other form works "
+                  "where each rank knows only its own counts",
+                  collective->comm->rank, collective->device.ranks, blocks, step.threads);
+    }
+    return weiri_local_move(collective, &step, args);
+}
+
+weir_status weiri_plan_message(weir_collective *collective, uint32_t kernel, char *data, uint64_t count,
+                               weir_dtype dtype, uint32_t peer, void *stream)
+{
+    const weir_dev_collective *device = &collective->device;
+    const uint64_t bytes = count * weir_dtype_bytes(dtype);
+    const uint64_t wanted = (bytes + device->letter_bytes - 1) / device->letter_bytes;
+    const bool forced = collective->forced != 0 && collective->forced < device->letter_blocks;
+    const uint32_t most = forced ? collective->forced : device->letter_blocks;
+    const uint32_t blocks = wanted == 0 ? 1 : wanted < most ? (uint32_t)wanted : most;
+    const weiri_step step = {
+        .call = { .kind = WEIRI_MESSAGE, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT, .blocks = blocks },
+        .count = count,
+        .threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, blocks),
+        .stream = stream
+    };
+    weiri_letter_args args;
+    memset(&args, 0, sizeof args);
+    args.letter.data = data;
+    args.letter.bytes = bytes;
+    args.letter.peer = peer;
+    return weiri_local_message(collective, &step, kernel, &args);
+}
+
+/* ---- between hosts --------------------------------------------------------------------------------------------- */
+
+typedef struct hosts_call {
+    weir_collective *collective;
+    const weir_collective_request *q;
+    void *stream;
+    const char *send;
+    char *recv;
+    uint64_t bytes; /* of q->count elements */
+    uint32_t rank;  /* of the host's `ranks`, */
+    uint32_t ranks;
+    uint32_t host; /* which is one of `hosts` */
+    uint32_t hosts;
+} hosts_call;
+
+/* How data is divided among ranks, or hosts: into parts of `length`, but where the end cuts it. */
+typedef struct division {
+    uint64_t bytes;
+    uint64_t length;
+} division;
+
+static division divide(uint64_t bytes, uint32_t parts)
+{
+    const division d = { bytes, ((bytes + parts - 1) / parts + UNIT - 1) / UNIT * UNIT };
+    return d;
+}
+
+static uint64_t part_bytes(const division *d, uint32_t part)
+{
+    const uint64_t at = part * d->length;
+    const uint64_t left = at < d->bytes ? d->bytes - at : 0;
+    return left < d->length ? left : d->length;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The longest chunk of which `parts` have room in the hold. */
+static uint64_t chunk_bytes(const hosts_call *h, uint32_t parts)
+{
+    return h->collective->rails.hold_bytes / parts / UNIT * UNIT;
+}
+
+/* Calls `chunk` for the data, `most` bytes at a time; once where there are none. */
+static weir_status in_chunks(const hosts_call *h, uint64_t most,
+                             weir_status (*chunk)(const hosts_call *h, uint64_t at, uint64_t bytes))
+{
+    uint64_t at = 0;
+    weir_status status;
+    do {
+        status = chunk(h, at, least(most, h->bytes - at));
+        at += most;
+    } while (status == WEIR_OK && at < h->bytes);
+    return status;
+}
+
+static uint64_t all_hosts(const hosts_call *h)
+{
+    return UINT64_MAX >> (WEIR_COLLECTIVE_HOSTS - h->hosts);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------- */
+
+/* A step of all hosts with equal pieces of `part` bytes. */
+static weir_rail_step equal_pieces(const hosts_call *h, const char *send, uint64_t send_step, char *recv,
+                                   uint64_t recv_step, uint64_t part)
+{
+    weir_rail_step s;
+    memset(&s, 0, sizeof s);
+    s.send = send;
+    s.send_step = send_step;
+    s.recv = recv;
+    s.recv_step = recv_step;
+    s.part = part;
+    s.bytes = part * h->hosts;
+    s.from = all_hosts(h);
+    s.to = s.from;
+    return s;
+}
+
+static weir_status over_rails(const hosts_call *h, weir_rail_step *s)
+{
+    s->dtype = h->q->dtype;
+    s->op = h->q->op;
+    return weiri_rails_run(h->collective, h->q, s, h->stream);
+}
+
+/* Chooses the form of a step inside the host, which is one of several. */
+static weir_status choose_inside(const hosts_call *h, uint32_t kind, uint64_t bytes, uint64_t piece, weiri_step *step)
+{
+    const weiri_work work = { .kind = kind, .bytes = bytes, .piece = piece };
+    weir_collective_form form;
+    weir_shape shape;
+    weir_status status = weiri_choose_step(h->collective, &work, weiri_kind_names[kind], true, &form, &shape);
+    if (status == WEIR_OK) {
+        fill_step(step, h->q, form, shape, h->stream);
+    }
+    return status;
+}
+
+/* Pieces that go from each rank of the host to each. */
+static weir_status exchange_inside(const hosts_call *h, weiri_move_args *args)
+{
+    weiri_step step = { .send = NULL };
+    const weir_status status = choose_inside(h, WEIR_ALLGATHER, args->move.most * h->ranks, args->move.most, &step);
+    return status == WEIR_OK ? weiri_local_move(h->collective, &step, args) : status;
+}
+
+/* Joins `bytes` at `from` of all hosts: each its part of them, which the hosts in `spread` have all of at `into` then.
+ * Others have room there for their part. */
+static weir_status join_hosts(const hosts_call *h, const char *from, char *into, uint64_t bytes, uint64_t spread)
+{
+    const division parts = divide(bytes, h->hosts);
+    const bool once = spread == all_hosts(h) && bytes <= ONCE_BYTES;
+    const uint64_t step = once ? 0 : parts.length;
+    weir_rail_step s = equal_pieces(h, from, step, into, step, once ? bytes : parts.length);
+    s.scatter = 1;
+    s.joins = 1;
+    if (!once) {
+        s.bytes = bytes;
+        s.spread = spread;
+    }
+    return over_rails(h, &s);
+}
+
+/* Of `bytes` at `from` on each rank of the host, in parts of `length` that lie `step_bytes` apart, each joins its own.
+ */
+static weir_status scatter_inside(const hosts_call *h, const char *from, char *into, uint64_t step_bytes,
+                                  uint64_t length, uint64_t bytes)
+{
+    weiri_step step = { .send = NULL };
+    weiri_reduce_args args;
+    weir_status status = choose_inside(h, WEIR_REDUCE_SCATTER, bytes, length, &step);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    memset(&args, 0, sizeof args);
+    args.reduce.send = from;
+    args.reduce.recv = into;
+    args.reduce.part = step_bytes;
+    args.reduce.length = length;
+    args.reduce.bytes = bytes;
+    return weiri_local_reduce(h->collective, &step, &args);
+}
+
+/* Each rank of the host sends its part to the ranks in `to`, which have all parts at `into` then. */
+static weir_status gather_inside(const hosts_call *h, const char *from, char *into, const division *parts, uint32_t to)
+{
+    weiri_move_args args;
+    memset(&args, 0, sizeof args);
+    args.move.send = from;
+    args.move.recv = into;
+    args.move.most = parts->length;
+    for (uint32_t k = 0; k < h->ranks; k++) {
+        args.move.send_bytes[k] = (to >> k & 1) != 0 ? part_bytes(parts, h->rank) : 0;
+        args.move.recv_at[k] = k * parts->length;
+        args.move.recv_bytes[k] = (to >> h->rank & 1) != 0 ? part_bytes(parts, k) : 0;
+    }
+    return exchange_inside(h, &args);
+}
+
+static uint32_t all_ranks(const hosts_call *h)
+{
+    return ((uint32_t)1 << h->ranks) - 1;
+}
+
+/* ---- operations --------------------------------------------------------------------------------------------- */
+
+static weir_status allreduce(const hosts_call *h)
+{
+    if (h->ranks == 1) {
+        return join_hosts(h, h->send, h->recv, h->bytes, all_hosts(h));
+    }
+    const division parts = divide(h->bytes, h->ranks);
+    char *mine = h->recv + h->rank * parts.length;
+    weir_status status = scatter_inside(h, h->send, mine, parts.length, parts.length, h->bytes);
+    if (status == WEIR_OK) {
+        status = join_hosts(h, mine, mine, part_bytes(&parts, h->rank), all_hosts(h));
+    }
+    return status == WEIR_OK ? gather_inside(h, mine, h->recv, &parts, all_ranks(h)) : status;
+}
+
+/* A chunk of `bytes` from `at` on. */
+static weir_status reduce_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
+{
+    char *hold = h->collective->rails.hold;
+    const uint32_t root = h->q->root % h->ranks;
+    const uint32_t root_host = h->q->root / h->ranks;
+    const uint64_t spread = (uint64_t)1 << root_host;
+    if (h->ranks == 1) {
+        return join_hosts(h, h->send + at, h->host == root_host ? h->recv + at : hold, bytes, spread);
+    }
+    const division parts = divide(bytes, h->ranks);
+    weir_status status = scatter_inside(h, h->send + at, hold, parts.length, parts.length, bytes);
+    if (status == WEIR_OK) {
+        status = join_hosts(h, hold, hold, part_bytes(&parts, h->rank), spread);
+    }
+    return status == WEIR_OK && h->host == root_host
+               ? gather_inside(h, hold, h->rank == root ? h->recv + at : hold, &parts, (uint32_t)1 << root)
+               : status;
+}
+
+static weir_status reduce(const hosts_call *h)
+{
+    return in_chunks(h, chunk_bytes(h, 1) * h->ranks, reduce_chunk);
+}
+
+static weir_status reduce_scatter_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
+{
+    char *hold = h->collective->rails.hold;
+    const uint64_t host_bytes = h->bytes * h->ranks;
+    const uint64_t step = (bytes + UNIT - 1) / UNIT * UNIT;
+    weir_rail_step s = equal_pieces(h, hold, step, h->recv + at, 0, bytes);
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < h->hosts && status == WEIR_OK; k++) {
+        status = scatter_inside(h, h->send + k * host_bytes + at, hold + k * step, h->bytes, bytes, host_bytes - at);
+    }
+    s.scatter = 1;
+    s.joins = 1;
+    return status == WEIR_OK ? over_rails(h, &s) : status;
+}
+
+static weir_status reduce_scatter(const hosts_call *h)
+{
+    if (h->ranks == 1) {
+        weir_rail_step s = equal_pieces(h, h->send, h->bytes, h->recv, 0, h->bytes);
+        s.scatter = 1;
+        s.joins = 1;
+        return over_rails(h, &s);
+    }
+    return in_chunks(h, chunk_bytes(h, h->hosts), reduce_scatter_chunk);
+}
+
+static weir_status allgather(const hosts_call *h)
+{
+    const uint64_t host_bytes = h->bytes * h->ranks;
+    const division parts = { host_bytes, h->bytes };
+    weir_rail_step s = equal_pieces(h, h->send, 0, h->recv + h->rank * h->bytes, host_bytes, h->bytes);
+    weir_status status = over_rails(h, &s);
+    for (uint32_t k = 0; k < h->hosts && h->ranks > 1 && status == WEIR_OK; k++) {
+        char *of_host = h->recv + k * host_bytes;
+        status = gather_inside(h, of_host + h->rank * h->bytes, of_host, &parts, all_ranks(h));
+    }
+    return status;
+}
+
+static weir_status broadcast(const hosts_call *h)
+{
+    const uint32_t root = h->q->root % h->ranks;
+    const uint32_t root_host = h->q->root / h->ranks;
+    const division parts = divide(h->bytes, h->ranks);
+    const uint64_t at = h->rank * parts.length;
+    const char *from = h->recv + at;
+    weir_status status = WEIR_OK;
+    if (h->ranks == 1) {
+        from = h->host == root_host ? h->send : h->recv;
+    } else if (h->host == root_host) {
+        weiri_move_args args;
+        memset(&args, 0, sizeof args);
+        args.move.send = h->send;
+        args.move.recv = h->recv;
+        args.move.most = h->bytes;
+        for (uint32_t k = 0; k < h->ranks; k++) {
+            args.move.send_bytes[k] = h->rank == root ? h->bytes : 0;
+            args.move.recv_bytes[k] = k == root ? h->bytes : 0;
+        }
+        status = exchange_inside(h, &args);
+    }
+    weir_rail_step s = equal_pieces(h, from, 0, h->recv + at, 0, part_bytes(&parts, h->rank));
+    s.from = (uint64_t)1 << root_host;
+    status = status == WEIR_OK ? over_rails(h, &s) : status;
+    return status == WEIR_OK && h->ranks > 1 && h->host != root_host
+               ? gather_inside(h, h->recv + at, h->recv, &parts, all_ranks(h))
+               : status;
+}
+
+/* What has come over the rails, for the host's ranks in pieces of `bytes`, to their places in recv. */
+static weir_status swap_inside(const hosts_call *h, const char *from, char *into, uint64_t bytes)
+{
+    weiri_move_args args;
+    memset(&args, 0, sizeof args);
+    args.move.send = from;
+    args.move.recv = into;
+    args.move.most = bytes;
+    for (uint32_t k = 0; k < h->ranks; k++) {
+        args.move.send_at[k] = k * bytes;
+        args.move.send_bytes[k] = bytes;
+        args.move.recv_at[k] = k * h->bytes;
+        args.move.recv_bytes[k] = bytes;
+    }
+    return exchange_inside(h, &args);
+}
+
+/* The rails come first, so that in place nothing is overwritten that is still to be sent. */
+static weir_status all_to_all_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
+{
+    char *hold = h->collective->rails.hold;
+    const uint64_t host_bytes = h->bytes * h->ranks;
+    const uint64_t held = bytes * h->ranks;                 /* of a host */
+    const uint32_t rows = bytes == h->bytes ? 1 : h->ranks; /* of pieces that lie one after the other */
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < rows && status == WEIR_OK; k++) {
+        weir_rail_step s =
+            equal_pieces(h, h->send + k * h->bytes + at, host_bytes, hold + k * bytes, held, held / rows);
+        s.scatter = 1;
+        status = over_rails(h, &s);
+    }
+    for (uint32_t k = 0; k < h->hosts && status == WEIR_OK; k++) {
+        status = swap_inside(h, hold + k * held, h->recv + k * host_bytes + at, bytes);
+    }
+    return status;
+}
+
+static weir_status all_to_all(const hosts_call *h)
+{
+    if (h->ranks == 1) {
+        weir_rail_step s = equal_pieces(h, h->send, h->bytes, h->recv, h->bytes, h->bytes);
+        s.scatter = 1;
+        return over_rails(h, &s);
+    }
+    return in_chunks(h, chunk_bytes(h, h->hosts * h->ranks), all_to_all_chunk);
+}
+
+static void log_rails(weir_collective *collective, uint32_t kind)
+{
+    const weiri_rails *rails = &collective->rails;
+    if ((collective->logged[kind] >> RAILS_LOGGED & 1) == 0) {
+        collective->logged[kind] |= 1u << RAILS_LOGGED;
+        weiri_log(WEIR_LOG_INFO,
+                  "weir_%s of rank %u: %u hosts of %u ranks, each rank over %s to the rank of its place on "
+                  "the other hosts, up to %u blocks of %u threads",
+                  weiri_kind_names[kind], collective->comm->rank, rails->device.hosts, collective->device.ranks,
+                  weir_connection_transport(rails->team.connections[rails->device.host == 0 ? 1 : 0]),
+                  rails->device.lanes, rails->threads);
+    }
+}
+
+static weir_status run_between(weir_collective *collective, const weir_collective_request *q, void *stream)
+{
+    const hosts_call h = {
+        .collective = collective,
+        .q = q,
+        .stream = stream,
+        .send = (const char *)q->send,
+        .recv = (char *)q->recv,
+        .bytes = q->count * weir_dtype_bytes(q->dtype),
+        .rank = collective->device.rank,
+        .ranks = collective->device.ranks,
+        .host = collective->rails.device.host,
+        .hosts = collective->rails.device.hosts,
+    };
+    log_rails(collective, q->kind);
+    switch (q->kind) {
+    case WEIR_ALLREDUCE:
+        return allreduce(&h);
+    case WEIR_REDUCE:
+        return reduce(&h);
+    case WEIR_REDUCE_SCATTER:
+        return reduce_scatter(&h);
+    case WEIR_ALLGATHER:
+        return allgather(&h);
+    case WEIR_BROADCAST:
+        return broadcast(&h);
+    default:
+        return all_to_all(&h);
+    }
+}
+
+weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
+                           void *stream)
+{
+    return collective->rails.device.hosts > 1 ? run_between(collective, q, stream)
+                                              : run_inside(collective, name, q, stream);
+}
