@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "src/host/base/env.h"
+#include "src/host/base/log.h"
 #include "test/fuzz/fuzz.h"
 #include "weir/launcher.h"
 
@@ -130,7 +131,7 @@ void fuzz_one(fuzz_input *in)
             FUZZ_CHECK(setenv(name_of(index, rows), text, 1) == 0);
         }
     }
-    FUZZ_CHECK(weiri_env_log_level() <= WEIR_LOG_DEBUG);
+    FUZZ_CHECK(weiri_log_read_level() <= WEIR_LOG_DEBUG);
     check_launcher();
     weiri_env env;
     memset(&env, 0x5a, sizeof env);

@@ -113,6 +113,11 @@ class Rules(unittest.TestCase):
             "src/transport/transport.c": ({"weiri_transport": "T"}, {"weiri_ib"})}))
         self.assertIn("    src/transport/ib/ib -> src/transport/transport: includes it", found)
 
+    def test_circles_of_leaves_are_found(self):
+        found = self.calls({"src/host/base/env.c": ({"weiri_env": "T"}, {"weiri_log"}),
+                            "src/host/base/log.c": ({"weiri_log": "T"}, {"weiri_env"})})
+        self.assertEqual(found[0], "a circle of leaves:")
+
     def test_circles_inside_a_folder_are_its_own(self):
         self.assertEqual(self.calls({"src/host/boot/join.c": ({"weiri_join": "T"}, {"weiri_conn"}),
                                      "src/host/boot/conn.c": ({"weiri_conn": "T"}, {"weiri_join"})}), [])

@@ -184,8 +184,8 @@ def fabric(root):
 
 
 def environment(root):
-    yield from only_in(root, ["src"], r"\b(secure_getenv|getenv|setenv|putenv|environ)\b", "src/host/base/env.c",
-                       "only env.c looks at the environment")
+    yield from only_in(root, ["src"], r"\b(secure_getenv|getenv|setenv|putenv|environ)\b", "src/host/base/environ.c",
+                       "only environ.c looks at the environment")
     table = (root / "src/host/base/env_table.h").read_text(encoding="utf-8")
     names = re.findall(r"^\s*X\((WEIR_\w+),", table, flags=re.M)
     if not 0 < len(names) <= 24:

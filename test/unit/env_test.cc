@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "src/host/base/env.h"
+#include "src/host/base/log.h"
 }
 
 extern char **environ;
@@ -142,7 +143,7 @@ TEST_F(Env, EmptyIsNotSet)
     EXPECT_FALSE(env.rank_set);
     EXPECT_FALSE(env.size_set);
     EXPECT_STREQ(env.cuda_library, "libcuda.so.1");
-    EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
+    EXPECT_EQ(weiri_log_read_level(), WEIR_LOG_WARN);
     for (uint32_t i = 0; weir_env_get(i, &row) == WEIR_OK; i++) {
         EXPECT_EQ(row.value, nullptr) << row.name;
     }
@@ -253,14 +254,14 @@ TEST_F(Env, LogLevelIsOneOfFourWords)
     } levels[] = {
         { "error", WEIR_LOG_ERROR }, { "warn", WEIR_LOG_WARN }, { "info", WEIR_LOG_INFO }, { "debug", WEIR_LOG_DEBUG }
     };
-    EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
+    EXPECT_EQ(weiri_log_read_level(), WEIR_LOG_WARN);
     for (const auto &level : levels) {
         setenv("WEIR_LOG", level.text, 1);
         EXPECT_STREQ(read().log, level.text);
-        EXPECT_EQ(weiri_env_log_level(), level.level);
+        EXPECT_EQ(weiri_log_read_level(), level.level);
     }
     setenv("WEIR_LOG", "loud", 1);
-    EXPECT_EQ(weiri_env_log_level(), WEIR_LOG_WARN);
+    EXPECT_EQ(weiri_log_read_level(), WEIR_LOG_WARN);
     for (const char *value : { "WARN", "warning", "3", "info " }) {
         expect_refused("WEIR_LOG", value);
     }

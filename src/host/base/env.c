@@ -4,16 +4,14 @@
  * parser (parse_u64 and its like); what a type cannot say, ranges and words, stands below. */
 #include "src/host/base/env.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "src/host/base/environ.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 
 #define TIMEOUT_MOST_MS 86400000u
 #define VALUE_SHOWN 80 /* characters of a value in an error text, so that the cause is not cut */
-
-extern char **environ;
 
 static const weir_env_row rows[] = {
 #define ENV_ROW(NAME, type, field, fallback, help) { #NAME, #type, fallback, help, NULL },
@@ -43,7 +41,6 @@ static const char *const launch_names[] = {
 #undef LAUNCH_NAME
 };
 
-static const char *const log_levels[] = { "error", "warn", "info", "debug" };
 static const char *const engines[] = { "proxy", "device", "device-only" };
 static const char *const queues[] = { "verbs", "devx", "devx-only" };
 
@@ -54,17 +51,10 @@ static const struct {
     size_t count;
     const char *text;
 } choices[] = {
-    { "WEIR_LOG", log_levels, sizeof log_levels / sizeof log_levels[0], "error, warn, info, debug" },
+    { "WEIR_LOG", weiri_log_names, WEIRI_LOG_NAMES, "error, warn, info, debug" },
     { "WEIR_PORT_ENGINE", engines, sizeof engines / sizeof engines[0], "proxy, device, device-only" },
     { "WEIR_IB_QUEUES", queues, sizeof queues / sizeof queues[0], "verbs, devx, devx-only" },
 };
-
-/* NULL when it is not set, or empty: a script that passes on an unset variable of its own sets an empty one. */
-static const char *text_of(const char *name)
-{
-    const char *text = getenv(name);
-    return text == NULL || text[0] == '\0' ? NULL : text;
-}
 
 weir_status weir_env_get(uint32_t index, weir_env_row *row)
 {
@@ -75,7 +65,7 @@ weir_status weir_env_get(uint32_t index, weir_env_row *row)
         return weiri_fail(WEIR_ERR_RANGE, "environment: get row %u: there are %zu", index, ROW_COUNT);
     }
     *row = rows[index];
-    row->value = text_of(row->name);
+    row->value = weiri_environ_text(row->name);
     if (row->value != NULL && (strcmp(row->name, "WEIR_KEY") == 0 || strcmp(row->name, "WEIR_UNIQUE_ID") == 0)) {
         row->value = "(secret)";
     }
@@ -91,13 +81,6 @@ static int find_word(const char *const *words, size_t count, const char *text)
         }
     }
     return -1;
-}
-
-weir_log_level weiri_env_log_level(void)
-{
-    const char *text = text_of("WEIR_LOG");
-    int level = text != NULL ? find_word(log_levels, sizeof log_levels / sizeof log_levels[0], text) : -1;
-    return level >= 0 ? (weir_log_level)level : WEIR_LOG_WARN;
 }
 
 /* Decimal digits alone, up to `end`: no sign, no space, no overflow. What follows is at *rest. */
@@ -201,13 +184,14 @@ static bool is_known(const char *entry)
 static void warn_unknown(void)
 {
     static bool warned;
-    if (environ == NULL || __atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) {
+    if (__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) {
         return;
     }
-    for (char **entry = environ; *entry != NULL; entry++) {
-        if (!is_known(*entry)) {
+    const char *entry;
+    for (uint32_t i = 0; (entry = weiri_environ_at(i)) != NULL; i++) {
+        if (!is_known(entry)) {
             weiri_log(WEIR_LOG_WARN, "environment: %.*s is set, but weir has no such variable",
-                      (int)strcspn(*entry, "="), *entry);
+                      (int)strcspn(entry, "="), entry);
         }
     }
 }
@@ -219,7 +203,7 @@ weir_status weiri_env_read(weiri_env *out)
     warn_unknown();
 #define ENV_READ(NAME, type, field, fallback, help)                               \
     if (status == WEIR_OK) {                                                      \
-        const char *text = text_of(#NAME);                                        \
+        const char *text = weiri_environ_text(#NAME);                             \
         env.field##_set = text != NULL;                                           \
         status = parse_##type(#NAME, text != NULL ? text : fallback, &env.field); \
     }
@@ -239,7 +223,7 @@ const char *weiri_env_launch_name(weiri_launch_variable variable)
 
 const char *weiri_env_launch_text(weiri_launch_variable variable)
 {
-    return text_of(launch_names[variable]);
+    return weiri_environ_text(launch_names[variable]);
 }
 
 weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t least, uint64_t most, uint64_t *out)

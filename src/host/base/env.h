@@ -1,4 +1,4 @@
-/* env.h - the environment as one struct; env.c is the only caller of getenv. */
+/* env.h - the environment as one struct; see environ.h for its texts. */
 #ifndef WEIRI_ENV_H
 #define WEIRI_ENV_H
 
@@ -65,8 +65,5 @@ uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms);
 uint32_t weiri_env_kernel_timeout(const weiri_env *env, uint32_t opts_ms);
 /* The same of the bootstrap's interface: WEIR_INTERFACE, else `opts_name`, which may be NULL, else "". */
 const char *weiri_env_interface(const weiri_env *env, const char *opts_name);
-
-/* The level of WEIR_LOG alone; warn when it is malformed, which weiri_env_read reports. */
-weir_log_level weiri_env_log_level(void);
 
 #endif

@@ -11,9 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/host/base/env.h"
+#include "src/host/base/environ.h"
 
 #define LINE_BYTES 1024
+
+const char *const weiri_log_names[WEIRI_LOG_NAMES] = { "error", "warn", "info", "debug" };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static weir_log_sink user_sink;
@@ -64,11 +66,22 @@ void weir_log_set_sink(weir_log_sink sink, void *context)
     end();
 }
 
+weir_log_level weiri_log_read_level(void)
+{
+    const char *text = weiri_environ_text("WEIR_LOG");
+    for (uint32_t i = 0; text != NULL && i < WEIRI_LOG_NAMES; i++) {
+        if (strcmp(text, weiri_log_names[i]) == 0) {
+            return (weir_log_level)i;
+        }
+    }
+    return WEIR_LOG_WARN;
+}
+
 static bool is_shown(weir_log_level level)
 {
     int least = __atomic_load_n(&shown, __ATOMIC_RELAXED);
     if (least < 0) {
-        least = (int)weiri_env_log_level();
+        least = (int)weiri_log_read_level();
         __atomic_store_n(&shown, least, __ATOMIC_RELAXED);
     }
     return (int)level <= least;
@@ -93,7 +106,6 @@ static void format_line(char line[LINE_BYTES], const char *format, va_list argum
 
 void weiri_log(weir_log_level level, const char *format, ...)
 {
-    static const char *const names[] = { "error", "warn", "info", "debug" };
     int saved = errno;
     if (is_shown(level)) {
         char line[LINE_BYTES];
@@ -105,7 +117,7 @@ void weiri_log(weir_log_level level, const char *format, ...)
         if (user_sink != NULL) {
             user_sink(user_context, level, line);
         } else {
-            (void)fprintf(stderr, "weir: %s: %s\n", names[level], line);
+            (void)fprintf(stderr, "weir: %s: %s\n", weiri_log_names[level], line);
         }
         end();
     }
