@@ -122,26 +122,26 @@ WEIR_KERNEL(wait_coop_block, cost_args)
 WEIR_KERNEL(begin_end, cost_args)
 {
     if (coop.rank == 0) {
-        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
-        weir_dev_memory_channel_end(&args->channel, &counts);
+        weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&args->channel.semaphore);
+        weir_dev_semaphore_end(&args->channel.semaphore, &counts);
     }
 }
 
 WEIR_KERNEL(begin_signal_end, cost_args)
 {
     if (coop.rank == 0) {
-        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
-        weir_dev_memory_channel_signal_counted(&args->channel, &counts);
-        weir_dev_memory_channel_end(&args->channel, &counts);
+        weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&args->channel.semaphore);
+        weir_dev_semaphore_signal_counted(&args->channel.semaphore, &counts);
+        weir_dev_semaphore_end(&args->channel.semaphore, &counts);
     }
 }
 
 WEIR_KERNEL(begin_wait_end, cost_args)
 {
     if (coop.rank == 0) {
-        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
-        (void)weir_dev_memory_channel_wait_counted(&args->channel, &counts);
-        weir_dev_memory_channel_end(&args->channel, &counts);
+        weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&args->channel.semaphore);
+        (void)weir_dev_semaphore_wait_counted(&args->channel.semaphore, &counts);
+        weir_dev_semaphore_end(&args->channel.semaphore, &counts);
     }
 }
 

@@ -224,10 +224,10 @@ WEIR_KERNEL(weirt_signal, weirt_signal_args)
 WEIR_FN weir_status weirt_pong(const weirt_pingpong_args *args, weir_dev_semaphore_counts *counts)
 {
     if (args->relaxed) {
-        return args->counted ? weir_dev_memory_channel_wait_counted_relaxed(&args->channel, counts)
+        return args->counted ? weir_dev_semaphore_wait_counted_relaxed(&args->channel.semaphore, counts)
                              : weir_dev_memory_channel_wait_relaxed(&args->channel);
     }
-    return args->counted ? weir_dev_memory_channel_wait_counted(&args->channel, counts)
+    return args->counted ? weir_dev_semaphore_wait_counted(&args->channel.semaphore, counts)
                          : weir_dev_memory_channel_wait(&args->channel);
 }
 
@@ -238,11 +238,11 @@ WEIR_FN weir_status weirt_ping(const weirt_pingpong_args *args, uint64_t value, 
         status = weir_dev_memory_channel_write_u64(&args->channel, 0, value);
     }
     if (args->relaxed && args->counted) {
-        weir_dev_memory_channel_signal_counted_relaxed(&args->channel, counts);
+        weir_dev_semaphore_signal_counted_relaxed(&args->channel.semaphore, counts);
     } else if (args->relaxed) {
         weir_dev_memory_channel_signal_relaxed(&args->channel);
     } else if (args->counted) {
-        weir_dev_memory_channel_signal_counted(&args->channel, counts);
+        weir_dev_semaphore_signal_counted(&args->channel.semaphore, counts);
     } else {
         weir_dev_memory_channel_signal(&args->channel);
     }
@@ -256,7 +256,7 @@ WEIR_KERNEL(weirt_pingpong, weirt_pingpong_args)
     }
     weir_status status = WEIR_OK;
     uint64_t value = 0;
-    weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
+    weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&args->channel.semaphore);
     for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
         if (!args->first || round != 0) {
             status = weirt_pong(args, &counts);
@@ -271,7 +271,7 @@ WEIR_KERNEL(weirt_pingpong, weirt_pingpong_args)
         value = weir_arch_load_relaxed_sys_u64(args->inbox);
     }
     if (args->counted) {
-        weir_dev_memory_channel_end(&args->channel, &counts);
+        weir_dev_semaphore_end(&args->channel.semaphore, &counts);
     }
     args->report->value = value;
     args->report->status[0][0] = (int32_t)status;
@@ -349,8 +349,8 @@ WEIR_FN weir_status weirt_set_meet(const weirt_set_args *args, const weir_dev_me
 {
     weir_status status = weir_coop_sync(block);
     if (block.rank == 0 && args->counted) {
-        weir_dev_memory_channel_signal_counted(channel, counts);
-        status = weir_dev_memory_channel_wait_counted(channel, counts);
+        weir_dev_semaphore_signal_counted(&channel->semaphore, counts);
+        status = weir_dev_semaphore_wait_counted(&channel->semaphore, counts);
     } else if (block.rank == 0) {
         weir_dev_memory_channel_signal(channel);
         status = weir_dev_memory_channel_wait(channel);
@@ -404,14 +404,14 @@ WEIR_KERNEL(weirt_set, weirt_set_args)
     weir_coop block = weir_coop_block(coop);
     weir_dev_memory_channel data = weir_dev_memory_channel_at(&args->data, coop.block);
     weir_dev_memory_channel packet = weir_dev_memory_channel_at(&args->packet, coop.block);
-    weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&data);
+    weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&data.semaphore);
     weir_status status = WEIR_OK;
     for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
         status = weirt_set_once(args, &data, &packet, &counts, round, block);
     }
     if (block.rank == 0) {
         if (args->counted) {
-            weir_dev_memory_channel_end(&data, &counts);
+            weir_dev_semaphore_end(&data.semaphore, &counts);
         }
         args->report->status[0][block.block] = (int32_t)status;
     }

@@ -111,14 +111,14 @@ struct HandedOver : TwoBlocks {
         const weir_dev_memory_channel *channel = &rank[i / 2].channel;
         for (uint32_t turn = 0; turn < 2; turn++) {
             if (block.rank == turn) {
-                weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(channel);
+                weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&channel->semaphore);
                 if (i < 2) {
                     write(rank[1].data[2 * turn], 30 + turn);
-                    weir_dev_memory_channel_signal_counted(channel, &counts);
+                    weir_dev_semaphore_signal_counted(&channel->semaphore, &counts);
                 } else {
-                    check(weir_dev_memory_channel_wait_counted(channel, &counts));
+                    check(weir_dev_semaphore_wait_counted(&channel->semaphore, &counts));
                 }
-                weir_dev_memory_channel_end(channel, &counts);
+                weir_dev_semaphore_end(&channel->semaphore, &counts);
             }
             check(weir_coop_sync(block));
         }

@@ -116,21 +116,21 @@ struct Counted : Passing {
     void thread(uint32_t i)
     {
         const weir_dev_memory_channel *channel = &rank[i].channel;
-        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(channel);
+        weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(&channel->semaphore);
         if (i == 0) {
-            weir_dev_memory_channel_signal_counted(channel, &counts);
+            weir_dev_semaphore_signal_counted(&channel->semaphore, &counts);
             send_data();
             if (relaxed) {
-                weir_dev_memory_channel_signal_counted_relaxed(channel, &counts);
+                weir_dev_semaphore_signal_counted_relaxed(&channel->semaphore, &counts);
             } else {
-                weir_dev_memory_channel_signal_counted(channel, &counts);
+                weir_dev_semaphore_signal_counted(&channel->semaphore, &counts);
             }
         } else {
-            check(weir_dev_memory_channel_wait_counted(channel, &counts));
-            check(weir_dev_memory_channel_wait_counted(channel, &counts));
+            check(weir_dev_semaphore_wait_counted(&channel->semaphore, &counts));
+            check(weir_dev_semaphore_wait_counted(&channel->semaphore, &counts));
             read_data();
         }
-        weir_dev_memory_channel_end(channel, &counts);
+        weir_dev_semaphore_end(&channel->semaphore, &counts);
     }
     bool right() const
     {

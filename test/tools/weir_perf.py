@@ -17,8 +17,8 @@ import tempfile
 SMALL = ["--device", "cpu", "-n", "4", "--blocks", "2", "--threads", "2"]
 SMALL_COLLECTIVE = ["--device", "cpu", "-n", "2", "-w", "1", "--blocks", "2", "--threads", "1"]
 SHAPES = {
-    "put": {"grid", "blocks", "counted"},
-    "get": {"grid", "blocks", "counted"},
+    "put": {"grid", "blocks"},
+    "get": {"grid", "blocks"},
     "packets": {"ll16-grid", "ll16", "line"},
     "semaphore": {"relaxed", "relaxed-counted", "release", "release-counted"},
     "floor": {"empty", "empty-plain", "handshake", "handshake-grid"},
@@ -79,7 +79,7 @@ def transfer(op):
 
 
 def processes(program):
-    rows = measure(program, "put", *SMALL, "--check", "--processes", "--shape", "grid,counted,blocks", "--sizes", "4K")
+    rows = measure(program, "put", *SMALL, "--check", "--processes", "--shape", "grid,blocks", "--sizes", "4K")
     check_transfers(rows, SHAPES["put"], [4096])
 
 
@@ -109,7 +109,7 @@ def mistakes(program):
             (["put", "-b", "0"], "-b"),
             (["put", "-b", "99999999999999999999"], "99999999999999999999"),
             (["semaphore", "--shape", "all"], "does not take --shape"),
-            (["put", "--device", "cpu", "--shape", "circle"], "'circle'; there are auto, all, grid, blocks, counted"),
+            (["put", "--device", "cpu", "--shape", "circle"], "'circle'; there are auto, all, grid, blocks"),
             (["put", "--device", "cpu", "-b", "4K", "-e", "1K"], "-e not below -b"),
             (["put", "--device", "cpu", "-f", "1"], "-f is at least 2"),
             (["packets", "--device", "cpu", "--one-way", "--shape", "ll16"], "both ways"),

@@ -84,47 +84,6 @@ WEIR_KERNEL(perf_get_blocks, perf_args)
     (void)weir_dev_memory_channel_get(&channel, args->theirs, args->theirs, args->in_bytes, blocks);
 }
 
-/* The same with the counts in registers. They are those of the block's thread that signals and waits, and mean
- * nothing in the others. */
-WEIR_FN weir_dev_semaphore_counts start_block_counted(const weir_dev_memory_channel *channel, weir_coop blocks)
-{
-    weir_dev_semaphore_counts counts;
-    counts.sent = 0;
-    counts.consumed = 0;
-    if (weir_coop_leads(blocks)) {
-        counts = weir_dev_memory_channel_begin(channel);
-        weir_dev_memory_channel_signal_counted_relaxed(channel, &counts);
-        (void)weir_dev_memory_channel_wait_counted_relaxed(channel, &counts);
-    }
-    (void)weir_coop_sync(blocks);
-    return counts;
-}
-
-WEIR_KERNEL(perf_put_counted, perf_args)
-{
-    weir_coop blocks = weir_coop_blocks(coop);
-    weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
-    weir_dev_semaphore_counts counts = start_block_counted(&channel, blocks);
-    (void)weir_dev_memory_channel_put(&channel, args->mine, args->mine, args->out_bytes, blocks);
-    (void)weir_coop_sync(blocks);
-    if (weir_coop_leads(blocks)) {
-        weir_dev_memory_channel_signal_counted(&channel, &counts);
-        (void)weir_dev_memory_channel_wait_counted(&channel, &counts);
-        weir_dev_memory_channel_end(&channel, &counts);
-    }
-}
-
-WEIR_KERNEL(perf_get_counted, perf_args)
-{
-    weir_coop blocks = weir_coop_blocks(coop);
-    weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
-    weir_dev_semaphore_counts counts = start_block_counted(&channel, blocks);
-    (void)weir_dev_memory_channel_get(&channel, args->theirs, args->theirs, args->in_bytes, blocks);
-    if (weir_coop_leads(blocks)) {
-        weir_dev_memory_channel_end(&channel, &counts);
-    }
-}
-
 /* ---- packets and lines without a handshake: two buffers in turn ----------------------------------------------- */
 
 WEIR_KERNEL(perf_ll16, perf_args)
@@ -190,34 +149,36 @@ WEIR_KERNEL(perf_ping, perf_args)
 WEIR_KERNEL(perf_ping_counted_relaxed, perf_args)
 {
     if (coop.rank == 0) {
-        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
+        const weir_dev_semaphore *semaphore = &args->channel.semaphore;
+        weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(semaphore);
         for (uint32_t i = 0; i < args->rounds; i++) {
-            if (args->rank != 0 && weir_dev_memory_channel_wait_counted_relaxed(&args->channel, &counts) != WEIR_OK) {
+            if (args->rank != 0 && weir_dev_semaphore_wait_counted_relaxed(semaphore, &counts) != WEIR_OK) {
                 break;
             }
-            weir_dev_memory_channel_signal_counted_relaxed(&args->channel, &counts);
-            if (args->rank == 0 && weir_dev_memory_channel_wait_counted_relaxed(&args->channel, &counts) != WEIR_OK) {
+            weir_dev_semaphore_signal_counted_relaxed(semaphore, &counts);
+            if (args->rank == 0 && weir_dev_semaphore_wait_counted_relaxed(semaphore, &counts) != WEIR_OK) {
                 break;
             }
         }
-        weir_dev_memory_channel_end(&args->channel, &counts);
+        weir_dev_semaphore_end(semaphore, &counts);
     }
 }
 
 WEIR_KERNEL(perf_ping_counted, perf_args)
 {
     if (coop.rank == 0) {
-        weir_dev_semaphore_counts counts = weir_dev_memory_channel_begin(&args->channel);
+        const weir_dev_semaphore *semaphore = &args->channel.semaphore;
+        weir_dev_semaphore_counts counts = weir_dev_semaphore_begin(semaphore);
         for (uint32_t i = 0; i < args->rounds; i++) {
-            if (args->rank != 0 && weir_dev_memory_channel_wait_counted(&args->channel, &counts) != WEIR_OK) {
+            if (args->rank != 0 && weir_dev_semaphore_wait_counted(semaphore, &counts) != WEIR_OK) {
                 break;
             }
-            weir_dev_memory_channel_signal_counted(&args->channel, &counts);
-            if (args->rank == 0 && weir_dev_memory_channel_wait_counted(&args->channel, &counts) != WEIR_OK) {
+            weir_dev_semaphore_signal_counted(semaphore, &counts);
+            if (args->rank == 0 && weir_dev_semaphore_wait_counted(semaphore, &counts) != WEIR_OK) {
                 break;
             }
         }
-        weir_dev_memory_channel_end(&args->channel, &counts);
+        weir_dev_semaphore_end(semaphore, &counts);
     }
 }
 
@@ -278,14 +239,10 @@ const perf_case perf_cases[] = {
       "the tutorial's: one handshake, grid barrier, copy, grid barrier, one signal and wait" },
     { PERF_PUT, "blocks", &perf_put_blocks, BY_HAND(raw_put_blocks), 0, 132, 512, 16 << 10, 16,
       "each block by itself: handshake, copy, release signal and wait" },
-    { PERF_PUT, "counted", &perf_put_counted, BY_HAND(raw_put_blocks), 0, 132, 512, 16 << 10, 16,
-      "the same with the counts of the semaphores in registers" },
     { PERF_GET, "grid", &perf_get_grid, BY_HAND(raw_get_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
       "the tutorial's: one handshake, grid barrier, copy" },
     { PERF_GET, "blocks", &perf_get_blocks, BY_HAND(raw_get_blocks), 0, 132, 512, 16 << 10, 16,
       "each block by itself: handshake, copy" },
-    { PERF_GET, "counted", &perf_get_counted, BY_HAND(raw_get_blocks), 0, 132, 512, 16 << 10, 16,
-      "the same with the counts of the semaphores in registers" },
     { PERF_PACKETS, "ll16-grid", &perf_ll16_grid, BY_HAND(raw_ll16_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
       "the tutorial's: one handshake, grid barrier, LL16 packets" },
     { PERF_PACKETS, "ll16", &perf_ll16, BY_HAND(raw_ll16_free), PERF_BOTH_WAYS, 132, 256, 2 << 10, 8,

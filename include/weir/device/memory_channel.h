@@ -351,7 +351,8 @@ WEIR_FN weir_status weir_dev_memory_channel_write_u64(const weir_dev_memory_chan
     return status;
 }
 
-/* The channel's semaphore; see weir/device/semaphore.h. */
+/* The channel's semaphore; see weir/device/semaphore.h. Calls of kernels with many rounds, which keep the counts in
+ * registers, take the handle's member itself: weir_dev_semaphore_begin(&channel->semaphore). */
 WEIR_FN void weir_dev_memory_channel_signal(const weir_dev_memory_channel *channel)
 {
     weir_dev_semaphore_signal(&channel->semaphore);
@@ -375,42 +376,6 @@ WEIR_FN weir_status weir_dev_memory_channel_wait_relaxed(const weir_dev_memory_c
 WEIR_FN weir_status weir_dev_memory_channel_poll(const weir_dev_memory_channel *channel)
 {
     return weir_dev_semaphore_poll(&channel->semaphore);
-}
-
-/* Counts in registers; see weir/device/semaphore.h. */
-WEIR_FN weir_dev_semaphore_counts weir_dev_memory_channel_begin(const weir_dev_memory_channel *channel)
-{
-    return weir_dev_semaphore_begin(&channel->semaphore);
-}
-
-WEIR_FN void weir_dev_memory_channel_end(const weir_dev_memory_channel *channel,
-                                         const weir_dev_semaphore_counts *counts)
-{
-    weir_dev_semaphore_end(&channel->semaphore, counts);
-}
-
-WEIR_FN void weir_dev_memory_channel_signal_counted(const weir_dev_memory_channel *channel,
-                                                    weir_dev_semaphore_counts *counts)
-{
-    weir_dev_semaphore_signal_counted(&channel->semaphore, counts);
-}
-
-WEIR_FN void weir_dev_memory_channel_signal_counted_relaxed(const weir_dev_memory_channel *channel,
-                                                            weir_dev_semaphore_counts *counts)
-{
-    weir_dev_semaphore_signal_counted_relaxed(&channel->semaphore, counts);
-}
-
-WEIR_FN weir_status weir_dev_memory_channel_wait_counted(const weir_dev_memory_channel *channel,
-                                                         weir_dev_semaphore_counts *counts)
-{
-    return weir_dev_semaphore_wait_counted(&channel->semaphore, counts);
-}
-
-WEIR_FN weir_status weir_dev_memory_channel_wait_counted_relaxed(const weir_dev_memory_channel *channel,
-                                                                 weir_dev_semaphore_counts *counts)
-{
-    return weir_dev_semaphore_wait_counted_relaxed(&channel->semaphore, counts);
 }
 
 /* Channel `index` of a set: the same memories and packet buffer, with a semaphore and packet epochs of its own, so
