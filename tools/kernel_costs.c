@@ -191,12 +191,12 @@ WEIR_KERNEL(agree_grid, cost_args)
 WEIR_FN weir_request cost_request(const cost_args *args)
 {
     weir_request request;
-    request.dst_offset = args->offset;
-    request.src_offset = args->offset + args->bytes;
+    request.remote_offset = args->offset;
+    request.local_offset = args->offset + args->bytes;
     request.bytes = args->bytes;
     request.value = args->bytes ^ args->offset;
-    request.dst = (uint32_t)args->channel.dst_bytes;
-    request.src = (uint32_t)args->channel.src_bytes;
+    request.remote = (uint32_t)args->channel.remote_bytes;
+    request.local = (uint32_t)args->channel.local_bytes;
     request.channel = 0;
     request.type = WEIR_REQUEST_PUT;
     request.reserved = 0;

@@ -5,22 +5,22 @@
  *     ...                                                             weir/device/memory_channel.h
  *     weir_memory_channel_destroy(channel);
  *
- * A memory channel is a semaphore, a remote memory (dst) and a local one (src). For packets dst is the peer's
- * packet buffer, and opts.packets the local one, into which the peer's channel puts. A packet buffer starts zeroed
- * (weir_memory_allocate does that) and serves one channel: packets that an earlier channel left in it would be taken
- * for those of the new one.
+ * A memory channel is a semaphore, a memory of the peer (`remote`) and one of this rank (`local`). For packets `remote`
+ * is the peer's packet buffer, and opts.packets the local one, into which the peer's channel puts. A packet buffer
+ * starts zeroed (weir_memory_allocate does that) and serves one channel: packets that an earlier channel left in it
+ * would be taken for those of the new one.
  *
  * weir_memory_channel_connect makes everything that a channel needs, and weir_memory_channel_create takes parts that
  * the caller has made: weir_connection_create, weir_semaphore_create, weir_memory_send and weir_memory_recv.
  *
  * Threads:   one thread at a time per channel; distinct channels are independent.
  * Blocking:  connect, until the peer has called it; the others never.
- * Ownership: keeps references on semaphore, dst, src and packets. Kernels must not use the handle after
+ * Ownership: keeps references on semaphore, `remote`, `local` and packets. Kernels must not use the handle after
  *            destroy.
- * Errors:    WEIR_ERR_INVALID (dst is not the memory of the semaphore's peer, src or packets not of this rank,
- *            packets not 16-byte aligned, a semaphore of a host end), WEIR_ERR_UNSUPPORTED (dst is not mapped here),
- *            WEIR_ERR_LIMIT, WEIR_ERR_NOMEM; of connect also those of weir_connection_create, weir_semaphore_create
- *            and weir_memory_recv, and WEIR_ERR_MISMATCH. */
+ * Errors:    WEIR_ERR_INVALID (`remote` is not memory of the semaphore's peer, `local` or packets not of this rank,
+ *            packets not 16-byte aligned, a semaphore of a host end), WEIR_ERR_UNSUPPORTED (`remote` is not mapped
+ *            here), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM; of connect also those of weir_connection_create,
+ *            weir_semaphore_create and weir_memory_recv, and WEIR_ERR_MISMATCH. */
 #ifndef WEIR_MEMORY_CHANNEL_H
 #define WEIR_MEMORY_CHANNEL_H
 
@@ -36,8 +36,8 @@ typedef struct weir_memory_channel_opts {
     weir_memory *packets; /* local packet buffer; NULL for a channel without packets */
 } weir_memory_channel_opts;
 
-WEIR_API WEIR_NODISCARD weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *dst,
-                                                               weir_memory *src, const weir_memory_channel_opts *opts,
+WEIR_API WEIR_NODISCARD weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *remote,
+                                                               weir_memory *local, const weir_memory_channel_opts *opts,
                                                                weir_memory_channel **out);
 
 typedef struct weir_memory_channel_connect_opts {
@@ -47,12 +47,12 @@ typedef struct weir_memory_channel_connect_opts {
     weir_memory *packets;        /* packet buffer of this rank, of the same size as the peer's; NULL: no packets */
 } weir_memory_channel_connect_opts;
 
-/* Makes a channel to `peer`, which makes the same call with this rank as its peer, and the same tag. dst is the memory
- * that the peer gives as `local`, src is `local`; the two may have different sizes. With opts->packets dst is the
- * peer's packet buffer instead.
+/* Makes a channel to `peer`, which makes the same call with this rank as its peer, and the same tag. The
+ * channel's remote memory is what the peer gives as `local`; the two may have different sizes. With opts->packets it is
+ * the peer's packet buffer instead.
  *
- * The connection, the semaphores and the mapping of dst belong to the channel and end with it. The getters below return
- * them. A rank may connect to itself: one call makes both ends.
+ * The connection, the semaphores and the mapping of the remote memory belong to the channel and end with it. The
+ * getters below return them. A rank may connect to itself: one call makes both ends.
  *
  * A rank that makes channels to several peers takes the peers in ascending order, and the channels to one peer in the
  * same order of tags as that peer does. Then no set of ranks waits for each other in a circle:

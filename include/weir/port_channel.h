@@ -13,9 +13,9 @@
  * calls promise is in the table of weir/device/port_channel.h; it holds for those below too. In kernels a group of more
  * than one thread calls weir_coop_sync between a put or get and what relies on it: signal, flush, use of the memory.
  *
- * A channel moves data between memories of its two ranks, which have ids: dst is 0, src is 1, and what is attached
- * gets the next ones. The peer's memories must have been exported, or sent, after a connection over the transport
- * existed on their rank.
+ * A channel moves data between memories of its two ranks, which have ids: `remote` is 0, `local` is 1, and what is
+ * attached gets the next ones. The peer's memories must have been exported, or sent, after a connection over the
+ * transport existed on their rank.
  *
  * A channel is the only user of its semaphore, on this rank, for ever. The peer's signals end
  * weir_dev_port_channel_wait of kernels, or weir_semaphore_wait when the semaphore's end is on the host.
@@ -64,9 +64,9 @@ typedef struct weir_port_channel weir_port_channel;
 
 typedef struct weir_port_channel_opts {
     size_t size;
-    /* Transfers between dst and src of up to so many bytes are done by the calling threads' own stores, where the
-     * peer's memory is mapped and nothing of the channel is queued; default 4,096. WEIR_PORT_DIRECT_NEVER: none are.
-     * Two ranks on one device do all of them so, whatever their size. */
+    /* Transfers between `remote` and `local` of up to so many bytes are done by the calling threads' own stores, where
+     * the peer's memory is mapped and nothing of the channel is queued; default 4,096. WEIR_PORT_DIRECT_NEVER: none
+     * are. Two ranks on one device do all of them so, whatever their size. */
     uint64_t direct_bytes;
     uint32_t credits; /* as weir_proxy_channel_opts */
     uint32_t thread;
@@ -77,9 +77,9 @@ typedef struct weir_port_channel_opts {
     weir_memory *peer_packets;
 } weir_port_channel_opts;
 
-/* dst is memory of the semaphore's peer, src of this rank. Each may be NULL: its id is then never valid. */
+/* `remote` is memory of the semaphore's peer, `local` of this rank. Each may be NULL: its id is then never valid. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphore,
-                                                             weir_memory *dst, weir_memory *src,
+                                                             weir_memory *remote, weir_memory *local,
                                                              const weir_port_channel_opts *opts,
                                                              weir_port_channel **out);
 
@@ -93,8 +93,8 @@ typedef struct weir_port_channel_connect_opts {
     const weir_port_channel_opts *channel;
 } weir_port_channel_connect_opts;
 
-/* Makes a channel of `proxy` to `peer`, which makes the same call with this rank as its peer, and the same tag. dst is
- * the memory that the peer gives as `local`, src is `local`; the two may have different sizes.
+/* Makes a channel of `proxy` to `peer`, which makes the same call with this rank as its peer, and the same tag. The
+ * channel's remote memory is what the peer gives as `local`; the two may have different sizes.
  *
  * Everything that weir/memory_channel.h says of weir_memory_channel_connect holds here: what belongs to the channel,
  * the order of peers, and when it is WEIR_ERR_MISMATCH. Blocks until the peer has called it; a callback of the proxy
@@ -114,7 +114,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_device(const weir_port_cha
 
 /* What the channel keeps references on: valid until it is destroyed. weir_semaphore_connection has the connection. */
 WEIR_API weir_semaphore *weir_port_channel_semaphore(const weir_port_channel *channel);
-/* The memory with this id: 0 is dst, 1 is src; NULL when there is none. */
+/* The memory with this id: 0 is the remote one, 1 the local one; NULL when there is none. */
 WEIR_API weir_memory *weir_port_channel_memory(weir_port_channel *channel, uint32_t id);
 
 typedef struct weir_port_channel_info {
@@ -137,24 +137,27 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_status(weir_port_channel *
 /* The calls of kernels, for host threads. Their requests and those of kernels are not ordered among each other. They
  * block only for a credit; `ticket` may be NULL. */
 
-/* `bytes` of src at src_offset to dst at dst_offset. */
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put(weir_port_channel *channel, uint64_t dst_offset,
-                                                          uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
-/* `bytes` of dst at dst_offset to src at src_offset. */
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_get(weir_port_channel *channel, uint64_t dst_offset,
-                                                          uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
+/* Copies `bytes` of `local` at local_offset to `remote` at remote_offset. The remote offset comes first, in put and in
+ * get. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put(weir_port_channel *channel, uint64_t remote_offset,
+                                                          uint64_t local_offset, uint64_t bytes, uint64_t *ticket);
+/* Copies `bytes` of `remote` at remote_offset to `local` at local_offset. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_get(weir_port_channel *channel, uint64_t remote_offset,
+                                                          uint64_t local_offset, uint64_t bytes, uint64_t *ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_signal(weir_port_channel *channel, uint64_t *ticket);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t dst_offset,
-                                                                 uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t remote_offset,
+                                                                 uint64_t local_offset, uint64_t bytes,
+                                                                 uint64_t *ticket);
 /* Waits until both are done; the communicator's timeout is that of the whole call. */
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel, uint64_t dst_offset,
-                                                                       uint64_t src_offset, uint64_t bytes);
-/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst at dst_offset, in one piece where dst
- * begins at a multiple of 8. */
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset,
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel,
+                                                                       uint64_t remote_offset, uint64_t local_offset,
+                                                                       uint64_t bytes);
+/* Stores the `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to `remote` at remote_offset, in one
+ * piece where `remote` begins at a multiple of 8. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t remote_offset,
                                                             uint64_t value, uint32_t bytes, uint64_t *ticket);
-/* Adds `value` to the 8-byte word of dst at dst_offset, a multiple of 8. */
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t dst_offset,
+/* Adds `value` to the 8-byte word of `remote` at remote_offset, a multiple of 8. */
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t remote_offset,
                                                           uint64_t value, uint64_t *ticket);
 /* Waits until all of the host's requests before it are done; the communicator's timeout is that of the whole call. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush(weir_port_channel *channel);
@@ -177,17 +180,17 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_post(weir_port_channel *ch
  *     state->next = 0;
  *     return WEIR_OK;
  */
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_put(weir_port_channel *channel, uint64_t dst_offset,
-                                                              uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_get(weir_port_channel *channel, uint64_t dst_offset,
-                                                              uint64_t src_offset, uint64_t bytes, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_put(weir_port_channel *channel, uint64_t remote_offset,
+                                                              uint64_t local_offset, uint64_t bytes, uint64_t *ticket);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_get(weir_port_channel *channel, uint64_t remote_offset,
+                                                              uint64_t local_offset, uint64_t bytes, uint64_t *ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_signal(weir_port_channel *channel, uint64_t *ticket);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_put_signal(weir_port_channel *channel, uint64_t dst_offset,
-                                                                     uint64_t src_offset, uint64_t bytes,
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_put_signal(weir_port_channel *channel, uint64_t remote_offset,
+                                                                     uint64_t local_offset, uint64_t bytes,
                                                                      uint64_t *ticket);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t dst_offset,
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t remote_offset,
                                                                 uint64_t value, uint32_t bytes, uint64_t *ticket);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_add(weir_port_channel *channel, uint64_t dst_offset,
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_add(weir_port_channel *channel, uint64_t remote_offset,
                                                               uint64_t value, uint64_t *ticket);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_try_post(weir_port_channel *channel, const weir_request *request,
                                                                uint64_t *ticket);
@@ -207,21 +210,25 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *ch
  * copies up to 512 bytes itself, where direct_bytes allows it. WEIR_ERR_INVALID when the semaphore's end is on the
  * host; on GPUs WEIR_ERR_UNSUPPORTED when libweir was built without nvcc, or not for this GPU. */
 
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t dst_offset,
-                                                                    uint64_t src_offset, uint64_t bytes, void *stream);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_get_on_stream(weir_port_channel *channel, uint64_t dst_offset,
-                                                                    uint64_t src_offset, uint64_t bytes, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t remote_offset,
+                                                                    uint64_t local_offset, uint64_t bytes,
+                                                                    void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_get_on_stream(weir_port_channel *channel, uint64_t remote_offset,
+                                                                    uint64_t local_offset, uint64_t bytes,
+                                                                    void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_signal_on_stream(weir_port_channel *channel, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel,
-                                                                           uint64_t dst_offset, uint64_t src_offset,
-                                                                           uint64_t bytes, void *stream);
+                                                                           uint64_t remote_offset,
+                                                                           uint64_t local_offset, uint64_t bytes,
+                                                                           void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_put_signal_flush_on_stream(weir_port_channel *channel,
-                                                                                 uint64_t dst_offset,
-                                                                                 uint64_t src_offset, uint64_t bytes,
+                                                                                 uint64_t remote_offset,
+                                                                                 uint64_t local_offset, uint64_t bytes,
                                                                                  void *stream);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value_on_stream(weir_port_channel *channel, uint64_t dst_offset,
-                                                                      uint64_t value, uint32_t bytes, void *stream);
-WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t dst_offset,
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value_on_stream(weir_port_channel *channel,
+                                                                      uint64_t remote_offset, uint64_t value,
+                                                                      uint32_t bytes, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t remote_offset,
                                                                     uint64_t value, void *stream);
 /* What follows on the stream finds all requests before it done. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush_on_stream(weir_port_channel *channel, void *stream);

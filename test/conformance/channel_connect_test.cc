@@ -110,8 +110,8 @@ void sizes_may_differ(weirt_rank *rank)
         WEIRT_OK(rank, weir_memory_channel_connect(c.comm, peer, 5, local, nullptr, &channel))) {
         weir_dev_memory_channel device;
         weir_memory_channel_device(channel, &device);
-        WEIRT_EXPECT(rank, device.src_bytes == 1000 + 24u * rank->rank);
-        WEIRT_EXPECT(rank, device.dst_bytes == 1000 + 24u * peer);
+        WEIRT_EXPECT(rank, device.local_bytes == 1000 + 24u * rank->rank);
+        WEIRT_EXPECT(rank, device.remote_bytes == 1000 + 24u * peer);
         WEIRT_EXPECT(rank, device.semaphore.count == 1 && device.packets == nullptr);
     }
     weirt_barrier(rank);
@@ -148,7 +148,7 @@ void mesh(weirt_rank *rank)
         if (peer != rank->rank) {
             weir_memory_channel_device(channels[peer], &args.channel);
             args.op = WEIRT_DO_WRITE_U64;
-            args.dst_offset = rank->rank;
+            args.remote_offset = rank->rank;
             args.value = 1000 + 10 * rank->rank + peer;
             WEIRT_EXPECT(rank, weirt_access_run(rank, &pair, &args) == WEIR_OK);
         }
@@ -543,9 +543,9 @@ TEST_P(MemoryConnectProcess, APeerThatDiesEndsTheCall)
 
 PORT_SUITE(PortConnect, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
-script_step step(uint32_t call, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+script_step step(uint32_t call, uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
 {
-    return { call, 0, dst_offset, src_offset, bytes, 0 };
+    return { call, 0, remote_offset, local_offset, bytes, 0 };
 }
 
 // Each rank sends a part of its memory in a kernel. On rank 1 the host waits for the signal, over a second channel that
@@ -574,12 +574,12 @@ void port_one_call_each(weirt_rank *rank)
         weir_port_channel_info info;
         weir_port_channel_get_info(b.channel, &info);
         WEIRT_EXPECT(rank, std::string(info.transport) == port_transports[b.plan.transport]);
-        weir_memory *dst = weir_port_channel_memory(b.channel, WEIR_PORT_DST);
-        WEIRT_EXPECT(rank, weir_memory_rank(dst) == b.peer && weir_memory_bytes(dst) == 2 * half);
-        WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, WEIR_PORT_SRC) == b.local);
-        WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, WEIR_PORT_PACKETS_SRC) == packets);
+        weir_memory *remote = weir_port_channel_memory(b.channel, WEIR_PORT_REMOTE);
+        WEIRT_EXPECT(rank, weir_memory_rank(remote) == b.peer && weir_memory_bytes(remote) == 2 * half);
+        WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, WEIR_PORT_LOCAL) == b.local);
+        WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, WEIR_PORT_PACKETS_LOCAL) == packets);
         WEIRT_EXPECT(rank, weir_port_channel_memory(b.channel, 99) == nullptr);
-        WEIRT_EXPECT(rank, weir_port_channel_memory(second, WEIR_PORT_PACKETS_SRC) == nullptr);
+        WEIRT_EXPECT(rank, weir_port_channel_memory(second, WEIR_PORT_PACKETS_LOCAL) == nullptr);
         uint64_t words[64] = {};
         for (uint64_t i = 0; i < 64; i++) {
             words[i] = port_word(rank->rank, i);

@@ -13,7 +13,7 @@ WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
             weir_ll16_store(channel->packets + 16 * i, i, flag);
         }
     } else if (args->wait == ENDING_LINES && warp.rank < WEIR_ARCH_LINE_LANES) {
-        weir_line_put_any(channel->packets, channel->src, ENDING_DATA, weir_line_flag(flag), 0, lane);
+        weir_line_put_any(channel->packets, channel->local, ENDING_DATA, weir_line_flag(flag), 0, lane);
     }
     (void)weir_coop_sync(warp);
     switch (args->wait) {
@@ -34,8 +34,8 @@ WEIR_FN weir_status ending_push(const ending_args *args, uint64_t round)
     request.type = WEIR_REQUEST_USER;
     request.reserved = 0;
     request.channel = 0;
-    request.dst = request.src = 0;
-    request.dst_offset = request.src_offset = request.bytes = request.value = round;
+    request.remote = request.local = 0;
+    request.remote_offset = request.local_offset = request.bytes = request.value = round;
     switch (args->wait) {
     case ENDING_PUSH:
         status = weir_dev_fifo_push(&args->pushed.fifo, &request, &ticket);

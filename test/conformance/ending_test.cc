@@ -185,12 +185,12 @@ struct Failure {
 
 constexpr uint32_t DEADLINE_MS = 150;
 
-weirt_access_args call_of(uint32_t op, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+weirt_access_args call_of(uint32_t op, uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
 {
     weirt_access_args args = {};
     args.op = op;
-    args.dst_offset = dst_offset;
-    args.src_offset = src_offset;
+    args.remote_offset = remote_offset;
+    args.local_offset = local_offset;
     args.bytes = bytes;
     return args;
 }

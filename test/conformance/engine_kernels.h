@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Puts `bytes` at the begin of src to that of dst, and flushes. */
+/* Puts `bytes` from the start of the local memory to the start of the remote one, and flushes. */
 typedef struct engine_args {
     weir_dev_port_channel channel;
     int32_t *status; /* of both calls */

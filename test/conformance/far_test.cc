@@ -73,8 +73,8 @@ bool make_call(weirt_rank *rank, const weirt_pair *pair, uint32_t op, uint64_t p
     weir_memory_channel_device(is_packets(op) ? pair->packet : pair->data, &args.channel);
     args.op = op;
     args.bytes = BYTES;
-    args.dst_offset = is_packets(op) ? packets_at : op == WEIRT_DO_GET ? SOURCE : place;
-    args.src_offset = unpack || op == WEIRT_DO_GET ? place : SOURCE;
+    args.remote_offset = is_packets(op) ? packets_at : op == WEIRT_DO_GET ? SOURCE : place;
+    args.local_offset = unpack || op == WEIRT_DO_GET ? place : SOURCE;
     args.value = place;
     return WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &args) == WEIR_OK);
 }
@@ -86,11 +86,11 @@ void far_values(weirt_rank *rank, const weirt_pair *pair)
     weirt_access_args args = {};
     weir_memory_channel_device(pair->data, &args.channel);
     args.op = WEIRT_DO_WRITE_U32;
-    args.dst_offset = at / 4;
+    args.remote_offset = at / 4;
     args.value = 0x12345678u + rank->rank;
     WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &args) == WEIR_OK);
     args.op = WEIRT_DO_WRITE_U64;
-    args.dst_offset = at / 8 + 1;
+    args.remote_offset = at / 8 + 1;
     args.value = 0xfedcba9876543210u + rank->rank;
     WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &args) == WEIR_OK);
     args.op = WEIRT_DO_READ_U64;
@@ -128,7 +128,7 @@ void far_offsets(weirt_rank *rank)
         weir_memory_channel_device(pair->data, &beyond.channel);
         beyond.op = WEIRT_DO_PUT;
         beyond.bytes = 4 * GIB + 8; // whose low 32 bits would fit
-        beyond.dst_offset = 2 * HALF - 4096;
+        beyond.remote_offset = 2 * HALF - 4096;
         WEIRT_EXPECT(rank, rank->rank != 0 || weirt_access_run(rank, pair, &beyond) == WEIR_ERR_RANGE);
     }
     weirt_channel_close(rank, &channel);

@@ -272,20 +272,20 @@ void single_values(weirt_rank *rank)
         weirt_barrier(rank);
         uint64_t last = 2 * pair->half / 4 - 1;
         access.op = WEIRT_DO_WRITE_U32;
-        access.dst_offset = last;
+        access.remote_offset = last;
         access.value = 0x12340000u + rank->rank;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         access.op = WEIRT_DO_WRITE_U64;
-        access.dst_offset = 1;
+        access.remote_offset = 1;
         access.value = 0xfedcba9876543210u + rank->rank;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         weirt_barrier(rank);
         access.op = WEIRT_DO_READ_U32;
-        access.dst_offset = last;
+        access.remote_offset = last;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         WEIRT_EXPECT(rank, pair->report->value == 0x12340000u + rank->rank);
         access.op = WEIRT_DO_READ_U64;
-        access.dst_offset = 1;
+        access.remote_offset = 1;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         WEIRT_EXPECT(rank, pair->report->value == 0xfedcba9876543210u + rank->rank);
         uint64_t arrived = 0;
@@ -302,8 +302,8 @@ constexpr uint64_t most = UINT64_MAX;
 struct outside {
     const char *what;
     uint32_t op;
-    uint64_t dst_offset;
-    uint64_t src_offset;
+    uint64_t remote_offset;
+    uint64_t local_offset;
     uint64_t bytes;
     weir_status status;
     uint64_t value = most;
@@ -317,8 +317,8 @@ const outside outsides[] = {
     { "put one byte too many", WEIRT_DO_PUT, 1, 0, memory, WEIR_ERR_RANGE },
     { "put from beyond", WEIRT_DO_PUT, 0, memory, 1, WEIR_ERR_RANGE },
     { "put to beyond", WEIRT_DO_PUT, memory + 1, 0, 0, WEIR_ERR_RANGE },
-    { "put overflow of dst", WEIRT_DO_PUT, most, 0, 2, WEIR_ERR_RANGE },
-    { "put overflow of src", WEIRT_DO_PUT, 0, most - 6, 8, WEIR_ERR_RANGE },
+    { "put overflow of the remote offset", WEIRT_DO_PUT, most, 0, 2, WEIR_ERR_RANGE },
+    { "put overflow of the local offset", WEIRT_DO_PUT, 0, most - 6, 8, WEIR_ERR_RANGE },
     { "put of the largest size", WEIRT_DO_PUT, 0, 0, most, WEIR_ERR_RANGE },
     { "put that wraps to zero", WEIRT_DO_PUT, 16, 16, most - 15, WEIR_ERR_RANGE },
     { "get one byte too many", WEIRT_DO_GET, memory - 7, 0, 8, WEIR_ERR_RANGE },
@@ -394,8 +394,8 @@ void out_of_range(weirt_rank *rank)
         bool packet = wrong.op >= WEIRT_DO_PUT_LL16 && wrong.op <= WEIRT_DO_LINES_BY_PART;
         weir_memory_channel_device(packet ? pair.packet : pair.data, &access.channel);
         access.op = wrong.op;
-        access.dst_offset = wrong.dst_offset;
-        access.src_offset = wrong.src_offset;
+        access.remote_offset = wrong.remote_offset;
+        access.local_offset = wrong.local_offset;
         access.bytes = wrong.bytes;
         access.value = wrong.value;
         weir_status status = turn ? weirt_access_run(rank, &pair, &access) : wrong.status;
@@ -443,10 +443,10 @@ void up_to_the_end(weirt_rank *rank)
                                         (uint8_t)(1 + rank->rank), half));
         weirt_barrier(rank);
         access.op = WEIRT_DO_PUT;
-        access.dst_offset = memory - 5;
+        access.remote_offset = memory - 5;
         access.bytes = 5;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
-        access.dst_offset = memory;
+        access.remote_offset = memory;
         access.bytes = 0;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         weirt_barrier(rank);
@@ -458,7 +458,7 @@ void up_to_the_end(weirt_rank *rank)
         }
         weir_memory_channel_device(pair->packet, &access.channel);
         access.op = WEIRT_DO_PUT_LL16;
-        access.dst_offset = packets - 16;
+        access.remote_offset = packets - 16;
         access.bytes = 8;
         WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &access) == WEIR_OK);
         WEIRT_OK(rank, weir_comm_status(channel.comm.comm));

@@ -117,15 +117,15 @@ inline std::string port_case_name(const ::testing::TestParamInfo<std::tuple<int,
                              ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Values(__VA_ARGS__)), \
                              port_case_name)
 
-inline weir_request port_request(uint32_t type, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+inline weir_request port_request(uint32_t type, uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
 {
     weir_request request = {};
     request.type = static_cast<uint16_t>(type);
-    request.dst_offset = dst_offset;
-    request.src_offset = src_offset;
+    request.remote_offset = remote_offset;
+    request.local_offset = local_offset;
     request.bytes = bytes;
-    request.dst = WEIR_PORT_DST;
-    request.src = WEIR_PORT_SRC;
+    request.remote = WEIR_PORT_REMOTE;
+    request.local = WEIR_PORT_LOCAL;
     return request;
 }
 

@@ -180,7 +180,7 @@ void refused(weirt_rank *rank)
                WEIRT_STATUS(rank, expected, weir_port_channel_status(channel)) &&
                (expected == WEIR_OK || WEIRT_TEXT(rank, offset == 0       ? "copy engines"
                                                         : offset % 8 != 0 ? "multiple of 8"
-                                                                          : "dst"));
+                                                                          : "remote"));
         weirt_barrier(rank);
         weir_port_channel_destroy(channel);
         weir_semaphore_destroy(semaphore);

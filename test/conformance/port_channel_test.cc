@@ -127,7 +127,7 @@ void moves_by_blocks(weirt_rank *rank)
         port_blocks_args args = {};
         args.channel = b.device;
         args.report = b.device_report();
-        args.dst_offset = half;
+        args.remote_offset = half;
         args.bytes = half;
         std::memset(static_cast<void *>(b.report), 0, sizeof *b.report);
         const bool launched =

@@ -47,7 +47,7 @@ void attached(weirt_rank *rank)
         args.report = b.device_report();
         for (uint32_t i = 0; i < count; i++) {
             args.request = port_request(WEIR_REQUEST_PUT, 8 * (count + i), 8 * i, 8);
-            args.request.dst = i + 2;
+            args.request.remote = i + 2;
             b.launch(rank, port_request_kernel(), weir_shape{ 1, 1 }, &args, false);
             b.finish(rank);
             WEIRT_EXPECT(rank, b.report->status[0] == WEIR_OK && b.report->status[1] == WEIR_OK);
@@ -57,12 +57,12 @@ void attached(weirt_rank *rank)
         for (uint32_t i = 0; i < count; i++) {
             WEIRT_EXPECT(rank, data[count + i] == port_word(b.peer, i));
         }
-        args.request.dst = count + 2;
+        args.request.remote = count + 2;
         b.launch(rank, port_request_kernel(), weir_shape{ 1, 1 }, &args, false);
         b.finish(rank);
         WEIRT_EXPECT(rank, b.report->status[1] == WEIR_ERR_RANGE);
         WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(b.channel));
-        WEIRT_TEXT(rank, "put: dst: memory 72 is no memory of the peer");
+        WEIRT_TEXT(rank, "put: remote: memory 72 is no memory of the peer");
     }
     weirt_barrier(rank);
     weir_port_channel_destroy(b.channel);
@@ -80,9 +80,9 @@ TEST_P(PortDevice, ReachesWhatIsAttachedLater)
 
 // ---- what ends them --------------------------------------------------------------------------------------------
 
-script_step step(uint32_t call, uint64_t dst_offset, uint64_t bytes)
+script_step step(uint32_t call, uint64_t remote_offset, uint64_t bytes)
 {
-    return { call, 0, dst_offset, 0, bytes, 0 };
+    return { call, 0, remote_offset, 0, bytes, 0 };
 }
 
 script_step ticket_of(uint32_t of)
@@ -102,7 +102,7 @@ void refused(weirt_rank *rank)
                  ticket_of(1), ticket_of(2), step(SCRIPT_FLUSH, 0, 0) });
         b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
         std::snprintf(text, sizeof text,
-                      "port channel 0 to rank %u failed: put: dst: 8 bytes at 8190 of memory 0, which has 8192",
+                      "port channel 0 to rank %u failed: put: remote: 8 bytes at 8190 of memory 0, which has 8192",
                       b.peer);
         WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(b.channel));
         WEIRT_TEXT(rank, text);
@@ -338,7 +338,7 @@ void one_engine(weirt_rank *rank)
         weirt_barrier(rank);
         engine_args args = {};
         args.channel = b.device;
-        args.channel.rdma.dst.remote += 4096;
+        args.channel.rdma.remote.remote += 4096;
         args.status = b.device_report()->status;
         args.bytes = device ? sizeof word : 0;
         b.launch(rank, engine_kernel(), weir_shape{ 1, 1 }, &args, false);

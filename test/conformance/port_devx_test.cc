@@ -91,7 +91,7 @@ void mixed(weirt_rank *rank)
     if (b.open(rank, 0, 4096) && b.write(rank, 0, &word, sizeof word)) {
         weirt_barrier(rank);
         script_step put = step(SCRIPT_PUT_SIGNAL);
-        put.dst_offset = 4096;
+        put.remote_offset = 4096;
         b.call(rank, b.device, { put, step(SCRIPT_WAIT), ticket_of(0) });
         b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK });
         b.read(rank, 4096, &arrived, sizeof arrived);

@@ -11,9 +11,9 @@ PORT_SUITE(PortEnded, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
 constexpr uint64_t half = 4096;
 
-script_step step(uint32_t call, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+script_step step(uint32_t call, uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
 {
-    return { call, 0, dst_offset, src_offset, bytes, 0 };
+    return { call, 0, remote_offset, local_offset, bytes, 0 };
 }
 
 // A bench with a second channel, which must go on.
@@ -44,12 +44,12 @@ struct two_channels {
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
 
-    // What the channel that has failed says, by rank 0's put beyond dst.
+    // What the channel that has failed says, by rank 0's put beyond the remote memory.
     void explains(weirt_rank *rank, weir_status status)
     {
         char text[200];
         std::snprintf(text, sizeof text,
-                      "%sport channel 0 to rank 1 failed: put: dst: 8 bytes at %llu of memory 0, which has %llu",
+                      "%sport channel 0 to rank 1 failed: put: remote: 8 bytes at %llu of memory 0, which has %llu",
                       rank->rank == 0 ? "" : "rank 0: ", static_cast<unsigned long long>(2 * half),
                       static_cast<unsigned long long>(2 * half));
         WEIRT_STATUS(rank, status, weir_port_channel_status(b.channel));
@@ -202,7 +202,7 @@ void fails_on_the_host(weirt_rank *rank)
             WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
         }
         const weir_status right = rank->rank == 0 ? WEIR_ERR_RANGE : WEIR_ERR_REMOTE;
-        std::snprintf(text, sizeof text, "%sport channel 0 to rank 1 failed: put: src: 8 bytes at 8192",
+        std::snprintf(text, sizeof text, "%sport channel 0 to rank 1 failed: put: local: 8 bytes at 8192",
                       rank->rank == 0 ? "" : "rank 0: ");
         WEIRT_STATUS(rank, right, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
         WEIRT_TEXT(rank, text);

@@ -103,12 +103,12 @@ WEIR_FN weir_status port_pieces(const port_transfer_args *args, uint64_t to, uin
     weir_status status = WEIR_OK;
     for (uint64_t at = 0; at < bytes && status == WEIR_OK; at += 16) {
         weir_request request;
-        request.dst_offset = to + at;
-        request.src_offset = from + at;
+        request.remote_offset = to + at;
+        request.local_offset = from + at;
         request.bytes = bytes - at < 16 ? bytes - at : 16;
         request.value = 0;
-        request.dst = WEIR_PORT_DST;
-        request.src = WEIR_PORT_SRC;
+        request.remote = WEIR_PORT_REMOTE;
+        request.local = WEIR_PORT_LOCAL;
         request.channel = 0;
         request.type = WEIR_REQUEST_PUT;
         request.reserved = 0;
@@ -321,7 +321,7 @@ WEIR_KERNEL(port_blocks, port_blocks_args)
                                  weir_dev_semaphore_note(&args->channel.semaphore, WEIR_DOING_WAIT));
     }
     if (status == WEIR_OK) {
-        status = weir_dev_port_channel_put_signal(&args->channel, args->dst_offset, 0, args->bytes, blocks, NULL);
+        status = weir_dev_port_channel_put_signal(&args->channel, args->remote_offset, 0, args->bytes, blocks, NULL);
     }
     args->report->status[blocks.rank] = (int32_t)status;
 }

@@ -103,7 +103,7 @@ WEIR_FN uint64_t port_poll_word(uint32_t rank, uint32_t round)
 typedef struct port_blocks_args {
     weir_dev_port_channel channel;
     port_report *report;
-    uint64_t dst_offset;
+    uint64_t remote_offset;
     uint64_t bytes;
 } port_blocks_args;
 

@@ -321,8 +321,8 @@ bool put_parts(weirt_rank *rank, port_bench *b, const many &all)
     bool good = true;
     for (size_t i = 0; i < count && good; i++) {
         weir_request request = port_request(WEIR_REQUEST_PUT, 8, 0, 8);
-        request.src = all.src[i];
-        request.dst = all.dst[(i + 1) % count];
+        request.local = all.src[i];
+        request.remote = all.dst[(i + 1) % count];
         good = WEIRT_OK(rank, weir_port_channel_post(b->channel, &request, weirt_patience_ms(), nullptr));
     }
     return good && WEIRT_OK(rank, weir_port_channel_flush(b->channel));
@@ -473,8 +473,8 @@ void far_offsets(weirt_rank *rank)
             word[i] = port_pattern(rank->rank, 9, i);
         }
         weir_request request = port_request(WEIR_REQUEST_PUT, far + 100, far, sizeof word);
-        request.src = src;
-        request.dst = dst;
+        request.local = src;
+        request.remote = dst;
         char *base = static_cast<char *>(weir_memory_pointer(mine));
         WEIRT_OK(rank, weir_device_copy(b.comm.device, base + far, word, sizeof word));
         WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, 0, nullptr));
@@ -484,7 +484,7 @@ void far_offsets(weirt_rank *rank)
         for (uint64_t i = 0; i < sizeof got; i++) {
             WEIRT_EXPECT(rank, got[i] == port_pattern(b.peer, 9, i));
         }
-        request.dst_offset = far + 4096 - 15;
+        request.remote_offset = far + 4096 - 15;
         uint64_t ticket = 0;
         WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, 0, &ticket));
         WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));

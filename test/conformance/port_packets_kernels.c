@@ -86,9 +86,10 @@ WEIR_KERNEL(port_packets_wrong, port_packets_wrong_args)
     if (coop.rank == 0) {
         *args->status =
             (int32_t)(args->unpack
-                          ? weir_dev_port_channel_unpack_packets(&args->channel, args->packet_offset, args->src_offset,
-                                                                 args->bytes, weir_coop_thread(coop))
-                          : weir_dev_port_channel_put_packets(&args->channel, args->packet_offset, args->src_offset,
+                          ? weir_dev_port_channel_unpack_packets(&args->channel, args->packet_offset,
+                                                                 args->local_offset, args->bytes,
+                                                                 weir_coop_thread(coop))
+                          : weir_dev_port_channel_put_packets(&args->channel, args->packet_offset, args->local_offset,
                                                               args->bytes, weir_coop_thread(coop), NULL));
     }
 }

@@ -39,7 +39,7 @@ typedef struct port_packets_wrong_args {
     weir_dev_port_channel channel;
     int32_t *status;
     uint64_t packet_offset;
-    uint64_t src_offset;
+    uint64_t local_offset;
     uint64_t bytes;
     uint32_t unpack;
 } port_packets_wrong_args;

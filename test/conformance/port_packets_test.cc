@@ -126,7 +126,7 @@ TEST_P(PortPackets, FailedChannelEndsTheirWaits)
 
 struct wrong_call {
     uint64_t packet_offset;
-    uint64_t src_offset;
+    uint64_t local_offset;
     uint64_t bytes;
     weir_status status;
 };
@@ -150,7 +150,7 @@ void wrong(weirt_rank *rank)
         args.channel = p.b.device;
         args.status = static_cast<int32_t *>(weir_memory_pointer(p.b.shared));
         args.packet_offset = call.packet_offset;
-        args.src_offset = call.src_offset;
+        args.local_offset = call.local_offset;
         args.bytes = call.bytes;
         args.unpack = port_bench::plan_of(rank)->op % 2;
         weirt_barrier(rank);

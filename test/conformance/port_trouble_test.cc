@@ -11,9 +11,9 @@ namespace {
 
 PORT_SUITE(PortTrouble, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
-script_step step(uint32_t call, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+script_step step(uint32_t call, uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
 {
-    return { call, 0, dst_offset, src_offset, bytes, 0 };
+    return { call, 0, remote_offset, local_offset, bytes, 0 };
 }
 
 script_step ticket_of(uint32_t call, uint32_t of)
@@ -90,10 +90,10 @@ void host_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const b
     weir_request request =
         port_request(bad.request, bad.of_src ? 0 : bad.offset, bad.of_src ? bad.offset : 0, bad.bytes);
     std::snprintf(text, sizeof text, "to rank %u failed: %s: %s: %llu bytes at %llu of memory %u, which has %llu",
-                  b->peer, bad.name, bad.of_src ? "src" : "dst", static_cast<unsigned long long>(bad.bytes),
-                  static_cast<unsigned long long>(bad.offset), bad.of_src ? WEIR_PORT_SRC : WEIR_PORT_DST,
+                  b->peer, bad.name, bad.of_src ? "local" : "remote", static_cast<unsigned long long>(bad.bytes),
+                  static_cast<unsigned long long>(bad.offset), bad.of_src ? WEIR_PORT_LOCAL : WEIR_PORT_REMOTE,
                   static_cast<unsigned long long>(2 * b->half));
-    // A size that is too large for both is told of the first, dst.
+    // A size that is too large for both is reported for the first, the remote one.
     const bool both = bad.of_src && bad.bytes > 2 * b->half;
     if (WEIRT_OK(rank, weir_port_channel_post(on.channel, &request, 0, &ticket))) {
         WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(on.channel, ticket, weirt_patience_ms()));
@@ -182,9 +182,9 @@ void no_requests(weirt_rank *rank)
     };
     const char *const texts[] = { "1 to 8 are possible", "8-byte boundary", "1 to 8 are possible",
                                   "memory 17",           "memory 1",        "memory 0" };
-    wrong[3].dst = 17;
-    wrong[4].dst = WEIR_PORT_SRC;
-    wrong[5].src = WEIR_PORT_DST;
+    wrong[3].remote = 17;
+    wrong[4].remote = WEIR_PORT_LOCAL;
+    wrong[5].local = WEIR_PORT_REMOTE;
     port_bench b;
     weirt_log_allow(" failed: ");
     bool open = b.open(rank, 0, half);
@@ -469,8 +469,8 @@ void let_go(weirt_rank *rank)
         }
         WEIRT_OK(rank, weir_device_copy(b.comm.device, base, data.data(), bytes));
         weir_request request = port_request(WEIR_REQUEST_PUT, bytes, 0, bytes);
-        request.src = src;
-        request.dst = dst;
+        request.local = src;
+        request.remote = dst;
         for (uint32_t i = 0; i < puts; i++) {
             WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, 0, nullptr));
         }
@@ -515,7 +515,7 @@ void taken_away(weirt_rank *rank)
     } else if (open) {
         weir_request request = port_request(WEIR_REQUEST_PUT, 0, 0, half);
         std::vector<uint64_t> tickets(puts);
-        open = WEIRT_OK(rank, weir_port_channel_attach(on.channel, theirs, &request.dst));
+        open = WEIRT_OK(rank, weir_port_channel_attach(on.channel, theirs, &request.remote));
         for (uint32_t i = 0; i < puts && open; i++) {
             open = WEIRT_OK(rank, weir_port_channel_post(on.channel, &request, 0, &tickets[i]));
             if (i == 4) {

@@ -8,12 +8,12 @@ WEIR_FN weir_status port_try_send(const port_try_args *args, uint32_t round)
     for (uint32_t i = 0; i < PORT_TRY_WORDS; i++) {
         args->memory[PORT_TRY_SENT + i] = port_try_word(args->rank, round, i);
     }
-    request.dst_offset = PORT_TRY_CAME(round, args->rank) * sizeof(uint64_t);
-    request.src_offset = PORT_TRY_SENT;
+    request.remote_offset = PORT_TRY_CAME(round, args->rank) * sizeof(uint64_t);
+    request.local_offset = PORT_TRY_SENT;
     request.bytes = PORT_TRY_WORDS * sizeof(uint64_t);
     request.value = round;
-    request.dst = WEIR_PORT_DST;
-    request.src = WEIR_PORT_SRC;
+    request.remote = WEIR_PORT_REMOTE;
+    request.local = WEIR_PORT_LOCAL;
     request.channel = 0;
     request.type = WEIR_REQUEST_USER;
     request.reserved = 0;

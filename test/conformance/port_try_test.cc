@@ -40,8 +40,8 @@ struct fan_out {
             return WEIR_OK;
         }
         return piece == PIECES ? weir_port_channel_try_signal(links[peer].channel, &tickets[peer])
-                               : weir_port_channel_try_put(links[peer].channel, request->dst_offset + piece * bytes,
-                                                           request->src_offset + piece * bytes, bytes, nullptr);
+                               : weir_port_channel_try_put(links[peer].channel, request->remote_offset + piece * bytes,
+                                                           request->local_offset + piece * bytes, bytes, nullptr);
     }
 
     static weir_status handle(void *context, const weir_request *request)

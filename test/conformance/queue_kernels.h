@@ -50,10 +50,10 @@ WEIR_FN void queue_request(uint32_t thread, uint64_t i, uint32_t type, weir_requ
     request->type = (uint16_t)type;
     request->reserved = 0;
     request->channel = (uint32_t)queue_mix(seed + 1);
-    request->dst = (uint32_t)queue_mix(seed + 2);
-    request->src = (uint32_t)queue_mix(seed + 3);
-    request->dst_offset = queue_mix(seed + 4);
-    request->src_offset = queue_mix(seed + 5);
+    request->remote = (uint32_t)queue_mix(seed + 2);
+    request->local = (uint32_t)queue_mix(seed + 3);
+    request->remote_offset = queue_mix(seed + 4);
+    request->local_offset = queue_mix(seed + 5);
     request->bytes = queue_mix(seed + 6);
     request->value = seed;
 }

@@ -5,8 +5,8 @@ WEIR_FN weir_status script_make(const script_args *args, const script_step *step
                                 uint64_t *ticket)
 {
     const weir_dev_port_channel *channel = &args->channel;
-    const uint64_t dst = step->dst_offset + at;
-    const uint64_t src = step->src_offset + at;
+    const uint64_t dst = step->remote_offset + at;
+    const uint64_t src = step->local_offset + at;
     switch (step->call) {
     case SCRIPT_PUT:
         return weir_dev_port_channel_put(channel, dst, src, step->bytes, coop, ticket);

@@ -29,8 +29,8 @@ typedef enum script_call {
 typedef struct script_step {
     uint32_t call; /* script_call */
     uint32_t of;
-    uint64_t dst_offset;
-    uint64_t src_offset;
+    uint64_t remote_offset;
+    uint64_t local_offset;
     uint64_t bytes;
     uint64_t count;
 } script_step;

@@ -117,7 +117,8 @@ WEIR_KERNEL(sync_group, header_args)
 WEIR_KERNEL(copy, header_args)
 {
     if (join_group(args, &coop)) {
-        weir_copy(args->channel.dst + args->dst_offset, args->channel.src + args->src_offset, args->bytes, coop);
+        weir_copy(args->channel.remote + args->remote_offset, args->channel.local + args->local_offset, args->bytes,
+                  coop);
     }
 }
 
@@ -126,10 +127,10 @@ WEIR_KERNEL(transfer, header_args)
 {
     uint32_t rank = coop.rank;
     if (join_group(args, &coop)) {
-        weir_status status =
-            args->side == 0
-                ? weir_dev_memory_channel_put(&args->channel, args->dst_offset, args->src_offset, args->bytes, coop)
-                : weir_dev_memory_channel_get(&args->channel, args->dst_offset, args->src_offset, args->bytes, coop);
+        weir_status status = args->side == 0 ? weir_dev_memory_channel_put(&args->channel, args->remote_offset,
+                                                                           args->local_offset, args->bytes, coop)
+                                             : weir_dev_memory_channel_get(&args->channel, args->remote_offset,
+                                                                           args->local_offset, args->bytes, coop);
         args->out[rank] = (uint64_t)(int64_t)status;
     }
 }
@@ -144,8 +145,8 @@ WEIR_KERNEL(packets, header_args)
         return;
     }
     const weir_dev_memory_channel *channel = &args->channel;
-    uint64_t at = args->dst_offset;
-    uint64_t from = args->src_offset;
+    uint64_t at = args->remote_offset;
+    uint64_t from = args->local_offset;
     for (uint64_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
         status = args->operation == PACKETS_PUT
                      ? weir_dev_memory_channel_put_ll16(channel, at, from, args->bytes, coop)
@@ -163,8 +164,8 @@ WEIR_KERNEL(ping_pong, header_args)
 {
     uint64_t right = 0;
     weir_coop block = weir_coop_block(coop);
-    uint64_t *to = (uint64_t *)args->channel.dst;
-    const uint64_t *from = (const uint64_t *)args->channel.src;
+    uint64_t *to = (uint64_t *)args->channel.remote;
+    const uint64_t *from = (const uint64_t *)args->channel.local;
     for (uint64_t round = 0; round < args->rounds; round++) {
         if (args->side == 0) {
             to[block.rank] = round * 1000 + block.rank;

@@ -18,8 +18,8 @@ typedef struct header_args {
     uint64_t *slots;
     uint64_t rounds;
     uint64_t bytes;
-    uint64_t dst_offset;
-    uint64_t src_offset;
+    uint64_t remote_offset;
+    uint64_t local_offset;
     uint32_t group;
     uint32_t part; /* threads of GROUP_PART; 0 is all */
     uint32_t operation;

@@ -130,10 +130,10 @@ protected:
     // A channel from `near` to `far`, the latter the packet buffer of the channel back.
     void connect(char *near, uint64_t near_bytes, char *far, uint64_t far_bytes)
     {
-        args.channel.src = near;
-        args.channel.src_bytes = near_bytes;
-        args.channel.dst = far;
-        args.channel.dst_bytes = far_bytes;
+        args.channel.local = near;
+        args.channel.local_bytes = near_bytes;
+        args.channel.remote = far;
+        args.channel.remote_bytes = far_bytes;
         args.channel.packets = far;
         args.channel.packets_bytes = far_bytes;
         fill_cell();
@@ -143,8 +143,8 @@ protected:
     void fill_cell()
     {
         auto *cell = reinterpret_cast<weir_dev_channel_cell *>(args.channel.epochs);
-        cell->dst_bytes = args.channel.dst_bytes;
-        cell->src_bytes = args.channel.src_bytes;
+        cell->remote_bytes = args.channel.remote_bytes;
+        cell->local_bytes = args.channel.local_bytes;
         cell->packets_bytes = args.channel.packets_bytes;
     }
 
@@ -290,8 +290,8 @@ TEST_P(Headers, CopiesOfAllSizesAndAlignments)
             uint64_t from = GUARD + (at * 7 + bytes) % 16;
             memset(dst, 0xee, SPAN);
             args.bytes = bytes;
-            args.dst_offset = GUARD + at;
-            args.src_offset = from;
+            args.remote_offset = GUARD + at;
+            args.local_offset = from;
             args.group = cases % 2 == 0 ? GROUP_GRID : GROUP_PART;
             args.part = 1 + cases % threads;
             cases++;
@@ -322,8 +322,8 @@ TEST_P(Headers, AlignedCopiesByOddGroups)
             memset(dst, 0, SPAN);
             args.part = part;
             args.bytes = bytes;
-            args.dst_offset = 16;
-            args.src_offset = 0;
+            args.remote_offset = 16;
+            args.local_offset = 0;
             run("copy");
             ASSERT_EQ(memcmp(dst + 16, src, bytes), 0) << part << " threads, " << bytes << " bytes";
             ASSERT_EQ(dst[15], 0);
@@ -358,8 +358,8 @@ TEST_P(Headers, TransfersStayInsideTheMemory)
             control->error_status = 0;
             control->claimed = 0;
             args.side = side;
-            args.dst_offset = c.dst;
-            args.src_offset = c.src;
+            args.remote_offset = c.dst;
+            args.local_offset = c.src;
             args.bytes = c.bytes;
             run("transfer");
             expect_out(word(c.status), threads);
@@ -390,8 +390,8 @@ TEST_P(Headers, PacketsOfAllSizes)
         }
         memset(dst, 0xee, SPAN);
         args.bytes = bytes;
-        args.dst_offset = 32;
-        args.src_offset = at;
+        args.remote_offset = 32;
+        args.local_offset = at;
         args.operation = PACKETS_PUT;
         connect(src, SPAN, wire, 4 * SPAN);
         run("packets");
@@ -471,7 +471,7 @@ TEST_P(Headers, PacketMisuse)
     args.rounds = 1;
     struct {
         uint32_t operation;
-        uint64_t wire_offset, src_offset, bytes;
+        uint64_t wire_offset, local_offset, bytes;
         weir_status status;
     } const cases[] = {
         { PACKETS_PUT, 0, 0, 256, WEIR_OK },
@@ -488,8 +488,8 @@ TEST_P(Headers, PacketMisuse)
         control->error_status = 0;
         control->claimed = 0;
         args.operation = c.operation;
-        args.dst_offset = c.wire_offset;
-        args.src_offset = c.src_offset;
+        args.remote_offset = c.wire_offset;
+        args.local_offset = c.local_offset;
         args.bytes = c.bytes;
         run("packets");
         expect_out(word(c.status), threads);
@@ -500,8 +500,8 @@ TEST_P(Headers, PacketMisuse)
     args.channel.packets_bytes = 0;
     fill_cell();
     args.operation = PACKETS_UNPACK;
-    args.dst_offset = 0;
-    args.src_offset = 0;
+    args.remote_offset = 0;
+    args.local_offset = 0;
     args.bytes = 8;
     run("packets");
     expect_out(word(WEIR_ERR_RANGE), threads);
@@ -548,9 +548,9 @@ TEST_P(Headers, TwoLaunchesPlayPingPong)
         sides[side].side = side;
         sides[side].rounds = 200;
         sides[side].out = memory<uint64_t>(64);
-        sides[side].channel.src = reinterpret_cast<char *>(memories[side]);
-        sides[side].channel.dst = reinterpret_cast<char *>(memories[1 - side]);
-        sides[side].channel.src_bytes = sides[side].channel.dst_bytes = 512;
+        sides[side].channel.local = reinterpret_cast<char *>(memories[side]);
+        sides[side].channel.remote = reinterpret_cast<char *>(memories[1 - side]);
+        sides[side].channel.local_bytes = sides[side].channel.remote_bytes = 512;
         sides[side].channel.semaphore.inbound = tokens[side];
         sides[side].channel.semaphore.outbound = tokens[1 - side];
         sides[side].channel.semaphore.expected = memory<uint64_t>(1);

@@ -284,29 +284,30 @@ WEIR_FN weir_status weirt_access_once(const weirt_access_args *args, weir_coop s
     weir_status status = WEIR_OK;
     switch (args->op) {
     case WEIRT_DO_PUT:
-        return weir_dev_memory_channel_put(channel, args->dst_offset, args->src_offset, args->bytes, self);
+        return weir_dev_memory_channel_put(channel, args->remote_offset, args->local_offset, args->bytes, self);
     case WEIRT_DO_GET:
-        return weir_dev_memory_channel_get(channel, args->dst_offset, args->src_offset, args->bytes, self);
+        return weir_dev_memory_channel_get(channel, args->remote_offset, args->local_offset, args->bytes, self);
     case WEIRT_DO_PUT_LL16:
-        return weir_dev_memory_channel_put_ll16(channel, args->dst_offset, args->src_offset, args->bytes, self);
+        return weir_dev_memory_channel_put_ll16(channel, args->remote_offset, args->local_offset, args->bytes, self);
     case WEIRT_DO_UNPACK_LL16:
-        return weir_dev_memory_channel_unpack_ll16(channel, args->dst_offset, args->src_offset, args->bytes, self);
+        return weir_dev_memory_channel_unpack_ll16(channel, args->remote_offset, args->local_offset, args->bytes, self);
     case WEIRT_DO_EXCHANGE_LL16:
-        return weir_dev_memory_channel_exchange_ll16(channel, args->dst_offset, args->src_offset, args->value,
+        return weir_dev_memory_channel_exchange_ll16(channel, args->remote_offset, args->local_offset, args->value,
                                                      args->bytes, self);
     case WEIRT_DO_PUT_LINES:
-        return weir_dev_memory_channel_put_lines(channel, args->dst_offset, args->src_offset, args->bytes, self);
+        return weir_dev_memory_channel_put_lines(channel, args->remote_offset, args->local_offset, args->bytes, self);
     case WEIRT_DO_UNPACK_LINES:
-        return weir_dev_memory_channel_unpack_lines(channel, args->dst_offset, args->src_offset, args->bytes, self);
+        return weir_dev_memory_channel_unpack_lines(channel, args->remote_offset, args->local_offset, args->bytes,
+                                                    self);
     case WEIRT_DO_EXCHANGE_LINES:
-        return weir_dev_memory_channel_exchange_lines(channel, args->dst_offset, args->src_offset, args->value,
+        return weir_dev_memory_channel_exchange_lines(channel, args->remote_offset, args->local_offset, args->value,
                                                       args->bytes, self);
     case WEIRT_DO_AT: {
-        weir_dev_memory_channel at = weir_dev_memory_channel_at(channel, (uint32_t)args->dst_offset);
+        weir_dev_memory_channel at = weir_dev_memory_channel_at(channel, (uint32_t)args->remote_offset);
         return weir_dev_control_status(at.semaphore.control);
     }
     case WEIRT_DO_AT_BY_GRID: {
-        weir_dev_memory_channel at = weir_dev_memory_channel_at(channel, (uint32_t)args->dst_offset);
+        weir_dev_memory_channel at = weir_dev_memory_channel_at(channel, (uint32_t)args->remote_offset);
         self.scope = WEIR_COOP_BLOCKS;
         return weir_dev_memory_channel_put_ll16(&at, 0, 0, args->bytes, self);
     }
@@ -314,15 +315,15 @@ WEIR_FN weir_status weirt_access_once(const weirt_access_args *args, weir_coop s
         self.scope = WEIR_COOP_PART;
         return weir_dev_memory_channel_put_lines(channel, 0, 0, args->bytes, self);
     case WEIRT_DO_READ_U32:
-        status = weir_dev_memory_channel_read_u32(channel, args->dst_offset, &narrow);
+        status = weir_dev_memory_channel_read_u32(channel, args->remote_offset, &narrow);
         *value = narrow;
         return status;
     case WEIRT_DO_READ_U64:
-        return weir_dev_memory_channel_read_u64(channel, args->dst_offset, value);
+        return weir_dev_memory_channel_read_u64(channel, args->remote_offset, value);
     case WEIRT_DO_WRITE_U32:
-        return weir_dev_memory_channel_write_u32(channel, args->dst_offset, (uint32_t)args->value);
+        return weir_dev_memory_channel_write_u32(channel, args->remote_offset, (uint32_t)args->value);
     default:
-        return weir_dev_memory_channel_write_u64(channel, args->dst_offset, args->value);
+        return weir_dev_memory_channel_write_u64(channel, args->remote_offset, args->value);
     }
 }
 

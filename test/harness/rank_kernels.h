@@ -112,11 +112,11 @@ enum {
     WEIRT_DO_GET,
     WEIRT_DO_PUT_LL16,
     WEIRT_DO_UNPACK_LL16,
-    WEIRT_DO_EXCHANGE_LL16, /* what is sent is at src_offset, what arrives at `value` */
+    WEIRT_DO_EXCHANGE_LL16, /* what is sent is at local_offset, what arrives at `value` */
     WEIRT_DO_PUT_LINES,
     WEIRT_DO_UNPACK_LINES,
     WEIRT_DO_EXCHANGE_LINES,
-    WEIRT_DO_AT,         /* semaphore dst_offset of the set */
+    WEIRT_DO_AT,         /* semaphore remote_offset of the set */
     WEIRT_DO_AT_BY_GRID, /* packets over it by a group of several blocks */
     WEIRT_DO_LINES_BY_PART,
     WEIRT_DO_READ_U32,
@@ -129,8 +129,8 @@ enum {
 typedef struct weirt_access_args {
     weir_dev_memory_channel channel;
     weirt_report *report;
-    uint64_t dst_offset; /* also the packet offset, and the index */
-    uint64_t src_offset;
+    uint64_t remote_offset; /* also the packet offset, and the index */
+    uint64_t local_offset;
     uint64_t bytes;
     uint64_t value;
     uint32_t op;

@@ -38,9 +38,9 @@ template <uint32_t count> struct Queue {
     {
         weir_request r = {};
         r.type = static_cast<uint16_t>(WEIR_REQUEST_USER + number);
-        r.dst = static_cast<uint32_t>(number * 3);
-        r.dst_offset = number * 5;
-        r.src_offset = number * 7;
+        r.remote = static_cast<uint32_t>(number * 3);
+        r.remote_offset = number * 5;
+        r.local_offset = number * 7;
         r.bytes = number * 11;
         r.value = number;
         return r;

@@ -69,20 +69,20 @@ inline void connect(Rank &mine, Rank &peer)
     channel.semaphore.expected = mine.expected[0].words;
     channel.semaphore.sent = mine.sent[0].words;
     channel.semaphore.count = 2;
-    channel.dst = reinterpret_cast<char *>(peer.data);
-    channel.dst_bytes = sizeof peer.data;
-    channel.src = reinterpret_cast<char *>(mine.data);
-    channel.src_bytes = sizeof mine.data;
+    channel.remote = reinterpret_cast<char *>(peer.data);
+    channel.remote_bytes = sizeof peer.data;
+    channel.local = reinterpret_cast<char *>(mine.data);
+    channel.local_bytes = sizeof mine.data;
     channel.packets = reinterpret_cast<char *>(mine.packets);
     channel.packets_bytes = sizeof mine.packets;
     channel.epochs = mine.epochs[0].words;
     channel.lines = 1;
     mine.sender = channel;
-    mine.sender.dst = reinterpret_cast<char *>(peer.packets);
-    mine.sender.dst_bytes = sizeof peer.packets;
+    mine.sender.remote = reinterpret_cast<char *>(peer.packets);
+    mine.sender.remote_bytes = sizeof peer.packets;
     mine.receiver = mine.sender;
-    mine.receiver.src = reinterpret_cast<char *>(mine.sink);
-    mine.receiver.src_bytes = sizeof mine.sink;
+    mine.receiver.local = reinterpret_cast<char *>(mine.sink);
+    mine.receiver.local_bytes = sizeof mine.sink;
 }
 
 // Two ranks with a channel between them.

@@ -14,8 +14,8 @@ constexpr uint32_t REQUEST_BITS = 4 * 64 + 3 * 32 + 16;
 weir_request with_bit(uint32_t bit)
 {
     weir_request r = {};
-    uint64_t *const longs[] = { &r.dst_offset, &r.src_offset, &r.bytes, &r.value };
-    uint32_t *const words[] = { &r.dst, &r.src, &r.channel };
+    uint64_t *const longs[] = { &r.remote_offset, &r.local_offset, &r.bytes, &r.value };
+    uint32_t *const words[] = { &r.remote, &r.local, &r.channel };
     if (bit < 256) {
         *longs[bit / 64] = uint64_t{ 1 } << bit % 64;
     } else if (bit < 352) {
@@ -28,12 +28,12 @@ weir_request with_bit(uint32_t bit)
 
 weir_request inverse(weir_request r)
 {
-    r.dst_offset = ~r.dst_offset;
-    r.src_offset = ~r.src_offset;
+    r.remote_offset = ~r.remote_offset;
+    r.local_offset = ~r.local_offset;
     r.bytes = ~r.bytes;
     r.value = ~r.value;
-    r.dst = ~r.dst;
-    r.src = ~r.src;
+    r.remote = ~r.remote;
+    r.local = ~r.local;
     r.channel = ~r.channel;
     r.type = static_cast<uint16_t>(~r.type);
     return r;

@@ -39,10 +39,10 @@ WEIR_FN weir_request fifo_request(const weir_coop coop, uint32_t round)
     request.type = WEIR_REQUEST_USER;
     request.reserved = 0;
     request.channel = 0;
-    request.dst = coop.rank;
-    request.src = round;
-    request.dst_offset = 0;
-    request.src_offset = 0;
+    request.remote = coop.rank;
+    request.local = round;
+    request.remote_offset = 0;
+    request.local_offset = 0;
     request.bytes = 0;
     request.value = 0;
     return request;

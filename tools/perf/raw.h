@@ -158,7 +158,7 @@ RAW_FN void raw_copy(char *dst, const char *src, uint64_t bytes)
 RAW_KERNEL(raw_put_grid)
 {
     raw_start_together(&args);
-    raw_copy(args.channel.dst + args.mine, args.channel.src + args.mine, args.out_bytes);
+    raw_copy(args.channel.remote + args.mine, args.channel.local + args.mine, args.out_bytes);
     raw_grid_sync(args.barrier.word);
     if (raw_first_thread()) {
         const weir_dev_semaphore *semaphore = &args.by_hand;
@@ -172,20 +172,20 @@ RAW_KERNEL(raw_put_grid)
 RAW_KERNEL(raw_get_grid)
 {
     raw_start_together(&args);
-    raw_copy(args.channel.src + args.theirs, args.channel.dst + args.theirs, args.in_bytes);
+    raw_copy(args.channel.local + args.theirs, args.channel.remote + args.theirs, args.in_bytes);
 }
 
 RAW_KERNEL(raw_put_blocks)
 {
     raw_begin_block(&args);
-    raw_copy(args.channel.dst + args.mine, args.channel.src + args.mine, args.out_bytes);
+    raw_copy(args.channel.remote + args.mine, args.channel.local + args.mine, args.out_bytes);
     raw_end_block(&args);
 }
 
 RAW_KERNEL(raw_get_blocks)
 {
     raw_begin_block(&args);
-    raw_copy(args.channel.src + args.theirs, args.channel.dst + args.theirs, args.in_bytes);
+    raw_copy(args.channel.local + args.theirs, args.channel.remote + args.theirs, args.in_bytes);
 }
 
 /* ---- packets; their flag is the number of the node -------------------------------------------------------- */
@@ -194,12 +194,12 @@ RAW_FN void raw_ll16(const perf_args *args, uint64_t offset)
 {
     uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
     uint64_t first = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const uint2 *from = (const uint2 *)(args->channel.src + args->mine);
-    uint2 *to = (uint2 *)(args->channel.src + args->theirs);
+    const uint2 *from = (const uint2 *)(args->channel.local + args->mine);
+    uint2 *to = (uint2 *)(args->channel.local + args->theirs);
     uint32_t flag = args->number;
     for (uint64_t i = first; i < args->out_bytes / 8; i += stride) {
         uint2 data = from[i];
-        asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(args->channel.dst + offset + 16 * i),
+        asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(args->channel.remote + offset + 16 * i),
                      "r"(data.x), "r"(flag), "r"(data.y)
                      : "memory");
     }
@@ -295,11 +295,11 @@ RAW_KERNEL(raw_lines)
     uint64_t thread = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
     uint64_t in_warp = thread % 32 / 8;
     uint64_t first = thread / 32 * 4;
-    const uint64_t *src = (const uint64_t *)(args.channel.src + args.mine);
-    uint64_t *dst = (uint64_t *)(args.channel.src + args.theirs);
+    const uint64_t *src = (const uint64_t *)(args.channel.local + args.mine);
+    uint64_t *dst = (uint64_t *)(args.channel.local + args.theirs);
     for (uint64_t next = first; next < count + RAW_BATCH * stride; next += RAW_BATCH * stride) {
         if (next < count) {
-            raw_put_lines(args.channel.dst + offset, src, words, next + in_warp, stride, args.number);
+            raw_put_lines(args.channel.remote + offset, src, words, next + in_warp, stride, args.number);
         }
         if (next >= first + RAW_BATCH * stride) {
             raw_unpack_lines(dst, args.channel.packets + offset, words, next - RAW_BATCH * stride + in_warp, stride,

@@ -49,7 +49,7 @@ WEIR_KERNEL(fan_out, fan_args)
         weir_status status;
         memset(&request, 0, sizeof(request));
         request.type = SEND_TO_ALL;
-        request.src_offset = request.dst_offset = (uint64_t)args->rank * WORDS * sizeof(uint64_t);
+        request.local_offset = request.remote_offset = (uint64_t)args->rank * WORDS * sizeof(uint64_t);
         request.bytes = WORDS * sizeof(uint64_t);
         status = weir_dev_proxy_channel_push(&args->pushes, &request, &ticket);
         for (uint32_t peer = 0; peer < RANKS && status == WEIR_OK; peer++) {
@@ -74,8 +74,8 @@ static weir_status send_to_all(void *context, const weir_request *request)
         weir_port_channel *channel = state->channels[state->next];
         weir_status status = channel == NULL
                                  ? WEIR_OK
-                                 : weir_port_channel_try_put_signal(channel, request->dst_offset, request->src_offset,
-                                                                    request->bytes, NULL);
+                                 : weir_port_channel_try_put_signal(channel, request->remote_offset,
+                                                                    request->local_offset, request->bytes, NULL);
         if (status != WEIR_OK) {
             return status == WEIR_PENDING ? WEIR_ERR_BUSY : status;
         }

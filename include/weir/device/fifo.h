@@ -30,14 +30,14 @@
 
 /* What a request asks for. weir/device/port_channel.h makes the first ones; the fifo carries all alike. */
 enum {
-    WEIR_REQUEST_PUT = 1, /* `bytes` from src + src_offset to dst + dst_offset */
-    WEIR_REQUEST_GET = 2, /* `bytes` from dst + dst_offset to src + src_offset */
+    WEIR_REQUEST_PUT = 1, /* `bytes` from local at local_offset to remote at remote_offset */
+    WEIR_REQUEST_GET = 2, /* `bytes` from remote at remote_offset to local at local_offset */
     WEIR_REQUEST_SIGNAL = 3,
     WEIR_REQUEST_PUT_SIGNAL = 4,       /* put, and after it a signal */
     WEIR_REQUEST_PUT_SIGNAL_FLUSH = 5, /* and a ticket that is done when both are */
     WEIR_REQUEST_FLUSH = 6,
-    WEIR_REQUEST_VALUE = 7, /* the `bytes` (1 to 8) low bytes of `value` to dst + dst_offset */
-    WEIR_REQUEST_ADD = 8,   /* `value` to the 8-byte word at dst + dst_offset, a multiple of 8 */
+    WEIR_REQUEST_VALUE = 7, /* the `bytes` (1 to 8) low bytes of `value` to remote + remote_offset */
+    WEIR_REQUEST_ADD = 8,   /* `value` to the 8-byte word at remote + remote_offset, a multiple of 8 */
     WEIR_REQUEST_TYPES,     /* types from here to WEIR_REQUEST_USER are errors */
     WEIR_REQUEST_USER = 256 /* this and all above it are the user's; so are the request's fields */
 };
@@ -49,12 +49,12 @@ enum {
 /* The six words of a request, less the lap: each has 63 bits. The top bits of the 64-bit fields are in the first. */
 WEIR_FN void weir_dev_request_encode(const weir_request *request, uint64_t *words)
 {
-    words[0] = request->type | (uint64_t)request->channel << 16 | request->dst_offset >> 63 << 48 |
-               request->src_offset >> 63 << 49 | request->bytes >> 63 << 50 | request->value >> 63 << 51 |
-               (uint64_t)(request->src >> 31) << 52;
-    words[1] = request->dst | (uint64_t)(request->src & 0x7fffffffu) << 32;
-    words[2] = request->dst_offset & ~WEIR_FIFO_LAP;
-    words[3] = request->src_offset & ~WEIR_FIFO_LAP;
+    words[0] = request->type | (uint64_t)request->channel << 16 | request->remote_offset >> 63 << 48 |
+               request->local_offset >> 63 << 49 | request->bytes >> 63 << 50 | request->value >> 63 << 51 |
+               (uint64_t)(request->local >> 31) << 52;
+    words[1] = request->remote | (uint64_t)(request->local & 0x7fffffffu) << 32;
+    words[2] = request->remote_offset & ~WEIR_FIFO_LAP;
+    words[3] = request->local_offset & ~WEIR_FIFO_LAP;
     words[4] = request->bytes & ~WEIR_FIFO_LAP;
     words[5] = request->value & ~WEIR_FIFO_LAP;
 }
@@ -66,10 +66,10 @@ WEIR_FN void weir_dev_request_decode(const uint64_t *words, weir_request *reques
     request->type = (uint16_t)first;
     request->reserved = 0;
     request->channel = (uint32_t)(first >> 16);
-    request->dst = (uint32_t)words[1];
-    request->src = (uint32_t)(words[1] >> 32 & 0x7fffffffu) | (uint32_t)(first >> 52 & 1) << 31;
-    request->dst_offset = (words[2] & ~WEIR_FIFO_LAP) | (first >> 48 & 1) << 63;
-    request->src_offset = (words[3] & ~WEIR_FIFO_LAP) | (first >> 49 & 1) << 63;
+    request->remote = (uint32_t)words[1];
+    request->local = (uint32_t)(words[1] >> 32 & 0x7fffffffu) | (uint32_t)(first >> 52 & 1) << 31;
+    request->remote_offset = (words[2] & ~WEIR_FIFO_LAP) | (first >> 48 & 1) << 63;
+    request->local_offset = (words[3] & ~WEIR_FIFO_LAP) | (first >> 49 & 1) << 63;
     request->bytes = (words[4] & ~WEIR_FIFO_LAP) | (first >> 50 & 1) << 63;
     request->value = (words[5] & ~WEIR_FIFO_LAP) | (first >> 51 & 1) << 63;
 }

@@ -59,45 +59,46 @@ WEIR_FN weir_dev_note weir_dev_memory_channel_note(const weir_dev_memory_channel
 
 /* A put or get that would leave one of the memories. By values, as everything for a function that is not inlined. */
 WEIR_FN_COLD weir_status weir_dev_memory_channel_left(weir_dev_control *control, uint32_t peer, uint32_t doing,
-                                                      uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
-                                                      uint64_t dst_bytes, uint64_t src_bytes)
+                                                      uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
+                                                      uint64_t remote_bytes, uint64_t local_bytes)
 {
-    const int local = weir_dev_in_range(dst_offset, bytes, dst_bytes);
+    const int local = weir_dev_in_range(remote_offset, bytes, remote_bytes);
     weir_dev_note note =
-        weir_dev_note_of(doing, peer, local ? src_offset : dst_offset, bytes, local ? src_bytes : dst_bytes);
+        weir_dev_note_of(doing, peer, local ? local_offset : remote_offset, bytes, local ? local_bytes : remote_bytes);
     note.index = local ? WEIR_LOCAL_MEMORY : 0;
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_leave(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                  uint64_t dst_offset, uint64_t src_offset, uint64_t bytes)
+                                                  uint64_t remote_offset, uint64_t local_offset, uint64_t bytes)
 {
-    return weir_dev_memory_channel_left(channel->semaphore.control, channel->semaphore.peer, doing, dst_offset,
-                                        src_offset, bytes, channel->dst_bytes, channel->src_bytes);
+    return weir_dev_memory_channel_left(channel->semaphore.control, channel->semaphore.peer, doing, remote_offset,
+                                        local_offset, bytes, channel->remote_bytes, channel->local_bytes);
 }
 
-/* Copies `bytes` of the local memory at `src_offset` into the remote memory at `dst_offset`. */
-WEIR_FN weir_status weir_dev_memory_channel_put(const weir_dev_memory_channel *channel, uint64_t dst_offset,
-                                                uint64_t src_offset, uint64_t bytes, weir_coop coop)
+/* Copies `bytes` of the local memory at `local_offset` into the remote memory at `remote_offset`. The remote offset,
+ * the destination, comes first. */
+WEIR_FN weir_status weir_dev_memory_channel_put(const weir_dev_memory_channel *channel, uint64_t remote_offset,
+                                                uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    if (WEIR_UNLIKELY(!weir_dev_in_range(dst_offset, bytes, channel->dst_bytes) ||
-                      !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
-        return weir_dev_memory_channel_leave(channel, WEIR_DOING_PUT, dst_offset, src_offset, bytes);
+    if (WEIR_UNLIKELY(!weir_dev_in_range(remote_offset, bytes, channel->remote_bytes) ||
+                      !weir_dev_in_range(local_offset, bytes, channel->local_bytes))) {
+        return weir_dev_memory_channel_leave(channel, WEIR_DOING_PUT, remote_offset, local_offset, bytes);
     }
-    weir_copy(channel->dst + dst_offset, channel->src + src_offset, bytes, coop);
+    weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
     return WEIR_OK;
 }
 
-/* Copies `bytes` of the remote memory at `dst_offset` into the local memory at `src_offset`: as in the peer
- * library, dst is always the remote side of a channel. */
-WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *channel, uint64_t dst_offset,
-                                                uint64_t src_offset, uint64_t bytes, weir_coop coop)
+/* Copies `bytes` of the remote memory at `remote_offset` into the local memory at `local_offset`. The remote offset
+ * comes first, as in put, where it is the destination; here it is the source. */
+WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *channel, uint64_t remote_offset,
+                                                uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    if (WEIR_UNLIKELY(!weir_dev_in_range(dst_offset, bytes, channel->dst_bytes) ||
-                      !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
-        return weir_dev_memory_channel_leave(channel, WEIR_DOING_GET, dst_offset, src_offset, bytes);
+    if (WEIR_UNLIKELY(!weir_dev_in_range(remote_offset, bytes, channel->remote_bytes) ||
+                      !weir_dev_in_range(local_offset, bytes, channel->local_bytes))) {
+        return weir_dev_memory_channel_leave(channel, WEIR_DOING_GET, remote_offset, local_offset, bytes);
     }
-    weir_copy(channel->src + src_offset, channel->dst + dst_offset, bytes, coop);
+    weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
     return WEIR_OK;
 }
 
@@ -138,10 +139,10 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *contr
     const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
     const int put = doing != WEIR_DOING_UNPACK;
     const int unpack = doing != WEIR_DOING_PUT_PACKETS;
-    const int far = put && !weir_dev_in_range(packet_offset, needed, cell->dst_bytes);
+    const int far = put && !weir_dev_in_range(packet_offset, needed, cell->remote_bytes);
     const int near = unpack && !weir_dev_in_range(packet_offset, needed, cell->packets_bytes);
-    const int sent = put && !weir_dev_in_range(put_offset, bytes, cell->src_bytes);
-    const int received = unpack && !weir_dev_in_range(unpack_offset, bytes, cell->src_bytes);
+    const int sent = put && !weir_dev_in_range(put_offset, bytes, cell->local_bytes);
+    const int received = unpack && !weir_dev_in_range(unpack_offset, bytes, cell->local_bytes);
     weir_dev_note note = weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, bytes, 0);
     if (!far && !near && !sent && !received) {
         note.index = put ? 0 : WEIR_LOCAL_MEMORY;
@@ -149,7 +150,7 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *contr
     }
     note.numbers[0] = far || near ? packet_offset : sent ? put_offset : unpack_offset;
     note.numbers[1] = far || near ? needed : bytes;
-    note.numbers[2] = far ? cell->dst_bytes : near ? cell->packets_bytes : cell->src_bytes;
+    note.numbers[2] = far ? cell->remote_bytes : near ? cell->packets_bytes : cell->local_bytes;
     note.index = far ? 0 : WEIR_LOCAL_MEMORY;
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
@@ -162,11 +163,11 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
                                                   weir_coop coop)
 {
     const uint32_t doing = weir_dev_memory_channel_doing(put, unpack);
-    uintptr_t ends = (put ? (uintptr_t)channel->dst + packet_offset : 0) |
+    uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
                      (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
-    if (WEIR_UNLIKELY((put && (!weir_dev_in_range(put_offset, bytes, channel->src_bytes) ||
-                               !weir_dev_in_range(packet_offset, needed, channel->dst_bytes))) ||
-                      (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->src_bytes) ||
+    if (WEIR_UNLIKELY((put && (!weir_dev_in_range(put_offset, bytes, channel->local_bytes) ||
+                               !weir_dev_in_range(packet_offset, needed, channel->remote_bytes))) ||
+                      (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->local_bytes) ||
                                   !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
                       ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
         return weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes, put_offset,
@@ -175,36 +176,36 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
     return WEIR_OK;
 }
 
-/* Sends `bytes` of the local memory at `src_offset` as LL16 packets to the peer's packet buffer, which is
- * this channel's dst, at `packet_offset` bytes, a multiple of 16. Takes 16 bytes there for 8 of data. */
+/* Sends `bytes` of the local memory at `local_offset` as LL16 packets to the peer's packet buffer, which
+ * is this channel's remote memory, at `packet_offset` bytes, a multiple of 16. Takes 16 bytes there for 8 of data. */
 WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
-                                                     uint64_t src_offset, uint64_t bytes, weir_coop coop)
+                                                     uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check(channel, 1, 0, src_offset, 0, bytes, packet_offset,
+    weir_status status = weir_dev_memory_channel_check(channel, 1, 0, local_offset, 0, bytes, packet_offset,
                                                        (bytes + 7) / 8 * 16, 16, coop);
     if (status != WEIR_OK) {
         return status;
     }
-    weir_ll16_put(channel->dst + packet_offset, channel->src + src_offset, bytes,
+    weir_ll16_put(channel->remote + packet_offset, channel->local + local_offset, bytes,
                   weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT), coop);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_PUT, coop);
     return WEIR_OK;
 }
 
 /* Waits for the LL16 packets of the peer's matching put at `packet_offset` of the local packet buffer, and
- * stores exactly `bytes` of data to the local memory at `src_offset`. The status is the calling thread's;
+ * stores exactly `bytes` of data to the local memory at `local_offset`. The status is the calling thread's;
  * weir_coop_agree makes it the group's. */
 WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
-                                                        uint64_t src_offset, uint64_t bytes, weir_coop coop)
+                                                        uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    weir_status status = weir_dev_memory_channel_check(channel, 0, 1, 0, src_offset, bytes, packet_offset,
+    weir_status status = weir_dev_memory_channel_check(channel, 0, 1, 0, local_offset, bytes, packet_offset,
                                                        (bytes + 7) / 8 * 16, 16, coop);
     if (status != WEIR_OK) {
         return status;
     }
     uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_UNPACK, WEIR_EPOCH_UNPACK, coop);
-    status = weir_ll16_unpack(channel->src + src_offset, channel->packets + packet_offset, bytes, flag, coop,
+    status = weir_ll16_unpack(channel->local + local_offset, channel->packets + packet_offset, bytes, flag, coop,
                               channel->semaphore.control);
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, flag, status);
 }
@@ -227,10 +228,10 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     }
     uint32_t put_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
     uint32_t unpack_flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK);
-    weir_ll16_put(channel->dst + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->src + put_offset, bytes,
+    weir_ll16_put(channel->remote + packet_offset + (put_flag % 2 != 0 ? half : 0), channel->local + put_offset, bytes,
                   put_flag, coop);
     weir_packet_advance(channel->epochs, WEIR_EPOCH_PUT, WEIR_EPOCH_UNPACK, coop);
-    status = weir_ll16_unpack(channel->src + unpack_offset,
+    status = weir_ll16_unpack(channel->local + unpack_offset,
                               channel->packets + packet_offset + (unpack_flag % 2 != 0 ? half : 0), bytes, unpack_flag,
                               coop, channel->semaphore.control);
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
@@ -258,10 +259,10 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    char *out = put ? channel->dst + line_offset + (halves == 2 && put_flag % 2 != 0 ? half : 0) : NULL;
+    char *out = put ? channel->remote + line_offset + (halves == 2 && put_flag % 2 != 0 ? half : 0) : NULL;
     char *in = unpack ? channel->packets + line_offset + (halves == 2 && unpack_flag % 2 != 0 ? half : 0) : NULL;
-    const char *src = channel->src + put_offset;
-    char *dst = channel->src + unpack_offset;
+    const char *src = channel->local + put_offset;
+    char *dst = channel->local + unpack_offset;
     weir_packet_advance(channel->epochs, put ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
                         unpack ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
     if (WEIR_UNLIKELY((((uintptr_t)src | (uintptr_t)dst | bytes) & 7) != 0)) {
@@ -280,15 +281,15 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
  * otherwise. What exchange_ll16 asks of both sides exchange_lines does too.
  * Bytes of a packet buffer that have held lines serve no packets any more: data of a line looks like any flag. */
 WEIR_FN weir_status weir_dev_memory_channel_put_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
-                                                      uint64_t src_offset, uint64_t bytes, weir_coop coop)
+                                                      uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    return weir_dev_memory_channel_run_lines(channel, 1, 0, line_offset, src_offset, src_offset, bytes, 1, coop);
+    return weir_dev_memory_channel_run_lines(channel, 1, 0, line_offset, local_offset, local_offset, bytes, 1, coop);
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_unpack_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
-                                                         uint64_t src_offset, uint64_t bytes, weir_coop coop)
+                                                         uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
-    return weir_dev_memory_channel_run_lines(channel, 0, 1, line_offset, src_offset, src_offset, bytes, 1, coop);
+    return weir_dev_memory_channel_run_lines(channel, 0, 1, line_offset, local_offset, local_offset, bytes, 1, coop);
 }
 
 WEIR_FN weir_status weir_dev_memory_channel_exchange_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
@@ -302,11 +303,11 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_lines(const weir_dev_memory
 WEIR_FN weir_status weir_dev_memory_channel_check_index(const weir_dev_memory_channel *channel, uint32_t doing,
                                                         uint64_t index, uint32_t width)
 {
-    const int beyond = index >= channel->dst_bytes / width;
-    if (WEIR_UNLIKELY(beyond || (uintptr_t)channel->dst % width != 0)) {
+    const int beyond = index >= channel->remote_bytes / width;
+    if (WEIR_UNLIKELY(beyond || (uintptr_t)channel->remote % width != 0)) {
         return weir_dev_control_fail_in(
             channel->semaphore.control, beyond ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
-            weir_dev_memory_channel_note(channel, doing, 0, index * width, width, channel->dst_bytes));
+            weir_dev_memory_channel_note(channel, doing, 0, index * width, width, channel->remote_bytes));
     }
     return WEIR_OK;
 }
@@ -316,7 +317,7 @@ WEIR_FN weir_status weir_dev_memory_channel_read_u32(const weir_dev_memory_chann
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_READ, index, 4);
     if (status == WEIR_OK) {
-        *value = weir_arch_load_relaxed_sys_u32((const uint32_t *)channel->dst + index);
+        *value = weir_arch_load_relaxed_sys_u32((const uint32_t *)channel->remote + index);
     }
     return status;
 }
@@ -326,7 +327,7 @@ WEIR_FN weir_status weir_dev_memory_channel_read_u64(const weir_dev_memory_chann
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_READ, index, 8);
     if (status == WEIR_OK) {
-        *value = weir_arch_load_relaxed_sys_u64((const uint64_t *)channel->dst + index);
+        *value = weir_arch_load_relaxed_sys_u64((const uint64_t *)channel->remote + index);
     }
     return status;
 }
@@ -336,7 +337,7 @@ WEIR_FN weir_status weir_dev_memory_channel_write_u32(const weir_dev_memory_chan
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_WRITE, index, 4);
     if (status == WEIR_OK) {
-        weir_arch_store_relaxed_sys_u32((uint32_t *)channel->dst + index, value);
+        weir_arch_store_relaxed_sys_u32((uint32_t *)channel->remote + index, value);
     }
     return status;
 }
@@ -346,7 +347,7 @@ WEIR_FN weir_status weir_dev_memory_channel_write_u64(const weir_dev_memory_chan
 {
     weir_status status = weir_dev_memory_channel_check_index(channel, WEIR_DOING_WRITE, index, 8);
     if (status == WEIR_OK) {
-        weir_arch_store_relaxed_sys_u64((uint64_t *)channel->dst + index, value);
+        weir_arch_store_relaxed_sys_u64((uint64_t *)channel->remote + index, value);
     }
     return status;
 }

@@ -3,14 +3,15 @@
  *     weir_dev_port_channel_put_signal(&args->channel, offset, offset, bytes, coop, NULL);
  *     status = weir_dev_port_channel_wait(&args->channel);               the peer's data is here
  *
- * Offsets and sizes are bytes, of any value and alignment. dst is the peer's memory, src the local one; ..._post takes
- * a request between any two memories by their ids.
+ * Offsets and sizes are bytes, of any value and alignment. `remote` is memory of the peer, `local` memory of this rank.
+ * In put and in get, the remote offset comes before the local one. ..._post takes a request between any two memories
+ * by their ids.
  *
  * What each call promises, and when: `done` is when its ticket is, or that of a later request or flush.
  *
  *     call      source may be reused    data is at its destination    a running kernel of the peer sees it
  *     put       when done               when done                     after the wait for a later signal
- *     get       -                       when done (src, here)         -
+ *     get       -                       when done (here)              -
  *     value     at once                 when done                     when it reads the value; all puts and values
  *                                                                     before it are visible then
  *     add       at once                 when done                     as value
@@ -95,16 +96,17 @@ WEIR_FN weir_status weir_dev_port_channel_post(const weir_dev_port_channel *chan
     return status;
 }
 
-WEIR_FN weir_status weir_dev_port_channel_ask(const weir_dev_port_channel *channel, uint32_t type, uint64_t dst_offset,
-                                              uint64_t src_offset, uint64_t bytes, uint64_t value, uint64_t *ticket)
+WEIR_FN weir_status weir_dev_port_channel_ask(const weir_dev_port_channel *channel, uint32_t type,
+                                              uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
+                                              uint64_t value, uint64_t *ticket)
 {
     weir_request request;
-    request.dst_offset = dst_offset;
-    request.src_offset = src_offset;
+    request.remote_offset = remote_offset;
+    request.local_offset = local_offset;
     request.bytes = bytes;
     request.value = value;
-    request.dst = WEIR_PORT_DST;
-    request.src = WEIR_PORT_SRC;
+    request.remote = WEIR_PORT_REMOTE;
+    request.local = WEIR_PORT_LOCAL;
     request.channel = 0;
     request.type = (uint16_t)type;
     request.reserved = 0;
@@ -147,13 +149,13 @@ WEIR_FN int weir_dev_port_channel_is_idle(const weir_dev_port_channel *channel)
 /* Whether the threads of the coop do a transfer of `bytes` themselves: the same answer for all of them, so that those
  * that decide by what is queued must be able to meet cheaply. The threads have met when it is yes and not `always`.
  * Blocks that meet each by itself do not know when the others have copied. */
-WEIR_FN int weir_dev_port_channel_is_direct(const weir_dev_port_channel *channel, uint64_t dst_offset,
-                                            uint64_t src_offset, uint64_t bytes, weir_coop coop)
+WEIR_FN int weir_dev_port_channel_is_direct(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                            uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
     uint32_t queued;
     if (bytes > channel->direct_bytes || channel->direct_bytes == 0 ||
-        WEIR_UNLIKELY(!weir_dev_in_range(dst_offset, bytes, channel->dst_bytes) ||
-                      !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
+        WEIR_UNLIKELY(!weir_dev_in_range(remote_offset, bytes, channel->remote_bytes) ||
+                      !weir_dev_in_range(local_offset, bytes, channel->local_bytes))) {
         return 0; /* out of range, the request fails its channel */
     }
     if (channel->direct_always) {
@@ -209,27 +211,27 @@ WEIR_FN weir_status weir_dev_port_channel_end_direct(const weir_dev_port_channel
     return ticket != NULL && weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_flush(channel, ticket) : WEIR_OK;
 }
 
-WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t dst_offset,
-                                              uint64_t src_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
 {
-    if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
-        weir_copy(channel->dst + dst_offset, channel->src + src_offset, bytes, coop);
+    if (weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
+        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
         return weir_dev_port_channel_end_direct(channel, coop, ticket);
     }
     return weir_dev_port_channel_leads(coop)
-               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, 0, ticket)
+               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, 0, ticket)
                : WEIR_OK;
 }
 
-WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t dst_offset,
-                                              uint64_t src_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
 {
-    if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
-        weir_copy(channel->src + src_offset, channel->dst + dst_offset, bytes, coop);
+    if (weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
+        weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
         return weir_dev_port_channel_end_direct(channel, coop, ticket);
     }
     return weir_dev_port_channel_leads(coop)
-               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, 0, ticket)
+               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, 0, ticket)
                : WEIR_OK;
 }
 
@@ -244,35 +246,36 @@ WEIR_FN weir_status weir_dev_port_channel_signal(const weir_dev_port_channel *ch
 
 /* put and signal in one call; `type` is WEIR_REQUEST_PUT_SIGNAL or ..._FLUSH. */
 WEIR_FN weir_status weir_dev_port_channel_put_and(const weir_dev_port_channel *channel, uint32_t type,
-                                                  uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
+                                                  uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
                                                   weir_coop coop, uint64_t *ticket)
 {
-    if (weir_dev_port_channel_is_direct(channel, dst_offset, src_offset, bytes, coop)) {
-        weir_copy(channel->dst + dst_offset, channel->src + src_offset, bytes, coop);
+    if (weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
+        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
         weir_status status = weir_coop_sync(coop);
         return weir_dev_port_channel_leads(coop) && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket)
                                                                       : status;
     }
     return weir_dev_port_channel_leads(coop)
-               ? weir_dev_port_channel_ask(channel, type, dst_offset, src_offset, bytes, 0, ticket)
+               ? weir_dev_port_channel_ask(channel, type, remote_offset, local_offset, bytes, 0, ticket)
                : WEIR_OK;
 }
 
-WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel *channel, uint64_t dst_offset,
-                                                     uint64_t src_offset, uint64_t bytes, weir_coop coop,
+WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                                     uint64_t local_offset, uint64_t bytes, weir_coop coop,
                                                      uint64_t *ticket)
 {
-    return weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, coop, ticket);
+    return weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, coop,
+                                         ticket);
 }
 
 /* put_signal, whose ticket also stands for all requests before it. The leader waits for that when it is NULL. */
-WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_channel *channel, uint64_t dst_offset,
-                                                           uint64_t src_offset, uint64_t bytes, weir_coop coop,
+WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                                           uint64_t local_offset, uint64_t bytes, weir_coop coop,
                                                            uint64_t *ticket)
 {
     uint64_t position = WEIR_TICKET_DONE;
-    weir_status status = weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset,
-                                                       bytes, coop, &position);
+    weir_status status = weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset,
+                                                       local_offset, bytes, coop, &position);
     if (status != WEIR_OK || !weir_dev_port_channel_leads(coop)) {
         return status;
     }
@@ -283,27 +286,27 @@ WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_c
     return weir_dev_port_channel_wait_ticket(channel, position);
 }
 
-/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to dst, in one piece where dst begins at a
- * multiple of 8. By one thread. */
-WEIR_FN weir_status weir_dev_port_channel_value(const weir_dev_port_channel *channel, uint64_t dst_offset,
+/* Stores the `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to `remote`, in one piece where it
+ * begins at a multiple of 8. By one thread. */
+WEIR_FN weir_status weir_dev_port_channel_value(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                                 uint64_t value, uint32_t bytes, uint64_t *ticket)
 {
-    return weir_dev_port_channel_ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+    return weir_dev_port_channel_ask(channel, WEIR_REQUEST_VALUE, remote_offset, 0, bytes, value, ticket);
 }
 
-/* Adds `value` to the 8-byte word of dst at dst_offset, a multiple of 8. By one thread. */
-WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *channel, uint64_t dst_offset, uint64_t value,
-                                              uint64_t *ticket)
+/* Adds `value` to the 8-byte word of `remote` at remote_offset, a multiple of 8. By one thread. */
+WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                              uint64_t value, uint64_t *ticket)
 {
-    if (!channel->direct_adds || (((uintptr_t)channel->dst | dst_offset) & 7) != 0 ||
-        !weir_dev_in_range(dst_offset, 8, channel->dst_bytes)) {
-        return weir_dev_port_channel_ask(channel, WEIR_REQUEST_ADD, dst_offset, 0, 8, value, ticket);
+    if (!channel->direct_adds || (((uintptr_t)channel->remote | remote_offset) & 7) != 0 ||
+        !weir_dev_in_range(remote_offset, 8, channel->remote_bytes)) {
+        return weir_dev_port_channel_ask(channel, WEIR_REQUEST_ADD, remote_offset, 0, 8, value, ticket);
     }
     weir_status status = weir_dev_port_channel_flush(channel, NULL);
     if (status != WEIR_OK) {
         return status;
     }
-    weir_arch_add_release_sys_u64((uint64_t *)(channel->dst + dst_offset), value);
+    weir_arch_add_release_sys_u64((uint64_t *)(channel->remote + remote_offset), value);
     return weir_dev_port_channel_done(ticket);
 }
 
@@ -438,14 +441,14 @@ WEIR_FN uint64_t weir_dev_port_channel_packets_room(const weir_dev_port_channel 
 
 /* `doing` is WEIR_DOING_PUT_PACKETS or WEIR_DOING_UNPACK. */
 WEIR_FN weir_status weir_dev_port_channel_check_packets(const weir_dev_port_channel *channel, uint32_t doing,
-                                                        uint64_t packet_offset, uint64_t src_offset, uint64_t bytes)
+                                                        uint64_t packet_offset, uint64_t local_offset, uint64_t bytes)
 {
     const uint64_t needed = (bytes + 7) / 8 * 16;
     const uint64_t room = weir_dev_port_channel_packets_room(channel);
-    const int fits = bytes <= channel->src_bytes && weir_dev_in_range(packet_offset, needed, room);
-    if (WEIR_UNLIKELY(!fits || !weir_dev_in_range(src_offset, bytes, channel->src_bytes))) {
-        weir_dev_note note = weir_dev_note_of(doing, channel->semaphore.peer, fits ? src_offset : packet_offset,
-                                              fits ? bytes : needed, fits ? channel->src_bytes : room);
+    const int fits = bytes <= channel->local_bytes && weir_dev_in_range(packet_offset, needed, room);
+    if (WEIR_UNLIKELY(!fits || !weir_dev_in_range(local_offset, bytes, channel->local_bytes))) {
+        weir_dev_note note = weir_dev_note_of(doing, channel->semaphore.peer, fits ? local_offset : packet_offset,
+                                              fits ? bytes : needed, fits ? channel->local_bytes : room);
         note.index = fits || doing == WEIR_DOING_UNPACK ? WEIR_LOCAL_MEMORY : 0;
         return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE, note);
     }
@@ -460,12 +463,12 @@ WEIR_FN weir_status weir_dev_port_channel_move_packets(const weir_dev_port_chann
                                                        uint64_t bytes, uint32_t count, uint64_t *ticket)
 {
     weir_request request;
-    request.dst_offset = packet_offset;
-    request.src_offset = channel->packets_half + packet_offset;
+    request.remote_offset = packet_offset;
+    request.local_offset = channel->packets_half + packet_offset;
     request.bytes = bytes;
     request.value = 0;
-    request.dst = WEIR_PORT_PACKETS_DST;
-    request.src = WEIR_PORT_PACKETS_SRC;
+    request.remote = WEIR_PORT_PACKETS_REMOTE;
+    request.local = WEIR_PORT_PACKETS_LOCAL;
     request.channel = 0;
     request.type = WEIR_REQUEST_PUT;
     request.reserved = 0;
@@ -473,32 +476,32 @@ WEIR_FN weir_status weir_dev_port_channel_move_packets(const weir_dev_port_chann
         return weir_dev_port_channel_post(channel, &request, ticket);
     }
     weir_status status = weir_dev_port_channel_post(channel, &request, NULL);
-    request.dst_offset = channel->packets_half - WEIR_PORT_PACKETS_TAIL;
+    request.remote_offset = channel->packets_half - WEIR_PORT_PACKETS_TAIL;
     request.bytes = sizeof(uint64_t);
     request.value = count;
     request.type = WEIR_REQUEST_VALUE;
     return status == WEIR_OK ? weir_dev_port_channel_post(channel, &request, ticket) : status;
 }
 
-/* Sends `bytes` of src at src_offset as packets to packet_offset, a multiple of 16, of the peer's packet buffer, where
- * they take 16 bytes for 8. For groups that can meet; WEIR_ERR_INVALID otherwise. A range or an offset that is wrong is
- * the communicator's sticky error. */
+/* Sends `bytes` of `local` at local_offset as packets to packet_offset, a multiple of 16, of the peer's packet buffer,
+ * where they take 16 bytes for 8. For groups that can meet; WEIR_ERR_INVALID otherwise. A range or an offset that is
+ * wrong is the communicator's sticky error. */
 WEIR_FN weir_status weir_dev_port_channel_put_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
-                                                      uint64_t src_offset, uint64_t bytes, weir_coop coop,
+                                                      uint64_t local_offset, uint64_t bytes, weir_coop coop,
                                                       uint64_t *ticket)
 {
     if (WEIR_UNLIKELY(!weir_coop_can_meet(coop) || coop.scope == WEIR_COOP_BLOCKS)) {
         return WEIR_ERR_INVALID;
     }
     weir_status status =
-        weir_dev_port_channel_check_packets(channel, WEIR_DOING_PUT_PACKETS, packet_offset, src_offset, bytes);
+        weir_dev_port_channel_check_packets(channel, WEIR_DOING_PUT_PACKETS, packet_offset, local_offset, bytes);
     if (status != WEIR_OK) {
         return status;
     }
     const uint32_t flag = weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT);
     const int stores = channel->peer_packets != NULL;
     char *packets = stores ? channel->peer_packets : channel->packets + channel->packets_half;
-    weir_ll16_put(packets + packet_offset, channel->src + src_offset, bytes, flag, coop);
+    weir_ll16_put(packets + packet_offset, channel->local + local_offset, bytes, flag, coop);
     status = weir_coop_sync(coop); /* all have read the flag, and written their packets */
     if (status == WEIR_OK && weir_coop_leads(coop)) {
         weir_arch_add_relaxed_dev_u64(channel->epochs + WEIR_EPOCH_PUT, WEIR_EPOCH_ONE);
@@ -532,14 +535,14 @@ WEIR_FN_COLD weir_status weir_dev_port_channel_await_packet(const weir_dev_port_
     return status;
 }
 
-/* Waits for the packets of the peer's matching put at packet_offset, and stores exactly `bytes` of data to src at
- * src_offset. The status is the calling thread's; weir_coop_agree makes it the group's. Ends as a wait for a signal
+/* Waits for the packets of the peer's matching put at packet_offset, and stores exactly `bytes` of data to `local` at
+ * local_offset. The status is the calling thread's; weir_coop_agree makes it the group's. Ends as a wait for a signal
  * does. A grid must meet, or the kernel end, before its next call. */
 WEIR_FN weir_status weir_dev_port_channel_unpack_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
-                                                         uint64_t src_offset, uint64_t bytes, weir_coop coop)
+                                                         uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
     weir_status status =
-        weir_dev_port_channel_check_packets(channel, WEIR_DOING_UNPACK, packet_offset, src_offset, bytes);
+        weir_dev_port_channel_check_packets(channel, WEIR_DOING_UNPACK, packet_offset, local_offset, bytes);
     if (status != WEIR_OK) {
         return status;
     }
@@ -566,7 +569,7 @@ WEIR_FN weir_status weir_dev_port_channel_unpack_packets(const weir_dev_port_cha
             words = weir_arch_load_relaxed_sys_pair(packet);
         }
         if (status == WEIR_OK) {
-            weir_packet_scatter(channel->src + src_offset + 8 * i, bytes - 8 * i, 8,
+            weir_packet_scatter(channel->local + local_offset + 8 * i, bytes - 8 * i, 8,
                                 (words.lo & 0xffffffffu) | words.hi << 32);
         }
     }

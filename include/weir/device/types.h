@@ -112,18 +112,18 @@ typedef struct weir_dev_grid_barrier {
  * function that is not inlined costs each call with packets, also one that succeeds, up to 0.16 us. */
 typedef struct weir_dev_channel_cell {
     uint64_t epochs[2];
-    uint64_t dst_bytes;
-    uint64_t src_bytes;
+    uint64_t remote_bytes;
+    uint64_t local_bytes;
     uint64_t packets_bytes;
     uint64_t peer;
 } weir_dev_channel_cell;
 
 typedef struct weir_dev_memory_channel {
     weir_dev_semaphore semaphore;
-    char *dst; /* remote memory, mapped here */
-    uint64_t dst_bytes;
-    char *src; /* local memory */
-    uint64_t src_bytes;
+    char *remote; /* the peer's memory, mapped here */
+    uint64_t remote_bytes;
+    char *local; /* memory of this rank */
+    uint64_t local_bytes;
     char *packets; /* local packet buffer; NULL without one */
     uint64_t packets_bytes;
     uint64_t *epochs; /* puts and unpacks of packets made, each as 32.32 fixed point; see weir/device/impl/packet.h.
@@ -170,12 +170,12 @@ typedef struct weir_dev_collective {
 
 /* What a kernel asks a host thread to do; see weir/device/fifo.h. */
 typedef struct weir_request {
-    uint64_t dst_offset;
-    uint64_t src_offset;
+    uint64_t remote_offset;
+    uint64_t local_offset;
     uint64_t bytes;
     uint64_t value;
-    uint32_t dst; /* ids of memories */
-    uint32_t src;
+    uint32_t remote; /* ids of memories */
+    uint32_t local;
     uint32_t channel;
     uint16_t type;     /* WEIR_REQUEST_... */
     uint16_t reserved; /* does not travel */
@@ -306,8 +306,8 @@ typedef struct weir_dev_port_board {
 typedef struct weir_dev_port_rdma {
     weir_dev_rdma queue;
     weir_dev_port_board *board;
-    weir_dev_port_memory dst; /* memories 0 and 1 */
-    weir_dev_port_memory src;
+    weir_dev_port_memory remote; /* memories 0 and 1 */
+    weir_dev_port_memory local;
     weir_dev_rdma_memory token;   /* the peer's, for signals */
     weir_dev_rdma_memory scratch; /* local, for what nobody reads */
 } weir_dev_port_rdma;
@@ -317,14 +317,14 @@ typedef struct weir_dev_port_rdma {
 typedef struct weir_dev_port_channel {
     weir_dev_proxy_channel queue;
     weir_dev_semaphore semaphore;
-    char *dst; /* memory 0, mapped here; NULL when it is not */
-    uint64_t dst_bytes;
-    char *src; /* memory 1 */
-    uint64_t src_bytes;
+    char *remote; /* memory 0, mapped here; NULL when it is not */
+    uint64_t remote_bytes;
+    char *local; /* memory 1 */
+    uint64_t local_bytes;
     uint64_t direct_bytes;   /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
     uint32_t direct_always;  /* also while requests are queued */
     uint32_t engine;         /* WEIR_PORT_BY_...: who posts what kernels ask for */
-    uint32_t direct_adds;    /* the caller adds to dst itself, when nothing is queued any more */
+    uint32_t direct_adds;    /* the caller adds to remote memory itself, when nothing is queued any more */
     uint32_t packets_whole;  /* words of a put arrive whole: no value need come behind packets */
     weir_dev_port_rdma rdma; /* for WEIR_PORT_BY_DEVICE */
     char *packets;           /* packet buffer: a half for what the peer sends, one for what is sent; NULL without one */

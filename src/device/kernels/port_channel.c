@@ -16,8 +16,8 @@ WEIR_KERNEL(weiri_port_call, weiri_port_call_args)
 {
     const weir_dev_port_channel *channel = &args->channel;
     const weir_request *what = &args->request;
-    const uint64_t dst = what->dst_offset;
-    const uint64_t src = what->src_offset;
+    const uint64_t dst = what->remote_offset;
+    const uint64_t src = what->local_offset;
     coop = weir_coop_thread(coop);
     switch (what->type) {
     case WEIR_REQUEST_PUT:

@@ -10,8 +10,8 @@
 
 struct weir_memory_channel {
     weir_semaphore *semaphore;
-    weir_memory *dst;
-    weir_memory *src;
+    weir_memory *remote;
+    weir_memory *local;
     weir_memory *packets;
     uint64_t cell;
     weir_dev_memory_channel device;
@@ -22,7 +22,7 @@ static weir_status invalid(const char *what)
     return weiri_fail(WEIR_ERR_INVALID, "weir_memory_channel_create: %s", what);
 }
 
-static weir_status check(const weir_semaphore *semaphore, const weir_memory *dst, const weir_memory *src,
+static weir_status check(const weir_semaphore *semaphore, const weir_memory *remote, const weir_memory *local,
                          const weir_memory *packets)
 {
     const weir_comm *comm = semaphore->connection->comm;
@@ -31,26 +31,28 @@ static weir_status check(const weir_semaphore *semaphore, const weir_memory *dst
                           "weir_memory_channel_create: transport %s maps no memory; use a port channel",
                           semaphore->connection->transport->name);
     }
-    if (dst->block == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "weir_memory_channel_create: dst, memory of rank %u, is not mapped here; use a port channel",
-                          dst->rank);
+    if (remote->block == NULL) {
+        return weiri_fail(
+            WEIR_ERR_UNSUPPORTED,
+            "weir_memory_channel_create: remote, memory of rank %u, is not mapped here; use a port channel",
+            remote->rank);
     }
     if (semaphore->end != WEIR_SEMAPHORE_DEVICE) {
         return invalid("the semaphore's end is on the host");
     }
-    if (dst->comm != comm || src->comm != comm || (packets != NULL && packets->comm != comm)) {
+    if (remote->comm != comm || local->comm != comm || (packets != NULL && packets->comm != comm)) {
         return invalid("a memory is of another communicator");
     }
-    if (dst->rank != semaphore->connection->peer) {
+    if (remote->rank != semaphore->connection->peer) {
         return weiri_fail(WEIR_ERR_INVALID,
-                          "weir_memory_channel_create: dst is memory of rank %u, the semaphore joins rank %u",
-                          dst->rank, semaphore->connection->peer);
+                          "weir_memory_channel_create: remote is memory of rank %u, the semaphore joins rank %u",
+                          remote->rank, semaphore->connection->peer);
     }
-    if (src->rank != comm->rank || (packets != NULL && packets->rank != comm->rank)) {
-        return invalid("src or packets is not of this rank");
+    if (local->rank != comm->rank || (packets != NULL && packets->rank != comm->rank)) {
+        return invalid("local or packets is not of this rank");
     }
-    if (packets != NULL && ((uintptr_t)packets->block->pointer % 16 != 0 || (uintptr_t)dst->block->pointer % 16 != 0)) {
+    if (packets != NULL &&
+        ((uintptr_t)packets->block->pointer % 16 != 0 || (uintptr_t)remote->block->pointer % 16 != 0)) {
         return invalid("packet buffers are not 16-byte aligned");
     }
     return WEIR_OK;
@@ -61,10 +63,10 @@ static void fill_device(weir_memory_channel *channel)
     const weir_comm *comm = channel->semaphore->connection->comm;
     weir_dev_memory_channel *device = &channel->device;
     device->semaphore = channel->semaphore->device;
-    device->dst = (char *)channel->dst->block->pointer;
-    device->dst_bytes = channel->dst->block->size;
-    device->src = (char *)channel->src->block->pointer;
-    device->src_bytes = channel->src->block->size;
+    device->remote = (char *)channel->remote->block->pointer;
+    device->remote_bytes = channel->remote->block->size;
+    device->local = (char *)channel->local->block->pointer;
+    device->local_bytes = channel->local->block->size;
     device->lines = channel->semaphore->connection->lines;
     if (channel->packets != NULL) {
         device->packets = (char *)channel->packets->block->pointer;
@@ -84,8 +86,8 @@ static weir_status write_cells(const weir_memory_channel *channel)
     }
     for (uint32_t i = 0; i < count; i++) {
         weir_dev_channel_cell *cell = (weir_dev_channel_cell *)(cells + (uint64_t)i * WEIR_CELL_BYTES);
-        cell->dst_bytes = channel->device.dst_bytes;
-        cell->src_bytes = channel->device.src_bytes;
+        cell->remote_bytes = channel->device.remote_bytes;
+        cell->local_bytes = channel->device.local_bytes;
         cell->packets_bytes = channel->device.packets_bytes;
         cell->peer = channel->semaphore->connection->peer;
     }
@@ -95,7 +97,7 @@ static weir_status write_cells(const weir_memory_channel *channel)
     return status;
 }
 
-weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
+weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *remote, weir_memory *local,
                                        const weir_memory_channel_opts *opts, weir_memory_channel **out)
 {
     weir_memory_channel_opts options;
@@ -104,11 +106,11 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *d
     if (status != WEIR_OK) {
         return status;
     }
-    if (dst == NULL || src == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
+    if (remote == NULL || local == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
         return invalid(WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
-    status = check(semaphore, dst, src, options.packets);
+    status = check(semaphore, remote, local, options.packets);
     if (status != WEIR_OK) {
         return status;
     }
@@ -129,12 +131,12 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *d
         return status;
     }
     channel->semaphore = semaphore;
-    channel->dst = dst;
-    channel->src = src;
+    channel->remote = remote;
+    channel->local = local;
     channel->packets = options.packets;
     weiri_semaphore_get(semaphore);
-    weiri_memory_get(dst);
-    weiri_memory_get(src);
+    weiri_memory_get(remote);
+    weiri_memory_get(local);
     if (channel->packets != NULL) {
         weiri_memory_get(channel->packets);
     }
@@ -155,8 +157,8 @@ void weir_memory_channel_destroy(weir_memory_channel *channel)
     }
     weir_comm *comm = channel->semaphore->connection->comm;
     weiri_cells_free(comm, &comm->device_slab, channel->semaphore->count, channel->cell);
-    weir_memory_destroy(channel->dst);
-    weir_memory_destroy(channel->src);
+    weir_memory_destroy(channel->remote);
+    weir_memory_destroy(channel->local);
     weir_memory_destroy(channel->packets);
     weiri_semaphore_unclaim(channel->semaphore, false);
     weir_semaphore_destroy(channel->semaphore);
@@ -181,12 +183,12 @@ weir_semaphore *weir_memory_channel_semaphore(const weir_memory_channel *channel
 
 weir_memory *weir_memory_channel_dst(const weir_memory_channel *channel)
 {
-    return channel != NULL ? channel->dst : NULL;
+    return channel != NULL ? channel->remote : NULL;
 }
 
 weir_memory *weir_memory_channel_src(const weir_memory_channel *channel)
 {
-    return channel != NULL ? channel->src : NULL;
+    return channel != NULL ? channel->local : NULL;
 }
 
 weir_memory *weir_memory_channel_packets(const weir_memory_channel *channel)

@@ -100,32 +100,33 @@ static weir_status check_side(const weir_port_channel *channel, const char *side
 }
 
 static weir_status check_transfer(const weir_port_channel *channel, const weir_request *request,
-                                  const weiri_port_memory **dst, const weiri_port_memory **src)
+                                  const weiri_port_memory **remote, const weiri_port_memory **local)
 {
-    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, dst);
+    weir_status status =
+        check_side(channel, "remote", request->remote, true, request->remote_offset, request->bytes, remote);
     return status != WEIR_OK
                ? status
-               : check_side(channel, "src", request->src, false, request->src_offset, request->bytes, src);
+               : check_side(channel, "local", request->local, false, request->local_offset, request->bytes, local);
 }
 
 static weir_status check_value(const weir_port_channel *channel, const weir_request *request,
-                               const weiri_port_memory **dst)
+                               const weiri_port_memory **remote)
 {
-    if (request->bytes == 0 || request->bytes > 8 || request->dst_offset % 8 + request->bytes > 8) {
+    if (request->bytes == 0 || request->bytes > 8 || request->remote_offset % 8 + request->bytes > 8) {
         return weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
-                          (unsigned long long)request->bytes, (unsigned long long)request->dst_offset);
+                          (unsigned long long)request->bytes, (unsigned long long)request->remote_offset);
     }
-    return check_side(channel, "dst", request->dst, true, request->dst_offset, request->bytes, dst);
+    return check_side(channel, "remote", request->remote, true, request->remote_offset, request->bytes, remote);
 }
 
 static weir_status check_add(const weir_port_channel *channel, const weir_request *request,
-                             const weiri_port_memory **dst)
+                             const weiri_port_memory **remote)
 {
-    if (request->dst_offset % 8 != 0) {
+    if (request->remote_offset % 8 != 0) {
         return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
-                          (unsigned long long)request->dst_offset);
+                          (unsigned long long)request->remote_offset);
     }
-    weir_status status = check_side(channel, "dst", request->dst, true, request->dst_offset, 8, dst);
+    weir_status status = check_side(channel, "remote", request->remote, true, request->remote_offset, 8, remote);
     if (status == WEIR_OK && ops_of(channel)->add == NULL) {
         status =
             weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none", channel->semaphore->connection->transport->name);
@@ -135,16 +136,17 @@ static weir_status check_add(const weir_port_channel *channel, const weir_reques
 
 static weir_status post_transfer(weir_port_channel *channel, const weir_request *request)
 {
-    const weiri_port_memory *dst = NULL;
-    const weiri_port_memory *src = NULL;
-    weir_status status = check_transfer(channel, request, &dst, &src);
+    const weiri_port_memory *remote = NULL;
+    const weiri_port_memory *local = NULL;
+    weir_status status = check_transfer(channel, request, &remote, &local);
     if (status != WEIR_OK) {
         return status;
     }
-    return request->type == WEIR_REQUEST_GET ? ops_of(channel)->get(channel->queue, src->region, request->src_offset,
-                                                                    dst->remote, request->dst_offset, request->bytes)
-                                             : ops_of(channel)->put(channel->queue, dst->remote, request->dst_offset,
-                                                                    src->region, request->src_offset, request->bytes);
+    return request->type == WEIR_REQUEST_GET
+               ? ops_of(channel)->get(channel->queue, local->region, request->local_offset, remote->remote,
+                                      request->remote_offset, request->bytes)
+               : ops_of(channel)->put(channel->queue, remote->remote, request->remote_offset, local->region,
+                                      request->local_offset, request->bytes);
 }
 
 static weir_status post_signal(weir_port_channel *channel)
@@ -167,19 +169,20 @@ static weir_status post_both(weir_port_channel *channel, const weir_request *req
 
 static weir_status post_value(weir_port_channel *channel, const weir_request *request)
 {
-    const weiri_port_memory *dst = NULL;
-    weir_status status = check_value(channel, request, &dst);
+    const weiri_port_memory *remote = NULL;
+    weir_status status = check_value(channel, request, &remote);
     return status != WEIR_OK ? status
-                             : ops_of(channel)->value(channel->queue, dst->remote, request->dst_offset, request->value,
-                                                      (uint32_t)request->bytes);
+                             : ops_of(channel)->value(channel->queue, remote->remote, request->remote_offset,
+                                                      request->value, (uint32_t)request->bytes);
 }
 
 static weir_status post_add(weir_port_channel *channel, const weir_request *request)
 {
-    const weiri_port_memory *dst = NULL;
-    weir_status status = check_add(channel, request, &dst);
-    return status != WEIR_OK ? status
-                             : ops_of(channel)->add(channel->queue, dst->remote, request->dst_offset, request->value);
+    const weiri_port_memory *remote = NULL;
+    weir_status status = check_add(channel, request, &remote);
+    return status != WEIR_OK
+               ? status
+               : ops_of(channel)->add(channel->queue, remote->remote, request->remote_offset, request->value);
 }
 
 /* Puts in front of an error's text whose and what it is. */
@@ -295,14 +298,14 @@ static weir_status progress(void *context)
 /* Says what is wrong with a request that kernels were refused. With the mutex of the proxy's thread. */
 static weir_status explain_refused(const weir_port_channel *channel, const weir_request *request)
 {
-    const weiri_port_memory *dst, *src;
+    const weiri_port_memory *remote, *local;
     weir_status status;
     switch (request->type) {
     case WEIR_REQUEST_VALUE:
-        status = check_value(channel, request, &dst);
+        status = check_value(channel, request, &remote);
         break;
     case WEIR_REQUEST_ADD:
-        status = check_add(channel, request, &dst);
+        status = check_add(channel, request, &remote);
         if (status == WEIR_OK) {
             status = weiri_fail(WEIR_ERR_UNSUPPORTED, "the NIC here, or the peer's, has no atomic operations");
         }
@@ -311,7 +314,7 @@ static weir_status explain_refused(const weir_port_channel *channel, const weir_
     case WEIR_REQUEST_GET:
     case WEIR_REQUEST_PUT_SIGNAL:
     case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        status = check_transfer(channel, request, &dst, &src);
+        status = check_transfer(channel, request, &remote, &local);
         break;
     default:
         status = unknown_type(request->type);
@@ -449,11 +452,11 @@ static weir_status append(weir_port_channel *channel, const weiri_port_memory *m
     return WEIR_OK;
 }
 
-/* Fills the first ids: dst and src, and packet buffers where there are some. */
-static weir_status open_ends(weir_port_channel *channel, weir_memory *dst, weir_memory *src,
+/* Fills the first ids: remote and local, and packet buffers where there are some. */
+static weir_status open_ends(weir_port_channel *channel, weir_memory *remote, weir_memory *local,
                              const weir_port_channel_opts *options)
 {
-    weir_memory *ends[] = { dst, src, options->peer_packets, options->packets };
+    weir_memory *ends[] = { remote, local, options->peer_packets, options->packets };
     const uint32_t count = options->packets != NULL ? 4 : 2;
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < count && status == WEIR_OK; i++) {
@@ -512,8 +515,8 @@ static weir_status invalid(const char *what)
     return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: %s", what);
 }
 
-static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphore, const weir_memory *dst,
-                         const weir_memory *src)
+static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphore, const weir_memory *remote,
+                         const weir_memory *local)
 {
     const weir_connection *connection = semaphore->connection;
     if (proxy->comm != connection->comm) {
@@ -529,14 +532,14 @@ static weir_status check(const weir_proxy *proxy, const weir_semaphore *semaphor
         return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: a set of %u semaphores; one is needed",
                           semaphore->count);
     }
-    if (dst != NULL && dst->rank != connection->peer) {
+    if (remote != NULL && remote->rank != connection->peer) {
         return weiri_fail(WEIR_ERR_INVALID,
-                          "weir_port_channel_create: dst is memory of rank %u, the semaphore joins rank %u", dst->rank,
-                          connection->peer);
+                          "weir_port_channel_create: remote is memory of rank %u, the semaphore joins rank %u",
+                          remote->rank, connection->peer);
     }
-    if (src != NULL && src->imported) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: src is memory of rank %u, not of this rank",
-                          src->rank);
+    if (local != NULL && local->imported) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_create: local is memory of rank %u, not of this rank",
+                          local->rank);
     }
     return WEIR_OK;
 }
@@ -580,13 +583,13 @@ static void fill_packets(weir_port_channel *channel)
     const weir_connection *connection = channel->semaphore->connection;
     weir_dev_port_channel *device = &channel->device;
     if (channel->has_epochs) {
-        const weiri_port_memory *here = &channel->memories[WEIR_PORT_PACKETS_SRC];
+        const weiri_port_memory *here = &channel->memories[WEIR_PORT_PACKETS_LOCAL];
         device->packets = (char *)weir_memory_pointer(here->memory);
         device->packets_half = here->size / 2 / WEIR_PORT_PACKETS_TAIL * WEIR_PORT_PACKETS_TAIL;
         device->packets_whole = ops_of(channel)->keeps_words;
         device->epochs = (uint64_t *)weiri_slab_device(connection->comm->device_slab.memory, channel->epochs);
         if (connection->transport->map != NULL) {
-            device->peer_packets = (char *)weir_memory_pointer(channel->memories[WEIR_PORT_PACKETS_DST].memory);
+            device->peer_packets = (char *)weir_memory_pointer(channel->memories[WEIR_PORT_PACKETS_REMOTE].memory);
         }
     }
 }
@@ -595,12 +598,12 @@ static void fill_packets(weir_port_channel *channel)
 static weir_status open_packets(weir_port_channel *channel)
 {
     weir_comm *comm = comm_of(channel);
-    if (channel->memory_count <= WEIR_PORT_PACKETS_SRC) {
+    if (channel->memory_count <= WEIR_PORT_PACKETS_LOCAL) {
         return WEIR_OK;
     }
     weir_status status = weiri_cells_allocate(comm, &comm->device_slab, 1, &channel->epochs);
     channel->has_epochs = status == WEIR_OK;
-    for (uint32_t id = WEIR_PORT_PACKETS_DST; id <= WEIR_PORT_PACKETS_SRC && status == WEIR_OK; id++) {
+    for (uint32_t id = WEIR_PORT_PACKETS_REMOTE; id <= WEIR_PORT_PACKETS_LOCAL && status == WEIR_OK; id++) {
         status = channel->line.open ? weiri_port_line_add(&channel->line, id, &channel->memories[id]) : WEIR_OK;
     }
     return status;
@@ -616,30 +619,30 @@ static void close_packets(const weir_port_channel *channel)
 static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
 {
     const weir_connection *connection = channel->semaphore->connection;
-    const weiri_port_memory *dst = &channel->memories[WEIR_PORT_DST];
-    const weiri_port_memory *src = &channel->memories[WEIR_PORT_SRC];
+    const weiri_port_memory *remote = &channel->memories[WEIR_PORT_REMOTE];
+    const weiri_port_memory *local = &channel->memories[WEIR_PORT_LOCAL];
     const weiri_end *peer = &connection->comm->peers[connection->peer].end;
     weir_dev_port_channel *device = &channel->device;
     device->queue = channel->requests->lanes[WEIR_FIFO_DEVICE].device;
     device->queue.peer = channel->semaphore->connection->peer;
     device->semaphore = channel->semaphore->device;
-    if (dst->memory != NULL) {
-        device->dst = (char *)weir_memory_pointer(dst->memory);
-        device->dst_bytes = device->dst != NULL ? dst->size : 0;
+    if (remote->memory != NULL) {
+        device->remote = (char *)weir_memory_pointer(remote->memory);
+        device->remote_bytes = device->remote != NULL ? remote->size : 0;
     }
-    if (src->memory != NULL) {
-        device->src = (char *)weir_memory_pointer(src->memory);
-        device->src_bytes = src->size;
+    if (local->memory != NULL) {
+        device->local = (char *)weir_memory_pointer(local->memory);
+        device->local_bytes = local->size;
     }
     if (connection->transport->map != NULL && direct_bytes != WEIR_PORT_DIRECT_NEVER) {
         device->direct_always = memcmp(peer->device_uuid, connection->comm->end.device_uuid, 16) == 0;
         device->direct_bytes = device->direct_always ? UINT64_MAX : direct_bytes != 0 ? direct_bytes : DIRECT_BYTES;
         /* A GPU's adds to memory of a host are not atomic to those of others. */
         device->direct_adds = connection->comm->device->ops->copy_async == NULL ||
-                              (dst->memory != NULL && weir_memory_host_pointer(dst->memory) == NULL);
+                              (remote->memory != NULL && weir_memory_host_pointer(remote->memory) == NULL);
     }
     if (channel->line.open) {
-        weiri_port_line_fill(&channel->line, channel->token, dst, src, device);
+        weiri_port_line_fill(&channel->line, channel->token, remote, local, device);
     }
     fill_packets(channel);
 }
@@ -699,7 +702,7 @@ static uint32_t next_number(weir_comm *comm)
     return number;
 }
 
-static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
+static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *remote, weir_memory *local,
                                const weir_port_channel_opts *options, weir_port_channel **out)
 {
     weir_port_channel *channel = (weir_port_channel *)weiri_alloc(1, sizeof *channel);
@@ -711,7 +714,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     channel->number = next_number(comm_of(channel));
     weir_status status = make_numbers(channel, options->credits);
     if (status == WEIR_OK) {
-        status = open_ends(channel, dst, src, options);
+        status = open_ends(channel, remote, local, options);
     }
     if (status == WEIR_OK) {
         status = weiri_endpoint_take(semaphore->connection, semaphore->id, semaphore->peer_id,
@@ -739,8 +742,8 @@ undo_memories:
     return status;
 }
 
-weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *dst, weir_memory *src,
-                                     const weir_port_channel_opts *opts, weir_port_channel **out)
+weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphore, weir_memory *remote,
+                                     weir_memory *local, const weir_port_channel_opts *opts, weir_port_channel **out)
 {
     weir_port_channel_opts options;
     weir_status status =
@@ -757,7 +760,7 @@ weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphor
                           options.credits, WEIR_PROXY_CREDITS_MAX);
     }
     options.credits = options.credits == 1 ? 2 : options.credits; /* a failed channel keeps one */
-    status = check(proxy, semaphore, dst, src);
+    status = check(proxy, semaphore, remote, local);
     if (status == WEIR_OK) {
         status = check_packets(semaphore, &options);
     }
@@ -768,7 +771,7 @@ weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphor
         return status;
     }
     weiri_semaphore_get(semaphore);
-    status = new_channel(proxy, semaphore, dst, src, &options, out);
+    status = new_channel(proxy, semaphore, remote, local, &options, out);
     if (status != WEIR_OK) {
         weiri_semaphore_unclaim(semaphore, true);
         weir_semaphore_destroy(semaphore);

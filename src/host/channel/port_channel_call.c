@@ -1,45 +1,46 @@
-/* port_channel_call.c - what host threads move between dst and src: each call is a request, posted or tried. */
+/* port_channel_call.c - what host threads move between remote and local: each call is a request, posted or tried. */
 #include "src/host/base/clock.h"
 #include "src/host/channel/port_channel.h"
 
-/* A request between dst and src. */
-static weir_request between(uint32_t type, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes, uint64_t value)
+/* A request between remote and local. */
+static weir_request between(uint32_t type, uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
+                            uint64_t value)
 {
     return (weir_request){
-        .dst_offset = dst_offset,
-        .src_offset = src_offset,
+        .remote_offset = remote_offset,
+        .local_offset = local_offset,
         .bytes = bytes,
         .value = value,
-        .dst = WEIR_PORT_DST,
-        .src = WEIR_PORT_SRC,
+        .remote = WEIR_PORT_REMOTE,
+        .local = WEIR_PORT_LOCAL,
         .type = (uint16_t)type,
     };
 }
 
-static weir_status ask(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
+static weir_status ask(weir_port_channel *channel, uint32_t type, uint64_t remote_offset, uint64_t local_offset,
                        uint64_t bytes, uint64_t value, uint64_t *ticket)
 {
-    const weir_request request = between(type, dst_offset, src_offset, bytes, value);
+    const weir_request request = between(type, remote_offset, local_offset, bytes, value);
     return weir_port_channel_post(channel, &request, 0, ticket);
 }
 
-static weir_status try_to_ask(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
+static weir_status try_to_ask(weir_port_channel *channel, uint32_t type, uint64_t remote_offset, uint64_t local_offset,
                               uint64_t bytes, uint64_t value, uint64_t *ticket)
 {
-    const weir_request request = between(type, dst_offset, src_offset, bytes, value);
+    const weir_request request = between(type, remote_offset, local_offset, bytes, value);
     return weir_port_channel_try_post(channel, &request, ticket);
 }
 
-weir_status weir_port_channel_put(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
-                                  uint64_t *ticket)
+weir_status weir_port_channel_put(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
+                                  uint64_t bytes, uint64_t *ticket)
 {
-    return ask(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, 0, ticket);
+    return ask(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, 0, ticket);
 }
 
-weir_status weir_port_channel_get(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset, uint64_t bytes,
-                                  uint64_t *ticket)
+weir_status weir_port_channel_get(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
+                                  uint64_t bytes, uint64_t *ticket)
 {
-    return ask(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, 0, ticket);
+    return ask(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, 0, ticket);
 }
 
 weir_status weir_port_channel_signal(weir_port_channel *channel, uint64_t *ticket)
@@ -47,19 +48,19 @@ weir_status weir_port_channel_signal(weir_port_channel *channel, uint64_t *ticke
     return ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
 }
 
-weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                          uint64_t bytes, uint64_t *ticket)
 {
-    return ask(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, 0, ticket);
+    return ask(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, 0, ticket);
 }
 
 /* Asks and waits, with one deadline. */
-static weir_status ask_and_wait(weir_port_channel *channel, uint32_t type, uint64_t dst_offset, uint64_t src_offset,
-                                uint64_t bytes)
+static weir_status ask_and_wait(weir_port_channel *channel, uint32_t type, uint64_t remote_offset,
+                                uint64_t local_offset, uint64_t bytes)
 {
     uint64_t ticket;
     const uint64_t deadline = weiri_deadline(channel != NULL ? weiri_port_channel_comm(channel)->timeout_ms : 0);
-    weir_status status = ask(channel, type, dst_offset, src_offset, bytes, 0, &ticket);
+    weir_status status = ask(channel, type, remote_offset, local_offset, bytes, 0, &ticket);
     if (status != WEIR_OK) {
         return status;
     }
@@ -67,21 +68,21 @@ static weir_status ask_and_wait(weir_port_channel *channel, uint32_t type, uint6
     return weir_port_channel_wait(channel, ticket, left != 0 ? left : 1);
 }
 
-weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
-                                               uint64_t bytes)
+weir_status weir_port_channel_put_signal_flush(weir_port_channel *channel, uint64_t remote_offset,
+                                               uint64_t local_offset, uint64_t bytes)
 {
-    return ask_and_wait(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset, bytes);
+    return ask_and_wait(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset, local_offset, bytes);
 }
 
-weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint32_t bytes,
+weir_status weir_port_channel_value(weir_port_channel *channel, uint64_t remote_offset, uint64_t value, uint32_t bytes,
                                     uint64_t *ticket)
 {
-    return ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+    return ask(channel, WEIR_REQUEST_VALUE, remote_offset, 0, bytes, value, ticket);
 }
 
-weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint64_t *ticket)
+weir_status weir_port_channel_add(weir_port_channel *channel, uint64_t remote_offset, uint64_t value, uint64_t *ticket)
 {
-    return ask(channel, WEIR_REQUEST_ADD, dst_offset, 0, 8, value, ticket);
+    return ask(channel, WEIR_REQUEST_ADD, remote_offset, 0, 8, value, ticket);
 }
 
 weir_status weir_port_channel_flush(weir_port_channel *channel)
@@ -89,16 +90,16 @@ weir_status weir_port_channel_flush(weir_port_channel *channel)
     return ask_and_wait(channel, WEIR_REQUEST_FLUSH, 0, 0, 0);
 }
 
-weir_status weir_port_channel_try_put(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+weir_status weir_port_channel_try_put(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                       uint64_t bytes, uint64_t *ticket)
 {
-    return try_to_ask(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, 0, ticket);
+    return try_to_ask(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, 0, ticket);
 }
 
-weir_status weir_port_channel_try_get(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+weir_status weir_port_channel_try_get(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                       uint64_t bytes, uint64_t *ticket)
 {
-    return try_to_ask(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, 0, ticket);
+    return try_to_ask(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, 0, ticket);
 }
 
 weir_status weir_port_channel_try_signal(weir_port_channel *channel, uint64_t *ticket)
@@ -106,19 +107,20 @@ weir_status weir_port_channel_try_signal(weir_port_channel *channel, uint64_t *t
     return try_to_ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
 }
 
-weir_status weir_port_channel_try_put_signal(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+weir_status weir_port_channel_try_put_signal(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                              uint64_t bytes, uint64_t *ticket)
 {
-    return try_to_ask(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, 0, ticket);
+    return try_to_ask(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, 0, ticket);
 }
 
-weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint32_t bytes,
-                                        uint64_t *ticket)
+weir_status weir_port_channel_try_value(weir_port_channel *channel, uint64_t remote_offset, uint64_t value,
+                                        uint32_t bytes, uint64_t *ticket)
 {
-    return try_to_ask(channel, WEIR_REQUEST_VALUE, dst_offset, 0, bytes, value, ticket);
+    return try_to_ask(channel, WEIR_REQUEST_VALUE, remote_offset, 0, bytes, value, ticket);
 }
 
-weir_status weir_port_channel_try_add(weir_port_channel *channel, uint64_t dst_offset, uint64_t value, uint64_t *ticket)
+weir_status weir_port_channel_try_add(weir_port_channel *channel, uint64_t remote_offset, uint64_t value,
+                                      uint64_t *ticket)
 {
-    return try_to_ask(channel, WEIR_REQUEST_ADD, dst_offset, 0, 8, value, ticket);
+    return try_to_ask(channel, WEIR_REQUEST_ADD, remote_offset, 0, 8, value, ticket);
 }

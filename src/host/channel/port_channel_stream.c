@@ -23,24 +23,26 @@ static weir_status enqueue(weir_port_channel *channel, const weir_request *reque
                        &args, NULL, stream);
 }
 
-/* A call that moves `bytes` between dst and src. */
-static weir_status transfer(weir_port_channel *channel, uint16_t type, uint64_t dst_offset, uint64_t src_offset,
+/* A call that moves `bytes` between remote and local. */
+static weir_status transfer(weir_port_channel *channel, uint16_t type, uint64_t remote_offset, uint64_t local_offset,
                             uint64_t bytes, void *stream)
 {
-    const weir_request request = { .dst_offset = dst_offset, .src_offset = src_offset, .bytes = bytes, .type = type };
+    const weir_request request = {
+        .remote_offset = remote_offset, .local_offset = local_offset, .bytes = bytes, .type = type
+    };
     return enqueue(channel, &request, stream);
 }
 
-weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                             uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_PUT, dst_offset, src_offset, bytes, stream);
+    return transfer(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, stream);
 }
 
-weir_status weir_port_channel_get_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
+weir_status weir_port_channel_get_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                             uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_GET, dst_offset, src_offset, bytes, stream);
+    return transfer(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, stream);
 }
 
 weir_status weir_port_channel_signal_on_stream(weir_port_channel *channel, void *stream)
@@ -48,31 +50,31 @@ weir_status weir_port_channel_signal_on_stream(weir_port_channel *channel, void 
     return transfer(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, stream);
 }
 
-weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t src_offset,
-                                                   uint64_t bytes, void *stream)
+weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel, uint64_t remote_offset,
+                                                   uint64_t local_offset, uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL, dst_offset, src_offset, bytes, stream);
+    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, stream);
 }
 
-weir_status weir_port_channel_put_signal_flush_on_stream(weir_port_channel *channel, uint64_t dst_offset,
-                                                         uint64_t src_offset, uint64_t bytes, void *stream)
+weir_status weir_port_channel_put_signal_flush_on_stream(weir_port_channel *channel, uint64_t remote_offset,
+                                                         uint64_t local_offset, uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, dst_offset, src_offset, bytes, stream);
+    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset, local_offset, bytes, stream);
 }
 
-weir_status weir_port_channel_value_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t value,
+weir_status weir_port_channel_value_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t value,
                                               uint32_t bytes, void *stream)
 {
     const weir_request request = {
-        .dst_offset = dst_offset, .bytes = bytes, .value = value, .type = WEIR_REQUEST_VALUE
+        .remote_offset = remote_offset, .bytes = bytes, .value = value, .type = WEIR_REQUEST_VALUE
     };
     return enqueue(channel, &request, stream);
 }
 
-weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t dst_offset, uint64_t value,
+weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t value,
                                             void *stream)
 {
-    const weir_request request = { .dst_offset = dst_offset, .value = value, .type = WEIR_REQUEST_ADD };
+    const weir_request request = { .remote_offset = remote_offset, .value = value, .type = WEIR_REQUEST_ADD };
     return enqueue(channel, &request, stream);
 }
 

@@ -124,8 +124,8 @@ static weir_dev_port_memory describe(const weiri_port_line *line, const weiri_po
     return out;
 }
 
-void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token, const weiri_port_memory *dst,
-                          const weiri_port_memory *src, weir_dev_port_channel *device)
+void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token, const weiri_port_memory *remote,
+                          const weiri_port_memory *local, weir_dev_port_channel *device)
 {
     const weir_comm *comm = comm_of(line);
     weir_dev_port_rdma *rdma = &device->rdma;
@@ -134,8 +134,8 @@ void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token
     rdma->queue.control = comm->control_device;
     rdma->queue.state = (weir_dev_rdma_state *)weiri_slab_device(comm->device_slab.memory, line->state_cell);
     rdma->board = (weir_dev_port_board *)weiri_slab_device(comm->host_slab.memory, line->board_cell);
-    rdma->dst = describe(line, dst);
-    rdma->src = describe(line, src);
+    rdma->remote = describe(line, remote);
+    rdma->local = describe(line, local);
     rdma->token = direct_of(line)->remote(line->queue, token, &settle, &adds);
     rdma->token.address += line->semaphore->peer_cell;
     rdma->scratch = direct_of(line)->scratch(line->queue);
@@ -169,7 +169,7 @@ static weir_status grow(weiri_port_line *line, uint64_t count)
 
 weir_status weiri_port_line_add(weiri_port_line *line, uint32_t id, const weiri_port_memory *memory)
 {
-    const uint64_t index = id - WEIR_PORT_SRC - 1;
+    const uint64_t index = id - WEIR_PORT_LOCAL - 1;
     weir_status status = grow(line, index + 1);
     if (status == WEIR_OK) {
         const weiri_block *table = line->tables[line->table_count - 1];
@@ -187,11 +187,11 @@ bool weiri_port_line_refused(const weiri_port_line *line, weir_request *out)
         return false;
     }
     *out = (weir_request){
-        .dst_offset = words[0],
-        .src_offset = words[1],
+        .remote_offset = words[0],
+        .local_offset = words[1],
         .bytes = words[2],
-        .dst = (uint32_t)words[3],
-        .src = (uint32_t)(words[3] >> 32),
+        .remote = (uint32_t)words[3],
+        .local = (uint32_t)(words[3] >> 32),
         .type = (uint16_t)words[4],
     };
     return true;

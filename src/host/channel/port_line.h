@@ -41,8 +41,8 @@ weir_status weiri_port_line_open(weiri_port_line *line, const weir_semaphore *se
 /* Any line; when the queue is closed. */
 void weiri_port_line_close(weiri_port_line *line);
 /* What the handle has of it; `token` is the peer's memory of semaphores. */
-void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token, const weiri_port_memory *dst,
-                          const weiri_port_memory *src, weir_dev_port_channel *device);
+void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token, const weiri_port_memory *remote,
+                          const weiri_port_memory *local, weir_dev_port_channel *device);
 /* Lets kernels know of a memory that was attached. One thread at a time. */
 weir_status weiri_port_line_add(weiri_port_line *line, uint32_t id, const weiri_port_memory *memory);
 /* Whether kernels were refused a request, and the first such; its value is not told. */

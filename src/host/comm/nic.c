@@ -134,8 +134,8 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
     rdma->queue.control = &there->control;
     rdma->queue.state = &there->state;
     rdma->board = &there->board;
-    rdma->dst = describe(w);
-    rdma->src = rdma->dst;
+    rdma->remote = describe(w);
+    rdma->local = rdma->remote;
     rdma->token = direct->scratch(w->queue);
     rdma->scratch = rdma->token;
     out->engine = WEIR_PORT_BY_DEVICE;
@@ -153,10 +153,10 @@ static weir_status launch(walk *w, const weir_dev_port_channel *channel)
     for (uint32_t i = 0; i < 2; i++) {
         calls[i].channel = *channel;
         calls[i].request = (weir_request){ .type = i == 0 ? WEIR_REQUEST_PUT : WEIR_REQUEST_FLUSH,
-                                           .dst_offset = sizeof(uint64_t),
+                                           .remote_offset = sizeof(uint64_t),
                                            .bytes = sizeof(uint64_t),
-                                           .dst = WEIR_PORT_DST,
-                                           .src = WEIR_PORT_SRC };
+                                           .remote = WEIR_PORT_REMOTE,
+                                           .local = WEIR_PORT_LOCAL };
         if (status == WEIR_OK) {
             status =
                 weir_launch(w->device, weiri_port_channel_kernels[WEIRI_PORT_CALL], one, &calls[i], NULL, w->stream);

@@ -20,11 +20,11 @@
 #include "weir/device/rdma.h"
 
 /* The ids of a port channel's own memories. */
-#define WEIR_PORT_DST 0u
-#define WEIR_PORT_SRC 1u
+#define WEIR_PORT_REMOTE 0u
+#define WEIR_PORT_LOCAL 1u
 /* Those of its packet buffers, of the peer's and of this rank's, when it has them. */
-#define WEIR_PORT_PACKETS_DST 2u
-#define WEIR_PORT_PACKETS_SRC 3u
+#define WEIR_PORT_PACKETS_REMOTE 2u
+#define WEIR_PORT_PACKETS_LOCAL 3u
 
 /* The ticket of what can never be done: its channel has failed. */
 #define WEIR_TICKET_LOST (UINT64_MAX - 1)
@@ -69,10 +69,10 @@ WEIR_FN_COLD weir_dev_port_memory weir_dev_port_rdma_attached(const weir_dev_por
 
 WEIR_FN weir_dev_port_memory weir_dev_port_rdma_memory(const weir_dev_port_rdma *rdma, uint32_t id)
 {
-    if (id == WEIR_PORT_DST) {
-        return rdma->dst;
+    if (id == WEIR_PORT_REMOTE) {
+        return rdma->remote;
     }
-    return id == WEIR_PORT_SRC ? rdma->src : weir_dev_port_rdma_attached(rdma->board, id - WEIR_PORT_SRC - 1);
+    return id == WEIR_PORT_LOCAL ? rdma->local : weir_dev_port_rdma_attached(rdma->board, id - WEIR_PORT_LOCAL - 1);
 }
 
 WEIR_FN int weir_dev_port_memory_has(const weir_dev_port_memory *memory, uint32_t kind, uint64_t offset, uint64_t bytes)
@@ -83,8 +83,8 @@ WEIR_FN int weir_dev_port_memory_has(const weir_dev_port_memory *memory, uint32_
 /* ---- what cannot be done ----------------------------------------------------------------------------------- */
 
 /* WEIR_OK, or why the request fails its channel. */
-WEIR_FN weir_status weir_dev_port_rdma_check(const weir_request *request, const weir_dev_port_memory *dst,
-                                             const weir_dev_port_memory *src)
+WEIR_FN weir_status weir_dev_port_rdma_check(const weir_request *request, const weir_dev_port_memory *remote,
+                                             const weir_dev_port_memory *local)
 {
     int fine = 1;
     switch (request->type) {
@@ -95,17 +95,17 @@ WEIR_FN weir_status weir_dev_port_rdma_check(const weir_request *request, const 
     case WEIR_REQUEST_GET:
     case WEIR_REQUEST_PUT_SIGNAL:
     case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        fine = weir_dev_port_memory_has(dst, WEIR_PORT_MEMORY_REMOTE, request->dst_offset, request->bytes) &&
-               weir_dev_port_memory_has(src, WEIR_PORT_MEMORY_LOCAL, request->src_offset, request->bytes);
+        fine = weir_dev_port_memory_has(remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset, request->bytes) &&
+               weir_dev_port_memory_has(local, WEIR_PORT_MEMORY_LOCAL, request->local_offset, request->bytes);
         return fine ? WEIR_OK : WEIR_ERR_RANGE;
     case WEIR_REQUEST_VALUE:
-        fine = request->bytes - 1 < 8 && (request->dst_offset & 7) + request->bytes <= 8 &&
-               weir_dev_port_memory_has(dst, WEIR_PORT_MEMORY_REMOTE, request->dst_offset, request->bytes);
+        fine = request->bytes - 1 < 8 && (request->remote_offset & 7) + request->bytes <= 8 &&
+               weir_dev_port_memory_has(remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset, request->bytes);
         return fine ? WEIR_OK : WEIR_ERR_RANGE;
     case WEIR_REQUEST_ADD:
-        fine = (request->dst_offset & 7) == 0 &&
-               weir_dev_port_memory_has(dst, WEIR_PORT_MEMORY_REMOTE, request->dst_offset, 8);
-        return !fine ? WEIR_ERR_RANGE : (dst->kinds & WEIR_PORT_MEMORY_ADDS) == 0 ? WEIR_ERR_UNSUPPORTED : WEIR_OK;
+        fine = (request->remote_offset & 7) == 0 &&
+               weir_dev_port_memory_has(remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset, 8);
+        return !fine ? WEIR_ERR_RANGE : (remote->kinds & WEIR_PORT_MEMORY_ADDS) == 0 ? WEIR_ERR_UNSUPPORTED : WEIR_OK;
     default:
         return WEIR_ERR_INVALID;
     }
@@ -121,10 +121,10 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_refuse(const weir_dev_port_rdma *rdm
     if (status != WEIR_OK) {
         return status;
     }
-    weir_arch_store_relaxed_sys_u64(&board->request[0], request->dst_offset);
-    weir_arch_store_relaxed_sys_u64(&board->request[1], request->src_offset);
+    weir_arch_store_relaxed_sys_u64(&board->request[0], request->remote_offset);
+    weir_arch_store_relaxed_sys_u64(&board->request[1], request->local_offset);
     weir_arch_store_relaxed_sys_u64(&board->request[2], request->bytes);
-    weir_arch_store_relaxed_sys_u64(&board->request[3], (uint64_t)request->src << 32 | request->dst);
+    weir_arch_store_relaxed_sys_u64(&board->request[3], (uint64_t)request->local << 32 | request->remote);
     weir_arch_store_relaxed_sys_u64(&board->request[4], request->type);
     weir_arch_store_release_sys_u64(&board->refused, (uint64_t)-why);
     weir_dev_rdma_refuse(&rdma->queue, position);
@@ -177,31 +177,31 @@ WEIR_FN weir_status weir_dev_port_rdma_settle(const weir_dev_port_rdma *rdma, co
 }
 
 WEIR_FN weir_status weir_dev_port_rdma_put(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                           const weir_dev_port_memory *dst, const weir_dev_port_memory *src,
+                                           const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
                                            uint32_t flags, uint64_t *ticket)
 {
-    const weir_dev_rdma_memory there = weir_dev_port_memory_there(dst, request->dst_offset);
-    const weir_dev_rdma_memory here = weir_dev_port_memory_here(src, request->src_offset);
-    /* Signals settle dst alone. */
-    if ((dst->kinds & WEIR_PORT_MEMORY_SETTLE) == 0 || (ticket == NULL && request->dst == WEIR_PORT_DST)) {
+    const weir_dev_rdma_memory there = weir_dev_port_memory_there(remote, request->remote_offset);
+    const weir_dev_rdma_memory here = weir_dev_port_memory_here(local, request->local_offset);
+    /* Signals settle remote alone. */
+    if ((remote->kinds & WEIR_PORT_MEMORY_SETTLE) == 0 || (ticket == NULL && request->remote == WEIR_PORT_REMOTE)) {
         return weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, flags, ticket);
     }
     weir_status status = weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, 0, NULL);
-    return status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, dst, flags, ticket) : status;
+    return status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
 }
 
 WEIR_FN weir_status weir_dev_port_rdma_put_signal(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                                  const weir_dev_port_memory *dst, const weir_dev_port_memory *src,
+                                                  const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
                                                   uint32_t flags, uint64_t *ticket)
 {
-    if (((rdma->dst.kinds | dst->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0) {
-        return weir_dev_rdma_put_signal(&rdma->queue, weir_dev_port_memory_there(dst, request->dst_offset),
-                                        weir_dev_port_memory_here(src, request->src_offset), request->bytes,
+    if (((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0) {
+        return weir_dev_rdma_put_signal(&rdma->queue, weir_dev_port_memory_there(remote, request->remote_offset),
+                                        weir_dev_port_memory_here(local, request->local_offset), request->bytes,
                                         rdma->token, flags | WEIR_RDMA_FENCE, ticket);
     }
-    weir_status status = weir_dev_port_rdma_put(rdma, request, dst, src, 0, NULL);
-    if (status == WEIR_OK && (rdma->dst.kinds & WEIR_PORT_MEMORY_SETTLE) != 0) {
-        status = weir_dev_port_rdma_settle(rdma, &rdma->dst, 0, NULL);
+    weir_status status = weir_dev_port_rdma_put(rdma, request, remote, local, 0, NULL);
+    if (status == WEIR_OK && (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0) {
+        status = weir_dev_port_rdma_settle(rdma, &rdma->remote, 0, NULL);
     }
     return status == WEIR_OK ? weir_dev_rdma_signal(&rdma->queue, rdma->token, flags | WEIR_RDMA_FENCE, ticket)
                              : status;
@@ -209,68 +209,70 @@ WEIR_FN weir_status weir_dev_port_rdma_put_signal(const weir_dev_port_rdma *rdma
 
 /* A value or an add. */
 WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                            const weir_dev_port_memory *dst, uint32_t flags, uint64_t *ticket)
+                                            const weir_dev_port_memory *remote, uint32_t flags, uint64_t *ticket)
 {
-    const weir_dev_rdma_memory there = weir_dev_port_memory_there(dst, request->dst_offset);
-    /* As a put: later signals settle dst alone. */
+    const weir_dev_rdma_memory there = weir_dev_port_memory_there(remote, request->remote_offset);
+    /* As a put: later signals settle remote alone. */
     const int settles =
-        (dst->kinds & WEIR_PORT_MEMORY_SETTLE) != 0 && (ticket != NULL || request->dst != WEIR_PORT_DST);
+        (remote->kinds & WEIR_PORT_MEMORY_SETTLE) != 0 && (ticket != NULL || request->remote != WEIR_PORT_REMOTE);
     const uint32_t own = settles ? 0 : flags;
     uint64_t *own_ticket = settles ? NULL : ticket;
     weir_status status;
     if (request->type == WEIR_REQUEST_ADD) {
-        const uint32_t fence = ((rdma->dst.kinds | dst->kinds) & WEIR_PORT_MEMORY_SETTLE) != 0 ? WEIR_RDMA_FENCE : 0;
+        const uint32_t fence =
+            ((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) != 0 ? WEIR_RDMA_FENCE : 0;
         status = weir_dev_rdma_fetch_add(&rdma->queue, there, rdma->scratch, request->value, own | fence, own_ticket);
     } else {
         status = weir_dev_rdma_value(&rdma->queue, there, request->value, (uint32_t)request->bytes,
                                      own | WEIR_RDMA_FENCE, own_ticket);
     }
-    return settles && status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, dst, flags, ticket) : status;
+    return settles && status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
 }
 
 WEIR_FN weir_status weir_dev_port_rdma_carry_out(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                                 const weir_dev_port_memory *dst, const weir_dev_port_memory *src,
+                                                 const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
                                                  uint64_t *ticket)
 {
     const weir_dev_rdma *queue = &rdma->queue;
     const uint32_t flags = WEIR_RDMA_RING | (ticket != NULL ? WEIR_RDMA_SIGNALLED : 0);
-    const int settles = (rdma->dst.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
+    const int settles = (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
     weir_status status = WEIR_OK;
     switch (request->type) {
     case WEIR_REQUEST_PUT:
-        return weir_dev_port_rdma_put(rdma, request, dst, src, flags, ticket);
+        return weir_dev_port_rdma_put(rdma, request, remote, local, flags, ticket);
     case WEIR_REQUEST_GET:
-        return weir_dev_rdma_get(queue, weir_dev_port_memory_there(dst, request->dst_offset),
-                                 weir_dev_port_memory_here(src, request->src_offset), request->bytes, flags, ticket);
+        return weir_dev_rdma_get(queue, weir_dev_port_memory_there(remote, request->remote_offset),
+                                 weir_dev_port_memory_here(local, request->local_offset), request->bytes, flags,
+                                 ticket);
     case WEIR_REQUEST_PUT_SIGNAL:
     case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        return weir_dev_port_rdma_put_signal(rdma, request, dst, src, flags, ticket);
+        return weir_dev_port_rdma_put_signal(rdma, request, remote, local, flags, ticket);
     case WEIR_REQUEST_FLUSH:
-        return settles ? weir_dev_port_rdma_settle(rdma, &rdma->dst, flags, ticket)
+        return settles ? weir_dev_port_rdma_settle(rdma, &rdma->remote, flags, ticket)
                        : weir_dev_rdma_nop(queue, flags, ticket);
     default:
         break;
     }
     if (settles) {
-        status = weir_dev_port_rdma_settle(rdma, &rdma->dst, 0, NULL);
+        status = weir_dev_port_rdma_settle(rdma, &rdma->remote, 0, NULL);
     }
     if (status != WEIR_OK) {
         return status;
     }
     return request->type == WEIR_REQUEST_SIGNAL
                ? weir_dev_rdma_signal(queue, rdma->token, flags | WEIR_RDMA_FENCE, ticket)
-               : weir_dev_port_rdma_word(rdma, request, dst, flags, ticket);
+               : weir_dev_port_rdma_word(rdma, request, remote, flags, ticket);
 }
 
 /* Any request; by one thread. `ticket` may be NULL. */
 WEIR_FN weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma, const weir_request *request,
                                             uint64_t *ticket)
 {
-    const weir_dev_port_memory dst = weir_dev_port_rdma_memory(rdma, request->dst);
-    const weir_dev_port_memory src = weir_dev_port_rdma_memory(rdma, request->src);
-    weir_status status = weir_dev_port_rdma_check(request, &dst, &src);
+    const weir_dev_port_memory remote = weir_dev_port_rdma_memory(rdma, request->remote);
+    const weir_dev_port_memory local = weir_dev_port_rdma_memory(rdma, request->local);
+    weir_status status = weir_dev_port_rdma_check(request, &remote, &local);
     status = WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_refuse(rdma, request, status, ticket)
-                                              : weir_dev_port_rdma_carry_out(rdma, request, &dst, &src, ticket);
+                                              : weir_dev_port_rdma_carry_out(rdma, request, &remote, &local, ticket);
     return WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_lose(rdma, status, ticket) : WEIR_OK;
 }
 
