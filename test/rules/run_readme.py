@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""The two programs of README.md do what it says, as two ranks on the CPU: run_readme.py ROOT LIBRARY COMPILER.
+
+A main is added to each. The first gets its numbers through weir_memory_pointer, and its sums are checked after
+weir_comm_wait."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SUM = """
+#include <weir/weir.h>
+#include <stdio.h>
+static float *numbers;
+static void *filled(void *pointer)
+{
+    weir_launcher_info job;
+    numbers = (float *)pointer;
+    for (uint32_t i = 0; weir_launcher_get(&job) == WEIR_OK && i < 1000; i++) {
+        numbers[i] = (float)(i + 1000 * job.rank);
+    }
+    return pointer;
+}
+static weir_status checked(weir_status status)
+{
+    for (uint32_t i = 0; status == WEIR_OK && i < 1000; i++) {
+        if (numbers[i] != (float)(2 * i + 1000)) {
+            printf("sum %%u is %%f\\n", i, (double)numbers[i]);
+            return WEIR_ERR_CORRUPT;
+        }
+    }
+    return status;
+}
+#define weir_memory_pointer(memory) filled(weir_memory_pointer(memory))
+#define weir_comm_wait(comm, stream, timeout) checked(weir_comm_wait(comm, stream, timeout))
+%s
+int main(void)
+{
+    const weir_status st = sum("cpu:0", 1000);
+    printf("%%s\\n", st == WEIR_OK ? "right" : weir_last_error());
+    return st != WEIR_OK;
+}
+"""
+SWAP = """
+%s
+#include <stdio.h>
+#include <string.h>
+int main(void)
+{
+    weir_bootstrap *boot; weir_device *device; weir_comm *comm; weir_memory *memory; void *stream;
+    if (weir_bootstrap_create_launched(NULL, &boot) != WEIR_OK || weir_device_open("cpu:0", NULL, &device) != WEIR_OK ||
+        weir_comm_create(boot, device, NULL, &comm) != WEIR_OK ||
+        weir_memory_allocate(comm, 8192, NULL, &memory) != WEIR_OK || weir_stream_create(device, &stream) != WEIR_OK) {
+        puts(weir_last_error());
+        return 1;
+    }
+    unsigned char *bytes = (unsigned char *)weir_memory_pointer(memory);
+    memset(bytes, (int)weir_comm_rank(comm) + 1, 8192);
+    const weir_status st = run(comm, device, memory, stream);
+    for (uint32_t i = 0; st == WEIR_OK && i < 8192; i++) {
+        if (bytes[i] != 1 + i / 4096) {
+            printf("byte %%u is %%d\\n", i, bytes[i]);
+            return 1;
+        }
+    }
+    printf("%%s\\n", st == WEIR_OK && weir_bootstrap_barrier(boot, NULL) == WEIR_OK ? "right" : weir_last_error());
+    weir_stream_destroy(device, stream);
+    weir_memory_destroy(memory);
+    weir_comm_destroy(comm);
+    weir_device_close(device);
+    weir_bootstrap_destroy(boot);
+    return st != WEIR_OK;
+}
+"""
+
+
+def main():
+    root, library, compiler = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
+    programs = re.findall(r"^```c\n(#include.*?)^```$", (root / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    if len(programs) != 2:
+        sys.exit(f"README.md has {len(programs)} programs")
+    failed = 0
+    for name, frame, program in zip(("sum", "swap"), (SUM, SWAP), programs):
+        with tempfile.TemporaryDirectory() as top:
+            subprocess.run([compiler, "-std=c11", "-x", "c", "-", "-o", f"{top}/program", f"-I{root}/include", "-xnone",
+                            library, f"-Wl,-rpath,{library.parent}"], input=frame % program, text=True, check=True)
+            ranks = [subprocess.Popen([f"{top}/program"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                      env={**os.environ, "WEIR_RENDEZVOUS_FILE": f"{top}/rendezvous", "WEIR_SIZE": "2",
+                                           "WEIR_RANK": str(rank)}) for rank in (0, 1)]
+            for rank, process in enumerate(ranks):
+                text = process.communicate()[0]
+                if process.returncode != 0 or text != "right\n":
+                    failed += 1
+                    print(f"{name}, rank {rank}: status {process.returncode}\n{text}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
