@@ -336,6 +336,44 @@ TEST_F(BootstrapFault, NeighbourThatDiesDuringCreate)
     EXPECT_TRUE(weirt_has(o, "rank 1 died")) << o.text;
 }
 
+// A neighbour that met the others is stopped before it connects to anybody: all ranks name it, also those that have no
+// connection to it and wait for ranks that wait themselves. Rank 3 is played here: its listener answers nothing.
+TEST_F(BootstrapFault, NeighbourThatStopsDuringCreate)
+{
+    const uint32_t timeout_ms = 300; // too short for heartbeats
+    for (uint32_t size : { 4u, 7u, 8u }) {
+        std::vector<Outcome> all;
+        bool met = false;
+        for (int i = 0; i < 10 && !met; i++) { // again if this machine was too busy to meet in time
+            std::string where;
+            const int listener = weirt_listen_raw(&where);
+            const uint16_t port = static_cast<uint16_t>(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10));
+            const weir_unique_id id = weirt_new_id();
+            std::vector<std::pair<uint32_t, uint32_t>> ranks;
+            for (uint32_t rank = 0; rank < size; rank++) {
+                if (rank != 3) {
+                    ranks.emplace_back(rank, size);
+                }
+            }
+            std::thread others([&] { all = weirt_creates(id.text, ranks, timeout_ms << i); });
+            Member meeting = weirt_member(weirt_id_port(id), weirt_id_key(id), weirt_purpose_join(3));
+            weirt_send(meeting.fd, weirt_frame(&meeting, WEIRI_FRAME_JOIN, 0, weirt_join_payload(size, port)));
+            others.join();
+            close(meeting.fd);
+            close(listener);
+            met = true;
+            for (const Outcome &o : all) {
+                met = met && !weirt_has(o, "missing");
+            }
+        }
+        EXPECT_TRUE(met);
+        for (const Outcome &o : all) {
+            EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT) << o.text;
+            EXPECT_TRUE(weirt_has(o, "rank 3")) << size << " ranks: " << o.text;
+        }
+    }
+}
+
 // One who has the key but sends nonsense frames: closed, the job is unharmed.
 TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
 {

@@ -18,6 +18,8 @@
 #define LEAVE_MS 2000
 #define PROVING_MS 200
 #define IN_USE_MS 20
+/* How much later than the goodbye of a rank the news may come that says why it left. */
+#define CAUSE_NS 500000000u
 /* How long past the deadline a rank that refuses connections may still turn out dead. */
 #define REFUSED_NS 1500000000u
 
@@ -329,8 +331,7 @@ static weir_status start_service(weir_bootstrap *boot, uint64_t deadline_ns)
     return status;
 }
 
-/* The first of the ranks that this one watches and has no connection to; WEIRI_NO_RANK: there is none. */
-static uint32_t find_unconnected(const weir_bootstrap *boot)
+uint32_t weiri_boot_find_unconnected(const weir_bootstrap *boot)
 {
     for (uint64_t step = 1; step < boot->size; step *= 2) {
         const uint32_t rank = (uint32_t)((boot->rank + step) % boot->size);
@@ -344,46 +345,61 @@ static uint32_t find_unconnected(const weir_bootstrap *boot)
 
 bool weiri_boot_is_surrounded(const weir_bootstrap *boot)
 {
-    return find_unconnected(boot) == WEIRI_NO_RANK;
+    return weiri_boot_find_unconnected(boot) == WEIRI_NO_RANK;
 }
 
 /* A neighbour that refuses connections at the deadline has probably died. The service thread decides that a little
- * later and tells all ranks. A rank that left before that would be blamed in its place. */
+ * later and tells all ranks. A rank that left before that would be blamed in its place. A neighbour that has left may
+ * have announced why to others, whose word comes a little later. */
 static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
 {
     uint64_t limit_ns = deadline_ns;
-    bool expired = false;
+    uint64_t left_ns = 0;
     uint32_t rank;
-    while (boot->failed == WEIR_OK && (rank = find_unconnected(boot)) != WEIRI_NO_RANK) {
+    weir_status status = weiri_group_failure(boot);
+    while (boot->failed == WEIR_OK && status == WEIR_OK &&
+           (rank = weiri_boot_find_unconnected(boot)) != WEIRI_NO_RANK) {
+        char text[WEIRI_TEXT_BYTES];
         const weiri_peer *peer = &boot->peers[rank];
-        if (peer->state != WEIRI_PEER_ALIVE || peer->goodbye_ns != 0) {
-            char text[WEIRI_TEXT_BYTES];
+        const bool left = peer->state != WEIRI_PEER_ALIVE || peer->goodbye_ns != 0;
+        const uint64_t now_ns = weiri_now_ns();
+        left_ns = left && left_ns == 0 ? now_ns + CAUSE_NS : left_ns;
+        if (left && now_ns >= left_ns) {
             weiri_peer_gone_text(rank, peer->state, text);
             return weiri_fail(WEIR_ERR_REMOTE, "%s", text);
         }
-        if (expired && limit_ns == deadline_ns && peer->in == NULL && peer->unreachable_ns != 0) {
+        if (!left && now_ns >= limit_ns && limit_ns == deadline_ns && peer->in == NULL && peer->unreachable_ns != 0) {
             limit_ns = deadline_ns + REFUSED_NS;
-        } else if (expired) {
-            char text[WEIRI_ADDRESS_TEXT_BYTES];
+        } else if (!left && now_ns >= limit_ns) {
             const char *cause = peer->out == NULL ? "" : peer->out->cause;
             return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: timeout: rank %u at %s does not answer%s%s", rank,
                               weiri_address_format(&boot->addresses[rank], text), cause[0] == '\0' ? "" : ": ", cause);
         }
-        expired = !weiri_cond_wait(&boot->cond, &boot->mutex, limit_ns);
+        (void)weiri_cond_wait(&boot->cond, &boot->mutex, left ? left_ns : limit_ns);
+        status = weiri_group_failure(boot);
     }
-    return boot->failed == WEIR_OK ? WEIR_OK : weiri_fail(boot->failed, "%s", boot->failed_text);
+    return boot->failed == WEIR_OK ? status : weiri_fail(boot->failed, "%s", boot->failed_text);
 }
 
 static weir_status join(weir_bootstrap *boot, const weiri_meeting *meeting)
 {
     const uint64_t deadline_ns = meeting->deadline_ns;
+    bool unconnected = false;
     (void)pthread_mutex_lock(&boot->mutex);
     weiri_join_start(boot);
     weir_status status = weiri_join_wait(boot, meeting);
     if (status == WEIR_OK) {
         status = wait_neighbours(boot, deadline_ns);
+        unconnected = status != WEIR_OK;
     }
     (void)pthread_mutex_unlock(&boot->mutex);
+    if (unconnected) {
+        /* The others wait for this rank: without its error they would name this rank. */
+        char text[WEIRI_TEXT_BYTES];
+        (void)snprintf(text, sizeof text, "%s", weir_last_error());
+        weiri_bootstrap_refuse(boot, status, text);
+        (void)weiri_fail(status, "%s", text);
+    }
     /* All learn where all are, and nobody leaves before everyone's connections are there. */
     if (status == WEIR_OK) {
         status = weiri_join_exchange(boot, deadline_ns);

@@ -8,7 +8,8 @@
  *
  * A rank that waits in vain may wait for one that itself waits for another. At the deadline it asks the service thread
  * of the rank from which nothing came, and then that of the rank for which that one waits, until one has not called
- * the operation, or does not answer: that one is named. */
+ * the operation, or does not answer: that one is named. In create a rank has few connections, so it asks only these
+ * ranks, and waits a little for what the neighbours of the missing rank announce. */
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -121,6 +122,17 @@ void weiri_group_abort(weir_bootstrap *boot, weiri_message *message)
         }
     }
     weiri_message_free(message);
+}
+
+weir_status weiri_group_failure(const weir_bootstrap *boot)
+{
+    const weiri_group_state *state = boot->groups;
+    while (state != NULL && state->hash != 0) {
+        state = state->next;
+    }
+    return state == NULL || state->failed_status == WEIR_OK
+               ? WEIR_OK
+               : weiri_fail(state->failed_status, "%s", state->failed_text);
 }
 
 static weir_status check_group(const weir_bootstrap *boot, const weir_group *group, run *r)
@@ -360,9 +372,14 @@ bool weiri_group_asked(weiri_conn *conn, const weiri_message *message)
     }
     const bool begun = state != NULL && state->sequence > sequence;
     const bool waits = begun && state->running > 0 && state->last.sequence == sequence;
+    uint32_t answer = waits ? state->waits_for : WEIRI_NO_RANK;
+    if (!begun) {
+        /* Before the allgather in create this rank itself waits for a neighbour. */
+        answer = boot->joined || sequence != 0 ? NOT_CALLED : weiri_boot_find_unconnected(boot);
+    }
     weiri_writer w = weiri_writer_init(data, sizeof data);
     weiri_write_u64(&w, sequence);
-    weiri_write_u32(&w, !begun ? NOT_CALLED : waits ? state->waits_for : WEIRI_NO_RANK);
+    weiri_write_u32(&w, answer);
     weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_ANSWER, message->tag, data, w.size, NULL, 0));
     return true;
 }
@@ -382,21 +399,38 @@ bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message)
     return true;
 }
 
+/* Whether `peer` can be asked. In create a rank that connected to this one can, whose address is not known. */
+static bool is_in_reach(const weir_bootstrap *boot, uint32_t peer)
+{
+    return has_address(boot, peer) || boot->peers[peer].in != NULL;
+}
+
+static bool send_ask(run *r, uint32_t peer)
+{
+    weir_bootstrap *boot = r->boot;
+    uint8_t data[8];
+    weiri_writer w = weiri_writer_init(data, sizeof data);
+    weiri_write_u64(&w, r->call.sequence);
+    if (has_address(boot, peer)) {
+        return weiri_boot_queue(boot, peer, WEIRI_FRAME_ASK, r->state->hash, &w, NULL, 0, NULL) == WEIR_OK;
+    }
+    weiri_conn_queue(boot->peers[peer].in,
+                     weiri_message_create(WEIRI_FRAME_ASK, r->state->hash, data, w.size, NULL, 0));
+    return true;
+}
+
 /* Asks `peer` for whom it waits. False when `peer` cannot be asked, or no answer comes; then the collective may have
  * failed meanwhile. */
 static bool ask(run *r, uint32_t peer)
 {
     weir_bootstrap *boot = r->boot;
     weiri_peer *p = &boot->peers[peer];
-    uint8_t data[8];
-    if (!has_address(boot, peer)) {
+    p->answered = false;
+    if (!is_in_reach(boot, peer)) {
         return false;
     }
-    weiri_writer w = weiri_writer_init(data, sizeof data);
-    weiri_write_u64(&w, r->call.sequence);
-    p->answered = false;
     const uint64_t limit = weiri_now_ns() + ANSWER_NS;
-    bool waiting = weiri_boot_queue(boot, peer, WEIRI_FRAME_ASK, r->state->hash, &w, NULL, 0, NULL) == WEIR_OK;
+    bool waiting = send_ask(r, peer);
     while (waiting && !p->answered && p->state == WEIRI_PEER_ALIVE && boot->failed == WEIR_OK &&
            r->state->failed_status == WEIR_OK) {
         waiting = weiri_cond_wait(&boot->cond, &boot->mutex, limit);
@@ -407,7 +441,7 @@ static bool ask(run *r, uint32_t peer)
 /* Nothing came from `peer` by the deadline. The text names the rank for which all others wait. */
 static weir_status find_missing(run *r, uint32_t peer, const char *what)
 {
-    const weir_bootstrap *boot = r->boot;
+    weir_bootstrap *boot = r->boot;
     bool answered = ask(r, peer);
     for (uint32_t hops = 0; answered && hops < r->count; hops++) {
         const uint32_t next = boot->peers[peer].answer;
@@ -416,6 +450,12 @@ static weir_status find_missing(run *r, uint32_t peer, const char *what)
         }
         peer = next;
         answered = ask(r, peer);
+    }
+    /* In create `peer` may wait itself, for a rank whose neighbours are about to announce that it is missing. */
+    const uint64_t limit = weiri_now_ns() + ANSWER_NS;
+    bool waiting = !boot->joined && (answered || !is_in_reach(boot, peer));
+    while (waiting && boot->failed == WEIR_OK && r->state->failed_status == WEIR_OK) {
+        waiting = weiri_cond_wait(&boot->cond, &boot->mutex, limit);
     }
     if (boot->failed != WEIR_OK) {
         return weiri_fail(boot->failed, "%s", boot->failed_text);

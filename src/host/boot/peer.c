@@ -186,11 +186,11 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
     } else if (kind == WEIRI_FRAME_CREDIT) {
         take_credit(conn, message);
     } else if (kind == WEIRI_FRAME_ANSWER) {
-        if (!conn->initiated || !weiri_group_answered(boot, message)) {
+        if (!weiri_group_answered(boot, message)) {
             weiri_conn_corrupt(conn);
         }
     } else if (kind == WEIRI_FRAME_ASK) {
-        if (conn->initiated || !weiri_group_asked(conn, message)) {
+        if (!weiri_group_asked(conn, message)) {
             weiri_conn_corrupt(conn);
         }
     } else if (conn->initiated || !(data || kind == WEIRI_FRAME_ABORT || kind == WEIRI_FRAME_BEAT)) {

@@ -293,8 +293,10 @@ weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, 
 /* All that follow are called with the mutex held, unless they say otherwise. */
 
 /* bootstrap.c */
-void weiri_boot_wake(weir_bootstrap *boot);                /* has the service look at queues and ports soon */
-void weiri_boot_hurry(weir_bootstrap *boot);               /* something is to be done within milliseconds */
+void weiri_boot_wake(weir_bootstrap *boot);  /* has the service look at queues and ports soon */
+void weiri_boot_hurry(weir_bootstrap *boot); /* something is to be done within milliseconds */
+/* The first of the ranks that this one watches and has no connection to; WEIRI_NO_RANK: there is none. */
+uint32_t weiri_boot_find_unconnected(const weir_bootstrap *boot);
 bool weiri_boot_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
 
@@ -396,6 +398,8 @@ void weiri_group_abort(weir_bootstrap *boot, weiri_message *message); /* from a 
 /* A peer wants to know for whom this rank waits, or says for whom it waits. False: malformed. */
 bool weiri_group_asked(weiri_conn *conn, const weiri_message *message);
 bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message);
+/* WEIR_OK, or why a collective of all ranks has failed. */
+weir_status weiri_group_failure(const weir_bootstrap *boot);
 /* The allgather in create; without the mutex. */
 weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes, uint64_t deadline_ns);
 
