@@ -330,7 +330,7 @@ static void send_to_socket(const uint8_t *data, size_t bytes, const int *fds, ui
     } control;
     struct iovec part = { (void *)(uintptr_t)data, bytes };
     socklen_t address_bytes = sizeof address;
-    FUZZ_CHECK(getsockname(comm->socket, (struct sockaddr *)&address, &address_bytes) == 0);
+    FUZZ_CHECK(getsockname(comm->fd_pass.socket, (struct sockaddr *)&address, &address_bytes) == 0);
     const int from = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     FUZZ_CHECK(from >= 0);
     struct msghdr message = { .msg_name = &address, .msg_namelen = address_bytes, .msg_iov = &part, .msg_iovlen = 1 };
@@ -378,7 +378,7 @@ static void send_datagram(uint32_t peer)
     weiri_write_u64(&w, to.number);
     weiri_write_bytes(&w, proof, sizeof proof);
     const weiri_slab *slab = (form & 2) != 0 ? &comm->host_slab : &comm->device_slab;
-    const int fds[2] = { (form & 4) != 0 ? comm->socket : slab->memory->description.fd, comm->socket };
+    const int fds[2] = { (form & 4) != 0 ? comm->fd_pass.socket : slab->memory->description.fd, comm->fd_pass.socket };
     send_to_socket(data, w.size, fds, (form & 8) != 0 ? form >> 6 & 1 : 1 + ((form & 16) != 0));
 }
 

@@ -17,13 +17,13 @@
 
 int weirt_datagrams_socket(weir_comm *comm)
 {
-    return comm->socket;
+    return comm->fd_pass.socket;
 }
 
 static bool get_request(weir_comm *comm, weirt_request *out)
 {
     pthread_mutex_lock(&comm->mutex);
-    const weiri_fd_request *request = comm->fd_requests;
+    const weiri_fd_request *request = comm->fd_pass.requests;
     if (request != NULL) {
         const weiri_handle *handle = &request->future->handles[request->index];
         *out = (weirt_request){ handle->rank, request->number, handle->block.base_bytes };
@@ -108,18 +108,18 @@ int weirt_datagram_send(weir_comm *comm, const weirt_datagram *datagram)
     weiri_write_u32(&w, datagram->owner);
     weiri_write_u64(&w, datagram->number);
     weiri_write_bytes(&w, proof, sizeof proof);
-    return send_to(comm->socket, data, w.size + datagram->longer - datagram->shorter, datagram->fds,
+    return send_to(comm->fd_pass.socket, data, w.size + datagram->longer - datagram->shorter, datagram->fds,
                    datagram->fd_count);
 }
 
 void weirt_datagrams_hold(weir_comm *comm)
 {
-    (void)weiri_service_set_events(weiri_bootstrap_service(comm->bootstrap), comm->socket_watch, 0);
+    (void)weiri_service_set_events(weiri_bootstrap_service(comm->bootstrap), comm->fd_pass.socket_watch, 0);
 }
 
 void weirt_datagrams_release(weir_comm *comm)
 {
-    (void)weiri_service_set_events(weiri_bootstrap_service(comm->bootstrap), comm->socket_watch, EPOLLIN);
+    (void)weiri_service_set_events(weiri_bootstrap_service(comm->bootstrap), comm->fd_pass.socket_watch, EPOLLIN);
 }
 
 void weirt_comm_hold(weir_comm *comm)
@@ -136,7 +136,7 @@ uint32_t weirt_count_refused(weir_comm *comm)
 {
     uint32_t count = 0;
     pthread_mutex_lock(&comm->mutex);
-    for (const weiri_fd_send *send = comm->fd_sends; send != NULL; send = send->next) {
+    for (const weiri_fd_send *send = comm->fd_pass.sends; send != NULL; send = send->next) {
         count++;
     }
     pthread_mutex_unlock(&comm->mutex);
@@ -153,7 +153,7 @@ void weirt_move_away(weir_comm *comm, uint32_t peer)
 int weirt_lent(weir_comm *comm)
 {
     pthread_mutex_lock(&comm->mutex);
-    int fd = comm->fd_loans != NULL ? comm->fd_loans->fd : -1;
+    int fd = comm->fd_pass.loans != NULL ? comm->fd_pass.loans->fd : -1;
     pthread_mutex_unlock(&comm->mutex);
     return fd;
 }
@@ -165,7 +165,7 @@ static uint32_t failures;
 uint32_t weirt_datagrams_fail(weir_comm *comm, int error)
 {
     __atomic_store_n(&failing_error, error, __ATOMIC_RELAXED);
-    __atomic_store_n(&failing_socket, error != 0 ? comm->socket : -1, __ATOMIC_RELEASE);
+    __atomic_store_n(&failing_socket, error != 0 ? comm->fd_pass.socket : -1, __ATOMIC_RELEASE);
     return __atomic_exchange_n(&failures, error != 0 ? 0 : failures, __ATOMIC_RELAXED);
 }
 

@@ -459,7 +459,7 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
     comm->rank = weir_bootstrap_rank(bootstrap);
     comm->size = weir_bootstrap_size(bootstrap);
     comm->pid = getpid();
-    comm->socket = -1;
+    comm->fd_pass.socket = -1;
     comm->timeout_ms =
         weiri_env_timeout(&env, options.timeout_ms != 0 ? options.timeout_ms : weiri_bootstrap_timeout(bootstrap));
     uint32_t kernel_ms = options.kernel_timeout_ms != 0 ? options.kernel_timeout_ms : options.timeout_ms;

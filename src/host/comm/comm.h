@@ -12,6 +12,7 @@
 
 #include "src/host/base/refcount.h"
 #include "src/host/base/service.h"
+#include "src/host/comm/fd_pass.h"
 #include "src/transport/transport.h"
 #include "weir/comm.h"
 #include "weir/memory.h"
@@ -44,9 +45,6 @@ enum { WEIRI_LOGGED_PROXY, WEIRI_LOGGED_FALLBACK, WEIRI_LOGGED_KERNELS, WEIRI_LO
 
 typedef struct weiri_passive weiri_passive; /* see domain.c */
 typedef struct weiri_lane weiri_lane;
-typedef struct weiri_fd_request weiri_fd_request;
-typedef struct weiri_fd_send weiri_fd_send;
-typedef struct weiri_fd_loan weiri_fd_loan;
 
 /* An object that may know more of an error of a kernel than its record says. */
 typedef struct weiri_teller {
@@ -90,15 +88,8 @@ struct weir_comm {
     uint64_t next_semaphore;
     uint32_t port_channels;            /* made so far: the next one's number */
     struct weiri_endpoints *endpoints; /* see endpoint.c; NULL before a peer asks for a queue */
-    int socket;                        /* receives file descriptors; see fd_pass.c */
-    weiri_watch *socket_watch;
-    weiri_watch *resend_watch;
+    weiri_fd_pass fd_pass;
     weiri_watch *error_watch; /* looks for errors of kernels */
-    weiri_fd_request *fd_requests;
-    weiri_fd_send *fd_sends;
-    weiri_fd_loan *fd_loans;
-    uint64_t next_request;
-    bool foreign_logged;
 
     pthread_mutex_t domains_mutex; /* guards domains, and the regions of memories */
     weiri_domain *domains[WEIRI_DOMAINS_MAX];

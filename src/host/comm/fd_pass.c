@@ -2,6 +2,7 @@
  * checked that the rank may have it. fd_socket.c carries them. */
 #define _GNU_SOURCE
 #include "src/host/comm/fd_pass.h"
+#include "src/host/comm/exchange.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +26,8 @@ weir_status weiri_fd_pass_open(weir_comm *comm)
 {
     randombytes_buf(comm->end.socket, sizeof comm->end.socket);
     randombytes_buf(comm->end.token, sizeof comm->end.token);
-    randombytes_buf(&comm->next_request, sizeof comm->next_request);
-    return weiri_fd_socket_open(comm->end.socket, comm->end.token, &comm->socket);
+    randombytes_buf(&comm->fd_pass.next_request, sizeof comm->fd_pass.next_request);
+    return weiri_fd_socket_open(comm->end.socket, comm->end.token, &comm->fd_pass.socket);
 }
 
 static void free_request(weiri_fd_request *request)
@@ -45,25 +46,25 @@ static void free_loan(weiri_fd_loan *loan)
 
 void weiri_fd_pass_close(weir_comm *comm)
 {
-    if (comm->socket >= 0) {
-        close(comm->socket);
-        comm->socket = -1;
+    if (comm->fd_pass.socket >= 0) {
+        close(comm->fd_pass.socket);
+        comm->fd_pass.socket = -1;
     }
-    while (comm->fd_requests != NULL) {
-        weiri_fd_request *request = comm->fd_requests;
-        comm->fd_requests = request->next;
+    while (comm->fd_pass.requests != NULL) {
+        weiri_fd_request *request = comm->fd_pass.requests;
+        comm->fd_pass.requests = request->next;
         free_request(request);
     }
-    while (comm->fd_sends != NULL) {
-        weiri_fd_send *send = comm->fd_sends;
-        comm->fd_sends = send->next;
+    while (comm->fd_pass.sends != NULL) {
+        weiri_fd_send *send = comm->fd_pass.sends;
+        comm->fd_pass.sends = send->next;
         /* As an answer of the closed port. */
         (void)weiri_bootstrap_post(comm->bootstrap, send->peer, comm->port, NULL, 0);
         weiri_free(send);
     }
-    while (comm->fd_loans != NULL) {
-        weiri_fd_loan *loan = comm->fd_loans;
-        comm->fd_loans = loan->next;
+    while (comm->fd_pass.loans != NULL) {
+        weiri_fd_loan *loan = comm->fd_pass.loans;
+        comm->fd_pass.loans = loan->next;
         free_loan(loan);
     }
 }
@@ -113,7 +114,7 @@ static int send_datagram(weir_comm *comm, uint32_t peer, uint64_t number, int fd
     const weiri_end *end = &comm->peers[peer].end;
     weiri_fd_answer answer = { .owner = comm->rank, .number = number };
     make_proof(comm, comm->rank, peer, end->socket, number, answer.proof);
-    return weiri_fd_socket_send(comm->socket, end->socket, end->token, &answer, fd);
+    return weiri_fd_socket_send(comm->fd_pass.socket, end->socket, end->token, &answer, fd);
 }
 
 /* Tells the asking rank a number at which it finds the descriptor in this process. A number may be used again for
@@ -136,8 +137,8 @@ static void lend(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
     }
     loan->peer = peer;
     loan->number = number;
-    loan->next = comm->fd_loans;
-    comm->fd_loans = loan;
+    loan->next = comm->fd_pass.loans;
+    comm->fd_pass.loans = loan;
     uint8_t message[32];
     weiri_writer w = weiri_writer_init(message, sizeof message);
     weiri_write_u8(&w, WEIRI_PORT_FD_AT);
@@ -159,7 +160,7 @@ static void confirm(weir_comm *comm, uint32_t peer, uint64_t number)
 /* The asking rank has taken what it found. */
 static void end_loan(weir_comm *comm, uint32_t peer, uint64_t number)
 {
-    for (weiri_fd_loan **at = &comm->fd_loans; *at != NULL; at = &(*at)->next) {
+    for (weiri_fd_loan **at = &comm->fd_pass.loans; *at != NULL; at = &(*at)->next) {
         weiri_fd_loan *loan = *at;
         if (loan->peer == peer && loan->number == number) {
             *at = loan->next;
@@ -173,7 +174,7 @@ static void end_loan(weir_comm *comm, uint32_t peer, uint64_t number)
 
 void weiri_fd_pass_gone_locked(weir_comm *comm, uint32_t peer)
 {
-    for (weiri_fd_loan **at = &comm->fd_loans; *at != NULL;) {
+    for (weiri_fd_loan **at = &comm->fd_pass.loans; *at != NULL;) {
         weiri_fd_loan *loan = *at;
         if (loan->peer == peer) {
             *at = loan->next;
@@ -212,9 +213,9 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
     }
     bool again = error == EAGAIN && comm->port_open;
     weiri_fd_send *send = again ? (weiri_fd_send *)weiri_alloc(1, sizeof *send) : NULL;
-    if (send != NULL && comm->resend_watch == NULL &&
+    if (send != NULL && comm->fd_pass.resend_watch == NULL &&
         weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), RESEND_MS, resend, comm,
-                                 &comm->resend_watch) != WEIR_OK) {
+                                 &comm->fd_pass.resend_watch) != WEIR_OK) {
         weiri_free(send);
         send = NULL;
     }
@@ -227,8 +228,8 @@ static void serve(weir_comm *comm, uint32_t peer, uint64_t number, uint64_t id, 
     send->peer = peer;
     send->number = number;
     send->memory = id;
-    send->next = comm->fd_sends;
-    comm->fd_sends = send;
+    send->next = comm->fd_pass.sends;
+    comm->fd_pass.sends = send;
 }
 
 /* Tries again what a full queue refused; the receiver's service thread drains its queue at once. */
@@ -236,8 +237,8 @@ static void resend(void *context)
 {
     weir_comm *comm = (weir_comm *)context;
     pthread_mutex_lock(&comm->mutex);
-    weiri_fd_send *list = comm->fd_sends;
-    comm->fd_sends = NULL;
+    weiri_fd_send *list = comm->fd_pass.sends;
+    comm->fd_pass.sends = NULL;
     while (list != NULL) {
         weiri_fd_send *send = list;
         list = send->next;
@@ -246,9 +247,9 @@ static void resend(void *context)
         }
         weiri_free(send);
     }
-    if (comm->fd_sends == NULL) {
-        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->resend_watch);
-        comm->resend_watch = NULL;
+    if (comm->fd_pass.sends == NULL) {
+        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->fd_pass.resend_watch);
+        comm->fd_pass.resend_watch = NULL;
     }
     pthread_mutex_unlock(&comm->mutex);
 }
@@ -258,7 +259,7 @@ static void resend(void *context)
 /* Where request `number` is in the list, if it was made of rank `owner`; else the end. */
 static weiri_fd_request **find_request(weir_comm *comm, uint32_t owner, uint64_t number)
 {
-    weiri_fd_request **at = &comm->fd_requests;
+    weiri_fd_request **at = &comm->fd_pass.requests;
     while (*at != NULL && ((*at)->number != number || (*at)->future->handles[(*at)->index].rank != owner)) {
         at = &(*at)->next;
     }
@@ -283,13 +284,13 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
     if (request == NULL) {
         return weiri_fail_nomem("communicator: request of a memory");
     }
-    request->number = comm->next_request++;
+    request->number = comm->fd_pass.next_request++;
     request->future = future;
     request->index = index;
     request->fd_wanted = weiri_handle_needs_fd(comm, handle);
     request->fd = -1;
-    request->next = comm->fd_requests;
-    comm->fd_requests = request;
+    request->next = comm->fd_pass.requests;
+    comm->fd_pass.requests = request;
 
     uint8_t message[32];
     weiri_writer w = weiri_writer_init(message, sizeof message);
@@ -306,7 +307,7 @@ weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index)
 
 weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer)
 {
-    for (weiri_fd_request *request = comm->fd_requests; request != NULL; request = request->next) {
+    for (weiri_fd_request *request = comm->fd_pass.requests; request != NULL; request = request->next) {
         if (all || request->future->handles[request->index].rank == peer) {
             return request->future;
         }
@@ -316,7 +317,7 @@ weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer)
 
 void weiri_fd_pass_forget_locked(weir_future *future)
 {
-    for (weiri_fd_request **at = &future->comm->fd_requests; *at != NULL;) {
+    for (weiri_fd_request **at = &future->comm->fd_pass.requests; *at != NULL;) {
         if ((*at)->future == future) {
             weiri_fd_request *request = *at;
             *at = request->next;
@@ -481,8 +482,8 @@ static bool take_datagram(weir_comm *comm, const weiri_fd_datagram *datagram)
         answer(comm, from->owner, from->number, WEIR_ERR_SYSTEM, "this process has no file descriptor left", -1);
         return true;
     }
-    if (!comm->foreign_logged) {
-        comm->foreign_logged = true;
+    if (!comm->fd_pass.foreign_logged) {
+        comm->fd_pass.foreign_logged = true;
         weiri_log(WEIR_LOG_WARN, "communicator: rank %u: foreign datagram on the descriptor socket, ignored",
                   comm->rank);
     }
@@ -494,7 +495,7 @@ static void fail_socket(weir_comm *comm, int error)
 {
     char cause[128];
     snprintf(cause, sizeof cause, "receive on the descriptor socket: %s", strerror(error));
-    weiri_service_mute(weiri_bootstrap_service(comm->bootstrap), comm->socket_watch);
+    weiri_service_mute(weiri_bootstrap_service(comm->bootstrap), comm->fd_pass.socket_watch);
     pthread_mutex_lock(&comm->mutex);
     weiri_comm_break_locked(comm, WEIR_ERR_SYSTEM, cause);
     pthread_mutex_unlock(&comm->mutex);
@@ -506,7 +507,7 @@ static void receive(void *context, uint32_t events)
     (void)events;
     for (int i = 0; i < RECEIVE_AT_ONCE; i++) { /* the watch is level-triggered: what is left comes again */
         weiri_fd_datagram datagram;
-        int error = weiri_fd_socket_receive(comm->socket, &datagram);
+        int error = weiri_fd_socket_receive(comm->fd_pass.socket, &datagram);
         if (error == EAGAIN) {
             return;
         }
@@ -526,18 +527,18 @@ static void receive(void *context, uint32_t events)
 
 weir_status weiri_fd_pass_start(weir_comm *comm)
 {
-    return weiri_service_watch_fd(weiri_bootstrap_service(comm->bootstrap), comm->socket, EPOLLIN, receive, comm,
-                                  &comm->socket_watch);
+    return weiri_service_watch_fd(weiri_bootstrap_service(comm->bootstrap), comm->fd_pass.socket, EPOLLIN, receive,
+                                  comm, &comm->fd_pass.socket_watch);
 }
 
 void weiri_fd_pass_stop(weir_comm *comm)
 {
     weiri_service *service = weiri_bootstrap_service(comm->bootstrap);
-    weiri_service_unwatch(service, comm->socket_watch);
-    comm->socket_watch = NULL;
+    weiri_service_unwatch(service, comm->fd_pass.socket_watch);
+    comm->fd_pass.socket_watch = NULL;
     pthread_mutex_lock(&comm->mutex);
-    weiri_watch *resend_watch = comm->resend_watch;
-    comm->resend_watch = NULL;
+    weiri_watch *resend_watch = comm->fd_pass.resend_watch;
+    comm->fd_pass.resend_watch = NULL;
     pthread_mutex_unlock(&comm->mutex);
     weiri_service_unwatch(service, resend_watch);
 }

@@ -11,35 +11,50 @@
 #ifndef WEIRI_COMM_FD_PASS_H
 #define WEIRI_COMM_FD_PASS_H
 
-#include "src/host/comm/exchange.h"
+#include "src/host/base/service.h"
+#include "src/host/base/wire.h"
+#include "weir/comm.h"
+#include "weir/future.h"
 
 /* What this rank has asked for. */
-struct weiri_fd_request {
+typedef struct weiri_fd_request {
     uint64_t number;
     weir_future *future;
     uint32_t index;
     bool fd_wanted;
     int fd; /* taken from the owner's process, until the owner says that it was the right one; else -1 */
-    weiri_fd_request *next;
-};
+    struct weiri_fd_request *next;
+} weiri_fd_request;
 
 /* A datagram that the receiver's full queue refused. */
-struct weiri_fd_send {
+typedef struct weiri_fd_send {
     uint32_t peer;
     uint64_t number;
     uint64_t memory;
-    weiri_fd_send *next;
-};
+    struct weiri_fd_send *next;
+} weiri_fd_send;
 
 /* A duplicate of a descriptor, for one request, which the asking rank takes by its number. */
-struct weiri_fd_loan {
+typedef struct weiri_fd_loan {
     uint32_t peer;
     uint64_t number;
     int fd;
-    weiri_fd_loan *next;
-};
+    struct weiri_fd_loan *next;
+} weiri_fd_loan;
 
-/* Makes comm->socket with its name and token, comm->end.socket and .token; started when the port is open. */
+/* What a communicator has of it. The communicator's mutex guards this. */
+typedef struct weiri_fd_pass {
+    int socket; /* receives descriptors */
+    weiri_watch *socket_watch;
+    weiri_watch *resend_watch;
+    weiri_fd_request *requests;
+    weiri_fd_send *sends;
+    weiri_fd_loan *loans;
+    uint64_t next_request;
+    bool foreign_logged;
+} weiri_fd_pass;
+
+/* Makes the socket with its name and token, comm->end.socket and .token; started when the port is open. */
 weir_status weiri_fd_pass_open(weir_comm *comm);
 weir_status weiri_fd_pass_start(weir_comm *comm);
 void weiri_fd_pass_stop(weir_comm *comm);
