@@ -86,7 +86,7 @@ void sizes(weirt_rank *rank)
             const uint32_t root = static_cast<uint32_t>(seed % rank->size);
             const uint32_t shift = seed % 7 < 4 ? 0 : static_cast<uint32_t>(seed % 7);
             const Operation o = { kind, dtype, op, count, root, shift, in_place, true, seed };
-            if (kind == LETTERS && rank->size == 1) {
+            if (kind == MESSAGES && rank->size == 1) {
                 continue;
             }
             if (fine) {
@@ -118,7 +118,7 @@ void rounds(weirt_rank *rank)
         if (kind == ALL_TO_ALL_V) {
             o.count /= 2;
         }
-        if (fine && (kind != LETTERS || rank->size > 1) && (kind < ALL_TO_ALL_V || !in_place)) {
+        if (fine && (kind != MESSAGES || rank->size > 1) && (kind < ALL_TO_ALL_V || !in_place)) {
             fine = run(&bench, o);
         }
     }

@@ -221,8 +221,8 @@ void arguments(weirt_rank *rank)
         refused(&bench, "not supported between hosts",
                 weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, &shape), WEIR_ERR_UNSUPPORTED);
         (void)run(&bench, operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5, 1));
-        // Inside the host there are letters.
-        const Operation o = operation(rank, LETTERS, WEIR_U8, WEIR_SUM, 500, 2);
+        // Inside the host send and recv work.
+        const Operation o = operation(rank, MESSAGES, WEIR_U8, WEIR_SUM, 500, 2);
         const Places at = places_of(&bench, o);
         if (prepare(&bench, o, at)) {
             WEIRT_OK(rank, weir_send(c, at.send, 500, WEIR_U8, beside, bench.stream));

@@ -9,7 +9,7 @@
 #include "test/collective/numbers.h"
 #include "test/harness/comm.h"
 
-enum Kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, ALL_TO_ALL, ALL_TO_ALL_V, LETTERS, KINDS };
+enum Kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, ALL_TO_ALL, ALL_TO_ALL_V, MESSAGES, KINDS };
 
 static const char *const kind_names[KINDS] = { "allreduce", "reduce",     "reduce_scatter", "allgather",
                                                "broadcast", "all_to_all", "all_to_all_v",   "send and recv" };
@@ -231,7 +231,7 @@ inline Bytes expected(const Operation &o, uint32_t rank, uint32_t ranks)
                                : o.kind == ALL_TO_ALL_V ? sent_at(o, from, rank)
                                                         : 0;
         const uint64_t count = o.kind == ALL_TO_ALL_V ? extent(o, from, rank) : o.count;
-        if ((o.kind == BROADCAST && from != o.root) || (o.kind == LETTERS && from != previous)) {
+        if ((o.kind == BROADCAST && from != o.root) || (o.kind == MESSAGES && from != previous)) {
             continue;
         }
         for (uint64_t i = 0; i < count; i++) {
@@ -312,7 +312,7 @@ inline weir_status call(const Bench *b, const Operation &o, const void *send, vo
             at += recvs[k].count;
         }
         return weir_all_to_all_v(c, send, sends, recv, recvs, o.dtype, b->stream);
-    default: // around the ring: every other rank receives first, so that large letters pass
+    default: // around the ring: every other rank receives first, so that large messages pass
         if (rank % 2 == 0) {
             status = weir_send(c, send, o.count, o.dtype, (rank + 1) % ranks, b->stream);
         } else {

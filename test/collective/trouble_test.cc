@@ -85,7 +85,7 @@ void arguments(weirt_rank *rank)
                     : WEIR_OK,
                 WEIR_ERR_LIMIT);
         refused(b, "of at most", weir_collective_force(c, WEIR_FORM_AUTO, 1000));
-        refused(b, "of this rank", weir_collective_register(c, nullptr));
+        refused(b, "one of this rank", weir_collective_register(c, nullptr));
         WEIRT_OK(rank, weir_collective_force(c, WEIR_FORM_AUTO, 0));
         // Nothing was launched: the ranks are still in step.
         (void)run(b, sum_of(5, 1));
@@ -309,9 +309,9 @@ void differences(weirt_rank *rank)
             o.seed += odd;
             part = "all_to_all_v of";
             break;
-        default: // a letter of another count
+        default: // a message of another count
             if (rank->rank < 2) {
-                o.kind = LETTERS;
+                o.kind = MESSAGES;
                 const Places at = places_of(&bench, o);
                 called = odd ? weir_recv(bench.collective, at.recv, 99, WEIR_F32, 0, bench.stream)
                              : weir_send(bench.collective, at.send, 100, WEIR_F32, 1, bench.stream);
@@ -572,7 +572,7 @@ void fails_for_good(weirt_rank *rank)
                                 ? weir_broadcast(bench.collective, send, out, bytes, WEIR_U8, 0, bench.stream)
                                 : weir_allreduce(bench.collective, send, out, bytes, WEIR_U8, WEIR_MAX, bench.stream));
         }
-        Bytes slots(device.letters - device.slots);
+        Bytes slots(device.messages - device.slots);
         if (good && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms())) &&
             WEIRT_OK(rank, weir_device_copy(bench.comm.device, slots.data(), device.memory[1] + device.slots,
                                             slots.size()))) {

@@ -934,7 +934,7 @@ MUTANTS = [
            "what is received overwrites what is still to be sent", collective("Collective", "ManyRounds")),
     Mutant("collective-keep", DEVICE + "impl/collective_slots.h", "weir_slots_keep", "second ? left - half : half",
            "half", "what stays with a rank loses its end", collective("Collective", "SizesSlots")),
-    Mutant("collective-pulled", DEVICE + "impl/collective_slots.h", "weir_collective_reduce_direct",
+    Mutant("collective-pulled", DEVICE + "impl/collective_slots.h", "weir_collective_reduce_zero_copy",
            "w.pulled = c->rank * r->part + at;", "w.pulled = at;", "what is read of the others is rank 0's part",
            collective("Collective", "SizesRegistered")),
     Mutant("collective-order", DEVICE + "impl/collective_call.h", "weir_collective_join",

@@ -14,7 +14,7 @@
  *     weir_collective_reduce_packets   packets, two trips: less data
  *     weir_collective_reduce_lines     the same by 128-byte lines             (impl/collective_lines.h)
  *     weir_collective_reduce_slots     plain stores and signals               (impl/collective_slots.h)
- *     weir_collective_reduce_direct    loads from memory that all have registered: weir's own kernels alone
+ *     weir_collective_reduce_zero_copy loads from memory that all have registered: weir's own kernels alone
  *     weir_collective_move_packets, ..._lines, ..._slots                      pieces that go from each rank to each
  *
  * Kernels that do something to the data on its way are made of the parts of these: see tutorial 06.

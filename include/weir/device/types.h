@@ -14,7 +14,7 @@
 #include "weir/status.h"
 
 /* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 9u
+#define WEIR_DEV_VERSION 10u
 
 /* What a thread of a kernel was doing when it failed, and in brackets the numbers of its note. The host makes a text of
  * it (src/host/comm/record.c). */
@@ -136,7 +136,7 @@ typedef struct weir_dev_memory_channel {
 #define WEIR_COLLECTIVE_RANKS 8u
 #define WEIR_COLLECTIVE_HOSTS 64u
 
-/* What two ranks that call different operations tell their hosts: one for each peer, in host memory. */
+/* How the calls of two ranks differ, for the text of the host: one for each peer, in host memory. */
 typedef struct weir_dev_difference {
     uint64_t found;
     uint64_t mine[3]; /* what this rank calls, and */
@@ -157,16 +157,40 @@ typedef struct weir_dev_collective {
     uint64_t line_room;
     uint64_t slots;
     uint64_t slot_bytes;
-    uint64_t letters; /* slots between two ranks alone, */
-    uint64_t letter_bytes;
+    uint64_t messages; /* message slots of send and recv, */
+    uint64_t message_bytes;
     uint32_t rank;
     uint32_t ranks;
     uint32_t blocks;                       /* there is room for; on a GPU they may be more than fit side by side */
-    uint32_t letter_blocks;                /* most between two ranks alone */
+    uint32_t message_blocks;               /* most of a kernel of send or recv */
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* what the host has launched this kernel for: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */
 } weir_dev_collective;
+
+/* What a rank calls. The ranks compare it. */
+typedef struct weir_collective_what {
+    uint64_t call;  /* made by the host: operation, type, root, form */
+    uint64_t where; /* of registered memory; 0 without */
+    uint64_t count; /* unless the count is another one for each peer */
+} weir_collective_what;
+
+/* A reduction, as weir_collective_describe fills it. Rank k joins part k of the data: `length` bytes, or less where the
+ * data ends. Parts lie `part` bytes apart, in `bytes` bytes. The ranks in `to` get the joined data of all parts; with
+ * `to` 0 each rank gets its own part. */
+typedef struct weir_collective_reduce {
+    weir_collective_what what;
+    const char *send;
+    char *recv;
+    uint64_t part; /* a multiple of 8 unless `to` is 0, of 16 for slots, of 120 for lines */
+    uint64_t length;
+    uint64_t bytes;
+    uint64_t chunk; /* for slots: bytes of a round */
+    uint32_t to;    /* a bit for each rank */
+    uint32_t reserved;
+    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: where the ranks' recv are mapped here, or NULL */
+    char *peer_send[WEIR_COLLECTIVE_RANKS]; /* for weir_collective_reduce_zero_copy: their send */
+} weir_collective_reduce;
 
 /* What a kernel asks a host thread to do; see weir/device/fifo.h. */
 typedef struct weir_request {
@@ -339,7 +363,8 @@ typedef struct weir_dev_port_channel {
 #define WEIR_PORT_BY_PROXY 0u  /* a thread of the host, by `queue` */
 #define WEIR_PORT_BY_DEVICE 1u /* kernels themselves, by `rdma`; direct_bytes is 0 */
 
-/* What a rank of a collective exchanges with its like on other hosts; see weir/device/impl/collective_rails.h. */
+/* What a rank of a collective exchanges with the ranks of its place on other hosts; see
+ * weir/device/impl/collective_rails.h. */
 typedef struct weir_dev_rails {
     weir_dev_control *control;
     const weir_dev_port_channel *channels; /* to each host; device memory */
@@ -349,7 +374,7 @@ typedef struct weir_dev_rails {
     uint64_t slot_bytes;
     uint32_t host;
     uint32_t hosts;
-    uint32_t lanes; /* most blocks of a step */
+    uint32_t blocks; /* most blocks of a step */
     uint32_t reserved;
 } weir_dev_rails;
 
@@ -364,6 +389,10 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 128, "layout of weir_dev_m
 WEIR_STATIC_ASSERT(sizeof(weir_dev_channel_cell) == 48, "layout of weir_dev_channel_cell");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 216, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_collective_what) == 24, "layout of weir_collective_what");
+WEIR_STATIC_ASSERT(sizeof(weir_collective_reduce) == 208, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, to) == 72, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, peer_recv) == 80, "layout of weir_collective_reduce");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");

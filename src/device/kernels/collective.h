@@ -29,17 +29,17 @@ typedef struct weiri_move_args {
     weir_collective_move move;
 } weiri_move_args;
 
-typedef struct weiri_letter_args {
+typedef struct weiri_message_args {
     weir_dev_collective collective;
-    weir_collective_letter letter;
-} weiri_letter_args;
+    weir_collective_message message;
+} weiri_message_args;
 
 typedef struct weiri_rail_args {
     weir_dev_rails rails;
     weir_rail_step step;
 } weiri_rail_args;
 
-enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_LETTER_SEND, WEIRI_LETTER_RECEIVE };
+enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_MESSAGE_SEND, WEIRI_MESSAGE_RECEIVE };
 extern const weir_kernel *const weiri_collective_kernels[];
 
 extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
@@ -50,7 +50,7 @@ enum {
     WEIRI_REDUCE_PACKETS,
     WEIRI_REDUCE_LINES,
     WEIRI_REDUCE_SLOTS,
-    WEIRI_REDUCE_DIRECT,
+    WEIRI_REDUCE_ZERO_COPY,
     WEIRI_REDUCE_FORMS
 };
 enum { WEIRI_FLOAT_F32_SUM, WEIRI_FLOAT_F32, WEIRI_FLOAT_F64 };

@@ -30,9 +30,9 @@ REDUCE_LARGE_KERNEL(REDUCE_NAME(slots), weiri_reduce_args)
     (void)weir_collective_reduce_slots(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
 }
 
-REDUCE_LARGE_KERNEL(REDUCE_NAME(direct), weiri_reduce_args)
+REDUCE_LARGE_KERNEL(REDUCE_NAME(zero_copy), weiri_reduce_args)
 {
-    (void)weir_collective_reduce_direct(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
+    (void)weir_collective_reduce_zero_copy(&args->collective, &args->reduce, REDUCE_DTYPE, REDUCE_OP, coop);
 }
 
 #undef REDUCE_KERNEL

@@ -353,7 +353,7 @@ static weir_status message(weir_collective *collective, const char *name, const 
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is on another host", name, peer);
     }
     const span what = { (const char *)data, count * weir_dtype_bytes(dtype) };
-    const char *which = kernel == WEIRI_LETTER_SEND ? "send" : "recv";
+    const char *which = kernel == WEIRI_MESSAGE_SEND ? "send" : "recv";
     status = check_span(collective, name, which, what, weir_dtype_bytes(dtype));
     if (status != WEIR_OK) {
         return status;
@@ -364,11 +364,11 @@ static weir_status message(weir_collective *collective, const char *name, const 
 weir_status weir_send(weir_collective *collective, const void *send, uint64_t count, weir_dtype dtype, uint32_t peer,
                       void *stream)
 {
-    return message(collective, "weir_send", send, count, dtype, peer, WEIRI_LETTER_SEND, stream);
+    return message(collective, "weir_send", send, count, dtype, peer, WEIRI_MESSAGE_SEND, stream);
 }
 
 weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count, weir_dtype dtype, uint32_t peer,
                       void *stream)
 {
-    return message(collective, "weir_recv", recv, count, dtype, peer, WEIRI_LETTER_RECEIVE, stream);
+    return message(collective, "weir_recv", recv, count, dtype, peer, WEIRI_MESSAGE_RECEIVE, stream);
 }

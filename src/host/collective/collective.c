@@ -15,7 +15,7 @@
 #define STAGING_LEAST ((uint64_t)128 << 10)
 #define STAGING_MOST ((uint64_t)64 << 30)
 #define BLOCKS_MOST 1024u
-#define LETTER_BLOCKS 8u
+#define MESSAGE_BLOCKS 8u
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define REGISTERED_MOST 255u /* memories: the word that ranks compare has 8 bits for it */
 
@@ -41,13 +41,13 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->slot_bytes = slot_of(staging / 2, rooms * columns);
-    device->letter_bytes = slot_of(staging / 2, rooms * weir_slots_columns(sm_limit));
-    device->letter_blocks = sm_limit < LETTER_BLOCKS ? sm_limit : LETTER_BLOCKS;
+    device->message_bytes = slot_of(staging / 2, rooms * weir_slots_columns(sm_limit));
+    device->message_blocks = sm_limit < MESSAGE_BLOCKS ? sm_limit : MESSAGE_BLOCKS;
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
-    device->letters = device->slots + rooms * columns * device->slot_bytes;
-    return device->letters + (uint64_t)2 * device->letter_blocks * WEIR_COLLECTIVE_RANKS * device->letter_bytes;
+    device->messages = device->slots + rooms * columns * device->slot_bytes;
+    return device->messages + (uint64_t)2 * device->message_blocks * WEIR_COLLECTIVE_RANKS * device->message_bytes;
 }
 
 /* Rows are compared by this. */
@@ -140,7 +140,7 @@ static void set_words(weir_collective *collective, const weir_collective_opts *o
                                                device->line_room,
                                                device->slot_bytes,
                                                collective->form,
-                                               device->letter_bytes,
+                                               device->message_bytes,
                                                hash_rows(collective) };
     memcpy(collective->host.words, words, sizeof words);
     collective->host.differ = differ;

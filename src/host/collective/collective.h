@@ -187,11 +187,11 @@ void weiri_local_describe(const weir_collective *collective, const weiri_step *s
 /* The same, and launches it. */
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args);
 /* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv, their
- * places and bytes, most, counted, in_place and direct_at. */
+ * places and bytes, most, counted, in_place and peer_recv_at. */
 weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 /* Completes a message between two ranks, and launches it: `kernel` sends or receives. */
 weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                weiri_letter_args *args);
+                                weiri_message_args *args);
 
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 
@@ -214,7 +214,7 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
                                 weiri_reduce_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 weir_status weiri_launch_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                 weiri_letter_args *args);
+                                 weiri_message_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
                                void *stream);
 

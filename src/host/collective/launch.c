@@ -58,9 +58,9 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
 }
 
 weir_status weiri_launch_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                 weiri_letter_args *args)
+                                 weiri_message_args *args)
 {
-    set_handle(collective, &args->letter.what, &args->collective);
+    set_handle(collective, &args->message.what, &args->collective);
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 

@@ -41,7 +41,7 @@ void weiri_local_describe(const weir_collective *collective, const weiri_step *s
     set_what(step, &r->what);
     r->chunk = chunk_of(collective, r->length, step->call.blocks);
     if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL) {
-        r->what.where = find_peers(collective, step->recv, r->recv, r->direct);
+        r->what.where = find_peers(collective, step->recv, r->recv, r->peer_recv);
     }
 }
 
@@ -60,8 +60,8 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
     weiri_local_describe(collective, step, r);
     if (pulls(step, r)) {
         /* One word for both places: no two calls of a program are likely to share it. */
-        r->what.where += find_peers(collective, step->send, r->send, r->pull) * 0x9e3779b97f4a7c15u;
-        kernel = WEIRI_REDUCE_DIRECT;
+        r->what.where += find_peers(collective, step->send, r->send, r->peer_send) * 0x9e3779b97f4a7c15u;
+        kernel = WEIRI_REDUCE_ZERO_COPY;
     }
     return weiri_launch_reduce(collective, step, kernel, args);
 }
@@ -81,14 +81,14 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
     m->chunk = m->counted ? collective->device.slot_bytes : chunk_of(collective, m->most, step->call.blocks);
     /* In place, peers would overwrite what this rank has yet to send. */
     if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
-        m->what.where = find_peers(collective, step->recv, m->recv, m->direct);
+        m->what.where = find_peers(collective, step->recv, m->recv, m->peer_recv);
     }
     return weiri_launch_move(collective, step, args);
 }
 
 weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                weiri_letter_args *args)
+                                weiri_message_args *args)
 {
-    set_what(step, &args->letter.what);
+    set_what(step, &args->message.what);
     return weiri_launch_message(collective, step, kernel, args);
 }

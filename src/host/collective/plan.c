@@ -107,7 +107,7 @@ static void fill_move(const weir_collective *collective, const weir_collective_r
     m->send = (const char *)q->send;
     m->recv = (char *)q->recv;
     m->most = piece;
-    m->direct_at = one_sends ? 0 : piece * device->rank;
+    m->peer_recv_at = one_sends ? 0 : piece * device->rank;
     m->in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
     for (uint32_t k = 0; k < device->ranks; k++) {
         m->send_at[k] = q->kind == WEIR_ALL_TO_ALL ? piece * k : 0;
@@ -202,9 +202,9 @@ weir_status weiri_plan_message(weir_collective *collective, uint32_t kernel, cha
 {
     const weir_dev_collective *device = &collective->device;
     const uint64_t bytes = count * weir_dtype_bytes(dtype);
-    const uint64_t wanted = (bytes + device->letter_bytes - 1) / device->letter_bytes;
-    const bool forced = collective->forced != 0 && collective->forced < device->letter_blocks;
-    const uint32_t most = forced ? collective->forced : device->letter_blocks;
+    const uint64_t wanted = (bytes + device->message_bytes - 1) / device->message_bytes;
+    const bool forced = collective->forced != 0 && collective->forced < device->message_blocks;
+    const uint32_t most = forced ? collective->forced : device->message_blocks;
     const uint32_t blocks = wanted == 0 ? 1 : wanted < most ? (uint32_t)wanted : most;
     const weiri_step step = {
         .call = { .kind = WEIRI_MESSAGE, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT, .blocks = blocks },
@@ -212,11 +212,11 @@ weir_status weiri_plan_message(weir_collective *collective, uint32_t kernel, cha
         .threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, blocks),
         .stream = stream
     };
-    weiri_letter_args args;
+    weiri_message_args args;
     memset(&args, 0, sizeof args);
-    args.letter.data = data;
-    args.letter.bytes = bytes;
-    args.letter.peer = peer;
+    args.message.data = data;
+    args.message.bytes = bytes;
+    args.message.peer = peer;
     return weiri_local_message(collective, &step, kernel, &args);
 }
 
@@ -555,7 +555,7 @@ static void log_rails(weir_collective *collective, uint32_t kind)
                   "the other hosts, up to %u blocks of %u threads",
                   weiri_kind_names[kind], collective->comm->rank, rails->device.hosts, collective->device.ranks,
                   weir_connection_transport(rails->team.connections[rails->device.host == 0 ? 1 : 0]),
-                  rails->device.lanes, rails->threads);
+                  rails->device.blocks, rails->threads);
     }
 }
 

@@ -14,7 +14,7 @@
 #define SLOT_LEAST ((uint64_t)1 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define HOLD_LEAST ((uint64_t)128) /* for each rank */
-#define LANES_GPU 8u
+#define BLOCKS_GPU 8u
 #define WORDS 2u /* of a rank that looks for its host: the number of ranks on it, and the first of them */
 
 /* ---- hosts -------------------------------------------------------------------------------------------------- */
@@ -104,13 +104,13 @@ static uint64_t lay_out(weir_collective *collective, const weir_collective_opts 
     weiri_rails *rails = &collective->rails;
     weir_dev_rails *device = &rails->device;
     const uint64_t staging = opts->staging_bytes != 0 ? opts->staging_bytes : STAGING;
-    const uint32_t most = collective->many || opts->blocks != 0 ? LANES_GPU : 1;
-    device->lanes = collective->sm_limit < most ? collective->sm_limit : most;
+    const uint32_t most = collective->many || opts->blocks != 0 ? BLOCKS_GPU : 1;
+    device->blocks = collective->sm_limit < most ? collective->sm_limit : most;
     rails->threads =
         collective->many || opts->threads != 0 ? weiri_choice_threads(collective, WEIR_FORM_PACKETS, 1) : 1;
-    const uint64_t slot = staging / 2 / (4 * WEIR_RAIL_SLOTS) / device->lanes / device->hosts;
+    const uint64_t slot = staging / 2 / (4 * WEIR_RAIL_SLOTS) / device->blocks / device->hosts;
     device->slot_bytes = slot < SLOT_LEAST ? SLOT_LEAST : slot > SLOT_MOST ? SLOT_MOST : slot / 128 * 128;
-    device->slots = weir_rail_arrived(device, device->lanes, 0);
+    device->slots = weir_rail_arrived(device, device->blocks, 0);
     const uint64_t hold_least = HOLD_LEAST * collective->size;
     rails->hold_bytes = staging / 2 > hold_least ? staging / 2 / 128 * 128 : hold_least;
     *handles = weir_rail_bytes(device);
@@ -131,7 +131,7 @@ static weir_status make_channels(weir_collective *collective, uint64_t handles)
     weiri_rails *rails = &collective->rails;
     const weir_port_channel_opts opts = { .size = sizeof opts,
                                           .direct_bytes = WEIR_PORT_DIRECT_NEVER,
-                                          .credits = 2 * WEIR_RAIL_SLOTS * rails->device.lanes };
+                                          .credits = 2 * WEIR_RAIL_SLOTS * rails->device.blocks };
     char *at = (char *)weir_memory_pointer(rails->memory.local) + handles;
     weir_status status = weir_proxy_create(collective->comm, NULL, &rails->proxy);
     for (uint32_t k = 0; k < rails->device.hosts && status == WEIR_OK; k++) {
@@ -217,7 +217,7 @@ weir_status weiri_rails_run(const weir_collective *collective, const weir_collec
 {
     const weiri_rails *rails = &collective->rails;
     const uint64_t messages = (step->part + rails->device.slot_bytes - 1) / rails->device.slot_bytes;
-    const uint32_t most = rails->device.lanes;
+    const uint32_t most = rails->device.blocks;
     const weir_shape shape = { messages == 0 ? 1 : messages < most ? (uint32_t)messages : most, rails->threads };
     const weiri_call call = weiri_call_of(q, WEIR_FORM_AUTO, shape.blocks);
     step->what.call = weiri_call_word(&call);

@@ -1,14 +1,14 @@
 /* weir/device/impl/collective_call.h - what all forms of a collective share: places, mailboxes, words.
  *
- * Each rank of a collective has one memory, of the same layout on all, which all others map. From its start: the epoch,
- * and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets; lines; slots; slots
- * between two ranks alone. Packets and lines have two sections (for data, and for results) of two halves, used by
- * calls in turn, with room for each rank.
+ * Each rank of a collective has one memory, of the same layout on all, which the others map. From its start: the epoch,
+ * and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets; lines; slots;
+ * message slots of send and recv. Packets and lines have two sections, for data and for results. A section has two
+ * halves, which calls use in turn, with room for each rank.
  *
- * In each call each rank puts into a mailbox of each other one what it calls, and looks into its own: that finds ranks
- * that call different operations, and it keeps two ranks within one call of each other, whoever sends what, which is
- * why two halves are enough: who has a rank's letter of a call knows that it has ended the call before. The letters are
- * packets, beside the data. */
+ * In each call a rank writes into a mailbox of each other rank what it calls, as packets beside the data, and compares
+ * what it finds in its own mailboxes. That finds ranks that call different operations. It also keeps two ranks within
+ * one call of each other: a rank that finds what another wrote in a call knows that this rank has ended the call
+ * before. Two halves are enough, therefore. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_CALL_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_CALL_H
 
@@ -23,17 +23,10 @@ enum {
     WEIR_CELL_DATA = 0,
     WEIR_CELL_TAKEN = 1,
     WEIR_CELL_READY = 2,
-    WEIR_CELL_LETTER = 3, /* between two ranks alone */
-    WEIR_CELL_LETTER_TAKEN = 4,
+    WEIR_CELL_MESSAGE = 3, /* of send and recv */
+    WEIR_CELL_MESSAGE_TAKEN = 4,
     WEIR_CELL_KINDS = 5
 };
-
-/* What a rank calls. The ranks' must be equal. */
-typedef struct weir_collective_what {
-    uint64_t call; /* made by the host: operation, type, root, form */
-    uint64_t where;
-    uint64_t count; /* unless it is another one for each peer */
-} weir_collective_what;
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
@@ -281,29 +274,30 @@ WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char 
 
 /* ---- mailboxes --------------------------------------------------------------------------------------------- */
 
-/* The mailbox at which a block looks: each has one of its own where results go straight into memory of users, otherwise
- * the last block, which has least to do, looks at the first. */
+/* The mailbox that a block compares. Each block has a mailbox if results go into memory of users by zero-copy.
+ * Otherwise the last block, which has least to do, compares mailbox 0. */
 #define WEIR_NO_MAILBOX 0xffffffffu
 
-WEIR_FN uint32_t weir_collective_desk(weir_coop coop, int direct)
+WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
 {
-    return direct ? coop.block : coop.block + 1 == coop.blocks ? 0 : WEIR_NO_MAILBOX;
+    return zero_copy ? coop.block : coop.block + 1 == coop.blocks ? 0 : WEIR_NO_MAILBOX;
 }
 
-/* Threads from the last of the block on write and read the letters, for the same reason: of each of them the first peer
- * is this one, and the others follow block_size apart. */
-WEIR_FN uint32_t weir_collective_clerk(weir_coop coop)
+/* The mailbox threads of a block write and read mailboxes. They are the block's last ones, which have least to do: the
+ * first peer of each is this number, and its other peers follow block_size apart. */
+WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop)
 {
     return coop.block_size - 1 - coop.block_rank;
 }
 
-/* Puts into the mailboxes `desk` of all what this rank calls. `counts`: another count for each peer, or NULL. */
+/* Writes what this rank calls into mailbox `mailbox` of each other rank. `counts`: the count for each peer, or NULL if
+ * what->count is for all. */
 WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
-                                      const uint64_t *counts, uint32_t flag, uint32_t desk, weir_coop coop)
+                                      const uint64_t *counts, uint32_t flag, uint32_t mailbox, weir_coop coop)
 {
-    for (uint32_t peer = weir_collective_clerk(coop); desk != WEIR_NO_MAILBOX && peer < c->ranks;
+    for (uint32_t peer = weir_collective_mailbox_thread(coop); mailbox != WEIR_NO_MAILBOX && peer < c->ranks;
          peer += coop.block_size) {
-        char *box = c->memory[peer] + weir_collective_mailbox(c, flag % 2, desk, c->rank);
+        char *box = c->memory[peer] + weir_collective_mailbox(c, flag % 2, mailbox, c->rank);
         if (peer != c->rank) {
             weir_ll16_store(box, what->call, flag);
             weir_ll16_store(box + 16, what->where, flag);
@@ -335,18 +329,18 @@ WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
     return status;
 }
 
-/* Waits until all have put into the mailboxes `desk` what they call, and compares. `counts`: what each peer should have
- * announced, or NULL. The status is the calling thread's. */
+/* Waits until each other rank has written into mailbox `mailbox`, and compares. `counts`: the count that each peer
+ * should have written, or NULL. The status is the calling thread's. */
 WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const weir_collective_what *what,
-                                            const uint64_t *counts, uint32_t flag, uint32_t desk, weir_coop coop)
+                                            const uint64_t *counts, uint32_t flag, uint32_t mailbox, weir_coop coop)
 {
-    for (uint32_t peer = weir_collective_clerk(coop); desk != WEIR_NO_MAILBOX && peer < c->ranks;
+    for (uint32_t peer = weir_collective_mailbox_thread(coop); mailbox != WEIR_NO_MAILBOX && peer < c->ranks;
          peer += coop.block_size) {
         const weir_status due = weir_packet_look(flag, c->control);
         if (WEIR_UNLIKELY(due != WEIR_OK)) {
             return due;
         }
-        const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, desk, peer);
+        const char *box = c->memory[c->rank] + weir_collective_mailbox(c, flag % 2, mailbox, peer);
         uint64_t mine[WEIR_MAILBOX_WORDS] = { what->call, what->where, counts != NULL ? counts[peer] : what->count };
         uint64_t theirs[WEIR_COLLECTIVE_RANKS];
         if (peer == c->rank) {
@@ -358,8 +352,8 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
             return status;
         }
         if (WEIR_UNLIKELY(((mine[0] ^ theirs[0]) | (mine[1] ^ theirs[1]) | (mine[2] ^ theirs[2])) != 0)) {
-            return desk != 0 ? weir_collective_await_error(c->control)
-                             : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
+            return mailbox != 0 ? weir_collective_await_error(c->control)
+                                : weir_collective_differ(c->differences + peer, mine, theirs, c->control);
         }
     }
     return WEIR_OK;

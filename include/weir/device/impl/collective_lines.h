@@ -255,15 +255,15 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
     const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t desk = weir_collective_desk(coop, 0);
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t count = weir_line_count(r->length);
     const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {
         weir_lines_scatter(c, r, flag, i + walk.mine, walk.lane);
     }
-    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, desk, coop), c->control);
+    weir_status status = weir_lines_agree(weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop), c->control);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -340,15 +340,15 @@ WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, con
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
     const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t desk = weir_collective_desk(coop, 0);
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t count = weir_line_count(m->most);
     const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {
         weir_lines_send(c, m, flag, i + walk.mine, walk.lane);
     }
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, desk, coop), c->control);
+    weir_status status = weir_lines_agree(weir_collective_keep(c, m, flag, mailbox, coop), c->control);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }

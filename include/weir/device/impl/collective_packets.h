@@ -7,23 +7,6 @@
 
 #include "weir/device/impl/collective_call.h"
 
-/* A reduction. Part k of the data, `length` bytes, or less where the data ends, `part` bytes from one to the next and
- * `bytes` in all, is the one that rank k joins. Ranks in `to` get the joined data of all parts; with `to` 0, each gets
- * its part. */
-typedef struct weir_collective_reduce {
-    weir_collective_what what;
-    const char *send;
-    char *recv;
-    uint64_t part; /* a multiple of 8 unless `to` is 0, of 16 for slots, of 120 for lines */
-    uint64_t length;
-    uint64_t bytes;
-    uint64_t chunk; /* for slots: bytes of a round */
-    uint32_t to;
-    uint32_t reserved;
-    char *direct[WEIR_COLLECTIVE_RANKS]; /* for slots: where the ranks' `recv` are mapped here, or NULL */
-    char *pull[WEIR_COLLECTIVE_RANKS];   /* for weir_collective_reduce_direct: their `send`, beside `direct` */
-} weir_collective_reduce;
-
 /* Pieces that go from each rank to each: what this one sends, and where it puts what it gets. */
 typedef struct weir_collective_move {
     weir_collective_what what;
@@ -35,12 +18,12 @@ typedef struct weir_collective_move {
     uint64_t recv_bytes[WEIR_COLLECTIVE_RANKS];
     uint64_t send_range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each piece */
     uint64_t recv_range[WEIR_COLLECTIVE_RANKS];
-    uint64_t most;                       /* the largest of send_bytes and recv_bytes */
-    uint64_t chunk;                      /* for slots: bytes of a round */
-    uint64_t direct_at;                  /* for slots: place of this rank's piece in the peers' recv, */
-    char *direct[WEIR_COLLECTIVE_RANKS]; /* which are mapped here, or NULL */
-    uint32_t counted;                    /* send_bytes and recv_bytes are what is compared, not what.count */
-    uint32_t in_place;                   /* what is received overwrites what is sent */
+    uint64_t most;                          /* the largest of send_bytes and recv_bytes */
+    uint64_t chunk;                         /* for slots: bytes of a round */
+    uint64_t peer_recv_at;                  /* for zero-copy: place of this rank's piece in the peers' recv, */
+    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* which are mapped here; NULL without */
+    uint32_t counted;                       /* send_bytes and recv_bytes are what is compared, not what.count */
+    uint32_t in_place;                      /* what is received overwrites what is sent */
 } weir_collective_move;
 
 /* Waits for the packets of place `at` of all others, and joins them with `own`. */
@@ -94,15 +77,15 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
 {
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t desk = weir_collective_desk(coop, 0);
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t words = (r->bytes + 7) / 8;
     const char *in = weir_packets_in(c, 0, flag);
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
         weir_packets_spread(c, r->to, 0, flag, i, weir_word_load(r->send + 8 * i, weir_left(r->bytes, 8 * i)));
     }
-    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -130,7 +113,7 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
 {
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t desk = weir_collective_desk(coop, 0);
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t words = (r->length + 7) / 8;
     const char *mine = r->send + c->rank * r->part;
     char *out = r->recv + (r->to != 0 ? c->rank * r->part : 0);
@@ -152,9 +135,9 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
             }
         }
     }
-    weir_collective_announce(c, &r->what, NULL, flag, desk, coop);
+    weir_collective_announce(c, &r->what, NULL, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, desk, coop);
+    weir_status status = weir_collective_compare(c, &r->what, NULL, flag, mailbox, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -194,16 +177,16 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
     return WEIR_OK;
 }
 
-/* While the others' letters are on their way: the piece that stays here. Then what they call is compared. */
+/* Copies the piece that stays here while the mailboxes of this rank fill, and then compares these. */
 WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
-                                         uint32_t desk, weir_coop coop)
+                                         uint32_t mailbox, weir_coop coop)
 {
     const char *from = m->send + m->send_at[c->rank];
     char *to = m->recv + m->recv_at[c->rank];
     if (to != from && m->recv_bytes[c->rank] != 0) {
         weir_copy(to, from, m->recv_bytes[c->rank], coop);
     }
-    return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, desk, coop);
+    return weir_collective_compare(c, &m->what, m->counted ? m->recv_bytes : NULL, flag, mailbox, coop);
 }
 
 WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, const weir_collective_move *m,
@@ -211,7 +194,7 @@ WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, c
 {
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t desk = weir_collective_desk(coop, 0);
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t words = (m->most + 7) / 8;
     const char *in = weir_packets_in(c, 0, flag);
     for (uint64_t i = coop.rank; i < words; i += coop.size) {
@@ -225,9 +208,9 @@ WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, c
             }
         }
     }
-    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, desk, coop);
+    weir_collective_announce(c, &m->what, m->counted ? m->send_bytes : NULL, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    weir_status status = weir_collective_keep(c, m, flag, desk, coop);
+    weir_status status = weir_collective_keep(c, m, flag, mailbox, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }

@@ -1,18 +1,20 @@
-/* weir/device/impl/collective_rails.h - collectives between hosts: what a rank exchanges with its like on the others.
+/* weir/device/impl/collective_rails.h - collectives between hosts: what a rank exchanges with the ranks of its place on
+ * the other hosts.
  *
- * The ranks of a collective that map each other's memory are a host. Rank i of a host has a rail: a port channel to
- * rank i of each other host. A step moves pieces over the rails, from each host to each; what comes is put where it
- * belongs, or joined with this host's piece in the order of hosts, and the result sent on.
+ * The ranks of a collective that map each other's memory are a host. Rank i of a host has a rail to rank i of each
+ * other host, which is a port channel. A step moves pieces over the rails, from each host to each. What arrives is put
+ * into its place, or joined with this host's piece in the order of hosts; the result is then sent on.
  *
- * Each block is a lane by itself: it takes its range of every piece, slot_bytes at a time. In round i it copies what is
- * for each host into slots of this rank, from which the channel carries it into slots of the other's, with the
- * message's number behind it; and it takes the messages of round i - WEIR_RAIL_LAG. What it joins of these goes with
- * the next message. Both directions have as many messages, empty ones too. So a message that comes says that its sender
- * has taken all that were sent more than WEIR_RAIL_LAG before it, whose slots may be used again: nobody need say so.
+ * Blocks do not meet: each takes its range of every piece, slot_bytes at a time. In round i it copies what is for each
+ * host into slots of this rank. The channel carries it from there into slots of the other rank, and the message's
+ * number behind it. In the same round the block takes the messages of round i - WEIR_RAIL_LAG, and what it joins of
+ * these goes with the next message. Both ends send the same number of messages, also empty ones. So a message also says
+ * that its sender has taken all messages that were sent more than WEIR_RAIL_LAG before it, and that their slots are
+ * free.
  *
- * Each rank has one memory for it, of the same layout on all. From its start: messages so far of each lane, and a word
- * that is set when a step has failed, whose messages later ones must not pass for; what has come, for each lane and
- * host; slots, for each lane and host, of what comes and what goes. */
+ * Each rank has one memory for this, of the same layout on all. From its start: the number of messages of each block so
+ * far, and a word that is set when a step has failed, after which later steps must not take its messages for theirs;
+ * the number of messages that have arrived, for each block and host; slots, for each block and host, in and out. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_RAILS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_RAILS_H
 
@@ -43,7 +45,7 @@ typedef struct weir_rail_step {
     uint32_t op;
 } weir_rail_step;
 
-/* What a lane has to do. */
+/* What a block has to do. */
 typedef struct weir_rail_walk {
     uint64_t first; /* number of its first message */
     uint64_t at;    /* its range of each piece: from here on */
@@ -53,15 +55,15 @@ typedef struct weir_rail_walk {
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
-WEIR_FN uint64_t weir_rail_count(uint32_t lane)
+WEIR_FN uint64_t weir_rail_count(uint32_t block)
 {
-    return (uint64_t)lane * WEIR_CELL_BYTES;
+    return (uint64_t)block * WEIR_CELL_BYTES;
 }
 
 /* Where the messages of `from` are counted. */
-WEIR_FN uint64_t weir_rail_arrived(const weir_dev_rails *c, uint32_t lane, uint32_t from)
+WEIR_FN uint64_t weir_rail_arrived(const weir_dev_rails *c, uint32_t block, uint32_t from)
 {
-    return (c->lanes + (uint64_t)lane * c->hosts + from) * WEIR_CELL_BYTES;
+    return (c->blocks + (uint64_t)block * c->hosts + from) * WEIR_CELL_BYTES;
 }
 
 WEIR_FN uint64_t weir_rail_slot_size(const weir_dev_rails *c)
@@ -76,16 +78,16 @@ WEIR_FN uint64_t weir_rail_stride(const weir_dev_rails *c)
 }
 
 /* The slot of message `number` from host `host`, or (`out`) to it. */
-WEIR_FN uint64_t weir_rail_slot(const weir_dev_rails *c, uint32_t lane, uint32_t host, uint32_t out, uint64_t number)
+WEIR_FN uint64_t weir_rail_slot(const weir_dev_rails *c, uint32_t block, uint32_t host, uint32_t out, uint64_t number)
 {
-    return c->slots + ((uint64_t)lane * c->hosts + host) * weir_rail_stride(c) +
+    return c->slots + ((uint64_t)block * c->hosts + host) * weir_rail_stride(c) +
            (out * WEIR_RAIL_SLOTS + number % WEIR_RAIL_SLOTS) * weir_rail_slot_size(c);
 }
 
 /* Bytes of a rank's memory, up to the end of the slots. */
 WEIR_FN uint64_t weir_rail_bytes(const weir_dev_rails *c)
 {
-    return weir_rail_slot(c, c->lanes, 0, 0, 0);
+    return weir_rail_slot(c, c->blocks, 0, 0, 0);
 }
 
 /* The other hosts in an order of this one's own; k from 1 to hosts - 1. */
@@ -113,7 +115,7 @@ WEIR_FN int64_t weir_rail_comes(const weir_dev_rails *c, const weir_rail_step *s
     return (s->from >> host & s->to >> c->host & 1) != 0 ? weir_rail_piece(s, s->scatter ? c->host : host) : 0;
 }
 
-/* Bytes of a piece that are the lane's in round `round`, which begins at *at of it; none if not positive. */
+/* Bytes of a piece that are the block's in round `round`, which begins at *at of it; none if not positive. */
 WEIR_FN int64_t weir_rail_left(const weir_dev_rails *c, const weir_rail_walk *walk, uint64_t round, int64_t piece,
                                uint64_t *at)
 {
@@ -132,7 +134,7 @@ WEIR_FN int64_t weir_rail_results(const weir_dev_rails *c, const weir_rail_step 
     return weir_rail_left(c, walk, round - WEIR_RAIL_LAG - 1, weir_rail_piece(s, piece), at);
 }
 
-/* The first lane sends a message even where there is no data, with what this rank calls. */
+/* The first block sends a message even where there is no data, with what this rank calls. */
 WEIR_FN weir_rail_walk weir_rail_walk_of(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
 {
     weir_rail_walk walk;
@@ -152,35 +154,35 @@ WEIR_FN weir_rail_walk weir_rail_walk_of(const weir_dev_rails *c, const weir_rai
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
 /* Puts `bytes` at `at` of the message's slot into that of `host`. By one thread, as the next. */
-WEIR_FN_COLD weir_status weir_rail_put(const weir_dev_rails *c, uint32_t lane, uint32_t host, uint64_t number,
+WEIR_FN_COLD weir_status weir_rail_put(const weir_dev_rails *c, uint32_t block, uint32_t host, uint64_t number,
                                        uint64_t at, uint64_t bytes)
 {
     return weir_dev_port_channel_ask(c->channels + host, WEIR_REQUEST_PUT,
-                                     weir_rail_slot(c, lane, c->host, 0, number) + at,
-                                     weir_rail_slot(c, lane, host, 1, number) + at, bytes, 0, NULL);
+                                     weir_rail_slot(c, block, c->host, 0, number) + at,
+                                     weir_rail_slot(c, block, host, 1, number) + at, bytes, 0, NULL);
 }
 
-WEIR_FN_COLD weir_status weir_rail_announce(const weir_dev_rails *c, uint32_t lane, uint32_t host, uint64_t number)
+WEIR_FN_COLD weir_status weir_rail_announce(const weir_dev_rails *c, uint32_t block, uint32_t host, uint64_t number)
 {
-    return weir_dev_port_channel_ask(c->channels + host, WEIR_REQUEST_VALUE, weir_rail_arrived(c, lane, c->host), 0, 8,
+    return weir_dev_port_channel_ask(c->channels + host, WEIR_REQUEST_VALUE, weir_rail_arrived(c, block, c->host), 0, 8,
                                      number + 1, NULL);
 }
 
 /* Sends what is in the slot for `host`. By one thread. */
 WEIR_FN weir_status weir_rail_post(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
-                                   uint64_t round, uint32_t lane, uint32_t host)
+                                   uint64_t round, uint32_t block, uint32_t host)
 {
     const uint64_t number = walk->first + round;
-    const uint64_t skip = round == 0 && lane == 0 ? 0 : WEIR_RAIL_HEAD;
+    const uint64_t skip = round == 0 && block == 0 ? 0 : WEIR_RAIL_HEAD;
     uint64_t at = 0;
     const int64_t data = weir_rail_left(c, walk, round, weir_rail_goes(c, s, host), &at);
     const int64_t results = weir_rail_results(c, s, walk, round, host, c->host, &at);
     const uint64_t bytes = WEIR_RAIL_HEAD - skip + (data > 0 ? (uint64_t)data : 0);
-    weir_status status = bytes != 0 ? weir_rail_put(c, lane, host, number, skip, bytes) : WEIR_OK;
+    weir_status status = bytes != 0 ? weir_rail_put(c, block, host, number, skip, bytes) : WEIR_OK;
     if (status == WEIR_OK && results > 0) {
-        status = weir_rail_put(c, lane, host, number, WEIR_RAIL_HEAD + c->slot_bytes, (uint64_t)results);
+        status = weir_rail_put(c, block, host, number, WEIR_RAIL_HEAD + c->slot_bytes, (uint64_t)results);
     }
-    return status == WEIR_OK ? weir_rail_announce(c, lane, host, number) : status;
+    return status == WEIR_OK ? weir_rail_announce(c, block, host, number) : status;
 }
 
 /* The messages of round `round`. The status, of before too, is the calling thread's. */
@@ -224,11 +226,11 @@ WEIR_FN_COLD weir_status weir_rail_compare(const weir_dev_rails *c, const weir_r
 }
 
 /* Waits for message `number` of `host`. */
-WEIR_FN weir_status weir_rail_await(const weir_dev_rails *c, const weir_rail_step *s, uint32_t lane, uint32_t host,
+WEIR_FN weir_status weir_rail_await(const weir_dev_rails *c, const weir_rail_step *s, uint32_t block, uint32_t host,
                                     uint64_t number)
 {
     return weir_spin_above(
-        (const uint64_t *)(c->memory + weir_rail_arrived(c, lane, host)), number, weir_spin_is_due(number), c->control,
+        (const uint64_t *)(c->memory + weir_rail_arrived(c, block, host)), number, weir_spin_is_due(number), c->control,
         weir_dev_note_of(WEIR_DOING_COLLECTIVE, c->channels[host].semaphore.peer, s->what.call, s->what.count, 0));
 }
 
@@ -387,7 +389,7 @@ WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, co
     }
 }
 
-/* All threads of the grid call it, of whole blocks, up to `lanes` of them: as many on all ranks. What fails is the
+/* All threads of the grid call it, of whole blocks, up to `blocks` of them: as many on all ranks. What fails is the
  * communicator's error: WEIR_ERR_MISMATCH, when ranks call different steps, WEIR_ERR_TIMEOUT, or an earlier one. */
 WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
 {

@@ -194,7 +194,7 @@ WEIR_FN void weir_slots_join_and_store(const weir_dev_collective *c, const weir_
     for (uint32_t k = 0; k + 1 < c->ranks && r->to != 0; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         if ((r->to >> peer & 1) != 0) {
-            weir_slots_store(p, r->direct[peer] != NULL ? r->direct[peer] + w->place : c->memory[peer] + w->slot,
+            weir_slots_store(p, r->peer_recv[peer] != NULL ? r->peer_recv[peer] + w->place : c->memory[peer] + w->slot,
                              joined);
         }
     }
@@ -210,7 +210,7 @@ WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_colle
     uintptr_t bits = (uintptr_t)w->own | (w->keep ? (uintptr_t)r->recv + w->place : 0);
     WEIR_ROLLED
     for (uint32_t k = 0; k < c->ranks; k++) {
-        bits |= r->direct[k] != NULL ? (uintptr_t)r->direct[k] + w->place : 0;
+        bits |= r->peer_recv[k] != NULL ? (uintptr_t)r->peer_recv[k] + w->place : 0;
         bits |= w->pull != NULL ? (uintptr_t)w->pull[k] + w->pulled : 0;
     }
     return bits & 15;
@@ -292,20 +292,20 @@ WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status sta
     return status;
 }
 
-/* The ranks tell each other what they call. Where `direct`, nothing may go into memory of users before that. */
+/* The ranks exchange what they call. With `zero_copy`, nothing may go into memory of users before that. */
 WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_collective_what *what,
-                                    const uint64_t *sends, const uint64_t *receives, int direct, weir_coop coop)
+                                    const uint64_t *sends, const uint64_t *receives, int zero_copy, weir_coop coop)
 {
     const weir_status begun = weir_slots_begin(c, coop);
     if (WEIR_UNLIKELY(begun != WEIR_OK)) {
         return begun;
     }
     const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t desk = weir_collective_desk(coop, direct);
-    weir_collective_announce(c, what, sends, flag, desk, coop);
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, zero_copy);
+    weir_collective_announce(c, what, sends, flag, mailbox, coop);
     weir_packet_advance(c->epoch, 0, 0, coop);
-    const weir_status status = weir_collective_compare(c, what, receives, flag, desk, coop);
-    return desk != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
+    const weir_status status = weir_collective_compare(c, what, receives, flag, mailbox, coop);
+    return mailbox != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
 }
 
 /* As weir_collective_reduce_packets. A rank's results of a round reach the others before it stores into their slots the
@@ -315,13 +315,13 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
 {
     coop = weir_coop_blocks(coop);
     const uint32_t others = weir_collective_others(c);
-    const int direct = r->direct[c->rank] != NULL;
-    const int gathers = !direct && (r->to >> c->rank & 1) != 0;
+    const int zero_copy = r->peer_recv[c->rank] != NULL;
+    const int gathers = !zero_copy && (r->to >> c->rank & 1) != 0;
     const weir_slots_duty duty = weir_slots_duty_of(coop);
     const uint64_t range = weir_slots_range(r->length, duty.columns);
     const uint64_t rounds = weir_slots_rounds(r->length, duty.column, duty.columns, r->chunk);
     const uint64_t first = duty.column * range;
-    weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, direct, coop);
+    weir_status status = weir_slots_meet(c, &r->what, NULL, NULL, zero_copy, coop);
     for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
         if (duty.sends && i >= 2) {
             status = weir_collective_wait(c, WEIR_CELL_TAKEN, others, duty.column, coop);
@@ -348,8 +348,8 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
 
 /* Straight from and into the ranks' memory, when all are ready for it: of what `pull` describes. Each block has a range
  * of this rank's part. */
-WEIR_FN weir_status weir_collective_reduce_direct(const weir_dev_collective *c, const weir_collective_reduce *r,
-                                                  uint32_t dtype, uint32_t op, weir_coop coop)
+WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                                     uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     const uint32_t others = weir_collective_others(c);
@@ -366,7 +366,7 @@ WEIR_FN weir_status weir_collective_reduce_direct(const weir_dev_collective *c, 
     weir_slots_work w;
     w.own = r->send + c->rank * r->part + at;
     w.in = NULL;
-    w.pull = r->pull;
+    w.pull = r->peer_send;
     w.pulled = c->rank * r->part + at;
     w.place = weir_slots_place(c, r, at);
     w.slot = 0;
@@ -485,7 +485,7 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
 }
 
 /* Straight into the peers' memory, when all are ready for it. */
-WEIR_FN weir_status weir_direct_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
+WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     const weir_slots_duty duty = weir_slots_duty_of(coop);
     const uint32_t others = weir_collective_others(c);
@@ -505,7 +505,7 @@ WEIR_FN weir_status weir_direct_move(const weir_dev_collective *c, const weir_co
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
-        weir_slots_copy(m->direct[peer] + m->direct_at + first, m->send + m->send_at[peer] + first,
+        weir_slots_copy(m->peer_recv[peer] + m->peer_recv_at + first, m->send + m->send_at[peer] + first,
                         weir_least((int64_t)range, weir_left(m->send_bytes[peer], first)), coop);
     }
     weir_collective_signal(c, WEIR_CELL_DATA, others, duty.column, coop);
@@ -517,62 +517,63 @@ WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, con
                                                weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const int direct = m->direct[c->rank] != NULL;
+    const int zero_copy = m->peer_recv[c->rank] != NULL;
     weir_status status = weir_slots_meet(c, &m->what, m->counted ? m->send_bytes : NULL,
-                                         m->counted ? m->recv_bytes : NULL, direct, coop);
+                                         m->counted ? m->recv_bytes : NULL, zero_copy, coop);
     if (status == WEIR_OK) {
-        status = direct ? weir_direct_move(c, m, coop) : weir_slots_move(c, m, coop);
+        status = zero_copy ? weir_zero_copy_move(c, m, coop) : weir_slots_move(c, m, coop);
     }
     return weir_slots_end(c, status);
 }
 
 /* ---- two ranks alone --------------------------------------------------------------------------------------- */
 
-/* What one rank sends, or the other gets. */
-typedef struct weir_collective_letter {
+/* A message of send and recv, at either end. */
+typedef struct weir_collective_message {
     weir_collective_what what;
     char *data;
     uint64_t bytes;
     uint32_t peer;
     uint32_t reserved;
-} weir_collective_letter;
+} weir_collective_message;
 
-/* The slot of letter number `number` from `from` in the memory of `to`, and, in its cell, what it is of. */
-WEIR_FN char *weir_letter_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
-                               uint32_t block)
+/* The slot of message `number` from `from` in the memory of `to`, and its head, in the cell: what the sender calls. */
+WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
+                                uint32_t block)
 {
-    uint64_t index = ((number % 2) * c->letter_blocks + block) * WEIR_COLLECTIVE_RANKS + from;
-    return c->memory[to] + c->letters + index * c->letter_bytes;
+    uint64_t index = ((number % 2) * c->message_blocks + block) * WEIR_COLLECTIVE_RANKS + from;
+    return c->memory[to] + c->messages + index * c->message_bytes;
 }
 
-WEIR_FN uint64_t *weir_letter_head(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
-                                   uint32_t block)
+WEIR_FN uint64_t *weir_message_head(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
+                                    uint32_t block)
 {
-    return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_LETTER, block, from) + 8 + 24 * (number % 2));
+    return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_MESSAGE, block, from) + 8 +
+                        24 * (number % 2));
 }
 
-/* Rounds of a block; one that sends nothing at all says so. */
-WEIR_FN uint64_t weir_letter_rounds(const weir_dev_collective *c, const weir_collective_letter *l, weir_coop coop)
+/* Rounds of a block. Block 0 has one also if there is nothing to send. */
+WEIR_FN uint64_t weir_message_rounds(const weir_dev_collective *c, const weir_collective_message *l, weir_coop coop)
 {
-    uint64_t rounds = weir_slots_rounds(l->bytes, coop.block, coop.blocks, c->letter_bytes);
+    uint64_t rounds = weir_slots_rounds(l->bytes, coop.block, coop.blocks, c->message_bytes);
     return rounds == 0 && coop.block == 0 ? 1 : rounds;
 }
 
-/* Returns when all is in the peer's slots, two for each block, or in the peer's hands. */
-WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, const weir_collective_letter *l,
-                                                weir_coop coop)
+/* Returns when the peer has taken all but the last two rounds of each block, which lie in its slots. */
+WEIR_FN weir_status weir_collective_send_message(const weir_dev_collective *c, const weir_collective_message *l,
+                                                 weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     const uint64_t range = weir_slots_range(l->bytes, coop.blocks);
-    const uint64_t rounds = weir_letter_rounds(c, l, coop);
-    weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_LETTER, coop.block, l->peer);
-    weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_LETTER_TAKEN, coop.block, l->peer);
+    const uint64_t rounds = weir_message_rounds(c, l, coop);
+    weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, coop.block, l->peer);
+    weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_MESSAGE_TAKEN, coop.block, l->peer);
     const uint64_t sent = weir_arch_load_relaxed_dev_u64(data.sent);
     weir_status status = weir_slots_begin(c, coop);
     for (uint64_t i = 0; i < rounds && status == WEIR_OK; i++) {
         const uint64_t number = sent + i;
         int64_t left = 0;
-        uint64_t at = weir_slots_piece(l->bytes, range, i, c->letter_bytes, coop.block, &left);
+        uint64_t at = weir_slots_piece(l->bytes, range, i, c->message_bytes, coop.block, &left);
         if (coop.block_rank == 0 && number >= 2) {
             status = weir_collective_await(c, &taken, l->peer, number - 2);
         }
@@ -581,12 +582,12 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
             break;
         }
         if (left > 0) {
-            char *slot = weir_letter_slot(c, c->rank, l->peer, number, coop.block);
+            char *slot = weir_message_slot(c, c->rank, l->peer, number, coop.block);
             weir_copy(slot, l->data + at, (uint64_t)left, weir_coop_block(coop));
         }
         weir_arch_block_sync(coop.host);
         if (coop.block_rank == 0) {
-            uint64_t *head = weir_letter_head(c, c->rank, l->peer, number, coop.block);
+            uint64_t *head = weir_message_head(c, c->rank, l->peer, number, coop.block);
             weir_arch_store_relaxed_sys_u64(head, l->what.call);
             weir_arch_store_relaxed_sys_u64(head + 1, l->what.where);
             weir_arch_store_relaxed_sys_u64(head + 2, l->what.count);
@@ -596,16 +597,16 @@ WEIR_FN weir_status weir_collective_send_letter(const weir_dev_collective *c, co
     return weir_slots_end(c, status);
 }
 
-/* Waits for the next letter; one thread. */
-WEIR_FN weir_status weir_letter_await(const weir_dev_collective *c, const weir_collective_letter *l,
-                                      const weir_dev_semaphore *data, uint32_t block)
+/* Waits for the next message; one thread. */
+WEIR_FN weir_status weir_message_await(const weir_dev_collective *c, const weir_collective_message *l,
+                                       const weir_dev_semaphore *data, uint32_t block)
 {
     const uint64_t number = weir_arch_load_relaxed_dev_u64(data->expected);
     weir_status status = weir_collective_consume(c, data, l->peer);
     if (status != WEIR_OK) {
         return status;
     }
-    const uint64_t *head = weir_letter_head(c, l->peer, c->rank, number, block);
+    const uint64_t *head = weir_message_head(c, l->peer, c->rank, number, block);
     uint64_t mine[WEIR_MAILBOX_WORDS] = { l->what.call, l->what.where, l->what.count };
     uint64_t theirs[WEIR_MAILBOX_WORDS];
     uint64_t differ = 0;
@@ -620,28 +621,28 @@ WEIR_FN weir_status weir_letter_await(const weir_dev_collective *c, const weir_c
     return WEIR_OK;
 }
 
-WEIR_FN weir_status weir_collective_receive_letter(const weir_dev_collective *c, const weir_collective_letter *l,
-                                                   weir_coop coop)
+WEIR_FN weir_status weir_collective_receive_message(const weir_dev_collective *c, const weir_collective_message *l,
+                                                    weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     const uint64_t range = weir_slots_range(l->bytes, coop.blocks);
-    const uint64_t rounds = weir_letter_rounds(c, l, coop);
-    weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_LETTER, coop.block, l->peer);
-    weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_LETTER_TAKEN, coop.block, l->peer);
+    const uint64_t rounds = weir_message_rounds(c, l, coop);
+    weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, coop.block, l->peer);
+    weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_MESSAGE_TAKEN, coop.block, l->peer);
     const uint64_t received = weir_arch_load_relaxed_dev_u64(data.expected);
     weir_status status = weir_slots_begin(c, coop);
     for (uint64_t i = 0; i < rounds && status == WEIR_OK; i++) {
         int64_t left = 0;
-        uint64_t at = weir_slots_piece(l->bytes, range, i, c->letter_bytes, coop.block, &left);
+        uint64_t at = weir_slots_piece(l->bytes, range, i, c->message_bytes, coop.block, &left);
         if (coop.block_rank == 0) {
-            status = weir_letter_await(c, l, &data, coop.block);
+            status = weir_message_await(c, l, &data, coop.block);
         }
         status = weir_coop_agree(weir_coop_block(coop), c->control, status);
         if (status != WEIR_OK) {
             break;
         }
         if (left > 0) {
-            const char *slot = weir_letter_slot(c, l->peer, c->rank, received + i, coop.block);
+            const char *slot = weir_message_slot(c, l->peer, c->rank, received + i, coop.block);
             weir_copy(l->data + at, slot, (uint64_t)left, weir_coop_block(coop));
         }
         weir_arch_block_sync(coop.host);
