@@ -199,15 +199,14 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_add(weir_collective *collect
 /* The handle for kernels. */
 WEIR_API void weir_collective_device(const weir_collective *collective, weir_dev_collective *out);
 
-struct weir_collective_reduce; /* weir/device/collective.h */
-
 /* Checks and describes a reduction for a kernel on `shape` that calls the device function of `form`, which is not
- * WEIR_FORM_AUTO. Its blocks may have fewer threads, in whole warps. The description serves any number
- * of launches. WEIR_ERR_UNSUPPORTED between hosts. */
+ * WEIR_FORM_AUTO. Its blocks may have fewer threads, in whole warps. The description serves any number of launches.
+ * bytes: sizeof *out; WEIR_ERR_INVALID if it is another one than the library's, whose headers then differ.
+ * WEIR_ERR_UNSUPPORTED between hosts. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_describe(weir_collective *collective,
                                                              const weir_collective_request *request,
-                                                             weir_collective_form form,
-                                                             struct weir_collective_reduce *out, weir_shape *shape);
+                                                             weir_collective_form form, weir_collective_reduce *out,
+                                                             size_t bytes, weir_shape *shape);
 
 WEIR_END_DECLS
 

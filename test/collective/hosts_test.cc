@@ -219,7 +219,8 @@ void arguments(weirt_rank *rank)
         refused(&bench, "AVG of integers", weir_allreduce(c, in, out, 1, WEIR_I32, WEIR_AVG, bench.stream),
                 WEIR_ERR_UNSUPPORTED);
         refused(&bench, "not supported between hosts",
-                weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, &shape), WEIR_ERR_UNSUPPORTED);
+                weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, sizeof description, &shape),
+                WEIR_ERR_UNSUPPORTED);
         (void)run(&bench, operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5, 1));
         // Inside the host send and recv work.
         const Operation o = operation(rank, MESSAGES, WEIR_U8, WEIR_SUM, 500, 2);

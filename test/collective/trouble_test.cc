@@ -86,6 +86,20 @@ void arguments(weirt_rank *rank)
                 WEIR_ERR_LIMIT);
         refused(b, "of at most", weir_collective_force(c, WEIR_FORM_AUTO, 1000));
         refused(b, "one of this rank", weir_collective_register(c, nullptr));
+        // A description of another size is left alone.
+        const weir_collective_request request = { WEIR_ALLREDUCE, WEIR_F32, WEIR_SUM, 0, 4, in, out };
+        weir_collective_reduce description;
+        weir_collective_reduce untouched;
+        weir_shape shape;
+        std::memset(&description, 0xa5, sizeof description);
+        std::memset(&untouched, 0xa5, sizeof untouched);
+        for (size_t bytes : { size_t{ 0 }, sizeof description - 8, sizeof description + 8 }) {
+            refused(b, ("out has " + std::to_string(bytes) + " bytes").c_str(),
+                    weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, bytes, &shape));
+            WEIRT_EXPECT(rank, std::memcmp(&description, &untouched, sizeof description) == 0);
+        }
+        WEIRT_OK(rank, weir_collective_describe(c, &request, WEIR_FORM_ONCE, &description, sizeof description, &shape));
+        WEIRT_EXPECT(rank, description.send == in && description.recv == out && description.bytes == 16);
         WEIRT_OK(rank, weir_collective_force(c, WEIR_FORM_AUTO, 0));
         // Nothing was launched: the ranks are still in step.
         (void)run(b, sum_of(5, 1));
@@ -502,7 +516,8 @@ weir_status sum_and_one(void *context, weir_collective *collective, const weir_c
     args.recv = static_cast<uint32_t *>(request->recv);
     args.count = request->count;
     weir_collective_device(collective, &args.collective);
-    const weir_status status = weir_collective_describe(collective, request, WEIR_FORM_ONCE, &args.sum, &shape);
+    const weir_status status =
+        weir_collective_describe(collective, request, WEIR_FORM_ONCE, &args.sum, sizeof args.sum, &shape);
     return status != WEIR_OK ? status : weir_launch(user->device, weirt_sum_kernel(), shape, &args, nullptr, stream);
 }
 

@@ -127,7 +127,8 @@ static bool launch_fused(worker *w)
     weir_shape shape;
     args.after = after;
     weir_collective_device(w->collective, &args.collective);
-    return ok(w, weir_collective_describe(w->collective, &request, WEIR_FORM_ONCE, &args.sum, &shape)) &&
+    return ok(w,
+              weir_collective_describe(w->collective, &request, WEIR_FORM_ONCE, &args.sum, sizeof args.sum, &shape)) &&
            ok(w, weir_launch(w->device, &allreduce_bias_relu, shape, &args, NULL, w->stream));
 }
 

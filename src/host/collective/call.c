@@ -241,11 +241,16 @@ weir_status weir_collective_choose(weir_collective *collective, const weir_colle
 }
 
 weir_status weir_collective_describe(weir_collective *collective, const weir_collective_request *request,
-                                     weir_collective_form form, weir_collective_reduce *out, weir_shape *shape)
+                                     weir_collective_form form, weir_collective_reduce *out, size_t bytes,
+                                     weir_shape *shape)
 {
     static const char name[] = "weir_collective_describe";
     if (request == NULL || out == NULL || shape == NULL) {
         return invalid(name, request == NULL ? "request is NULL" : out == NULL ? "out is NULL" : "shape is NULL");
+    }
+    if (bytes != sizeof *out) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: out has %llu bytes, but %llu in this library: other headers", name,
+                          (unsigned long long)bytes, (unsigned long long)sizeof *out);
     }
     weir_status status = check_call(collective, name, request->dtype, request->count);
     if (status != WEIR_OK) {
