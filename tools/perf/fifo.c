@@ -6,7 +6,7 @@
  * the time of one launch, by events, divided by the trips or requests in it; the launch's own time is in it, too.
  *
  * A drain is the host's part alone: the thread of a proxy starts when all requests are in its queue. Under callgrind
- * its instructions can be counted (docs/performance.md).
+ * its instructions can be counted (docs/weir-perf.md).
  *
  * Rank 0 measures, rank 1 does nothing. */
 #include "tools/perf/commands.h"
