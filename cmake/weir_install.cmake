@@ -10,6 +10,10 @@ foreach(tool weir-info weir-perf)
     endif()
 endforeach()
 
+if(TARGET weir-perf)
+    install(PROGRAMS ${PROJECT_SOURCE_DIR}/tools/perf/plot.py DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME weir-perf-plot)
+endif()
+
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weir)
 install(EXPORT weirTargets NAMESPACE weir:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/weirConfig.cmake.in ${PROJECT_BINARY_DIR}/weirConfig.cmake

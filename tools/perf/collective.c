@@ -202,17 +202,6 @@ static double bandwidth(uint64_t bytes, const perf_result *r)
     return (double)bytes / r->us / 1e3;
 }
 
-static void add_point(perf_bench *b, uint64_t bytes, const perf_result *results)
-{
-    perf_plot_point point;
-    point.bytes = bytes;
-    for (uint32_t i = 0; i < RESULTS; i++) {
-        point.us[i] = results[i].us;
-        point.gbps[i] = bandwidth(bytes, &results[i]) * bus_factor(b);
-    }
-    perf_plot_add(&b->plot, &point);
-}
-
 static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
                        const perf_result *results)
 {
@@ -312,7 +301,6 @@ static weir_status measure_row(perf_bench *b, uint64_t count, const perf_choice 
     weir_status status = measure_parties(b, count, bytes, chosen, results);
     if (status == WEIR_OK) {
         report_row(b, count, bytes, chosen, results);
-        add_point(b, bytes, results);
         perf_tune_add(&b->tune, bytes, chosen, most, results[OUT].us);
         b->rows++;
         b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
@@ -411,14 +399,9 @@ static void choose_threads(const perf_rank *rank, perf_list *out)
 static weir_status end_bench(perf_bench *b, weir_status status)
 {
     perf_rank *rank = b->rank;
-    const char *plot = rank->options->plot;
     const char *tune = rank->options->tune;
     if (status == WEIR_OK && tune != NULL && rank->output != NULL && !perf_tune_write(&b->tune, tune, rank, b->title)) {
         status = perf_fail(rank, WEIR_ERR_SYSTEM, "%s: %s", tune, strerror(errno));
-    }
-    if (status == WEIR_OK && plot != NULL && rank->output != NULL &&
-        !perf_plot_write(&b->plot, plot, b->title, b->limit)) {
-        status = perf_fail(rank, WEIR_ERR_SYSTEM, "%s: %s", plot, strerror(errno));
     }
     if (status != WEIR_OK && rank->error[0] == '\0') {
         (void)perf_fail(rank, status, "%s", weir_last_error());
@@ -465,7 +448,7 @@ static int start_collective(const perf_options *options, char **arguments);
 
 #define OPTIONS                                                                                      \
     "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
-    " --form --plot --tune --host-ranks"
+    " --form --tune --host-ranks"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the sum, or the like, of all", OPTIONS,
                                       run_collective, start_collective };
@@ -491,11 +474,6 @@ static int start_collective(const perf_options *options, char **arguments)
     if (mine.ranks.count == 0) {
         mine.ranks.count = 1; /* of 0: as many as there can be */
         mine.ranks.values[0] = 0;
-    }
-    FILE *plot = mine.plot != NULL ? fopen(mine.plot, "a") : NULL; /* whether it can be written */
-    if (mine.plot != NULL && (plot == NULL || fclose(plot) != 0)) {
-        fprintf(stderr, "weir-perf: %s: %s\n", mine.plot, strerror(errno));
-        return 1;
     }
     if (mine.tune != NULL && !perf_tune_prepare(mine.tune)) {
         fprintf(stderr, "weir-perf: %s: %s\n", mine.tune, strerror(errno));

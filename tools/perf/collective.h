@@ -5,7 +5,6 @@
 
 #include "tools/perf/cuda.h"
 #include "tools/perf/nccl.h"
-#include "tools/perf/plot.h"
 
 WEIR_BEGIN_DECLS
 
@@ -84,7 +83,6 @@ typedef struct perf_bench {
     perf_nccl *nccl;
     void *plain[2]; /* send and recv of NCCL */
     perf_nccl_windows windows;
-    perf_plot plot;
     uint32_t threads; /* of a block, at most; 0: the collective's own number */
     perf_tune tune;
     double limit; /* of the link, in GB/s */

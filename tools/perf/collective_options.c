@@ -108,10 +108,8 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--nccl needs --compare nccl";
     } else if (options->ranks.count > 1 || (options->threads.count > 1 && options->tune == NULL)) {
         refused = "-g and --threads take one number";
-    } else if (options->plot != NULL && (out->form_count > 1 || options->blocks.count > 1)) {
-        refused = "--plot needs one form and one number of blocks";
-    } else if (options->tune != NULL && (options->compare != NULL || options->plot != NULL)) {
-        refused = "--tune measures weir alone, without --compare and --plot";
+    } else if (options->tune != NULL && options->compare != NULL) {
+        refused = "--tune measures weir alone, without --compare";
     } else if (options->tune != NULL && has_auto(out)) {
         refused = "--tune finds what auto should be; --form takes the others";
     }

@@ -56,13 +56,13 @@ typedef struct perf_options {
     const char *form;
     const char *compare; /* with "nccl" */
     const char *nccl;    /* its library */
-    const char *plot;
     uint32_t host_ranks; /* hosts of so many ranks, made of this one's */
     bool graph;          /* launches are replays of graphs */
     bool registered;     /* buffers are known to all ranks */
     const char *tune;    /* the table that gets the fastest */
     const char *csv;
     const char *json;
+    const char *plot;    /* the picture; its rows go to `json`, or to PLOT.json */
     const char *against; /* results of an earlier run, which this one is compared with */
 } perf_options;
 

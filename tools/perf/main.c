@@ -23,7 +23,7 @@ static const perf_command *const commands[] = {
 };
 
 /* Options that every command takes. */
-static const char common[] = "--device --processes --rank --csv --json --against";
+static const char common[] = "--device --processes --rank --csv --json --plot --against";
 
 typedef enum option_type { OPTION_NUMBER, OPTION_SIZE, OPTION_TEXT, OPTION_LIST, OPTION_FLAG } option_type;
 
@@ -58,7 +58,8 @@ static const option_row option_rows[] = {
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "buffers that all ranks know: zero-copy" },
     { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl", "NCCL too, plain and with symmetric windows" },
     { "--nccl", OPTION_TEXT, offsetof(perf_options, nccl), "FILE", "its library; default: libnccl.so.2" },
-    { "--plot", OPTION_TEXT, offsetof(perf_options, plot), "FILE", "write a script for gnuplot, which draws FILE.svg" },
+    { "--plot", OPTION_TEXT, offsetof(perf_options, plot), "FILE",
+      "draw time and bandwidth; the rows go to FILE.json" },
     { "--tune", OPTION_TEXT, offsetof(perf_options, tune), "FILE", "write the fastest of each size to this table" },
     { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },
     { "--processes", OPTION_FLAG, offsetof(perf_options, processes), "", "ranks are processes; default: threads" },

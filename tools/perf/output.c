@@ -5,6 +5,7 @@
  * run fails half-way. */
 #include "tools/perf/output.h"
 #include "tools/perf/against.h"
+#include "tools/perf/plot.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,6 +20,8 @@
 struct perf_output {
     FILE *csv;
     FILE *json;
+    const char *plot;     /* the picture that is drawn at the end, or NULL */
+    char json_path[4096]; /* from which */
     perf_against *against;
     char table[128]; /* of the latest row */
     uint32_t facts;
@@ -48,7 +51,13 @@ perf_output *perf_output_open(const perf_options *options)
     if (options->csv != NULL && (output->csv = open_file(options->csv)) == NULL) {
         goto close_against;
     }
-    if (options->json != NULL && (output->json = open_file(options->json)) == NULL) {
+    output->plot = options->plot;
+    (void)snprintf(output->json_path, sizeof output->json_path, "%s%s",
+                   options->json != NULL   ? options->json
+                   : options->plot != NULL ? options->plot
+                                           : "",
+                   options->json == NULL && options->plot != NULL ? ".json" : "");
+    if (output->json_path[0] != '\0' && (output->json = open_file(output->json_path)) == NULL) {
         goto close_csv;
     }
     if (output->json != NULL) {
@@ -90,8 +99,9 @@ bool perf_output_close(perf_output *output)
         fprintf(stderr, "weir-perf: the result files could not be written: %s\n", strerror(errno));
     }
     const bool kept = perf_against_close(output->against);
+    const bool drawn = output->plot == NULL || output->rows == 0 || perf_plot_draw(output->json_path, output->plot);
     free(output);
-    return csv && json && kept;
+    return csv && json && kept && drawn;
 }
 
 static void print_json_text(FILE *file, const char *text)

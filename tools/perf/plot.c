@@ -1,81 +1,67 @@
-/* plot.c - writes a script that has its data in itself: gnuplot FILE draws FILE.svg. */
+/* plot.c - draws what --json wrote: runs plot.py, which needs Python with matplotlib. */
 #include "tools/perf/plot.h"
 
-#include <inttypes.h>
-#include <math.h>
+#include <errno.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-static const char *const names[PERF_PLOT_LINES] = { "weir", "weir, in place", "NCCL", "NCCL, symmetric windows" };
+extern char **environ;
 
-void perf_plot_add(perf_plot *plot, const perf_plot_point *point)
+/* plot.py exits with it where matplotlib is missing, and the shell's number for a missing program serves for Python. */
+enum { NO_MATPLOTLIB = 77, NO_PROGRAM = 127 };
+
+/* The installed script beside this program, or the one of the source tree, whose path CMake defines. */
+static void find_script(char *path, size_t size)
 {
-    if (plot->count < PERF_LIST_MAX) {
-        plot->points[plot->count++] = *point;
-    }
-}
-
-static bool has_line(const perf_plot *plot, uint32_t line)
-{
-    bool found = false;
-    for (uint32_t i = 0; i < plot->count; i++) {
-        found = found || !isnan(plot->points[i].us[line]);
-    }
-    return found;
-}
-
-static void write_data(const perf_plot *plot, FILE *file)
-{
-    fprintf(file, "$data << EOD\n# bytes; us and GB/s of each line\n");
-    for (uint32_t i = 0; i < plot->count; i++) {
-        const perf_plot_point *point = &plot->points[i];
-        fprintf(file, "%" PRIu64, point->bytes);
-        for (uint32_t k = 0; k < PERF_PLOT_LINES; k++) {
-            if (isnan(point->us[k])) {
-                fprintf(file, " NaN NaN");
-            } else {
-                fprintf(file, " %.3f %.3f", point->us[k], point->gbps[k]);
-            }
-        }
-        fprintf(file, "\n");
-    }
-    fprintf(file, "EOD\n");
-}
-
-/* The lines that there are; `second`: of bandwidth. */
-static void write_lines(const perf_plot *plot, FILE *file, uint32_t second)
-{
-    const char *start = "plot";
-    for (uint32_t k = 0; k < PERF_PLOT_LINES; k++) {
-        if (has_line(plot, k)) {
-            fprintf(file, "%s $data using 1:%" PRIu32 " with linespoints title \"%s\"", start, 2 + 2 * k + second,
-                    names[k]);
-            start = ", \\\n    ";
+    const ssize_t length = readlink("/proc/self/exe", path, size - sizeof "-plot");
+    if (length > 0) {
+        (void)snprintf(path + length, sizeof "-plot", "-plot");
+        if (access(path, R_OK) == 0) {
+            return;
         }
     }
+    (void)snprintf(path, size, "%s", WEIR_PERF_PLOT_SCRIPT);
 }
 
-bool perf_plot_write(const perf_plot *plot, const char *path, const char *title, double limit)
+/* The exit status of the script, or -1. */
+static int run_script(char *script, char *json, char *svg)
 {
-    FILE *file = fopen(path, "w");
-    if (file == NULL) {
-        return false;
+    char python[] = "python3";
+    char *arguments[] = { python, script, json, svg, NULL };
+    pid_t child;
+    int state = 0;
+    const int error = posix_spawnp(&child, python, NULL, NULL, arguments, environ);
+    if (error != 0) {
+        errno = error;
+        return error == ENOENT ? NO_PROGRAM : -1;
     }
-    write_data(plot, file);
-    fprintf(file, "set terminal svg noenhanced size 900,1000 background \"white\"\n");
-    fprintf(file, "set output \"%s.svg\"\n", path);
-    fprintf(file, "set multiplot layout 2,1 title \"%s\"\n", title);
-    fprintf(file, "set grid\nset key left top reverse Left\nset logscale x 4\nset format x \"%%.0b %%BB\"\n");
-    fprintf(file, "set logscale y\nset ylabel \"time, us\"\n");
-    if (plot->count != 0) {
-        write_lines(plot, file, 0);
-        fprintf(file, "\nunset logscale y\nset ylabel \"bus bandwidth, GB/s\"\n");
-        fprintf(file, "set yrange [0:%.0f<*]\n", isnan(limit) ? 0 : 1.35 * limit); /* the key is above the limit */
-        write_lines(plot, file, 1);
-        if (!isnan(limit)) {
-            fprintf(file, ", \\\n     %.1f with lines dashtype 2 linecolor \"black\" title", limit);
-            fprintf(file, " \"link, one way: %.0f GB/s\"", limit);
+    while (waitpid(child, &state, 0) < 0) {
+        if (errno != EINTR) {
+            return -1;
         }
     }
-    fprintf(file, "\nunset multiplot\n");
-    const bool good = ferror(file) == 0;
-    return fclose(file) == 0 && good;
+    return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
+}
+
+bool perf_plot_draw(const char *json, const char *svg)
+{
+    char script[4096];
+    char json_path[4096];
+    char svg_path[4096];
+    find_script(script, sizeof script);
+    (void)snprintf(json_path, sizeof json_path, "%s", json);
+    (void)snprintf(svg_path, sizeof svg_path, "%s", svg);
+    const int status = run_script(script, json_path, svg_path);
+    if (status == NO_MATPLOTLIB || status == NO_PROGRAM) {
+        printf("\n%s is not drawn: %s is not installed here. Where it is, this draws it:\n    python3 %s %s %s\n", svg,
+               status == NO_PROGRAM ? "python3" : "matplotlib", script, json, svg);
+        return true;
+    }
+    if (status != 0) {
+        fprintf(stderr, "weir-perf: %s: plot.py failed with status %d\n", svg, status);
+    }
+    return status == 0;
 }

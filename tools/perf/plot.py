@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Draws results of weir-perf: time and bandwidth against size.
+
+    plot.py RESULTS.json PICTURE.svg      what weir-perf --json RESULTS.json wrote
+
+Each table of the file that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
+move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
+number of blocks say, are lines of their own. A dashed line is what the link carries one way.
+
+Exits with 77 where matplotlib is not installed."""
+import json
+import re
+import sys
+
+MISSING = 77
+
+# Column of the time, column of the bandwidth (GB/s), and the line's name. Columns that a table lacks make no line.
+LINES = (
+    ("time_us", "busbw", "weir"),
+    ("in_us", "in_busbw", "weir, in place"),
+    ("time_us", "gbps", "weir"),
+    ("time_us", "gbytes_s", "weir"),
+    ("raw_us", "raw_gbps", "by hand"),
+    ("nccl_us", None, "NCCL"),
+    ("sym_us", None, "NCCL, symmetric windows"),
+)
+
+# Columns that tell ways apart.
+WAYS = ("shape", "form", "blocks", "threads", "what", "via")
+
+
+def tables_of(rows):
+    """Tables with several sizes or a time for one: {title: rows}."""
+    tables = {}
+    for row in rows:
+        if isinstance(row.get("bytes"), (int, float)) and row["bytes"] > 0 and row.get("time_us") is not None:
+            tables.setdefault(row["table"], []).append(row)
+    return tables
+
+
+def ways_of(rows):
+    """Rows by what tells them apart: {name: rows}. A column counts where one size has rows with several values."""
+    sizes = {}
+    for row in rows:
+        sizes.setdefault(row["bytes"], []).append(row)
+    apart = [column for column in WAYS
+             if any(len({row.get(column) for row in group}) > 1 for group in sizes.values())]
+    ways = {}
+    for row in rows:
+        name = ", ".join(f"{row[column]} {column}" if column in ("blocks", "threads") else str(row[column])
+                         for column in apart)
+        ways.setdefault(name, []).append(row)
+    return ways
+
+
+def bandwidth_of(row, time, column):
+    """GB/s of one row; NCCL's bus bandwidth follows from weir's and the ratio of their times."""
+    if column is not None:
+        return row[column]
+    return row["busbw"] * row["time_us"] / row[time] if row.get("busbw") is not None and row[time] > 0 else None
+
+
+def lines_of(rows):
+    """(name, [(bytes, us, GB/s or None)]) of a table."""
+    lines = []
+    for way, group in ways_of(rows).items():
+        for time, column, name in LINES:
+            if column is not None and column not in group[0]:
+                continue
+            points = [(row["bytes"], row[time], bandwidth_of(row, time, column))
+                      for row in sorted(group, key=lambda row: row["bytes"]) if row.get(time) is not None]
+            if points:
+                lines.append((f"{name}: {way}" if way else name, points))
+    return lines
+
+
+def limit_of(facts):
+    """What the link carries one way, GB/s, or None."""
+    found = re.match(r"([\d.]+) GB/s each way", facts.get("link", ""))
+    return float(found[1]) if found else None
+
+
+def size_name(size, _position=None):
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return ""
+
+
+def draw(results, path, pyplot):
+    tables = tables_of(results["rows"])
+    if not tables:
+        sys.exit("plot.py: no table has rows by size")
+    figure, axes = pyplot.subplots(2, len(tables), figsize=(9 * len(tables), 10), squeeze=False, layout="constrained")
+    limit = limit_of(results["facts"])
+    for column, (title, rows) in enumerate(tables.items()):
+        times, widths = axes[0][column], axes[1][column]
+        for name, points in lines_of(rows):
+            times.plot([p[0] for p in points], [p[1] for p in points], marker="o", label=name)
+            known = [p for p in points if p[2] is not None]
+            if known:
+                widths.plot([p[0] for p in known], [p[2] for p in known], marker="o", label=name)
+        if limit is not None:
+            widths.axhline(limit, linestyle="--", color="black", label=f"link, one way: {limit:.0f} GB/s")
+        times.set(title=title, yscale="log", ylabel="time, us")
+        widths.set(xlabel="size", ylabel="bandwidth, GB/s", ylim=(0, None))
+        for axis in (times, widths):
+            axis.set_xscale("log", base=4)
+            axis.xaxis.set_major_formatter(size_name)
+            axis.grid(True)
+            axis.legend()
+    facts = results["facts"]
+    figure.text(0.01, -0.02, ", ".join(facts[name] for name in ("date", "rank 0", "weir") if name in facts), fontsize=8)
+    figure.savefig(path, bbox_inches="tight")
+
+
+def main():
+    if len(sys.argv) != 3 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if len(sys.argv) == 2 else 2
+    with open(sys.argv[1], encoding="utf-8") as file:
+        results = json.load(file)
+    try:
+        import matplotlib
+        matplotlib.use("svg")
+        from matplotlib import pyplot
+    except ImportError:
+        return MISSING
+    draw(results, sys.argv[2], pyplot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
