@@ -21,11 +21,10 @@ MARK = re.compile(r"^<!-- (?:docs/)?data/([\w.-]+\.csv)(?:: ([\w, ]+))? -->\n((?
 
 
 def pages(root):
-    """Every page but those of hidden and of build folders."""
-    for path in sorted(root.rglob("*.md")):
-        name = path.relative_to(root).as_posix()
-        if not name.startswith((".", "build", "gpu/")) or name.startswith(".github/"):
-            yield name, path.read_text(encoding="utf-8")
+    """Every page of the tree, and none of build folders."""
+    folders = (".github", "docs", "examples", "src", "test", "tools")
+    for path in sorted([*root.glob("*.md"), *(page for folder in folders for page in (root / folder).rglob("*.md"))]):
+        yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
 
 
 def headings(text):
