@@ -63,6 +63,15 @@ class Rules(unittest.TestCase):
         self.found(check_sources.include_direction, "tools/perf/main.c", '#include "weir/device/impl/spin.h"\n',
                    "programs include no header of weir/device/impl")
 
+    def test_tutorials_share_headers_by_their_path(self):
+        tutorial = "examples/tutorials/03/swap.c"
+        good = {"examples/common/ranks.h": "/* x */\n", tutorial: '#include "../../common/ranks.h"\n'}
+        self.assertEqual(self.check(check_sources.include_direction, **good), [])
+        self.found(check_sources.include_direction, tutorial, '#include "../../common/lost.h"\n',
+                   "../../common/lost.h is not relative to")
+        self.found(check_sources.include_direction, tutorial, '#include "src/host/base/wire.h"\n',
+                   "src/host/base/wire.h is not below this file")
+
     def test_tags_are_defined_once(self):
         self.found(check_sources.tags, "src/transport/ib/ib.h", "struct weiri_peer;\nstruct weiri_peer {\n};\n",
                    "src/transport/ib/ib.h:2: weiri_peer is defined in src/host/boot/boot.h:1 as well")
