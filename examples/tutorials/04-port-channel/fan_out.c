@@ -4,16 +4,7 @@
  *
  * Handlers run on the proxy's thread, which must not block: they use the calls named try. Three parts: the kernel, the
  * handler, and how a rank is set up. */
-#define _POSIX_C_SOURCE 200809L
-
-#include <inttypes.h>
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <weir/device/kernel.h>
-#include <weir/weir.h>
+#include "../../common/ranks.h"
 
 enum { RANKS = 3, WORDS = 1024, ROUNDS = 5, SEND_TO_ALL = WEIR_REQUEST_USER };
 
@@ -87,164 +78,99 @@ static weir_status send_to_all(void *context, const weir_request *request)
 /* ---- a rank --------------------------------------------------------------------------------------------- */
 
 typedef struct rank_state {
-    const char *where;
-    char device_name[16];
-    uint32_t rank;
-
-    weir_device *device;
-    weir_bootstrap *bootstrap;
-    weir_comm *comm;
-    weir_connection *connections[RANKS];
-    weir_semaphore *semaphores[RANKS];
+    rank_job job;
     weir_memory *memory;
-    weir_memory *remote[RANKS];
     weir_proxy *proxy;
     weir_proxy_channel *pushes;
     fan_state fan;
-    void *stream;
     fan_args args;
 } rank_state;
 
-static bool ok(const rank_state *r, weir_status status)
-{
-    if (status != WEIR_OK) {
-        fprintf(stderr, "Rank %" PRIu32 ": %s: %s\n", r->rank, weir_status_name(status), weir_last_error());
-    }
-    return status == WEIR_OK;
-}
-
-/* Two ranks connect at a time: in the same order on all, so that none waits for one that waits for a third. */
+/* Makes a channel to each other rank. All ranks take their peers in ascending order, so no set of ranks waits for each
+ * other in a circle. */
 static bool connect_all(rank_state *r)
 {
-    for (uint32_t a = 0; a < RANKS; a++) {
-        for (uint32_t b = a + 1; b < RANKS; b++) {
-            const uint32_t peer = a == r->rank ? b : a;
-            if ((a == r->rank || b == r->rank) &&
-                (!ok(r, weir_connection_create(r->comm, peer, 0, NULL, &r->connections[peer])) ||
-                 !ok(r, weir_semaphore_create(r->connections[peer], 0, NULL, &r->semaphores[peer])))) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-static bool join(rank_state *r)
-{
-    return ok(r, weir_device_open(r->device_name, NULL, &r->device)) &&
-           ok(r, weir_bootstrap_create(r->where, r->rank, RANKS, NULL, &r->bootstrap)) &&
-           ok(r, weir_comm_create(r->bootstrap, r->device, NULL, &r->comm)) && connect_all(r) &&
-           ok(r, weir_stream_create(r->device, &r->stream)) && ok(r, weir_kernel_load(r->device, &fan_out)) &&
-           ok(r, weir_memory_allocate(r->comm, (uint64_t)RANKS * WORDS * sizeof(uint64_t), NULL, &r->memory)) &&
-           ok(r, weir_proxy_create(r->comm, NULL, &r->proxy));
-}
-
-static bool make_channels(rank_state *r)
-{
-    const weir_proxy_handler handler = { send_to_all, &r->fan, NULL, NULL };
+    const rank_job *job = &r->job;
     bool good = true;
     for (uint32_t peer = 0; peer < RANKS && good; peer++) {
-        good = peer == r->rank || ok(r, weir_memory_send(r->comm, r->memory, peer, 0));
+        weir_port_channel **channel = &r->fan.channels[peer];
+        good = peer == job->rank || (ok(job, weir_port_channel_connect(r->proxy, peer, 0, r->memory, NULL, channel)) &&
+                                     ok(job, weir_port_channel_device(*channel, &r->args.ports[peer])));
     }
-    for (uint32_t peer = 0; peer < RANKS && good; peer++) {
-        good = peer == r->rank || (ok(r, weir_memory_recv(r->comm, peer, 0, &r->remote[peer])) &&
-                                   ok(r, weir_port_channel_create(r->proxy, r->semaphores[peer], r->remote[peer],
-                                                                  r->memory, NULL, &r->fan.channels[peer])) &&
-                                   ok(r, weir_port_channel_device(r->fan.channels[peer], &r->args.ports[peer])));
-    }
-    return good && ok(r, weir_proxy_channel_create(r->proxy, &handler, NULL, &r->pushes)) &&
-           ok(r, weir_proxy_channel_device(r->pushes, &r->args.pushes)) && ok(r, weir_proxy_start(r->proxy));
+    return good;
+}
+
+static bool set_up(rank_state *r, const rank_start *start)
+{
+    const rank_job *job = &r->job;
+    const weir_proxy_handler handler = { send_to_all, &r->fan, NULL, NULL };
+    return job_open(start, &r->job) && ok(job, weir_kernel_load(job->device, &fan_out)) &&
+           ok(job, weir_memory_allocate(job->comm, (uint64_t)RANKS * WORDS * sizeof(uint64_t), NULL, &r->memory)) &&
+           ok(job, weir_proxy_create(job->comm, NULL, &r->proxy)) && connect_all(r) &&
+           ok(job, weir_proxy_channel_create(r->proxy, &handler, NULL, &r->pushes)) &&
+           ok(job, weir_proxy_channel_device(r->pushes, &r->args.pushes)) && ok(job, weir_proxy_start(r->proxy)) &&
+           job_meet(job);
 }
 
 /* Between the two barriers all ranks' transfers are done, and nobody writes: each word can be compared. */
 static bool run_round(rank_state *r, uint32_t round)
 {
+    const rank_job *job = &r->job;
     static uint64_t words[RANKS][RANKS * WORDS];
     const weir_shape block = { 1, 4 };
     r->args.memory = (uint64_t *)weir_memory_pointer(r->memory);
-    r->args.rank = r->rank;
+    r->args.rank = job->rank;
     r->args.round = round;
-    if (!ok(r, weir_launch(r->device, &fan_out, block, &r->args, NULL, r->stream)) ||
-        !ok(r, weir_comm_wait(r->comm, r->stream, 0)) || !ok(r, weir_proxy_drain(r->proxy, 0)) ||
-        !ok(r, weir_proxy_channel_status(r->pushes)) || !ok(r, weir_bootstrap_barrier(r->bootstrap, NULL)) ||
-        !ok(r, weir_device_copy(r->device, words[r->rank], r->args.memory, sizeof(words[0])))) {
+    if (!ok(job, weir_launch(job->device, &fan_out, block, &r->args, NULL, job->stream)) ||
+        !ok(job, weir_comm_wait(job->comm, job->stream, 0)) || !ok(job, weir_proxy_drain(r->proxy, 0)) ||
+        !ok(job, weir_proxy_channel_status(r->pushes)) || !job_meet(job) ||
+        !ok(job, weir_device_copy(job->device, words[job->rank], r->args.memory, sizeof(words[0])))) {
         return false;
     }
     for (uint32_t i = 0; i < RANKS * WORDS; i++) {
-        if (words[r->rank][i] != fan_word(i / WORDS, round, i % WORDS)) {
-            fprintf(stderr, "Rank %" PRIu32 ": word %" PRIu32 " of round %" PRIu32 " is wrong\n", r->rank, i, round);
+        if (words[job->rank][i] != fan_word(i / WORDS, round, i % WORDS)) {
+            fprintf(stderr, "Rank %" PRIu32 ": word %" PRIu32 " of round %" PRIu32 " is wrong\n", job->rank, i, round);
             return false;
         }
     }
-    return ok(r, weir_bootstrap_barrier(r->bootstrap, NULL));
+    return job_meet(job);
 }
 
-static bool leave(rank_state *r)
+static bool take_down(rank_state *r)
 {
     weir_proxy_channel_destroy(r->pushes);
     for (uint32_t peer = 0; peer < RANKS; peer++) {
         weir_port_channel_destroy(r->fan.channels[peer]);
-        weir_memory_destroy(r->remote[peer]);
     }
-    if (!ok(r, weir_bootstrap_barrier(r->bootstrap, NULL))) { /* the peers have let go of this rank's memory */
+    if (!job_meet(&r->job)) { /* the peers have let go of this rank's memory */
         return false;
     }
-    weir_stream_destroy(r->device, r->stream);
+    printf("Rank %" PRIu32 " (%s): %d rounds, the words of %d ranks are right\n", r->job.rank, r->job.label, ROUNDS,
+           RANKS);
     weir_proxy_destroy(r->proxy);
     weir_memory_destroy(r->memory);
-    for (uint32_t peer = 0; peer < RANKS; peer++) {
-        weir_semaphore_destroy(r->semaphores[peer]);
-        weir_connection_destroy(r->connections[peer]);
-    }
-    weir_comm_destroy(r->comm);
-    weir_bootstrap_destroy(r->bootstrap);
-    weir_device_close(r->device);
+    job_close(&r->job);
     return true;
 }
 
-static void *run_rank(void *context)
+static bool run_rank(const rank_start *start)
 {
-    rank_state *r = (rank_state *)context;
-    bool good = join(r) && make_channels(r);
+    rank_state r;
+    memset(&r, 0, sizeof(r));
+    bool good = set_up(&r, start);
     for (uint32_t round = 0; round < ROUNDS && good; round++) {
-        good = run_round(r, round);
+        good = run_round(&r, round);
     }
-    if (!good || !leave(r)) {
-        _Exit(1);
-    }
-    printf("Rank %" PRIu32 " (%s): %d rounds, the words of %d ranks are right\n", r->rank, r->device_name, ROUNDS,
-           RANKS);
-    return NULL;
+    return job_end(&r.job, good && take_down(&r));
 }
 
 int main(void)
 {
-    rank_state *ranks = (rank_state *)calloc(RANKS, sizeof(*ranks));
-    pthread_t threads[RANKS];
-    weir_unique_id id;
     uint32_t gpus = 0;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (ranks == NULL || !ok(ranks, weir_device_count("gpu", &gpus)) ||
-        !ok(ranks, weir_unique_id_create("127.0.0.1", &id))) {
+    if (!ranks_count_gpus(&fan_out, &gpus) || !ranks_run_threads(RANKS, gpus, run_rank)) {
         return 1;
     }
-    if (fan_out.gpu == NULL) {
-        gpus = 0; /* built by a C compiler: the kernel runs on the CPU alone */
-    }
-    for (uint32_t i = 0; i < RANKS; i++) {
-        ranks[i].where = id.text;
-        ranks[i].rank = i;
-        snprintf(ranks[i].device_name, sizeof(ranks[i].device_name), "%s:%" PRIu32, gpus != 0 ? "gpu" : "cpu",
-                 gpus != 0 ? i % gpus : i);
-        if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]) != 0) {
-            perror("starting a thread");
-            return 1;
-        }
-    }
-    for (uint32_t i = 0; i < RANKS; i++) {
-        pthread_join(threads[i], NULL);
-    }
-    free(ranks);
     printf("Succeed!\n");
     return 0;
 }
