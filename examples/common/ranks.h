@@ -4,7 +4,7 @@
  *
  *     int main(int argc, char **argv)
  *     {
- *         const ranks_program program = { run, &kernel, NULL };
+ *         const ranks_program program = { run, &kernel, NULL, false };
  *         return ranks_main(argc, argv, &program);
  *     }
  *
@@ -129,6 +129,7 @@ typedef struct ranks_program {
     rank_function run;         /* one rank, from beginning to end; false when it has failed */
     const weir_kernel *kernel; /* one of the program's kernels; NULL for a program without kernels */
     const char *more;          /* what the usage line shows behind <device>: " [<transport>]"; NULL: nothing */
+    bool any_size;             /* a launcher may start any number of ranks, instead of 2 */
 } ranks_program;
 
 /* How many GPUs the program can use. A C compiler builds its kernels for the CPU alone. */
@@ -253,15 +254,15 @@ static inline bool ranks_run_launched(const ranks_program *program, const weir_l
     uint32_t gpus = 0;
     memset(&start, 0, sizeof(start));
     start.rank = launcher->rank;
-    start.ranks = 2;
-    if (launcher->size != 2) {
+    start.ranks = launcher->size;
+    if (launcher->size != 2 && !program->any_size) {
         fprintf(stderr, "This program has 2 ranks; %s started %" PRIu32 "\n", launcher->source, launcher->size);
         return false;
     }
     if (!ranks_count_gpus(program->kernel, &gpus)) {
         return false;
     }
-    bool on_gpu = gpus >= (launcher->local_size != 0 ? launcher->local_size : 2);
+    bool on_gpu = gpus >= (launcher->local_size != 0 ? launcher->local_size : launcher->size);
     snprintf(start.device, sizeof(start.device), "%s:%" PRIu32, on_gpu ? "gpu" : "cpu", launcher->local_rank);
     if (device != NULL) {
         snprintf(start.device, sizeof(start.device), "%s", device);

@@ -2,7 +2,7 @@
 # Installs a build into an empty folder and builds a C and a C++ program against it, by find_package and by
 # pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX [NVCC]. The installed tree is moved first, so that nothing can refer
 # to the build or to the prefix. With NVCC the same sources are built as CUDA C++, too; no GPU is needed. The program of
-# docs/building.md is built by that page's own commands.
+# docs/building.md is built by that page's own commands, and tutorials by the one command of their page.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 generator=$2 libdir=$3 cc=$4 cxx=$5 nvcc=${6-}
@@ -36,8 +36,18 @@ cd "$work/user"
 "$work/c"
 "$work/cc"
 
+echo "tutorials:"
+tutorials=$here/../../examples/tutorials
+for tutorial in 00-allreduce/allreduce 03-memory-channel/bidir_memory_channel; do
+    # shellcheck disable=SC2086
+    "$cc" -std=gnu11 -Wall -Wextra -Werror "$tutorials/$tutorial.c" -o "$work/${tutorial#*/}" $flags -pthread
+done
+CUDA_VISIBLE_DEVICES='' WEIR_CPU_THREADS=2 "$work/allreduce"
+
 if [ -n "$nvcc" ]; then
     echo "nvcc:"
+    # shellcheck disable=SC2086
+    "$nvcc" -arch=sm_80 -x cu "$tutorials/00-allreduce/allreduce.c" -o "$work/allreduce-cu" $flags
     # shellcheck disable=SC2086
     "$nvcc" -arch=sm_80 -x cu consumer.c other.c -o "$work/cu" $flags
     "$work/cu"

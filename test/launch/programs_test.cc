@@ -136,6 +136,17 @@ TEST_F(Mpirun, MissingRankEndsTheWait)
     EXPECT_LT(ended.ms, weirt_patience_ms());
 }
 
+TEST_F(Mpirun, Tutorial00TakesAnyNumberOfRanks)
+{
+    const std::string tutorial = weirt_tutorial("00-allreduce/allreduce");
+    for (uint32_t ranks : { 1u, 3u }) {
+        const Ended ended = mpirun(ranks, tutorial, { { "WEIR_CPU_THREADS", "1" } });
+        EXPECT_EQ(ended.status, 0) << ended.text;
+        EXPECT_EQ(ended.count("1000 sums over " + std::to_string(ranks) + " ranks are right\n"), ranks) << ended.text;
+        EXPECT_EQ(ended.count("Succeed!\n"), 1u) << ended.text;
+    }
+}
+
 TEST_F(Mpirun, Tutorial02TakesNoArguments)
 {
     expect_tutorial("02-bootstrap/gpu_ping_pong_mp");

@@ -123,6 +123,6 @@ static bool run_rank(const rank_start *start)
 
 int main(int argc, char **argv)
 {
-    const ranks_program program = { run_rank, &bidir_put, " [<transport>]" };
+    const ranks_program program = { run_rank, &bidir_put, " [<transport>]", false };
     return ranks_main(argc, argv, &program);
 }

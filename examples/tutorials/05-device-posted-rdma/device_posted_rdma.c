@@ -203,7 +203,7 @@ static bool find_nic(void)
 
 int main(int argc, char **argv)
 {
-    const ranks_program program = { run_rank, &take_turns, NULL };
+    const ranks_program program = { run_rank, &take_turns, NULL, false };
     /* Set before the first connection. A value that the user has set stays. */
     if (setenv("WEIR_PORT_ENGINE", "device", 0) != 0 || !find_nic()) {
         return 1;
