@@ -76,8 +76,8 @@ WEIR_API void weir_memory_channel_device(const weir_memory_channel *channel, wei
 
 /* What the channel keeps references on: valid until it is destroyed. weir_semaphore_connection has the connection. */
 WEIR_API weir_semaphore *weir_memory_channel_semaphore(const weir_memory_channel *channel);
-WEIR_API weir_memory *weir_memory_channel_dst(const weir_memory_channel *channel);
-WEIR_API weir_memory *weir_memory_channel_src(const weir_memory_channel *channel);
+WEIR_API weir_memory *weir_memory_channel_remote(const weir_memory_channel *channel);
+WEIR_API weir_memory *weir_memory_channel_local(const weir_memory_channel *channel);
 /* NULL for a channel without packets. */
 WEIR_API weir_memory *weir_memory_channel_packets(const weir_memory_channel *channel);
 

@@ -76,13 +76,13 @@ void one_call_each(weirt_rank *rank)
         for (uint32_t op : { WEIRT_PUT, WEIRT_GET, WEIRT_LL16, WEIRT_EXCHANGE_LL16 }) {
             transfer(rank, &pair, op, 1003);
         }
-        weir_memory *remote = weir_memory_channel_dst(pair.data);
+        weir_memory *remote = weir_memory_channel_remote(pair.data);
         WEIRT_EXPECT(rank, weir_memory_rank(remote) == peer && weir_memory_bytes(remote) == 2 * half);
-        WEIRT_EXPECT(rank, weir_memory_channel_src(pair.data) == pair.local);
+        WEIRT_EXPECT(rank, weir_memory_channel_local(pair.data) == pair.local);
         WEIRT_EXPECT(rank, weir_memory_channel_packets(pair.data) == nullptr);
-        weir_memory *remote_packets = weir_memory_channel_dst(pair.packet);
+        weir_memory *remote_packets = weir_memory_channel_remote(pair.packet);
         WEIRT_EXPECT(rank, weir_memory_rank(remote_packets) == peer && weir_memory_bytes(remote_packets) == 4 * half);
-        WEIRT_EXPECT(rank, weir_memory_channel_src(pair.packet) == pair.local);
+        WEIRT_EXPECT(rank, weir_memory_channel_local(pair.packet) == pair.local);
         WEIRT_EXPECT(rank, weir_memory_channel_packets(pair.packet) == pair.packets);
         weir_semaphore *semaphore = weir_memory_channel_semaphore(pair.data);
         weir_dev_semaphore device = {};

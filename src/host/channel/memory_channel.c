@@ -181,12 +181,12 @@ weir_semaphore *weir_memory_channel_semaphore(const weir_memory_channel *channel
     return channel != NULL ? channel->semaphore : NULL;
 }
 
-weir_memory *weir_memory_channel_dst(const weir_memory_channel *channel)
+weir_memory *weir_memory_channel_remote(const weir_memory_channel *channel)
 {
     return channel != NULL ? channel->remote : NULL;
 }
 
-weir_memory *weir_memory_channel_src(const weir_memory_channel *channel)
+weir_memory *weir_memory_channel_local(const weir_memory_channel *channel)
 {
     return channel != NULL ? channel->local : NULL;
 }
