@@ -13,8 +13,8 @@
  * Ranks that map each other's memory are a host; without transport ipc (WEIR_TRANSPORT) each rank is one. All hosts
  * have as many ranks, which follow each other. Rank i of each exchanges with rank i of the others, so that each byte
  * leaves a host once. Between hosts there are no all_to_all_v, no send and recv, and no averages of integers where a
- * host has several ranks; registered memory is not written directly; forms, as forced and in the table, are those of
- * steps inside a host.
+ * host has several ranks; registered memory is not written directly; forms, as forced and in the tuning file, are
+ * those of steps inside a host.
  *
  * Operations of one collective follow each other in one order, the same on all ranks, which the caller keeps also where
  * they are put on several streams. Operations that run at the same time need a collective each, and blocks that fit on
@@ -62,7 +62,7 @@ typedef struct weir_collective weir_collective;
 
 /* How an operation is carried out. */
 typedef enum weir_collective_form {
-    WEIR_FORM_AUTO = 0,    /* by the table of the library */
+    WEIR_FORM_AUTO = 0,    /* by the tuning file, or by the rows of the library */
     WEIR_FORM_ONCE = 1,    /* reductions: packets, everything to everyone */
     WEIR_FORM_PACKETS = 2, /* packets */
     WEIR_FORM_LINES = 3,   /* 128-byte lines */
@@ -93,7 +93,7 @@ typedef struct weir_collective_opts {
  * at once; the others name that rank and its cause. They are not told where a rank cannot know who they are: comm is
  * NULL, opts.size is not set, the group is none, or without this rank; ranks differ in opts.host_ranks, or in which of
  * them are one host, or a host has too many. A rank that has no memory for what it must send ends the communicator, as
- * weir_comm_abort does, with its error in the text. Between hosts the others are told the rank and the status. */
+ * weir_comm_abort does, with its error in the text. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
 WEIR_API void weir_collective_destroy(weir_collective *collective);
@@ -104,7 +104,7 @@ WEIR_API uint32_t weir_collective_size(const weir_collective *collective);
 WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 
 /* Forces a form and a number of blocks, of at most opts.blocks, on the operations that follow, on all ranks alike; 0
- * leaves it to the table. */
+ * leaves it to the tuning file and the library. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 
@@ -174,7 +174,7 @@ typedef struct weir_collective_request {
 } weir_collective_request;
 
 /* The form and the shape that it would have now: as forced, by a row of the file that WEIR_COLLECTIVE_TABLE names, or
- * by the library's own table. Of the request kind, type and count matter and, where memory is registered, send and
+ * by the library's own rows. Of the request kind, type and count matter and, where memory is registered, send and
  * recv. Between hosts: those that it would have
  * among the ranks of this one. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_choose(weir_collective *collective,
@@ -191,7 +191,7 @@ typedef struct weir_collective_algorithm {
     void *context;
 } weir_collective_algorithm;
 
-/* From now on operations ask it whether it takes them, the latest one first, and only then the table. At most 8;
+/* From now on operations ask it whether it takes them, the latest one first, and only then the tuning file. At most 8;
  * WEIR_ERR_LIMIT. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_add(weir_collective *collective,
                                                         const weir_collective_algorithm *algorithm);

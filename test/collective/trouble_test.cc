@@ -196,7 +196,7 @@ weir_status create_wrongly(const Bench *b, uint32_t what)
     case 2:
         break;
     case 3:
-        setenv("WEIR_COLLECTIVE_TABLE", "/no/such/table", 1);
+        setenv("WEIR_COLLECTIVE_TABLE", "/no/such/file", 1);
         break;
     case 4:
     case 5:
@@ -603,7 +603,7 @@ void fails_for_good(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// What a table in a file makes of requests.
+// What a tuning file makes of requests.
 void chooses(const Bench *b, weir_collective_kind kind, uint64_t count, weir_collective_form form, uint32_t blocks)
 {
     const weir_collective_request request = { kind, WEIR_F32, WEIR_SUM, 0, count, nullptr, nullptr };
@@ -643,7 +643,7 @@ void good_table(weirt_rank *rank)
     bench_close(&bench);
 }
 
-void bad_table(weirt_rank *rank)
+void bad_tuning_file(weirt_rank *rank)
 {
     weirt_comm comm;
     weir_collective *collective = nullptr;
@@ -709,9 +709,9 @@ TEST_P(CollectiveUse, UsersAlgorithmsAreAsked)
     weirt_ranks_run(stage(), 3, users_algorithm, nullptr, 0);
 }
 
-TEST_P(CollectiveUse, TablesChoose)
+TEST_P(CollectiveUse, TuningFilesChoose)
 {
-    char path[] = "/tmp/weir-collective-table-XXXXXX";
+    char path[] = "/tmp/weir-tuning-XXXXXX";
     const int fd = mkstemp(path);
     ASSERT_GE(fd, 0);
     close(fd);
@@ -725,13 +725,13 @@ TEST_P(CollectiveUse, TablesChoose)
                               "allreduce 2 1 once 0 1025", "allreduce 2 99999999999999999999 once 0 0" }) {
         std::ofstream(path) << "# forms\n" << line << "\n";
         const char part[] = "line 2: malformed row";
-        weirt_ranks_run(stage(), 1, bad_table, part, sizeof part);
+        weirt_ranks_run(stage(), 1, bad_tuning_file, part, sizeof part);
     }
     unlink(path);
     for (const char *part : { "No such file", "cannot be read" }) {
         char text[32];
         snprintf(text, sizeof text, "%s", part);
-        weirt_ranks_run(stage(), 1, bad_table, text, sizeof text);
+        weirt_ranks_run(stage(), 1, bad_tuning_file, text, sizeof text);
         setenv("WEIR_COLLECTIVE_TABLE", "/", 1); // a folder, for the second
     }
     unsetenv("WEIR_COLLECTIVE_TABLE");

@@ -953,7 +953,7 @@ MUTANTS = [
     Mutant("collective-overlap", HOST + "collective/call.c", "check_spans", "!apart(send, recv)", "false",
            "buffers that overlap are accepted", collective("CollectiveTrouble", "ArgumentsAreChecked")),
     Mutant("collective-row", HOST + "collective/choice.c", "look_up", " && work->bytes <= row->bytes", "",
-           "rows for less data are taken", collective("CollectiveUse", "TablesChoose")),
+           "rows for less data are taken", collective("CollectiveUse", "TuningFilesChoose")),
     Mutant("collective-shared", HOST + "collective/choice.c", "weiri_choice_threads",
            "blocks > collective->sm_limit ? WEIRI_OVERSUBSCRIBED_THREADS", "false ? WEIRI_OVERSUBSCRIBED_THREADS",
            "blocks that share multiprocessors do not fit on them", ["unit.CollectiveShape.BlocksFitSideBySide"]),

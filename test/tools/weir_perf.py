@@ -187,7 +187,7 @@ def log(program):
         expect_once(found, f"connection of rank {rank} to rank {peer}: transport ipc")
         start = f"weir_allreduce of rank {rank}, "
         expect_once(found, start + "1024 bytes among 2 ranks: form once, 2 blocks of 1 threads: "
-                                   "weir's own table has it up to 262144 bytes")
+                                   "a row of the library has it up to 262144 bytes")
         expect_once(found, start + "1048576 bytes among 2 ranks: form slots, 2 blocks of 1 threads: "
                                    "no row fits; once: no room for so many bytes; packets: .*; lines: .*")
     expect(sum("weir_allreduce" in line for line in found) == 4, "a line for each form of each rank")

@@ -1,4 +1,4 @@
-// Which rows weir-perf --tune writes to a table.
+// The rows that weir-perf --tune writes to a tuning file.
 #include <gtest/gtest.h>
 
 #include <cstdio>

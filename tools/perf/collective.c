@@ -2,7 +2,7 @@
  *
  * For each size the operation is measured out of place and in place, and with --compare nccl out of place by NCCL on
  * plain buffers and on symmetric windows. With --tune it is measured out of place in every form that has room, with
- * several numbers of blocks and of threads, and the fastest are written to a table. */
+ * several numbers of blocks and of threads, and the fastest are written to a tuning file. */
 #include "tools/perf/collective.h"
 
 #include <errno.h>
@@ -134,7 +134,7 @@ static void report_facts(perf_bench *b)
                    options->registered ? "registered" : "ordinary", rank->gpu ? ", NVLS off" : "");
 }
 
-/* Tables are for the ranks of one host. */
+/* Tuning files are for the ranks of one host. */
 static weir_status check_tunable(const perf_bench *b)
 {
     weir_dev_collective device;

@@ -1,8 +1,8 @@
-/* collective_tune.c - weir-perf --tune: which form and shape were the fastest of each size, and the table in
- * which the library looks that up (WEIR_COLLECTIVE_TABLE; src/host/collective/tuning.c says how it is written).
+/* collective_tune.c - weir-perf --tune: the fastest form and shape of each size, written as a tuning file
+ * (WEIR_COLLECTIVE_TABLE names it; src/host/collective/tuning.c has its format).
  *
  * A row is for the sizes up to the one that was measured and above that of the row before it; above the last one the
- * library's own table goes on. The first row that fits is taken, so that new ones come first. */
+ * rows of the library count. The first row that fits is taken, so new rows come first. */
 #include "tools/perf/collective.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, u
     }
     const bool known = i < tune->count && tune->rows[i].bytes == bytes;
     if (bytes == 0 || (known && tune->rows[i].us <= us)) {
-        return; /* no bytes stand for any size in a table */
+        return; /* in a tuning file, 0 bytes stand for any size */
     }
     if (!known) {
         memmove(&tune->rows[i + 1], &tune->rows[i], (tune->count - i) * sizeof row);

@@ -171,8 +171,8 @@ static void describe_choice(const weir_collective *collective, const weiri_work 
     } else if (row != NULL && row->bytes == UINT64_MAX) {
         (void)snprintf(text, bytes, "WEIR_COLLECTIVE_TABLE has it for any size");
     } else if (row != NULL) {
-        (void)snprintf(text, bytes, "%s has it up to %llu bytes", ours ? "weir's own table" : "WEIR_COLLECTIVE_TABLE",
-                       (unsigned long long)row->bytes);
+        (void)snprintf(text, bytes, "%s has it up to %llu bytes",
+                       ours ? "a row of the library" : "WEIR_COLLECTIVE_TABLE", (unsigned long long)row->bytes);
     } else {
         (void)snprintf(text, bytes, is_zero_copy(work) ? "all ranks have registered the memory" : "no row fits");
     }
