@@ -1,5 +1,5 @@
-/* collective.c - what the ranks of a collective need of each other, and its layout, which is that of
- * weir/device/impl/collective_call.h. */
+/* collective.c - create, register and destroy: a collective's teams, and its memory with the layout of
+ * include/weir/device/impl/collective_call.h. */
 #include "src/host/collective/collective.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     return device->messages + (uint64_t)2 * device->message_blocks * WEIR_COLLECTIVE_RANKS * device->message_bytes;
 }
 
-/* Rows are compared by this. */
+/* The ranks compare their rows by this hash. */
 static uint64_t hash_rows(const weir_collective *collective)
 {
     uint64_t hash = 0;
@@ -66,7 +66,7 @@ static uint64_t hash_rows(const weir_collective *collective)
     return hash;
 }
 
-/* Whether two of all ranks have the same device, whose kernels must fit on it together. */
+/* Whether two ranks have the same device: their kernels must fit on it together. */
 static bool share_device(const weir_collective *collective, const weir_group *group)
 {
     const weir_comm *comm = collective->comm;
@@ -82,8 +82,8 @@ static bool share_device(const weir_collective *collective, const weir_group *gr
     return false;
 }
 
-/* Whether blocks by slots share multiprocessors; alike on all ranks. Among several ranks that is faster: while one
- * block waits until the last stores of its round have arrived, others go on. */
+/* Whether blocks by slots share multiprocessors; the same on all ranks. Among more than two ranks that is faster: while
+ * one block waits until the last stores of its round have arrived, the others go on. */
 static bool oversubscribes(const weir_collective *collective, const weir_collective_opts *opts)
 {
     const weir_shape all = { collective->sm_limit * WEIRI_OVERSUBSCRIPTION, WEIRI_OVERSUBSCRIBED_THREADS };
@@ -157,7 +157,7 @@ weir_status weiri_collective_agree(weir_collective *collective, const char *call
     return weiri_team_agree(&collective->host, across, call, mine, waits);
 }
 
-/* `mine` is how this rank's own part of create has gone so far. */
+/* `mine`: the outcome of this rank's own part of create so far. */
 static weir_status open_memories(weir_collective *collective, uint64_t bytes, weir_status mine)
 {
     static const char call[] = "weir_collective_create";
@@ -233,7 +233,7 @@ static void close_collective(weir_collective *collective)
     weiri_free(collective);
 }
 
-/* What of create needs no memory, so that a rank without any can say so to the others. */
+/* The part of create that needs no memory: a rank without any can then still report that to the others. */
 static weir_status find_members(weir_collective *members, weir_comm *comm, const weir_collective_opts *opts)
 {
     static const char call[] = "weir_collective_create";

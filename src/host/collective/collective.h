@@ -209,7 +209,7 @@ weir_status weiri_rails_run(const weir_collective *collective, const weir_collec
 
 /* ---- launch.c -------------------------------------------------------------------------------------------------- */
 
-/* The kernel is told for what it is launched, and says so if it fails. */
+/* The kernel's handle holds the call for which it is launched, for the record of a failure. */
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);

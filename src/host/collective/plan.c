@@ -515,7 +515,7 @@ static weir_status swap_inside(const hosts_call *h, const char *from, char *into
     return exchange_inside(h, &args);
 }
 
-/* The rails come first, so that in place nothing is overwritten that is still to be sent. */
+/* The rails come first: an operation in place would otherwise overwrite what it has yet to send. */
 static weir_status all_to_all_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
     char *hold = h->collective->rails.hold;

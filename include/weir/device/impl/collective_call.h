@@ -127,7 +127,7 @@ WEIR_FN weir_status weir_collective_consume(const weir_dev_collective *c, const 
     return WEIR_OK;
 }
 
-/* The peers in an order of this rank's own, so that not all send to the same one; k from 0 to ranks - 2. */
+/* The peers, beginning behind this rank: not all ranks send to the same one at a time. k is 0 to ranks - 2. */
 WEIR_FN uint32_t weir_collective_peer(const weir_dev_collective *c, uint32_t k)
 {
     uint32_t peer = c->rank + 1 + k;

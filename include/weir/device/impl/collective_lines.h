@@ -1,6 +1,6 @@
 /* weir/device/impl/collective_lines.h - collectives by 128-byte lines: 15 of 16 bytes that cross the link are data,
  * and a line needs no signal. For data of middle size, over links that keep lines whole (weir/device/impl/line.h), by
- * blocks of whole warps. As with packets, who sends a line joins and stores those of its place. */
+ * blocks of whole warps. As with packets, the threads that send a line join and store the lines of its place. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_LINES_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_LINES_H
 

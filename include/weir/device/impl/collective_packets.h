@@ -1,7 +1,7 @@
 /* weir/device/impl/collective_packets.h - collectives by LL16 packets: the fastest for small data.
  *
- * A word of 8 bytes is one packet. The thread that sends a word is the one that receives, joins and stores those of its
- * place, so that no threads need to meet, and input and output may be the same memory. */
+ * A word of 8 bytes is one packet. The thread that sends a word also receives, joins and stores the words of its place.
+ * Threads need not meet, therefore, and input and output may be the same memory. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_PACKETS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_PACKETS_H
 

@@ -389,8 +389,8 @@ WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, co
     }
 }
 
-/* All threads of the grid call it, of whole blocks, up to `blocks` of them: as many on all ranks. What fails is the
- * communicator's error: WEIR_ERR_MISMATCH, when ranks call different steps, WEIR_ERR_TIMEOUT, or an earlier one. */
+/* All threads of the grid call it, in whole blocks: at most `blocks`, the same number on all ranks. A failure is the
+ * communicator's error: WEIR_ERR_MISMATCH if ranks call different steps, WEIR_ERR_TIMEOUT, or an earlier one. */
 WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);

@@ -1,9 +1,9 @@
 /* weir/device/impl/collective_slots.h - collectives by plain stores and signals: the fastest for large data.
  *
- * Blocks work in pairs, a column: it has its range of every piece and meets the same column of the peers alone. One
- * block of it stores what is for a peer into a slot of that peer's, then signals; the other one joins or takes what
- * comes, so that the link does not wait for that. They go round by round, and use two slots in turn. A block that is
- * alone in its grid does both. Where the receiver's own memory is mapped here, results go straight there. */
+ * Two blocks are a column. A column has its range of every piece, and meets only the same column of each peer. One of
+ * its blocks stores what is for a peer into a slot of that peer, then signals. The other joins or takes what arrives;
+ * the link does not wait for that. They go round by round and use two slots in turn. A block that is alone in its grid
+ * does both. Where the memory of the receiving user is mapped here, results go straight there (zero-copy). */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 
@@ -309,7 +309,7 @@ WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_col
 }
 
 /* As weir_collective_reduce_packets. A rank's results of a round reach the others before it stores into their slots the
- * next time, and its data of a round tells them that it has taken the results two rounds before. */
+ * next time, and its data of a round says that it has taken the results two rounds before. */
 WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                  uint32_t dtype, uint32_t op, weir_coop coop)
 {
