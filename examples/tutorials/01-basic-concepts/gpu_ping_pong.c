@@ -2,9 +2,8 @@
  *
  *     gpu_ping_pong
  *
- * Rank 0 and rank 1 are two threads, with a device each: two GPUs, one GPU twice, or the CPU twice. Read the
- * kernel first, then play, which makes what the kernel needs, from the bottom (a device) to the top (a
- * semaphore). */
+ * Rank 0 and rank 1 are two threads. Each has a device: one of two GPUs, the same GPU, or the CPU. Read the kernel
+ * first, then set_up, which makes what the kernel needs, from the bottom (a device) to the top (a semaphore). */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,21 +31,21 @@ typedef struct ping_pong_args {
     score *result;
 } ping_pong_args;
 
-/* Whoever has the ball looks, a few times, whether the peer signals although it is not its turn. */
-WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64_t looks)
+/* The rank that has the ball polls a few times: the peer must not signal, because it is not its turn. */
+WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64_t polls)
 {
     uint64_t early = 0;
-    for (uint64_t i = 0; i < looks; i++) {
+    for (uint64_t i = 0; i < polls; i++) {
         early += weir_dev_semaphore_poll(semaphore) == WEIR_OK;
     }
     return early;
 }
 
 /* Rank 0 serves: signal, wait, signal, wait ... Rank 1 returns: wait, signal, wait, signal ... Only the order of
- * execution matters, no data follows the signals, so the cheaper relaxed forms do.
+ * execution matters. No data goes with the signals, so the cheaper relaxed forms are enough.
  *
- * A signal of a rank that did not wait for its turn would be found by the other, which holds the ball for zero
- * to three looks. */
+ * A rank holds the ball for zero to three polls. If its peer signals without waiting for its turn, a poll finds the
+ * signal. */
 WEIR_KERNEL(ping_pong, ping_pong_args)
 {
     const weir_dev_semaphore *semaphore = &args->semaphore;
@@ -75,7 +74,7 @@ WEIR_KERNEL(ping_pong, ping_pong_args)
 /* ---- the host ----------------------------------------------------------------------------------------- */
 
 typedef struct player {
-    const char *id; /* where the two meet */
+    const char *id; /* unique id at which the ranks meet */
     const char *device_name;
     uint32_t rank;
 
@@ -88,7 +87,7 @@ typedef struct player {
     void *stream, *begin, *end;
 } player;
 
-/* Says what went wrong. Calls are chained with &&, so that the first error ends the chain. */
+/* Prints what went wrong. Calls are chained with &&, and the first error ends the chain. */
 static bool ok(const player *p, weir_status status)
 {
     if (status != WEIR_OK) {
@@ -97,7 +96,8 @@ static bool ok(const player *p, weir_status status)
     return status == WEIR_OK;
 }
 
-/* From the device up to the semaphore. Both ranks make the same calls; those that need the other wait for it. */
+/* Makes everything from the device up to the semaphore. Both ranks make the same calls; some wait for the other rank.
+ */
 static bool set_up(player *p)
 {
     weir_device_info info;
@@ -114,7 +114,7 @@ static bool set_up(player *p)
     }
     printf("Rank %" PRIu32 ": communicator of %" PRIu32 " ranks\n", p->rank, weir_comm_size(p->comm));
 
-    /* A connection is a way for one device to reach the other; a semaphore counts signals over it. */
+    /* Over a connection one device reaches the other. A semaphore counts signals over a connection. */
     if (!ok(p, weir_connection_create(p->comm, p->rank ^ 1, 0, NULL, &p->connection)) ||
         !ok(p, weir_semaphore_create(p->connection, 0, NULL, &p->semaphore))) {
         return false;
@@ -142,7 +142,7 @@ static bool play(player *p)
         !ok(p, weir_event_record(p->device, p->begin, p->stream)) ||
         !ok(p, weir_launch(p->device, &ping_pong, shape, &args, NULL, p->stream)) ||
         !ok(p, weir_event_record(p->device, p->end, p->stream)) ||
-        /* The kernel ends by itself even when the peer does not answer; comm_status tells. */
+        /* The kernel ends even if the peer does not answer; weir_comm_wait returns the error. */
         !ok(p, weir_comm_wait(p->comm, p->stream, 0)) || !ok(p, weir_event_elapsed(p->device, p->begin, p->end, &ms)) ||
         !ok(p, weir_device_copy(p->device, &result, weir_memory_pointer(p->result), sizeof(result)))) {
         return false;
@@ -153,7 +153,7 @@ static bool play(player *p)
         fprintf(stderr, "Rank %" PRIu32 ": the order of play was wrong\n", p->rank);
         return false;
     }
-    return ok(p, weir_bootstrap_barrier(p->bootstrap, NULL)); /* the peer does not use our semaphore any more */
+    return ok(p, weir_bootstrap_barrier(p->bootstrap, NULL)); /* after it the peer no longer uses this semaphore */
 }
 
 /* Destroying NULL does nothing. A child keeps its parents alive, so any order will do. */
@@ -197,7 +197,7 @@ int main(void)
         return 1;
     }
     if (ping_pong.gpu == NULL) {
-        gpus = 0; /* built by a C compiler: these kernels run on the CPU alone */
+        gpus = 0; /* a C compiler built these kernels for the CPU alone */
     }
     for (uint32_t i = 0; i < 2; i++) {
         players[i].id = id.text;

@@ -1,11 +1,11 @@
 /* gpu_ping_pong_mp - the ping-pong of tutorial 01 between two processes, and the bootstrap that joins them.
  *
- *     gpu_ping_pong_mp                              rank 0, which starts rank 1 as a process of its own
+ *     gpu_ping_pong_mp                              rank 0, which starts rank 1 as another process
  *     mpirun -n 2 gpu_ping_pong_mp [<device>]       one rank in each process; srun and torchrun too
  *     gpu_ping_pong_mp <ip:port> <rank> <device>    one rank, 0 or 1, on gpu:N or cpu:N
- *     gpu_ping_pong_mp <rank> <device>              the same, met at the unique id in WEIR_UNIQUE_ID
+ *     gpu_ping_pong_mp <rank> <device>              the same; the ranks meet at the unique id in WEIR_UNIQUE_ID
  *
- * Read use_bootstrap first: it shows each operation, and checks what it brings. */
+ * Read use_send_recv, use_collectives and use_barrier first: they show each operation, and check its result. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <inttypes.h>
@@ -35,11 +35,11 @@ typedef struct ping_pong_args {
     score *result;
 } ping_pong_args;
 
-/* Whoever has the ball looks, a few times, whether the peer signals although it is not its turn. */
-WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64_t looks)
+/* The rank that has the ball polls a few times: the peer must not signal, because it is not its turn. */
+WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64_t polls)
 {
     uint64_t early = 0;
-    for (uint64_t i = 0; i < looks; i++) {
+    for (uint64_t i = 0; i < polls; i++) {
         early += weir_dev_semaphore_poll(semaphore) == WEIR_OK;
     }
     return early;
@@ -72,7 +72,7 @@ WEIR_KERNEL(ping_pong, ping_pong_args)
 
 /* ---- the bootstrap ------------------------------------------------------------------------------------ */
 
-/* Says what went wrong. Calls are chained with &&, so that the first error ends the chain. */
+/* Prints what went wrong. Calls are chained with &&, and the first error ends the chain. */
 static bool ok(uint32_t rank, weir_status status)
 {
     if (status != WEIR_OK) {
@@ -107,7 +107,7 @@ static bool use_collectives(weir_bootstrap *bootstrap)
     uint32_t rank = weir_bootstrap_rank(bootstrap);
     uint64_t table[2] = { 0, 0 };
     char greeting[32] = "";
-    table[rank] = 300 + rank; /* one's own entry is sent, the others are filled in */
+    table[rank] = 300 + rank; /* this rank's entry is sent, the others are filled in */
     if (rank == 0) {
         snprintf(greeting, sizeof(greeting), "from rank 0 to all");
     }
@@ -184,8 +184,8 @@ static void take_down(player *p)
     weir_device_close(p->device);
 }
 
-/* A rank that fails leaves; a process that ends takes its ranks with it, and the others are told. Where the ranks meet
- * is NULL when a launcher has started them, and knows. */
+/* A rank that fails leaves, and the other rank receives the error. `where` is NULL when a launcher started the ranks:
+ * it knows where they meet. */
 static bool run_rank(const char *where, uint32_t rank, const char *device_name)
 {
     weir_bootstrap *bootstrap = NULL;
@@ -221,9 +221,9 @@ static pid_t start_rank_1(const char *device_name)
     return pid;
 }
 
-/* The id is drawn here, in the process of rank 0, and reaches the child in its environment. It holds the key of
- * the job, so it does not belong into arguments, which other users can read. Two processes use one GPU only in
- * turns, and would wait for each other in vain; so with fewer than two GPUs both ranks run on the CPU. */
+/* The process of rank 0 makes the id, and the child gets it in its environment. The id holds the key of the job, so it
+ * must not be an argument, which other users can read. Two processes use one GPU only in turns, and would wait for each
+ * other in vain, so with fewer than two GPUs both ranks run on the CPU. */
 static bool run_both(void)
 {
     weir_unique_id id;
@@ -233,7 +233,7 @@ static bool run_both(void)
         return false;
     }
     if (ping_pong.gpu == NULL) {
-        gpus = 0; /* built by a C compiler: these kernels run on the CPU alone */
+        gpus = 0; /* a C compiler built these kernels for the CPU alone */
     }
     printf("%" PRIu32 " GPUs to use: ranks on %s\n", gpus, gpus >= 2 ? "gpu:0 and gpu:1" : "cpu:0 and cpu:1");
     pid_t child = setenv("WEIR_UNIQUE_ID", id.text, 1) == 0 ? start_rank_1(gpus >= 2 ? "gpu:1" : "cpu:1") : -1;
@@ -252,7 +252,8 @@ static bool run_both(void)
     return good;
 }
 
-/* A rank that a launcher started. Each takes the GPU of its place on this host; the CPU when there are too few. */
+/* Runs the rank that a launcher started. Each rank takes the GPU of its place on this host. All ranks take the CPU when
+ * there are too few GPUs. */
 static bool run_launched(const weir_launcher_info *launcher, const char *device_name)
 {
     char device[16];

@@ -1,4 +1,4 @@
-/* allgather_mesh - an allgather of one's own, without a weir_collective: a kernel with a memory channel to each peer.
+/* allgather_mesh - your own allgather, without a weir_collective: a kernel with a memory channel to each peer.
  *
  *     allgather_mesh [<ranks>]      2 to 8; default: one for each GPU, or 4 on the CPU
  *

@@ -3,7 +3,8 @@
  *     abort_and_rebuild             ranks on cpu:0, cpu:1, cpu:2
  *     abort_and_rebuild gpu:0       all three on that GPU, which processes use in turns
  *
- * Read work and run_rank first: the rest is set-up as in tutorial 02. docs/failure.md says what ends what. */
+ * Read work and run_rank first: the rest is set-up as in tutorial 02. docs/failure.md says which errors end which
+ * calls. */
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@ typedef struct relay_args {
     int32_t *result;
 } relay_args;
 
-/* A token goes round. Every wait has a deadline, ends when the communicator does, and says how it ended. */
+/* A token goes round. Every wait has a deadline, ends when the communicator fails, and returns how it ended. */
 WEIR_KERNEL(relay, relay_args)
 {
     weir_status status = WEIR_OK;
@@ -57,7 +58,7 @@ typedef struct job {
     void *stream;
 } job;
 
-/* Where the processes tell each other unique ids, one for each job: a launcher, or a file, does the same. */
+/* Memory through which the processes pass unique ids, one for each job. A launcher or a file would do, too. */
 typedef struct notice {
     weir_unique_id id;
     uint32_t ready;
@@ -71,8 +72,9 @@ static bool ok(uint32_t rank, weir_status status)
     return status == WEIR_OK;
 }
 
-/* Ends whatever there is of a job, in the reverse order. Works at any time, after any error. First this rank's kernels
- * have to end, and, where ranks are threads of one process, those of the others, which may store into its memory. */
+/* Destroys what exists of a job, in the reverse order. It works at any time, after any error. First this rank's kernels
+ * must end. Where ranks are threads of one process, the kernels of all ranks must end: they may store into its memory.
+ */
 static void close_job(job *j)
 {
     if (j->stream != NULL) {
@@ -80,7 +82,7 @@ static void close_job(job *j)
     }
     if (j->comm != NULL && weir_comm_quiesce(j->comm, 0) != WEIR_OK) {
         printf("Rank %" PRIu32 ": %s\n", j->rank, weir_last_error());
-        return; /* a rank that hangs may still store here: what is left belongs to the process's end */
+        return; /* a rank that hangs may still store here, so the rest is left to the end of the process */
     }
     weir_stream_destroy(j->device, j->stream);
     for (int i = 0; i < 2; i++) {
@@ -93,7 +95,7 @@ static void close_job(job *j)
     weir_device_close(j->device);
 }
 
-/* Waits for one of two operations that were begun together. */
+/* Waits for an operation that was begun. */
 static weir_status complete(weir_future *future)
 {
     weir_status status = weir_future_wait(future, 0);
@@ -101,8 +103,8 @@ static weir_status complete(weir_future *future)
     return status;
 }
 
-/* Both neighbours do this at the same time, so both operations are begun before one is waited for. What joins two
- * ranks has the tag of the rank that signals. */
+/* Both neighbours do this at the same time, so a rank begins both operations before it waits for one. Connections and
+ * semaphores have the tag of the rank that signals over them. */
 static bool join_neighbours(job *j)
 {
     const uint32_t peers[2] = { (j->rank + 1) % j->size, (j->rank + j->size - 1) % j->size };
@@ -157,7 +159,7 @@ static weir_status work(job *j)
         status = weir_launch(j->device, &relay, one, &args, NULL, j->stream);
     }
     if (status == WEIR_OK) {
-        /* The communicator's error has the text: which rank, and why. */
+        /* The text of the communicator's error names the rank and the cause. */
         status = weir_comm_wait(j->comm, j->stream, 0);
     }
     const int32_t *result = (const int32_t *)weir_memory_host_pointer(j->result);
@@ -202,7 +204,7 @@ static bool run_rank(notice *notices, const char *device, uint32_t rank)
     bool works = open_job(&j, notices[1].id.text, device, rank, RANKS - 1) && ok(rank, work(&j));
     printf("Rank %" PRIu32 ": %d rounds with %" PRIu32 " ranks are %s\n", rank, (int)ROUNDS, j.size,
            works ? "right" : "wrong");
-    /* Nobody leaves before all have their last signal. */
+    /* No rank leaves before all ranks have their last signal. */
     works = works && ok(rank, weir_bootstrap_barrier(j.boot, NULL));
     close_job(&j);
     return works;
