@@ -1,15 +1,16 @@
-/* weir/device/arch.h - what differs between a GPU and a CPU: the only header that looks at the compiler.
+/* weir/device/arch.h - differences between a GPU and a CPU: the only header that tests for the compiler.
  *
- * Every memory access whose order or atomicity matters to another thread goes through a function of this
- * header. A name says operation, order, scope and width: weir_arch_load_acquire_sys_u64. Scope `dev` orders
- * among the threads of one device, `sys` among all devices and the host. On the CPU both are the same.
- * Orders and scopes are those of the PTX ISA's memory consistency model (PTX ISA 9.0, chapter 8) and of C11.
+ * A memory access whose order or atomicity matters to another thread goes through a function of this header. A name
+ * gives operation, order, scope and width: weir_arch_load_acquire_sys_u64. Scope `dev` orders among the threads of one
+ * device, `sys` among all devices and the host. On the CPU both are the same. Orders and scopes are those of the PTX
+ * ISA's memory consistency model (PTX ISA 9.0, chapter 8) and of C11.
  *
- * Orders are attached to operations, which the thread sanitizer understands. The only fences are those in front of a
- * NIC's doorbell.
+ * Orders belong to operations, because the thread sanitizer understands those. Fences occur only in front of a NIC's
+ * doorbell.
  *
- * On the CPU all of it comes down to the six WEIR_CPU_ macros below. A program that checks orders, most of which a
- * CPU's own memory hides, gives WEIR_ARCH_MODEL the name of a header that defines them for a simulated memory. */
+ * On the CPU everything is built on the six WEIR_CPU_ macros below. A test of memory orders replaces them, because a
+ * CPU's own memory hides most errors: it sets WEIR_ARCH_MODEL to the name of a header that defines them for a simulated
+ * memory. */
 #ifndef WEIR_DEVICE_ARCH_H
 #define WEIR_DEVICE_ARCH_H
 
@@ -25,17 +26,18 @@
 #define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
 #define WEIR_FN_FLAT WEIR_FN_COLD
 #elif defined(__CUDACC__)
-/* For the host nvcc's compiler decides, as a C compiler does: to inline everything there takes it ten times as long. */
+/* For the host, nvcc's compiler decides about inlining, as a C compiler does. Inlining everything there takes ten times
+ * as long. */
 #define WEIR_FN static __host__ __device__ inline __attribute__((unused))
 #define WEIR_FN_COLD static __host__ __device__ __noinline__ __attribute__((unused))
 #define WEIR_FN_FLAT WEIR_FN_COLD
 #else
 #define WEIR_FN static inline __attribute__((unused))
 #define WEIR_FN_COLD static __attribute__((noinline, unused))
-#define WEIR_FN_FLAT static __attribute__((noinline, unused, flatten)) /* with all that it calls inlined */
+#define WEIR_FN_FLAT static __attribute__((noinline, unused, flatten)) /* inlines every function that it calls */
 #endif
 
-/* Only where GPU code is generated: nvcc's host compiler does not know the pragma. */
+/* Only for GPU code: nvcc's host compiler does not know the pragma. */
 #if defined(__CUDA_ARCH__)
 #define WEIR_UNROLL _Pragma("unroll")
 #define WEIR_ROLLED _Pragma("unroll 1")
@@ -50,16 +52,16 @@
 #define WEIR_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
 
-/* Conditions of error paths and slow paths, so that they are laid out behind the fast path: on a GPU a small
- * kernel's time is to a good part the fetching of its instructions. */
+/* Marks conditions of error paths and slow paths. Their code then lies behind the fast path: a large part of a small
+ * kernel's time goes into fetching its instructions. */
 #define WEIR_UNLIKELY(condition) __builtin_expect((condition) != 0, 0)
 
-/* What the CPU device needs from libweir; kernels on a GPU never call these. */
+/* Functions of libweir that the CPU device uses. Kernels on a GPU never call them. */
 #if defined(__cplusplus)
 extern "C" {
 #endif
-/* Gives the processor away between two reads of a spin: `reads` counts the failed reads so far. Spins for
- * the first 16, then yields, and once a spin has lasted 10 ms sleeps for a 64th of that time, at most 0.5 ms. */
+/* Yields the processor between two reads of a spin. `reads` counts the failed reads so far. The first 16 calls spin,
+ * later ones yield. Once a spin has lasted 10 ms, each call sleeps for a 64th of that time, at most 0.5 ms. */
 void weir_cpu_relax(uint32_t reads);
 /* Monotonic time in ns. */
 uint64_t weir_cpu_clock_ns(void);
@@ -69,8 +71,8 @@ uint32_t weir_cpu_block_or(void *block, uint32_t value);
 }
 #endif
 
-/* 16 bytes that one instruction moves; the unit of bulk copies. As the two after it, it may be used on memory that
- * holds data of the user's types. */
+/* 16 bytes, moved by one instruction: the unit of bulk copies. This type and the two after it may alias the user's
+ * types. */
 typedef struct weir_vec16 {
     uint64_t lo;
     uint64_t hi;
@@ -81,12 +83,13 @@ typedef uint32_t __attribute__((may_alias)) weir_alias_u32;
 #if defined(WEIR_ARCH_MODEL) && !defined(__CUDA_ARCH__)
 #include WEIR_ARCH_MODEL
 #else
-/* Accesses of 4 or 8 bytes: __ATOMIC_... order, and scope DEV or SYS, which a CPU does not tell apart. */
+/* Accesses of 4 or 8 bytes. `order` is a constant __ATOMIC_..., `scope` is DEV or SYS; a CPU treats both scopes the
+ * same. */
 #define WEIR_CPU_LOAD(p, order, scope) __atomic_load_n(p, order)
 #define WEIR_CPU_STORE(p, v, order, scope) __atomic_store_n(p, v, order)
 #define WEIR_CPU_FETCH_ADD(p, v, order, scope) __atomic_fetch_add(p, v, order)
 #define WEIR_CPU_FETCH_OR(p, v, order, scope) __atomic_fetch_or(p, v, order)
-/* Ordinary accesses, of the type of `*p`; these two are the plain accesses of a GPU too. */
+/* Ordinary accesses of the type of `*p`. A GPU uses these two as well. */
 #define WEIR_CPU_READ(p, v) ((v) = *(p))
 #define WEIR_CPU_WRITE(p, v) (*(p) = (v))
 #endif
@@ -277,9 +280,9 @@ WEIR_FN void weir_arch_or_release_dev_u64(uint64_t *p, uint64_t v)
 #endif
 }
 
-/* ---- doorbells: how a kernel tells a NIC ----------------------------------------------------------------- */
+/* ---- doorbells: how a kernel notifies a NIC --------------------------------------------------------------- */
 
-/* A word in host memory that a NIC reads by itself; a release. */
+/* Stores a word in host memory that a NIC reads; a release. */
 WEIR_FN void weir_arch_store_release_sys_u32(uint32_t *p, uint32_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -289,7 +292,8 @@ WEIR_FN void weir_arch_store_release_sys_u32(uint32_t *p, uint32_t v)
 #endif
 }
 
-/* A release to the system whose fence orders what this thread then stores by weir_arch_store_behind_sys_u32, too. */
+/* A release to the system. Its fence also orders the stores that this thread then makes by
+ * weir_arch_store_behind_sys_u32. */
 WEIR_FN void weir_arch_store_fenced_sys_u64(uint64_t *p, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -308,7 +312,7 @@ WEIR_FN void weir_arch_store_behind_sys_u32(uint32_t *p, uint32_t v)
 #endif
 }
 
-/* Of an x86: stores to pages of a NIC may be gathered, out of order with others, until this. */
+/* On x86, stores to the pages of a NIC may be combined and reordered until this call. */
 WEIR_FN void weir_arch_drain_stores(void)
 {
 #if defined(__x86_64__) && !defined(__CUDA_ARCH__)
@@ -316,7 +320,7 @@ WEIR_FN void weir_arch_drain_stores(void)
 #endif
 }
 
-/* A register of a NIC, or a word that stands for one; a release. */
+/* Stores to a register of a NIC, or to a word that stands for one; a release. */
 WEIR_FN void weir_arch_store_register(uint64_t *p, uint64_t v)
 {
 #if defined(__CUDA_ARCH__)
@@ -328,7 +332,7 @@ WEIR_FN void weir_arch_store_register(uint64_t *p, uint64_t v)
 #endif
 }
 
-/* ---- pairs of 8-byte words: the two halves are each atomic, and unordered among themselves ------------ */
+/* ---- pairs of 8-byte words: each half is atomic; the halves are not ordered with each other --------------- */
 
 WEIR_FN void weir_arch_store_relaxed_sys_pair(void *p, uint64_t a, uint64_t b)
 {
@@ -340,7 +344,7 @@ WEIR_FN void weir_arch_store_relaxed_sys_pair(void *p, uint64_t a, uint64_t b)
 #endif
 }
 
-/* `a` is the release: who acquires it, and not `b`, sees what came before. */
+/* `a` is the release: a thread that acquires `a` sees earlier writes. Acquiring `b` orders nothing. */
 WEIR_FN void weir_arch_store_release_sys_pair(void *p, uint64_t a, uint64_t b)
 {
 #if defined(__CUDA_ARCH__)
@@ -400,8 +404,7 @@ WEIR_FN void weir_arch_store_vec16(weir_vec16 *p, weir_vec16 v)
 #endif
 }
 
-/* To memory that nothing but these stores touches: unlike the others, it does not make the compiler forget what it
- * knows of memory. */
+/* Stores to memory that only such stores touch. Unlike the others it does not make the compiler reload other memory. */
 WEIR_FN void weir_arch_store_apart_vec16(weir_vec16 *p, weir_vec16 v)
 {
 #if defined(__CUDA_ARCH__)
@@ -447,7 +450,7 @@ WEIR_FN void weir_arch_store_byte(char *p, char v)
     WEIR_CPU_WRITE(p, v);
 }
 
-/* ---- byte order: a value whose bytes in memory, in this machine's order, are those of `v` reversed -------- */
+/* ---- byte order: reverses the bytes of `v` ---------------------------------------------------------------- */
 
 WEIR_FN uint32_t weir_arch_swap_u32(uint32_t v)
 {
@@ -479,9 +482,9 @@ WEIR_FN uint32_t weir_arch_bits_of_float(float value)
     return bits;
 }
 
-/* `value` in a binary format of fewer bits, without its sign, to nearest, ties to even: `mantissa` bits after the point
- * and `least` the exponent of the least normal number. What is too large or infinite gets a code above all finite
- * ones; no NaN is asked for. */
+/* `value` without its sign in a binary format of fewer bits, rounded to nearest, ties to even. `mantissa` is the number
+ * of bits after the point, `least` the exponent of the least normal number. A value that is too large or infinite gets
+ * a code above all finite ones. `value` must not be NaN. */
 WEIR_FN uint32_t weir_arch_narrow(float value, uint32_t mantissa, int32_t least)
 {
     uint32_t bits = weir_arch_bits_of_float(value) & 0x7fffffffu;
@@ -536,7 +539,7 @@ WEIR_FN uint32_t weir_arch_f16_of_float(float value)
 
 /* ---- 128-byte lines: 16 words that arrive together; the last is the flag -------------------------------- */
 
-/* Lanes that share a line, and 16-byte parts that each of them holds. */
+/* The number of lanes that share a line, and the number of 16-byte parts that each of them holds. */
 #if defined(__CUDA_ARCH__)
 #define WEIR_ARCH_LINE_LANES 8u
 #define WEIR_ARCH_LINE_PARTS 1u
@@ -545,7 +548,7 @@ WEIR_FN uint32_t weir_arch_f16_of_float(float value)
 #define WEIR_ARCH_LINE_PARTS 8u
 #endif
 
-/* On a GPU the lanes of a line call it in one instruction, and the link keeps that instruction's 128 bytes whole. */
+/* On a GPU all lanes of a line call it in one instruction. The link keeps the 128 bytes of that instruction whole. */
 WEIR_FN void weir_arch_store_line(char *line, uint32_t lane, const weir_vec16 *parts)
 {
 #if defined(__CUDA_ARCH__)
@@ -576,8 +579,8 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 
 /* ---- time, threads and barriers ----------------------------------------------------------------------- */
 
-/* Reads of a spin before it calls anything; and, after that, failed reads between two looks at the control block,
- * about 0.5 ms of a GPU's local memory. */
+/* Reads of a spin before its slow part begins, and failed reads between two checks of the control block after that. On
+ * a GPU 1,024 reads of local memory take about 0.5 ms. */
 #if defined(__CUDA_ARCH__)
 #define WEIR_ARCH_FAST_READS 1024u
 #define WEIR_ARCH_SPIN_READS 1024u
@@ -586,11 +589,11 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 #define WEIR_ARCH_SPIN_READS 32u
 #endif
 
-/* Of waits whose signal comes soon, each so-many-th looks at the control block: a power of two. On H200 a look is a
- * read of host memory of 1.1 us: in one of 256 waits it costs each of them 4 ns, 0.3 % of a semaphore's 1.3 us. A wait
- * is short that takes up to 2,048 reads, about 1 ms: so a kernel whose waits all are, and take as long as that, ends
- * 0.26 s after the communicator has failed; with waits of 2 us, after 0.5 ms. On a CPU a look is a load from the cache,
- * and a short wait on a machine that has other work may take many milliseconds. */
+/* One in this many short waits checks the control block; a power of two. A check reads host memory, which takes 1.1 us
+ * on H200. One check in 256 waits adds 4 ns to each, 0.3 % of a semaphore's 1.3 us. A wait is short if it takes at most
+ * 2,048 reads, about 1 ms. A kernel whose waits are all short ends at the latest 0.26 s after the communicator has
+ * failed, and after 0.5 ms if its waits take 2 us. On a CPU a check is a load from the cache, and a short wait may take
+ * many milliseconds on a machine with other work. */
 #if !defined(WEIR_ARCH_LOOK_WAITS)
 #if defined(__CUDA_ARCH__)
 #define WEIR_ARCH_LOOK_WAITS 256u
@@ -612,8 +615,9 @@ WEIR_FN uint64_t weir_arch_clock_ns(void)
 #endif
 }
 
-/* Before the first read of a word that a host thread is about to write: on a GPU, lets the time of a host's fastest
- * answer pass. A read of host memory takes 1.1 us on H200, and one that comes just too early costs that much again. */
+/* Called before the first read of a word that a host thread is about to write. On a GPU it lets the time of a host's
+ * fastest answer pass: a read of host memory takes 1.1 us on H200, and a read that comes too early costs as much
+ * again. */
 WEIR_FN void weir_arch_pause_for_host(void)
 {
 #if defined(__CUDA_ARCH__)
@@ -632,7 +636,7 @@ WEIR_FN void weir_arch_relax(uint32_t reads)
 #endif
 }
 
-/* Position of the calling thread in a one-dimensional grid; on the CPU the launcher passes it instead. */
+/* Position of the calling thread in a one-dimensional grid. On the CPU the launcher passes the position instead. */
 WEIR_FN uint32_t weir_arch_thread(void)
 {
 #if defined(__CUDA_ARCH__)
@@ -679,8 +683,8 @@ WEIR_FN uint32_t weir_arch_warp_size(void)
 #endif
 }
 
-/* Barrier of the warp that orders its lanes' memory accesses, which a reduction alone does not; the OR of `value`
- * over them. */
+/* Barrier of the warp; returns the OR of `value` over its lanes. It orders the lanes' memory accesses, which a
+ * reduction alone does not. */
 WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
 {
 #if defined(__CUDA_ARCH__)
@@ -691,7 +695,7 @@ WEIR_FN uint32_t weir_arch_warp_or(uint32_t value)
 #endif
 }
 
-/* Lanes of the warp that took different ways go on together, so that the next access of all is one instruction. */
+/* Joins the lanes of the warp again after a branch: their next access is one instruction. */
 WEIR_FN void weir_arch_warp_converge(void)
 {
 #if defined(__CUDA_ARCH__)
@@ -699,7 +703,7 @@ WEIR_FN void weir_arch_warp_converge(void)
 #endif
 }
 
-/* Whether `value` is non-zero for all lanes of the warp. Orders no memory accesses. */
+/* Whether `value` is non-zero in all lanes of the warp. Orders no memory accesses. */
 WEIR_FN int weir_arch_warp_all(int value)
 {
 #if defined(__CUDA_ARCH__)
@@ -709,10 +713,10 @@ WEIR_FN int weir_arch_warp_all(int value)
 #endif
 }
 
-/* The kernel that the calling thread runs, for the texts of its failures: WEIR_KERNEL tells its name when it begins,
- * and on a CPU NULL when it ends. On a GPU the first 24 characters lie in shared memory. A kernel that never told its
- * name finds there the name of an earlier kernel: so the name lies beside the number of its launch. The characters are
- * constants of the code: a pointer to them is read from memory, which costs a short kernel 0.06 us. */
+/* The name of the kernel that the calling thread runs, for error texts. WEIR_KERNEL sets it when the kernel begins; on
+ * a CPU it sets NULL when the kernel ends. On a GPU the first 24 characters lie in shared memory. A kernel that sets no
+ * name may find the name of an earlier kernel there, so the number of the launch is stored beside it. The characters
+ * are constants in the code: a pointer to them would be read from memory, which costs a short kernel 0.06 us. */
 #define WEIR_ARCH_NAME_WORDS 3
 #define WEIR_ARCH_KERNEL_CHECK 0x77656972206b6e6cu
 
@@ -754,7 +758,7 @@ WEIR_FN void weir_arch_name_kernel(const char *name)
     }
     weir_arch_kernel *kernel = weir_arch_this_kernel();
     if (threadIdx.x >= 32) {
-        return; /* one warp is enough, and 32 would take turns */
+        return; /* one warp is enough: 32 warps would store one after the other */
     }
     kernel->name[0] = words[0];
     kernel->name[1] = words[1];
@@ -765,8 +769,8 @@ WEIR_FN void weir_arch_name_kernel(const char *name)
 #endif
 }
 
-/* Returns when the kernel's name can be read: another warp may still have to store it. A kernel that tells none has no
- * name after 2 us. */
+/* Returns when the kernel's name can be read: another warp may not have stored it yet. After 2 us the kernel counts as
+ * one without a name. */
 WEIR_FN void weir_arch_await_kernel_name(void)
 {
 #if defined(__CUDA_ARCH__)
@@ -778,7 +782,7 @@ WEIR_FN void weir_arch_await_kernel_name(void)
 #endif
 }
 
-/* Characters 8 * i and up of the kernel's name, the first one lowest; 0 behind its end, or when it has no name. */
+/* Characters 8 * i and up of the kernel's name, the first one lowest; 0 behind its end, or if it has no name. */
 WEIR_FN uint64_t weir_arch_kernel_name(uint32_t i)
 {
 #if defined(__CUDA_ARCH__)
@@ -795,7 +799,8 @@ WEIR_FN uint64_t weir_arch_kernel_name(uint32_t i)
 #endif
 }
 
-/* Barrier of the block that orders its threads' memory accesses; non-zero when `value` was for any thread. */
+/* Barrier of the block that orders its threads' memory accesses. Returns non-zero if `value` is non-zero in any
+ * thread. */
 WEIR_FN uint32_t weir_arch_block_or(void *host, uint32_t value)
 {
 #if defined(__CUDA_ARCH__)
