@@ -1,7 +1,7 @@
 /* weir/device/impl/copy.h - copies by a group of threads: any size, any alignment.
  *
- * Both ends 16-byte aligned: each thread keeps WEIR_COPY_BATCH loads of 16 bytes in flight, which is what
- * hides the latency of a remote load, inline. Anything else goes to one function that is not inlined.
+ * If both ends and the size are multiples of 16 bytes, each thread keeps WEIR_COPY_BATCH loads of 16 bytes in flight,
+ * inline: this hides the latency of a remote load. Other copies go to one function that is not inlined.
  *
  * Threads:   all threads of the group call with the same arguments. Memory must not overlap.
  * Order:     none; use a signal or a barrier afterwards. */

@@ -1,11 +1,11 @@
-/* weir/device/impl/line.h - 128-byte lines: 120 bytes of data and the flag that says they are there.
+/* weir/device/impl/line.h - 128-byte lines: 120 bytes of data and a flag that marks their arrival.
  *
- * As packets, lines need no signal, but 15 of 16 bytes that cross the link are data. They need a link that keeps a
+ * Lines need no signal, like packets, but 15 of 16 bytes that cross the link are data. They need a link that keeps a
  * 128-byte store whole (agreed when the connection is made, weir_connection_keeps_lines) and groups of whole warps:
- * eight lanes of a GPU write a line with one instruction. On a CPU one thread does, the flag last.
+ * eight lanes of a GPU write a line with one instruction. On a CPU one thread writes the line, the flag last.
  *
- * A line is 16 words of 8 bytes. Lane l holds word l of its data and word l + 8, so that the lanes read and write
- * data without gaps; lane 7's second word is the flag, whose halves both are the packet flag of the call's epoch
+ * A line is 16 words of 8 bytes. Lane l holds words l and l + 8 of its data: the lanes read and write data without
+ * gaps. Lane 7's second word is the flag. Both its halves are the packet flag of the call's epoch
  * (weir/device/impl/packet.h). */
 #ifndef WEIR_DEVICE_IMPL_LINE_H
 #define WEIR_DEVICE_IMPL_LINE_H
@@ -34,7 +34,7 @@ WEIR_FN uint64_t weir_line_flag(uint32_t flag)
     return (uint64_t)flag << 32 | flag;
 }
 
-/* As weir_packet_look; all lanes of the warp return together. */
+/* Like weir_packet_look; all lanes of the warp return together. */
 WEIR_FN_COLD weir_status weir_line_look_once(const weir_dev_control *control)
 {
     const weir_status status = weir_dev_control_status(control);
@@ -48,7 +48,7 @@ WEIR_FN weir_status weir_line_look(uint32_t flag, const weir_dev_control *contro
     return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_line_look_once(control) : WEIR_OK;
 }
 
-/* Whether the lane finds no flag that is not the right one: all lanes but the last have none. */
+/* Whether the lane finds no wrong flag. Only the last lane of a line holds a flag. */
 WEIR_FN int weir_line_there(const weir_vec16 *parts, uint32_t lane, uint64_t flag)
 {
     return lane != WEIR_ARCH_LINE_LANES - 1 || parts[WEIR_ARCH_LINE_PARTS - 1].hi == flag;
@@ -67,14 +67,14 @@ WEIR_FN void weir_line_scatter(char *data, uint64_t left, uint32_t word, uint64_
     }
 }
 
-/* Of `words` words of data those from line `line` on, as far as 31 bits count them: more than a batch takes. */
+/* The number of data words from line `line` on, out of `words`, limited to 31 bits: more than a batch takes. */
 WEIR_FN int32_t weir_line_left(uint64_t words, uint64_t line)
 {
     int64_t left = (int64_t)words - (int64_t)(line * WEIR_LINE_WORDS);
     return left < 0x7fffffff ? (int32_t)left : 0x7fffffff;
 }
 
-/* Sends up to `batch` lines, `stride` apart, of `left` aligned words of data: zeros where the last line has none.
+/* Sends up to `batch` lines, `stride` apart, of `left` aligned words of data. The last line is padded with zeros.
  * `batch` is a constant, WEIR_LINE_BATCH at most. */
 WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uint64_t flag, uint32_t stride,
                                  uint32_t batch, uint32_t lane)
@@ -104,7 +104,7 @@ WEIR_FN void weir_line_put_batch(char *lines, const char *src, int32_t left, uin
     }
 }
 
-/* Sends line `line` of `bytes` of data at any address, which may be the last one, or beyond it. */
+/* Sends line `line` of `bytes` of data at any address. `line` may be the last line, or beyond it. */
 WEIR_FN void weir_line_put_any(char *lines, const char *src, uint64_t bytes, uint64_t flag, uint64_t line,
                                uint32_t lane)
 {
@@ -123,15 +123,16 @@ WEIR_FN void weir_line_put_any(char *lines, const char *src, uint64_t bytes, uin
     }
 }
 
-/* What ends a lane's wait when another lane's has ended: the communicator's error, or its deadline. */
+/* The error of a lane whose wait ends because another lane's wait has ended: the communicator's error, or
+ * WEIR_SPIN_LATE. */
 WEIR_FN_COLD weir_status weir_line_end(const weir_dev_control *control)
 {
     const weir_status status = weir_dev_control_status(control);
     return status != WEIR_OK ? status : WEIR_SPIN_LATE;
 }
 
-/* Waits for up to `batch` lines, `stride` apart, of `left` words of data; all lanes of the warp return together, and
- * when one's deadline has passed, all with WEIR_SPIN_LATE, as weir_spin_step. */
+/* Waits for up to `batch` lines, `stride` apart, of `left` words of data. All lanes of the warp return together. If one
+ * lane's deadline has passed, all return WEIR_SPIN_LATE, as weir_spin_step does. */
 WEIR_FN weir_status weir_line_await(const char *lines, uint32_t stride, uint32_t batch, int32_t left, uint64_t flag,
                                     uint32_t lane, const weir_dev_control *control)
 {
@@ -153,7 +154,7 @@ WEIR_FN weir_status weir_line_await(const char *lines, uint32_t stride, uint32_t
     }
 }
 
-/* The slow part of a wait for a batch. The flag is that of packets, half of the lines': it takes a register less. */
+/* The slow part of a wait for a batch. `flag` is the packets' flag, half of a line's flag: it takes a register less. */
 WEIR_FN_COLD weir_status weir_line_spin(const char *lines, uint32_t stride, uint32_t batch, int32_t left, uint32_t flag,
                                         uint32_t lane, const weir_dev_control *control)
 {
@@ -211,7 +212,7 @@ WEIR_FN weir_status weir_line_unpack_batch(char *dst, const char *lines, int32_t
     return WEIR_OK;
 }
 
-/* Waits for line `line`, which may be the last one, or beyond it, and stores its data at any address. */
+/* Waits for line `line` and stores its data at any address. `line` may be the last line, or beyond it. */
 WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t bytes, uint64_t flag, uint64_t line,
                                          uint32_t lane, const weir_dev_control *control)
 {
@@ -234,9 +235,9 @@ WEIR_FN weir_status weir_line_unpack_any(char *dst, const char *lines, uint64_t 
     return WEIR_OK;
 }
 
-/* What one thread of `size` sends and receives: `src` as lines to `out`, and from lines at `in` to `dst`, `bytes` each
- * way, all aligned to 8 bytes; either way is left out where its lines are NULL. What comes is unpacked one batch behind
- * what is sent, so that both directions of the link are busy. */
+/* The share of one thread out of `size` in an exchange: sends `src` as lines to `out`, and stores the data of the lines
+ * at `in` to `dst`. Each direction has `bytes` bytes, and all addresses are multiples of 8. A direction whose lines are
+ * NULL is left out. Unpacking runs one batch behind sending: both directions of the link are busy. */
 WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag, char *dst, const char *in,
                                   uint64_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
                                   const weir_dev_control *control)
@@ -244,13 +245,13 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
     uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
     uint32_t stride = size / WEIR_ARCH_LINE_LANES;
     uint32_t batch = WEIR_LINE_BATCH * stride;
-    /* The warp's first line decides what its lanes do, so that they do the same. */
+    /* The warp's first line decides for all its lanes: they take the same branches. */
     uint32_t first = rank / weir_arch_warp_size() * (weir_arch_warp_size() / WEIR_ARCH_LINE_LANES);
     uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
     uint64_t count = weir_line_count(bytes);
     uint64_t sent = out != NULL ? first : count;
     uint64_t received = in != NULL ? first : count;
-    if (count <= stride) { /* less to do before the first store */
+    if (count <= stride) { /* the fewest instructions before the first store */
         uint32_t line = first + mine;
         int32_t left = weir_line_left(bytes / 8, line);
         if (sent < count) {
@@ -281,7 +282,7 @@ WEIR_FN weir_status weir_line_run(char *out, const char *src, uint64_t out_flag,
     return WEIR_OK;
 }
 
-/* The same for data of any size and alignment, line by line, with the flags of packets. */
+/* weir_line_run for data of any size and alignment, line by line, with the flags of packets. */
 WEIR_FN_COLD weir_status weir_line_run_any(char *out, const char *src, uint32_t out_flag, char *dst, const char *in,
                                            uint32_t in_flag, uint64_t bytes, uint32_t rank, uint32_t size,
                                            const weir_dev_control *control)

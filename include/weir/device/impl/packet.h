@@ -1,22 +1,21 @@
-/* weir/device/impl/packet.h - packets: data and the flag that says it is there, written as one.
+/* weir/device/impl/packet.h - packets: data and a flag that marks its arrival, written as one.
  *
- * A receiver that finds the flag has the data: no signal, no wait, one trip over the link. An LL16 packet is
- * two 8-byte words {4 bytes of data, 4 bytes of flag}, moved by one 16-byte access of two 8-byte elements.
- * Only the 8-byte words are atomic, which is all that is needed. Half of the bytes that cross the link are
- * data.
+ * A receiver that finds the flag has the data, without a signal or a second trip over the link. An LL16 packet is two
+ * 8-byte words {4 bytes of data, 4 bytes of flag}, moved by one 16-byte access of two 8-byte elements. Only the 8-byte
+ * words need to be atomic. Half of the bytes that cross the link are data.
  *
- * The flag comes from an epoch in device memory that advances by one with each call, so that a kernel can be
- * replayed from a graph. The epoch is the upper half of a 64-bit word; each group of threads that can meet
- * cheaply (the whole call, or one block of a grid, or a single thread) adds its share of 2^32 to that word
- * when all its threads have read it. The shares of a call sum to 2^32, so nobody who has not yet added its
- * own can see the upper half advance. Flags have their top bit set (memory that was never written is no
- * packet) and repeat after 2^31 calls. */
+ * The flag comes from an epoch in device memory that advances by one with each call: a kernel can be replayed from a
+ * graph. The epoch is the upper half of a 64-bit word. The whole call, or each block of a grid, or each single thread,
+ * is a group of threads that can meet cheaply. Each of these groups adds its share of 2^32 to the word after all its
+ * threads have read it. The shares of a call sum to 2^32: a thread whose group has not added its share cannot see the
+ * upper half advance. Flags have their top bit set, so memory that was never written holds no packet. They repeat after
+ * 2^31 calls. */
 #ifndef WEIR_DEVICE_IMPL_PACKET_H
 #define WEIR_DEVICE_IMPL_PACKET_H
 
 #include "weir/device/impl/copy.h"
 
-#define WEIR_PACKET_BATCH 4 /* packets that a thread reads at once, while it has that many left */
+#define WEIR_PACKET_BATCH 4 /* packets that one thread reads at once, while it has enough left */
 #define WEIR_EPOCH_ONE ((uint64_t)1 << 32)
 
 /* A channel's epochs. */
@@ -27,28 +26,28 @@ WEIR_FN uint32_t weir_packet_flag(const uint64_t *epoch)
     return (uint32_t)(weir_arch_load_relaxed_dev_u64(epoch) >> 32) | 0x80000000u;
 }
 
-/* A wait for the packets of the call with this flag: the communicator's error, or WEIR_OK, where the call is due to
- * look at the control block. By all threads of the call, each for itself. */
+/* The check of a wait for the packets of the call with this flag: the communicator's error, or WEIR_OK. WEIR_OK if the
+ * call is not due to check the control block. Each thread of the call calls it for itself. */
 WEIR_FN weir_status weir_packet_look(uint32_t flag, const weir_dev_control *control)
 {
     return WEIR_UNLIKELY(weir_spin_is_due(flag)) ? weir_spin_look_once(control) : WEIR_OK;
 }
 
-/* Whether a count of puts, each told by its flag, has reached the one with `flag`. */
+/* Whether a count of puts has reached the put with `flag`. `last` is the flag of the last put counted. */
 WEIR_FN int weir_packet_has_come(uint32_t last, uint32_t flag)
 {
     return (last & 0x80000000u) != 0 && ((last - flag) & 0x7fffffffu) < 0x40000000u;
 }
 
-/* Whether the group is more than one that meets cheaply, and each of these adds a share. */
+/* Whether the coop consists of several groups that meet cheaply, each of which adds a share. */
 WEIR_FN int weir_packet_spans(weir_coop coop)
 {
     return coop.scope == WEIR_COOP_GRID || coop.scope == WEIR_COOP_BLOCKS || coop.scope == WEIR_COOP_PART;
 }
 
-/* Advances epochs `first` to `last` by the calling thread's group. All threads of the coop call it after they have
- * read the flags of this call, and before they wait for packets: then it costs nothing. A grid or a part must meet, or
- * the kernel end, before its next call with an epoch. */
+/* Advances epochs `first` to `last` by the share of the calling thread's group. All threads of the coop call it after
+ * they have read the flags of this call, and before they wait for packets: there it costs no time. A grid or a part
+ * must meet, or the kernel must end, before the next call with the same epoch. */
 WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last, weir_coop coop)
 {
     uint32_t part = coop.scope == WEIR_COOP_PART ? coop.rank : coop.block;
@@ -72,7 +71,7 @@ WEIR_FN void weir_packet_advance(uint64_t *epochs, uint32_t first, uint32_t last
     (void)weir_coop_sync(coop);
 }
 
-/* Data of one packet, `unit` bytes or the fewer that remain, padded with zeros. */
+/* The data of one packet: `unit` bytes, or fewer at the end, padded with zeros. */
 WEIR_FN uint64_t weir_packet_gather(const char *src, uint64_t bytes, uint32_t unit)
 {
     uint64_t data = 0;
@@ -100,7 +99,7 @@ WEIR_FN int weir_ll16_there(weir_vec16 words, uint32_t flag)
     return (uint32_t)(words.lo >> 32) == flag && (uint32_t)(words.hi >> 32) == flag;
 }
 
-/* ---- waits for packets end as weir_spin_step does: what they wait for their callers know, and report ---------- */
+/* ---- waits for packets end as weir_spin_step does; their callers make the note and report -------------------- */
 
 /* The slow part of a wait for `count` LL16 packets, `stride` bytes apart. */
 WEIR_FN_COLD weir_status weir_ll16_spin(const char *packets, uint64_t stride, uint32_t count, uint32_t flag,

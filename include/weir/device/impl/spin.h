@@ -1,8 +1,7 @@
-/* weir/device/impl/spin.h - the deadline of every wait in a kernel, and what is written down when a kernel fails.
+/* weir/device/impl/spin.h - the deadline of every wait in a kernel, and the record of a kernel's failure.
  *
- * A wait has two parts. The fast part, inline, reads up to WEIR_ARCH_FAST_READS times and calls nothing, so that
- * its code is a handful of instructions: a short wait on a GPU costs what its reads cost. The slow part is a
- * function that is not inlined:
+ * A wait has two parts. The fast part is inline, reads up to WEIR_ARCH_FAST_READS times and calls nothing. It takes few
+ * instructions: a short wait on a GPU costs only its reads. The slow part is a function that is not inlined:
  *
  *     weir_spin spin = weir_spin_begin();
  *     while (!there(...)) {
@@ -10,30 +9,31 @@
  *         if (st != WEIR_OK) return weir_dev_control_end_wait(control, st, note);
  *     }
  *
- * The note says what the wait is for. The first thread of a communicator that fails stores it in the control block, for
- * the text of the error.
+ * The note says what the wait is for. The first thread of a communicator that fails stores its note in the control
+ * block, for the text of the error.
  *
- * A kernel whose waits all end in their fast part has to end too when the communicator has failed. So of such waits
- * each WEIR_ARCH_LOOK_WAITS-th looks at the control block (weir_spin_is_due), by a number that each of them has: the
- * signals consumed so far, the epoch of the packets.
+ * A kernel whose waits all end in their fast part must also end after the communicator has failed. So one in
+ * WEIR_ARCH_LOOK_WAITS of these waits checks the control block (weir_spin_is_due). It is chosen by a number that the
+ * wait has anyway: the signals consumed so far, or the epoch of the packets.
  *
- * Every WEIR_ARCH_SPIN_READS failed reads weir_spin_step looks at the communicator's control block, which on
- * a GPU costs a PCIe round trip: it ends the wait with the sticky error of an earlier failure, with the abort
- * word, or, when the communicator's timeout has passed since the wait's first look, with WEIR_ERR_TIMEOUT,
- * which becomes the sticky error.
+ * weir_spin_step checks the communicator's control block after every WEIR_ARCH_SPIN_READS failed reads; on a GPU a
+ * check costs a PCIe round trip. The check ends the wait with the sticky error of an earlier failure or with the abort
+ * word. It ends the wait with WEIR_ERR_TIMEOUT if the communicator's timeout has passed since the wait's first check;
+ * this becomes the sticky error.
  *
- * Built with WEIR_UNCHECKED_WAITS (a CMake option, for measuring what the checks cost) waits never end. */
+ * Built with WEIR_UNCHECKED_WAITS (a CMake option to measure the cost of the checks), waits never end. */
 #ifndef WEIR_DEVICE_IMPL_SPIN_H
 #define WEIR_DEVICE_IMPL_SPIN_H
 
 #include "weir/device/types.h"
 
-/* Of a wait, or a step of one: its deadline has passed, and nobody has been told. No status has this value. */
+/* The result of a wait, or of a step of one, whose deadline has passed and which nobody has reported. No status has
+ * this value. */
 #define WEIR_SPIN_LATE ((weir_status)-32)
 
 typedef struct weir_spin {
     uint32_t reads;
-    uint64_t since_ns; /* time of the first look; 0 before it */
+    uint64_t since_ns; /* time of the first check; 0 before it */
 } weir_spin;
 
 WEIR_FN weir_spin weir_spin_begin(void)
@@ -44,7 +44,7 @@ WEIR_FN weir_spin weir_spin_begin(void)
     return spin;
 }
 
-/* The status with which waits of this communicator end now: WEIR_OK while nothing is wrong. */
+/* The status with which waits of this communicator end now; WEIR_OK while there is no error. */
 WEIR_FN weir_status weir_dev_control_status(const weir_dev_control *control)
 {
     int32_t error = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->error_status);
@@ -64,7 +64,7 @@ WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t f
     return note;
 }
 
-/* Stores the kernel's name: as much of it as leaves room for a NUL. */
+/* Stores the kernel's name, cut to leave room for a NUL. */
 WEIR_FN_COLD void weir_dev_control_store_name(weir_dev_control *control)
 {
     weir_arch_await_kernel_name();
@@ -76,8 +76,9 @@ WEIR_FN_COLD void weir_dev_control_store_name(weir_dev_control *control)
     }
 }
 
-/* Another thread has failed first and is writing its record: returns when its error is there, so that who is told of
- * this thread's failure finds one. It takes that thread some stores; after a second, without it, `status` has to do. */
+/* For a thread that fails while another thread writes its record. Returns when that thread's error is stored, so that
+ * the caller's error has a record. This takes that thread a few stores. After one second without an error, stores
+ * `status` instead. */
 WEIR_FN_COLD void weir_dev_control_fail_second(weir_dev_control *control, weir_status status)
 {
     uint32_t *word = (uint32_t *)&control->error_status;
@@ -91,11 +92,11 @@ WEIR_FN_COLD void weir_dev_control_fail_second(weir_dev_control *control, weir_s
     }
 }
 
-/* Makes `status` the communicator's sticky error, with `note` as its record, unless a kernel has failed before: of
- * threads that fail at the same moment one is the first. Returns `status`. */
+/* Makes `status` the communicator's sticky error, with `note` as its record, unless a kernel has failed before. If
+ * several threads fail at the same moment, one of them is the first. Returns `status`. */
 WEIR_FN_COLD weir_status weir_dev_control_fail_in(weir_dev_control *control, weir_status status, weir_dev_note note)
 {
-    /* Atomic among the threads of this device, which alone claim. */
+    /* Atomic among the threads of this device: only they claim the record. */
     if (weir_arch_fetch_or_acquire_dev_u64(&control->claimed, 1) != 0) {
         weir_dev_control_fail_second(control, status);
         return status;
@@ -108,7 +109,8 @@ WEIR_FN_COLD weir_status weir_dev_control_fail_in(weir_dev_control *control, wei
     weir_arch_store_relaxed_sys_u64(
         record + 4, status == WEIR_ERR_TIMEOUT ? weir_arch_load_relaxed_sys_u64(&control->timeout_ns) : 0);
     weir_dev_control_store_name(control);
-    /* Release: who sees the error sees the record, and what this thread has written about it elsewhere. */
+    /* Release: a reader that sees the error also sees the record, and the other memory that this thread wrote about
+     * it. */
     weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
     return status;
 }
@@ -118,22 +120,22 @@ WEIR_FN weir_status weir_dev_control_fail(weir_dev_control *control, weir_status
     return weir_dev_control_fail_in(control, status, weir_dev_note_of(WEIR_DOING_UNKNOWN, WEIR_NO_PEER, 0, 0, 0));
 }
 
-/* The error with which a group ends when one of its threads reported one. */
+/* The error with which a group ends if one of its threads reported an error. */
 WEIR_FN_COLD weir_status weir_dev_control_error(const weir_dev_control *control)
 {
     weir_status status = weir_dev_control_status(control);
     return status != WEIR_OK ? status : WEIR_ERR_ABORTED;
 }
 
-/* The result of a wait, or of a step of one, that has ended with `status`: WEIR_SPIN_LATE becomes the communicator's
- * error, a timeout with `note` as its record. */
+/* The result of a wait, or of a step of one, that has ended with `status`. WEIR_SPIN_LATE becomes the communicator's
+ * error: a timeout with `note` as its record. */
 WEIR_FN_COLD weir_status weir_dev_control_end_wait(weir_dev_control *control, weir_status status, weir_dev_note note)
 {
     return status == WEIR_SPIN_LATE ? weir_dev_control_fail_in(control, WEIR_ERR_TIMEOUT, note) : status;
 }
 
-/* Looks at the control block for a wait whose first look was at `since_ns`. Returns the time of the first
- * look while the wait may go on, and a status, negative, when it must end. */
+/* Checks the control block for a wait whose first check was at `since_ns`. Returns the time of the first check while
+ * the wait may go on, and a negative status when it must end. */
 WEIR_FN_COLD int64_t weir_spin_look(const weir_dev_control *control, uint64_t since_ns)
 {
     uint64_t timeout_ns = weir_arch_load_relaxed_sys_u64(&control->timeout_ns);
@@ -149,9 +151,9 @@ WEIR_FN_COLD int64_t weir_spin_look(const weir_dev_control *control, uint64_t si
     return (int64_t)(now - since_ns) < (int64_t)timeout_ns ? (int64_t)since_ns : (int64_t)WEIR_SPIN_LATE;
 }
 
-/* After a failed read: WEIR_OK when the wait goes on, WEIR_SPIN_LATE when its deadline has passed, which its caller
- * reports by weir_dev_control_end_wait, or the communicator's error. The note is made only then, so that a wait holds
- * nothing of it in registers. */
+/* After a failed read. Returns WEIR_OK when the wait goes on, the communicator's error, or WEIR_SPIN_LATE when the
+ * deadline has passed; the caller then calls weir_dev_control_end_wait. The caller makes the note only then: a wait
+ * keeps no part of it in registers. */
 WEIR_FN weir_status weir_spin_step(weir_spin *spin, const weir_dev_control *control)
 {
     spin->reads++;
@@ -170,15 +172,15 @@ WEIR_FN weir_status weir_spin_step(weir_spin *spin, const weir_dev_control *cont
     return WEIR_OK;
 }
 
-/* The same of a wait that has no name, and is reported at once. */
+/* weir_spin_step for a wait without a note; reports a timeout at once. */
 WEIR_FN weir_status weir_spin_next(weir_spin *spin, weir_dev_control *control)
 {
     const weir_status status = weir_spin_step(spin, control);
     return WEIR_UNLIKELY(status == WEIR_SPIN_LATE) ? weir_dev_control_fail(control, WEIR_ERR_TIMEOUT) : status;
 }
 
-/* Whether wait number `number` looks at the control block even when it need not wait. Numbers grow by one from 0; a
- * first wait does not look. */
+/* Whether wait number `number` checks the control block even if it need not wait. Numbers grow by one from 0; the first
+ * wait does not check. */
 WEIR_FN int weir_spin_is_due(uint64_t number)
 {
 #if defined(WEIR_UNCHECKED_WAITS)
@@ -189,9 +191,9 @@ WEIR_FN int weir_spin_is_due(uint64_t number)
 #endif
 }
 
-/* The same for numbers of which a thread has only some, each second or each 256th of all tickets, say: a hash chooses
- * one of WEIR_ARCH_LOOK_WAITS. Of the numbers from 0, 1 or 2 on in steps of up to 4,096 at most 2,436 in a row are not
- * chosen, for 256. */
+/* weir_spin_is_due for a thread that has only some of the numbers, for example every second or every 256th ticket. A
+ * hash chooses one in WEIR_ARCH_LOOK_WAITS. With 256, at most 2,436 numbers in a row are not chosen, for numbers from
+ * 0, 1 or 2 on in steps of up to 4,096. */
 WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
 {
 #if defined(WEIR_UNCHECKED_WAITS)
@@ -204,13 +206,13 @@ WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
 #endif
 }
 
-/* A wait that is due: the communicator's error, or WEIR_OK. */
+/* The check of a wait that is due: the communicator's error, or WEIR_OK. */
 WEIR_FN_COLD weir_status weir_spin_look_once(const weir_dev_control *control)
 {
     return weir_dev_control_status(control);
 }
 
-/* Whether a fast part that has `*reads` left goes on to the slow one. */
+/* Whether the fast part, with `*reads` reads left, goes on to the slow part. */
 WEIR_FN int weir_spin_is_long(uint32_t *reads)
 {
 #if defined(WEIR_UNCHECKED_WAITS)
@@ -221,8 +223,8 @@ WEIR_FN int weir_spin_is_long(uint32_t *reads)
 #endif
 }
 
-/* The slow part of a wait until the word is greater than `value`, which begins with a look when `due`, and reports that
- * its deadline has passed. */
+/* The slow part of a wait until the word is greater than `value`. Checks the control block first if `due`, and reports
+ * a timeout. */
 WEIR_FN_COLD weir_status weir_spin_above(const uint64_t *word, uint64_t value, int due, weir_dev_control *control,
                                          weir_dev_note note)
 {
