@@ -1,7 +1,7 @@
 /* device.c - the registry of device backends and the public calls of weir/device.h and weir/stream.h.
  *
- * Each call checks its arguments, asks the fault hook, and dispatches to the backend's ops. What a device makes
- * (streams, events, graphs, blocks) keeps a reference on it here, so that backends need not count. */
+ * Each call checks its arguments, asks the fault hook, and calls the backend's op. Streams, events, graphs and blocks
+ * keep a reference on their device here; backends do not count references. */
 #include "src/device/device.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #define CPU_THREADS_MAX 1024u
 
-/* By how much a stream's default deadline is later than that of waits in its kernels, whose errors say more. */
+/* Adds to a stream's default timeout: a wait in a kernel ends first, because its error says more. */
 #define KERNEL_GRACE_MS 2000u
 
 static const weiri_device_ops *const registry[] = { &weiri_cuda_ops, &weiri_cpu_ops };
@@ -36,7 +36,7 @@ weir_status weiri_device_fault(const char *operation)
 
 /* ---- open and close ----------------------------------------------------------------------------------- */
 
-/* The ops of the kind that the first `length` characters of `text` name; NULL when there is none. */
+/* The ops of the device kind in the first `length` characters of `text`; NULL for an unknown kind. */
 static const weiri_device_ops *find_ops(const char *text, size_t length)
 {
     for (size_t i = 0; i < REGISTRY_SIZE; i++) {
@@ -47,7 +47,7 @@ static const weiri_device_ops *find_ops(const char *text, size_t length)
     return NULL;
 }
 
-/* Decimal digits alone, without leading zeros, of a value that fits 32 bits. */
+/* Accepts decimal digits without leading zeros, of a value that fits 32 bits. */
 static bool parse_number(const char *text, uint32_t *number)
 {
     uint64_t value = 0;
@@ -81,7 +81,7 @@ static weir_status parse_name(const char *name, const weiri_device_ops **ops, ui
     return WEIR_OK;
 }
 
-/* Refuses numbers that name no device. */
+/* Refuses an index beyond the devices. */
 static weir_status check_index(const weiri_device_ops *ops, uint32_t index)
 {
     char reason[256] = "";
@@ -98,7 +98,7 @@ static weir_status check_index(const weiri_device_ops *ops, uint32_t index)
     return WEIR_OK;
 }
 
-/* Settings from the environment and opts. */
+/* Applies opts and the environment. */
 static weir_status configure(weir_device *device, const weir_device_opts *opts)
 {
     weir_device_opts given;
@@ -211,9 +211,10 @@ weir_shape weir_device_fit_shape(const weir_device *device, weir_shape wanted)
     return device != NULL ? device->ops->fit_shape(device, wanted) : wanted;
 }
 
-/* ---- checks that all calls share ------------------------------------------------------------------------ */
+/* ---- checks of all calls --------------------------------------------------------------------------------- */
 
-/* Whether `operation` may run on the device; asks the fault hook last. `argument` is what else may not be NULL. */
+/* Whether `operation` may run on the device. Asks the fault hook last. `argument` is a second pointer that must not be
+ * NULL. */
 static weir_status begin(const weir_device *device, const char *operation, const char *name, const void *argument)
 {
     if (device == NULL) {
@@ -229,7 +230,7 @@ static weir_status begin(const weir_device *device, const char *operation, const
     return weiri_device_fault(operation);
 }
 
-/* The same for calls on a stream. */
+/* begin() for calls on a stream. */
 static weir_status begin_on(const weir_device *device, const char *operation, const char *name, const void *argument,
                             const void *stream)
 {
@@ -263,7 +264,7 @@ weir_status weir_device_fill(weir_device *device, void *dst, uint8_t value, uint
 
 /* ---- streams -------------------------------------------------------------------------------------------- */
 
-/* A new child of the device keeps a reference on it. */
+/* Gives a new child of the device a reference on it. */
 static weir_status adopt(weir_device *device, weir_status status)
 {
     if (status == WEIR_OK) {

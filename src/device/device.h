@@ -1,7 +1,7 @@
-/* device.h - one ops table per kind of device; device.c has the registry and the public calls.
+/* device.h - one ops table for each kind of device; device.c has the registry and the public calls.
  *
- * Above each op: may it block, what it owns, which errors it returns. All ops may be called by any thread.
- * Ops set weir_last_error (weiri_fail) when they fail; outputs are set only on success. */
+ * The comment above each op says whether it may block, what it owns, and which errors it returns. Any thread may call
+ * any op. A failing op sets weir_last_error (weiri_fail). Outputs are set only on success. */
 #ifndef WEIRI_DEVICE_H
 #define WEIRI_DEVICE_H
 
@@ -11,15 +11,15 @@
 #include "weir/memory.h"
 #include "weir/stream.h"
 
-/* How another process, or another device of this one, gets at a block. */
+/* How another process, or another device of this process, gets access to a block. */
 typedef enum weiri_share {
-    WEIRI_SHARE_NONE = 0,     /* pointer of this process only; `reason` says why and what to change */
+    WEIRI_SHARE_NONE = 0,     /* pointer of this process only; `reason` says why, and the remedy */
     WEIRI_SHARE_MEMFD = 1,    /* memfd, mapped by mmap */
     WEIRI_SHARE_CUMEM_FD = 2, /* cuMem allocation as a POSIX descriptor */
     WEIRI_SHARE_CUDA_IPC = 3  /* legacy CUDA IPC handle in `bytes` */
 } weiri_share;
 
-/* Description of a block for a peer. Travels over the wire field by field (src/host/comm/memory.c), less `fd`. */
+/* Description of a block for a peer. All fields but `fd` travel over the wire (src/host/comm/memory.c). */
 typedef struct weiri_export {
     uint32_t share;      /* weiri_share */
     uint32_t kind;       /* weir_memory_kind */
@@ -28,76 +28,76 @@ typedef struct weiri_export {
     uint64_t offset;     /* of the block in it */
     uint64_t size;       /* of the block */
     uint8_t bytes[64];   /* CUDA IPC handle */
-    int fd;              /* owned by the block; -1 without one; the owner sends it to peers that map the block */
+    int fd;              /* owned by the block, or -1; the owner sends it to peers that map the block */
 } weiri_export;
 
 /* Memory that a device can access: allocated, registered (a part of a foreign allocation), or imported. */
 typedef struct weiri_block {
     weir_device *device;
     void *pointer;      /* for kernels and copies */
-    void *host_pointer; /* for the CPU; NULL when it cannot */
-    uint64_t size;      /* as asked */
-    uint64_t allocated; /* bytes that this block itself costs; 0 for registered and imported ones */
+    void *host_pointer; /* for the CPU; NULL if the CPU cannot access it */
+    uint64_t size;      /* as requested */
+    uint64_t allocated; /* bytes that this block itself takes; 0 for registered and imported ones */
     weiri_export export_;
     char reason[160]; /* for WEIRI_SHARE_NONE, or how registers are mapped */
-    void *native;     /* the backend's */
+    void *native;     /* belongs to the backend */
 } weiri_block;
 
 typedef struct weiri_device_ops {
     const char *kind;  /* "gpu" */
     const char *label; /* "GPU" */
-    uint32_t numbers;  /* how many numbers may be opened where they all name the same device; else 0 */
+    uint32_t numbers;  /* for kinds whose numbers all name the same device: how many numbers exist; otherwise 0 */
 
-    /* Devices of this kind here; 0 when there are none. Never fails, never blocks long. `reason` (of 256 bytes)
-     * gets why there are none, or "". */
+    /* The number of devices of this kind; 0 if there are none. Never fails, never blocks long. `reason` (256 bytes)
+     * gets the cause of a 0, or "". */
     uint32_t (*count)(char *reason);
 
-    /* Opens device `info.index` (below count, or numbers) into `device`: all fields are set but `native`, `pci` and
-     * the rest of info (kind, index and label are set), which it fills. May block.
-     * WEIR_ERR_DEVICE, WEIR_ERR_NOMEM, WEIR_ERR_INVALID. */
+    /* Opens device `info.index` (below count, or numbers) into `device`. The caller has set all fields except `native`,
+     * `pci` and the rest of info (kind, index and label are set); open sets those. May block. WEIR_ERR_DEVICE,
+     * WEIR_ERR_NOMEM, WEIR_ERR_INVALID. */
     weir_status (*open)(weir_device *device);
     void (*close)(weir_device *device);
 
     /* Zeroed memory that peers can map. May block. WEIR_ERR_NOMEM, WEIR_ERR_DEVICE. */
     weir_status (*allocate)(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
-    /* A block over memory of the caller's that the device can access; the memory itself is not owned.
-     * WEIR_ERR_INVALID (not accessible), WEIR_ERR_RANGE (beyond its allocation). Memory that cannot be shared with
-     * other processes is fine: share NONE and a reason. */
+    /* A block over the caller's memory, which the device can access. The caller keeps the memory. WEIR_ERR_INVALID (not
+     * accessible), WEIR_ERR_RANGE (beyond its allocation). Memory that other processes cannot map is valid: its share
+     * is NONE, with a reason. */
     weir_status (*wrap)(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
-    /* Maps a peer's block. `same_process`: base is a pointer of this process and nothing is mapped, only made
-     * accessible. `fd` is the caller's, still open afterwards; -1 where share needs none.
-     * WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE, WEIR_ERR_CORRUPT (offset + size beyond base_bytes, or an fd shorter
-     * than that). */
+    /* Maps a peer's block. `same_process`: base is a pointer of this process; it is made accessible and nothing is
+     * mapped. `fd` belongs to the caller and stays open; -1 for a share without a descriptor. WEIR_ERR_UNSUPPORTED,
+     * WEIR_ERR_DEVICE, WEIR_ERR_CORRUPT (offset + size beyond base_bytes, or an fd shorter than base_bytes). */
     weir_status (*import)(weir_device *device, const weiri_export *peer, bool same_process, int fd, weiri_block **out);
-    /* Ends any block: frees, unmaps, or just forgets. No kernel may be using it. NULL is ignored. */
+    /* Frees, unmaps or forgets any block. No kernel may be using it. NULL is ignored. */
     void (*release)(weiri_block *block);
 
-    /* A descriptor of the block's memory for the driver of another device, which the caller closes; the block is at
-     * *offset of it. NULL for devices whose memory is that of the CPU. WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE. */
+    /* Gets a descriptor of the block's memory for another device's driver, and the block's offset in it. The caller
+     * closes the descriptor. NULL for devices whose memory is the CPU's. WEIR_ERR_UNSUPPORTED, WEIR_ERR_DEVICE. */
     weir_status (*dmabuf)(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset);
 
-    /* Lets kernels store to a NIC's registers, mapped in this process at `registers`, whole pages. NULL for devices
-     * whose kernels are the CPU's. out->reason gets how. WEIR_ERR_UNSUPPORTED with the remedy. */
+    /* Lets kernels store to a NIC's registers, mapped in this process at `registers`, in whole pages. out->reason gets
+     * the method. NULL for devices whose kernels run on the CPU. WEIR_ERR_UNSUPPORTED with the remedy. */
     weir_status (*map_registers)(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 
-    /* Whether this device can access memory of the peer device with `kind` and `uuid` on the same host;
-     * WEIR_ERR_UNSUPPORTED with the reason otherwise. */
+    /* Whether this device can access memory of the peer device with `kind` and `uuid` on the same host.
+     * WEIR_ERR_UNSUPPORTED with the reason if not. */
     weir_status (*reach)(weir_device *device, const char *kind, const uint8_t uuid[16]);
-    /* Whether 128 bytes that one warp stores to, or one thread of a CPU publishes in, memory of that device arrive
-     * whole (weir/device/impl/line.h). */
+    /* Whether a 128-byte line arrives whole in memory of that device: one warp of a GPU stores it with one instruction,
+     * one thread of a CPU stores it flag last (weir/device/impl/line.h). */
     bool (*keeps_lines)(weir_device *device, const uint8_t uuid[16]);
 
     /* Blocking. */
     weir_status (*copy)(weir_device *device, void *dst, const void *src, uint64_t bytes);
     weir_status (*fill)(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
 
-    /* Both in the order of the stream, without waiting; NULL for a device whose memory the CPU copies itself. Memory
-     * of peers that was imported may be either end. */
+    /* Both run in the order of the stream and do not wait. NULL for a device whose memory the CPU copies itself. Either
+     * end may be imported memory. */
     weir_status (*copy_async)(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes);
-    /* Stores a count where the device sees `dst`, 8-byte aligned. WEIR_ERR_UNSUPPORTED when it cannot there. */
+    /* Stores a count at `dst`, a device address and a multiple of 8. WEIR_ERR_UNSUPPORTED if the device cannot store
+     * there. */
     weir_status (*store_async)(weir_device *device, void *stream, void *dst, uint64_t value);
 
-    /* As the public calls of weir/stream.h; arguments are checked for NULL before. */
+    /* Same contracts as the public calls of weir/stream.h. The callers have checked arguments for NULL. */
     weir_status (*stream_create)(weir_device *device, void **out);
     void (*stream_destroy)(weir_device *device, void *stream);
     weir_status (*stream_wait)(weir_device *device, void *stream, uint64_t deadline_ns);
@@ -120,32 +120,31 @@ struct weir_device {
     const weiri_device_ops *ops;
     weiri_refcount refs;
     weir_device_info info;
-    uint32_t timeout_ms;        /* of what weir itself puts on streams */
-    uint32_t kernel_timeout_ms; /* of streams with kernels */
+    uint32_t timeout_ms;        /* for operations that weir itself puts on streams */
+    uint32_t kernel_timeout_ms; /* for streams with kernels */
     uint32_t cpu_threads;
-    char pci[16]; /* its address, as "0000:1b:00.0"; "" for a device that has no processors of its own */
-    int pid;      /* of the process that opened it; elsewhere calls return WEIR_ERR_FORKED, and destroys join nothing */
+    char pci[16]; /* PCI address, as "0000:1b:00.0"; "" for a device that runs on the CPU */
+    int pid;      /* process that opened it; in others calls return WEIR_ERR_FORKED, and destroys join no threads */
     void *native;
 };
 
 void weiri_device_get(weir_device *device);
 void weiri_device_put(weir_device *device);
 
-/* For tests: lets the n-th call of an op that can fail, from now, fail with WEIR_ERR_DEVICE; 0 turns it off.
- * Returns how many were left until then: 0 when it did fail.
- * Every dispatch in device.c asks weiri_device_fault(operation) first. */
+/* For tests: the n-th call from now of an op that can fail fails with WEIR_ERR_DEVICE. 0 turns it off. Returns the
+ * calls that were left: 0 if one has failed. Every dispatch in device.c asks weiri_device_fault(operation) first. */
 uint64_t weiri_device_fail_nth(uint64_t n);
 weir_status weiri_device_fault(const char *operation);
 
 extern const weiri_device_ops weiri_cpu_ops;
 extern const weiri_device_ops weiri_cuda_ops;
 
-/* Dispatch with the fault hook, for the nouns. */
+/* Ops with the fault hook, for the nouns. */
 weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                                 weiri_block **out);
-/* *out is NULL where kernels have the CPU's addresses. */
+/* *out is NULL if kernels use the CPU's addresses. */
 weir_status weiri_device_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 void weiri_block_release(weiri_block *block);
 

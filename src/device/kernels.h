@@ -1,9 +1,9 @@
-/* kernels.h - kernels of our own.
+/* kernels.h - weir's own kernels.
  *
  * A file of src/device/kernels is a family, written with WEIR_KERNEL as users do. The C compiler builds it for the CPU.
- * nvcc, where it is, builds it into a module for GPUs, which libweir carries as bytes (cmake/weir_module.cmake) and
- * hands to the driver when a GPU is opened: no first launch loads code while a kernel spins, and nothing of the CUDA
- * runtime is linked. weir_launch takes the kernels like any other. */
+ * nvcc, if present, builds it into a module for GPUs. libweir carries the module as bytes (cmake/weir_module.cmake) and
+ * passes it to the driver when a GPU is opened: no first launch loads code while a kernel spins, and libweir does not
+ * link the CUDA runtime. weir_launch takes these kernels like any other. */
 #ifndef WEIRI_KERNELS_H
 #define WEIRI_KERNELS_H
 
@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct weiri_kernel_family {
-    const unsigned char *module;       /* begins with 0 where it was not built; the text behind says why */
+    const unsigned char *module;       /* begins with 0 if it was not built; the text behind the 0 says why */
     const weir_kernel *const *kernels; /* NULL past the last */
 } weiri_kernel_family;
 

@@ -1,7 +1,7 @@
-/* cpu.c - the CPU as a device: its ops table, what it is called, and its limits.
+/* cpu.c - the CPU as a device: its ops table, names and limits.
  *
- * All numbers name the same CPU. A device has a pool of worker threads (cpu/launch.c) that its streams
- * (cpu/stream.c) run launches on; memory that other processes can map is memfd (cpu/memory.c). */
+ * All numbers name the same CPU. A device has a pool of worker threads (cpu/launch.c), on which its streams
+ * (cpu/stream.c) run launches. Memory for other processes is memfd (cpu/memory.c). */
 #include "src/device/cpu/cpu.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "src/host/base/error.h"
 
 #define NUMBERS 1024u  /* cpu:0 to cpu:1023 */
-#define CUT_THREADS 8u /* threads of a shape that was too large: enough to be a grid of blocks, on any machine */
+#define CUT_THREADS 8u /* threads of a shape that was too large: a grid of blocks on any machine */
 #define CUT_BLOCKS 2u
 
 bool weiri_cpu_is_foreign(const weir_device *device)
@@ -26,7 +26,7 @@ static uint32_t count(char *reason)
     return 1;
 }
 
-/* The first line of `path` that starts with `key`, less the key, blanks and a colon; "" when there is none. */
+/* The first line of `path` that starts with `key`, without the key, blanks and a colon; "" if there is no such line. */
 static void read_value(const char *path, const char *key, char *value, size_t capacity)
 {
     char line[512];
@@ -45,7 +45,7 @@ static void read_value(const char *path, const char *key, char *value, size_t ca
     (void)fclose(file);
 }
 
-/* The same for all CPU devices of a host and of its containers, and another one after a reboot. */
+/* The UUID is the same for all CPU devices of a host and of its containers. It changes with a reboot. */
 static void fill_uuid(uint8_t uuid[16])
 {
     char boot[64];
@@ -140,8 +140,8 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* A shape that can be launched is kept. What exceeds the limit was meant for a GPU and is cut to a few threads, not to
- * the limit, which is far more than most machines have cores: two blocks, or more where each has few threads. */
+/* Keeps a shape that can be launched. A shape beyond the limit was meant for a GPU. It is cut to a few threads, because
+ * the limit is far above the cores of most machines: two blocks, or more if each has few threads. */
 static weir_shape fit_shape(const weir_device *device, weir_shape wanted)
 {
     if ((uint64_t)wanted.blocks * wanted.threads <= device->info.resident_threads) {

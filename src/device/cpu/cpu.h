@@ -1,9 +1,9 @@
-/* cpu.h - what the files of the CPU device share.
+/* cpu.h - the parts of the CPU device that its files share.
  *
  *   cpu.c         ops table, open and close, limits
  *   cpu/memory.c  memory: memfd allocations, registered and imported memory
- *   cpu/stream.c  streams, events and graphs: what runs in which order
- *   cpu/launch.c  worker threads, launches, and what kernels call */
+ *   cpu/stream.c  streams, events and graphs: the order of operations
+ *   cpu/launch.c  worker threads, launches, and the functions that kernels call */
 #ifndef WEIRI_DEVICE_CPU_CPU_H
 #define WEIRI_DEVICE_CPU_CPU_H
 
@@ -11,8 +11,8 @@
 
 #include "src/device/device.h"
 
-/* Whether the calling process is a child of the one that opened the device: it has none of its threads, and its
- * locks may be held for ever. */
+/* Whether the calling process is a child of the process that opened the device: none of the device's threads exist
+ * here, and its locks may be held for ever. */
 bool weiri_cpu_is_foreign(const weir_device *device);
 
 /* ---- cpu/memory.c: the ops of these names --------------------------------------------------------------- */
@@ -45,31 +45,32 @@ typedef void (*weiri_cpu_kernel)(const void *args, weir_coop coop);
 
 typedef struct weiri_cpu_worker weiri_cpu_worker;
 
-/* The device's workers that no stream has. */
+/* The device's idle workers. */
 typedef struct weiri_cpu_pool {
     pthread_mutex_t mutex;
     weiri_cpu_worker *idle;
 } weiri_cpu_pool;
 
-/* The workers of a stream: launches of different streams never wait for each other's threads. */
+/* The workers of a stream. Launches of different streams never wait for each other's threads. */
 typedef struct weiri_cpu_team {
     pthread_mutex_t mutex;
     pthread_cond_t done; /* running became 0 */
     weiri_cpu_worker *workers;
     uint32_t size;
-    uint32_t running; /* workers that have not ended the launch */
+    uint32_t running; /* workers that still run the launch */
 } weiri_cpu_team;
 
 weir_status weiri_cpu_pool_create(weiri_cpu_pool **out);
-/* Ends all workers; none may be in a team. With `foreign` (see above) just frees. */
+/* Ends all workers; no team may hold one. With `foreign` (see above) only frees. */
 void weiri_cpu_pool_destroy(weiri_cpu_pool *pool, bool foreign);
 
 weir_status weiri_cpu_team_init(weiri_cpu_team *team);
-/* Gives the workers back to the pool; none may be running. */
+/* Returns the workers to the pool; none may be running. */
 void weiri_cpu_team_deinit(weiri_cpu_team *team, weiri_cpu_pool *pool, bool foreign);
-/* Makes sure that the team has `size` workers; takes or starts them. WEIR_ERR_SYSTEM, WEIR_ERR_NOMEM. */
+/* Takes or starts workers until the team has `size` of them. WEIR_ERR_SYSTEM, WEIR_ERR_NOMEM. */
 weir_status weiri_cpu_team_reserve(weiri_cpu_team *team, weiri_cpu_pool *pool, uint32_t size);
-/* Runs a kernel and returns when all its threads have ended. One launch at a time; the shape was reserved. */
+/* Runs a kernel and returns when all its threads have ended. One launch at a time. The team must have enough
+ * workers. */
 void weiri_cpu_team_run(weiri_cpu_team *team, weiri_cpu_kernel kernel, const void *args, weir_shape shape);
 
 #endif

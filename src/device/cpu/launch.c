@@ -1,8 +1,9 @@
-/* launch.c - runs kernels on worker threads, and what kernels call on the CPU: relax, clock, block barrier.
+/* launch.c - runs kernels on worker threads, and the functions that kernels call on the CPU: relax, clock, block
+ * barrier.
  *
- * Every thread of a launch is a real thread, so that all run at the same time as on a GPU. Workers block on a
- * condition variable between launches. They belong to a device's pool or to a stream's team, which keeps those
- * it once needed: a launch that was accepted always has its threads, and two streams never share any. */
+ * Every thread of a launch is a real thread: all run at the same time, as on a GPU. Workers block on a condition
+ * variable between launches. They belong to a device's pool or to a stream's team. A team keeps the workers that it
+ * once needed: an accepted launch always has its threads, and two streams never share any. */
 #include "src/device/cpu/cpu.h"
 
 #include <sched.h>
@@ -14,16 +15,16 @@
 #include "weir/base.h"
 
 #define RELAX_SPINS 16u             /* failed reads before the first yield */
-#define RELAX_LOOK 64u              /* yields between two looks at the clock */
-#define RELAX_SLEEP_AFTER 10000000u /* ns of a spin before it sleeps */
+#define RELAX_LOOK 64u              /* yields between two reads of the clock */
+#define RELAX_SLEEP_AFTER 10000000u /* ns of a spin before it begins to sleep */
 #define RELAX_SLEEP_PART 64u        /* it sleeps for a 64th of the time of the spin so far, */
-#define RELAX_SLEEP_MOST 500000u    /* but no longer, in ns: who waits for its turn holds up the next one */
+#define RELAX_SLEEP_MOST 500000u    /* at most this long, in ns: a sleeper delays the threads behind it */
 
 #define MEMBER ((uint32_t)1 << 16)
 
-/* Barrier of a block with an OR over its threads. The state counts arrivals in its lower half and threads in its
- * upper half; who arrives last, or leaves the kernel while all others have arrived, ends the round. Of the two
- * results one is of the current round; the other is cleared when a round ends, because by then everybody has
+/* Barrier of a block with an OR over its threads. The state counts arrivals in its lower half and threads in its upper
+ * half. The last thread to arrive ends the round; a thread that leaves the kernel ends it if all others have arrived.
+ * One of the two results belongs to the current round. The other is cleared when a round ends: by then every thread has
  * read it. */
 typedef struct cpu_barrier {
     uint32_t state;
@@ -36,7 +37,7 @@ struct weiri_cpu_worker {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     weiri_cpu_worker *next; /* in a pool or a team */
-    /* The launch to take part in; NULL while there is none. */
+    /* The launch to take part in; NULL when idle. */
     weiri_cpu_team *team;
     weiri_cpu_kernel kernel;
     const void *args;
@@ -54,8 +55,8 @@ WEIR_API uint64_t weir_cpu_clock_ns(void)
 
 WEIR_API void weir_cpu_relax(uint32_t reads)
 {
-    static _Thread_local uint64_t since_ns; /* of this thread's current spin: its first yield */
-    static _Thread_local uint64_t spun_ns;  /* for so long, when it looked at the clock last */
+    static _Thread_local uint64_t since_ns; /* first yield of this thread's current spin */
+    static _Thread_local uint64_t spun_ns;  /* length of the spin at the last read of the clock */
     if (reads <= RELAX_SPINS) {
 #if defined(__x86_64__) || defined(__i386__)
         __builtin_ia32_pause();
@@ -71,7 +72,8 @@ WEIR_API void weir_cpu_relax(uint32_t reads)
         spun_ns = weiri_now_ns() - since_ns;
     }
     if (spun_ns >= RELAX_SLEEP_AFTER) {
-        /* Longer and longer: hundreds of threads that wake every 100 us leave no time to whom they wait for. */
+        /* Sleeps grow: hundreds of threads that wake every 100 us would leave no time to the thread that they wait
+         * for. */
         const uint64_t part = spun_ns / RELAX_SLEEP_PART;
         const struct timespec pause = { .tv_nsec = (long)(part < RELAX_SLEEP_MOST ? part : RELAX_SLEEP_MOST) };
         (void)nanosleep(&pause, NULL);
@@ -88,8 +90,8 @@ static void barrier_reset(cpu_barrier *barrier, uint32_t threads)
     __atomic_store_n(&barrier->results[1], 0, __ATOMIC_RELAXED);
 }
 
-/* Ends the round if the state says that all threads of the block have arrived; they then wait for the round to
- * change, so that nobody else touches the barrier. */
+/* Ends the round if the state says that all threads of the block have arrived. They then wait for the round to change:
+ * no other thread touches the barrier meanwhile. */
 static bool barrier_end_round(cpu_barrier *barrier, uint32_t state, uint32_t round)
 {
     uint32_t members = state / MEMBER;
@@ -119,7 +121,7 @@ WEIR_API uint32_t weir_cpu_block_or(void *block, uint32_t value)
     return __atomic_load_n(&barrier->results[round % 2], __ATOMIC_RELAXED);
 }
 
-/* A thread that has ended its kernel counts no longer, as on a GPU: a kernel with an early return ends. */
+/* A thread that has left its kernel no longer counts, as on a GPU: a kernel with an early return ends. */
 static void barrier_leave(cpu_barrier *barrier)
 {
     uint32_t round = __atomic_load_n(&barrier->round, __ATOMIC_RELAXED);

@@ -1,9 +1,8 @@
 /* memory.c - memory of the CPU device.
  *
- * Allocations are memfd, sealed against shrinking: a process that maps one can never be killed by SIGBUS, and
- * an importer insists on the seal. A list of the process's own allocations lets memory that lies within one be
- * registered and shared by other pointers, with the allocation's descriptor; any other memory is for peers of this
- * process alone. */
+ * Allocations are memfd, sealed against shrinking: SIGBUS can then never kill a process that maps one, and an importer
+ * insists on the seal. Pointers into this process's own allocations can be registered and shared, with the allocation's
+ * descriptor; a list of the allocations finds it. Other memory can be shared only with peers of this process. */
 #define _GNU_SOURCE 1
 #include "src/device/cpu/cpu.h"
 
@@ -20,7 +19,7 @@
 #include "src/host/base/file.h"
 #include "src/host/base/refcount.h"
 
-/* The memfd of an allocation, shared by its block and those that wrap parts of it. */
+/* The memfd of an allocation, shared by its block and the blocks that wrap parts of it. */
 typedef struct cpu_file {
     weiri_refcount refs;
     int fd;
@@ -29,14 +28,14 @@ typedef struct cpu_file {
 /* A block of this device; weiri_block.native points to it. */
 typedef struct cpu_memory {
     weiri_block block;
-    cpu_file *file; /* NULL without */
-    void *map;      /* what release unmaps, of export_.base_bytes; NULL when nothing is mapped */
+    cpu_file *file; /* NULL without a file */
+    void *map;      /* mapping that release unmaps, of export_.base_bytes; NULL without one */
     bool owned;
     struct cpu_memory *next; /* in the list of allocations */
     struct cpu_memory *previous;
 } cpu_memory;
 
-/* Allocations of this process. Held over fork, so that the child finds it whole. */
+/* Allocations of this process. The lock is held over fork: the child finds the list whole. */
 static pthread_mutex_t allocations_mutex = PTHREAD_MUTEX_INITIALIZER;
 static cpu_memory *allocations;
 
@@ -158,7 +157,7 @@ static void set_reason(weiri_block *block, const char *text)
 weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    /* Pages are given out when they are first touched, which is too late for an error. */
+    /* The kernel allocates pages when they are first touched, which is too late to report an error. */
     if (bytes > INT64_MAX - page || (device->info.memory_bytes != 0 && bytes > device->info.memory_bytes)) {
         return weiri_fail(WEIR_ERR_NOMEM, "%s: allocate %llu bytes: the machine has %llu", device->info.label,
                           (unsigned long long)bytes, (unsigned long long)device->info.memory_bytes);
@@ -192,7 +191,7 @@ weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint6
 
 /* ---- wrap ----------------------------------------------------------------------------------------------- */
 
-/* Whether every page of the range is mapped: an asynchronous msync only looks them up. */
+/* Whether every page of the range is mapped. An asynchronous msync only looks pages up. */
 static bool is_mapped(const void *pointer, uint64_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -200,7 +199,8 @@ static bool is_mapped(const void *pointer, uint64_t bytes)
     return msync((void *)first, (uintptr_t)pointer + bytes - first, MS_ASYNC) == 0;
 }
 
-/* Describes the range, as part of the allocation that it begins in, if any; called with the list locked. */
+/* Describes the range as part of the allocation that it begins in, if there is one. The caller holds the list's
+ * lock. */
 static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t bytes)
 {
     const cpu_memory *owner = allocations;
@@ -252,7 +252,7 @@ weir_status weiri_cpu_wrap(weir_device *device, void *pointer, uint64_t bytes, w
 
 /* ---- import --------------------------------------------------------------------------------------------- */
 
-/* Whether the descriptor is memory that is as large as the peer says and will stay so. */
+/* Whether the descriptor is memory of the size that the peer gave, and cannot shrink. */
 static weir_status check_memfd(const weiri_export *peer, int fd)
 {
     struct stat info;

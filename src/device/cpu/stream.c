@@ -1,9 +1,9 @@
 /* stream.c - streams, events and graphs of the CPU device.
  *
- * A stream is a queue of operations and a thread that runs them in order, each to its end. While a graph is
- * recorded, operations go to the recording instead; a graph's launch is one operation that runs the recorded
- * ones. Operations keep references on the events and graphs they use, so that these may be destroyed at any
- * time. An operation is only accepted with the threads it needs: nothing fails later. */
+ * A stream is a queue of operations and a thread that runs them in order, each to its end. While a graph is recorded,
+ * operations go to the recording instead. A graph's launch is one operation that runs the recorded ones. Operations
+ * keep references on their events and graphs, which may be destroyed at any time. An operation is accepted only when
+ * its threads are reserved: nothing fails later. */
 #include "src/device/cpu/cpu.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct cpu_event {
     weiri_refcount refs;
     uint64_t submitted; /* records put on streams */
     uint64_t passed;    /* records that a stream reached */
-    uint64_t time_ns;   /* of the latest */
+    uint64_t time_ns;   /* of the latest record */
 } cpu_event;
 
 typedef struct cpu_op cpu_op;
@@ -24,7 +24,7 @@ typedef struct cpu_op cpu_op;
 typedef struct op_list {
     cpu_op *first;
     cpu_op *last;
-    uint32_t threads; /* most threads of one launch that was ever in the list */
+    uint32_t threads; /* threads of the largest launch that was ever in the list */
 } op_list;
 
 typedef struct cpu_graph {
@@ -46,8 +46,8 @@ typedef struct cpu_stream {
     weir_device *device;
     pthread_t thread;
     pthread_mutex_t mutex;
-    pthread_cond_t queued; /* for the thread: there is work, or quit */
-    pthread_cond_t ended;  /* for those who wait: an operation ended */
+    pthread_cond_t queued; /* for the stream's thread: an operation is queued, or quit is set */
+    pthread_cond_t ended;  /* for waiting callers: an operation has ended */
     op_list queue;
     uint64_t submitted; /* operations ever put on the stream */
     uint64_t completed;
@@ -122,7 +122,7 @@ static cpu_op *op_create(const void *args, uint32_t args_bytes)
     return op;
 }
 
-/* From here on the event is pending, until a stream has reached the record. */
+/* The event is pending from here on, until a stream has reached the record. */
 static void note_submitted(const cpu_op *op)
 {
     if (op->event != NULL) {

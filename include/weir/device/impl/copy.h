@@ -12,8 +12,8 @@
 
 #define WEIR_COPY_BATCH 4
 
-/* The part of a copy that a group with misaligned ends does in units of the largest power of two that
- * divides the distance between the ends, and byte by byte before and after. */
+/* A copy with misaligned ends: in units of the largest power of two that divides the distance between the ends, and
+ * byte by byte before and after them. */
 WEIR_FN_COLD void weir_copy_misaligned(char *dst, const char *src, uint64_t bytes, uint32_t rank, uint32_t size)
 {
     uintptr_t distance = (uintptr_t)dst ^ (uintptr_t)src;
