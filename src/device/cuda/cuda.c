@@ -1,9 +1,9 @@
-/* cuda.c - the GPU backend: the CUDA driver API behind weiri_device_ops. Memory is in cuda/memory.c, loading
+/* cuda.c - the GPU backend: implements weiri_device_ops with the CUDA driver API. Memory is in cuda/memory.c, loading
  * of the driver in cuda/driver.c, kernels in cuda/launch.c.
  *
- * A device works in the primary context, as the CUDA runtime does, so that streams, pointers and functions of
- * both are the same. Each op enters the context and leaves it, so that the caller's current context stays what
- * it was. Nothing uses the legacy stream, which would wait for a user's kernels. */
+ * A device works in the primary context, as the CUDA runtime does: streams, pointers and functions of both are the
+ * same. Each op enters the context and leaves it, and the caller's current context stays unchanged. No op uses the
+ * legacy stream, because it would wait for a user's kernels. */
 #include "src/device/cuda/driver.h"
 
 #include <stdio.h>
@@ -13,7 +13,8 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 
-/* Registers of a thread for which fit_shape promises residency; enough for any kernel of 1,024 threads. */
+/* fit_shape promises residency for kernels with up to this many registers a thread: enough for any kernel of 1,024
+ * threads. */
 #define SAFE_REGISTERS 64
 
 static uint32_t cuda_count(char *reason)
@@ -34,7 +35,7 @@ static weir_status get_attribute(const weir_device *device, CUdevice_attribute a
     return WEIR_OK;
 }
 
-/* Limits of the device, from its attributes. */
+/* Reads the limits of the device from its attributes. */
 static weir_status read_limits(weir_device *device)
 {
     weiri_cuda_device *native = weiri_cuda_native(device);
@@ -126,7 +127,7 @@ static weir_status read_granularity(weir_device *device)
     return WEIR_OK;
 }
 
-/* Reads what the device is and makes its stream; in the entered context. */
+/* Reads the device's properties and creates its stream, in the entered context. */
 static weir_status start(weir_device *device)
 {
     weir_status status = read_identity(device);
@@ -144,9 +145,9 @@ static weir_status start(weir_device *device)
     return status;
 }
 
-/* The GPU's primary context. It is retained once and stays until the process ends: the CUDA runtime of the user's
- * program keeps state of its own in it, which does not survive that another thread destroys it, and starting it
- * anew takes a quarter of a second. */
+/* The GPU's primary context. It is retained once and stays until the process ends. The CUDA runtime of the user's
+ * program keeps state in it and breaks if another thread destroys it. Starting a context takes a quarter of a
+ * second. */
 static weir_status find_context(const weir_device *device, CUdevice ordinal, CUcontext *out)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -232,7 +233,7 @@ free_native:
 
 /* ---- reach and shapes ------------------------------------------------------------------------------- */
 
-/* The ordinal of the visible GPU with this UUID; -1 when there is none. */
+/* The ordinal of the visible GPU with this UUID; -1 if there is none. */
 static int find_ordinal(const uint8_t uuid[16])
 {
     int count = 0;
@@ -262,7 +263,7 @@ static weir_status cuda_reach(weir_device *device, const char *kind, const uint8
     }
     int index = find_ordinal(uuid);
     if (index < 0) {
-        /* CUDA_VISIBLE_DEVICES hides the peer; the driver may map its memory all the same, which import finds out. */
+        /* CUDA_VISIBLE_DEVICES hides the peer. The driver may still be able to map its memory; import finds out. */
         return WEIR_OK;
     }
     CUdevice peer;
@@ -282,8 +283,8 @@ static weir_status cuda_reach(weir_device *device, const char *kind, const uint8
     return WEIR_OK;
 }
 
-/* NVLink does, PCIe cuts transfers where it likes. Links with atomics are NVLink. A peer that CUDA_VISIBLE_DEVICES
- * hides cannot be asked about. */
+/* NVLink keeps lines whole; PCIe may split a transfer anywhere. A link with atomics is NVLink. The driver cannot be
+ * asked about a peer that CUDA_VISIBLE_DEVICES hides. */
 static bool cuda_keeps_lines(weir_device *device, const uint8_t uuid[16])
 {
     if (memcmp(uuid, device->info.uuid, sizeof device->info.uuid) == 0) {

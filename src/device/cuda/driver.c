@@ -1,6 +1,6 @@
-/* driver.c - loads the CUDA driver by dlopen, once a process, and turns its errors into ours.
+/* driver.c - loads the CUDA driver by dlopen, once in a process, and converts its errors to weir's.
  *
- * A driver that cannot be used is no error: the process has no GPUs, and the reason is kept. */
+ * A driver that cannot be used is not an error: the process then has no GPUs, and the reason is kept. */
 #include "src/device/cuda/driver.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 weiri_cuda_table weiri_cuda;
 
 #define STRING(text) #text
-/* The argument is expanded before it is turned into text: cuMemAlloc becomes "cuMemAlloc_v2". */
+/* Expands the argument before it becomes text: cuMemAlloc becomes "cuMemAlloc_v2". */
 #define SYMBOL(function) STRING(function)
 
 typedef struct driver_row {
@@ -39,7 +39,7 @@ static const driver_row rows[] = {
 static struct {
     pthread_mutex_t lock;
     bool tried;
-    pid_t process; /* that loaded the driver */
+    pid_t process; /* process that loaded the driver */
     uint32_t devices;
     char reason[REASON_BYTES];
 } driver = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -48,13 +48,13 @@ static void *find_symbol(void *library, const char *symbol)
 {
     void *address = dlsym(library, symbol);
     if (address == NULL && strcmp(symbol, "cuEventElapsedTime_v2") == 0) {
-        /* Drivers before 12.8 have the first version alone; its parameters are the same. */
+        /* Drivers before 12.8 have only the first version; its parameters are the same. */
         address = dlsym(library, "cuEventElapsedTime");
     }
     return address;
 }
 
-/* Fills the table; false with driver.reason set when the library lacks a function. */
+/* Fills the function table; false with driver.reason set if the library lacks a function. */
 static bool resolve(void *library, const char *name)
 {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -113,7 +113,7 @@ static void load_once(const char *name)
         dlclose(library);
         return;
     }
-    /* From here on the library stays: the driver has threads of its own. */
+    /* The library stays loaded from here on, because the driver has started threads. */
     initialise(name);
 }
 
@@ -124,7 +124,7 @@ uint32_t weiri_cuda_load(char *reason)
     if (!driver.tried) {
         weiri_env env;
         if (weiri_env_read(&env) != WEIR_OK) {
-            /* Not remembered: the next call may find a better environment. */
+            /* Not cached: the next call may find a better environment. */
             snprintf(reason, REASON_BYTES, "%s", weir_last_error());
             goto unlock;
         }

@@ -1,8 +1,8 @@
-/* driver.h - the CUDA driver as the files of the GPU backend see it: a table of its functions, the device's
- * state, and entering and leaving a device's context. Only src/device/cuda includes this or cuda.h.
+/* driver.h - the CUDA driver for the files of the GPU backend: a table of its functions, the device's state, and
+ * entering and leaving a device's context. Only src/device/cuda includes this or cuda.h.
  *
- * The library links to nothing of CUDA. Functions are called as weiri_cuda.cuX(...): cuda.h maps cuX to the
- * versioned symbol, both in the table's field and in the name that is looked up. */
+ * libweir does not link CUDA libraries. Functions are called as weiri_cuda.cuX(...). cuda.h maps cuX to the versioned
+ * symbol, in the table's field and in the name that is looked up. */
 #ifndef WEIRI_DEVICE_CUDA_DRIVER_H
 #define WEIRI_DEVICE_CUDA_DRIVER_H
 
@@ -13,11 +13,11 @@
 #include "src/device/kernels.h"
 
 #if CUDA_VERSION < 12040
-/* The headers are older than the function; the driver that is loaded may have it. */
+/* These CUDA headers are older than the function; the loaded driver may have it. */
 CUresult CUDAAPI cuFuncLoad(CUfunction function);
 #endif
 
-/* X(function, whether the backend cannot do without it) */
+/* X(function, whether the backend requires it) */
 #define WEIRI_CUDA_FUNCTIONS(X)                     \
     X(cuInit, true)                                 \
     X(cuDriverGetVersion, true)                     \
@@ -96,29 +96,29 @@ extern weiri_cuda_table weiri_cuda;
 typedef struct weiri_cuda_kernel {
     const weir_kernel *kernel;
     CUfunction function;
-    uint32_t block_threads; /* most threads of a block, for this kernel's registers */
+    uint32_t block_threads; /* most threads of a block, with this kernel's registers */
 } weiri_cuda_kernel;
 
-#define WEIRI_CUDA_GPUS_MAX 64 /* that a process uses */
+#define WEIRI_CUDA_GPUS_MAX 64 /* of a process */
 
 /* weir_device.native */
 typedef struct weiri_cuda_device {
     CUdevice ordinal;
-    CUcontext context;           /* the primary one, shared with the CUDA runtime */
-    CUstream stream;             /* non-blocking; for copies and fills of ours */
-    pthread_mutex_t stream_lock; /* held by the one that waits for the stream */
+    CUcontext context;           /* primary context, shared with the CUDA runtime */
+    CUstream stream;             /* non-blocking; for weir's own copies and fills */
+    pthread_mutex_t stream_lock; /* held by the thread that waits for the stream */
     uint64_t granularity;        /* of cuMem allocations */
     bool shareable;              /* cuMem allocations can be exported as POSIX descriptors */
     bool rdma;                   /* NICs can be given access to cuMem allocations */
     bool cooperative;            /* cooperative launches are supported */
     uint32_t block_limit;        /* most blocks of a multiprocessor */
     uint32_t thread_limit;       /* most threads of a multiprocessor */
-    uint32_t safe_threads;       /* the same for a kernel of 64 registers a thread */
+    uint32_t safe_threads;       /* most threads of a multiprocessor for a kernel of 64 registers a thread */
     pthread_mutex_t kernels_lock;
     weiri_cuda_kernel *kernels;
     size_t kernel_count;
     size_t kernel_capacity;
-    char families_reason[WEIRI_FAMILIES][160]; /* why a family of our own is not among them; "" where it is */
+    char families_reason[WEIRI_FAMILIES][160]; /* why a family of weir's kernels is missing; "" if it is loaded */
 } weiri_cuda_device;
 
 static inline weiri_cuda_device *weiri_cuda_native(const weir_device *device)
@@ -126,32 +126,32 @@ static inline weiri_cuda_device *weiri_cuda_native(const weir_device *device)
     return device->native;
 }
 
-/* The number of GPUs; 0 with the reason (of 256 bytes) when there are none or no driver. Loads the driver at
- * the first call of the process. */
+/* The number of GPUs. 0 with the reason (256 bytes) if there is no GPU or no driver. Loads the driver at the first call
+ * of the process. */
 uint32_t weiri_cuda_load(char *reason);
 
-/* WEIR_OK for CUDA_SUCCESS; otherwise sets the error text "gpu:N: <call>: <error name>: <error text>" and
- * returns WEIR_ERR_NOMEM when memory ran out, else WEIR_ERR_DEVICE. */
+/* WEIR_OK for CUDA_SUCCESS. Otherwise sets the error text "gpu:N: <call>: <error name>: <error text>" and returns
+ * WEIR_ERR_NOMEM if memory ran out, else WEIR_ERR_DEVICE. */
 weir_status weiri_cuda_check(const weir_device *device, const char *call, CUresult result);
 /* "CUDA_ERROR_INVALID_VALUE: invalid argument" into text[size]. */
 void weiri_cuda_describe(CUresult result, char *text, size_t size);
 
-/* Makes the device's context current and puts the thread into relaxed capture mode, so that calls of ours are
- * allowed, and stay out of the graph, while the user captures; *mode keeps the thread's own for leave. */
+/* Makes the device's context current and sets the thread's capture mode to relaxed: weir's calls are then allowed while
+ * the user captures, and stay out of the graph. *mode keeps the thread's own mode for leave. */
 weir_status weiri_cuda_enter(const weir_device *device, CUstreamCaptureMode *mode);
 void weiri_cuda_leave(CUstreamCaptureMode mode);
 
-/* Waits in the entered context until the stream is idle; WEIR_ERR_TIMEOUT naming `operation` at the deadline. */
+/* Waits in the entered context until the stream is idle. WEIR_ERR_TIMEOUT naming `operation` at the deadline. */
 weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CUstream stream, uint64_t deadline_ns);
 
-/* Loads kernels of our own, in the entered context. A GPU on which they cannot be is used without them. WEIR_ERR_NOMEM.
- * This and the next two are in cuda/launch.c. */
+/* Loads weir's own kernels, in the entered context. A GPU that cannot load them is used without them. WEIR_ERR_NOMEM.
+ * This function and the next two are in cuda/launch.c. */
 weir_status weiri_cuda_load_families(weir_device *device);
 weir_status weiri_cuda_kernel_load(weir_device *device, const weir_kernel *kernel);
 weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                               bool cooperative, void *stream);
 
-/* Memory ops, in cuda/memory.c and cuda/share.c; as in device.h. */
+/* Memory ops, in cuda/memory.c and cuda/share.c; contracts in device.h. */
 weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,

@@ -1,5 +1,5 @@
-/* launch.c - kernels on GPUs: users', which the CUDA runtime of their program knows, and our own, whose modules
- * libweir carries. A device has a table of those that are loaded, with the driver's function of each. */
+/* launch.c - kernels on GPUs: users' kernels, known to the CUDA runtime of their program, and weir's own kernels, whose
+ * modules libweir carries. A device has a table of the loaded kernels with the driver's function of each. */
 #include "src/device/cuda/driver.h"
 
 #include <limits.h>
@@ -46,8 +46,9 @@ unlock:
     return status;
 }
 
-/* Loads a function, in the entered context, and puts it into the table, which is not locked meanwhile, so that launches
- * of loaded kernels go on. Two threads that load the same kernel at once leave two equal rows, which is fine. */
+/* Loads a function, in the entered context, and adds it to the table. The table is not locked while the function loads:
+ * launches of loaded kernels go on. Two threads that load the same kernel at once leave two equal rows, which is
+ * harmless. */
 static weir_status add_kernel(weir_device *device, const weir_kernel *kernel, CUfunction function,
                               weiri_cuda_kernel *out)
 {
@@ -71,10 +72,10 @@ static weir_status add_kernel(weir_device *device, const weir_kernel *kernel, CU
     return status;
 }
 
-/* ---- our own kernels ------------------------------------------------------------------------------------ */
+/* ---- weir's own kernels ---------------------------------------------------------------------------------- */
 
-/* The module of a family in the context of a GPU. As the context, it is loaded once and stays until the process ends:
- * unloading it might wait for a user's kernels. */
+/* The module of a family in the context of a GPU. It is loaded once and stays until the process ends, as the context
+ * does: unloading it might wait for a user's kernels. */
 static weir_status find_module(weir_device *device, uint32_t family, CUmodule *out)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,7 +103,7 @@ static weir_status load_family(weir_device *device, uint32_t family)
         char name[128];
         weiri_cuda_kernel loaded;
         CUfunction function = NULL;
-        snprintf(name, sizeof name, "%s_gpu", (*at)->name); /* as WEIR_KERNEL makes it */
+        snprintf(name, sizeof name, "%s_gpu", (*at)->name); /* WEIR_KERNEL makes this name */
         status =
             weiri_cuda_check(device, "cuModuleGetFunction", weiri_cuda.cuModuleGetFunction(&function, module, name));
         if (status == WEIR_OK) {
@@ -127,7 +128,7 @@ weir_status weiri_cuda_load_families(weir_device *device)
     return WEIR_OK;
 }
 
-/* Why a kernel, which is not loaded, cannot be. */
+/* Why a kernel that is not loaded cannot be loaded. */
 static const char *missing_reason(const weiri_cuda_device *native, const weir_kernel *kernel)
 {
     for (uint32_t family = 0; family < WEIRI_FAMILIES; family++) {
@@ -142,7 +143,7 @@ static const char *missing_reason(const weiri_cuda_device *native, const weir_ke
 
 /* ---- loading and launching ------------------------------------------------------------------------------ */
 
-/* Finds the kernel, or loads it if it is a user's, in the entered context. */
+/* Finds the kernel, in the entered context. Loads it if it is a user's kernel. */
 static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel, weiri_cuda_kernel *out)
 {
     weiri_cuda_device *native = weiri_cuda_native(device);

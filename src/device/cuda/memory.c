@@ -1,10 +1,10 @@
 /* memory.c - memory of GPUs: allocate, map, release, copy and fill; wrap and import are in cuda/share.c.
  *
- * What is allocated is a cuMem allocation, exported once as a POSIX descriptor (or cudaMalloc memory with
- * a legacy IPC handle where the GPU cannot export), and for the host a memfd registered with the driver. Own
- * allocations stand in a process-wide list, so that a pointer into one is registered with its descriptor.
- * A descriptor is shared by the allocation and the blocks wrapped around parts of it, and closed with the last
- * of them, so that its number never comes to mean another file while somebody may send it. */
+ * GPU memory is a cuMem allocation, exported once as a POSIX descriptor. On a GPU that cannot export it is cudaMalloc
+ * memory with a legacy IPC handle. Host memory is a memfd registered with the driver. A process-wide list has weir's
+ * own allocations: a pointer into one is registered with its descriptor. The allocation and the blocks around parts of
+ * it share a descriptor. The last of them closes it: its number cannot come to mean another file while a thread may
+ * still send it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -27,7 +27,7 @@ typedef unsigned long long ull;
 
 weiri_cuda_list weiri_cuda_own = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* Rounds up to a multiple of `unit`; false when that overflows. */
+/* Rounds up to a multiple of `unit`; false on overflow. */
 static bool round_up(uint64_t bytes, uint64_t unit, uint64_t *out)
 {
     uint64_t rest = bytes % unit;
@@ -51,7 +51,7 @@ static void descriptor_put(weiri_cuda_fd *shared)
     if (shared == NULL) {
         return;
     }
-    /* With the lock, so that nobody finds one that ends. */
+    /* With the lock: no other thread finds an allocation that is ending. */
     pthread_mutex_lock(&weiri_cuda_own.lock);
     bool last = weiri_refcount_put(&shared->refs);
     if (last && shared->handle != 0) {
@@ -94,7 +94,7 @@ static void own_insert(weiri_cuda_block *made)
     pthread_mutex_unlock(&weiri_cuda_own.lock);
 }
 
-/* Removes a block from the list, which is locked; blocks that are not in it are fine. */
+/* Removes a block from the list, which the caller has locked. Ignores blocks that are not in it. */
 static void own_remove(const weiri_cuda_block *gone)
 {
     for (weiri_cuda_block **link = &weiri_cuda_own.first; *link != NULL; link = &(*link)->next) {
@@ -128,7 +128,7 @@ weir_status weiri_cuda_map_handle(weiri_cuda_block *made, CUmemGenericAllocation
     }
     weir_status status;
     result = weiri_cuda.cuMemMap(base, bytes, 0, handle, 0);
-    /* What drivers answer when the mapping is longer than the allocation. */
+    /* Drivers return these if the mapping is longer than the allocation. */
     if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_SUPPORTED) {
         status = weiri_fail(WEIR_ERR_CORRUPT, "gpu:%u: cuMemMap: the allocation is shorter than %llu bytes",
                             device->info.index, (ull)bytes);
@@ -186,7 +186,7 @@ unmap:
     return status;
 }
 
-/* Gives back what the block maps, in the entered context. */
+/* Unmaps the block's memory, in the entered context. */
 static void undo_mapping(const weiri_cuda_block *gone)
 {
     switch (gone->undo) {
@@ -230,7 +230,7 @@ void weiri_cuda_release(weiri_block *block)
     weiri_free(gone);
 }
 
-/* Waits for what was just put on the device's own stream. */
+/* Waits for the operation just put on the device's own stream. */
 static weir_status finish(const weir_device *device, const char *operation, const char *call, CUresult result)
 {
     if (result != CUDA_SUCCESS) {
@@ -276,7 +276,7 @@ weir_status weiri_cuda_export_handle(weiri_cuda_block *made, CUmemGenericAllocat
     return WEIR_OK;
 }
 
-/* The driver gives the same handle for the same allocation as long as somebody holds one. */
+/* The driver returns the same handle for the same allocation as long as anything holds one. */
 weir_status weiri_cuda_export_foreign(weiri_cuda_block *made, CUmemGenericAllocationHandle handle)
 {
     weir_status status = WEIR_OK;
@@ -327,7 +327,7 @@ static weir_status allocate_cumem(const weir_device *device, weiri_cuda_block *m
     if (status == WEIR_OK) {
         status = weiri_cuda_export_handle(made, handle);
     }
-    /* The mapping and the descriptor keep the memory. */
+    /* The mapping and the descriptor keep the memory alive. */
     (void)weiri_cuda.cuMemRelease(handle);
     return status;
 }
@@ -443,7 +443,7 @@ weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int
     return status;
 }
 
-/* In the entered context. Registers of a device are I/O memory; those of a NIC in software are not. */
+/* In the entered context. Registers of a device are I/O memory; those of the software NIC are not. */
 static weir_status map_registers(weiri_cuda_block *made, void *registers, uint64_t bytes)
 {
     const weir_device *device = made->block.device;
@@ -537,7 +537,7 @@ weir_status weiri_cuda_copy_async(weir_device *device, void *stream, void *dst, 
     return weiri_cuda_check(device, "cuMemcpyAsync", result);
 }
 
-/* The store is ordered after what the stream did before it, also for other devices. */
+/* The store is ordered after the stream's earlier operations, for other devices too. */
 weir_status weiri_cuda_store_async(weir_device *device, void *stream, void *dst, uint64_t value)
 {
     CUstreamCaptureMode mode;

@@ -1,5 +1,5 @@
-/* none.c - built in place of the CUDA backend where cuda.h is missing: a kind of device that has none.
- * Nothing but `count` is ever called, for a device that does not exist cannot be opened. */
+/* none.c - built instead of the CUDA backend if cuda.h is missing: a device kind without devices. Only `count` is ever
+ * called, because a device that does not exist cannot be opened. */
 #include <stdio.h>
 
 #include "src/device/device.h"

@@ -1,10 +1,10 @@
-/* share.c - memory that others allocated: wrap registers what a user allocated, import maps what a peer shares.
+/* share.c - memory that others allocated: wrap registers a user's memory, import maps a peer's.
  *
- * How memory can be shared depends on how it was allocated, which the driver tells for any pointer:
- *   own allocations       their descriptor, shared with the allocation's block
- *   cudaMalloc            legacy IPC handle of the whole allocation
- *   cuMemCreate           POSIX descriptor, if it was created with that handle type
- *   pools, managed, pinned host memory: usable in this process alone */
+ * How memory can be shared depends on its allocator, which the driver reports for any pointer:
+ *   weir's own allocations  their descriptor, shared with the allocation's block
+ *   cudaMalloc              legacy IPC handle of the whole allocation
+ *   cuMemCreate             POSIX descriptor, if it was created with that handle type
+ *   pools, managed and pinned host memory: usable only in this process */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,9 +21,9 @@
 
 typedef unsigned long long ull;
 
-/* What the driver says about a pointer. The driver writes 1 to 8 bytes of each zeroed field. */
+/* The driver's answers about a pointer. The driver writes 1 to 8 bytes of each zeroed field. */
 typedef struct pointer_facts {
-    uint64_t type; /* CU_MEMORYTYPE_...; 0 when CUDA does not know the pointer */
+    uint64_t type; /* CU_MEMORYTYPE_...; 0 if CUDA does not know the pointer */
     uint64_t ordinal;
     uint64_t device_pointer;
     uint64_t host_pointer;
@@ -54,7 +54,7 @@ static weir_status get_facts(const weir_device *device, CUdeviceptr pointer, poi
     CUresult result = weiri_cuda.cuPointerGetAttributes((unsigned)(sizeof attributes / sizeof attributes[0]),
                                                         attributes, values, pointer);
     if (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_VALUE) {
-        /* What some drivers answer for a pointer that is not theirs; it stays of type 0. */
+        /* Some drivers return these for a pointer that CUDA does not know; its type stays 0. */
         memset(out, 0, sizeof *out);
         return WEIR_OK;
     }
@@ -76,7 +76,7 @@ static weir_status fail_other_gpu(const weir_device *device, CUdeviceptr pointer
                       device->info.index, (ull)pointer, (long long)owner);
 }
 
-/* Sets why the memory cannot be given to other processes. */
+/* Sets the reason why other processes cannot map the memory. */
 static void not_shared(weiri_cuda_block *made, const char *reason)
 {
     made->block.export_.share = WEIRI_SHARE_NONE;
@@ -91,7 +91,7 @@ static void not_shared_because(weiri_cuda_block *made, const char *call, CUresul
     snprintf(made->block.reason, sizeof made->block.reason, "%s: %s", call, text);
 }
 
-/* Wraps a part of an own allocation; *found says whether it is one. */
+/* Wraps a part of one of weir's own allocations; *found says whether the pointer lies in one. */
 static weir_status wrap_own(weir_device *device, weiri_cuda_block *made, CUdeviceptr pointer, bool *found)
 {
     weir_status status = WEIR_OK;
@@ -127,7 +127,7 @@ static weir_status wrap_own(weir_device *device, weiri_cuda_block *made, CUdevic
     return status;
 }
 
-/* Host memory that somebody pinned. */
+/* Wraps pinned host memory. */
 static weir_status wrap_host(const weir_device *device, weiri_cuda_block *made, CUdeviceptr pointer,
                              const pointer_facts *facts)
 {
@@ -153,8 +153,7 @@ static weir_status wrap_host(const weir_device *device, weiri_cuda_block *made, 
     return WEIR_OK;
 }
 
-/* Shares memory of cuMemCreate that somebody else made, if it was made to be exported. Takes over the reference of
- * `handle`. */
+/* Shares the user's cuMemCreate memory if it was created for export. Takes over the reference on `handle`. */
 static void share_cumem(weiri_cuda_block *made, CUmemGenericAllocationHandle handle)
 {
     CUmemAllocationProp prop;
@@ -176,7 +175,7 @@ static void share_cumem(weiri_cuda_block *made, CUmemGenericAllocationHandle han
     }
 }
 
-/* The smallest aligned range around the block, for memory whose allocations are many or unknown. */
+/* Sets the smallest aligned range around the block, for memory with many or unknown allocations. */
 static void set_loose_base(weiri_cuda_block *made, CUdeviceptr pointer)
 {
     made->block.export_.base = pointer;
@@ -184,7 +183,7 @@ static void set_loose_base(weiri_cuda_block *made, CUdeviceptr pointer)
     made->block.export_.offset = 0;
 }
 
-/* Takes over the reference of `handle`. */
+/* Takes over the reference on `handle`. */
 static weir_status wrap_cumem(const weir_device *device, weiri_cuda_block *made, CUdeviceptr pointer,
                               const pointer_facts *facts, CUmemGenericAllocationHandle handle)
 {
@@ -195,7 +194,7 @@ static weir_status wrap_cumem(const weir_device *device, weiri_cuda_block *made,
         return WEIR_OK;
     }
     (void)weiri_cuda.cuMemRelease(handle);
-    /* Beyond the one mapping; neighbours in the same reservation may continue it. */
+    /* The block goes beyond this mapping; the next one in the same reservation may continue it. */
     uint64_t reserved = pointer - facts->range_start;
     if (facts->range_bytes == 0 || reserved >= facts->range_bytes || bytes > facts->range_bytes - reserved) {
         return fail_range(device, pointer, bytes, made->block.export_.base, made->block.export_.base_bytes);
@@ -226,7 +225,7 @@ static void share_legacy(weiri_cuda_block *made)
     memcpy(made->block.export_.bytes, handle.reserved, sizeof made->block.export_.bytes);
 }
 
-/* Memory of a GPU that somebody else allocated. */
+/* Wraps GPU memory that weir did not allocate. */
 static weir_status wrap_device(const weir_device *device, weiri_cuda_block *made, CUdeviceptr pointer,
                                const pointer_facts *facts)
 {
@@ -317,7 +316,7 @@ weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, 
 
 /* ---- import ----------------------------------------------------------------------------------------- */
 
-/* Lets this device access memory that another GPU of the process owns. cuMem memory is opened as a whole. */
+/* Gives this device access to memory of another GPU of the process. cuMem memory is opened as a whole. */
 static weir_status open_to_device(const weir_device *device, CUdeviceptr pointer, const weiri_export *peer,
                                   const pointer_facts *facts)
 {
@@ -338,7 +337,7 @@ static weir_status open_to_device(const weir_device *device, CUdeviceptr pointer
                             weiri_cuda.cuMemSetAccess(peer->base, peer->base_bytes, &access, 1));
 }
 
-/* The list of own allocations is locked, so that none is released meanwhile. */
+/* The caller has locked the list of weir's own allocations: none is released meanwhile. */
 static weir_status import_own_process_locked(const weir_device *device, weiri_cuda_block *made,
                                              const weiri_export *peer)
 {
@@ -419,7 +418,7 @@ static weir_status import_ipc(const weir_device *device, weiri_cuda_block *made,
 {
     CUipcMemHandle handle;
     memcpy(handle.reserved, peer->bytes, sizeof handle.reserved);
-    /* The driver counts how often a context opened the same handle, so that each block closes its own. */
+    /* The driver counts how often a context opened the same handle: each block closes its own. */
     weir_status status =
         weiri_cuda_check(device, "cuIpcOpenMemHandle",
                          weiri_cuda.cuIpcOpenMemHandle(&made->base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
