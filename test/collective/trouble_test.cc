@@ -591,6 +591,10 @@ void fails_for_good(weirt_rank *rank)
         if (good && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms())) &&
             WEIRT_OK(rank, weir_device_copy(bench.comm.device, slots.data(), device.memory[1] + device.slots,
                                             slots.size()))) {
+            if (kind == WEIR_BROADCAST) { // the text names the call without any collective, too
+                weir_collective_destroy(bench.collective);
+                bench.collective = nullptr;
+            }
             WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(bench.comm.comm));
             WEIRT_TEXT(rank, kind == WEIR_BROADCAST
                                  ? "rank 0: weir_broadcast of 131072 bytes: nothing came from rank 1"

@@ -289,8 +289,8 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
         return weiri_fail(status, "%s", text);
     }
     collective->teller.tell = tell_difference;
-    collective->teller.call_text = weiri_call_text;
     collective->teller.context = collective;
+    weiri_comm_set_call_text(comm, weiri_call_text);
     weiri_comm_add_teller(comm, &collective->teller);
     *out = collective;
     return WEIR_OK;

@@ -612,6 +612,13 @@ static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
     return weiri_fail(status, "communicator: rank %u: %s", comm->rank, cause);
 }
 
+void weiri_comm_set_call_text(weir_comm *comm, weiri_call_text_function *call_text)
+{
+    pthread_mutex_lock(&comm->mutex);
+    comm->call_text = call_text;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
 void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller)
 {
     pthread_mutex_lock(&comm->mutex);

@@ -50,11 +50,12 @@ typedef struct weiri_lane weiri_lane;
 typedef struct weiri_teller {
     /* Whether it does; the text is a clause. The communicator's mutex is held. */
     bool (*tell)(void *context, weir_status status, char *text, size_t bytes);
-    /* The text of a call, from the two words that a record of WEIR_DOING_COLLECTIVE has of it. */
-    void (*call_text)(uint64_t word, uint64_t count, char *text, size_t bytes);
     void *context;
     struct weiri_teller *next;
 } weiri_teller;
+
+/* Writes the text of a collective call, from the two words that a record of WEIR_DOING_COLLECTIVE has of it. */
+typedef void weiri_call_text_function(uint64_t word, uint64_t count, char *text, size_t bytes);
 
 struct weir_comm {
     weiri_refcount refs;
@@ -84,7 +85,8 @@ struct weir_comm {
     weir_memory *memories; /* registered here, for requests of their descriptors */
     uint64_t next_memory;
     weiri_teller *tellers;
-    struct weir_semaphore *semaphores; /* all that are not destroyed, for news of peers' port channels */
+    weiri_call_text_function *call_text; /* NULL before the first collective; kept after the last one */
+    struct weir_semaphore *semaphores;   /* all that are not destroyed, for news of peers' port channels */
     uint64_t next_semaphore;
     uint32_t port_channels;            /* made so far: the next one's number */
     struct weiri_endpoints *endpoints; /* see endpoint.c; NULL before a peer asks for a queue */
@@ -134,6 +136,9 @@ void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *ca
  * name. */
 void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes);
 
+/* The texts of collective calls come from `call_text` from now on. It outlives the collectives: a kernel's error may be
+ * read after the last one is destroyed. */
+void weiri_comm_set_call_text(weir_comm *comm, weiri_call_text_function *call_text);
 void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller);
 void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller);
 

@@ -164,8 +164,8 @@ static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_stat
         (void)snprintf(text, TEXT_BYTES, "wait for notice %" PRIu64, note->numbers[1]);
         return true;
     case WEIR_DOING_COLLECTIVE:
-        if (comm->tellers != NULL) {
-            comm->tellers->call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
+        if (comm->call_text != NULL) {
+            comm->call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
         } else {
             (void)snprintf(text, TEXT_BYTES, "collective");
         }
