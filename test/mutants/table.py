@@ -982,7 +982,7 @@ MUTANTS = [
     Mutant("team-lines", HOST + "window/team.c", "exchange_reports", " && reports[k].lines", "",
            "members use lines although one of them knows that a link does not keep them",
            ["conformance.Stages/Team.ErrorOfOneIsTheStatusOfAll/cpu_threads_3_ranks"]),
-    Mutant("team-mapped", HOST + "window/team.c", "weiri_team_share", "if (mapped && ", "if (false && ",
+    Mutant("team-mapped", HOST + "window/team.c", "weiri_team_share", "if (mapped && ", "if (mapped && false && ",
            "memory without an address passes for mapped memory",
            stage("TeamTrouble", "UnmappedMemoryIsATargetOfTransfers")),
     Mutant("opts-unknown", BASE + "error.c", "weiri_opts_error", "size_t i = known;", "size_t i = known + 1;",
