@@ -40,6 +40,11 @@ typedef struct weir_device_info {
     uint32_t resident_threads; /* most threads that run at the same time; on the CPU those of one launch */
     uint32_t multiprocessors;  /* 1 for the CPU */
     uint32_t driver_version;   /* as the driver counts, 13000 is 13.0; 0 for the CPU */
+    /* What distinguishes devices; all false for the CPU but atomic_to_host. */
+    bool warps;          /* threads run in warps of 32, and many blocks side by side */
+    bool own_cores;      /* kernels take no time of the host's cores */
+    bool stream_copies;  /* copies between memories go through streams; otherwise the CPU copies */
+    bool atomic_to_host; /* its atomic operations on host memory are atomic to those of the host */
 } weir_device_info;
 
 /* Blocks of a launch and threads of each block; one-dimensional. */

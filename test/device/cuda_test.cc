@@ -166,6 +166,8 @@ TEST_F(Gpu, InfoDescribesAGpu)
     EXPECT_GE(info.driver_version, 12000u);
     EXPECT_GE(info.block_threads, 1024u);
     EXPECT_GE(info.multiprocessors, 1u);
+    EXPECT_TRUE(info.warps && info.own_cores && info.stream_copies);
+    EXPECT_FALSE(info.atomic_to_host);
     EXPECT_EQ(info.resident_threads % info.multiprocessors, 0u);
     EXPECT_GE(info.memory_bytes, UINT64_C(1) << 30);
     const uint8_t zero[16] = { 0 };

@@ -81,4 +81,6 @@ void weirt_stage_memory(weir_device *device, bool stores)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, make_ops);
     device->ops = &staged_ops[stores];
+    device->info.stream_copies = true;
+    device->info.atomic_to_host = false;
 }

@@ -174,6 +174,10 @@ TEST_F(Device, InfoOfTheCpu)
     EXPECT_NE(info.model[0], '\0');
     EXPECT_GT(info.memory_bytes, uint64_t(1) << 26);
     EXPECT_EQ(info.multiprocessors, 1u);
+    EXPECT_FALSE(info.warps);
+    EXPECT_FALSE(info.own_cores);
+    EXPECT_FALSE(info.stream_copies);
+    EXPECT_TRUE(info.atomic_to_host);
     EXPECT_EQ(info.driver_version, 0u);
     ASSERT_EQ(weir_device_open("cpu:9", nullptr, &other), WEIR_OK);
     weir_device_get_info(other, &second);

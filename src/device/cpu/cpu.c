@@ -85,6 +85,7 @@ static weir_status open_device(weir_device *device)
     info->resident_threads = device->cpu_threads;
     info->multiprocessors = 1;
     info->driver_version = 0;
+    info->atomic_to_host = true;
     return WEIR_OK;
 }
 

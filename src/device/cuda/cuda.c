@@ -71,6 +71,9 @@ static weir_status read_limits(weir_device *device)
         native->safe_threads = native->thread_limit;
     }
     device->info.resident_threads = device->info.multiprocessors * native->thread_limit;
+    device->info.warps = true;
+    device->info.own_cores = true;
+    device->info.stream_copies = true;
     snprintf(device->pci, sizeof device->pci, "%04x:%02x:%02x.0", domain & 0xffff, bus & 0xff, slot & 0x1f);
     return WEIR_OK;
 }

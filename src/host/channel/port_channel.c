@@ -637,8 +637,7 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
     if (connection->transport->map != NULL && direct_bytes != WEIR_PORT_DIRECT_NEVER) {
         device->direct_always = memcmp(peer->device_uuid, connection->comm->end.device_uuid, 16) == 0;
         device->direct_bytes = device->direct_always ? UINT64_MAX : direct_bytes != 0 ? direct_bytes : DIRECT_BYTES;
-        /* A GPU's adds to memory of a host are not atomic to those of others. */
-        device->direct_adds = connection->comm->device->ops->copy_async == NULL ||
+        device->direct_adds = connection->comm->device->info.atomic_to_host ||
                               (remote->memory != NULL && weir_memory_host_pointer(remote->memory) == NULL);
     }
     if (channel->line.open) {

@@ -97,7 +97,7 @@ weir_status weir_proxy_create(weir_comm *comm, const weir_proxy_opts *opts, weir
     weiri_refcount_init(&proxy->refs);
     proxy->comm = comm;
     proxy->spin_ns = (uint64_t)options.spin_us * 1000u;
-    if (options.spin_us == 0 && comm->device->pci[0] != '\0') {
+    if (options.spin_us == 0 && comm->device->info.own_cores) {
         proxy->spin_ns = DEFAULT_SPIN_NS;
     }
     status = open_workers(proxy, threads, options.slots);

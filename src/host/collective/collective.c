@@ -96,7 +96,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
 {
     weir_device_info info;
     weir_device_get_info(collective->comm->device, &info);
-    collective->many = info.multiprocessors > 1;
+    collective->many = info.warps;
     uint64_t staging = opts->staging_bytes;
     if (staging == 0) {
         staging = collective->many ? STAGING_GPU : STAGING_CPU;

@@ -137,7 +137,7 @@ static weir_status queue_open(weiri_domain *domain, weiri_queue **out)
         return weiri_fail_nomem("transport ipc: queue");
     }
     queue->base.domain = domain;
-    weir_status status = domain->device->ops->copy_async != NULL ? open_stream(queue) : WEIR_OK;
+    weir_status status = domain->device->info.stream_copies ? open_stream(queue) : WEIR_OK;
     if (status != WEIR_OK) {
         queue_close(&queue->base);
         return status;

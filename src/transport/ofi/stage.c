@@ -14,7 +14,7 @@
 weir_status weiri_ofi_stage_open(weiri_ofi_domain *domain)
 {
     weir_device *device = domain->base.device;
-    if (device->ops->copy_async == NULL) {
+    if (!device->info.stream_copies) {
         return WEIR_OK;
     }
     weir_status status =
