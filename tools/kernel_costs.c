@@ -1,6 +1,7 @@
 /* kernel_costs.c - one minimal kernel for each call of the device API, for tools/kernel-costs alone: it compiles this
  * file for a GPU and counts what the compiler made of each. A kernel's name is what the table calls it. */
 #include "weir/device/kernel.h"
+#include "weir/device/port_channel.h"
 
 typedef struct cost_args {
     weir_dev_memory_channel channel;

@@ -356,6 +356,33 @@ void weir_graph_destroy(weir_device *device, void *graph)
 
 /* ---- kernels -------------------------------------------------------------------------------------------- */
 
+/* A kernel reads handles by the layouts of the headers that it was compiled with. The check is here and not in kernels,
+ * where it would cost a load for each call. It goes by the headers that the kernel's file includes, because the host
+ * does not know which handles are among its arguments. */
+static weir_status check_nouns(const weir_device *device, const weir_kernel *kernel)
+{
+    static const struct {
+        const char *name;
+        uint32_t version;
+    } nouns[WEIR_DEV_NOUNS_MAX] = {
+#define NOUN(number, noun, its_version) [number] = { #noun, its_version },
+        WEIR_DEV_NOUNS(NOUN)
+#undef NOUN
+    };
+    for (uint32_t i = 0; i < WEIR_DEV_NOUNS_MAX; i++) {
+        if (kernel->nouns[i] != 0 && nouns[i].name == NULL) {
+            return weiri_fail(WEIR_ERR_VERSION,
+                              "%s: kernel %s: compiled with newer device headers, of nouns unknown here",
+                              device->info.label, kernel->name);
+        }
+        if (kernel->nouns[i] != 0 && kernel->nouns[i] != nouns[i].version) {
+            return weiri_fail(WEIR_ERR_VERSION, "%s: kernel %s: compiled with version %u of weir_dev_%s, not %u",
+                              device->info.label, kernel->name, kernel->nouns[i], nouns[i].name, nouns[i].version);
+        }
+    }
+    return WEIR_OK;
+}
+
 static weir_status check_kernel(const weir_device *device, const weir_kernel *kernel)
 {
     if (kernel->version != WEIR_DEV_VERSION) {
@@ -365,7 +392,7 @@ static weir_status check_kernel(const weir_device *device, const weir_kernel *ke
     if (kernel->name == NULL || kernel->args_bytes > WEIR_KERNEL_ARGS_MAX) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: kernel: not defined by WEIR_KERNEL", device->info.label);
     }
-    return WEIR_OK;
+    return check_nouns(device, kernel);
 }
 
 weir_status weir_kernel_load(weir_device *device, const weir_kernel *kernel)

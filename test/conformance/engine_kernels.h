@@ -3,6 +3,7 @@
 #define WEIRT_ENGINE_KERNELS_H
 
 #include "weir/device/kernel.h"
+#include "weir/device/port_channel.h"
 #include "weir/device/types.h"
 
 #if defined(__cplusplus)

@@ -3,6 +3,7 @@
 #define WEIRT_MESH_KERNELS_H
 
 #include "weir/device/kernel.h"
+#include "weir/device/port_channel.h"
 
 #if defined(__cplusplus)
 extern "C" {

@@ -565,8 +565,10 @@ TEST_F(Gpu, ReachesItselfAndNoCpu)
     EXPECT_NE(std::string(weir_last_error()).find("cpu"), std::string::npos);
 }
 
-const weir_kernel store = { WEIR_DEV_VERSION, sizeof(weirt_foreign_args), "store", nullptr, weirt_foreign_store };
-const weir_kernel spin = { WEIR_DEV_VERSION, sizeof(weirt_foreign_args), "spin", nullptr, weirt_foreign_spin };
+const weir_kernel store = { WEIR_DEV_VERSION, sizeof(weirt_foreign_args), "store",
+                            nullptr,          weirt_foreign_store,        WEIR_DEV_USED };
+const weir_kernel spin = { WEIR_DEV_VERSION, sizeof(weirt_foreign_args), "spin",
+                           nullptr,          weirt_foreign_spin,         WEIR_DEV_USED };
 
 class GpuStream : public Gpu {
 protected:
@@ -625,7 +627,7 @@ TEST_F(GpuStream, LaunchRefusesWhatCannotRun)
     EXPECT_EQ(weir_launch(device, &store, { 4, 256 }, &args, &opts, stream), WEIR_OK) << weir_last_error();
     EXPECT_EQ(weir_stream_wait(device, stream, 0), WEIR_OK);
     expect_words(block, 1024, 1);
-    const weir_kernel cpu_only = { WEIR_DEV_VERSION, sizeof args, "cpu_only", nullptr, nullptr };
+    const weir_kernel cpu_only = { WEIR_DEV_VERSION, sizeof args, "cpu_only", nullptr, nullptr, WEIR_DEV_USED };
     EXPECT_EQ(weir_kernel_load(device, &cpu_only), WEIR_ERR_UNSUPPORTED);
     EXPECT_NE(std::string(weir_last_error()).find("nvcc"), std::string::npos) << weir_last_error();
     weiri_block_release(block);

@@ -7,6 +7,7 @@
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
+#include "weir/device/fifo.h"
 
 namespace {
 

@@ -25,7 +25,7 @@ static void copy_kernel(const void *context, weir_coop coop)
     }
 }
 
-static const weir_kernel copy = { WEIR_DEV_VERSION, sizeof(copy_args), "copy", copy_kernel, NULL };
+static const weir_kernel copy = { WEIR_DEV_VERSION, sizeof(copy_args), "copy", copy_kernel, NULL, WEIR_DEV_USED };
 
 static weir_status put_on_stream(weir_device *device, void *stream, const copy_args *args)
 {

@@ -1,5 +1,7 @@
 // What pushes, tickets and the channels of proxies promise; docs/memory-ordering.md. Threads of device 0 push, the one
 // of device 1 is the host's.
+#include "weir/device/proxy.h"
+
 #include "test/litmus/litmus.h"
 
 namespace {

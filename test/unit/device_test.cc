@@ -235,6 +235,24 @@ TEST_F(Device, LaunchesThatAreRefused)
     kernel.version = WEIR_DEV_VERSION + 1;
     EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_VERSION);
     EXPECT_EQ(weir_kernel_load(device, &kernel), WEIR_ERR_VERSION);
+    // Another version of a noun that the kernel was compiled with; one of a noun that it does not use; an unknown noun.
+    kernel = nothing;
+    kernel.nouns[weir_dev_noun_memory_channel]++;
+    EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_VERSION);
+    EXPECT_TRUE(says("kernel nothing: compiled with version 2 of weir_dev_memory_channel, not 1")) << weir_last_error();
+    EXPECT_EQ(weir_kernel_load(device, &kernel), WEIR_ERR_VERSION);
+    EXPECT_EQ(nothing.nouns[weir_dev_noun_memory_channel], weir_dev_version_memory_channel);
+    EXPECT_EQ(nothing.nouns[weir_dev_noun_semaphore], weir_dev_version_semaphore);
+    EXPECT_EQ(nothing.nouns[weir_dev_noun_port_channel], 0);
+    EXPECT_EQ(nothing.nouns[weir_dev_noun_rails], 0);
+    kernel = nothing;
+    kernel.nouns[weir_dev_noun_rails] = weir_dev_version_rails + 1;
+    EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_VERSION);
+    EXPECT_TRUE(says("version 2 of weir_dev_rails")) << weir_last_error();
+    EXPECT_EQ(weir_launch(device, &nothing, { 1, 1 }, &args, nullptr, stream), WEIR_OK);
+    kernel = nothing;
+    kernel.nouns[WEIR_DEV_NOUNS_MAX - 1] = 1;
+    EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_VERSION);
     kernel = nothing;
     kernel.args_bytes = WEIR_KERNEL_ARGS_MAX + 1;
     EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_INVALID);

@@ -10,6 +10,7 @@
  *
  * Rank 0 measures, rank 1 does nothing. */
 #include "tools/perf/commands.h"
+#include "weir/device/proxy.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -6,6 +6,7 @@
  * thread copies), or via the NIC that kernels post to (`device`: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), and, up
  * to the size for which weir does it, by the kernel's own stores (`direct`). Bytes are checked once after each case. */
 #include "tools/perf/commands.h"
+#include "weir/device/port_channel.h"
 
 #include <stdlib.h>
 #include <string.h>

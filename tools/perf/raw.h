@@ -14,13 +14,14 @@
 #define RAW_BATCH 4 /* 16-byte loads in flight a thread */
 
 /* A kernel for weir_launch that has no version for the CPU. */
-#define RAW_KERNEL(kernel)                                                                                      \
-    extern "C" __global__ void kernel##_gpu(const __grid_constant__ perf_args args);                            \
-    static int kernel##_resolve(void **function)                                                                \
-    {                                                                                                           \
-        return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu);                \
-    }                                                                                                           \
-    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(perf_args), #kernel, NULL, kernel##_resolve }; \
+#define RAW_KERNEL(kernel)                                                                       \
+    extern "C" __global__ void kernel##_gpu(const __grid_constant__ perf_args args);             \
+    static int kernel##_resolve(void **function)                                                 \
+    {                                                                                            \
+        return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu); \
+    }                                                                                            \
+    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(perf_args), #kernel, NULL,      \
+                                        kernel##_resolve, WEIR_DEV_USED };                       \
     extern "C" __global__ void kernel##_gpu(const __grid_constant__ perf_args args)
 
 #define RAW_FN static __device__ __forceinline__

@@ -11,6 +11,8 @@
  * start is in ../../common/ranks.h, how transfers are checked and timed in ../../common/transfers.h. */
 #include "../../common/transfers.h"
 
+#include <weir/device/port_channel.h>
+
 /* ---- kernels: what runs on the devices ---------------------------------------------------------------- */
 
 /* Rank r sends the part of the buffer at r * bytes, and receives the other. */

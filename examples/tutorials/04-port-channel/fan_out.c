@@ -6,6 +6,8 @@
  * handler, and how a rank is set up. */
 #include "../../common/ranks.h"
 
+#include <weir/device/port_channel.h>
+
 enum { RANKS = 3, WORDS = 1024, ROUNDS = 5, SEND_TO_ALL = WEIR_REQUEST_USER };
 
 /* ---- kernel --------------------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
  * it. How ranks start is in ../../common/ranks.h, how data are checked in ../../common/transfers.h. */
 #include "../../common/transfers.h"
 
+#include <weir/device/port_channel.h>
+
 /* ---- the kernel: what runs on the devices ------------------------------------------------------------- */
 
 typedef struct turn_args {

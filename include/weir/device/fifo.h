@@ -28,6 +28,9 @@
 
 #include "weir/device/impl/spin.h"
 
+#undef WEIR_DEV_USED_fifo
+#define WEIR_DEV_USED_fifo weir_dev_version_fifo
+
 /* What a request asks for. weir/device/port_channel.h makes the first ones; the fifo carries all alike. */
 enum {
     WEIR_REQUEST_PUT = 1, /* `bytes` from local at local_offset to remote at remote_offset */

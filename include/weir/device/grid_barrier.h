@@ -12,6 +12,9 @@
 
 #include "weir/device/impl/spin.h"
 
+#undef WEIR_DEV_USED_grid_barrier
+#define WEIR_DEV_USED_grid_barrier weir_dev_version_grid_barrier
+
 /* A block that waits for something else keeps the others here. Its deadline shall pass first, so that the error is
  * about what it waits for: theirs is that much longer. */
 #define WEIR_GRID_BARRIER_GRACE_NS 250000000u

@@ -1,4 +1,4 @@
-/* weir/device/kernel.h - write a kernel once, run it on a GPU and on the CPU; the umbrella of this folder.
+/* weir/device/kernel.h - write a kernel once, run it on a GPU and on the CPU.
  *
  *     typedef struct put_args { weir_dev_memory_channel channel; uint64_t bytes; } put_args;
  *
@@ -15,6 +15,11 @@
  * and CUDA C++: no compound literals, designated initialisers, variable-length arrays or implicit
  * conversions from void pointers. The argument struct has a bounded size: WEIR_KERNEL_ARGS_MAX bytes.
  *
+ * This header brings memory channels. A kernel that uses another noun includes that noun's header above it:
+ * weir/device/port_channel.h, fifo.h, proxy.h, rdma.h or collective.h. The kernel records the versions of the nouns
+ * whose headers it was compiled with, and a launch by a libweir with another version of one of these is refused with
+ * WEIR_ERR_VERSION. A change of port channels does not concern a kernel that does not include their header.
+ *
  * Kernels of different files may have the same name. A file that is compiled into a cubin or fatbin, whose kernels the
  * driver finds by name, is compiled with WEIR_KERNEL_MODULE defined: its kernel for GPUs is then extern "C" put_gpu.
  *
@@ -24,7 +29,6 @@
 #define WEIR_DEVICE_KERNEL_H
 
 #include "weir/device/memory_channel.h"
-#include "weir/device/port_channel.h"
 
 #define WEIR_KERNEL_ARGS_MAX 4000
 
@@ -36,7 +40,17 @@ typedef struct weir_kernel {
     /* Sets *function to the kernel's CUfunction in the current context; returns the CUDA runtime's error
      * code. NULL when the kernel was compiled for the CPU alone. */
     int (*gpu)(void **function);
+    uint8_t
+        nouns[WEIR_DEV_NOUNS_MAX]; /* versions of the nouns that it was compiled with; 0 for nouns it does not use */
 } weir_kernel;
+
+/* The initializer of weir_kernel.nouns. It counts the headers that are included above the kernel. */
+#define WEIR_DEV_USED                                                                                          \
+    {                                                                                                          \
+        WEIR_DEV_USED_semaphore, WEIR_DEV_USED_grid_barrier, WEIR_DEV_USED_memory_channel, WEIR_DEV_USED_fifo, \
+            WEIR_DEV_USED_proxy, WEIR_DEV_USED_rdma, WEIR_DEV_USED_port_channel, WEIR_DEV_USED_collective,     \
+            WEIR_DEV_USED_rails                                                                                \
+    }
 
 #if defined(__CUDACC__)
 
@@ -67,23 +81,25 @@ typedef struct weir_kernel {
     {                                                                                                     \
         return (int)cudaGetFuncBySymbol((cudaFunction_t *)function, (const void *)kernel##_gpu);          \
     }                                                                                                     \
-    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu,       \
-                                        kernel##_resolve };                                               \
+    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel,                     \
+                                        kernel##_cpu,     kernel##_resolve,  WEIR_DEV_USED };             \
     static __host__ __device__ __forceinline__ void kernel##_body(const args_type *args, weir_coop coop)
 
 #else
 
 #define WEIR_KERNEL_FOR(kernel, args_type, threads) WEIR_KERNEL(kernel, args_type)
-#define WEIR_KERNEL(kernel, args_type)                                                                      \
-    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large");        \
-    static inline void kernel##_body(const args_type *args, weir_coop coop);                                \
-    static void kernel##_cpu(const void *args, weir_coop coop)                                              \
-    {                                                                                                       \
-        weir_arch_name_kernel(#kernel);                                                                     \
-        kernel##_body((const args_type *)args, coop);                                                       \
-        weir_arch_name_kernel(NULL);                                                                        \
-    }                                                                                                       \
-    static const weir_kernel kernel = { WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu, NULL }; \
+#define WEIR_KERNEL(kernel, args_type)                                                               \
+    WEIR_STATIC_ASSERT(sizeof(args_type) <= WEIR_KERNEL_ARGS_MAX, "kernel arguments are too large"); \
+    static inline void kernel##_body(const args_type *args, weir_coop coop);                         \
+    static void kernel##_cpu(const void *args, weir_coop coop)                                       \
+    {                                                                                                \
+        weir_arch_name_kernel(#kernel);                                                              \
+        kernel##_body((const args_type *)args, coop);                                                \
+        weir_arch_name_kernel(NULL);                                                                 \
+    }                                                                                                \
+    static const weir_kernel kernel = {                                                              \
+        WEIR_DEV_VERSION, sizeof(args_type), #kernel, kernel##_cpu, NULL, WEIR_DEV_USED              \
+    };                                                                                               \
     static inline void kernel##_body(const args_type *args, weir_coop coop)
 
 #endif

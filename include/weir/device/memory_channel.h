@@ -35,6 +35,9 @@
 #include "weir/device/impl/line.h"
 #include "weir/device/semaphore.h"
 
+#undef WEIR_DEV_USED_memory_channel
+#define WEIR_DEV_USED_memory_channel weir_dev_version_memory_channel
+
 /* Whether `bytes` at `offset` lie within `size`, without overflow. Memories are smaller than 2^62 bytes. */
 WEIR_FN int weir_dev_in_range(uint64_t offset, uint64_t bytes, uint64_t size)
 {

@@ -59,6 +59,9 @@
 #include "weir/device/memory_channel.h"
 #include "weir/device/proxy.h"
 
+#undef WEIR_DEV_USED_port_channel
+#define WEIR_DEV_USED_port_channel weir_dev_version_port_channel
+
 /* Kernels that know who posts for all their channels may define this before they include the header, and are smaller:
  * WEIR_PORT_BY_PROXY or WEIR_PORT_BY_DEVICE. Handles of another engine end their posts with WEIR_ERR_INVALID. */
 #if !defined(WEIR_PORT_ENGINE)

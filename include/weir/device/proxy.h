@@ -24,6 +24,9 @@
 
 #include "weir/device/fifo.h"
 
+#undef WEIR_DEV_USED_proxy
+#define WEIR_DEV_USED_proxy weir_dev_version_proxy
+
 /* WEIR_ERR_INVALID while nobody carries out the requests of a channel: its proxy was not started. */
 WEIR_FN weir_status weir_dev_progress_unstarted(const weir_dev_progress *progress)
 {

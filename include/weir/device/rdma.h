@@ -32,6 +32,9 @@
 #include "weir/device/coop.h"
 #include "weir/device/impl/mlx5.h"
 
+#undef WEIR_DEV_USED_rdma
+#define WEIR_DEV_USED_rdma weir_dev_version_rdma
+
 #define WEIR_RDMA_RING 1u      /* tell the NIC now */
 #define WEIR_RDMA_SIGNALLED 2u /* has a ticket to wait for */
 #define WEIR_RDMA_FENCE 4u     /* after all gets and adds before it are done */

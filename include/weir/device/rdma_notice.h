@@ -28,6 +28,9 @@
 #include "weir/device/impl/mlx5.h"
 #include "weir/device/impl/spin.h"
 
+#undef WEIR_DEV_USED_rdma
+#define WEIR_DEV_USED_rdma weir_dev_version_rdma
+
 typedef struct weir_dev_rdma_notice {
     uint32_t immediate;
     uint32_t bytes;

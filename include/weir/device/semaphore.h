@@ -21,6 +21,9 @@
 
 #include "weir/device/coop.h"
 
+#undef WEIR_DEV_USED_semaphore
+#define WEIR_DEV_USED_semaphore weir_dev_version_semaphore
+
 /* What a failing call on the semaphore stores. */
 WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphore, uint32_t doing)
 {

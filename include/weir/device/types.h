@@ -13,8 +13,43 @@
 #include "weir/device/arch.h"
 #include "weir/status.h"
 
-/* Version of all layouts in this file; a kernel built against another one is refused at launch. */
-#define WEIR_DEV_VERSION 10u
+/* Version of weir_kernel, weir_coop and the control block, which all kernels use. A kernel that was built with another
+ * one is refused at launch. */
+#define WEIR_DEV_VERSION 11u
+
+/* The other layouts in this file belong to nouns, and each noun has a version. The columns are the noun's number in
+ * weir_kernel.nouns, its name and its version. A kernel records the versions of the nouns whose headers its file
+ * includes, and a launch is refused if this libweir has another version of one of them. A change of a layout raises its
+ * noun's version alone. New nouns come last. */
+#define WEIR_DEV_NOUNS(NOUN)    \
+    NOUN(0, semaphore, 1u)      \
+    NOUN(1, grid_barrier, 1u)   \
+    NOUN(2, memory_channel, 1u) \
+    NOUN(3, fifo, 1u)           \
+    NOUN(4, proxy, 1u)          \
+    NOUN(5, rdma, 1u)           \
+    NOUN(6, port_channel, 1u)   \
+    NOUN(7, collective, 1u)     \
+    NOUN(8, rails, 1u)
+
+#define WEIR_DEV_NOUNS_MAX 32u
+
+enum {
+#define WEIR_DEV_NOUN(number, noun, version) weir_dev_noun_##noun = number, weir_dev_version_##noun = version,
+    WEIR_DEV_NOUNS(WEIR_DEV_NOUN)
+#undef WEIR_DEV_NOUN
+};
+
+/* What a kernel records for a noun: 0, or the noun's version once the noun's header is included. */
+#define WEIR_DEV_USED_semaphore 0
+#define WEIR_DEV_USED_grid_barrier 0
+#define WEIR_DEV_USED_memory_channel 0
+#define WEIR_DEV_USED_fifo 0
+#define WEIR_DEV_USED_proxy 0
+#define WEIR_DEV_USED_rdma 0
+#define WEIR_DEV_USED_port_channel 0
+#define WEIR_DEV_USED_collective 0
+#define WEIR_DEV_USED_rails 0
 
 /* What a thread of a kernel was doing when it failed, and in brackets the numbers of its note. The host makes a text of
  * it (src/host/comm/record.c). */
@@ -378,34 +413,92 @@ typedef struct weir_dev_rails {
     uint32_t reserved;
 } weir_dev_rails;
 
+/* A change that breaks one of these asserts raises the version of its noun. */
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 256, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, timeout_ns) == 8, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, claimed) == 72, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, kernel) == 192, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, record) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_note) == 32, "layout of weir_dev_note");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_record) == 64, "layout of weir_dev_record");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_semaphore) == 64, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_semaphore, expected) == 24, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_semaphore, count) == 40, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_semaphore, peer) == 48, "layout of weir_dev_semaphore");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_semaphore, id) == 56, "layout of weir_dev_semaphore");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_grid_barrier) == 24, "layout of weir_dev_grid_barrier");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_grid_barrier, word) == 8, "layout of weir_dev_grid_barrier");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_memory_channel) == 128, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, local) == 80, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, packets) == 96, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, epochs) == 112, "layout of weir_dev_memory_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, indexed) == 124, "layout of weir_dev_memory_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_channel_cell) == 48, "layout of weir_dev_channel_cell");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 216, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(sizeof(weir_collective_what) == 24, "layout of weir_collective_what");
-WEIR_STATIC_ASSERT(sizeof(weir_collective_reduce) == 208, "layout of weir_collective_reduce");
-WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, to) == 72, "layout of weir_collective_reduce");
-WEIR_STATIC_ASSERT(offsetof(weir_collective_reduce, peer_recv) == 80, "layout of weir_collective_reduce");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, lines) == 104, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, messages) == 136, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 160, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 208, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
+WEIR_STATIC_ASSERT(offsetof(weir_request, bytes) == 16, "layout of weir_request");
+WEIR_STATIC_ASSERT(offsetof(weir_request, remote) == 32, "layout of weir_request");
+WEIR_STATIC_ASSERT(offsetof(weir_request, channel) == 40, "layout of weir_request");
+WEIR_STATIC_ASSERT(offsetof(weir_request, type) == 44, "layout of weir_request");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_credits) == 24, "layout of weir_dev_credits");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_fifo) == 48, "layout of weir_dev_fifo");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_fifo, credits) == 8, "layout of weir_dev_fifo");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_fifo, head) == 16, "layout of weir_dev_fifo");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_fifo, slots) == 24, "layout of weir_dev_fifo");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_fifo, tail) == 32, "layout of weir_dev_fifo");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_fifo, count) == 40, "layout of weir_dev_fifo");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_progress) == 40, "layout of weir_dev_progress");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_progress, returned) == 8, "layout of weir_dev_progress");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_progress, failed_from) == 16, "layout of weir_dev_progress");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_progress, status) == 24, "layout of weir_dev_progress");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_progress, unstarted) == 32, "layout of weir_dev_progress");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_progress, ended) == 36, "layout of weir_dev_progress");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_proxy_channel) == 80, "layout of weir_dev_proxy_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_proxy_channel, credits) == 48, "layout of weir_dev_proxy_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_proxy_channel, progress) == 56, "layout of weir_dev_proxy_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_proxy_channel, limit) == 64, "layout of weir_dev_proxy_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_proxy_channel, id) == 68, "layout of weir_dev_proxy_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_proxy_channel, peer) == 72, "layout of weir_dev_proxy_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_memory) == 40, "layout of weir_dev_port_memory");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_board) == 64, "layout of weir_dev_port_board");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_rdma) == 192, "layout of weir_dev_port_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, board) == 72, "layout of weir_dev_port_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, remote) == 80, "layout of weir_dev_port_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, local) == 120, "layout of weir_dev_port_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, token) == 160, "layout of weir_dev_port_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_rdma, scratch) == 176, "layout of weir_dev_port_rdma");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_port_channel) == 424, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, local_bytes) == 168, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, direct_adds) == 192, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, peer_packets) == 400, "layout of weir_dev_port_channel");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, epochs) == 416, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 64, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, memory) == 24, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, slot_bytes) == 40, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, hosts) == 52, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, blocks) == 56, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, taken) == 48, "layout of weir_dev_rdma_state");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, failed) == 64, "layout of weir_dev_rdma_state");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, refused) == 72, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma) == 72, "layout of weir_dev_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, record) == 24, "layout of weir_dev_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, completions) == 40, "layout of weir_dev_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, count) == 56, "layout of weir_dev_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, qpn) == 64, "layout of weir_dev_rdma");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma, exclusive) == 68, "layout of weir_dev_rdma");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_receives) == 16, "layout of weir_dev_rdma_receives");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_inbox) == 40, "layout of weir_dev_rdma_inbox");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_inbox, taken) == 8, "layout of weir_dev_rdma_inbox");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_inbox, completions) == 16, "layout of weir_dev_rdma_inbox");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_inbox, completion_record) == 24, "layout of weir_dev_rdma_inbox");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_inbox, count) == 32, "layout of weir_dev_rdma_inbox");
 
 #endif

@@ -3,6 +3,7 @@
 #define WEIRI_CHANNEL_PORT_CHANNEL_H
 
 #include "src/host/comm/comm.h"
+#include "weir/device/port_channel.h"
 #include "weir/port_channel.h"
 
 weir_comm *weiri_port_channel_comm(const weir_port_channel *channel);

@@ -15,6 +15,9 @@
 #include "weir/device/memory_channel.h"
 #include "weir/device/reduce.h"
 
+#undef WEIR_DEV_USED_collective
+#define WEIR_DEV_USED_collective weir_dev_version_collective
+
 #define WEIR_MAILBOX_BYTES 64u
 #define WEIR_MAILBOX_WORDS 3u
 

@@ -21,6 +21,9 @@
 #include "weir/device/impl/collective_slots.h"
 #include "weir/device/port_channel.h"
 
+#undef WEIR_DEV_USED_rails
+#define WEIR_DEV_USED_rails weir_dev_version_rails
+
 #define WEIR_RAIL_LAG 2u
 #define WEIR_RAIL_SLOTS (2u * WEIR_RAIL_LAG + 2u)
 
