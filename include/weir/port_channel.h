@@ -162,7 +162,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add(weir_port_channel *cha
 /* Waits until all of the host's requests before it are done; the communicator's timeout is that of the whole call. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush(weir_port_channel *channel);
 
-/* Any request (WEIR_REQUEST_... of weir/device/fifo.h), between any memories of the channel by their ids; its `channel`
+/* Any request (weir/device/request.h), between any memories of the channel by their ids; its `channel`
  * is not looked at. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_post(weir_port_channel *channel, const weir_request *request,
                                                            uint32_t timeout_ms, uint64_t *ticket);

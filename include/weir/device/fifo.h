@@ -27,23 +27,10 @@
 #define WEIR_DEVICE_FIFO_H
 
 #include "weir/device/impl/spin.h"
+#include "weir/device/request.h"
 
 #undef WEIR_DEV_USED_fifo
 #define WEIR_DEV_USED_fifo weir_dev_version_fifo
-
-/* What a request asks for. weir/device/port_channel.h makes the first ones; the fifo carries all alike. */
-enum {
-    WEIR_REQUEST_PUT = 1, /* `bytes` from local at local_offset to remote at remote_offset */
-    WEIR_REQUEST_GET = 2, /* `bytes` from remote at remote_offset to local at local_offset */
-    WEIR_REQUEST_SIGNAL = 3,
-    WEIR_REQUEST_PUT_SIGNAL = 4,       /* put, and after it a signal */
-    WEIR_REQUEST_PUT_SIGNAL_FLUSH = 5, /* and a ticket that is done when both are */
-    WEIR_REQUEST_FLUSH = 6,
-    WEIR_REQUEST_VALUE = 7, /* the `bytes` (1 to 8) low bytes of `value` to remote + remote_offset */
-    WEIR_REQUEST_ADD = 8,   /* `value` to the 8-byte word at remote + remote_offset, a multiple of 8 */
-    WEIR_REQUEST_TYPES,     /* types from here to WEIR_REQUEST_USER are errors */
-    WEIR_REQUEST_USER = 256 /* this and all above it are the user's; so are the request's fields */
-};
 
 #define WEIR_FIFO_WORDS 6u      /* of a slot that are used, */
 #define WEIR_FIFO_SLOT_WORDS 8u /* and how far slots are apart: requests do not share cache lines */

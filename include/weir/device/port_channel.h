@@ -207,37 +207,6 @@ WEIR_FN weir_status weir_dev_port_channel_flush(const weir_dev_port_channel *cha
     return status == WEIR_OK && ticket == NULL ? weir_dev_port_channel_wait_ticket(channel, position) : status;
 }
 
-/* Ends a transfer that the group has done itself: its ticket stands for requests that are still queued, too. */
-WEIR_FN weir_status weir_dev_port_channel_end_direct(const weir_dev_port_channel *channel, weir_coop coop,
-                                                     uint64_t *ticket)
-{
-    return ticket != NULL && weir_dev_port_channel_leads(coop) ? weir_dev_port_channel_flush(channel, ticket) : WEIR_OK;
-}
-
-WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t remote_offset,
-                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
-{
-    if (weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
-        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
-        return weir_dev_port_channel_end_direct(channel, coop, ticket);
-    }
-    return weir_dev_port_channel_leads(coop)
-               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, 0, ticket)
-               : WEIR_OK;
-}
-
-WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t remote_offset,
-                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
-{
-    if (weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
-        weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
-        return weir_dev_port_channel_end_direct(channel, coop, ticket);
-    }
-    return weir_dev_port_channel_leads(coop)
-               ? weir_dev_port_channel_ask(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, 0, ticket)
-               : WEIR_OK;
-}
-
 WEIR_FN weir_status weir_dev_port_channel_signal(const weir_dev_port_channel *channel, uint64_t *ticket)
 {
     if (channel->direct_bytes != 0 && weir_dev_port_channel_is_idle(channel)) {
@@ -247,28 +216,47 @@ WEIR_FN weir_status weir_dev_port_channel_signal(const weir_dev_port_channel *ch
     return weir_dev_port_channel_ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
 }
 
-/* put and signal in one call; `type` is WEIR_REQUEST_PUT_SIGNAL or ..._FLUSH. */
-WEIR_FN weir_status weir_dev_port_channel_put_and(const weir_dev_port_channel *channel, uint32_t type,
-                                                  uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
-                                                  weir_coop coop, uint64_t *ticket)
+/* A put or a get, and modifiers, between remote and local. Where the group moves the bytes itself, it signals behind
+ * all of them, and its ticket stands for requests that are still queued, too. */
+WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *channel, uint32_t type,
+                                               uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
+                                               weir_coop coop, uint64_t *ticket)
 {
-    if (weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
-        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
-        weir_status status = weir_coop_sync(coop);
-        return weir_dev_port_channel_leads(coop) && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket)
-                                                                      : status;
+    const int leads = weir_dev_port_channel_leads(coop);
+    if (!weir_dev_port_channel_is_direct(channel, remote_offset, local_offset, bytes, coop)) {
+        return leads ? weir_dev_port_channel_ask(channel, type, remote_offset, local_offset, bytes, 0, ticket)
+                     : WEIR_OK;
     }
-    return weir_dev_port_channel_leads(coop)
-               ? weir_dev_port_channel_ask(channel, type, remote_offset, local_offset, bytes, 0, ticket)
-               : WEIR_OK;
+    if ((type & WEIR_REQUEST_VERB) == WEIR_REQUEST_GET) {
+        weir_copy(channel->local + local_offset, channel->remote + remote_offset, bytes, coop);
+    } else {
+        weir_copy(channel->remote + remote_offset, channel->local + local_offset, bytes, coop);
+    }
+    if ((type & WEIR_REQUEST_SIGNAL) == 0) {
+        return ticket != NULL && leads ? weir_dev_port_channel_flush(channel, ticket) : WEIR_OK;
+    }
+    weir_status status = weir_coop_sync(coop);
+    return leads && status == WEIR_OK ? weir_dev_port_channel_signal(channel, ticket) : status;
+}
+
+WEIR_FN weir_status weir_dev_port_channel_put(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+{
+    return weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, coop, ticket);
+}
+
+WEIR_FN weir_status weir_dev_port_channel_get(const weir_dev_port_channel *channel, uint64_t remote_offset,
+                                              uint64_t local_offset, uint64_t bytes, weir_coop coop, uint64_t *ticket)
+{
+    return weir_dev_port_channel_move(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, coop, ticket);
 }
 
 WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                                      uint64_t local_offset, uint64_t bytes, weir_coop coop,
                                                      uint64_t *ticket)
 {
-    return weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, coop,
-                                         ticket);
+    return weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, coop,
+                                      ticket);
 }
 
 /* put_signal, whose ticket also stands for all requests before it. The leader waits for that when it is NULL. */
@@ -277,8 +265,8 @@ WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_c
                                                            uint64_t *ticket)
 {
     uint64_t position = WEIR_TICKET_DONE;
-    weir_status status = weir_dev_port_channel_put_and(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset,
-                                                       local_offset, bytes, coop, &position);
+    weir_status status = weir_dev_port_channel_move(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset, local_offset,
+                                                    bytes, coop, &position);
     if (status != WEIR_OK || !weir_dev_port_channel_leads(coop)) {
         return status;
     }

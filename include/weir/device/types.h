@@ -236,7 +236,7 @@ typedef struct weir_request {
     uint32_t remote; /* ids of memories */
     uint32_t local;
     uint32_t channel;
-    uint16_t type;     /* WEIR_REQUEST_... */
+    uint16_t type;     /* WEIR_REQUEST_...; see weir/device/request.h */
     uint16_t reserved; /* does not travel */
 } weir_request;
 

@@ -12,40 +12,41 @@ WEIR_FN void weiri_port_wait(const weir_dev_port_channel *channel)
     }
 }
 
+/* Any request between remote and local, by the caller's own stores where a kernel's call would. */
+WEIR_FN weir_status weiri_port_ask(const weir_dev_port_channel *channel, const weir_request *what, weir_coop coop,
+                                   uint64_t *ticket)
+{
+    const uint32_t verb = what->type & WEIR_REQUEST_VERB;
+    if (verb == WEIR_REQUEST_PUT || verb == WEIR_REQUEST_GET) {
+        return weir_dev_port_channel_move(channel, what->type, what->remote_offset, what->local_offset, what->bytes,
+                                          coop, ticket);
+    }
+    if (what->type == WEIR_REQUEST_ADD) {
+        return weir_dev_port_channel_add(channel, what->remote_offset, what->value, ticket);
+    }
+    if (what->type == WEIR_REQUEST_SIGNAL) {
+        return weir_dev_port_channel_signal(channel, ticket);
+    }
+    if (what->type == WEIR_REQUEST_FLUSH) {
+        return weir_dev_port_channel_flush(channel, ticket);
+    }
+    return weir_dev_port_channel_ask(channel, what->type, what->remote_offset, what->local_offset, what->bytes,
+                                     what->value, ticket);
+}
+
 WEIR_KERNEL(weiri_port_call, weiri_port_call_args)
 {
     const weir_dev_port_channel *channel = &args->channel;
-    const weir_request *what = &args->request;
-    const uint64_t dst = what->remote_offset;
-    const uint64_t src = what->local_offset;
-    coop = weir_coop_thread(coop);
-    switch (what->type) {
-    case WEIR_REQUEST_PUT:
-        (void)weir_dev_port_channel_put(channel, dst, src, what->bytes, coop, NULL);
-        break;
-    case WEIR_REQUEST_GET:
-        (void)weir_dev_port_channel_get(channel, dst, src, what->bytes, coop, NULL);
-        break;
-    case WEIR_REQUEST_SIGNAL:
-        (void)weir_dev_port_channel_signal(channel, NULL);
-        break;
-    case WEIR_REQUEST_PUT_SIGNAL:
-        (void)weir_dev_port_channel_put_signal(channel, dst, src, what->bytes, coop, NULL);
-        break;
-    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        (void)weir_dev_port_channel_put_signal_flush(channel, dst, src, what->bytes, coop, NULL);
-        break;
-    case WEIR_REQUEST_VALUE:
-        (void)weir_dev_port_channel_value(channel, dst, what->value, (uint32_t)what->bytes, NULL);
-        break;
-    case WEIR_REQUEST_ADD:
-        (void)weir_dev_port_channel_add(channel, dst, what->value, NULL);
-        break;
-    case WEIR_REQUEST_FLUSH:
-        (void)weir_dev_port_channel_flush(channel, NULL);
-        break;
-    default:
+    const int flushes = (args->request.type & WEIR_REQUEST_FLUSH) != 0;
+    uint64_t ticket = WEIR_TICKET_DONE;
+    if (args->request.type == WEIRI_PORT_CALL_WAIT) {
         weiri_port_wait(channel);
+        return;
+    }
+    const weir_status status =
+        weiri_port_ask(channel, &args->request, weir_coop_thread(coop), flushes ? &ticket : NULL);
+    if (status == WEIR_OK && flushes) {
+        (void)weir_dev_port_channel_wait_ticket(channel, ticket);
     }
 }
 

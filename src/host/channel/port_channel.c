@@ -39,7 +39,7 @@ struct weir_port_channel {
     weiri_port_memory *memories;
     uint32_t memory_count;
     uint32_t memory_room;
-    bool half_posted;  /* of the request that is offered again: the put is, the signal is not */
+    uint32_t left; /* verb and modifiers that are not posted, of the request that is offered again; 0: there is none */
     uint64_t *numbers; /* last posts of the requests that are under way: a ring of mask + 1 */
     uint64_t mask;
     uint64_t first;
@@ -77,113 +77,30 @@ static uint64_t completed(const weir_port_channel *channel)
 
 /* ---- the proxy's thread ------------------------------------------------------------------------------------ */
 
+/* Memory `id`; one without memory when there is none. */
 static const weiri_port_memory *find(const weir_port_channel *channel, uint32_t id)
 {
-    return id < channel->memory_count && channel->memories[id].memory != NULL ? &channel->memories[id] : NULL;
+    static const weiri_port_memory none;
+    return id < channel->memory_count ? &channel->memories[id] : &none;
 }
 
-/* Memory `id` as one that the request's side may be, with room for the bytes. */
-static weir_status check_side(const weir_port_channel *channel, const char *side, uint32_t id, bool remote,
-                              uint64_t offset, uint64_t bytes, const weiri_port_memory **out)
+/* The memory as requests are checked against it. */
+static weir_dev_port_memory side_of(const weir_port_channel *channel, const weiri_port_memory *memory)
 {
-    const weiri_port_memory *memory = find(channel, id);
-    if (memory == NULL || (remote ? memory->remote == NULL : memory->region == NULL)) {
-        return weiri_fail(WEIR_ERR_RANGE, "%s: memory %u is no memory of %s", side, id,
-                          remote ? "the peer" : "this rank");
-    }
-    if (!weir_dev_in_range(offset, bytes, memory->size)) {
-        return weiri_fail(WEIR_ERR_RANGE, "%s: %llu bytes at %llu of memory %u, which has %llu", side,
-                          (unsigned long long)bytes, (unsigned long long)offset, id, (unsigned long long)memory->size);
-    }
-    *out = memory;
-    return WEIR_OK;
+    return (weir_dev_port_memory){ .bytes = memory->size,
+                                   .kinds = (memory->region != NULL ? WEIR_PORT_MEMORY_LOCAL : 0) |
+                                            (memory->remote != NULL ? WEIR_PORT_MEMORY_REMOTE : 0) |
+                                            (ops_of(channel)->add != NULL ? WEIR_PORT_MEMORY_ADDS : 0) };
 }
 
-static weir_status check_transfer(const weir_port_channel *channel, const weir_request *request,
-                                  const weiri_port_memory **remote, const weiri_port_memory **local)
+static weir_status check_request(const weir_port_channel *channel, const weir_request *request)
 {
-    weir_status status =
-        check_side(channel, "remote", request->remote, true, request->remote_offset, request->bytes, remote);
-    return status != WEIR_OK
-               ? status
-               : check_side(channel, "local", request->local, false, request->local_offset, request->bytes, local);
+    const weir_dev_port_memory remote = side_of(channel, find(channel, request->remote));
+    const weir_dev_port_memory local = side_of(channel, find(channel, request->local));
+    return weir_request_check(request, &remote, &local);
 }
 
-static weir_status check_value(const weir_port_channel *channel, const weir_request *request,
-                               const weiri_port_memory **remote)
-{
-    if (request->bytes == 0 || request->bytes > 8 || request->remote_offset % 8 + request->bytes > 8) {
-        return weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
-                          (unsigned long long)request->bytes, (unsigned long long)request->remote_offset);
-    }
-    return check_side(channel, "remote", request->remote, true, request->remote_offset, request->bytes, remote);
-}
-
-static weir_status check_add(const weir_port_channel *channel, const weir_request *request,
-                             const weiri_port_memory **remote)
-{
-    if (request->remote_offset % 8 != 0) {
-        return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
-                          (unsigned long long)request->remote_offset);
-    }
-    weir_status status = check_side(channel, "remote", request->remote, true, request->remote_offset, 8, remote);
-    if (status == WEIR_OK && ops_of(channel)->add == NULL) {
-        status =
-            weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none", channel->semaphore->connection->transport->name);
-    }
-    return status;
-}
-
-static weir_status post_transfer(weir_port_channel *channel, const weir_request *request)
-{
-    const weiri_port_memory *remote = NULL;
-    const weiri_port_memory *local = NULL;
-    weir_status status = check_transfer(channel, request, &remote, &local);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    return request->type == WEIR_REQUEST_GET
-               ? ops_of(channel)->get(channel->queue, local->region, request->local_offset, remote->remote,
-                                      request->remote_offset, request->bytes)
-               : ops_of(channel)->put(channel->queue, remote->remote, request->remote_offset, local->region,
-                                      request->local_offset, request->bytes);
-}
-
-static weir_status post_signal(weir_port_channel *channel)
-{
-    weir_status status =
-        ops_of(channel)->value(channel->queue, channel->token, channel->token_offset, channel->signals + 1, 8);
-    channel->signals += status == WEIR_OK;
-    return status;
-}
-
-static weir_status post_both(weir_port_channel *channel, const weir_request *request)
-{
-    weir_status status = channel->half_posted ? WEIR_OK : post_transfer(channel, request);
-    if (status == WEIR_OK) {
-        status = post_signal(channel);
-        channel->half_posted = status == WEIR_ERR_BUSY;
-    }
-    return status;
-}
-
-static weir_status post_value(weir_port_channel *channel, const weir_request *request)
-{
-    const weiri_port_memory *remote = NULL;
-    weir_status status = check_value(channel, request, &remote);
-    return status != WEIR_OK ? status
-                             : ops_of(channel)->value(channel->queue, remote->remote, request->remote_offset,
-                                                      request->value, (uint32_t)request->bytes);
-}
-
-static weir_status post_add(weir_port_channel *channel, const weir_request *request)
-{
-    const weiri_port_memory *remote = NULL;
-    weir_status status = check_add(channel, request, &remote);
-    return status != WEIR_OK
-               ? status
-               : ops_of(channel)->add(channel->queue, remote->remote, request->remote_offset, request->value);
-}
+/* ---- errors of requests ------------------------------------------------------------------------------------ */
 
 /* Puts in front of an error's text whose and what it is. */
 static weir_status explain(const weir_port_channel *channel, const char *what, weir_status status)
@@ -192,37 +109,195 @@ static weir_status explain(const weir_port_channel *channel, const char *what, w
                       channel->semaphore->connection->peer, what, weir_last_error());
 }
 
+/* Begins with the name of the request: those of its verb and its modifiers. */
 static weir_status explain_request(const weir_port_channel *channel, uint32_t type, weir_status status)
 {
-    static const char *const names[WEIR_REQUEST_TYPES] = {
-        "", "put", "get", "signal", "put_signal", "put_signal_flush", "flush", "value", "add",
+    static const char *const verb_names[] = {
+#define ROW(name, text, check) [WEIR_REQUEST_##name] = text,
+        WEIR_REQUEST_VERBS(ROW)
+#undef ROW
     };
-    return explain(channel, type < WEIR_REQUEST_TYPES ? names[type] : "request", status);
+    static const char *const modifier_names[] = {
+#define ROW(name, text) [WEIR_REQUEST_INDEX_##name] = text,
+        WEIR_REQUEST_MODIFIERS(ROW)
+#undef ROW
+    };
+    char name[96] = "";
+    size_t length = 0;
+    if (!weir_request_is_type(type)) {
+        return explain(channel, "request", status);
+    }
+    if ((type & WEIR_REQUEST_VERB) != WEIR_REQUEST_NONE) {
+        length = (size_t)snprintf(name, sizeof name, "%s", verb_names[type & WEIR_REQUEST_VERB]);
+    }
+    for (uint32_t i = 0; i < WEIR_REQUEST_MODIFIER_COUNT && length < sizeof name; i++) {
+        if ((type & (16u << i)) != 0) {
+            length += (size_t)snprintf(name + length, sizeof name - length, "%s%s", length != 0 ? "_" : "",
+                                       modifier_names[i]);
+        }
+    }
+    return explain(channel, name, status);
 }
 
-static weir_status unknown_type(uint32_t type)
+/* What is wrong with a side of a request; WEIR_OK when nothing is. */
+static weir_status explain_side(const weir_port_channel *channel, const char *side, uint32_t id, uint32_t kind,
+                                uint64_t offset, uint64_t bytes)
 {
-    return weiri_fail(WEIR_ERR_INVALID, "type %u is the user's, and none of port channels", type);
+    const weir_dev_port_memory memory = side_of(channel, find(channel, id));
+    if ((memory.kinds & kind) == 0) {
+        return weiri_fail(WEIR_ERR_RANGE, "%s: memory %u is no memory of %s", side, id,
+                          kind == WEIR_PORT_MEMORY_REMOTE ? "the peer" : "this rank");
+    }
+    return weir_request_fits(&memory, kind, offset, bytes)
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_RANGE, "%s: %llu bytes at %llu of memory %u, which has %llu", side,
+                            (unsigned long long)bytes, (unsigned long long)offset, id,
+                            (unsigned long long)memory.bytes);
 }
 
+static weir_status explain_MOVE(const weir_port_channel *channel, const weir_request *request)
+{
+    weir_status status = explain_side(channel, "remote", request->remote, WEIR_PORT_MEMORY_REMOTE,
+                                      request->remote_offset, request->bytes);
+    return status != WEIR_OK ? status
+                             : explain_side(channel, "local", request->local, WEIR_PORT_MEMORY_LOCAL,
+                                            request->local_offset, request->bytes);
+}
+
+static weir_status explain_VALUE(const weir_port_channel *channel, const weir_request *request)
+{
+    return !weir_request_is_word(request->remote_offset, request->bytes)
+               ? weiri_fail(WEIR_ERR_RANGE, "%llu bytes at %llu; 1 to 8 are possible, not over an 8-byte boundary",
+                            (unsigned long long)request->bytes, (unsigned long long)request->remote_offset)
+               : explain_side(channel, "remote", request->remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset,
+                              request->bytes);
+}
+
+static weir_status explain_ADD(const weir_port_channel *channel, const weir_request *request)
+{
+    if (request->remote_offset % 8 != 0) {
+        return weiri_fail(WEIR_ERR_RANGE, "at %llu, which is not a multiple of 8",
+                          (unsigned long long)request->remote_offset);
+    }
+    weir_status status =
+        explain_side(channel, "remote", request->remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset, 8);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return ops_of(channel)->add == NULL
+               ? weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has none",
+                            channel->semaphore->connection->transport->name)
+               : weiri_fail(WEIR_ERR_UNSUPPORTED, "the NIC here, or the peer's, has no atomic operations");
+}
+
+/* Says what weir_request_check has found wrong, here or in a kernel that posts by itself. */
+static weir_status explain_wrong(const weir_port_channel *channel, const weir_request *request)
+{
+    if (!weir_request_is_type(request->type)) {
+        return weiri_fail(WEIR_ERR_INVALID, "type %u is the user's, and none of port channels", request->type);
+    }
+    switch (request->type & WEIR_REQUEST_VERB) {
+#define ROW(name, text, check) \
+    case WEIR_REQUEST_##name:  \
+        return explain_##check(channel, request);
+        WEIR_REQUEST_VERBS(ROW)
+#undef ROW
+    default:
+        return WEIR_OK;
+    }
+}
+
+/* ---- posting ----------------------------------------------------------------------------------------------- */
+
+/* Bodies of the verbs. */
+
+static weir_status post_PUT(weir_port_channel *channel, const weir_request *request)
+{
+    return ops_of(channel)->put(channel->queue, find(channel, request->remote)->remote, request->remote_offset,
+                                find(channel, request->local)->region, request->local_offset, request->bytes);
+}
+
+static weir_status post_GET(weir_port_channel *channel, const weir_request *request)
+{
+    return ops_of(channel)->get(channel->queue, find(channel, request->local)->region, request->local_offset,
+                                find(channel, request->remote)->remote, request->remote_offset, request->bytes);
+}
+
+static weir_status post_VALUE(weir_port_channel *channel, const weir_request *request)
+{
+    return ops_of(channel)->value(channel->queue, find(channel, request->remote)->remote, request->remote_offset,
+                                  request->value, (uint32_t)request->bytes);
+}
+
+static weir_status post_ADD(weir_port_channel *channel, const weir_request *request)
+{
+    return ops_of(channel)->add(channel->queue, find(channel, request->remote)->remote, request->remote_offset,
+                                request->value);
+}
+
+/* Bodies of the modifiers. */
+
+static weir_status post_SIGNAL(weir_port_channel *channel, const weir_request *request)
+{
+    (void)request;
+    weir_status status =
+        ops_of(channel)->value(channel->queue, channel->token, channel->token_offset, channel->signals + 1, 8);
+    channel->signals += status == WEIR_OK;
+    return status;
+}
+
+/* Requests complete in their order, so that nothing is to be posted. */
+static weir_status post_FLUSH(weir_port_channel *channel, const weir_request *request)
+{
+    (void)channel;
+    (void)request;
+    return WEIR_OK;
+}
+
+typedef weir_status (*post_body)(weir_port_channel *channel, const weir_request *request);
+
+static const post_body verbs[] = {
+#define ROW(name, text, check) [WEIR_REQUEST_##name] = post_##name,
+    WEIR_REQUEST_VERBS(ROW)
+#undef ROW
+};
+
+static const post_body modifiers[] = {
+#define ROW(name, text) [WEIR_REQUEST_INDEX_##name] = post_##name,
+    WEIR_REQUEST_MODIFIERS(ROW)
+#undef ROW
+};
+
+/* Posts what is left of a request that is fine: its verb, then its modifiers. */
+static weir_status post_left(weir_port_channel *channel, const weir_request *request)
+{
+    const uint32_t verb = channel->left & WEIR_REQUEST_VERB;
+    weir_status status = verb != WEIR_REQUEST_NONE ? verbs[verb](channel, request) : WEIR_OK;
+    if (status == WEIR_OK) {
+        channel->left -= verb;
+    }
+    for (uint32_t i = 0; status == WEIR_OK && i < WEIR_REQUEST_MODIFIER_COUNT; i++) {
+        const uint32_t modifier = channel->left & (16u << i);
+        if (modifier != 0) {
+            status = modifiers[i](channel, request);
+            channel->left -= status == WEIR_OK ? modifier : 0;
+        }
+    }
+    return status;
+}
+
+/* WEIR_ERR_BUSY: a part found no room, with which the request goes on when it is offered again. */
 static weir_status post(weir_port_channel *channel, const weir_request *request)
 {
-    switch (request->type) {
-    case WEIR_REQUEST_PUT:
-    case WEIR_REQUEST_GET:
-        return post_transfer(channel, request);
-    case WEIR_REQUEST_SIGNAL:
-        return post_signal(channel);
-    case WEIR_REQUEST_PUT_SIGNAL:
-    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        return post_both(channel, request);
-    case WEIR_REQUEST_VALUE:
-        return post_value(channel, request);
-    case WEIR_REQUEST_ADD:
-        return post_add(channel, request);
-    default:
-        return unknown_type(request->type);
+    if (channel->left == 0) {
+        weir_status status = check_request(channel, request);
+        if (status != WEIR_OK) {
+            (void)explain_wrong(channel, request);
+            return status;
+        }
+        channel->left = request->type;
     }
+    return post_left(channel, request);
 }
 
 /* The channel has failed, or kernels' posts have: ends the waits for signals here, and at the peer. */
@@ -256,9 +331,6 @@ static weir_status fail(weir_port_channel *channel, weir_status status)
 static weir_status handle(void *context, const weir_request *request)
 {
     weir_port_channel *channel = (weir_port_channel *)context;
-    if (request->type == WEIR_REQUEST_FLUSH) {
-        return WEIR_OK; /* requests complete in their order */
-    }
     weir_status status = post(channel, request);
     if (status != WEIR_OK && status != WEIR_ERR_BUSY) {
         return fail(channel, explain_request(channel, request->type, status));
@@ -295,33 +367,6 @@ static weir_status progress(void *context)
 
 /* ---- kernels that post by themselves ------------------------------------------------------------------------ */
 
-/* Says what is wrong with a request that kernels were refused. With the mutex of the proxy's thread. */
-static weir_status explain_refused(const weir_port_channel *channel, const weir_request *request)
-{
-    const weiri_port_memory *remote, *local;
-    weir_status status;
-    switch (request->type) {
-    case WEIR_REQUEST_VALUE:
-        status = check_value(channel, request, &remote);
-        break;
-    case WEIR_REQUEST_ADD:
-        status = check_add(channel, request, &remote);
-        if (status == WEIR_OK) {
-            status = weiri_fail(WEIR_ERR_UNSUPPORTED, "the NIC here, or the peer's, has no atomic operations");
-        }
-        break;
-    case WEIR_REQUEST_PUT:
-    case WEIR_REQUEST_GET:
-    case WEIR_REQUEST_PUT_SIGNAL:
-    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        status = check_transfer(channel, request, &remote, &local);
-        break;
-    default:
-        status = unknown_type(request->type);
-    }
-    return explain_request(channel, request->type, status);
-}
-
 /* WEIR_OK, or what has ended kernels' posts. */
 static weir_status check_line(weir_port_channel *channel)
 {
@@ -332,7 +377,7 @@ static weir_status check_line(weir_port_channel *channel)
     }
     if (weiri_port_line_refused(&channel->line, &request)) {
         weiri_worker_enter(channel->requests->worker);
-        status = explain_refused(channel, &request);
+        status = explain_request(channel, request.type, explain_wrong(channel, &request));
         weiri_worker_leave(channel->requests->worker);
         return status;
     }

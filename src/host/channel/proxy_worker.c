@@ -133,9 +133,10 @@ static void fail_by_callback(weir_proxy_channel *channel, weir_status status, co
 
 /* ---- requests --------------------------------------------------------------------------------------------- */
 
+/* Handlers of users may have requests of port channels, too. */
 static bool is_type(uint16_t type)
 {
-    return (type != 0 && type < WEIR_REQUEST_TYPES) || type >= WEIR_REQUEST_USER;
+    return weir_request_is_type(type) || type >= WEIR_REQUEST_USER;
 }
 
 /* Hands a request to the handler: its state then. The channel may have failed. */

@@ -75,41 +75,7 @@ WEIR_FN weir_dev_port_memory weir_dev_port_rdma_memory(const weir_dev_port_rdma 
     return id == WEIR_PORT_LOCAL ? rdma->local : weir_dev_port_rdma_attached(rdma->board, id - WEIR_PORT_LOCAL - 1);
 }
 
-WEIR_FN int weir_dev_port_memory_has(const weir_dev_port_memory *memory, uint32_t kind, uint64_t offset, uint64_t bytes)
-{
-    return (memory->kinds & kind) != 0 && bytes <= memory->bytes && offset <= memory->bytes - bytes;
-}
-
 /* ---- what cannot be done ----------------------------------------------------------------------------------- */
-
-/* WEIR_OK, or why the request fails its channel. */
-WEIR_FN weir_status weir_dev_port_rdma_check(const weir_request *request, const weir_dev_port_memory *remote,
-                                             const weir_dev_port_memory *local)
-{
-    int fine = 1;
-    switch (request->type) {
-    case WEIR_REQUEST_SIGNAL:
-    case WEIR_REQUEST_FLUSH:
-        return WEIR_OK;
-    case WEIR_REQUEST_PUT:
-    case WEIR_REQUEST_GET:
-    case WEIR_REQUEST_PUT_SIGNAL:
-    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        fine = weir_dev_port_memory_has(remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset, request->bytes) &&
-               weir_dev_port_memory_has(local, WEIR_PORT_MEMORY_LOCAL, request->local_offset, request->bytes);
-        return fine ? WEIR_OK : WEIR_ERR_RANGE;
-    case WEIR_REQUEST_VALUE:
-        fine = request->bytes - 1 < 8 && (request->remote_offset & 7) + request->bytes <= 8 &&
-               weir_dev_port_memory_has(remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset, request->bytes);
-        return fine ? WEIR_OK : WEIR_ERR_RANGE;
-    case WEIR_REQUEST_ADD:
-        fine = (request->remote_offset & 7) == 0 &&
-               weir_dev_port_memory_has(remote, WEIR_PORT_MEMORY_REMOTE, request->remote_offset, 8);
-        return !fine ? WEIR_ERR_RANGE : (remote->kinds & WEIR_PORT_MEMORY_ADDS) == 0 ? WEIR_ERR_UNSUPPORTED : WEIR_OK;
-    default:
-        return WEIR_ERR_INVALID;
-    }
-}
 
 /* Tells the host of the request, and ends the queue in its place. */
 WEIR_FN_COLD weir_status weir_dev_port_rdma_refuse(const weir_dev_port_rdma *rdma, const weir_request *request,
@@ -190,35 +156,30 @@ WEIR_FN weir_status weir_dev_port_rdma_put(const weir_dev_port_rdma *rdma, const
     return status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
 }
 
-WEIR_FN weir_status weir_dev_port_rdma_put_signal(const weir_dev_port_rdma *rdma, const weir_request *request,
-                                                  const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
-                                                  uint32_t flags, uint64_t *ticket)
+WEIR_FN weir_status weir_dev_port_rdma_get(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                           const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
+                                           uint32_t flags, uint64_t *ticket)
 {
-    if (((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0) {
-        return weir_dev_rdma_put_signal(&rdma->queue, weir_dev_port_memory_there(remote, request->remote_offset),
-                                        weir_dev_port_memory_here(local, request->local_offset), request->bytes,
-                                        rdma->token, flags | WEIR_RDMA_FENCE, ticket);
-    }
-    weir_status status = weir_dev_port_rdma_put(rdma, request, remote, local, 0, NULL);
-    if (status == WEIR_OK && (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0) {
-        status = weir_dev_port_rdma_settle(rdma, &rdma->remote, 0, NULL);
-    }
-    return status == WEIR_OK ? weir_dev_rdma_signal(&rdma->queue, rdma->token, flags | WEIR_RDMA_FENCE, ticket)
-                             : status;
+    return weir_dev_rdma_get(&rdma->queue, weir_dev_port_memory_there(remote, request->remote_offset),
+                             weir_dev_port_memory_here(local, request->local_offset), request->bytes, flags, ticket);
 }
 
-/* A value or an add. */
+/* A value or an add, behind what was written to remote before it. */
 WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, const weir_request *request,
                                             const weir_dev_port_memory *remote, uint32_t flags, uint64_t *ticket)
 {
     const weir_dev_rdma_memory there = weir_dev_port_memory_there(remote, request->remote_offset);
+    const int before = (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
     /* As a put: later signals settle remote alone. */
-    const int settles =
+    const int after =
         (remote->kinds & WEIR_PORT_MEMORY_SETTLE) != 0 && (ticket != NULL || request->remote != WEIR_PORT_REMOTE);
-    const uint32_t own = settles ? 0 : flags;
-    uint64_t *own_ticket = settles ? NULL : ticket;
-    weir_status status;
-    if (request->type == WEIR_REQUEST_ADD) {
+    const uint32_t own = after ? 0 : flags;
+    uint64_t *own_ticket = after ? NULL : ticket;
+    weir_status status = before ? weir_dev_port_rdma_settle(rdma, &rdma->remote, 0, NULL) : WEIR_OK;
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if ((request->type & WEIR_REQUEST_VERB) == WEIR_REQUEST_ADD) {
         const uint32_t fence =
             ((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) != 0 ? WEIR_RDMA_FENCE : 0;
         status = weir_dev_rdma_fetch_add(&rdma->queue, there, rdma->scratch, request->value, own | fence, own_ticket);
@@ -226,42 +187,72 @@ WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, cons
         status = weir_dev_rdma_value(&rdma->queue, there, request->value, (uint32_t)request->bytes,
                                      own | WEIR_RDMA_FENCE, own_ticket);
     }
-    return settles && status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
+    return after && status == WEIR_OK ? weir_dev_port_rdma_settle(rdma, remote, flags, ticket) : status;
 }
 
+WEIR_FN weir_status weir_dev_port_rdma_verb(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                            const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
+                                            uint32_t flags, uint64_t *ticket)
+{
+    switch (request->type & WEIR_REQUEST_VERB) {
+    case WEIR_REQUEST_PUT:
+        return weir_dev_port_rdma_put(rdma, request, remote, local, flags, ticket);
+    case WEIR_REQUEST_GET:
+        return weir_dev_port_rdma_get(rdma, request, remote, local, flags, ticket);
+    default:
+        return weir_dev_port_rdma_word(rdma, request, remote, flags, ticket);
+    }
+}
+
+WEIR_FN weir_status weir_dev_port_rdma_signal(const weir_dev_port_rdma *rdma, uint32_t flags, uint64_t *ticket)
+{
+    const int settles = (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
+    weir_status status = settles ? weir_dev_port_rdma_settle(rdma, &rdma->remote, 0, NULL) : WEIR_OK;
+    return status == WEIR_OK ? weir_dev_rdma_signal(&rdma->queue, rdma->token, flags | WEIR_RDMA_FENCE, ticket)
+                             : status;
+}
+
+/* Entries complete in their order, so that the last entry stands for all before it, once what they wrote is visible. */
+WEIR_FN weir_status weir_dev_port_rdma_flush(const weir_dev_port_rdma *rdma, uint32_t flags, uint64_t *ticket)
+{
+    return (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0
+               ? weir_dev_port_rdma_settle(rdma, &rdma->remote, flags, ticket)
+               : weir_dev_rdma_nop(&rdma->queue, flags, ticket);
+}
+
+/* A put and a signal, in one reservation where nothing is to be settled between them. */
+WEIR_FN int weir_dev_port_rdma_is_put_signal(const weir_dev_port_rdma *rdma, const weir_request *request,
+                                             const weir_dev_port_memory *remote)
+{
+    return (request->type & (WEIR_REQUEST_VERB | WEIR_REQUEST_SIGNAL)) == WEIR_REQUEST_PUT_SIGNAL &&
+           ((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0;
+}
+
+/* The verb, then the modifiers; the last entry rings, and has the ticket. A signal settles as a flush does, and a verb
+ * that has nothing to settle is a flush by itself. */
 WEIR_FN weir_status weir_dev_port_rdma_carry_out(const weir_dev_port_rdma *rdma, const weir_request *request,
                                                  const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
                                                  uint64_t *ticket)
 {
-    const weir_dev_rdma *queue = &rdma->queue;
     const uint32_t flags = WEIR_RDMA_RING | (ticket != NULL ? WEIR_RDMA_SIGNALLED : 0);
-    const int settles = (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
+    const int moves = (request->type & WEIR_REQUEST_VERB) != WEIR_REQUEST_NONE;
+    const int signals = (request->type & WEIR_REQUEST_SIGNAL) != 0;
+    const int flushes = (request->type & WEIR_REQUEST_FLUSH) != 0 && !signals &&
+                        (!moves || (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0);
     weir_status status = WEIR_OK;
-    switch (request->type) {
-    case WEIR_REQUEST_PUT:
-        return weir_dev_port_rdma_put(rdma, request, remote, local, flags, ticket);
-    case WEIR_REQUEST_GET:
-        return weir_dev_rdma_get(queue, weir_dev_port_memory_there(remote, request->remote_offset),
-                                 weir_dev_port_memory_here(local, request->local_offset), request->bytes, flags,
-                                 ticket);
-    case WEIR_REQUEST_PUT_SIGNAL:
-    case WEIR_REQUEST_PUT_SIGNAL_FLUSH:
-        return weir_dev_port_rdma_put_signal(rdma, request, remote, local, flags, ticket);
-    case WEIR_REQUEST_FLUSH:
-        return settles ? weir_dev_port_rdma_settle(rdma, &rdma->remote, flags, ticket)
-                       : weir_dev_rdma_nop(queue, flags, ticket);
-    default:
-        break;
+    if (weir_dev_port_rdma_is_put_signal(rdma, request, remote)) {
+        return weir_dev_rdma_put_signal(&rdma->queue, weir_dev_port_memory_there(remote, request->remote_offset),
+                                        weir_dev_port_memory_here(local, request->local_offset), request->bytes,
+                                        rdma->token, flags | WEIR_RDMA_FENCE, ticket);
     }
-    if (settles) {
-        status = weir_dev_port_rdma_settle(rdma, &rdma->remote, 0, NULL);
+    if (moves) {
+        const int last = !signals && !flushes;
+        status = weir_dev_port_rdma_verb(rdma, request, remote, local, last ? flags : 0, last ? ticket : NULL);
     }
-    if (status != WEIR_OK) {
-        return status;
+    if (status == WEIR_OK && signals) {
+        status = weir_dev_port_rdma_signal(rdma, flags, ticket);
     }
-    return request->type == WEIR_REQUEST_SIGNAL
-               ? weir_dev_rdma_signal(queue, rdma->token, flags | WEIR_RDMA_FENCE, ticket)
-               : weir_dev_port_rdma_word(rdma, request, remote, flags, ticket);
+    return status == WEIR_OK && flushes ? weir_dev_port_rdma_flush(rdma, flags, ticket) : status;
 }
 
 /* Any request; by one thread. `ticket` may be NULL. */
@@ -270,7 +261,7 @@ WEIR_FN weir_status weir_dev_port_rdma_post(const weir_dev_port_rdma *rdma, cons
 {
     const weir_dev_port_memory remote = weir_dev_port_rdma_memory(rdma, request->remote);
     const weir_dev_port_memory local = weir_dev_port_rdma_memory(rdma, request->local);
-    weir_status status = weir_dev_port_rdma_check(request, &remote, &local);
+    weir_status status = weir_request_check(request, &remote, &local);
     status = WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_refuse(rdma, request, status, ticket)
                                               : weir_dev_port_rdma_carry_out(rdma, request, &remote, &local, ticket);
     return WEIR_UNLIKELY(status != WEIR_OK) ? weir_dev_port_rdma_lose(rdma, status, ticket) : WEIR_OK;
