@@ -137,7 +137,8 @@ inline uint64_t port_word(uint32_t rank, uint64_t i)
 // Two ranks with a memory of two halves each, one channel between them, and a proxy that runs.
 struct port_bench {
     weirt_comm comm = {};
-    bool to_itself = false; // set before open: this rank's peer is itself
+    bool to_itself = false;         // set before open: this rank's peer is itself,
+    uint32_t kernel_timeout_ms = 0; // and a deadline of kernels' waits alone
     uint32_t peer = 0;
     uint64_t half = 0;
     weir_connection *connection = nullptr;
@@ -180,8 +181,9 @@ struct port_bench {
             weirt_use_software_nic()) {
             data.kind = WEIR_MEMORY_HOST;
         }
-        if (!weirt_comm_open(rank, timeout_ms, &comm) || !connect(rank, 1, &connection) ||
-            !weirt_semaphore(rank, connection, 2, end, &semaphore) ||
+        if (!(kernel_timeout_ms != 0 ? weirt_comm_open_kernels(rank, kernel_timeout_ms, &comm)
+                                     : weirt_comm_open(rank, timeout_ms, &comm)) ||
+            !connect(rank, 1, &connection) || !weirt_semaphore(rank, connection, 2, end, &semaphore) ||
             !WEIRT_OK(rank, weir_memory_allocate(comm.comm, 2 * half, &data, &local)) ||
             !exchange(rank, local, 3, &remote) ||
             !WEIRT_OK(rank, weir_memory_allocate(comm.comm, sizeof(port_report), &host, &shared)) ||

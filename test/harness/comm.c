@@ -10,10 +10,12 @@
 #include "test/harness/staged.h"
 
 static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,
-                        weirt_comm *out)
+                        uint32_t kernel_timeout_ms, weirt_comm *out)
 {
     weir_bootstrap_opts boot_opts = { .size = sizeof boot_opts, .timeout_ms = weirt_patience_ms() };
-    weir_comm_opts comm_opts = { .size = sizeof comm_opts, .timeout_ms = timeout_ms };
+    weir_comm_opts comm_opts = { .size = sizeof comm_opts,
+                                 .timeout_ms = timeout_ms,
+                                 .kernel_timeout_ms = kernel_timeout_ms };
     if (!WEIRT_OK(rank, weir_device_open(rank->device, NULL, &out->device))) {
         return false;
     }
@@ -29,7 +31,15 @@ bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out)
     weir_unique_id id;
     memset(out, 0, sizeof *out);
     uint32_t timeout = timeout_ms != 0 ? timeout_ms : weirt_patience_ms();
-    return weirt_id(rank, &id) && open_joined(rank, id.text, rank->rank, rank->size, timeout, out);
+    return weirt_id(rank, &id) && open_joined(rank, id.text, rank->rank, rank->size, timeout, 0, out);
+}
+
+bool weirt_comm_open_kernels(weirt_rank *rank, uint32_t kernel_timeout_ms, weirt_comm *out)
+{
+    weir_unique_id id;
+    memset(out, 0, sizeof *out);
+    return weirt_id(rank, &id) &&
+           open_joined(rank, id.text, rank->rank, rank->size, weirt_patience_ms(), kernel_timeout_ms, out);
 }
 
 bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out)
@@ -37,7 +47,7 @@ bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out)
     weir_unique_id id;
     memset(out, 0, sizeof *out);
     return WEIRT_OK(rank, weir_unique_id_create(NULL, &id)) &&
-           open_joined(rank, id.text, 0, 1, weirt_patience_ms(), out);
+           open_joined(rank, id.text, 0, 1, weirt_patience_ms(), 0, out);
 }
 
 void weirt_comm_close(weirt_comm *comm)

@@ -16,6 +16,8 @@ typedef struct weirt_comm {
 /* Every rank opens its device, joins a new job and makes a communicator. timeout_ms 0: weirt_patience_ms. What
  * could not be opened is NULL, and a failure is reported; close takes it as it is. */
 bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out);
+/* The same with a deadline of kernels' waits alone. */
+bool weirt_comm_open_kernels(weirt_rank *rank, uint32_t kernel_timeout_ms, weirt_comm *out);
 void weirt_comm_close(weirt_comm *comm);
 
 /* A job of this rank alone, as a survivor makes it. */
