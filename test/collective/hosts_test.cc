@@ -260,6 +260,9 @@ void creation(weirt_rank *rank)
         opts = opts_of(rank);
         opts.staging_bytes = rank->rank == 1 ? 1 : 512 << 10;
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
+        WEIRT_TEXT(rank, rank->rank == 1
+                             ? "weir_collective_create: 1 bytes of staging"
+                             : "weir_collective_create: rank 1 failed: weir_collective_create: 1 bytes of staging");
         (void)weirt_barrier(rank);
         WEIRT_OK(rank, weir_comm_status(comm.comm));
     }
