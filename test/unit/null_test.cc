@@ -1,8 +1,10 @@
 // Every function that libweir exports takes NULL for each of its pointers: no crash, and 0, NULL, false, a struct of
 // zeros or WEIR_ERR_INVALID.
+
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <string>
 
 #include <weir/weir.h>
 
@@ -218,10 +220,33 @@ TEST(Null, EveryFunctionTakesIt)
     for (const row &r : rows) {
         SCOPED_TRACE(r.name);
         EXPECT_TRUE(r.right()) << weir_last_error();
+        EXPECT_EQ(std::string(weir_last_error()).find("NULL argument"), std::string::npos) << weir_last_error();
     }
     const weir_shape shape = weir_device_fit_shape(nullptr, weir_shape{ 2, 3 });
     EXPECT_EQ(shape.blocks, 2u);
     EXPECT_EQ(shape.threads, 3u);
+}
+
+bool said(weir_status status, const char *text)
+{
+    EXPECT_EQ(status, WEIR_ERR_INVALID);
+    EXPECT_STREQ(weir_last_error(), text);
+    return status == WEIR_ERR_INVALID;
+}
+
+TEST(Null, TextsNameTheArgument)
+{
+    weir_semaphore *semaphore = nullptr;
+    weir_future *future = nullptr;
+    EXPECT_TRUE(said(weir_semaphore_create_async(nullptr, 0, nullptr, &semaphore, &future),
+                     "weir_semaphore_create: connection is NULL"));
+    EXPECT_TRUE(said(weir_semaphore_device(nullptr, nullptr), "weir_semaphore_device: semaphore is NULL"));
+    EXPECT_TRUE(said(weir_fifo_device(nullptr, nullptr), "weir_fifo_device: fifo is NULL"));
+    EXPECT_TRUE(said(weir_memory_export(nullptr, nullptr, nullptr), "weir_memory_export: memory is NULL"));
+    EXPECT_TRUE(said(weir_memory_channel_create(nullptr, nullptr, nullptr, nullptr, nullptr),
+                     "weir_memory_channel_create: semaphore is NULL"));
+    EXPECT_TRUE(said(weir_port_channel_attach(nullptr, nullptr, nullptr), "weir_port_channel_attach: channel is NULL"));
+    EXPECT_TRUE(said(weir_proxy_start(nullptr), "weir_proxy_start: proxy is NULL"));
 }
 
 } // namespace

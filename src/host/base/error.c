@@ -90,6 +90,11 @@ weir_status weiri_fail_errno(int error, const char *format, ...)
     return error == ENOMEM ? WEIR_ERR_NOMEM : WEIR_ERR_SYSTEM;
 }
 
+weir_status weiri_fail_null(const char *call, const char *argument)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "%s: %s is NULL", call, argument);
+}
+
 weir_status weiri_fail_nomem(const char *object)
 {
     return weiri_fail(WEIR_ERR_NOMEM, "%s: out of memory", object);

@@ -10,6 +10,8 @@ weir_status weiri_fail(weir_status status, const char *format, ...) __attribute_
 /* The same with ": " and the text of errno value `error` appended; returns WEIR_ERR_SYSTEM, or WEIR_ERR_NOMEM
  * for ENOMEM. */
 weir_status weiri_fail_errno(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* WEIR_ERR_INVALID with the text "<call>: <argument> is NULL". */
+weir_status weiri_fail_null(const char *call, const char *argument);
 /* WEIR_ERR_NOMEM with the text "<object>: out of memory". */
 weir_status weiri_fail_nomem(const char *object);
 

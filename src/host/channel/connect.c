@@ -200,7 +200,7 @@ weir_status weir_memory_channel_connect(weir_comm *comm, uint32_t peer, uint64_t
     const char *const call = "weir_memory_channel_connect";
     weir_memory_channel_connect_opts options;
     connect_parts parts;
-    weir_status status = weiri_comm_check(comm, call);
+    weir_status status = weiri_comm_check("comm", comm, call);
     if (status != WEIR_OK) {
         return status;
     }
@@ -245,7 +245,7 @@ weir_status weir_port_channel_connect(weir_proxy *proxy, uint32_t peer, uint64_t
     weir_port_channel_connect_opts options;
     weir_port_channel_opts channel;
     connect_parts parts;
-    weir_status status = weiri_comm_check(proxy == NULL ? NULL : proxy->comm, call);
+    weir_status status = weiri_comm_check("proxy", proxy == NULL ? NULL : proxy->comm, call);
     if (status != WEIR_OK) {
         return status;
     }

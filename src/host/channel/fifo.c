@@ -75,7 +75,7 @@ static void set_handle(weir_fifo *fifo)
 weir_status weir_fifo_create(weir_comm *comm, const weir_fifo_opts *opts, weir_fifo **out)
 {
     weir_fifo_opts options;
-    weir_status status = weiri_comm_check(comm, "weir_fifo_create");
+    weir_status status = weiri_comm_check("comm", comm, "weir_fifo_create");
     if (status == WEIR_OK) {
         status =
             out != NULL ? check_opts(opts, &options) : weiri_fail(WEIR_ERR_INVALID, "weir_fifo_create: out is NULL");
@@ -137,7 +137,7 @@ void weir_fifo_destroy(weir_fifo *fifo)
 weir_status weir_fifo_device(const weir_fifo *fifo, weir_dev_fifo *out)
 {
     if (fifo == NULL || out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_fifo_device: NULL argument");
+        return weiri_fail_null("weir_fifo_device", fifo == NULL ? "fifo" : "out");
     }
     if (weiri_comm_forked(fifo->comm)) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_fifo_device: the communicator belongs to the parent process");
@@ -176,14 +176,14 @@ weir_status weir_fifo_poll(weir_fifo *fifo, weir_request *out)
 {
     uint64_t ticket;
     if (fifo == NULL || out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_fifo_poll: NULL argument");
+        return weiri_fail_null("weir_fifo_poll", fifo == NULL ? "fifo" : "out");
     }
     const bool forked = fifo->generation != generation;
     if (!forked && weiri_fifo_take(fifo, out, &ticket)) {
         return WEIR_OK;
     }
     if (forked || ++fifo->empty % CHECK_POLLS == 0) {
-        weir_status status = weiri_comm_check(fifo->comm, "weir_fifo_poll");
+        weir_status status = weiri_comm_check("fifo", fifo->comm, "weir_fifo_poll");
         if (status != WEIR_OK) {
             return status;
         }
@@ -202,7 +202,7 @@ void weir_fifo_complete(weir_fifo *fifo)
 
 static weir_status check_host(weir_fifo *fifo, const char *call)
 {
-    weir_status status = weiri_comm_check(fifo == NULL ? NULL : fifo->comm, call);
+    weir_status status = weiri_comm_check("fifo", fifo == NULL ? NULL : fifo->comm, call);
     if (status == WEIR_OK && fifo->end != WEIR_FIFO_HOST) {
         status = weiri_fail(WEIR_ERR_INVALID, "%s: kernels push into this fifo", call);
     }

@@ -101,13 +101,18 @@ weir_status weir_memory_channel_create(weir_semaphore *semaphore, weir_memory *r
                                        const weir_memory_channel_opts *opts, weir_memory_channel **out)
 {
     weir_memory_channel_opts options;
-    weir_status status =
-        weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, "weir_memory_channel_create");
+    weir_status status = weiri_comm_check("semaphore", semaphore == NULL ? NULL : semaphore->connection->comm,
+                                          "weir_memory_channel_create");
     if (status != WEIR_OK) {
         return status;
     }
-    if (remote == NULL || local == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return invalid(WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
+    if (remote == NULL || local == NULL || out == NULL) {
+        return weiri_fail_null("weir_memory_channel_create", remote == NULL  ? "remote"
+                                                             : local == NULL ? "local"
+                                                                             : "out");
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return invalid(WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     status = check(semaphore, remote, local, options.packets);

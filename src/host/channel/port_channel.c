@@ -523,13 +523,16 @@ static weir_status open_ends(weir_port_channel *channel, weir_memory *remote, we
 
 weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *memory, uint32_t *id)
 {
-    weir_status status = weiri_comm_check(channel == NULL ? NULL : comm_of(channel), "weir_port_channel_attach");
+    weir_status status =
+        weiri_comm_check("channel", channel == NULL ? NULL : comm_of(channel), "weir_port_channel_attach");
     if (status != WEIR_OK) {
         return status;
     }
-    if (memory == NULL || id == NULL || weiri_worker_is_inside(channel->proxy)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_attach: %s",
-                          memory == NULL || id == NULL ? "NULL argument" : "called by a callback of the proxy");
+    if (memory == NULL || id == NULL) {
+        return weiri_fail_null("weir_port_channel_attach", memory == NULL ? "memory" : "id");
+    }
+    if (weiri_worker_is_inside(channel->proxy)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_attach: called by a callback of the proxy");
     }
     weiri_port_memory made;
     uint32_t added;
@@ -790,13 +793,16 @@ weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphor
                                      weir_memory *local, const weir_port_channel_opts *opts, weir_port_channel **out)
 {
     weir_port_channel_opts options;
-    weir_status status =
-        weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, "weir_port_channel_create");
+    weir_status status = weiri_comm_check("semaphore", semaphore == NULL ? NULL : semaphore->connection->comm,
+                                          "weir_port_channel_create");
     if (status != WEIR_OK) {
         return status;
     }
-    if (proxy == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return invalid(WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
+    if (proxy == NULL || out == NULL) {
+        return weiri_fail_null("weir_port_channel_create", proxy == NULL ? "proxy" : "out");
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return invalid(WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     if (options.credits > WEIR_PROXY_CREDITS_MAX) {
@@ -843,7 +849,7 @@ void weir_port_channel_destroy(weir_port_channel *channel)
 weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_port_channel *out)
 {
     if (channel == NULL || out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_device: NULL argument");
+        return weiri_fail_null("weir_port_channel_device", channel == NULL ? "channel" : "out");
     }
     if (weiri_comm_forked(comm_of(channel))) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_port_channel_device: the communicator belongs to the parent process");

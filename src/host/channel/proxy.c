@@ -19,10 +19,10 @@
 #define HOST_CREDITS_OFFSET 104u
 
 /* Whether the call may be made: on an object that exists, by this process. The communicator may have failed. */
-static weir_status check_anywhere(const weir_proxy *proxy, const char *call)
+static weir_status check_anywhere(const char *object, const weir_proxy *proxy, const char *call)
 {
     if (proxy == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: NULL argument", call);
+        return weiri_fail_null(call, object);
     }
     return weiri_comm_forked(proxy->comm)
                ? weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call)
@@ -30,9 +30,9 @@ static weir_status check_anywhere(const weir_proxy *proxy, const char *call)
 }
 
 /* The same for calls that callbacks must not make. */
-static weir_status check(const weir_proxy *proxy, const char *call)
+static weir_status check(const char *object, const weir_proxy *proxy, const char *call)
 {
-    weir_status status = check_anywhere(proxy, call);
+    weir_status status = check_anywhere(object, proxy, call);
     if (status != WEIR_OK) {
         return status;
     }
@@ -76,7 +76,7 @@ static weir_status open_workers(weir_proxy *proxy, uint32_t count, uint32_t slot
 weir_status weir_proxy_create(weir_comm *comm, const weir_proxy_opts *opts, weir_proxy **out)
 {
     weir_proxy_opts options;
-    weir_status status = weiri_comm_check(comm, "weir_proxy_create");
+    weir_status status = weiri_comm_check("comm", comm, "weir_proxy_create");
     if (status != WEIR_OK) {
         return status;
     }
@@ -135,7 +135,7 @@ static void tell_started(weiri_worker *worker)
 
 weir_status weir_proxy_start(weir_proxy *proxy)
 {
-    weir_status status = check(proxy, "weir_proxy_start");
+    weir_status status = check("proxy", proxy, "weir_proxy_start");
     if (status == WEIR_OK) {
         status = weiri_comm_error(proxy->comm);
     }
@@ -170,7 +170,7 @@ static void stop_workers(weir_proxy *proxy)
 
 weir_status weir_proxy_stop(weir_proxy *proxy)
 {
-    weir_status status = check(proxy, "weir_proxy_stop");
+    weir_status status = check("proxy", proxy, "weir_proxy_stop");
     if (status == WEIR_OK) {
         stop_workers(proxy);
     }
@@ -179,7 +179,7 @@ weir_status weir_proxy_stop(weir_proxy *proxy)
 
 void weir_proxy_destroy(weir_proxy *proxy)
 {
-    if (proxy != NULL && check(proxy, "weir_proxy_destroy") == WEIR_OK) {
+    if (proxy != NULL && check("proxy", proxy, "weir_proxy_destroy") == WEIR_OK) {
         stop_workers(proxy);
         put_proxy(proxy);
     }
@@ -215,7 +215,7 @@ static bool is_quiet(weiri_worker *worker)
 
 weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms)
 {
-    weir_status status = check(proxy, "weir_proxy_drain");
+    weir_status status = check("proxy", proxy, "weir_proxy_drain");
     if (status != WEIR_OK) {
         return status;
     }
@@ -238,7 +238,7 @@ void weir_proxy_get_usage(weir_proxy *proxy, weir_proxy_usage *usage)
         return;
     }
     memset(usage, 0, sizeof *usage);
-    if (check(proxy, "weir_proxy_get_usage") != WEIR_OK) {
+    if (check("proxy", proxy, "weir_proxy_get_usage") != WEIR_OK) {
         return;
     }
     for (uint32_t i = 0; i < proxy->worker_count; i++) {
@@ -460,16 +460,20 @@ weir_status weir_proxy_channel_create(weir_proxy *proxy, const weir_proxy_handle
                                       const weir_proxy_channel_opts *opts, weir_proxy_channel **out)
 {
     weir_proxy_channel_opts options;
-    weir_status status = check(proxy, "weir_proxy_channel_create");
+    weir_status status = check("proxy", proxy, "weir_proxy_channel_create");
     if (status == WEIR_OK) {
         status = weiri_comm_error(proxy->comm);
     }
     if (status != WEIR_OK) {
         return status;
     }
-    if (handler == NULL || handler->request == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_create: %s",
-                          WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
+    if (handler == NULL || handler->request == NULL || out == NULL) {
+        return weiri_fail_null("weir_proxy_channel_create", handler == NULL            ? "handler"
+                                                            : handler->request == NULL ? "handler->request"
+                                                                                       : "out");
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_create: %s", WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     options.credits = options.credits != 0 ? options.credits : WEIR_PROXY_CREDITS_DEFAULT;
@@ -490,7 +494,7 @@ weir_status weir_proxy_channel_create(weir_proxy *proxy, const weir_proxy_handle
 
 void weir_proxy_channel_destroy(weir_proxy_channel *channel)
 {
-    if (channel == NULL || check(channel->proxy, "weir_proxy_channel_destroy") != WEIR_OK) {
+    if (channel == NULL || check("channel", channel->proxy, "weir_proxy_channel_destroy") != WEIR_OK) {
         return;
     }
     weir_proxy *proxy = channel->proxy;
@@ -505,7 +509,7 @@ void weir_proxy_channel_destroy(weir_proxy_channel *channel)
 
 weir_status weir_proxy_channel_device(const weir_proxy_channel *channel, weir_dev_proxy_channel *out)
 {
-    weir_status status = check(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_device");
+    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_device");
     if (status == WEIR_OK && out == NULL) {
         status = weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_device: out is NULL");
     }
@@ -540,14 +544,15 @@ static weir_status try_channel_later(weir_proxy_channel *channel, uint32_t tries
 
 weir_status weir_proxy_channel_status(weir_proxy_channel *channel)
 {
-    weir_status status = check(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_status");
+    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_status");
     return status != WEIR_OK ? status : channel_error(channel);
 }
 
 weir_status weir_proxy_channel_try_push(weir_proxy_channel *channel, const weir_request *request, uint64_t *ticket)
 {
     uint64_t position;
-    weir_status status = check_anywhere(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_try_push");
+    weir_status status =
+        check_anywhere("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_try_push");
     if (status == WEIR_OK && request == NULL) {
         status = weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_try_push: request is NULL");
     }
@@ -568,7 +573,7 @@ weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_requ
                                     uint64_t *ticket)
 {
     uint64_t position;
-    weir_status status = check(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_push");
+    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_push");
     if (status == WEIR_OK && request == NULL) {
         status = weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_push: request is NULL");
     }
@@ -604,7 +609,7 @@ static weir_status outcome(weir_proxy_channel *channel, weir_status status)
 
 weir_status weir_proxy_channel_test(weir_proxy_channel *channel, uint64_t ticket)
 {
-    weir_status status = check_anywhere(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_test");
+    weir_status status = check_anywhere("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_test");
     if (status == WEIR_OK) {
         status = outcome(channel, weir_dev_proxy_channel_test(&channel->lanes[WEIR_FIFO_HOST].device, ticket));
     }
@@ -613,7 +618,7 @@ weir_status weir_proxy_channel_test(weir_proxy_channel *channel, uint64_t ticket
 
 weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket, uint32_t timeout_ms)
 {
-    weir_status status = check(channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_wait");
+    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_wait");
     if (status != WEIR_OK) {
         return status;
     }

@@ -27,7 +27,7 @@ static weir_status invalid(const char *name, const char *what)
 /* What all operations ask: the communicator, type and count. */
 static weir_status check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count)
 {
-    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, name);
+    weir_status status = weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, name);
     if (status != WEIR_OK) {
         return status;
     }

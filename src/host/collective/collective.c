@@ -255,7 +255,7 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
     weir_collective_opts options;
     uint64_t bytes = 0;
     weir_collective members;
-    weir_status status = weiri_comm_check(comm, call);
+    weir_status status = weiri_comm_check("comm", comm, call);
     if (status != WEIR_OK) {
         return status;
     }
@@ -336,7 +336,8 @@ void weir_collective_device(const weir_collective *collective, weir_dev_collecti
 
 weir_status weir_collective_add(weir_collective *collective, const weir_collective_algorithm *algorithm)
 {
-    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, "weir_collective_add");
+    weir_status status =
+        weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, "weir_collective_add");
     if (status != WEIR_OK) {
         return status;
     }
@@ -354,7 +355,8 @@ weir_status weir_collective_add(weir_collective *collective, const weir_collecti
 
 weir_status weir_collective_force(weir_collective *collective, weir_collective_form form, uint32_t blocks)
 {
-    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, "weir_collective_force");
+    weir_status status =
+        weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, "weir_collective_force");
     if (status != WEIR_OK) {
         return status;
     }
@@ -394,7 +396,7 @@ weir_status weir_collective_register(weir_collective *collective, weir_memory *m
 {
     static const char call[] = "weir_collective_register";
     weiri_team_memory *registered = NULL;
-    weir_status status = weiri_comm_check(collective == NULL ? NULL : collective->comm, call);
+    weir_status status = weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, call);
     if (status != WEIR_OK) {
         return status;
     }

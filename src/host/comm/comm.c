@@ -653,10 +653,10 @@ weir_status weiri_comm_error(weir_comm *comm)
     return status == WEIR_OK ? WEIR_OK : fail_by_kernel(comm, status);
 }
 
-weir_status weiri_comm_check(weir_comm *comm, const char *call)
+weir_status weiri_comm_check(const char *object, weir_comm *comm, const char *call)
 {
     if (comm == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: NULL argument", call);
+        return weiri_fail_null(call, object);
     }
     if (weiri_comm_forked(comm)) {
         return weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call);
@@ -666,7 +666,7 @@ weir_status weiri_comm_check(weir_comm *comm, const char *call)
 
 weir_status weir_comm_status(weir_comm *comm)
 {
-    return weiri_comm_check(comm, "weir_comm_status");
+    return weiri_comm_check("comm", comm, "weir_comm_status");
 }
 
 weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms)

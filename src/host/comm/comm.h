@@ -117,9 +117,9 @@ void weiri_comm_get(weir_comm *comm);
 bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what);
 void weiri_comm_put(weir_comm *comm);
 
-/* WEIR_OK when the communicator may be used by this process, WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED, of both of
- * which `call` begins the text; or the communicator's error with its own text. */
-weir_status weiri_comm_check(weir_comm *comm, const char *call);
+/* WEIR_OK when this process may use the communicator; WEIR_ERR_INVALID, "<call>: <object> is NULL", when it is NULL;
+ * WEIR_ERR_FORKED; or the communicator's error with its own text. `object` names the argument that leads to it. */
+weir_status weiri_comm_check(const char *object, weir_comm *comm, const char *call);
 /* Whether this process is a child of the one that made the communicator: its objects are then left alone,
  * since their threads and perhaps their locks belong to the parent. */
 bool weiri_comm_forked(const weir_comm *comm);

@@ -165,13 +165,15 @@ weir_status weir_connection_create_async(weir_comm *comm, uint32_t peer, uint64_
                                          weir_connection **out, weir_future **future)
 {
     weir_connection_opts options;
-    weir_status status = weiri_comm_check(comm, "weir_connection_create");
+    weir_status status = weiri_comm_check("comm", comm, "weir_connection_create");
     if (status != WEIR_OK) {
         return status;
     }
-    if (out == NULL || future == NULL || peer >= comm->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: rank %u of %u, or a NULL argument", peer,
-                          comm->size);
+    if (out == NULL || future == NULL) {
+        return weiri_fail_null("weir_connection_create", out == NULL ? "out" : "future");
+    }
+    if (peer >= comm->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: there is no rank %u among %u", peer, comm->size);
     }
     if (!WEIRI_OPTS_OK(opts)) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_connection_create: %s", WEIRI_OPTS_ERROR(opts));

@@ -15,7 +15,7 @@ struct weir_grid_barrier {
 
 weir_status weir_grid_barrier_create(weir_comm *comm, weir_grid_barrier **out)
 {
-    weir_status status = weiri_comm_check(comm, "weir_grid_barrier_create");
+    weir_status status = weiri_comm_check("comm", comm, "weir_grid_barrier_create");
     if (status != WEIR_OK) {
         return status;
     }

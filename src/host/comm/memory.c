@@ -272,7 +272,7 @@ static weir_status check_bytes(const char *call, uint64_t bytes)
 weir_status weir_memory_allocate(weir_comm *comm, uint64_t bytes, const weir_memory_opts *opts, weir_memory **out)
 {
     weir_memory_opts options;
-    weir_status status = weiri_comm_check(comm, "weir_memory_allocate");
+    weir_status status = weiri_comm_check("comm", comm, "weir_memory_allocate");
     if (status == WEIR_OK) {
         status = check_bytes("weir_memory_allocate", bytes);
     }
@@ -293,7 +293,7 @@ weir_status weir_memory_allocate(weir_comm *comm, uint64_t bytes, const weir_mem
 weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes, const weir_memory_opts *opts,
                                  weir_memory **out)
 {
-    weir_status status = weiri_comm_check(comm, "weir_memory_register");
+    weir_status status = weiri_comm_check("comm", comm, "weir_memory_register");
     if (status == WEIR_OK) {
         status = check_bytes("weir_memory_register", bytes);
     }
@@ -411,7 +411,7 @@ uint32_t weir_memory_rank(const weir_memory *memory)
 weir_status weir_memory_export(weir_memory *memory, void *handle, size_t *bytes)
 {
     if (memory == NULL || handle == NULL || bytes == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_export: NULL argument");
+        return weiri_fail_null("weir_memory_export", memory == NULL ? "memory" : handle == NULL ? "handle" : "bytes");
     }
     if (weiri_comm_forked(memory->comm)) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_memory_export: the communicator belongs to the parent process");
@@ -439,12 +439,12 @@ weir_status weir_memory_import(weir_comm *comm, const void *handle, size_t bytes
 {
     weir_future *future;
     weiri_handle parsed;
-    weir_status status = weiri_comm_check(comm, "weir_memory_import");
+    weir_status status = weiri_comm_check("comm", comm, "weir_memory_import");
     if (status != WEIR_OK) {
         return status;
     }
     if (handle == NULL || out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_import: NULL argument");
+        return weiri_fail_null("weir_memory_import", handle == NULL ? "handle" : "out");
     }
     status = weiri_handle_read(comm, (const uint8_t *)handle, bytes, &parsed);
     if (status == WEIR_OK) {
@@ -455,7 +455,7 @@ weir_status weir_memory_import(weir_comm *comm, const void *handle, size_t bytes
 
 static weir_status check_peer(weir_comm *comm, uint32_t peer, const char *call)
 {
-    weir_status status = weiri_comm_check(comm, call);
+    weir_status status = weiri_comm_check("comm", comm, call);
     if (status == WEIR_OK && peer >= comm->size) {
         status = weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", call, peer, comm->size);
     }
@@ -484,7 +484,7 @@ weir_status weir_memory_recv_async(weir_comm *comm, uint32_t peer, uint64_t tag,
         return status;
     }
     if (out == NULL || future == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_recv: NULL argument");
+        return weiri_fail_null("weir_memory_recv", out == NULL ? "out" : "future");
     }
     return weiri_exchange_expect(comm, peer, tag, WEIRI_OP_MEMORY, finish_memory, NULL, NULL, out, future);
 }

@@ -347,13 +347,16 @@ weir_status weir_semaphore_create_async(weir_connection *connection, uint64_t ta
                                         weir_semaphore **out, weir_future **future)
 {
     weir_semaphore_opts options;
-    weir_status status = weiri_comm_check(connection == NULL ? NULL : connection->comm, "weir_semaphore_create");
+    weir_status status =
+        weiri_comm_check("connection", connection == NULL ? NULL : connection->comm, "weir_semaphore_create");
     if (status != WEIR_OK) {
         return status;
     }
-    if (out == NULL || future == NULL || !WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: %s",
-                          WEIRI_OPTS_OK(opts) ? "NULL argument" : WEIRI_OPTS_ERROR(opts));
+    if (out == NULL || future == NULL) {
+        return weiri_fail_null("weir_semaphore_create", out == NULL ? "out" : "future");
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_create: %s", WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     if (options.end != WEIR_SEMAPHORE_DEVICE && options.end != WEIR_SEMAPHORE_HOST) {
@@ -392,7 +395,7 @@ weir_connection *weir_semaphore_connection(const weir_semaphore *semaphore)
 weir_status weir_semaphore_device(const weir_semaphore *semaphore, weir_dev_semaphore *out)
 {
     if (semaphore == NULL || out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_semaphore_device: NULL argument");
+        return weiri_fail_null("weir_semaphore_device", semaphore == NULL ? "semaphore" : "out");
     }
     if (weiri_comm_forked(semaphore->connection->comm)) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_semaphore_device: the communicator belongs to the parent process");
@@ -406,7 +409,7 @@ weir_status weir_semaphore_device(const weir_semaphore *semaphore, weir_dev_sema
 
 static weir_status check_host(weir_semaphore *semaphore, const char *call)
 {
-    weir_status status = weiri_comm_check(semaphore == NULL ? NULL : semaphore->connection->comm, call);
+    weir_status status = weiri_comm_check("semaphore", semaphore == NULL ? NULL : semaphore->connection->comm, call);
     if (status == WEIR_OK && semaphore->end != WEIR_SEMAPHORE_HOST) {
         status = weiri_fail(WEIR_ERR_INVALID, "%s: this end signals and waits in kernels", call);
     }
