@@ -1,21 +1,21 @@
-/* weir/device/coop.h - a group of threads that work on one call together.
+/* weir/device/coop.h - a group of threads that make one call together.
  *
- * Device functions that move data take a weir_coop: which thread of the group is calling, how many there
- * are, and how they can meet. A kernel gets the coop of its whole grid and derives the others:
+ * Device functions that move data take a weir_coop. It says which thread of the group is calling, how many threads the
+ * group has, and how they meet. A kernel gets the coop of its whole grid and derives the others:
  *
  *     weir_coop block = weir_coop_block(coop);      the calling thread's block
  *     weir_coop warp = weir_coop_warp(coop);        its warp (on the CPU: the thread itself)
  *     weir_coop self = weir_coop_thread(coop);      the thread alone
- *     weir_coop blocks = weir_coop_blocks(coop);    the grid, whose blocks meet each for itself
+ *     weir_coop blocks = weir_coop_blocks(coop);    the grid; each of its blocks meets by itself
  *     weir_coop half = weir_coop_part(rank, size);  any other grouping, without a barrier
  *
- * The fastest kernels use weir_coop_blocks, with a channel of a set for each block (weir_dev_memory_channel_at):
- * the threads of the grid divide the data among them, yet no block waits for another of its grid.
+ * The fastest kernels use weir_coop_blocks, with a channel of a set for each block (weir_dev_memory_channel_at): the
+ * threads of the grid divide the data among them, but no block waits for another block of its grid.
  *
  * Threads:   all threads of a group make the same calls in the same order.
  * Blocking:  weir_coop_sync is a barrier. A grid meets at the barrier in `barrier` (weir/grid_barrier.h),
- *            which has a deadline; blocks and warps meet in hardware, as __syncthreads does.
- * Errors:    WEIR_ERR_INVALID where a group without a barrier is asked to meet. */
+ *            which has a deadline. Blocks and warps meet in hardware, as with __syncthreads.
+ * Errors:    WEIR_ERR_INVALID for a barrier of a group that has none. */
 #ifndef WEIR_DEVICE_COOP_H
 #define WEIR_DEVICE_COOP_H
 
@@ -31,19 +31,19 @@ enum {
 };
 
 typedef struct weir_coop {
-    uint32_t rank;       /* of the calling thread in the group */
+    uint32_t rank;       /* the calling thread's rank in the group */
     uint32_t size;       /* threads in the group */
-    uint32_t block_rank; /* of the calling thread in its block */
+    uint32_t block_rank; /* the calling thread's rank in its block */
     uint32_t block_size;
-    uint32_t block; /* of the calling thread in its grid */
+    uint32_t block; /* the calling thread's block in its grid */
     uint32_t blocks;
     uint32_t scope; /* WEIR_COOP_... */
     uint32_t reserved;
-    const weir_dev_grid_barrier *barrier; /* for scope GRID; NULL without one */
+    const weir_dev_grid_barrier *barrier; /* for scope GRID; may be NULL */
     void *host;                           /* the CPU device's block; NULL on a GPU */
 } weir_coop;
 
-/* All threads of a running grid, for kernels that are not written with WEIR_KERNEL; on a GPU only. */
+/* All threads of a running grid, for kernels written without WEIR_KERNEL; only on a GPU. */
 WEIR_FN weir_coop weir_coop_grid(const weir_dev_grid_barrier *barrier)
 {
     weir_coop coop;
@@ -69,8 +69,8 @@ WEIR_FN weir_coop weir_coop_block(weir_coop coop)
     return coop;
 }
 
-/* The grid, as one group that divides data and as its blocks where threads meet: weir_coop_sync and all calls that
- * meet concern the calling thread's block alone. */
+/* The grid as one group for data, but each block by itself for barriers: weir_coop_sync and all calls that meet concern
+ * only the calling thread's block. */
 WEIR_FN weir_coop weir_coop_blocks(weir_coop coop)
 {
     coop.rank = coop.block * coop.block_size + coop.block_rank;
@@ -98,7 +98,7 @@ WEIR_FN weir_coop weir_coop_thread(weir_coop coop)
     return coop;
 }
 
-/* Threads of the caller's choice: thread `rank` of `size`. Such a group cannot meet. */
+/* Threads that the caller chooses: thread `rank` of `size`. Such a group cannot meet. */
 WEIR_FN weir_coop weir_coop_part(uint32_t rank, uint32_t size)
 {
     weir_coop coop = weir_coop_grid(NULL);
@@ -108,7 +108,7 @@ WEIR_FN weir_coop weir_coop_part(uint32_t rank, uint32_t size)
     return coop;
 }
 
-/* Whether the calling thread is the one that speaks for those it meets: the group's first, or its block's. */
+/* Whether the calling thread acts for the threads that it meets: it is the first of the group, or of its block. */
 WEIR_FN int weir_coop_leads(weir_coop coop)
 {
     return (coop.scope == WEIR_COOP_BLOCKS ? coop.block_rank : coop.rank) == 0;
@@ -120,7 +120,7 @@ WEIR_FN int weir_coop_can_meet(weir_coop coop)
     return coop.scope != WEIR_COOP_PART && (coop.scope != WEIR_COOP_GRID || coop.barrier != NULL);
 }
 
-/* The first thread of each block meets those of the others; the rest of the block is at its barrier. */
+/* The first thread of each block meets those of the other blocks; the rest of the block waits at its barrier. */
 WEIR_FN weir_status weir_coop_grid_round(weir_coop coop)
 {
     weir_status status = WEIR_OK;
@@ -131,9 +131,9 @@ WEIR_FN weir_status weir_coop_grid_round(weir_coop coop)
     return status;
 }
 
-/* Barrier of the group; orders the memory accesses of its threads. The status is the calling thread's:
- * WEIR_ERR_INVALID for a group that cannot meet; for a grid, the first thread of each block learns of an
- * error, which is also sticky; use weir_coop_agree where all threads must know. */
+/* Barrier of the group; orders the memory accesses of its threads. The status is the calling thread's. WEIR_ERR_INVALID
+ * for a group that cannot meet. In a grid only the first thread of each block returns an error, which is also sticky:
+ * use weir_coop_agree where all threads must know. */
 WEIR_FN weir_status weir_coop_sync(weir_coop coop)
 {
     weir_status status = WEIR_OK;
@@ -160,9 +160,9 @@ WEIR_FN weir_status weir_coop_sync(weir_coop coop)
     return status;
 }
 
-/* A barrier that makes one thread's error everyone's: WEIR_OK for all threads when every thread passed
- * WEIR_OK, an error for all otherwise. The error must be one that the communicator knows, as every error that
- * a device function returns is. Costs a little more than weir_coop_sync. */
+/* A barrier that returns one thread's error to all: WEIR_OK to all threads if every thread passed WEIR_OK, and an error
+ * to all otherwise. The communicator must know the error; it knows every error that a device function returns. Costs a
+ * little more than weir_coop_sync. */
 WEIR_FN weir_status weir_coop_agree(weir_coop coop, weir_dev_control *control, weir_status status)
 {
     uint32_t failed = status != WEIR_OK;

@@ -1,12 +1,12 @@
 /* weir/device/grid_barrier.h - barrier over the blocks of a grid, with a deadline.
  *
- * Kernels meet through weir_coop_sync on a coop whose `barrier` points to a weir_dev_grid_barrier. The grid
- * must be resident as a whole: weir_launch with opts.cooperative checks that.
+ * Kernels meet through weir_coop_sync on a coop whose `barrier` points to a weir_dev_grid_barrier. The whole grid must
+ * be resident: weir_launch with opts.cooperative checks that.
  *
- * The word counts arrivals in its upper half and has the poison in its lowest bit. A round adds 2^52 in all, so that
- * the upper twelve bits count rounds, and a round is full when the lowest of these bits flips. Block 0 adds the steps
- * that the single steps of the others leave missing: neither a division nor a reset is needed, and a grid may have up
- * to 2^20 blocks. The poison is set by a thread that brings an error or whose wait ended with one, and stays. */
+ * The word counts arrivals in its upper half and has the poison in its lowest bit. A round adds 2^52 in all: the upper
+ * twelve bits count rounds, and a round is full when the lowest of these bits flips. Each block but block 0 adds a
+ * single step, and block 0 adds the rest of 2^52. This needs neither a division nor a reset, and a grid may have up to
+ * 2^20 blocks. A thread that brings an error, or whose wait ended with one, sets the poison, which stays. */
 #ifndef WEIR_DEVICE_GRID_BARRIER_H
 #define WEIR_DEVICE_GRID_BARRIER_H
 
@@ -15,8 +15,8 @@
 #undef WEIR_DEV_USED_grid_barrier
 #define WEIR_DEV_USED_grid_barrier weir_dev_version_grid_barrier
 
-/* A block that waits for something else keeps the others here. Its deadline shall pass first, so that the error is
- * about what it waits for: theirs is that much longer. */
+/* A block that waits for something else delays the others here. Its deadline must pass first, because its error names
+ * the cause. So a wait at the barrier lasts this much longer. */
 #define WEIR_GRID_BARRIER_GRACE_NS 250000000u
 
 #define WEIR_GRID_BARRIER_ROUND ((uint64_t)1 << 52)
@@ -29,7 +29,8 @@ WEIR_FN weir_status weir_dev_grid_barrier_status(const weir_dev_grid_barrier *ba
     return weir_dev_control_status(barrier->control);
 }
 
-/* A round that is due to look: poisons the barrier, for the next round of all, when the communicator has failed. */
+/* The check of a round that is due: poisons the barrier, for the next round of all blocks, if the communicator has
+ * failed. */
 WEIR_FN_COLD weir_status weir_grid_barrier_look(uint64_t *word, const weir_dev_control *control)
 {
     const weir_status status = weir_dev_control_status(control);
@@ -39,8 +40,8 @@ WEIR_FN_COLD weir_status weir_grid_barrier_look(uint64_t *word, const weir_dev_c
     return status;
 }
 
-/* The slow part of a round: the word once its top bit differs from that of `before`, or, poisoned, as it is when
- * the wait ends with an error: the arrivals are then incomplete, and a later round could seem to be full. */
+/* The slow part of a round. Returns the word once its top bit differs from that of `before`. If the wait ends with an
+ * error, the word is poisoned: the arrivals are then incomplete, and a later round could seem to be full. */
 WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrier, uint64_t before)
 {
     weir_spin spin = weir_spin_begin();
@@ -63,8 +64,8 @@ WEIR_FN_COLD uint64_t weir_grid_barrier_spin(const weir_dev_grid_barrier *barrie
     }
 }
 
-/* One round, called by one thread of each block. WEIR_OK; the communicator's error, or WEIR_ERR_ABORTED, when the
- * barrier is poisoned. */
+/* One round, called by one thread of each block. Returns WEIR_OK. If the barrier is poisoned, returns the
+ * communicator's error or WEIR_ERR_ABORTED. */
 WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier, uint32_t block, uint32_t blocks)
 {
     const uint64_t steps =

@@ -9,22 +9,22 @@
  *     ...
  *     weir_launch(device, &put, shape, &args, NULL, stream);
  *
- * WEIR_KERNEL defines a `const weir_kernel name` for weir_launch. The body sees `args`, a pointer to its copy
- * of the argument struct, and `coop`, the grid. Compiled by a C compiler it runs on the CPU device; compiled
- * by nvcc (-x cu, the same file) on GPUs and on the CPU device both. Bodies stay in the common subset of C11
- * and CUDA C++: no compound literals, designated initialisers, variable-length arrays or implicit
- * conversions from void pointers. The argument struct has a bounded size: WEIR_KERNEL_ARGS_MAX bytes.
+ * WEIR_KERNEL defines a `const weir_kernel name` for weir_launch. The body sees `args`, a pointer to its copy of the
+ * argument struct, and `coop`, the grid. A C compiler compiles it for the CPU device. nvcc (-x cu, the same file)
+ * compiles it for GPUs and for the CPU device. Bodies stay in the common subset of C11 and CUDA C++: no compound
+ * literals, designated initialisers, variable-length arrays or implicit conversions from void pointers. The argument
+ * struct has at most WEIR_KERNEL_ARGS_MAX bytes.
  *
  * This header brings memory channels. A kernel that uses another noun includes that noun's header above it:
  * weir/device/port_channel.h, fifo.h, proxy.h, rdma.h or collective.h. The kernel records the versions of the nouns
- * whose headers it was compiled with, and a launch by a libweir with another version of one of these is refused with
+ * whose headers it was compiled with. A libweir with another version of one of these nouns refuses to launch it, with
  * WEIR_ERR_VERSION. A change of port channels does not concern a kernel that does not include their header.
  *
- * Kernels of different files may have the same name. A file that is compiled into a cubin or fatbin, whose kernels the
- * driver finds by name, is compiled with WEIR_KERNEL_MODULE defined: its kernel for GPUs is then extern "C" put_gpu.
+ * Kernels of different files may have the same name. In a cubin or fatbin the driver finds kernels by name: compile
+ * such a file with WEIR_KERNEL_MODULE defined, and its kernel for GPUs is extern "C" put_gpu.
  *
- * A kernel whose blocks are large is written with WEIR_KERNEL_FOR(put, put_args, 1024): it takes no more registers than
- * blocks of so many threads leave it. */
+ * Write a kernel with large blocks with WEIR_KERNEL_FOR(put, put_args, 1024): the compiler then limits its registers so
+ * that blocks of that many threads fit. */
 #ifndef WEIR_DEVICE_KERNEL_H
 #define WEIR_DEVICE_KERNEL_H
 
@@ -37,8 +37,8 @@ typedef struct weir_kernel {
     uint32_t args_bytes;
     const char *name;
     void (*cpu)(const void *args, weir_coop coop);
-    /* Sets *function to the kernel's CUfunction in the current context; returns the CUDA runtime's error
-     * code. NULL when the kernel was compiled for the CPU alone. */
+    /* Sets *function to the kernel's CUfunction in the current context; returns the CUDA runtime's error code. NULL if
+     * the kernel was compiled only for the CPU. */
     int (*gpu)(void **function);
     uint8_t
         nouns[WEIR_DEV_NOUNS_MAX]; /* versions of the nouns that it was compiled with; 0 for nouns it does not use */

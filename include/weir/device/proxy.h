@@ -5,20 +5,20 @@
  *     ...
  *     weir_dev_proxy_channel_wait(&args->channel, ticket);
  *
- * Many channels share a fifo. Each has credits of its own, and takes one before it takes a slot: a channel whose
- * requests are not completed has at most that many in the queue, so that it never stops the others.
+ * Many channels share a fifo. Each channel has its own credits, and takes one before it takes a slot. A channel whose
+ * requests are not completed has at most that many in the queue, and never stops the others.
  *
- * A ticket is done when its request, and all requests of the channel with lower tickets, are completed: what that
- * means is the handler's to say. Tickets of different channels do not compare.
+ * A ticket is done when its request, and all requests of the channel with lower tickets, are completed. The handler
+ * defines when a request is completed. Tickets of different channels do not compare.
  *
  * Order:     as weir/device/fifo.h; the requests of a channel are handed over and completed in the order of their
  *            tickets.
  * Threads:   any number may push, test and wait.
  * Blocking:  push while no credit or no slot is free, and wait, with the communicator's deadline.
- * Errors:    push: as weir/device/fifo.h. test and wait: these, or the channel's error when that request failed. A
- *            failed channel takes requests and fails them at once; its error is no error of the communicator. A wait,
- *            and a push that would wait, returns WEIR_ERR_INVALID at once while weir_proxy_start has not been called;
- *            the request is then not in the queue, and the communicator goes on. */
+ * Errors:    push: as weir/device/fifo.h. test and wait: the same, or the channel's error if that request failed. A
+ *            failed channel takes requests and fails them at once; its error does not fail the communicator. Before
+ *            weir_proxy_start a wait, and a push that would wait, returns WEIR_ERR_INVALID at once: the request is
+ *            then not in the queue, and the communicator goes on. */
 #ifndef WEIR_DEVICE_PROXY_H
 #define WEIR_DEVICE_PROXY_H
 
@@ -27,13 +27,13 @@
 #undef WEIR_DEV_USED_proxy
 #define WEIR_DEV_USED_proxy weir_dev_version_proxy
 
-/* WEIR_ERR_INVALID while nobody carries out the requests of a channel: its proxy was not started. */
+/* WEIR_ERR_INVALID while no thread carries out the channel's requests, because its proxy was not started. */
 WEIR_FN weir_status weir_dev_progress_unstarted(const weir_dev_progress *progress)
 {
     return (weir_status)(int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&progress->unstarted);
 }
 
-/* What a failing call on the channel stores. */
+/* The note of a failing call on the channel. */
 WEIR_FN weir_dev_note weir_dev_proxy_channel_note(const weir_dev_proxy_channel *channel, uint32_t doing,
                                                   uint64_t ticket)
 {
@@ -46,7 +46,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_status(const weir_dev_proxy_channel *
     return weir_dev_fifo_status(&channel->fifo);
 }
 
-/* The push whose credit, or slot, is not there at once. WEIR_OK, or as weir_spin_step. */
+/* The slow part of a push whose credit or slot is not free at once. WEIR_OK, or as weir_spin_step. */
 WEIR_FN_COLD weir_status weir_dev_proxy_channel_await(const weir_dev_proxy_channel *channel)
 {
     const weir_dev_fifo *fifo = &channel->fifo;
@@ -64,14 +64,14 @@ WEIR_FN_COLD weir_status weir_dev_proxy_channel_await(const weir_dev_proxy_chann
     return status;
 }
 
-/* request->channel is not looked at: it is this channel. */
+/* Ignores request->channel: the request goes to this channel. */
 WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *channel, const weir_request *request,
                                                 uint64_t *ticket)
 {
     const weir_dev_fifo *fifo = &channel->fifo;
     weir_request mine = *request;
     mine.channel = channel->id;
-    /* Both at once, so that a GPU waits for one round trip to its memory instead of two. */
+    /* Both operations start together: a GPU then waits for one round trip to its memory instead of two. */
     uint64_t used = weir_arch_fetch_add_relaxed_dev_u64(&channel->credits->used, 1);
     uint64_t slots = weir_arch_fetch_add_relaxed_dev_u64(&fifo->credits->used, 1);
     if (WEIR_UNLIKELY(used >= channel->limit || slots >= fifo->count)) {
@@ -86,7 +86,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_push(const weir_dev_proxy_channel *ch
     return weir_dev_fifo_write_checked(fifo, &mine, ticket);
 }
 
-/* WEIR_PENDING, and nothing is pushed, when there is no credit or no slot. Errors are those of push. */
+/* WEIR_PENDING, with nothing pushed, if there is no credit or no slot. Errors are those of push. */
 WEIR_FN weir_status weir_dev_proxy_channel_try_push(const weir_dev_proxy_channel *channel, const weir_request *request,
                                                     uint64_t *ticket)
 {
@@ -107,7 +107,7 @@ WEIR_FN weir_status weir_dev_proxy_channel_try_push(const weir_dev_proxy_channel
     return weir_dev_fifo_write_checked(&channel->fifo, &mine, ticket);
 }
 
-/* What became of a ticket of a channel that has failed. */
+/* The result of a ticket of a failed channel. */
 WEIR_FN_COLD weir_status weir_dev_progress_outcome(const weir_dev_progress *progress, uint64_t ticket)
 {
     if (ticket < weir_arch_load_relaxed_sys_u64(&progress->failed_from)) {
@@ -128,8 +128,8 @@ WEIR_FN weir_status weir_dev_proxy_channel_test(const weir_dev_proxy_channel *ch
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
-/* The slow part of a wait: the ticket is not done so far, or the wait is due to look at the control block. WEIR_OK when
- * the word of completions has grown beyond the ticket. */
+/* The slow part of a wait: the ticket is not done yet, or the wait is due to check the control block. WEIR_OK when the
+ * count of completions is beyond the ticket. */
 WEIR_FN_COLD weir_status weir_dev_progress_spin(const weir_dev_progress *progress, uint64_t ticket,
                                                 weir_dev_control *control, weir_dev_note note)
 {

@@ -1,29 +1,30 @@
-/* weir/device/rdma.h - kernels write work queue entries and ring the doorbell of an RDMA NIC, with no CPU in the path.
+/* weir/device/rdma.h - kernels write work queue entries and ring the doorbell of an RDMA NIC, without a CPU in the
+ * path.
  *
  *     weir_dev_rdma_put(&args->queue, to, from, bytes, WEIR_RDMA_RING, NULL);
  *     ...
  *     weir_dev_rdma_put(&args->queue, to, from, bytes, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket);
  *     status = weir_dev_rdma_wait(&args->queue, ticket);                all of them are done
  *
- * A post has four steps. It reserves blocks of the send queue; writes its entries when there is room; publishes them,
- * in the order of the reservations; and rings the doorbell, which tells the NIC of all that is published. Without
- * WEIR_RDMA_RING the last is left to a later post, or to weir_dev_rdma_ring, which does it for many. Many entries may
- * take the steps together: weir_dev_rdma_reserve, a weir_dev_rdma_write for each, weir_dev_rdma_finish.
+ * A post has four steps. It reserves blocks of the send queue. It writes its entries when there is room. It publishes
+ * them in the order of the reservations. It rings the doorbell, which notifies the NIC of all published entries.
+ * Without WEIR_RDMA_RING a later post, or weir_dev_rdma_ring, rings for many. Many entries may take the steps together:
+ * weir_dev_rdma_reserve, a weir_dev_rdma_write for each, weir_dev_rdma_finish.
  *
- * An entry without WEIR_RDMA_SIGNALLED has no completion of its own, except at each quarter of the queue, so that room
- * comes back. Completions are read when somebody needs room or waits, by one thread for all.
+ * An entry without WEIR_RDMA_SIGNALLED has no completion, except at each quarter of the queue, to free its room.
+ * Completions are read when a thread needs room or waits, by one thread for all.
  *
- * The formats are in impl/mlx5.h. Entry, doorbell record and doorbell are stored in this order, as libmlx5 of
- * rdma-core does.
+ * The formats are in impl/mlx5.h. Entry, doorbell record and doorbell are stored in this order, as libmlx5 of rdma-core
+ * does.
  *
- * Order:     entries are carried out in the order of their positions; what a poster wrote, or had synchronized with,
- *            before the ring is what is sent. A signal is visible at the peer after all puts and values before it.
- * Threads:   any number, on a shared queue. An exclusive one is used by one thread at a time, or by the threads of one
- *            warp or block together (..._each), and needs no atomics.
+ * Order:     entries are carried out in the order of their positions. The NIC sees memory that the poster wrote, or
+ *            had synchronized with, before the ring. A signal is visible at the peer after all earlier puts and values.
+ * Threads:   any number, on a shared queue. One thread at a time uses an exclusive queue, or the threads of one warp
+ *            or block together (..._each); it needs no atomics.
  * Blocking:  posts while there is no room, ring while another thread rings, wait; with the communicator's deadline.
- * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE once the NIC has reported an error:
+ * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error. WEIR_ERR_REMOTE once the NIC has reported an error:
  *            of tickets from the failed entry on, and of posts that find no room; weir_dev_rdma_state.failed has the
- *            syndrome. The same after weir_dev_rdma_refuse, of what comes after it. Where completions are collapsed,
+ *            syndrome. Also WEIR_ERR_REMOTE for everything behind a weir_dev_rdma_refuse. With collapsed completions,
  *            entries before the failed one may have failed with it, and the syndrome may be that of a flushed one.
  *            WEIR_ERR_LIMIT for more than three quarters of the queue at once. */
 #ifndef WEIR_DEVICE_RDMA_H
@@ -35,21 +36,21 @@
 #undef WEIR_DEV_USED_rdma
 #define WEIR_DEV_USED_rdma weir_dev_version_rdma
 
-#define WEIR_RDMA_RING 1u      /* tell the NIC now */
+#define WEIR_RDMA_RING 1u      /* notify the NIC now */
 #define WEIR_RDMA_SIGNALLED 2u /* has a ticket to wait for */
-#define WEIR_RDMA_FENCE 4u     /* after all gets and adds before it are done */
+#define WEIR_RDMA_FENCE 4u     /* begins after all earlier gets and adds are done */
 
-#define WEIR_RDMA_MESSAGE ((uint64_t)1 << 30) /* bytes of one entry, at most */
+#define WEIR_RDMA_MESSAGE ((uint64_t)1 << 30) /* most bytes of one entry */
 
-/* In weir_dev_rdma_state.failed, beside the syndrome. */
+/* Set in weir_dev_rdma_state.failed, beside the syndrome. */
 #define WEIR_RDMA_FAILED ((uint64_t)1 << 32)
 
-/* An entry of one block, but for the control segment. */
+/* An entry of one block, without its control segment. */
 typedef struct weir_dev_rdma_entry {
     weir_vec16 segments[3];
-    uint32_t count; /* of segments, with the control segment */
+    uint32_t count; /* of segments, including the control segment */
     uint32_t opcode;
-    uint32_t immediate; /* of a write with immediate, else 0 */
+    uint32_t immediate; /* of a write with immediate; otherwise 0 */
 } weir_dev_rdma_entry;
 
 WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint64_t offset)
@@ -58,7 +59,7 @@ WEIR_FN weir_dev_rdma_memory weir_dev_rdma_at(weir_dev_rdma_memory memory, uint6
     return memory;
 }
 
-/* Ends a wait, or a step of one, with the queue. */
+/* Ends a wait for the queue, or a step of one. */
 WEIR_FN weir_status weir_dev_rdma_end_wait(const weir_dev_rdma *queue, uint32_t doing, uint64_t position,
                                            weir_status status)
 {
@@ -68,10 +69,10 @@ WEIR_FN weir_status weir_dev_rdma_end_wait(const weir_dev_rdma *queue, uint32_t 
 
 /* ---- completions ------------------------------------------------------------------------------------------- */
 
-/* As weir_dev_rdma_take, where completions are collapsed: one look tells of all, and the NIC is told nothing. The entry
- * has 16 bits of the last completed position, which give all of it, since a queue has at most 32,768 blocks under way:
- * less than the bits count. What is flushed after an error is written over it, and says nothing of what was done
- * before: that has failed then, too, unless it is known to be done. */
+/* weir_dev_rdma_take with collapsed completions: one read covers all, and the NIC gets no consumer index. The entry has
+ * the low 16 bits of the last completed position. They give the whole position, because at most 32,768 blocks are under
+ * way. After an error, entries of flushed requests overwrite it and do not say which earlier requests were done: those
+ * count as failed too, unless they are known to be done. */
 WEIR_FN void weir_dev_rdma_take_collapsed(const weir_dev_rdma *queue)
 {
     weir_dev_rdma_state *state = queue->state;
@@ -83,7 +84,7 @@ WEIR_FN void weir_dev_rdma_take_collapsed(const weir_dev_rdma *queue)
         return;
     }
     if (weir_mlx5_kind(tail) == WEIR_MLX5_DONE) {
-        completed = weir_mlx5_completed(tail, before - 1) + 1; /* the same as before, when nothing is new */
+        completed = weir_mlx5_completed(tail, before - 1) + 1; /* the old position when nothing is new */
     } else {
         const uint32_t syndrome = weir_mlx5_syndrome(weir_arch_load_relaxed_sys_u32(entry + 13));
         completed = syndrome == WEIR_MLX5_FLUSHED ? before : weir_mlx5_completed(tail, before);
@@ -97,7 +98,7 @@ WEIR_FN void weir_dev_rdma_take_collapsed(const weir_dev_rdma *queue)
     }
 }
 
-/* Takes what has completed; with the lock of a shared queue. */
+/* Reads new completions. On a shared queue the caller holds the lock. */
 WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
 {
     if (queue->completion_count == WEIR_RDMA_COLLAPSED) {
@@ -117,7 +118,7 @@ WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
             break;
         }
         taken++;
-        completed = weir_mlx5_completed(tail, completed); /* all before it is done, too */
+        completed = weir_mlx5_completed(tail, completed); /* all earlier entries are done, too */
         if (weir_mlx5_kind(tail) != WEIR_MLX5_DONE) {
             failed = WEIR_RDMA_FAILED | weir_mlx5_syndrome(weir_arch_load_relaxed_sys_u32(entry + 13));
         } else {
@@ -134,7 +135,7 @@ WEIR_FN_COLD void weir_dev_rdma_take(const weir_dev_rdma *queue)
     }
 }
 
-/* Takes what has completed, unless another thread does. */
+/* Reads new completions, unless another thread is reading them. */
 WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
 {
     if (queue->exclusive) {
@@ -146,17 +147,18 @@ WEIR_FN void weir_dev_rdma_poll(const weir_dev_rdma *queue)
     }
 }
 
-/* Whether nothing comes to be at this position any more, by weir_dev_rdma_refuse. */
+/* Whether weir_dev_rdma_refuse has closed the queue before this position. */
 WEIR_FN int weir_dev_rdma_is_refused(const weir_dev_rdma *queue, uint64_t position)
 {
     const uint64_t refused = weir_arch_load_acquire_dev_u64(&queue->state->refused);
     return refused != 0 && position >= refused - 1;
 }
 
-/* WEIR_OK when all blocks up to `position` are done, WEIR_PENDING, or WEIR_ERR_REMOTE when they never will be. */
+/* WEIR_OK when all blocks up to `position` are done, WEIR_PENDING, or WEIR_ERR_REMOTE if they never will be. */
 WEIR_FN weir_status weir_dev_rdma_look(const weir_dev_rdma *queue, uint64_t position)
 {
-    /* Before `completed`, which was stored first: who sees the error sees all that was done before it. */
+    /* Read before `completed`, which was stored first: a thread that sees the error also sees all completions before
+     * it. */
     uint64_t failed = weir_arch_load_acquire_dev_u64(&queue->state->failed);
     if (weir_arch_load_acquire_dev_u64(&queue->state->completed) > position) {
         return WEIR_OK;
@@ -164,7 +166,7 @@ WEIR_FN weir_status weir_dev_rdma_look(const weir_dev_rdma *queue, uint64_t posi
     return failed != 0 || weir_dev_rdma_is_refused(queue, position) ? WEIR_ERR_REMOTE : WEIR_PENDING;
 }
 
-/* Whether the post with this ticket, which was signalled, is done, and with it all before it. */
+/* Whether the signalled post with this ticket is done; all posts before it are then done as well. */
 WEIR_FN weir_status weir_dev_rdma_test(const weir_dev_rdma *queue, uint64_t ticket)
 {
     weir_status status = weir_dev_rdma_look(queue, ticket);
@@ -203,8 +205,8 @@ WEIR_FN void weir_dev_rdma_tell(const weir_dev_rdma *queue, uint64_t next)
     weir_arch_store_register(queue->doorbell, weir_mlx5_doorbell(next, queue->qpn));
 }
 
-/* Another thread rings. Waits until it, or a third, has told the NIC of what is below `mine`, or until this one may
- * ring, which *may says. */
+/* Waits while another thread rings: until some thread has notified the NIC of everything below `mine`, or until the
+ * caller may ring (*may is then 1). */
 WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, uint64_t mine, int *may)
 {
     weir_dev_rdma_state *state = queue->state;
@@ -224,8 +226,8 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_ring(const weir_dev_rdma *queue, ui
     return WEIR_OK;
 }
 
-/* The threads of a shared queue: one rings for all that is published, which is all below `mine` at least. `fenced`:
- * this thread has published up to `mine` by a fence, which the doorbell record needs no second time. */
+/* The ring of a shared queue: one thread rings for all published entries, which are at least those below `mine`.
+ * `fenced`: this thread has published up to `mine` with a fence, and the doorbell record needs no second fence. */
 WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64_t mine, int fenced)
 {
     weir_dev_rdma_state *state = queue->state;
@@ -251,7 +253,7 @@ WEIR_FN weir_status weir_dev_rdma_ring_shared(const weir_dev_rdma *queue, uint64
     return WEIR_OK;
 }
 
-/* Tells the NIC of all that was posted. */
+/* Notifies the NIC of all posts. */
 WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
 {
     weir_dev_rdma_state *state = queue->state;
@@ -270,8 +272,8 @@ WEIR_FN weir_status weir_dev_rdma_ring(const weir_dev_rdma *queue)
 
 /* ---- posts ----------------------------------------------------------------------------------------------- */
 
-/* Waits until `blocks` from `first` on are free, that is, those one lap before are done. What is published is told, or
- * it would never be. */
+/* Waits until `blocks` blocks from `first` on are free: those one lap earlier are done. Rings for published entries
+ * first, because otherwise they might never complete. */
 WEIR_FN_COLD weir_status weir_dev_rdma_await_room(const weir_dev_rdma *queue, uint64_t first, uint32_t blocks)
 {
     weir_spin spin = weir_spin_begin();
@@ -291,21 +293,21 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_room(const weir_dev_rdma *queue, ui
     }
 }
 
-/* Blocks of the queue that belong to one poster. */
+/* Blocks of the queue that belong to one post. */
 typedef struct weir_dev_rdma_span {
     uint64_t first;
     uint32_t count;
-    int is_next; /* all before them are published */
+    int is_next; /* all blocks before them are published */
 } weir_dev_rdma_span;
 
-/* Whether so many blocks can be free at once: of those before them one must have a completion. */
+/* Whether this many blocks can be free at once. One of the blocks before them must have a completion. */
 WEIR_FN int weir_dev_rdma_fits(const weir_dev_rdma *queue, uint32_t blocks)
 {
     return blocks <= queue->count / 4 * 3;
 }
 
-/* Takes blocks in a row, from 1 to three quarters of the queue. All of them must be written and published; after an
- * error, none: nobody gets any more. */
+/* Takes 1 to three quarters of the queue's blocks in a row. The caller must write and publish all of them, or none
+ * after an error: no post succeeds any more then. */
 WEIR_FN weir_status weir_dev_rdma_reserve(const weir_dev_rdma *queue, uint32_t blocks, weir_dev_rdma_span *span)
 {
     weir_dev_rdma_state *state = queue->state;
@@ -321,7 +323,7 @@ WEIR_FN weir_status weir_dev_rdma_reserve(const weir_dev_rdma *queue, uint32_t b
         completed = weir_arch_load_u64(&state->completed);
     } else {
         span->first = weir_arch_fetch_add_relaxed_dev_u64(&state->reserved, blocks);
-        const weir_vec16 known = weir_arch_load_acquire_dev_pair(&state->ready); /* and `completed` */
+        const weir_vec16 known = weir_arch_load_acquire_dev_pair(&state->ready); /* `ready` and `completed` */
         span->is_next = known.lo == span->first;
         completed = known.hi;
     }
@@ -368,7 +370,7 @@ WEIR_FN_COLD weir_status weir_dev_rdma_await_turn(const weir_dev_rdma *queue, ui
     return WEIR_OK;
 }
 
-/* Publishes the span, after all before it; with WEIR_RDMA_RING by the fence that the doorbell record needs. */
+/* Publishes the span after all earlier ones. With WEIR_RDMA_RING it uses the fence that the doorbell record needs. */
 WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags)
 {
     if (queue->exclusive) {
@@ -387,8 +389,8 @@ WEIR_FN weir_status weir_dev_rdma_publish(const weir_dev_rdma *queue, const weir
     return WEIR_OK;
 }
 
-/* Takes the place of an entry on a shared queue, behind which nothing is posted any more: what is before it goes on.
- * When this returns WEIR_OK, no other thread will get so far; the caller then ends it by weir_dev_rdma_refuse. */
+/* Reserves the last entry of a shared queue: nothing is posted behind it any more, and earlier entries go on. After
+ * WEIR_OK no other thread gets as far. The caller then closes the queue by weir_dev_rdma_refuse. */
 WEIR_FN weir_status weir_dev_rdma_reserve_last(const weir_dev_rdma *queue, uint64_t *position)
 {
     weir_dev_rdma_span span;
@@ -407,7 +409,7 @@ WEIR_FN void weir_dev_rdma_refuse(const weir_dev_rdma *queue, uint64_t position)
     weir_arch_store_release_dev_u64(&queue->state->refused, position + 1);
 }
 
-/* What follows the last entry of a span. */
+/* Called after the last entry of a span is written. */
 WEIR_FN weir_status weir_dev_rdma_finish(const weir_dev_rdma *queue, const weir_dev_rdma_span *span, uint32_t flags,
                                          uint64_t *ticket)
 {
@@ -451,7 +453,7 @@ WEIR_FN weir_dev_rdma_entry weir_dev_rdma_transfer(uint32_t opcode, weir_dev_rdm
     return entry;
 }
 
-/* A write of 0 to WEIR_RDMA_MESSAGE bytes that completes a receive of the peer: weir/device/rdma_notice.h. */
+/* A write of 0 to WEIR_RDMA_MESSAGE bytes that completes a receive of the peer; see weir/device/rdma_notice.h. */
 WEIR_FN weir_dev_rdma_entry weir_dev_rdma_notify(weir_dev_rdma_memory remote, weir_dev_rdma_memory local,
                                                  uint64_t bytes, uint32_t immediate)
 {
@@ -460,7 +462,7 @@ WEIR_FN weir_dev_rdma_entry weir_dev_rdma_notify(weir_dev_rdma_memory remote, we
     return entry;
 }
 
-/* The `bytes` (1 to 8) low bytes of `value`. */
+/* A write of the `bytes` (1 to 8) low bytes of `value`. */
 WEIR_FN weir_dev_rdma_entry weir_dev_rdma_inline(weir_dev_rdma_memory remote, uint64_t value, uint32_t bytes)
 {
     weir_dev_rdma_entry entry;
@@ -473,8 +475,8 @@ WEIR_FN weir_dev_rdma_entry weir_dev_rdma_inline(weir_dev_rdma_memory remote, ui
     return entry;
 }
 
-/* Any number of bytes, in messages of up to WEIR_RDMA_MESSAGE; immediate, flags and ticket are the last one's, and the
- * others give no notice. */
+/* Any number of bytes, in messages of up to WEIR_RDMA_MESSAGE. Immediate, flags and ticket belong to the last message;
+ * the others give no notice. */
 WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint32_t opcode, uint32_t immediate,
                                                weir_dev_rdma_memory remote, weir_dev_rdma_memory local, uint64_t bytes,
                                                uint32_t flags, uint64_t *ticket)
@@ -496,9 +498,9 @@ WEIR_FN weir_status weir_dev_rdma_transfer_all(const weir_dev_rdma *queue, uint3
     return weir_dev_rdma_post(queue, &entry, flags, ticket);
 }
 
-/* ---- what kernels call ------------------------------------------------------------------------------------- */
+/* ---- calls of kernels --------------------------------------------------------------------------------------- */
 
-/* `flags` are WEIR_RDMA_...; a ticket may be waited for if WEIR_RDMA_SIGNALLED is among them. By one thread. */
+/* `flags` are WEIR_RDMA_.... The caller may wait for a ticket if WEIR_RDMA_SIGNALLED is among them. By one thread. */
 
 WEIR_FN weir_status weir_dev_rdma_put(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                       weir_dev_rdma_memory local, uint64_t bytes, uint32_t flags, uint64_t *ticket)
@@ -506,8 +508,8 @@ WEIR_FN weir_status weir_dev_rdma_put(const weir_dev_rdma *queue, weir_dev_rdma_
     return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_WRITE, 0, remote, local, bytes, flags, ticket);
 }
 
-/* A put that gives the peer a notice, with `immediate`, behind its data. Of more bytes than WEIR_RDMA_MESSAGE it tells
- * those of the last message. */
+/* A put that gives the peer a notice with `immediate` behind its data. The notice of a put of more than
+ * WEIR_RDMA_MESSAGE bytes has the byte count of the last message. */
 WEIR_FN weir_status weir_dev_rdma_put_notify(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                              weir_dev_rdma_memory local, uint64_t bytes, uint32_t immediate,
                                              uint32_t flags, uint64_t *ticket)
@@ -521,7 +523,7 @@ WEIR_FN weir_status weir_dev_rdma_get(const weir_dev_rdma *queue, weir_dev_rdma_
     return weir_dev_rdma_transfer_all(queue, WEIR_MLX5_READ, 0, remote, local, bytes, flags, ticket);
 }
 
-/* The `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value`, without a source in memory. */
+/* Puts the `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value`, without a source in memory. */
 WEIR_FN weir_status weir_dev_rdma_value(const weir_dev_rdma *queue, weir_dev_rdma_memory remote, uint64_t value,
                                         uint32_t bytes, uint32_t flags, uint64_t *ticket)
 {
@@ -529,7 +531,7 @@ WEIR_FN weir_status weir_dev_rdma_value(const weir_dev_rdma *queue, weir_dev_rdm
     return weir_dev_rdma_post(queue, &entry, flags, ticket);
 }
 
-/* Adds `value` to an 8-byte word; what was there goes to `result`, 8 bytes of local memory, when it is done. */
+/* Adds `value` to an 8-byte word. `result`, 8 bytes of local memory, gets the old value when the request is done. */
 WEIR_FN weir_status weir_dev_rdma_fetch_add(const weir_dev_rdma *queue, weir_dev_rdma_memory remote,
                                             weir_dev_rdma_memory result, uint64_t value, uint32_t flags,
                                             uint64_t *ticket)
@@ -544,7 +546,7 @@ WEIR_FN weir_status weir_dev_rdma_fetch_add(const weir_dev_rdma *queue, weir_dev
     return weir_dev_rdma_post(queue, &entry, flags, ticket);
 }
 
-/* Nothing but a place in the order: signalled, it is done when all before it is. */
+/* Takes a place in the order and transfers nothing. If signalled, it is done when all earlier posts are. */
 WEIR_FN weir_status weir_dev_rdma_nop(const weir_dev_rdma *queue, uint32_t flags, uint64_t *ticket)
 {
     weir_dev_rdma_entry entry;
@@ -554,8 +556,8 @@ WEIR_FN weir_status weir_dev_rdma_nop(const weir_dev_rdma *queue, uint32_t flags
     return weir_dev_rdma_post(queue, &entry, flags, ticket);
 }
 
-/* `entry`, if there is one, and after it the number of signals so far, this one included, to the peer's `token`: a
- * signal needs no atomic operation, since numbers are given in the order of the queue. */
+/* Posts `entry`, if not NULL, and then writes the number of signals so far, including this one, to the peer's `token`.
+ * A signal needs no atomic operation, because numbers are given in the order of the queue. */
 WEIR_FN weir_status weir_dev_rdma_signal_after(const weir_dev_rdma *queue, const weir_dev_rdma_entry *entry,
                                                weir_dev_rdma_memory token, uint32_t flags, uint64_t *ticket)
 {
@@ -598,10 +600,10 @@ WEIR_FN weir_status weir_dev_rdma_put_signal(const weir_dev_rdma *queue, weir_de
 
 /* ---- one thread, many posts ------------------------------------------------------------------------------ */
 
-/* What the only thread of an exclusive queue keeps in registers between begin and end: a post then waits for no round
- * trip to device memory. Nobody else uses the queue meanwhile. */
+/* Counts that the only thread of an exclusive queue keeps in registers between begin and end: a post then waits for no
+ * round trip to device memory. No other thread may use the queue meanwhile. */
 typedef struct weir_dev_rdma_counts {
-    weir_dev_rdma queue; /* a copy that no call may change, as the compiler sees */
+    weir_dev_rdma queue; /* a copy: the compiler sees that no call changes it */
     uint64_t reserved;
     uint64_t completed;
     uint64_t rung;
@@ -624,7 +626,7 @@ WEIR_FN void weir_dev_rdma_end(const weir_dev_rdma *queue, const weir_dev_rdma_c
     weir_arch_store_u64(&queue->state->rung, counts->rung);
 }
 
-/* As weir_dev_rdma_post. */
+/* weir_dev_rdma_post with counts. */
 WEIR_FN weir_status weir_dev_rdma_post_counted(const weir_dev_rdma *queue, weir_dev_rdma_counts *counts,
                                                const weir_dev_rdma_entry *entry, uint32_t flags, uint64_t *ticket)
 {
@@ -654,7 +656,7 @@ WEIR_FN weir_status weir_dev_rdma_post_counted(const weir_dev_rdma *queue, weir_
 
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
-/* A block for each thread of a group on an exclusive queue: all look, none writes. */
+/* A block for each thread of a group on an exclusive queue. All threads read the state, none writes it. */
 WEIR_FN weir_status weir_dev_rdma_reserve_group(const weir_dev_rdma *queue, weir_coop coop, weir_dev_rdma_span *span)
 {
     weir_status status = WEIR_OK;
@@ -662,7 +664,7 @@ WEIR_FN weir_status weir_dev_rdma_reserve_group(const weir_dev_rdma *queue, weir
     span->count = coop.size;
     span->is_next = 1;
     if (WEIR_UNLIKELY(span->first + coop.size - weir_arch_load_u64(&queue->state->completed) > queue->count)) {
-        status = weir_coop_sync(coop); /* all have looked */
+        status = weir_coop_sync(coop); /* all have read the state */
         if (status == WEIR_OK && coop.rank == 0) {
             status = weir_dev_rdma_await_room(queue, span->first, coop.size);
         }
@@ -687,9 +689,9 @@ WEIR_FN weir_status weir_dev_rdma_reserve_warp(const weir_dev_rdma *queue, weir_
     return high >> 31 == 0 ? WEIR_OK : (weir_status)(-(int32_t)(high & 0x7fffffffu));
 }
 
-/* One entry of each thread of a warp or a block, with one reservation (for each warp, on a shared queue) and, with
- * WEIR_RDMA_RING, one ring for all. With WEIR_RDMA_SIGNALLED each thread has a ticket that stands for the entries of
- * its warp at least. An error of one is one for all. The group's size is a multiple of a warp's. */
+/* Posts one entry of each thread of a warp or a block: one reservation (one for each warp on a shared queue) and, with
+ * WEIR_RDMA_RING, one ring for all. With WEIR_RDMA_SIGNALLED each thread gets a ticket that covers at least the entries
+ * of its warp. If one thread fails, all return an error. The group's size is a multiple of a warp's. */
 WEIR_FN weir_status weir_dev_rdma_post_each(const weir_dev_rdma *queue, const weir_dev_rdma_entry *entry,
                                             uint32_t flags, weir_coop coop, uint64_t *ticket)
 {

@@ -1,26 +1,26 @@
-/* weir/device/rdma_notice.h - kernels take notices, the writes with immediate that peers post to a queue pair.
+/* weir/device/rdma_notice.h - kernels take notices: the writes with immediate that peers post to a queue pair.
  *
  *     weir_dev_rdma_receive(&args->receives, 256);
  *     ...
  *     status = weir_dev_rdma_wait_notice(&args->inbox, &notice);     data and notice.immediate are here
  *     weir_dev_rdma_receive(&args->receives, 1);                     one more may come
  *
- * The peer's kernels post them by weir_dev_rdma_put_notify, or together by weir_dev_rdma_notify and
- * weir_dev_rdma_post_each. A notice has 32 bits of the sender's, for who it is and what this is about, and the count of
- * bytes that have come with it.
+ * The peer's kernels post notices by weir_dev_rdma_put_notify, or together by weir_dev_rdma_notify and
+ * weir_dev_rdma_post_each. A notice has 32 bits that the sender chooses, for example its rank and a subject, and the
+ * number of bytes that came with it.
  *
- * Each takes a receive, and what finds none waits at the sender (its NIC tries again, as often as the queue pair's
- * rnr_retry allows): so receives are the credits of the senders. They have no memory; their ring is written once, with
- * weir_mlx5_data_end in each entry, and a receive is posted by its record alone. Each queue pair has a ring of its own.
- * Several may share an inbox, in which their notices are in the order of their arrival.
+ * Each notice takes a receive. A notice that finds no receive waits at the sender: its NIC tries again, as often as the
+ * queue pair's rnr_retry allows. Receives are therefore the senders' credits. They have no memory. Their ring is
+ * written once, with weir_mlx5_data_end in each entry, and storing the doorbell record alone posts a receive. Each
+ * queue pair has its own ring. Several queue pairs may share an inbox; their notices are in the order of arrival there.
  *
- * Order:     notices of one queue pair are in the order of its posts, and each is behind its data and that of all puts
- *            before it: whoever took it sees them. This is of data in memory of the host; into a GPU's own they go by
- *            another way than completions, and a read of it must come between (docs/rdma.md).
- * Threads:   one at a time uses an inbox, and a ring; who takes turns synchronizes with who did before.
+ * Order:     notices of one queue pair are in the order of its posts. A notice is behind its data and the data of all
+ *            earlier puts: a thread that takes it sees them. This holds for data in host memory. Data reaches a GPU's
+ *            own memory by another way than completions do, and a read of it must come between (docs/rdma.md).
+ * Threads:   one at a time uses an inbox, and a ring; a thread that takes over synchronizes with the one before.
  * Blocking:  wait, with the communicator's deadline.
- * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error; WEIR_ERR_REMOTE, from then on always, when a queue
- *            pair has failed and all notices before that are taken. A sender that dies, or that fails, is none: the
+ * Errors:    WEIR_ERR_TIMEOUT or the communicator's sticky error. WEIR_ERR_REMOTE, from then on always, when a queue
+ *            pair has failed and all earlier notices are taken. A sender that dies or fails causes no error here: the
  *            deadline ends waits for its notices. */
 #ifndef WEIR_DEVICE_RDMA_NOTICE_H
 #define WEIR_DEVICE_RDMA_NOTICE_H
@@ -34,12 +34,12 @@
 typedef struct weir_dev_rdma_notice {
     uint32_t immediate;
     uint32_t bytes;
-    uint32_t qpn;      /* queue pair to which it came; or that has failed, with this */
-    uint32_t syndrome; /* WEIR_MLX5_..., else 0 */
+    uint32_t qpn;      /* queue pair that received it, or that has failed */
+    uint32_t syndrome; /* WEIR_MLX5_...; otherwise 0 */
 } weir_dev_rdma_notice;
 
-/* Posts `count` receives. With those that are posted and not taken they must not be more than the ring holds: the NIC
- * ends the queue pair then. What was read before, of the inbox and of the data, may be written again. */
+/* Posts `count` receives. Together with posted receives that are not taken they must fit the ring; otherwise the NIC
+ * ends the queue pair. The NIC may overwrite inbox entries and data that were read before. */
 WEIR_FN void weir_dev_rdma_receive(const weir_dev_rdma_receives *receives, uint32_t count)
 {
     const uint64_t posted = weir_arch_load_u64(receives->posted) + count;
@@ -47,8 +47,8 @@ WEIR_FN void weir_dev_rdma_receive(const weir_dev_rdma_receives *receives, uint3
     weir_arch_store_release_sys_u32(receives->record, weir_mlx5_record(posted));
 }
 
-/* Takes the next notice: WEIR_OK, WEIR_PENDING when there is none, or WEIR_ERR_REMOTE. An entry that tells of a failure
- * is not taken: whoever comes next finds it too. */
+/* Takes the next notice: WEIR_OK, WEIR_PENDING if there is none, or WEIR_ERR_REMOTE. An entry that reports a failure
+ * stays in the inbox: the next call finds it too. */
 WEIR_FN weir_status weir_dev_rdma_take_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
 {
     const uint64_t taken = weir_arch_load_u64(inbox->taken);
@@ -70,7 +70,7 @@ WEIR_FN weir_status weir_dev_rdma_take_notice(const weir_dev_rdma_inbox *inbox, 
     return WEIR_OK;
 }
 
-/* The same; when there is none and there will be none, the communicator's sticky error. */
+/* weir_dev_rdma_take_notice; returns the communicator's sticky error if there is no notice and there will be none. */
 WEIR_FN weir_status weir_dev_rdma_poll_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
 {
     const weir_status status = weir_dev_rdma_take_notice(inbox, notice);

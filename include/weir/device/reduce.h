@@ -1,18 +1,18 @@
-/* weir/device/reduce.h - types of elements, and operations that join those of several ranks.
+/* weir/device/reduce.h - types of elements, and operations that join the elements of several ranks.
  *
  *     weir_reduction sum;
  *     weir_reduce_first(&sum, WEIR_F16, word_of_rank_0);
  *     weir_reduce_next(&sum, WEIR_F16, WEIR_SUM, word_of_rank_1);
  *     word = weir_reduce_last(&sum, WEIR_F16, WEIR_SUM, 2);
  *
- * Elements are handled by words of 8 bytes. With constants for type and operation all of this comes down to the few
- * instructions that they need; on the CPU conversions are plain C, with the same bits as a GPU's.
+ * Elements are handled in words of 8 bytes. With constant type and operation these calls compile to the few
+ * instructions that they need. On the CPU conversions are plain C, with the same bits as a GPU's.
  *
- * Halves (F16, BF16) and F8 are accumulated as floats and rounded once, to nearest, ties to even; integers are
- * accumulated in 64 bits and cut, so that sums and products wrap, and averages of 8 and 32 bits are exact. An average
- * is the sum divided by the number of ranks; of integers, towards zero. WEIR_MIN and WEIR_MAX are NaN if an element is.
- * F8E4M3 has no infinities, NaN is 0x7f; F8E5M2 has. What is finite and beyond the largest F8 becomes that. There are
- * no products and averages of F8. */
+ * Halves (F16, BF16) and F8 are accumulated as floats and rounded once, to nearest, ties to even. Integers are
+ * accumulated in 64 bits and cut: sums and products wrap, and averages of 8 and 32 bits are exact. An average is the
+ * sum divided by the number of ranks; for integers the quotient is rounded towards zero. WEIR_MIN and WEIR_MAX are NaN
+ * if an element is NaN. F8E4M3 has no infinities, and its NaN is 0x7f; F8E5M2 has infinities. A finite result beyond
+ * the largest F8 becomes the largest F8. F8 has no products and averages. */
 #ifndef WEIR_DEVICE_REDUCE_H
 #define WEIR_DEVICE_REDUCE_H
 
@@ -39,7 +39,7 @@ typedef enum weir_op { WEIR_SUM = 0, WEIR_PROD = 1, WEIR_MIN = 2, WEIR_MAX = 3, 
 
 #define WEIR_OPS 5u
 
-/* What is accumulated of a word's elements; which member depends on the type. */
+/* The accumulated elements of a word. The type decides which member is used. */
 typedef struct weir_reduction {
     float f[8];
     double d;
@@ -104,7 +104,8 @@ WEIR_FN float weir_float_of_f8e5m2(uint32_t code)
     return weir_arch_float_of_f16(code << 8);
 }
 
-/* Of both 8-bit formats. `largest` is the code of the largest finite number, `infinity` that of what is infinite. */
+/* Conversion to both 8-bit formats. `largest` is the code of the largest finite number, `infinity` the code of an
+ * infinite value. */
 WEIR_FN uint32_t weir_f8_of_float(float value, uint32_t mantissa, int32_t least, uint32_t largest, uint32_t infinity)
 {
     uint32_t bits = weir_arch_bits_of_float(value);
@@ -179,7 +180,7 @@ WEIR_FN uint64_t weir_element_integer(uint32_t dtype, uint64_t word, uint32_t in
 
 /* ---- operations ---------------------------------------------------------------------------------------- */
 
-/* Of two that are alike `a` stays. */
+/* Returns `a` if both are equal. */
 WEIR_FN float weir_join_float(uint32_t op, float a, float b)
 {
     switch (op) {
@@ -260,7 +261,7 @@ WEIR_FN void weir_reduce_first(weir_reduction *all, uint32_t dtype, uint64_t wor
     }
 }
 
-/* Adds those of the next rank. */
+/* Joins the elements of the next rank. */
 WEIR_FN void weir_reduce_next(weir_reduction *all, uint32_t dtype, uint32_t op, uint64_t word)
 {
     const uint32_t count = 8 / weir_dtype_bytes(dtype);
@@ -279,7 +280,7 @@ WEIR_FN void weir_reduce_next(weir_reduction *all, uint32_t dtype, uint32_t op, 
     }
 }
 
-/* The result, when all `ranks` are in. */
+/* The result, after all `ranks` are joined. */
 WEIR_FN uint64_t weir_reduce_last(const weir_reduction *all, uint32_t dtype, uint32_t op, uint32_t ranks)
 {
     const uint32_t bytes = weir_dtype_bytes(dtype);

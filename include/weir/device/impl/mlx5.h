@@ -1,19 +1,19 @@
-/* weir/device/impl/mlx5.h - what an mlx5 NIC reads and writes: requests (WQEs), doorbells, and completions (CQEs).
+/* weir/device/impl/mlx5.h - the formats of an mlx5 NIC: requests (WQEs), doorbells and completions (CQEs).
  *
- * Functions of values alone: nothing is loaded or stored here, and no order is made. A request is a row of segments of
- * 16 bytes, each a weir_vec16 as it goes to memory; NICs count in big-endian, and so is what the functions return,
- * on the little-endian machines that have such NICs and GPUs. A send ring consists of blocks of four segments, their
- * count a power of two. A request begins with a block; its segments go on at the ring's begin when they reach its end,
- * and what it leaves of its last block is not read. Blocks are numbered for ever in 64 bits, of which the NIC sees 16.
+ * These are functions of values: they load and store nothing and order nothing. A request is a row of segments of 16
+ * bytes, each a weir_vec16 as it goes to memory. NICs are big-endian, and the functions return big-endian values;
+ * machines with such NICs and GPUs are little-endian. A send ring consists of blocks of four segments; the number of
+ * blocks is a power of two. A request begins with a block. Its segments wrap around at the ring's end, and the NIC does
+ * not read the rest of its last block. Blocks are numbered in 64 bits and never reduced; the NIC sees 16 bits.
  *
  *   operation        segments
- *   write, read      control, remote, data; without data when there is none
+ *   write, read      control, remote, data; no data segment for 0 bytes
  *   inline write     control, remote, one or more of inline data
  *   fetch-add        control, remote, atomic, data (8 bytes, which get the old value)
  *   nothing (NOP)    control
  *
- * A write with immediate has 32 bits in its control segment that complete a receive at the other end. An entry of a
- * receive ring is one data segment or more; what a write with immediate takes may be the list's end alone.
+ * A write with immediate has 32 bits in its control segment and completes a receive at the peer. An entry of a receive
+ * ring is one data segment or more; for a write with immediate the list's end alone is enough.
  *
  * Formats: rdma-core, providers/mlx5/mlx5dv.h. test/swnic compares each with that header's own functions. */
 #ifndef WEIR_DEVICE_IMPL_MLX5_H
@@ -26,7 +26,7 @@
 #define WEIR_MLX5_BLOCK 64u
 #define WEIR_MLX5_BLOCK_SEGMENTS 4u
 #define WEIR_MLX5_SEGMENTS_MAX 63u      /* of a request */
-#define WEIR_MLX5_BYTES_MAX 0x7fffffffu /* of a data segment; it must not have 0 */
+#define WEIR_MLX5_BYTES_MAX 0x7fffffffu /* of a data segment, which must not have 0 */
 
 /* Operations. */
 #define WEIR_MLX5_NOP 0x00u
@@ -36,8 +36,8 @@
 #define WEIR_MLX5_FETCH_ADD 0x12u
 
 /* Flags of a request. */
-#define WEIR_MLX5_COMPLETE 0x08u /* makes a completion; without it only a failure does */
-#define WEIR_MLX5_FENCE 0x80u    /* begins when all before it, reads and atomics too, is done */
+#define WEIR_MLX5_COMPLETE 0x08u /* makes a completion; without it only a failure makes one */
+#define WEIR_MLX5_FENCE 0x80u    /* begins when all earlier requests are done, reads and atomics too */
 
 /* Kinds of completions. */
 #define WEIR_MLX5_DONE 0x0u
@@ -50,7 +50,7 @@
 #define WEIR_MLX5_LOCAL_LENGTH 0x01u
 #define WEIR_MLX5_LOCAL_OPERATION 0x02u
 #define WEIR_MLX5_LOCAL_PROTECTION 0x04u
-#define WEIR_MLX5_FLUSHED 0x05u /* after another one's failure */
+#define WEIR_MLX5_FLUSHED 0x05u /* after the failure of another request */
 #define WEIR_MLX5_BAD_RESPONSE 0x10u
 #define WEIR_MLX5_LOCAL_ACCESS 0x11u
 #define WEIR_MLX5_REMOTE_REQUEST 0x12u
@@ -70,7 +70,7 @@ WEIR_FN weir_vec16 weir_mlx5_words(uint32_t a, uint32_t b, uint32_t c, uint32_t 
     return v;
 }
 
-/* Of a request that begins with block `index`, on queue pair `qpn`, of `segments` in all. */
+/* The control segment of a request that begins with block `index`, on queue pair `qpn`, of `segments` in all. */
 WEIR_FN weir_vec16 weir_mlx5_control(uint32_t operation, uint64_t index, uint32_t qpn, uint32_t segments,
                                      uint32_t flags)
 {
@@ -95,7 +95,7 @@ WEIR_FN weir_vec16 weir_mlx5_data(uint64_t address, uint32_t lkey, uint32_t byte
     return weir_mlx5_words(bytes, lkey, (uint32_t)(address >> 32), (uint32_t)address);
 }
 
-/* What ends a list of data segments, in an entry of a receive ring that has room for more. */
+/* Ends a list of data segments in an entry of a receive ring that has room for more. */
 WEIR_FN weir_vec16 weir_mlx5_data_end(void)
 {
     return weir_mlx5_words(0, 0x100, 0, 0);
@@ -106,7 +106,7 @@ WEIR_FN weir_vec16 weir_mlx5_atomic(uint64_t add)
     return weir_mlx5_words((uint32_t)(add >> 32), (uint32_t)add, 0, 0);
 }
 
-/* The `bytes` (1 to 8) low bytes of a value, which arrive in this machine's order. */
+/* The `bytes` (1 to 8) low bytes of a value. They arrive in this machine's byte order. */
 WEIR_FN weir_vec16 weir_mlx5_inline_value(uint64_t value, uint32_t bytes)
 {
     weir_vec16 v;
@@ -146,19 +146,19 @@ WEIR_FN uint32_t weir_mlx5_blocks(uint32_t segments)
     return (segments + WEIR_MLX5_BLOCK_SEGMENTS - 1) / WEIR_MLX5_BLOCK_SEGMENTS;
 }
 
-/* Where segment `segment` of a request that begins with block `index` is in a ring of `blocks`, in segments. */
+/* The place of segment `segment` of a request that begins with block `index` in a ring of `blocks`, in segments. */
 WEIR_FN uint64_t weir_mlx5_place(uint64_t index, uint32_t segment, uint32_t blocks)
 {
     return (index * WEIR_MLX5_BLOCK_SEGMENTS + segment) & ((uint64_t)blocks * WEIR_MLX5_BLOCK_SEGMENTS - 1);
 }
 
-/* The doorbell record's word when all blocks, or entries of a receive ring, before `next` are ready. */
+/* The doorbell record's word when all blocks, or all entries of a receive ring, before `next` are ready. */
 WEIR_FN uint32_t weir_mlx5_record(uint64_t next)
 {
     return weir_arch_swap_u32((uint32_t)(next & 0xffff));
 }
 
-/* The doorbell for the same. The first 8 bytes of the last request's control segment do as well. */
+/* The doorbell for the same. The first 8 bytes of the last request's control segment serve as well. */
 WEIR_FN uint64_t weir_mlx5_doorbell(uint64_t next, uint32_t qpn)
 {
     return weir_mlx5_words((uint32_t)(next & 0xffff) << 8, qpn << 8, 0, 0).lo;
@@ -177,14 +177,15 @@ WEIR_FN uint32_t weir_mlx5_is_new(uint32_t tail, uint64_t number, uint32_t count
     return weir_mlx5_kind(tail) != WEIR_MLX5_NONE && (tail >> 24 & 1) == ((number & count) != 0);
 }
 
-/* The block with which the completed request began; `oldest` is the first that is not complete. */
+/* The first block of the completed request; `oldest` is the first block that is not complete. */
 WEIR_FN uint64_t weir_mlx5_completed(uint32_t tail, uint64_t oldest)
 {
     uint32_t counter = (tail & 0xff) << 8 | (tail >> 8 & 0xff);
     return oldest + ((counter - (uint32_t)oldest) & 0xffff);
 }
 
-/* The queue pair of a receive; `queue` is the word at byte 56. Immediate and bytes are those at 36 and 44, swapped. */
+/* The queue pair of a receive; `queue` is the word at byte 56. The immediate is at byte 36, the byte count at byte 44,
+ * both swapped. */
 WEIR_FN uint32_t weir_mlx5_receiver(uint32_t queue)
 {
     return weir_arch_swap_u32(queue) & 0xffffff;
@@ -200,7 +201,7 @@ WEIR_FN uint32_t weir_mlx5_vendor(uint32_t error)
     return error >> 16 & 0xff;
 }
 
-/* Whose fault a failure is. */
+/* The status for a syndrome: it shows which side is at fault. */
 WEIR_FN weir_status weir_mlx5_status(uint32_t syndrome)
 {
     switch (syndrome) {
