@@ -1,7 +1,7 @@
 /* arch_weak.h - the CPU part of weir/device/arch.h in a simulated weak memory.
  *
- * A program whose WEIR_ARCH_MODEL names this header runs weir's device headers in the memory of
- * test/harness/weak.h. arch.h includes it; nothing else does. */
+ * A program that sets WEIR_ARCH_MODEL to this header's name runs weir's device headers in the memory of
+ * test/harness/weak.h. Only arch.h includes it. */
 #ifndef WEIRT_ARCH_WEAK_H
 #define WEIRT_ARCH_WEAK_H
 
@@ -12,20 +12,21 @@
 extern "C" {
 #endif
 
-/* How strong an access is: ordinary, or atomic among the threads of one device or of all. */
+/* The strength of an access: ordinary, or atomic among the threads of one device or of all devices. */
 enum { WEIRT_WEAK_PLAIN = 0, WEIRT_WEAK_DEV = 1, WEIRT_WEAK_SYS = 2 };
 
 /* Atomic accesses of `bytes` (4 or 8) with an __ATOMIC_... order. */
 uint64_t weirt_weak_load(const void *p, size_t bytes, int order, int scope);
 void weirt_weak_store(void *p, size_t bytes, uint64_t v, int order, int scope);
-/* Of 8 bytes; they return what was there. */
+/* Accesses of 8 bytes; they return the old value. */
 uint64_t weirt_weak_fetch_add(void *p, uint64_t v, int order, int scope);
 uint64_t weirt_weak_fetch_or(void *p, uint64_t v, int order, int scope);
 /* Ordinary accesses of any size; each 8-byte word is one access. */
 void weirt_weak_read(const void *p, void *v, size_t bytes);
 void weirt_weak_write(void *p, const void *v, size_t bytes);
 
-/* What libweir has for the CPU device: simulated time, turns and barriers instead. `block` is a weirt_weak_block. */
+/* Replacements for libweir's functions of the CPU device: simulated time, turns and barriers. `block` is a
+ * weirt_weak_block. */
 void weirt_weak_relax(uint32_t reads);
 uint64_t weirt_weak_clock_ns(void);
 uint32_t weirt_weak_block_or(void *block, uint32_t value);

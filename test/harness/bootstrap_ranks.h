@@ -1,7 +1,7 @@
 // bootstrap_ranks.h - ranks of a bootstrap as threads or forked processes, and plain sockets to disturb them; C++.
 //
-// Every case ends with the same allocations, descriptors and mappings as it began with, and with no unexpected
-// line in the log.
+// Every case must end with the allocations, descriptors and mappings that it began with, and without an unexpected log
+// line.
 #ifndef WEIRT_BOOTSTRAP_RANKS_H
 #define WEIRT_BOOTSTRAP_RANKS_H
 
@@ -27,7 +27,7 @@
 #include "test/harness/checks.h"
 #include "test/harness/ranks.h"
 
-// What a call returned in a rank, with the thread's error text and the time that it took.
+// The result of a call in a rank, with the thread's error text and the time that the call took.
 struct Outcome {
     weir_status status;
     uint64_t ms;
@@ -54,7 +54,7 @@ inline bool weirt_all_have(const std::vector<Outcome> &outcomes, const char *par
     return std::all_of(outcomes.begin(), outcomes.end(), [&](const Outcome &o) { return weirt_has(o, part); });
 }
 
-// Sockets that keep ports of weirt_free_address() from other tests.
+// Sockets that hold the ports of weirt_free_address() against other tests.
 inline std::vector<int> weirt_held_ports;
 
 inline void weirt_release_ports()
@@ -113,7 +113,7 @@ inline void weirt_threads(uint32_t ranks, const std::function<void(uint32_t)> &f
 
 typedef std::function<void(weir_bootstrap *, uint32_t)> RankBody;
 
-// A job of `ranks` threads at `where`; `timeout_ms` of 0 is the harness's patience.
+// A job of `ranks` threads at `where`. A `timeout_ms` of 0 means the harness's timeout.
 inline void weirt_job(const std::string &where, uint32_t ranks, const RankBody &body, uint32_t timeout_ms = 0)
 {
     weirt_threads(ranks, [&](uint32_t rank) {
@@ -131,7 +131,7 @@ inline void weirt_job(uint32_t ranks, const RankBody &body, uint32_t timeout_ms 
     weirt_job(weirt_new_id().text, ranks, body, timeout_ms);
 }
 
-// Every rank's outcome of create, each with its own (rank, size).
+// Every rank's outcome of create; each rank passes its own (rank, size).
 inline std::vector<Outcome> weirt_creates(const std::string &where,
                                           const std::vector<std::pair<uint32_t, uint32_t>> &ranks, uint32_t timeout_ms)
 {
@@ -146,8 +146,8 @@ inline std::vector<Outcome> weirt_creates(const std::string &where,
     return outcomes;
 }
 
-// A port that is free until weirt_release_ports(): whoever names it may listen there, but it is not given to one who
-// asks for any port, because a socket that does not listen holds it.
+// A port that is free until weirt_release_ports(). A socket that does not listen holds it: a listener that names the
+// port may use it, but the system does not give it to a socket that asks for any port.
 inline std::string weirt_free_address(int family = AF_INET)
 {
     union {
@@ -171,7 +171,7 @@ inline std::string weirt_free_address(int family = AF_INET)
     return !bound ? "" : (family == AF_INET ? "127.0.0.1:" : "[::1]:") + std::to_string(ntohs(name.v4.sin_port));
 }
 
-// A plain listening socket, at a port of its own.
+// A plain listening socket with its own port.
 inline int weirt_listen_raw(std::string *where)
 {
     *where = weirt_free_address();
@@ -216,7 +216,7 @@ private:
     T *value_;
 };
 
-// Runs f(rank) in a process of its own.
+// Runs f(rank) in its own process.
 inline pid_t weirt_fork(uint32_t rank, const std::function<void(uint32_t)> &f)
 {
     const pid_t pid = fork();

@@ -84,7 +84,7 @@ uint32_t weirt_count_mappings(bool shared_only)
     return count;
 }
 
-/* The number after `name` in /proc/self/status; 0 when there is none. */
+/* The number after `name` in /proc/self/status; 0 if it is missing. */
 static uint64_t read_status(const char *name)
 {
     char line[256];

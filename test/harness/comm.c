@@ -1,4 +1,4 @@
-/* comm.c - setup for bodies; see comm.h. */
+/* comm.c - setup for test bodies; see comm.h. */
 #include "test/harness/comm.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* comm.h - what most bodies begin with: a communicator, and two ranks with everything that kernels need. */
+/* comm.h - the start of most test bodies: a communicator, or two ranks with all objects that kernels need. */
 #ifndef WEIRT_COMM_H
 #define WEIRT_COMM_H
 
@@ -13,33 +13,33 @@ typedef struct weirt_comm {
     weir_comm *comm;
 } weirt_comm;
 
-/* Every rank opens its device, joins a new job and makes a communicator. timeout_ms 0: weirt_patience_ms. What
- * could not be opened is NULL, and a failure is reported; close takes it as it is. */
+/* Every rank opens its device, joins a new job and creates a communicator. timeout_ms 0: weirt_patience_ms. A failure
+ * is reported and leaves NULL members; close accepts them. */
 bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out);
 /* The same with a deadline of kernels' waits alone. */
 bool weirt_comm_open_kernels(weirt_rank *rank, uint32_t kernel_timeout_ms, weirt_comm *out);
 void weirt_comm_close(weirt_comm *comm);
 
-/* A job of this rank alone, as a survivor makes it. */
+/* A job of this rank alone, as a survivor creates it. */
 bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out);
 
-/* What exit calls: ends the waits of this process's communicators. */
+/* Runs weir's exit handler: ends the waits of this process's communicators. */
 void weirt_exit_run(void);
 
-/* Sends bytes of a test's own as a message of the communicator. */
+/* Sends a test's bytes as a message of the communicator. */
 bool weirt_post(weirt_rank *rank, weir_comm *comm, uint32_t peer, const void *data, size_t bytes);
 
-/* The blocking calls of the same meaning, but with the harness's patience: a communicator with a short timeout
- * can still be set up on a busy machine. */
+/* The blocking calls with the harness's timeout: a communicator with a short timeout can still be set up on a busy
+ * machine. */
 bool weirt_complete(weirt_rank *rank, weir_future *future); /* and destroys it */
 bool weirt_receive(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_memory **out);
 bool weirt_connect(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t tag, weir_connection **out);
 bool weirt_semaphore(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
                      weir_semaphore **out);
-/* A set of `count`. */
+/* A set of `count` semaphores. */
 bool weirt_semaphore_set(weirt_rank *rank, weir_connection *connection, uint64_t tag, weir_semaphore_end end,
                          uint32_t count, weir_semaphore **out);
-/* Queues that the connection's end has open. */
+/* The number of queues that this end of the connection has open. */
 uint32_t weirt_connection_queues(const weir_connection *connection);
 
 typedef struct weirt_pair {
@@ -62,14 +62,14 @@ typedef struct weirt_pair {
     uint64_t tag;
 } weirt_pair;
 
-/* Joins the ranks 0 and 1 of `comm`. Pairs of one communicator have different tags. */
+/* Connects ranks 0 and 1 of `comm`. Each pair of a communicator has its own tag. */
 bool weirt_pair_open(weirt_rank *rank, weir_comm *comm, uint64_t half, uint64_t tag, weirt_pair *out);
-/* Joins this rank to `peer`, which may be itself. */
+/* Connects this rank to `peer`, which may be this rank. */
 bool weirt_pair_open_to(weirt_rank *rank, weir_comm *comm, uint32_t peer, uint64_t half, uint64_t tag, weirt_pair *out);
-/* `together`: the peer closes too, so that imports end before what they map does. */
+/* `together`: the peer closes too; imports then end before the memory that they map. */
 void weirt_pair_close(weirt_rank *rank, weirt_pair *pair, bool together);
 
-/* Both in one. */
+/* A communicator and a pair. */
 typedef struct weirt_channel {
     weirt_comm comm;
     weirt_pair pair;
@@ -80,14 +80,14 @@ void weirt_channel_close(weirt_rank *rank, weirt_channel *channel);
 /* Blocks and threads that suit the stage and the sanitizer. */
 weir_shape weirt_shape(const weir_comm *comm);
 
-/* Arguments with the handles of the pair; the rest is zero. */
+/* Arguments with the handles of the pair; all other members are zero. */
 weirt_transfer_args weirt_transfer_of(weirt_rank *rank, const weirt_pair *pair);
 weirt_wait_args weirt_wait_of(weirt_rank *rank, const weirt_pair *pair);
 
 /* Launches on the pair's stream, and waits for it. */
 bool weirt_launch(weirt_rank *rank, const weirt_pair *pair, const weir_kernel *kernel, const void *args);
 bool weirt_finish(weirt_rank *rank, const weirt_pair *pair);
-/* One call of a single thread; its status. */
+/* Makes one call on a single thread and returns its status. */
 weir_status weirt_access_run(weirt_rank *rank, const weirt_pair *pair, const weirt_access_args *args);
 
 WEIR_END_DECLS

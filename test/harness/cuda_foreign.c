@@ -1,4 +1,4 @@
-/* cuda_foreign.c - the few driver calls that a foreign program would make; types are declared by hand. */
+/* cuda_foreign.c - driver calls of a foreign program; types are declared by hand. */
 #include "test/harness/cuda_foreign.h"
 
 #include <dlfcn.h>
@@ -74,7 +74,7 @@ static const char source[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                              " mov.u64 %rd3, %globaltimer; setp.lt.u64 %p2, %rd3, %rd2; @%p2 bra again;\n"
                              "done: ret; }\n";
 
-/* Stores the address of `symbol` to the function pointer at `slot`; false when there is none. */
+/* Stores the address of `symbol` to the function pointer at `slot`; false if it is missing. */
 static bool find(void *slot, const char *symbol)
 {
     void *found = dlsym(cu.library, symbol);
@@ -115,7 +115,7 @@ void weirt_foreign_close(void)
     void *popped;
     (void)cu.pop(&popped);
     (void)cu.release(0);
-    cu.module = NULL; /* went with the context, or stays in it */
+    cu.module = NULL; /* ended with the context, or stays in it */
 }
 
 void *weirt_foreign_current(void)

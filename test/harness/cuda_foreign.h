@@ -1,5 +1,5 @@
-/* cuda_foreign.h - memory and kernels that a user of CUDA made without weir. Loads the driver by itself and
- * needs no cuda.h. Everything happens in the primary context of GPU 0. */
+/* cuda_foreign.h - memory and kernels of a CUDA program that does not use weir. It loads the driver itself and needs no
+ * cuda.h. All calls use the primary context of GPU 0. */
 #ifndef WEIRT_CUDA_FOREIGN_H
 #define WEIRT_CUDA_FOREIGN_H
 
@@ -15,7 +15,7 @@ typedef enum weirt_foreign_kind {
     WEIRT_FOREIGN_CUMEM_FD /* cuMemCreate with the POSIX descriptor handle type */
 } weirt_foreign_kind;
 
-/* Makes the context current on this thread; false where there is no driver or GPU. */
+/* Makes the context current on this thread; false if there is no driver or GPU. */
 bool weirt_foreign_open(void);
 void weirt_foreign_close(void);
 /* The thread's current context. */
@@ -27,8 +27,8 @@ void weirt_foreign_free(weirt_foreign_kind kind, void *pointer, uint64_t bytes);
 /* Bytes of free memory of the GPU. */
 uint64_t weirt_foreign_free_memory(void);
 
-/* Captures a stream in the global mode, the strictest: as cudaStreamBeginCapture with cudaStreamCaptureModeGlobal. The
- * driver's error, 0 for none; end throws the graph away. */
+/* Captures a stream in the global mode, the strictest, as cudaStreamBeginCapture with cudaStreamCaptureModeGlobal does.
+ * Returns the driver's error, 0 for success; end discards the graph. */
 int weirt_foreign_begin_capture(void *stream);
 int weirt_foreign_end_capture(void *stream);
 
@@ -38,7 +38,7 @@ typedef struct weirt_foreign_args {
     uint32_t value;
 } weirt_foreign_args;
 
-/* As weir_kernel.gpu: thread i of all stores value + i to words[i]. */
+/* Like weir_kernel.gpu. Thread i of the grid stores value + i to words[i]. */
 int weirt_foreign_store(void **function);
 /* Spins until words[0] is not 0, 5 s at most. */
 int weirt_foreign_spin(void **function);

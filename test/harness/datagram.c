@@ -1,4 +1,4 @@
-/* datagram.c - see datagram.h. The proof is written down here again, so that a change of what it covers shows. */
+/* datagram.c - see datagram.h. The proof is computed here a second time: a change of its contents fails tests. */
 #define _GNU_SOURCE
 #include "test/harness/datagram.h"
 
@@ -169,7 +169,7 @@ uint32_t weirt_datagrams_fail(weir_comm *comm, int error)
     return __atomic_exchange_n(&failures, error != 0 ? 0 : failures, __ATOMIC_RELAXED);
 }
 
-/* Only where the linker is told to wrap recvmsg; elsewhere nothing calls the second one. */
+/* Works only in programs whose linker wraps recvmsg; in others nothing calls the wrapper. */
 ssize_t __real_recvmsg(int fd, struct msghdr *message, int flags) __attribute__((weak));
 ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags);
 

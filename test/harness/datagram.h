@@ -1,5 +1,5 @@
-/* datagram.h - what owners of memory send to the descriptor socket of a communicator, right or wrong, and how far the
- * passing of descriptors has come. */
+/* datagram.h - right and wrong datagrams to the descriptor socket of a communicator, as owners of memory send them, and
+ * the progress of descriptor passing. */
 #ifndef WEIRT_DATAGRAM_H
 #define WEIRT_DATAGRAM_H
 
@@ -7,22 +7,22 @@
 
 WEIR_BEGIN_DECLS
 
-#define WEIRT_DATAGRAM_BYTES 60 /* of a right one */
+#define WEIRT_DATAGRAM_BYTES 60 /* of a right datagram */
 
 /* The communicator's socket. */
 int weirt_datagrams_socket(weir_comm *comm);
 
-/* A request of this rank that its owner has not answered. */
+/* A request of this rank that the memory's owner has not answered. */
 typedef struct weirt_request {
     uint32_t owner;
     uint64_t number;
-    uint64_t bytes; /* of the file that is asked for */
+    uint64_t bytes; /* of the requested file */
 } weirt_request;
 
-/* Waits for one, as long as the harness is patient. */
+/* Waits for such a request, with the harness's timeout. */
 bool weirt_request_wait(weir_comm *comm, weirt_request *out);
 
-/* A datagram. All zero but `owner`, `number` and `fds`, it is a right answer; the other fields say what is wrong. */
+/* A datagram. With only `owner`, `number` and `fds` set, it is a right answer. The other fields each make it wrong. */
 typedef struct weirt_datagram {
     uint32_t owner;
     uint64_t number;
@@ -40,26 +40,26 @@ typedef struct weirt_datagram {
     bool shorter;
 } weirt_datagram;
 
-/* Sends it to the communicator's own socket. 0 or an errno value. */
+/* Sends it to the communicator's own socket. Returns 0 or an errno value. */
 int weirt_datagram_send(weir_comm *comm, const weirt_datagram *datagram);
 
-/* Between the two, the communicator takes no datagrams, which then wait in its socket's queue. */
+/* Between the two calls the communicator takes no datagrams; they wait in its socket's queue. */
 void weirt_datagrams_hold(weir_comm *comm);
 void weirt_datagrams_release(weir_comm *comm);
 
-/* Between the two, the calling thread has the communicator's mutex: messages of peers are not answered. */
+/* Between the two calls the calling thread holds the communicator's mutex: peers get no answers. */
 void weirt_comm_hold(weir_comm *comm);
 void weirt_comm_release(weir_comm *comm);
 
-/* Answers that the peer's full queue has refused, and that are to be sent again. */
+/* The number of answers that the peer's full queue has refused and that will be sent again. */
 uint32_t weirt_count_refused(weir_comm *comm);
-/* Makes `peer` one of another network namespace, in the eyes of this rank: descriptors are lent to it. */
+/* Makes this rank treat `peer` as one in another network namespace: descriptors are lent to it. */
 void weirt_move_away(weir_comm *comm, uint32_t peer);
-/* The number of a descriptor that is lent now; -1 without. */
+/* The number of a descriptor that is lent now; -1 if none is. */
 int weirt_lent(weir_comm *comm);
 
-/* From now on recvmsg of the communicator's socket fails with `error`; 0 ends that. The call returns how many have
- * failed so. Only in programs that are linked with --wrap=recvmsg: test/fault. */
+/* Makes recvmsg of the communicator's socket fail with `error` from now on; 0 ends that. Returns the calls that have
+ * failed. Works only in programs linked with --wrap=recvmsg: test/fault. */
 uint32_t weirt_datagrams_fail(weir_comm *comm, int error);
 
 WEIR_END_DECLS

@@ -1,5 +1,5 @@
-// member.h - what a test needs to play a rank, or to sit between two of them: the handshake of a bootstrap's connection
-// and its frames, on plain sockets; C++.
+// member.h - lets a test play a rank, or sit between two ranks: the handshake and the frames of a bootstrap's
+// connection, on plain sockets; C++.
 #ifndef WEIRT_MEMBER_H
 #define WEIRT_MEMBER_H
 
@@ -15,7 +15,7 @@ inline const uint8_t *weirt_bytes(const std::string &text)
     return reinterpret_cast<const uint8_t *>(text.data());
 }
 
-// Reads exactly `bytes`; "" when the connection ends before.
+// Reads exactly `bytes`; "" if the connection ends before.
 inline std::string weirt_read_exactly(int fd, size_t bytes)
 {
     std::string data(bytes, '\0');
@@ -34,7 +34,7 @@ inline void weirt_send(int fd, const std::string &bytes)
     EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
 }
 
-// A number as frames have it.
+// Encodes a number as frames do.
 inline std::string weirt_number(uint64_t value, size_t bytes)
 {
     std::string text;
@@ -44,7 +44,7 @@ inline std::string weirt_number(uint64_t value, size_t bytes)
     return text;
 }
 
-// What a connection is for: kind WEIRI_FRAME_JOIN or WEIRI_FRAME_PEER.
+// The purpose of a connection: kind WEIRI_FRAME_JOIN or WEIRI_FRAME_PEER.
 inline std::string weirt_purpose(uint32_t kind, const std::string &job, uint32_t client, uint32_t server)
 {
     return weirt_number(kind, 4) + job + weirt_number(client, 4) + weirt_number(server, 4) +
@@ -56,7 +56,7 @@ inline std::string weirt_purpose_join(uint32_t client)
     return weirt_purpose(WEIRI_FRAME_JOIN, std::string(WEIRI_JOB_BYTES, '\0'), client, 0);
 }
 
-// The first bytes of a client.
+// The first bytes that a client sends.
 inline std::string weirt_hello(const std::string &purpose, weiri_auth *auth)
 {
     std::string hello(WEIRI_AUTH_HELLO_BYTES, '\0');
@@ -80,10 +80,10 @@ struct Member {
     weiri_auth auth;
     weiri_seal seal_out;
     weiri_seal seal_in;
-    std::string answer; // the server's; "" when it gave none
+    std::string answer; // the server's; "" without an answer
 };
 
-// Connects to 127.0.0.1:port and proves `key`, in all ways right but for `change`, which may alter the proof.
+// Connects to 127.0.0.1:port and proves `key`. All bytes are right, except that `change` may alter the proof.
 inline Member weirt_member(uint16_t port, const std::string &key, const std::string &purpose,
                            void (*change)(std::string *proof) = nullptr)
 {
@@ -107,7 +107,7 @@ inline Member weirt_member(uint16_t port, const std::string &key, const std::str
     return m;
 }
 
-// The next frame of `m`. `bytes` is what its head says; by default the truth.
+// The next frame of `m`. Its head says `bytes`, by default the true size.
 inline std::string weirt_frame(Member *m, uint32_t kind, uint64_t tag, const std::string &payload,
                                uint64_t bytes = UINT64_MAX)
 {
@@ -120,7 +120,7 @@ inline std::string weirt_frame(Member *m, uint32_t kind, uint64_t tag, const std
     return head + mac + payload;
 }
 
-// What rank 1 of two tells rank 0: that it can be reached at 127.0.0.1:port.
+// The join message of rank 1 of two to rank 0: its listener is at 127.0.0.1:port.
 inline std::string weirt_join_payload(uint32_t size, uint16_t port)
 {
     return weirt_number(size, 4) + weirt_number(weirt_patience_ms(), 4) + std::string("\x7f\0\0\1", 4) +

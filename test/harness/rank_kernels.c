@@ -3,8 +3,8 @@
 
 /* ---- transfer ------------------------------------------------------------------------------------------ */
 
-/* The threads that take part: all of the grid, or the first block, warp or thread. A part cannot meet, so the
- * grid does around it. */
+/* The threads that take part: all of the grid, or its first block, warp or thread. A part cannot meet; the grid meets
+ * around it. */
 WEIR_FN weir_coop weirt_team(const weirt_transfer_args *args, weir_coop grid)
 {
     grid.barrier = &args->barrier;
@@ -34,7 +34,7 @@ WEIR_FN int weirt_in_team(const weirt_transfer_args *args, weir_coop grid)
     }
 }
 
-/* All threads of both teams meet. */
+/* All threads of both ranks' teams meet. */
 WEIR_FN weir_status weirt_meet(const weirt_transfer_args *args, weir_coop team)
 {
     weir_status status = weir_coop_agree(team, args->data.semaphore.control, WEIR_OK);
@@ -344,7 +344,7 @@ WEIR_KERNEL(weirt_access, weirt_access_args)
 
 /* ---- sets of channels ------------------------------------------------------------------------------------ */
 
-/* The peer's block is here too: what it received has been checked. */
+/* Returns when the peer's block is here too: it has then checked its data. */
 WEIR_FN weir_status weirt_set_meet(const weirt_set_args *args, const weir_dev_memory_channel *channel,
                                    weir_dev_semaphore_counts *counts, weir_coop block)
 {
@@ -365,7 +365,7 @@ WEIR_FN weir_status weirt_set_once(const weirt_set_args *args, const weir_dev_me
 {
     weir_status status = WEIR_OK;
     uint64_t at = block.block * args->bytes;
-    uint64_t room = 256 + args->bytes / 120 * 256; /* twice the lines */
+    uint64_t room = 256 + args->bytes / 120 * 256; /* twice the size of the lines */
     uint64_t pattern = iteration * block.blocks + block.block;
     for (uint64_t k = block.rank; k < args->bytes; k += block.size) {
         args->local[at + k] = weirt_pattern(args->rank, pattern, k);

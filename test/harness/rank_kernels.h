@@ -1,4 +1,4 @@
-/* rank_kernels.h - kernels that tests of several ranks share, and what they are called with. */
+/* rank_kernels.h - kernels that tests of several ranks share, and their arguments. */
 #ifndef WEIRT_RANK_KERNELS_H
 #define WEIRT_RANK_KERNELS_H
 
@@ -11,10 +11,10 @@ extern "C" {
 #define WEIRT_STATUS_ROWS 8
 #define WEIRT_STATUS_THREADS 1024
 
-/* What kernels report, in memory that host and device share. */
+/* A kernel's report, in memory that host and device share. */
 typedef struct weirt_report {
     uint64_t iterations; /* made so far, by all launches */
-    uint64_t wrong;      /* bytes that are not what they must be */
+    uint64_t wrong;      /* bytes with a wrong value */
     uint64_t wrong_iteration;
     uint64_t wrong_bytes;
     uint64_t wrong_position;
@@ -24,20 +24,20 @@ typedef struct weirt_report {
     int32_t status[WEIRT_STATUS_ROWS][WEIRT_STATUS_THREADS];
 } weirt_report;
 
-/* Lines last: bytes of a packet buffer that held lines serve no packets. */
+/* Lines come last: a packet buffer that held lines cannot serve packets afterwards. */
 enum { WEIRT_PUT, WEIRT_GET, WEIRT_LL16, WEIRT_EXCHANGE_LL16, WEIRT_LINES, WEIRT_EXCHANGE_LINES, WEIRT_OPS };
 enum { WEIRT_GRID, WEIRT_BLOCK, WEIRT_WARP, WEIRT_BLOCKS, WEIRT_THREAD, WEIRT_PART, WEIRT_GROUPS };
 
-#define WEIRT_SET 8 /* semaphores of a pair, as many as blocks that weirt_shape may have */
+#define WEIRT_SET 8 /* semaphores of a pair, equal to the most blocks of weirt_shape */
 
-/* Bytes before and after the data of an iteration that must stay as they are. */
+/* Bytes before and after the data of an iteration that must not change. */
 #define WEIRT_GUARD 16
 /* Room that `half` needs beyond the largest size: the start, the misalignment and two guards. */
 #define WEIRT_SLACK 256
 
 /* Both ranks exchange `first`, `first + step`, ... up to `last` bytes, `rounds` times each. */
 typedef struct weirt_transfer_args {
-    weir_dev_memory_channel data;   /* local to remote memory, each two halves: what is sent, what arrives */
+    weir_dev_memory_channel data;   /* local to remote memory; the first half of each is sent, the second received */
     weir_dev_memory_channel packet; /* local memory to the peer's packet buffer */
     weir_dev_grid_barrier barrier;
     weirt_report *report;
@@ -54,7 +54,7 @@ typedef struct weirt_transfer_args {
     uint32_t peer;
 } weirt_transfer_args;
 
-/* The byte at `position` of what `rank` sends in an iteration. */
+/* The byte at `position` of the data that `rank` sends in an iteration. */
 WEIR_FN char weirt_pattern(uint32_t rank, uint64_t iteration, uint64_t position)
 {
     uint64_t mixed =
@@ -64,7 +64,7 @@ WEIR_FN char weirt_pattern(uint32_t rank, uint64_t iteration, uint64_t position)
 
 enum { WEIRT_WAIT, WEIRT_WAIT_RELAXED, WEIRT_POLL, WEIRT_WAIT_COOP, WEIRT_WAIT_RELAXED_COOP };
 
-/* Waits `waits` times (at most WEIRT_STATUS_ROWS - 1), then meets the grid; a row of statuses for each. */
+/* Waits `waits` times (at most WEIRT_STATUS_ROWS - 1), then meets the grid. Each wait has a row of statuses. */
 typedef struct weirt_wait_args {
     weir_dev_semaphore semaphore;
     weir_dev_grid_barrier barrier;
@@ -79,8 +79,8 @@ typedef struct weirt_signal_args {
     uint32_t relaxed;
 } weirt_signal_args;
 
-/* Waits, adds one to the value that the peer has written beside the signal, writes it there, signals; `rounds`
- * times. The first to go does so without the first wait. */
+/* Repeats `rounds` times: waits, adds one to the value that the peer wrote beside the signal, writes it there, and
+ * signals. The rank that starts skips its first wait. */
 typedef struct weirt_pingpong_args {
     weir_dev_memory_channel channel;
     uint64_t *inbox; /* start of the local memory */
@@ -91,8 +91,8 @@ typedef struct weirt_pingpong_args {
     uint32_t relaxed; /* both ways by relaxed forms, without values */
 } weirt_pingpong_args;
 
-/* Each block exchanges `bytes` with the same block of the peer, over a channel of the set and through its own part of
- * the memories, `rounds` times: a block never waits for another block of its grid. */
+/* Each block exchanges `bytes` with the same block of the peer, `rounds` times, over its own channel of the set and in
+ * its own part of the memories: a block never waits for another block of its grid. */
 typedef struct weirt_set_args {
     weir_dev_memory_channel data;
     weir_dev_memory_channel packet;
@@ -112,7 +112,7 @@ enum {
     WEIRT_DO_GET,
     WEIRT_DO_PUT_LL16,
     WEIRT_DO_UNPACK_LL16,
-    WEIRT_DO_EXCHANGE_LL16, /* what is sent is at local_offset, what arrives at `value` */
+    WEIRT_DO_EXCHANGE_LL16, /* sends from local_offset, receives at `value` */
     WEIRT_DO_PUT_LINES,
     WEIRT_DO_UNPACK_LINES,
     WEIRT_DO_EXCHANGE_LINES,
@@ -125,7 +125,7 @@ enum {
     WEIRT_DO_WRITE_U64
 };
 
-/* One call by one thread, or one warp for lines: status in row 0 of the report, what was read in `value`. */
+/* One call by one thread, or by one warp for lines. Row 0 of the report gets the status, `value` the data read. */
 typedef struct weirt_access_args {
     weir_dev_memory_channel channel;
     weirt_report *report;
