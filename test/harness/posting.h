@@ -1,13 +1,12 @@
-/* posting.h - threads that post to a queue of four blocks (weir/device/rdma.h), and a NIC that carries out what they
- * post; C++ only. test/litmus runs them in its simulated memory, test/device as threads of this machine.
+/* posting.h - threads that post to a queue of four blocks (weir/device/rdma.h), and a NIC that carries out their posts;
+ * C++ only. test/litmus runs them in its simulated memory, test/device as threads of this machine.
  *
- * A program is a struct: `threads` of them, the last of which is the NIC, on the devices that device() says; thread(i)
- * is what each does, right() says whether all went as it must. The peer's memory is a word for each poster, and one for
- * signals. Each counts: what the NIC is told to write there must be what is there, plus 1. So a put that is lost, comes
- * twice, too early, or in part is found. The NIC looks at the doorbell, and at the record by itself. Positions begin
- * where those of 16 bits wrap around. A put may also be a notice (weir/device/rdma_notice.h): the NIC then carries it
- * out when there is a receive for it, of which there are two. Collapsed<Program> is one whose completions are
- * collapsed. */
+ * A program is a struct. It has `threads` threads on the devices that device() gives; the last thread is the NIC.
+ * thread(i) is the body of thread i, right() says whether the run was correct. The peer's memory is one word for each
+ * poster and one for signals. Each word counts: a value that the NIC is to write must be the present value plus 1. This
+ * detects a put that is lost, repeated, too early or incomplete. The NIC checks the doorbell, and separately the
+ * record. Positions begin where their low 16 bits wrap around. A put may also be a notice (weir/device/rdma_notice.h):
+ * the NIC then waits for a receive, of which there are two. Collapsed<Program> has collapsed completions. */
 #ifndef WEIRT_POSTING_H
 #define WEIRT_POSTING_H
 
@@ -22,7 +21,7 @@ namespace posting {
 constexpr uint32_t BLOCKS = 4;
 constexpr uint64_t START = 0x1fffe;
 constexpr uint32_t POSTERS_MAX = 3;
-constexpr uint32_t SIGNALS = POSTERS_MAX; // the word for them
+constexpr uint32_t SIGNALS = POSTERS_MAX; // the word of signals
 constexpr uint32_t PUTS_MAX = 6;          // of a poster
 constexpr uint32_t PAIR = 0xabc;
 constexpr uint32_t PEERS_PAIR = 0xdef;
@@ -45,7 +44,7 @@ struct Queue {
     uint64_t source[POSTERS_MAX * PUTS_MAX];
     bool wrong[POSTERS_MAX + 1]; // of each thread
 
-    // Of the peer's queue pair.
+    // Of the peer's queue pair:
     weir_dev_rdma_receives receives;
     weir_dev_rdma_inbox inbox;
     alignas(64) uint32_t notices[RECEIVES][16];
@@ -54,12 +53,12 @@ struct Queue {
     alignas(64) uint64_t posted;
     uint64_t taken;
 
-    // Of the NIC.
+    // Of the NIC:
     uint64_t received;
     uint64_t last_doorbell;
     uint64_t completed; // entries of the completion queue
-    uint64_t fails_at;  // the position of an entry; 0: none
-    uint64_t busy;      // it ends when that is 0
+    uint64_t fails_at;  // position of the entry that fails; 0: none
+    uint64_t busy;      // the NIC ends when this is 0
 
     Queue()
     {
@@ -115,7 +114,7 @@ struct Queue {
     {
         return { reinterpret_cast<uint64_t>(&peer[word]), REMOTE_KEY, 0 };
     }
-    // The poster's put `number`, from 1: of a value, or of a word that it has just written.
+    // The poster's put `number`, from 1: a value, or a word that it has just written.
     weir_dev_rdma_entry put(uint32_t poster, uint64_t number)
     {
         if (number % 2 == 0) {
@@ -131,7 +130,7 @@ struct Queue {
         const weir_dev_rdma_entry entry = put(poster, number);
         return weir_dev_rdma_post(&queue, &entry, flags, ticket);
     }
-    // A wait for all puts up to `number` that ends well.
+    // A wait for all puts up to `number` that must succeed.
     void await(uint32_t poster, uint64_t ticket, uint64_t number)
     {
         check(poster, weir_dev_rdma_wait(&queue, ticket) == WEIR_OK && weir_arch_load_u64(&peer[poster]) == number);
@@ -150,7 +149,7 @@ struct Queue {
                                                         weir_arch_swap_u32((uint32_t)(position & 0xffff)) >> 16);
         completed++;
     }
-    // Waits for a receive, and for room in the inbox, which there is with it.
+    // Waits for a receive; the inbox then has room, too.
     void await_receive()
     {
         weir_spin spin = weir_spin_begin();
@@ -214,8 +213,8 @@ struct Queue {
         }
     }
     static int distance(uint32_t to, uint64_t from) { return static_cast<int16_t>(to - static_cast<uint32_t>(from)); }
-    // How far it may go on from `next`.
-    int told(uint64_t next)
+    // The number of entries from `next` on of which the NIC has been notified.
+    int notified(uint64_t next)
     {
         const uint64_t bell = weir_arch_load_acquire_sys_u64(&doorbell);
         if (bell != last_doorbell) {
@@ -229,13 +228,13 @@ struct Queue {
         }
         return distance(weir_arch_swap_u32(weir_arch_load_acquire_sys_u32(&record)), next);
     }
-    // Carries out `count` entries; ends when something is wrong, when it has failed, or when nobody is busy.
+    // Carries out `count` entries. Ends early on an error, after a failure, or when no poster is busy.
     void serve(uint64_t count)
     {
         weir_spin spin = weir_spin_begin();
         uint64_t next = START;
         while (next < START + count && !wrong[POSTERS_MAX] && weir_arch_load_relaxed_sys_u64(&busy) != 0) {
-            const int more = told(next);
+            const int more = notified(next);
             check(POSTERS_MAX, more <= static_cast<int>(BLOCKS));
             for (int i = 0; i < more && !wrong[POSTERS_MAX]; i++, next++) {
                 if (fails_at != 0 && next >= fails_at) {
@@ -254,7 +253,7 @@ struct Queue {
     }
 };
 
-// Each poster puts three times, and rings and waits for the last alone; so who waits for room rings for all.
+// Each poster puts three times, and rings and waits only for the last put: a thread that waits for room rings for all.
 template <uint32_t posters> struct Laps : Queue {
     static constexpr uint32_t threads = posters + 1;
     static uint32_t device(uint32_t i) { return i == posters; }
@@ -281,7 +280,7 @@ template <uint32_t posters> struct Laps : Queue {
     }
 };
 
-// The same by one thread, whose own the queue is.
+// Laps by one thread with an exclusive queue.
 struct Own : Queue {
     static constexpr uint32_t threads = 2;
     static uint32_t device(uint32_t i) { return i; }
@@ -304,7 +303,7 @@ struct Own : Queue {
     bool right() const { return fine() && peer[0] == PUTS_MAX && peer[SIGNALS] == PUTS_MAX; }
 };
 
-// A thread whose own the queue is, with its counts in registers; without a ring it waits for room, and rings.
+// One thread with an exclusive queue and its counts in registers. Without a ring it waits for room, and rings.
 struct Counted : Queue {
     static constexpr uint32_t threads = 2;
     static uint32_t device(uint32_t i) { return i; }
@@ -354,7 +353,7 @@ template <uint32_t posters> struct Signals : Queue {
     bool right() const { return fine() && peer[0] == 2 && peer[1] == 2 && peer[SIGNALS] == 2 * posters; }
 };
 
-// A poster that does not ring, and another, which knows of its post, and does.
+// One poster does not ring; another, which knows of that post, rings.
 struct RungByAnother : Queue {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i == 2; }
@@ -378,9 +377,9 @@ struct RungByAnother : Queue {
     bool right() const { return fine() && peer[0] == 1; }
 };
 
-// The NIC fails at the third entry. Who waits for an entry before it learns that it is done, though another thread may
-// have read of the failure already, unless a flushed entry's completion is written over that; who waits for another, or
-// for room, learns of the failure.
+// The NIC fails at the third entry. A thread that waits for an earlier entry learns that it is done, even if another
+// thread has already read the failure; but not if a flushed entry's completion has overwritten it. A thread that waits
+// for a later entry, or for room, learns of the failure.
 template <uint32_t posters> struct Failure : Queue {
     static constexpr uint32_t threads = posters + 1;
     static uint32_t device(uint32_t i) { return i == posters; }
@@ -419,8 +418,8 @@ template <uint32_t posters> struct Failure : Queue {
     }
 };
 
-// One poster refuses its second put; the others get no further. What comes before that is done, and who learns of it
-// sees what the one wrote before it refused.
+// One poster refuses its second put, and the others get no further. Earlier entries are done. A thread that learns of
+// the refusal sees the data that the poster wrote before it refused.
 template <uint32_t posters> struct Refusal : Queue {
     static constexpr uint32_t threads = posters + 1;
     static uint32_t device(uint32_t i) { return i == posters; }
@@ -464,8 +463,8 @@ template <uint32_t posters> struct Refusal : Queue {
     }
 };
 
-// Notices to a kernel of the peer, which looks at what they tell of before it posts their receives again. As many words
-// as there are receives hold their data in turn.
+// Notices to a kernel of the peer, which checks their data before it posts their receives again. One word for each
+// receive holds the data, in turn.
 struct Notices : Queue {
     static constexpr uint32_t threads = 3;
     static constexpr uint32_t COUNT = 5;

@@ -1,7 +1,7 @@
 /* ranks.c - ranks as threads and as processes; see ranks.h.
  *
- * A rank's process gets the shared mapping as an inherited descriptor and the function as its distance from a
- * function of this file, since both are in the same program. */
+ * A rank's process inherits the shared mapping as a descriptor. It gets the function as its distance from a function of
+ * this file, because both are in the same program. */
 #define _GNU_SOURCE
 #include "test/harness/ranks.h"
 
@@ -37,9 +37,9 @@ typedef struct weirt_shared {
     uint32_t stage;
     uint32_t size;
     _Alignas(16) char arg[WEIRT_ARG_MAX];
-    uint32_t failure_count; /* may exceed FAILURES_MAX: the rest is dropped */
+    uint32_t failure_count; /* may exceed FAILURES_MAX; the rest is dropped */
     failure failures[FAILURES_MAX];
-    uint32_t arrived; /* at the barrier, in all its rounds */
+    uint32_t arrived; /* arrivals at the barrier, in all its rounds */
     uint32_t steps[WEIRT_RANKS_MAX];
     uint32_t deaths[WEIRT_RANKS_MAX]; /* weirt_death that a rank announced */
     uint32_t returned[WEIRT_RANKS_MAX];
@@ -123,7 +123,7 @@ void weirt_sleep_ms(uint32_t ms)
     }
 }
 
-/* ---- what a rank calls ------------------------------------------------------------------------------- */
+/* ---- calls of ranks ------------------------------------------------------------------------------------- */
 
 void weirt_fail(weirt_rank *rank, const char *file, int line, const char *format, ...)
 {
@@ -202,7 +202,7 @@ bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step)
     return true;
 }
 
-/* Whether the process has ended, waited for or not. */
+/* Whether the process has ended; it may still be a zombie. */
 static bool has_ended(pid_t pid)
 {
     char path[64];
@@ -210,7 +210,7 @@ static bool has_ended(pid_t pid)
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     FILE *file = fopen(path, "re");
     if (file != NULL) {
-        /* The name in parentheses is that of this program, which has none. */
+        /* The name in parentheses is this program's; it contains no parenthesis. */
         (void)!fscanf(file, "%*d (%*[^)]) %c", &state);
         fclose(file);
     }
@@ -256,7 +256,7 @@ void weirt_die(weirt_rank *rank, weirt_death how)
 {
     __atomic_store_n(&rank->shared->deaths[rank->rank], (uint32_t)how, __ATOMIC_RELEASE);
     if (how == WEIRT_EXIT) {
-        /* Not _exit, which sanitizers delay while our threads go on. */
+        /* Not _exit: sanitizers delay it while other threads run. */
         syscall(SYS_exit_group, 3);
     }
     if (how == WEIRT_RETURN) {
@@ -382,7 +382,7 @@ void weirt_one_gpu_each(void)
     one_gpu_each = true;
 }
 
-/* Entry `rank` of the GPUs that this process sees: of its own CUDA_VISIBLE_DEVICES, else their number. */
+/* Entry `rank` of the GPUs that this process sees: from its CUDA_VISIBLE_DEVICES, otherwise a number. */
 static void name_gpu(uint32_t rank, char name[64])
 {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -449,7 +449,7 @@ static void judge_process(weirt_shared *shared, uint32_t rank, int status)
     }
 }
 
-/* Whether all ranks have ended but those that stopped themselves. */
+/* Whether all ranks have ended except those that stopped themselves. */
 static bool only_stopped(const weirt_shared *shared, const pid_t *pids)
 {
     for (uint32_t i = 0; i < shared->size; i++) {

@@ -10,12 +10,12 @@
  *     }
  *     weirt_ranks_run(&weirt_stages[0], 2, body, NULL, 0);
  *
- * Processes are made by fork and exec of the test program itself. All ranks share one mapping, which carries
- * their failures back to the test, a barrier, steps, and unique ids. A run has a deadline: processes that pass
- * it are killed, threads end the test program; either way the failure names the ranks.
+ * Processes are made by fork and exec of the test program itself. All ranks share one mapping, which carries their
+ * failures back to the test, a barrier, steps, and unique ids. A run has a deadline. At the deadline processes are
+ * killed, and threads end the test program; the failure names the ranks.
  *
- * Around a run the harness checks that weir logged nothing unexpected (checks.h) and that allocations,
- * descriptors and shared mappings are back at what they were. */
+ * Around a run the harness checks that weir logged nothing unexpected (checks.h), and that the numbers of allocations,
+ * descriptors and shared mappings are unchanged. */
 #ifndef WEIRT_RANKS_H
 #define WEIRT_RANKS_H
 
@@ -36,7 +36,7 @@ typedef struct weirt_stage {
 #define WEIRT_STAGES 4
 extern const weirt_stage weirt_stages[WEIRT_STAGES];
 
-/* Why this machine cannot run the stage; NULL when it can. Valid until the next call. */
+/* The reason why this machine cannot run the stage; NULL if it can. Valid until the next call. */
 const char *weirt_stage_missing(const weirt_stage *stage);
 
 struct weirt_shared;
@@ -49,20 +49,20 @@ typedef struct weirt_rank {
     const void *arg; /* the run's argument */
     struct weirt_shared *shared;
     uint32_t ids; /* unique ids taken so far */
-    bool staged;  /* devices that the harness opens are staged; staged.h */
+    bool staged;  /* the harness opens staged devices; see staged.h */
 } weirt_rank;
 
 typedef void (*weirt_rank_fn)(weirt_rank *rank);
 
-/* Runs `fn` as `ranks` ranks. `arg`, of `arg_bytes`, is copied; it holds no pointers. Failures become those of the
- * running test. */
+/* Runs `fn` as `ranks` ranks. `arg`, of `arg_bytes`, is copied; it must not hold pointers. A rank's failures become
+ * failures of the running test. */
 void weirt_ranks_run(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, const void *arg, size_t arg_bytes);
 
-/* The same, and *arg gets what the ranks have written to theirs, which they share. */
+/* weirt_ranks_run with an `arg` that the ranks share and write: *arg gets the final contents. */
 void weirt_ranks_run_shared(const weirt_stage *stage, uint32_t ranks, weirt_rank_fn fn, void *arg, size_t arg_bytes);
 
-/* Ranks that are processes see one GPU each, of those that this process sees, as launchers do it with
- * CUDA_VISIBLE_DEVICES; for the next run alone. */
+/* In the next run each rank that is a process sees one of this process's GPUs, as launchers arrange it with
+ * CUDA_VISIBLE_DEVICES. */
 void weirt_one_gpu_each(void);
 
 /* Reports a failure of the running test; the rank goes on. */
@@ -72,7 +72,7 @@ bool weirt_expect_status(weirt_rank *rank, const char *file, int line, const cha
                          weir_status status);
 bool weirt_expect_text(weirt_rank *rank, const char *file, int line, const char *text, const char *part);
 
-/* All are expressions that are true when the expectation holds. */
+/* Expressions that are true if the expectation holds. */
 #define WEIRT_EXPECT(rank, condition) \
     ((condition) ? true : (weirt_fail(rank, __FILE__, __LINE__, "%s", "expected: " #condition), false))
 #define WEIRT_STATUS(rank, expected, call) weirt_expect_status(rank, __FILE__, __LINE__, #call, expected, call)
@@ -80,16 +80,16 @@ bool weirt_expect_text(weirt_rank *rank, const char *file, int line, const char 
 /* The last error's text has `part` in it. */
 #define WEIRT_TEXT(rank, part) weirt_expect_text(rank, __FILE__, __LINE__, weir_last_error(), part)
 
-/* A new unique id, the same for all ranks; every rank calls it. */
+/* A new unique id, equal on all ranks; every rank calls it. */
 bool weirt_id(weirt_rank *rank, weir_unique_id *id);
 
-/* Meets all ranks, without weir. False, and a failure, when one does not come. */
+/* Barrier of all ranks, without weir. False, with a failure, if a rank does not arrive. */
 bool weirt_barrier(weirt_rank *rank);
 
-/* Tells the others that this rank has reached step `step` (they grow), and waits until another one has. */
+/* Announces that this rank has reached step `step` (steps grow), and waits until another rank has. */
 void weirt_step(weirt_rank *rank, uint32_t step);
 bool weirt_step_wait(weirt_rank *rank, uint32_t peer, uint32_t step);
-/* Waits until the process of `peer`, which dies, is dead: its sockets are closed. */
+/* Waits until the process of `peer`, which is about to die, is dead: its sockets are closed. */
 bool weirt_death_wait(weirt_rank *rank, uint32_t peer);
 uint32_t weirt_step_now(const weirt_rank *rank, uint32_t peer);
 
@@ -102,24 +102,24 @@ typedef enum weirt_death {
 } weirt_death;
 
 /* Ends this process without any cleanup: by _exit, SIGKILL or SIGSTOP, or by exit, as main does when it returns. A
- * stopped one is killed when all other ranks have returned. */
+ * stopped process is killed when all other ranks have returned. */
 void weirt_die(weirt_rank *rank, weirt_death how);
 
-/* What waits that must succeed may take, in ms, and the factor of WEIR_TEST_SLOW in it. */
+/* The timeout of waits that must succeed, in ms, and its factor from WEIR_TEST_SLOW. */
 uint32_t weirt_patience_ms(void);
 uint32_t weirt_slow(void);
-/* How much longer than its deadline, in ms, what must expire may take. */
+/* How long after its deadline a wait may end, in ms. */
 uint32_t weirt_slack_ms(void);
 /* "address", "thread", or "": the sanitizer of this build. */
 const char *weirt_sanitizer(void);
 uint64_t weirt_now_ms(void);
 void weirt_sleep_ms(uint32_t ms);
 
-/* For main: runs one rank when the arguments are those of a rank's process, and returns its exit status; -1 when
- * they are a user's. */
+/* For main: runs one rank if the arguments are those of a rank's process, and returns its exit status. Returns -1 for a
+ * user's arguments. */
 int weirt_rank_main(int argc, char **argv);
 
-/* Makes a failure of the running test; in gtest_bridge.cc. */
+/* Reports a failure of the running test; in gtest_bridge.cc. */
 void weirt_report_failure(const char *file, int line, const char *text);
 
 WEIR_END_DECLS

@@ -28,7 +28,7 @@ inline std::string weirt_stage_name(const ::testing::TestParamInfo<int> &info)
     return weirt_stages[info.param].name;
 }
 
-/* A suite on all stages, and one on those whose ranks are processes. */
+/* A suite on all stages, and a suite on the stages whose ranks are processes. */
 #define WEIRT_STAGE_SUITE(Suite)       \
     class Suite : public StageTest {}; \
     INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(0, 1, 2, 3), weirt_stage_name)

@@ -11,7 +11,7 @@ typedef struct copy_args {
     void *dst;
     const void *src;
     uint64_t bytes;
-    uint64_t value; /* when src is NULL */
+    uint64_t value; /* if src is NULL */
 } copy_args;
 
 static void copy_kernel(const void *context, weir_coop coop)
@@ -64,7 +64,7 @@ static weir_status allocate(weir_device *device, weir_memory_kind kind, uint64_t
     return status;
 }
 
-static weiri_device_ops staged_ops[2]; /* refusing stores, or not */
+static weiri_device_ops staged_ops[2]; /* one refuses stores */
 
 static void make_ops(void)
 {

@@ -1,5 +1,5 @@
-/* staged.h - a CPU device that is like a GPU to transports: its own memory is out of the host's reach, and copies of it
- * are made by streams. Kernels see no difference. */
+/* staged.h - a CPU device that transports must treat like a GPU: the host cannot reach its memory, and streams copy it.
+ * Kernels see no difference. */
 #ifndef WEIRT_STAGED_H
 #define WEIRT_STAGED_H
 
@@ -7,8 +7,8 @@
 
 WEIR_BEGIN_DECLS
 
-/* Makes a CPU device that was just opened such a one. `stores`: its streams store values, too; else that is refused, as
- * some drivers do. */
+/* Makes a newly opened CPU device a staged one. `stores`: its streams also store values; otherwise that is refused, as
+ * by some drivers. */
 void weirt_stage_memory(weir_device *device, bool stores);
 
 WEIR_END_DECLS

@@ -1,8 +1,8 @@
 /* weak.c - the simulated memory of weak.h.
  *
- * Each thread has a vector clock of the accesses that it knows, its own and others'. A value in a history notes when
- * each thread first met it; so what a thread may still read is what comes after the newest value that was met at a
- * time which its clock holds. A release leaves the thread's clock at the value, an acquire takes it over. */
+ * Each thread has a vector clock of the accesses that it knows, its own and others'. A value in a history records when
+ * each thread first met it. The newest value met at a time that the thread's clock covers bounds its reads: it may read
+ * that value and later ones. A release stores the thread's clock with the value; an acquire merges it. */
 #include "test/harness/weak.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 #define DEVICES WEIRT_WEAK_DEVICES
 #define SLOTS 4096u  /* of the hash table */
 #define WORDS 1024u  /* different words that a run may touch */
-#define VALUES 8192u /* values that a run may store */
+#define VALUES 8192u /* different values that a run may store */
 #define CHOICES 32u
 #define STEP_NS 1000000u
 #define NOBODY THREADS
@@ -26,12 +26,12 @@ typedef uint32_t clock_vector[THREADS];
 
 typedef struct value {
     uint64_t bits;
-    uint64_t step;     /* at which it was stored */
-    uint32_t previous; /* in coherence order; 0: none */
+    uint64_t step;     /* step at which it was stored */
+    uint32_t previous; /* value before it in coherence order; 0: none */
     uint32_t next;
-    bool joined;                       /* to the previous one, from which it was made: nothing comes between */
+    bool joined;                       /* made from the previous value: nothing may come between them */
     clock_vector met;                  /* each thread's time when it first met the value; 0: not yet */
-    clock_vector released[2][DEVICES]; /* what an acquire learns, by device and scope (DEV, SYS) of the release */
+    clock_vector released[2][DEVICES]; /* clock that an acquire merges, by device and scope (DEV, SYS) of the release */
 } value;
 
 typedef struct word {
@@ -55,22 +55,22 @@ typedef struct thread {
     uint32_t index;
     uint32_t device;
     bool done;
-    const weirt_weak_block *waits_at; /* NULL unless it waits there */
+    const weirt_weak_block *waits_at; /* NULL unless it waits at a barrier */
     clock_vector clock;
 } thread;
 
 typedef struct memory {
     pthread_mutex_t lock;
-    uint32_t running; /* index of the thread whose turn it is; NOBODY until all are there */
-    bool cancelled;   /* a thread could not be made */
+    uint32_t running; /* index of the thread whose turn it is; NOBODY until all have started */
+    bool cancelled;   /* a thread could not be created */
     weirt_weak_options options;
     weirt_weak_report *report;
     void (*body)(void *arg, uint32_t index);
     void *arg;
     thread threads[THREADS];
     uint64_t random;
-    uint64_t window;   /* steps after which an overwritten value is forgotten */
-    uint32_t patience; /* a thread goes on for this many accesses on average */
+    uint64_t window;      /* steps after which an overwritten value is forgotten */
+    uint32_t turn_length; /* mean number of accesses before the turn passes on */
     uint32_t table[SLOTS];
     uint32_t word_count;
     uint32_t value_count;
@@ -91,7 +91,7 @@ static uint64_t draw(uint64_t below)
     return (z ^ z >> 31) % below;
 }
 
-/* The threads that may run, less `self` if it leaves. */
+/* The threads that may run, without `self` if it leaves. */
 static uint32_t list_ready(uint32_t *ready, bool leave)
 {
     uint32_t count = 0;
@@ -104,14 +104,14 @@ static uint32_t list_ready(uint32_t *ready, bool leave)
     return count;
 }
 
-/* Gives the turn to any thread that may run, to another one if the caller leaves; returns in the caller's next turn,
- * or at once when it is done. */
+/* Passes the turn to any thread that may run; to another one if the caller leaves. Returns in the caller's next turn,
+ * or at once if it leaves. */
 static void pass_turn(bool leave)
 {
     uint32_t ready[THREADS];
     uint32_t count = list_ready(ready, leave);
     if (count == 0 && (self->done || self->waits_at != NULL)) {
-        /* Those that are left wait for threads that will not come. */
+        /* The remaining threads wait at a barrier for threads that will not come. */
         for (uint32_t i = 0; i < m->options.threads; i++) {
             m->report->stuck = m->report->stuck || !m->threads[i].done;
         }
@@ -134,7 +134,7 @@ static void step(void)
 {
     m->report->steps++;
     self->clock[self->index]++;
-    if (draw(m->patience) == 0) {
+    if (draw(m->turn_length) == 0) {
         pass_turn(false);
     }
 }
@@ -181,7 +181,7 @@ static word *find_word(uintptr_t address)
     return w;
 }
 
-/* ---- what a thread may see -------------------------------------------------------------------------- */
+/* ---- visible values --------------------------------------------------------------------------------- */
 
 static bool knows(const value *v)
 {
@@ -193,7 +193,8 @@ static bool knows(const value *v)
     return false;
 }
 
-/* The values from the newest back to the newest that the thread knows, or that the others are too new to hide. */
+/* The values that the thread may read: from the newest back to the newest that it knows. Values overwritten long ago
+ * are left out. */
 static uint32_t list_choices(const word *w, uint32_t *choices)
 {
     uint32_t count = 0;
@@ -217,7 +218,7 @@ static uint32_t choose_read(const word *w)
     return draw(2) == 0 ? choices[0] : choices[draw(count)];
 }
 
-/* The value after which a store may go, mostly the newest. */
+/* The value after which a store may go, usually the newest. */
 static uint32_t choose_previous(const word *w)
 {
     uint32_t choices[CHOICES];
@@ -251,7 +252,7 @@ static void report_race(const access *a, const thread *other, bool writes, bool 
              (void *)(a->word->address * 8 + a->shift), other->index, wrote ? "wrote" : "read");
 }
 
-/* Looks for accesses that conflict with this one, and notes it. */
+/* Checks for accesses that conflict with this one, and records it. */
 static void check_access(const access *a, bool writes)
 {
     bool found = false;
@@ -294,7 +295,7 @@ static uint64_t mask_of(const access *a)
     return (a->bytes == 8 ? ~(uint64_t)0 : ((uint64_t)1 << 8 * a->bytes) - 1) << 8 * a->shift;
 }
 
-/* Reads the value: learns what its releases left, where both scopes hold the other's device. */
+/* Reads the value. Merges the clock of its releases if both scopes cover the other thread's device. */
 static uint64_t take(const access *a, uint32_t index)
 {
     const value *v = &m->values[index];
@@ -351,7 +352,7 @@ static void store(void *p, size_t bytes, uint64_t v, int order, int strength)
 {
     access a = begin(p, bytes, order, strength);
     check_access(&a, true);
-    /* The rest of the word must be its newest. */
+    /* A store to a part of a word needs the rest of the word's newest value. */
     bool part = bytes != 8;
     put(&a, part ? a.word->newest : choose_previous(a.word), v, part, false);
 }
@@ -371,7 +372,7 @@ static uint64_t update(void *p, uint64_t v, bool add, int order, int strength)
     return old;
 }
 
-/* ---- what the device headers call; outside of a run, memory is as it is ------------------------------- */
+/* ---- functions that the device headers call; outside of a run they use plain memory ------------------- */
 
 uint64_t weirt_weak_load(const void *p, size_t bytes, int order, int scope)
 {
@@ -505,13 +506,13 @@ static void reset(const weirt_weak_options *options, weirt_weak_report *report)
     memset(report, 0, sizeof *report);
     memset(m->table, 0, sizeof m->table);
     m->word_count = 0;
-    m->value_count = 1; /* 0 is none */
+    m->value_count = 1; /* value 0 means none */
     m->options = *options;
     m->report = report;
     m->random = options->seed * 0x2545f4914f6cdd1du;
-    /* Long and short delays, many and few changes of thread. */
+    /* Varies the delay of stores and the frequency of switches between threads. */
     m->window = (uint64_t)8 << draw(5);
-    m->patience = 1u << draw(4);
+    m->turn_length = 1u << draw(4);
     m->running = NOBODY;
     m->cancelled = false;
     for (uint32_t i = 0; i < options->threads; i++) {
