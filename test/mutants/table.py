@@ -453,7 +453,7 @@ MUTANTS = [
            "a communicator's error does not end kernels", stage("Wait", "EndsByAbortOnAllRanks")),
     Mutant("host-consume", HOST + "comm/semaphore.c", "consume", "semaphore->consumed++;", "",
            "one signal ends two waits of the host", stage("Semaphore", "HostToHost")),
-    Mutant("cells-stale", HOST + "comm/comm.c", "weiri_cells_allocate", "if (!fresh)", "if (fresh && !fresh)",
+    Mutant("cells-stale", HOST + "comm/slab.c", "weiri_cells_allocate", "if (!fresh)", "if (fresh && !fresh)",
            "a semaphore begins with the counts of one that was destroyed",
            stage("Semaphore", "CountsOfASetMustAgree")),
     Mutant("death-untold", HOST + "boot/peer.c", "weiri_peer_gone",
@@ -641,7 +641,7 @@ MUTANTS = [
            "if (region != NULL && memory->block == NULL)", "a memory's registrations outlive it",
            port("PortMany", "TwoThousandMemories")),
     Mutant("domain-again", HOST + "comm/domain.c", "weiri_domain_get",
-           "comm->domains[i]->transport == transport ? comm->domains[i] : NULL", "NULL",
+           "comm->domains.at[i]->transport == transport ? comm->domains.at[i] : NULL", "NULL",
            "each connection opens its transport again", port("PortMany", "ConnectionsShareADomain")),
     # ---- posting to a NIC: orders ----------------------------------------------------------------------------
     Mutant("post-room-relaxed", DEVICE + "rdma.h", "weir_dev_rdma_reserve",

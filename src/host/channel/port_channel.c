@@ -21,6 +21,7 @@
 #include "src/host/channel/proxy.h"
 #include "src/host/comm/domain.h"
 #include "src/host/comm/endpoint.h"
+#include "src/host/comm/memory.h"
 
 #define DIRECT_BYTES 4096u
 #define VITAL_LOOK_MS 400

@@ -1,4 +1,4 @@
-/* comm.c - communicators: create and destroy, slabs and their cells, and the error that a communicator keeps. */
+/* comm.c - communicators: create and destroy, and the error that a communicator keeps. */
 #define _GNU_SOURCE
 #include "weir/comm.h"
 
@@ -247,93 +247,11 @@ static weir_status meet_all(weir_comm *comm, weir_status mine)
     return status;
 }
 
-/* ---- slabs ------------------------------------------------------------------------------------------ */
-
-enum { CELL_FRESH = 0, CELL_USED = 1, CELL_FREE = 2 };
-
-static weir_status open_slab(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first)
-{
-    slab->first = first;
-    slab->states = (uint8_t *)weiri_alloc(WEIRI_CELLS, 1);
-    if (slab->states == NULL) {
-        return weiri_fail_nomem("weir_comm_create: slab");
-    }
-    return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIR_CELL_BYTES, &slab->memory);
-}
-
-static void close_slab(weiri_slab *slab)
-{
-    weir_memory_destroy(slab->memory);
-    weiri_free(slab->states);
-}
-
-/* The first of `count` cells in a row that are not in use; WEIRI_CELLS when there are none. */
-static uint32_t find_cells(const weiri_slab *slab, uint32_t count)
-{
-    uint32_t run = 0;
-    for (uint32_t cell = slab->lowest; cell < WEIRI_CELLS; cell++) {
-        run = slab->states[cell] == CELL_USED ? 0 : run + 1;
-        if (run == count) {
-            return cell + 1 - count;
-        }
-    }
-    return WEIRI_CELLS;
-}
-
-weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset)
-{
-    bool fresh = true;
-    pthread_mutex_lock(&comm->mutex);
-    uint32_t first = find_cells(slab, count);
-    for (uint32_t cell = first; first < WEIRI_CELLS && cell < first + count; cell++) {
-        fresh = fresh && slab->states[cell] == CELL_FRESH;
-        slab->states[cell] = CELL_USED;
-    }
-    if (first == slab->lowest) {
-        slab->lowest = first + count;
-    }
-    pthread_mutex_unlock(&comm->mutex);
-    if (first == WEIRI_CELLS) {
-        return weiri_fail(WEIR_ERR_LIMIT, "communicator: no room for %u more of %u semaphores, channels and barriers",
-                          count, WEIRI_CELLS);
-    }
-    uint64_t at = slab->first + (uint64_t)first * WEIR_CELL_BYTES;
-    if (!fresh) {
-        weir_status status =
-            weir_device_fill(comm->device, weiri_slab_device(slab->memory, at), 0, (uint64_t)count * WEIR_CELL_BYTES);
-        if (status != WEIR_OK) {
-            weiri_cells_free(comm, slab, count, at);
-            return status;
-        }
-    }
-    *offset = at;
-    return WEIR_OK;
-}
-
-void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t offset)
-{
-    uint32_t first = (uint32_t)((offset - slab->first) / WEIR_CELL_BYTES);
-    pthread_mutex_lock(&comm->mutex);
-    memset(slab->states + first, CELL_FREE, count);
-    slab->lowest = first < slab->lowest ? first : slab->lowest;
-    pthread_mutex_unlock(&comm->mutex);
-}
-
-void *weiri_slab_device(const weir_memory *slab, uint64_t offset)
-{
-    return (char *)weir_memory_pointer(slab) + offset;
-}
-
-void *weiri_slab_host(const weir_memory *slab, uint64_t offset)
-{
-    return (char *)weir_memory_host_pointer(slab) + offset;
-}
-
 static weir_status open_slabs(weir_comm *comm)
 {
-    weir_status status = open_slab(comm, &comm->device_slab, WEIR_MEMORY_DEVICE, 0);
+    weir_status status = weiri_slab_open(comm, &comm->device_slab, WEIR_MEMORY_DEVICE, 0);
     if (status == WEIR_OK) {
-        status = open_slab(comm, &comm->host_slab, WEIR_MEMORY_HOST, WEIRI_CONTROL_BYTES);
+        status = weiri_slab_open(comm, &comm->host_slab, WEIR_MEMORY_HOST, WEIRI_CONTROL_BYTES);
     }
     if (status == WEIR_OK) {
         comm->control = (weir_dev_control *)weiri_slab_host(comm->host_slab.memory, 0);
@@ -371,7 +289,7 @@ static void free_comm(weir_comm *comm)
     if (was_open) {
         weiri_fd_pass_stop(comm);
         weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->error_watch);
-        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->passive_watch);
+        weiri_service_unwatch(weiri_bootstrap_service(comm->bootstrap), comm->passive.watch);
     }
     weiri_exchange_free(comm);
     weiri_fd_pass_close(comm);
@@ -380,12 +298,12 @@ static void free_comm(weir_comm *comm)
         weir_memory_destroy(comm->peers[rank].host_slab);
     }
     weiri_free(comm->peers);
-    close_slab(&comm->device_slab);
-    close_slab(&comm->host_slab);
+    weiri_slab_close(&comm->device_slab);
+    weiri_slab_close(&comm->host_slab);
     weiri_domains_close(comm);
     pthread_cond_destroy(&comm->changed);
-    pthread_mutex_destroy(&comm->passive_mutex);
-    pthread_mutex_destroy(&comm->domains_mutex);
+    pthread_mutex_destroy(&comm->passive.mutex);
+    pthread_mutex_destroy(&comm->domains.mutex);
     pthread_mutex_destroy(&comm->mutex);
     weiri_bootstrap_put(comm->bootstrap);
     weiri_device_put(comm->device);
@@ -451,8 +369,8 @@ static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, cons
         return weiri_fail_nomem("weir_comm_create");
     }
     pthread_mutex_init(&comm->mutex, NULL);
-    pthread_mutex_init(&comm->domains_mutex, NULL);
-    pthread_mutex_init(&comm->passive_mutex, NULL);
+    pthread_mutex_init(&comm->domains.mutex, NULL);
+    pthread_mutex_init(&comm->passive.mutex, NULL);
     weiri_refcount_init(&comm->refs);
     comm->bootstrap = bootstrap;
     comm->device = device;

@@ -1,9 +1,4 @@
-/* comm.h - the communicator as the other nouns see it.
- *
- * A communicator has two slabs of small cells, made with it, so that no noun allocates shared memory of its
- * own: one in device memory (tokens that kernels wait on, counters, packet epochs, grid barriers) and one in
- * host memory that the device can access (the control block, tokens of host ends). Peers map both when the
- * first connection is made. */
+/* comm.h - the communicator as the other nouns see it. */
 #ifndef WEIRI_COMM_COMM_H
 #define WEIRI_COMM_COMM_H
 
@@ -12,20 +7,15 @@
 
 #include "src/host/base/refcount.h"
 #include "src/host/base/service.h"
+#include "src/host/comm/domain.h"
 #include "src/host/comm/fd_pass.h"
+#include "src/host/comm/quiesce.h"
+#include "src/host/comm/slab.h"
 #include "src/transport/transport.h"
 #include "weir/comm.h"
 #include "weir/memory.h"
 
-#define WEIRI_CELLS 16384u
 #define WEIRI_CONTROL_BYTES 4096u /* at the start of the host slab, before its cells */
-
-typedef struct weiri_slab {
-    weir_memory *memory;
-    uint64_t first;  /* offset of cell 0 */
-    uint32_t lowest; /* no cell before this one is free */
-    uint8_t *states; /* of each cell: never used and zero, in use, or free again */
-} weiri_slab;
 
 typedef struct weiri_comm_peer {
     weiri_end end;
@@ -41,9 +31,6 @@ typedef struct weiri_comm_peer {
 /* Numbers of bits. A transport's is its index behind WEIRI_LOGGED_TRANSPORT. */
 enum { WEIRI_LOGGED_PROXY, WEIRI_LOGGED_FALLBACK, WEIRI_LOGGED_KERNELS, WEIRI_LOGGED_TRANSPORT };
 
-#define WEIRI_DOMAINS_MAX 4 /* transports with queues that a communicator uses */
-
-typedef struct weiri_passive weiri_passive; /* see domain.c */
 typedef struct weiri_lane weiri_lane;
 
 /* An object that may know more of an error of a kernel than its record says. */
@@ -76,7 +63,7 @@ struct weir_comm {
     weir_dev_control *control;        /* for the CPU */
     weir_dev_control *control_device; /* for kernels */
 
-    pthread_mutex_t mutex; /* guards everything below, the peers' `gone`, and all futures of this communicator */
+    pthread_mutex_t mutex; /* guards what follows, the peers' `gone`, and all futures of this communicator */
     pthread_cond_t changed;
     bool port_open;
     weir_status failed; /* WEIR_OK, or the communicator's error */
@@ -93,24 +80,11 @@ struct weir_comm {
     weiri_fd_pass fd_pass;
     weiri_watch *error_watch; /* looks for errors of kernels */
 
-    pthread_mutex_t domains_mutex; /* guards domains, and the regions of memories */
-    weiri_domain *domains[WEIRI_DOMAINS_MAX];
-    uint32_t domain_count;
-
-    weir_comm *next_here; /* of this process, in a list that quiesce.c keeps; its lock guards these three */
-    bool is_here;
-    bool quiet; /* nothing of this rank reaches the memory of the others */
-
-    pthread_mutex_t passive_mutex; /* guards the list; held while its queues are polled */
-    weiri_passive *passive;
-    weiri_watch *passive_watch;
-    uint32_t passive_rest; /* runs of the watch to be left out, and how many after the next; service thread */
-    uint32_t passive_idle;
+    /* These have locks of their own. */
+    weiri_domains domains;
+    weiri_passive_queues passive;
+    weiri_quiesce quiesce;
 };
-
-/* quiesce.c: the communicator is among those of this process, before it meets the other ranks, and until it ends. */
-void weiri_quiesce_enter(weir_comm *comm);
-void weiri_quiesce_leave(weir_comm *comm); /* nothing happens if it is not */
 
 void weiri_comm_get(weir_comm *comm);
 /* Whether `what` (WEIRI_LOGGED_...) was not logged of the peer before; it counts as logged then. */
@@ -141,12 +115,5 @@ void weiri_record_text(const weir_comm *comm, weir_status status, char *text, si
 void weiri_comm_set_call_text(weir_comm *comm, weiri_call_text_function *call_text);
 void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller);
 void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller);
-
-/* `count` zeroed cells in a row: the offset of the first in the slab's memory. WEIR_ERR_LIMIT, WEIR_ERR_DEVICE. */
-weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset);
-void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t offset);
-/* Address of a byte of a slab for kernels, and for the CPU. */
-void *weiri_slab_device(const weir_memory *slab, uint64_t offset);
-void *weiri_slab_host(const weir_memory *slab, uint64_t offset);
 
 #endif

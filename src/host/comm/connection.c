@@ -38,11 +38,11 @@ weir_status weiri_connection_remote(weir_connection *connection, bool host, weir
     weir_comm *comm = connection->comm;
     weiri_remote **kept = host ? &connection->host_remote : &connection->device_remote;
     weir_status status = WEIR_OK;
-    pthread_mutex_lock(&comm->domains_mutex);
+    pthread_mutex_lock(&comm->domains.mutex);
     if (*kept == NULL) {
         status = weiri_memory_remote(host ? connection->host_slab : connection->device_slab, connection->domain, kept);
     }
-    pthread_mutex_unlock(&comm->domains_mutex);
+    pthread_mutex_unlock(&comm->domains.mutex);
     if (status == WEIR_OK) {
         *out = *kept;
     }

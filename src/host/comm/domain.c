@@ -1,7 +1,7 @@
 /* domain.c - domains, regions and passive queues of a communicator.
  *
- * domains_mutex guards the communicator's domains and the regions of its memories: registering memory may take long,
- * and the service thread, which needs the communicator's own mutex, must not wait for it. */
+ * The domains have a mutex of their own, since registering memory may take long. The service thread needs the
+ * communicator's mutex and must not wait for that. */
 #include "src/host/comm/domain.h"
 
 #include <stdio.h>
@@ -10,6 +10,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/boot/boot.h"
+#include "src/host/comm/memory.h"
 
 #define PASSIVE_MS 1        /* between two runs of the watch */
 #define PASSIVE_POLLS 256u  /* of a queue in one run, while something happens */
@@ -19,7 +20,7 @@
 
 static weir_status open_domain(weir_comm *comm, const weiri_transport_ops *transport, weiri_domain **out)
 {
-    if (comm->domain_count == WEIRI_DOMAINS_MAX) {
+    if (comm->domains.count == WEIRI_DOMAINS_MAX) {
         return weiri_fail(WEIR_ERR_LIMIT, "transport %s: a communicator uses at most %d transports", transport->name,
                           WEIRI_DOMAINS_MAX);
     }
@@ -28,7 +29,7 @@ static weir_status open_domain(weir_comm *comm, const weiri_transport_ops *trans
         status = transport->queue->domain_open(comm->device, out);
     }
     if (status == WEIR_OK) {
-        comm->domains[comm->domain_count++] = *out;
+        comm->domains.at[comm->domains.count++] = *out;
     }
     return status;
 }
@@ -37,14 +38,14 @@ weir_status weiri_domain_get(weir_comm *comm, const weiri_transport_ops *transpo
 {
     weir_status status = WEIR_OK;
     weiri_domain *found = NULL;
-    pthread_mutex_lock(&comm->domains_mutex);
-    for (uint32_t i = 0; i < comm->domain_count && found == NULL; i++) {
-        found = comm->domains[i]->transport == transport ? comm->domains[i] : NULL;
+    pthread_mutex_lock(&comm->domains.mutex);
+    for (uint32_t i = 0; i < comm->domains.count && found == NULL; i++) {
+        found = comm->domains.at[i]->transport == transport ? comm->domains.at[i] : NULL;
     }
     if (found == NULL) {
         status = open_domain(comm, transport, &found);
     }
-    pthread_mutex_unlock(&comm->domains_mutex);
+    pthread_mutex_unlock(&comm->domains.mutex);
     if (status == WEIR_OK) {
         *out = found;
     }
@@ -53,8 +54,8 @@ weir_status weiri_domain_get(weir_comm *comm, const weiri_transport_ops *transpo
 
 void weiri_domains_close(weir_comm *comm)
 {
-    while (comm->domain_count != 0) {
-        weiri_domain *domain = comm->domains[--comm->domain_count];
+    while (comm->domains.count != 0) {
+        weiri_domain *domain = comm->domains.at[--comm->domains.count];
         domain->transport->queue->domain_close(domain);
     }
 }
@@ -71,19 +72,19 @@ weir_status weiri_memory_region(weir_memory *memory, const weiri_domain *domain,
 {
     weir_comm *comm = memory->comm;
     weir_status status = WEIR_OK;
-    pthread_mutex_lock(&comm->domains_mutex);
-    for (uint32_t i = 0; i < comm->domain_count && status == WEIR_OK; i++) {
-        if (comm->domains[i] != domain) {
+    pthread_mutex_lock(&comm->domains.mutex);
+    for (uint32_t i = 0; i < comm->domains.count && status == WEIR_OK; i++) {
+        if (comm->domains.at[i] != domain) {
             continue;
         }
         if (memory->regions[i] == NULL) {
-            status = open_region(memory, comm->domains[i], &memory->regions[i]);
+            status = open_region(memory, comm->domains.at[i], &memory->regions[i]);
         }
         if (status == WEIR_OK) {
             *out = memory->regions[i];
         }
     }
-    pthread_mutex_unlock(&comm->domains_mutex);
+    pthread_mutex_unlock(&comm->domains.mutex);
     return status;
 }
 
@@ -119,12 +120,12 @@ void weiri_memory_make_keys(weir_memory *memory)
     if (memory->block == NULL || memory->imported) {
         return;
     }
-    pthread_mutex_lock(&comm->domains_mutex);
-    for (uint32_t i = 0; i < comm->domain_count; i++) {
-        if (comm->domains[i]->transport->queue->alone) {
+    pthread_mutex_lock(&comm->domains.mutex);
+    for (uint32_t i = 0; i < comm->domains.count; i++) {
+        if (comm->domains.at[i]->transport->queue->alone) {
             continue;
         }
-        if (memory->regions[i] == NULL && open_region(memory, comm->domains[i], &memory->regions[i]) != WEIR_OK) {
+        if (memory->regions[i] == NULL && open_region(memory, comm->domains.at[i], &memory->regions[i]) != WEIR_OK) {
             if (memory->reason[0] == '\0') {
                 snprintf(memory->reason, sizeof memory->reason, "%s", weir_last_error());
             }
@@ -132,7 +133,7 @@ void weiri_memory_make_keys(weir_memory *memory)
         }
         add_key(memory, memory->regions[i]);
     }
-    pthread_mutex_unlock(&comm->domains_mutex);
+    pthread_mutex_unlock(&comm->domains.mutex);
 }
 
 weir_status weiri_memory_remote(const weir_memory *memory, weiri_domain *domain, weiri_remote **out)
@@ -160,12 +161,12 @@ weir_status weiri_memory_remote(const weir_memory *memory, weiri_domain *domain,
 
 /* ---- passive queues ------------------------------------------------------------------------------------- */
 
-struct weiri_passive {
-    weiri_passive *next;
+struct weiri_passive_queue {
+    weiri_passive_queue *next;
     weiri_queue *queue;
 };
 
-/* Polls a queue while something happens; an error is the business of those who post to it. */
+/* Polls a queue while something happens; the threads that post to it find its errors. */
 static bool poll_queue(weiri_queue *queue)
 {
     bool worked = false;
@@ -181,22 +182,22 @@ static bool poll_queue(weiri_queue *queue)
 static void poll_all(void *context)
 {
     weir_comm *comm = (weir_comm *)context;
-    if (comm->passive_rest > 0) {
-        comm->passive_rest--;
+    if (comm->passive.rest > 0) {
+        comm->passive.rest--;
         return;
     }
     bool worked = false;
-    pthread_mutex_lock(&comm->passive_mutex);
-    for (weiri_passive *passive = comm->passive; passive != NULL; passive = passive->next) {
+    pthread_mutex_lock(&comm->passive.mutex);
+    for (weiri_passive_queue *passive = comm->passive.first; passive != NULL; passive = passive->next) {
         worked = poll_queue(passive->queue) || worked;
     }
-    pthread_mutex_unlock(&comm->passive_mutex);
+    pthread_mutex_unlock(&comm->passive.mutex);
     if (worked) {
-        comm->passive_idle = 0;
-    } else if (comm->passive_idle < PASSIVE_REST_MAX) {
-        comm->passive_idle++;
+        comm->passive.idle = 0;
+    } else if (comm->passive.idle < PASSIVE_REST_MAX) {
+        comm->passive.idle++;
     }
-    comm->passive_rest = comm->passive_idle;
+    comm->passive.rest = comm->passive.idle;
 }
 
 weir_status weiri_passive_add(weir_comm *comm, weiri_queue *queue)
@@ -204,38 +205,38 @@ weir_status weiri_passive_add(weir_comm *comm, weiri_queue *queue)
     if (!queue->domain->transport->queue->passive_poll) {
         return WEIR_OK;
     }
-    weiri_passive *passive = (weiri_passive *)weiri_alloc(1, sizeof *passive);
+    weiri_passive_queue *passive = (weiri_passive_queue *)weiri_alloc(1, sizeof *passive);
     if (passive == NULL) {
         return weiri_fail_nomem("communicator: queue");
     }
     weir_status status = WEIR_OK;
     passive->queue = queue;
-    pthread_mutex_lock(&comm->passive_mutex);
-    if (comm->passive_watch == NULL) {
+    pthread_mutex_lock(&comm->passive.mutex);
+    if (comm->passive.watch == NULL) {
         status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), PASSIVE_MS, poll_all, comm,
-                                          &comm->passive_watch);
+                                          &comm->passive.watch);
     }
     if (status == WEIR_OK) {
-        passive->next = comm->passive;
-        comm->passive = passive;
+        passive->next = comm->passive.first;
+        comm->passive.first = passive;
         passive = NULL;
     }
-    pthread_mutex_unlock(&comm->passive_mutex);
+    pthread_mutex_unlock(&comm->passive.mutex);
     weiri_free(passive);
     return status;
 }
 
 void weiri_passive_remove(weir_comm *comm, const weiri_queue *queue)
 {
-    weiri_passive *gone = NULL;
-    pthread_mutex_lock(&comm->passive_mutex);
-    for (weiri_passive **at = &comm->passive; *at != NULL && gone == NULL; at = &(*at)->next) {
+    weiri_passive_queue *gone = NULL;
+    pthread_mutex_lock(&comm->passive.mutex);
+    for (weiri_passive_queue **at = &comm->passive.first; *at != NULL && gone == NULL; at = &(*at)->next) {
         if ((*at)->queue == queue) {
             gone = *at;
             *at = gone->next;
             break;
         }
     }
-    pthread_mutex_unlock(&comm->passive_mutex);
+    pthread_mutex_unlock(&comm->passive.mutex);
     weiri_free(gone);
 }

@@ -3,7 +3,31 @@
 #ifndef WEIRI_COMM_DOMAIN_H
 #define WEIRI_COMM_DOMAIN_H
 
-#include "src/host/comm/memory.h"
+#include <pthread.h>
+
+#include "src/host/base/service.h"
+#include "src/transport/transport.h"
+#include "weir/comm.h"
+#include "weir/memory.h"
+
+#define WEIRI_DOMAINS_MAX 4 /* transports with queues that a communicator uses */
+
+typedef struct weiri_domains {
+    pthread_mutex_t mutex; /* guards these, and the regions of memories */
+    weiri_domain *at[WEIRI_DOMAINS_MAX];
+    uint32_t count;
+} weiri_domains;
+
+typedef struct weiri_passive_queue weiri_passive_queue;
+
+/* The queues that the service thread polls. */
+typedef struct weiri_passive_queues {
+    pthread_mutex_t mutex; /* guards the list; held while its queues are polled */
+    weiri_passive_queue *first;
+    weiri_watch *watch; /* NULL before the first queue */
+    uint32_t rest;      /* runs of the watch to be left out; service thread */
+    uint32_t idle;      /* how many are left out after the next run in which nothing happens; service thread */
+} weiri_passive_queues;
 
 /* The communicator's domain of a transport with queues; opens it at the first call. */
 weir_status weiri_domain_get(weir_comm *comm, const weiri_transport_ops *transport, weiri_domain **out);

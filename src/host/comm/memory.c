@@ -41,7 +41,7 @@ size_t weiri_handle_write(const weir_memory *memory, uint8_t *handle)
     weiri_write_u64(&w, block->offset);
     weiri_write_u64(&w, block->size);
     weiri_write_bytes(&w, block->bytes, sizeof block->bytes);
-    pthread_mutex_lock(&memory->comm->domains_mutex);
+    pthread_mutex_lock(&memory->comm->domains.mutex);
     weiri_write_string(&w, memory->reason);
     weiri_write_u8(&w, (uint8_t)memory->keys.count);
     for (uint32_t i = 0; i < memory->keys.count; i++) {
@@ -50,7 +50,7 @@ size_t weiri_handle_write(const weir_memory *memory, uint8_t *handle)
         weiri_write_u8(&w, (uint8_t)key->key.length);
         weiri_write_bytes(&w, key->key.bytes, key->key.length);
     }
-    pthread_mutex_unlock(&memory->comm->domains_mutex);
+    pthread_mutex_unlock(&memory->comm->domains.mutex);
     make_proof(memory->comm, handle, w.size, proof);
     weiri_write_bytes(&w, proof, sizeof proof);
     return w.size;

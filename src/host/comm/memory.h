@@ -29,7 +29,7 @@ struct weir_memory {
     weiri_export description;                 /* for peers; fd is the block's own, -1 when it is imported */
     char reason[160];                         /* why it cannot be shared, for WEIRI_SHARE_NONE, or has no key */
     weiri_keys keys;                          /* as exported, or received */
-    weiri_region *regions[WEIRI_DOMAINS_MAX]; /* in comm->domains, when registered here; see domain.h */
+    weiri_region *regions[WEIRI_DOMAINS_MAX]; /* in comm->domains.at, when registered here; see domain.h */
     weir_memory *previous;                    /* in comm->memories when registered here */
     weir_memory *next;
 };

@@ -44,19 +44,19 @@ void weiri_quiesce_enter(weir_comm *comm)
 {
     (void)pthread_once(&once, prepare);
     lock();
-    comm->next_here = first;
+    comm->quiesce.next = first;
     first = comm;
-    comm->is_here = true;
+    comm->quiesce.listed = true;
     unlock();
 }
 
 void weiri_quiesce_leave(weir_comm *comm)
 {
     lock();
-    for (weir_comm **link = &first; comm->is_here && *link != NULL; link = &(*link)->next_here) {
+    for (weir_comm **link = &first; comm->quiesce.listed && *link != NULL; link = &(*link)->quiesce.next) {
         if (*link == comm) {
-            *link = comm->next_here;
-            comm->is_here = false;
+            *link = comm->quiesce.next;
+            comm->quiesce.listed = false;
             break;
         }
     }
@@ -69,9 +69,9 @@ static const weir_comm *find_busy(const weir_comm *comm)
 {
     const uint8_t *job = weiri_bootstrap_job(comm->bootstrap);
     const weir_comm *other = first;
-    while (other != NULL && (other->pid != comm->pid || other->port != comm->port || other->quiet ||
+    while (other != NULL && (other->pid != comm->pid || other->port != comm->port || other->quiesce.quiet ||
                              memcmp(weiri_bootstrap_job(other->bootstrap), job, 16) != 0)) {
-        other = other->next_here;
+        other = other->quiesce.next;
     }
     return other;
 }
@@ -89,7 +89,7 @@ weir_status weir_comm_quiesce(weir_comm *comm, uint32_t timeout_ms)
     const weir_comm *busy;
     weir_status status = WEIR_OK;
     lock();
-    comm->quiet = true;
+    comm->quiesce.quiet = true;
     (void)pthread_cond_broadcast(&changed);
     while ((busy = find_busy(comm)) != NULL && weiri_cond_wait(&changed, &mutex, deadline)) {
     }

@@ -1,0 +1,34 @@
+/* slab.h - shared memory of a communicator, divided into small cells.
+ *
+ * A communicator makes two slabs with itself: one in device memory (tokens that kernels wait on, counters, packet
+ * epochs, grid barriers) and one in host memory that the device can access (the control block, tokens of host ends).
+ * Other nouns take cells of them instead of shared memory for themselves. Peers map both slabs when the first
+ * connection is made. The communicator's mutex guards the states of the cells. */
+#ifndef WEIRI_COMM_SLAB_H
+#define WEIRI_COMM_SLAB_H
+
+#include "weir/comm.h"
+#include "weir/memory.h"
+
+#define WEIRI_CELLS 16384u
+
+typedef struct weiri_slab {
+    weir_memory *memory;
+    uint64_t first;  /* offset of cell 0 */
+    uint32_t lowest; /* no cell before this one is free */
+    uint8_t *states; /* of each cell: never used and zero, in use, or free again */
+} weiri_slab;
+
+/* Allocates the memory; cell 0 is at offset `first`. After a failure the slab is closed like an open one. */
+weir_status weiri_slab_open(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first);
+void weiri_slab_close(weiri_slab *slab);
+
+/* Takes `count` zeroed cells in a row; *offset is that of the first in the slab's memory. WEIR_ERR_LIMIT,
+ * WEIR_ERR_DEVICE. */
+weir_status weiri_cells_allocate(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t *offset);
+void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_t offset);
+/* Address of a byte of a slab for kernels, and for the CPU. */
+void *weiri_slab_device(const weir_memory *slab, uint64_t offset);
+void *weiri_slab_host(const weir_memory *slab, uint64_t offset);
+
+#endif
