@@ -5,41 +5,33 @@
  *     ...
  *     weir_collective_destroy(collective);
  *
- * A collective is what ranks need for such operations: memory of each that all others of its host map, semaphores and
- * packets, and between hosts port channels with a proxy of their own. create makes all of it, so that an operation is
- * one plain launch of a kernel, between hosts a few: it allocates nothing, waits for nothing on the host, and can be
- * recorded in a graph and replayed.
+ * create makes everything that operations need. An operation then launches one kernel, or a few between hosts: it
+ * allocates nothing, does not wait on the host, and can be recorded in a graph and replayed.
  *
- * Ranks that map each other's memory are a host; without transport ipc (WEIR_TRANSPORT) each rank is one. All hosts
- * have as many ranks, which follow each other. Rank i of each exchanges with rank i of the others, so that each byte
- * leaves a host once. Between hosts there are no all_to_all_v, no send and recv, and no averages of integers where a
- * host has several ranks; registered memory is not written directly; forms, as forced and in the tuning file, are
- * those of steps inside a host.
+ * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
+ * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, send, recv, and
+ * averages of integers where a host has several ranks.
  *
- * Operations of one collective follow each other in one order, the same on all ranks, which the caller keeps also where
- * they are put on several streams. Operations that run at the same time need a collective each, and blocks that fit on
- * the GPU side by side (opts.blocks, opts.threads), since a kernel's blocks wait for those of the other ranks. All
- * ranks give the same operation, count, type and root: WEIR_ERR_MISMATCH becomes the communicator's error on all ranks,
- * naming the difference, when they do not. An error that is returned at once has launched nothing, and the other ranks
- * wait; between hosts, where an operation is several launches, an error of the device may come after the first, which
- * has used recv.
+ * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
+ * several streams. All ranks give the same operation, count, type and root; otherwise WEIR_ERR_MISMATCH becomes the
+ * communicator's error on all ranks and names the difference. Operations that run at the same time need a collective
+ * each, and blocks that fit on the GPU side by side (opts.blocks, opts.threads). An operation that returns an error has
+ * launched nothing, and the other ranks wait. Between hosts, an error of the device may come after the first launch,
+ * which has used recv.
  *
- * Pointers are memory that the device can access, aligned to the element; others end the device's context, or on the
- * CPU the process, unless opts.check_pointers is set. Any will do; the data goes through the collective's own memory
- * then. What is in memory that all ranks have registered (weir_collective_register) has the same offset there on all of
- * them, and goes straight from memory to memory if it is large: what is received of allgather, broadcast and
- * all_to_all, and between two ranks the results of allreduce, what is sent of reduce_scatter and, where recv is
- * registered too, of allreduce. Whether these are registered, and whether the operation is in place, is alike on all
- * ranks then. send and recv may be the same buffer where that makes sense: equal for allreduce, reduce, broadcast and
- * all_to_all, for allgather send is this rank's part of recv, for reduce_scatter recv is this rank's part of send.
- * Otherwise they must not overlap.
+ * Pointers are memory that the device can access, aligned to the element. Other pointers end the device's context, or
+ * on the CPU the process, unless opts.check_pointers is set. Large data in registered memory (weir_collective_register)
+ * is not staged: see there. Whether the pointers are registered, and whether the operation is in place, must be the
+ * same on all ranks. In place means: send equals recv for allreduce, reduce, broadcast and all_to_all; send is this
+ * rank's part of recv for allgather; recv is this rank's part of send for reduce_scatter. Otherwise the two must not
+ * overlap.
  *
- * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of what is for each rank, or of
- * it, for allgather, reduce_scatter and all_to_all. 0 is fine.
+ * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of each rank's part for allgather,
+ * reduce_scatter and all_to_all. A count may be 0.
  *
  * Reductions join the ranks' elements in the order of ranks, at one place, and round once (weir/device/reduce.h): all
- * ranks get the same bits, in every run and by every form. Between hosts they round twice: what each host's ranks join
- * to, and what the hosts' results join to, in the order of hosts; an average is that of the hosts' averages.
+ * ranks get the same bits, in every run and by every form. Between hosts they round twice: once in each host, and once
+ * over the hosts, in the order of hosts. An average is then the average of the hosts' averages.
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
  * Blocking:  create, register; kernels, with the communicator's deadline.
@@ -109,7 +101,12 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *colle
                                                           uint32_t blocks);
 
 /* Every rank of the group registers a memory of its own, all of the same size, in the same order; it stays registered
- * until the collective's end. At most 255; WEIR_ERR_LIMIT. Errors are told as those of create. */
+ * until the collective's end. At most 255; WEIR_ERR_LIMIT. An error of one rank reaches all ranks, as in create.
+ *
+ * Inside a host, large data goes straight between registered memories, if it has the same offset in the memory of every
+ * rank: what allgather, broadcast and all_to_all receive, and what reduce_scatter sends. For allreduce it is the result
+ * between two ranks, and what is sent if recv is registered too. All other data goes through the collective's memory.
+ */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
 
 WEIR_API WEIR_NODISCARD weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv,

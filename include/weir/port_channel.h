@@ -8,35 +8,26 @@
  *     weir_proxy_stop(proxy);
  *     weir_port_channel_destroy(channel); weir_proxy_destroy(proxy);
  *
- * Kernels and host threads push requests, a thread of the proxy hands them to the transport of the semaphore's
- * connection: copy engines, a NIC, or copies by that thread between CPU devices. Kernels do not see which. What the
- * calls promise is in the table of weir/device/port_channel.h; it holds for those below too. In kernels a group of more
- * than one thread calls weir_coop_sync between a put or get and what relies on it: signal, flush, use of the memory.
+ * A request moves data between two memories of the channel, or signals the peer. Kernels and host threads post
+ * requests. A thread of the proxy, or a NIC that kernels post to (WEIR_PORT_ENGINE, docs/rdma.md), carries them out:
+ * with copy engines, NICs, or its own copies between CPU devices. Kernels do not see the difference. The table in
+ * weir/device/port_channel.h says what each call promises, for host threads too. WEIR_PORT_ENGINE must have the same
+ * value on both ranks before their first connection; weir_port_channel_get_info says which engine posts, and why.
  *
- * A channel moves data between memories of its two ranks, which have ids: `remote` is 0, `local` is 1, and what is
- * attached gets the next ones. The peer's memories must have been exported, or sent, after a connection over the
- * transport existed on their rank.
+ * Memories have ids: 0 is `remote`, of the peer, and 1 is `local`. Attached memories get the next ids. The peer exports
+ * or sends its memories after its rank has a connection over the transport.
  *
- * A channel is the only user of its semaphore, on this rank, for ever. The peer's signals end
- * weir_dev_port_channel_wait of kernels, or weir_semaphore_wait when the semaphore's end is on the host.
+ * A channel must be the only user of its semaphore. The peer's signals end weir_dev_port_channel_wait in kernels, or
+ * weir_semaphore_wait if the semaphore's end is on the host.
  *
- * Who posts what kernels ask for is WEIR_PORT_ENGINE's to say. proxy, the default: a thread of the proxy. device: over
- * transport ib, and mlx5 NICs, the calling kernels themselves, which write entries for the NIC and ring its doorbell;
- * elsewhere, and where a step of that does not work, a thread of the proxy, and weir_port_channel_get_info says why.
- * device-only: weir_port_channel_create fails then. It must be the same on both ranks, before their first connection.
- * Host threads' requests always go through the proxy, by a queue pair of their own: when kernels' posts have failed,
- * the host's go on, and only weir_port_channel_status tells.
+ * A failed request ends its channel, and only it: a range beyond the memory, an operation that the transport lacks, or
+ * an error of the transport. Waits that find no signal then end with the channel's error here, and with WEIR_ERR_REMOTE
+ * on the peer, whose own requests go on. Signals that arrived before still count. weir_port_channel_status has the text
+ * on both ranks. If both ends fail, a rank may see WEIR_ERR_REMOTE first; its own error replaces that, at the latest
+ * when a ticket fails. Requests of the host have a queue of their own: they go on after posts of kernels have failed.
  *
- * A channel fails by itself: a request out of range, one that the transport cannot carry out (an add), or an error of
- * the transport, ends that channel (weir/proxy.h). The failure is logged, and told to the peer. From then on waits for
- * the peer's signals that find none end at once: here with the channel's error, at the peer, whose own requests go on,
- * with WEIR_ERR_REMOTE. weir_port_channel_status has the text on both. When kernels post by themselves, the host and
- * the peer learn of the failure within half a second. Signals that were done before the failure still count. When both
- * ends fail, a rank may see WEIR_ERR_REMOTE first. The error of its own channel replaces that, at the latest when a
- * ticket fails.
- *
- * Waits of kernels and hosts on a channel return WEIR_ERR_INVALID at once, "weir_proxy_start was not called", while its
- * proxy has not been started, unless kernels post by themselves.
+ * Waits return WEIR_ERR_INVALID at once, "weir_proxy_start was not called", until the proxy is started. Kernels that
+ * post to the NIC themselves need no started proxy.
  *
  * Threads:   any, at the same time, except destroy.
  * Blocking:  connect, until the peer has called it; create, until the peer's communicator has opened its end of the

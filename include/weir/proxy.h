@@ -11,44 +11,33 @@
  *     weir_proxy_stop(proxy);
  *     weir_proxy_channel_destroy(channel); weir_proxy_destroy(proxy);
  *
- * A proxy has one thread or several. Each polls two fifos of its own, one for kernels and one for host threads, and
- * hands their requests to the handlers of its channels. A channel belongs to one thread. It has credits, for kernels
- * and for the host each: requests that were pushed and are not completed. Since a pusher takes one before it takes room
- * in the fifo, a channel that is slow, or does not go on at all, never holds up another one of its thread.
+ * A proxy has one or several threads, and each channel belongs to one of them. A channel has credits, for kernels and
+ * for the host separately: requests that were pushed and are not completed. A push waits for a credit, so that a slow
+ * channel does not hold up other channels.
  *
- * A handler is called by the channel's thread, one call at a time, for the channel's requests in the order of their
- * tickets (kernels' among themselves, and the host's among themselves). It must not block. It returns
+ * A handler is called by its thread, one call at a time, in the order of tickets: kernels' requests among themselves,
+ * and the host's among themselves. It must not block. It returns
  *
- *     WEIR_OK         the request needs nothing more: it is completed as soon as all before it are
- *     WEIR_PENDING    it is under way; weir_proxy_channel_complete, called by a handler or progress callback of the
- *                     same thread, completes it
- *     WEIR_ERR_BUSY   it cannot be taken now: it is offered again in the next round, before all later ones of the
- *                     channel; requests of other channels go on
+ *     WEIR_OK         the request is completed once all requests before it are
+ *     WEIR_PENDING    the request is under way; weir_proxy_channel_complete, in a callback of the same thread, ends it
+ *     WEIR_ERR_BUSY   not now: the handler gets it again in the next round, before later requests of the channel
  *     another error   the channel fails
  *
- * A channel fails by itself: the requests that are not completed, and all later ones, fail with its error; their
- * handler is not called any more; tests and waits for their tickets return the error, and pushes go on to return
- * WEIR_OK. Other channels, and the communicator, do not notice. A request of a type that is none fails its channel with
- * WEIR_ERR_CORRUPT; one of a channel that does not exist breaks the communicator, since nobody else could learn of it.
- * An error of the communicator fails all channels with it.
+ * A failed channel completes nothing more: waits and tests of its tickets return its error, and pushes still return
+ * WEIR_OK. Other channels and the communicator go on. A request of an unknown type fails its channel with
+ * WEIR_ERR_CORRUPT. A request to a channel that does not exist fails the communicator. An error of the communicator
+ * fails all its channels.
  *
- * A progress callback is called once a round of its thread, also when there are no requests: transports look for
- * completions there. Handlers that share one (the same function and context) share the call. It returns WEIR_OK when
- * something went on, WEIR_PENDING when nothing did, and an error, which fails all channels that share it.
+ * A progress callback is called once a round, also without requests. Handlers with the same progress function and
+ * context share one call. It returns WEIR_OK if it got something done, WEIR_PENDING if not, and an error to fail all
+ * channels that share it.
  *
- * Waits for a ticket, and pushes that would have to wait for a credit, return WEIR_ERR_INVALID at once while the proxy
- * has not been started, on the host and in kernels. What is pushed before lies in the queue until it is.
+ * Handlers make requests of their own by the calls named try. A handler whose try call returns WEIR_PENDING remembers
+ * its position and returns WEIR_ERR_BUSY. A progress callback tests the tickets of such requests.
  *
- * Life: create, start, stop, destroy, once each. stop fails every channel with WEIR_ERR_ABORTED: what is queued, and
- * what is pushed until destroy, ends with that. drain first completes what was pushed before.
- *
- * A thread that finds nothing to do spins, then yields, then sleeps for a 64th of the time that it has been idle, 1 ms
- * at most. It runs on the CPUs near the device, where those are known and allowed to the process; the caller's own
- * placement is not touched.
- *
- * A handler that cannot go on without requests of its own, such as transfers of a port channel, makes them by the calls
- * named try: when one returns WEIR_PENDING it remembers how far it has come, and returns WEIR_ERR_BUSY. Requests that
- * must be done before its own is are looked at by tests of their tickets in a progress callback.
+ * Create, start, stop and destroy are called once each, in this order. Until start, requests stay in the queue, and
+ * waits, and pushes without a credit, return WEIR_ERR_INVALID. stop fails every channel with WEIR_ERR_ABORTED. drain
+ * completes the requests that were pushed before it.
  *
  * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail in callbacks alone. Callbacks
  *            call nothing else of their proxy (WEIR_ERR_INVALID) but weir_proxy_channel_try_push and

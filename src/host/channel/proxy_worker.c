@@ -2,7 +2,11 @@
  *
  * A request that its handler takes and finishes at once, on a channel that has nothing else, passes through without
  * being stored. Otherwise it becomes an entry of its channel's ring: parked, when the handler is busy or others are
- * parked before it; pending, when it is under way; done, when it waits for those before it. */
+ * parked before it; pending, when it is under way; done, when it waits for those before it.
+ *
+ * A thread polls two fifos, one of kernels and one of host threads. A thread without work spins, then yields, then
+ * sleeps for a 64th of its idle time, 1 ms at most. It runs on the CPUs near the device, where those are known and the
+ * process may use them; the caller's threads are not moved. */
 #include "src/host/channel/proxy.h"
 
 #include <sched.h>
