@@ -1,5 +1,5 @@
-/* kernel_costs.c - one minimal kernel for each call of the device API, for tools/kernel-costs alone: it compiles this
- * file for a GPU and counts what the compiler made of each. A kernel's name is what the table calls it. */
+/* kernel_costs.c - one minimal kernel for each call of the device API. Only tools/kernel-costs uses it: it compiles
+ * this file for a GPU and counts the registers and instructions of each kernel. The table shows the kernels' names. */
 #include "weir/device/kernel.h"
 #include "weir/device/port_channel.h"
 
@@ -17,7 +17,7 @@ typedef struct cost_args {
     uint64_t *value;
 } cost_args;
 
-/* What every kernel has. */
+/* The part that every kernel has. */
 WEIR_KERNEL(nothing, cost_args)
 {
     (void)args;
@@ -188,7 +188,7 @@ WEIR_KERNEL(agree_grid, cost_args)
 
 /* ---- requests to the host ----------------------------------------------------------------------------------- */
 
-/* All fields differ, and are not known to the compiler. */
+/* All fields differ, and the compiler knows none of them. */
 WEIR_FN weir_request cost_request(const cost_args *args)
 {
     weir_request request;
@@ -234,7 +234,7 @@ WEIR_KERNEL(proxy_channel_wait, cost_args)
     }
 }
 
-/* ---- port channels and what they post to a NIC ----------------------------------------------------------- */
+/* ---- port channels, and their posts to a NIC ---------------------------------------------------------------- */
 
 WEIR_KERNEL(port_put, cost_args)
 {

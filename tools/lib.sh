@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# lib.sh - what the scripts of this folder share; to be sourced by bash with `set -euo pipefail`.
+# lib.sh - functions of the scripts in this folder. Bash scripts with `set -euo pipefail` source it.
 
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
 # ---- steps: one line each, with progress, the full output in a file ------------------------------------
 
-# Reads a command's output; prints how far it is. Understands ninja ([3/40]), ctest (3/40 Test) and apt
-# (dlstatus, pmstatus). On a terminal the line is rewritten; elsewhere each quarter is printed.
+# Reads a command's output and prints its progress. Understands ninja ([3/40]), ctest (3/40 Test) and apt
+# (dlstatus, pmstatus). Rewrites its row on a terminal; prints each quarter elsewhere.
 show_progress() {
     local title=$1 line percent last=-1
     while IFS= read -r line; do
@@ -29,8 +29,8 @@ show_progress() {
     done
 }
 
-# step TITLE LOG COMMAND...: runs the command with its output in LOG; its status is the step's. A status of 77 is a
-# command's that cannot run here.
+# step TITLE LOG COMMAND...: runs the command with its output in LOG, and returns its status. Status 77 means that the
+# command cannot run here.
 step() {
     local title=$1 log=$2 start=$SECONDS status=0 outcome="done"
     shift 2
@@ -47,7 +47,7 @@ step() {
     return $status
 }
 
-# As step; on failure shows the end of the log and ends the script.
+# A step that must succeed: on failure shows the end of the log and ends the script.
 must() {
     if ! step "$@"; then
         tail -n 40 "$2"
@@ -57,8 +57,8 @@ must() {
 
 # ---- packages --------------------------------------------------------------------------------------------
 
-# What a need is called when it is asked for, and whether it is there: "program NAME", "module NAME" (of
-# pkg-config), "header FILE", "compile COMMAND" (which compiles an empty program from its standard input).
+# Whether a need is met: "program NAME", "module NAME" (of pkg-config), "header FILE", or "compile COMMAND" (a command
+# that compiles an empty program from its standard input).
 is_there() {
     case $1 in
         program) command -v "$2" >/dev/null ;;
@@ -68,7 +68,7 @@ is_there() {
     esac
 }
 
-# need KIND NAME PACKAGE WHY: notes the package if what it brings is missing.
+# need KIND NAME PACKAGE WHY: adds the package to `missing` if the need is not met.
 missing=()
 lists_read=""
 need() {
@@ -78,7 +78,7 @@ need() {
     fi
 }
 
-# want KIND NAME PACKAGE WHY: the same for what can be done without; tests that use it skip themselves.
+# want KIND NAME PACKAGE WHY: adds an optional package to `wanted`. Tests that use a missing one skip themselves.
 wanted=()
 want() {
     if ! is_there "$1" "$2"; then
@@ -100,10 +100,10 @@ need_for_build() {
 
 want_for_build() {
     want header rdma/fabric.h libfabric-dev "transfers between hosts without a NIC's own library"
-    want header hwloc.h libhwloc-dev "which NIC is near which GPU"
+    want header hwloc.h libhwloc-dev "distances between NICs and GPUs"
 }
 
-# Status-Fd has apt write its progress into its output.
+# Status-Fd makes apt write its progress into its output.
 apt() {
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o APT::Status-Fd=1 "$@"
 }
@@ -112,7 +112,7 @@ install_missing() {
     local sudo=""
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null ||
-        die "this script installs packages on Debian and Ubuntu alone; install by hand what is missing: ${missing[*]}"
+        die "this script installs packages only on Debian and Ubuntu; install these yourself: ${missing[*]}"
     if [ "$(id -u)" != 0 ]; then
         command -v sudo >/dev/null || die "run this as root: apt-get install ${missing[*]}"
         sudo=sudo
@@ -126,7 +126,7 @@ install_missing() {
     missing=()
 }
 
-# One by one, and without a question: what cannot be installed is done without.
+# Installs packages one by one, without a question. A package that cannot be installed is left out.
 install_wanted() {
     local sudo="" package
     [ ${#wanted[@]} -gt 0 ] || return 0
@@ -137,7 +137,7 @@ install_wanted() {
         fi
         if [ -z "$lists_read" ] || ! step "Installing $package" "build/log/apt-install-$package.log" \
             apt install --no-install-recommends "$package"; then
-            say "  $package cannot be installed here: what uses it is skipped"
+            say "  $package cannot be installed here: tests that use it are skipped"
         fi
     done
     wanted=()
@@ -147,12 +147,12 @@ install_wanted() {
 
 jobs=$(nproc)
 
-# Where cmake/weir_cuda.cmake looks, too.
+# Searches the same places as cmake/weir_cuda.cmake.
 has_nvcc() { command -v nvcc >/dev/null || [ -x "${CUDA_PATH:-/usr/local/cuda}/bin/nvcc" ]; }
 has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }
 
-# The architecture of the first GPU, as WEIR_CUDA_ARCHS has it. 90 where there is none, and for newer ones, too: their
-# driver compiles its PTX, and every nvcc that builds weir knows it.
+# The architecture of the first GPU, in the format of WEIR_CUDA_ARCHS. 90 without a GPU and for newer GPUs: their driver
+# compiles the PTX of 90, and every nvcc that builds weir knows 90.
 gpu_arch() {
     local arch
     arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) || arch=""
@@ -160,7 +160,7 @@ gpu_arch() {
     say "$arch"
 }
 
-# What build_preset also tells cmake when it configures.
+# Options that build_preset passes to cmake when it configures.
 cmake_options=()
 
 # build_preset PRESET PREFIX...: the prefix goes in front of cmake. On failure shows the end of the log.

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the GoogleTest cases that ctest knows, many in a process: run_gtests.py FOLDER RESULTS [--leave-out RE]
+"""Runs ctest's GoogleTest cases, many in a process: run_gtests.py FOLDER RESULTS [--leave-out RE]
 
 ctest would start a process for each case, and under the sanitizers a start takes longer than most cases do. FOLDER is
-a build folder, RESULTS the JUnit file to write; cases with the label long are left out, and those whose ctest name
-matches RE. Suites with RUN_SERIAL run alone, a process each. The rest runs in processes of ten cases, two for each core,
-since it waits more than it computes.
+a build folder, RESULTS the JUnit file to write. Cases with the label long, and cases whose ctest name matches RE, are
+left out. Suites with RUN_SERIAL run alone, in one process each. The others run in processes of ten cases, two processes
+for each core, because tests wait more than they compute.
 
-A process that does not end well (signal, sanitizer, leak, silence for longer than a case's TIMEOUT) without a failed
-case to explain it is not believed: its cases run again by themselves, and if none of them fails either, the suite
-itself counts as one failed test."""
+A process may end badly (signal, sanitizer, leak, silence for longer than a case's TIMEOUT) without a failed case to
+explain it. Its cases then run again, one at a time. If none of them fails, the suite counts as one failed test."""
 import argparse
 import collections
 import concurrent.futures
@@ -23,7 +22,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
-CASES_AT_ONCE = 10 # of a suite that does not run alone
+CASES_AT_ONCE = 10 # cases in a process, for suites that do not run alone
 
 Case = collections.namedtuple("Case", "name filter program folder timeout serial")
 
@@ -41,7 +40,7 @@ def read_cases(folder, leave_out):
 
 
 def read_environment(folder):
-    """What cmake/weir_compiler.cmake has ctest set for all tests of a build with sanitizers."""
+    """The variables that cmake/weir_compiler.cmake makes ctest set for all tests of a build with sanitizers."""
     environment = dict(os.environ)
     options = os.path.join(folder, "sanitizer_options.cmake")
     if os.path.exists(options):
@@ -98,7 +97,7 @@ def run_together(cases, environment):
 def failed(name, text):
     element = ElementTree.Element("testcase", name=name)
     ElementTree.SubElement(element, "failure", message="the process failed")
-    # What XML has no place for, terminals' colours among it, becomes a question mark.
+    # Characters that XML forbids, such as those of terminal colours, become question marks.
     ElementTree.SubElement(element, "system-out").text = re.sub(r"[^\n\t\x20-\ufffd]", "?", text)
     return element
 

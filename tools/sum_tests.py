@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Sums up JUnit files of ctest and GoogleTest: sum_tests.py [--verbose] NAME=FILE...
 
-Prints each reason for which tests were skipped with their number, the commonest first, each failed test with its
-output, and last `N passed, N failed, N skipped`. With --verbose, each skipped test has a row too. In place of a file,
-`passed`, `failed: TEXT` and `skipped: REASON` stand for a run that counts as one test. The status is 1 if a test
-failed, if a file is missing, or if no test ran."""
+Prints the number of skipped tests for each reason, the commonest first, then each failed test with its output, and last
+`N passed, N failed, N skipped`. With --verbose, each skipped test has a row too. In place of a file, `passed`,
+`failed: TEXT` and `skipped: REASON` stand for a run that counts as one test. The status is 1 if a test failed, if a
+file is missing, or if no test ran."""
 import argparse
 import collections
 import re
@@ -15,14 +15,14 @@ SHOWN_LINES = 60
 
 
 def skip_reason(case, skipped):
-    """What GTEST_SKIP() was given: ctest keeps it in the output, GoogleTest in the element itself."""
+    """The text of GTEST_SKIP(): ctest keeps it in the output, GoogleTest in the element itself."""
     output = case.findtext("system-out") or skipped.text or ""
     match = re.search(r"(?:Skipped\n|^[^\n]*:\d+\n)(.*?)(?:\n\s*\n|\n\[|\Z)", output, flags=re.S)
     return " ".join((match.group(1) if match else "").split()) or "no reason given"
 
 
 def read_results(name, path):
-    """Yields (test, outcome, text); a file that is not there is a failure of the whole run."""
+    """Yields (test, outcome, text). A missing file counts as a failure of the whole run."""
     outcome, _, text = path.partition(": ")
     if outcome in ("passed", "failed", "skipped"):
         yield name, outcome, text

@@ -1,9 +1,9 @@
-/* weir_info.c - weir-info: what weir finds on this machine, and what it is set to; weir-info --nic: whether kernels can
- * post to an RDMA NIC by themselves, step by step, from each device.
+/* weir_info.c - weir-info: prints the devices and transports that weir finds on this machine, and its settings.
+ * weir-info --nic: tests step by step whether kernels of each device can post to an RDMA NIC.
  *
- * Sections: version, devices, links between GPUs, transports, which of them joins which ranks, launcher, environment,
- * and the memory that weir itself takes for a rank on each device. What does not work is printed with the reason; the
- * exit status is non-zero only when a device that is there cannot be used. */
+ * Sections: version, devices, links between GPUs, transports, the transport that joins each pair of ranks, launcher,
+ * environment, and the memory that weir takes for a rank on each device. A part that does not work is printed with the
+ * reason. The exit status is non-zero only if a present device cannot be used. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { DEVICES_MAX = 64 };
 
-/* One device that was opened, or why it was not. */
+/* An open device, or the reason why it is not open. */
 typedef struct entry {
     char name[16];
     weir_device *device;
@@ -46,7 +46,7 @@ static void print_device(const entry *e)
            info->resident_threads);
 }
 
-/* Opens all devices of a kind, behind the `count` that are in `entries`; returns the new count. */
+/* Opens all devices of a kind behind the `count` in `entries`; returns the new count. */
 static uint32_t open_devices(const char *kind, entry *entries, uint32_t count, bool *good)
 {
     uint32_t there = 0;
@@ -64,7 +64,7 @@ static uint32_t open_devices(const char *kind, entry *entries, uint32_t count, b
             weir_device_get_info(e->device, &e->info);
             print_device(e);
             count++;
-        } else { /* also how one learns why there is none */
+        } else { /* this also gives the reason why there is none */
             printf("  %-6s  %s\n", there != 0 ? name : kind, weir_last_error());
             *good = *good && there == 0;
         }
@@ -111,8 +111,8 @@ static void print_transports(void)
     }
 }
 
-/* For each device a row with its transport to all of this host, itself among them, and to other hosts; below it, why
- * there is none. */
+/* A row for each device: its transport to ranks of this host, including itself, and to other hosts. Below it the reason
+ * if there is none. */
 static void print_choices(const entry *entries, uint32_t count)
 {
     weir_transport_info info;
@@ -133,7 +133,7 @@ static void print_choices(const entry *entries, uint32_t count)
     }
 }
 
-/* Who started this process as a rank. A launcher that cannot be asked does not make this machine unfit. */
+/* The launcher that started this process as a rank. A launcher that does not answer is no fault of this machine. */
 static void print_launcher(void)
 {
     weir_launcher_info info;
