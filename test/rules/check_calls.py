@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Calls go downhill, as includes do: check_calls.py ROOT NM LIST, with the object files of libweir in the file LIST.
 
-A file uses what it includes, and the functions and data of ours that its object file refers to. What it refers to must
-be in its own folder or in one below it (FOLDERS of check_sources.py). Files of different folders, subfolders included,
-must not call or include each other in a circle, nor must the leaves in src/host/base. A registry refers to the tables
-of functions of what it registers: those are data, and close no circle. What kernels call on the CPU is declared in
-include/weir/device, below everything."""
+A file uses the files that it includes, and the weir functions and data that its object file refers to. These must be in
+its own folder or in a folder below it (FOLDERS of check_sources.py). Files of different folders, including subfolders,
+must not call or include each other in a circle. Neither must the leaves in src/host/base. A registry refers to the
+function tables of its entries; tables are data and close no circle. The functions that kernels call on the CPU are
+declared in include/weir/device, below everything."""
 import pathlib
 import re
 import subprocess
@@ -18,7 +18,7 @@ LEAVES = "src/host/base"
 
 
 def read_objects(nm, paths):
-    """Per source, its symbols: (those that it defines, by kind, and those that it needs)."""
+    """The symbols of each source: (symbols that it defines, by kind, and symbols that it needs)."""
     objects = {}
     for path in paths:
         match = re.search(r"/weir_objects\.dir/(.+\.c)\.o$", path)
@@ -36,12 +36,12 @@ def read_objects(nm, paths):
 
 
 def unit(name):
-    """A source and the header of the same name are one."""
+    """A source and the header of the same name are one unit."""
     return name.rsplit(".", 1)[0]
 
 
 def circles(edges):
-    """The sets of units of which each reaches each other (Tarjan), less those of one."""
+    """The sets of two or more units that all reach each other (Tarjan)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(node):

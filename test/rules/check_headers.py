@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every public header compiles by itself: check_headers.py ROOT COMPILER [FLAG...].
 
-With nvcc the headers are compiled for the GPU, for the CPU they are only checked, as by other compilers."""
+nvcc compiles the headers for the GPU. Other compilers, and nvcc for the CPU, only check the syntax."""
 import concurrent.futures
 import os
 import pathlib
@@ -14,7 +14,7 @@ def compile_alone(header, root, folder, command):
     nvcc = "nvcc" in os.path.basename(command[0])
     cxx = nvcc or any(flag.startswith("-std=c++") for flag in command)
     source = pathlib.Path(folder) / (header.replace("/", "_") + (".cu" if nvcc else ".cc" if cxx else ".c"))
-    # Twice, for the include guard; the declaration, because C forbids an empty file.
+    # Includes it twice to test the include guard. The declaration is there because C forbids an empty file.
     source.write_text(f'#include "{header}"\n#include "{header}"\nextern int weir_header_check;\n')
     mode = ["-cuda", "-o", f"{source}.ii"] if nvcc else ["-fsyntax-only"]
     result = subprocess.run([*command, f"-I{root}/include", *mode, str(source)], stdout=subprocess.PIPE,

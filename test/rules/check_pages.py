@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Links of pages lead somewhere, and tables of measured figures show docs/data: check_pages.py ROOT | prove.
+"""Links of pages have a target, and tables of measured figures match docs/data: check_pages.py ROOT | prove.
 
-A link to a file of the tree needs the file, and a link to a heading the heading.
+A link to a file of the tree needs the file. A link to a heading needs the heading.
 
 A table in README.md or docs/ that follows `<!-- data/NAME.csv -->` shows that file, or the columns that the comment
 lists: `<!-- data/NAME.csv: put, get -->`. The first column of both is the key. A row whose key is a size ("64 KiB") is
-the row of so many bytes. Figures in brackets behind a time are GB/s, and are computed from the size and the time.
+the row of that many bytes. Figures in brackets behind a time are GB/s, and are computed from the size and the time.
 
-Each file of docs/data begins with rows "# name: value" that give its date, hardware, commit and command, and each is
-shown or linked by a page. `prove` shows that each mistake is found."""
+Each file of docs/data begins with rows "# name: value" that give its date, hardware, commit and command. A page must
+show or link each file. `prove` shows that each mistake is found."""
 import csv
 import pathlib
 import re
@@ -21,14 +21,14 @@ MARK = re.compile(r"^<!-- (?:docs/)?data/([\w.-]+\.csv)(?:: ([\w, ]+))? -->\n((?
 
 
 def pages(root):
-    """Every page of the tree, and none of build folders."""
+    """Every page of the tree, without build folders."""
     folders = (".github", "docs", "examples", "src", "test", "tools")
     for path in sorted([*root.glob("*.md"), *(page for folder in folders for page in (root / folder).rglob("*.md"))]):
         yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
 
 
 def headings(text):
-    """The anchors that GitHub makes of the headings."""
+    """The anchors that GitHub generates for the headings."""
     without_code = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
     titles = re.findall(r"^#+ (.*)$", without_code, flags=re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -59,7 +59,7 @@ def key_of(text):
 
 
 def cell_errors(cell, value, key):
-    """What is wrong in a cell of a page that shows `value` in the row `key`."""
+    """The errors of a cell of a page that shows `value` in the row `key`."""
     match = re.fullmatch(r"([\d,.]+)(?: \(([\d.]+)\))?", cell)
     if not match:
         if cell != value:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rules find what they are there for: each gets a small tree that breaks it in one place, and one that does not."""
+"""Tests the rules: each rule gets a small tree that breaks it in one place, and one that does not."""
 import pathlib
 import tempfile
 import unittest

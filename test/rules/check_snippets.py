@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Programs in README.md and docs/ compile: check_snippets.py ROOT COMPILER [FLAG...].
 
-A block of C that begins with an #include is a program, or a file of one; others are parts of which the page says what
-stands around them."""
+A block of C that begins with an #include is a program, or a file of one. Other blocks are fragments, which the page
+puts into context."""
 import pathlib
 import re
 import subprocess

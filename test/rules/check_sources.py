@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the sources promise, and a compiler does not check: check_sources.py RULE ROOT.
+"""Rules of the sources that a compiler does not check: check_sources.py RULE ROOT.
 
-Each rule is a function that yields one text per violation; there is no list of exceptions."""
+Each rule is a function that yields one text for each violation. There is no list of exceptions."""
 import concurrent.futures
 import pathlib
 import re
@@ -14,12 +14,11 @@ SKIPPED = 77  # the exit status of a rule that cannot be checked here
 
 
 class Skipped(Exception):
-    """Why a rule cannot be checked here."""
+    """The reason why a rule cannot be checked here."""
 
 
-# The folders of the library, from the ground up: one row a folder, with what files of other folders may include of it
-# (a header, or every header of the folder) and which folders are below it. A subfolder without a row belongs to the
-# folder that it is in.
+# The folders of the library, from the lowest up. A row has the folder, the header that other folders may include (or
+# the folder itself, for all its headers), and the folders below it. A subfolder without a row belongs to its parent.
 FOLDERS = (
     ("src/host/base", "src/host/base/", ()),
     ("src/device", "src/device/device.h", ("src/host/base", "src/device/kernels")),
@@ -37,7 +36,7 @@ FOLDERS = (
       "src/host/channel", "src/host/window")),
 )
 
-# What files elsewhere may include with quotes: a file or a folder, and prefixes.
+# Includes with quotes in all other files: a file or a folder, and the prefixes that it may include.
 LAYERS = (
     ("include/weir/status.h", ()),
     ("include/weir/device", ("weir/status.h", "weir/device/")),
@@ -59,7 +58,7 @@ def files(root, *folders):
 
 
 def without(text, strings):
-    """The text less its comments, and less the contents of its strings if `strings`; lines stay where they are."""
+    """The text without comments, and if `strings` without the contents of strings. Line numbers do not change."""
     def blank(match):
         token = match.group(0)
         if token.startswith("/"):
@@ -90,13 +89,13 @@ def includes(root, *folders):
 
 
 def folder_of(name):
-    """The row of FOLDERS that a file belongs to: the longest that its path begins with, or None."""
+    """The row of FOLDERS that a file belongs to: the longest folder that its path begins with, or None."""
     rows = [row for row in FOLDERS if name.startswith(row[0] + "/")]
     return max(rows, key=lambda row: len(row[0]), default=None)
 
 
 def may_include(name):
-    """The prefixes of what a file may include with quotes, or None for a file of no folder."""
+    """The prefixes that a file may include with quotes, or None for a file of an unknown folder."""
     row = folder_of(name)
     if row:
         faces = {folder: face for folder, face, _ in FOLDERS}
@@ -112,12 +111,12 @@ def include_direction(root):
             yield f"{place}: the folder has no row in FOLDERS"
         elif target and not target.startswith(allowed):
             yield f"{place}: {target} is not below this file; it may include {', '.join(allowed) or 'nothing'}"
-        # One compiler call builds a tutorial, without -I: it names what tutorials share by the path from its folder.
+        # One compiler call without -I builds a tutorial: it includes shared files by the path from its folder.
         tops = (name.rsplit("/", 1)[0],) if (target or "").startswith("../../common/") else (".", "include")
         if target and target.count("/") and not any((root / top / target).exists() for top in tops):
             yield f"{place}: {target} is not relative to the root or to include/"
         if system and name.startswith("include/") and system not in PUBLIC_SYSTEM_HEADERS:
-            yield f"{place}: <{system}>: public headers include {', '.join(sorted(PUBLIC_SYSTEM_HEADERS))} alone"
+            yield f"{place}: <{system}>: public headers include only {', '.join(sorted(PUBLIC_SYSTEM_HEADERS))}"
         if target and name.startswith(("examples/", "tools/perf/")) and target.startswith("weir/device/impl/"):
             yield f"{place}: {target}: programs include no header of weir/device/impl"
 
@@ -134,18 +133,18 @@ def tags(root):
 
 
 def heads(root):
-    """Every source opens with a comment that says what the file is for. Where it names a file, it names its own."""
+    """Every source opens with a comment that states its purpose. A file name in it must be the file's own."""
     for name, text in files(root, "src", "examples", "tools", "test"):
         own = name.rsplit("/", 1)[1]
         named = re.match(r"/\* (?:\w+/)*(\w+\.[ch]) - ", text)
         if name.endswith(".c") and not text.startswith(("/* ", "// ")):
-            yield f"{name}: does not open with a comment that says what it is for"
+            yield f"{name}: does not open with a comment that states its purpose"
         elif named and named.group(1) != own:
             yield f"{name}: its head comment names {named.group(1)}"
 
 
 def clang_format(root):
-    """Sources are as clang-format writes them. The reference is version 14, that of Debian 12: others differ."""
+    """Sources match the output of clang-format. The reference is version 14, that of Debian 12: others differ."""
     tool = next((tool for tool in ("clang-format-14", "clang-format") if shutil.which(tool)), None)
     found = re.search(r"version (\d+)", subprocess.run([tool, "--version"], stdout=subprocess.PIPE,
                                                        text=True).stdout).group(1) if tool else "none"
@@ -188,7 +187,7 @@ def fabric(root):
 
 def environment(root):
     yield from only_in(root, ["src"], r"\b(secure_getenv|getenv|setenv|putenv|environ)\b", "src/host/base/environ.c",
-                       "only environ.c looks at the environment")
+                       "only environ.c reads the environment")
     table = (root / "src/host/base/env_table.h").read_text(encoding="utf-8")
     names = re.findall(r"^\s*X\((WEIR_\w+),", table, flags=re.M)
     if not 0 < len(names) <= 24:
@@ -213,7 +212,7 @@ def endings(root):
 
 def threads(root):
     yield from only_in(root, ["src"], r"\bpthread_create\b", "src/host/base/clock.c",
-                       "threads of ours are made by weiri_thread_create, which blocks the signals")
+                       "create threads with weiri_thread_create, which blocks signals")
 
 
 def names(root):
@@ -250,14 +249,14 @@ def text(root):
 
 
 def litmus(root):
-    """docs/memory-ordering.md and the litmus tests name each other: nothing is promised that is not tested. Tests of
-    the simulated memory itself are no promises."""
+    """docs/memory-ordering.md names every litmus test, and every test that it names exists: each promise is tested.
+    Tests of the simulated memory itself are not promises."""
     page = (root / "docs/memory-ordering.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(Litmus\w+\.\w+)`", page))
     tests = {f"{suite}.{case}" for name, content in files(root, "test/litmus")
              for suite, case in re.findall(r"^TEST\((\w+), (\w+)\)", content, flags=re.M)}
     for test in sorted(named - tests):
-        yield f"docs/memory-ordering.md: {test} is no test"
+        yield f"docs/memory-ordering.md: there is no test {test}"
     for test in sorted(tests - named):
         if not test.startswith("LitmusModel."):
             yield f"docs/memory-ordering.md does not name {test}"

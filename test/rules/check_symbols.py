@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""libweir.so exports what the headers declare WEIR_API and what kernels on the CPU call, and nothing else; the
-symbol map says the same, and test/unit/null_test.cc calls each of them with NULL: check_symbols.py ROOT LIBRARY NM."""
+"""libweir.so exports exactly the functions that headers declare WEIR_API or kernels call on the CPU. weir.map lists the
+same, and test/unit/null_test.cc calls each of them with NULL: check_symbols.py ROOT LIBRARY NM."""
 import pathlib
 import re
 import subprocess

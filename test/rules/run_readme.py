@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The two programs of README.md do what it says, as two ranks on the CPU: run_readme.py ROOT LIBRARY COMPILER.
+"""The two programs of README.md work as it says, as two ranks on the CPU: run_readme.py ROOT LIBRARY COMPILER.
 
-A main is added to each. The first gets its numbers through weir_memory_pointer, and its sums are checked after
-weir_comm_wait."""
+This script adds a main to each. The first program gets its numbers through weir_memory_pointer, and its sums are
+checked after weir_comm_wait."""
 import os
 import pathlib
 import re
