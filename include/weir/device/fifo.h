@@ -1,28 +1,29 @@
-/* weir/device/fifo.h - threads of a device push requests into a queue; a host thread takes them.
+/* weir/device/fifo.h - threads of a device push requests into a queue, and a host thread takes them.
  *
  *     uint64_t ticket;
  *     weir_dev_fifo_push(&args->fifo, &request, &ticket);
  *     ...
  *     weir_dev_fifo_wait(&args->fifo, ticket);      the host thread has completed it, and all before it
  *
- * The slots are in host memory. A slot is WEIR_FIFO_WORDS words of 63 bits; the top bit of each is the parity of the
- * lap, so that every word says by itself whether it has arrived: words may arrive in any order, nothing is cleared,
- * and no store wider than 8 bytes is assumed. Memory that was never written is no request.
+ * The slots are in host memory. A slot is WEIR_FIFO_WORDS words of 63 bits. The top bit of each word is the parity of
+ * the lap and marks the word's arrival. So words may arrive in any order, slots need no clearing, and stores of 8 bytes
+ * are enough. Memory that was never written holds no request.
  *
- * What a push costs a GPU: two read-modify-writes of its own memory, one after the other (which the compiler makes one
- * for all lanes of a warp that push together), and the stores. Room is taken only when it is there, so that a push
- * which times out leaves no hole. What the host has given back is read over PCIe by one thread at a time, and only when
- * half of the slots were used since or no room is known.
+ * A push costs a GPU two read-modify-writes of its own memory, one after the other, and the stores. The compiler merges
+ * the read-modify-writes of the lanes of a warp that push together. A push takes room only if there is room: a push
+ * that times out leaves no hole. One thread at a time reads over PCIe how much room the host has given back, and only
+ * when half of the slots were used since or no room is known.
  *
- * Order:     push is a release and taking the request an acquire at system scope: what the pushing thread wrote, or
- *            had synchronized with, is visible to the host's handler. What the host did before it completed a request
- *            is visible after wait, and after a test that returned WEIR_OK. Requests are taken in the order of their
- *            tickets; a push that begins after another has returned, in this thread or one synchronized with it, has
- *            the higher ticket.
+ * Order:     push is a release and taking the request an acquire at system scope: the host's handler sees data that the
+ *            pushing thread wrote, or had synchronized with. Writes of the host before it completed a request are
+ *            visible after wait, and after a test that returned WEIR_OK. Requests are taken in the order of their
+ *            tickets. A push that begins after another has returned, in the same thread or a synchronized one, has the
+ *            higher ticket.
  * Threads:   any number may push, test and wait. One at a time takes.
  * Blocking:  push while all slots are in use, and wait, with the communicator's deadline. The others never.
- * Errors:    WEIR_ERR_TIMEOUT: the request is not in the queue. The communicator's sticky error: it may be there. A
- * push that finds room returns that error only now and then, but often enough that a loop of pushes ends. */
+ * Errors:    WEIR_ERR_TIMEOUT: the request is not in the queue. The communicator's sticky error: it may be in the
+ *            queue. A push that finds room returns that error only now and then, but often enough to end a loop of
+ *            pushes. */
 #ifndef WEIR_DEVICE_FIFO_H
 #define WEIR_DEVICE_FIFO_H
 
@@ -32,11 +33,11 @@
 #undef WEIR_DEV_USED_fifo
 #define WEIR_DEV_USED_fifo weir_dev_version_fifo
 
-#define WEIR_FIFO_WORDS 6u      /* of a slot that are used, */
-#define WEIR_FIFO_SLOT_WORDS 8u /* and how far slots are apart: requests do not share cache lines */
+#define WEIR_FIFO_WORDS 6u      /* words of a slot that are used */
+#define WEIR_FIFO_SLOT_WORDS 8u /* distance of slots in words: requests do not share cache lines */
 #define WEIR_FIFO_LAP ((uint64_t)1 << 63)
 
-/* The six words of a request, less the lap: each has 63 bits. The top bits of the 64-bit fields are in the first. */
+/* The six words of a request without the lap, 63 bits each. The first word holds the top bits of the 64-bit fields. */
 WEIR_FN void weir_dev_request_encode(const weir_request *request, uint64_t *words)
 {
     words[0] = request->type | (uint64_t)request->channel << 16 | request->remote_offset >> 63 << 48 |
@@ -70,9 +71,9 @@ WEIR_FN uint64_t weir_dev_fifo_lap(uint64_t position, uint32_t count)
     return (position & count) == 0 ? WEIR_FIFO_LAP : 0;
 }
 
-/* ---- room: for slots here, and for the requests of a channel in weir/device/proxy.h ------------------------- */
+/* ---- room: slots of a fifo, and credits of a channel in weir/device/proxy.h --------------------------------- */
 
-/* Takes one of `limit` if it is known to be there. */
+/* Takes one of `limit` if room is known. */
 WEIR_FN int weir_dev_credits_take(weir_dev_credits *credits, uint64_t limit)
 {
     if (WEIR_UNLIKELY(weir_arch_fetch_add_relaxed_dev_u64(&credits->used, 1) >= limit)) {
@@ -82,7 +83,7 @@ WEIR_FN int weir_dev_credits_take(weir_dev_credits *credits, uint64_t limit)
     return 1;
 }
 
-/* Looks at what the host has given back, unless another thread does. */
+/* Reads how much the host has given back, unless another thread is reading it. */
 WEIR_FN_COLD void weir_dev_credits_refresh(weir_dev_credits *credits, const uint64_t *returned)
 {
     if (weir_arch_load_relaxed_dev_u64(&credits->refreshing) != 0 ||
@@ -93,13 +94,13 @@ WEIR_FN_COLD void weir_dev_credits_refresh(weir_dev_credits *credits, const uint
     uint64_t now = weir_arch_load_acquire_sys_u64(returned);
     if (now != seen) {
         weir_arch_store_release_dev_u64(&credits->seen, now);
-        /* A release: who then finds none used is ordered after the host, as this thread is. */
+        /* A release: a thread that then finds room is ordered after the host, as this thread is. */
         (void)weir_arch_fetch_add_acq_rel_dev_u64(&credits->used, seen - now);
     }
     weir_arch_store_release_dev_u64(&credits->refreshing, 0);
 }
 
-/* Takes one of `limit`, when there is one. WEIR_OK, or as weir_spin_step. */
+/* Waits for room and takes one of `limit`. WEIR_OK, or as weir_spin_step. */
 WEIR_FN_COLD weir_status weir_dev_credits_await(weir_dev_credits *credits, const uint64_t *returned, uint64_t limit,
                                                 const weir_dev_control *control)
 {
@@ -124,8 +125,9 @@ WEIR_FN weir_status weir_dev_fifo_status(const weir_dev_fifo *fifo)
 
 /* ---- push ----------------------------------------------------------------------------------------------- */
 
-/* The room for a position may have been made known to another thread, which has taken an earlier position: this one
- * must know it too, or its stores would not be ordered after the host's reads. It is on its way. */
+/* Waits until `seen` covers the slot of this position. Another thread may have learned of the room and taken an earlier
+ * position. This thread must see the room too: otherwise its stores would not be ordered after the host's reads. The
+ * wait is short, because the update is under way. */
 WEIR_FN_COLD void weir_dev_fifo_await_seen(const weir_dev_fifo *fifo, uint64_t position)
 {
     weir_spin spin = weir_spin_begin();
@@ -134,7 +136,7 @@ WEIR_FN_COLD void weir_dev_fifo_await_seen(const weir_dev_fifo *fifo, uint64_t p
     }
 }
 
-/* Writes a request for which room was taken; returns its ticket. */
+/* Writes a request for which the caller has taken room; returns its ticket. */
 WEIR_FN uint64_t weir_dev_fifo_write(const weir_dev_fifo *fifo, const weir_request *request)
 {
     uint64_t words[WEIR_FIFO_WORDS];
@@ -154,8 +156,8 @@ WEIR_FN uint64_t weir_dev_fifo_write(const weir_dev_fifo *fifo, const weir_reque
     return position;
 }
 
-/* The same as the end of a push. A kernel whose pushes all find room has to end too when the communicator has failed,
- * so some check the control block, by their tickets. */
+/* weir_dev_fifo_write for the end of a push. A kernel whose pushes all find room must also end after the communicator
+ * has failed, so some pushes check the control block, chosen by their tickets. */
 WEIR_FN weir_status weir_dev_fifo_write_checked(const weir_dev_fifo *fifo, const weir_request *request,
                                                 uint64_t *ticket)
 {
@@ -175,7 +177,7 @@ WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_req
     return weir_dev_fifo_write_checked(fifo, request, ticket);
 }
 
-/* Takes room for a request: WEIR_OK, WEIR_PENDING when there is none, or the communicator's sticky error when there
+/* Takes room for a request: WEIR_OK, WEIR_PENDING if there is none now, or the communicator's sticky error if there
  * will be none. */
 WEIR_FN weir_status weir_dev_fifo_try_room(const weir_dev_fifo *fifo)
 {
@@ -189,15 +191,15 @@ WEIR_FN weir_status weir_dev_fifo_try_room(const weir_dev_fifo *fifo)
     return WEIR_OK;
 }
 
-/* WEIR_PENDING, and nothing is pushed, when there is no room. Errors are those of push. */
+/* WEIR_PENDING, with nothing pushed, if there is no room. Errors are those of push. */
 WEIR_FN weir_status weir_dev_fifo_try_push(const weir_dev_fifo *fifo, const weir_request *request, uint64_t *ticket)
 {
     weir_status status = weir_dev_fifo_try_room(fifo);
     return status != WEIR_OK ? status : weir_dev_fifo_write_checked(fifo, request, ticket);
 }
 
-/* WEIR_OK when the host has completed the request of that ticket, and all before it; WEIR_PENDING, or the
- * communicator's sticky error, when it has not. */
+/* WEIR_OK if the host has completed the request of that ticket and all before it. Otherwise WEIR_PENDING, or the
+ * communicator's sticky error. */
 WEIR_FN weir_status weir_dev_fifo_test(const weir_dev_fifo *fifo, uint64_t ticket)
 {
     if (weir_arch_load_acquire_sys_u64(fifo->tail) > ticket) {
@@ -224,7 +226,7 @@ WEIR_FN weir_status weir_dev_fifo_wait(const weir_dev_fifo *fifo, uint64_t ticke
 
 /* ---- the taking side, on the host -------------------------------------------------------------------------- */
 
-/* The request at `position`, if all of it has arrived. One load when nothing has. */
+/* The request at `position`, if it has arrived completely. Costs one load if nothing has arrived. */
 WEIR_FN int weir_dev_fifo_read(const uint64_t *slots, uint32_t count, uint64_t position, weir_request *request)
 {
     const uint64_t *slot = slots + (position & (count - 1)) * WEIR_FIFO_SLOT_WORDS;

@@ -40,11 +40,10 @@ typedef struct weir_kernel {
     /* Sets *function to the kernel's CUfunction in the current context; returns the CUDA runtime's error code. NULL if
      * the kernel was compiled only for the CPU. */
     int (*gpu)(void **function);
-    uint8_t
-        nouns[WEIR_DEV_NOUNS_MAX]; /* versions of the nouns that it was compiled with; 0 for nouns it does not use */
+    uint8_t nouns[WEIR_DEV_NOUNS_MAX]; /* version of each noun that it uses; otherwise 0 */
 } weir_kernel;
 
-/* The initializer of weir_kernel.nouns. It counts the headers that are included above the kernel. */
+/* The initializer of weir_kernel.nouns: it depends on the headers that are included above the kernel. */
 #define WEIR_DEV_USED                                                                                          \
     {                                                                                                          \
         WEIR_DEV_USED_semaphore, WEIR_DEV_USED_grid_barrier, WEIR_DEV_USED_memory_channel, WEIR_DEV_USED_fifo, \

@@ -1,11 +1,11 @@
-/* weir/device/request.h - what a request to a port channel asks for: a verb and modifiers.
+/* weir/device/request.h - the type of a request to a port channel: a verb and modifiers.
  *
- * The type of a request is one verb, or none, and any modifiers: WEIR_REQUEST_PUT | WEIR_REQUEST_SIGNAL is a put, and
- * after it a signal. The two tables below are all that there is of them. A row more is a new verb or modifier; what
- * carries it out is a body of its name where the proxy posts (src/host/channel/port_channel.c), and one where kernels
- * post (weir/device/impl/port_rdma.h).
+ * The type of a request is one verb or none, and any modifiers. WEIR_REQUEST_PUT | WEIR_REQUEST_SIGNAL is a put
+ * followed by a signal. The two tables below define all of them. A new verb or modifier is a new row, and two bodies of
+ * its name: one for the proxy (src/host/channel/port_channel.c), one for kernels that post
+ * (weir/device/impl/port_rdma.h).
  *
- * What each promises, and when, is in the table of weir/device/port_channel.h.
+ * The table in weir/device/port_channel.h says what each request guarantees, and when.
  *
  * Threads:   any. Nothing here blocks or changes memory. */
 #ifndef WEIR_DEVICE_REQUEST_H
@@ -14,23 +14,23 @@
 #include "weir/device/arch.h"
 #include "weir/device/types.h"
 
-/* Verbs: X(name, text, check), at most 14. `text` is the name in errors. `check` says what the fields must be:
+/* Verbs: X(name, text, check), at most 14. Errors show `text`. `check` is the condition on the fields:
  *
  *   MOVE   `bytes` from offset to offset, within remote and local
  *   VALUE  `bytes`, 1 to 8, at remote_offset, within remote and not over an 8-byte boundary
- *   ADD    8 bytes at remote_offset, a multiple of 8, within remote, to which can be added */
+ *   ADD    8 bytes at remote_offset, a multiple of 8, within a remote memory that supports adds */
 #define WEIR_REQUEST_VERBS(X)                                                                  \
     X(PUT, "put", MOVE)      /* `bytes` from local + local_offset to remote + remote_offset */ \
     X(GET, "get", MOVE)      /* `bytes` from remote + remote_offset to local + local_offset */ \
     X(VALUE, "value", VALUE) /* the low `bytes` of `value` to remote + remote_offset */        \
     X(ADD, "add", ADD)       /* `value` to the 8-byte word at remote + remote_offset */
 
-/* Modifiers, in the order in which they come after the verb: X(name, text), at most 8. */
+/* Modifiers, in the order in which they follow the verb: X(name, text), at most 8. */
 #define WEIR_REQUEST_MODIFIERS(X)                  \
     X(SIGNAL, "signal") /* a signal to the peer */ \
-    X(FLUSH, "flush")   /* the ticket stands for all requests before it, too */
+    X(FLUSH, "flush")   /* the ticket covers all earlier requests, too */
 
-#define WEIR_REQUEST_VERB 15u /* the bits of a type that are its verb */
+#define WEIR_REQUEST_VERB 15u /* the bits of a type that hold its verb */
 
 /* Positions of modifiers in their table. */
 enum {
@@ -52,12 +52,12 @@ enum {
         WEIR_REQUEST_PUT_SIGNAL = WEIR_REQUEST_PUT | WEIR_REQUEST_SIGNAL,
     WEIR_REQUEST_PUT_SIGNAL_FLUSH = WEIR_REQUEST_PUT_SIGNAL | WEIR_REQUEST_FLUSH,
     WEIR_REQUEST_TYPES = 16 << WEIR_REQUEST_MODIFIER_COUNT, /* types from here to WEIR_REQUEST_USER are errors */
-    WEIR_REQUEST_USER = 4096 /* this and all above it are the user's; so are the request's fields */
+    WEIR_REQUEST_USER = 4096 /* this type and all above it are the user's; so are the request's fields */
 };
 
 WEIR_STATIC_ASSERT(WEIR_REQUEST_VERBS_END <= 16 && WEIR_REQUEST_TYPES <= WEIR_REQUEST_USER, "too many requests");
 
-/* Whether a port channel has such requests. */
+/* Whether a port channel has requests of this type. */
 WEIR_FN int weir_request_is_type(uint32_t type)
 {
     return type != 0 && type < WEIR_REQUEST_TYPES && (type & WEIR_REQUEST_VERB) < WEIR_REQUEST_VERBS_END;
@@ -71,7 +71,7 @@ WEIR_FN int weir_request_fits(const weir_dev_port_memory *memory, uint32_t kind,
     return (memory->kinds & kind) != 0 && bytes <= memory->bytes && offset <= memory->bytes - bytes;
 }
 
-/* Whether a value may have these bytes at this offset. */
+/* Whether a value may have this many bytes at this offset. */
 WEIR_FN int weir_request_is_word(uint64_t offset, uint64_t bytes)
 {
     return bytes - 1 < 8 && (offset & 7) + bytes <= 8;
@@ -107,9 +107,9 @@ WEIR_FN weir_status weir_request_check_ADD(const weir_request *request, const we
     return (remote->kinds & WEIR_PORT_MEMORY_ADDS) != 0 ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
 }
 
-/* WEIR_OK, or the status with which the request fails its channel: WEIR_ERR_INVALID for a type that does not exist,
- * WEIR_ERR_RANGE, or WEIR_ERR_UNSUPPORTED for an add to memory to which nothing can be added. The memories are those
- * that the request names; of one that does not exist `kinds` is 0. */
+/* WEIR_OK, or the status with which the request fails its channel: WEIR_ERR_INVALID for an unknown type,
+ * WEIR_ERR_RANGE, or WEIR_ERR_UNSUPPORTED for an add to memory that does not support adds. The caller passes the
+ * memories that the request names; a missing one has `kinds` 0. */
 WEIR_FN weir_status weir_request_check(const weir_request *request, const weir_dev_port_memory *remote,
                                        const weir_dev_port_memory *local)
 {

@@ -1,9 +1,9 @@
 /* weir/device/types.h - layout of every handle that kernels receive; shared by host and device code.
  *
- * Handles are plain structs: pass them to a kernel by value or keep them in device memory. The host fills
- * them (weir_N_device); kernels treat the fields as private and call the functions of the header named
- * after the noun. Layouts never depend on the compiler, and are pinned below. Nothing in a handle changes
- * between two launches: counters and epochs live in the device memory that a handle points to. */
+ * Handles are plain structs: pass them to a kernel by value or keep them in device memory. The host fills them
+ * (weir_N_device). Kernels treat the fields as private and call the functions of the header named after the noun.
+ * Layouts never depend on the compiler, and are pinned below. A handle does not change between two launches: counters
+ * and epochs live in the device memory that it points to. */
 #ifndef WEIR_DEVICE_TYPES_H
 #define WEIR_DEVICE_TYPES_H
 
@@ -13,14 +13,14 @@
 #include "weir/device/arch.h"
 #include "weir/status.h"
 
-/* Version of weir_kernel, weir_coop and the control block, which all kernels use. A kernel that was built with another
- * one is refused at launch. */
+/* Version of weir_kernel, weir_coop and the control block, which all kernels use. A launch of a kernel that was built
+ * with another version is refused. */
 #define WEIR_DEV_VERSION 11u
 
 /* The other layouts in this file belong to nouns, and each noun has a version. The columns are the noun's number in
  * weir_kernel.nouns, its name and its version. A kernel records the versions of the nouns whose headers its file
- * includes, and a launch is refused if this libweir has another version of one of them. A change of a layout raises its
- * noun's version alone. New nouns come last. */
+ * includes. A launch is refused if this libweir has another version of one of them. A change of a layout raises only
+ * its noun's version. New nouns come last. */
 #define WEIR_DEV_NOUNS(NOUN)    \
     NOUN(0, semaphore, 1u)      \
     NOUN(1, grid_barrier, 1u)   \
@@ -40,7 +40,7 @@ enum {
 #undef WEIR_DEV_NOUN
 };
 
-/* What a kernel records for a noun: 0, or the noun's version once the noun's header is included. */
+/* A kernel's record of a noun: 0, or the noun's version if its header is included. */
 #define WEIR_DEV_USED_semaphore 0
 #define WEIR_DEV_USED_grid_barrier 0
 #define WEIR_DEV_USED_memory_channel 0
@@ -51,14 +51,14 @@ enum {
 #define WEIR_DEV_USED_collective 0
 #define WEIR_DEV_USED_rails 0
 
-/* What a thread of a kernel was doing when it failed, and in brackets the numbers of its note. The host makes a text of
- * it (src/host/comm/record.c). */
+/* The activity of a kernel's thread when it failed. In brackets: the numbers of its note. The host converts them to
+ * text (src/host/comm/record.c). */
 enum {
     WEIR_DOING_UNKNOWN = 0,
     WEIR_DOING_WAIT = 1,   /* for a signal: [tag of the semaphore], or without a peer [address of its inbound token] */
     WEIR_DOING_SIGNAL = 2, /* [tag] */
-    WEIR_DOING_AT = 3,     /* choosing a semaphore of a set: [tag, its number, how many there are] */
-    WEIR_DOING_PUT = 4,    /* accesses: [offset, bytes, size of the memory that they do not fit into] */
+    WEIR_DOING_AT = 3,     /* choosing a semaphore: [tag, its number in the set, size of the set] */
+    WEIR_DOING_PUT = 4,    /* accesses: [offset, bytes, size of the memory that they exceed] */
     WEIR_DOING_GET = 5,
     WEIR_DOING_PUT_PACKETS = 6,
     WEIR_DOING_UNPACK = 7,
@@ -73,18 +73,18 @@ enum {
     WEIR_DOING_PORT_WAIT = 16,    /* for a signal: [tag of the port channel's semaphore] */
     WEIR_DOING_NIC_POST = 17,     /* [queue pair, position] */
     WEIR_DOING_NIC_WAIT = 18,     /* [queue pair, position] */
-    WEIR_DOING_NIC_NOTICE = 19,   /* [0, notices taken so far] */
+    WEIR_DOING_NIC_NOTICE = 19,   /* [0, notices taken] */
     WEIR_DOING_COLLECTIVE = 20,   /* [weir_collective_what.call, its count] */
     WEIR_DOINGS
 };
 
-#define WEIR_NO_PEER UINT32_MAX   /* a note of something that has no other rank */
-#define WEIR_NO_CALL UINT64_MAX   /* a collective inside a kernel of the user's */
-#define WEIR_LOCAL_MEMORY 1u      /* the `index` of an access that does not fit into this rank's own memory */
+#define WEIR_NO_PEER UINT32_MAX   /* for a note without another rank */
+#define WEIR_NO_CALL UINT64_MAX   /* a collective inside a user's kernel */
+#define WEIR_LOCAL_MEMORY 1u      /* the `index` of an access that exceeds this rank's own memory */
 #define WEIR_KERNEL_NAME_WORDS 8u /* 64 bytes of a kernel's name, with a NUL; a GPU stores 24 */
 
-/* What a thread is doing, for the text of its failure. It is passed by value to functions that are not inlined: all of
- * it lies in registers. */
+/* The current activity of a thread, for the text of its failure. It is passed by value to functions that are not
+ * inlined: all of it lies in registers. */
 typedef struct weir_dev_note {
     uint32_t peer;  /* rank, or WEIR_NO_PEER */
     uint16_t doing; /* WEIR_DOING_... */
@@ -95,45 +95,44 @@ typedef struct weir_dev_note {
 /* The first failure of a kernel. */
 typedef struct weir_dev_record {
     weir_dev_note note;
-    uint64_t waited_ns; /* the deadline that has passed; 0 for other errors */
+    uint64_t waited_ns; /* timeout that has passed; 0 for other errors */
     uint64_t reserved[3];
 } weir_dev_record;
 
-/* One per communicator, in host memory that the device can read. The first line is written by the host
- * alone, what follows by kernels alone. Kernels read it in long waits, and in each WEIR_ARCH_LOOK_WAITS-th short one.
- */
+/* One per communicator, in host memory that the device can read. Only the host writes the first cache line, only
+ * kernels write the rest. Kernels read it in long waits, and in one of WEIR_ARCH_LOOK_WAITS short ones. */
 typedef struct weir_dev_control {
     uint32_t version;     /* WEIR_DEV_VERSION */
     int32_t abort_status; /* 0, or the error with which every wait of this communicator ends */
-    uint64_t timeout_ns;  /* longest time of one wait */
+    uint64_t timeout_ns;  /* timeout of one wait */
     uint64_t reserved0[6];
     int32_t error_status; /* 0, or the first error of a kernel: sticky; stored behind `record` and `kernel` */
     uint32_t reserved1;
     uint64_t claimed; /* 1 once a thread writes the record: the first to fail */
     uint64_t reserved2[6];
     weir_dev_record record;
-    uint64_t kernel[WEIR_KERNEL_NAME_WORDS]; /* its name, if it has one */
+    uint64_t kernel[WEIR_KERNEL_NAME_WORDS]; /* name of the kernel that failed, if it has one */
 } weir_dev_control;
 
-/* Semaphores of a set, and what belongs to one of them, lie this far apart. */
+/* Distance between the semaphores of a set, and between their other cells. */
 #define WEIR_CELL_BYTES 128u
 
-/* A counting semaphore between two ranks, or the first of a set: the peer counts up our `inbound`, we count up its
- * through `outbound`. */
+/* A counting semaphore between two ranks, or the first of a set. The peer increments this rank's `inbound`; this rank
+ * increments the peer's through `outbound`. */
 typedef struct weir_dev_semaphore {
     weir_dev_control *control;
     uint64_t *inbound;  /* token that the peer increments; local memory */
     uint64_t *outbound; /* the peer's inbound token, mapped here */
-    uint64_t *expected; /* signals consumed so far; local memory */
-    uint64_t *sent;     /* signals sent so far; local memory */
+    uint64_t *expected; /* signals consumed; local memory */
+    uint64_t *sent;     /* signals sent; local memory */
     uint32_t count;     /* semaphores of the set, from this one on */
-    uint32_t to_host;   /* `outbound` is host memory, or (WEIR_SEMAPHORE_UNMAPPED) nothing */
+    uint32_t to_host;   /* 1: `outbound` is host memory; WEIR_SEMAPHORE_UNMAPPED: there is no `outbound` */
     uint32_t peer;      /* rank at the other end */
     uint32_t index;     /* in its set */
     uint64_t id;        /* the tag that the semaphore was created with */
 } weir_dev_semaphore;
 
-/* Of a semaphore whose peer's memory is not mapped here: only a port channel signals through it. */
+/* Marks a semaphore whose peer's memory is not mapped here: only a port channel signals through it. */
 #define WEIR_SEMAPHORE_UNMAPPED 2u
 
 /* Barrier over the blocks of one grid. */
@@ -143,8 +142,8 @@ typedef struct weir_dev_grid_barrier {
     uint64_t reserved;
 } weir_dev_grid_barrier;
 
-/* A memory channel's cell in device memory. A failing call reads from it what its record needs: passing that to a
- * function that is not inlined costs each call with packets, also one that succeeds, up to 0.16 us. */
+/* A memory channel's cell in device memory. A failing call reads the fields of its record from it. Passing them to a
+ * function that is not inlined would cost every call with packets, even a successful one, up to 0.16 us. */
 typedef struct weir_dev_channel_cell {
     uint64_t epochs[2];
     uint64_t remote_bytes;
@@ -161,29 +160,28 @@ typedef struct weir_dev_memory_channel {
     uint64_t local_bytes;
     char *packets; /* local packet buffer; NULL without one */
     uint64_t packets_bytes;
-    uint64_t *epochs; /* puts and unpacks of packets made, each as 32.32 fixed point; see weir/device/impl/packet.h.
-                       * They begin a weir_dev_channel_cell. */
+    uint64_t *epochs; /* puts and unpacks of packets, as 32.32 fixed point; begin a weir_dev_channel_cell */
     uint32_t lines;   /* the link keeps 128-byte lines whole */
-    uint32_t indexed; /* one of a set (weir_dev_memory_channel_at), with epochs of its own */
+    uint32_t indexed; /* an index of a set (weir_dev_memory_channel_at), with its own epochs */
 } weir_dev_memory_channel;
 
 /* Most ranks of a collective on one host, and most hosts. */
 #define WEIR_COLLECTIVE_RANKS 8u
 #define WEIR_COLLECTIVE_HOSTS 64u
 
-/* How the calls of two ranks differ, for the text of the host: one for each peer, in host memory. */
+/* The difference between the calls of two ranks, for the host's text: one for each peer, in host memory. */
 typedef struct weir_dev_difference {
     uint64_t found;
-    uint64_t mine[3]; /* what this rank calls, and */
+    uint64_t mine[3]; /* call of this rank */
     uint64_t theirs[3];
     uint64_t reserved;
 } weir_dev_difference;
 
-/* The memories, packet buffers and semaphores of a host's ranks; see weir/device/collective.h. Places are
- * bytes from the start of each rank's memory, the same on all. */
+/* The memories, packet buffers and semaphores of a host's ranks; see weir/device/collective.h. Places are bytes from
+ * the start of each rank's memory, the same on all. */
 typedef struct weir_dev_collective {
     weir_dev_control *control;
-    uint64_t *epoch; /* calls made, as 32.32 fixed point */
+    uint64_t *epoch; /* calls so far, as 32.32 fixed point */
     weir_dev_difference *differences;
     char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
     uint64_t packets;                    /* place; room for packets of one rank: */
@@ -196,22 +194,22 @@ typedef struct weir_dev_collective {
     uint64_t message_bytes;
     uint32_t rank;
     uint32_t ranks;
-    uint32_t blocks;                       /* there is room for; on a GPU they may be more than fit side by side */
-    uint32_t message_blocks;               /* most of a kernel of send or recv */
+    uint32_t blocks;                       /* blocks that there is room for; perhaps more than can be resident */
+    uint32_t message_blocks;               /* most blocks of a kernel of send or recv */
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
-    uint64_t call;  /* what the host has launched this kernel for: weir_collective_what.call, or WEIR_NO_CALL, */
+    uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */
 } weir_dev_collective;
 
-/* What a rank calls. The ranks compare it. */
+/* A rank's call, which the ranks compare. */
 typedef struct weir_collective_what {
     uint64_t call;  /* made by the host: operation, type, root, form */
     uint64_t where; /* of registered memory; 0 without */
-    uint64_t count; /* unless the count is another one for each peer */
+    uint64_t count; /* not used if each peer has its own count */
 } weir_collective_what;
 
-/* A reduction, as weir_collective_describe fills it. Rank k joins part k of the data: `length` bytes, or less where the
- * data ends. Parts lie `part` bytes apart, in `bytes` bytes. The ranks in `to` get the joined data of all parts; with
+/* A reduction, filled by weir_collective_describe. Rank k joins part k of the data: `length` bytes, or less where the
+ * data ends. Parts lie `part` bytes apart, in `bytes` bytes. The ranks in `to` get the joined data of all parts. With
  * `to` 0 each rank gets its own part. */
 typedef struct weir_collective_reduce {
     weir_collective_what what;
@@ -223,11 +221,11 @@ typedef struct weir_collective_reduce {
     uint64_t chunk; /* for slots: bytes of a round */
     uint32_t to;    /* a bit for each rank */
     uint32_t reserved;
-    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: where the ranks' recv are mapped here, or NULL */
-    char *peer_send[WEIR_COLLECTIVE_RANKS]; /* for weir_collective_reduce_zero_copy: their send */
+    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for slots: mappings of the ranks' recv here, or NULL */
+    char *peer_send[WEIR_COLLECTIVE_RANKS]; /* for weir_collective_reduce_zero_copy: mappings of their send */
 } weir_collective_reduce;
 
-/* What a kernel asks a host thread to do; see weir/device/fifo.h. */
+/* A request of a kernel to a host thread; see weir/device/fifo.h. */
 typedef struct weir_request {
     uint64_t remote_offset;
     uint64_t local_offset;
@@ -237,35 +235,35 @@ typedef struct weir_request {
     uint32_t local;
     uint32_t channel;
     uint16_t type;     /* WEIR_REQUEST_...; see weir/device/request.h */
-    uint16_t reserved; /* does not travel */
+    uint16_t reserved; /* not transmitted */
 } weir_request;
 
-/* Room for requests, as the device knows it: in its own memory, one in a cell, zeroed. */
+/* Room for requests, as known to the device; in device memory, one in a cell, zeroed. */
 typedef struct weir_dev_credits {
-    uint64_t used;       /* taken, less what is known to have come back, and what is just being tried */
-    uint64_t seen;       /* what is known to have come back */
-    uint64_t refreshing; /* 1 while a thread reads what has come back */
+    uint64_t used;       /* credits taken, minus those known to be returned; includes attempts under way */
+    uint64_t seen;       /* credits known to be returned */
+    uint64_t refreshing; /* 1 while a thread reads how many were returned */
 } weir_dev_credits;
 
 /* A queue from the threads of a device to one host thread. */
 typedef struct weir_dev_fifo {
     weir_dev_control *control;
     weir_dev_credits *credits; /* free slots */
-    uint64_t *head;            /* positions given to requests so far; device memory */
+    uint64_t *head;            /* positions taken by requests; device memory */
     uint64_t *slots;           /* host memory */
-    const uint64_t *tail;      /* requests that were completed so far; host memory */
+    const uint64_t *tail;      /* completed requests; host memory */
     uint32_t count;            /* of slots, a power of two */
     uint32_t reserved;
 } weir_dev_fifo;
 
-/* What the host tells the pushers of one channel of a proxy: host memory, one in a cell, zeroed. */
+/* The host's reports to the pushers of one channel of a proxy: host memory, one in a cell, zeroed. */
 typedef struct weir_dev_progress {
     uint64_t done;        /* tickets below it are completed; WEIR_PROGRESS_FAILED once the channel has failed */
-    uint64_t returned;    /* credits given back so far */
-    uint64_t failed_from; /* of a failed channel: tickets from here on have failed, with `status` */
+    uint64_t returned;    /* credits returned */
+    uint64_t failed_from; /* for a failed channel: tickets from here on have failed, with `status` */
     int64_t status;
     int32_t unstarted; /* WEIR_ERR_INVALID until the proxy is started; 0 then, and once the channel has failed */
-    int32_t ended;     /* of a port channel: 0, or the status with which waits for the peer's signals end */
+    int32_t ended;     /* for a port channel: 0, or the status with which waits for the peer's signals end */
 } weir_dev_progress;
 
 #define WEIR_PROGRESS_FAILED UINT64_MAX
@@ -281,23 +279,23 @@ typedef struct weir_dev_proxy_channel {
     uint32_t reserved;
 } weir_dev_proxy_channel;
 
-/* What the posters of a queue pair share: device memory, zeroed, at a multiple of 16. Numbers are of 64-byte blocks of
- * the send queue, from 0 on and never reduced. */
+/* The state that the posters of a queue pair share: device memory, zeroed, at a multiple of 16. Numbers count 64-byte
+ * blocks of the send queue, from 0 on and never reduced. */
 typedef struct weir_dev_rdma_state {
-    uint64_t ready;     /* blocks below it are written: the NIC may be told */
+    uint64_t ready;     /* blocks below it are written: a ring may announce them */
     uint64_t completed; /* blocks below it are known to be done */
-    uint64_t reserved;  /* blocks below it belong to somebody */
-    uint64_t signals;   /* posted so far */
-    uint64_t rung;      /* blocks below it are known to the NIC */
+    uint64_t reserved;  /* blocks below it are taken by posts */
+    uint64_t signals;   /* signals posted */
+    uint64_t rung;      /* blocks below it have been announced to the NIC */
     uint64_t ringing;   /* 1 while a thread rings the doorbell */
-    uint64_t taken;     /* completions read so far */
+    uint64_t taken;     /* completions read */
     uint64_t polling;   /* 1 while a thread reads completions */
     uint64_t failed;    /* 0, or WEIR_RDMA_FAILED and the syndrome of the first error */
-    uint64_t refused;   /* 0, or the number behind the block from which on nothing is posted any more */
+    uint64_t refused;   /* 0, or the number after the block from which on nothing is posted */
     uint64_t unused[6];
 } weir_dev_rdma_state;
 
-/* Completions are collapsed: each is written over the one before, in entry 0. */
+/* Completions are collapsed: each overwrites the one before, in entry 0. */
 #define WEIR_RDMA_COLLAPSED 1u
 
 /* A queue pair of an mlx5 NIC to which kernels post; see weir/device/rdma.h. */
@@ -315,90 +313,91 @@ typedef struct weir_dev_rdma {
     uint32_t exclusive; /* one thread, or coop, uses it at a time */
 } weir_dev_rdma;
 
-/* Memory as the NIC knows it: of a peer with its rkey, of this rank with its lkey. */
+/* Memory for the NIC: a peer's with its rkey, or this rank's with its lkey. */
 typedef struct weir_dev_rdma_memory {
     uint64_t address;
     uint32_t key;
     uint32_t reserved;
 } weir_dev_rdma_memory;
 
-/* A receive ring of a queue pair, and where the receives of one or more complete; see weir/device/rdma_notice.h. */
+/* A receive ring of a queue pair, and the inbox in which the receives of one or more rings complete; see
+ * weir/device/rdma_notice.h. */
 typedef struct weir_dev_rdma_receives {
-    uint64_t *posted; /* so far: device memory, zero unless the record says otherwise */
+    uint64_t *posted; /* receives posted: device memory, zero unless the record says otherwise */
     uint32_t *record; /* doorbell record of the receive queue */
 } weir_dev_rdma_receives;
 
 typedef struct weir_dev_rdma_inbox {
     weir_dev_control *control;
-    uint64_t *taken;         /* so far: device memory, zero unless the record says otherwise */
+    uint64_t *taken;         /* notices taken: device memory, zero unless the record says otherwise */
     const char *completions; /* `count` entries of 64 bytes */
     uint32_t *completion_record;
-    uint32_t count; /* a power of two, no fewer than there are receives in all of its rings */
+    uint32_t count; /* a power of two, at least the receives in all of its rings */
     uint32_t reserved;
 } weir_dev_rdma_inbox;
 
 /* A memory of a port channel whose kernels post to a NIC. */
 typedef struct weir_dev_port_memory {
-    uint64_t remote; /* its address at the peer, for rkey */
-    uint64_t local;  /* and here, for lkey */
+    uint64_t remote; /* address at the peer, for rkey */
+    uint64_t local;  /* address here, for lkey */
     uint64_t bytes;
     uint32_t rkey;
     uint32_t lkey;
-    uint32_t kinds; /* WEIR_PORT_MEMORY_...; 0: there is none */
+    uint32_t kinds; /* WEIR_PORT_MEMORY_...; 0 if there is no memory */
     uint32_t reserved;
 } weir_dev_port_memory;
 
 #define WEIR_PORT_MEMORY_REMOTE 1u /* the peer's */
 #define WEIR_PORT_MEMORY_LOCAL 2u  /* of this rank */
-#define WEIR_PORT_MEMORY_SETTLE 4u /* what is written is visible at the peer only after a read of it */
-#define WEIR_PORT_MEMORY_ADDS 8u   /* it can be added to */
+#define WEIR_PORT_MEMORY_SETTLE 4u /* data is visible at the peer only after a read of this memory */
+#define WEIR_PORT_MEMORY_ADDS 8u   /* it supports adds */
 
-/* What the host and the kernels of such a channel tell each other: host memory, one in a cell, zeroed. */
+/* Reports between the host and the kernels of such a channel: host memory, one in a cell, zeroed. */
 typedef struct weir_dev_port_board {
     uint64_t count;      /* of attached memories */
     uint64_t memories;   /* address of their weir_dev_port_memory */
-    uint64_t refused;    /* 0, or the status, negated, of the first request that cannot be carried out: */
+    uint64_t refused;    /* 0, or the negated status of the first request that cannot be carried out: */
     uint64_t request[5]; /* its offsets, bytes, ids and type */
 } weir_dev_port_board;
 
-/* What kernels need to post by themselves. */
+/* For kernels that post themselves. */
 typedef struct weir_dev_port_rdma {
     weir_dev_rdma queue;
     weir_dev_port_board *board;
     weir_dev_port_memory remote; /* memories 0 and 1 */
     weir_dev_port_memory local;
     weir_dev_rdma_memory token;   /* the peer's, for signals */
-    weir_dev_rdma_memory scratch; /* local, for what nobody reads */
+    weir_dev_rdma_memory scratch; /* local; its contents are never read */
 } weir_dev_port_rdma;
 
-/* Transfers that a host thread, or the NIC, carries out. A cell of its semaphore has two tokens: in `inbound` the
- * peer's kernels count, in the word after it the peer's host thread does. */
+/* Transfers that a host thread or the NIC carries out. A cell of its semaphore has two tokens: the peer's kernels count
+ * in `inbound`, the peer's host thread in the word after it. */
 typedef struct weir_dev_port_channel {
     weir_dev_proxy_channel queue;
     weir_dev_semaphore semaphore;
-    char *remote; /* memory 0, mapped here; NULL when it is not */
+    char *remote; /* memory 0, mapped here; otherwise NULL */
     uint64_t remote_bytes;
     char *local; /* memory 1 */
     uint64_t local_bytes;
-    uint64_t direct_bytes;   /* transfers up to this may be done by the caller's own stores; 0: none, nor signals */
-    uint32_t direct_always;  /* also while requests are queued */
-    uint32_t engine;         /* WEIR_PORT_BY_...: who posts what kernels ask for */
-    uint32_t direct_adds;    /* the caller adds to remote memory itself, when nothing is queued any more */
-    uint32_t packets_whole;  /* words of a put arrive whole: no value need come behind packets */
+    uint64_t direct_bytes;   /* most bytes that the caller's own stores may move; 0: no transfers, no signals */
+    uint32_t direct_always;  /* even while requests are queued */
+    uint32_t engine;         /* WEIR_PORT_BY_...: poster of the kernels' requests */
+    uint32_t direct_adds;    /* the caller itself adds to remote memory, when nothing is queued any more */
+    uint32_t packets_whole;  /* words of a put arrive whole: packets need no value behind them */
     weir_dev_port_rdma rdma; /* for WEIR_PORT_BY_DEVICE */
-    char *packets;           /* packet buffer: a half for what the peer sends, one for what is sent; NULL without one */
-    char *peer_packets;      /* the peer's, mapped here; NULL when it is not */
-    uint64_t packets_half;   /* bytes of a half, the last WEIR_PORT_PACKETS_TAIL of which are for no packets */
-    uint64_t *epochs;        /* puts and unpacks of packets made; see weir/device/impl/packet.h */
+    char *packets;           /* packet buffer: one half receives, the other sends; NULL without one */
+    char *peer_packets;      /* the peer's, mapped here; otherwise NULL */
+    uint64_t packets_half;   /* bytes of a half; its last WEIR_PORT_PACKETS_TAIL hold no packets */
+    uint64_t *epochs;        /* puts and unpacks of packets; see weir/device/impl/packet.h */
 } weir_dev_port_channel;
 
-/* In the tail of the first half: puts of packets that have come, where packets_whole does not hold. */
+/* In the tail of the first half: the count of arrived puts of packets, if packets_whole is 0. */
 #define WEIR_PORT_PACKETS_TAIL 128u
 
 #define WEIR_PORT_BY_PROXY 0u  /* a thread of the host, by `queue` */
 #define WEIR_PORT_BY_DEVICE 1u /* kernels themselves, by `rdma`; direct_bytes is 0 */
 
-/* What a rank of a collective exchanges with the ranks of its place on other hosts; see
+/* Exchange of a rank of a collective with the ranks of the same index on other hosts; see
  * weir/device/impl/collective_rails.h. */
 typedef struct weir_dev_rails {
     weir_dev_control *control;

@@ -1,8 +1,8 @@
-/* port_channel.c - see port_channel.h. What fails is told as in any kernel: by the communicator's sticky error, or by
- * the channel. */
+/* port_channel.c - see port_channel.h. Errors are those of any kernel: the communicator's sticky error, or the
+ * channel's error. */
 #include "src/device/kernels/port_channel.h"
 
-/* What follows on the stream relies on the peer's data: a channel that has failed fails the communicator here. */
+/* Later work on the stream relies on the peer's data: a failed channel fails the communicator here. */
 WEIR_FN void weiri_port_wait(const weir_dev_port_channel *channel)
 {
     weir_dev_control *control = channel->semaphore.control;
@@ -12,7 +12,7 @@ WEIR_FN void weiri_port_wait(const weir_dev_port_channel *channel)
     }
 }
 
-/* Any request between remote and local, by the caller's own stores where a kernel's call would. */
+/* Carries out any request between remote and local, with the caller's own stores if a kernel's call would use them. */
 WEIR_FN weir_status weiri_port_ask(const weir_dev_port_channel *channel, const weir_request *what, weir_coop coop,
                                    uint64_t *ticket)
 {

@@ -9,10 +9,10 @@
 extern "C" {
 #endif
 
-/* The type of weiri_port_call_args.request that is none of a proxy's: a wait for a signal. */
+/* A type of weiri_port_call_args.request that a proxy does not have: a wait for a signal. */
 #define WEIRI_PORT_CALL_WAIT 0u
 
-/* One thread makes the call that has the type of the request, with its offsets and sizes. */
+/* One thread makes the call for the request's type, with its offsets and sizes. */
 typedef struct weiri_port_call_args {
     weir_dev_port_channel channel;
     weir_request request;

@@ -1,18 +1,18 @@
-/* weir/device/impl/port_rdma.h - the requests of a port channel whose kernels post to a NIC by themselves.
+/* weir/device/impl/port_rdma.h - the requests of a port channel whose kernels post to a NIC themselves.
  *
- * What weir/device/port_channel.h calls where a handle says so: kernels use that header. Each request becomes one or
- * more entries of the channel's queue pair (weir/device/rdma.h), with a ring. Its ticket is the position of the last,
- * which is signalled if a ticket is asked for.
+ * Kernels include weir/device/port_channel.h, which calls this header if a handle says so. Each request becomes one or
+ * more entries of the channel's queue pair (weir/device/rdma.h), with a ring. The position of the last entry is its
+ * ticket. That entry is signalled if the caller wants a ticket.
  *
- * Signals and values are fenced: gets and adds before them are done. Where the peer's memory is a device's own, what
- * was written is visible there only after a read of it (src/transport/ib/ib.c says why), and such a read comes before
- * each signal, value and add, and before what ends a ticket.
+ * Signals and values are fenced: earlier gets and adds are done before them. If the peer's memory belongs to a device,
+ * data written there is visible only after a read of it (src/transport/ib/ib.c says why). Such a read comes before each
+ * signal, value and add, and before the entry that ends a ticket.
  *
- * A request that cannot be carried out is told to the host, and nothing is posted behind it: so the channel fails in
- * the order of its requests, as it does with a proxy, and the peer's posts go on.
+ * A request that cannot be carried out is reported to the host, and nothing is posted behind it. The channel then fails
+ * in the order of its requests, as with a proxy, and the peer's posts go on.
  *
  * Order, Threads, Blocking: as weir/device/port_channel.h.
- * Errors:    of posts: WEIR_ERR_TIMEOUT, or the communicator's sticky error; of tickets these, or the channel's. */
+ * Errors:    of posts: WEIR_ERR_TIMEOUT, or the communicator's sticky error; of tickets the same, or the channel's. */
 #ifndef WEIR_DEVICE_IMPL_PORT_RDMA_H
 #define WEIR_DEVICE_IMPL_PORT_RDMA_H
 
@@ -22,11 +22,11 @@
 /* The ids of a port channel's own memories. */
 #define WEIR_PORT_REMOTE 0u
 #define WEIR_PORT_LOCAL 1u
-/* Those of its packet buffers, of the peer's and of this rank's, when it has them. */
+/* The ids of its packet buffers, the peer's and this rank's, if it has them. */
 #define WEIR_PORT_PACKETS_REMOTE 2u
 #define WEIR_PORT_PACKETS_LOCAL 3u
 
-/* The ticket of what can never be done: its channel has failed. */
+/* The ticket of a request that can never be done, because its channel has failed. */
 #define WEIR_TICKET_LOST (UINT64_MAX - 1)
 
 /* ---- memories ---------------------------------------------------------------------------------------------- */
@@ -49,7 +49,7 @@ WEIR_FN weir_dev_rdma_memory weir_dev_port_memory_here(const weir_dev_port_memor
     return here;
 }
 
-/* One that was attached, `index` from 0; its kinds are 0 when there is none. */
+/* Attached memory `index`, from 0; its kinds are 0 if there is none. */
 WEIR_FN_COLD weir_dev_port_memory weir_dev_port_rdma_attached(const weir_dev_port_board *board, uint32_t index)
 {
     weir_dev_port_memory memory = { 0, 0, 0, 0, 0, 0, 0 };
@@ -75,9 +75,9 @@ WEIR_FN weir_dev_port_memory weir_dev_port_rdma_memory(const weir_dev_port_rdma 
     return id == WEIR_PORT_LOCAL ? rdma->local : weir_dev_port_rdma_attached(rdma->board, id - WEIR_PORT_LOCAL - 1);
 }
 
-/* ---- what cannot be done ----------------------------------------------------------------------------------- */
+/* ---- requests that fail ------------------------------------------------------------------------------------- */
 
-/* Tells the host of the request, and ends the queue in its place. */
+/* Reports the request to the host, and closes the queue in its place. */
 WEIR_FN_COLD weir_status weir_dev_port_rdma_refuse(const weir_dev_port_rdma *rdma, const weir_request *request,
                                                    weir_status why, uint64_t *ticket)
 {
@@ -108,7 +108,7 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_error(const weir_dev_port_rdma *rdma
                : weir_mlx5_status((uint32_t)weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed));
 }
 
-/* WEIR_OK, or what has ended the queue, as far as the device knows. */
+/* WEIR_OK, or the error that has ended the queue, as far as the device knows it. */
 WEIR_FN_COLD weir_status weir_dev_port_rdma_failed(const weir_dev_port_rdma *rdma)
 {
     const uint64_t refused = weir_arch_load_acquire_sys_u64(&rdma->board->refused);
@@ -119,7 +119,7 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_failed(const weir_dev_port_rdma *rdm
     return failed != 0 ? weir_mlx5_status((uint32_t)failed) : WEIR_OK;
 }
 
-/* A post that was not taken: a failed channel takes requests and fails them. */
+/* The result of a post that was not taken: a failed channel takes requests and fails them. */
 WEIR_FN_COLD weir_status weir_dev_port_rdma_lose(const weir_dev_port_rdma *rdma, weir_status status, uint64_t *ticket)
 {
     if ((weir_arch_load_acquire_dev_u64(&rdma->queue.state->failed) == 0 &&
@@ -135,7 +135,7 @@ WEIR_FN_COLD weir_status weir_dev_port_rdma_lose(const weir_dev_port_rdma *rdma,
 
 /* ---- requests ---------------------------------------------------------------------------------------------- */
 
-/* Makes visible what was written to a device's own memory. */
+/* Makes data visible that was written to a device's memory. */
 WEIR_FN weir_status weir_dev_port_rdma_settle(const weir_dev_port_rdma *rdma, const weir_dev_port_memory *memory,
                                               uint32_t flags, uint64_t *ticket)
 {
@@ -148,7 +148,7 @@ WEIR_FN weir_status weir_dev_port_rdma_put(const weir_dev_port_rdma *rdma, const
 {
     const weir_dev_rdma_memory there = weir_dev_port_memory_there(remote, request->remote_offset);
     const weir_dev_rdma_memory here = weir_dev_port_memory_here(local, request->local_offset);
-    /* Signals settle remote alone. */
+    /* Signals settle only remote. */
     if ((remote->kinds & WEIR_PORT_MEMORY_SETTLE) == 0 || (ticket == NULL && request->remote == WEIR_PORT_REMOTE)) {
         return weir_dev_rdma_put(&rdma->queue, there, here, request->bytes, flags, ticket);
     }
@@ -164,13 +164,13 @@ WEIR_FN weir_status weir_dev_port_rdma_get(const weir_dev_port_rdma *rdma, const
                              weir_dev_port_memory_here(local, request->local_offset), request->bytes, flags, ticket);
 }
 
-/* A value or an add, behind what was written to remote before it. */
+/* A value or an add, after earlier data to remote is visible. */
 WEIR_FN weir_status weir_dev_port_rdma_word(const weir_dev_port_rdma *rdma, const weir_request *request,
                                             const weir_dev_port_memory *remote, uint32_t flags, uint64_t *ticket)
 {
     const weir_dev_rdma_memory there = weir_dev_port_memory_there(remote, request->remote_offset);
     const int before = (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0;
-    /* As a put: later signals settle remote alone. */
+    /* As in a put: later signals settle only remote. */
     const int after =
         (remote->kinds & WEIR_PORT_MEMORY_SETTLE) != 0 && (ticket != NULL || request->remote != WEIR_PORT_REMOTE);
     const uint32_t own = after ? 0 : flags;
@@ -212,7 +212,7 @@ WEIR_FN weir_status weir_dev_port_rdma_signal(const weir_dev_port_rdma *rdma, ui
                              : status;
 }
 
-/* Entries complete in their order, so that the last entry stands for all before it, once what they wrote is visible. */
+/* Entries complete in order: the last entry stands for all earlier ones, once their data is visible. */
 WEIR_FN weir_status weir_dev_port_rdma_flush(const weir_dev_port_rdma *rdma, uint32_t flags, uint64_t *ticket)
 {
     return (rdma->remote.kinds & WEIR_PORT_MEMORY_SETTLE) != 0
@@ -220,7 +220,7 @@ WEIR_FN weir_status weir_dev_port_rdma_flush(const weir_dev_port_rdma *rdma, uin
                : weir_dev_rdma_nop(&rdma->queue, flags, ticket);
 }
 
-/* A put and a signal, in one reservation where nothing is to be settled between them. */
+/* Whether the request is a put and a signal with nothing to settle between them: one reservation serves both. */
 WEIR_FN int weir_dev_port_rdma_is_put_signal(const weir_dev_port_rdma *rdma, const weir_request *request,
                                              const weir_dev_port_memory *remote)
 {
@@ -228,8 +228,8 @@ WEIR_FN int weir_dev_port_rdma_is_put_signal(const weir_dev_port_rdma *rdma, con
            ((rdma->remote.kinds | remote->kinds) & WEIR_PORT_MEMORY_SETTLE) == 0;
 }
 
-/* The verb, then the modifiers; the last entry rings, and has the ticket. A signal settles as a flush does, and a verb
- * that has nothing to settle is a flush by itself. */
+/* Posts the verb, then the modifiers. The last entry rings and has the ticket. A signal settles as a flush does; a verb
+ * with nothing to settle serves as its own flush. */
 WEIR_FN weir_status weir_dev_port_rdma_carry_out(const weir_dev_port_rdma *rdma, const weir_request *request,
                                                  const weir_dev_port_memory *remote, const weir_dev_port_memory *local,
                                                  uint64_t *ticket)
