@@ -356,31 +356,51 @@ void weir_graph_destroy(weir_device *device, void *graph)
 
 /* ---- kernels -------------------------------------------------------------------------------------------- */
 
+static const uint8_t noun_versions[WEIR_DEV_NOUNS_MAX] = {
+#define NOUN(number, noun, version) [number] = version,
+    WEIR_DEV_NOUNS(NOUN)
+#undef NOUN
+};
+
+/* Whether the kernel has this libweir's version of each noun that it uses. Eight nouns at a time: each launch asks. */
+static bool has_our_nouns(const weir_kernel *kernel)
+{
+    const uint64_t low = 0x7f7f7f7f7f7f7f7fu;
+    uint64_t differs = 0;
+    for (uint32_t i = 0; i < WEIR_DEV_NOUNS_MAX; i += sizeof(uint64_t)) {
+        uint64_t theirs;
+        uint64_t ours;
+        memcpy(&theirs, kernel->nouns + i, sizeof theirs);
+        memcpy(&ours, noun_versions + i, sizeof ours);
+        const uint64_t used = (((theirs & low) + low) | theirs) & ~low; /* 0x80 in each byte that is not 0 */
+        differs |= (theirs ^ ours) & ((used >> 7) * 0xff);
+    }
+    return differs == 0;
+}
+
 /* A kernel reads handles by the layouts of the headers that it was compiled with. The check is here and not in kernels,
  * where it would cost a load for each call. It goes by the headers that the kernel's file includes, because the host
  * does not know which handles are among its arguments. */
 static weir_status check_nouns(const weir_device *device, const weir_kernel *kernel)
 {
-    static const struct {
-        const char *name;
-        uint32_t version;
-    } nouns[WEIR_DEV_NOUNS_MAX] = {
-#define NOUN(number, noun, its_version) [number] = { #noun, its_version },
+    static const char *const names[WEIR_DEV_NOUNS_MAX] = {
+#define NOUN(number, noun, version) [number] = #noun,
         WEIR_DEV_NOUNS(NOUN)
 #undef NOUN
     };
-    for (uint32_t i = 0; i < WEIR_DEV_NOUNS_MAX; i++) {
-        if (kernel->nouns[i] != 0 && nouns[i].name == NULL) {
-            return weiri_fail(WEIR_ERR_VERSION,
-                              "%s: kernel %s: compiled with newer device headers, of nouns unknown here",
-                              device->info.label, kernel->name);
-        }
-        if (kernel->nouns[i] != 0 && kernel->nouns[i] != nouns[i].version) {
-            return weiri_fail(WEIR_ERR_VERSION, "%s: kernel %s: compiled with version %u of weir_dev_%s, not %u",
-                              device->info.label, kernel->name, kernel->nouns[i], nouns[i].name, nouns[i].version);
-        }
+    if (has_our_nouns(kernel)) {
+        return WEIR_OK;
     }
-    return WEIR_OK;
+    uint32_t i = 0;
+    while (kernel->nouns[i] == 0 || kernel->nouns[i] == noun_versions[i]) {
+        i++;
+    }
+    if (names[i] == NULL) {
+        return weiri_fail(WEIR_ERR_VERSION, "%s: kernel %s: compiled with newer device headers, of nouns unknown here",
+                          device->info.label, kernel->name);
+    }
+    return weiri_fail(WEIR_ERR_VERSION, "%s: kernel %s: compiled with version %u of weir_dev_%s, not %u",
+                      device->info.label, kernel->name, kernel->nouns[i], names[i], noun_versions[i]);
 }
 
 static weir_status check_kernel(const weir_device *device, const weir_kernel *kernel)
