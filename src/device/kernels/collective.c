@@ -1,4 +1,4 @@
-/* collective.c - see collective.h. What fails is told by the communicator's sticky error. */
+/* collective.c - see collective.h. Failures become the communicator's sticky error. */
 #include "src/device/kernels/collective.h"
 
 WEIR_KERNEL(weiri_move_packets, weiri_move_args)

@@ -1,5 +1,5 @@
-/* collective.h - kernels of collectives: those that move data, whatever its type, reductions by type, and what hosts
- * exchange. */
+/* collective.h - kernels of collectives: moves of data of any type, reductions by type, and the exchange between
+ * hosts. */
 #ifndef WEIRI_KERNELS_COLLECTIVE_H
 #define WEIRI_KERNELS_COLLECTIVE_H
 
@@ -11,16 +11,16 @@
 extern "C" {
 #endif
 
-/* Most threads of a block. Kernels by packets and lines take more than a hundred registers, which a bound would make
- * fewer, and slower; those by slots want as many loads in flight as there can be, and are bound. */
+/* Most threads of a block. Kernels by packets and lines take more than a hundred registers. A bound would reduce them
+ * and make these kernels slower. Kernels by slots need as many loads in flight as possible, and are bound. */
 #define WEIRI_PACKET_THREADS 256
 #define WEIRI_SLOT_THREADS 1024
 
-/* Each is one call of weir/device/collective.h. */
+/* Arguments of kernels that are each one call of weir/device/collective.h. */
 typedef struct weiri_reduce_args {
     weir_dev_collective collective;
     weir_collective_reduce reduce;
-    uint32_t op; /* for kernels that are not built for one */
+    uint32_t op; /* for kernels without a constant operation */
     uint32_t reserved;
 } weiri_reduce_args;
 

@@ -1,10 +1,10 @@
-/* collective_reduce.h - the reductions of one type; included once for each, with
+/* collective_reduce.h - the reductions of one type. Each type includes it once, with
  *
- *     REDUCE_NAME(form)   the kernel's name
- *     REDUCE_DTYPE        the type, a constant
- *     REDUCE_OP           the operation: a constant, or args->op
+ *   REDUCE_NAME(form)   the kernel's name
+ *   REDUCE_DTYPE        the type, a constant
+ *   REDUCE_OP           the operation: a constant, or args->op
  *
- * and without an include guard, therefore. */
+ * Therefore it has no include guard. */
 #include "src/device/kernels/collective.h"
 
 #define REDUCE_KERNEL(name, args_type) WEIR_KERNEL(name, args_type)

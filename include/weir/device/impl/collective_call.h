@@ -1,14 +1,14 @@
-/* weir/device/impl/collective_call.h - what all forms of a collective share: places, mailboxes, words.
+/* weir/device/impl/collective_call.h - parts that all forms of a collective share: places, mailboxes, words.
  *
- * Each rank of a collective has one memory, of the same layout on all, which the others map. From its start: the epoch,
- * and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets; lines; slots;
- * message slots of send and recv. Packets and lines have two sections, for data and for results. A section has two
- * halves, which calls use in turn, with room for each rank.
+ * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. From its start it
+ * holds the epoch, and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets;
+ * lines; slots; message slots of send and recv. Packets and lines have two sections, for data and for results. A
+ * section has two halves, which calls use in turn, with room for each rank.
  *
- * In each call a rank writes into a mailbox of each other rank what it calls, as packets beside the data, and compares
- * what it finds in its own mailboxes. That finds ranks that call different operations. It also keeps two ranks within
- * one call of each other: a rank that finds what another wrote in a call knows that this rank has ended the call
- * before. Two halves are enough, therefore. */
+ * In each call a rank writes its call into a mailbox of each other rank, as packets beside the data, and compares the
+ * contents of its own mailboxes. This finds ranks that call different operations. It also keeps two ranks within one
+ * call of each other: a rank that finds another rank's entry for a call knows that the other has ended the call before.
+ * Therefore two halves are enough. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_CALL_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_CALL_H
 
@@ -21,12 +21,12 @@
 #define WEIR_MAILBOX_BYTES 64u
 #define WEIR_MAILBOX_WORDS 3u
 
-/* Kinds of semaphores, for each peer: one for each column by slots, for each block where it reads its peers' memory. */
+/* Kinds of semaphores for each peer: one for each column by slots, one for each block that reads its peers' memory. */
 enum {
     WEIR_CELL_DATA = 0,
     WEIR_CELL_TAKEN = 1,
     WEIR_CELL_READY = 2,
-    WEIR_CELL_MESSAGE = 3, /* of send and recv */
+    WEIR_CELL_MESSAGE = 3, /* for send and recv */
     WEIR_CELL_MESSAGE_TAKEN = 4,
     WEIR_CELL_KINDS = 5
 };
@@ -52,7 +52,7 @@ WEIR_FN uint64_t weir_collective_room(const weir_dev_collective *c, uint64_t bas
     return base + (((uint64_t)section * 2 + half) * c->ranks + from) * room;
 }
 
-/* The columns of a grid, each of two blocks; of an odd number of blocks the last one is in a column without data. */
+/* The columns of a grid, of two blocks each. With an odd number of blocks the last block has a column without data. */
 WEIR_FN uint32_t weir_slots_columns(uint32_t blocks)
 {
     return blocks < 2 ? 1 : blocks / 2;
@@ -84,13 +84,13 @@ WEIR_FN weir_dev_semaphore weir_collective_semaphore(const weir_dev_collective *
     return semaphore;
 }
 
-/* What a wait for something of `peer` stores. */
+/* The note of a wait for `peer`. */
 WEIR_FN weir_dev_note weir_collective_note(const weir_dev_collective *c, uint32_t peer)
 {
     return weir_dev_note_of(WEIR_DOING_COLLECTIVE, c->peers[peer], c->call, c->count, 0);
 }
 
-/* Ends a wait for something of `peer`. */
+/* Ends a wait for `peer`. */
 WEIR_FN weir_status weir_collective_end_wait(const weir_dev_collective *c, uint32_t peer, weir_status status)
 {
     return weir_dev_control_end_wait(c->control, status, weir_collective_note(c, peer));
@@ -130,7 +130,7 @@ WEIR_FN weir_status weir_collective_consume(const weir_dev_collective *c, const 
     return WEIR_OK;
 }
 
-/* The peers, beginning behind this rank: not all ranks send to the same one at a time. k is 0 to ranks - 2. */
+/* The peers, from the rank after this one: ranks do not all send to the same peer at a time. k is 0 to ranks - 2. */
 WEIR_FN uint32_t weir_collective_peer(const weir_dev_collective *c, uint32_t k)
 {
     uint32_t peer = c->rank + 1 + k;
@@ -147,7 +147,7 @@ WEIR_FN uint32_t weir_collective_others(const weir_dev_collective *c)
     return weir_collective_everyone(c) & ~((uint32_t)1 << c->rank);
 }
 
-/* ---- data of users: at any address, `left` bytes of it ------------------------------------------------------- */
+/* ---- the user's data: at any address, `left` bytes of it ---------------------------------------------------- */
 
 WEIR_FN_COLD uint64_t weir_word_load_any(const char *at, int64_t left)
 {
@@ -221,7 +221,8 @@ WEIR_FN uint64_t weir_collective_join(const uint64_t *words, uint32_t ranks, uin
 
 /* ---- packets ------------------------------------------------------------------------------------------------- */
 
-/* The slow part of a wait for the packets in `mask`, `room` bytes apart, of rank k or, with `one`, all of that rank. */
+/* The slow part of a wait for the packets in `mask`, `room` bytes apart, of rank k. With `one`, all packets are that
+ * rank's. */
 WEIR_FN_COLD weir_status weir_packets_spin(const weir_dev_collective *c, const char *packets, uint64_t room,
                                            uint32_t mask, uint32_t one, uint32_t flag)
 {
@@ -235,8 +236,8 @@ WEIR_FN_COLD weir_status weir_packets_spin(const weir_dev_collective *c, const c
     return WEIR_OK;
 }
 
-/* Waits for the packets in `mask`, one of each rank, or all of rank `one` unless that is WEIR_NO_PEER, and puts their
- * data into words[]; all reads are under way at once. */
+/* Waits for the packets in `mask` and puts their data into words[]. There is one packet of each rank; if `one` is not
+ * WEIR_NO_PEER, all are that rank's. All reads are under way at once. */
 WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char *packets, uint64_t room, uint32_t mask,
                                        uint32_t one, uint32_t flag, uint64_t *words)
 {
@@ -277,8 +278,8 @@ WEIR_FN weir_status weir_packets_await(const weir_dev_collective *c, const char 
 
 /* ---- mailboxes --------------------------------------------------------------------------------------------- */
 
-/* The mailbox that a block compares. Each block has a mailbox if results go into memory of users by zero-copy.
- * Otherwise the last block, which has least to do, compares mailbox 0. */
+/* The mailbox that a block compares. With zero-copy results each block has a mailbox. Otherwise the last block, which
+ * has the least work, compares mailbox 0. */
 #define WEIR_NO_MAILBOX 0xffffffffu
 
 WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
@@ -286,14 +287,14 @@ WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
     return zero_copy ? coop.block : coop.block + 1 == coop.blocks ? 0 : WEIR_NO_MAILBOX;
 }
 
-/* The mailbox threads of a block write and read mailboxes. They are the block's last ones, which have least to do: the
- * first peer of each is this number, and its other peers follow block_size apart. */
+/* The mailbox threads of a block write and read mailboxes. They are the block's last threads, which have the least
+ * work. The result is the first peer of each; its other peers follow block_size apart. */
 WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop)
 {
     return coop.block_size - 1 - coop.block_rank;
 }
 
-/* Writes what this rank calls into mailbox `mailbox` of each other rank. `counts`: the count for each peer, or NULL if
+/* Writes this rank's call into mailbox `mailbox` of each other rank. `counts`: the count for each peer, or NULL if
  * what->count is for all. */
 WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_collective_what *what,
                                       const uint64_t *counts, uint32_t flag, uint32_t mailbox, weir_coop coop)
@@ -309,7 +310,7 @@ WEIR_FN void weir_collective_announce(const weir_dev_collective *c, const weir_c
     }
 }
 
-/* Ranks call different operations: the host reads which. */
+/* Ranks call different operations: records both calls for the host's text. */
 WEIR_FN_COLD weir_status weir_collective_differ(weir_dev_difference *difference, const uint64_t *mine,
                                                 const uint64_t *theirs, weir_dev_control *control)
 {
@@ -332,8 +333,8 @@ WEIR_FN_COLD weir_status weir_collective_await_error(weir_dev_control *control)
     return status;
 }
 
-/* Waits until each other rank has written into mailbox `mailbox`, and compares. `counts`: the count that each peer
- * should have written, or NULL. The status is the calling thread's. */
+/* Waits until each other rank has written into mailbox `mailbox`, and compares. `counts`: the count expected from each
+ * peer, or NULL. The status is the calling thread's. */
 WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const weir_collective_what *what,
                                             const uint64_t *counts, uint32_t flag, uint32_t mailbox, weir_coop coop)
 {
@@ -364,7 +365,7 @@ WEIR_FN weir_status weir_collective_compare(const weir_dev_collective *c, const 
 
 /* ---- semaphores of a column ---------------------------------------------------------------------------------- */
 
-/* Signals the same column of the ranks in `mask`, when all threads of the block have come. */
+/* Signals the same column of the ranks in `mask`, after all threads of the block have arrived. */
 WEIR_FN void weir_collective_signal(const weir_dev_collective *c, uint32_t kind, uint32_t mask, uint32_t column,
                                     weir_coop coop)
 {
@@ -377,7 +378,7 @@ WEIR_FN void weir_collective_signal(const weir_dev_collective *c, uint32_t kind,
     }
 }
 
-/* Waits for theirs; all threads of the block go on, or end, together. */
+/* Waits for the signals of these ranks. All threads of the block go on, or end, together. */
 WEIR_FN weir_status weir_collective_wait(const weir_dev_collective *c, uint32_t kind, uint32_t mask, uint32_t column,
                                          weir_coop coop)
 {

@@ -1,12 +1,12 @@
-/* weir/device/impl/collective_lines.h - collectives by 128-byte lines: 15 of 16 bytes that cross the link are data,
- * and a line needs no signal. For data of middle size, over links that keep lines whole (weir/device/impl/line.h), by
+/* weir/device/impl/collective_lines.h - collectives by 128-byte lines: 15 of 16 bytes that cross the link are data, and
+ * a line needs no signal. For data of middle size, over links that keep lines whole (weir/device/impl/line.h), by
  * blocks of whole warps. As with packets, the threads that send a line join and store the lines of its place. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_LINES_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_LINES_H
 
 #include "weir/device/impl/collective_packets.h"
 
-/* What one lane has of a line of each rank. */
+/* One lane's part of a line of each rank. */
 typedef struct weir_line_set {
     weir_vec16 of[WEIR_COLLECTIVE_RANKS][WEIR_ARCH_LINE_PARTS];
 } weir_line_set;
@@ -36,7 +36,7 @@ WEIR_FN void weir_line_store_data(char *data, int64_t left, const weir_vec16 *pa
     }
 }
 
-/* Loads the lane's parts of the lines of the ranks in `mask`, once; whether all were there. */
+/* Loads the lane's parts of the lines of the ranks in `mask`, once. Returns whether all have arrived. */
 WEIR_FN int weir_lines_look(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane,
                             weir_line_set *set)
 {
@@ -56,7 +56,7 @@ WEIR_FN int weir_lines_look(const char *lines, uint64_t room, uint32_t mask, uin
     return there;
 }
 
-/* The first rank in `mask` whose line is not there for all lanes of the warp. */
+/* The first rank in `mask` whose line has not arrived for all lanes of the warp. */
 WEIR_FN uint32_t weir_lines_missing(const char *lines, uint64_t room, uint32_t mask, uint64_t flag, uint32_t lane)
 {
     uint32_t missing = WEIR_COLLECTIVE_RANKS;
@@ -85,7 +85,8 @@ WEIR_FN_COLD weir_status weir_lines_spin(const weir_dev_collective *c, const cha
     }
 }
 
-/* Waits for the lines of the ranks in `mask`; another one for each line of a warp, whose lanes return together. */
+/* Waits for the lines of the ranks in `mask`. Each group of lanes of a warp waits for its own line; all lanes return
+ * together. */
 WEIR_FN weir_status weir_lines_await(const weir_dev_collective *c, const char *lines, uint32_t mask, uint64_t flag,
                                      uint32_t lane, weir_line_set *set)
 {
@@ -104,7 +105,7 @@ WEIR_FN weir_status weir_lines_await(const weir_dev_collective *c, const char *l
     return WEIR_OK;
 }
 
-/* What some lanes of a warp have found ends all of them: the lines that follow are awaited by whole warps. */
+/* Gives all lanes of a warp the error of one: whole warps wait for the lines that follow. */
 WEIR_FN weir_status weir_lines_agree(weir_status status, weir_dev_control *control)
 {
     if (WEIR_UNLIKELY(weir_arch_warp_or(status != WEIR_OK) != 0)) {
@@ -113,10 +114,10 @@ WEIR_FN weir_status weir_lines_agree(weir_status status, weir_dev_control *contr
     return WEIR_OK;
 }
 
-/* How the threads of a grid divide lines: the warp's first line decides how often its lanes go round. */
+/* The division of lines among the threads of a grid. The warp's first line decides how often its lanes go round. */
 typedef struct weir_line_walk {
     uint32_t lane;
-    uint32_t mine; /* of the lines of a warp */
+    uint32_t mine; /* index among the lines of a warp */
     uint64_t first;
     uint64_t stride;
 } weir_line_walk;
@@ -143,7 +144,7 @@ WEIR_FN const char *weir_lines_in(const weir_dev_collective *c, uint32_t section
     return c->memory[c->rank] + weir_collective_room(c, c->lines, c->line_room, section, flag % 2, 0);
 }
 
-/* A line of the part of each rank goes there. */
+/* Sends a line of each rank's part to that rank. */
 WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
                                 uint64_t line, uint32_t lane)
 {
@@ -167,7 +168,7 @@ WEIR_FN void weir_lines_scatter(const weir_dev_collective *c, const weir_collect
     }
 }
 
-/* The lane's part of the joined line, of those in `set` and this rank's own. */
+/* The lane's part of the joined line: the lines in `set` and this rank's own. */
 WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *set, const weir_vec16 *own,
                              uint32_t flag, uint32_t lane, uint32_t dtype, uint32_t op, weir_vec16 *joined)
 {
@@ -186,8 +187,8 @@ WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *
     }
 }
 
-/* Line `line` of this rank's part is joined, kept, and sent to the ranks in `to`. Lanes of one warp may have lines that
- * are there and lines beyond the end. */
+/* Joins line `line` of this rank's part, keeps it, and sends it to the ranks in `to`. Lanes of one warp may have lines
+ * within the data and lines beyond its end. */
 WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
                                       uint64_t line, uint32_t lane, uint32_t dtype, uint32_t op)
 {
@@ -221,7 +222,7 @@ WEIR_FN weir_status weir_lines_reduce(const weir_dev_collective *c, const weir_c
     return WEIR_OK;
 }
 
-/* Line `line` of what each other rank has joined. */
+/* Receives line `line` of the results of each other rank. */
 WEIR_FN weir_status weir_lines_gather(const weir_dev_collective *c, const weir_collective_reduce *r, uint32_t flag,
                                       uint64_t line, uint32_t lane)
 {
@@ -246,7 +247,7 @@ WEIR_FN weir_status weir_lines_gather(const weir_dev_collective *c, const weir_c
     return WEIR_OK;
 }
 
-/* As weir_collective_reduce_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
+/* Like weir_collective_reduce_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
 WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                  uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -282,7 +283,7 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
     return WEIR_OK;
 }
 
-/* Line `line` of all pieces that this rank sends. */
+/* Sends line `line` of all pieces of this rank. */
 WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag, uint64_t line,
                              uint32_t lane)
 {
@@ -306,7 +307,7 @@ WEIR_FN void weir_lines_send(const weir_dev_collective *c, const weir_collective
     }
 }
 
-/* Line `line` of all pieces that it gets. */
+/* Receives line `line` of all pieces for this rank. */
 WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
                                        uint64_t line, uint32_t lane)
 {
@@ -331,7 +332,7 @@ WEIR_FN weir_status weir_lines_receive(const weir_dev_collective *c, const weir_
     return WEIR_OK;
 }
 
-/* As weir_collective_move_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
+/* Like weir_collective_move_packets. WEIR_ERR_INVALID for blocks that are not whole warps. */
 WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, const weir_collective_move *m,
                                                weir_coop coop)
 {

@@ -7,7 +7,7 @@
 
 #include "weir/device/impl/collective_call.h"
 
-/* Pieces that go from each rank to each: what this one sends, and where it puts what it gets. */
+/* The pieces from each rank to each: the pieces that this rank sends, and the places of those that it receives. */
 typedef struct weir_collective_move {
     weir_collective_what what;
     const char *send;
@@ -21,12 +21,12 @@ typedef struct weir_collective_move {
     uint64_t most;                          /* the largest of send_bytes and recv_bytes */
     uint64_t chunk;                         /* for slots: bytes of a round */
     uint64_t peer_recv_at;                  /* for zero-copy: place of this rank's piece in the peers' recv, */
-    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* which are mapped here; NULL without */
-    uint32_t counted;                       /* send_bytes and recv_bytes are what is compared, not what.count */
-    uint32_t in_place;                      /* what is received overwrites what is sent */
+    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* mapped here; NULL without */
+    uint32_t counted;                       /* send_bytes and recv_bytes are compared, not what.count */
+    uint32_t in_place;                      /* received data overwrites sent data */
 } weir_collective_move;
 
-/* Waits for the packets of place `at` of all others, and joins them with `own`. */
+/* Waits for the packets of place `at` of all other ranks, and joins them with `own`. */
 WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const char *packets, uint64_t own, uint32_t flag,
                                       uint32_t dtype, uint32_t op, uint64_t *word)
 {
@@ -52,7 +52,7 @@ WEIR_FN char *weir_packet_at(const weir_dev_collective *c, uint32_t peer, uint32
            16 * word;
 }
 
-/* One packet of `data` to each peer in `mask`. */
+/* Sends one packet of `data` to each peer in `mask`. */
 WEIR_FN void weir_packets_spread(const weir_dev_collective *c, uint32_t mask, uint32_t section, uint32_t flag,
                                  uint64_t word, uint64_t data)
 {
@@ -65,13 +65,13 @@ WEIR_FN void weir_packets_spread(const weir_dev_collective *c, uint32_t mask, ui
     }
 }
 
-/* The packets that this rank gets: those of rank 0. */
+/* The packets that this rank receives, beginning with those of rank 0. */
 WEIR_FN const char *weir_packets_in(const weir_dev_collective *c, uint32_t section, uint32_t flag)
 {
     return c->memory[c->rank] + weir_collective_room(c, c->packets, c->packet_room, section, flag % 2, 0);
 }
 
-/* Everyone sends all data to the ranks in `to`, which join it: one trip over the link. */
+/* Every rank sends all data to the ranks in `to`, which join it: one trip over the link. */
 WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                 uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -101,13 +101,13 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
     return WEIR_OK;
 }
 
-/* Bytes of part `rank` from `at` on; none if not positive. */
+/* Bytes of part `rank` from `at` on. A result of 0 or less means no bytes. */
 WEIR_FN int64_t weir_part_left(const weir_collective_reduce *r, uint32_t rank, uint64_t at)
 {
     return weir_least(weir_left(r->length, at), weir_left(r->bytes, rank * r->part + at));
 }
 
-/* Each joins its part and sends the result to the ranks in `to`: two trips, with less data. */
+/* Each rank joins its part and sends the result to the ranks in `to`: two trips, with less data. */
 WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                    uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -177,7 +177,7 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
     return WEIR_OK;
 }
 
-/* Copies the piece that stays here while the mailboxes of this rank fill, and then compares these. */
+/* Copies the piece that stays here while this rank's mailboxes fill, then compares them. */
 WEIR_FN weir_status weir_collective_keep(const weir_dev_collective *c, const weir_collective_move *m, uint32_t flag,
                                          uint32_t mailbox, weir_coop coop)
 {

@@ -1,20 +1,21 @@
-/* weir/device/impl/collective_rails.h - collectives between hosts: what a rank exchanges with the ranks of its place on
- * the other hosts.
+/* weir/device/impl/collective_rails.h - collectives between hosts: the exchange of a rank with the ranks of the same
+ * index on the other hosts.
  *
  * The ranks of a collective that map each other's memory are a host. Rank i of a host has a rail to rank i of each
- * other host, which is a port channel. A step moves pieces over the rails, from each host to each. What arrives is put
- * into its place, or joined with this host's piece in the order of hosts; the result is then sent on.
+ * other host, which is a port channel. A step moves pieces over the rails, from each host to each. A piece that arrives
+ * is copied to its place, or joined with this host's piece in the order of hosts; the result is then sent on.
  *
- * Blocks do not meet: each takes its range of every piece, slot_bytes at a time. In round i it copies what is for each
- * host into slots of this rank. The channel carries it from there into slots of the other rank, and the message's
- * number behind it. In the same round the block takes the messages of round i - WEIR_RAIL_LAG, and what it joins of
- * these goes with the next message. Both ends send the same number of messages, also empty ones. So a message also says
- * that its sender has taken all messages that were sent more than WEIR_RAIL_LAG before it, and that their slots are
+ * Blocks do not meet. Each block takes its range of every piece, slot_bytes at a time. In round i it copies the data
+ * for each host into slots of this rank. The channel moves the data into slots of the other rank, and the message's
+ * number behind it. In the same round the block takes the messages of round i - WEIR_RAIL_LAG and joins their data; the
+ * results go with the next message. Both ends send the same number of messages, some of them empty. A message therefore
+ * also shows that its sender has taken all messages that were sent more than WEIR_RAIL_LAG before it: their slots are
  * free.
  *
- * Each rank has one memory for this, of the same layout on all. From its start: the number of messages of each block so
- * far, and a word that is set when a step has failed, after which later steps must not take its messages for theirs;
- * the number of messages that have arrived, for each block and host; slots, for each block and host, in and out. */
+ * Each rank has one memory for this, of the same layout on all ranks. From its start it holds the number of messages of
+ * each block so far; a word that is set when a step has failed, because later steps must not take its messages for
+ * theirs; the number of messages that have arrived, for each block and host; slots, for each block and host, in and
+ * out. */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_RAILS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_RAILS_H
 
@@ -27,10 +28,10 @@
 #define WEIR_RAIL_LAG 2u
 #define WEIR_RAIL_SLOTS (2u * WEIR_RAIL_LAG + 2u)
 
-/* A slot: what the sender calls, in the first message of a step; slot_bytes of data; slot_bytes of results. */
+/* A slot: the sender's call, in the first message of a step; slot_bytes of data; slot_bytes of results. */
 #define WEIR_RAIL_HEAD WEIR_CELL_BYTES
 
-/* One step. Piece k of the data, at most `part` bytes from k * part on of `bytes` in all, is host k's. */
+/* One step. Piece k is for host k: at most `part` bytes, from k * part on, of `bytes` in all. */
 typedef struct weir_rail_step {
     weir_collective_what what;
     const char *send;
@@ -39,19 +40,19 @@ typedef struct weir_rail_step {
     uint64_t recv_step;
     uint64_t part;
     uint64_t bytes;
-    uint64_t from;    /* a bit for each host that sends, and */
-    uint64_t to;      /* for each that gets something; and */
-    uint64_t spread;  /* for each that gets all pieces when they are joined */
-    uint32_t scatter; /* a host gets its piece of each other one; otherwise theirs */
-    uint32_t joins;   /* what comes is joined with this host's piece; for these all hosts send and get */
+    uint64_t from;    /* a bit for each host that sends, */
+    uint64_t to;      /* for each host that receives, */
+    uint64_t spread;  /* and for each host that gets all pieces after they are joined */
+    uint32_t scatter; /* a host gets its own piece from each other host; otherwise it gets theirs */
+    uint32_t joins;   /* data is joined with this host's piece; then all hosts send and receive */
     uint32_t dtype;
     uint32_t op;
 } weir_rail_step;
 
-/* What a block has to do. */
+/* The work of a block. */
 typedef struct weir_rail_walk {
     uint64_t first; /* number of its first message */
-    uint64_t at;    /* its range of each piece: from here on */
+    uint64_t at;    /* start of its range in each piece */
     uint64_t range;
     uint64_t messages;
 } weir_rail_walk;
@@ -63,7 +64,7 @@ WEIR_FN uint64_t weir_rail_count(uint32_t block)
     return (uint64_t)block * WEIR_CELL_BYTES;
 }
 
-/* Where the messages of `from` are counted. */
+/* The place of the count of messages from `from`. */
 WEIR_FN uint64_t weir_rail_arrived(const weir_dev_rails *c, uint32_t block, uint32_t from)
 {
     return (c->blocks + (uint64_t)block * c->hosts + from) * WEIR_CELL_BYTES;
@@ -74,7 +75,7 @@ WEIR_FN uint64_t weir_rail_slot_size(const weir_dev_rails *c)
     return WEIR_RAIL_HEAD + 2 * c->slot_bytes;
 }
 
-/* From the slots of one host to those of the next. */
+/* The distance from the slots of one host to those of the next. */
 WEIR_FN uint64_t weir_rail_stride(const weir_dev_rails *c)
 {
     return 2 * WEIR_RAIL_SLOTS * weir_rail_slot_size(c);
@@ -93,7 +94,7 @@ WEIR_FN uint64_t weir_rail_bytes(const weir_dev_rails *c)
     return weir_rail_slot(c, c->blocks, 0, 0, 0);
 }
 
-/* The other hosts in an order of this one's own; k from 1 to hosts - 1. */
+/* The other hosts in this host's order; k from 1 to hosts - 1. */
 WEIR_FN uint32_t weir_rail_peer(const weir_dev_rails *c, uint32_t k)
 {
     const uint32_t host = c->host + k;
@@ -102,7 +103,7 @@ WEIR_FN uint32_t weir_rail_peer(const weir_dev_rails *c, uint32_t k)
 
 /* ---- pieces ---------------------------------------------------------------------------------------------- */
 
-/* Bytes of piece `host`; none if not positive. */
+/* Bytes of piece `host`. A result of 0 or less means no bytes. */
 WEIR_FN int64_t weir_rail_piece(const weir_rail_step *s, uint32_t host)
 {
     return weir_least((int64_t)s->part, weir_left(s->bytes, host * s->part));
@@ -118,7 +119,8 @@ WEIR_FN int64_t weir_rail_comes(const weir_dev_rails *c, const weir_rail_step *s
     return (s->from >> host & s->to >> c->host & 1) != 0 ? weir_rail_piece(s, s->scatter ? c->host : host) : 0;
 }
 
-/* Bytes of a piece that are the block's in round `round`, which begins at *at of it; none if not positive. */
+/* Bytes of the block's part of a piece in round `round`, which begins at *at of the piece. A result of 0 or less means
+ * no bytes. */
 WEIR_FN int64_t weir_rail_left(const weir_dev_rails *c, const weir_rail_walk *walk, uint64_t round, int64_t piece,
                                uint64_t *at)
 {
@@ -127,7 +129,7 @@ WEIR_FN int64_t weir_rail_left(const weir_dev_rails *c, const weir_rail_walk *wa
     return weir_least(weir_least((int64_t)c->slot_bytes, weir_left(walk->range, skipped)), piece - (int64_t)*at);
 }
 
-/* The results that go with message `round`, for `host`, or come with it, of `host`; `piece` is theirs. */
+/* Bytes of the results that go with message `round` for `host`, or come with it from `host`; `piece` is theirs. */
 WEIR_FN int64_t weir_rail_results(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
                                   uint64_t round, uint32_t to, uint32_t piece, uint64_t *at)
 {
@@ -137,7 +139,7 @@ WEIR_FN int64_t weir_rail_results(const weir_dev_rails *c, const weir_rail_step 
     return weir_rail_left(c, walk, round - WEIR_RAIL_LAG - 1, weir_rail_piece(s, piece), at);
 }
 
-/* The first block sends a message even where there is no data, with what this rank calls. */
+/* The first block sends a message even without data, with this rank's call. */
 WEIR_FN weir_rail_walk weir_rail_walk_of(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
 {
     weir_rail_walk walk;
@@ -156,7 +158,7 @@ WEIR_FN weir_rail_walk weir_rail_walk_of(const weir_dev_rails *c, const weir_rai
 
 /* ---- sending ----------------------------------------------------------------------------------------------- */
 
-/* Puts `bytes` at `at` of the message's slot into that of `host`. By one thread, as the next. */
+/* Puts `bytes` at `at` of the message's slot into that of `host`. One thread calls this and the next function. */
 WEIR_FN_COLD weir_status weir_rail_put(const weir_dev_rails *c, uint32_t block, uint32_t host, uint64_t number,
                                        uint64_t at, uint64_t bytes)
 {
@@ -171,7 +173,7 @@ WEIR_FN_COLD weir_status weir_rail_announce(const weir_dev_rails *c, uint32_t bl
                                      number + 1, NULL);
 }
 
-/* Sends what is in the slot for `host`. By one thread. */
+/* Sends the contents of the slot for `host`. By one thread. */
 WEIR_FN weir_status weir_rail_post(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
                                    uint64_t round, uint32_t block, uint32_t host)
 {
@@ -188,7 +190,7 @@ WEIR_FN weir_status weir_rail_post(const weir_dev_rails *c, const weir_rail_step
     return status == WEIR_OK ? weir_rail_announce(c, block, host, number) : status;
 }
 
-/* The messages of round `round`. The status, of before too, is the calling thread's. */
+/* Sends the messages of round `round`. The status, passed on from before, is the calling thread's. */
 WEIR_FN weir_status weir_rail_send(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
                                    uint64_t round, weir_status status, weir_coop coop)
 {
@@ -213,7 +215,7 @@ WEIR_FN weir_status weir_rail_send(const weir_dev_rails *c, const weir_rail_step
 
 /* ---- receiving --------------------------------------------------------------------------------------------- */
 
-/* Compares what `host` calls, as its first message says. By one thread. */
+/* Compares the call of `host`, from its first message. By one thread. */
 WEIR_FN_COLD weir_status weir_rail_compare(const weir_dev_rails *c, const weir_rail_step *s, uint32_t host,
                                            uint64_t number)
 {
@@ -252,12 +254,12 @@ WEIR_FN weir_status weir_rail_wait(const weir_dev_rails *c, const weir_rail_step
     return weir_coop_agree(weir_coop_block(coop), c->control, status);
 }
 
-/* What is joined of a round. */
+/* The data of a round that is joined. */
 typedef struct weir_rail_join {
-    const char *in; /* host 0's, a stride from the next one's */
+    const char *in; /* host 0's; the next host's is a stride away */
     const char *own;
     char *out;
-    char *results; /* in the slots for host 0, the same */
+    char *results; /* in the slots for host 0, at the same distance */
     uint64_t spread;
     int64_t left;
 } weir_rail_join;
@@ -297,7 +299,7 @@ WEIR_FN void weir_rail_join_as(const weir_dev_rails *c, const weir_rail_join *j,
     }
 }
 
-/* The rails are slower than this by far: one kernel for all types, and none but the sums for a single operation. */
+/* The rails are far slower than this: one kernel serves all types, and only sums have a constant operation. */
 WEIR_FN_FLAT void weir_rail_join_all(const weir_dev_rails *c, const weir_rail_join *j, uint32_t dtype, uint32_t op,
                                      weir_coop coop)
 {
@@ -361,7 +363,7 @@ WEIR_FN void weir_rail_take_joined(const weir_dev_rails *c, const weir_rail_step
     weir_rail_join_all(c, &join, s->dtype, s->op, coop);
 }
 
-/* Takes the messages of round `round`, which are there. */
+/* Takes the messages of round `round`, which have arrived. */
 WEIR_FN void weir_rail_take(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
                             uint64_t round, weir_coop coop)
 {
@@ -380,7 +382,7 @@ WEIR_FN void weir_rail_take(const weir_dev_rails *c, const weir_rail_step *s, co
 
 /* ---- steps ------------------------------------------------------------------------------------------------- */
 
-/* The piece that stays here, unless it is there already or is joined. */
+/* Copies the piece that stays here, unless it is in place or is joined. */
 WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, const weir_rail_walk *walk,
                             weir_coop coop)
 {
@@ -392,8 +394,8 @@ WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, co
     }
 }
 
-/* All threads of the grid call it, in whole blocks: at most `blocks`, the same number on all ranks. A failure is the
- * communicator's error: WEIR_ERR_MISMATCH if ranks call different steps, WEIR_ERR_TIMEOUT, or an earlier one. */
+/* All threads of the grid call it, in whole blocks: at most `blocks`, the same number on all ranks. A failure becomes
+ * the communicator's error: WEIR_ERR_MISMATCH if ranks call different steps, WEIR_ERR_TIMEOUT, or an earlier error. */
 WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);

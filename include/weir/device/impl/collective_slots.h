@@ -1,15 +1,15 @@
 /* weir/device/impl/collective_slots.h - collectives by plain stores and signals: the fastest for large data.
  *
  * Two blocks are a column. A column has its range of every piece, and meets only the same column of each peer. One of
- * its blocks stores what is for a peer into a slot of that peer, then signals. The other joins or takes what arrives;
- * the link does not wait for that. They go round by round and use two slots in turn. A block that is alone in its grid
- * does both. Where the memory of the receiving user is mapped here, results go straight there (zero-copy). */
+ * its blocks stores data into slots of the peers, then signals. The other block joins or takes the data that arrives;
+ * the link does not wait for that. Both go round by round and use two slots in turn. A block that is alone in its grid
+ * does both. If the receiving user's memory is mapped here, results go directly into it (zero-copy). */
 #ifndef WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 #define WEIR_DEVICE_IMPL_COLLECTIVE_SLOTS_H
 
 #include "weir/device/impl/collective_packets.h"
 
-/* What the calling block does. */
+/* The work of the calling block. */
 typedef struct weir_slots_duty {
     uint32_t column;
     uint32_t columns;
@@ -27,7 +27,7 @@ WEIR_FN weir_slots_duty weir_slots_duty_of(weir_coop coop)
     return duty;
 }
 
-/* A column's range of `bytes`: the same length for all columns but where the end cuts it. */
+/* A column's range of `bytes`. It has the same length for all columns, except where the data ends. */
 WEIR_FN uint64_t weir_slots_range(uint64_t bytes, uint32_t columns)
 {
     uint64_t range = (bytes + columns - 1) / columns;
@@ -54,13 +54,13 @@ WEIR_FN char *weir_slot_at(const weir_dev_collective *c, uint32_t peer, uint32_t
     return c->memory[peer] + weir_collective_slot(c, section, (uint32_t)(round % 2), column, c->rank);
 }
 
-/* The slots that this rank gets: that of rank 0. */
+/* The slots that this rank receives, beginning with that of rank 0. */
 WEIR_FN const char *weir_slots_in(const weir_dev_collective *c, uint32_t section, uint64_t round, uint32_t column)
 {
     return c->memory[c->rank] + weir_collective_slot(c, section, (uint32_t)(round % 2), column, 0);
 }
 
-/* By the calling block. */
+/* A copy by the calling block. */
 WEIR_FN void weir_slots_copy(char *dst, const char *src, int64_t bytes, weir_coop coop)
 {
     if (bytes > 0) {
@@ -70,7 +70,7 @@ WEIR_FN void weir_slots_copy(char *dst, const char *src, int64_t bytes, weir_coo
 
 /* ---- reductions -------------------------------------------------------------------------------------------- */
 
-/* Bytes of part `rank` in a round that begins at `at` and has `span` of them at most. */
+/* Bytes of part `rank` in a round that begins at `at` and has at most `span` bytes. */
 WEIR_FN int64_t weir_slots_part_left(const weir_collective_reduce *r, uint32_t rank, uint64_t at, int64_t span)
 {
     return weir_least(span, weir_part_left(r, rank, at));
@@ -87,19 +87,19 @@ WEIR_FN void weir_slots_scatter(const weir_dev_collective *c, const weir_collect
     }
 }
 
-/* What a block joins of the ranks' data, and where the results go. */
+/* The data that a block joins, and the places of the results. */
 typedef struct weir_slots_work {
     const char *own;   /* this rank's data */
-    const char *in;    /* the others', in slots, */
-    char *const *pull; /* or where each rank's `send` is mapped here; NULL with slots */
-    uint64_t pulled;   /* from which byte on it is joined */
-    uint64_t place;    /* of results in the ranks' recv, */
-    uint64_t slot;     /* or in their memories, where recv is not mapped here */
-    int keep;          /* they go into this rank's own recv, too */
+    const char *in;    /* the others' data in slots, */
+    char *const *pull; /* or the mapping of each rank's `send`; NULL with slots */
+    uint64_t pulled;   /* first byte that is joined */
+    uint64_t place;    /* place of the results in the ranks' recv, */
+    uint64_t slot;     /* or in their memories, if recv is not mapped here */
+    int keep;          /* the results go into this rank's recv, too */
 } weir_slots_work;
 
-/* The places of 16 bytes that a thread joins at once: `count`, `stride` apart from byte `at` of the work on, of which
- * `left` bytes are data. */
+/* The places of 16 bytes that a thread joins at once: `count` places, `stride` apart, from byte `at` of the work on.
+ * `left` bytes from there on are data. */
 typedef struct weir_slots_places {
     uint64_t at;
     uint64_t stride;
@@ -108,7 +108,7 @@ typedef struct weir_slots_places {
     int whole; /* all of them are complete, and aligned everywhere */
 } weir_slots_places;
 
-/* To have loads in flight, as registers allow: elements of 8 bits are wide while they are joined. */
+/* As many loads in flight as registers allow: elements of 8 bits are wide while they are joined. */
 #define WEIR_SLOTS_PLACES 2u
 
 WEIR_FN uint32_t weir_slots_places_of(uint32_t dtype)
@@ -132,7 +132,7 @@ WEIR_FN void weir_slots_load(const weir_dev_collective *c, const weir_slots_work
     }
 }
 
-/* Those of two ranks are loaded before the first are joined. */
+/* The places of two ranks are loaded before the first are joined. */
 WEIR_FN void weir_slots_join_places(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
                                     uint32_t dtype, uint32_t op, weir_vec16 *joined)
 {
@@ -203,7 +203,7 @@ WEIR_FN void weir_slots_join_and_store(const weir_dev_collective *c, const weir_
     }
 }
 
-/* The memory of users that takes part, as bits that are 0 where all of it is aligned. */
+/* The OR of the low bits of the addresses of all user memory that takes part: 0 if all of it is aligned. */
 WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_collective_reduce *r,
                                   const weir_slots_work *w)
 {
@@ -216,7 +216,7 @@ WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_colle
     return bits & 15;
 }
 
-/* By the calling block: `left` bytes. */
+/* Joins `left` bytes, by the calling block. */
 WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
                              int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -241,13 +241,13 @@ WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective
     }
 }
 
-/* The place of results in recv, of a range that begins at byte `at` of this rank's part. */
+/* The place in recv of the results of a range that begins at byte `at` of this rank's part. */
 WEIR_FN uint64_t weir_slots_place(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t at)
 {
     return r->to != 0 ? c->rank * r->part + at : at;
 }
 
-/* Of one round, what came through slots. */
+/* Joins the data of one round that came through slots. */
 WEIR_FN void weir_slots_join_round(const weir_dev_collective *c, const weir_collective_reduce *r, uint64_t round,
                                    uint32_t column, uint64_t at, int64_t span, uint32_t dtype, uint32_t op,
                                    weir_coop coop)
@@ -275,8 +275,9 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
     }
 }
 
-/* Once a call has failed no later one may store into slots: a peer may still wait for the failed one's data, and would
- * take the later one's for it. The word beside the epoch says so. All threads of the block go on, or end, together. */
+/* After a failed call no later call may store into slots: a peer may still wait for data of the failed call, and would
+ * take the later data for it. The word beside the epoch records the failure. All threads of the block go on, or end,
+ * together. */
 WEIR_FN weir_status weir_slots_begin(const weir_dev_collective *c, weir_coop coop)
 {
     const uint64_t failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
@@ -292,7 +293,7 @@ WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status sta
     return status;
 }
 
-/* The ranks exchange what they call. With `zero_copy`, nothing may go into memory of users before that. */
+/* The ranks exchange their calls. With `zero_copy`, no data may go into the user's memory before that. */
 WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_collective_what *what,
                                     const uint64_t *sends, const uint64_t *receives, int zero_copy, weir_coop coop)
 {
@@ -308,8 +309,8 @@ WEIR_FN weir_status weir_slots_meet(const weir_dev_collective *c, const weir_col
     return mailbox != WEIR_NO_MAILBOX ? weir_coop_agree(weir_coop_block(coop), c->control, status) : status;
 }
 
-/* As weir_collective_reduce_packets. A rank's results of a round reach the others before it stores into their slots the
- * next time, and its data of a round says that it has taken the results two rounds before. */
+/* Like weir_collective_reduce_packets. A rank's results of a round reach the others before it stores into their slots
+ * again. Its data of a round shows that it has taken the results of two rounds before. */
 WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                  uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -346,8 +347,8 @@ WEIR_FN weir_status weir_collective_reduce_slots(const weir_dev_collective *c, c
     return weir_slots_end(c, status);
 }
 
-/* Straight from and into the ranks' memory, when all are ready for it: of what `pull` describes. Each block has a range
- * of this rank's part. */
+/* Reads and writes the ranks' memory directly, after all ranks are ready for it; `pull` describes the memory. Each
+ * block has a range of this rank's part. */
 WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *c, const weir_collective_reduce *r,
                                                      uint32_t dtype, uint32_t op, weir_coop coop)
 {
@@ -378,7 +379,7 @@ WEIR_FN weir_status weir_collective_reduce_zero_copy(const weir_dev_collective *
 
 /* ---- moves ------------------------------------------------------------------------------------------------- */
 
-/* Where the column's part of a piece is in round `round`, and how much, or nothing. */
+/* The start of the column's part of a piece in round `round`, and its length, which may be 0. */
 WEIR_FN uint64_t weir_slots_piece(uint64_t bytes, uint64_t range, uint64_t round, uint64_t chunk, uint32_t column,
                                   int64_t *left)
 {
@@ -387,7 +388,7 @@ WEIR_FN uint64_t weir_slots_piece(uint64_t bytes, uint64_t range, uint64_t round
     return at;
 }
 
-/* The peers to which this column sends, or from which it gets, something in round `round`. */
+/* The peers to which this column sends data, or from which it receives data, in round `round`. */
 WEIR_FN uint32_t weir_slots_busy(const weir_dev_collective *c, const uint64_t *bytes, const uint64_t *ranges,
                                  uint64_t round, uint64_t chunk, uint32_t column)
 {
@@ -415,7 +416,7 @@ WEIR_FN void weir_slots_send(const weir_dev_collective *c, const weir_collective
     }
 }
 
-/* Of the piece that stays here, from byte `at` on. */
+/* Copies the piece that stays here, from byte `at` on. */
 WEIR_FN void weir_slots_keep_bytes(const weir_dev_collective *c, const weir_collective_move *m, uint64_t at,
                                    int64_t bytes, weir_coop coop)
 {
@@ -426,7 +427,8 @@ WEIR_FN void weir_slots_keep_bytes(const weir_dev_collective *c, const weir_coll
     }
 }
 
-/* Where columns are few, half of it is the sending block's; where they are many, the taking ones have time for all. */
+/* With few columns the sending block copies half of the piece. With many, the receiving blocks have time to copy all of
+ * it. */
 #define WEIR_SLOTS_MANY 32u
 WEIR_FN void weir_slots_keep(const weir_dev_collective *c, const weir_collective_move *m, uint64_t round,
                              uint32_t column, uint32_t columns, int second, weir_coop coop)
@@ -451,7 +453,7 @@ WEIR_FN void weir_slots_take(const weir_dev_collective *c, const weir_collective
     }
 }
 
-/* Through slots. Where what is taken overwrites what is sent, a column's two blocks meet, too: the sender signals to
+/* A move through slots. If received data overwrites sent data, the two blocks of a column meet, too: the sender signals
  * its own rank. */
 WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
@@ -484,7 +486,7 @@ WEIR_FN weir_status weir_slots_move(const weir_dev_collective *c, const weir_col
     return status;
 }
 
-/* Straight into the peers' memory, when all are ready for it. */
+/* Writes directly into the peers' memory, after all ranks are ready for it. */
 WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
 {
     const weir_slots_duty duty = weir_slots_duty_of(coop);
@@ -512,7 +514,7 @@ WEIR_FN weir_status weir_zero_copy_move(const weir_dev_collective *c, const weir
     return weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
 }
 
-/* As weir_collective_move_packets. */
+/* Like weir_collective_move_packets. */
 WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, const weir_collective_move *m,
                                                weir_coop coop)
 {
@@ -526,7 +528,7 @@ WEIR_FN weir_status weir_collective_move_slots(const weir_dev_collective *c, con
     return weir_slots_end(c, status);
 }
 
-/* ---- two ranks alone --------------------------------------------------------------------------------------- */
+/* ---- two ranks ---------------------------------------------------------------------------------------------- */
 
 /* A message of send and recv, at either end. */
 typedef struct weir_collective_message {
@@ -537,7 +539,8 @@ typedef struct weir_collective_message {
     uint32_t reserved;
 } weir_collective_message;
 
-/* The slot of message `number` from `from` in the memory of `to`, and its head, in the cell: what the sender calls. */
+/* The slot of message `number` from `from` in the memory of `to`. Its head, in the semaphore's cell, holds the sender's
+ * call. */
 WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
                                 uint32_t block)
 {
@@ -552,14 +555,14 @@ WEIR_FN uint64_t *weir_message_head(const weir_dev_collective *c, uint32_t from,
                         24 * (number % 2));
 }
 
-/* Rounds of a block. Block 0 has one also if there is nothing to send. */
+/* Rounds of a block. Block 0 has a round even if there is nothing to send. */
 WEIR_FN uint64_t weir_message_rounds(const weir_dev_collective *c, const weir_collective_message *l, weir_coop coop)
 {
     uint64_t rounds = weir_slots_rounds(l->bytes, coop.block, coop.blocks, c->message_bytes);
     return rounds == 0 && coop.block == 0 ? 1 : rounds;
 }
 
-/* Returns when the peer has taken all but the last two rounds of each block, which lie in its slots. */
+/* Returns when the peer has taken all rounds of each block except the last two, which are in its slots. */
 WEIR_FN weir_status weir_collective_send_message(const weir_dev_collective *c, const weir_collective_message *l,
                                                  weir_coop coop)
 {
@@ -597,7 +600,7 @@ WEIR_FN weir_status weir_collective_send_message(const weir_dev_collective *c, c
     return weir_slots_end(c, status);
 }
 
-/* Waits for the next message; one thread. */
+/* Waits for the next message; called by one thread. */
 WEIR_FN weir_status weir_message_await(const weir_dev_collective *c, const weir_collective_message *l,
                                        const weir_dev_semaphore *data, uint32_t block)
 {
