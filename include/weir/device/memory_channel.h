@@ -7,8 +7,8 @@
  *         status = weir_dev_memory_channel_wait(&args->channel);
  *     }
  *
- * The same, faster, for semaphores that were created with `count` at least the number of blocks: no block waits for
- * the others of its grid.
+ * A faster form needs semaphores that were created with `count` at least the number of blocks. No block then waits for
+ * another block of its grid:
  *
  *     weir_coop blocks = weir_coop_blocks(coop);
  *     weir_dev_memory_channel channel = weir_dev_memory_channel_at(&args->channel, coop.block);
@@ -19,16 +19,16 @@
  *         status = weir_dev_memory_channel_wait(&channel);
  *     }
  *
- * Offsets and sizes are bytes, of any value and alignment. An access that would leave the memory does
- * nothing, returns WEIR_ERR_RANGE, and makes that the communicator's sticky error.
+ * Offsets and sizes are bytes, of any value and alignment. An access that would leave the memory does nothing, returns
+ * WEIR_ERR_RANGE, and makes that the communicator's sticky error.
  *
- * Threads:   put, get and the packet calls are made by all threads of a coop with the same arguments;
- *            signal, wait, poll, read and write by one thread.
+ * Threads:   all threads of a coop call put, get and the packet calls with the same arguments. One thread calls signal,
+ *            wait, poll, read and write.
  * Blocking:  wait, unpack and exchange have the communicator's deadline; nothing else blocks.
- * Order:     put and get are ordinary accesses, ordered by the signal and the barriers around them. Packets
- *            carry their own order. read and write are relaxed at system scope.
- * Errors:    WEIR_ERR_RANGE (no packet buffer too), WEIR_ERR_INVALID (misaligned packet or value; lines where
- *            there are none), and what ends a wait: WEIR_ERR_TIMEOUT or the communicator's sticky error. */
+ * Order:     put and get are ordinary accesses, ordered by the signal and the barriers around them. Packets carry their
+ *            own order. read and write are relaxed at system scope.
+ * Errors:    WEIR_ERR_RANGE (also without a packet buffer), WEIR_ERR_INVALID (a misaligned packet or value, or lines on
+ *            a link without lines), and the errors of waits: WEIR_ERR_TIMEOUT or the communicator's sticky error. */
 #ifndef WEIR_DEVICE_MEMORY_CHANNEL_H
 #define WEIR_DEVICE_MEMORY_CHANNEL_H
 
@@ -50,8 +50,8 @@ WEIR_FN weir_status weir_dev_memory_channel_status(const weir_dev_memory_channel
     return weir_dev_semaphore_status(&channel->semaphore);
 }
 
-/* What a failing access to `bytes` at `offset` stores; of `size` bytes of memory, which are the peer's unless `local`.
- */
+/* The note of a failing access to `bytes` at `offset` of memory of `size` bytes. The memory is the peer's unless
+ * `local`. */
 WEIR_FN weir_dev_note weir_dev_memory_channel_note(const weir_dev_memory_channel *channel, uint32_t doing, int local,
                                                    uint64_t offset, uint64_t bytes, uint64_t size)
 {
@@ -60,7 +60,8 @@ WEIR_FN weir_dev_note weir_dev_memory_channel_note(const weir_dev_memory_channel
     return note;
 }
 
-/* A put or get that would leave one of the memories. By values, as everything for a function that is not inlined. */
+/* Fails a put or get that would leave one of the memories. Arguments are passed by value, as to all functions that are
+ * not inlined. */
 WEIR_FN_COLD weir_status weir_dev_memory_channel_left(weir_dev_control *control, uint32_t peer, uint32_t doing,
                                                       uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
                                                       uint64_t remote_bytes, uint64_t local_bytes)
@@ -105,7 +106,7 @@ WEIR_FN weir_status weir_dev_memory_channel_get(const weir_dev_memory_channel *c
     return WEIR_OK;
 }
 
-/* What a call with packets is doing. */
+/* The activity of a call with packets: WEIR_DOING_.... */
 WEIR_FN uint32_t weir_dev_memory_channel_doing(int put, int unpack)
 {
     return put && unpack ? WEIR_DOING_EXCHANGE : put ? WEIR_DOING_PUT_PACKETS : WEIR_DOING_UNPACK;
@@ -133,7 +134,7 @@ WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_ch
                : WEIR_OK;
 }
 
-/* A call with packets that would leave one of the memories, or is invalid otherwise. */
+/* Fails a call with packets that would leave one of the memories, or is otherwise invalid. */
 WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *control, const uint64_t *epochs,
                                                          uint32_t doing, uint64_t bytes, uint64_t put_offset,
                                                          uint64_t unpack_offset, uint64_t packet_offset,
@@ -158,8 +159,8 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *contr
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
 
-/* Whether a call with packets may go on, which sends (`put`) what lies at put_offset, receives (`unpack`) to
- * unpack_offset, or does both. `needed` bytes of packet buffers at packet_offset take part, in units of `packet`. */
+/* Whether a call with packets may go on. It sends the data at put_offset (`put`), receives to unpack_offset (`unpack`),
+ * or does both. It uses `needed` bytes of packet buffers at packet_offset, in units of `packet`. */
 WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel *channel, int put, int unpack,
                                                   uint64_t put_offset, uint64_t unpack_offset, uint64_t bytes,
                                                   uint64_t packet_offset, uint64_t needed, uint32_t packet,
@@ -179,8 +180,8 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
     return WEIR_OK;
 }
 
-/* Sends `bytes` of the local memory at `local_offset` as LL16 packets to the peer's packet buffer, which
- * is this channel's remote memory, at `packet_offset` bytes, a multiple of 16. Takes 16 bytes there for 8 of data. */
+/* Sends `bytes` of the local memory at `local_offset` as LL16 packets to the peer's packet buffer, which is this
+ * channel's remote memory, at `packet_offset` bytes, a multiple of 16. 8 bytes of data take 16 bytes there. */
 WEIR_FN weir_status weir_dev_memory_channel_put_ll16(const weir_dev_memory_channel *channel, uint64_t packet_offset,
                                                      uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
@@ -213,12 +214,12 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_ll16(const weir_dev_memory_ch
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_UNPACK, packet_offset, bytes, flag, status);
 }
 
-/* Sends `bytes` of the local memory at `put_offset`, and receives as many at `unpack_offset`, while the peer does the
- * same. Needs neither signal nor wait: the calls use two halves of the packet buffers in turn, at `packet_offset` of
- * both, twice 16 bytes for 8 of data, and a rank that got the peer's packets knows that those of the call before
- * were taken. A rank may be one exchange ahead of the other, also where a kernel ends in between. So both sides call
- * with groups of one shape and with the same `bytes`, and both may change only after the ranks have met in another
- * way, by signals or on the host: halves of another size would overlap what the peer has yet to take. */
+/* Sends `bytes` of the local memory at `put_offset`, and receives `bytes` at `unpack_offset`, while the peer does the
+ * same. Needs neither signal nor wait. The calls use two halves of the packet buffers in turn, at `packet_offset` of
+ * both; 8 bytes of data take 2 * 16 bytes. A rank that got the peer's packets knows that the peer has taken those of
+ * the call before. A rank may be one exchange ahead of the other, even if a kernel ends in between. So both sides call
+ * with groups of one shape and with the same `bytes`. They may change these only after they have met in another way, by
+ * signals or on the host: halves of another size would overlap packets that the peer has not taken yet. */
 WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_channel *channel,
                                                           uint64_t packet_offset, uint64_t put_offset,
                                                           uint64_t unpack_offset, uint64_t bytes, weir_coop coop)
@@ -240,7 +241,7 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_ll16(const weir_dev_memory_
     return weir_dev_memory_channel_end_packets(channel, WEIR_DOING_EXCHANGE, packet_offset, bytes, unpack_flag, status);
 }
 
-/* One direction of lines, or both. `halves` of the line buffers are used in turn: 1 or 2. */
+/* One direction of lines, or both. Uses `halves` of the line buffers in turn: 1 or 2. */
 WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_channel *channel, int put, int unpack,
                                                       uint64_t line_offset, uint64_t put_offset, uint64_t unpack_offset,
                                                       uint64_t bytes, uint32_t halves, weir_coop coop)
@@ -279,10 +280,10 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
                                                0, status);
 }
 
-/* put, unpack and exchange with 128-byte lines (impl/line.h): 128 bytes for 120 of data, at addresses that are
- * multiples of 128 at both ends, over connections that keep lines whole, by groups of whole warps; WEIR_ERR_INVALID
- * otherwise. What exchange_ll16 asks of both sides exchange_lines does too.
- * Bytes of a packet buffer that have held lines serve no packets any more: data of a line looks like any flag. */
+/* put, unpack and exchange with 128-byte lines (impl/line.h): 120 bytes of data take 128 bytes, at addresses that are
+ * multiples of 128 at both ends. They need a connection that keeps lines whole, and groups of whole warps;
+ * WEIR_ERR_INVALID otherwise. exchange_lines has the same requirements on both sides as exchange_ll16. Bytes of a
+ * packet buffer that have held lines cannot hold packets any more: data of a line may look like any flag. */
 WEIR_FN weir_status weir_dev_memory_channel_put_lines(const weir_dev_memory_channel *channel, uint64_t line_offset,
                                                       uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
@@ -355,8 +356,8 @@ WEIR_FN weir_status weir_dev_memory_channel_write_u64(const weir_dev_memory_chan
     return status;
 }
 
-/* The channel's semaphore; see weir/device/semaphore.h. Calls of kernels with many rounds, which keep the counts in
- * registers, take the handle's member itself: weir_dev_semaphore_begin(&channel->semaphore). */
+/* The channel's semaphore; see weir/device/semaphore.h. Kernels with many rounds keep the counts in registers and take
+ * the handle's member: weir_dev_semaphore_begin(&channel->semaphore). */
 WEIR_FN void weir_dev_memory_channel_signal(const weir_dev_memory_channel *channel)
 {
     weir_dev_semaphore_signal(&channel->semaphore);
@@ -382,11 +383,11 @@ WEIR_FN weir_status weir_dev_memory_channel_poll(const weir_dev_memory_channel *
     return weir_dev_semaphore_poll(&channel->semaphore);
 }
 
-/* Channel `index` of a set: the same memories and packet buffer, with a semaphore and packet epochs of its own, so
- * that blocks that use one each need not wait for each other; index 0 shares these with the channel that is no
- * index's, so that the two take turns. Bytes of a packet buffer serve one index, by a group within a block:
- * WEIR_ERR_INVALID for a larger one, which divides packets among its blocks by itself, over the channel that is no
- * index's. Errors as weir_dev_semaphore_at. */
+/* Channel `index` of a set: the same memories and packet buffer, with its own semaphore and packet epochs. Blocks that
+ * use one index each need not wait for each other. Index 0 shares its semaphore and epochs with the un-indexed channel;
+ * never use both at once. Bytes of a packet buffer serve one index, and a group within a block. A larger group gets
+ * WEIR_ERR_INVALID: it uses the un-indexed channel, which divides packets among blocks. Errors as
+ * weir_dev_semaphore_at. */
 WEIR_FN weir_dev_memory_channel weir_dev_memory_channel_at(const weir_dev_memory_channel *channel, uint32_t index)
 {
     weir_dev_memory_channel at = *channel;

@@ -1,57 +1,57 @@
-/* weir/device/port_channel.h - ask for transfers, signal the peer, and wait for its signals, in kernels.
+/* weir/device/port_channel.h - request transfers, signal the peer, and wait for its signals, in kernels.
  *
  *     weir_dev_port_channel_put_signal(&args->channel, offset, offset, bytes, coop, NULL);
  *     status = weir_dev_port_channel_wait(&args->channel);               the peer's data is here
  *
  * Offsets and sizes are bytes, of any value and alignment. `remote` is memory of the peer, `local` memory of this rank.
- * In put and in get, the remote offset comes before the local one. ..._post takes a request between any two memories
- * by their ids.
+ * In put and in get, the remote offset comes before the local one. ..._post takes a request between any two memories by
+ * their ids.
  *
- * What each call promises, and when: `done` is when its ticket is, or that of a later request or flush.
+ * This table says what each call guarantees, and when. A request is `done` when its ticket, or the ticket of a later
+ * request or flush, is done.
  *
  *     call      source may be reused    data is at its destination    a running kernel of the peer sees it
  *     put       when done               when done                     after the wait for a later signal
  *     get       -                       when done (here)              -
- *     value     at once                 when done                     when it reads the value; all puts and values
- *                                                                     before it are visible then
+ *     value     at once                 when done                     when it reads the value; all earlier puts and
+ *                                                                     values are visible then
  *     add       at once                 when done                     as value
- *     signal    -                       -                             its wait returns; all puts, values, adds and
- *                                                                     signals before it are visible then
+ *     signal    -                       -                             its wait returns; all earlier puts, values, adds
+ *                                                                     and signals are visible then
  *     flush     of all before, when done
  *
- * put_signal is a put and a signal in one request. Puts and gets are not ordered among themselves; a get is done, and
- * a put's source read, when their tickets say so, and not by a later signal.
+ * put_signal is a put and a signal in one request. Puts and gets are not ordered among themselves. Only a ticket shows
+ * that a get is done, or that a put's source has been read; a later signal does not.
  *
- * Transfers of up to direct_bytes, where the peer's memory is mapped here, are done by the calling threads themselves
- * while nothing of the channel is queued (channels of two ranks on one device do all so): what a thread does of one is
- * done when its call returns. So are signals. That the peer sees them in order does not depend on it. Groups that
- * cannot meet, and those whose blocks meet each by itself, ask for a transfer.
+ * If the peer's memory is mapped here, the calling threads do transfers of up to direct_bytes themselves while no
+ * request of the channel is queued (channels of two ranks on one device do so for all transfers). The part of a thread
+ * is then done when its call returns. The calling threads send signals themselves, too. Either way the peer sees the
+ * same order. Groups that cannot meet, and groups whose blocks meet each by itself, always request transfers.
  *
- * The leader's put or get may return while others of its group still copy. A group of more than one thread calls
- * weir_coop_sync behind it, before signal or flush, before a ticket tells of all bytes, before the source is written
- * again, and before what a get has brought is read. put_signal and put_signal_flush signal behind all bytes by
- * themselves.
+ * The leader's put or get may return while other threads of its group still copy. A group of more than one thread
+ * therefore calls weir_coop_sync after it: before signal or flush, before a ticket covers all bytes, before the source
+ * is written again, and before data of a get is read. put_signal and put_signal_flush signal only after all bytes.
  *
- * Who posts what kernels ask for, the handle says: a thread of the proxy, or, over transport ib where WEIR_PORT_ENGINE
- * asks for it, the calling thread itself, which writes entries for the NIC and rings its doorbell
- * (weir/device/impl/port_rdma.h). The promises are the same.
+ * The handle says who posts the requests of kernels. Usually this is a thread of the proxy. Over transport ib, if
+ * WEIR_PORT_ENGINE asks for it, the calling thread itself writes entries for the NIC and rings its doorbell
+ * (weir/device/impl/port_rdma.h). The guarantees are the same.
  *
- * Adds over one transport are atomic to each other, over ipc also to atomics of kernels at system scope. Copy engines
- * cannot add: between GPUs the caller does itself, to memory of a GPU, when all that is queued is done, unless
- * direct_bytes is WEIR_PORT_DIRECT_NEVER. Any other add there, and one over a transport or a NIC that has none, fails
- * its channel with WEIR_ERR_UNSUPPORTED.
+ * Adds over one transport are atomic to each other, and over ipc also to atomics of kernels at system scope. Copy
+ * engines cannot add. Between GPUs the caller itself therefore adds to memory of a GPU, after all queued requests are
+ * done, unless direct_bytes is WEIR_PORT_DIRECT_NEVER. Any other add between GPUs, and an add over a transport or a NIC
+ * without adds, fails its channel with WEIR_ERR_UNSUPPORTED.
  *
- * Order:     the leader's push is a release: what it wrote, or had synchronized with, is what is sent. Data that other
- *            threads of the coop wrote needs a weir_coop_sync before the call. wait is an acquire.
- * Threads:   calls with a coop are made by all its threads with the same arguments; the leader pushes, and its status
- *            and ticket count: the others return WEIR_OK and leave *ticket alone. Calls without one are made by a
- *            single thread. Any number of coops and threads push at the same time; one waits for signals.
+ * Order:     the leader's push is a release: the transfer reads data that it wrote, or had synchronized with. Data of
+ *            other threads of the coop needs a weir_coop_sync before the call. wait is an acquire.
+ * Threads:   all threads of a coop make calls with a coop, with the same arguments. The leader pushes; its status and
+ *            ticket count. The others return WEIR_OK and leave *ticket alone. A single thread makes calls without a
+ *            coop. Any number of coops and threads push at the same time; one waits for signals.
  * Blocking:  wait, flush with ticket NULL, adds by the caller, and pushes while the channel has no credit, or the NIC's
  *            queue no room, with the communicator's deadline.
  * Errors:    of pushes and waits: WEIR_ERR_TIMEOUT, the communicator's sticky error, or WEIR_ERR_INVALID while the
- *            proxy that they need was not started. Of tickets, adds by the caller and waits for signals: also the
- *            channel's own, of a request out of range say, which is no error of the communicator. Waits for signals
- *            return WEIR_ERR_REMOTE when the peer's channel has failed. */
+ *            proxy that they need is not started. Tickets, adds by the caller and waits for signals also return the
+ *            channel's error, for example of a request out of range; it does not fail the communicator. Waits for
+ *            signals return WEIR_ERR_REMOTE if the peer's channel has failed. */
 #ifndef WEIR_DEVICE_PORT_CHANNEL_H
 #define WEIR_DEVICE_PORT_CHANNEL_H
 
@@ -62,26 +62,27 @@
 #undef WEIR_DEV_USED_port_channel
 #define WEIR_DEV_USED_port_channel weir_dev_version_port_channel
 
-/* Kernels that know who posts for all their channels may define this before they include the header, and are smaller:
- * WEIR_PORT_BY_PROXY or WEIR_PORT_BY_DEVICE. Handles of another engine end their posts with WEIR_ERR_INVALID. */
+/* A kernel file whose channels all have one poster may define this before it includes the header, as WEIR_PORT_BY_PROXY
+ * or WEIR_PORT_BY_DEVICE. Its kernels are then smaller. Posts to a handle of another engine end with
+ * WEIR_ERR_INVALID. */
 #if !defined(WEIR_PORT_ENGINE)
 #define WEIR_PORT_ENGINE WEIR_PORT_BY_ANY
 #endif
 #define WEIR_PORT_BY_ANY 2u
 
-/* The ticket of what was done without a request. */
+/* The ticket of a call that made no request. */
 #define WEIR_TICKET_DONE UINT64_MAX
 
 /* ---- requests --------------------------------------------------------------------------------------------- */
 
-/* Whether kernels post by themselves. */
+/* Whether kernels post themselves. */
 WEIR_FN int weir_dev_port_channel_is_rdma(const weir_dev_port_channel *channel)
 {
     return WEIR_PORT_ENGINE == WEIR_PORT_BY_ANY ? channel->engine == WEIR_PORT_BY_DEVICE
                                                 : WEIR_PORT_ENGINE == WEIR_PORT_BY_DEVICE;
 }
 
-/* Any request; its `channel` is not looked at. By one thread. */
+/* Posts any request; ignores its `channel`. By one thread. */
 WEIR_FN weir_status weir_dev_port_channel_post(const weir_dev_port_channel *channel, const weir_request *request,
                                                uint64_t *ticket)
 {
@@ -116,7 +117,7 @@ WEIR_FN weir_status weir_dev_port_channel_ask(const weir_dev_port_channel *chann
     return weir_dev_port_channel_post(channel, &request, ticket);
 }
 
-/* WEIR_OK when the request is completed; WEIR_PENDING, or an error. */
+/* WEIR_OK if the request is completed; WEIR_PENDING, or an error. */
 WEIR_FN weir_status weir_dev_port_channel_test_ticket(const weir_dev_port_channel *channel, uint64_t ticket)
 {
     if (ticket == WEIR_TICKET_DONE) {
@@ -137,8 +138,8 @@ WEIR_FN weir_status weir_dev_port_channel_wait_ticket(const weir_dev_port_channe
 
 /* ---- the caller's own stores ------------------------------------------------------------------------------ */
 
-/* Whether all requests of the channel are completed. A channel that has failed keeps a credit for ever, so that no
- * signal overtakes what was lost. */
+/* Whether all requests of the channel are completed. A failed channel keeps a credit for ever: no signal overtakes lost
+ * requests. */
 WEIR_FN int weir_dev_port_channel_is_idle(const weir_dev_port_channel *channel)
 {
     weir_dev_credits *credits = channel->queue.credits;
@@ -149,9 +150,9 @@ WEIR_FN int weir_dev_port_channel_is_idle(const weir_dev_port_channel *channel)
     return 1;
 }
 
-/* Whether the threads of the coop do a transfer of `bytes` themselves: the same answer for all of them, so that those
- * that decide by what is queued must be able to meet cheaply. The threads have met when it is yes and not `always`.
- * Blocks that meet each by itself do not know when the others have copied. */
+/* Whether the threads of the coop do a transfer of `bytes` themselves. All threads get the same answer: a coop whose
+ * answer depends on queued requests must be able to meet cheaply. The threads have met if the answer is yes and
+ * `always` is not set. Blocks that meet each by itself do not know when the others have copied. */
 WEIR_FN int weir_dev_port_channel_is_direct(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                             uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
@@ -185,15 +186,15 @@ WEIR_FN weir_status weir_dev_port_channel_done(uint64_t *ticket)
     return WEIR_OK;
 }
 
-/* The first of the whole group, also of one whose blocks meet each by itself. */
+/* Whether the thread is the first of the whole group, even if the group's blocks meet each by itself. */
 WEIR_FN int weir_dev_port_channel_leads(weir_coop coop)
 {
     return coop.rank == 0;
 }
 
-/* ---- what kernels call ---------------------------------------------------------------------------------------- */
+/* ---- calls of kernels ------------------------------------------------------------------------------------------ */
 
-/* All requests before it are done when its ticket is. Waits for that when `ticket` is NULL. */
+/* Its ticket is done when all earlier requests are done. With `ticket` NULL the call waits for that. */
 WEIR_FN weir_status weir_dev_port_channel_flush(const weir_dev_port_channel *channel, uint64_t *ticket)
 {
     uint64_t position = WEIR_TICKET_DONE;
@@ -216,8 +217,8 @@ WEIR_FN weir_status weir_dev_port_channel_signal(const weir_dev_port_channel *ch
     return weir_dev_port_channel_ask(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, 0, ticket);
 }
 
-/* A put or a get, and modifiers, between remote and local. Where the group moves the bytes itself, it signals behind
- * all of them, and its ticket stands for requests that are still queued, too. */
+/* A put or a get with modifiers, between remote and local. If the group moves the bytes itself, it signals after all of
+ * them, and its ticket also covers requests that are still queued. */
 WEIR_FN weir_status weir_dev_port_channel_move(const weir_dev_port_channel *channel, uint32_t type,
                                                uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
                                                weir_coop coop, uint64_t *ticket)
@@ -259,7 +260,7 @@ WEIR_FN weir_status weir_dev_port_channel_put_signal(const weir_dev_port_channel
                                       ticket);
 }
 
-/* put_signal, whose ticket also stands for all requests before it. The leader waits for that when it is NULL. */
+/* put_signal with a ticket that also covers all earlier requests. With `ticket` NULL the leader waits for it. */
 WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                                            uint64_t local_offset, uint64_t bytes, weir_coop coop,
                                                            uint64_t *ticket)
@@ -277,8 +278,8 @@ WEIR_FN weir_status weir_dev_port_channel_put_signal_flush(const weir_dev_port_c
     return weir_dev_port_channel_wait_ticket(channel, position);
 }
 
-/* Stores the `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to `remote`, in one piece where it
- * begins at a multiple of 8. By one thread. */
+/* Stores the `bytes` (1 to 8, not over an 8-byte boundary) low bytes of `value` to `remote`, as one store if the offset
+ * is a multiple of 8. By one thread. */
 WEIR_FN weir_status weir_dev_port_channel_value(const weir_dev_port_channel *channel, uint64_t remote_offset,
                                                 uint64_t value, uint32_t bytes, uint64_t *ticket)
 {
@@ -303,14 +304,14 @@ WEIR_FN weir_status weir_dev_port_channel_add(const weir_dev_port_channel *chann
 
 /* ---- the peer's signals --------------------------------------------------------------------------------------- */
 
-/* Signals that have come so far: of the peer's kernels, and of its host thread. */
+/* Signals that have arrived: those of the peer's kernels and those of its host thread. */
 WEIR_FN uint64_t weir_dev_port_channel_signals(const weir_dev_semaphore *semaphore)
 {
     return weir_arch_load_acquire_sys_u64(semaphore->inbound) + weir_arch_load_acquire_sys_u64(semaphore->inbound + 1);
 }
 
-/* Why no signal of the peer need be waited for: WEIR_OK, or the error of this channel, or WEIR_ERR_REMOTE, when the
- * peer's has failed. */
+/* The reason why waits for the peer's signals end: WEIR_OK, the error of this channel, or WEIR_ERR_REMOTE if the peer's
+ * has failed. */
 WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *channel)
 {
     weir_status status = weir_dev_port_channel_is_rdma(channel) ? weir_dev_port_rdma_failed(&channel->rdma) : WEIR_OK;
@@ -319,7 +320,7 @@ WEIR_FN weir_status weir_dev_port_channel_ended(const weir_dev_port_channel *cha
                                    (const uint32_t *)&channel->queue.progress->ended);
 }
 
-/* The error with which waits for signals end, of the communicator or the channel, or WEIR_OK: for loops without waits;
+/* The error with which waits for signals end, of the communicator or the channel, or WEIR_OK. For loops without waits;
  * see weir_dev_semaphore_status. */
 WEIR_FN weir_status weir_dev_port_channel_status(const weir_dev_port_channel *channel)
 {
@@ -327,9 +328,9 @@ WEIR_FN weir_status weir_dev_port_channel_status(const weir_dev_port_channel *ch
     return status != WEIR_OK ? status : weir_dev_port_channel_ended(channel);
 }
 
-/* The slow part of a wait for more than `consumed` signals, which begins with a look at the control block when the wait
- * is due. Each time it has looked at the control block it looks at the channel, too; a signal that came before the
- * channel failed still counts. */
+/* The slow part of a wait for more than `consumed` signals. Begins with a check of the control block when the wait is
+ * due. After each check of the control block it checks the channel, too. A signal that arrived before the channel
+ * failed still counts. */
 WEIR_FN_COLD weir_status weir_dev_port_channel_await(const weir_dev_port_channel *channel, uint64_t consumed)
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;
@@ -372,14 +373,14 @@ WEIR_FN weir_status weir_dev_port_channel_wait(const weir_dev_port_channel *chan
     return WEIR_OK;
 }
 
-/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the error of the communicator or the channel when there
- * is none. */
+/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the error of the communicator or the channel if there is
+ * none. */
 WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *channel)
 {
     const weir_dev_semaphore *semaphore = &channel->semaphore;
     const uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
     weir_status ended = WEIR_OK;
-    /* Once more when the channel has failed: a signal that came before counts. */
+    /* Reads once more after the channel has failed: a signal that arrived before counts. */
     for (;;) {
         if (weir_dev_port_channel_signals(semaphore) > consumed) {
             weir_arch_store_relaxed_dev_u64(semaphore->expected, consumed + 1);
@@ -396,7 +397,7 @@ WEIR_FN weir_status weir_dev_port_channel_poll(const weir_dev_port_channel *chan
     }
 }
 
-/* One thread of the group waits, all return its status, and all may read what the peer sent. For groups that can meet;
+/* One thread of the group waits, all return its status, and all may read the peer's data. For groups that can meet;
  * WEIR_ERR_INVALID otherwise. */
 WEIR_FN weir_status weir_dev_port_channel_wait_coop(const weir_dev_port_channel *channel, weir_coop coop)
 {
@@ -412,19 +413,19 @@ WEIR_FN weir_status weir_dev_port_channel_wait_coop(const weir_dev_port_channel 
 
 /* ---- packets --------------------------------------------------------------------------------------------------- */
 
-/* Small data in one trip: packets of 16 bytes for 8 of data (LL16 of impl/packet.h), which carry the flag that
- * says that they are there. put_packets writes them into this rank's packet buffer, from which one put moves them into
- * the peer's; no signal is sent. Where the peer's buffer is mapped, the threads store them there themselves.
+/* Small data in one trip: packets of 16 bytes for 8 of data (LL16 of impl/packet.h), which carry the flag of their
+ * arrival. put_packets writes them into this rank's packet buffer, and one put moves them into the peer's, without a
+ * signal. If the peer's buffer is mapped, the threads store the packets there themselves.
  *
- * A receiver looks at packets while they arrive, so the 8-byte words of a put must arrive whole. Over ipc they are
- * stored so. Over ib NICs write aligned words whole; no specification promises that. Over ofi bytes arrive in any
- * pieces: a value comes behind each put of packets there, for which unpack_packets waits first.
+ * A receiver reads packets while they arrive, so the 8-byte words of a put must arrive whole. Over ipc they are stored
+ * whole. Over ib NICs write aligned words whole, though no specification guarantees it. Over ofi bytes arrive in any
+ * pieces: there a value follows each put of packets, and unpack_packets waits for it first.
  *
- * Both ranks make the same calls in the same order, put_packets on one for each unpack_packets on the other, with the
- * same packet_offset and bytes. A place of the packet buffers may be used again once the peer has unpacked what was
- * there, of which packets or a signal of its own tell. */
+ * Both ranks make the same calls in the same order, one put_packets on one rank for each unpack_packets on the other,
+ * with the same packet_offset and bytes. A place of the packet buffers may be used again after the peer has unpacked
+ * its packets; packets or a signal of the peer's can show that. */
 
-/* Bytes of packets that a buffer has room for. */
+/* The room of a buffer in bytes of packets. */
 WEIR_FN uint64_t weir_dev_port_channel_packets_room(const weir_dev_port_channel *channel)
 {
     return channel->packets != NULL ? channel->packets_half - WEIR_PORT_PACKETS_TAIL : 0;
@@ -449,7 +450,7 @@ WEIR_FN weir_status weir_dev_port_channel_check_packets(const weir_dev_port_chan
                : WEIR_OK;
 }
 
-/* Asks for the packets in this rank's buffer to be moved into the peer's; `count` is the number of the put. */
+/* Requests the move of the packets in this rank's buffer into the peer's. `count` is the number of the put. */
 WEIR_FN weir_status weir_dev_port_channel_move_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
                                                        uint64_t bytes, uint32_t count, uint64_t *ticket)
 {
@@ -475,8 +476,8 @@ WEIR_FN weir_status weir_dev_port_channel_move_packets(const weir_dev_port_chann
 }
 
 /* Sends `bytes` of `local` at local_offset as packets to packet_offset, a multiple of 16, of the peer's packet buffer,
- * where they take 16 bytes for 8. For groups that can meet; WEIR_ERR_INVALID otherwise. A range or an offset that is
- * wrong is the communicator's sticky error. */
+ * where 8 bytes take 16. For groups that can meet; WEIR_ERR_INVALID otherwise. A wrong range or offset becomes the
+ * communicator's sticky error. */
 WEIR_FN weir_status weir_dev_port_channel_put_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
                                                       uint64_t local_offset, uint64_t bytes, weir_coop coop,
                                                       uint64_t *ticket)
@@ -528,7 +529,7 @@ WEIR_FN_COLD weir_status weir_dev_port_channel_await_packet(const weir_dev_port_
 
 /* Waits for the packets of the peer's matching put at packet_offset, and stores exactly `bytes` of data to `local` at
  * local_offset. The status is the calling thread's; weir_coop_agree makes it the group's. Ends as a wait for a signal
- * does. A grid must meet, or the kernel end, before its next call. */
+ * does. A grid must meet, or the kernel must end, before the next call. */
 WEIR_FN weir_status weir_dev_port_channel_unpack_packets(const weir_dev_port_channel *channel, uint64_t packet_offset,
                                                          uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {

@@ -1,21 +1,21 @@
 /* weir/device/semaphore.h - signal a peer, and wait for its signal.
  *
- * A semaphore counts: each signal by one side lets one wait of the other side return. Tokens only grow and
- * are never reset, so a kernel that is replayed needs no preparation.
+ * A semaphore counts: each signal by one side lets one wait of the other side return. Tokens only grow and are never
+ * reset: a kernel can be replayed without preparation.
  *
- * A set of semaphores, one for each block say, is one handle: weir_dev_semaphore_at gives the others.
+ * A set of semaphores, for example one for each block, is one handle: weir_dev_semaphore_at gives the others.
  *
- * Order:     signal is a release and wait an acquire at system scope: what the signalling thread wrote, or
- *            had synchronized with, before signal is visible to the waiting thread after wait. The relaxed
- *            forms order execution only, not data.
+ * Order:     signal is a release and wait an acquire at system scope: data that the signalling thread wrote, or had
+ *            synchronized with, before signal is visible to the waiting thread after wait. The relaxed forms order only
+ *            execution, not data.
  * Threads:   any number may signal; one at a time may wait or poll.
  * Blocking:  wait has the communicator's deadline; the others never block.
- * Errors:    wait returns WEIR_OK, WEIR_ERR_TIMEOUT, or the communicator's sticky error. WEIR_ERR_UNSUPPORTED becomes
- *            that when a signal, or begin, finds that the peer's memory is not mapped (another host): such a semaphore
- *            is for a port channel.
+ * Errors:    wait returns WEIR_OK, WEIR_ERR_TIMEOUT, or the communicator's sticky error. A signal, or begin, on a
+ *            semaphore whose peer's memory is not mapped (another host) makes WEIR_ERR_UNSUPPORTED the sticky error:
+ *            such a semaphore is for a port channel.
  *
- * After the communicator has failed, a loop of waits ends within a second, also when a signal is there for each of
- * them. A loop without waits, of signals say, asks weir_dev_semaphore_status from time to time. */
+ * After the communicator has failed, a loop of waits ends within a second, even if each wait finds a signal. A loop
+ * without waits, for example of signals, should call weir_dev_semaphore_status from time to time. */
 #ifndef WEIR_DEVICE_SEMAPHORE_H
 #define WEIR_DEVICE_SEMAPHORE_H
 
@@ -24,7 +24,7 @@
 #undef WEIR_DEV_USED_semaphore
 #define WEIR_DEV_USED_semaphore weir_dev_version_semaphore
 
-/* What a failing call on the semaphore stores. */
+/* The note of a failing call on the semaphore. */
 WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphore, uint32_t doing)
 {
     weir_dev_note note = weir_dev_note_of(doing, semaphore->peer, semaphore->id, 0, 0);
@@ -32,16 +32,16 @@ WEIR_FN weir_dev_note weir_dev_semaphore_note(const weir_dev_semaphore *semaphor
     return note;
 }
 
-/* The error with which waits of the communicator end, or WEIR_OK. A read of host memory, which on a GPU takes 1 us. */
+/* The error with which waits of the communicator end, or WEIR_OK. Reads host memory, which takes 1 us on a GPU. */
 WEIR_FN weir_status weir_dev_semaphore_status(const weir_dev_semaphore *semaphore)
 {
     return weir_dev_control_status(semaphore->control);
 }
 
-/* A signal to the host. Read-modify-writes of host memory are not atomic across PCIe, so the count is kept in
- * device memory and stored. A thread that was overtaken stores the newer count after its own: the token may step
- * back for a moment, but ends at the count. By values: whoever's address goes to a function that is not inlined lies in
- * memory, which costs a put of 1 MiB 0.8 us. */
+/* A signal to the host. Read-modify-writes of host memory are not atomic across PCIe. So the count is kept in device
+ * memory and stored. A thread that another thread overtakes stores the newer count after its own: the token may step
+ * back for a moment, but ends at the count. Arguments are passed by value: taking the handle's address here would spill
+ * it to local memory and cost 0.8 us in a put of 1 MiB. */
 WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbound, uint32_t to_host,
                                                  weir_dev_control *control, weir_dev_note note)
 {
@@ -52,7 +52,7 @@ WEIR_FN_COLD void weir_dev_semaphore_signal_host(uint64_t *sent, uint64_t *outbo
     uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(sent, 1) + 1;
     for (;;) {
         weir_arch_store_release_sys_u64(outbound, count);
-        /* A load could be done before the store, miss the thread that overtakes, and leave its count overwritten. */
+        /* A plain load could run before the store, miss the thread that overtakes, and leave its count overwritten. */
         uint64_t newest = weir_arch_fetch_add_acq_rel_dev_u64(sent, 0);
         if (newest == count) {
             return;
@@ -83,8 +83,8 @@ WEIR_FN void weir_dev_semaphore_signal_relaxed(const weir_dev_semaphore *semapho
     weir_arch_add_relaxed_dev_u64(semaphore->sent, 1);
 }
 
-/* The slow part of a wait: no signal has come so far, or the wait is due to look at the control block. Its note has the
- * token's address alone, by which the host finds the semaphore: each further argument costs a trip up to 3 %. */
+/* The slow part of a wait: no signal has arrived yet, or the wait is due to check the control block. Its note has only
+ * the token's address, by which the host finds the semaphore: each further argument costs a trip up to 3 %. */
 WEIR_FN_COLD weir_status weir_dev_semaphore_await_long(const uint64_t *inbound, uint64_t consumed,
                                                        weir_dev_control *control)
 {
@@ -92,7 +92,7 @@ WEIR_FN_COLD weir_status weir_dev_semaphore_await_long(const uint64_t *inbound, 
                            weir_dev_note_of(WEIR_DOING_WAIT, WEIR_NO_PEER, (uint64_t)(uintptr_t)inbound, 0, 0));
 }
 
-/* Returns when more than `consumed` signals have come. */
+/* Returns when more than `consumed` signals have arrived. */
 WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore, uint64_t consumed)
 {
     uint32_t reads = weir_spin_is_due(consumed) ? 1 : WEIR_ARCH_FAST_READS;
@@ -121,8 +121,8 @@ WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *s
                                   : WEIR_OK;
 }
 
-/* The same two for a count that is still being loaded: the first read of the token starts before the count is here.
- * Waiting for the count first costs a trip 6 %. */
+/* weir_dev_semaphore_await for a count that is still being loaded: the first read of the token starts before the count
+ * has arrived. Waiting for the count first costs a trip 6 %. */
 WEIR_FN weir_status weir_dev_semaphore_await_loading(const weir_dev_semaphore *semaphore, uint64_t consumed)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
@@ -173,9 +173,8 @@ WEIR_FN weir_status weir_dev_semaphore_wait_relaxed(const weir_dev_semaphore *se
     return WEIR_OK;
 }
 
-/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the communicator's sticky error when there is
- * no signal and there will be none. A loop around poll needs no deadline of its own only if it looks at more
- * than WEIR_PENDING. */
+/* Consumes a signal if there is one: WEIR_OK, WEIR_PENDING, or the communicator's sticky error if there is no signal
+ * and there will be none. A loop around poll must end on any status but WEIR_PENDING; then it needs no deadline. */
 WEIR_FN weir_status weir_dev_semaphore_poll(const weir_dev_semaphore *semaphore)
 {
     uint64_t consumed = weir_arch_load_relaxed_dev_u64(semaphore->expected);
@@ -187,7 +186,7 @@ WEIR_FN weir_status weir_dev_semaphore_poll(const weir_dev_semaphore *semaphore)
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
-/* The counts of a semaphore in one thread's registers, from begin to end. In between only this thread of this rank
+/* The counts of a semaphore in one thread's registers, from begin to end. Meanwhile only this thread of this rank
  * signals and waits on it: a signal is then a store, and a wait only reads the token. This pays in kernels of many
  * rounds, where it saves 5 to 9 % of a trip. In a kernel of one put or get it is slower than the plain calls: begin
  * loads the counts, which takes longer than one signal and one wait save. */
@@ -208,7 +207,7 @@ WEIR_FN weir_dev_semaphore_counts weir_dev_semaphore_begin(const weir_dev_semaph
     return counts;
 }
 
-/* Puts the counts back, for whoever uses the semaphore next; also after an error. */
+/* Stores the counts for the next user of the semaphore. Call it after an error, too. */
 WEIR_FN void weir_dev_semaphore_end(const weir_dev_semaphore *semaphore, const weir_dev_semaphore_counts *counts)
 {
     weir_arch_store_relaxed_dev_u64(semaphore->sent, counts->sent);
@@ -248,8 +247,8 @@ WEIR_FN weir_status weir_dev_semaphore_wait_counted_relaxed(const weir_dev_semap
     return WEIR_OK;
 }
 
-/* Semaphore `index` of the set. WEIR_ERR_RANGE becomes the communicator's sticky error, and the set's first one is
- * returned, when the set is smaller. */
+/* Semaphore `index` of the set. If the set is smaller, WEIR_ERR_RANGE becomes the communicator's sticky error, and the
+ * set's first semaphore is returned. */
 WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semaphore, uint32_t index)
 {
     weir_dev_semaphore at = *semaphore;
@@ -270,8 +269,8 @@ WEIR_FN weir_dev_semaphore weir_dev_semaphore_at(const weir_dev_semaphore *semap
     return at;
 }
 
-/* One thread of the group waits, all return its status, and all may read what the peer wrote. For groups
- * that can meet (weir/device/coop.h); WEIR_ERR_INVALID otherwise. */
+/* One thread of the group waits, all return its status, and all may read the peer's data. For groups that can meet
+ * (weir/device/coop.h); WEIR_ERR_INVALID otherwise. */
 WEIR_FN weir_status weir_dev_semaphore_wait_coop(const weir_dev_semaphore *semaphore, weir_coop coop)
 {
     weir_status status = WEIR_OK;
