@@ -306,7 +306,7 @@ static void end_waits(weir_port_channel *channel, weir_status status, const char
 {
     weiri_log(WEIR_LOG_WARN, "rank %u: %s", comm_of(channel)->rank, text);
     weiri_semaphore_fail(channel->semaphore, status, text);
-    weiri_semaphore_tell(channel->semaphore, text);
+    weiri_semaphore_report(channel->semaphore, text);
 }
 
 /* The proxy channel has failed. All its channels fail when the proxy stops, which is no failure of this one, or with

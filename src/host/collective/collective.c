@@ -195,7 +195,7 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
 }
 
 /* The difference that a kernel has found. */
-static bool tell_difference(void *context, weir_status status, char *text, size_t bytes)
+static bool describe_difference(void *context, weir_status status, char *text, size_t bytes)
 {
     const weir_collective *collective = (const weir_collective *)context;
     const weir_dev_difference *all = (const weir_dev_difference *)weir_memory_host_pointer(collective->differences);
@@ -288,10 +288,10 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
         close_collective(collective);
         return weiri_fail(status, "%s", text);
     }
-    collective->teller.tell = tell_difference;
-    collective->teller.context = collective;
+    collective->error_hook.describe = describe_difference;
+    collective->error_hook.context = collective;
     weiri_comm_set_call_text(comm, weiri_call_text);
-    weiri_comm_add_teller(comm, &collective->teller);
+    weiri_comm_add_error_hook(comm, &collective->error_hook);
     *out = collective;
     return WEIR_OK;
 }
@@ -299,7 +299,7 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
 void weir_collective_destroy(weir_collective *collective)
 {
     if (collective != NULL && !weiri_comm_forked(collective->comm)) {
-        weiri_comm_remove_teller(collective->comm, &collective->teller);
+        weiri_comm_remove_error_hook(collective->comm, &collective->error_hook);
         close_collective(collective);
     }
 }

@@ -50,7 +50,7 @@ typedef struct weiri_rails {
 
 struct weir_collective {
     weir_comm *comm;
-    weiri_teller teller;
+    weiri_error_hook error_hook;
     uint32_t rank; /* among the ranks of all hosts */
     uint32_t size; /* their number */
     weiri_team host;

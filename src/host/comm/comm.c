@@ -22,9 +22,9 @@
 #include "weir/stream.h"
 
 #define KERNEL_GRACE_MS 2000 /* a kernel whose wait passes its deadline ends before the wait for its stream */
-#define ERROR_LOOK_MS 500    /* how long an error of a kernel may be unknown to the other ranks */
+#define ERROR_CHECK_MS 500   /* how long an error of a kernel may be unknown to the other ranks */
 
-/* ---- who this rank is ------------------------------------------------------------------------------- */
+/* ---- this rank's end ------------------------------------------------------------------------------ */
 
 static uint64_t namespace_inode(const char *path)
 {
@@ -32,8 +32,8 @@ static uint64_t namespace_inode(const char *path)
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* The kernel's boot id names the host, in containers too. Where it cannot be read only this process is known to be on
- * this host. */
+/* The kernel's boot id names the host, in containers too. Without it the host has the identity of this process, which
+ * no other process shares. */
 static void host_identity(const uint8_t process[16], uint8_t host[16])
 {
     char text[64] = "";
@@ -160,8 +160,8 @@ static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_
     return WEIR_OK;
 }
 
-/* All ranks learn of all; a rank that failed so far takes part, so that nobody waits for it. Without memory for the
- * table it can only fail the exchange, and with it all later collectives of the bootstrap. */
+/* Exchanges the entries of all ranks. A rank that has failed takes part, since the others would wait for it. Without
+ * memory for the table it can only fail the exchange. All later collectives of the bootstrap fail with it. */
 static weir_status meet(weir_bootstrap *bootstrap, uint32_t port, const weiri_end *end, weir_status mine,
                         uint8_t **table_out)
 {
@@ -188,7 +188,7 @@ static weir_status meet(weir_bootstrap *bootstrap, uint32_t port, const weiri_en
     return WEIR_OK;
 }
 
-/* A rank that has no communicator yet tells the others so. Returns its error. */
+/* Reports to the others that this rank has no communicator. Returns this rank's error. */
 static weir_status meet_without(weir_bootstrap *bootstrap, uint32_t port, weir_status mine)
 {
     weiri_end nobody;
@@ -197,8 +197,8 @@ static weir_status meet_without(weir_bootstrap *bootstrap, uint32_t port, weir_s
     return meet(bootstrap, port, &nobody, mine, &table);
 }
 
-/* Whether all ranks are on one host with devices of one kind, and begin with a transport that maps memory: then none
- * needs to know, for which it may have to load libraries, what else works on it. All ranks find the same. */
+/* Whether all ranks are on one host with devices of one kind, and begin with a transport that maps memory. Then no rank
+ * needs to check its other transports, for which it may have to load libraries. All ranks come to the same result. */
 static bool is_simple(const weir_comm *comm)
 {
     const weiri_end *first = &comm->peers[0].end;
@@ -212,7 +212,7 @@ static bool is_simple(const weir_comm *comm)
     return simple;
 }
 
-/* The ranks tell each other which transports work on them. */
+/* Each rank learns which transports work on the others. */
 static weir_status meet_transports(weir_comm *comm)
 {
     uint8_t *works = (uint8_t *)weiri_alloc(comm->size, 1);
@@ -264,8 +264,8 @@ static weir_status open_slabs(weir_comm *comm)
 
 /* ---- life ------------------------------------------------------------------------------------------- */
 
-/* Who has asked something of this rank may still wait for it. What was sent before comes before. */
-static void tell_end(const weir_comm *comm)
+/* A rank that has asked this one for something may still wait for it. The empty message follows all earlier ones. */
+static void report_end(const weir_comm *comm)
 {
     for (uint32_t rank = 0; comm->peers != NULL && rank < comm->size; rank++) {
         if (rank != comm->rank && comm->peers[rank].heard) {
@@ -284,7 +284,7 @@ static void free_comm(weir_comm *comm)
     comm->port_open = false;
     pthread_mutex_unlock(&comm->mutex);
     weiri_bootstrap_close_port(comm->bootstrap, comm->port);
-    tell_end(comm);
+    report_end(comm);
     weiri_endpoint_stop(comm);
     if (was_open) {
         weiri_fd_pass_stop(comm);
@@ -310,7 +310,7 @@ static void free_comm(weir_comm *comm)
     weiri_free(comm);
 }
 
-static void look_for_error(void *context)
+static void check_for_error(void *context)
 {
     (void)weiri_comm_error((weir_comm *)context);
 }
@@ -336,13 +336,13 @@ static weir_status open_comm(weir_comm *comm)
         status = weiri_fd_pass_start(comm);
     }
     if (status == WEIR_OK) {
-        status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_LOOK_MS, look_for_error, comm,
-                                          &comm->error_watch);
+        status = weiri_service_watch_time(weiri_bootstrap_service(comm->bootstrap), ERROR_CHECK_MS, check_for_error,
+                                          comm, &comm->error_watch);
     }
     return status == WEIR_OK ? weiri_exit_add(comm) : status;
 }
 
-/* What of a communicator needs no other rank: checks of the arguments, settings, the object itself. */
+/* The part of create that needs no other rank: checks of the arguments, settings, the object itself. */
 static weir_status new_comm(weir_bootstrap *bootstrap, weir_device *device, const weir_comm_opts *opts, weir_comm **out)
 {
     if (device == NULL || !WEIRI_OPTS_OK(opts)) {
@@ -402,7 +402,7 @@ weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, con
     if (status != WEIR_OK) {
         return status;
     }
-    /* From here on every rank that comes draws a number and meets the others, whatever fails on it. */
+    /* From here on this rank draws a number and meets the others, even if its own part fails. */
     const uint32_t port = weiri_bootstrap_next_port(bootstrap);
     weir_comm *comm = NULL;
     status = new_comm(bootstrap, device, opts, &comm);
@@ -512,17 +512,17 @@ void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *ca
     }
 }
 
-/* A kernel has failed, and with it the communicator: on all ranks, since what the kernel has left undone may be what
- * they wait for. */
+/* A kernel has failed. The communicator fails on all ranks, since they may wait for something that the kernel has not
+ * done. */
 static weir_status fail_by_kernel(weir_comm *comm, weir_status status)
 {
     char cause[224];
     pthread_mutex_lock(&comm->mutex);
-    bool told = false;
-    for (weiri_teller *teller = comm->tellers; teller != NULL && !told; teller = teller->next) {
-        told = teller->tell(teller->context, status, cause, sizeof cause);
+    bool described = false;
+    for (weiri_error_hook *hook = comm->error_hooks; hook != NULL && !described; hook = hook->next) {
+        described = hook->describe(hook->context, status, cause, sizeof cause);
     }
-    if (!told) {
+    if (!described) {
         weiri_record_text(comm, status, cause, sizeof cause);
     }
     weiri_comm_break_locked(comm, status, cause);
@@ -537,22 +537,22 @@ void weiri_comm_set_call_text(weir_comm *comm, weiri_call_text_function *call_te
     pthread_mutex_unlock(&comm->mutex);
 }
 
-void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller)
+void weiri_comm_add_error_hook(weir_comm *comm, weiri_error_hook *hook)
 {
     pthread_mutex_lock(&comm->mutex);
-    teller->next = comm->tellers;
-    comm->tellers = teller;
+    hook->next = comm->error_hooks;
+    comm->error_hooks = hook;
     pthread_mutex_unlock(&comm->mutex);
 }
 
-void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller)
+void weiri_comm_remove_error_hook(weir_comm *comm, weiri_error_hook *hook)
 {
     pthread_mutex_lock(&comm->mutex);
-    weiri_teller **at = &comm->tellers;
-    while (*at != teller) {
+    weiri_error_hook **at = &comm->error_hooks;
+    while (*at != hook) {
         at = &(*at)->next;
     }
-    *at = teller->next;
+    *at = hook->next;
     pthread_mutex_unlock(&comm->mutex);
 }
 

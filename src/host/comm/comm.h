@@ -20,7 +20,7 @@
 typedef struct weiri_comm_peer {
     weiri_end end;
     const weiri_transport_ops *mapper; /* maps memory of this rank here; NULL when none does */
-    bool heard;                        /* it has sent something: it is told when this rank's communicator ends */
+    bool heard;                        /* it has sent something: this rank reports the end of its communicator to it */
     bool gone;
     char gone_text[128];
     uint32_t logged;          /* what was logged of this peer, a bit each: WEIRI_LOGGED_... */
@@ -31,15 +31,15 @@ typedef struct weiri_comm_peer {
 /* Numbers of bits. A transport's is its index behind WEIRI_LOGGED_TRANSPORT. */
 enum { WEIRI_LOGGED_PROXY, WEIRI_LOGGED_FALLBACK, WEIRI_LOGGED_KERNELS, WEIRI_LOGGED_TRANSPORT };
 
-typedef struct weiri_lane weiri_lane;
+typedef struct weiri_sequence weiri_sequence; /* see exchange.c */
 
-/* An object that may know more of an error of a kernel than its record says. */
-typedef struct weiri_teller {
-    /* Whether it does; the text is a clause. The communicator's mutex is held. */
-    bool (*tell)(void *context, weir_status status, char *text, size_t bytes);
+/* Asked when a kernel has failed, by an object that may know more than the kernel's record says. */
+typedef struct weiri_error_hook {
+    /* True when it knows more; it has then written a clause to `text`. The communicator's mutex is held. */
+    bool (*describe)(void *context, weir_status status, char *text, size_t bytes);
     void *context;
-    struct weiri_teller *next;
-} weiri_teller;
+    struct weiri_error_hook *next;
+} weiri_error_hook;
 
 /* Writes the text of a collective call, from the two words that a record of WEIR_DOING_COLLECTIVE has of it. */
 typedef void weiri_call_text_function(uint64_t word, uint64_t count, char *text, size_t bytes);
@@ -68,17 +68,17 @@ struct weir_comm {
     bool port_open;
     weir_status failed; /* WEIR_OK, or the communicator's error */
     char failed_text[256];
-    weiri_lane *lanes;
+    weiri_sequence *sequences;
     weir_memory *memories; /* registered here, for requests of their descriptors */
     uint64_t next_memory;
-    weiri_teller *tellers;
+    weiri_error_hook *error_hooks;
     weiri_call_text_function *call_text; /* NULL before the first collective; kept after the last one */
     struct weir_semaphore *semaphores;   /* all that are not destroyed, for news of peers' port channels */
     uint64_t next_semaphore;
     uint32_t port_channels;            /* made so far: the next one's number */
     struct weiri_endpoints *endpoints; /* see endpoint.c; NULL before a peer asks for a queue */
     weiri_fd_pass fd_pass;
-    weiri_watch *error_watch; /* looks for errors of kernels */
+    weiri_watch *error_watch; /* checks the control block for errors of kernels */
 
     /* These have locks of their own. */
     weiri_domains domains;
@@ -113,7 +113,7 @@ void weiri_record_text(const weir_comm *comm, weir_status status, char *text, si
 /* The texts of collective calls come from `call_text` from now on. It outlives the collectives: a kernel's error may be
  * read after the last one is destroyed. */
 void weiri_comm_set_call_text(weir_comm *comm, weiri_call_text_function *call_text);
-void weiri_comm_add_teller(weir_comm *comm, weiri_teller *teller);
-void weiri_comm_remove_teller(weir_comm *comm, weiri_teller *teller);
+void weiri_comm_add_error_hook(weir_comm *comm, weiri_error_hook *hook);
+void weiri_comm_remove_error_hook(weir_comm *comm, weiri_error_hook *hook);
 
 #endif

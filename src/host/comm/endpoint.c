@@ -5,10 +5,10 @@
  * a rank that has. Where both ranks take the queue at the same time, the two questions answer each other.
  *
  * A rank that is asked may never take the queue: its kernels or its host only wait for signals, say. So the endpoint
- * thread of the communicator opens the end there, and whoever takes the queue later finds it joined. It is a thread of
- * its own because opening a queue may block, and the service thread must not: it runs the heartbeats. Over ofi, and for
- * queues that kernels post to, opening allocates pinned or device memory, which a GPU's driver may delay while kernels
- * run; ranks that all make their channels before they launch kernels do not meet that.
+ * thread of the communicator opens the end there, and a thread that takes the queue later finds it joined. The service
+ * thread cannot do that: opening a queue may block, and the service thread runs the heartbeats. Over ofi, and for
+ * queues that kernels post to, opening allocates pinned or device memory. A GPU's driver may delay that while kernels
+ * run; ranks that make all their channels before they launch kernels do not meet the delay.
  *
  * All that is below is guarded by the communicator's mutex, which no thread holds while it opens or joins a queue; the
  * queue is busy then. */

@@ -18,7 +18,7 @@
 #define OP_MESSAGE_MAX (OP_HEADER_BYTES + WEIRI_PAYLOAD_MAX + WEIRI_HANDLES_MAX * (2 + WEIRI_HANDLE_BYTES))
 #define CAUSE_BYTES 224
 #define SLICE_MS 100      /* how long a waiting thread may miss a kernel's error */
-#define ASK_NS 200000000u /* how long an operation of a peer is waited for before the peer is told so */
+#define ASK_NS 200000000u /* how long a rank waits for a peer's operation before it asks the peer */
 
 typedef struct arrival {
     struct arrival *next;
@@ -26,8 +26,8 @@ typedef struct arrival {
     uint8_t data[];
 } arrival;
 
-struct weiri_lane {
-    weiri_lane *next;
+struct weiri_sequence {
+    weiri_sequence *next;
     uint32_t peer;
     uint64_t tag;
     uint64_t expected; /* operations that this side has begun to expect */
@@ -53,33 +53,33 @@ static const char *const expected_by[] = { "",
                                            "weir_port_channel_connect",
                                            "weir_memory_import" };
 
-/* Which operation an error is about: one of the user's, or a part of making a collective. */
-static void describe_place(uint64_t sequence, uint64_t tag, char text[96])
+/* The operation that an error concerns: one of the user's, or a part of creating a collective. */
+static void describe_place(uint64_t number, uint64_t tag, char text[96])
 {
     if (tag == WEIRI_TAG_COLLECTIVE || tag == WEIRI_TAG_RAILS) {
         snprintf(text, 96, "in %s", COLLECTIVE_CALL);
     } else {
-        snprintf(text, 96, "operation %llu with tag %llu", (unsigned long long)sequence, (unsigned long long)tag);
+        snprintf(text, 96, "operation %llu with tag %llu", (unsigned long long)number, (unsigned long long)tag);
     }
 }
 
-/* ---- lanes ------------------------------------------------------------------------------------------ */
+/* ---- sequences -------------------------------------------------------------------------------------- */
 
-static weiri_lane *find_lane(weir_comm *comm, uint32_t peer, uint64_t tag)
+static weiri_sequence *find_sequence(weir_comm *comm, uint32_t peer, uint64_t tag)
 {
-    for (weiri_lane *lane = comm->lanes; lane != NULL; lane = lane->next) {
-        if (lane->peer == peer && lane->tag == tag) {
-            return lane;
+    for (weiri_sequence *sequence = comm->sequences; sequence != NULL; sequence = sequence->next) {
+        if (sequence->peer == peer && sequence->tag == tag) {
+            return sequence;
         }
     }
-    weiri_lane *lane = (weiri_lane *)weiri_alloc(1, sizeof *lane);
-    if (lane != NULL) {
-        lane->peer = peer;
-        lane->tag = tag;
-        lane->next = comm->lanes;
-        comm->lanes = lane;
+    weiri_sequence *sequence = (weiri_sequence *)weiri_alloc(1, sizeof *sequence);
+    if (sequence != NULL) {
+        sequence->peer = peer;
+        sequence->tag = tag;
+        sequence->next = comm->sequences;
+        comm->sequences = sequence;
     }
-    return lane;
+    return sequence;
 }
 
 static void close_fds(weir_future *future)
@@ -150,7 +150,7 @@ static void match(weir_future *future, const arrival *message)
         return;
     }
     if (op != (uint8_t)future->op) {
-        describe_place(future->sequence, future->tag, place);
+        describe_place(future->number, future->tag, place);
         snprintf(text, sizeof text, "%s: rank %u called %s, rank %u called %s", place, future->comm->rank,
                  expected_by[future->op], future->peer, sent_by[op]);
         set_ready(future, WEIR_ERR_MISMATCH, text);
@@ -184,16 +184,16 @@ static void free_future(weir_future *future)
     weiri_free(future);
 }
 
-/* Brings the lane's first arrivals and expectations together. */
-static void advance(weiri_lane *lane)
+/* Gives the first arrivals of a sequence to its first futures. */
+static void advance(weiri_sequence *sequence)
 {
-    while (lane->arrivals != NULL && lane->futures != NULL) {
-        arrival *message = lane->arrivals;
-        weir_future *future = lane->futures;
-        lane->arrivals = message->next;
-        lane->futures = future->next;
+    while (sequence->arrivals != NULL && sequence->futures != NULL) {
+        arrival *message = sequence->arrivals;
+        weir_future *future = sequence->futures;
+        sequence->arrivals = message->next;
+        sequence->futures = future->next;
         future->next = NULL;
-        future->in_lane = false;
+        future->in_sequence = false;
         if (future->abandoned) {
             free_future(future);
         } else if (future->state == WEIRI_FUTURE_WAITING) {
@@ -226,7 +226,7 @@ weir_status weiri_exchange_send(weir_comm *comm, uint32_t peer, uint64_t tag, co
     }
     weir_status status = weiri_bootstrap_post(comm->bootstrap, peer, comm->port, data, w.size);
     if (status == WEIR_ERR_REMOTE) {
-        /* The peer may have left because of an error that this rank knows, too. */
+        /* The peer may have left because of an error that this rank knows. */
         char text[256];
         snprintf(text, sizeof text, "%s", weir_last_error());
         const weir_status known = weiri_comm_error(comm);
@@ -263,18 +263,18 @@ weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, 
     }
     weir_status status = WEIR_OK;
     pthread_mutex_lock(&comm->mutex);
-    weiri_lane *lane = find_lane(comm, peer, tag);
-    if (lane == NULL) {
+    weiri_sequence *sequence = find_sequence(comm, peer, tag);
+    if (sequence == NULL) {
         status = weiri_fail_nomem(expected_by[op]);
     } else if (comm->failed != WEIR_OK) {
-        /* Before the peer, which may be gone because of this very error. */
+        /* Checked before the peer, which may be gone because of this error. */
         status = weiri_fail(comm->failed, "%s", comm->failed_text);
-    } else if (lane->poisoned) {
+    } else if (sequence->poisoned) {
         char place[96];
-        describe_place(lane->expected - 1, tag, place);
+        describe_place(sequence->expected - 1, tag, place);
         status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: %s, or one before it, with rank %u timed out", expected_by[op],
                             place, peer);
-    } else if (comm->peers[peer].gone && lane->arrivals == NULL) {
+    } else if (comm->peers[peer].gone && sequence->arrivals == NULL) {
         status = weiri_fail(WEIR_ERR_REMOTE, "%s: %s", expected_by[op], comm->peers[peer].gone_text);
     }
     if (status == WEIR_OK) {
@@ -282,14 +282,14 @@ weir_status weiri_exchange_expect(weir_comm *comm, uint32_t peer, uint64_t tag, 
         future->discard = discard;
         future->context = context;
         future->out = out;
-        future->sequence = lane->expected++;
-        future->in_lane = true;
-        weir_future **end = &lane->futures;
+        future->number = sequence->expected++;
+        future->in_sequence = true;
+        weir_future **end = &sequence->futures;
         while (*end != NULL) {
             end = &(*end)->next;
         }
         *end = future;
-        advance(lane);
+        advance(sequence);
     }
     pthread_mutex_unlock(&comm->mutex);
     if (status != WEIR_OK) {
@@ -326,7 +326,7 @@ weir_status weiri_exchange_complete(weir_future *future)
     return status;
 }
 
-/* ---- what arrives ----------------------------------------------------------------------------------- */
+/* ---- arrivals --------------------------------------------------------------------------------------- */
 
 static void store_arrival(weir_comm *comm, uint32_t peer, weiri_reader *r)
 {
@@ -338,23 +338,23 @@ static void store_arrival(weir_comm *comm, uint32_t peer, weiri_reader *r)
         weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);
         return;
     }
-    weiri_lane *lane = find_lane(comm, peer, tag);
-    arrival *message = lane == NULL ? NULL : (arrival *)weiri_alloc(1, sizeof *message + bytes);
+    weiri_sequence *sequence = find_sequence(comm, peer, tag);
+    arrival *message = sequence == NULL ? NULL : (arrival *)weiri_alloc(1, sizeof *message + bytes);
     if (message == NULL) {
         weiri_comm_break_locked(comm, WEIR_ERR_NOMEM, "out of memory for a peer's message");
         return;
     }
     message->bytes = bytes;
     memcpy(message->data, r->data + r->at, bytes);
-    arrival **end = &lane->arrivals;
+    arrival **end = &sequence->arrivals;
     while (*end != NULL) {
         end = &(*end)->next;
     }
     *end = message;
-    advance(lane);
+    advance(sequence);
 }
 
-/* Of a peer that cannot answer any more. */
+/* The peer cannot answer any more. */
 static void lose_peer(weir_comm *comm, uint32_t rank, bool died, const char *text)
 {
     weiri_comm_peer *peer = &comm->peers[rank];
@@ -398,7 +398,7 @@ void weiri_exchange_message(void *context, uint32_t peer, const uint8_t *data, s
     } else if (kind == WEIRI_PORT_ABORT || kind == WEIRI_PORT_MISMATCH) {
         take_abort(comm, peer, kind == WEIRI_PORT_ABORT ? WEIR_ERR_ABORTED : WEIR_ERR_MISMATCH, &r);
     } else if (kind == WEIRI_PORT_CHANNEL_FAILED) {
-        if (!weiri_semaphore_told_locked(comm, peer, &r)) {
+        if (!weiri_semaphore_reported_locked(comm, peer, &r)) {
             char cause[64];
             snprintf(cause, sizeof cause, "malformed message of rank %u", peer);
             weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);
@@ -435,8 +435,8 @@ void weiri_exchange_abort(weir_comm *comm, weir_status status, const char *cause
 
 void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_status status, const char *text)
 {
-    for (weiri_lane *lane = comm->lanes; lane != NULL; lane = lane->next) {
-        for (weir_future *future = lane->futures; future != NULL; future = future->next) {
+    for (weiri_sequence *sequence = comm->sequences; sequence != NULL; sequence = sequence->next) {
+        for (weir_future *future = sequence->futures; future != NULL; future = future->next) {
             if (all || future->peer == peer) {
                 set_ready(future, status, text);
             }
@@ -447,7 +447,7 @@ void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_s
         if (future == NULL) {
             return;
         }
-        set_ready(future, status, text); /* takes its requests off the list */
+        set_ready(future, status, text); /* this takes its requests off the list */
     }
 }
 
@@ -463,20 +463,20 @@ void weiri_exchange_gone(void *context, uint32_t rank, bool died, const char *te
 
 void weiri_exchange_free(weir_comm *comm)
 {
-    while (comm->lanes != NULL) {
-        weiri_lane *lane = comm->lanes;
-        comm->lanes = lane->next;
-        while (lane->arrivals != NULL) {
-            arrival *message = lane->arrivals;
-            lane->arrivals = message->next;
+    while (comm->sequences != NULL) {
+        weiri_sequence *sequence = comm->sequences;
+        comm->sequences = sequence->next;
+        while (sequence->arrivals != NULL) {
+            arrival *message = sequence->arrivals;
+            sequence->arrivals = message->next;
             weiri_free(message);
         }
-        while (lane->futures != NULL) {
-            weir_future *future = lane->futures;
-            lane->futures = future->next;
+        while (sequence->futures != NULL) {
+            weir_future *future = sequence->futures;
+            sequence->futures = future->next;
             free_future(future);
         }
-        weiri_free(lane);
+        weiri_free(sequence);
     }
 }
 
@@ -500,7 +500,7 @@ static void finish_future(weir_future *future)
     }
 }
 
-/* Tells the peer that this rank waits for it: then it says so when its communicator ends, or has ended. Mutex held. */
+/* Asks the peer to report the end of its communicator, or that it has ended. Mutex held. */
 static void ask(weir_future *future)
 {
     const uint8_t kind = WEIRI_PORT_WAITS;
@@ -525,7 +525,7 @@ weir_status weir_future_test(weir_future *future)
         set_ready(future, error, weir_last_error());
     }
     ask(future);
-    /* Changed here, with the mutex: the service thread looks at the state of all futures in a lane. */
+    /* Changed with the mutex: the service thread reads the states of all futures in a sequence. */
     weiri_future_state state = future->state;
     if (state == WEIRI_FUTURE_READY) {
         future->state = WEIRI_FUTURE_DONE;
@@ -545,7 +545,7 @@ static void time_out(weir_future *future, uint32_t timeout_ms)
     char text[256];
     if (future->state == WEIRI_FUTURE_WAITING) {
         char place[96];
-        describe_place(future->sequence, future->tag, place);
+        describe_place(future->number, future->tag, place);
         snprintf(text, sizeof text, "%s: rank %u did not call %s within %u ms (%s)", expected_by[future->op],
                  future->peer, sent_by[future->op], timeout_ms, place);
     } else {
@@ -553,9 +553,9 @@ static void time_out(weir_future *future, uint32_t timeout_ms)
                  future->peer, timeout_ms);
     }
     if (future->op != WEIRI_OP_IMPORT) {
-        weiri_lane *lane = find_lane(future->comm, future->peer, future->tag);
-        if (lane != NULL) {
-            lane->poisoned = true;
+        weiri_sequence *sequence = find_sequence(future->comm, future->peer, future->tag);
+        if (sequence != NULL) {
+            sequence->poisoned = true;
         }
     }
     set_ready(future, WEIR_ERR_TIMEOUT, text);
@@ -601,9 +601,9 @@ void weir_future_destroy(weir_future *future)
     weiri_fd_pass_forget_locked(future);
     close_fds(future);
     future->context = NULL;
-    /* Its message may still come, also when the future has failed, and must not meet the next expectation. The
-     * service thread frees it then, so it is not touched after the mutex. */
-    bool kept = future->in_lane;
+    /* Its message may still come, even if the future has failed, and must not meet the next future. The service thread
+     * frees a future that is kept for it, so this thread no longer touches it after the mutex. */
+    bool kept = future->in_sequence;
     future->abandoned = kept;
     pthread_mutex_unlock(&comm->mutex);
     if (!kept) {

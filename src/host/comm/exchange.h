@@ -1,9 +1,9 @@
 /* exchange.h - operations between two ranks of a communicator: sequences, messages and futures.
  *
- * A lane is what happens on one (peer, tag): the messages that arrived, and the futures that expect one, each
- * in order; the i-th message meets the i-th expectation. The service thread brings them together, asks the
- * owners of the handles that the message carries (fd_pass.h), and makes the future ready; the caller's
- * thread then finishes it, since that maps memory. */
+ * Each (peer, tag) has a sequence: the messages that arrived and the futures that expect one, each in order. The i-th
+ * message belongs to the i-th future. The service thread gives the message to its future, asks the owners of the
+ * handles in the message (fd_pass.h), and makes the future ready. The caller's thread then finishes it, since that maps
+ * memory. */
 #ifndef WEIRI_COMM_EXCHANGE_H
 #define WEIRI_COMM_EXCHANGE_H
 
@@ -20,7 +20,7 @@ typedef enum weiri_op {
     WEIRI_OP_IMPORT = 7 /* without a message */
 } weiri_op;
 
-/* Tags of the operations between two ranks of which weir_collective_create and weir_collective_register consist. */
+/* weir_collective_create and weir_collective_register consist of operations between two ranks, with these tags. */
 #define WEIRI_TAG_COLLECTIVE 0x636f6c6c65637469u
 #define WEIRI_TAG_RAILS 0x7261696c73u
 
@@ -39,10 +39,10 @@ struct weir_future {
     weiri_op op;
     uint32_t peer;
     uint64_t tag;
-    uint64_t sequence;
+    uint64_t number; /* in its sequence */
     weiri_future_state state;
-    bool abandoned; /* destroyed by the caller; kept for its place in the lane */
-    bool in_lane;
+    bool abandoned; /* destroyed by the caller; kept for its place in the sequence */
+    bool in_sequence;
     bool asked;         /* the peer knows that this rank waits */
     uint64_t made_ns;   /* when the future was made */
     weir_status status; /* when READY or DONE */
@@ -60,10 +60,10 @@ struct weir_future {
     void (*discard)(void *context);
     void *context;
     void *out;
-    weir_future *next; /* in its lane */
+    weir_future *next; /* in its sequence */
 };
 
-/* What an operation sends. */
+/* The message of an operation. */
 typedef struct weiri_op_message {
     weiri_op op;
     const uint8_t *payload;
@@ -92,7 +92,7 @@ void weiri_exchange_abort(weir_comm *comm, weir_status status, const char *cause
 
 /* Fails all futures that wait: of all peers, or of `peer` alone. Mutex held. */
 void weiri_exchange_fail_locked(weir_comm *comm, bool all, uint32_t peer, weir_status status, const char *text);
-/* Frees lanes, with the futures that were abandoned in them. No callback runs any more. */
+/* Frees the sequences, with the futures that were abandoned in them. No callback runs any more. */
 void weiri_exchange_free(weir_comm *comm);
 
 /* The answer of the owner of handle `index` of a future that resolves; `fd`, -1 without one, is taken over. Mutex

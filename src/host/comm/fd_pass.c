@@ -451,7 +451,7 @@ void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, 
         }
     }
     if (!fine) {
-        /* It proved the key, so it is no stranger: nothing that it sends can be relied on, nor waited for. */
+        /* The sender has proved the key, so it is a rank: without its messages this communicator cannot go on. */
         char cause[64];
         snprintf(cause, sizeof cause, "malformed message of rank %u", peer);
         weiri_comm_break_locked(comm, WEIR_ERR_CORRUPT, cause);
@@ -469,7 +469,7 @@ static bool is_proved(const weir_comm *comm, const weiri_fd_answer *answer)
     return sodium_memcmp(answer->proof, expected, sizeof expected) == 0;
 }
 
-/* Mutex held. False when the descriptors are left to the caller, and are a stranger's. */
+/* Mutex held. False when the descriptors are a foreign process's; they stay the caller's then. */
 static bool take_datagram(weir_comm *comm, const weiri_fd_datagram *datagram)
 {
     const weiri_fd_answer *from = &datagram->answer;

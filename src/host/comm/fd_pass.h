@@ -1,13 +1,14 @@
 /* fd_pass.h - file descriptors between processes of a host.
  *
- * The rank that wants to map a peer's memory asks its owner over the bootstrap, naming a request number, whether
- * the memory is still there, and for its descriptor where one is needed. The owner answers over the bootstrap
- * when it is gone, or when no descriptor is needed, and otherwise with one datagram to the abstract Unix socket that
- * the asking communicator told everyone of when it was made: the request number, a proof with the job's key, and the
- * descriptor (SCM_RIGHTS, unix(7)). Anything else that arrives there is closed, ignored, and logged once. Where the two
- * are in different network namespaces, which separate abstract sockets, the asking rank takes the descriptor
- * by pidfd_getfd(2), if the kernel lets it: the owner tells the number of a duplicate, and confirms, once it was
- * taken, that the number still meant the same. */
+ * A rank that wants to map a peer's memory sends its owner a request over the bootstrap. The request has a number, and
+ * asks whether the memory still exists and, where one is needed, for its descriptor. The owner answers over the
+ * bootstrap if the memory is gone or no descriptor is needed. Otherwise it sends one datagram to the abstract Unix
+ * socket of the asking communicator: the number, a proof with the job's key, and the descriptor (SCM_RIGHTS, unix(7)).
+ * Any other datagram is closed and ignored, and the first one is logged.
+ *
+ * Two ranks in different network namespaces have different abstract sockets. There the owner sends the number of a
+ * duplicate, and the asking rank takes it with pidfd_getfd(2), if the kernel allows that. The owner then confirms that
+ * the number still meant the same descriptor. */
 #ifndef WEIRI_COMM_FD_PASS_H
 #define WEIRI_COMM_FD_PASS_H
 
@@ -16,7 +17,7 @@
 #include "weir/comm.h"
 #include "weir/future.h"
 
-/* What this rank has asked for. */
+/* A request of this rank. */
 typedef struct weiri_fd_request {
     uint64_t number;
     weir_future *future;
@@ -42,7 +43,7 @@ typedef struct weiri_fd_loan {
     struct weiri_fd_loan *next;
 } weiri_fd_loan;
 
-/* What a communicator has of it. The communicator's mutex guards this. */
+/* The state of a communicator. Its mutex guards this. */
 typedef struct weiri_fd_pass {
     int socket; /* receives descriptors */
     weiri_watch *socket_watch;

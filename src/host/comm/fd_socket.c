@@ -36,8 +36,8 @@ static uint32_t token_word(const uint8_t token[WEIRI_FD_TOKEN_BYTES], uint32_t i
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The differences of all words are joined before they are looked at, so that the time that it takes to drop a datagram
- * tells nothing of the token. */
+/* The differences of all words are joined before they are compared. The time that a drop takes then reveals nothing of
+ * the token. */
 static weir_status attach_filter(int fd, const uint8_t token[WEIRI_FD_TOKEN_BYTES])
 {
     struct sock_filter program[] = {

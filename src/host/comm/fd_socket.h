@@ -1,9 +1,9 @@
 /* fd_socket.h - the abstract Unix socket at which a communicator receives file descriptors, and its datagrams.
  *
- * Anybody on the host can send to an abstract socket, and who closes the last descriptor of a file may wait: for a
- * stranger's TCP socket as long as its SO_LINGER says. So each datagram begins with a token that only the ranks know,
- * and a socket filter of the kernel compares it: what a stranger sends is never queued, and its descriptors end in the
- * thread that sends them.
+ * Any process of the host can send to an abstract socket, and closing the last descriptor of a file may block: that of
+ * a TCP socket as long as its SO_LINGER says. So each datagram begins with a token that only the ranks know. A socket
+ * filter compares the token in the kernel and drops datagrams of foreign processes before they are queued. The thread
+ * that sent such a datagram closes its descriptors.
  *
  * Threads:   any.
  * Blocking:  never.
@@ -50,8 +50,8 @@ int weiri_fd_socket_send(int from, const uint8_t name[WEIRI_FD_NAME_BYTES], cons
 /* Takes the next datagram. 0; EAGAIN when there is none; another errno value when the socket is of no use any more. */
 int weiri_fd_socket_receive(int from, weiri_fd_datagram *out);
 
-/* Closes descriptors that nobody vouches for, on a thread of its own, since that may block. False when no such thread
- * can be made, or too many of them wait already: the descriptors then stay open. */
+/* Closes descriptors of a foreign process in a new thread, since that may block. False when no thread can be made, or
+ * too many of them wait already: the descriptors then stay open. */
 bool weiri_fd_dispose(const int *fds, uint32_t count);
 
 #endif

@@ -27,15 +27,15 @@ typedef struct walk {
     void *stream;
 } walk;
 
-/* What `shared` holds. */
-typedef struct desk {
+/* The contents of `shared`. */
+typedef struct shared_words {
     weir_dev_control control;
     weir_dev_rdma_state state;
     weir_dev_port_board board;
-} desk;
+} shared_words;
 
-/* Tells of a step; `found` is its text when it has succeeded. */
-static weir_status tell(const walk *w, const char *name, weir_status status, const char *found)
+/* Reports a step to the caller; `found` is its text when it has succeeded. */
+static weir_status report_step(const walk *w, const char *name, weir_status status, const char *found)
 {
     const weir_nic_step step = { name, status, status == WEIR_OK ? found : weir_last_error() };
     w->report(w->context, &step);
@@ -52,10 +52,10 @@ static weir_status find_transport(walk *w)
         }
         if (transport->probe(reason)) {
             w->transport = transport;
-            return tell(w, "NIC", WEIR_OK, reason);
+            return report_step(w, "NIC", WEIR_OK, reason);
         }
     }
-    return tell(
+    return report_step(
         w, "NIC",
         weiri_fail(WEIR_ERR_UNSUPPORTED, "%s", reason[0] != '\0' ? reason : "this build has no transport to such NICs"),
         "");
@@ -72,14 +72,14 @@ static weir_status register_data(walk *w, weir_memory_kind kind)
         weiri_block_release(w->data);
         w->data = NULL;
     }
-    return tell(w, kind == WEIR_MEMORY_DEVICE ? "memory of the device" : "memory of the host", status,
-                "registered with the NIC");
+    return report_step(w, kind == WEIR_MEMORY_DEVICE ? "memory of the device" : "memory of the host", status,
+                       "registered with the NIC");
 }
 
 /* What a failed step leaves open, `destroy` closes. */
 static weir_status prepare(walk *w)
 {
-    weir_status status = tell(w, "open", w->transport->queue->domain_open(w->device, &w->domain), "opened");
+    weir_status status = report_step(w, "open", w->transport->queue->domain_open(w->device, &w->domain), "opened");
     if (status == WEIR_OK && register_data(w, WEIR_MEMORY_DEVICE) != WEIR_OK) {
         status = register_data(w, WEIR_MEMORY_HOST);
     }
@@ -93,7 +93,7 @@ static weir_status prepare(walk *w)
     if (status == WEIR_OK) {
         status = w->transport->queue->queue_connect(w->queue, w->queue->address, w->queue->address_bytes);
     }
-    return tell(w, "connection to itself", status, "a queue pair is joined to itself");
+    return report_step(w, "connection to itself", status, "a queue pair is joined to itself");
 }
 
 static weir_dev_port_memory describe(const walk *w)
@@ -118,17 +118,18 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
     const weiri_direct_ops *direct = w->transport->queue->direct;
     weir_dev_port_rdma *rdma = &out->rdma;
     memset(out, 0, sizeof *out);
-    weir_status status = tell(w, "queue for kernels", direct->view(w->queue, &rdma->queue), direct->describe(w->queue));
+    weir_status status =
+        report_step(w, "queue for kernels", direct->view(w->queue, &rdma->queue), direct->describe(w->queue));
     if (status == WEIR_OK) {
-        status = weiri_device_allocate(w->device, WEIR_MEMORY_HOST, sizeof(desk), &w->shared);
+        status = weiri_device_allocate(w->device, WEIR_MEMORY_HOST, sizeof(shared_words), &w->shared);
         if (status != WEIR_OK) {
-            (void)tell(w, "put by a kernel", status, "");
+            (void)report_step(w, "put by a kernel", status, "");
         }
     }
     if (status != WEIR_OK) {
         return status;
     }
-    desk *here = (desk *)w->shared->host_pointer, *there = (desk *)w->shared->pointer;
+    shared_words *here = (shared_words *)w->shared->host_pointer, *there = (shared_words *)w->shared->pointer;
     here->control.version = WEIR_DEV_VERSION;
     here->control.timeout_ns = (uint64_t)w->device->timeout_ms * 1000000u;
     rdma->queue.control = &there->control;
@@ -146,7 +147,7 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
 static weir_status launch(walk *w, const weir_dev_port_channel *channel)
 {
     const weir_shape one = { 1, 1 };
-    const desk *shared = (const desk *)w->shared->host_pointer;
+    const shared_words *shared = (const shared_words *)w->shared->host_pointer;
     weiri_port_call_args calls[2];
     weir_status status = weir_stream_create(w->device, &w->stream);
     memset(calls, 0, sizeof calls);
@@ -192,7 +193,7 @@ static weir_status put_word(walk *w, const weir_dev_port_channel *channel)
     if (status == WEIR_OK && words[1] != WORD) {
         status = weiri_fail(WEIR_ERR_DEVICE, "the completion of a kernel's put has come, its bytes have not");
     }
-    return tell(w, "put by a kernel", status, "its bytes have arrived");
+    return report_step(w, "put by a kernel", status, "its bytes have arrived");
 }
 
 static void destroy(walk *w)

@@ -17,7 +17,7 @@
 #define CONSUMED_OFFSET 64u /* the second line of a cell */
 #define SENT_OFFSET 72u
 #define UNUSED_OFFSET 80u /* what an unmapped semaphore's signals hit that are not refused one by one */
-#define CHECK_READS 64u   /* failed reads between two looks at clock and communicator */
+#define CHECK_READS 64u   /* failed reads between two checks of clock and communicator */
 
 void weiri_semaphore_get(weir_semaphore *semaphore)
 {
@@ -26,7 +26,7 @@ void weiri_semaphore_get(weir_semaphore *semaphore)
 
 /* ---- failures of port channels ------------------------------------------------------------------------------- */
 
-#define TOLD_BYTES 224 /* most of a text that a peer is told */
+#define REPORT_BYTES 224 /* of a text that a peer receives, at most */
 
 static void list(weir_semaphore *semaphore)
 {
@@ -89,12 +89,12 @@ void weiri_semaphore_fail(weir_semaphore *semaphore, weir_status status, const c
     pthread_mutex_unlock(&comm->mutex);
 }
 
-void weiri_semaphore_tell(weir_semaphore *semaphore, const char *text)
+void weiri_semaphore_report(weir_semaphore *semaphore, const char *text)
 {
     const weir_connection *connection = semaphore->connection;
     weir_comm *comm = connection->comm;
-    uint8_t message[TOLD_BYTES + 16];
-    char cut[TOLD_BYTES];
+    uint8_t message[REPORT_BYTES + 16];
+    char cut[REPORT_BYTES];
     weiri_writer w = weiri_writer_init(message, sizeof message);
     snprintf(cut, sizeof cut, "%s", text);
     weiri_write_u8(&w, WEIRI_PORT_CHANNEL_FAILED);
@@ -107,14 +107,14 @@ void weiri_semaphore_tell(weir_semaphore *semaphore, const char *text)
     }
     weiri_reader r = weiri_reader_init(message + 1, w.size - 1);
     pthread_mutex_lock(&comm->mutex);
-    (void)weiri_semaphore_told_locked(comm, comm->rank, &r);
+    (void)weiri_semaphore_reported_locked(comm, comm->rank, &r);
     pthread_mutex_unlock(&comm->mutex);
 }
 
-bool weiri_semaphore_told_locked(weir_comm *comm, uint32_t peer, weiri_reader *message)
+bool weiri_semaphore_reported_locked(weir_comm *comm, uint32_t peer, weiri_reader *message)
 {
-    char cause[TOLD_BYTES];
-    char text[TOLD_BYTES + 32];
+    char cause[REPORT_BYTES];
+    char text[REPORT_BYTES + 32];
     const uint64_t id = weiri_read_u64(message);
     weiri_read_string(message, cause, sizeof cause);
     if (!weiri_reader_done(message)) {

@@ -32,7 +32,7 @@ struct weir_semaphore {
     uint64_t consumed;
     weir_semaphore *next, *prev;       /* in comm's list; comm's mutex, as below */
     const weir_dev_progress *progress; /* of its port channel, while there is one: what ends waits; */
-    int32_t *ended;                    /* the word of it that kernels look at */
+    int32_t *ended;                    /* the word of it that kernels check */
     weir_status failed;                /* 0, or the error with which waits for signals end: the port channel's, */
     char failed_text[256];             /* or WEIR_ERR_REMOTE when that of the peer has failed */
     bool failed_here;
@@ -52,11 +52,11 @@ void weiri_semaphore_unclaim(weir_semaphore *semaphore, bool port_channel);
 void weiri_semaphore_join_channel(weir_semaphore *semaphore, weir_dev_progress *progress);
 /* This rank's port channel has failed: ends all waits for signals, those of kernels too, with `status`. */
 void weiri_semaphore_fail(weir_semaphore *semaphore, weir_status status, const char *text);
-/* Tells the peer that this rank's port channel has failed: its waits for signals end with WEIR_ERR_REMOTE, this rank's
- * number and `text`. Never blocks. */
-void weiri_semaphore_tell(weir_semaphore *semaphore, const char *text);
-/* The peer has told that. Comm's mutex held. False: the message is malformed. */
-bool weiri_semaphore_told_locked(weir_comm *comm, uint32_t peer, weiri_reader *message);
+/* Reports to the peer that this rank's port channel has failed: the peer's waits for signals end with WEIR_ERR_REMOTE,
+ * this rank's number and `text`. Never blocks. */
+void weiri_semaphore_report(weir_semaphore *semaphore, const char *text);
+/* Takes the peer's report. Comm's mutex held. False: the message is malformed. */
+bool weiri_semaphore_reported_locked(weir_comm *comm, uint32_t peer, weiri_reader *message);
 /* WEIR_OK, or the error with which waits for signals end, with its text. Those that block (`blocks`) end also while the
  * channel's proxy is not started. */
 weir_status weiri_semaphore_error(weir_semaphore *semaphore, bool blocks);
