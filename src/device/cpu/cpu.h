@@ -52,25 +52,25 @@ typedef struct weiri_cpu_pool {
 } weiri_cpu_pool;
 
 /* The workers of a stream. Launches of different streams never wait for each other's threads. */
-typedef struct weiri_cpu_team {
+typedef struct weiri_cpu_crew {
     pthread_mutex_t mutex;
     pthread_cond_t done; /* running became 0 */
     weiri_cpu_worker *workers;
     uint32_t size;
     uint32_t running; /* workers that still run the launch */
-} weiri_cpu_team;
+} weiri_cpu_crew;
 
 weir_status weiri_cpu_pool_create(weiri_cpu_pool **out);
-/* Ends all workers; no team may hold one. With `foreign` (see above) only frees. */
+/* Ends all workers; no crew may hold one. With `foreign` (see above) only frees. */
 void weiri_cpu_pool_destroy(weiri_cpu_pool *pool, bool foreign);
 
-weir_status weiri_cpu_team_init(weiri_cpu_team *team);
+weir_status weiri_cpu_crew_init(weiri_cpu_crew *crew);
 /* Returns the workers to the pool; none may be running. */
-void weiri_cpu_team_deinit(weiri_cpu_team *team, weiri_cpu_pool *pool, bool foreign);
-/* Takes or starts workers until the team has `size` of them. WEIR_ERR_SYSTEM, WEIR_ERR_NOMEM. */
-weir_status weiri_cpu_team_reserve(weiri_cpu_team *team, weiri_cpu_pool *pool, uint32_t size);
-/* Runs a kernel and returns when all its threads have ended. One launch at a time. The team must have enough
+void weiri_cpu_crew_deinit(weiri_cpu_crew *crew, weiri_cpu_pool *pool, bool foreign);
+/* Takes or starts workers until the crew has `size` of them. WEIR_ERR_SYSTEM, WEIR_ERR_NOMEM. */
+weir_status weiri_cpu_crew_reserve(weiri_cpu_crew *crew, weiri_cpu_pool *pool, uint32_t size);
+/* Runs a kernel and returns when all its threads have ended. One launch at a time. The crew must have enough
  * workers. */
-void weiri_cpu_team_run(weiri_cpu_team *team, weiri_cpu_kernel kernel, const void *args, weir_shape shape);
+void weiri_cpu_crew_run(weiri_cpu_crew *crew, weiri_cpu_kernel kernel, const void *args, weir_shape shape);
 
 #endif

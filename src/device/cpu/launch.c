@@ -2,7 +2,7 @@
  * barrier.
  *
  * Every thread of a launch is a real thread: all run at the same time, as on a GPU. Workers block on a condition
- * variable between launches. They belong to a device's pool or to a stream's team. A team keeps the workers that it
+ * variable between launches. They belong to a device's pool or to a stream's crew. A crew keeps the workers that it
  * once needed: an accepted launch always has its threads, and two streams never share any. */
 #include "src/device/cpu/cpu.h"
 
@@ -36,9 +36,9 @@ struct weiri_cpu_worker {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
-    weiri_cpu_worker *next; /* in a pool or a team */
+    weiri_cpu_worker *next; /* in a pool or a crew */
     /* The launch to take part in; NULL when idle. */
-    weiri_cpu_team *team;
+    weiri_cpu_crew *crew;
     weiri_cpu_kernel kernel;
     const void *args;
     weir_coop coop;
@@ -46,7 +46,7 @@ struct weiri_cpu_worker {
     cpu_barrier barrier; /* of the block for which this worker runs the first thread */
 };
 
-/* ---- what kernels call ---------------------------------------------------------------------------------- */
+/* ---- calls of kernels ---------------------------------------------------------------------------------- */
 
 WEIR_API uint64_t weir_cpu_clock_ns(void)
 {
@@ -136,28 +136,28 @@ static void *work(void *context)
     weiri_cpu_worker *worker = (weiri_cpu_worker *)context;
     (void)pthread_mutex_lock(&worker->mutex);
     for (;;) {
-        while (worker->team == NULL && !worker->quit) {
+        while (worker->crew == NULL && !worker->quit) {
             (void)pthread_cond_wait(&worker->wake, &worker->mutex);
         }
-        if (worker->team == NULL) {
+        if (worker->crew == NULL) {
             break;
         }
-        weiri_cpu_team *team = worker->team;
+        weiri_cpu_crew *crew = worker->crew;
         weiri_cpu_kernel kernel = worker->kernel;
         const void *args = worker->args;
         weir_coop coop = worker->coop;
-        worker->team = NULL;
+        worker->crew = NULL;
         (void)pthread_mutex_unlock(&worker->mutex);
 
         kernel(args, coop);
         barrier_leave((cpu_barrier *)coop.host);
 
-        (void)pthread_mutex_lock(&team->mutex);
-        team->running--;
-        if (team->running == 0) {
-            (void)pthread_cond_signal(&team->done);
+        (void)pthread_mutex_lock(&crew->mutex);
+        crew->running--;
+        if (crew->running == 0) {
+            (void)pthread_cond_signal(&crew->done);
         }
-        (void)pthread_mutex_unlock(&team->mutex);
+        (void)pthread_mutex_unlock(&crew->mutex);
         (void)pthread_mutex_lock(&worker->mutex);
     }
     (void)pthread_mutex_unlock(&worker->mutex);
@@ -256,27 +256,27 @@ static weir_status pool_take(weiri_cpu_pool *pool, weiri_cpu_worker **out)
     return WEIR_OK;
 }
 
-/* ---- teams ---------------------------------------------------------------------------------------------- */
+/* ---- crews ---------------------------------------------------------------------------------------------- */
 
-weir_status weiri_cpu_team_init(weiri_cpu_team *team)
+weir_status weiri_cpu_crew_init(weiri_cpu_crew *crew)
 {
-    int error = pthread_mutex_init(&team->mutex, NULL);
+    int error = pthread_mutex_init(&crew->mutex, NULL);
     if (error != 0) {
         return weiri_fail_errno(error, "stream: mutex");
     }
-    error = weiri_cond_init(&team->done);
+    error = weiri_cond_init(&crew->done);
     if (error != 0) {
-        (void)pthread_mutex_destroy(&team->mutex);
+        (void)pthread_mutex_destroy(&crew->mutex);
         return weiri_fail_errno(error, "stream: condition variable");
     }
     return WEIR_OK;
 }
 
-void weiri_cpu_team_deinit(weiri_cpu_team *team, weiri_cpu_pool *pool, bool foreign)
+void weiri_cpu_crew_deinit(weiri_cpu_crew *crew, weiri_cpu_pool *pool, bool foreign)
 {
-    while (team->workers != NULL) {
-        weiri_cpu_worker *worker = team->workers;
-        team->workers = worker->next;
+    while (crew->workers != NULL) {
+        weiri_cpu_worker *worker = crew->workers;
+        crew->workers = worker->next;
         if (foreign) {
             worker_destroy(worker, true);
             continue;
@@ -287,33 +287,33 @@ void weiri_cpu_team_deinit(weiri_cpu_team *team, weiri_cpu_pool *pool, bool fore
         (void)pthread_mutex_unlock(&pool->mutex);
     }
     if (!foreign) {
-        (void)pthread_cond_destroy(&team->done);
-        (void)pthread_mutex_destroy(&team->mutex);
+        (void)pthread_cond_destroy(&crew->done);
+        (void)pthread_mutex_destroy(&crew->mutex);
     }
 }
 
-weir_status weiri_cpu_team_reserve(weiri_cpu_team *team, weiri_cpu_pool *pool, uint32_t size)
+weir_status weiri_cpu_crew_reserve(weiri_cpu_crew *crew, weiri_cpu_pool *pool, uint32_t size)
 {
     weir_status status = WEIR_OK;
-    (void)pthread_mutex_lock(&team->mutex);
-    while (team->size < size && status == WEIR_OK) {
+    (void)pthread_mutex_lock(&crew->mutex);
+    while (crew->size < size && status == WEIR_OK) {
         weiri_cpu_worker *worker = NULL;
         status = pool_take(pool, &worker);
         if (status == WEIR_OK) {
-            worker->next = team->workers;
-            team->workers = worker;
-            team->size++;
+            worker->next = crew->workers;
+            crew->workers = worker;
+            crew->size++;
         }
     }
-    (void)pthread_mutex_unlock(&team->mutex);
+    (void)pthread_mutex_unlock(&crew->mutex);
     return status;
 }
 
-static void worker_start(weiri_cpu_worker *worker, weiri_cpu_team *team, weiri_cpu_kernel kernel, const void *args,
+static void worker_start(weiri_cpu_worker *worker, weiri_cpu_crew *crew, weiri_cpu_kernel kernel, const void *args,
                          weir_coop coop)
 {
     (void)pthread_mutex_lock(&worker->mutex);
-    worker->team = team;
+    worker->crew = crew;
     worker->kernel = kernel;
     worker->args = args;
     worker->coop = coop;
@@ -321,15 +321,15 @@ static void worker_start(weiri_cpu_worker *worker, weiri_cpu_team *team, weiri_c
     (void)pthread_mutex_unlock(&worker->mutex);
 }
 
-void weiri_cpu_team_run(weiri_cpu_team *team, weiri_cpu_kernel kernel, const void *args, weir_shape shape)
+void weiri_cpu_crew_run(weiri_cpu_crew *crew, weiri_cpu_kernel kernel, const void *args, weir_shape shape)
 {
     weir_coop coop = { .size = shape.blocks * shape.threads,
                        .block_size = shape.threads,
                        .blocks = shape.blocks,
                        .scope = WEIR_COOP_GRID };
-    (void)pthread_mutex_lock(&team->mutex);
-    team->running = coop.size;
-    weiri_cpu_worker *worker = team->workers;
+    (void)pthread_mutex_lock(&crew->mutex);
+    crew->running = coop.size;
+    weiri_cpu_worker *worker = crew->workers;
     for (coop.rank = 0; coop.rank < coop.size; coop.rank++) {
         coop.block = coop.rank / shape.threads;
         coop.block_rank = coop.rank % shape.threads;
@@ -337,11 +337,11 @@ void weiri_cpu_team_run(weiri_cpu_team *team, weiri_cpu_kernel kernel, const voi
             barrier_reset(&worker->barrier, shape.threads);
             coop.host = &worker->barrier;
         }
-        worker_start(worker, team, kernel, args, coop);
+        worker_start(worker, crew, kernel, args, coop);
         worker = worker->next;
     }
-    while (team->running != 0) {
-        (void)pthread_cond_wait(&team->done, &team->mutex);
+    while (crew->running != 0) {
+        (void)pthread_cond_wait(&crew->done, &crew->mutex);
     }
-    (void)pthread_mutex_unlock(&team->mutex);
+    (void)pthread_mutex_unlock(&crew->mutex);
 }

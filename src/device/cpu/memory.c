@@ -215,7 +215,7 @@ static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t
         }
         memory->block.export_.base = pointer;
         memory->block.export_.base_bytes = bytes;
-        set_reason(&memory->block, "of CPU memory other processes can map only what weir_memory_allocate allocated");
+        set_reason(&memory->block, "other processes can map only CPU memory of weir_memory_allocate");
         return WEIR_OK;
     }
     uint64_t offset = pointer - owner->block.export_.base;

@@ -54,7 +54,7 @@ typedef struct cpu_stream {
     bool quit;
     bool recording;
     op_list recorded;
-    weiri_cpu_team team;
+    weiri_cpu_crew crew;
 } cpu_stream;
 
 /* ---- operations ----------------------------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ static void note_submitted(const cpu_op *op)
 static void op_run(cpu_stream *stream, const cpu_op *op)
 {
     if (op->kernel != NULL) {
-        weiri_cpu_team_run(&stream->team, op->kernel, op->args, op->shape);
+        weiri_cpu_crew_run(&stream->crew, op->kernel, op->args, op->shape);
     } else if (op->event != NULL) {
         __atomic_store_n(&op->event->time_ns, weiri_now_ns(), __ATOMIC_RELAXED);
         (void)__atomic_fetch_add(&op->event->passed, 1, __ATOMIC_RELEASE);
@@ -167,7 +167,7 @@ static weir_status submit(cpu_stream *stream, cpu_op *op, uint32_t threads)
     } else if (stream->recording) {
         list_append(&stream->recorded, op, threads);
     } else {
-        status = weiri_cpu_team_reserve(&stream->team, (weiri_cpu_pool *)stream->device->native, threads);
+        status = weiri_cpu_crew_reserve(&stream->crew, (weiri_cpu_pool *)stream->device->native, threads);
         if (status == WEIR_OK) {
             note_submitted(op);
             list_append(&stream->queue, op, threads);
@@ -214,13 +214,13 @@ weir_status weiri_cpu_stream_create(weir_device *device, void **out)
         return weiri_fail_nomem("stream");
     }
     stream->device = device;
-    weir_status status = weiri_cpu_team_init(&stream->team);
+    weir_status status = weiri_cpu_crew_init(&stream->crew);
     if (status != WEIR_OK) {
         goto free_stream;
     }
     int error = pthread_mutex_init(&stream->mutex, NULL);
     if (error != 0) {
-        goto deinit_team;
+        goto deinit_crew;
     }
     error = weiri_cond_init(&stream->queued);
     if (error != 0) {
@@ -242,8 +242,8 @@ destroy_queued:
     (void)pthread_cond_destroy(&stream->queued);
 destroy_mutex:
     (void)pthread_mutex_destroy(&stream->mutex);
-deinit_team:
-    weiri_cpu_team_deinit(&stream->team, (weiri_cpu_pool *)device->native, false);
+deinit_crew:
+    weiri_cpu_crew_deinit(&stream->crew, (weiri_cpu_pool *)device->native, false);
     status = weiri_fail_errno(error, "stream: create its thread");
 free_stream:
     weiri_free(stream);
@@ -264,7 +264,7 @@ void weiri_cpu_stream_destroy(weir_device *device, void *handle)
         (void)pthread_cond_destroy(&stream->queued);
         (void)pthread_mutex_destroy(&stream->mutex);
     }
-    weiri_cpu_team_deinit(&stream->team, (weiri_cpu_pool *)device->native, foreign);
+    weiri_cpu_crew_deinit(&stream->crew, (weiri_cpu_pool *)device->native, foreign);
     list_free_recorded(&stream->recorded);
     while (stream->queue.first != NULL) {
         op_free(list_pop(&stream->queue));

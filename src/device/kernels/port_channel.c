@@ -13,25 +13,25 @@ WEIR_FN void weiri_port_wait(const weir_dev_port_channel *channel)
 }
 
 /* Carries out any request between remote and local, with the caller's own stores if a kernel's call would use them. */
-WEIR_FN weir_status weiri_port_ask(const weir_dev_port_channel *channel, const weir_request *what, weir_coop coop,
+WEIR_FN weir_status weiri_port_ask(const weir_dev_port_channel *channel, const weir_request *request, weir_coop coop,
                                    uint64_t *ticket)
 {
-    const uint32_t verb = what->type & WEIR_REQUEST_VERB;
+    const uint32_t verb = request->type & WEIR_REQUEST_VERB;
     if (verb == WEIR_REQUEST_PUT || verb == WEIR_REQUEST_GET) {
-        return weir_dev_port_channel_move(channel, what->type, what->remote_offset, what->local_offset, what->bytes,
-                                          coop, ticket);
+        return weir_dev_port_channel_move(channel, request->type, request->remote_offset, request->local_offset,
+                                          request->bytes, coop, ticket);
     }
-    if (what->type == WEIR_REQUEST_ADD) {
-        return weir_dev_port_channel_add(channel, what->remote_offset, what->value, ticket);
+    if (request->type == WEIR_REQUEST_ADD) {
+        return weir_dev_port_channel_add(channel, request->remote_offset, request->value, ticket);
     }
-    if (what->type == WEIR_REQUEST_SIGNAL) {
+    if (request->type == WEIR_REQUEST_SIGNAL) {
         return weir_dev_port_channel_signal(channel, ticket);
     }
-    if (what->type == WEIR_REQUEST_FLUSH) {
+    if (request->type == WEIR_REQUEST_FLUSH) {
         return weir_dev_port_channel_flush(channel, ticket);
     }
-    return weir_dev_port_channel_ask(channel, what->type, what->remote_offset, what->local_offset, what->bytes,
-                                     what->value, ticket);
+    return weir_dev_port_channel_ask(channel, request->type, request->remote_offset, request->local_offset,
+                                     request->bytes, request->value, ticket);
 }
 
 WEIR_KERNEL(weiri_port_call, weiri_port_call_args)
