@@ -110,7 +110,7 @@ static void tick(void *context)
         weiri_join_tick(boot, now);
         weiri_peer_tick(boot, now);
         weiri_beat_tick(boot, now);
-        weiri_door_resume(boot);
+        weiri_listener_resume(boot);
         work(boot, now);
         if (boot->hurry_watch != NULL && !is_hurried(boot)) {
             weiri_service_unwatch(boot->service, boot->hurry_watch);
@@ -201,7 +201,7 @@ static weir_status allocate(uint32_t rank, uint32_t size, weir_bootstrap **out)
         return weiri_fail_nomem("bootstrap");
     }
     weiri_refcount_init(&boot->refs);
-    boot->room = weiri_door_room();
+    boot->room = weiri_listener_room();
     boot->pid = getpid();
     boot->rank = rank;
     boot->size = size;

@@ -16,7 +16,7 @@
 #define ROOM_MOST 256u
 #define SOURCES 1024u
 
-uint32_t weiri_door_room(void)
+uint32_t weiri_listener_room(void)
 {
     struct rlimit limit;
     const uint64_t part = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur / PART_OF_DESCRIPTORS : 0;
@@ -105,7 +105,7 @@ void weiri_boot_accept(void *context, uint32_t events)
     weiri_boot_leave(boot);
 }
 
-void weiri_door_resume(weir_bootstrap *boot)
+void weiri_listener_resume(weir_bootstrap *boot)
 {
     if (boot->listener_paused && boot->listener_watch != NULL) {
         boot->listener_paused = false;

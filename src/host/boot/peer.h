@@ -1,0 +1,64 @@
+/* peer.h - the other ranks: their frames, how far two ranks are ahead of each other, and ranks that are gone. The mutex
+ * of the bootstrap is held. */
+#ifndef WEIRI_BOOT_PEER_H
+#define WEIRI_BOOT_PEER_H
+
+#include "src/host/boot/conn.h"
+
+#define WEIRI_TEXT_BYTES 512
+
+/* Of each kind of message a rank may be this far ahead of each peer, which holds what it has not handled yet; a message
+ * counts its bytes and what it takes beside them. The last one may go beyond. */
+#define WEIRI_AHEAD_MAX ((uint64_t)64 << 20)
+#define WEIRI_MESSAGE_COST 256u
+
+typedef enum weiri_peer_state {
+    WEIRI_PEER_ALIVE,
+    WEIRI_PEER_LEFT,
+    WEIRI_PEER_DIED,  /* a connection ended without a goodbye */
+    WEIRI_PEER_SILENT /* it does not answer */
+} weiri_peer_state;
+
+/* How far one of two ranks is ahead of the other with messages of one kind. */
+typedef struct weiri_flow {
+    uint64_t ahead; /* what this rank has sent and has no credit for */
+    uint64_t held;  /* what the peer has sent and has no credit for */
+    uint64_t owed;  /* of that: what has been handled */
+} weiri_flow;
+
+#define WEIRI_FLOWS 3 /* of WEIRI_FRAME_USER and the two after it */
+
+typedef struct weiri_peer {
+    weiri_conn *out;
+    weiri_conn *in;
+    weiri_message_queue inbox;
+    weiri_flow flows[WEIRI_FLOWS];
+    uint32_t waiters;        /* users' threads that wait for a message of it */
+    uint64_t unreachable_ns; /* since when it refuses connections; 0 while it does not, or that is not known */
+    bool answered;           /* to the last frame that asked it; with what follows */
+    uint32_t answer;
+    uint64_t goodbye_ns; /* when it said that it leaves; 0 before */
+    weiri_peer_state state;
+    bool last_seen; /* nothing more comes on a connection that it opened */
+} weiri_peer;
+
+/* Whether messages of this kind flow, that is, need credit. */
+static inline bool weiri_flows(uint32_t kind)
+{
+    return kind >= WEIRI_FRAME_USER && kind < WEIRI_FRAME_USER + WEIRI_FLOWS;
+}
+
+weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank); /* any thread; NULL: out of memory */
+void weiri_peer_accept(weiri_conn *conn);
+void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
+/* `there`: the peer is there all the same, as far as this rank can tell. */
+void weiri_peer_lost(weiri_conn *conn, const char *cause, bool there);
+/* A message that came is no longer held here: its sender gets credit. */
+void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message);
+void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how);
+void weiri_peer_gone_text(uint32_t rank, weiri_peer_state how, char text[WEIRI_TEXT_BYTES]);
+void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns);
+void weiri_peer_goodbyes(weir_bootstrap *boot);
+uint64_t weiri_peer_frame_max(uint32_t kind);
+
+#endif
