@@ -1,5 +1,5 @@
-/* beat.c - heartbeats: a rank whose process is stopped, or whose host cannot be reached, closes no
- * connection, so its silence has to tell.
+/* beat.c - heartbeats. A rank whose process is stopped, or whose host cannot be reached, closes no connection. Only its
+ * silence shows that.
  *
  * A rank sends a frame on its connections to the ranks 1, 2, 4, ... after it when it has sent nothing else there for a
  * while, and watches those that it accepted from the ranks 1, 2, 4, ... before it. Any byte that is read shows that the
@@ -64,7 +64,7 @@ void weiri_beat_tick(weir_bootstrap *boot, uint64_t now_ns)
         } else if (open && !conn->initiated && is_watched(boot, conn->peer, boot->rank) &&
                    boot->peers[conn->peer].goodbye_ns == 0 && is_silent(conn, step_ns)) {
             weiri_peer_gone(boot, conn->peer, WEIRI_PEER_SILENT);
-            return; /* connections are closed: the list is another one; the first verdict counts */
+            return; /* connections are closed: the list has changed; the first rank that is declared silent counts */
         }
         conn = next;
     }

@@ -187,7 +187,7 @@ static weir_status open_listener(weir_bootstrap *boot, const char *where, const 
     }
     status = weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
     if (status != WEIR_OK) {
-        /* Perhaps because there is a rank 0 already: that one can tell everyone. */
+        /* Perhaps another process is rank 0 already: that one can report it to all ranks. */
         boot->join.in_use = errno == EADDRINUSE;
         (void)snprintf(boot->join.taken, sizeof boot->join.taken, "%s", weir_last_error());
     }
@@ -292,11 +292,11 @@ static void leave(weir_bootstrap *boot)
 {
     if (boot->service != NULL) {
         const uint64_t deadline = weiri_deadline(LEAVE_MS);
-        const uint64_t patience = weiri_deadline(PROVING_MS);
+        const uint64_t proving = weiri_deadline(PROVING_MS);
         (void)pthread_mutex_lock(&boot->mutex);
         boot->closing = true;
         weiri_boot_wake(boot);
-        while (is_expected(boot, true) && weiri_cond_wait(&boot->cond, &boot->mutex, patience)) {
+        while (is_expected(boot, true) && weiri_cond_wait(&boot->cond, &boot->mutex, proving)) {
         }
         while (is_expected(boot, false) && weiri_cond_wait(&boot->cond, &boot->mutex, deadline)) {
         }

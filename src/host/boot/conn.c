@@ -28,7 +28,7 @@
 #define FIRST_BYTE_NS 1000000000u
 #define PROOF_NS 5000000000u
 
-/* Ends a queued frame: whoever waits for it learns what became of it. */
+/* Ends a queued frame, and reports its state to a thread that waits for it. */
 static void settle(weir_bootstrap *boot, weiri_message *message, weiri_send_state state)
 {
     if (message->waited) {
@@ -69,7 +69,7 @@ void weiri_boot_leave(weir_bootstrap *boot)
     const bool signalled = boot->signalled;
     boot->signalled = false;
     (void)pthread_mutex_unlock(&boot->mutex);
-    /* After the mutex, so that who is woken finds it free; the bootstrap outlives its service thread. */
+    /* After the mutex, which the woken thread then finds free. The bootstrap outlives its service thread. */
     if (signalled) {
         (void)pthread_cond_broadcast(&boot->cond);
     }
@@ -131,7 +131,7 @@ static void set_state(weiri_conn *conn, weiri_conn_state state)
     conn->state = state;
     const bool after = weiri_conn_is_unproved(conn);
     boot->unproved += (uint32_t)after - (uint32_t)before;
-    /* Many connections change their state while ranks meet: whoever waits for them is woken once. */
+    /* Many connections change their state while ranks meet: a thread that waits for them is woken once. */
     if (boot->closing || (state == WEIRI_CONN_OPEN && !boot->joined && weiri_boot_is_surrounded(boot))) {
         weiri_boot_signal(boot);
     }
@@ -163,7 +163,7 @@ void weiri_conn_close(weiri_conn *conn)
     if (conn->dead) {
         return;
     }
-    boot->strangers += weiri_conn_is_unproved(conn) ? 1 : 0;
+    boot->foreign += weiri_conn_is_unproved(conn) ? 1 : 0;
     close_socket(conn);
     set_state(conn, WEIRI_CONN_IDLE);
     weiri_message *message;
@@ -223,7 +223,8 @@ static void lost(weiri_conn *conn, const char *cause)
     if (conn->join) {
         weiri_join_lost(conn, cause);
     } else if (conn->initiated || conn->state == WEIRI_CONN_OPEN) {
-        /* A peer that took the connection is there, though it dropped it, perhaps for too many strangers. */
+        /* A peer that took the connection is there, though it dropped it, perhaps for too many unauthenticated
+         * connections. */
         const bool taken = conn->state == WEIRI_CONN_AWAIT_CHALLENGE || conn->state == WEIRI_CONN_AWAIT_ANSWER;
         weiri_peer_lost(conn, cause, taken);
     } else if (conn->state == WEIRI_CONN_AWAIT_PROOF || conn->raw_in_size > 0) {
@@ -378,7 +379,7 @@ void weiri_conn_flush(weiri_conn *conn)
     }
     const int error = conn->shut ? 0 : write_all(conn);
     if (error != 0 && error != EAGAIN) {
-        /* What the other end said before it went away may tell why. */
+        /* The last bytes of the other end may say why it went away. */
         read_all(conn);
         if (!conn->dead && conn->fd >= 0) {
             lost_by(conn, error);
@@ -494,7 +495,7 @@ static void distrust(weiri_conn *conn, weir_status status)
     }
 }
 
-/* Client: proves the key. Who joins says so at once; it is of no use to anybody else. */
+/* Client: proves the key. A rank that joins sends its first frame with the proof. */
 static void prove(weiri_conn *conn)
 {
     uint8_t out[WEIRI_RAW_BYTES];
@@ -748,8 +749,8 @@ static void feed(weiri_conn *conn, const uint8_t *data, size_t bytes)
 static void read_all(weiri_conn *conn)
 {
     uint8_t buffer[READ_BUFFER];
-    size_t budget = READ_AT_ONCE;
-    while (budget > 0 && !conn->dead && conn->fd >= 0 && conn->state != WEIRI_CONN_HELD) {
+    size_t left = READ_AT_ONCE;
+    while (left > 0 && !conn->dead && conn->fd >= 0 && conn->state != WEIRI_CONN_HELD) {
         uint8_t *to = NULL;
         size_t size = 0;
         if (!prepare(conn, &to, &size)) {
@@ -773,7 +774,7 @@ static void read_all(weiri_conn *conn)
             return;
         }
         conn->heard = true;
-        budget -= (size_t)n < budget ? (size_t)n : budget;
+        left -= (size_t)n < left ? (size_t)n : left;
         if (direct) {
             advance(conn, (size_t)n, (size_t)n == size);
         } else {

@@ -34,7 +34,7 @@ typedef struct weiri_conn {
     uint32_t peer;  /* rank, or WEIRI_NO_RANK */
     bool initiated; /* by this rank */
     bool join;      /* of the rendezvous */
-    bool dirty;     /* among the connections that the service has to look at */
+    bool dirty;     /* among the connections that the service has to flush or open */
     bool finish;    /* no frame is queued any more: shut down when the queue is empty */
     bool shut;
     bool dead;
@@ -73,9 +73,9 @@ bool weiri_conn_is_proving(const weiri_conn *conn);  /* that, or without the fir
 bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from);
 void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns); /* its deadline has passed */
 void weiri_conn_flush(weiri_conn *conn);
-void weiri_conn_close(weiri_conn *conn);    /* without a word; what is queued fails */
+void weiri_conn_close(weiri_conn *conn);    /* without a goodbye; queued messages fail */
 void weiri_conn_accepted(weiri_conn *conn); /* the other end is known: open */
-void weiri_conn_corrupt(weiri_conn *conn);  /* a rank of ours sent what none of them should send */
+void weiri_conn_corrupt(weiri_conn *conn);  /* a rank of this job sent something that no rank should send */
 void weiri_conn_hold(weiri_conn *conn);
 void weiri_conn_foreign(weiri_conn *conn, const char *why);      /* logged once, closed */
 void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns);      /* back to idle */

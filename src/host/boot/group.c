@@ -325,8 +325,8 @@ static weir_status wait_cause(const run *r)
 {
     weir_bootstrap *boot = r->boot;
     const weiri_group_state *state = r->state;
-    const uint64_t patience = weiri_now_ns() + CAUSE_NS;
-    const uint64_t limit = patience < r->deadline_ns ? patience : r->deadline_ns;
+    const uint64_t news = weiri_now_ns() + CAUSE_NS;
+    const uint64_t limit = news < r->deadline_ns ? news : r->deadline_ns;
     while (state->failed_status == WEIR_OK && boot->failed == WEIR_OK &&
            weiri_cond_wait(&boot->cond, &boot->mutex, limit)) {
     }

@@ -1,5 +1,5 @@
-/* join.c - the rendezvous: every rank connects to rank 0 and says who it is; when all are there, rank 0
- * sends everyone the job's identity and the addresses of the ranks 1, 2, 4, ... after it, to which it connects.
+/* join.c - the rendezvous: every rank connects to rank 0 and sends its number; when all are there, rank 0
+ * sends each rank the job's identity and the addresses of the ranks 1, 2, 4, ... after it, to which it connects.
  * Over these connections all ranks then exchange all addresses, so that nobody sends more than n log n of them.
  * Whatever goes wrong before ends the create of all ranks that came, with one text. */
 #include <stdio.h>
@@ -279,7 +279,7 @@ void weiri_join_frame(weiri_conn *conn, weiri_message *message)
     weiri_message_free(message);
 }
 
-/* This rank 0 cannot listen, and nobody can tell it more. */
+/* This rank 0 cannot listen, and no other rank knows more. */
 static void fail_taken(weiri_conn *conn)
 {
     weir_bootstrap *boot = conn->boot;
@@ -350,10 +350,10 @@ static void describe_missing(const weir_bootstrap *boot, char text[WEIRI_TEXT_BY
         at += snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), " and %u more", missing - named);
     }
     at += snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), " of %u missing", boot->size);
-    const uint64_t strangers = boot->strangers + boot->unproved;
-    if (strangers > 0) {
+    const uint64_t foreign = boot->foreign + boot->unproved;
+    if (foreign > 0) {
         (void)snprintf(text + at, (size_t)(WEIRI_TEXT_BYTES - at), "; %llu connection%s did not prove the key",
-                       (unsigned long long)strangers, strangers == 1 ? "" : "s");
+                       (unsigned long long)foreign, foreign == 1 ? "" : "s");
     }
 }
 
@@ -398,12 +398,12 @@ weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting)
     const uint64_t deadline_ns = taken && second_ns < meeting->deadline_ns ? second_ns : meeting->deadline_ns;
     bool expired = false;
     while (!join->over && !expired) {
-        /* Rank 0 names who is missing: those that it knows wait a little longer for its word. */
+        /* Rank 0 names the ranks that are missing; the ranks that it knows wait a little longer for that. */
         const bool patient = boot->rank == 0 || join->welcomed;
         const uint64_t limit = deadline_ns + (patient && !taken ? LINGER_NS : 0);
-        const uint64_t look = meeting->moved == NULL ? limit : weiri_now_ns() + MOVED_NS;
-        const bool late = !weiri_cond_wait(&boot->cond, &boot->mutex, look < limit ? look : limit);
-        expired = late && look >= limit && patient == (boot->rank == 0 || join->welcomed);
+        const uint64_t check = meeting->moved == NULL ? limit : weiri_now_ns() + MOVED_NS;
+        const bool late = !weiri_cond_wait(&boot->cond, &boot->mutex, check < limit ? check : limit);
+        expired = late && check >= limit && patient == (boot->rank == 0 || join->welcomed);
         if (late && !expired && !join->over && has_moved(boot, meeting)) {
             return WEIR_PENDING;
         }

@@ -8,18 +8,18 @@
 /* The rendezvous. */
 typedef struct weiri_join {
     bool done;          /* the table is complete */
-    bool over;          /* done, or failed and everyone has been told */
+    bool over;          /* done, or failed and all ranks have received the error */
     bool welcomed;      /* rank 0 knows this rank */
     weir_status failed; /* WEIR_OK, or why create ends */
     char text[WEIRI_TEXT_BYTES];
     char cause[128];      /* why rank 0 could not be reached last */
-    char taken[256];      /* rank 0: why it cannot listen; it then joins who does, and learns if it is the second */
+    char taken[256];      /* rank 0: why it cannot listen; it then joins the rank that does and may be the second */
     bool in_use;          /* because the address is in use, perhaps not for long */
     weiri_conn *conn;     /* to rank 0 */
     uint64_t deadline_ns; /* of this rank's create; on rank 0 the earliest of all that came */
     uint64_t pause_ns;    /* before the next attempt to reach rank 0 */
-    uint64_t linger_ns;   /* rank 0, after a mismatch: until when later ranks are told */
-    uint32_t expected;    /* rank 0: the largest size that anyone named */
+    uint64_t linger_ns;   /* rank 0, after a mismatch: until when later ranks receive the error */
+    uint32_t expected;    /* rank 0: the largest size that a rank named */
     uint32_t came;        /* rank 0: ranks that came, duplicates too */
     uint32_t present;     /* rank 0: different ranks */
 } weiri_join;

@@ -1,9 +1,9 @@
 /* peer.c - frames between ranks after the rendezvous, and the ranks that are gone.
  *
- * A rank whose connection ends before it said goodbye has died: the rank that sees it tells all its neighbours, and
- * each rank passes the news on once. The same goes for a rank that does not answer (boot/beat.c). A rank that
- * leaves says goodbye on all its connections; it has left when nothing more can come from it, that is when the
- * connection that it opened, if there is one, is at its end. */
+ * A rank whose connection ends before it said goodbye has died: the rank that sees it reports it to all its
+ * neighbours, and each rank passes the news on once. The same goes for a rank that does not answer (boot/beat.c). A
+ * rank that leaves says goodbye on all its connections; it has left when nothing more can come from it, that is when
+ * the connection that it opened, if there is one, is at its end. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,8 +16,8 @@
 #define UNREACHABLE_NS 1000000000u
 #define GOODBYE_NS 3000000000u
 
-/* Tells the other end that `rank` died or does not answer. */
-static void tell_gone(weiri_conn *conn, uint32_t rank)
+/* Reports to the other end that `rank` died or does not answer. */
+static void report_gone(weiri_conn *conn, uint32_t rank)
 {
     const bool silent = conn->boot->peers[rank].state == WEIRI_PEER_SILENT;
     weiri_conn_queue(conn,
@@ -25,12 +25,12 @@ static void tell_gone(weiri_conn *conn, uint32_t rank)
 }
 
 /* A new connection begins with the news of deaths, so that what this rank does because of one never overtakes it. */
-static void tell_all_gone(weiri_conn *conn)
+static void report_all_gone(weiri_conn *conn)
 {
     const weir_bootstrap *boot = conn->boot;
     for (uint32_t i = 0; i < boot->gone_count; i++) {
         if (boot->peers[boot->gone[i]].state != WEIRI_PEER_LEFT) {
-            tell_gone(conn, boot->gone[i]);
+            report_gone(conn, boot->gone[i]);
         }
     }
 }
@@ -41,7 +41,7 @@ weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank)
     if (peer->out == NULL) {
         peer->out = weiri_conn_create(boot, rank, &boot->addresses[rank]);
         if (peer->out != NULL) {
-            tell_all_gone(peer->out);
+            report_all_gone(peer->out);
         }
     }
     return peer->out;
@@ -74,7 +74,7 @@ void weiri_peer_accept(weiri_conn *conn)
     conn->peer = conn->held_rank;
     peer->in = conn;
     weiri_conn_accepted(conn);
-    tell_all_gone(conn);
+    report_all_gone(conn);
     if (boot->goodbyes_sent) {
         say_goodbye(conn);
     }
@@ -269,7 +269,7 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
     weiri_conn *const ends[] = { peer->out, peer->in };
     for (int i = 0; i < 2; i++) {
         if (ends[i] != NULL && how == WEIRI_PEER_SILENT) {
-            tell_gone(ends[i], rank);
+            report_gone(ends[i], rank);
         }
         if (ends[i] != NULL) {
             weiri_conn_close(ends[i]);
@@ -282,7 +282,7 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
         weiri_boot_fail(boot, WEIR_ERR_REMOTE, text);
         for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
             if (!conn->join && (conn->initiated || conn->state == WEIRI_CONN_OPEN)) {
-                tell_gone(conn, rank);
+                report_gone(conn, rank);
             }
         }
     }
@@ -294,7 +294,7 @@ void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
     for (weiri_conn *conn = boot->conns; conn != NULL;) {
         weiri_conn *next = conn->next;
         const weiri_peer *peer = conn->initiated && !conn->join ? &boot->peers[conn->peer] : NULL;
-        /* Who is connected from its side is there, whatever keeps this rank from connecting to it. */
+        /* A peer that has connected to this rank runs, even if this rank cannot connect to it. */
         if (peer != NULL && peer->in == NULL && peer->unreachable_ns != 0 &&
             now_ns - peer->unreachable_ns > UNREACHABLE_NS) {
             weiri_peer_gone(boot, conn->peer, boot->joined ? WEIRI_PEER_LEFT : WEIRI_PEER_DIED);

@@ -7,8 +7,8 @@
 
 #define WEIRI_TEXT_BYTES 512
 
-/* Of each kind of message a rank may be this far ahead of each peer, which holds what it has not handled yet; a message
- * counts its bytes and what it takes beside them. The last one may go beyond. */
+/* How many bytes of each kind of message a rank may send before the peer has handled them. A message counts its bytes
+ * and a fixed cost. The last one may go beyond the limit. */
 #define WEIRI_AHEAD_MAX ((uint64_t)64 << 20)
 #define WEIRI_MESSAGE_COST 256u
 
@@ -51,7 +51,7 @@ static inline bool weiri_flows(uint32_t kind)
 weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank); /* any thread; NULL: out of memory */
 void weiri_peer_accept(weiri_conn *conn);
 void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
-/* `there`: the peer is there all the same, as far as this rank can tell. */
+/* `there`: the peer still runs, as far as this rank knows. */
 void weiri_peer_lost(weiri_conn *conn, const char *cause, bool there);
 /* A message that came is no longer held here: its sender gets credit. */
 void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message);

@@ -1,6 +1,6 @@
 /* port.c - ports: messages for communicators, delivered on the service thread; see boot/boot.h.
  *
- * A port's record is made by whoever comes first, the first message or the open. Numbers are not used again, so
+ * The first message of a port, or its open, makes its record. Numbers are not used again, so
  * what comes for a closed one is answered with an empty message, which says so, and dropped; records of closed ports
  * go as soon as all lower numbers are closed. */
 #include <string.h>
@@ -65,7 +65,7 @@ weir_status weiri_port_push(weir_bootstrap *boot, weiri_message *message)
 static weiri_port *find_work(const weir_bootstrap *boot)
 {
     weiri_port *port = boot->ports;
-    while (port != NULL && (!port->open || (port->queue.head == NULL && port->told == boot->gone_count))) {
+    while (port != NULL && (!port->open || (port->queue.head == NULL && port->reported == boot->gone_count))) {
         port = port->next;
     }
     return port;
@@ -76,13 +76,13 @@ static weiri_port *find_work(const weir_bootstrap *boot)
 static void deliver_one(weir_bootstrap *boot, weiri_port *port)
 {
     const weiri_port_handler handler = port->handler;
-    const bool news = port->queue.head == NULL || port->queue.head->gone_before > port->told;
+    const bool news = port->queue.head == NULL || port->queue.head->gone_before > port->reported;
     weiri_message *message = news ? NULL : weiri_message_queue_pop(&port->queue);
     char text[WEIRI_TEXT_BYTES];
     uint32_t rank = 0;
     bool died = false;
     if (message == NULL) {
-        rank = boot->gone[port->told++];
+        rank = boot->gone[port->reported++];
         died = boot->peers[rank].state != WEIRI_PEER_LEFT;
         weiri_peer_gone_text(rank, boot->peers[rank].state, text);
     }

@@ -173,7 +173,7 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
         expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
     }
     const weiri_send_state state = message->send_state;
-    /* Who has a message in its queue has a connection. */
+    /* A peer for which a message is queued has a connection. */
     const char *cause = state == WEIRI_SEND_QUEUED ? boot->peers[peer].out->cause : "";
     if (state != WEIRI_SEND_QUEUED) {
         weiri_message_free(message);

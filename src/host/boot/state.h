@@ -67,7 +67,7 @@ struct weir_bootstrap {
     bool stopped; /* callbacks do nothing any more */
     bool foreign_logged;
     bool listener_paused;
-    weir_status failed; /* WEIR_OK, or what ends every call */
+    weir_status failed; /* WEIR_OK, or the error that ends every call */
     char failed_text[WEIRI_TEXT_BYTES];
 
     weir_bootstrap_usage usage; /* but for `connections` */
@@ -75,9 +75,9 @@ struct weir_bootstrap {
     weiri_conn *conns;
     weiri_conn *graveyard;
     weiri_conn *dirty;
-    uint32_t unproved;  /* accepted connections that have not proved the key yet */
-    uint32_t room;      /* for these, beside those of ranks that are still to join */
-    uint64_t strangers; /* connections that ended without having proved the key */
+    uint32_t unproved; /* accepted connections that have not proved the key yet */
+    uint32_t room;     /* for these, beside those of ranks that are still to join */
+    uint64_t foreign;  /* connections that ended without having proved the key */
     weiri_join join;
     weiri_address *addresses;
     weiri_peer *peers;
@@ -110,7 +110,7 @@ weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, 
 /* bootstrap.c */
 void weiri_boot_wake(weir_bootstrap *boot);  /* has the service look at queues and ports soon */
 void weiri_boot_hurry(weir_bootstrap *boot); /* something is to be done within milliseconds */
-/* The first of the ranks that this one watches and has no connection to; WEIRI_NO_RANK: there is none. */
+/* The first rank that this one watches and has no connection to; WEIRI_NO_RANK when all are connected. */
 uint32_t weiri_boot_find_unconnected(const weir_bootstrap *boot);
 bool weiri_boot_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
 void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text); /* the first one counts */
@@ -132,7 +132,8 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
                              const void *data, size_t bytes, weiri_message **sent);
 
 /* boot/user.c */
-/* The key that this user's processes on this host share. WEIR_ERR_AUTH for what others may have made or can read. */
+/* The key that this user's processes on this host share. WEIR_ERR_AUTH if another user may have made its file, or can
+ * read it. */
 weir_status weiri_user_key(uint8_t key[WEIRI_KEY_BYTES]);
 /* Whether a file or a folder is this user's, and nobody else can open it; WEIR_ERR_AUTH otherwise. */
 weir_status weiri_user_check_file(const char *what, int fd);
