@@ -54,6 +54,11 @@ class Rules(unittest.TestCase):
     def test_only_the_header_of_a_folder_is_included(self):
         self.found(check_sources.include_direction, "src/host/comm/comm.h", '#include "src/transport/ib/ib.h"\n',
                    "src/transport/ib/ib.h is not below this file")
+        self.assertEqual(self.check(check_sources.include_direction, **{
+            "src/host/channel/proxy.h": '#include "src/host/comm/semaphore.h"\n', "src/host/comm/semaphore.h": ""}), [])
+        found = self.check(check_sources.include_direction, **{
+            "src/host/channel/proxy.h": '#include "src/host/comm/fd_pass.h"\n', "src/host/comm/fd_pass.h": ""})
+        self.assertTrue(len(found) == 1 and "src/host/comm/fd_pass.h is not below this file" in found[0], found)
 
     def test_every_folder_has_a_row(self):
         self.found(check_sources.include_direction, "src/host/other/other.h", '#include "src/host/base/wire.h"\n',

@@ -17,15 +17,18 @@ class Skipped(Exception):
     """The reason why a rule cannot be checked here."""
 
 
-# The folders of the library, from the lowest up. A row has the folder, the header that other folders may include (or
-# the folder itself, for all its headers), and the folders below it. A subfolder without a row belongs to its parent.
+# The folders of the library, from the lowest up. A row has the folder, the headers that other folders may include
+# (one, several, or the folder itself for all of them), and the folders below it. A subfolder without a row
+# belongs to its parent.
 FOLDERS = (
     ("src/host/base", "src/host/base/", ()),
     ("src/device", "src/device/device.h", ("src/host/base", "src/device/kernels")),
     ("src/device/kernels", "src/device/kernels/", ()),
     ("src/transport", "src/transport/transport.h", ("src/host/base", "src/device")),
     ("src/host/boot", "src/host/boot/boot.h", ("src/host/base",)),
-    ("src/host/comm", "src/host/comm/",
+    ("src/host/comm",
+     tuple(f"src/host/comm/{noun}.h"
+           for noun in ("comm", "connection", "domain", "endpoint", "exchange", "memory", "semaphore")),
      ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot")),
     ("src/host/channel", "src/host/channel/",
      ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot", "src/host/comm")),
@@ -98,8 +101,8 @@ def may_include(name):
     """The prefixes that a file may include with quotes, or None for a file of an unknown folder."""
     row = folder_of(name)
     if row:
-        faces = {folder: face for folder, face, _ in FOLDERS}
-        return ("weir/", row[0] + "/") + tuple(faces[below] for below in row[2])
+        faces = {folder: (face,) if isinstance(face, str) else face for folder, face, _ in FOLDERS}
+        return ("weir/", row[0] + "/") + sum((faces[below] for below in row[2]), ())
     return next((allowed for folder, allowed in LAYERS if name == folder or name.startswith(folder + "/")), None)
 
 
