@@ -9,7 +9,7 @@
  *     weiri_auth_seals                       weiri_auth_seals
  *
  * Messages have fixed sizes. A proof is a keyed hash of the role, the purpose of the connection and both nonces: it
- * cannot be reflected, replayed, or used for another purpose. The client proves first: a stranger who connects gets
+ * cannot be reflected, replayed, or used for another purpose. The client proves first: an unauthenticated client gets
  * nothing that depends on the key.
  *
  * Each direction has a key of its own, derived from the same as the proofs. A frame's head is sealed with that key and
@@ -59,12 +59,12 @@ void weiri_auth_wipe(void *secret, size_t bytes);
 
 void weiri_auth_begin(weiri_auth *auth, const uint8_t *purpose, uint8_t *hello);
 /* WEIR_ERR_AUTH for a wrong magic: `challenge` is not written. WEIR_ERR_VERSION naming both for a different
- * version: `challenge` is written, so that the client can tell its user. auth->purpose is what the client claims, and
+ * version: `challenge` is written, so that the client can report it. auth->purpose is what the client claims, and
  * is to be believed after weiri_auth_check. */
 weir_status weiri_auth_challenge(weiri_auth *auth, const uint8_t *hello, uint8_t *challenge);
 /* WEIR_ERR_AUTH for a wrong magic, WEIR_ERR_VERSION naming both for a different version. */
 weir_status weiri_auth_prove(weiri_auth *auth, const uint8_t *key, const uint8_t *challenge, uint8_t *proof);
-/* WEIR_ERR_AUTH for a wrong proof: `answer` is then zeros, which tell the client that the keys differ. */
+/* WEIR_ERR_AUTH for a wrong proof: `answer` is then zeros, by which the client knows that the keys differ. */
 weir_status weiri_auth_check(const weiri_auth *auth, const uint8_t *key, const uint8_t *proof, uint8_t *answer);
 /* WEIR_ERR_AUTH for a wrong answer. */
 weir_status weiri_auth_check_answer(const weiri_auth *auth, const uint8_t *key, const uint8_t *answer);

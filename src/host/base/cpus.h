@@ -11,8 +11,8 @@ typedef struct weiri_cpus {
     uint64_t bits[WEIRI_CPUS_MAX / 64];
 } weiri_cpus;
 
-/* Parses a list as the kernel writes it, "0-3,8\n"; CPUs from WEIRI_CPUS_MAX on are left out. False when it is none, or
- * names no CPU. */
+/* Parses a list as the kernel writes it, "0-3,8\n"; CPUs from WEIRI_CPUS_MAX on are left out. False when it is no list,
+ * or names no CPU. */
 bool weiri_cpus_parse(const char *text, weiri_cpus *out);
 /* The CPUs near the PCI device at `address` ("0000:1b:00.0"); false when the system does not say. */
 bool weiri_cpus_near(const char *address, weiri_cpus *out);

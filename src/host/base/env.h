@@ -24,7 +24,7 @@ typedef struct weiri_env {
 #undef WEIRI_ENV_FIELD
 } weiri_env;
 
-/* The words of WEIR_PORT_ENGINE: who posts the transfers of kernels. */
+/* The words of WEIR_PORT_ENGINE, which chooses the engine that posts the transfers of kernels. */
 typedef enum weiri_engine {
     WEIRI_ENGINE_PROXY,
     WEIRI_ENGINE_DEVICE,     /* the kernels themselves where they can, otherwise the proxy */

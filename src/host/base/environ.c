@@ -6,7 +6,7 @@
 
 extern char **environ;
 
-/* A script that passes on an unset variable of its own sets an empty one. */
+/* An empty variable counts as unset: a script that passes on an unset variable sets an empty one. */
 const char *weiri_environ_text(const char *name)
 {
     const char *text = getenv(name);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct weiri_fault {
-    uint64_t left; /* operations until the one that fails; 0: none does */
+    uint64_t left; /* operations until the one that fails; 0: no operation fails */
 } weiri_fault;
 
 /* Lets the n-th operation from now fail (1 is the next); 0 turns it off. Returns how many were left until the one that

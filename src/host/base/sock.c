@@ -328,7 +328,7 @@ weir_status weiri_sock_listen(const weiri_address *at, int *fd, weiri_address *b
     }
     /* What it accepts has it too, also what comes before weiri_sock_own. */
     (void)setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    /* Who connects and says nothing stays with the kernel for about a second. */
+    /* A connection on which nothing is sent stays with the kernel for about a second. */
     (void)setsockopt(s, IPPROTO_TCP, TCP_DEFER_ACCEPT, &one, sizeof one);
     what = "listen";
     size = sizeof name;

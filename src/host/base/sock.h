@@ -4,7 +4,7 @@
  *
  * Threads:   any.
  * Blocking:  never. Sockets are nonblocking and close-on-exec.
- * Ownership: descriptors that are handed out belong to the caller, who closes them with weiri_sock_close.
+ * Ownership: returned descriptors belong to the caller and are closed with weiri_sock_close.
  * Errors:    WEIR_ERR_INVALID for text that is no address, WEIR_ERR_SYSTEM. */
 #ifndef WEIRI_SOCK_H
 #define WEIRI_SOCK_H
@@ -24,7 +24,7 @@ typedef struct weiri_address {
 
 /* "10.0.0.1:5000", "[::1]:5000". Returns `text`. */
 const char *weiri_address_format(const weiri_address *address, char text[WEIRI_ADDRESS_TEXT_BYTES]);
-/* An IP address alone; the port becomes 0. False when the text is none. */
+/* An IP address alone; the port becomes 0. False when the text is no address. */
 bool weiri_address_parse_ip(const char *text, weiri_address *out);
 /* "ip:port" or "interface:ip:port", IPv6 in brackets; `interface` becomes "" without one. */
 weir_status weiri_address_parse(const char *text, char interface[WEIRI_INTERFACE_BYTES], weiri_address *out);
@@ -37,7 +37,7 @@ weir_status weiri_sock_interface(const char *name, uint8_t family, weiri_address
 weir_status weiri_sock_route(const weiri_address *to, weiri_address *out);
 
 /* Listens at `at` (port 0: any) with a backlog of at least 1,024; *bound gets the address with its port. The socket
- * stays open in the children of a fork, until weiri_sock_own. When it fails, errno tells why, too. */
+ * stays open in the children of a fork, until weiri_sock_own. When it fails, errno has the cause, too. */
 weir_status weiri_sock_listen(const weiri_address *at, int *fd, weiri_address *bound);
 /* From now on the listener ends with this process, and the connections that it accepts find an unreachable peer
  * within `timeout_ms`. 0 or an errno value. */
