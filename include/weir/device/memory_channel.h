@@ -134,13 +134,13 @@ WEIR_FN weir_status weir_dev_memory_channel_end_packets(const weir_dev_memory_ch
                : WEIR_OK;
 }
 
-/* Fails a call with packets that would leave one of the memories, or is otherwise invalid. */
+/* Fails a call with LL16 packets that would leave one of the memories, or is otherwise invalid. */
 WEIR_FN_COLD weir_status weir_dev_memory_channel_refused(weir_dev_control *control, const uint64_t *epochs,
                                                          uint32_t doing, uint64_t bytes, uint64_t put_offset,
-                                                         uint64_t unpack_offset, uint64_t packet_offset,
-                                                         uint64_t needed)
+                                                         uint64_t unpack_offset, uint64_t packet_offset)
 {
     const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
+    const uint64_t needed = (bytes + 7) / 8 * (doing == WEIR_DOING_EXCHANGE ? 32 : 16);
     const int put = doing != WEIR_DOING_UNPACK;
     const int unpack = doing != WEIR_DOING_PUT_PACKETS;
     const int far = put && !weir_dev_in_range(packet_offset, needed, cell->remote_bytes);
@@ -174,8 +174,16 @@ WEIR_FN weir_status weir_dev_memory_channel_check(const weir_dev_memory_channel 
                       (unpack && (!weir_dev_in_range(unpack_offset, bytes, channel->local_bytes) ||
                                   !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
                       ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)))) {
+        /* Fewer arguments for lines: with all of them exchange_lines takes 76 registers in place of 64. */
+        if (packet == WEIR_LINE_BYTES) {
+            const int aligned = ends % packet == 0;
+            return weir_dev_control_fail_in(
+                channel->semaphore.control,
+                aligned && !(channel->indexed && weir_packet_spans(coop)) ? WEIR_ERR_RANGE : WEIR_ERR_INVALID,
+                weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, bytes, WEIR_UNKNOWN_BYTES));
+        }
         return weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs, doing, bytes, put_offset,
-                                               unpack_offset, packet_offset, needed);
+                                               unpack_offset, packet_offset);
     }
     return WEIR_OK;
 }
@@ -253,9 +261,10 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
         return status;
     }
     if (WEIR_UNLIKELY(!channel->lines || !weir_line_fits(coop))) {
-        return weir_dev_memory_channel_refused(channel->semaphore.control, channel->epochs,
-                                               weir_dev_memory_channel_doing(put, unpack), bytes, put_offset,
-                                               unpack_offset, line_offset, halves * half);
+        return weir_dev_control_fail_in(
+            channel->semaphore.control, WEIR_ERR_INVALID,
+            weir_dev_memory_channel_note(channel, weir_dev_memory_channel_doing(put, unpack), unpack && !put,
+                                         line_offset, bytes, WEIR_UNKNOWN_BYTES));
     }
     uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;

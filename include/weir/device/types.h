@@ -78,10 +78,11 @@ enum {
     WEIR_DOINGS
 };
 
-#define WEIR_NO_PEER UINT32_MAX   /* for a note without another rank */
-#define WEIR_NO_CALL UINT64_MAX   /* a collective inside a user's kernel */
-#define WEIR_LOCAL_MEMORY 1u      /* the `index` of an access that exceeds this rank's own memory */
-#define WEIR_KERNEL_NAME_WORDS 8u /* 64 bytes of a kernel's name, with a NUL; a GPU stores 24 */
+#define WEIR_NO_PEER UINT32_MAX       /* for a note without another rank */
+#define WEIR_NO_CALL UINT64_MAX       /* a collective inside a user's kernel */
+#define WEIR_UNKNOWN_BYTES UINT64_MAX /* the size of a memory that a failing call does not record */
+#define WEIR_LOCAL_MEMORY 1u          /* the `index` of an access that exceeds this rank's own memory */
+#define WEIR_KERNEL_NAME_WORDS 8u     /* 64 bytes of a kernel's name, with a NUL; a GPU stores 24 */
 
 /* The current activity of a thread, for the text of its failure. It is passed by value to functions that are not
  * inlined: all of it lies in registers. */

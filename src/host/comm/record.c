@@ -92,7 +92,9 @@ static void describe_access(const weir_dev_note *note, weir_status status, char 
     } else if (status != WEIR_ERR_TIMEOUT) {
         used += snprintf(text + used, TEXT_BYTES - (size_t)used, " %s memory of rank %u", preposition, note->peer);
     }
-    if (status == WEIR_ERR_RANGE) {
+    if (status == WEIR_ERR_RANGE && note->numbers[2] == WEIR_UNKNOWN_BYTES) {
+        (void)snprintf(text + used, TEXT_BYTES - (size_t)used, ": out of range");
+    } else if (status == WEIR_ERR_RANGE) {
         (void)snprintf(text + used, TEXT_BYTES - (size_t)used, ", which has %" PRIu64 " bytes", note->numbers[2]);
     }
 }
