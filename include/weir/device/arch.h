@@ -769,16 +769,13 @@ WEIR_FN void weir_arch_name_kernel(const char *name)
 #endif
 }
 
-/* Returns when the kernel's name can be read: another warp may not have stored it yet. After 2 us the kernel counts as
- * one without a name. */
+/* Before the kernel's name is read: another warp may still have to store it, which takes it less than 2 us. No loop,
+ * since its registers would be those of every kernel that waits. */
 WEIR_FN void weir_arch_await_kernel_name(void)
 {
 #if defined(__CUDA_ARCH__)
-    const volatile weir_arch_kernel *kernel = weir_arch_this_kernel();
-    const uint64_t since_ns = weir_arch_clock_ns();
-    while (kernel->check != weir_arch_kernel_check(kernel->name[0] ^ kernel->name[1] ^ kernel->name[2]) &&
-           weir_arch_clock_ns() - since_ns < 2000) {
-    }
+    __nanosleep(4000); /* at least half of it */
+    __threadfence_block();
 #endif
 }
 
