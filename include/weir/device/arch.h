@@ -582,24 +582,31 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 /* Reads of a spin before its slow part begins, and failed reads between two checks of the control block after that. On
  * a GPU 1,024 reads of local memory take about 0.5 ms. */
 #if defined(__CUDA_ARCH__)
-#define WEIR_ARCH_FAST_READS 1024u
-#define WEIR_ARCH_SPIN_READS 1024u
+#define WEIR_ARCH_FAST_READS 256u
+#define WEIR_ARCH_SPIN_READS 512u
 #else
 #define WEIR_ARCH_FAST_READS 16u
 #define WEIR_ARCH_SPIN_READS 32u
 #endif
 
-/* One in this many short waits checks the control block; a power of two. A check reads host memory, which takes 1.1 us
- * on H200. One check in 256 waits adds 4 ns to each, 0.3 % of a semaphore's 1.3 us. A wait is short if it takes at most
- * 2,048 reads, about 1 ms. A kernel whose waits are all short ends at the latest 0.26 s after the communicator has
- * failed, and after 0.5 ms if its waits take 2 us. On a CPU a check is a load from the cache, and a short wait may take
- * many milliseconds on a machine with other work. */
+/* One in this many short waits checks the control block; a power of two. On a GPU a check reads host memory, and such
+ * reads follow each other: those of the 1,056 warps of a large exchange of lines took 2.5 ms on H100. A wait is short
+ * if it takes at most 768 reads, about 0.4 ms. So a kernel whose waits are all short ends at the latest 0.8 s after the
+ * communicator has failed, and after 4 ms if its waits take 2 us. On a CPU a check is a load from the cache, and a
+ * short wait may take many milliseconds on a machine with other work. */
 #if !defined(WEIR_ARCH_LOOK_WAITS)
 #if defined(__CUDA_ARCH__)
-#define WEIR_ARCH_LOOK_WAITS 256u
+#define WEIR_ARCH_LOOK_WAITS 2048u
 #else
 #define WEIR_ARCH_LOOK_WAITS 16u
 #endif
+#endif
+
+/* The same for waits and pushes that go by tickets, which single threads make. */
+#if defined(__CUDA_ARCH__)
+#define WEIR_ARCH_LOOK_TICKETS 256u
+#else
+#define WEIR_ARCH_LOOK_TICKETS 16u
 #endif
 
 #define WEIR_ARCH_HOST_ANSWER_NS 340u /* measured on H200 */

@@ -192,7 +192,7 @@ WEIR_FN int weir_spin_is_due(uint64_t number)
 }
 
 /* weir_spin_is_due for a thread that has only some of the numbers, for example every second or every 256th ticket. A
- * hash chooses one in WEIR_ARCH_LOOK_WAITS. With 256, at most 2,436 numbers in a row are not chosen, for numbers from
+ * hash chooses one in WEIR_ARCH_LOOK_TICKETS. With 256, at most 2,436 numbers in a row are not chosen, for numbers from
  * 0, 1 or 2 on in steps of up to 4,096. */
 WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
 {
@@ -202,7 +202,7 @@ WEIR_FN int weir_spin_is_due_ticket(uint64_t ticket)
 #else
     uint32_t hash = (uint32_t)ticket * 0x9e3779b1u;
     hash = (hash ^ hash >> 15) * 0x85ebca6bu;
-    return hash > UINT32_MAX - UINT32_MAX / WEIR_ARCH_LOOK_WAITS;
+    return hash > UINT32_MAX - UINT32_MAX / WEIR_ARCH_LOOK_TICKETS;
 #endif
 }
 
