@@ -22,7 +22,9 @@
 #define STEPS_MAX 64
 #define ADDRESS_BYTES 19
 #define TIMEOUT_MS 1000
-#define CALL_NS 8000000000u /* in which every call ends: create and destroy have some more patience than TIMEOUT_MS */
+/* In which every call ends. Create and destroy take longer than TIMEOUT_MS: create asks which rank is missing, and
+ * waits 1.5 s for the announcement of a rank's neighbours. */
+#define CALL_NS 9500000000u
 
 /* The script's end of a connection. */
 typedef struct far_end {
