@@ -187,15 +187,26 @@ inline int weirt_listen_raw(std::string *where)
     return fd;
 }
 
-// A plain connection to 127.0.0.1:port that sends `bytes`.
-inline int weirt_connect_raw(uint16_t port, const std::string &bytes)
+// A plain connection to 127.0.0.1:port, or -1 where nobody listens.
+inline int weirt_try_connect(uint16_t port)
 {
     sockaddr_in name = {};
     name.sin_family = AF_INET;
     name.sin_port = htons(port);
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr *>(&name), sizeof name), 0);
+    if (connect(fd, reinterpret_cast<sockaddr *>(&name), sizeof name) == 0) {
+        return fd;
+    }
+    close(fd);
+    return -1;
+}
+
+// The same, where somebody listens; sends `bytes`.
+inline int weirt_connect_raw(uint16_t port, const std::string &bytes)
+{
+    const int fd = weirt_try_connect(port);
+    EXPECT_GE(fd, 0);
     EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
     return fd;
 }
