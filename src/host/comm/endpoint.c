@@ -386,18 +386,36 @@ static weir_status cannot_wait(const weiri_endpoint_queue *q, uint64_t deadline,
                : weiri_fail(WEIR_ERR_TIMEOUT, "%s: rank %u did not open its end of the queue", call, peer);
 }
 
-/* Waits for the peer's address, or until no other thread works on the queue. Mutex held. */
+/* Waits until the endpoint thread, which may be opening or joining the queue, is done with it. Mutex held. */
+static weir_status await_idle_locked(const weiri_endpoint_queue *q, uint64_t deadline, const char *call)
+{
+    weir_comm *comm = q->connection->comm;
+    while (q->busy) {
+        const uint64_t slice = weiri_deadline(SLICE_MS);
+        if (comm->failed != WEIR_OK) {
+            return weiri_fail(comm->failed, "%s", comm->failed_text);
+        }
+        if (weiri_left_ms(deadline) == 0) {
+            return weiri_fail(WEIR_ERR_TIMEOUT, "%s: this rank's end of the queue to rank %u is still being opened",
+                              call, q->connection->peer);
+        }
+        (void)weiri_cond_wait(&comm->changed, &comm->mutex, slice < deadline ? slice : deadline);
+    }
+    return WEIR_OK;
+}
+
+/* Waits for the peer's address. Mutex held. */
 static weir_status await_locked(const weiri_endpoint_queue *q, uint64_t deadline, const char *call)
 {
     weir_comm *comm = q->connection->comm;
     weir_status status = WEIR_OK;
-    while (status == WEIR_OK && (q->busy || (q->queue != NULL && q->address_bytes == 0))) {
+    while (status == WEIR_OK && q->address_bytes == 0) {
         const uint64_t slice = weiri_deadline(SLICE_MS);
         (void)weiri_cond_wait(&comm->changed, &comm->mutex, slice < deadline ? slice : deadline);
         pthread_mutex_unlock(&comm->mutex);
         status = weiri_comm_error(comm); /* an error of a kernel, too */
         pthread_mutex_lock(&comm->mutex);
-        if (status == WEIR_OK && !q->busy && q->address_bytes == 0) {
+        if (status == WEIR_OK && q->address_bytes == 0) {
             status = cannot_wait(q, deadline, call);
         }
     }
@@ -409,12 +427,9 @@ static weir_status meet_locked(weiri_endpoint_queue *q, const char *call)
 {
     const weir_connection *connection = q->connection;
     const uint64_t deadline = weiri_deadline(connection->comm->timeout_ms);
-    weir_status status = WEIR_OK;
-    while (q->busy) { /* the endpoint thread answers the peer */
-        (void)weiri_cond_wait(&connection->comm->changed, &connection->comm->mutex, weiri_deadline(SLICE_MS));
-    }
-    if (q->joined) {
-        return WEIR_OK;
+    weir_status status = await_idle_locked(q, deadline, call);
+    if (status != WEIR_OK || q->joined) {
+        return status;
     }
     if (q->queue == NULL) {
         status = open_locked(q);
