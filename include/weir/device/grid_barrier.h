@@ -23,6 +23,8 @@
 #define WEIR_GRID_BARRIER_STEP ((uint64_t)1 << 32)
 #define WEIR_GRID_BARRIER_POISON ((uint64_t)1)
 
+WEIR_STATIC_ASSERT(WEIR_ARCH_LOOK_WAITS <= 4096, "the word counts 4,096 rounds");
+
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
 WEIR_FN weir_status weir_dev_grid_barrier_status(const weir_dev_grid_barrier *barrier)
 {
