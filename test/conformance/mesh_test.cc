@@ -290,25 +290,7 @@ void memory_channels(weirt_rank *rank)
     b.close(rank);
 }
 
-class Mesh : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
-protected:
-    void run(weirt_rank_fn body)
-    {
-        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
-        const char *reason = weirt_stage_missing(stage);
-        if (reason != nullptr) {
-            GTEST_SKIP() << reason;
-        }
-        weirt_ranks_run(stage, std::get<1>(GetParam()), body, nullptr, 0);
-    }
-};
-
-INSTANTIATE_TEST_SUITE_P(Stages, Mesh,
-                         ::testing::Combine(::testing::Range(0, WEIRT_STAGES), ::testing::Values(3, 5, 8)),
-                         [](const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info) {
-                             return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" +
-                                    std::to_string(std::get<1>(info.param)) + "_ranks";
-                         });
+WEIRT_STAGE_RANKS_SUITE(Mesh, 3, 5, 8);
 
 TEST_P(Mesh, KernelsExchangeWithAllByMemoryChannels)
 {

@@ -257,25 +257,7 @@ void groups(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-class Team : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
-protected:
-    void run(weirt_rank_fn body)
-    {
-        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
-        const char *reason = weirt_stage_missing(stage);
-        if (reason != nullptr) {
-            GTEST_SKIP() << reason;
-        }
-        weirt_ranks_run(stage, std::get<1>(GetParam()), body, nullptr, 0);
-    }
-};
-
-INSTANTIATE_TEST_SUITE_P(Stages, Team,
-                         ::testing::Combine(::testing::Range(0, WEIRT_STAGES), ::testing::Values(1, 3, 5)),
-                         [](const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info) {
-                             return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" +
-                                    std::to_string(std::get<1>(info.param)) + "_ranks";
-                         });
+WEIRT_STAGE_RANKS_SUITE(Team, 1, 3, 5);
 
 TEST_P(Team, MembersShareMemory)
 {

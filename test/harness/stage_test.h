@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 #include "test/harness/ranks.h"
 
@@ -23,15 +24,40 @@ protected:
     const weirt_stage *stage() const { return &weirt_stages[GetParam()]; }
 };
 
+/* Cases that run once a stage and number of ranks. */
+class StageRanksTest : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
+protected:
+    void run(weirt_rank_fn body)
+    {
+        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
+        const char *reason = weirt_stage_missing(stage);
+        if (reason != nullptr) {
+            GTEST_SKIP() << reason;
+        }
+        weirt_ranks_run(stage, std::get<1>(GetParam()), body, nullptr, 0);
+    }
+};
+
+inline std::string weirt_stage_ranks_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
+{
+    return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + std::to_string(std::get<1>(info.param)) +
+           "_ranks";
+}
+
 inline std::string weirt_stage_name(const ::testing::TestParamInfo<int> &info)
 {
     return weirt_stages[info.param].name;
 }
 
-/* A suite on all stages, and a suite on the stages whose ranks are processes. */
+/* A suite on all stages; on all stages with each of the numbers of ranks; on the stages whose ranks are processes. */
 #define WEIRT_STAGE_SUITE(Suite)       \
     class Suite : public StageTest {}; \
     INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(0, 1, 2, 3), weirt_stage_name)
+#define WEIRT_STAGE_RANKS_SUITE(Suite, ...)                                                                         \
+    class Suite : public StageRanksTest {};                                                                         \
+    INSTANTIATE_TEST_SUITE_P(Stages, Suite,                                                                         \
+                             ::testing::Combine(::testing::Range(0, WEIRT_STAGES), ::testing::Values(__VA_ARGS__)), \
+                             weirt_stage_ranks_name)
 #define WEIRT_PROCESS_SUITE(Suite)     \
     class Suite : public StageTest {}; \
     INSTANTIATE_TEST_SUITE_P(Stages, Suite, ::testing::Values(1, 3), weirt_stage_name)
