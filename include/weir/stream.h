@@ -25,8 +25,9 @@ struct weir_kernel; /* weir/device/kernel.h */
 
 typedef struct weir_launch_opts {
     size_t size;
-    /* The blocks meet at a grid barrier: all must be resident, or the launch is refused. Kernels that do without are
-     * launched plainly, which is faster (0.2 to 0.8 us a kernel in replayed graphs, on H200). */
+    /* The blocks wait for each other, for example at a grid barrier: all must be resident, or the launch is refused
+     * (weir_kernel_fit says how many blocks fit). Kernels that do without are launched plainly, which is faster (0.2 to
+     * 0.8 us a kernel in replayed graphs, on H200). */
     bool cooperative;
 } weir_launch_opts;
 
@@ -39,6 +40,13 @@ WEIR_API WEIR_NODISCARD weir_status weir_stream_wait(weir_device *device, void *
 
 /* Makes the kernel ready, so that its first launch does not load code while another kernel spins. */
 WEIR_API WEIR_NODISCARD weir_status weir_kernel_load(weir_device *device, const struct weir_kernel *kernel);
+
+/* How many blocks of `threads` threads the kernel can have resident at once on an otherwise idle device: weir_launch
+ * accepts a cooperative launch of up to *blocks blocks. Blocks that wait for each other must all be resident. On the
+ * CPU all threads of a launch run at the same time, so *blocks is the limit of any launch. Loads the kernel.
+ * WEIR_ERR_LIMIT: the kernel cannot have blocks of that many threads. */
+WEIR_API WEIR_NODISCARD weir_status weir_kernel_fit(weir_device *device, const struct weir_kernel *kernel,
+                                                    uint32_t threads, uint32_t *blocks);
 
 /* Runs `kernel` on the shape's blocks and threads with a copy of *args, which is of the kernel's args_type. */
 WEIR_API WEIR_NODISCARD weir_status weir_launch(weir_device *device, const struct weir_kernel *kernel, weir_shape shape,

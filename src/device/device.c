@@ -424,6 +424,30 @@ weir_status weir_kernel_load(weir_device *device, const weir_kernel *kernel)
     return status != WEIR_OK ? status : device->ops->kernel_load(device, kernel);
 }
 
+weir_status weir_kernel_fit(weir_device *device, const weir_kernel *kernel, uint32_t threads, uint32_t *blocks)
+{
+    uint32_t fit = 0;
+    weir_status status = begin(device, "fit kernel", "kernel or blocks", kernel != NULL ? (const void *)blocks : NULL);
+    if (status == WEIR_OK) {
+        status = check_kernel(device, kernel);
+    }
+    if (status == WEIR_OK && threads == 0) {
+        status = weiri_fail(WEIR_ERR_INVALID, "%s: fit kernel %s: 0 threads a block", device->info.label, kernel->name);
+    }
+    if (status == WEIR_OK) {
+        status = device->ops->kernel_fit(device, kernel, threads, &fit);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (fit == 0) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: kernel %s: %u threads a block, but at most %u are possible",
+                          device->info.label, kernel->name, threads, device->info.block_threads);
+    }
+    *blocks = fit;
+    return WEIR_OK;
+}
+
 weir_status weir_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                         const weir_launch_opts *opts, void *stream)
 {

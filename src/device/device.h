@@ -110,6 +110,8 @@ typedef struct weiri_device_ops {
     weir_status (*graph_launch)(weir_device *device, void *graph, void *stream);
     void (*graph_destroy)(weir_device *device, void *graph);
     weir_status (*kernel_load)(weir_device *device, const weir_kernel *kernel);
+    /* As weir_kernel_fit, with at least 1 thread; may set *blocks to 0, which the caller refuses. */
+    weir_status (*kernel_fit)(weir_device *device, const weir_kernel *kernel, uint32_t threads, uint32_t *blocks);
     weir_status (*launch)(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                           bool cooperative, void *stream);
 

@@ -184,6 +184,53 @@ TEST_P(Headers, EveryThreadRunsOnceAtItsPlace)
     }
 }
 
+// As many blocks as weir_kernel_fit says meet at a grid barrier; one more is refused.
+TEST_P(Headers, KernelFitIsTheLimitOfCooperativeLaunches)
+{
+    weir_device_info info;
+    weir_device_get_info(device, &info);
+    const weir_kernel *kernel = header_kernel("grid_rounds");
+    for (uint32_t size : { 1u, 7u, 33u, 64u, info.block_threads }) {
+        uint32_t fit = 0;
+        ASSERT_EQ(weir_kernel_fit(device, kernel, size, &fit), WEIR_OK) << weir_last_error();
+        ASSERT_GE(fit, 1u);
+        ASSERT_EQ(fit % info.multiprocessors, 0u);
+        if (GetParam()[0] == 'c') {
+            ASSERT_EQ(fit, info.resident_threads / size);
+        }
+        args.rounds = 3;
+        args.out = memory<uint64_t>(static_cast<uint64_t>(fit) * size);
+        args.slots = memory<uint64_t>(static_cast<uint64_t>(fit) * size);
+        ASSERT_EQ(launch("grid_rounds", stream, args, { fit, size }), WEIR_OK) << weir_last_error();
+        ASSERT_EQ(weir_stream_wait(device, stream, 0), WEIR_OK) << weir_last_error();
+        expect_out(3, fit * size);
+        EXPECT_EQ(launch("grid_rounds", stream, args, { fit + 1, size }), WEIR_ERR_LIMIT);
+    }
+}
+
+TEST_P(Headers, KernelFitRefuses)
+{
+    weir_device_info info;
+    weir_device_get_info(device, &info);
+    uint32_t fit = 99;
+    const weir_kernel *kernel = header_kernel("shape");
+    weir_kernel other_kernel = *kernel; // which the device has not loaded
+    EXPECT_EQ(weir_kernel_fit(device, kernel, info.block_threads + 1, &fit), WEIR_ERR_LIMIT);
+    EXPECT_NE(strstr(weir_last_error(), "kernel shape: "), nullptr) << weir_last_error();
+    EXPECT_NE(strstr(weir_last_error(), ("at most " + std::to_string(info.block_threads)).c_str()), nullptr)
+        << weir_last_error();
+    EXPECT_EQ(weir_kernel_fit(device, kernel, UINT32_MAX, &fit), WEIR_ERR_LIMIT);
+    EXPECT_EQ(weir_kernel_fit(device, kernel, 0, &fit), WEIR_ERR_INVALID);
+    EXPECT_EQ(weir_kernel_fit(device, kernel, 1, nullptr), WEIR_ERR_INVALID);
+    EXPECT_EQ(weir_kernel_fit(device, nullptr, 1, &fit), WEIR_ERR_INVALID);
+    other_kernel.cpu = nullptr;
+    other_kernel.gpu = nullptr;
+    EXPECT_EQ(weir_kernel_fit(device, &other_kernel, 1, &fit), WEIR_ERR_UNSUPPORTED);
+    other_kernel.version++;
+    EXPECT_EQ(weir_kernel_fit(device, &other_kernel, 1, &fit), WEIR_ERR_VERSION);
+    EXPECT_EQ(fit, 99u);
+}
+
 TEST_P(Headers, CountersAreExact)
 {
     args.rounds = 1000;

@@ -112,6 +112,7 @@ const row rows[] = {
     INVALID(weir_grid_barrier_create, nullptr, nullptr),
     NOTHING(weir_grid_barrier_destroy, nullptr),
     ZEROED(weir_dev_grid_barrier, weir_grid_barrier_device, nullptr, out),
+    INVALID(weir_kernel_fit, nullptr, nullptr, 1, nullptr),
     INVALID(weir_kernel_load, nullptr, nullptr),
     INVALID(weir_launch, nullptr, nullptr, { 1, 1 }, nullptr, nullptr, nullptr),
     INVALID(weir_launcher_get, nullptr),

@@ -136,6 +136,15 @@ static weir_status kernel_load(weir_device *device, const weir_kernel *kernel)
     return WEIR_OK;
 }
 
+static weir_status kernel_fit(weir_device *device, const weir_kernel *kernel, uint32_t threads, uint32_t *blocks)
+{
+    weir_status status = kernel_load(device, kernel);
+    if (status == WEIR_OK) {
+        *blocks = weiri_cpu_resident_blocks(device, threads);
+    }
+    return status;
+}
+
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
@@ -183,6 +192,7 @@ const weiri_device_ops weiri_cpu_ops = {
     .graph_launch = weiri_cpu_graph_launch,
     .graph_destroy = weiri_cpu_graph_destroy,
     .kernel_load = kernel_load,
+    .kernel_fit = kernel_fit,
     .launch = weiri_cpu_launch,
     .fit_shape = fit_shape,
 };

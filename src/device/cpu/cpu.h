@@ -39,6 +39,12 @@ void weiri_cpu_graph_destroy(weir_device *device, void *graph);
 weir_status weiri_cpu_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                              bool cooperative, void *stream);
 
+/* How many blocks of `threads` threads, at least 1, a launch may have: all of its threads run at the same time. */
+static inline uint32_t weiri_cpu_resident_blocks(const weir_device *device, uint32_t threads)
+{
+    return device->cpu_threads / threads;
+}
+
 /* ---- cpu/launch.c --------------------------------------------------------------------------------------- */
 
 typedef void (*weiri_cpu_kernel)(const void *args, weir_coop coop);

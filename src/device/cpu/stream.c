@@ -308,7 +308,7 @@ weir_status weiri_cpu_launch(weir_device *device, const weir_kernel *kernel, wei
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: launch %s: not compiled for the CPU", device->info.label,
                           kernel->name);
     }
-    if (threads > device->cpu_threads) {
+    if (shape.blocks > weiri_cpu_resident_blocks(device, shape.threads)) {
         return weiri_fail(WEIR_ERR_LIMIT,
                           "%s: launch %s: %u blocks of %u threads, the limit is %u threads in all; set "
                           "WEIR_CPU_THREADS (at most 1024) or ask weir_device_fit_shape",

@@ -533,6 +533,7 @@ const weiri_device_ops weiri_cuda_ops = {
     .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy,
     .kernel_load = weiri_cuda_kernel_load,
+    .kernel_fit = weiri_cuda_kernel_fit,
     .launch = weiri_cuda_launch,
     .fit_shape = cuda_fit_shape,
 };

@@ -145,9 +145,10 @@ void weiri_cuda_leave(CUstreamCaptureMode mode);
 weir_status weiri_cuda_poll(const weir_device *device, const char *operation, CUstream stream, uint64_t deadline_ns);
 
 /* Loads weir's own kernels, in the entered context. A GPU that cannot load them is used without them. WEIR_ERR_NOMEM.
- * This function and the next two are in cuda/launch.c. */
+ * This function and the next three are in cuda/launch.c. */
 weir_status weiri_cuda_load_families(weir_device *device);
 weir_status weiri_cuda_kernel_load(weir_device *device, const weir_kernel *kernel);
+weir_status weiri_cuda_kernel_fit(weir_device *device, const weir_kernel *kernel, uint32_t threads, uint32_t *blocks);
 weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                               bool cooperative, void *stream);
 

@@ -176,6 +176,17 @@ weir_status weiri_cuda_kernel_load(weir_device *device, const weir_kernel *kerne
     return status;
 }
 
+static weir_status check_threads(const weir_device *device, const weiri_cuda_kernel *loaded, uint32_t threads)
+{
+    uint32_t limit =
+        device->info.block_threads < loaded->block_threads ? device->info.block_threads : loaded->block_threads;
+    if (threads > limit) {
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: kernel %s: %u threads a block, but at most %u are possible",
+                          device->info.index, loaded->kernel->name, threads, limit);
+    }
+    return WEIR_OK;
+}
+
 static weir_status check_shape(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
 {
     const char *name = loaded->kernel->name;
@@ -187,13 +198,20 @@ static weir_status check_shape(const weir_device *device, const weiri_cuda_kerne
         return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible",
                           device->info.index, name, shape.blocks, INT_MAX);
     }
-    uint32_t limit =
-        device->info.block_threads < loaded->block_threads ? device->info.block_threads : loaded->block_threads;
-    if (shape.threads > limit) {
-        return weiri_fail(WEIR_ERR_LIMIT,
-                          "gpu:%u: launch %s: %u threads a block, but at most %u are possible for this kernel",
-                          device->info.index, name, shape.threads, limit);
+    return check_threads(device, loaded, shape.threads);
+}
+
+/* How many blocks of `threads` threads can be resident at once. */
+static weir_status resident_blocks(const weir_device *device, const weiri_cuda_kernel *loaded, uint32_t threads,
+                                   uint32_t *out)
+{
+    int blocks = 0;
+    CUresult result =
+        weiri_cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, loaded->function, (int)threads, 0);
+    if (result != CUDA_SUCCESS) {
+        return weiri_cuda_check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
     }
+    *out = (uint32_t)(blocks < 0 ? 0 : blocks) * device->info.multiprocessors;
     return WEIR_OK;
 }
 
@@ -204,20 +222,37 @@ static weir_status check_resident(const weir_device *device, const weiri_cuda_ke
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: launch %s: the GPU has no cooperative launch",
                           device->info.index, loaded->kernel->name);
     }
-    int blocks = 0;
-    CUresult result =
-        weiri_cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, loaded->function, (int)shape.threads, 0);
-    if (result != CUDA_SUCCESS) {
-        return weiri_cuda_check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
+    uint32_t resident = 0;
+    weir_status status = resident_blocks(device, loaded, shape.threads, &resident);
+    if (status != WEIR_OK) {
+        return status;
     }
-    uint64_t resident = (uint64_t)(blocks < 0 ? 0 : blocks) * device->info.multiprocessors;
     if (resident < shape.blocks) {
         return weiri_fail(
             WEIR_ERR_LIMIT,
-            "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %llu blocks can be resident",
-            device->info.index, loaded->kernel->name, shape.blocks, shape.threads, (unsigned long long)resident);
+            "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %u blocks can be resident",
+            device->info.index, loaded->kernel->name, shape.blocks, shape.threads, resident);
     }
     return WEIR_OK;
+}
+
+weir_status weiri_cuda_kernel_fit(weir_device *device, const weir_kernel *kernel, uint32_t threads, uint32_t *blocks)
+{
+    CUstreamCaptureMode mode;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_cuda_kernel loaded;
+    status = resolve_kernel(device, kernel, &loaded);
+    if (status == WEIR_OK) {
+        status = check_threads(device, &loaded, threads);
+    }
+    if (status == WEIR_OK) {
+        status = resident_blocks(device, &loaded, threads, blocks);
+    }
+    weiri_cuda_leave(mode);
+    return status;
 }
 
 /* In the entered context. */
