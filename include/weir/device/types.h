@@ -30,7 +30,8 @@
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 1u)   \
     NOUN(7, collective, 1u)     \
-    NOUN(8, rails, 1u)
+    NOUN(8, rails, 1u)          \
+    NOUN(9, window, 1u)
 
 #define WEIR_DEV_NOUNS_MAX 32u
 
@@ -50,6 +51,7 @@ enum {
 #define WEIR_DEV_USED_port_channel 0
 #define WEIR_DEV_USED_collective 0
 #define WEIR_DEV_USED_rails 0
+#define WEIR_DEV_USED_window 0
 
 /* The activity of a kernel's thread when it failed. In brackets: the numbers of its note. The host converts them to
  * text (src/host/comm/record.c). */
@@ -75,6 +77,16 @@ enum {
     WEIR_DOING_NIC_WAIT = 18,     /* [queue pair, position] */
     WEIR_DOING_NIC_NOTICE = 19,   /* [0, notices taken] */
     WEIR_DOING_COLLECTIVE = 20,   /* [weir_collective_what.call, its count] */
+    WEIR_DOING_WINDOW_AT = 21,    /* choosing a rank of this device: [its index, ranks of the device] */
+    WEIR_DOING_WINDOW_PUT = 22,   /* accesses to a part: [offset, bytes, size of the part] */
+    WEIR_DOING_WINDOW_GET = 23,
+    WEIR_DOING_WINDOW_RANK = 24,    /* naming a rank of the window: [the rank, ranks of the window] */
+    WEIR_DOING_WINDOW_MEMORY = 25,  /* naming a memory: [its id, memories of the handle] */
+    WEIR_DOING_WINDOW_TAG = 26,     /* naming a tag: [the tag, the calling rank] */
+    WEIR_DOING_WINDOW_OVERLAP = 27, /* a transfer to itself: [remote offset, local offset, bytes] */
+    WEIR_DOING_WINDOW_NOTIFY = 28,  /* waits for room in a ring: [the calling rank, target, tag] */
+    WEIR_DOING_WINDOW_WAIT = 29,    /* waits for a notification: [the calling rank, source, tag] */
+    WEIR_DOING_WINDOW_BARRIER = 30, /* waits for another device: [number of the barrier] */
     WEIR_DOINGS
 };
 
@@ -413,6 +425,82 @@ typedef struct weir_dev_rails {
     uint32_t reserved;
 } weir_dev_rails;
 
+/* Most devices and memories of a window, and the highest tag of a notification. */
+#define WEIR_WINDOW_DEVICES 64u
+#define WEIR_WINDOW_MEMORIES 64u
+#define WEIR_WINDOW_TAG_MAX 0x7fffffffu
+
+/* The way to a device of a window. */
+#define WEIR_WINDOW_OWN 0u    /* this device */
+#define WEIR_WINDOW_MAPPED 1u /* its memory is mapped here */
+#define WEIR_WINDOW_PORT 2u   /* a port channel */
+
+/* A device of a window; in device memory. */
+typedef struct weir_dev_window_device {
+    char *shared;                         /* the device's shared part, mapped here; NULL for WEIR_WINDOW_PORT */
+    const weir_dev_port_channel *channel; /* for WEIR_WINDOW_PORT, in device memory; memory 0 of the channel is the
+                                             device's shared part, memory 1 this device's */
+    uint32_t way;                         /* WEIR_WINDOW_... */
+    uint32_t peer;                        /* rank of the communicator */
+    uint64_t reserved;
+} weir_dev_window_device;
+
+/* A memory of a window: bytes [i * stride, i * stride + bytes) of each device's memory are the part of its rank i. */
+typedef struct weir_dev_window_memory {
+    uint64_t stride;
+    uint64_t bytes;
+} weir_dev_window_memory;
+
+/* A memory of a window on one device, as this device reaches it. */
+typedef struct weir_dev_window_place {
+    char *base;                /* mapped here; NULL for WEIR_WINDOW_PORT */
+    weir_dev_port_memory port; /* for kernels that post: the device's memory with rkey, this device's with lkey */
+    uint32_t remote;           /* ids in the port channel: of the device's memory, */
+    uint32_t local;            /* and of this device's */
+    uint64_t reserved;
+} weir_dev_window_place;
+
+/* The tables of memories. */
+typedef struct weir_dev_window_table {
+    weir_dev_window_memory memories[WEIR_WINDOW_MEMORIES];
+    weir_dev_window_place places[1]; /* of memory m on device d: m * devices + d */
+} weir_dev_window_table;
+
+/* The state of a ring at its reader. One group at a time waits for a rank, and it alone uses the rank's states. */
+typedef struct weir_dev_window_ring {
+    uint64_t head;     /* words taken, without those behind one that nobody has taken */
+    uint64_t credited; /* the head that the source device knows */
+    uint64_t looked;   /* words that the current wait has looked at */
+    uint64_t reserved;
+} weir_dev_window_ring;
+
+/* Ranks of all devices share the parts of their memories, and notify each other; see weir/device/window.h. */
+typedef struct weir_dev_window {
+    weir_dev_grid_barrier barrier;      /* of this device's blocks; its control block is that of all calls */
+    const weir_dev_window_device *to;   /* devices */
+    const weir_dev_window_table *table; /* memories */
+    uint64_t *rings;                    /* of this device's ranks: start of its shared part */
+    uint64_t *taken;                    /* words that each rank of the window has taken from this device */
+    uint64_t *sent;                     /* words sent to each rank of the window */
+    char *lines;                        /* of this device's ranks */
+    uint64_t *rounds;                   /* barriers so far */
+    uint64_t taken_at;                  /* place of `taken` in each shared part, */
+    uint64_t arrived_at;                /* and of the barrier's words */
+    uint32_t device;                    /* number of this device */
+    uint32_t devices;
+    uint32_t ranks; /* of each device */
+    uint32_t count; /* words of a ring, a power of two */
+    uint32_t memories;
+    uint32_t line_bytes; /* distance of the ranks' lines */
+} weir_dev_window;
+
+/* A rank of this device; made by weir_dev_window_at. */
+typedef struct weir_dev_window_rank {
+    const weir_dev_window *window;
+    uint32_t index;  /* on its device */
+    uint32_t number; /* in the window */
+} weir_dev_window_rank;
+
 /* A change that breaks one of these asserts raises the version of its noun. */
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 256, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, timeout_ns) == 8, "layout of weir_dev_control");
@@ -483,6 +571,19 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, memory) == 24, "layout of weir_dev_r
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, slot_bytes) == 40, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, hosts) == 52, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, blocks) == 56, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window) == 120, "layout of weir_dev_window");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_window, rings) == 40, "layout of weir_dev_window");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_window, lines) == 64, "layout of weir_dev_window");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_window, device) == 96, "layout of weir_dev_window");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_window, line_bytes) == 116, "layout of weir_dev_window");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window_device) == 32, "layout of weir_dev_window_device");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_window_device, way) == 16, "layout of weir_dev_window_device");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window_memory) == 16, "layout of weir_dev_window_memory");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window_place) == 64, "layout of weir_dev_window_place");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_window_place, remote) == 48, "layout of weir_dev_window_place");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_window_table, places) == 1024, "layout of weir_dev_window_table");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window_ring) == 32, "layout of weir_dev_window_ring");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window_rank) == 16, "layout of weir_dev_window_rank");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, taken) == 48, "layout of weir_dev_rdma_state");
