@@ -155,4 +155,53 @@ TEST_P(Endpoint, PeerThatHasDestroyedItsSemaphoreSaysSo)
     run(destroyed, plan());
 }
 
+constexpr uint32_t STALL_TIMEOUT_MS = 1000;
+
+// A driver keeps rank 1's endpoint thread. Destroying the semaphore, and all that is below it, ends for all that.
+void stalled(weirt_rank *rank)
+{
+    port_bench b;
+    const uint32_t timeout = STALL_TIMEOUT_MS * weirt_slow();
+    const bool open = b.open_ends(rank, timeout, 4096, WEIR_SEMAPHORE_HOST);
+    if (open && rank->rank == 1) {
+        weirt_connection_stall(b.connection);
+    }
+    weirt_barrier(rank);
+    if (open && rank->rank == 0) {
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT,
+                     weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel));
+        WEIRT_TEXT(rank, "rank 1 did not open its end of the queue");
+    }
+    weirt_barrier(rank);
+    if (open && rank->rank == 1) {
+        for (uint64_t end = weirt_now_ms() + weirt_patience_ms();
+             !weirt_connection_stalled() && weirt_now_ms() < end;) {
+            weirt_sleep_ms(1);
+        }
+        weirt_log_allow("");
+        b.close(rank, false);
+        WEIRT_EXPECT(rank, weirt_connection_stalled()); // its thread has not returned
+        WEIRT_EXPECT(rank, weirt_log_count("rank 1: the queue to rank 0 is still being opened") == 1);
+    }
+    weirt_barrier(rank);
+    if (rank->rank == 0) {
+        b.close(rank, false);
+    }
+    weirt_barrier(rank);
+    if (rank->rank == 1) {
+        weirt_die(rank, WEIRT_EXIT); // without the checks of leaks: this leak is meant
+    }
+}
+
+TEST_P(Endpoint, CloseDoesNotWaitForADriverForEver)
+{
+    if (plan().transport == PORT_IPC) {
+        GTEST_SKIP() << "queues of ipc stand alone";
+    }
+    if (!stage()->processes) {
+        GTEST_SKIP() << "what the endpoint thread keeps ends with its process";
+    }
+    run(stalled, plan());
+}
+
 } // namespace

@@ -108,6 +108,34 @@ uint32_t weirt_connection_queues(const weir_connection *connection)
     return weiri_endpoint_queues(connection);
 }
 
+static weiri_transport_ops stalling;
+static weiri_queue_ops stalling_queue;
+static weir_status (*opens)(weiri_domain *domain, weiri_queue **out);
+static bool stalled;
+
+static weir_status stall(weiri_domain *domain, weiri_queue **out)
+{
+    __atomic_store_n(&stalled, true, __ATOMIC_RELEASE);
+    weirt_sleep_ms(weirt_patience_ms());
+    __atomic_store_n(&stalled, false, __ATOMIC_RELEASE);
+    return opens(domain, out);
+}
+
+void weirt_connection_stall(weir_connection *connection)
+{
+    stalling = *connection->transport;
+    stalling_queue = *stalling.queue;
+    opens = stalling_queue.queue_open;
+    stalling_queue.queue_open = stall;
+    stalling.queue = &stalling_queue;
+    connection->transport = &stalling;
+}
+
+bool weirt_connection_stalled(void)
+{
+    return __atomic_load_n(&stalled, __ATOMIC_ACQUIRE);
+}
+
 static bool open_memories(weirt_rank *rank, weirt_pair *pair)
 {
     weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };

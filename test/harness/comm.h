@@ -41,6 +41,11 @@ bool weirt_semaphore_set(weirt_rank *rank, weir_connection *connection, uint64_t
                          uint32_t count, weir_semaphore **out);
 /* The number of queues that this end of the connection has open. */
 uint32_t weirt_connection_queues(const weir_connection *connection);
+/* From now on a thread that opens a queue of this connection sleeps first, for the harness's timeout, as in a driver
+ * that does not return. For one connection of a process. */
+void weirt_connection_stall(weir_connection *connection);
+/* Whether a thread sleeps so. */
+bool weirt_connection_stalled(void);
 
 typedef struct weirt_pair {
     weir_comm *comm;

@@ -20,6 +20,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
+#include "src/host/base/log.h"
 #include "src/host/boot/boot.h"
 #include "src/host/comm/domain.h"
 #include "src/host/comm/fd_pass.h"
@@ -471,13 +472,32 @@ weir_status weiri_endpoint_take(weir_connection *connection, uint64_t key, uint6
     return status;
 }
 
+/* The endpoint thread may be in a driver that does not return. It uses the queue, the connection and the communicator
+ * when it does, so a reference that is never dropped keeps them. Gives the mutex away. */
+static void leave_to_thread(weiri_endpoint_queue *q)
+{
+    weir_comm *comm = q->connection->comm;
+    weiri_connection_get(q->connection);
+    pthread_mutex_unlock(&comm->mutex);
+    weiri_log(
+        WEIR_LOG_ERROR,
+        "communicator: rank %u: the queue to rank %u is still being opened after %u ms; it is not closed, and its "
+        "memory, the connection and the communicator are never freed",
+        comm->rank, q->connection->peer, comm->timeout_ms);
+}
+
 void weiri_endpoint_close(weir_connection *connection, uint64_t key)
 {
     weir_comm *comm = connection->comm;
+    const uint64_t deadline = weiri_deadline(comm->timeout_ms);
     pthread_mutex_lock(&comm->mutex);
     weiri_endpoint_queue *q = find(connection, key);
-    while (q != NULL && q->busy) {
-        (void)weiri_cond_wait(&comm->changed, &comm->mutex, weiri_deadline(SLICE_MS));
+    while (q != NULL && q->busy && weiri_left_ms(deadline) != 0) {
+        (void)weiri_cond_wait(&comm->changed, &comm->mutex, deadline);
+    }
+    if (q != NULL && q->busy) {
+        leave_to_thread(q);
+        return;
     }
     if (q != NULL) {
         unlist(connection, q);

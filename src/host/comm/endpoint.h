@@ -6,7 +6,9 @@
  *
  * Threads:   any, at the same time, for different keys.
  * Blocking:  take, until the peer has opened its end, with the communicator's deadline; the peer's own calls are not
- *            needed for that. close and drop, while the endpoint thread opens that queue. */
+ *            needed for that. close, while the endpoint thread opens that queue, at most for the communicator's
+ * timeout. Errors:    a close that reaches the deadline logs the peer, and leaves the queue, the connection and the
+ * communicator to the endpoint thread: none of them is ever freed. */
 #ifndef WEIRI_COMM_ENDPOINT_H
 #define WEIRI_COMM_ENDPOINT_H
 
