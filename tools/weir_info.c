@@ -61,7 +61,7 @@ static uint32_t open_devices(const char *kind, entry *entries, uint32_t count, b
         (void)snprintf(name, sizeof(name), "%s:%" PRIu32, kind, i);
         memcpy(e->name, name, sizeof(name));
         if (weir_device_open(name, NULL, &e->device) == WEIR_OK) {
-            weir_device_get_info(e->device, &e->info);
+            weir_device_get_info(e->device, &e->info, sizeof e->info);
             print_device(e);
             count++;
         } else { /* this also gives the reason why there is none */

@@ -83,7 +83,7 @@ static inline bool job_open(const rank_start *start, rank_job *job)
     if (!ok(job, weir_device_open(start->device, NULL, &job->device))) {
         return false;
     }
-    weir_device_get_info(job->device, &info);
+    weir_device_get_info(job->device, &info, sizeof info);
     snprintf(job->label, sizeof(job->label), "%s", info.label);
     job->on_cpu = strcmp(info.kind, "cpu") == 0;
     weir_status met = start->where != NULL

@@ -186,7 +186,7 @@ static inline bool transfers_run(transfer_bench *b, const transfer *transfers, i
 {
     weir_device_info info;
     bool good = true;
-    weir_device_get_info(b->job->device, &info);
+    weir_device_get_info(b->job->device, &info, sizeof info);
     printf("Rank %" PRIu32 " (%s): %s, %" PRIu32 " blocks of %" PRIu32 " threads\n", b->job->rank, b->job->label,
            info.model, b->shape.blocks, b->shape.threads);
     for (int i = 0; good && i < count * TRANSFER_SIZES; i++) {

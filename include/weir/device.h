@@ -59,7 +59,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_count(const char *kind, uint32_t
 
 WEIR_API WEIR_NODISCARD weir_status weir_device_open(const char *name, const weir_device_opts *opts, weir_device **out);
 WEIR_API void weir_device_close(weir_device *device);
-WEIR_API void weir_device_get_info(const weir_device *device, weir_device_info *info);
+/* bytes: sizeof *info. Only the first `bytes` bytes of *info are written; fields that this libweir does not know become
+ * zero. */
+WEIR_API void weir_device_get_info(const weir_device *device, weir_device_info *info, size_t bytes);
 
 /* WEIR_OK when kernels of `device` can load from and store to memory of `peer`, both on this host;
  * WEIR_ERR_UNSUPPORTED, with the reason, when they cannot. */

@@ -193,14 +193,14 @@ void weiri_device_put(weir_device *device)
     }
 }
 
-void weir_device_get_info(const weir_device *device, weir_device_info *info)
+void weir_device_get_info(const weir_device *device, weir_device_info *info, size_t bytes)
 {
     if (info == NULL) {
         return;
     }
-    memset(info, 0, sizeof *info);
+    memset(info, 0, bytes);
     if (device != NULL) {
-        *info = device->info;
+        memcpy(info, &device->info, bytes < sizeof device->info ? bytes : sizeof device->info);
     }
 }
 

@@ -196,7 +196,7 @@ TEST_F(Cpu, FitShape)
 TEST_F(Cpu, LimitsAreThoseOfLaunches)
 {
     weir_device_info info;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     EXPECT_EQ(info.block_threads, 64u);
     EXPECT_EQ(info.resident_threads, 64u);
     for (weir_shape wanted : { weir_shape{ 8, 8 }, { 1, 64 }, { 64, 1 }, { 7, 9 }, { 5, 13 }, { 65, 1 }, { 1, 65 } }) {

@@ -159,7 +159,7 @@ TEST(GpuDriver, StubLibraryIsNoDriver)
 TEST_F(Gpu, InfoDescribesAGpu)
 {
     weir_device_info info;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     EXPECT_STREQ(info.kind, "gpu");
     EXPECT_STREQ(info.label, "GPU 0");
     EXPECT_EQ(std::string(info.model).substr(0, 6), "NVIDIA");
@@ -182,7 +182,7 @@ TEST_F(Gpu, InfoDescribesAGpu)
 TEST_F(Gpu, FitShapeClampsToWhatIsResident)
 {
     weir_device_info info;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     weir_shape shape = weir_device_fit_shape(device, { 32, 1024 });
     EXPECT_EQ(shape.threads, 1024u);
     EXPECT_EQ(shape.blocks, info.multiprocessors < 32 ? info.multiprocessors : 32u);
@@ -559,7 +559,7 @@ TEST_F(Gpu, CallersContextStaysCurrent)
 TEST_F(Gpu, ReachesItselfAndNoCpu)
 {
     weir_device_info info;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     EXPECT_EQ(weiri_cuda_ops.reach(device, "gpu", info.uuid), WEIR_OK);
     EXPECT_EQ(weiri_cuda_ops.reach(device, "cpu", info.uuid), WEIR_ERR_UNSUPPORTED);
     EXPECT_NE(std::string(weir_last_error()).find("cpu"), std::string::npos);
@@ -618,7 +618,7 @@ TEST_F(GpuStream, LaunchRefusesWhatCannotRun)
     ASSERT_NE(block, nullptr);
     weirt_foreign_args args = { static_cast<uint32_t *>(block->pointer), 1 };
     weir_device_info info;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     EXPECT_EQ(weir_launch(device, &store, { 1, info.block_threads + 1 }, &args, nullptr, stream), WEIR_ERR_LIMIT);
     EXPECT_NE(std::string(weir_last_error()).find(std::to_string(info.block_threads)), std::string::npos);
     weir_launch_opts opts = { sizeof opts, true };

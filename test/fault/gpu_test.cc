@@ -19,7 +19,7 @@ void one_gpu_each(weirt_rank *rank)
     WEIRT_EXPECT(rank, std::strcmp(rank->device, "gpu:0") == 0);
     if (weirt_channel_open(rank, 0, 4096, &channel)) {
         weir_device_info infos[2] = {};
-        weir_device_get_info(channel.comm.device, &infos[rank->rank]);
+        weir_device_get_info(channel.comm.device, &infos[rank->rank], sizeof infos[rank->rank]);
         if (WEIRT_OK(rank, weir_bootstrap_allgather(channel.comm.boot, nullptr, infos, sizeof infos[0]))) {
             WEIRT_EXPECT(rank, std::memcmp(infos[0].uuid, infos[1].uuid, sizeof infos[0].uuid) != 0);
         }

@@ -222,7 +222,7 @@ void weirt_channel_close(weirt_rank *rank, weirt_channel *channel)
 weir_shape weirt_shape(const weir_comm *comm)
 {
     weir_device_info info;
-    weir_device_get_info(weir_comm_device(comm), &info);
+    weir_device_get_info(weir_comm_device(comm), &info, sizeof info);
     weir_shape cpu = { 2, 4 };
     weir_shape gpu = { 8, 128 };
     return weir_device_fit_shape(weir_comm_device(comm), strcmp(info.kind, "gpu") == 0 ? gpu : cpu);

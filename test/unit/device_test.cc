@@ -70,7 +70,7 @@ TEST(DeviceName, OnlyWholeNamesAreDevices)
     for (const char *name : { "cpu:0", "cpu:7", "cpu:1023" }) {
         ASSERT_EQ(weir_device_open(name, nullptr, &device), WEIR_OK) << weir_last_error();
         weir_device_info info;
-        weir_device_get_info(device, &info);
+        weir_device_get_info(device, &info, sizeof info);
         EXPECT_EQ(info.index, static_cast<uint32_t>(atoi(name + 4)));
         EXPECT_STREQ(info.kind, "cpu");
         EXPECT_EQ("CPU " + std::string(name + 4), info.label);
@@ -112,7 +112,7 @@ TEST(DeviceName, OptsOfOtherVersions)
     weir_device_info info;
     auto threads = [&]() -> uint32_t {
         EXPECT_EQ(weir_device_open("cpu:0", &newer.known, &device), WEIR_OK) << weir_last_error();
-        weir_device_get_info(device, &info);
+        weir_device_get_info(device, &info, sizeof info);
         weir_device_close(device);
         return info.resident_threads;
     };
@@ -139,7 +139,7 @@ TEST(DeviceName, ThreadsOfOptsAndEnvironment)
     weir_device_opts opts = {};
     auto threads = [&]() -> uint32_t {
         EXPECT_EQ(weir_device_open("cpu:0", &opts, &device), WEIR_OK) << weir_last_error();
-        weir_device_get_info(device, &info);
+        weir_device_get_info(device, &info, sizeof info);
         weir_device_close(device);
         EXPECT_EQ(info.block_threads, info.resident_threads);
         return info.resident_threads;
@@ -169,7 +169,7 @@ TEST_F(Device, InfoOfTheCpu)
     weir_device_info info;
     weir_device_info second;
     weir_device *other = nullptr;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     EXPECT_STREQ(info.kind, "cpu");
     EXPECT_NE(info.model[0], '\0');
     EXPECT_GT(info.memory_bytes, uint64_t(1) << 26);
@@ -180,11 +180,32 @@ TEST_F(Device, InfoOfTheCpu)
     EXPECT_TRUE(info.atomic_to_host);
     EXPECT_EQ(info.driver_version, 0u);
     ASSERT_EQ(weir_device_open("cpu:9", nullptr, &other), WEIR_OK);
-    weir_device_get_info(other, &second);
+    weir_device_get_info(other, &second, sizeof second);
     EXPECT_EQ(memcmp(info.uuid, second.uuid, 16), 0);
     uint8_t zero[16] = {};
     EXPECT_NE(memcmp(info.uuid, zero, 16), 0);
     weir_device_close(other);
+}
+
+// A program that was compiled with an older or a newer weir/device.h.
+TEST_F(Device, InfoFitsTheCallersStruct)
+{
+    weir_device_info all;
+    struct {
+        weir_device_info info;
+        char newer[8];
+    } given;
+    const char *bytes = reinterpret_cast<const char *>(&given);
+    weir_device_get_info(device, &all, sizeof all);
+    for (size_t size : { offsetof(weir_device_info, model), sizeof all, sizeof given }) {
+        const size_t known = size < sizeof all ? size : sizeof all;
+        memset(&given, 0x5a, sizeof given);
+        weir_device_get_info(device, &given.info, size);
+        EXPECT_EQ(memcmp(bytes, &all, known), 0) << size;
+        for (size_t i = known; i < sizeof given; i++) {
+            EXPECT_EQ(bytes[i], i < size ? 0 : 0x5a) << size << ", byte " << i;
+        }
+    }
 }
 
 TEST_F(Device, NullArgumentsAreRefused)

@@ -209,7 +209,11 @@ const row rows[] = {
     INVALID(weir_transport_get, 0, nullptr),
     INVALID(weir_unique_id_create, nullptr, nullptr),
     NOTHING(weir_unique_id_discard, nullptr),
-    ZEROED(weir_device_info, weir_device_get_info, nullptr, out),
+    { "weir_device_get_info",
+      [] {
+          weir_device_get_info(nullptr, nullptr, sizeof(weir_device_info));
+          return zeroed<weir_device_info>([](auto *out) { weir_device_get_info(nullptr, out, sizeof *out); });
+      } },
     ZEROED(weir_port_channel_info, weir_port_channel_get_info, nullptr, out),
 };
 

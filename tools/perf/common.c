@@ -238,7 +238,7 @@ static weir_status open_rank(perf_rank *rank, const char *device, const char *wh
     if (status != WEIR_OK) {
         return status;
     }
-    weir_device_get_info(rank->device, &rank->info);
+    weir_device_get_info(rank->device, &rank->info, sizeof rank->info);
     rank->gpu = strcmp(rank->info.kind, "gpu") == 0;
     status = where != NULL ? weir_bootstrap_create(where, rank->rank, rank->ranks, NULL, &rank->bootstrap)
                            : weir_bootstrap_create_launched(NULL, &rank->bootstrap);

@@ -104,7 +104,7 @@ static bool set_up(player *p)
     if (!ok(p, weir_device_open(p->device_name, NULL, &p->device))) {
         return false;
     }
-    weir_device_get_info(p->device, &info);
+    weir_device_get_info(p->device, &info, sizeof info);
     printf("Rank %" PRIu32 ": %s is %s\n", p->rank, info.label, info.model);
 
     /* The bootstrap brings the ranks together; the communicator joins their devices. */

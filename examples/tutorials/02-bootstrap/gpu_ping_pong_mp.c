@@ -167,7 +167,7 @@ static bool play(player *p, weir_bootstrap *bootstrap)
         !ok(rank, weir_device_copy(p->device, &result, weir_memory_pointer(p->result), sizeof(result)))) {
         return false;
     }
-    weir_device_get_info(p->device, &info);
+    weir_device_get_info(p->device, &info, sizeof info);
     printf("Rank %" PRIu32 " (%s): %" PRIu64 " rounds, %" PRIu64 " signals out of turn\n", rank, info.label,
            result.rounds, result.out_of_turn);
     return expect(rank, "ping-pong", result.rounds == ROUNDS && result.out_of_turn == 0) &&

@@ -95,7 +95,7 @@ static bool oversubscribes(const weir_collective *collective, const weir_collect
 static weir_status take_opts(weir_collective *collective, const weir_collective_opts *opts, uint64_t *bytes)
 {
     weir_device_info info;
-    weir_device_get_info(collective->comm->device, &info);
+    weir_device_get_info(collective->comm->device, &info, sizeof info);
     collective->many = info.warps;
     uint64_t staging = opts->staging_bytes;
     if (staging == 0) {

@@ -95,7 +95,7 @@ weir_status weiri_tuning_read(weir_collective *collective, const char *path)
     char line[LINE_BYTES];
     bool ours = true;
     weir_status status = WEIR_OK;
-    weir_device_get_info(collective->comm->device, &info);
+    weir_device_get_info(collective->comm->device, &info, sizeof info);
     FILE *file = fopen(path, "re");
     if (file == NULL) {
         return weiri_fail(WEIR_ERR_ENV, "WEIR_COLLECTIVE_TABLE=%s: %s", path, strerror(errno));
