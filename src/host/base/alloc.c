@@ -1,4 +1,4 @@
-/* alloc.c - malloc, counted, with a fault that tests can set. */
+/* alloc.c - malloc with a count of live allocations, and a fault that tests can set. */
 #include "src/host/base/alloc.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ void *weiri_alloc(size_t count, size_t size)
     return p;
 }
 
-/* Size 0 is a size like any other; realloc itself would free `p`. */
+/* realloc itself would free `p` for size 0. */
 void *weiri_realloc(void *p, size_t size)
 {
     if (weiri_fault_due(&fault) || size > PTRDIFF_MAX) {

@@ -5,17 +5,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed memory, or NULL. count * size may not overflow. */
+/* Zeroed memory. NULL when memory is short or count * size overflows. */
 void *weiri_alloc(size_t count, size_t size);
-/* As realloc; what is new is not zeroed. NULL leaves `p` as it was. */
+/* As realloc. Added bytes are not zeroed. After NULL `p` is unchanged. */
 void *weiri_realloc(void *p, size_t size);
 char *weiri_strdup(const char *text);
 void weiri_free(void *p);
-/* Frees what another library has allocated with malloc for its caller to free. */
+/* Frees memory that another library allocated with malloc. */
 void weiri_free_foreign(void *p);
 
-/* For tests: lets the n-th allocation from now fail once (1 is the next); 0 turns it off. Returns how many were
- * left until the one that was to fail: 0 when it did. */
+/* For tests: the n-th allocation from now fails once (1 is the next); 0 turns it off. Returns the number of allocations
+ * that were left before the fault: 0 when it has happened. */
 uint64_t weiri_alloc_fail_nth(uint64_t n);
 /* Allocations that are alive. */
 int64_t weiri_alloc_alive(void);

@@ -9,7 +9,7 @@
 
 static const uint8_t auth_magic[8] = { 'w', 'e', 'i', 'r', 'b', 'o', 'o', 't' };
 static const uint8_t key_label[] = "weir: key of a bootstrap, 1";
-/* What a keyed hash of a connection is for; all have the same length. */
+/* The purposes of keyed hashes; all have the same length. */
 static const char client_proof[] = "weir: proof client";
 static const char server_proof[] = "weir: proof server";
 static const char client_seals[] = "weir: seals client";
@@ -39,7 +39,7 @@ void weiri_auth_wipe(void *secret, size_t bytes)
     sodium_memzero(secret, bytes);
 }
 
-/* A hash, keyed with the job's key, of what it is for and of all that is said of the connection in the open. */
+/* A hash of the purpose and of all public values of the connection, keyed with the job's key. */
 static void derive(const weiri_auth *auth, const uint8_t *key, const char *what, uint8_t *out)
 {
     crypto_generichash_state state;
@@ -142,7 +142,7 @@ void weiri_auth_seals(const weiri_auth *auth, const uint8_t *key, weiri_seal *fr
     from_server->frames = 0;
 }
 
-/* The number makes each frame's seal its own. */
+/* The frame's number makes its seal unique. */
 static void make_mac(weiri_seal *seal, const uint8_t *head, size_t bytes, uint8_t *mac)
 {
     crypto_generichash_state state;
@@ -168,7 +168,7 @@ bool weiri_seal_open(weiri_seal *seal, const uint8_t *head, size_t bytes, const 
     return sodium_memcmp(expected, mac, sizeof expected) == 0;
 }
 
-/* libsodium wants its state aligned further than memory that is allocated. */
+/* libsodium needs a larger alignment than allocated memory has. */
 static crypto_generichash_state *state_of(weiri_hash *hash)
 {
     const uintptr_t at = (uintptr_t)hash->state;

@@ -12,11 +12,11 @@
  * cannot be reflected, replayed, or used for another purpose. The client proves first: an unauthenticated client gets
  * nothing that depends on the key.
  *
- * Each direction has a key of its own, derived from the same as the proofs. A frame's head is sealed with that key and
- * the number of the frame on the connection, and holds the hash of the frame's payload. So nobody on the path can
- * alter, replay, reorder or drop a frame, or put in one, without being noticed; it can read them.
+ * Each direction has its own key, derived like the proofs. A frame's head is sealed with that key and the number of the
+ * frame on the connection, and holds the hash of the frame's payload. The receiver therefore notices a frame that was
+ * altered, replayed, reordered, dropped or inserted. Frames are not encrypted.
  *
- * The functions do no input or output. */
+ * These functions do no input or output. */
 #ifndef WEIRI_AUTH_H
 #define WEIRI_AUTH_H
 
@@ -43,7 +43,7 @@ typedef struct weiri_seal {
     uint64_t frames; /* sealed or opened so far */
 } weiri_seal;
 
-/* A hash of data that comes in pieces. Not to be copied. */
+/* The hash of data that arrives in pieces. Do not copy it. */
 typedef struct weiri_hash {
     uint8_t state[448];
 } weiri_hash;
@@ -52,31 +52,30 @@ typedef struct weiri_hash {
 weir_status weiri_auth_init(void);
 /* WEIRI_AUTH_KEY_BYTES random bytes. */
 void weiri_auth_random_key(uint8_t *key);
-/* The key that results from a secret text of any length, "" too. */
+/* Derives the key from a secret text of any length, "" included. */
 void weiri_auth_derive_key(const char *secret, uint8_t *key);
-/* Overwrites what is secret, so that no copy of it stays in memory. */
+/* Overwrites a secret in memory. */
 void weiri_auth_wipe(void *secret, size_t bytes);
 
 void weiri_auth_begin(weiri_auth *auth, const uint8_t *purpose, uint8_t *hello);
-/* WEIR_ERR_AUTH for a wrong magic: `challenge` is not written. WEIR_ERR_VERSION naming both for a different
- * version: `challenge` is written, so that the client can report it. auth->purpose is what the client claims, and
- * is to be believed after weiri_auth_check. */
+/* WEIR_ERR_AUTH for a wrong magic: `challenge` is not written. WEIR_ERR_VERSION, naming both versions: `challenge` is
+ * written, and the client can report it. auth->purpose is unproved until weiri_auth_check succeeds. */
 weir_status weiri_auth_challenge(weiri_auth *auth, const uint8_t *hello, uint8_t *challenge);
-/* WEIR_ERR_AUTH for a wrong magic, WEIR_ERR_VERSION naming both for a different version. */
+/* WEIR_ERR_AUTH for a wrong magic; WEIR_ERR_VERSION, naming both versions. */
 weir_status weiri_auth_prove(weiri_auth *auth, const uint8_t *key, const uint8_t *challenge, uint8_t *proof);
-/* WEIR_ERR_AUTH for a wrong proof: `answer` is then zeros, by which the client knows that the keys differ. */
+/* WEIR_ERR_AUTH for a wrong proof. `answer` is then zeros, from which the client learns that the keys differ. */
 weir_status weiri_auth_check(const weiri_auth *auth, const uint8_t *key, const uint8_t *proof, uint8_t *answer);
 /* WEIR_ERR_AUTH for a wrong answer. */
 weir_status weiri_auth_check_answer(const weiri_auth *auth, const uint8_t *key, const uint8_t *answer);
 
-/* The seals of both directions after the proofs. */
+/* The seals of both directions, after both proofs. */
 void weiri_auth_seals(const weiri_auth *auth, const uint8_t *key, weiri_seal *from_client, weiri_seal *from_server);
 /* Seals the next frame's head; `mac` gets WEIRI_SEAL_BYTES. */
 void weiri_seal_close(weiri_seal *seal, const uint8_t *head, size_t bytes, uint8_t *mac);
 /* Whether this is the next frame's head. */
 bool weiri_seal_open(weiri_seal *seal, const uint8_t *head, size_t bytes, const uint8_t *mac);
 
-/* The hash of data that is there at once. */
+/* The hash of contiguous data. */
 void weiri_hash_all(const void *data, size_t bytes, uint8_t *out);
 void weiri_hash_begin(weiri_hash *hash);
 void weiri_hash_add(weiri_hash *hash, const void *data, size_t bytes);

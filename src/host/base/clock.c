@@ -1,4 +1,4 @@
-/* clock.c - monotonic time, condition variables on it, and threads of ours. */
+/* clock.c - monotonic time, condition variables on it, and threads. */
 #define _GNU_SOURCE 1
 
 #include "src/host/base/clock.h"
@@ -48,13 +48,13 @@ bool weiri_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t dead
         .tv_sec = (time_t)(deadline_ns / NS_PER_S),
         .tv_nsec = (long)(deadline_ns % NS_PER_S),
     };
-    /* Any error ends the wait as the deadline does, so that no caller's loop spins on it. */
+    /* An error counts as a timeout, because a loop around the wait would spin on it. */
     return pthread_cond_timedwait(cond, mutex, &deadline) == 0;
 }
 
 int weiri_thread_create(pthread_t *thread, const char *name, void *(*run)(void *), void *context)
 {
-    /* These come from what the thread itself does. A blocked one would kill the process without running its handler. */
+    /* A thread's own faults. If they were blocked, the kernel would kill the process without running its handler. */
     static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS };
     sigset_t blocked;
     sigset_t before;

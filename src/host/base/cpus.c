@@ -1,4 +1,4 @@
-/* cpus.c - CPUs near a device, by what the kernel says in /sys; placement of the calling thread alone. */
+/* cpus.c - CPUs near a device, from /sys, and the placement of the calling thread. */
 #define _GNU_SOURCE 1
 
 #include "src/host/base/cpus.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reads a number of at most seven digits, and goes on behind it. */
+/* Reads a number of at most seven digits and advances *text. */
 static bool read_number(const char **text, uint32_t *out)
 {
     uint32_t value = 0;

@@ -1,4 +1,4 @@
-/* cpus.h - which CPUs are near a PCI device, and a thread's own placement. */
+/* cpus.h - the CPUs near a PCI device, and the calling thread's placement. */
 #ifndef WEIRI_CPUS_H
 #define WEIRI_CPUS_H
 
@@ -11,13 +11,13 @@ typedef struct weiri_cpus {
     uint64_t bits[WEIRI_CPUS_MAX / 64];
 } weiri_cpus;
 
-/* Parses a list as the kernel writes it, "0-3,8\n"; CPUs from WEIRI_CPUS_MAX on are left out. False when it is no list,
- * or names no CPU. */
+/* Parses a list in the format of the kernel, "0-3,8\n". CPUs from WEIRI_CPUS_MAX on are left out. False when the text
+ * is malformed or names no CPU. */
 bool weiri_cpus_parse(const char *text, weiri_cpus *out);
-/* The CPUs near the PCI device at `address` ("0000:1b:00.0"); false when the system does not say. */
+/* The CPUs near the PCI device at `address` ("0000:1b:00.0"); false when the kernel does not report them. */
 bool weiri_cpus_near(const char *address, weiri_cpus *out);
-/* Lets the calling thread run on those of `cpus` alone that it was allowed to run on; false, and nothing changes, when
- * there are none. */
+/* Restricts the calling thread to those of its allowed CPUs that are in `cpus`. False, and nothing changes, when there
+ * are none. */
 bool weiri_cpus_pin(const weiri_cpus *cpus);
 
 #endif

@@ -1,7 +1,7 @@
 /* env.c - reads the environment; the only caller of getenv.
  *
- * The table makes the struct, the list for weir-info, and the parser of each row. A row's type names its
- * parser (parse_u64 and its like); what a type cannot say, ranges and words, stands below. */
+ * The table generates the struct, the list for weir-info, and the parser of each row. The type of a row names its
+ * parser (parse_u64 and so on). Ranges and words follow below. */
 #include "src/host/base/env.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "src/host/base/log.h"
 
 #define TIMEOUT_MOST_MS 86400000u
-#define VALUE_SHOWN 80 /* characters of a value in an error text, so that the cause is not cut */
+#define VALUE_SHOWN 80 /* of a value in an error text; the cause must fit behind it */
 
 static const weir_env_row rows[] = {
 #define ENV_ROW(NAME, type, field, fallback, help) { #NAME, #type, fallback, help, NULL },
@@ -44,7 +44,7 @@ static const char *const launch_names[] = {
 static const char *const engines[] = { "proxy", "device", "device-only" };
 static const char *const queues[] = { "verbs", "devx", "devx-only" };
 
-/* Strings that are one of a few words. */
+/* Strings with a fixed set of words. */
 static const struct {
     const char *name;
     const char *const *words;
@@ -83,7 +83,7 @@ static int find_word(const char *const *words, size_t count, const char *text)
     return -1;
 }
 
-/* Decimal digits alone, up to `end`: no sign, no space, no overflow. What follows is at *rest. */
+/* Decimal digits up to `end`: no sign, no space, no overflow. *rest is set behind them. */
 static bool is_u64(const char *text, char end, uint64_t *out, const char **rest)
 {
     uint64_t v = 0;
@@ -120,14 +120,14 @@ static weir_status parse_u64(const char *name, const char *text, uint64_t *out)
             most = ranges[i].most;
         }
     }
-    if (text[0] == '\0') { /* the default of a row that has none */
+    if (text[0] == '\0') { /* the default of a row without one */
         *out = 0;
         return WEIR_OK;
     }
     return parse_number(name, text, least, most, out);
 }
 
-/* "30000,600000", or one number, which is both. */
+/* "30000,600000", or one number for both. */
 static weir_status parse_timeouts(const char *name, const char *text, weiri_env_timeouts *out)
 {
     uint64_t host = 0;
@@ -147,7 +147,7 @@ static weir_status parse_timeouts(const char *name, const char *text, weiri_env_
 static weir_status parse_bool(const char *name, const char *text, bool *out)
 {
     if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
-        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: neither 0 nor 1", name, VALUE_SHOWN, text);
+        return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not 0 or 1", name, VALUE_SHOWN, text);
     }
     *out = text[0] == '1';
     return WEIR_OK;
@@ -157,7 +157,7 @@ static weir_status parse_string(const char *name, const char *text, const char *
 {
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (strcmp(name, choices[i].name) == 0 && find_word(choices[i].words, choices[i].count, text) < 0) {
-            return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: none of %s", name, VALUE_SHOWN, text,
+            return weiri_fail(WEIR_ERR_ENV, "environment: %s=%.*s: not one of %s", name, VALUE_SHOWN, text,
                               choices[i].text);
         }
     }
@@ -180,7 +180,7 @@ static bool is_known(const char *entry)
     return false;
 }
 
-/* A misspelt name would otherwise be ignored in silence. The first call of the process looks. */
+/* Warns once a process: a misspelt name would otherwise be ignored. */
 static void warn_unknown(void)
 {
     static bool warned;

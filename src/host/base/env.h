@@ -1,4 +1,4 @@
-/* env.h - the environment as one struct; see environ.h for its texts. */
+/* env.h - the environment variables as one struct; see environ.h for their texts. */
 #ifndef WEIRI_ENV_H
 #define WEIRI_ENV_H
 
@@ -15,7 +15,8 @@ typedef struct weiri_env_timeouts {
     uint32_t kernel_ms; /* of waits in kernels, and of streams */
 } weiri_env_timeouts;
 
-/* The value of each row, and whether the variable is set (and so wins over opts). An empty one is not set. */
+/* The value of each row, and whether the variable is set and therefore wins over opts. An empty variable counts as
+ * unset. */
 typedef struct weiri_env {
 #define WEIRI_ENV_FIELD(NAME, type, field, fallback, help) \
     weiri_env_##type field;                                \
@@ -27,11 +28,11 @@ typedef struct weiri_env {
 /* The words of WEIR_PORT_ENGINE, which chooses the engine that posts the transfers of kernels. */
 typedef enum weiri_engine {
     WEIRI_ENGINE_PROXY,
-    WEIRI_ENGINE_DEVICE,     /* the kernels themselves where they can, otherwise the proxy */
+    WEIRI_ENGINE_DEVICE,     /* the kernels where they can, otherwise the proxy */
     WEIRI_ENGINE_DEVICE_ONLY /* an error where they cannot */
 } weiri_engine;
 
-/* The words of WEIR_IB_QUEUES: by what the queues are made that kernels post to. */
+/* The words of WEIR_IB_QUEUES, which chooses how the queues that kernels post to are made. */
 typedef enum weiri_queues {
     WEIRI_QUEUES_VERBS,
     WEIRI_QUEUES_DEVX,     /* commands of the firmware where that works, otherwise verbs */
@@ -47,23 +48,23 @@ typedef enum weiri_launch_variable {
 } weiri_launch_variable;
 
 const char *weiri_env_launch_name(weiri_launch_variable variable);
-/* Its text; NULL when it is not set, or empty. */
+/* The text of the variable; NULL when it is unset or empty. */
 const char *weiri_env_launch_text(weiri_launch_variable variable);
-/* Its number, `least` to `most`; WEIR_ERR_ENV naming variable and value, also when it is not set. */
+/* The number in the variable, `least` to `most`. WEIR_ERR_ENV, naming variable and value, also when it is unset. */
 weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t least, uint64_t most, uint64_t *out);
 
-/* Reads all rows; WEIR_ERR_ENV naming variable and value for a malformed or out-of-range one. Strings point
- * into the environment. */
+/* Reads all rows. WEIR_ERR_ENV, naming variable and value, when one is malformed or out of range. Strings point into
+ * the environment. */
 weir_status weiri_env_read(weiri_env *out);
 
 weiri_engine weiri_env_engine(const weiri_env *env);
 weiri_queues weiri_env_queues(const weiri_env *env);
 
-/* The timeout that results from environment and opts: the set variable, else `opts_ms` if not 0, else the
- * default. Of the host's waits, and of waits in kernels. */
+/* The timeout of waits on the host, and of waits in kernels: the variable if it is set, else `opts_ms` if not 0, else
+ * the default. */
 uint32_t weiri_env_timeout(const weiri_env *env, uint32_t opts_ms);
 uint32_t weiri_env_kernel_timeout(const weiri_env *env, uint32_t opts_ms);
-/* The same of the bootstrap's interface: WEIR_INTERFACE, else `opts_name`, which may be NULL, else "". */
+/* The interface of the bootstrap: WEIR_INTERFACE, else `opts_name`, which may be NULL, else "". */
 const char *weiri_env_interface(const weiri_env *env, const char *opts_name);
 
 #endif

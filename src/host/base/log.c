@@ -1,8 +1,8 @@
 /* log.c - log lines; the only writer to standard error.
  *
- * A line is formatted on the caller's stack and handed over under one lock, so that sinks are called one at a
- * time and are never called again once they have been replaced. A sink is the user's and may wait for what a thread
- * that forks has, so the lock is not held over fork: the child makes it anew. */
+ * A line is formatted on the stack of the caller and passed on under one lock: a sink is called once at a time, and
+ * never after it was replaced. A sink may wait for a lock that a forking thread holds, so fork does not take this lock
+ * and the child initialises it anew. */
 #include "src/host/base/log.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ const char *const weiri_log_names[WEIRI_LOG_NAMES] = { "error", "warn", "info", 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static weir_log_sink user_sink;
 static void *user_context;
-static bool changing;             /* the sink is just being replaced */
+static bool changing;             /* the sink is being replaced */
 static _Thread_local bool inside; /* this thread holds the mutex */
 static int shown = -1;            /* least severe level that is shown; -1: WEIR_LOG has not been read yet */
 
@@ -87,7 +87,7 @@ static bool is_shown(weir_log_level level)
     return (int)level <= least;
 }
 
-/* One event is one line, whatever the text holds: it may come from a peer or the environment. */
+/* One event is one line, whatever characters the text holds: it may come from a peer or the environment. */
 static void format_line(char line[LINE_BYTES], const char *format, va_list arguments)
 {
     int length = vsnprintf(line, LINE_BYTES, format, arguments);

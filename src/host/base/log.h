@@ -9,7 +9,7 @@
 /* The words of WEIR_LOG, by level. */
 extern const char *const weiri_log_names[WEIRI_LOG_NAMES];
 
-/* The level of WEIR_LOG; warn when it is unset, and when it is malformed, which weiri_env_read reports. */
+/* The level of WEIR_LOG; warn when it is unset or malformed. weiri_env_read reports a malformed one. */
 weir_log_level weiri_log_read_level(void);
 
 void weiri_log(weir_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

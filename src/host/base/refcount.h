@@ -1,4 +1,4 @@
-/* refcount.h - references on parents. Inline: an atomic counter and nothing else. */
+/* refcount.h - reference counts. */
 #ifndef WEIRI_REFCOUNT_H
 #define WEIRI_REFCOUNT_H
 

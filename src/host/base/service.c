@@ -1,9 +1,9 @@
 /* service.c - the thread that runs callbacks: epoll for descriptors, a list of periods, a queue of posts.
  *
- * One mutex guards everything; the thread holds it except while it sleeps and while a callback runs. A watch
- * that was taken away is marked dead and unlinked at once, but the thread may still hold it among the events
- * that epoll returned: it is freed by the thread alone, before it asks epoll again. `running` and `turn` tell
- * the other threads which callback runs, and when that run has ended. */
+ * One mutex guards everything. The thread releases it only while it sleeps and while a callback runs. unwatch marks a
+ * watch dead and unlinks it at once. The thread frees it before its next epoll_wait, because the watch may still be
+ * among the events of the last one. `running` and `turn` show other threads which callback runs and when that run has
+ * ended. */
 #include "src/host/base/service.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 
 struct weiri_watch {
     weiri_watch *next;
-    weiri_watch **link; /* what points to this watch */
+    weiri_watch **link; /* the pointer to this watch */
     int fd;             /* -1: a period */
     uint32_t events;
     void (*ready)(void *context, uint32_t events);
@@ -73,8 +73,8 @@ static void unlock(weiri_service *service)
     (void)pthread_mutex_unlock(&service->mutex);
 }
 
-/* Under the mutex: what the thread does next may let another thread destroy the service. The thread itself needs
- * no wake: it looks at everything before it sleeps. */
+/* Under the mutex: the thread may next let another thread destroy the service. The thread itself needs no wake, since
+ * it checks everything before it sleeps. */
 static void wake(weiri_service *service)
 {
     if (!weiri_service_is_self(service)) {
@@ -111,7 +111,7 @@ static void free_watches(weiri_watch **list)
     }
 }
 
-/* Runs one callback of `watch` without the mutex. The watch may be dead afterwards, but is still there. */
+/* Runs one callback of `watch` without the mutex. The watch may be dead afterwards but is not freed. */
 static void call_watch(weiri_service *service, const weiri_watch *watch, uint32_t events)
 {
     service->running = watch;
@@ -153,8 +153,8 @@ static weiri_watch *first_due(weiri_service *service, uint64_t now)
     return NULL;
 }
 
-/* Each period that is due, once. The list may change during a callback, so every search starts anew; it ends
- * because what has run is due later than `now`. */
+/* Runs each due period once. The list may change during a callback, so every search starts anew. It ends, because a
+ * period that has run is due later than `now`. */
 static void run_due(weiri_service *service)
 {
     uint64_t now = weiri_now_ns();
@@ -168,7 +168,7 @@ static void run_due(weiri_service *service)
     }
 }
 
-/* What has been posted until now; what these post in turn is for the next call, so that nothing starves. */
+/* Runs the posts made before this call. Posts that they make wait for the next call, which keeps descriptors served. */
 static void run_posts(weiri_service *service)
 {
     post *posts = service->posts;
@@ -410,13 +410,13 @@ void weiri_service_unwatch(weiri_service *service, weiri_watch *watch)
         (void)epoll_ctl(service->epoll, EPOLL_CTL_DEL, watch->fd, NULL);
     }
     if (service->dead == NULL) {
-        wake(service); /* to free it: an idle thread would let the dead pile up */
+        wake(service); /* the thread frees it; an idle one would let dead watches pile up */
     }
     watch->dead = true;
     unlink_watch(watch);
     link_watch(&service->dead, watch);
     if (service->running == watch && !weiri_service_is_self(service)) {
-        /* By its turn and not by the watch, whose address may be a new watch's by then. */
+        /* By its turn and not by the watch: a new watch may have its address by then. */
         uint64_t turn = service->turn;
         while (service->turn == turn) {
             (void)pthread_cond_wait(&service->ended, &service->mutex);
@@ -435,7 +435,7 @@ weir_status weiri_service_post(weiri_service *service, void (*run)(void *context
     p->context = context;
     lock(service);
     if (service->posts == NULL) {
-        wake(service); /* later posts rely on the first one's */
+        wake(service); /* later posts do not wake the thread */
     }
     *service->posts_end = p;
     service->posts_end = &p->next;

@@ -18,8 +18,8 @@ typedef struct weiri_watch weiri_watch;
 
 weir_status weiri_service_create(const char *name, weiri_service **out);
 void weiri_service_destroy(weiri_service *service);
-/* Frees it in the child of a fork, where its thread does not exist; leaves it when a thread of the parent just held its
- * mutex. */
+/* For the child of a fork, which has no such thread: frees the service, or leaks it when a thread of the parent held
+ * its mutex. */
 void weiri_service_abandon(weiri_service *service);
 
 /* `events` as of epoll (EPOLLIN, EPOLLOUT), level-triggered. */
@@ -27,16 +27,16 @@ weir_status weiri_service_watch_fd(weiri_service *service, int fd, uint32_t even
                                    void (*ready)(void *context, uint32_t events), void *context, weiri_watch **out);
 /* Changes the events of a descriptor's watch. */
 weir_status weiri_service_set_events(weiri_service *service, weiri_watch *watch, uint32_t events);
-/* Watches the descriptor no more, for one that is ready for ever. The watch stays, until unwatch. */
+/* Stops watching the descriptor, for one that stays ready. The watch stays until unwatch. */
 void weiri_service_mute(weiri_service *service, weiri_watch *watch);
-/* The first run is one period from now; `period_ms` is 1 or more. A thread that is late skips runs. */
+/* The first run is one period from now; `period_ms` is 1 or more. Runs that are missed are skipped. */
 weir_status weiri_service_watch_time(weiri_service *service, uint32_t period_ms, void (*run)(void *context),
                                      void *context, weiri_watch **out);
 /* NULL is ignored. */
 void weiri_service_unwatch(weiri_service *service, weiri_watch *watch);
 
-/* Runs `run` once on the service thread, soon. What is posted before destroy, and
- * by these posts in turn, runs before the thread ends. */
+/* Runs `run` once on the service thread. Everything posted before destroy, and by these posts in turn, runs before the
+ * thread ends. */
 weir_status weiri_service_post(weiri_service *service, void (*run)(void *context), void *context);
 
 bool weiri_service_is_self(const weiri_service *service);

@@ -29,7 +29,8 @@ typedef union sock_name {
 
 /* ---- sockets that end with this process ------------------------------------------------------------- */
 
-/* A bit for each descriptor. The mutex is held from the making of a socket until its bit is set, and by fork. */
+/* A bit for each descriptor that ends with this process. A thread holds the mutex from the creation of a socket until
+ * its bit is set; fork takes it too. */
 #define OWN_MAX (1 << 20)
 static pthread_mutex_t own_mutex = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t own[OWN_MAX / 64];
@@ -74,7 +75,7 @@ static int begin_own(void)
     return fork_error;
 }
 
-/* Releases the mutex. `fd` is the result of what made it; *out is set unless that, or its number, is an error. */
+/* Releases the mutex. `fd` is the new descriptor, or -1 with errno. *out is set on success. */
 static int end_own(int fd, int *out)
 {
     int error = fd < 0 ? errno : fd >= OWN_MAX ? EMFILE : 0;
@@ -92,7 +93,7 @@ static int end_own(int fd, int *out)
 void weiri_sock_close(int fd)
 {
     (void)pthread_mutex_lock(&own_mutex);
-    if (fd < OWN_MAX) { /* a listener that was never owned may be beyond */
+    if (fd < OWN_MAX) { /* a listener without weiri_sock_own may be beyond */
         own[fd / 64] &= ~((uint64_t)1 << (fd % 64));
     }
     (void)close(fd);
@@ -185,7 +186,7 @@ static bool parse_port(const char *text, uint16_t *port)
     return true;
 }
 
-/* Splits "interface:ip" or "interface:[ip]", of which "interface:" may be missing. */
+/* Splits "interface:ip" or "interface:[ip]"; "interface:" is optional. */
 static bool parse_host(const char *text, size_t size, char interface[WEIRI_INTERFACE_BYTES], weiri_address *out)
 {
     char host[128];
@@ -238,8 +239,8 @@ bool weiri_address_is_loopback(const weiri_address *address)
     return address->family == 4 ? address->ip[0] == 127 : memcmp(address->ip, v6, sizeof v6) == 0;
 }
 
-/* How well an interface's address serves: 0 not at all; IPv4 before global IPv6 before link-local IPv6; off the
- * loopback first when no name was asked for. */
+/* How suitable an address is: 0 not at all; IPv4 before global IPv6 before link-local IPv6. Without a name the loopback
+ * comes last. */
 static int grade(const struct ifaddrs *i, const char *name, uint8_t family, weiri_address *out)
 {
     if (i->ifa_addr == NULL || (i->ifa_flags & IFF_UP) == 0 || (name != NULL && strcmp(name, i->ifa_name) != 0)) {
@@ -278,7 +279,7 @@ weir_status weiri_sock_interface(const char *name, uint8_t family, weiri_address
     }
     freeifaddrs(list);
     if (best == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "network interface \"%s\": none of this name is up with an %s address",
+        return weiri_fail(WEIR_ERR_INVALID, "network interface \"%s\": no such interface is up with an %s address",
                           name == NULL ? "(any)" : name,
                           family == 4   ? "IPv4"
                           : family == 6 ? "IPv6"
@@ -326,9 +327,9 @@ weir_status weiri_sock_listen(const weiri_address *at, int *fd, weiri_address *b
     if (setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(s, &name.any, size) != 0) {
         goto close_socket;
     }
-    /* What it accepts has it too, also what comes before weiri_sock_own. */
+    /* Accepted sockets inherit it, also before weiri_sock_own. */
     (void)setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    /* A connection on which nothing is sent stays with the kernel for about a second. */
+    /* The kernel holds back a silent connection for about a second. */
     (void)setsockopt(s, IPPROTO_TCP, TCP_DEFER_ACCEPT, &one, sizeof one);
     what = "listen";
     size = sizeof name;
@@ -348,8 +349,8 @@ fail:
     return weiri_fail_errno(errno, "%s at %s", what, weiri_address_format(at, text));
 }
 
-/* Small messages leave at once, and an unreachable peer is found within the timeout. Best effort: a socket
- * without one of these options still works. */
+/* Small messages leave at once, and an unreachable peer is found within the timeout. Errors are ignored: the socket
+ * works without these options. */
 static void set_options(int fd, uint32_t timeout_ms)
 {
     const int one = 1;
@@ -370,7 +371,7 @@ int weiri_sock_own(int listener, uint32_t timeout_ms)
     if (listener >= OWN_MAX) {
         return EMFILE; /* the caller still closes it */
     }
-    set_options(listener, timeout_ms); /* what it accepts has them too */
+    set_options(listener, timeout_ms); /* accepted sockets inherit them */
     const int error = begin_own();
     return error != 0 ? error : end_own(listener, &fd);
 }
@@ -423,8 +424,8 @@ int weiri_sock_error(int fd)
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
         return errno;
     }
-    /* Where nobody listens at a port that is also one for outgoing connections, a socket may be given just that port,
-     * and meets itself. */
+    /* Without a listener at a port in the ephemeral range the kernel may give the connecting socket that very port; the
+     * socket is then connected to itself. */
     if (error == 0 && getsockname(fd, &here.any, &here_size) == 0 && getpeername(fd, &there.any, &there_size) == 0 &&
         here_size == there_size && memcmp(&here, &there, here_size) == 0) {
         return ECONNREFUSED;

@@ -1,4 +1,4 @@
-/* wire.c - bounded reading and writing of messages. All accesses go through put and take, which check. */
+/* wire.c - bounded reading and writing of messages. All accesses go through put and take, which check bounds. */
 #include "src/host/base/wire.h"
 
 #include <string.h>

@@ -42,9 +42,9 @@ uint32_t weiri_read_u32(weiri_reader *r);
 uint64_t weiri_read_u64(weiri_reader *r);
 /* Zeroes `data` when it fails. */
 void weiri_read_bytes(weiri_reader *r, void *data, size_t bytes);
-/* Reads a string into text[capacity], always NUL-terminated; fails when it does not fit or has a NUL inside. */
+/* Reads a string into text[capacity], always NUL-terminated. Fails when it does not fit or contains a NUL. */
 void weiri_read_string(weiri_reader *r, char *text, size_t capacity);
-/* Whether everything was read and nothing failed. */
+/* True when everything was read and no read failed. */
 bool weiri_reader_done(const weiri_reader *r);
 
 #endif
