@@ -58,7 +58,7 @@ const weiri_port_handler *fake_bootstrap_handler(const weir_bootstrap *bootstrap
 
 weir_status weiri_boot_check(const weir_bootstrap *bootstrap)
 {
-    return bootstrap != NULL ? WEIR_OK : weiri_fail(WEIR_ERR_INVALID, "bootstrap: it is NULL");
+    return bootstrap != NULL ? WEIR_OK : weiri_fail(WEIR_ERR_INVALID, "bootstrap: bootstrap is NULL");
 }
 
 uint32_t weir_bootstrap_rank(const weir_bootstrap *bootstrap)

@@ -336,10 +336,10 @@ TEST_F(LauncherPmix, BadIdsAreRefused)
         const char *status;
         const char *part;
     } cases[] = {
-        { "x", "weir.id.0:type", "WEIR_ERR_CORRUPT", "weir.id.0 is no unique id" },
-        { std::string(256, 'x'), "", "WEIR_ERR_CORRUPT", "weir.id.0 is no unique id" },
+        { "x", "weir.id.0:type", "WEIR_ERR_CORRUPT", "weir.id.0 in PMIx is not a unique id" },
+        { std::string(256, 'x'), "", "WEIR_ERR_CORRUPT", "weir.id.0 in PMIx is not a unique id" },
         { "x", "weir.id.0:", "WEIR_ERR_SYSTEM", "NOT-FOUND" },
-        { "", "", "WEIR_ERR_REMOTE", "rank 0 could not make" },
+        { "", "", "WEIR_ERR_REMOTE", "rank 0 could not create" },
         { "weir1:zz", "", "WEIR_ERR_INVALID", "unique id" },
     };
     std::ofstream(path("fence0.0")) << "";
@@ -358,7 +358,7 @@ TEST_F(LauncherPmix, RankZeroWithoutAnIdTellsTheOthers)
         ended[rank] = run("", rank == 0 ? Variables{ { "WEIR_INTERFACE", "nosuch0" } } : Variables{}, rank, 2);
     });
     EXPECT_TRUE(ended[0].has("WEIR_ERR_INVALID") && ended[0].has("nosuch0")) << ended[0].text;
-    EXPECT_TRUE(ended[1].has("WEIR_ERR_REMOTE") && ended[1].has("rank 0 could not make")) << ended[1].text;
+    EXPECT_TRUE(ended[1].has("WEIR_ERR_REMOTE") && ended[1].has("rank 0 could not create")) << ended[1].text;
 }
 
 // A server or a rank that is stuck: no call of PMIx has a deadline, ours have. The calls before it need their time.

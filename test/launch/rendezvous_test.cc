@@ -209,10 +209,10 @@ TEST_F(Rendezvous, FilesThatOthersMayHaveMadeAreWaitedOut)
     expect_waited("symbolic link");
     expect_met();
     ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
-    expect_waited("no regular file");
+    expect_waited("not a regular file");
     expect_met();
     ASSERT_EQ(mkdir(path().c_str(), 0700), 0);
-    expect_waited("no regular file");
+    expect_waited("not a regular file");
     ASSERT_EQ(rmdir(path().c_str()), 0);
     weir_unique_id_discard(&id);
 }
@@ -225,7 +225,7 @@ TEST_F(Rendezvous, FilesWithoutAnIdAreWaitedOut)
                                     text.substr(0, text.rfind(':')), text + std::string(1, '\0') + "x", text + "\n\n",
                                     text + std::string(300, '1'), std::string(256, 'w'), std::string(100000, 'w') }) {
         write(bad);
-        expect_waited("it holds no unique id");
+        expect_waited("does not hold a unique id");
     }
     expect_met();
     weir_unique_id_discard(&id);
@@ -336,7 +336,7 @@ TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
         o = create(1, 2, timeout_ms);
     }
     EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
-    EXPECT_TRUE(weirt_has(o, "it is left from a job that was killed, and rank 0 wrote no new one")) << o.text;
+    EXPECT_TRUE(weirt_has(o, "left from a job that was killed; rank 0 wrote no new one")) << o.text;
     weirt_threads(2, [&](uint32_t rank) {
         if (rank == 0) {
             weirt_sleep_ms(100);

@@ -489,7 +489,7 @@ MUTANTS = [
            "weiri_peer_gone(boot, (conn->peer + 1) % boot->size, WEIRI_PEER_SILENT)",
            "the neighbour of the rank that does not answer is blamed", ["mp.BootstrapBeat.StoppedRankIsNamedByAll"]),
     Mutant("unwatch-wake", BASE + "service.c", "weiri_service_unwatch",
-           "wake(service); /* to free it: an idle thread would let the dead pile up */", ";",
+           "wake(service); /* the thread frees it; an idle one would let dead watches pile up */", ";",
            "an idle thread does not free watches", ["unit.Service.MemoryOfUnwatchedIsFreedOnAnIdleThread"]),
     Mutant("unwatch-race", BASE + "service.c", "weiri_service_unwatch", "service->running == watch &&",
            "service->running == NULL &&", "unwatch returns while the callback runs",

@@ -1,19 +1,19 @@
-/* beat.c - heartbeats. A rank whose process is stopped, or whose host cannot be reached, closes no connection. Only its
- * silence shows that.
+/* beat.c - heartbeats. A rank whose process is stopped, or whose host is unreachable, closes no connection; only its
+ * silence shows the failure.
  *
  * A rank sends a frame on its connections to the ranks 1, 2, 4, ... after it when it has sent nothing else there for a
- * while, and watches those that it accepted from the ranks 1, 2, 4, ... before it. Any byte that is read shows that the
- * sender runs. A sender that stays silent too long counts as dead, and the news is flooded as that of a death is. Both
- * ends of a connection take the longer of their two timeouts.
+ * while. It watches the connections that it accepted from the ranks 1, 2, 4, ... before it. Any byte shows that the
+ * sender runs. A sender that stays silent too long counts as dead, and the news spreads like that of a death. Both ends
+ * of a connection take the longer of their two timeouts.
  *
- * Silence lasts three quarters of the timeout, so that it is known before the waits that need the silent rank pass
- * their own deadlines. It is counted in ticks in which this rank ran itself: one that was stopped, or had no CPU for a
- * while, finds the others no more silent for it. */
+ * The limit of silence is three quarters of the timeout: the result must be known before the waits for the silent rank
+ * reach their own deadlines. Silence is counted in ticks of this rank. A rank that was stopped, or had no CPU for a
+ * while, therefore does not take the others for silent. */
 #include "src/host/boot/state.h"
 
 #define NS_PER_MS 1000000u
-#define SILENCE_LEAST_MS 2000u /* a busy machine lets a thread wait for its CPU that long */
-#define BEATS 6u               /* in the time after which silence counts */
+#define SILENCE_LEAST_MS 2000u /* on a busy machine a thread may wait that long for a CPU */
+#define BEATS 6u               /* heartbeats in the time after which silence counts */
 #define STEP_MOST_NS 1000000000u
 
 static uint64_t silence_ns(uint32_t timeout_ms)
@@ -34,7 +34,7 @@ static void send_beat(weiri_conn *conn, uint64_t step_ns)
     const weir_bootstrap *boot = conn->boot;
     conn->quiet_ns = conn->said ? 0 : conn->quiet_ns + step_ns;
     conn->said = false;
-    /* What waits in the queue is a sign of life itself, once the other end reads again. */
+    /* A queued frame serves as the heartbeat once the other end reads again. */
     if (conn->quiet_ns >= silence_ns(boot->timeout_ms) / BEATS && conn->queue.head == NULL) {
         weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_BEAT, 0, NULL, 0, NULL, 0));
         conn->quiet_ns = 0;
@@ -64,7 +64,7 @@ void weiri_beat_tick(weir_bootstrap *boot, uint64_t now_ns)
         } else if (open && !conn->initiated && is_watched(boot, conn->peer, boot->rank) &&
                    boot->peers[conn->peer].goodbye_ns == 0 && is_silent(conn, step_ns)) {
             weiri_peer_gone(boot, conn->peer, WEIRI_PEER_SILENT);
-            return; /* connections are closed: the list has changed; the first rank that is declared silent counts */
+            return; /* this closed connections and changed the list; the first silent rank counts */
         }
         conn = next;
     }

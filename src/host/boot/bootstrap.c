@@ -1,5 +1,5 @@
-/* bootstrap.c - create and destroy, and what the service thread does now and then; see boot/state.h for the parts
- * and their rules. */
+/* bootstrap.c - create, destroy, and the periodic work of the service thread; see boot/state.h for the parts and their
+ * rules. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,19 +18,18 @@
 #define LEAVE_MS 2000
 #define PROVING_MS 200
 #define IN_USE_MS 20
-/* How much later than the goodbye of a rank the news may come that says why it left. */
+/* How long after the goodbye of a rank the cause of its departure may arrive. */
 #define CAUSE_NS 500000000u
-/* How long past the deadline a rank that refuses connections may still turn out dead. */
+/* How long after the deadline a rank that refuses connections may still be found dead. */
 #define REFUSED_NS 1500000000u
 
 weir_status weiri_boot_check(const weir_bootstrap *boot)
 {
     if (boot == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: it is NULL");
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: bootstrap is NULL");
     }
     if (boot->pid != getpid()) {
-        return weiri_fail(WEIR_ERR_FORKED, "bootstrap: it belongs to process %ld, the parent of this one",
-                          (long)boot->pid);
+        return weiri_fail(WEIR_ERR_FORKED, "bootstrap: belongs to the parent process %ld", (long)boot->pid);
     }
     return WEIR_OK;
 }
@@ -44,7 +43,7 @@ void weiri_boot_fail(weir_bootstrap *boot, weir_status status, const char *text)
     }
 }
 
-/* Does what users' calls and other connections have left for the service. */
+/* Does the work that users' calls and other connections have left for the service thread. */
 static void work(weir_bootstrap *boot, uint64_t now_ns)
 {
     boot->woken = false;
@@ -73,7 +72,7 @@ static void run_work(void *context)
     weiri_boot_leave(boot);
 }
 
-/* Without memory for the post the next tick does the work. */
+/* If this fails, the next tick does the work. */
 void weiri_boot_wake(weir_bootstrap *boot)
 {
     if (!boot->woken && !boot->stopped) {
@@ -81,7 +80,7 @@ void weiri_boot_wake(weir_bootstrap *boot)
     }
 }
 
-/* Whether something is to be done before the next tick. */
+/* True when there is work that cannot wait for the next tick. */
 static bool is_hurried(const weir_bootstrap *boot)
 {
     bool hurried = boot->listener_paused || (boot->rank == 0 && !boot->join.over);
@@ -103,7 +102,7 @@ static void tick(void *context)
                 weiri_conn_mark(conn);
             } else if (conn->deadline_ns != 0 && conn->deadline_ns <= now && weiri_conn_is_proving(conn)) {
                 weiri_conn_expire(conn, now);
-                next = boot->conns; /* what it said may have closed others */
+                next = boot->conns; /* the call may have closed other connections */
             }
             conn = next;
         }
@@ -120,7 +119,7 @@ static void tick(void *context)
     weiri_boot_leave(boot);
 }
 
-/* Without memory for it the next tick is soon enough. */
+/* If this fails, the next tick is soon enough. */
 void weiri_boot_hurry(weir_bootstrap *boot)
 {
     if (boot->hurry_watch == NULL && !boot->stopped &&
@@ -129,7 +128,7 @@ void weiri_boot_hurry(weir_bootstrap *boot)
     }
 }
 
-/* The key of a rendezvous by address: the shared secret's, or that of this user where only this host can come by. */
+/* The key of a rendezvous by address: from the shared secret, or this user's key if all ranks are on the loopback. */
 static weir_status choose_key(weir_bootstrap *boot, const weiri_env *env, const weir_bootstrap_opts *opts,
                               const weiri_where *where)
 {
@@ -145,7 +144,7 @@ static weir_status choose_key(weir_bootstrap *boot, const weiri_env *env, const 
     if (!weiri_address_is_loopback(&where->root)) {
         char text[WEIRI_ADDRESS_TEXT_BYTES];
         return weiri_fail(WEIR_ERR_AUTH,
-                          "bootstrap: rendezvous at %s needs a key, the same on all ranks: "
+                          "bootstrap: rendezvous at %s needs a key that is the same on all ranks: "
                           "export WEIR_KEY=$(head -c 32 /dev/urandom | base64) once and pass it to all of them; "
                           "or export WEIR_ALLOW_NO_KEY=1 on a network that you trust",
                           weiri_address_format(&where->root, text));
@@ -160,7 +159,8 @@ static weir_status choose_key(weir_bootstrap *boot, const weiri_env *env, const 
     return WEIR_OK;
 }
 
-/* Where this rank listens: rank 0 where all meet, the others at the interface that was named or reaches rank 0. */
+/* Opens the listener of this rank: rank 0 at the meeting point, the others at the named interface or at the one that
+ * reaches rank 0. */
 static weir_status open_listener(weir_bootstrap *boot, const char *where, const char *interface)
 {
     weiri_address at = boot->root;
@@ -187,7 +187,7 @@ static weir_status open_listener(weir_bootstrap *boot, const char *where, const 
     }
     status = weiri_sock_listen(&boot->root, &boot->listener, &boot->own);
     if (status != WEIR_OK) {
-        /* Perhaps another process is rank 0 already: that one can report it to all ranks. */
+        /* If another process is rank 0 already, that one reports this to all ranks. */
         boot->join.in_use = errno == EADDRINUSE;
         (void)snprintf(boot->join.taken, sizeof boot->join.taken, "%s", weir_last_error());
     }
@@ -238,7 +238,7 @@ free_memory:
     return status;
 }
 
-/* Frees everything but the service, which has ended, or is the parent's. */
+/* Frees everything except the service, which has ended or belongs to the parent. */
 static void release(weir_bootstrap *boot)
 {
     const bool forked = boot->pid != getpid();
@@ -266,7 +266,7 @@ static void release(weir_bootstrap *boot)
     }
     weiri_auth_wipe(boot->key, sizeof boot->key);
     if (!forked) {
-        /* In the child of a fork they may have waiters that do not exist there. */
+        /* In the child of a fork it may have waiters that do not exist there. */
         (void)pthread_cond_destroy(&boot->cond);
         (void)pthread_mutex_destroy(&boot->mutex);
     }
@@ -276,8 +276,8 @@ static void release(weir_bootstrap *boot)
     weiri_free(boot);
 }
 
-/* Whether another rank still has to close its end. A connection that has not proved the key is hardly one of
- * ours: it is not waited for as long. */
+/* True while another rank has to close its end. A connection without a proof of the key is probably foreign and gets
+ * less time. */
 static bool is_expected(const weir_bootstrap *boot, bool patient)
 {
     const weiri_conn *conn = boot->conns;
@@ -287,7 +287,7 @@ static bool is_expected(const weir_bootstrap *boot, bool patient)
     return conn != NULL || !boot->goodbyes_sent;
 }
 
-/* Says goodbye and waits, for a while, until the others have closed their ends too. */
+/* Says goodbye and waits, for a limited time, until the others have closed their ends. */
 static void leave(weir_bootstrap *boot)
 {
     if (boot->service != NULL) {
@@ -310,7 +310,7 @@ static void leave(weir_bootstrap *boot)
 
 static weir_status start_service(weir_bootstrap *boot, uint64_t deadline_ns)
 {
-    /* Ranks may come as soon as the listener is watched. */
+    /* Ranks may connect as soon as the listener is watched. */
     boot->join.deadline_ns = deadline_ns;
     boot->join.expected = boot->size;
     boot->join.came = 1;
@@ -348,9 +348,9 @@ bool weiri_boot_is_surrounded(const weir_bootstrap *boot)
     return weiri_boot_find_unconnected(boot) == WEIRI_NO_RANK;
 }
 
-/* A neighbour that refuses connections at the deadline has probably died. The service thread decides that a little
- * later and tells all ranks. A rank that left before that would be blamed in its place. A neighbour that has left may
- * have announced why to others, whose word comes a little later. */
+/* A neighbour that refuses connections at the deadline has probably died. The service thread finds that out a little
+ * later and reports it to all ranks. If this rank left before, it would be blamed. A neighbour that has left may have
+ * reported the cause to others, and their report comes a little later. */
 static weir_status wait_neighbours(weir_bootstrap *boot, uint64_t deadline_ns)
 {
     uint64_t limit_ns = deadline_ns;
@@ -394,13 +394,13 @@ static weir_status join(weir_bootstrap *boot, const weiri_meeting *meeting)
     }
     (void)pthread_mutex_unlock(&boot->mutex);
     if (unconnected) {
-        /* The others wait for this rank: without its error they would name this rank. */
+        /* The others wait for this rank. Without its error they would name this rank as missing. */
         char text[WEIRI_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%s", weir_last_error());
         weiri_bootstrap_refuse(boot, status, text);
         (void)weiri_fail(status, "%s", text);
     }
-    /* All learn where all are, and nobody leaves before everyone's connections are there. */
+    /* All ranks exchange their addresses. No rank leaves before all connections are there. */
     if (status == WEIR_OK) {
         status = weiri_join_exchange(boot, deadline_ns);
     }
@@ -422,13 +422,14 @@ static weir_status check_create(const char *where, uint32_t rank, uint32_t size,
                                         : WEIRI_OPTS_ERROR(opts));
     }
     if (size == 0 || size > WEIR_RANKS_MAX || rank >= size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: rank %u of %u; there are 1 to %u ranks, counted from 0",
-                          rank, size, WEIR_RANKS_MAX);
+        return weiri_fail(WEIR_ERR_INVALID,
+                          "bootstrap: create: rank %u of %u: the size must be 1 to %u, and the rank below it", rank,
+                          size, WEIR_RANKS_MAX);
     }
     return WEIR_OK;
 }
 
-/* *in_use: it failed because the address of this rank 0 is in use, and nobody there knew more. */
+/* *in_use: this rank 0 failed because its address is in use, and no rank there knew more. */
 static weir_status create_once(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
                                const weir_bootstrap_opts *opts, bool *in_use, weir_bootstrap **out)
 {
@@ -485,7 +486,7 @@ weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t ran
                                            size, opts, out);
     }
     for (;;) {
-        /* The parent that made the id may hold its port a little longer, or an earlier job may. */
+        /* The parent that created the id, or an earlier job, may hold the port a little longer. */
         bool in_use = false;
         const weir_status status = create_once(meeting, rank, size, opts, &in_use, out);
         if (!in_use || weiri_left_ms(meeting->deadline_ns) <= IN_USE_MS) {
@@ -514,7 +515,7 @@ weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t siz
     return weiri_bootstrap_create_at(&meeting, rank, size, &opts, out);
 }
 
-/* Rank 0's id, at the interface that environment or opts name. */
+/* Rank 0's id, at the interface that the environment or opts name. */
 static weir_status create_id(const weir_bootstrap_opts *user_opts, weir_unique_id *out)
 {
     weiri_env env;
@@ -534,7 +535,7 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     weir_unique_id id;
     memset(&id, 0, sizeof id);
     if (callbacks == NULL || callbacks->broadcast == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: callbacks without a broadcast");
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: callbacks.broadcast is NULL");
     }
     weir_status status = check_create("", rank, size, opts, out);
     if (status != WEIR_OK) {
@@ -544,7 +545,7 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     if (rank == 0) {
         made = create_id(opts, &id);
     }
-    /* Also when there is no id: the others wait for it. */
+    /* Also without an id: the others wait for the broadcast. */
     weir_unique_id mine = id;
     const int result = callbacks->broadcast(callbacks->context, &id, sizeof id, 0);
     if (made != WEIR_OK) {
@@ -558,7 +559,7 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     }
     id.text[sizeof id.text - 1] = '\0';
     if (id.text[0] == '\0') {
-        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: create: rank 0 could not make a unique id");
+        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: create: rank 0 could not create a unique id");
     }
     status = weir_bootstrap_create(rank == 0 ? mine.text : id.text, rank, size, opts, out);
     if (rank == 0) {
@@ -589,7 +590,7 @@ void weiri_bootstrap_put(weir_bootstrap *boot)
     if (boot->pid == getpid()) {
         leave(boot);
     } else if (pthread_mutex_trylock(&boot->mutex) == 0) {
-        /* In the child of a fork: what the parent's service thread was not just changing is freed. */
+        /* In the child of a fork: frees the bootstrap unless the parent's service thread was changing it. */
         boot->stopped = true;
         (void)pthread_mutex_unlock(&boot->mutex);
         weiri_service_abandon(boot->service);

@@ -1,11 +1,11 @@
-/* conn.c - one connection of a bootstrap as a state machine: connect or accept, prove the key, read and
- * write frames; see boot/state.h.
+/* conn.c - one connection of a bootstrap as a state machine: connect or accept, prove the key, read and write frames;
+ * see boot/state.h.
  *
- * The client's first bytes say what the connection is for: the rendezvous, or a job and the rank at the other end. Both
- * ends prove the key for just that (auth.h). From then on all is frames: a sealed head and a payload, whose hash is in
- * the head. A head is opened before it is used, and a payload is handled when all of it has come and has that hash.
- * Payloads grow as bytes arrive, so a length alone allocates nothing. A callback reads a bounded amount, so that no
- * connection keeps out the others. */
+ * The client's first bytes name the purpose of the connection: the rendezvous, or a job and the rank at the other end.
+ * Both ends prove the key for that purpose (auth.h). After that there are only frames: a sealed head, and a payload
+ * whose hash is in the head. A head is opened before it is used. A payload is handled when it is complete and has that
+ * hash. Payloads grow as bytes arrive, so a length alone allocates nothing. A callback reads a bounded amount and
+ * leaves time for other connections. */
 #define _GNU_SOURCE 1
 
 #include <errno.h>
@@ -28,7 +28,7 @@
 #define FIRST_BYTE_NS 1000000000u
 #define PROOF_NS 5000000000u
 
-/* Ends a queued frame, and reports its state to a thread that waits for it. */
+/* Ends a queued frame and reports its state to the thread that waits for it. */
 static void settle(weir_bootstrap *boot, weiri_message *message, weiri_send_state state)
 {
     if (message->waited) {
@@ -42,7 +42,7 @@ static void settle(weir_bootstrap *boot, weiri_message *message, weiri_send_stat
 void weiri_boot_signal(weir_bootstrap *boot)
 {
     if (boot->stopped) {
-        return; /* nobody waits; in the child of a fork the condition variable may be in any state */
+        return; /* no thread waits; in the child of a fork the condition variable may be in any state */
     }
     if (boot->service != NULL && weiri_service_is_self(boot->service)) {
         boot->signalled = true;
@@ -69,7 +69,7 @@ void weiri_boot_leave(weir_bootstrap *boot)
     const bool signalled = boot->signalled;
     boot->signalled = false;
     (void)pthread_mutex_unlock(&boot->mutex);
-    /* After the mutex, which the woken thread then finds free. The bootstrap outlives its service thread. */
+    /* After the mutex is free, which the woken thread needs. The bootstrap outlives its service thread. */
     if (signalled) {
         (void)pthread_cond_broadcast(&boot->cond);
     }
@@ -112,7 +112,7 @@ bool weiri_conn_is_proving(const weiri_conn *conn)
     return weiri_conn_is_unproved(conn) || conn->state == WEIRI_CONN_AWAIT_FRAME;
 }
 
-/* What the other end of this connection of ours is to be. */
+/* Writes what the other end of this connection must be. */
 static void write_purpose(const weiri_conn *conn, uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES])
 {
     static const uint8_t no_job[WEIRI_JOB_BYTES];
@@ -131,13 +131,13 @@ static void set_state(weiri_conn *conn, weiri_conn_state state)
     conn->state = state;
     const bool after = weiri_conn_is_unproved(conn);
     boot->unproved += (uint32_t)after - (uint32_t)before;
-    /* Many connections change their state while ranks meet: a thread that waits for them is woken once. */
+    /* While ranks meet many connections change their state; a waiting thread is woken once. */
     if (boot->closing || (state == WEIRI_CONN_OPEN && !boot->joined && weiri_boot_is_surrounded(boot))) {
         weiri_boot_signal(boot);
     }
 }
 
-/* Gives up the socket; what was received incompletely is dropped. */
+/* Closes the socket and drops incomplete input. */
 static void close_socket(weiri_conn *conn)
 {
     weiri_service_unwatch(conn->boot->service, conn->watch);
@@ -217,14 +217,14 @@ void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns)
     weiri_boot_hurry(conn->boot);
 }
 
-/* The connection ended, or cannot be made. */
+/* The connection ended, or cannot be opened. */
 static void lost(weiri_conn *conn, const char *cause)
 {
     if (conn->join) {
         weiri_join_lost(conn, cause);
     } else if (conn->initiated || conn->state == WEIRI_CONN_OPEN) {
-        /* A peer that took the connection is there, though it dropped it, perhaps for too many unauthenticated
-         * connections. */
+        /* A peer that accepted the connection is alive, even if it dropped it, perhaps because of too many
+         * unauthenticated connections. */
         const bool taken = conn->state == WEIRI_CONN_AWAIT_CHALLENGE || conn->state == WEIRI_CONN_AWAIT_ANSWER;
         weiri_peer_lost(conn, cause, taken);
     } else if (conn->state == WEIRI_CONN_AWAIT_PROOF || conn->raw_in_size > 0) {
@@ -234,14 +234,15 @@ static void lost(weiri_conn *conn, const char *cause)
     }
 }
 
-/* The same by an error of the socket. An unreachable end has not closed the connection: its process may well live. */
+/* The same for an error of the socket. If the other end is unreachable, it has not closed the connection, and its
+ * process may live. */
 static void lost_by(weiri_conn *conn, int error)
 {
     conn->unreachable = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
     lost(conn, strerrordesc_np(error));
 }
 
-/* The same of a connection that cannot be opened for want of something that is this rank's own. */
+/* The same for a connection that cannot be opened because this rank lacks descriptors or memory. */
 static void lost_here(weiri_conn *conn, const char *cause)
 {
     if (conn->join) {
@@ -254,12 +255,12 @@ static void lost_here(weiri_conn *conn, const char *cause)
 void weiri_conn_corrupt(weiri_conn *conn)
 {
     char text[WEIRI_ADDRESS_TEXT_BYTES];
-    weiri_log(WEIR_LOG_WARN, "bootstrap: malformed message from %s, connection closed",
+    weiri_log(WEIR_LOG_WARN, "bootstrap: malformed message from %s: connection closed",
               weiri_address_format(&conn->address, text));
     lost(conn, "malformed message");
 }
 
-/* What came is not what the other end sent there. */
+/* The received bytes differ from those that the other end sent. */
 static void forged(weiri_conn *conn)
 {
     char text[WEIRI_TEXT_BYTES];
@@ -295,7 +296,7 @@ static void push_raw(weiri_conn *conn, const void *data, size_t bytes)
     conn->raw_out_size += bytes;
 }
 
-/* Writes raw bytes, then frames. 0 when all is written, EAGAIN, or the error. */
+/* Writes raw bytes, then frames. Returns 0 when everything is written, EAGAIN, or the error. */
 static int write_all(weiri_conn *conn)
 {
     while (conn->raw_out_sent < conn->raw_out_size) {
@@ -344,7 +345,7 @@ void weiri_conn_accepted(weiri_conn *conn)
 
 void weiri_conn_hold(weiri_conn *conn)
 {
-    /* The answer; what does not fit follows when the connection is accepted. */
+    /* The answer. The rest follows when the connection is accepted. */
     (void)write_all(conn);
     set_state(conn, WEIRI_CONN_HELD);
     watch(conn, 0);
@@ -363,7 +364,7 @@ void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
         boot->usage.bytes += sizeof message->frame + message->bytes;
     }
     weiri_message_queue_push(&conn->queue, message);
-    /* Written here and now if nothing is before it: the service is needed for what does not fit, and for errors. */
+    /* Written here if nothing precedes it. The service thread writes what does not fit, and handles errors. */
     const bool first = conn->state == WEIRI_CONN_OPEN && !conn->dirty && !conn->shut && conn->queue.head == message;
     if (!first || write_all(conn) != 0) {
         weiri_conn_mark(conn);
@@ -379,7 +380,7 @@ void weiri_conn_flush(weiri_conn *conn)
     }
     const int error = conn->shut ? 0 : write_all(conn);
     if (error != 0 && error != EAGAIN) {
-        /* The last bytes of the other end may say why it went away. */
+        /* The last bytes of the other end may hold the cause. */
         read_all(conn);
         if (!conn->dead && conn->fd >= 0) {
             lost_by(conn, error);
@@ -419,7 +420,7 @@ static void ready(void *context, uint32_t events)
     weiri_boot_leave(boot);
 }
 
-/* Whether a connect failed for want of this rank's descriptors, ports or memory. */
+/* True when a connect failed because this rank lacks descriptors, ports or memory. */
 static bool is_own(int error)
 {
     return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS || error == EADDRNOTAVAIL;
@@ -435,7 +436,7 @@ void weiri_conn_open(weiri_conn *conn)
         (is_own(error) ? lost_here : lost)(conn, strerrordesc_np(error));
         return;
     }
-    /* Where the other end is near the connection is there already: one event less to wait for. */
+    /* A connect to a near host is often complete already, which saves an event. */
     write_purpose(conn, purpose);
     weiri_auth_begin(&conn->auth, purpose, hello);
     push_raw(conn, hello, sizeof hello);
@@ -478,14 +479,14 @@ bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from)
 
 void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns)
 {
-    read_all(conn); /* it may be this rank that is late */
+    read_all(conn); /* this rank may be the late one */
     weiri_conn_flush(conn);
     if (!conn->dead && weiri_conn_is_proving(conn) && conn->deadline_ns <= now_ns) {
-        weiri_conn_foreign(conn, "it stays silent");
+        weiri_conn_foreign(conn, "stays silent");
     }
 }
 
-/* The other end does not speak as it should, or does not have the key. */
+/* The other end violates the protocol or has a different key. */
 static void distrust(weiri_conn *conn, weir_status status)
 {
     if (conn->join) {
@@ -495,7 +496,7 @@ static void distrust(weiri_conn *conn, weir_status status)
     }
 }
 
-/* Client: proves the key. A rank that joins sends its first frame with the proof. */
+/* Client: proves the key. A joining rank sends its first frame with the proof. */
 static void prove(weiri_conn *conn)
 {
     uint8_t out[WEIRI_RAW_BYTES];
@@ -513,7 +514,7 @@ static void prove(weiri_conn *conn)
     set_state(conn, WEIRI_CONN_AWAIT_ANSWER);
 }
 
-/* Client: nothing goes to a server that has not proved the key. */
+/* Client: the server has proved the key. Nothing is sent to it before that. */
 static void trust(weiri_conn *conn)
 {
     const weir_status status = weiri_auth_check_answer(&conn->auth, conn->boot->key, conn->raw_in);
@@ -532,7 +533,7 @@ static void challenge(weiri_conn *conn)
     uint8_t out[WEIRI_AUTH_CHALLENGE_BYTES];
     const weir_status status = weiri_auth_challenge(&conn->auth, conn->raw_in, out);
     if (status == WEIR_ERR_AUTH) {
-        weiri_conn_foreign(conn, "it does not speak weir's protocol");
+        weiri_conn_foreign(conn, "does not speak weir's protocol");
         return;
     }
     push_raw(conn, out, sizeof out);
@@ -543,7 +544,7 @@ static void challenge(weiri_conn *conn)
     }
 }
 
-/* Server: the client has proved the key, and for which purpose. */
+/* Server: the client has proved the key for the purpose that it named. */
 static void admit(weiri_conn *conn)
 {
     weir_bootstrap *boot = conn->boot;
@@ -558,11 +559,11 @@ static void admit(weiri_conn *conn)
     } else if (kind == WEIRI_FRAME_PEER && server == boot->rank && conn->held_rank < boot->size) {
         weiri_peer_accept(conn);
     } else {
-        weiri_conn_foreign(conn, "it is meant for another rank");
+        weiri_conn_foreign(conn, "meant for another rank");
     }
 }
 
-/* Server: checks the client's proof. A client without the key learns that, and nothing else. */
+/* Server: checks the client's proof. A client without the key learns only that. */
 static void check(weiri_conn *conn)
 {
     uint8_t out[WEIRI_AUTH_PROOF_BYTES];
@@ -575,7 +576,7 @@ static void check(weiri_conn *conn)
     }
     weiri_conn_flush(conn);
     if (!conn->dead) {
-        weiri_conn_foreign(conn, "it has a different key");
+        weiri_conn_foreign(conn, "different key");
     }
 }
 
@@ -587,7 +588,7 @@ static uint64_t frame_max(const weiri_conn *conn, uint32_t kind)
     return conn->join ? weiri_join_frame_max(kind) : weiri_peer_frame_max(kind);
 }
 
-/* A frame's head is complete. */
+/* The head of a frame is complete. */
 static void begin_message(weiri_conn *conn)
 {
     weiri_reader r = weiri_reader_init(conn->raw_in, WEIRI_FRAME_HEAD_BYTES);
@@ -649,7 +650,7 @@ static bool grow(weiri_message *message)
     return true;
 }
 
-/* Where the next bytes go, and how many are wanted; 0 when there is no memory for them. */
+/* The place and the number of the next bytes; 0 when memory is short. */
 static size_t wanted(weiri_conn *conn, uint8_t **to)
 {
     weiri_message *m = conn->incoming;
@@ -669,7 +670,7 @@ static size_t wanted(weiri_conn *conn, uint8_t **to)
     return size - conn->raw_in_size;
 }
 
-/* Everything that was wanted is here. */
+/* All bytes that were wanted have arrived. */
 static void take(weiri_conn *conn)
 {
     if (conn->incoming != NULL) {
@@ -700,7 +701,7 @@ static void take(weiri_conn *conn)
     }
 }
 
-/* Room for what is wanted; false, with the connection closed, when there is no memory for it. */
+/* Makes room for the wanted bytes. False, with the connection closed, when memory is short. */
 static bool prepare(weiri_conn *conn, uint8_t **to, size_t *size)
 {
     *size = wanted(conn, to);
@@ -727,7 +728,7 @@ static void advance(weiri_conn *conn, size_t bytes, bool all)
     }
 }
 
-/* Handles what was read from an open connection; what follows its end is dropped. */
+/* Handles bytes that were read from an open connection; bytes after its end are dropped. */
 static void feed(weiri_conn *conn, const uint8_t *data, size_t bytes)
 {
     while (bytes > 0 && !conn->dead && conn->fd >= 0) {
@@ -744,8 +745,8 @@ static void feed(weiri_conn *conn, const uint8_t *data, size_t bytes)
     }
 }
 
-/* Reads and handles what has arrived, up to a bound. Frames of open connections are read several at once, long
- * payloads to where they belong, and proofs and the first frame no further than they go. */
+/* Reads and handles received bytes, up to a limit. Frames of open connections are read several at once, long payloads
+ * directly into their place. Proofs and the first frame are read exactly. */
 static void read_all(weiri_conn *conn)
 {
     uint8_t buffer[READ_BUFFER];
@@ -781,7 +782,7 @@ static void read_all(weiri_conn *conn)
             feed(conn, buffer, (size_t)n);
         }
         if ((size_t)n < room && conn->state == WEIRI_CONN_OPEN) {
-            return; /* it was all */
+            return; /* nothing more to read */
         }
     }
 }

@@ -1,5 +1,5 @@
-/* conn.h - one connection of a bootstrap. The mutex of the bootstrap is held; the service thread alone calls these
- * functions, unless they say otherwise. */
+/* conn.h - one connection of a bootstrap. The mutex of the bootstrap is held and the caller is the service thread,
+ * unless a function says otherwise. */
 #ifndef WEIRI_BOOT_CONN_H
 #define WEIRI_BOOT_CONN_H
 
@@ -18,7 +18,7 @@ typedef enum weiri_conn_state {
     WEIRI_CONN_AWAIT_ANSWER,    /* client: the server's proof */
     WEIRI_CONN_AWAIT_HELLO,     /* server: the client's first bytes */
     WEIRI_CONN_AWAIT_PROOF,     /* server: the client's proof */
-    WEIRI_CONN_AWAIT_FRAME,     /* server: where the rank that joins can be reached */
+    WEIRI_CONN_AWAIT_FRAME,     /* server: the address of the rank that joins */
     WEIRI_CONN_HELD,            /* server: until the table of ranks is here */
     WEIRI_CONN_OPEN
 } weiri_conn_state;
@@ -34,18 +34,18 @@ typedef struct weiri_conn {
     uint32_t peer;  /* rank, or WEIRI_NO_RANK */
     bool initiated; /* by this rank */
     bool join;      /* of the rendezvous */
-    bool dirty;     /* among the connections that the service has to flush or open */
-    bool finish;    /* no frame is queued any more: shut down when the queue is empty */
+    bool dirty;     /* the service thread has to flush or open it */
+    bool finish;    /* takes no more frames: shut down when the queue is empty */
     bool shut;
     bool dead;
     uint64_t deadline_ns; /* server: of the proof */
     bool said;            /* something was written since the last tick */
     bool heard;           /* something was read since the last tick */
-    bool unreachable;     /* the network lost the other end, which has not closed the connection */
-    uint64_t quiet_ns;    /* for how long nothing was written */
-    uint64_t silent_ns;   /* for how long nothing was read while this rank ran */
+    bool unreachable;     /* the network lost the other end, which did not close the connection */
+    uint64_t quiet_ns;    /* time without a write */
+    uint64_t silent_ns;   /* time without a read in which this rank ran */
     uint64_t retry_ns;
-    char cause[96];        /* why it could not be opened last; "" while nothing is known */
+    char cause[96];        /* why the last attempt to open it failed; "" before */
     weiri_address address; /* of the other end */
     weiri_auth auth;
     weiri_seal seal_out; /* once the key is proved */
@@ -67,15 +67,15 @@ typedef struct weiri_conn {
 /* Any thread. */
 weiri_conn *weiri_conn_create(weir_bootstrap *boot, uint32_t peer, const weiri_address *address);
 void weiri_conn_open(weiri_conn *conn);
-bool weiri_conn_is_unproved(const weiri_conn *conn); /* accepted, and without a proof of the key */
-bool weiri_conn_is_proving(const weiri_conn *conn);  /* that, or without the first frame that a rank sends */
-/* Takes over the socket of a new connection from `from`; false, and nothing done, without memory. */
+bool weiri_conn_is_unproved(const weiri_conn *conn); /* accepted, without a proof of the key */
+bool weiri_conn_is_proving(const weiri_conn *conn);  /* that, or without the first frame of the rank */
+/* Takes over the socket of a new connection from `from`; false, with nothing done, when memory is short. */
 bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from);
 void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns); /* its deadline has passed */
 void weiri_conn_flush(weiri_conn *conn);
 void weiri_conn_close(weiri_conn *conn);    /* without a goodbye; queued messages fail */
 void weiri_conn_accepted(weiri_conn *conn); /* the other end is known: open */
-void weiri_conn_corrupt(weiri_conn *conn);  /* a rank of this job sent something that no rank should send */
+void weiri_conn_corrupt(weiri_conn *conn);  /* a rank of this job sent an invalid message */
 void weiri_conn_hold(weiri_conn *conn);
 void weiri_conn_foreign(weiri_conn *conn, const char *why);      /* logged once, closed */
 void weiri_conn_retry(weiri_conn *conn, uint64_t pause_ns);      /* back to idle */

@@ -1,12 +1,12 @@
 /* file.c - ranks that meet through a rendezvous file, which holds rank 0's unique id.
  *
- * Rank 0 writes the id into a new file of mode 0600 in the same folder and renames that to the path: readers see a
- * whole id or none, and what was at the path, a link or an old file, is replaced and never written to. It removes the
- * file when all ranks have joined, or its create fails.
+ * Rank 0 writes the id into a new file of mode 0600 in the same folder and renames it to the path. Readers see a whole
+ * id or no file. A link or an old file at the path is replaced, never written to. Rank 0 removes the file when all
+ * ranks have joined or its create fails.
  *
- * The others wait for a file that is a regular one of their own user and that nobody else can open; they use no other.
- * A job that was killed leaves its file behind: nobody who knows the key in it answers at its address. So a rank looks
- * again and again, until rank 0 has heard of it, whether the path holds another id by now, and goes there. */
+ * The others wait for a regular file of their own user that no other user can open. A killed job leaves its file
+ * behind; then no process with its key answers at its address. So a rank checks, until rank 0 knows it, whether the
+ * path holds another id, and goes there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -33,13 +33,13 @@ static void pause_ms(uint32_t ms, uint64_t deadline_ns)
     (void)nanosleep(&time, NULL);
 }
 
-/* ---- what is at the path ---- */
+/* ---- the file at the path ---- */
 
 static weir_status check_file(const char *path, int fd)
 {
     struct stat s;
     if (fstat(fd, &s) == 0 && S_ISDIR(s.st_mode)) {
-        return weiri_fail(WEIR_ERR_AUTH, "rendezvous file %s: refused: it is no regular file", path);
+        return weiri_fail(WEIR_ERR_AUTH, "rendezvous file %s: refused: not a regular file", path);
     }
     char what[PATH_MAX + 32];
     (void)snprintf(what, sizeof what, "rendezvous file %s", path);
@@ -65,13 +65,13 @@ static weir_status read_id(const char *path, int fd, weir_unique_id *out)
     }
     if (bytes == sizeof id.text || strnlen(id.text, sizeof id.text) != bytes ||
         weiri_where_parse(id.text, &where) != WEIR_OK || !where.has_key) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "rendezvous file %s: it holds no unique id", path);
+        return weiri_fail(WEIR_ERR_CORRUPT, "rendezvous file %s: does not hold a unique id", path);
     }
     *out = id;
     return WEIR_OK;
 }
 
-/* What is at the path now; WEIR_PENDING when nothing is. */
+/* Reads the file at the path; WEIR_PENDING when there is none. */
 static weir_status look(const char *path, weir_unique_id *out)
 {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -82,8 +82,8 @@ static weir_status look(const char *path, weir_unique_id *out)
         }
         if (error == ELOOP || error == EACCES || error == EPERM || error == ENXIO) {
             return weiri_fail(WEIR_ERR_AUTH, "rendezvous file %s: refused: %s", path,
-                              error == ELOOP   ? "it is a symbolic link"
-                              : error == ENXIO ? "it is no regular file"
+                              error == ELOOP   ? "a symbolic link"
+                              : error == ENXIO ? "not a regular file"
                                                : "no permission to read it");
         }
         return weiri_fail_errno(error, "rendezvous file %s: open", path);
@@ -98,7 +98,7 @@ static weir_status look(const char *path, weir_unique_id *out)
 
 /* ---- rank 0 ---- */
 
-/* The name of the new file: nobody else's, as far as chance goes. */
+/* The name of the new file, random and therefore unique. */
 static void name_new(const char *path, char *name, size_t bytes)
 {
     uint8_t random[WEIRI_AUTH_KEY_BYTES];
@@ -120,7 +120,7 @@ static int write_id(int fd, const char *text)
         }
         done += n > 0 ? (size_t)n : 0;
     }
-    /* The file's mode does not depend on the umask. Other hosts see the bytes no later than the name. */
+    /* fchmod, because the umask limits open. fsync, because other hosts must see the bytes when they see the name. */
     return fchmod(fd, S_IRUSR | S_IWUSR) != 0 || fsync(fd) != 0 ? errno : 0;
 }
 
@@ -146,8 +146,9 @@ static weir_status publish(const char *path, const weir_unique_id *id)
     return WEIR_OK;
 }
 
-/* Removes the file, unless another job has put its own there. That may happen at any moment: so the file gets a name
- * that nobody else knows, before it is looked at for the last time, and its old one again when it is another job's. */
+/* Removes the file unless another job has put its own there, which may happen at any moment. So the file first gets a
+ * name that no other process knows, is read for the last time, and gets its old name back if it belongs to another job.
+ */
 static void retract(const char *path, const weir_unique_id *id)
 {
     weir_unique_id now;
@@ -157,7 +158,7 @@ static void retract(const char *path, const weir_unique_id *id)
         return;
     }
     const bool own = look(name, &now) == WEIR_OK && strcmp(now.text, id->text) == 0;
-    /* A link replaces nothing: a third job's file is newer than this one. Some file systems have no links. */
+    /* link(2) replaces nothing, since a third job's file may be newer. Some file systems have no links. */
     if (own || link(name, path) == 0 || errno == EEXIST) {
         (void)unlink(name);
     } else {
@@ -177,7 +178,7 @@ static weir_status create_root(const char *path, const char *interface, uint64_t
     if (status == WEIR_OK) {
         const weiri_meeting meeting = { id.text, "", deadline_ns, NULL, NULL };
         status = weiri_bootstrap_create_at(&meeting, 0, size, opts, out);
-        /* A look at the path may leave a text of its own. */
+        /* Reading the file may replace the error text. */
         char cause[WEIRI_TEXT_BYTES];
         (void)snprintf(cause, sizeof cause, "%s", weir_last_error());
         retract(path, &id);
@@ -204,8 +205,8 @@ static bool has_moved(void *context)
     return look(v->path, &now) == WEIR_OK && strcmp(now.text, v->id.text) != 0;
 }
 
-/* Waits for a file that holds another id than `refused`. Whatever else is at the path may be left from another job:
- * rank 0 replaces it. */
+/* Waits for a file with an id other than `refused`. Anything else at the path may be left from another job: rank 0
+ * replaces it. */
 static weir_status await(const char *path, const char *refused, uint64_t deadline_ns, weir_unique_id *out)
 {
     char cause[WEIRI_TEXT_BYTES];
@@ -218,7 +219,7 @@ static weir_status await(const char *path, const char *refused, uint64_t deadlin
         if (weiri_left_ms(deadline_ns) == 0) {
             (void)snprintf(cause, sizeof cause, "; %s", weir_last_error());
             return weiri_fail(WEIR_ERR_TIMEOUT, "rendezvous file %s: timeout: %s%.300s", path,
-                              status == WEIR_OK ? "it is left from a job that was killed, and rank 0 wrote no new one"
+                              status == WEIR_OK ? "left from a job that was killed; rank 0 wrote no new one"
                                                 : "rank 0 did not write it",
                               useless ? cause : "");
         }
@@ -243,7 +244,7 @@ static weir_status create_other(const char *path, uint64_t deadline_ns, uint32_t
         const weiri_meeting meeting = { v.id.text, hint, deadline_ns, has_moved, &v };
         status = weiri_bootstrap_create_at(&meeting, rank, size, opts, out);
         if (status == WEIR_ERR_AUTH) {
-            refused = v.id; /* another job listens at that port by now */
+            refused = v.id; /* another job has the port now */
         } else if (status != WEIR_PENDING) {
             weiri_auth_wipe(&v, sizeof v);
             weiri_auth_wipe(&refused, sizeof refused);
@@ -261,7 +262,7 @@ weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, 
         return status;
     }
     if (path[0] == '\0' || strlen(path) >= PATH_MAX) {
-        return weiri_fail(WEIR_ERR_INVALID, "rendezvous file: its path is %s", path[0] == '\0' ? "empty" : "too long");
+        return weiri_fail(WEIR_ERR_INVALID, "rendezvous file: the path is %s", path[0] == '\0' ? "empty" : "too long");
     }
     status = weiri_auth_init();
     if (status != WEIR_OK) {

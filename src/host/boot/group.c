@@ -1,15 +1,15 @@
-/* group.c - collectives over all ranks or a group, in log2 steps: dissemination barrier, Bruck's
- * allgather, binomial broadcast. In all three a rank sends to the one 2^k places after it.
+/* group.c - collectives of all ranks or a group, in log2 steps: dissemination barrier, Bruck's allgather, binomial
+ * broadcast. In each step k a rank sends to the rank 2^k places after it.
  *
- * Each message carries the operation, its number within the group, bytes and root. The messages of one rank to
- * another come in the order of the operations, so the first of the group in the inbox is either the one that is
- * due or shows that the two ranks called different things. A collective that fails on one rank is made to fail
- * on all of the group, and so does everything later in it: its ranks are out of step.
+ * Each message carries the operation, its number within the group, bytes and root. Messages between two ranks arrive in
+ * the order of the operations. So the first message of the group in the inbox is the expected one, or it shows that the
+ * two ranks called different operations. A collective that fails on one rank fails on all ranks of the group, as do all
+ * later ones, because the ranks are out of step.
  *
- * A rank that waits in vain may wait for one that itself waits for another. At the deadline it asks the service thread
- * of the rank from which nothing came, and then that of the rank for which that one waits, until one has not called
- * the operation, or does not answer: that one is named. In create a rank has few connections, so it asks only these
- * ranks, and waits a little for what the neighbours of the missing rank announce. */
+ * A rank that waits in vain may wait for a rank that itself waits. At the deadline it asks the service thread of the
+ * rank that sent nothing, then that of the rank for which that one waits, and so on. The chain ends at a rank that has
+ * not called the operation or does not answer; the error names it. In create a rank has few connections and asks only
+ * those ranks. It then waits a little for announcements of the neighbours of the missing rank. */
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@
 #define HEAD_BYTES 32
 #define CAUSE_NS 500000000u
 #define ANSWER_NS 1500000000u       /* how long a service thread may take to answer */
-#define NOT_CALLED (UINT32_MAX - 1) /* an answer: the operation has not begun there */
+#define NOT_CALLED (UINT32_MAX - 1) /* an answer: the rank has not begun the operation */
 
 enum { OP_BARRIER = 1, OP_ALLGATHER, OP_BROADCAST };
 
@@ -33,7 +33,7 @@ typedef struct run {
     const uint32_t *ranks; /* NULL: all */
     uint32_t count;
     uint32_t position;
-    uint32_t culprit; /* a rank that called something else, or WEIRI_NO_RANK */
+    uint32_t culprit; /* a rank that called another operation, or WEIRI_NO_RANK */
     uint64_t failed_at;
     uint64_t deadline_ns;
     weiri_group_call call;
@@ -154,14 +154,14 @@ static weir_status check_group(const weir_bootstrap *boot, const weir_group *gro
         }
     }
     if (!member) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: group: it does not contain this rank, %u", boot->rank);
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: group: does not contain this rank, %u", boot->rank);
     }
     r->count = group->count;
     r->ranks = group->count == boot->size ? NULL : group->ranks;
     return WEIR_OK;
 }
 
-/* Checks the call and takes the next number of the group. On success the mutex is held. */
+/* Checks the call and takes the next number of the group. On success the mutex is held afterwards. */
 static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t op, const void *data, uint64_t bytes,
                          uint32_t root, run *r)
 {
@@ -179,7 +179,7 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
                           op == OP_ALLGATHER ? "allgather" : "broadcast");
     }
     if (bytes > WEIRI_MESSAGE_MAX / 2 / r->count) {
-        return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: %llu bytes of each of %u ranks are too many",
+        return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: %llu bytes from each of %u ranks are too many",
                           (unsigned long long)bytes, r->count);
     }
     r->boot = boot;
@@ -201,8 +201,8 @@ static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t
     return WEIR_OK;
 }
 
-/* Names both sides, the lower rank first, so that both find the same text. Returns the first operation that they do not
- * have in common. */
+/* Names both calls, the lower rank first: both ranks write the same text. Returns the first operation in which they
+ * differ. */
 static uint64_t describe_mismatch(uint32_t rank, const weiri_group_call *ours, uint32_t peer,
                                   const weiri_group_call *theirs, char text[WEIRI_TEXT_BYTES])
 {
@@ -256,8 +256,8 @@ void weiri_group_arrived(weir_bootstrap *boot, const weiri_message *message)
     }
 }
 
-/* A message of an operation that is over was never asked for: its sender has called something else. They come from
- * those to which this rank is a step away alone. */
+/* A message of an operation that is over shows that its sender called another one. Such messages come only from ranks
+ * that send to this one. */
 static weir_status find_stray(run *r)
 {
     for (uint64_t step = 1; step < r->count; step *= 2) {
@@ -277,14 +277,14 @@ static weir_status find_stray(run *r)
     return WEIR_OK;
 }
 
-/* While the bootstrap is created a rank knows the addresses of few others, and can connect to no more. */
+/* During create a rank knows few addresses and can connect to no other rank. */
 static bool has_address(const weir_bootstrap *boot, uint32_t peer)
 {
     return boot->addresses[peer].family != 0;
 }
 
-/* Tells the group that the operation has failed here: those after this rank, which pass it on when theirs fails,
- * and the one that called something else. */
+/* Announces the failure of the operation to the ranks after this one, which pass it on when theirs fails, and to the
+ * rank that called another operation. */
 static void announce(run *r, weir_status status)
 {
     weir_bootstrap *boot = r->boot;
@@ -319,8 +319,8 @@ static weir_status end(run *r, weir_status status)
     return status;
 }
 
-/* A rank that is to be sent to has left. If that is because the operation failed there, the news of why is on
- * its way round the group, and says more. */
+/* A rank that this one must send to has left. If the operation failed there, the news of the cause is on its way
+ * through the group and says more. */
 static weir_status wait_cause(const run *r)
 {
     weir_bootstrap *boot = r->boot;
@@ -374,7 +374,7 @@ bool weiri_group_asked(weiri_conn *conn, const weiri_message *message)
     const bool waits = begun && state->running > 0 && state->last.sequence == sequence;
     uint32_t answer = waits ? state->waits_for : WEIRI_NO_RANK;
     if (!begun) {
-        /* Before the allgather in create this rank itself waits for a neighbour. */
+        /* Before the allgather in create this rank waits for a neighbour. */
         answer = boot->joined || sequence != 0 ? NOT_CALLED : weiri_boot_find_unconnected(boot);
     }
     weiri_writer w = weiri_writer_init(data, sizeof data);
@@ -388,7 +388,7 @@ bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message)
 {
     weiri_peer *peer = &boot->peers[message->peer];
     weiri_reader reader = weiri_reader_init(message->data, message->bytes);
-    (void)weiri_read_u64(&reader); /* one that comes late is of the same rank and says nothing false */
+    (void)weiri_read_u64(&reader); /* a late answer comes from the same rank and is still true */
     const uint32_t answer = weiri_read_u32(&reader);
     if (!weiri_reader_done(&reader) || (answer >= boot->size && answer != NOT_CALLED && answer != WEIRI_NO_RANK)) {
         return false;
@@ -399,7 +399,7 @@ bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message)
     return true;
 }
 
-/* Whether `peer` can be asked. In create a rank that connected to this one can, whose address is not known. */
+/* True when `peer` can be asked. In create it may have connected to this rank although its address is unknown. */
 static bool is_in_reach(const weir_bootstrap *boot, uint32_t peer)
 {
     return has_address(boot, peer) || boot->peers[peer].in != NULL;
@@ -419,7 +419,7 @@ static bool send_ask(run *r, uint32_t peer)
     return true;
 }
 
-/* Asks `peer` for whom it waits. False when `peer` cannot be asked, or no answer comes; then the collective may have
+/* Asks `peer` which rank it waits for. False when `peer` cannot be asked or does not answer; the collective may have
  * failed meanwhile. */
 static bool ask(run *r, uint32_t peer)
 {
@@ -438,7 +438,7 @@ static bool ask(run *r, uint32_t peer)
     return p->answered;
 }
 
-/* Nothing came from `peer` by the deadline. The text names the rank for which all others wait. */
+/* `peer` sent nothing before the deadline. The text names the rank that all others wait for. */
 static weir_status find_missing(run *r, uint32_t peer, const char *what)
 {
     weir_bootstrap *boot = r->boot;
@@ -451,7 +451,7 @@ static weir_status find_missing(run *r, uint32_t peer, const char *what)
         peer = next;
         answered = ask(r, peer);
     }
-    /* In create `peer` may wait itself, for a rank whose neighbours are about to announce that it is missing. */
+    /* In create `peer` may itself wait for a rank whose absence is about to be announced. */
     const uint64_t limit = weiri_now_ns() + ANSWER_NS;
     bool waiting = !boot->joined && (answered || !is_in_reach(boot, peer));
     while (waiting && boot->failed == WEIR_OK && r->state->failed_status == WEIR_OK) {
@@ -528,7 +528,7 @@ static weir_status run_barrier(run *r)
     return status;
 }
 
-/* blocks[i] collects what the rank i places before this one contributes. */
+/* blocks[i] collects the contribution of the rank i places before this one. */
 static weir_status run_allgather(run *r, uint8_t *data, uint64_t bytes)
 {
     const uint64_t count = r->count;
@@ -559,7 +559,7 @@ static weir_status run_allgather(run *r, uint8_t *data, uint64_t bytes)
     return status;
 }
 
-/* In step k the 2^k ranks that have the data send it to as many others; places are counted from the root. */
+/* In step k the 2^k ranks that have the data send it to 2^k others. Places are counted from the root. */
 static weir_status run_broadcast(run *r, uint32_t root_position, void *data, uint64_t bytes)
 {
     const uint64_t place = (r->position + (uint64_t)r->count - root_position) % r->count;
@@ -605,7 +605,7 @@ weir_status weir_bootstrap_broadcast(weir_bootstrap *boot, const weir_group *gro
         position++;
     }
     if (position >= count) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: broadcast: the root, rank %u, is not in the group", root);
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: broadcast: root %u is not in the group", root);
     }
     status = begin(boot, group, OP_BROADCAST, data, bytes, root, &r);
     return status != WEIR_OK ? status : end(&r, run_broadcast(&r, position, data, bytes));

@@ -5,7 +5,7 @@
 
 #include "src/host/boot/peer.h"
 
-/* What a rank called. */
+/* An operation that a rank called. */
 typedef struct weiri_group_call {
     uint32_t op;
     uint32_t root;
@@ -18,17 +18,17 @@ typedef struct weiri_group_state {
     uint64_t hash;
     uint64_t sequence;     /* operations begun */
     weiri_group_call last; /* the last of them */
-    uint32_t waits_for;    /* rank of which the last one needs a message now, or WEIRI_NO_RANK */
+    uint32_t waits_for;    /* the rank whose message the last one needs now, or WEIRI_NO_RANK */
     uint32_t running;      /* operations begun and not ended */
     uint64_t failed_at;    /* first operation that failed, when failed_status is not WEIR_OK */
     weir_status failed_status;
     char failed_text[WEIRI_TEXT_BYTES];
 } weiri_group_state;
 
-/* A message of a collective came: it is an error when nobody will ask for it. */
+/* A message of a collective has arrived. It is an error if no operation will take it. */
 void weiri_group_arrived(weir_bootstrap *boot, const weiri_message *message);
-void weiri_group_abort(weir_bootstrap *boot, weiri_message *message); /* from a peer; takes the message */
-/* A peer wants to know for whom this rank waits, or says for whom it waits. False: malformed. */
+void weiri_group_abort(weir_bootstrap *boot, weiri_message *message); /* from a peer; frees the message */
+/* A peer asks which rank this one waits for, or answers that question. False: malformed. */
 bool weiri_group_asked(weiri_conn *conn, const weiri_message *message);
 bool weiri_group_answered(weir_bootstrap *boot, const weiri_message *message);
 /* WEIR_OK, or why a collective of all ranks has failed. */

@@ -1,7 +1,7 @@
 /* id.c - unique ids and where ranks meet.
  *
- * An id is "weir1:<key, 64 hex digits>:<job, 32 hex digits>:<ip>:<port>". The socket that listens at its address
- * waits in a registry of this process for the rank 0 of the id. */
+ * An id is "weir1:<key, 64 hex digits>:<job, 32 hex digits>:<ip>:<port>". A registry of this process keeps the socket
+ * that listens at its address for the rank 0 of the id. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static int hex_value(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Reads 2 * bytes digits and the colon that follows; NULL when they are not there. */
+/* Reads 2 * bytes digits and a colon. NULL when they are missing. */
 static const char *read_hex(const char *from, uint8_t *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {

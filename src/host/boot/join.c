@@ -1,7 +1,7 @@
-/* join.c - the rendezvous: every rank connects to rank 0 and sends its number; when all are there, rank 0
- * sends each rank the job's identity and the addresses of the ranks 1, 2, 4, ... after it, to which it connects.
- * Over these connections all ranks then exchange all addresses, so that nobody sends more than n log n of them.
- * Whatever goes wrong before ends the create of all ranks that came, with one text. */
+/* join.c - the rendezvous. Every rank connects to rank 0 and sends its number. When all are there, rank 0 sends each
+ * rank the identity of the job and the addresses of the ranks 1, 2, 4, ... after it. Each rank connects to these. Over
+ * these connections all ranks then exchange all addresses: no rank sends more than n log n of them. An error before
+ * that ends the create of all ranks that came, with one text. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void write_address(weiri_writer *w, const weiri_address *address)
     weiri_write_u8(w, address->family);
 }
 
-/* A scope is this host's own number: link-local addresses are all taken to be on the link of rank 0. */
+/* A scope is a number of this host alone: link-local addresses are assumed to be on the link of rank 0. */
 static bool read_address(weiri_reader *r, uint32_t scope, weiri_address *out)
 {
     weiri_read_bytes(r, out->ip, sizeof out->ip);
@@ -67,7 +67,7 @@ static void set_failed(weir_bootstrap *boot, weir_status status, const char *tex
     }
 }
 
-/* Everyone knows everyone: connect to the neighbours, and let in those that were quicker. */
+/* Every rank knows its neighbours: connects to them, and accepts those that connected earlier. */
 static void finish(weir_bootstrap *boot)
 {
     boot->join.done = true;
@@ -102,7 +102,7 @@ void weiri_join_start(weir_bootstrap *boot)
         uuid_generate_random(boot->job);
         finish(boot);
     } else {
-        weiri_boot_hurry(boot); /* it keeps everyone's deadline */
+        weiri_boot_hurry(boot); /* it decides the deadline of all ranks */
     }
 }
 
@@ -132,7 +132,7 @@ static void queue_refusal(weiri_conn *conn)
     weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_REFUSE, 0, data, w.size, NULL, 0));
 }
 
-/* Rank 0: the rendezvous has failed, and all ranks learn it; after a mismatch also those that are still coming. */
+/* Rank 0: the rendezvous has failed. All ranks receive the error; after a mismatch also ranks that come later. */
 static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
 {
     weiri_join *join = &boot->join;
@@ -149,7 +149,7 @@ static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
     }
 }
 
-/* Rank 0: all are there. */
+/* Rank 0: all ranks are there. */
 static void send_tables(weir_bootstrap *boot)
 {
     uint8_t table[WEIRI_JOB_BYTES + NEIGHBOURS_MAX * ADDRESS_BYTES];
@@ -173,7 +173,7 @@ static void send_tables(weir_bootstrap *boot)
     finish(boot);
 }
 
-/* Rank 0: checks a rank that came against those that are there. */
+/* Rank 0: checks a new rank against those that are there. */
 static void enroll(weiri_conn *conn, uint32_t size, uint32_t left_ms, const weiri_address *address)
 {
     weir_bootstrap *boot = conn->boot;
@@ -202,7 +202,7 @@ static void enroll(weiri_conn *conn, uint32_t size, uint32_t left_ms, const weir
     }
 }
 
-/* Rank 0: the first frame of a connection that is for the rendezvous. */
+/* Rank 0: the first frame of a connection for the rendezvous. */
 static void meet(weiri_conn *conn, const weiri_message *message)
 {
     weir_bootstrap *boot = conn->boot;
@@ -216,7 +216,8 @@ static void meet(weiri_conn *conn, const weiri_message *message)
         weiri_conn_corrupt(conn);
         return;
     }
-    /* Another rendezvous of the same key at this address: the client tries again until rank 0 of that is here. */
+    /* The rendezvous of another rank 0 with the same key at this address: the client retries until that rank 0 is here.
+     */
     if (boot->rank != 0 || boot->join.taken[0] != '\0' || boot->join.done || boot->join.over || boot->closing) {
         weiri_conn_close(conn);
         return;
@@ -279,7 +280,7 @@ void weiri_join_frame(weiri_conn *conn, weiri_message *message)
     weiri_message_free(message);
 }
 
-/* This rank 0 cannot listen, and no other rank knows more. */
+/* This rank 0 cannot listen, and no other rank knows the cause. */
 static void fail_taken(weiri_conn *conn)
 {
     weir_bootstrap *boot = conn->boot;
@@ -373,7 +374,7 @@ void weiri_join_tick(weir_bootstrap *boot, uint64_t now_ns)
     }
 }
 
-/* Whether rank 0 has heard nothing of this rank yet, so that it may still go elsewhere. */
+/* True while rank 0 does not know this rank, which may still go elsewhere. */
 static bool is_unknown(const weir_bootstrap *boot)
 {
     return boot->join.conn != NULL && boot->join.conn->state != WEIRI_CONN_OPEN;
@@ -398,7 +399,7 @@ weir_status weiri_join_wait(weir_bootstrap *boot, const weiri_meeting *meeting)
     const uint64_t deadline_ns = taken && second_ns < meeting->deadline_ns ? second_ns : meeting->deadline_ns;
     bool expired = false;
     while (!join->over && !expired) {
-        /* Rank 0 names the ranks that are missing; the ranks that it knows wait a little longer for that. */
+        /* Rank 0 names the missing ranks. The ranks that it knows wait a little longer for that. */
         const bool patient = boot->rank == 0 || join->welcomed;
         const uint64_t limit = deadline_ns + (patient && !taken ? LINGER_NS : 0);
         const uint64_t check = meeting->moved == NULL ? limit : weiri_now_ns() + MOVED_NS;

@@ -1,7 +1,7 @@
-/* launcher.c - who this process is among the ranks that a launcher started, and where they meet.
+/* launcher.c - the rank of this process among those that a launcher started, and their meeting point.
  *
- * The two questions are answered one by one: rank and size by the first launcher that is complete (weir/launcher.h has
- * the order), the meeting point by WEIR_UNIQUE_ID, WEIR_RENDEZVOUS_FILE, PMIx, or MASTER_ADDR. */
+ * The two are found separately: rank and size from the first launcher that is complete (weir/launcher.h has the order),
+ * the meeting point from WEIR_UNIQUE_ID, WEIR_RENDEZVOUS_FILE, PMIx, or MASTER_ADDR. */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -21,14 +21,14 @@
 #define NAME_BYTES 256
 #define WHERE_BYTES 4224 /* a path and its prefix */
 
-/* A launcher that speaks through variables alone. It is there when `marker`, `rank` and `size` are set. */
+/* A launcher that sets variables only. It is there when `marker`, `rank` and `size` are set. */
 typedef struct launcher {
     const char *source;
     bool before_pmix;
     weiri_launch_variable marker;
     weiri_launch_variable rank;
     weiri_launch_variable size;
-    weiri_launch_variable local_rank; /* WEIRI_LAUNCH_COUNT: it does not tell */
+    weiri_launch_variable local_rank; /* WEIRI_LAUNCH_COUNT: it sets none */
     weiri_launch_variable local_size;
 } launcher;
 
@@ -45,11 +45,11 @@ static const launcher launchers[] = {
 };
 #define LAUNCHER_COUNT (sizeof launchers / sizeof launchers[0])
 
-/* What a process knows of its launch. */
+/* The launch of this process, as far as it is known. */
 typedef struct launch {
     weir_launcher_info info;
     weir_unique_id id;    /* "": PMIx has none */
-    char pmix_cause[256]; /* why PMIx, which is there, cannot be asked */
+    char pmix_cause[256]; /* why PMIx, although present, cannot be asked */
 } launch;
 
 static bool is_set(weiri_launch_variable variable)
@@ -84,7 +84,7 @@ static weir_status read_launcher(const launcher *l, weir_launcher_info *info)
     return status;
 }
 
-/* Leaves info->size at 0 when none of them is there. */
+/* Leaves info->size at 0 when no launcher is there. */
 static weir_status find_launcher(bool before_pmix, weir_launcher_info *info)
 {
     for (size_t i = 0; i < LAUNCHER_COUNT; i++) {
@@ -103,7 +103,7 @@ static weir_status find_own(const weiri_env *env, weir_launcher_info *info)
                           env->rank_set ? "WEIR_RANK" : "WEIR_SIZE", env->rank_set ? "WEIR_SIZE" : "WEIR_RANK");
     }
     if (env->rank_set && env->rank >= env->size) {
-        return weiri_fail(WEIR_ERR_ENV, "environment: WEIR_RANK=%llu: WEIR_SIZE=%llu ranks are counted from 0",
+        return weiri_fail(WEIR_ERR_ENV, "environment: WEIR_RANK=%llu: not below WEIR_SIZE=%llu",
                           (unsigned long long)env->rank, (unsigned long long)env->size);
     }
     info->rank = (uint32_t)env->rank;
@@ -112,7 +112,7 @@ static weir_status find_own(const weiri_env *env, weir_launcher_info *info)
     return WEIR_OK;
 }
 
-/* Asks PMIx, with an exchange of a unique id if one is needed. Without a library others may know. */
+/* Asks PMIx, and exchanges a unique id if needed. If the library is missing, later launchers may still be complete. */
 static weir_status ask_pmix(const weir_bootstrap_opts *opts, uint64_t deadline_ns, bool exchange, launch *out)
 {
     const weir_status status = exchange ? weiri_pmix_exchange(opts, deadline_ns, &out->info, &out->id)
@@ -165,8 +165,8 @@ weir_status weir_launcher_get(weir_launcher_info *info)
     return status;
 }
 
-/* The first IPv4 address of a name, else the first of IPv6, so that all hosts choose alike. A resolver that is not
- * ready yet is asked again. */
+/* The first IPv4 address of a name, else the first IPv6 address: all hosts choose the same. Asks again while the
+ * resolver is not ready. */
 static weir_status resolve(const char *name, uint64_t deadline_ns, weiri_address *out)
 {
     const struct timespec pause = { 0, RESOLVE_PAUSE_MS * 1000000L };
@@ -202,7 +202,7 @@ static weir_status resolve(const char *name, uint64_t deadline_ns, weiri_address
                             : weiri_fail(WEIR_ERR_SYSTEM, "launcher: MASTER_ADDR=%.80s has no IP address", name);
 }
 
-/* MASTER_ADDR, with WEIR_PORT or the port after MASTER_PORT, which is torch's own. */
+/* MASTER_ADDR, with WEIR_PORT or the port after MASTER_PORT. MASTER_PORT itself belongs to torch. */
 static weir_status master_address(const weiri_env *env, const weir_launcher_info *info, uint64_t deadline_ns,
                                   char *where, size_t bytes)
 {

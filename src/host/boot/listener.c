@@ -1,9 +1,9 @@
-/* listener.c - the listener of a bootstrap, and the bound on connections that have not proved the key.
+/* listener.c - the listener of a bootstrap, and the limit of connections that have not proved the key.
  *
- * Anybody may connect. So only a small part of this process's descriptors may be held by connections that have not
- * proved the key; rank 0 also has room for each rank that is still to join. When the room is used up, one of them is
- * dropped for each that comes: the oldest of the source that has the most. A rank whose connection is dropped connects
- * again. The listener pauses only while the process has no descriptor or no memory at all. */
+ * Any process may connect. So connections without a proof of the key may hold only a small part of the descriptors of
+ * this process; rank 0 also has room for each rank that is still to join. When the room is used up, each new connection
+ * replaces the oldest one of the source that has the most. A rank whose connection is dropped connects again. The
+ * listener pauses only while the process has no descriptor or no memory at all. */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -23,7 +23,7 @@ uint32_t weiri_listener_room(void)
     return part < ROOM_LEAST ? ROOM_LEAST : part > ROOM_MOST ? ROOM_MOST : (uint32_t)part;
 }
 
-/* A number for the network that a connection comes from: an IPv4 address, or 64 bits of an IPv6 address. */
+/* The network that a connection comes from: an IPv4 address, or 64 bits of an IPv6 address. */
 static uint32_t source(const weiri_address *address)
 {
     const size_t bytes = address->family == 4 ? 4 : 8;
@@ -34,7 +34,7 @@ static uint32_t source(const weiri_address *address)
     return (hash ^ hash >> 16) % SOURCES;
 }
 
-/* Drops one of the connections that have not proved the key; false when there is none. */
+/* Drops one connection without a proof of the key; false when there is none. */
 static bool drop_one(weir_bootstrap *boot)
 {
     uint32_t counts[SOURCES] = { 0 };
@@ -46,19 +46,19 @@ static bool drop_one(weir_bootstrap *boot)
             most = count > most ? count : most;
         }
     }
-    /* New connections are put first. */
+    /* New connections are at the front of the list. */
     for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
         if (weiri_conn_is_unproved(conn) && counts[source(&conn->address)] == most) {
             oldest = conn;
         }
     }
     if (oldest != NULL) {
-        weiri_conn_foreign(oldest, "too many others have not proved the key either");
+        weiri_conn_foreign(oldest, "too many connections have not proved the key");
     }
     return oldest != NULL;
 }
 
-/* Takes one waiting connection; false when there is none, or this process has nothing left for it. */
+/* Accepts one waiting connection; false when there is none, or no descriptor or memory for it. */
 static bool accept_one(weir_bootstrap *boot)
 {
     const uint32_t missing = boot->rank == 0 && !boot->join.over ? boot->size - boot->join.present : 0;
@@ -72,7 +72,7 @@ static bool accept_one(weir_bootstrap *boot)
         return false;
     }
     if (error != 0) {
-        /* Without descriptors or memory the listener stays ready: look again, or later. */
+        /* Without descriptors or memory the listener stays ready: tries again, or pauses. */
         boot->listener_paused = !drop_one(boot);
         return !boot->listener_paused;
     }

@@ -6,28 +6,28 @@
 #include "src/host/base/wire.h"
 #include "weir/bootstrap.h"
 
-/* A frame begins with {kind u32, tag u64, bytes u64, hash of its payload}, which is sealed, and the seal. */
+/* A frame begins with a sealed head {kind u32, tag u64, bytes u64, hash of the payload}, and the seal. */
 #define WEIRI_FRAME_HEAD_BYTES (20 + WEIRI_HASH_BYTES)
 #define WEIRI_FRAME_BYTES (WEIRI_FRAME_HEAD_BYTES + WEIRI_SEAL_BYTES)
 #define WEIRI_MESSAGE_MAX ((uint64_t)1 << 40)
 
 enum {
     WEIRI_FRAME_JOIN = 1,   /* a rank introduces itself to rank 0 */
-    WEIRI_FRAME_WELCOME,    /* rank 0 has taken notice of it */
-    WEIRI_FRAME_TABLE,      /* job, and addresses of the ranks that the receiver is to connect to */
-    WEIRI_FRAME_REFUSE,     /* status and text with which everyone's create ends */
-    WEIRI_FRAME_PEER,       /* no frame: what a connection between ranks is for */
+    WEIRI_FRAME_WELCOME,    /* rank 0 knows the rank */
+    WEIRI_FRAME_TABLE,      /* job, and addresses of the ranks to connect to */
+    WEIRI_FRAME_REFUSE,     /* status and text that end the create of all ranks */
+    WEIRI_FRAME_PEER,       /* no frame: the purpose of a connection between ranks */
     WEIRI_FRAME_USER,       /* tag */
     WEIRI_FRAME_COLLECTIVE, /* tag: hash of the group; begins with a description of the operation */
     WEIRI_FRAME_PORT,       /* tag: port */
     WEIRI_FRAME_ABORT,      /* tag: hash of the group; operation, status, text */
     WEIRI_FRAME_DEATH,      /* tag: rank */
-    WEIRI_FRAME_GOODBYE,    /* tag: 1 when the leaving rank also has a connection of its own to the receiver */
-    WEIRI_FRAME_CREDIT,     /* tag: how much of the receiver's messages has been handled; their kind */
+    WEIRI_FRAME_GOODBYE,    /* tag: 1 when the leaving rank also opened a connection to the receiver */
+    WEIRI_FRAME_CREDIT,     /* tag: bytes of the receiver's messages that were handled; payload: their kind */
     WEIRI_FRAME_BEAT,       /* the sender runs */
     WEIRI_FRAME_SILENT,     /* tag: rank that does not answer */
-    WEIRI_FRAME_ASK,        /* tag: hash of the group; operation of which the receiver's part is missing */
-    WEIRI_FRAME_ANSWER      /* tag: hash of the group; operation, and for which rank the sender waits in it */
+    WEIRI_FRAME_ASK,        /* tag: hash of the group; operation for which the sender waits */
+    WEIRI_FRAME_ANSWER      /* tag: hash of the group; operation, and the rank that the sender waits for */
 };
 
 typedef enum weiri_send_state { WEIRI_SEND_QUEUED, WEIRI_SEND_DONE, WEIRI_SEND_FAILED } weiri_send_state;
@@ -42,9 +42,9 @@ typedef struct weiri_message {
     uint64_t tag;
     uint32_t kind;
     uint32_t peer;
-    uint32_t gone_before; /* of a port: how many ranks were gone when it came */
-    bool waited;          /* a user's thread waits for `send_state`, and frees the message */
-    bool sealed;          /* for its place on its connection: it is the next to be sent, or partly sent */
+    uint32_t gone_before; /* of a port: number of ranks that were gone when it came */
+    bool waited;          /* a user's thread waits for `send_state` and frees the message */
+    bool sealed;          /* for its place on its connection: it is next or partly sent */
     weiri_send_state send_state;
     uint8_t frame[WEIRI_FRAME_BYTES];
 } weiri_message;
@@ -61,7 +61,7 @@ weiri_message *weiri_message_create(uint32_t kind, uint64_t tag, const void *hea
 void weiri_message_free(weiri_message *message); /* NULL is ignored */
 void weiri_message_queue_push(weiri_message_queue *queue, weiri_message *message);
 weiri_message *weiri_message_queue_pop(weiri_message_queue *queue);
-/* Takes out `message`, which follows `before` (NULL: the first). */
+/* Removes `message`, which follows `before` (NULL: it is the first). */
 void weiri_message_queue_unlink(weiri_message_queue *queue, weiri_message *before, weiri_message *message);
 void weiri_message_queue_clear(weiri_message_queue *queue);
 

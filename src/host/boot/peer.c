@@ -1,9 +1,9 @@
 /* peer.c - frames between ranks after the rendezvous, and the ranks that are gone.
  *
- * A rank whose connection ends before it said goodbye has died: the rank that sees it reports it to all its
- * neighbours, and each rank passes the news on once. The same goes for a rank that does not answer (boot/beat.c). A
- * rank that leaves says goodbye on all its connections; it has left when nothing more can come from it, that is when
- * the connection that it opened, if there is one, is at its end. */
+ * A rank whose connection ends without a goodbye has died. The rank that sees it reports it to all its neighbours, and
+ * each rank passes the news on once. The same holds for a rank that does not answer (boot/beat.c). A rank that leaves
+ * says goodbye on all its connections. It has left when nothing more can come from it: when the connection that it
+ * opened, if any, is at its end. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ static void report_gone(weiri_conn *conn, uint32_t rank)
                      weiri_message_create(silent ? WEIRI_FRAME_SILENT : WEIRI_FRAME_DEATH, rank, NULL, 0, NULL, 0));
 }
 
-/* A new connection begins with the news of deaths, so that what this rank does because of one never overtakes it. */
+/* A new connection begins with the news of deaths: the effects of a death on this rank must not overtake it. */
 static void report_all_gone(weiri_conn *conn)
 {
     const weir_bootstrap *boot = conn->boot;
@@ -64,7 +64,7 @@ void weiri_peer_accept(weiri_conn *conn)
     }
     weiri_peer *peer = &boot->peers[conn->held_rank];
     if (memcmp(conn->held_job, boot->job, sizeof boot->job) != 0) {
-        weiri_conn_foreign(conn, "it is of another job");
+        weiri_conn_foreign(conn, "of another job");
         return;
     }
     if (conn->held_rank == boot->rank || peer->in != NULL || peer->state != WEIRI_PEER_ALIVE) {
@@ -100,7 +100,7 @@ uint64_t weiri_peer_frame_max(uint32_t kind)
     }
 }
 
-/* A rank leaves, and says so on this connection. */
+/* A rank leaves and says goodbye on this connection. */
 static void take_goodbye(weiri_conn *conn, uint64_t more)
 {
     weir_bootstrap *boot = conn->boot;
@@ -145,7 +145,7 @@ void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message)
     weiri_writer w = weiri_writer_init(kind, sizeof kind);
     weiri_write_u32(&w, message->kind);
     weiri_message *credit = weiri_message_create(WEIRI_FRAME_CREDIT, flow->owed, kind, sizeof kind, NULL, 0);
-    if (credit != NULL) { /* otherwise the next message tries again */
+    if (credit != NULL) { /* if memory is short, the next message tries again */
         flow->held -= flow->owed;
         flow->owed = 0;
         weiri_conn_queue(peer->in, credit);
@@ -196,12 +196,12 @@ void weiri_peer_frame(weiri_conn *conn, weiri_message *message)
     } else if (conn->initiated || !(data || kind == WEIRI_FRAME_ABORT || kind == WEIRI_FRAME_BEAT)) {
         weiri_conn_corrupt(conn);
     } else if (kind == WEIRI_FRAME_BEAT) {
-        /* That it came is all that it says. */
+        /* Its arrival is all its content. */
     } else if (kind == WEIRI_FRAME_ABORT) {
         weiri_group_abort(boot, message);
         return;
     } else if (boot->closing) {
-        /* Nobody will ask for it. */
+        /* No call will take it. */
     } else if (kind != WEIRI_FRAME_PORT) {
         weiri_peer *peer = &boot->peers[conn->peer];
         if (kind == WEIRI_FRAME_COLLECTIVE) {
@@ -229,7 +229,7 @@ void weiri_peer_lost(weiri_conn *conn, const char *cause, bool there)
     weiri_peer *peer = &boot->peers[rank];
     const bool open = conn->state == WEIRI_CONN_OPEN;
     if (!open && !boot->closing && peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns == 0) {
-        /* Its listener is gone: news of what became of it may be on its way. What this rank lacks may come again. */
+        /* Its listener is gone; news of its death may be on the way. If this rank lacks something, that may change. */
         peer->unreachable_ns = there ? 0 : peer->unreachable_ns == 0 ? weiri_now_ns() : peer->unreachable_ns;
         (void)snprintf(conn->cause, sizeof conn->cause, "%s", cause);
         weiri_conn_retry(conn, RETRY_NS);
@@ -265,7 +265,7 @@ void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how)
     peer->state = how;
     boot->gone[boot->gone_count++] = rank;
     boot->leaving -= peer->goodbye_ns != 0 ? 1 : 0;
-    /* A rank that was stopped reads, when it goes on, why its connections are closed. */
+    /* When a stopped rank continues, it reads why its connections are closed. */
     weiri_conn *const ends[] = { peer->out, peer->in };
     for (int i = 0; i < 2; i++) {
         if (ends[i] != NULL && how == WEIRI_PEER_SILENT) {
@@ -294,7 +294,7 @@ void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
     for (weiri_conn *conn = boot->conns; conn != NULL;) {
         weiri_conn *next = conn->next;
         const weiri_peer *peer = conn->initiated && !conn->join ? &boot->peers[conn->peer] : NULL;
-        /* A peer that has connected to this rank runs, even if this rank cannot connect to it. */
+        /* A peer that has connected to this rank is alive, even if this rank cannot connect to it. */
         if (peer != NULL && peer->in == NULL && peer->unreachable_ns != 0 &&
             now_ns - peer->unreachable_ns > UNREACHABLE_NS) {
             weiri_peer_gone(boot, conn->peer, boot->joined ? WEIRI_PEER_LEFT : WEIRI_PEER_DIED);
@@ -310,17 +310,17 @@ void weiri_peer_tick(weir_bootstrap *boot, uint64_t now_ns)
     }
 }
 
-/* Whether a connection has nothing more to say when this rank leaves. */
+/* True when a connection has nothing more to send before this rank leaves. */
 static bool is_idle(const weir_bootstrap *boot, const weiri_conn *conn)
 {
     switch (conn->state) {
     case WEIRI_CONN_OPEN:
         return conn->join && conn->initiated;
-    case WEIRI_CONN_AWAIT_ANSWER: /* the server has the proof, and perhaps taken it */
+    case WEIRI_CONN_AWAIT_ANSWER: /* the server has the proof and may have accepted it */
         return conn->join;
     case WEIRI_CONN_AWAIT_PROOF:
     case WEIRI_CONN_AWAIT_FRAME:
-        return false; /* a rank that takes the connection for open: it needs the goodbye */
+        return false; /* the rank there takes the connection for open and needs the goodbye */
     default:
         return !conn->initiated || conn->join || conn->queue.head == NULL || !boot->joined;
     }
@@ -333,7 +333,7 @@ void weiri_peer_goodbyes(weir_bootstrap *boot)
     weiri_service_unwatch(boot->service, boot->listener_watch);
     boot->listener_watch = NULL;
     if (boot->listener >= 0) {
-        /* Children that were forked with a unique id have it too: nobody may find it open. */
+        /* Forked children that inherited a unique id have the socket too; shutdown closes it for all. */
         (void)shutdown(boot->listener, SHUT_RDWR);
         weiri_sock_close(boot->listener);
         boot->listener = -1;

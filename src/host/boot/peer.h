@@ -1,5 +1,5 @@
-/* peer.h - the other ranks: their frames, how far two ranks are ahead of each other, and ranks that are gone. The mutex
- * of the bootstrap is held. */
+/* peer.h - the other ranks: their frames, flow control between two ranks, and ranks that are gone. The mutex of the
+ * bootstrap is held. */
 #ifndef WEIRI_BOOT_PEER_H
 #define WEIRI_BOOT_PEER_H
 
@@ -7,8 +7,8 @@
 
 #define WEIRI_TEXT_BYTES 512
 
-/* How many bytes of each kind of message a rank may send before the peer has handled them. A message counts its bytes
- * and a fixed cost. The last one may go beyond the limit. */
+/* Most bytes of each kind of message that a rank may send before the peer has handled them. A message counts its bytes
+ * and a fixed cost. The last message may exceed the limit. */
 #define WEIRI_AHEAD_MAX ((uint64_t)64 << 20)
 #define WEIRI_MESSAGE_COST 256u
 
@@ -19,11 +19,11 @@ typedef enum weiri_peer_state {
     WEIRI_PEER_SILENT /* it does not answer */
 } weiri_peer_state;
 
-/* How far one of two ranks is ahead of the other with messages of one kind. */
+/* Flow control between two ranks for messages of one kind. */
 typedef struct weiri_flow {
-    uint64_t ahead; /* what this rank has sent and has no credit for */
-    uint64_t held;  /* what the peer has sent and has no credit for */
-    uint64_t owed;  /* of that: what has been handled */
+    uint64_t ahead; /* bytes that this rank has sent without credit back */
+    uint64_t held;  /* bytes that the peer has sent and this rank has not credited */
+    uint64_t owed;  /* the part of them that was handled */
 } weiri_flow;
 
 #define WEIRI_FLOWS 3 /* of WEIRI_FRAME_USER and the two after it */
@@ -34,15 +34,15 @@ typedef struct weiri_peer {
     weiri_message_queue inbox;
     weiri_flow flows[WEIRI_FLOWS];
     uint32_t waiters;        /* users' threads that wait for a message of it */
-    uint64_t unreachable_ns; /* since when it refuses connections; 0 while it does not, or that is not known */
+    uint64_t unreachable_ns; /* time since when it refuses connections; 0 if it does not */
     bool answered;           /* to the last frame that asked it; with what follows */
     uint32_t answer;
-    uint64_t goodbye_ns; /* when it said that it leaves; 0 before */
+    uint64_t goodbye_ns; /* time of its goodbye; 0 before */
     weiri_peer_state state;
-    bool last_seen; /* nothing more comes on a connection that it opened */
+    bool last_seen; /* the connection that it opened is at its end */
 } weiri_peer;
 
-/* Whether messages of this kind flow, that is, need credit. */
+/* True for messages that need credit. */
 static inline bool weiri_flows(uint32_t kind)
 {
     return kind >= WEIRI_FRAME_USER && kind < WEIRI_FRAME_USER + WEIRI_FLOWS;
@@ -51,9 +51,9 @@ static inline bool weiri_flows(uint32_t kind)
 weiri_conn *weiri_peer_connect(weir_bootstrap *boot, uint32_t rank); /* any thread; NULL: out of memory */
 void weiri_peer_accept(weiri_conn *conn);
 void weiri_peer_frame(weiri_conn *conn, weiri_message *message); /* takes the message */
-/* `there`: the peer still runs, as far as this rank knows. */
+/* `there`: the peer is alive, as far as this rank knows. */
 void weiri_peer_lost(weiri_conn *conn, const char *cause, bool there);
-/* A message that came is no longer held here: its sender gets credit. */
+/* A received message was handled: its sender gets credit. */
 void weiri_peer_handled(weir_bootstrap *boot, const weiri_message *message);
 void weiri_peer_gone(weir_bootstrap *boot, uint32_t rank, weiri_peer_state how);
 void weiri_peer_gone_text(uint32_t rank, weiri_peer_state how, char text[WEIRI_TEXT_BYTES]);

@@ -1,12 +1,14 @@
 /* pmix.c - rank, size and the unique id from a launcher's PMIx server.
  *
- * PMIx calls wait for the server and for other ranks without a deadline of their own. So a thread of ours makes them,
- * from PMIx_Init to PMIx_Finalize, and the caller waits for it until the deadline. A thread that is late is left to
- * itself, and frees its session if it ever comes back. PMIx's own threads inherit its signal mask: they block all.
+ * PMIx calls wait for the server and for other ranks without a deadline. So a separate thread makes them, from
+ * PMIx_Init to PMIx_Finalize, and the caller waits for that thread until the deadline. A thread that is late is
+ * abandoned, and frees its session when it returns. The threads of PMIx inherit its signal mask, which blocks all
+ * signals.
  *
- * PMIx_Fence collects what rank 0 has published, so every rank has it when the fence ends, and may finalize. A rank
- * that finalizes while another is at a fence would break that fence. So who only asks for its rank does not finalize:
- * the next exchange does, or the end of the process, because a launcher takes an end without it for a failure. */
+ * PMIx_Fence collects the id that rank 0 has published: when the fence ends, every rank has it and may finalize. A rank
+ * that finalizes while another one is at a fence breaks that fence. So a rank that only asks for its number does not
+ * finalize. The next exchange does, or the end of the process, since a launcher takes an end without it for a failure.
+ */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +34,7 @@ typedef struct session {
     bool abandoned;
     bool exchange;      /* of a unique id */
     char interface[64]; /* where rank 0 listens; "" for the default */
-    const char *step;   /* what it waits for */
+    const char *step;   /* the call that it waits for */
     weir_status status;
     char text[TEXT_BYTES];
     weir_launcher_info info;
@@ -40,12 +42,13 @@ typedef struct session {
 } session;
 
 static pthread_mutex_t shared_mutex = PTHREAD_MUTEX_INITIALIZER;
-static weiri_pmix_api api;       /* once loaded it stays */
-static weir_launcher_info known; /* what the server said; some servers tell no local rank after another PMIx_Init */
-static uint32_t exchanges;       /* the same on all ranks: each takes part in each */
+static weiri_pmix_api api; /* once loaded it stays */
+static weir_launcher_info
+    known;                 /* the answers of the server; some servers report no local rank after a second PMIx_Init */
+static uint32_t exchanges; /* the same on all ranks: each rank takes part in each exchange */
 static weiri_pmix_proc identity; /* from PMIx_Init */
 static uint32_t held;            /* calls of PMIx_Init without their PMIx_Finalize */
-static pid_t holder;             /* the process that made them; 0: none yet */
+static pid_t holder;             /* the process that made them; 0: no process yet */
 
 static weir_status load_symbols(void *library, weiri_pmix_api *out)
 {
@@ -108,7 +111,7 @@ static void set_step(session *s, const char *step)
     (void)pthread_mutex_unlock(&s->mutex);
 }
 
-/* A count of `rank`. False when the server does not tell. */
+/* A count of `rank`. False when the server does not report it. */
 static bool get_number(const weiri_pmix_proc *self, uint32_t rank, const char *key, uint32_t *out)
 {
     weiri_pmix_proc proc = *self;
@@ -131,11 +134,12 @@ static weir_status describe(const weiri_pmix_proc *self, weir_launcher_info *inf
     memset(&found, 0, sizeof found);
     found.rank = self->rank;
     if (!get_number(self, WEIRI_PMIX_RANK_WILDCARD, WEIRI_PMIX_JOB_SIZE, &found.size)) {
-        return weiri_fail(WEIR_ERR_SYSTEM, "launcher: PMIx does not tell the number of ranks");
+        return weiri_fail(WEIR_ERR_SYSTEM, "launcher: PMIx does not report the number of ranks");
     }
     if (found.size == 0 || found.size > WEIR_RANKS_MAX || found.rank >= found.size) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "launcher: PMIx says rank %u of %u; there are 1 to %u ranks", found.rank,
-                          found.size, WEIR_RANKS_MAX);
+        return weiri_fail(WEIR_ERR_CORRUPT,
+                          "launcher: PMIx reports rank %u of %u: the size must be 1 to %u, and the rank below it",
+                          found.rank, found.size, WEIR_RANKS_MAX);
     }
     if (!get_number(self, WEIRI_PMIX_RANK_WILDCARD, WEIRI_PMIX_LOCAL_SIZE, &found.local_size) ||
         !get_number(self, self->rank, WEIRI_PMIX_LOCAL_RANK, &found.local_rank) || found.local_size > found.size ||
@@ -153,10 +157,10 @@ static weir_status describe(const weiri_pmix_proc *self, weir_launcher_info *inf
     return WEIR_OK;
 }
 
-/* Rank 0: an empty id tells the others that there is none. */
+/* Rank 0: an empty id reports the failure to the others. */
 static weir_status publish(const session *s, const weir_launcher_info *info, const char *key, weir_unique_id *id)
 {
-    /* Ranks of one host meet where no other host can reach them. */
+    /* Ranks of one host meet on the loopback, out of reach of other hosts. */
     const bool one_host = info->local_size == info->size;
     const char *where = s->interface[0] != '\0' ? s->interface : one_host ? "127.0.0.1" : NULL;
     const weir_status made = weir_unique_id_create(where, id);
@@ -183,9 +187,9 @@ static weir_status fetch(const weiri_pmix_proc *self, const char *key, weir_uniq
     weir_status status = WEIR_OK;
     const char *text = value->type == WEIRI_PMIX_STRING ? value->data.string : NULL;
     if (text == NULL || strlen(text) >= sizeof id->text) {
-        status = weiri_fail(WEIR_ERR_CORRUPT, "launcher: what PMIx has as %s is no unique id", key);
+        status = weiri_fail(WEIR_ERR_CORRUPT, "launcher: the value of %s in PMIx is not a unique id", key);
     } else if (text[0] == '\0') {
-        status = weiri_fail(WEIR_ERR_REMOTE, "launcher: rank 0 could not make a unique id");
+        status = weiri_fail(WEIR_ERR_REMOTE, "launcher: rank 0 could not create a unique id");
     } else {
         memcpy(id->text, text, strlen(text) + 1);
     }
@@ -209,7 +213,7 @@ static weir_status exchange(session *s, const weiri_pmix_proc *self, const weir_
     if (info->rank == 0) {
         status = publish(s, info, key, id);
     }
-    /* Also when there is no id: the others wait for it. */
+    /* Also without an id: the others wait at the fence. */
     set_step(s, "PMIx_Fence; not all ranks of the job have come");
     const int error = api.fence(NULL, 0, &collect, 1);
     if (status == WEIR_OK && error != PMIX_OK) {
@@ -222,7 +226,7 @@ static weir_status exchange(session *s, const weiri_pmix_proc *self, const weir_
     return status;
 }
 
-/* Takes what is held: the caller finalizes as often as it says. */
+/* Takes over the held calls: the caller finalizes that many times. */
 static uint32_t take_held(weiri_pmix_proc *self)
 {
     (void)pthread_mutex_lock(&shared_mutex);
@@ -320,7 +324,7 @@ static void *run(void *context)
     return NULL;
 }
 
-/* A copy of what the session needs: it may outlive the caller's opts. */
+/* A copy of the opts: the session may outlive those of the caller. */
 static weir_status create_session(const weir_bootstrap_opts *opts, bool exchange_id, session **out)
 {
     weiri_env env;

@@ -1,7 +1,7 @@
-/* pmix_abi.h - the part of PMIx that weir uses, as libpmix.so.2 has it in versions 2 to 5 of the standard.
+/* pmix_abi.h - the part of PMIx that weir uses, as in libpmix.so.2, versions 2 to 5 of the standard.
  *
- * Declared here, so that every build of weir can speak to a launcher whose library is found at run time. The layouts
- * and numbers are part of that library's binary interface; test/launch compares them with pmix.h where that is. */
+ * Declared here: every build of weir works with a launcher whose library is found at run time. The layouts and numbers
+ * belong to the binary interface of that library; test/launch compares them with pmix.h where it is installed. */
 #ifndef WEIRI_BOOT_PMIX_ABI_H
 #define WEIRI_BOOT_PMIX_ABI_H
 
@@ -24,7 +24,7 @@ typedef struct weiri_pmix_proc {
     uint32_t rank;
 } weiri_pmix_proc;
 
-/* The library's own union may be smaller: one that comes from it is read by the member of its type alone. */
+/* The union of the library may be smaller: of a value from it, only the member of its type may be read. */
 typedef struct weiri_pmix_value {
     uint16_t type;
     union {

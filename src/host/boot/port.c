@@ -1,15 +1,15 @@
 /* port.c - ports: messages for communicators, delivered on the service thread; see boot/boot.h.
  *
- * The first message of a port, or its open, makes its record. Numbers are not used again, so
- * what comes for a closed one is answered with an empty message, which says so, and dropped; records of closed ports
- * go as soon as all lower numbers are closed. */
+ * The first message of a port, or its open, makes its record. Numbers are not used again. A message for a closed port
+ * is dropped, and answered with an empty message that reports this. The record of a closed port is freed when all lower
+ * numbers are closed. */
 #include <string.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/boot/state.h"
 
-/* Deliveries of one callback; the rest waits for the next, so that sockets get their turn. */
+/* Deliveries of one callback; the others wait for the next, since sockets need their turn. */
 #define DELIVER_AT_ONCE 256
 
 static weiri_port *find(weir_bootstrap *boot, uint32_t number)
@@ -35,8 +35,8 @@ static weiri_port *find_or_create(weir_bootstrap *boot, uint32_t number)
     return port;
 }
 
-/* Tells the sender of a message that its port is closed here; an empty one is such news itself. A sender that is gone,
- * or that this rank has no memory for, is left to its deadline. */
+/* Reports to the sender of a message that its port is closed here; an empty message is such a report itself. A sender
+ * that is gone, or for which memory is short, is left to its deadline. */
 static void bounce(weir_bootstrap *boot, uint32_t number, const weiri_message *message)
 {
     if (message->bytes > 0) {
@@ -71,8 +71,8 @@ static weiri_port *find_work(const weir_bootstrap *boot)
     return port;
 }
 
-/* Hands one message, or the news of one rank, to the handler, without the mutex: in the order in which they came, so
- * that a peer which left because of a death is not heard before that death. */
+/* Passes one message, or the news of one rank, to the handler, without the mutex and in the order of arrival: the news
+ * that a peer left because of a death must not precede the news of that death. */
 static void deliver_one(weir_bootstrap *boot, weiri_port *port)
 {
     const weiri_port_handler handler = port->handler;
@@ -154,7 +154,7 @@ weir_status weiri_bootstrap_open_port(weir_bootstrap *boot, uint32_t number, con
     return status;
 }
 
-/* Frees the records of closed ports below which all are closed. */
+/* Frees the records of closed ports whose lower numbers are all closed. */
 static void forget_closed(weir_bootstrap *boot)
 {
     weiri_port *port;
@@ -199,7 +199,7 @@ weir_status weiri_bootstrap_post(weir_bootstrap *boot, uint32_t peer, uint32_t p
         return status;
     }
     if (peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: post to rank %u of %u: it does not exist", peer, boot->size);
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: post: rank %u of %u does not exist", peer, boot->size);
     }
     (void)pthread_mutex_lock(&boot->mutex);
     if (boot->peers[peer].flows[WEIRI_FRAME_PORT - WEIRI_FRAME_USER].ahead >= WEIRI_AHEAD_MAX) {

@@ -10,7 +10,7 @@ typedef struct weiri_port {
     weiri_port_handler handler;
     weiri_message_queue queue;
     uint32_t number;
-    uint32_t reported; /* how many of the ranks that are gone the handler knows */
+    uint32_t reported; /* number of gone ranks that the handler knows of */
     bool open;
     bool closed;
     bool running;

@@ -33,7 +33,7 @@ static weir_status queue(weir_bootstrap *boot, uint32_t peer, weiri_message *mes
     const weiri_peer_state state = boot->peers[peer].state;
     const bool gone = state != WEIRI_PEER_ALIVE || boot->peers[peer].goodbye_ns != 0;
     if (gone && boot->failed != WEIR_OK) {
-        return weiri_fail(boot->failed, "%s", boot->failed_text); /* which may be why the peer left */
+        return weiri_fail(boot->failed, "%s", boot->failed_text); /* this may be why the peer left */
     }
     if (gone) {
         char text[WEIRI_TEXT_BYTES];
@@ -84,7 +84,7 @@ weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind,
     return status;
 }
 
-/* Takes the first message of (kind, tag) out of the queue, or NULL. */
+/* Removes and returns the first message of (kind, tag), or NULL. */
 static weiri_message *take(weiri_message_queue *queue, uint32_t kind, uint64_t tag)
 {
     weiri_message *before = NULL;
@@ -124,13 +124,13 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
         if (now >= deadline_ns) {
             return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
         }
-        /* Without any connection its departure would go unnoticed. */
+        /* Without a connection this rank would not notice that the peer leaves. */
         bool alone = peer != boot->rank && p->in == NULL && p->out == NULL && boot->joined;
         if (alone && now >= connect_ns) {
             if (weiri_peer_connect(boot, peer) == NULL) {
                 return weiri_fail_nomem("bootstrap: connection");
             }
-            connect_ns = now + CONNECT_NS; /* one that ends at once is not made again at once */
+            connect_ns = now + CONNECT_NS; /* a connection that ends at once is not retried at once */
             alone = false;
         }
         p->waiters++;
@@ -158,14 +158,14 @@ weir_status weiri_boot_wait_room(weir_bootstrap *boot, uint32_t peer, uint32_t k
         }
         if (expired) {
             return weiri_fail(WEIR_ERR_TIMEOUT,
-                              "bootstrap: %s: timeout: rank %u has yet to receive %llu MiB that were sent before", what,
+                              "bootstrap: %s: timeout: rank %u has not received %llu MiB of earlier messages", what,
                               peer, (unsigned long long)(flow->ahead >> 20));
         }
         expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
     }
 }
 
-/* Waits until the frame is with the socket, and frees it. */
+/* Waits until the socket has the whole frame, and frees it. */
 static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message *message, uint64_t deadline_ns)
 {
     bool expired = false;
@@ -178,7 +178,7 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
     if (state != WEIRI_SEND_QUEUED) {
         weiri_message_free(message);
     } else if (!message->sealed) {
-        /* Not begun: it stays unsent. */
+        /* Not begun: it can be removed from the queue. */
         weiri_message_queue *queue = &boot->peers[peer].out->queue;
         weiri_message *before = NULL;
         for (weiri_message *m = queue->head; m != message; m = m->next) {
@@ -188,7 +188,7 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
         boot->peers[peer].flows[message->kind - WEIRI_FRAME_USER].ahead -= message->bytes + WEIRI_MESSAGE_COST;
         weiri_message_free(message);
     } else {
-        message->waited = false; /* the service frees it when the rest is written */
+        message->waited = false; /* the service thread frees it when the rest is written */
     }
     if (state == WEIRI_SEND_DONE) {
         return WEIR_OK;
@@ -199,7 +199,7 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
     if (state == WEIRI_SEND_FAILED) {
         return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: send: rank %u left", peer);
     }
-    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: send: timeout: rank %u takes nothing%s%s", peer,
+    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: send: timeout: rank %u does not receive%s%s", peer,
                       cause[0] == '\0' ? "" : ": ", cause);
 }
 
@@ -213,10 +213,10 @@ weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t b
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send to rank %u: data is NULL", peer);
     }
     if (peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send to rank %u of %u: it does not exist", peer, boot->size);
+        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send: rank %u of %u does not exist", peer, boot->size);
     }
     const uint64_t deadline = weiri_deadline(boot->timeout_ms);
-    /* Before the mutex is taken: the service thread does not wait until a long message is copied. */
+    /* Before the mutex is taken: the service thread must not wait while a long message is copied. */
     weiri_message *message = NULL;
     weiri_message *sent = NULL;
     status = make(boot, peer, WEIRI_FRAME_USER, tag, NULL, data, bytes, &message);
@@ -247,7 +247,7 @@ weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, 
     }
     if ((data == NULL && bytes > 0) || peer >= boot->size) {
         return weiri_fail(WEIR_ERR_INVALID, "bootstrap: recv from rank %u of %u: %s", peer, boot->size,
-                          peer >= boot->size ? "it does not exist" : "data is NULL");
+                          peer >= boot->size ? "no such rank" : "data is NULL");
     }
     char what[64];
     (void)snprintf(what, sizeof what, "recv of tag %llu", (unsigned long long)tag);

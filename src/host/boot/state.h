@@ -15,10 +15,10 @@
  *     group.c       collectives
  *     port.c        ports
  *
- * One mutex guards everything. Callbacks of the service thread open, read and close sockets. They hold the mutex except
- * while a port's handler runs. Calls of users write frames, as far as the socket takes them at once, and wait on the
- * condition variable. A connection that ends is closed at once and freed when the callback ends: pointers stay valid
- * until then.
+ * One mutex guards everything. Callbacks of the service thread open, read and close sockets, and hold the mutex except
+ * while the handler of a port runs. Calls of users write frames, as far as the socket takes them at once, and wait on
+ * the condition variable. A connection that ends is closed at once and freed when the callback ends: pointers stay
+ * valid until then.
  *
  * Connections have a direction: a rank sends its messages on connections that it opened, and receives on connections
  * that it accepted. News of deaths and departures go both ways. The receiver of a message gives credit back on the same
@@ -45,22 +45,22 @@ struct weir_bootstrap {
     uint32_t rank;
     uint32_t size;
     uint32_t timeout_ms;
-    uint32_t kernel_timeout_ms; /* what communicators take */
+    uint32_t kernel_timeout_ms; /* the default of communicators */
     uint8_t key[WEIRI_AUTH_KEY_BYTES];
-    bool user_key; /* it is that of weiri_user_key */
+    bool user_key; /* `key` is the key of weiri_user_key */
     uint8_t job[WEIRI_JOB_BYTES];
     weiri_service *service;
     weiri_watch *listener_watch;
     weiri_watch *tick_watch;
-    weiri_watch *hurry_watch; /* a quicker tick, while something is to be done soon */
+    weiri_watch *hurry_watch; /* a faster tick, while work is due soon */
     int listener;
     weiri_address root; /* where rank 0 listens */
     weiri_address own;
 
     pthread_mutex_t mutex;
-    pthread_cond_t cond; /* anything that a user's thread may wait for */
+    pthread_cond_t cond; /* everything that users' threads wait for */
     bool woken;          /* a run of the service is posted */
-    bool signalled;      /* the callback that runs has changed what users' threads wait for */
+    bool signalled;      /* the running callback has changed a condition that users' threads wait for */
     bool joined;         /* create is complete */
     bool closing;        /* this rank leaves */
     bool goodbyes_sent;
@@ -70,20 +70,20 @@ struct weir_bootstrap {
     weir_status failed; /* WEIR_OK, or the error that ends every call */
     char failed_text[WEIRI_TEXT_BYTES];
 
-    weir_bootstrap_usage usage; /* but for `connections` */
+    weir_bootstrap_usage usage; /* except `connections` */
 
     weiri_conn *conns;
     weiri_conn *graveyard;
     weiri_conn *dirty;
     uint32_t unproved; /* accepted connections that have not proved the key yet */
-    uint32_t room;     /* for these, beside those of ranks that are still to join */
-    uint64_t foreign;  /* connections that ended without having proved the key */
+    uint32_t room;     /* room for these; ranks that are still to join have their own */
+    uint64_t foreign;  /* connections that ended without a proof of the key */
     weiri_join join;
     weiri_address *addresses;
     weiri_peer *peers;
-    uint32_t *gone; /* ranks that are gone, in this order */
+    uint32_t *gone; /* gone ranks, in this order */
     uint32_t gone_count;
-    uint32_t leaving; /* peers that said goodbye but whose last message is not here yet */
+    uint32_t leaving; /* peers that said goodbye and whose last message has not arrived */
     uint64_t beat_ns; /* last run of weiri_beat_tick */
     weiri_group_state *groups;
     weiri_port *ports;
@@ -105,11 +105,11 @@ int weiri_unique_id_take(const char *text);
 weir_status weiri_bootstrap_create_file(const char *path, uint64_t deadline_ns, uint32_t rank, uint32_t size,
                                         const weir_bootstrap_opts *opts, weir_bootstrap **out);
 
-/* All that follow are called with the mutex held, unless they say otherwise. */
+/* All functions below need the mutex, unless they say otherwise. */
 
 /* bootstrap.c */
-void weiri_boot_wake(weir_bootstrap *boot);  /* has the service look at queues and ports soon */
-void weiri_boot_hurry(weir_bootstrap *boot); /* something is to be done within milliseconds */
+void weiri_boot_wake(weir_bootstrap *boot);  /* makes the service thread check queues and ports soon */
+void weiri_boot_hurry(weir_bootstrap *boot); /* work is due within milliseconds */
 /* The first rank that this one watches and has no connection to; WEIRI_NO_RANK when all are connected. */
 uint32_t weiri_boot_find_unconnected(const weir_bootstrap *boot);
 bool weiri_boot_is_surrounded(const weir_bootstrap *boot); /* all ranks that this one watches are connected */
@@ -126,16 +126,16 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
 /* Waits until `peer` has room for a message of `kind`; the rest as for weiri_boot_wait. */
 weir_status weiri_boot_wait_room(weir_bootstrap *boot, uint32_t peer, uint32_t kind, const weiri_group_state *group,
                                  uint64_t sequence, const char *what, uint64_t deadline_ns);
-/* Queues a copy of head and data to `peer`, which may be this rank. *sent, unless NULL, gets the message to wait
- * for; it stays NULL when there is nothing to wait for. */
+/* Queues a copy of head and data to `peer`, which may be this rank. *sent, unless `sent` is NULL, gets the message to
+ * wait for, or NULL when there is no need to wait. */
 weir_status weiri_boot_queue(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag, const weiri_writer *head,
                              const void *data, size_t bytes, weiri_message **sent);
 
 /* boot/user.c */
-/* The key that this user's processes on this host share. WEIR_ERR_AUTH if another user may have made its file, or can
+/* The key that this user's processes on this host share. WEIR_ERR_AUTH if another user may have made its file or can
  * read it. */
 weir_status weiri_user_key(uint8_t key[WEIRI_KEY_BYTES]);
-/* Whether a file or a folder is this user's, and nobody else can open it; WEIR_ERR_AUTH otherwise. */
+/* WEIR_OK if a file or folder belongs to this user and no other user can open it; otherwise WEIR_ERR_AUTH. */
 weir_status weiri_user_check_file(const char *what, int fd);
 
 /* boot/listener.c */

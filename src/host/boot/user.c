@@ -1,8 +1,8 @@
-/* user.c - the key of ranks that meet on the loopback without a shared secret: one for each user of a host.
+/* user.c - the key of ranks that meet on the loopback without a shared secret: one key for each user of a host.
  *
- * It is WEIRI_KEY_BYTES random bytes in /tmp/weir-UID/key, a file of mode 0600 in a folder of mode 0700, both of that
- * user. The first rank that needs it makes it: it writes a new file and links it to the name, so that others see a
- * whole key or none. A folder or a file that another user may have made, or can read, is refused. */
+ * The key is WEIRI_KEY_BYTES random bytes in /tmp/weir-UID/key, a file of mode 0600 in a folder of mode 0700; both
+ * belong to the user. The first rank that needs the key writes a new file and links it to the name: others see a whole
+ * key or no file. A folder or file that another user may have made, or can read, is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define NAME "key"
 #define NAME_BYTES 64
 #define RANDOM_BYTES 8
-#define TRIES 100 /* a file that somebody removes again and again */
+#define TRIES 100 /* the file may be removed again and again */
 
 weir_status weiri_user_check_file(const char *what, int fd)
 {
@@ -26,14 +26,14 @@ weir_status weiri_user_check_file(const char *what, int fd)
         return weiri_fail_errno(errno, "%s: stat", what);
     }
     if (!S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)) {
-        return weiri_fail(WEIR_ERR_AUTH, "%s: refused: it is no regular file", what);
+        return weiri_fail(WEIR_ERR_AUTH, "%s: refused: not a regular file", what);
     }
     if (s.st_uid != geteuid()) {
-        return weiri_fail(WEIR_ERR_AUTH, "%s: refused: it belongs to user %lu, this is user %lu", what,
+        return weiri_fail(WEIR_ERR_AUTH, "%s: refused: belongs to user %lu, not to this user, %lu", what,
                           (unsigned long)s.st_uid, (unsigned long)geteuid());
     }
     if ((s.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return weiri_fail(WEIR_ERR_AUTH, "%s: refused: its mode is %04o, which lets others in; %s is expected", what,
+        return weiri_fail(WEIR_ERR_AUTH, "%s: refused: mode %04o admits other users; expected %s", what,
                           (unsigned)(s.st_mode & 07777), S_ISDIR(s.st_mode) ? "0700" : "0600");
     }
     return WEIR_OK;
@@ -42,14 +42,14 @@ weir_status weiri_user_check_file(const char *what, int fd)
 static weir_status open_folder(const char *path, int *out)
 {
     if (mkdir(path, S_IRWXU) == 0) {
-        (void)chmod(path, S_IRWXU); /* whatever the umask is */
+        (void)chmod(path, S_IRWXU); /* independent of the umask */
     }
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         const int error = errno;
         return error == ENOTDIR || error == ELOOP || error == EACCES
                    ? weiri_fail(WEIR_ERR_AUTH, "key of this user: %s: refused: %s", path,
-                                error == EACCES ? "no permission to open it" : "it is no folder")
+                                error == EACCES ? "no permission to open it" : "not a folder")
                    : weiri_fail_errno(error, "key of this user: open %s", path);
     }
     const weir_status status = weiri_user_check_file(path, fd);
@@ -61,7 +61,7 @@ static weir_status open_folder(const char *path, int *out)
     return WEIR_OK;
 }
 
-/* Makes the file, unless another process was quicker. */
+/* Makes the file, unless another process was faster. */
 static weir_status make_key(const char *path, int folder)
 {
     uint8_t key[WEIRI_KEY_BYTES];
@@ -88,7 +88,7 @@ static weir_status make_key(const char *path, int folder)
     return error == 0 ? WEIR_OK : weiri_fail_errno(error, "key of this user: write %s/%s", path, NAME);
 }
 
-/* WEIR_PENDING: there is no file. */
+/* WEIR_PENDING: the file does not exist. */
 static weir_status read_key(const char *path, int folder, uint8_t key[WEIRI_KEY_BYTES])
 {
     char what[NAME_BYTES + sizeof NAME];
@@ -102,8 +102,8 @@ static weir_status read_key(const char *path, int folder, uint8_t key[WEIRI_KEY_
     if (status == WEIR_OK) {
         const ssize_t n = read(fd, data, sizeof data);
         if (n != WEIRI_KEY_BYTES) {
-            status =
-                weiri_fail(WEIR_ERR_CORRUPT, "key of this user: %s has no %d bytes; remove it", what, WEIRI_KEY_BYTES);
+            status = weiri_fail(WEIR_ERR_CORRUPT, "key of this user: %s does not have %d bytes; remove it", what,
+                                WEIRI_KEY_BYTES);
         } else {
             memcpy(key, data, WEIRI_KEY_BYTES);
         }
@@ -130,6 +130,7 @@ weir_status weiri_user_key(uint8_t key[WEIRI_KEY_BYTES])
         }
     }
     (void)close(folder);
-    return status != WEIR_PENDING ? status
-                                  : weiri_fail(WEIR_ERR_SYSTEM, "key of this user: %s/%s does not stay", path, NAME);
+    return status != WEIR_PENDING
+               ? status
+               : weiri_fail(WEIR_ERR_SYSTEM, "key of this user: another process keeps removing %s/%s", path, NAME);
 }
