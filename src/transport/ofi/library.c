@@ -107,7 +107,7 @@ static const char *unusable(const struct fi_info *info)
     if ((info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
         return "registers memory with each endpoint (FI_MR_ENDPOINT), which is not supported";
     }
-    if (info->ep_attr->max_msg_size < WEIRI_OFI_LETTER_BYTES) {
+    if (info->ep_attr->max_msg_size < WEIRI_OFI_MESSAGE_BYTES) {
         return "has no messages of 72 bytes";
     }
     return NULL;
@@ -131,7 +131,7 @@ static struct fi_info *ask(const char *provider, const char *node)
     hints->tx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW;
     hints->rx_attr->msg_order = FI_ORDER_SAS | FI_ORDER_SAW | FI_ORDER_WAW;
     hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
-    hints->tx_attr->inject_size = WEIRI_OFI_LETTER_BYTES;
+    hints->tx_attr->inject_size = WEIRI_OFI_MESSAGE_BYTES;
     hints->fabric_attr->prov_name = (char *)(uintptr_t)provider;
     int error =
         weiri_ofi.getinfo(OLDEST, node[0] == '\0' ? NULL : node, NULL, node[0] == '\0' ? 0 : FI_SOURCE, hints, &info);

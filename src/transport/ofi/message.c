@@ -1,64 +1,64 @@
-/* message.c - queues of the transport ofi: letters, and what the peer asks for by them; see ofi/queue.h. */
+/* message.c - queues of the transport ofi: messages, and what the peer asks for by them; see ofi/queue.h. */
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 #include "src/transport/ofi/queue.h"
 
-static bool is_numbered(const weiri_ofi_letter *letter)
+static bool is_numbered(const weiri_ofi_message *message)
 {
-    return letter->kind >= WEIRI_OFI_VALUE && letter->kind <= WEIRI_OFI_LAND;
+    return message->kind >= WEIRI_OFI_VALUE && message->kind <= WEIRI_OFI_LAND;
 }
 
-static void write_letter(uint8_t *at, const weiri_ofi_letter *letter)
+static void write_message(uint8_t *at, const weiri_ofi_message *message)
 {
-    weiri_writer w = weiri_writer_init(at, WEIRI_OFI_LETTER_BYTES);
-    weiri_write_u64(&w, letter->token);
-    weiri_write_u64(&w, letter->number);
-    weiri_write_u64(&w, letter->done);
-    weiri_write_u16(&w, letter->kind);
-    weiri_write_u16(&w, letter->bytes);
-    weiri_write_u32(&w, letter->place.slot);
-    weiri_write_u64(&w, letter->place.id);
-    weiri_write_u64(&w, letter->place.offset);
-    weiri_write_u64(&w, letter->value);
-    weiri_write_u64(&w, letter->key);
-    weiri_write_u64(&w, letter->address);
+    weiri_writer w = weiri_writer_init(at, WEIRI_OFI_MESSAGE_BYTES);
+    weiri_write_u64(&w, message->token);
+    weiri_write_u64(&w, message->number);
+    weiri_write_u64(&w, message->done);
+    weiri_write_u16(&w, message->kind);
+    weiri_write_u16(&w, message->bytes);
+    weiri_write_u32(&w, message->place.slot);
+    weiri_write_u64(&w, message->place.id);
+    weiri_write_u64(&w, message->place.offset);
+    weiri_write_u64(&w, message->value);
+    weiri_write_u64(&w, message->key);
+    weiri_write_u64(&w, message->address);
 }
 
-static bool read_letter(const uint8_t *at, size_t bytes, weiri_ofi_letter *letter)
+static bool read_message(const uint8_t *at, size_t bytes, weiri_ofi_message *message)
 {
     weiri_reader r = weiri_reader_init(at, bytes);
-    letter->token = weiri_read_u64(&r);
-    letter->number = weiri_read_u64(&r);
-    letter->done = weiri_read_u64(&r);
-    letter->kind = weiri_read_u16(&r);
-    letter->bytes = weiri_read_u16(&r);
-    letter->place.slot = weiri_read_u32(&r);
-    letter->place.id = weiri_read_u64(&r);
-    letter->place.offset = weiri_read_u64(&r);
-    letter->value = weiri_read_u64(&r);
-    letter->key = weiri_read_u64(&r);
-    letter->address = weiri_read_u64(&r);
-    letter->copy = 0;
+    message->token = weiri_read_u64(&r);
+    message->number = weiri_read_u64(&r);
+    message->done = weiri_read_u64(&r);
+    message->kind = weiri_read_u16(&r);
+    message->bytes = weiri_read_u16(&r);
+    message->place.slot = weiri_read_u32(&r);
+    message->place.id = weiri_read_u64(&r);
+    message->place.offset = weiri_read_u64(&r);
+    message->value = weiri_read_u64(&r);
+    message->key = weiri_read_u64(&r);
+    message->address = weiri_read_u64(&r);
+    message->copy = 0;
     return weiri_reader_done(&r);
 }
 
 /* ---- sending --------------------------------------------------------------------------------------------- */
 
-ssize_t weiri_ofi_send(weiri_ofi_queue *queue, weiri_ofi_letter *letter)
+ssize_t weiri_ofi_send(weiri_ofi_queue *queue, weiri_ofi_message *message)
 {
-    uint8_t bytes[WEIRI_OFI_LETTER_BYTES];
-    const bool numbered = is_numbered(letter);
+    uint8_t bytes[WEIRI_OFI_MESSAGE_BYTES];
+    const bool numbered = is_numbered(message);
     if (numbered && queue->sent - queue->acked == WEIRI_OFI_DEPTH) {
         return -FI_EAGAIN; /* the peer's inbox is full */
     }
-    letter->token = queue->peer_token;
-    letter->number = numbered ? queue->sent + 1 : 0;
-    letter->done = queue->handled;
-    write_letter(bytes, letter);
+    message->token = queue->peer_token;
+    message->number = numbered ? queue->sent + 1 : 0;
+    message->done = queue->handled;
+    write_message(bytes, message);
     ssize_t error = fi_inject(queue->ep, bytes, sizeof bytes, queue->peer);
     if (error == 0) {
         queue->sent += numbered;
-        queue->told = queue->handled;
+        queue->reported = queue->handled;
         queue->established = true;
         queue->quiet_ns = 0;
         queue->no_room_ns = 0;
@@ -70,25 +70,25 @@ ssize_t weiri_ofi_send(weiri_ofi_queue *queue, weiri_ofi_letter *letter)
 
 weir_status weiri_ofi_acknowledge(weiri_ofi_queue *queue)
 {
-    const bool refuse = queue->refused && !queue->refusal_told && queue->handled == queue->begun;
-    if (!weiri_ofi_has_room(queue) || (queue->told == queue->handled && !refuse)) {
+    const bool refuse = queue->refused && !queue->refusal_sent && queue->handled == queue->begun;
+    if (!weiri_ofi_has_room(queue) || (queue->reported == queue->handled && !refuse)) {
         return WEIR_OK;
     }
-    weiri_ofi_letter letter = { .kind = refuse ? WEIRI_OFI_REFUSED : WEIRI_OFI_DONE };
-    ssize_t error = weiri_ofi_send(queue, &letter);
-    queue->refusal_told = queue->refusal_told || (error == 0 && refuse);
+    weiri_ofi_message message = { .kind = refuse ? WEIRI_OFI_REFUSED : WEIRI_OFI_DONE };
+    ssize_t error = weiri_ofi_send(queue, &message);
+    queue->refusal_sent = queue->refusal_sent || (error == 0 && refuse);
     return weiri_ofi_check(queue, error);
 }
 
 /* ---- carrying out ---------------------------------------------------------------------------------------- */
 
-/* The next letter is done, or as good as: by the copy `number`, unless that is 0. */
+/* The next message is done, or as good as: by the copy `number`, unless that is 0. */
 static void has_begun(weiri_ofi_queue *queue, uint64_t number)
 {
     queue->inbox[++queue->begun % WEIRI_OFI_DEPTH].copy = number;
 }
 
-/* WEIR_ERR_RANGE means that the letter's memory does not exist: it is refused. */
+/* WEIR_ERR_RANGE means that the message's memory does not exist: it is refused. */
 static weir_status refuse(weiri_ofi_queue *queue, weir_status status)
 {
     if (status == WEIR_ERR_RANGE) {
@@ -98,7 +98,7 @@ static weir_status refuse(weiri_ofi_queue *queue, weir_status status)
     return status == WEIR_OK ? WEIR_OK : weiri_ofi_fail_queue(queue, status);
 }
 
-/* Counts the letters that are carried out. */
+/* Counts the messages that are carried out. */
 static weir_status settle(weiri_ofi_queue *queue)
 {
     weir_status status = WEIR_OK;
@@ -115,15 +115,15 @@ static weir_status settle(weiri_ofi_queue *queue)
 }
 
 /* Begins to copy a landing to where it belongs. */
-static weir_status land(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
+static weir_status land(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     uint64_t number = 0;
-    if (queue->landing.host == NULL || letter->address >= WEIRI_OFI_LANDINGS || letter->value > WEIRI_OFI_CHUNK) {
+    if (queue->landing.host == NULL || message->address >= WEIRI_OFI_LANDINGS || message->value > WEIRI_OFI_CHUNK) {
         return refuse(queue, WEIR_ERR_RANGE);
     }
-    const uint64_t at = letter->address * WEIRI_OFI_CHUNK;
+    const uint64_t at = message->address * WEIRI_OFI_CHUNK;
     const weiri_ofi_pinned from = { queue->landing.host + at, (char *)queue->landing.device + at };
-    weir_status status = weiri_ofi_begin_copy(queue, WEIRI_OFI_IN, &letter->place, &from, letter->value, &number);
+    weir_status status = weiri_ofi_begin_copy(queue, WEIRI_OFI_IN, &message->place, &from, message->value, &number);
     if (status == WEIR_OK) {
         has_begun(queue, number);
     }
@@ -131,13 +131,13 @@ static weir_status land(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
 }
 
 /* Begins to copy what a get asks for into chunks. */
-static weir_status load(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
+static weir_status load(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     weir_status status = WEIR_OK;
-    while (status == WEIR_OK && queue->loaded < letter->value) {
+    while (status == WEIR_OK && queue->loaded < message->value) {
         weiri_ofi_chunk *chunk = &queue->serves[queue->loads % WEIRI_OFI_SERVES];
-        const uint64_t left = letter->value - queue->loaded;
-        weiri_ofi_place place = letter->place;
+        const uint64_t left = message->value - queue->loaded;
+        weiri_ofi_place place = message->place;
         if (chunk->busy) {
             break;
         }
@@ -154,7 +154,7 @@ static weir_status load(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
 }
 
 /* Writes into the peer's memory what was copied into chunks. */
-static weir_status give(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
+static weir_status give(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     weir_status status = WEIR_OK;
     bool ended = false;
@@ -166,7 +166,7 @@ static weir_status give(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
             break;
         }
         ssize_t error = weiri_ofi_write_out(queue, &what, chunk->memory.host, fi_mr_desc(queue->mr), chunk->bytes,
-                                            letter->address + queue->served, letter->key);
+                                            message->address + queue->served, message->key);
         if (error == 0) {
             queue->unloads++;
             queue->served += chunk->bytes;
@@ -177,15 +177,15 @@ static weir_status give(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
 }
 
 /* Writes what a get asks for into the peer's memory, from memory that is not staged. */
-static weir_status copy_out(weiri_ofi_queue *queue, const weiri_ofi_letter *letter, uint8_t *from, void *desc)
+static weir_status copy_out(weiri_ofi_queue *queue, const weiri_ofi_message *message, uint8_t *from, void *desc)
 {
     static const weiri_ofi_op what;
     weir_status status = WEIR_OK;
-    while (status == WEIR_OK && weiri_ofi_has_room(queue) && queue->served < letter->value) {
-        const uint64_t left = letter->value - queue->served;
+    while (status == WEIR_OK && weiri_ofi_has_room(queue) && queue->served < message->value) {
+        const uint64_t left = message->value - queue->served;
         const uint64_t bytes = left < queue->slice ? left : queue->slice;
         ssize_t error = weiri_ofi_write_out(queue, &what, from + queue->served, desc, bytes,
-                                            letter->address + queue->served, letter->key);
+                                            message->address + queue->served, message->key);
         queue->served += error == 0 ? bytes : 0;
         status = weiri_ofi_check(queue, error);
     }
@@ -193,23 +193,23 @@ static weir_status copy_out(weiri_ofi_queue *queue, const weiri_ofi_letter *lett
 }
 
 /* Gives the peer what a get asks for, as far as there is room. */
-static weir_status serve(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
+static weir_status serve(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     uint8_t *from = NULL;
     void *desc = NULL;
-    weir_status status = weiri_ofi_find_place(queue->domain, &letter->place, letter->value, &from, &desc);
+    weir_status status = weiri_ofi_find_place(queue->domain, &message->place, message->value, &from, &desc);
     if (status != WEIR_OK) {
         return refuse(queue, status);
     }
     if (from != NULL) {
-        status = copy_out(queue, letter, from, desc);
+        status = copy_out(queue, message, from, desc);
     } else {
-        status = load(queue, letter);
+        status = load(queue, message);
         if (status == WEIR_OK) {
-            status = give(queue, letter);
+            status = give(queue, message);
         }
     }
-    if (status == WEIR_OK && queue->served == letter->value) {
+    if (status == WEIR_OK && queue->served == message->value) {
         queue->served = 0;
         queue->loaded = 0;
         has_begun(queue, 0);
@@ -217,13 +217,13 @@ static weir_status serve(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
     return status;
 }
 
-static weir_status store(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
+static weir_status store(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     uint64_t number = 0;
     weir_status status =
-        letter->kind == WEIRI_OFI_ADD
-            ? weiri_ofi_add_here(queue->domain, &letter->place, letter->value)
-            : weiri_ofi_store(queue->domain, &letter->place, letter->value, letter->bytes, &queue->word, &number);
+        message->kind == WEIRI_OFI_ADD
+            ? weiri_ofi_add_here(queue->domain, &message->place, message->value)
+            : weiri_ofi_store(queue->domain, &message->place, message->value, message->bytes, &queue->word, &number);
     if (status == WEIR_OK) {
         queue->last[WEIRI_OFI_IN] = number != 0 ? number : queue->last[WEIRI_OFI_IN];
         has_begun(queue, number);
@@ -235,14 +235,14 @@ weir_status weiri_ofi_handle(weiri_ofi_queue *queue)
 {
     weir_status status = settle(queue);
     while (status == WEIR_OK && !queue->refused && queue->begun < queue->arrived) {
-        const weiri_ofi_letter *letter = &queue->inbox[(queue->begun + 1) % WEIRI_OFI_DEPTH];
+        const weiri_ofi_message *message = &queue->inbox[(queue->begun + 1) % WEIRI_OFI_DEPTH];
         const uint64_t begun = queue->begun;
-        if (letter->kind == WEIRI_OFI_LAND) {
-            status = land(queue, letter);
+        if (message->kind == WEIRI_OFI_LAND) {
+            status = land(queue, message);
         } else if (queue->handled != queue->begun) {
             break;
         } else {
-            status = letter->kind == WEIRI_OFI_GET ? serve(queue, letter) : store(queue, letter);
+            status = message->kind == WEIRI_OFI_GET ? serve(queue, message) : store(queue, message);
         }
         if (status == WEIR_OK) {
             status = settle(queue);
@@ -256,53 +256,53 @@ weir_status weiri_ofi_handle(weiri_ofi_queue *queue)
 
 /* ---- receiving ------------------------------------------------------------------------------------------- */
 
-static uint8_t *letter_in(weiri_ofi_queue *queue, size_t receive)
+static uint8_t *message_at(weiri_ofi_queue *queue, size_t receive)
 {
-    return queue->letters + receive * WEIRI_OFI_LETTER_BYTES;
+    return queue->messages + receive * WEIRI_OFI_MESSAGE_BYTES;
 }
 
 weir_status weiri_ofi_receive(weiri_ofi_queue *queue, size_t index)
 {
-    ssize_t error = fi_recv(queue->ep, letter_in(queue, index), WEIRI_OFI_LETTER_BYTES, fi_mr_desc(queue->mr),
+    ssize_t error = fi_recv(queue->ep, message_at(queue, index), WEIRI_OFI_MESSAGE_BYTES, fi_mr_desc(queue->mr),
                             FI_ADDR_UNSPEC, &queue->receives[index].context);
     return error == 0 ? WEIR_OK : weiri_ofi_fail((int)error, "ofi: queue: receive");
 }
 
-static weir_status take_letter(weiri_ofi_queue *queue, const weiri_ofi_letter *letter)
+static weir_status take_message(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
-    if (letter->done < queue->acked || letter->done > queue->sent) {
+    if (message->done < queue->acked || message->done > queue->sent) {
         return weiri_ofi_fail_queue(
             queue, weiri_fail(WEIR_ERR_CORRUPT, "ofi: queue: the peer acknowledges what was not posted"));
     }
-    queue->acked = letter->done;
+    queue->acked = message->done;
     queue->quiet_ns = 0;
     queue->no_room_ns = 0;
     queue->established = true;
-    if (letter->kind == WEIRI_OFI_REFUSED) {
+    if (message->kind == WEIRI_OFI_REFUSED) {
         return weiri_ofi_fail_queue(queue, weiri_fail(WEIR_ERR_REMOTE,
                                                       "ofi: queue: the peer refused a value, add, get or put: it is "
                                                       "beyond its memory, or that is not registered any more"));
     }
-    if (!is_numbered(letter)) {
+    if (!is_numbered(message)) {
         return WEIR_OK;
     }
-    if (letter->number != queue->arrived + 1 || queue->arrived - queue->handled >= WEIRI_OFI_DEPTH) {
+    if (message->number != queue->arrived + 1 || queue->arrived - queue->handled >= WEIRI_OFI_DEPTH) {
         return weiri_ofi_fail_queue(
             queue, weiri_fail(WEIR_ERR_REMOTE, "ofi: queue: what the peer has posted was lost with its connection"));
     }
     queue->arrived++;
-    queue->inbox[letter->number % WEIRI_OFI_DEPTH] = *letter;
+    queue->inbox[message->number % WEIRI_OFI_DEPTH] = *message;
     return WEIR_OK;
 }
 
-weir_status weiri_ofi_take_letter(weiri_ofi_queue *queue, size_t index, size_t bytes)
+weir_status weiri_ofi_take_message(weiri_ofi_queue *queue, size_t index, size_t bytes)
 {
-    weiri_ofi_letter letter;
-    bool ours = read_letter(letter_in(queue, index), bytes <= WEIRI_OFI_LETTER_BYTES ? bytes : 0, &letter) &&
-                letter.token == queue->token && letter.kind >= WEIRI_OFI_VALUE && letter.kind <= WEIRI_OFI_REFUSED;
+    weiri_ofi_message message;
+    bool ours = read_message(message_at(queue, index), bytes <= WEIRI_OFI_MESSAGE_BYTES ? bytes : 0, &message) &&
+                message.token == queue->token && message.kind >= WEIRI_OFI_VALUE && message.kind <= WEIRI_OFI_REFUSED;
     weir_status status = weiri_ofi_receive(queue, index);
     if (status != WEIR_OK) {
         return weiri_ofi_fail_queue(queue, status);
     }
-    return ours ? take_letter(queue, &letter) : WEIR_OK;
+    return ours ? take_message(queue, &message) : WEIR_OK;
 }

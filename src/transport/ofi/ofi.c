@@ -2,7 +2,7 @@
  * domains, regions and remotes; ofi/queue.h the queues, ofi/stage.c copies, and ofi/library.c what is loaded.
  *
  * Memory of the host is registered as it is; a GPU's own is staged. A key carries the registration's key, drawn at
- * random where the provider leaves that to us (its connections have no other proof), and the name by which letters
+ * random where the provider leaves that to us (its connections have no other proof), and the name by which messages
  * find the region at its owner: slot and random id, looked up in the domain's table. */
 #include <sodium.h>
 #include <stdio.h>
@@ -226,7 +226,7 @@ static void region_close(weiri_region *base)
     }
     table_remove((weiri_ofi_domain *)base->domain, region);
     if (region->staged) {
-        weiri_ofi_lanes_settle((weiri_ofi_domain *)base->domain);
+        weiri_ofi_streams_settle((weiri_ofi_domain *)base->domain);
     } else {
         (void)fi_close(&region->mr->fid);
     }
@@ -269,7 +269,7 @@ weir_status weiri_ofi_store(weiri_ofi_domain *domain, const weiri_ofi_place *pla
         const weiri_block *block = region->base.block;
         uint8_t *at = (uint8_t *)(region->staged ? block->pointer : block->host_pointer) + place->offset;
         if (region->staged) {
-            status = weiri_ofi_lane_store(domain, at, value, bytes, word, number);
+            status = weiri_ofi_stream_store(domain, at, value, bytes, word, number);
         } else {
             weiri_store_value(at, value, bytes);
             status = WEIR_OK;
@@ -295,7 +295,7 @@ weir_status weiri_ofi_add_here(weiri_ofi_domain *domain, const weiri_ofi_place *
     return status;
 }
 
-weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t lane, const weiri_ofi_place *place,
+weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t stream, const weiri_ofi_place *place,
                            const weiri_ofi_pinned *pinned, uint64_t bytes, uint64_t *number)
 {
     weir_status status = WEIR_ERR_RANGE;
@@ -303,8 +303,8 @@ weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t lane, const weiri_
     const weiri_ofi_region *region = named(domain, place, bytes);
     if (region != NULL && region->staged) {
         char *at = (char *)region->base.block->pointer + place->offset;
-        status = lane == WEIRI_OFI_OUT ? weiri_ofi_lane_copy(domain, lane, pinned->device, at, bytes, number)
-                                       : weiri_ofi_lane_copy(domain, lane, at, pinned->device, bytes, number);
+        status = stream == WEIRI_OFI_OUT ? weiri_ofi_stream_copy(domain, stream, pinned->device, at, bytes, number)
+                                         : weiri_ofi_stream_copy(domain, stream, at, pinned->device, bytes, number);
     }
     pthread_mutex_unlock(&domain->mutex);
     return status;

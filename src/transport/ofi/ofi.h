@@ -21,7 +21,7 @@
 #include "src/transport/transport.h"
 
 #define WEIRI_OFI_REASON_BYTES 256
-#define WEIRI_OFI_LETTER_BYTES 72u /* of a message; ofi/queue.h */
+#define WEIRI_OFI_MESSAGE_BYTES 72u /* of a message; ofi/queue.h */
 
 /* The functions that libfabric exports, less their prefix fi_. */
 typedef struct weiri_ofi_table {
@@ -79,27 +79,27 @@ typedef struct weiri_ofi_pinned {
 } weiri_ofi_pinned;
 
 /* A stream of copies, which are numbered from 1 and end in that order. */
-typedef struct weiri_ofi_lane {
-    void *stream;
+typedef struct weiri_ofi_stream {
+    void *handle;
     uint64_t *mark;    /* pinned: the number of the last copy that has ended */
     void *device_mark; /* the same, as the device sees it */
     uint64_t begun;    /* number of the last copy */
     bool unmarked;     /* the driver stores no marks: the stream is asked whether all have ended */
-    uint32_t looks;    /* that found nothing */
-} weiri_ofi_lane;
+    uint32_t checks;   /* that found nothing */
+} weiri_ofi_stream;
 
-enum { WEIRI_OFI_OUT, WEIRI_OFI_IN, WEIRI_OFI_LANES }; /* of the device's memory, and into it */
+enum { WEIRI_OFI_OUT, WEIRI_OFI_IN, WEIRI_OFI_STREAMS }; /* of the device's memory, and into it */
 
 typedef struct weiri_ofi_domain {
     weiri_domain base;
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
-    pthread_mutex_t mutex; /* of the table and the lanes */
+    pthread_mutex_t mutex; /* of the table and the streams */
     weiri_ofi_region **regions;
     uint32_t slots;     /* of the table; a free one is NULL */
     weiri_block *marks; /* NULL: a device that has no copies, and memory that needs none */
-    weiri_ofi_lane lanes[WEIRI_OFI_LANES];
+    weiri_ofi_stream streams[WEIRI_OFI_STREAMS];
 } weiri_ofi_domain;
 
 /* Registers memory under a random key; *key is the one that peers use. */
@@ -119,24 +119,24 @@ weir_status weiri_ofi_store(weiri_ofi_domain *domain, const weiri_ofi_place *pla
 /* Adds to an aligned word of memory that is not staged. */
 weir_status weiri_ofi_add_here(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t value);
 /* Begins a copy between staged memory and `pinned`. */
-weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t lane, const weiri_ofi_place *place,
+weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t stream, const weiri_ofi_place *place,
                            const weiri_ofi_pinned *pinned, uint64_t bytes, uint64_t *number);
 
 /* ---- ofi/stage.c ----------------------------------------------------------------------------------------- */
 
-/* Opens the lanes, for a device that needs them. */
+/* Opens the streams, for a device that needs them. */
 weir_status weiri_ofi_stage_open(weiri_ofi_domain *domain);
 void weiri_ofi_stage_close(weiri_ofi_domain *domain);
-/* Puts a copy on the lane, and into *number its number; with the mutex. */
-weir_status weiri_ofi_lane_copy(weiri_ofi_domain *domain, uint32_t lane, void *dst, const void *src, uint64_t bytes,
-                                uint64_t *number);
-/* Puts a store of `bytes` of a value on the lane into the device; with the mutex. */
-weir_status weiri_ofi_lane_store(weiri_ofi_domain *domain, void *dst, uint64_t value, uint32_t bytes,
-                                 const weiri_ofi_pinned *word, uint64_t *number);
+/* Puts a copy on the stream, and into *number its number; with the mutex. */
+weir_status weiri_ofi_stream_copy(weiri_ofi_domain *domain, uint32_t stream, void *dst, const void *src, uint64_t bytes,
+                                  uint64_t *number);
+/* Puts a store of `bytes` of a value on the stream into the device; with the mutex. */
+weir_status weiri_ofi_stream_store(weiri_ofi_domain *domain, void *dst, uint64_t value, uint32_t bytes,
+                                   const weiri_ofi_pinned *word, uint64_t *number);
 /* *ended gets the number of the last copy that has ended. */
-weir_status weiri_ofi_lane_ended(weiri_ofi_domain *domain, uint32_t lane, uint64_t *ended);
+weir_status weiri_ofi_stream_ended(weiri_ofi_domain *domain, uint32_t stream, uint64_t *ended);
 /* Waits for all copies that have begun. */
-void weiri_ofi_lanes_settle(weiri_ofi_domain *domain);
+void weiri_ofi_streams_settle(weiri_ofi_domain *domain);
 
 /* The ops of queues; ofi/queue.h. */
 weir_status weiri_ofi_queue_open(weiri_domain *base, weiri_queue **out);

@@ -17,15 +17,15 @@ bool weiri_ofi_has_room(const weiri_ofi_queue *queue)
 }
 
 /* One write of libfabric, for what `what` says. -FI_EAGAIN: no room now. */
-static ssize_t write_message(weiri_ofi_queue *queue, const weiri_ofi_op *what, struct iovec local, void *desc,
-                             struct fi_rma_iov remote, uint64_t flags)
+static ssize_t write_once(weiri_ofi_queue *queue, const weiri_ofi_op *what, struct iovec local, void *desc,
+                          struct fi_rma_iov remote, uint64_t flags)
 {
     weiri_ofi_op *op = queue->free_ops;
     if (op == NULL) {
         queue->blocked = true;
         return -FI_EAGAIN;
     }
-    struct fi_msg_rma message = {
+    struct fi_msg_rma write = {
         .msg_iov = &local,
         .desc = &desc,
         .iov_count = 1,
@@ -34,7 +34,7 @@ static ssize_t write_message(weiri_ofi_queue *queue, const weiri_ofi_op *what, s
         .rma_iov_count = 1,
         .context = &op->context,
     };
-    ssize_t error = fi_writemsg(queue->ep, &message, FI_COMPLETION | flags);
+    ssize_t error = fi_writemsg(queue->ep, &write, FI_COMPLETION | flags);
     if (error == 0) {
         queue->free_ops = op->next;
         queue->busy_ops++;
@@ -63,14 +63,14 @@ ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, vo
             queue->blocked = true;
             return -FI_EAGAIN; /* else the data might go out again and again */
         }
-        ssize_t error = write_message(queue, &nobody, local, desc, remote, 0);
+        ssize_t error = write_once(queue, &nobody, local, desc, remote, 0);
         if (error != 0) {
             return error;
         }
         local.iov_len = 0;
         remote.len = 0;
     }
-    return write_message(queue, what, local, desc, remote, FI_DELIVERY_COMPLETE);
+    return write_once(queue, what, local, desc, remote, FI_DELIVERY_COMPLETE);
 }
 
 /* A copy from or into memory of this rank that is posted could not begin. */
@@ -99,7 +99,7 @@ static weir_status cut(weiri_ofi_queue *queue, uint64_t posted)
         chunk->bytes = post->uncut < WEIRI_OFI_CHUNK ? post->uncut : WEIRI_OFI_CHUNK;
         chunk->place = post->source;
         chunk->copy = 0;
-        if (post->letter.kind != WEIRI_OFI_GET) {
+        if (post->message.kind != WEIRI_OFI_GET) {
             status =
                 weiri_ofi_begin_copy(queue, WEIRI_OFI_OUT, &chunk->place, &chunk->memory, chunk->bytes, &chunk->copy);
         }
@@ -125,7 +125,7 @@ static weir_status next_chunk(weiri_ofi_queue *queue, weiri_ofi_chunk **out)
 /* Writes the next piece of a put, unless that is done. */
 static weir_status write_piece(weiri_ofi_queue *queue, weiri_ofi_post *post, uint64_t bytes)
 {
-    const bool lands = post->letter.kind == WEIRI_OFI_LAND;
+    const bool lands = post->message.kind == WEIRI_OFI_LAND;
     const uint64_t landing = queue->landed % WEIRI_OFI_LANDINGS;
     weiri_ofi_op what = { .first = queue->issued + 1, .last = queue->issued + 1 };
     uint8_t *from = post->local;
@@ -149,16 +149,16 @@ static weir_status write_piece(weiri_ofi_queue *queue, weiri_ofi_post *post, uin
     return weiri_ofi_check(queue, error);
 }
 
-/* Sends the letter behind a piece that lands. */
+/* Sends the message behind a piece that lands. */
 static weir_status send_landing(weiri_ofi_queue *queue, weiri_ofi_post *post, uint64_t bytes, bool *sent)
 {
     const uint64_t landing = queue->landed % WEIRI_OFI_LANDINGS;
-    post->letter.value = bytes;
-    post->letter.address = landing;
-    ssize_t error = weiri_ofi_send(queue, &post->letter);
+    post->message.value = bytes;
+    post->message.address = landing;
+    ssize_t error = weiri_ofi_send(queue, &post->message);
     *sent = error == 0;
     if (*sent) {
-        post->letter.place.offset += bytes;
+        post->message.place.offset += bytes;
         post->number = queue->sent;
         queue->landings[landing] = queue->sent;
         queue->landed++;
@@ -169,7 +169,7 @@ static weir_status send_landing(weiri_ofi_queue *queue, weiri_ofi_post *post, ui
 /* Whether the rest of a put is one large write between memories that the host reaches. */
 static bool is_grouped(const weiri_ofi_queue *queue, const weiri_ofi_post *post)
 {
-    return post->letter.kind == 0 && !post->staged && post->left > SMALL_BYTES && post->left <= queue->slice;
+    return post->message.kind == 0 && !post->staged && post->left > SMALL_BYTES && post->left <= queue->slice;
 }
 
 /* There is no room for all of the group: what is issued of it is issued again. */
@@ -194,7 +194,7 @@ static weir_status close_group(weiri_ofi_queue *queue)
     const weiri_ofi_op what = { .first = queue->group, .last = queue->issued };
     const struct iovec local = { .iov_base = post->local, .iov_len = 0 };
     const struct fi_rma_iov remote = { .addr = post->address, .len = 0, .key = post->key };
-    ssize_t error = write_message(queue, &what, local, post->desc, remote, FI_DELIVERY_COMPLETE);
+    ssize_t error = write_once(queue, &what, local, post->desc, remote, FI_DELIVERY_COMPLETE);
     if (error == -FI_EAGAIN) {
         undo_group(queue);
         return WEIR_OK;
@@ -213,7 +213,7 @@ static weir_status issue_grouped(weiri_ofi_queue *queue, weiri_ofi_post *post)
         queue->blocked = true; /* else the data might go out again and again */
         return close_group(queue);
     }
-    ssize_t error = write_message(queue, &nobody, local, post->desc, remote, 0);
+    ssize_t error = write_once(queue, &nobody, local, post->desc, remote, 0);
     if (error == 0) {
         queue->group_size = queue->group == 0 ? 1 : queue->group_size + 1;
         queue->group = queue->group == 0 ? queue->issued + 1 : queue->group;
@@ -226,7 +226,7 @@ static weir_status issue_grouped(weiri_ofi_queue *queue, weiri_ofi_post *post)
 
 static weir_status issue_put(weiri_ofi_queue *queue, weiri_ofi_post *post)
 {
-    const bool lands = post->letter.kind == WEIRI_OFI_LAND;
+    const bool lands = post->message.kind == WEIRI_OFI_LAND;
     const uint64_t most = lands || post->staged ? WEIRI_OFI_CHUNK : queue->slice;
     const uint64_t bytes = post->left < most ? post->left : most;
     if (lands && !queue->peer_lands) {
@@ -257,26 +257,26 @@ static weir_status issue_get(weiri_ofi_queue *queue, weiri_ofi_post *post)
         return status;
     }
     const uint8_t *memory = (const uint8_t *)queue->memory->host_pointer;
-    post->letter.value = chunk->bytes;
-    post->letter.key = queue->mr_key;
-    post->letter.address = weiri_ofi_base(queue->domain, memory) + (uint64_t)(chunk->memory.host - memory);
-    ssize_t error = weiri_ofi_send(queue, &post->letter);
+    post->message.value = chunk->bytes;
+    post->message.key = queue->mr_key;
+    post->message.address = weiri_ofi_base(queue->domain, memory) + (uint64_t)(chunk->memory.host - memory);
+    ssize_t error = weiri_ofi_send(queue, &post->message);
     if (error == 0) {
         queue->used++;
         chunk->get = post;
         chunk->number = queue->sent;
         post->waiting++;
         post->number = queue->sent;
-        post->letter.place.offset += chunk->bytes;
+        post->message.place.offset += chunk->bytes;
         post->left -= chunk->bytes;
         post->more = post->left != 0;
     }
     return weiri_ofi_check(queue, error);
 }
 
-static weir_status issue_letter(weiri_ofi_queue *queue, weiri_ofi_post *post)
+static weir_status issue_message(weiri_ofi_queue *queue, weiri_ofi_post *post)
 {
-    ssize_t error = weiri_ofi_send(queue, &post->letter);
+    ssize_t error = weiri_ofi_send(queue, &post->message);
     if (error == 0) {
         post->number = queue->sent;
         post->more = false;
@@ -286,10 +286,10 @@ static weir_status issue_letter(weiri_ofi_queue *queue, weiri_ofi_post *post)
 
 static weir_status issue_alone(weiri_ofi_queue *queue, weiri_ofi_post *post)
 {
-    if (post->letter.kind == 0 || post->letter.kind == WEIRI_OFI_LAND) {
+    if (post->message.kind == 0 || post->message.kind == WEIRI_OFI_LAND) {
         return issue_put(queue, post);
     }
-    return post->staged ? issue_get(queue, post) : issue_letter(queue, post);
+    return post->staged ? issue_get(queue, post) : issue_message(queue, post);
 }
 
 weir_status weiri_ofi_issue(weiri_ofi_queue *queue)
@@ -416,8 +416,8 @@ weir_status weiri_ofi_put(weiri_queue *base, weiri_remote *dst, uint64_t dst_off
         post.desc = fi_mr_desc(region->mr);
     }
     if (remote->staged) {
-        post.letter.kind = WEIRI_OFI_LAND;
-        post.letter.place = place_of(remote, dst_offset);
+        post.message.kind = WEIRI_OFI_LAND;
+        post.message.place = place_of(remote, dst_offset);
     } else {
         post.address = remote->address + dst_offset;
         post.key = remote->key;
@@ -430,16 +430,16 @@ weir_status weiri_ofi_get(weiri_queue *base, const weiri_region *dst, uint64_t d
 {
     const weiri_ofi_region *region = (const weiri_ofi_region *)dst;
     weiri_ofi_post post = { .more = true, .staged = region->staged && bytes != 0 };
-    post.letter.kind = WEIRI_OFI_GET;
-    post.letter.place = place_of((const weiri_ofi_remote *)src, src_offset);
+    post.message.kind = WEIRI_OFI_GET;
+    post.message.place = place_of((const weiri_ofi_remote *)src, src_offset);
     if (post.staged) {
         post.source = own_place(region, dst_offset);
         post.left = bytes;
         post.uncut = bytes;
     } else {
-        post.letter.value = bytes;
-        post.letter.key = region->mr_key;
-        post.letter.address = weiri_ofi_base((weiri_ofi_domain *)base->domain, dst->block->host_pointer) + dst_offset;
+        post.message.value = bytes;
+        post.message.key = region->mr_key;
+        post.message.address = weiri_ofi_base((weiri_ofi_domain *)base->domain, dst->block->host_pointer) + dst_offset;
     }
     return publish((weiri_ofi_queue *)base, &post);
 }
@@ -447,10 +447,10 @@ weir_status weiri_ofi_get(weiri_queue *base, const weiri_region *dst, uint64_t d
 weir_status weiri_ofi_value(weiri_queue *base, weiri_remote *dst, uint64_t dst_offset, uint64_t value, uint32_t bytes)
 {
     weiri_ofi_post post = { .more = true };
-    post.letter.kind = WEIRI_OFI_VALUE;
-    post.letter.bytes = (uint16_t)bytes;
-    post.letter.place = place_of((const weiri_ofi_remote *)dst, dst_offset);
-    post.letter.value = value;
+    post.message.kind = WEIRI_OFI_VALUE;
+    post.message.bytes = (uint16_t)bytes;
+    post.message.place = place_of((const weiri_ofi_remote *)dst, dst_offset);
+    post.message.value = value;
     return publish((weiri_ofi_queue *)base, &post);
 }
 
@@ -463,8 +463,8 @@ weir_status weiri_ofi_add(weiri_queue *base, weiri_remote *dst, uint64_t dst_off
                                          : "was registered at an address that is no multiple of 8");
     }
     weiri_ofi_post post = { .more = true };
-    post.letter.kind = WEIRI_OFI_ADD;
-    post.letter.place = place_of(remote, dst_offset);
-    post.letter.value = value;
+    post.message.kind = WEIRI_OFI_ADD;
+    post.message.place = place_of(remote, dst_offset);
+    post.message.value = value;
     return publish((weiri_ofi_queue *)base, &post);
 }

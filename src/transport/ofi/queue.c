@@ -83,21 +83,21 @@ static weir_status fail_completion(weiri_ofi_queue *queue)
 
 /* ---- copies of the device -------------------------------------------------------------------------------- */
 
-weir_status weiri_ofi_begin_copy(weiri_ofi_queue *queue, uint32_t lane, const weiri_ofi_place *place,
+weir_status weiri_ofi_begin_copy(weiri_ofi_queue *queue, uint32_t stream, const weiri_ofi_place *place,
                                  const weiri_ofi_pinned *pinned, uint64_t bytes, uint64_t *number)
 {
-    weir_status status = weiri_ofi_copy(queue->domain, lane, place, pinned, bytes, number);
-    queue->last[lane] = status == WEIR_OK ? *number : queue->last[lane];
+    weir_status status = weiri_ofi_copy(queue->domain, stream, place, pinned, bytes, number);
+    queue->last[stream] = status == WEIR_OK ? *number : queue->last[stream];
     return status;
 }
 
-weir_status weiri_ofi_has_ended(weiri_ofi_queue *queue, uint32_t lane, uint64_t copy, bool *ended)
+weir_status weiri_ofi_has_ended(weiri_ofi_queue *queue, uint32_t stream, uint64_t copy, bool *ended)
 {
     weir_status status = WEIR_OK;
-    if (copy > queue->ended[lane]) {
-        status = weiri_ofi_lane_ended(queue->domain, lane, &queue->ended[lane]);
+    if (copy > queue->ended[stream]) {
+        status = weiri_ofi_stream_ended(queue->domain, stream, &queue->ended[stream]);
     }
-    *ended = status == WEIR_OK && copy <= queue->ended[lane];
+    *ended = status == WEIR_OK && copy <= queue->ended[stream];
     return status == WEIR_OK ? WEIR_OK : weiri_ofi_fail_queue(queue, status);
 }
 
@@ -150,20 +150,20 @@ static weiri_ofi_pinned pinned_at(const weiri_block *memory, uint64_t at)
     return (weiri_ofi_pinned){ (uint8_t *)memory->host_pointer + at, (char *)memory->pointer + at };
 }
 
-/* Memory of the queue's own: the landing zone, chunks and the word, where there is staged memory; letters. */
+/* Memory of the queue's own: the landing zone, chunks and the word, where there is staged memory; messages. */
 static weir_status open_memory(weiri_ofi_queue *queue)
 {
     const bool stages = queue->domain->marks != NULL;
     const uint64_t chunks = stages ? WEIRI_OFI_LANDINGS + WEIRI_OFI_CHUNKS + WEIRI_OFI_SERVES : 0;
     const uint64_t words = chunks * WEIRI_OFI_CHUNK;
-    const uint64_t letters = words + sizeof(uint64_t);
-    const uint64_t bytes = letters + (uint64_t)WEIRI_OFI_RECEIVES * WEIRI_OFI_LETTER_BYTES;
+    const uint64_t messages = words + sizeof(uint64_t);
+    const uint64_t bytes = messages + (uint64_t)WEIRI_OFI_RECEIVES * WEIRI_OFI_MESSAGE_BYTES;
     weir_status status = weiri_device_allocate(queue->base.domain->device, WEIR_MEMORY_HOST, bytes, &queue->memory);
     if (status != WEIR_OK) {
         return status;
     }
     queue->word = pinned_at(queue->memory, words);
-    queue->letters = pinned_at(queue->memory, letters).host;
+    queue->messages = pinned_at(queue->memory, messages).host;
     uint64_t at = WEIRI_OFI_LANDINGS * WEIRI_OFI_CHUNK;
     if (stages) {
         queue->landing = pinned_at(queue->memory, 0);
@@ -252,7 +252,7 @@ void weiri_ofi_queue_close(weiri_queue *base)
     if (queue->mr != NULL) {
         (void)fi_close(&queue->mr->fid);
     }
-    weiri_ofi_lanes_settle(queue->domain);
+    weiri_ofi_streams_settle(queue->domain);
     weiri_block_release(queue->memory);
     (void)pthread_mutex_destroy(&queue->mutex);
     weiri_free(queue);
@@ -344,7 +344,7 @@ static weir_status take(weiri_ofi_queue *queue, const struct fi_cq_data_entry *e
         queue->free_ops = op;
         return WEIR_OK;
     }
-    return weiri_ofi_take_letter(queue, (size_t)(op - queue->receives), entry->len);
+    return weiri_ofi_take_message(queue, (size_t)(op - queue->receives), entry->len);
 }
 
 /* Reads completions, and with them lets the provider go on. */
@@ -416,7 +416,7 @@ weir_status weiri_ofi_poll(weiri_queue *base)
         status = weiri_ofi_handle(queue);
     }
     /* Not before the answer to what has just come. */
-    if (status == WEIR_OK && (!some || queue->handled - queue->told >= WEIRI_OFI_DEPTH / 4)) {
+    if (status == WEIR_OK && (!some || queue->handled - queue->reported >= WEIRI_OFI_DEPTH / 4)) {
         status = weiri_ofi_acknowledge(queue);
     }
     if (status == WEIR_OK) {
