@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-/* The rest of the word may belong to a neighbour of the memory, which address sanitizers must not take amiss. */
+/* The rest of the word may lie outside the caller's memory, which the address sanitizer would report. */
 static __attribute__((no_sanitize("address"))) void store_part(char *at, uint64_t value, uint32_t bytes)
 {
     const uint32_t shift = (uint32_t)((uintptr_t)at % 8) * 8;

@@ -1,11 +1,11 @@
-/* store.h - how a thread of the CPU stores a value that another device, or a peer, has sent. */
+/* store.h - how a CPU thread stores a value that another device or a peer has sent. */
 #ifndef WEIRI_STORE_H
 #define WEIRI_STORE_H
 
 #include <stdint.h>
 
-/* The `bytes` (1 to 8) low bytes of `value` to `at`, with release: in one piece if they lie in one aligned word, whose
- * other bytes stay what they are. */
+/* Stores the `bytes` (1 to 8) low bytes of `value` at `at`, with release order. The store is one piece if they lie in
+ * one aligned 8-byte word; the other bytes of that word keep their values. */
 void weiri_store_value(void *at, uint64_t value, uint32_t bytes);
 
 #endif

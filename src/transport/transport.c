@@ -8,7 +8,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/fault.h"
 
-/* In the order of preference. */
+/* In order of preference. */
 static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops, &weiri_ib_ops, &weiri_ofi_ops };
 
 #define TRANSPORTS (sizeof registry / sizeof registry[0])
@@ -93,7 +93,7 @@ weir_status weir_transport_find(weir_device *device, const weir_device *peer, we
 
 /* ---- orders --------------------------------------------------------------------------------------------- */
 
-/* 1 + the index of a transport; 0 when there is none of this name. */
+/* 1 + the index of a transport; 0 for an unknown name. */
 static uint8_t find(const char *name, size_t length)
 {
     for (uint8_t i = 0; i < TRANSPORTS; i++) {
@@ -104,7 +104,7 @@ static uint8_t find(const char *name, size_t length)
     return 0;
 }
 
-/* Whether it is one of the order's, which end at the first 0. */
+/* Whether the order, which ends at the first 0, contains `transport`. */
 static bool is_listed(const uint8_t order[WEIRI_TRANSPORTS_MAX], uint8_t transport)
 {
     bool found = false;
@@ -114,7 +114,7 @@ static bool is_listed(const uint8_t order[WEIRI_TRANSPORTS_MAX], uint8_t transpo
     return found;
 }
 
-/* "" is all. WEIR_ERR_INVALID for a name that does not exist. */
+/* "" means all transports. WEIR_ERR_INVALID for an unknown name. */
 static weir_status read_order(const char *names, uint8_t order[WEIRI_TRANSPORTS_MAX])
 {
     uint32_t count = 0;
@@ -169,7 +169,8 @@ uint8_t weiri_transport_look(weir_device *device, const weiri_end *local)
 
 /* ---- choosing ------------------------------------------------------------------------------------------- */
 
-/* Whether both ends may use a transport, and have it. What this end lacks is told first, because it knows why. */
+/* Whether both ends may use a transport and have it. Reports what this end lacks first, because only here the cause is
+ * known. */
 static weir_status agree(weir_device *device, uint8_t transport, const weiri_end *local, const weiri_end *peer)
 {
     const weiri_end *ends[] = { local, peer };
@@ -184,7 +185,7 @@ static weir_status agree(weir_device *device, uint8_t transport, const weiri_end
                : weiri_fail(WEIR_ERR_UNSUPPORTED, "rank %u: it does not work there", peer->rank);
 }
 
-/* Appends why a transport does not join two ends. */
+/* Appends the reason why a transport does not join two ends. */
 static void add_reason(char reasons[WEIRI_REASONS_BYTES], const weiri_transport_ops *transport)
 {
     const size_t used = strlen(reasons);

@@ -410,27 +410,27 @@ TEST(IbWire, AddressComesBack)
 {
     uint8_t bytes[WEIRI_ADDRESS_MAX];
     weiri_ib_queue_address written = {}, read;
-    for (uint32_t i = 0; i < WEIRI_IB_RAILS_MAX; i++) {
-        written.rails[i] = some_address();
-        written.rails[i].qpn = 100 + i;
+    for (uint32_t i = 0; i < WEIRI_IB_PAIRS_MAX; i++) {
+        written.pairs[i] = some_address();
+        written.pairs[i].qpn = 100 + i;
     }
-    for (uint32_t rails = 1; rails <= WEIRI_IB_RAILS_MAX; rails++) {
-        for (bool direct : { false, true }) {
-            written.count = rails;
-            written.direct = direct ? some_address() : weiri_ib_address{};
+    for (uint32_t pairs = 1; pairs <= WEIRI_IB_PAIRS_MAX; pairs++) {
+        for (bool engine : { false, true }) {
+            written.count = pairs;
+            written.engine = engine ? some_address() : weiri_ib_address{};
             const uint32_t size = weiri_ib_address_write(&written, bytes);
             ASSERT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_OK);
-            ASSERT_EQ(read.count, rails);
-            EXPECT_TRUE(same(read.rails[rails - 1], written.rails[rails - 1]));
-            EXPECT_TRUE(same(read.direct, written.direct));
+            ASSERT_EQ(read.count, pairs);
+            EXPECT_TRUE(same(read.pairs[pairs - 1], written.pairs[pairs - 1]));
+            EXPECT_TRUE(same(read.engine, written.engine));
             for (uint32_t length = 0; length <= sizeof bytes; length++) {
                 EXPECT_EQ(weiri_ib_address_read(bytes, length, &read), length == size ? WEIR_OK : WEIR_ERR_CORRUPT)
                     << length;
             }
             bytes[2] = 2;
             EXPECT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_ERR_CORRUPT);
-            bytes[2] = direct;
-            bytes[1] = (uint8_t)(rails == 1 ? 0 : WEIRI_IB_RAILS_MAX + 1);
+            bytes[2] = engine;
+            bytes[1] = (uint8_t)(pairs == 1 ? 0 : WEIRI_IB_PAIRS_MAX + 1);
             EXPECT_EQ(weiri_ib_address_read(bytes, size, &read), WEIR_ERR_CORRUPT);
         }
     }
@@ -454,7 +454,7 @@ TEST(IbWire, AddressesOutOfRange)
     for (const auto &c : cases) {
         uint8_t bytes[WEIRI_ADDRESS_MAX];
         weiri_ib_queue_address address = { { some_address(), some_address() }, 2, {} };
-        c.spoil(&address.rails[1]);
+        c.spoil(&address.pairs[1]);
         const uint32_t size = weiri_ib_address_write(&address, bytes);
         EXPECT_EQ(weiri_ib_address_read(bytes, size, &address), WEIR_ERR_CORRUPT) << c.what;
         EXPECT_TRUE(says("address")) << weir_last_error();

@@ -382,7 +382,7 @@ static weir_status check_line(weir_port_channel *channel)
         weiri_worker_leave(channel->requests->worker);
         return status;
     }
-    status = ops_of(channel)->direct->check(channel->queue);
+    status = ops_of(channel)->engine->check(channel->queue);
     return status == WEIR_OK ? WEIR_OK : explain(channel, "kernels' posts", status);
 }
 

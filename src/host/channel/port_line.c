@@ -14,9 +14,9 @@ static weir_comm *comm_of(const weiri_port_line *line)
     return line->semaphore->connection->comm;
 }
 
-static const weiri_direct_ops *direct_of(const weiri_port_line *line)
+static const weiri_engine_ops *engine_of(const weiri_port_line *line)
 {
-    return line->semaphore->connection->transport->queue->direct;
+    return line->semaphore->connection->transport->queue->engine;
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------------- */
@@ -24,8 +24,8 @@ static const weiri_direct_ops *direct_of(const weiri_port_line *line)
 static weir_status find_view(weiri_port_line *line)
 {
     const weiri_transport_ops *transport = line->semaphore->connection->transport;
-    return transport->queue->direct != NULL
-               ? transport->queue->direct->view(line->queue, &line->view)
+    return transport->queue->engine != NULL
+               ? transport->queue->engine->view(line->queue, &line->view)
                : weiri_fail(WEIR_ERR_UNSUPPORTED, "transport %s has no queues that kernels post to", transport->name);
 }
 
@@ -108,14 +108,14 @@ static weir_dev_port_memory describe(const weiri_port_line *line, const weiri_po
 {
     weir_dev_port_memory out = { .bytes = memory->size };
     if (memory->region != NULL) {
-        const weir_dev_rdma_memory here = direct_of(line)->local(line->queue, memory->region);
+        const weir_dev_rdma_memory here = engine_of(line)->local(line->queue, memory->region);
         out.local = here.address;
         out.lkey = here.key;
         out.kinds |= WEIR_PORT_MEMORY_LOCAL;
     }
     if (memory->remote != NULL) {
         bool settle, adds;
-        const weir_dev_rdma_memory there = direct_of(line)->remote(line->queue, memory->remote, &settle, &adds);
+        const weir_dev_rdma_memory there = engine_of(line)->remote(line->queue, memory->remote, &settle, &adds);
         out.remote = there.address;
         out.rkey = there.key;
         out.kinds |=
@@ -136,9 +136,9 @@ void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token
     rdma->board = (weir_dev_port_board *)weiri_slab_device(comm->host_slab.memory, line->board_cell);
     rdma->remote = describe(line, remote);
     rdma->local = describe(line, local);
-    rdma->token = direct_of(line)->remote(line->queue, token, &settle, &adds);
+    rdma->token = engine_of(line)->remote(line->queue, token, &settle, &adds);
     rdma->token.address += line->semaphore->peer_cell;
-    rdma->scratch = direct_of(line)->scratch(line->queue);
+    rdma->scratch = engine_of(line)->scratch(line->queue);
     device->engine = WEIR_PORT_BY_DEVICE;
 }
 

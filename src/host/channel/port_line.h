@@ -1,6 +1,6 @@
 /* port_line.h - what belongs to a port channel whose kernels post to the NIC by themselves.
  *
- * They do so to a line of the channel's queue (weiri_direct_ops). Memories they know from the handle and, those that
+ * They do so to a line of the channel's queue (weiri_engine_ops). Memories they know from the handle and, those that
  * are attached, from a table in host memory; it grows by being copied, and the old one stays, since a kernel may be
  * reading it. */
 #ifndef WEIRI_CHANNEL_PORT_LINE_H

@@ -47,7 +47,7 @@ static weir_status find_transport(walk *w)
     char reason[256] = "";
     const weiri_transport_ops *transport = NULL;
     for (uint32_t i = 0; (transport = weiri_transport_at(i)) != NULL; i++) {
-        if (transport->queue == NULL || transport->queue->direct == NULL) {
+        if (transport->queue == NULL || transport->queue->engine == NULL) {
             continue;
         }
         if (transport->probe(reason)) {
@@ -98,10 +98,10 @@ static weir_status prepare(walk *w)
 
 static weir_dev_port_memory describe(const walk *w)
 {
-    const weiri_direct_ops *direct = w->transport->queue->direct;
+    const weiri_engine_ops *engine = w->transport->queue->engine;
     bool settle, adds;
-    const weir_dev_rdma_memory here = direct->local(w->queue, w->region);
-    const weir_dev_rdma_memory there = direct->remote(w->queue, w->remote, &settle, &adds);
+    const weir_dev_rdma_memory here = engine->local(w->queue, w->region);
+    const weir_dev_rdma_memory there = engine->remote(w->queue, w->remote, &settle, &adds);
     return (weir_dev_port_memory){
         .remote = there.address,
         .local = here.address,
@@ -115,11 +115,11 @@ static weir_dev_port_memory describe(const walk *w)
 /* The handle of a channel that this rank has with itself. */
 static weir_status make_handle(walk *w, weir_dev_port_channel *out)
 {
-    const weiri_direct_ops *direct = w->transport->queue->direct;
+    const weiri_engine_ops *engine = w->transport->queue->engine;
     weir_dev_port_rdma *rdma = &out->rdma;
     memset(out, 0, sizeof *out);
     weir_status status =
-        report_step(w, "queue for kernels", direct->view(w->queue, &rdma->queue), direct->describe(w->queue));
+        report_step(w, "queue for kernels", engine->view(w->queue, &rdma->queue), engine->describe(w->queue));
     if (status == WEIR_OK) {
         status = weiri_device_allocate(w->device, WEIR_MEMORY_HOST, sizeof(shared_words), &w->shared);
         if (status != WEIR_OK) {
@@ -137,7 +137,7 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
     rdma->board = &there->board;
     rdma->remote = describe(w);
     rdma->local = rdma->remote;
-    rdma->token = direct->scratch(w->queue);
+    rdma->token = engine->scratch(w->queue);
     rdma->scratch = rdma->token;
     out->engine = WEIR_PORT_BY_DEVICE;
     return WEIR_OK;
@@ -185,7 +185,7 @@ static weir_status put_word(walk *w, const weir_dev_port_channel *channel)
         status = launch(w, channel);
     }
     if (status == WEIR_OK) {
-        status = w->transport->queue->direct->check(w->queue);
+        status = w->transport->queue->engine->check(w->queue);
     }
     if (status == WEIR_OK) {
         status = weir_device_copy(w->device, words, w->data->pointer, sizeof words);

@@ -56,7 +56,7 @@ static weir_status refused(const weiri_ib_nic *nic, const char *what, int error,
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
 /* Memory of a GPU: by a descriptor of its driver, or else by its pointer. `reason` gets why both failed. */
-static struct mlx5dv_devx_umem *register_device_memory(const weiri_ib_direct_nic *d, const weiri_block *block,
+static struct mlx5dv_devx_umem *register_device_memory(const weiri_ib_engine_nic *d, const weiri_block *block,
                                                        char *reason, size_t capacity)
 {
     struct ibv_context *context = d->nic->context;
@@ -88,7 +88,7 @@ static struct mlx5dv_devx_umem *register_device_memory(const weiri_ib_direct_nic
 }
 
 /* Memory of a kind for a slab; false with the reason. */
-static bool find_memory(const weiri_ib_direct_nic *d, weir_memory_kind kind, weiri_ib_slab *slab, char *reason,
+static bool find_memory(const weiri_ib_engine_nic *d, weir_memory_kind kind, weiri_ib_slab *slab, char *reason,
                         size_t capacity)
 {
     if (weiri_device_allocate(d->device, kind, SLOTS * SLOT_BYTES, &slab->block) != WEIR_OK) {
@@ -113,7 +113,7 @@ static bool find_memory(const weiri_ib_direct_nic *d, weir_memory_kind kind, wei
     return slab->umem != NULL;
 }
 
-static weir_status add_slab(weiri_ib_direct_nic *d)
+static weir_status add_slab(weiri_ib_engine_nic *d)
 {
     char reason[192];
     weiri_ib_slab *slab = (weiri_ib_slab *)weiri_alloc(1, sizeof *slab);
@@ -140,7 +140,7 @@ static uint8_t *place(const weiri_ib_devx *q, uint64_t at)
 }
 
 /* A free slot. Its completions become what no NIC writes, its records 0. */
-static weir_status take_slot(weiri_ib_direct_nic *d, weiri_ib_devx *q)
+static weir_status take_slot(weiri_ib_engine_nic *d, weiri_ib_devx *q)
 {
     weiri_ib_slab *slab = d->devx.slabs;
     weir_status status = WEIR_OK;
@@ -161,7 +161,7 @@ static weir_status take_slot(weiri_ib_direct_nic *d, weiri_ib_devx *q)
     return status == WEIR_OK ? weir_device_fill(d->device, place(q, RECORD_AT), 0, 2 * LINE) : status;
 }
 
-static void give_slot(weiri_ib_direct_nic *d, weiri_ib_devx *q)
+static void give_slot(weiri_ib_engine_nic *d, weiri_ib_devx *q)
 {
     weiri_ib_slab **at = &d->devx.slabs;
     if (q->slab == NULL) {
@@ -183,7 +183,7 @@ static void give_slot(weiri_ib_direct_nic *d, weiri_ib_devx *q)
 /* ---- a NIC ---------------------------------------------------------------------------------------------- */
 
 /* The numbers that commands name. */
-static weir_status prepare(weiri_ib_direct_nic *d)
+static weir_status prepare(weiri_ib_engine_nic *d)
 {
     const weiri_ib_nic *nic = d->nic;
     uint8_t in[WEIRI_PRM_QUERY_IN], out[WEIRI_PRM_CAP_OUT] = { 0 };
@@ -214,7 +214,7 @@ static weir_status prepare(weiri_ib_direct_nic *d)
 }
 
 /* Registers of its own; *kind gets which. */
-static weir_status find_registers(weiri_ib_direct *q, const char **kind)
+static weir_status find_registers(weiri_ib_engine *q, const char **kind)
 {
     static const struct {
         uint32_t flags;
@@ -224,7 +224,7 @@ static weir_status find_registers(weiri_ib_direct *q, const char **kind)
         { MLX5DV_UAR_ALLOC_TYPE_NC, "NC" },
         { MLX5DV_UAR_ALLOC_TYPE_BF, "BF" },
     };
-    const weiri_ib_direct_nic *d = q->shared;
+    const weiri_ib_engine_nic *d = q->shared;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && q->devx.uar == NULL; i++) {
         q->devx.uar = d->mlx5.devx_alloc_uar(d->nic->context, kinds[i].flags);
         *kind = kinds[i].name;
@@ -235,27 +235,27 @@ static weir_status find_registers(weiri_ib_direct *q, const char **kind)
 
 /* ---- queues --------------------------------------------------------------------------------------------- */
 
-static weir_status create(const weiri_ib_direct *q, const char *what, const uint8_t in[WEIRI_PRM_QUEUE_IN],
+static weir_status create(const weiri_ib_engine *q, const char *what, const uint8_t in[WEIRI_PRM_QUEUE_IN],
                           struct mlx5dv_devx_obj **obj, uint32_t *number)
 {
-    const weiri_ib_direct_nic *d = q->shared;
+    const weiri_ib_engine_nic *d = q->shared;
     uint8_t out[WEIRI_PRM_OUT] = { 0 };
     *obj = d->mlx5.devx_obj_create(d->nic->context, in, WEIRI_PRM_QUEUE_IN, out, sizeof out);
     *number = (uint32_t)weiri_prm_get(out, WEIRI_PRM_NUMBER);
     return *obj != NULL ? WEIR_OK : refused(d->nic, what, errno, out);
 }
 
-static weir_status modify(const weiri_ib_direct *q, const char *what, const weiri_prm_link *link,
+static weir_status modify(const weiri_ib_engine *q, const char *what, const weiri_prm_link *link,
                           void (*encode)(const weiri_prm_link *link, uint8_t *in))
 {
-    const weiri_ib_direct_nic *d = q->shared;
+    const weiri_ib_engine_nic *d = q->shared;
     uint8_t in[WEIRI_PRM_QUEUE_IN], out[WEIRI_PRM_OUT] = { 0 };
     encode(link, in);
     const int error = d->mlx5.devx_obj_modify(q->devx.qp, in, sizeof in, out, sizeof out);
     return error == 0 ? WEIR_OK : refused(d->nic, what, error < 0 ? -error : error, out);
 }
 
-static weir_status create_queues(weiri_ib_direct *q)
+static weir_status create_queues(weiri_ib_engine *q)
 {
     const weiri_ib_devx_nic *nic = &q->shared->devx;
     weiri_ib_devx *own = &q->devx;
@@ -299,7 +299,7 @@ static uint8_t log_of(uint32_t count)
     return (uint8_t)(31 - __builtin_clz(count));
 }
 
-weir_status weiri_ib_devx_open(weiri_ib_direct *q)
+weir_status weiri_ib_devx_open(weiri_ib_engine *q)
 {
     const char *registers = "";
     weir_status status = prepare(q->shared);
@@ -334,7 +334,7 @@ weir_status weiri_ib_devx_open(weiri_ib_direct *q)
 }
 
 /* The way to the peer, as the driver has found it: a GID's Ethernet address is known to the kernel alone. */
-static weir_status find_way(const weiri_ib_direct *q, struct ibv_ah_attr *attr, weiri_prm_link *link)
+static weir_status find_way(const weiri_ib_engine *q, struct ibv_ah_attr *attr, weiri_prm_link *link)
 {
     const weiri_ib_nic *nic = q->shared->nic;
     struct mlx5dv_ah way = { 0 };
@@ -364,7 +364,7 @@ static weir_status find_way(const weiri_ib_direct *q, struct ibv_ah_attr *attr, 
                       : refused(nic, "learn the way to the peer (mlx5dv_init_obj)", error < 0 ? -error : error, NULL);
 }
 
-weir_status weiri_ib_devx_connect(weiri_ib_direct *q, const weiri_ib_address *peer)
+weir_status weiri_ib_devx_connect(weiri_ib_engine *q, const weiri_ib_address *peer)
 {
     struct ibv_qp_attr attr;
     weiri_prm_link link = { .qpn = q->devx.qpn, .port = (uint8_t)q->shared->nic->port.port };
@@ -389,7 +389,7 @@ weir_status weiri_ib_devx_connect(weiri_ib_direct *q, const weiri_ib_address *pe
     return status == WEIR_OK ? modify(q, "RTR2RTS_QP", &link, weiri_prm_rtr2rts) : status;
 }
 
-void weiri_ib_devx_close(weiri_ib_direct *q)
+void weiri_ib_devx_close(weiri_ib_engine *q)
 {
     const weiri_ib_mlx5 *mlx5 = &q->shared->mlx5;
     if (q->devx.qp != NULL) {
@@ -409,9 +409,9 @@ void weiri_ib_devx_close(weiri_ib_direct *q)
 
 /* ---- failure -------------------------------------------------------------------------------------------- */
 
-weir_status weiri_ib_devx_look(const weiri_ib_direct *q, uint32_t *error, bool *in_error)
+weir_status weiri_ib_devx_look(const weiri_ib_engine *q, uint32_t *error, bool *in_error)
 {
-    const weiri_ib_direct_nic *d = q->shared;
+    const weiri_ib_engine_nic *d = q->shared;
     const weiri_block *block = q->devx.slab->block;
     uint8_t in[WEIRI_PRM_QUERY_IN], out[WEIRI_PRM_QP_OUT] = { 0 };
     uint32_t entry[WEIR_MLX5_BLOCK / sizeof(uint32_t)] = { 0 };

@@ -2,7 +2,7 @@
  *
  * A domain is one NIC, the nearest to the device, or several (WEIR_IB_RAILS). A region is registered with each; a queue
  * is a reliable connection (ib/queue.c), or several that share long transfers (ib/stripe.c), and where WEIR_PORT_ENGINE
- * asks for it one more that kernels post to (ib/direct.c).
+ * asks for it one more that kernels post to (ib/engine.c).
  *
  * Order rests on three rules. A responder carries out the writes of one reliable connection in the order in which they
  * were posted (InfiniBand Architecture Specification, volume 1, transaction ordering). NICs write to the host by posted
@@ -103,11 +103,11 @@ static weir_status read_rails(const char *text, uint32_t *nics, uint32_t *pairs)
     *nics = length == 3 ? (uint32_t)(text[0] - '0') : 0;
     *pairs = length == 3 ? (uint32_t)(text[2] - '0') : 0;
     if (length != 3 || text[1] != 'x' || *nics < 1 || *nics > WEIRI_IB_NICS_MAX || *pairs < 1 ||
-        *pairs > WEIRI_IB_RAILS_MAX / *nics) {
+        *pairs > WEIRI_IB_PAIRS_MAX / *nics) {
         return weiri_fail(WEIR_ERR_ENV,
                           "WEIR_IB_RAILS=%.80s: must be NICs and queue pairs on each, as in 2x4, at most %d NICs and "
                           "%d queue pairs in all",
-                          text, WEIRI_IB_NICS_MAX, WEIRI_IB_RAILS_MAX);
+                          text, WEIRI_IB_NICS_MAX, WEIRI_IB_PAIRS_MAX);
     }
     return WEIR_OK;
 }
@@ -141,10 +141,10 @@ static weir_status open_nics(ib_domain *domain, const weir_device *device)
                       weiri_ib_distance_text(nic->port.distance));
         }
     }
-    domain->rail_count = domain->nic_count * pairs;
+    domain->pair_count = domain->nic_count * pairs;
     if (status == WEIR_OK) {
-        domain->posts_directly = weiri_env_engine(&env) != WEIRI_ENGINE_PROXY;
-        domain->direct.queues = weiri_env_queues(&env);
+        domain->has_engine = weiri_env_engine(&env) != WEIRI_ENGINE_PROXY;
+        domain->engine.queues = weiri_env_queues(&env);
     }
     return status;
 }
@@ -162,7 +162,7 @@ static weir_status domain_open(weir_device *device, weiri_domain **out)
         return status;
     }
     domain->base = (weiri_domain){ .transport = &weiri_ib_ops, .device = device };
-    weiri_ib_direct_nic_init(&domain->direct, &domain->nics[0], device);
+    weiri_ib_engine_nic_init(&domain->engine, &domain->nics[0], device);
     *out = &domain->base;
     return WEIR_OK;
 }
@@ -171,7 +171,7 @@ static void domain_close(weiri_domain *base)
 {
     ib_domain *domain = (ib_domain *)base;
     if (domain != NULL) {
-        weiri_ib_direct_nic_close(&domain->direct);
+        weiri_ib_engine_nic_close(&domain->engine);
         close_nics(domain);
         weiri_free(domain);
     }
@@ -305,7 +305,7 @@ static const weiri_queue_ops queue_ops = {
     .add = weiri_ib_stripe_add,
     .poll = weiri_ib_stripe_poll,
     .keeps_words = true, /* as NICs do that write over PCIe, though no specification promises it */
-    .direct = &weiri_ib_stripe_direct,
+    .engine = &weiri_ib_stripe_engine,
 };
 
 const weiri_transport_ops weiri_ib_ops = { .name = "ib", .probe = probe, .reach = reach, .queue = &queue_ops };

@@ -4,7 +4,7 @@
  *   ib/nic.c       an open NIC: its limits, its errors, its events
  *   ib/stripe.c    queues of several rails, and the posts of all queues
  *   ib/queue.c     queues of one rail, that is one queue pair: posting, completion, failure
- *   ib/direct.c    queue pairs that kernels post to
+ *   ib/engine.c    queue pairs that kernels post to
  *   ib/devx.c      those that are made by DevX
  *   ib/prm.c       its commands
  *   ib/pair.c      the states of a queue pair
@@ -55,7 +55,7 @@ typedef struct weiri_ib_devx_nic {
     weiri_ib_slab *slabs;
 } weiri_ib_devx_nic;
 
-typedef struct weiri_ib_direct_nic {
+typedef struct weiri_ib_engine_nic {
     weiri_ib_nic *nic;
     weir_device *device;
     weiri_queues queues;  /* as of WEIR_IB_QUEUES */
@@ -66,15 +66,15 @@ typedef struct weiri_ib_direct_nic {
     struct ibv_pd *parent; /* NULL until the first queue is made by verbs */
     weiri_ib_chunk *chunks;
     weiri_ib_page *pages;
-} weiri_ib_direct_nic;
+} weiri_ib_engine_nic;
 
 typedef struct ib_domain {
     weiri_domain base;
     weiri_ib_nic nics[WEIRI_IB_NICS_MAX];
     uint32_t nic_count;
-    uint32_t rail_count; /* of a queue: rail i is a queue pair of NIC i % nic_count */
-    bool posts_directly; /* kernels are to post by themselves, to the first NIC */
-    weiri_ib_direct_nic direct;
+    uint32_t pair_count; /* of a queue: rail i is a queue pair of NIC i % nic_count */
+    bool has_engine;     /* kernels are to post by themselves, to the first NIC */
+    weiri_ib_engine_nic engine;
 } ib_domain;
 
 typedef struct ib_region {
@@ -131,9 +131,9 @@ weir_status weiri_ib_stripe_value(weiri_queue *queue, weiri_remote *dst, uint64_
 weir_status weiri_ib_stripe_add(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, uint64_t value);
 weir_status weiri_ib_stripe_poll(weiri_queue *queue);
 
-extern const weiri_direct_ops weiri_ib_stripe_direct;
+extern const weiri_engine_ops weiri_ib_stripe_engine;
 
-/* ---- ib/direct.c ---------------------------------------------------------------------------------------- */
+/* ---- ib/engine.c ---------------------------------------------------------------------------------------- */
 
 /* Queues by DevX. */
 typedef struct weiri_ib_devx {
@@ -146,8 +146,8 @@ typedef struct weiri_ib_devx {
 } weiri_ib_devx;
 
 /* A queue pair of kernels. */
-typedef struct weiri_ib_direct {
-    weiri_ib_direct_nic *shared; /* NULL: nobody asked for it */
+typedef struct weiri_ib_engine {
+    weiri_ib_engine_nic *shared; /* NULL: nobody asked for it */
     struct ibv_cq *cq;
     struct ibv_qp *qp;
     weiri_ib_devx devx;
@@ -159,31 +159,31 @@ typedef struct weiri_ib_direct {
     const char *event; /* what the device has reported; atomic */
     char missing[320]; /* why kernels cannot post; "" when they can */
     char about[512];   /* what was made, and how registers are mapped */
-} weiri_ib_direct;
+} weiri_ib_engine;
 
-void weiri_ib_direct_nic_init(weiri_ib_direct_nic *d, weiri_ib_nic *nic, weir_device *device);
+void weiri_ib_engine_nic_init(weiri_ib_engine_nic *d, weiri_ib_nic *nic, weir_device *device);
 /* After all queues. */
-void weiri_ib_direct_nic_close(weiri_ib_direct_nic *d);
+void weiri_ib_engine_nic_close(weiri_ib_engine_nic *d);
 
-/* What goes wrong is told by weiri_ib_direct_view. `own` keeps qpn 0 then. */
-void weiri_ib_direct_open(weiri_ib_direct_nic *d, weiri_ib_direct *q, weiri_ib_address *own);
-void weiri_ib_direct_connect(weiri_ib_direct *q, const weiri_ib_address *peer);
-void weiri_ib_direct_close(weiri_ib_direct *q);
-/* As weiri_direct_ops. */
-weir_status weiri_ib_direct_view(const weiri_ib_direct *q, weir_dev_rdma *out);
-weir_status weiri_ib_direct_check(weiri_ib_direct *q);
+/* What goes wrong is told by weiri_ib_engine_view. `own` keeps qpn 0 then. */
+void weiri_ib_engine_open(weiri_ib_engine_nic *d, weiri_ib_engine *q, weiri_ib_address *own);
+void weiri_ib_engine_connect(weiri_ib_engine *q, const weiri_ib_address *peer);
+void weiri_ib_engine_close(weiri_ib_engine *q);
+/* As weiri_engine_ops. */
+weir_status weiri_ib_engine_view(const weiri_ib_engine *q, weir_dev_rdma *out);
+weir_status weiri_ib_engine_check(weiri_ib_engine *q);
 
 /* ---- ib/devx.c ------------------------------------------------------------------------------------------ */
 
 /* Open and close with the lock. Makes the queues, up to the state INIT, and describes them in q->view, but for the
  * doorbell, whose register is q->devx.uar's, and in q->own and q->about. WEIR_ERR_UNSUPPORTED with the step that
  * failed, the firmware's answer and the remedy; what is there then is to be closed. */
-weir_status weiri_ib_devx_open(weiri_ib_direct *q);
-weir_status weiri_ib_devx_connect(weiri_ib_direct *q, const weiri_ib_address *peer);
-void weiri_ib_devx_close(weiri_ib_direct *q);
+weir_status weiri_ib_devx_open(weiri_ib_engine *q);
+weir_status weiri_ib_devx_connect(weiri_ib_engine *q, const weiri_ib_address *peer);
+void weiri_ib_devx_close(weiri_ib_engine *q);
 /* The word at byte 52 of the completion of a request that has failed; 0 when none has. *in_error when the NIC has ended
  * the queue pair, whether a request of ours tells of it or not. */
-weir_status weiri_ib_devx_look(const weiri_ib_direct *q, uint32_t *error, bool *in_error);
+weir_status weiri_ib_devx_look(const weiri_ib_engine *q, uint32_t *error, bool *in_error);
 
 /* ---- ib/queue.c ----------------------------------------------------------------------------------------- */
 

@@ -1,13 +1,13 @@
-/* stripe.c - the queues of the transport ib, and those of several rails.
+/* stripe.c - the queues of the transport ib, and those of several pairs.
  *
- * With one rail, as by default, a queue is that of ib/queue.c and its posts go straight there. With more, or with a
- * queue pair for kernels beside them (ib/direct.c), it is a stripe over such queues: rail i is a queue pair of NIC
- * i % nic_count. The two ends use as many rails as the one has that has fewer. Puts and gets of STRIPE_BYTES or more
- * are cut over all of them, where the peer's addresses are multiples of 4 KiB; all else goes on rail 0.
+ * With one pair, as by default, a queue is that of ib/queue.c and its posts go straight there. With more, or with a
+ * queue pair for kernels beside them (ib/engine.c), it is a stripe over such queues: pair i is a queue pair of NIC
+ * i % nic_count. The two ends use as many pairs as the one has that has fewer. Puts and gets of STRIPE_BYTES or more
+ * are cut over all of them, where the peer's addresses are multiples of 4 KiB; all else goes on pair 0.
  *
  * Rails know no order among each other. So a value or an add is posted only when all stripes before it are complete on
- * the other rails: until then it is held, and values after it are, too. Puts and gets go on meanwhile. For each post
- * under way the stripe knows after which post of each rail it is complete; it tells of posts in their order. */
+ * the other pairs: until then it is held, and values after it are, too. Puts and gets go on meanwhile. For each post
+ * under way the stripe knows after which post of each pair it is complete; it tells of posts in their order. */
 #include <stdio.h>
 
 #include "src/host/base/alloc.h"
@@ -21,17 +21,17 @@
 
 /* A post under way. */
 typedef struct record {
-    uint64_t ends[WEIRI_IB_RAILS_MAX]; /* it is complete when these posts of the rails are; UINT64_MAX: it is held */
+    uint64_t ends[WEIRI_IB_PAIRS_MAX]; /* it is complete when these posts of the pairs are; UINT64_MAX: it is held */
     weiri_ib_word word;                /* if it is held */
 } record;
 
 typedef struct ib_stripe {
     weiri_queue base;
-    weiri_queue *rails[WEIRI_IB_RAILS_MAX];
-    uint32_t opened; /* rails */
-    weiri_ib_direct direct;
+    weiri_queue *pairs[WEIRI_IB_PAIRS_MAX];
+    uint32_t opened; /* pairs */
+    weiri_ib_engine engine;
     pthread_mutex_t lock; /* all below */
-    uint32_t count;       /* of rails that are used; 0 before it is connected */
+    uint32_t count;       /* of pairs that are used; 0 before it is connected */
     record *records;      /* of post n, at n % POSTS */
     uint64_t held;        /* the first post that is held, and how many are */
     uint64_t held_count;
@@ -41,7 +41,7 @@ typedef struct ib_stripe {
 
 static bool has_stripes(const ib_domain *domain)
 {
-    return domain->rail_count > 1 || domain->posts_directly;
+    return domain->pair_count > 1 || domain->has_engine;
 }
 
 static bool is_stripe(const weiri_queue *queue)
@@ -53,9 +53,9 @@ static bool is_stripe(const weiri_queue *queue)
 
 static void close_stripe(ib_stripe *s)
 {
-    weiri_ib_direct_close(&s->direct);
+    weiri_ib_engine_close(&s->engine);
     for (uint32_t i = 0; i < s->opened; i++) {
-        weiri_ib_queue_close(s->rails[i]);
+        weiri_ib_queue_close(s->pairs[i]);
     }
     (void)pthread_mutex_destroy(&s->lock);
     weiri_free(s->records);
@@ -65,7 +65,7 @@ static void close_stripe(ib_stripe *s)
 static weir_status open_stripe(weiri_domain *base, weiri_queue **out)
 {
     ib_domain *domain = (ib_domain *)base;
-    weiri_ib_queue_address own = { .count = domain->rail_count };
+    weiri_ib_queue_address own = { .count = domain->pair_count };
     ib_stripe *s = (ib_stripe *)weiri_alloc(1, sizeof *s);
     if (s == NULL) {
         return weiri_fail_nomem("ib: queue");
@@ -74,16 +74,16 @@ static weir_status open_stripe(weiri_domain *base, weiri_queue **out)
     (void)pthread_mutex_init(&s->lock, NULL);
     s->records = (record *)weiri_alloc(POSTS, sizeof *s->records);
     weir_status status = s->records != NULL ? WEIR_OK : weiri_fail_nomem("ib: queue");
-    while (status == WEIR_OK && s->opened < domain->rail_count) {
-        status = weiri_ib_queue_open(base, s->opened % domain->nic_count, &s->rails[s->opened], &own.rails[s->opened]);
+    while (status == WEIR_OK && s->opened < domain->pair_count) {
+        status = weiri_ib_queue_open(base, s->opened % domain->nic_count, &s->pairs[s->opened], &own.pairs[s->opened]);
         s->opened += status == WEIR_OK;
     }
     if (status != WEIR_OK) {
         close_stripe(s);
         return status;
     }
-    if (domain->posts_directly) {
-        weiri_ib_direct_open(&domain->direct, &s->direct, &own.direct);
+    if (domain->has_engine) {
+        weiri_ib_engine_open(&domain->engine, &s->engine, &own.engine);
     }
     s->base.address_bytes = weiri_ib_address_write(&own, s->base.address);
     *out = &s->base;
@@ -96,7 +96,7 @@ weir_status weiri_ib_stripe_open(weiri_domain *domain, weiri_queue **out)
     if (has_stripes((const ib_domain *)domain)) {
         return open_stripe(domain, out);
     }
-    weir_status status = weiri_ib_queue_open(domain, 0, out, &own.rails[0]);
+    weir_status status = weiri_ib_queue_open(domain, 0, out, &own.pairs[0]);
     if (status == WEIR_OK) {
         (*out)->address_bytes = weiri_ib_address_write(&own, (*out)->address);
     }
@@ -108,10 +108,10 @@ static weir_status connect_stripe(ib_stripe *s, const weiri_ib_queue_address *pe
     weir_status status = WEIR_OK;
     const uint32_t count = peer->count < s->opened ? peer->count : s->opened;
     for (uint32_t i = 0; i < count && status == WEIR_OK; i++) {
-        status = weiri_ib_queue_connect(s->rails[i], &peer->rails[i]);
+        status = weiri_ib_queue_connect(s->pairs[i], &peer->pairs[i]);
     }
     if (status == WEIR_OK) {
-        weiri_ib_direct_connect(&s->direct, &peer->direct);
+        weiri_ib_engine_connect(&s->engine, &peer->engine);
     }
     if (status == WEIR_OK) {
         (void)pthread_mutex_lock(&s->lock);
@@ -128,7 +128,7 @@ weir_status weiri_ib_stripe_connect(weiri_queue *queue, const uint8_t *address, 
     if (status != WEIR_OK) {
         return status;
     }
-    return is_stripe(queue) ? connect_stripe((ib_stripe *)queue, &peer) : weiri_ib_queue_connect(queue, &peer.rails[0]);
+    return is_stripe(queue) ? connect_stripe((ib_stripe *)queue, &peer) : weiri_ib_queue_connect(queue, &peer.pairs[0]);
 }
 
 void weiri_ib_stripe_close(weiri_queue *queue)
@@ -140,25 +140,25 @@ void weiri_ib_stripe_close(weiri_queue *queue)
     }
 }
 
-/* ---- what rails are given ------------------------------------------------------------------------------- */
+/* ---- what pairs are given ------------------------------------------------------------------------------- */
 
-/* The keys with which a rail is used. */
+/* The keys with which a pair is used. */
 typedef struct keys {
     uint32_t lkey, rkey;
 } keys;
 
-static keys keys_of(const weiri_queue *rail, uint32_t index, const weiri_region *region, const weiri_remote *remote)
+static keys keys_of(const weiri_queue *pair, uint32_t index, const weiri_region *region, const weiri_remote *remote)
 {
-    const ib_domain *domain = (const ib_domain *)rail->domain;
+    const ib_domain *domain = (const ib_domain *)pair->domain;
     return (keys){ ((const ib_region *)region)->mrs[index % domain->nic_count]->lkey,
-                   ((const ib_remote *)remote)->key.rkeys[weiri_ib_queue_peer_nic(rail)] };
+                   ((const ib_remote *)remote)->key.rkeys[weiri_ib_queue_peer_nic(pair)] };
 }
 
-/* A piece of a transfer, on the rail. */
-static weir_status transfer_piece(weiri_queue *rail, uint32_t index, const weiri_ib_transfer *whole,
+/* A piece of a transfer, on the pair. */
+static weir_status transfer_piece(weiri_queue *pair, uint32_t index, const weiri_ib_transfer *whole,
                                   const weiri_region *region, const weiri_remote *remote, uint64_t from, uint64_t to)
 {
-    const keys k = keys_of(rail, index, region, remote);
+    const keys k = keys_of(pair, index, region, remote);
     weiri_ib_transfer piece = *whole;
     piece.host = whole->host != NULL ? whole->host + from : NULL;
     piece.local += from;
@@ -166,7 +166,7 @@ static weir_status transfer_piece(weiri_queue *rail, uint32_t index, const weiri
     piece.bytes = to - from;
     piece.lkey = k.lkey;
     piece.rkey = k.rkey;
-    return weiri_ib_queue_transfer(rail, &piece);
+    return weiri_ib_queue_transfer(pair, &piece);
 }
 
 /* ---- a stripe: posting ---------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ static weir_status failed(const ib_stripe *s)
     return weiri_fail(s->failure, "%s", s->text);
 }
 
-/* A rail has failed, with words of its own. */
+/* A pair has failed, with words of its own. */
 static weir_status fail_stripe(ib_stripe *s, weir_status status)
 {
     s->failure = status;
@@ -202,7 +202,7 @@ static weir_status begin(ib_stripe *s)
     return s->base.posted - s->base.completed < POSTS - 1 ? WEIR_OK : WEIR_ERR_BUSY;
 }
 
-/* Ends what begin began; a rail's error becomes the stripe's. */
+/* Ends what begin began; a pair's error becomes the stripe's. */
 static weir_status end(ib_stripe *s, weir_status status)
 {
     if (status < 0 && status != WEIR_ERR_BUSY && s->failure == WEIR_OK && s->count != 0) {
@@ -212,24 +212,24 @@ static weir_status end(ib_stripe *s, weir_status status)
     return status;
 }
 
-/* The post that was given to the rails is the stripe's next. Other threads may look at its number. */
+/* The post that was given to the pairs is the stripe's next. Other threads may look at its number. */
 static record *count_post(ib_stripe *s)
 {
     record *r = record_of(s, s->base.posted + 1);
     for (uint32_t i = 0; i < s->count; i++) {
-        r->ends[i] = s->rails[i]->posted;
+        r->ends[i] = s->pairs[i]->posted;
     }
     __atomic_store_n(&s->base.posted, s->base.posted + 1, __ATOMIC_RELAXED);
     return r;
 }
 
-/* Posts to all rails, or to none. */
+/* Posts to all pairs, or to none. */
 static weir_status cut(const ib_stripe *s, const weiri_ib_transfer *t, const weiri_region *region,
                        const weiri_remote *remote)
 {
     weir_status status = WEIR_OK;
     for (uint32_t i = 0; i < s->count && status == WEIR_OK; i++) {
-        status = weiri_ib_queue_ready(s->rails[i]);
+        status = weiri_ib_queue_ready(s->pairs[i]);
     }
     uint64_t from = 0;
     for (uint32_t i = 0; i < s->count && status == WEIR_OK; i++) {
@@ -237,7 +237,7 @@ static weir_status cut(const ib_stripe *s, const weiri_ib_transfer *t, const wei
         if (i + 1 < s->count) {
             to = (t->remote + t->bytes / s->count * (i + 1)) / CUT * CUT - t->remote;
         }
-        status = transfer_piece(s->rails[i], i, t, region, remote, from, to);
+        status = transfer_piece(s->pairs[i], i, t, region, remote, from, to);
         from = to;
     }
     return status;
@@ -254,7 +254,7 @@ static weir_status transfer(weiri_queue *queue, const weiri_ib_transfer *t, cons
     if (status == WEIR_OK) {
         status = s->count > 1 && t->bytes >= STRIPE_BYTES
                      ? cut(s, t, region, remote)
-                     : transfer_piece(s->rails[0], 0, t, region, remote, 0, t->bytes);
+                     : transfer_piece(s->pairs[0], 0, t, region, remote, 0, t->bytes);
     }
     if (status == WEIR_OK) {
         (void)count_post(s);
@@ -262,12 +262,12 @@ static weir_status transfer(weiri_queue *queue, const weiri_ib_transfer *t, cons
     return end(s, status);
 }
 
-/* Whether all that was posted before `number` is complete on the rails after the first. */
+/* Whether all that was posted before `number` is complete on the pairs after the first. */
 static bool stripes_done(ib_stripe *s, uint64_t number)
 {
     const record *before = record_of(s, number - 1);
     for (uint32_t i = 1; i < s->count; i++) {
-        if (s->rails[i]->completed < before->ends[i]) {
+        if (s->pairs[i]->completed < before->ends[i]) {
             return false;
         }
     }
@@ -282,7 +282,7 @@ static weir_status word(weiri_queue *queue, const weiri_ib_word *w)
     ib_stripe *s = (ib_stripe *)queue;
     weir_status status = begin(s);
     if (status == WEIR_OK && s->held_count == 0 && stripes_done(s, s->base.posted + 1)) {
-        status = weiri_ib_queue_word(s->rails[0], w);
+        status = weiri_ib_queue_word(s->pairs[0], w);
         if (status == WEIR_OK) {
             (void)count_post(s);
         }
@@ -326,9 +326,9 @@ weir_status weiri_ib_stripe_get(weiri_queue *queue, const weiri_region *dst, uin
     return transfer(queue, &t, dst, src);
 }
 
-static const weiri_queue *first_rail(const weiri_queue *queue)
+static const weiri_queue *first_pair(const weiri_queue *queue)
 {
-    return is_stripe(queue) ? ((const ib_stripe *)queue)->rails[0] : queue;
+    return is_stripe(queue) ? ((const ib_stripe *)queue)->pairs[0] : queue;
 }
 
 static weiri_ib_word word_for(const weiri_queue *queue, const weiri_remote *dst, uint64_t offset, uint64_t value,
@@ -340,7 +340,7 @@ static weiri_ib_word word_for(const weiri_queue *queue, const weiri_remote *dst,
         .value = value,
         .remote = key->address + offset,
         .bytes = bytes,
-        .rkey = key->rkeys[weiri_ib_queue_peer_nic(first_rail(queue))],
+        .rkey = key->rkeys[weiri_ib_queue_peer_nic(first_pair(queue))],
         .flush = key->flush,
     };
 }
@@ -374,12 +374,12 @@ static weir_status release(ib_stripe *s, bool *went)
 {
     while (s->held_count != 0 && stripes_done(s, s->held)) {
         record *r = record_of(s, s->held);
-        weir_status status = weiri_ib_queue_word(s->rails[0], &r->word);
+        weir_status status = weiri_ib_queue_word(s->pairs[0], &r->word);
         if (status != WEIR_OK) {
             return status == WEIR_ERR_BUSY ? WEIR_OK : fail_stripe(s, status);
         }
         *went = true;
-        r->ends[0] = s->rails[0]->posted;
+        r->ends[0] = s->pairs[0]->posted;
         s->held_count--;
         while (s->held_count != 0 && record_of(s, ++s->held)->ends[0] != UINT64_MAX) {
         }
@@ -391,17 +391,17 @@ static bool is_complete(ib_stripe *s, uint64_t number)
 {
     const record *r = record_of(s, number);
     for (uint32_t i = 0; i < s->count; i++) {
-        if (s->rails[i]->completed < r->ends[i]) {
+        if (s->pairs[i]->completed < r->ends[i]) {
             return false;
         }
     }
     return true;
 }
 
-static weir_status poll_rails(ib_stripe *s, bool *went)
+static weir_status poll_pairs(ib_stripe *s, bool *went)
 {
     for (uint32_t i = 0; i < s->count; i++) {
-        weir_status status = weiri_ib_queue_poll(s->rails[i]);
+        weir_status status = weiri_ib_queue_poll(s->pairs[i]);
         if (status < 0) {
             return fail_stripe(s, status);
         }
@@ -416,11 +416,11 @@ static weir_status advance(ib_stripe *s)
     if (s->failure != WEIR_OK) {
         return failed(s);
     }
-    weir_status status = poll_rails(s, &went);
+    weir_status status = poll_pairs(s, &went);
     if (status == WEIR_OK) {
         status = release(s, &went);
     }
-    /* Also when a rail has failed: what was complete before is. */
+    /* Also when a pair has failed: what was complete before is. */
     uint64_t completed = s->base.completed;
     while (completed < s->base.posted && is_complete(s, completed + 1)) {
         completed++;
@@ -447,51 +447,51 @@ weir_status weiri_ib_stripe_poll(weiri_queue *queue)
 
 /* ---- queues of kernels ---------------------------------------------------------------------------------- */
 
-static weir_status direct_view(weiri_queue *queue, weir_dev_rdma *out)
+static weir_status engine_view(weiri_queue *queue, weir_dev_rdma *out)
 {
-    return is_stripe(queue) ? weiri_ib_direct_view(&((ib_stripe *)queue)->direct, out)
+    return is_stripe(queue) ? weiri_ib_engine_view(&((ib_stripe *)queue)->engine, out)
                             : weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: WEIR_PORT_ENGINE was not set when the "
                                                                "communicator's first connection was made");
 }
 
-static const char *direct_describe(const weiri_queue *queue)
+static const char *engine_describe(const weiri_queue *queue)
 {
-    return is_stripe(queue) ? ((const ib_stripe *)queue)->direct.about : "";
+    return is_stripe(queue) ? ((const ib_stripe *)queue)->engine.about : "";
 }
 
-static weir_dev_rdma_memory direct_local(const weiri_queue *queue, const weiri_region *region)
+static weir_dev_rdma_memory engine_local(const weiri_queue *queue, const weiri_region *region)
 {
     const ib_region *r = (const ib_region *)region;
     (void)queue;
     return (weir_dev_rdma_memory){ .address = r->address, .key = r->mrs[0]->lkey };
 }
 
-static weir_dev_rdma_memory direct_remote(const weiri_queue *queue, const weiri_remote *remote, bool *flush, bool *adds)
+static weir_dev_rdma_memory engine_remote(const weiri_queue *queue, const weiri_remote *remote, bool *flush, bool *adds)
 {
     const weiri_ib_key *key = &((const ib_remote *)remote)->key;
     const weiri_ib_nic *nic = &((const ib_domain *)queue->domain)->nics[0];
     *flush = key->flush;
     *adds = key->atomic && nic->limits.atomic_cap != IBV_ATOMIC_NONE;
     return (weir_dev_rdma_memory){ .address = key->address,
-                                   .key = key->rkeys[((const ib_stripe *)queue)->direct.peer_nic] };
+                                   .key = key->rkeys[((const ib_stripe *)queue)->engine.peer_nic] };
 }
 
-static weir_dev_rdma_memory direct_scratch(const weiri_queue *queue)
+static weir_dev_rdma_memory engine_scratch(const weiri_queue *queue)
 {
     const weiri_ib_nic *nic = &((const ib_domain *)queue->domain)->nics[0];
     return (weir_dev_rdma_memory){ .address = (uint64_t)(uintptr_t)&nic->scratch[1], .key = nic->scratch_mr->lkey };
 }
 
-static weir_status direct_check(weiri_queue *queue)
+static weir_status engine_check(weiri_queue *queue)
 {
-    return weiri_ib_direct_check(&((ib_stripe *)queue)->direct);
+    return weiri_ib_engine_check(&((ib_stripe *)queue)->engine);
 }
 
-const weiri_direct_ops weiri_ib_stripe_direct = {
-    .view = direct_view,
-    .describe = direct_describe,
-    .local = direct_local,
-    .remote = direct_remote,
-    .scratch = direct_scratch,
-    .check = direct_check,
+const weiri_engine_ops weiri_ib_stripe_engine = {
+    .view = engine_view,
+    .describe = engine_describe,
+    .local = engine_local,
+    .remote = engine_remote,
+    .scratch = engine_scratch,
+    .check = engine_check,
 };

@@ -64,16 +64,16 @@ static void write_pair(weiri_writer *w, const weiri_ib_address *pair)
 
 uint32_t weiri_ib_address_write(const weiri_ib_queue_address *address, uint8_t bytes[WEIRI_ADDRESS_MAX])
 {
-    const bool direct = address->direct.qpn != 0;
+    const bool engine = address->engine.qpn != 0;
     weiri_writer w = weiri_writer_init(bytes, WEIRI_ADDRESS_MAX);
     weiri_write_u8(&w, ADDRESS_VERSION);
     weiri_write_u8(&w, (uint8_t)address->count);
-    weiri_write_u8(&w, direct);
+    weiri_write_u8(&w, engine);
     for (uint32_t i = 0; i < address->count; i++) {
-        write_pair(&w, &address->rails[i]);
+        write_pair(&w, &address->pairs[i]);
     }
-    if (direct) {
-        write_pair(&w, &address->direct);
+    if (engine) {
+        write_pair(&w, &address->engine);
     }
     return (uint32_t)w.size;
 }
@@ -101,13 +101,13 @@ weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_qu
     weiri_reader r = weiri_reader_init(bytes, size);
     const uint8_t version = weiri_read_u8(&r);
     const uint8_t count = weiri_read_u8(&r);
-    const uint8_t direct = weiri_read_u8(&r);
-    bool good = version == ADDRESS_VERSION && count >= 1 && count <= WEIRI_IB_RAILS_MAX && direct <= 1;
+    const uint8_t engine = weiri_read_u8(&r);
+    bool good = version == ADDRESS_VERSION && count >= 1 && count <= WEIRI_IB_PAIRS_MAX && engine <= 1;
     for (uint32_t i = 0; i < count && good; i++) {
-        good = read_pair(&r, &read.rails[i]);
+        good = read_pair(&r, &read.pairs[i]);
     }
-    if (good && direct != 0) {
-        good = read_pair(&r, &read.direct);
+    if (good && engine != 0) {
+        good = read_pair(&r, &read.engine);
     }
     if (!good || !weiri_reader_done(&r)) {
         return weiri_fail(WEIR_ERR_CORRUPT, "ib: address of a peer's queue is malformed");

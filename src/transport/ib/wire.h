@@ -5,7 +5,7 @@
 #include "src/transport/transport.h"
 
 #define WEIRI_IB_NICS_MAX 4  /* of a domain */
-#define WEIRI_IB_RAILS_MAX 8 /* of a queue */
+#define WEIRI_IB_PAIRS_MAX 8 /* of a queue */
 
 typedef struct weiri_ib_key {
     uint64_t address;
@@ -34,9 +34,9 @@ weir_status weiri_ib_key_read(const weiri_key *key, weiri_ib_key *out);
 
 /* Of a queue. */
 typedef struct weiri_ib_queue_address {
-    weiri_ib_address rails[WEIRI_IB_RAILS_MAX];
-    uint32_t count;          /* of rails, at least 1 */
-    weiri_ib_address direct; /* the queue pair of kernels; qpn 0: there is none */
+    weiri_ib_address pairs[WEIRI_IB_PAIRS_MAX];
+    uint32_t count;          /* of pairs, at least 1 */
+    weiri_ib_address engine; /* the queue pair of kernels; qpn 0: there is none */
 } weiri_ib_queue_address;
 
 /* Returns the bytes, at most WEIRI_ADDRESS_MAX. */

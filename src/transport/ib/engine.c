@@ -1,4 +1,4 @@
-/* direct.c - queue pairs that kernels post to by themselves, on mlx5 NICs.
+/* engine.c - queue pairs that kernels post to by themselves, on mlx5 NICs.
  *
  * Public verbs and mlx5dv alone. The rings and doorbell records are memory of ours, pinned in the host and mapped for
  * the device: a parent domain has the driver take them from here. mlx5dv_init_obj tells where they are, and where the
@@ -45,7 +45,7 @@ static uint64_t page_bytes(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static weiri_ib_chunk *add_chunk(weiri_ib_direct_nic *d, uint64_t bytes)
+static weiri_ib_chunk *add_chunk(weiri_ib_engine_nic *d, uint64_t bytes)
 {
     weiri_ib_chunk *chunk = (weiri_ib_chunk *)weiri_alloc(1, sizeof *chunk);
     if (chunk == NULL) {
@@ -61,10 +61,10 @@ static weiri_ib_chunk *add_chunk(weiri_ib_direct_nic *d, uint64_t bytes)
     return chunk;
 }
 
-/* Called by the driver in weiri_ib_direct_open, which has the lock. The driver wants zeroes. */
+/* Called by the driver in weiri_ib_engine_open, which has the lock. The driver wants zeroes. */
 static void *allocate(struct ibv_pd *pd, void *context, size_t size, size_t alignment, uint64_t type)
 {
-    weiri_ib_direct_nic *d = (weiri_ib_direct_nic *)context;
+    weiri_ib_engine_nic *d = (weiri_ib_engine_nic *)context;
     const uint64_t page = page_bytes();
     const uint64_t bytes = (size + page - 1) / page * page;
     weiri_ib_chunk *chunk = d->chunks;
@@ -89,7 +89,7 @@ static void *allocate(struct ibv_pd *pd, void *context, size_t size, size_t alig
     return memory;
 }
 
-static weiri_ib_chunk **find_chunk(weiri_ib_direct_nic *d, const void *memory)
+static weiri_ib_chunk **find_chunk(weiri_ib_engine_nic *d, const void *memory)
 {
     weiri_ib_chunk **at = &d->chunks;
     while (*at != NULL) {
@@ -105,7 +105,7 @@ static weiri_ib_chunk **find_chunk(weiri_ib_direct_nic *d, const void *memory)
 /* Called by the driver in close_pair, which has the lock. */
 static void release(struct ibv_pd *pd, void *context, void *memory, uint64_t type)
 {
-    weiri_ib_chunk **at = find_chunk((weiri_ib_direct_nic *)context, memory);
+    weiri_ib_chunk **at = find_chunk((weiri_ib_engine_nic *)context, memory);
     weiri_ib_chunk *chunk = *at;
     (void)pd;
     (void)type;
@@ -117,7 +117,7 @@ static void release(struct ibv_pd *pd, void *context, void *memory, uint64_t typ
 }
 
 /* The device's address of ring memory; NULL when it is none of ours. */
-static char *mapped(weiri_ib_direct_nic *d, const void *memory)
+static char *mapped(weiri_ib_engine_nic *d, const void *memory)
 {
     const weiri_ib_chunk *chunk = *find_chunk(d, memory);
     return chunk == NULL ? NULL
@@ -126,7 +126,7 @@ static char *mapped(weiri_ib_direct_nic *d, const void *memory)
 }
 
 /* Maps the page of a register for the device, or finds it mapped. */
-static weir_status map_register(weiri_ib_direct_nic *d, void *reg, weiri_ib_page **out)
+static weir_status map_register(weiri_ib_engine_nic *d, void *reg, weiri_ib_page **out)
 {
     const uint64_t bytes = page_bytes();
     uint8_t *host = (uint8_t *)reg - (uintptr_t)reg % bytes;
@@ -153,7 +153,7 @@ static weir_status map_register(weiri_ib_direct_nic *d, void *reg, weiri_ib_page
     return WEIR_OK;
 }
 
-static void unmap_register(weiri_ib_direct_nic *d, weiri_ib_page *page)
+static void unmap_register(weiri_ib_engine_nic *d, weiri_ib_page *page)
 {
     if (page == NULL || --page->users != 0) {
         return;
@@ -169,14 +169,14 @@ static void unmap_register(weiri_ib_direct_nic *d, weiri_ib_page *page)
 
 /* ---- a NIC ---------------------------------------------------------------------------------------------- */
 
-void weiri_ib_direct_nic_init(weiri_ib_direct_nic *d, weiri_ib_nic *nic, weir_device *device)
+void weiri_ib_engine_nic_init(weiri_ib_engine_nic *d, weiri_ib_nic *nic, weir_device *device)
 {
     d->nic = nic;
     d->device = device;
     (void)pthread_mutex_init(&d->lock, NULL);
 }
 
-void weiri_ib_direct_nic_close(weiri_ib_direct_nic *d)
+void weiri_ib_engine_nic_close(weiri_ib_engine_nic *d)
 {
     if (d->parent != NULL) {
         (void)weiri_ib.f_dealloc_pd(d->parent);
@@ -195,7 +195,7 @@ static weir_status refused(const weiri_ib_nic *nic, const char *what)
 }
 
 /* Whether this is such a NIC. With the lock, as the next. */
-static weir_status find_driver(weiri_ib_direct_nic *d)
+static weir_status find_driver(weiri_ib_engine_nic *d)
 {
     weir_status status = d->mlx5.is_supported != NULL ? WEIR_OK : weiri_ib_load_mlx5(&d->mlx5);
     if (status == WEIR_OK && !d->mlx5.is_supported(d->nic->context->device)) {
@@ -208,7 +208,7 @@ static weir_status find_driver(weiri_ib_direct_nic *d)
 }
 
 /* What all queue pairs that verbs make need. */
-static weir_status prepare(weiri_ib_direct_nic *d)
+static weir_status prepare(weiri_ib_engine_nic *d)
 {
     const weiri_ib_nic *nic = d->nic;
     if (d->parent != NULL) {
@@ -233,7 +233,7 @@ static weir_status prepare(weiri_ib_direct_nic *d)
 
 /* ---- a queue pair --------------------------------------------------------------------------------------- */
 
-static weir_status create_pair(weiri_ib_direct *q)
+static weir_status create_pair(weiri_ib_engine *q)
 {
     const weiri_ib_nic *nic = q->shared->nic;
     struct ibv_cq_init_attr_ex completions = {
@@ -259,7 +259,7 @@ static weir_status create_pair(weiri_ib_direct *q)
 }
 
 /* Lets kernels ring, and tells how. */
-static weir_status find_doorbell(weiri_ib_direct *q, void *reg)
+static weir_status find_doorbell(weiri_ib_engine *q, void *reg)
 {
     weir_status status = map_register(q->shared, reg, &q->page);
     if (status == WEIR_OK) {
@@ -272,9 +272,9 @@ static weir_status find_doorbell(weiri_ib_direct *q, void *reg)
     return status;
 }
 
-static weir_status describe(weiri_ib_direct *q)
+static weir_status describe(weiri_ib_engine *q)
 {
-    weiri_ib_direct_nic *d = q->shared;
+    weiri_ib_engine_nic *d = q->shared;
     struct mlx5dv_qp qp = { 0 };
     struct mlx5dv_cq cq = { 0 };
     struct mlx5dv_obj both = { .qp = { .in = q->qp, .out = &qp }, .cq = { .in = q->cq, .out = &cq } };
@@ -311,7 +311,7 @@ static weir_status describe(weiri_ib_direct *q)
     return find_doorbell(q, qp.bf.reg);
 }
 
-static void close_pair(weiri_ib_direct *q)
+static void close_pair(weiri_ib_engine *q)
 {
     unmap_register(q->shared, q->page); /* before it goes */
     weiri_ib_devx_close(q);
@@ -328,7 +328,7 @@ static void close_pair(weiri_ib_direct *q)
     q->about[0] = '\0';
 }
 
-static weir_status open_by_verbs(weiri_ib_direct *q)
+static weir_status open_by_verbs(weiri_ib_engine *q)
 {
     weir_status status = prepare(q->shared);
     if (status == WEIR_OK) {
@@ -340,14 +340,14 @@ static weir_status open_by_verbs(weiri_ib_direct *q)
     return status == WEIR_OK ? weiri_ib_pair_init(q->shared->nic, 0, q->qp, &q->own) : status;
 }
 
-static weir_status open_by_devx(weiri_ib_direct *q)
+static weir_status open_by_devx(weiri_ib_engine *q)
 {
     weir_status status = weiri_ib_devx_open(q);
     return status == WEIR_OK ? find_doorbell(q, q->devx.uar->reg_addr) : status;
 }
 
 /* By DevX, by verbs, or by the one and then the other. */
-static weir_status open_pair(weiri_ib_direct *q)
+static weir_status open_pair(weiri_ib_engine *q)
 {
     const weiri_queues queues = q->shared->queues;
     char reason[256];
@@ -370,7 +370,7 @@ static weir_status open_pair(weiri_ib_direct *q)
     return status;
 }
 
-void weiri_ib_direct_open(weiri_ib_direct_nic *d, weiri_ib_direct *q, weiri_ib_address *own)
+void weiri_ib_engine_open(weiri_ib_engine_nic *d, weiri_ib_engine *q, weiri_ib_address *own)
 {
     q->shared = d;
     (void)pthread_mutex_lock(&d->lock);
@@ -385,7 +385,7 @@ void weiri_ib_direct_open(weiri_ib_direct_nic *d, weiri_ib_direct *q, weiri_ib_a
     (void)pthread_mutex_unlock(&d->lock);
 }
 
-void weiri_ib_direct_connect(weiri_ib_direct *q, const weiri_ib_address *peer)
+void weiri_ib_engine_connect(weiri_ib_engine *q, const weiri_ib_address *peer)
 {
     if (q->own.qpn == 0) {
         return;
@@ -403,7 +403,7 @@ void weiri_ib_direct_connect(weiri_ib_direct *q, const weiri_ib_address *peer)
     snprintf(q->missing, sizeof q->missing, "%s", status == WEIR_OK ? "" : weir_last_error());
 }
 
-void weiri_ib_direct_close(weiri_ib_direct *q)
+void weiri_ib_engine_close(weiri_ib_engine *q)
 {
     if (q->shared != NULL) {
         (void)pthread_mutex_lock(&q->shared->lock);
@@ -412,7 +412,7 @@ void weiri_ib_direct_close(weiri_ib_direct *q)
     }
 }
 
-weir_status weiri_ib_direct_view(const weiri_ib_direct *q, weir_dev_rdma *out)
+weir_status weiri_ib_engine_view(const weiri_ib_engine *q, weir_dev_rdma *out)
 {
     if (q->shared == NULL) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "ib: WEIR_PORT_ENGINE did not ask for queues for kernels");
@@ -428,7 +428,7 @@ weir_status weiri_ib_direct_view(const weiri_ib_direct *q, weir_dev_rdma *out)
 
 /* The first error in the completion queue: kernels read it by themselves, and the entry stays where it is, since all
  * that comes after are flushed requests, fewer than there is room for. 0: there is none. */
-static uint32_t find_error(const weiri_ib_direct *q)
+static uint32_t find_error(const weiri_ib_engine *q)
 {
     uint32_t found = 0;
     for (uint32_t i = 0; i < q->view.completion_count; i++) {
@@ -445,13 +445,13 @@ static uint32_t find_error(const weiri_ib_direct *q)
     return found;
 }
 
-static weir_status fail_direct(const weiri_ib_direct *q, weir_status status, const char *cause)
+static weir_status fail_engine(const weiri_ib_engine *q, weir_status status, const char *cause)
 {
     return weiri_fail(status, "ib: %s port %u, kernels' queue %u to %u: %s", q->shared->nic->port.device,
                       q->shared->nic->port.port, q->own.qpn, q->peer_qpn, cause);
 }
 
-weir_status weiri_ib_direct_check(weiri_ib_direct *q)
+weir_status weiri_ib_engine_check(weiri_ib_engine *q)
 {
     if (q->missing[0] != '\0') {
         return WEIR_OK;
@@ -471,18 +471,18 @@ weir_status weiri_ib_direct_check(weiri_ib_direct *q)
         const uint32_t syndrome = weir_mlx5_syndrome(error);
         snprintf(cause, sizeof cause, "%s (syndrome %#x, vendor's %#x)",
                  weiri_ib_syndrome(weiri_ib_completion_of(syndrome)), syndrome, weir_mlx5_vendor(error));
-        return fail_direct(q, weir_mlx5_status(syndrome), cause);
+        return fail_engine(q, weir_mlx5_status(syndrome), cause);
     }
     if (in_error) {
-        return fail_direct(q, WEIR_ERR_REMOTE,
+        return fail_engine(q, WEIR_ERR_REMOTE,
                            "the NIC has put it into error: it refused a request of the peer's, or has failed");
     }
     weiri_ib_look(q->shared->nic);
     const char *event = __atomic_load_n(&q->event, __ATOMIC_ACQUIRE);
     if (event != NULL) {
-        return fail_direct(q, WEIR_ERR_REMOTE, event);
+        return fail_engine(q, WEIR_ERR_REMOTE, event);
     }
     return __atomic_load_n(&q->shared->nic->broken, __ATOMIC_RELAXED)
-               ? fail_direct(q, WEIR_ERR_DEVICE, "the device has failed")
+               ? fail_engine(q, WEIR_ERR_DEVICE, "the device has failed")
                : WEIR_OK;
 }
