@@ -1,7 +1,7 @@
-/* library.c - libfabric as loaded at run time, and the provider that the environment names.
+/* library.c - loads libfabric, and finds the provider that the environment names.
  *
- * Asking for providers takes about 100 ms the first time, so the answer is kept, together with the variables that led
- * to it. The library stays loaded: its providers have threads and handlers of their own. */
+ * The first query for providers takes about 100 ms, so the result is kept with the variables that led to it. The
+ * library stays loaded, because its providers have threads and handlers. */
 #define _GNU_SOURCE 1
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #define QUESTION_BYTES 512
 #define NODE_BYTES 64
 
-/* The modes of registration that this transport keeps to, and those whose providers it must refuse by name. */
+/* The modes of registration that this transport supports. Providers with a refused mode are refused by name. */
 #define MR_MODES (FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY)
 #define MR_REFUSED (FI_MR_RAW | FI_MR_ENDPOINT)
 
@@ -33,13 +33,13 @@ static const struct {
     { "fi_strerror", offsetof(weiri_ofi_table, strerror) }, { "fi_version", offsetof(weiri_ofi_table, version) },
 };
 
-/* The last answer, and the question. */
+/* The last question and its answer. */
 static struct {
     pthread_mutex_t mutex;
     bool loaded;
     char question[QUESTION_BYTES];
     char reason[WEIRI_OFI_REASON_BYTES];
-    struct fi_info *info; /* NULL: none */
+    struct fi_info *info; /* NULL: no provider */
 } found = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 weir_status weiri_ofi_fail(int error, const char *format, ...)
@@ -78,7 +78,7 @@ static bool load(const char *name)
     return true;
 }
 
-/* The address that connections begin at, as text; "" where this host has none. */
+/* The local address of connections as text; "" if this host has none. */
 static bool choose_node(const weiri_env *env, char node[NODE_BYTES])
 {
     weiri_address address;
@@ -98,7 +98,7 @@ static bool choose_node(const weiri_env *env, char node[NODE_BYTES])
     return true;
 }
 
-/* Why this transport cannot use what libfabric offers; NULL when it can. */
+/* Why this transport cannot use a provider; NULL if it can. */
 static const char *unusable(const struct fi_info *info)
 {
     if ((info->domain_attr->mr_mode & FI_MR_RAW) != 0) {
@@ -108,12 +108,12 @@ static const char *unusable(const struct fi_info *info)
         return "registers memory with each endpoint (FI_MR_ENDPOINT), which is not supported";
     }
     if (info->ep_attr->max_msg_size < WEIRI_OFI_MESSAGE_BYTES) {
-        return "has no messages of 72 bytes";
+        return "does not support messages of 72 bytes";
     }
     return NULL;
 }
 
-/* Asks libfabric; NULL with found.reason set when it has no provider that fits. */
+/* Asks libfabric for a provider. Sets found.reason; NULL if no provider fits. */
 static struct fi_info *ask(const char *provider, const char *node)
 {
     struct fi_info *info = NULL;
@@ -136,14 +136,14 @@ static struct fi_info *ask(const char *provider, const char *node)
     int error =
         weiri_ofi.getinfo(OLDEST, node[0] == '\0' ? NULL : node, NULL, node[0] == '\0' ? 0 : FI_SOURCE, hints, &info);
     if (error != 0 && node[0] != '\0') {
-        /* Providers whose addresses are not IP. */
+        /* Providers without IP addresses. */
         error = weiri_ofi.getinfo(OLDEST, NULL, NULL, 0, hints, &info);
     }
     hints->fabric_attr->prov_name = NULL;
     weiri_ofi.freeinfo(hints);
     if (error != 0) {
         snprintf(found.reason, sizeof found.reason,
-                 "libfabric %u.%u: no provider \"%s\" with messages and writes in order behind writes: %s",
+                 "libfabric %u.%u: provider \"%s\" with messages and writes ordered behind writes not found: %s",
                  FI_MAJOR(weiri_ofi.version()), FI_MINOR(weiri_ofi.version()), provider, weiri_ofi.strerror(-error));
         return NULL;
     }
@@ -161,7 +161,7 @@ static struct fi_info *ask(const char *provider, const char *node)
     return info;
 }
 
-/* With found.mutex. */
+/* Answers the question anew; the caller holds found.mutex. */
 static void answer(const weiri_env *env)
 {
     char node[NODE_BYTES];

@@ -1,4 +1,4 @@
-/* message.c - queues of the transport ofi: messages, and what the peer asks for by them; see ofi/queue.h. */
+/* message.c - queues of the transport ofi: messages, and carrying out those of the peer; see ofi/queue.h. */
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 #include "src/transport/ofi/queue.h"
@@ -82,13 +82,13 @@ weir_status weiri_ofi_acknowledge(weiri_ofi_queue *queue)
 
 /* ---- carrying out ---------------------------------------------------------------------------------------- */
 
-/* The next message is done, or as good as: by the copy `number`, unless that is 0. */
+/* The next message is carried out; if `number` is not 0, once that copy has ended. */
 static void has_begun(weiri_ofi_queue *queue, uint64_t number)
 {
     queue->inbox[++queue->begun % WEIRI_OFI_DEPTH].copy = number;
 }
 
-/* WEIR_ERR_RANGE means that the message's memory does not exist: it is refused. */
+/* Refuses the message if `status` is WEIR_ERR_RANGE: its memory does not exist. Any other error fails the queue. */
 static weir_status refuse(weiri_ofi_queue *queue, weir_status status)
 {
     if (status == WEIR_ERR_RANGE) {
@@ -98,7 +98,7 @@ static weir_status refuse(weiri_ofi_queue *queue, weir_status status)
     return status == WEIR_OK ? WEIR_OK : weiri_ofi_fail_queue(queue, status);
 }
 
-/* Counts the messages that are carried out. */
+/* Counts the messages that were carried out. */
 static weir_status settle(weiri_ofi_queue *queue)
 {
     weir_status status = WEIR_OK;
@@ -114,7 +114,7 @@ static weir_status settle(weiri_ofi_queue *queue)
     return status;
 }
 
-/* Begins to copy a landing to where it belongs. */
+/* Begins to copy a landing to its place. */
 static weir_status land(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     uint64_t number = 0;
@@ -130,7 +130,7 @@ static weir_status land(weiri_ofi_queue *queue, const weiri_ofi_message *message
     return refuse(queue, status);
 }
 
-/* Begins to copy what a get asks for into chunks. */
+/* Begins to copy the data of a get into chunks. */
 static weir_status load(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     weir_status status = WEIR_OK;
@@ -153,7 +153,7 @@ static weir_status load(weiri_ofi_queue *queue, const weiri_ofi_message *message
     return refuse(queue, status);
 }
 
-/* Writes into the peer's memory what was copied into chunks. */
+/* Writes filled chunks into the peer's memory. */
 static weir_status give(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     weir_status status = WEIR_OK;
@@ -176,7 +176,7 @@ static weir_status give(weiri_ofi_queue *queue, const weiri_ofi_message *message
     return status;
 }
 
-/* Writes what a get asks for into the peer's memory, from memory that is not staged. */
+/* Writes the data of a get into the peer's memory, from memory that is not staged. */
 static weir_status copy_out(weiri_ofi_queue *queue, const weiri_ofi_message *message, uint8_t *from, void *desc)
 {
     static const weiri_ofi_op what;
@@ -192,7 +192,7 @@ static weir_status copy_out(weiri_ofi_queue *queue, const weiri_ofi_message *mes
     return status;
 }
 
-/* Gives the peer what a get asks for, as far as there is room. */
+/* Carries out a get as far as there is room. */
 static weir_status serve(weiri_ofi_queue *queue, const weiri_ofi_message *message)
 {
     uint8_t *from = NULL;
@@ -272,23 +272,24 @@ static weir_status take_message(weiri_ofi_queue *queue, const weiri_ofi_message 
 {
     if (message->done < queue->acked || message->done > queue->sent) {
         return weiri_ofi_fail_queue(
-            queue, weiri_fail(WEIR_ERR_CORRUPT, "ofi: queue: the peer acknowledges what was not posted"));
+            queue,
+            weiri_fail(WEIR_ERR_CORRUPT, "ofi: queue: the peer acknowledges messages that this rank did not send"));
     }
     queue->acked = message->done;
     queue->quiet_ns = 0;
     queue->no_room_ns = 0;
     queue->established = true;
     if (message->kind == WEIRI_OFI_REFUSED) {
-        return weiri_ofi_fail_queue(queue, weiri_fail(WEIR_ERR_REMOTE,
-                                                      "ofi: queue: the peer refused a value, add, get or put: it is "
-                                                      "beyond its memory, or that is not registered any more"));
+        return weiri_ofi_fail_queue(
+            queue, weiri_fail(WEIR_ERR_REMOTE, "ofi: queue: the peer refused a value, add, get or put: its memory is "
+                                               "too small or not registered any more"));
     }
     if (!is_numbered(message)) {
         return WEIR_OK;
     }
     if (message->number != queue->arrived + 1 || queue->arrived - queue->handled >= WEIRI_OFI_DEPTH) {
         return weiri_ofi_fail_queue(
-            queue, weiri_fail(WEIR_ERR_REMOTE, "ofi: queue: what the peer has posted was lost with its connection"));
+            queue, weiri_fail(WEIR_ERR_REMOTE, "ofi: queue: messages of the peer were lost with its connection"));
     }
     queue->arrived++;
     queue->inbox[message->number % WEIRI_OFI_DEPTH] = *message;

@@ -1,4 +1,4 @@
-/* none.c - built in place of the transport ofi where libfabric's headers are missing: it joins no ends. */
+/* none.c - stands in for the transport ofi in a build without libfabric's headers. It joins no ends. */
 #include <stdio.h>
 
 #include "src/host/base/error.h"

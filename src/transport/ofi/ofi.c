@@ -1,9 +1,9 @@
-/* ofi.c - between any two hosts: libfabric, over TCP unless the environment names another provider. This file has the
- * domains, regions and remotes; ofi/queue.h the queues, ofi/stage.c copies, and ofi/library.c what is loaded.
+/* ofi.c - between any two hosts: libfabric, over TCP unless the environment names another provider. This file has
+ * domains, regions and remotes.
  *
- * Memory of the host is registered as it is; a GPU's own is staged. A key carries the registration's key, drawn at
- * random where the provider leaves that to us (its connections have no other proof), and the name by which messages
- * find the region at its owner: slot and random id, looked up in the domain's table. */
+ * Host memory is registered as it is; a GPU's memory is staged. A key carries the registration's key. It is random if
+ * the provider lets the caller choose it, because connections have no other authentication. A key also carries the
+ * region's slot and random id, by which messages name the region. */
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
@@ -107,7 +107,7 @@ weir_status weiri_ofi_register(weiri_ofi_domain *domain, void *pointer, uint64_t
         }
         error = fi_mr_reg(domain->domain, pointer, bytes, access, 0, wanted, 0, mr, NULL);
         if (error != -FI_ENOKEY) {
-            break; /* else the key is taken */
+            break; /* otherwise the key is in use: try another */
         }
     }
     if (error != 0) {
@@ -116,7 +116,7 @@ weir_status weiri_ofi_register(weiri_ofi_domain *domain, void *pointer, uint64_t
     *key = fi_mr_key(*mr);
     if (*key == FI_KEY_NOTAVAIL) {
         (void)fi_close(&(*mr)->fid);
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ofi: register: provider %s has raw keys alone",
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "ofi: register: provider %s has only raw keys",
                           domain->info->fabric_attr->prov_name);
     }
     return WEIR_OK;
@@ -127,7 +127,7 @@ uint64_t weiri_ofi_base(const weiri_ofi_domain *domain, const void *pointer)
     return (domain->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? (uint64_t)(uintptr_t)pointer : 0;
 }
 
-/* Gives the region a slot of the table. */
+/* Gives the region a slot in the table. */
 static weir_status table_add(weiri_ofi_domain *domain, weiri_ofi_region *region)
 {
     weir_status status = WEIR_OK;
@@ -161,7 +161,7 @@ static void table_remove(weiri_ofi_domain *domain, const weiri_ofi_region *regio
     pthread_mutex_unlock(&domain->mutex);
 }
 
-/* Writes the key, by which peers name the region. */
+/* Writes the key by which peers name the region. */
 static void write_key(const weiri_ofi_domain *domain, weiri_ofi_region *region)
 {
     const weiri_block *block = region->base.block;
@@ -191,7 +191,7 @@ static weir_status region_open(weiri_domain *base, const weiri_block *block, wei
     randombytes_buf(&region->id, sizeof region->id);
     if (region->staged && domain->marks == NULL) {
         status = weiri_fail(WEIR_ERR_UNSUPPORTED,
-                            "ofi: register memory of %s: the CPU cannot reach it, and the device copies nothing; "
+                            "ofi: register memory of %s: the CPU cannot reach it, and the device has no stream copies; "
                             "allocate it as WEIR_MEMORY_HOST",
                             base->device->info.label);
     } else if (!region->staged) {
@@ -233,9 +233,9 @@ static void region_close(weiri_region *base)
     weiri_free(region);
 }
 
-/* ---- what is named ---------------------------------------------------------------------------------------- */
+/* ---- access by name ---------------------------------------------------------------------------------------- */
 
-/* The region of a place, if `bytes` are in it; with the mutex. NULL otherwise. */
+/* The region of a place, or NULL if `bytes` do not lie in it. The caller holds the mutex. */
 static const weiri_ofi_region *named(const weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t bytes)
 {
     const weiri_ofi_region *region = place->slot < domain->slots ? domain->regions[place->slot] : NULL;

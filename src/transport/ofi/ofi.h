@@ -1,12 +1,12 @@
 /* ofi.h - what the files of the transport ofi share.
  *
- * libfabric is loaded at run time (ofi/library.c); what its headers define inline goes through the tables of its
- * objects, and everything else through weiri_ofi. A domain is a fabric and a domain of libfabric with one registration
- * for each region (ofi.c); a queue is an endpoint with a completion queue of its own (ofi/queue.h).
+ * libfabric is loaded at run time (ofi/library.c). Functions that its headers define inline go through the tables of
+ * its objects, all others through weiri_ofi. A domain is a fabric and a domain of libfabric, with one registration for
+ * each region (ofi.c). A queue is an endpoint with its completion queue (ofi/queue.h).
  *
- * Memory that the CPU cannot reach is *staged*: its bytes go through pinned memory of the queues, from and to which
- * copies of the device carry them, on two streams of the domain (ofi/stage.c). They wait for no kernel, and nobody
- * waits for them but who takes memory away. */
+ * Memory that the CPU cannot reach is *staged*: the device copies its bytes from and to pinned memory of the queues, on
+ * two streams of the domain (ofi/stage.c). The copies do not wait for kernels. Only closing a region or a queue waits
+ * for them. */
 #ifndef WEIRI_OFI_OFI_H
 #define WEIRI_OFI_OFI_H
 
@@ -21,9 +21,9 @@
 #include "src/transport/transport.h"
 
 #define WEIRI_OFI_REASON_BYTES 256
-#define WEIRI_OFI_MESSAGE_BYTES 72u /* of a message; ofi/queue.h */
+#define WEIRI_OFI_MESSAGE_BYTES 72u /* ofi/queue.h */
 
-/* The functions that libfabric exports, less their prefix fi_. */
+/* The functions that libfabric exports, without their prefix fi_. */
 typedef struct weiri_ofi_table {
     int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
                    struct fi_info **info);
@@ -37,26 +37,26 @@ typedef struct weiri_ofi_table {
 /* Filled by the first weiri_ofi_find that succeeds. */
 extern weiri_ofi_table weiri_ofi;
 
-/* Loads libfabric and asks it for the provider and the address that the environment names; what it found is kept.
- * False when there is none. `reason` (of 256 bytes) gets what is used, or what is missing; *out, unless NULL, the
- * provider's description, which weiri_ofi.freeinfo ends. */
+/* Loads libfabric and finds the provider and the address that the environment names. The result is kept. False if there
+ * is no such provider. `reason` (of 256 bytes) gets what is used, or what is missing. *out, unless `out` is NULL, gets
+ * the provider's description, which the caller frees by weiri_ofi.freeinfo. */
 bool weiri_ofi_find(char *reason, struct fi_info **out);
 
-/* WEIR_ERR_SYSTEM or what fits `error`, an error code of libfabric of either sign, better; the text is followed by
- * libfabric's own. */
+/* The status for `error`, an error code of libfabric of either sign; WEIR_ERR_SYSTEM for most. Appends libfabric's text
+ * to the formatted text. */
 weir_status weiri_ofi_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* A place in memory of this rank, as peers name it. */
 typedef struct weiri_ofi_place {
-    uint64_t id; /* of the region, random */
+    uint64_t id; /* random id of the region */
     uint64_t offset;
-    uint32_t slot; /* of the region in the domain's table */
+    uint32_t slot; /* the region's slot in the domain's table */
 } weiri_ofi_place;
 
 typedef struct weiri_ofi_region {
     weiri_region base;
     bool staged;
-    struct fid_mr *mr; /* NULL when staged */
+    struct fid_mr *mr; /* NULL if staged */
     uint64_t mr_key;
     uint64_t id;
     uint32_t slot;
@@ -65,7 +65,7 @@ typedef struct weiri_ofi_region {
 typedef struct weiri_ofi_remote {
     weiri_remote base;
     uint64_t key;     /* of the registration */
-    uint64_t address; /* of its first byte, as the provider counts */
+    uint64_t address; /* of the first byte, as the provider counts */
     bool staged;
     bool odd; /* not aligned to 8 bytes */
     uint64_t id;
@@ -78,45 +78,46 @@ typedef struct weiri_ofi_pinned {
     void *device;
 } weiri_ofi_pinned;
 
-/* A stream of copies, which are numbered from 1 and end in that order. */
+/* A stream of copies. They are numbered from 1 and end in order. */
 typedef struct weiri_ofi_stream {
     void *handle;
-    uint64_t *mark;    /* pinned: the number of the last copy that has ended */
+    uint64_t *mark;    /* pinned: number of the last copy that has ended */
     void *device_mark; /* the same, as the device sees it */
     uint64_t begun;    /* number of the last copy */
-    bool unmarked;     /* the driver stores no marks: the stream is asked whether all have ended */
-    uint32_t checks;   /* that found nothing */
+    bool unmarked;     /* the driver stores no marks: query the stream for the end of all copies */
+    uint32_t checks;   /* checks without a new end */
 } weiri_ofi_stream;
 
-enum { WEIRI_OFI_OUT, WEIRI_OFI_IN, WEIRI_OFI_STREAMS }; /* of the device's memory, and into it */
+enum { WEIRI_OFI_OUT, WEIRI_OFI_IN, WEIRI_OFI_STREAMS }; /* directions: out of the device's memory, and into it */
 
 typedef struct weiri_ofi_domain {
     weiri_domain base;
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
-    pthread_mutex_t mutex; /* of the table and the streams */
+    pthread_mutex_t mutex; /* guards the table and the streams */
     weiri_ofi_region **regions;
-    uint32_t slots;     /* of the table; a free one is NULL */
-    weiri_block *marks; /* NULL: a device that has no copies, and memory that needs none */
+    uint32_t slots;     /* slots of the table; a free slot is NULL */
+    weiri_block *marks; /* NULL: the device has no stream copies, so no memory is staged */
     weiri_ofi_stream streams[WEIRI_OFI_STREAMS];
 } weiri_ofi_domain;
 
-/* Registers memory under a random key; *key is the one that peers use. */
+/* Registers memory under a random key. *key gets the key that peers use. */
 weir_status weiri_ofi_register(weiri_ofi_domain *domain, void *pointer, uint64_t bytes, uint64_t access,
                                struct fid_mr **mr, uint64_t *key);
-/* What a peer adds to an offset in memory that begins at `pointer`. */
+/* The address that a peer adds to offsets in memory that begins at `pointer`. */
 uint64_t weiri_ofi_base(const weiri_ofi_domain *domain, const void *pointer);
-/* What a peer, or a post, has named. Each takes the domain's mutex. WEIR_ERR_RANGE: there is no such memory. */
+/* Accesses to memory that a peer or a post names. Each locks the domain's mutex. WEIR_ERR_RANGE: there is no such
+ * memory. */
 
-/* Where `bytes` of it are, and the descriptor of their registration; *at is NULL when it is staged. */
+/* Finds the address of `bytes` at `place`, and the descriptor of their registration. *at is NULL for staged memory. */
 weir_status weiri_ofi_find_place(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t bytes, uint8_t **at,
                                  void **desc);
-/* Stores a value of 1 to 8 bytes, in one piece if they lie in one aligned word. *number is 0, or of the copy that does
- * it, for which `word` is kept. */
+/* Stores a value of 1 to 8 bytes, in one piece if they lie in one aligned word. *number is 0 if the value is stored,
+ * otherwise the number of the copy that stores it; `word` stays in use until the copy has ended. */
 weir_status weiri_ofi_store(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t value, uint32_t bytes,
                             const weiri_ofi_pinned *word, uint64_t *number);
-/* Adds to an aligned word of memory that is not staged. */
+/* Adds to an aligned word; staged memory is refused. */
 weir_status weiri_ofi_add_here(weiri_ofi_domain *domain, const weiri_ofi_place *place, uint64_t value);
 /* Begins a copy between staged memory and `pinned`. */
 weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t stream, const weiri_ofi_place *place,
@@ -124,21 +125,21 @@ weir_status weiri_ofi_copy(weiri_ofi_domain *domain, uint32_t stream, const weir
 
 /* ---- ofi/stage.c ----------------------------------------------------------------------------------------- */
 
-/* Opens the streams, for a device that needs them. */
+/* Opens the streams if the device has stream copies. */
 weir_status weiri_ofi_stage_open(weiri_ofi_domain *domain);
 void weiri_ofi_stage_close(weiri_ofi_domain *domain);
-/* Puts a copy on the stream, and into *number its number; with the mutex. */
+/* Puts a copy on a stream; *number gets its number. The caller holds the mutex. */
 weir_status weiri_ofi_stream_copy(weiri_ofi_domain *domain, uint32_t stream, void *dst, const void *src, uint64_t bytes,
                                   uint64_t *number);
-/* Puts a store of `bytes` of a value on the stream into the device; with the mutex. */
+/* Puts a store of `bytes` of a value on the stream into the device. The caller holds the mutex. */
 weir_status weiri_ofi_stream_store(weiri_ofi_domain *domain, void *dst, uint64_t value, uint32_t bytes,
                                    const weiri_ofi_pinned *word, uint64_t *number);
-/* *ended gets the number of the last copy that has ended. */
+/* *ended gets the number of the stream's last copy that has ended. */
 weir_status weiri_ofi_stream_ended(weiri_ofi_domain *domain, uint32_t stream, uint64_t *ended);
 /* Waits for all copies that have begun. */
 void weiri_ofi_streams_settle(weiri_ofi_domain *domain);
 
-/* The ops of queues; ofi/queue.h. */
+/* Operations of queues; ofi/queue.h. */
 weir_status weiri_ofi_queue_open(weiri_domain *base, weiri_queue **out);
 weir_status weiri_ofi_queue_connect(weiri_queue *base, const uint8_t *address, size_t bytes);
 void weiri_ofi_queue_close(weiri_queue *base);

@@ -1,22 +1,23 @@
-/* post.c - queues of the transport ofi: what this rank posts, and what becomes of it; see ofi/queue.h. */
+/* post.c - queues of the transport ofi: the posts of this rank; see ofi/queue.h. */
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/transport/ofi/queue.h"
 
-#define SMALL_BYTES 16384u /* of a write that is waited for itself */
-#define GROUP_MOST 8u      /* larger writes, for which one other is waited for */
-#define BUSY_OPS 6u        /* from so many under way on, what is posted waits for a poll */
-#define PROBE_NS 20000000u /* without an acknowledgement, until the peer is probed */
-#define LOST_NS 200000000u /* without room, until the connection is lost */
+#define SMALL_BYTES 16384u /* of a write that asks for delivery itself */
+#define GROUP_MOST 8u      /* larger writes in a group, for which one empty write asks for delivery */
+#define BUSY_OPS 6u        /* with this many under way, posts wait for a poll */
+#define PROBE_NS 20000000u /* without an acknowledgement until the peer is probed */
+#define LOST_NS 200000000u /* without room until the connection counts as lost */
 
-/* ---- issuing; with the mutex ----------------------------------------------------------------------------- */
+/* ---- issuing; the caller holds the mutex
+ * ----------------------------------------------------------------------------- */
 
 bool weiri_ofi_has_room(const weiri_ofi_queue *queue)
 {
     return queue->connected && !queue->blocked;
 }
 
-/* One write of libfabric, for what `what` says. -FI_EAGAIN: no room now. */
+/* One write of libfabric, for the posts and the chunk of `what`. -FI_EAGAIN: no room now. */
 static ssize_t write_once(weiri_ofi_queue *queue, const weiri_ofi_op *what, struct iovec local, void *desc,
                           struct fi_rma_iov remote, uint64_t flags)
 {
@@ -61,7 +62,7 @@ ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, vo
     if (bytes > SMALL_BYTES) {
         if (queue->free_ops == NULL || queue->free_ops->next == NULL) {
             queue->blocked = true;
-            return -FI_EAGAIN; /* else the data might go out again and again */
+            return -FI_EAGAIN; /* without room for both writes the data might go out repeatedly */
         }
         ssize_t error = write_once(queue, &nobody, local, desc, remote, 0);
         if (error != 0) {
@@ -73,16 +74,17 @@ ssize_t weiri_ofi_write_out(weiri_ofi_queue *queue, const weiri_ofi_op *what, vo
     return write_once(queue, what, local, desc, remote, FI_DELIVERY_COMPLETE);
 }
 
-/* A copy from or into memory of this rank that is posted could not begin. */
+/* Fails the queue because a post's copy from or into memory of this rank could not begin. */
 static weir_status fail_copy(weiri_ofi_queue *queue, weir_status status)
 {
     if (status == WEIR_ERR_RANGE) {
-        status = weiri_fail(WEIR_ERR_INVALID, "ofi: queue: memory of this rank that is in use was deregistered");
+        status =
+            weiri_fail(WEIR_ERR_INVALID, "ofi: queue: memory of this rank was deregistered while a transfer used it");
     }
     return weiri_ofi_fail_queue(queue, status);
 }
 
-/* Gives chunks to posts up to number `posted`, and begins to fill those of puts. */
+/* Gives chunks to posts up to number `posted`, and begins to fill the chunks of puts. */
 static weir_status cut(weiri_ofi_queue *queue, uint64_t posted)
 {
     weir_status status = WEIR_OK;
@@ -111,7 +113,7 @@ static weir_status cut(weiri_ofi_queue *queue, uint64_t posted)
     return status == WEIR_OK ? WEIR_OK : fail_copy(queue, status);
 }
 
-/* The next chunk of ours; NULL while it is not there, or not filled. */
+/* The next local chunk; NULL if it is not ready. */
 static weir_status next_chunk(weiri_ofi_queue *queue, weiri_ofi_chunk **out)
 {
     weiri_ofi_chunk *chunk = &queue->chunks[queue->used % WEIRI_OFI_CHUNKS];
@@ -122,7 +124,7 @@ static weir_status next_chunk(weiri_ofi_queue *queue, weiri_ofi_chunk **out)
     return status;
 }
 
-/* Writes the next piece of a put, unless that is done. */
+/* Writes the next piece of a put, unless it is written already. */
 static weir_status write_piece(weiri_ofi_queue *queue, weiri_ofi_post *post, uint64_t bytes)
 {
     const bool lands = post->message.kind == WEIRI_OFI_LAND;
@@ -149,7 +151,7 @@ static weir_status write_piece(weiri_ofi_queue *queue, weiri_ofi_post *post, uin
     return weiri_ofi_check(queue, error);
 }
 
-/* Sends the message behind a piece that lands. */
+/* Sends the message behind a piece in the peer's landing zone. */
 static weir_status send_landing(weiri_ofi_queue *queue, weiri_ofi_post *post, uint64_t bytes, bool *sent)
 {
     const uint64_t landing = queue->landed % WEIRI_OFI_LANDINGS;
@@ -166,13 +168,13 @@ static weir_status send_landing(weiri_ofi_queue *queue, weiri_ofi_post *post, ui
     return weiri_ofi_check(queue, error);
 }
 
-/* Whether the rest of a put is one large write between memories that the host reaches. */
+/* Whether the rest of a put is one large write without staged memory. */
 static bool is_grouped(const weiri_ofi_queue *queue, const weiri_ofi_post *post)
 {
     return post->message.kind == 0 && !post->staged && post->left > SMALL_BYTES && post->left <= queue->slice;
 }
 
-/* There is no room for all of the group: what is issued of it is issued again. */
+/* There is no room for the whole group: its issued posts will be issued again. */
 static void undo_group(weiri_ofi_queue *queue)
 {
     for (uint64_t number = queue->group; number <= queue->issued; number++) {
@@ -181,10 +183,10 @@ static void undo_group(weiri_ofi_queue *queue)
     }
     queue->issued = queue->group - 1;
     queue->group = 0;
-    queue->group_most = 1; /* which needs the least room */
+    queue->group_most = 1; /* the smallest group needs the least room */
 }
 
-/* Issues what the posts of the group wait for. */
+/* Issues the empty write that the posts of the group wait for. */
 static weir_status close_group(weiri_ofi_queue *queue)
 {
     if (queue->group == 0) {
@@ -210,7 +212,7 @@ static weir_status issue_grouped(weiri_ofi_queue *queue, weiri_ofi_post *post)
     const struct iovec local = { .iov_base = post->local, .iov_len = post->left };
     const struct fi_rma_iov remote = { .addr = post->address, .len = post->left, .key = post->key };
     if (queue->free_ops == NULL || queue->free_ops->next == NULL) {
-        queue->blocked = true; /* else the data might go out again and again */
+        queue->blocked = true; /* without room for both writes the data might go out repeatedly */
         return close_group(queue);
     }
     ssize_t error = write_once(queue, &nobody, local, post->desc, remote, 0);
@@ -231,7 +233,8 @@ static weir_status issue_put(weiri_ofi_queue *queue, weiri_ofi_post *post)
     const uint64_t bytes = post->left < most ? post->left : most;
     if (lands && !queue->peer_lands) {
         return weiri_ofi_fail_queue(
-            queue, weiri_fail(WEIR_ERR_CORRUPT, "ofi: queue: the peer's memory is staged, and its queue stages none"));
+            queue,
+            weiri_fail(WEIR_ERR_CORRUPT, "ofi: queue: the peer's memory is staged, but its queue has no landing zone"));
     }
     weir_status status = write_piece(queue, post, bytes);
     bool out = status == WEIR_OK && post->written;
@@ -248,7 +251,7 @@ static weir_status issue_put(weiri_ofi_queue *queue, weiri_ofi_post *post)
     return status;
 }
 
-/* Asks for the next piece of a get into staged memory. */
+/* Sends the message for the next piece of a get into staged memory. */
 static weir_status issue_get(weiri_ofi_queue *queue, weiri_ofi_post *post)
 {
     weiri_ofi_chunk *chunk = NULL;
@@ -340,7 +343,7 @@ weir_status weiri_ofi_unload(weiri_ofi_queue *queue)
     return status;
 }
 
-/* Whether `since` is `limit` ago; 0 becomes now. */
+/* Whether more than `limit` has passed since *since; a *since of 0 becomes now. */
 static bool has_passed(uint64_t *since, uint64_t limit)
 {
     uint64_t now = weiri_now_ns();
@@ -372,7 +375,7 @@ weir_status weiri_ofi_watch(weiri_ofi_queue *queue)
 
 /* ---- posts ----------------------------------------------------------------------------------------------- */
 
-/* Fills the slot of the next post and issues it, if nobody else does. */
+/* Fills the slot of the next post and issues it, unless another thread holds the mutex. */
 static weir_status publish(weiri_ofi_queue *queue, const weiri_ofi_post *post)
 {
     weir_status status = weiri_ofi_failed(queue);
@@ -459,8 +462,9 @@ weir_status weiri_ofi_add(weiri_queue *base, weiri_remote *dst, uint64_t dst_off
     const weiri_ofi_remote *remote = (const weiri_ofi_remote *)dst;
     if (remote->staged || remote->odd) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "ofi: add: the peer's memory %s",
-                          remote->staged ? "is a GPU's, to which its CPU cannot add; allocate it as WEIR_MEMORY_HOST"
-                                         : "was registered at an address that is no multiple of 8");
+                          remote->staged
+                              ? "belongs to a GPU, and its CPU cannot add there; allocate it as WEIR_MEMORY_HOST"
+                              : "was registered at an address that is not a multiple of 8");
     }
     weiri_ofi_post post = { .more = true };
     post.message.kind = WEIRI_OFI_ADD;

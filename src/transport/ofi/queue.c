@@ -1,4 +1,4 @@
-/* queue.c - queues of the transport ofi: open and close, completions, failure; see ofi/queue.h. */
+/* queue.c - queues of the transport ofi: open, close, completions and failures; see ofi/queue.h. */
 #include "src/transport/ofi/queue.h"
 
 #include <sodium.h>
@@ -8,11 +8,11 @@
 #include "src/host/base/error.h"
 #include "src/host/base/wire.h"
 
-#define SLICE ((uint64_t)4 << 20) /* most bytes of one write */
-#define BATCH 16                  /* completions that are read at once */
-#define ROUNDS 8                  /* batches of one poll */
+#define SLICE ((uint64_t)4 << 20) /* maximum bytes of one write */
+#define BATCH 16                  /* completions read at once */
+#define ROUNDS 8                  /* batches in one poll */
 #define ADDRESS_VERSION 2
-#define NAME_BYTES 64 /* of an endpoint's address */
+#define NAME_BYTES 64 /* maximum of an endpoint's address */
 
 /* ---- failure --------------------------------------------------------------------------------------------- */
 
@@ -22,7 +22,6 @@ weir_status weiri_ofi_failed(weiri_ofi_queue *queue)
     return status == WEIR_OK ? WEIR_OK : weiri_fail(status, "%s", queue->text);
 }
 
-/* Fails the queue with the thread's last error; with the mutex. */
 weir_status weiri_ofi_fail_queue(weiri_ofi_queue *queue, weir_status status)
 {
     strncpy(queue->text, weir_last_error(), sizeof queue->text - 1);
@@ -63,7 +62,7 @@ weir_status weiri_ofi_check(weiri_ofi_queue *queue, ssize_t error)
     return weiri_ofi_fail_queue(queue, means_gone((int)-error) ? WEIR_ERR_REMOTE : status);
 }
 
-/* An operation failed: what was it, and why. */
+/* Reads the error of a failed operation and fails the queue. */
 static weir_status fail_completion(weiri_ofi_queue *queue)
 {
     struct fi_cq_err_entry entry;
@@ -75,10 +74,9 @@ static weir_status fail_completion(weiri_ofi_queue *queue)
     }
     const char *text = fi_cq_strerror(queue->cq, entry.prov_errno, entry.err_data, detail, sizeof detail);
     weir_status status = means_gone(entry.err) ? WEIR_ERR_REMOTE : WEIR_ERR_SYSTEM;
-    return weiri_ofi_fail_queue(queue, weiri_fail(status,
-                                                  "ofi: queue: the peer has ended, or its memory is not registered any "
-                                                  "more: %s (%s)",
-                                                  weiri_ofi.strerror(entry.err), text == NULL ? "no details" : text));
+    return weiri_ofi_fail_queue(
+        queue, weiri_fail(status, "ofi: queue: the peer has ended, or its memory was deregistered: %s (%s)",
+                          weiri_ofi.strerror(entry.err), text == NULL ? "no details" : text));
 }
 
 /* ---- copies of the device -------------------------------------------------------------------------------- */
@@ -101,7 +99,7 @@ weir_status weiri_ofi_has_ended(weiri_ofi_queue *queue, uint32_t stream, uint64_
     return status == WEIR_OK ? WEIR_OK : weiri_ofi_fail_queue(queue, status);
 }
 
-/* Whether copies of this queue are under way, as far as known. */
+/* Whether copies of this queue may be under way. */
 static bool is_copying(const weiri_ofi_queue *queue)
 {
     return queue->last[WEIRI_OFI_OUT] > queue->ended[WEIRI_OFI_OUT] ||
@@ -150,7 +148,8 @@ static weiri_ofi_pinned pinned_at(const weiri_block *memory, uint64_t at)
     return (weiri_ofi_pinned){ (uint8_t *)memory->host_pointer + at, (char *)memory->pointer + at };
 }
 
-/* Memory of the queue's own: the landing zone, chunks and the word, where there is staged memory; messages. */
+/* Allocates the queue's pinned memory: incoming messages; with staged memory also the landing zone, chunks and the
+ * word. */
 static weir_status open_memory(weiri_ofi_queue *queue)
 {
     const bool stages = queue->domain->marks != NULL;
@@ -258,7 +257,7 @@ void weiri_ofi_queue_close(weiri_queue *base)
     weiri_free(queue);
 }
 
-/* Whether the bytes are an address of the same kind as our own. */
+/* Whether the bytes look like an address of the same kind as the local one. */
 static bool plausible(const weiri_ofi_queue *queue, const uint8_t *name, size_t bytes)
 {
     uint8_t own[NAME_BYTES];
@@ -301,8 +300,8 @@ weir_status weiri_ofi_queue_connect(weiri_queue *base, const uint8_t *address, s
     }
     if (format != queue->domain->info->addr_format) {
         status = weiri_fail(WEIR_ERR_UNSUPPORTED,
-                            "ofi: the peer's addresses are of format %u, ours of %u: one has "
-                            "IPv4 and the other IPv6, or another provider; set WEIR_INTERFACE or WEIR_OFI_PROVIDER",
+                            "ofi: the peer's addresses have format %u, the local ones %u: IPv4 and IPv6, or different "
+                            "providers; set WEIR_INTERFACE or WEIR_OFI_PROVIDER",
                             format, queue->domain->info->addr_format);
         goto unlock;
     }
@@ -312,7 +311,7 @@ weir_status weiri_ofi_queue_connect(weiri_queue *base, const uint8_t *address, s
     }
     int added = fi_av_insert(queue->av, name, 1, &queue->peer, 0, NULL);
     if (added != 1) {
-        status = weiri_fail(WEIR_ERR_CORRUPT, "ofi: provider %s takes no such address of a peer's endpoint",
+        status = weiri_fail(WEIR_ERR_CORRUPT, "ofi: provider %s refuses the address of the peer's endpoint",
                             queue->domain->info->fabric_attr->prov_name);
         goto unlock;
     }
@@ -326,7 +325,8 @@ unlock:
     return status;
 }
 
-/* ---- completions; with the mutex ------------------------------------------------------------------------- */
+/* ---- completions; the caller holds the mutex
+ * ------------------------------------------------------------------------- */
 
 static weir_status take(weiri_ofi_queue *queue, const struct fi_cq_data_entry *entry)
 {
@@ -347,7 +347,7 @@ static weir_status take(weiri_ofi_queue *queue, const struct fi_cq_data_entry *e
     return weiri_ofi_take_message(queue, (size_t)(op - queue->receives), entry->len);
 }
 
-/* Reads completions, and with them lets the provider go on. */
+/* Reads completions, which also drives the provider. */
 static weir_status drain(weiri_ofi_queue *queue, bool *some)
 {
     struct fi_cq_data_entry entries[BATCH];
@@ -371,13 +371,13 @@ static weir_status drain(weiri_ofi_queue *queue, bool *some)
             }
         }
         if (count < BATCH && !queue->blocked) {
-            return WEIR_OK; /* another look takes a system call, for which what has come would wait */
+            return WEIR_OK; /* another read would be a system call, and delay the completions at hand */
         }
     }
     return WEIR_OK;
 }
 
-/* Completes the posts at the front of the ring. */
+/* Completes posts at the front of the ring. */
 static void advance(weiri_ofi_queue *queue)
 {
     uint64_t completed = __atomic_load_n(&queue->base.completed, __ATOMIC_RELAXED);
@@ -411,11 +411,11 @@ weir_status weiri_ofi_poll(weiri_queue *base)
     if (status == WEIR_OK) {
         status = weiri_ofi_unload(queue);
     }
-    advance(queue); /* also when the queue has failed: what was done before is */
+    advance(queue); /* also if the queue has failed: posts that completed before are complete */
     if (status == WEIR_OK) {
         status = weiri_ofi_handle(queue);
     }
-    /* Not before the answer to what has just come. */
+    /* A message that answers what has just arrived acknowledges it too, so acknowledge alone only when idle. */
     if (status == WEIR_OK && (!some || queue->handled - queue->reported >= WEIRI_OFI_DEPTH / 4)) {
         status = weiri_ofi_acknowledge(queue);
     }

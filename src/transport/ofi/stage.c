@@ -1,15 +1,15 @@
 /* stage.c - copies between memory of a device and pinned memory, for the transport ofi.
  *
- * A domain has two streams of its own, so that copies of both directions overlap and none waits for a kernel. Behind
- * each copy the device stores its number into a pinned word: who looks whether it has ended calls no driver. */
+ * A domain has two streams: copies of both directions overlap and do not wait for kernels. Behind each copy the device
+ * stores the copy's number into a pinned word, which shows the copy's end without a call of the driver. */
 #include <string.h>
 
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/transport/ofi/ofi.h"
 
-#define MARK_BYTES 64u /* apart */
-#define CHECKS 16384u  /* in vain, between two questions whether the stream has failed */
+#define MARK_BYTES 64u /* distance of marks */
+#define CHECKS 16384u  /* without a new end, between two queries whether the stream has failed */
 
 weir_status weiri_ofi_stage_open(weiri_ofi_domain *domain)
 {
@@ -39,7 +39,7 @@ void weiri_ofi_stage_close(weiri_ofi_domain *domain)
     weiri_block_release(domain->marks);
 }
 
-/* Numbers what has just been put on the stream. */
+/* Numbers the operation that was just put on the stream. */
 static weir_status mark(weir_device *device, weiri_ofi_stream *stream, uint64_t *number)
 {
     weir_status status = stream->unmarked
