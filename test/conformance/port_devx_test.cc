@@ -36,7 +36,7 @@ void denied(weirt_rank *rank)
     weirt_barrier(rank);
     if (open && rank->rank == 1) {
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_port_channel_status(b.channel));
-        WEIRT_TEXT(rank, "the NIC has put it into error");
+        WEIRT_TEXT(rank, "the NIC has put the queue pair into the error state");
     }
     WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     b.close(rank, true);

@@ -1,4 +1,4 @@
-/* device.c - the search in sysfs: every port of every RDMA device is read, those that are usable are sorted. */
+/* device.c - the search in sysfs: reads every port of every RDMA device, and sorts the usable ones. */
 #include "src/transport/ib/device.h"
 
 #include <dirent.h>
@@ -20,7 +20,7 @@ typedef struct search {
     weiri_ib_port ports[PORTS_MAX];
     uint32_t count;
     uint32_t devices;
-    char inactive[160]; /* the first port that is not active, and its state */
+    char inactive[160]; /* the first inactive port and its state */
 } search;
 
 static bool read_text(char *text, size_t capacity, const char *path)
@@ -49,7 +49,7 @@ static bool read_of_port(char *text, size_t capacity, const char *sysfs, const w
 
 /* ---- ports ---------------------------------------------------------------------------------------------- */
 
-/* One entry of the list, "name" or "name:port"; port 0: any. False when it is malformed. */
+/* Reads one entry of the list, "name" or "name:port"; port 0 means any. False if it is malformed. */
 static bool parse_entry(const char *text, size_t length, char name[WEIRI_IB_NAME], uint32_t *port)
 {
     size_t end = 0;
@@ -163,7 +163,7 @@ static int compare_quality(const weiri_ib_port *a, const weiri_ib_port *b)
     return a->rate == b->rate ? 0 : a->rate > b->rate ? -1 : 1;
 }
 
-/* Names with numbers in the order of their numbers: mlx5_2 before mlx5_10. */
+/* Names are compared by their numbers: mlx5_2 before mlx5_10. */
 static int compare_ports(const void *left, const void *right)
 {
     const weiri_ib_port *a = (const weiri_ib_port *)left, *b = (const weiri_ib_port *)right;
@@ -242,11 +242,11 @@ weir_status weiri_ib_choose(const weiri_ib_search *how, weiri_ib_port *out, uint
 
 const char *weiri_ib_distance_text(uint32_t distance)
 {
-    return distance == 0                       ? "it is as near as any"
+    return distance == 0                       ? "all NICs are equally near"
            : distance <= WEIRI_IB_FAR_BRIDGES  ? "below the same root complex"
            : distance <= WEIRI_IB_SAME_NODE    ? "on the same NUMA node"
            : distance <= WEIRI_IB_SAME_PACKAGE ? "on the same package"
-                                               : "far, or not known how far";
+                                               : "far, or at an unknown distance";
 }
 
 /* ---- GIDs ----------------------------------------------------------------------------------------------- */
@@ -262,7 +262,7 @@ static bool gid_is_link_local(const uint8_t gid[16])
     return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
 
-/* Eight groups of four hexadecimal digits. False for anything else, and for the empty GID. */
+/* Reads eight groups of four hexadecimal digits. False for any other text and for the empty GID. */
 static bool parse_gid(const char *text, uint8_t gid[16])
 {
     bool any = false;

@@ -1,12 +1,11 @@
-/* devx.c - queues of kernels that commands of the NIC's firmware make (DevX), for WEIR_IB_QUEUES.
+/* devx.c - queues for kernels, made by commands to the NIC's firmware (DevX), for WEIR_IB_QUEUES.
  *
- * Verbs have rings in memory of the host alone. These lie in memory that the device backend allocated: that of the
- * GPU, where the NIC reaches it, so that kernels post and poll without a way over PCIe but the doorbell; otherwise
- * pinned memory of the host. A slab of such memory is registered once (a umem) and has slots, one for each queue pair:
- * the send ring, the completions, and the two records. Each queue pair has registers of its own. Completions are
- * collapsed (weir/device/rdma.h says what that means).
+ * The rings of verbs lie in host memory. DevX rings lie in GPU memory if the NIC reaches it, otherwise in pinned host
+ * memory. With rings in GPU memory, of a kernel's stores and polls only the doorbell crosses PCIe. A slab of such
+ * memory is registered once (a umem) and has one slot for each queue pair: the send ring, the completions and the two
+ * doorbell records. Each queue pair has its own doorbell registers. Completions are collapsed (weir/device/rdma.h).
  *
- * Objects of DevX have no events. What the NIC has done to a queue pair is asked for by a command. */
+ * Objects of DevX have no events, so a command queries the state of a queue pair. */
 #include <endian.h>
 #include <errno.h>
 #include <stdio.h>
@@ -21,26 +20,26 @@
 #define LOG_BLOCKS 8u
 #define BLOCKS (1u << LOG_BLOCKS)
 #define RING_BYTES (BLOCKS * WEIR_MLX5_BLOCK)
-#define LINE 128u /* between what the NIC writes and what kernels write */
+#define LINE 128u /* separates words that the NIC writes from words that kernels write */
 
-/* A slot: pages of a GPU have 64 KiB. */
+/* One slot fills one page of a GPU. */
 #define SLOT_BYTES (UINT64_C(1) << 16)
 #define COMPLETIONS_AT RING_BYTES
 #define RECORD_AT (2 * RING_BYTES)
 #define COMPLETION_RECORD_AT (RECORD_AT + LINE)
 #define SLOTS 16u
 
-#define UAR_NC_DEDICATED (1u << 31) /* MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED, which older headers do not have */
+#define UAR_NC_DEDICATED (1u << 31) /* MLX5DV_UAR_ALLOC_TYPE_NC_DEDICATED, missing in older headers */
 
 struct weiri_ib_slab {
     weiri_ib_slab *next;
     weiri_block *block;
     struct mlx5dv_devx_umem *umem;
-    uint32_t used;   /* slots, a bit each */
-    char where[224]; /* what memory, and why not the device's */
+    uint32_t used;   /* one bit for each slot */
+    char where[224]; /* kind of memory; for host memory also why it is not the device's */
 };
 
-/* A step that was refused: by the firmware, when `out` has its answer, or before that. */
+/* Fails with the step that was refused. If `out` has the firmware's answer, the text has its status and syndrome. */
 static weir_status refused(const weiri_ib_nic *nic, const char *what, int error, const uint8_t *out)
 {
     const uint32_t status = out != NULL ? (uint32_t)weiri_prm_get(out, WEIRI_PRM_STATUS) : 0;
@@ -55,7 +54,7 @@ static weir_status refused(const weiri_ib_nic *nic, const char *what, int error,
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
-/* Memory of a GPU: by a descriptor of its driver, or else by its pointer. `reason` gets why both failed. */
+/* Registers GPU memory by a dmabuf descriptor, or else by its pointer. `reason` gets why both failed. */
 static struct mlx5dv_devx_umem *register_device_memory(const weiri_ib_engine_nic *d, const weiri_block *block,
                                                        char *reason, size_t capacity)
 {
@@ -87,7 +86,7 @@ static struct mlx5dv_devx_umem *register_device_memory(const weiri_ib_engine_nic
     return umem;
 }
 
-/* Memory of a kind for a slab; false with the reason. */
+/* Allocates and registers memory of a kind for a slab; false with the reason. */
 static bool find_memory(const weiri_ib_engine_nic *d, weir_memory_kind kind, weiri_ib_slab *slab, char *reason,
                         size_t capacity)
 {
@@ -139,7 +138,7 @@ static uint8_t *place(const weiri_ib_devx *q, uint64_t at)
     return (uint8_t *)q->slab->block->pointer + q->slot * SLOT_BYTES + at;
 }
 
-/* A free slot. Its completions become what no NIC writes, its records 0. */
+/* Takes a free slot. Fills its completions with values that no NIC writes, and its records with 0. */
 static weir_status take_slot(weiri_ib_engine_nic *d, weiri_ib_devx *q)
 {
     weiri_ib_slab *slab = d->devx.slabs;
@@ -182,7 +181,7 @@ static void give_slot(weiri_ib_engine_nic *d, weiri_ib_devx *q)
 
 /* ---- a NIC ---------------------------------------------------------------------------------------------- */
 
-/* The numbers that commands name. */
+/* Learns the object numbers that commands need. */
 static weir_status prepare(weiri_ib_engine_nic *d)
 {
     const weiri_ib_nic *nic = d->nic;
@@ -204,7 +203,7 @@ static weir_status prepare(weiri_ib_engine_nic *d)
     if (error != 0) {
         return refused(nic, "find an event queue", error < 0 ? -error : error, NULL);
     }
-    /* A NIC that says nothing of it, one without RoCE say, counts time freely. */
+    /* A NIC that does not answer, for example one without RoCE, has free-running timestamps. */
     weiri_prm_query_roce(in);
     error = d->mlx5.devx_general_cmd(nic->context, in, sizeof in, out, sizeof out);
     d->devx.ts_format = error == 0 && weiri_prm_get(out, WEIRI_PRM_CAP_QP_TS_FORMAT) != 0 ? WEIRI_PRM_TIME_DEFAULT : 0;
@@ -213,7 +212,7 @@ static weir_status prepare(weiri_ib_engine_nic *d)
     return WEIR_OK;
 }
 
-/* Registers of its own; *kind gets which. */
+/* Allocates doorbell registers; *kind gets their kind. */
 static weir_status find_registers(weiri_ib_engine *q, const char **kind)
 {
     static const struct {
@@ -293,7 +292,7 @@ static weir_status create_queues(weiri_ib_engine *q)
     return modify(q, "RST2INIT_QP", &link, weiri_prm_rst2init);
 }
 
-/* Of a count, at least 1. */
+/* Binary logarithm of a count of at least 1. */
 static uint8_t log_of(uint32_t count)
 {
     return (uint8_t)(31 - __builtin_clz(count));
@@ -318,7 +317,7 @@ weir_status weiri_ib_devx_open(weiri_ib_engine *q)
     if (status != WEIR_OK) {
         return status;
     }
-    q->own.reads = (uint8_t)(1u << log_of(q->own.reads)); /* commands have the exponent */
+    q->own.reads = (uint8_t)(1u << log_of(q->own.reads)); /* commands pass the exponent */
     q->view = (weir_dev_rdma){
         .queue = (char *)place(&q->devx, 0),
         .record = (uint32_t *)(void *)place(&q->devx, RECORD_AT) + MLX5_SND_DBR,
@@ -333,7 +332,8 @@ weir_status weiri_ib_devx_open(weiri_ib_engine *q)
     return WEIR_OK;
 }
 
-/* The way to the peer, as the driver has found it: a GID's Ethernet address is known to the kernel alone. */
+/* Finds the path to the peer through an address handle, because only the operating system's kernel knows the Ethernet
+ * address of a GID. */
 static weir_status find_way(const weiri_ib_engine *q, struct ibv_ah_attr *attr, weiri_prm_link *link)
 {
     const weiri_ib_nic *nic = q->shared->nic;
@@ -348,7 +348,7 @@ static weir_status find_way(const weiri_ib_engine *q, struct ibv_ah_attr *attr, 
         const struct mlx5_wqe_av *av = way.av;
         const uint16_t lid = be16toh(av->rlid);
         link->lid = nic->port.ethernet ? 0 : lid;
-        link->udp_port = nic->port.ethernet ? lid : 0; /* it stands in the same place */
+        link->udp_port = nic->port.ethernet ? lid : 0; /* mlx5 stores it in the same field */
         link->global = !nic->port.ethernet && attr->is_global;
         if (attr->is_global) {
             memcpy(link->gid, av->rgid, sizeof link->gid);

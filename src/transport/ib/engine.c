@@ -1,13 +1,13 @@
-/* engine.c - queue pairs that kernels post to by themselves, on mlx5 NICs.
+/* engine.c - queue pairs of the device engine, on mlx5 NICs.
  *
- * Public verbs and mlx5dv alone. The rings and doorbell records are memory of ours, pinned in the host and mapped for
- * the device: a parent domain has the driver take them from here. mlx5dv_init_obj tells where they are, and where the
- * doorbell registers are, whose page is mapped for the device too. A NIC has one thread domain for all its queue pairs,
- * so that they share a page.
+ * Uses only public verbs and mlx5dv. Rings and doorbell records lie in pinned host memory that is mapped for the
+ * device. A parent domain makes the driver allocate them here. mlx5dv_init_obj returns their addresses and that of the
+ * doorbell registers, whose page is mapped for the device too. A NIC has one thread domain, so all its queue pairs
+ * share a register page.
  *
- * Where WEIR_IB_QUEUES asks for it, the queues are made by DevX instead (ib/devx.c).
+ * WEIR_IB_QUEUES selects queues made by DevX instead (ib/devx.c).
  *
- * What cannot be done is remembered with its cause, and the queue goes on without. */
+ * If a step fails, the queue keeps the cause and works without the device engine. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
 
-/* Rings and records of several queue pairs; its memory is given away again when none of them is left. */
+/* Memory for rings and records of several queue pairs. It is freed with the last of them. */
 struct weiri_ib_chunk {
     weiri_ib_chunk *next;
     weiri_block *block;
@@ -36,7 +36,7 @@ struct weiri_ib_chunk {
 struct weiri_ib_page {
     weiri_ib_page *next;
     uint8_t *host;
-    weiri_block *block; /* NULL: kernels have the CPU's addresses */
+    weiri_block *block; /* NULL: kernels use the CPU's addresses */
     uint32_t users;
 };
 
@@ -61,7 +61,7 @@ static weiri_ib_chunk *add_chunk(weiri_ib_engine_nic *d, uint64_t bytes)
     return chunk;
 }
 
-/* Called by the driver in weiri_ib_engine_open, which has the lock. The driver wants zeroes. */
+/* The driver calls this inside weiri_ib_engine_open, which holds the lock. The driver needs zeroed memory. */
 static void *allocate(struct ibv_pd *pd, void *context, size_t size, size_t alignment, uint64_t type)
 {
     weiri_ib_engine_nic *d = (weiri_ib_engine_nic *)context;
@@ -102,7 +102,7 @@ static weiri_ib_chunk **find_chunk(weiri_ib_engine_nic *d, const void *memory)
     return at;
 }
 
-/* Called by the driver in close_pair, which has the lock. */
+/* The driver calls this inside close_pair, which holds the lock. */
 static void release(struct ibv_pd *pd, void *context, void *memory, uint64_t type)
 {
     weiri_ib_chunk **at = find_chunk((weiri_ib_engine_nic *)context, memory);
@@ -116,7 +116,7 @@ static void release(struct ibv_pd *pd, void *context, void *memory, uint64_t typ
     }
 }
 
-/* The device's address of ring memory; NULL when it is none of ours. */
+/* The device's address of ring memory; NULL if `memory` lies in no chunk. */
 static char *mapped(weiri_ib_engine_nic *d, const void *memory)
 {
     const weiri_ib_chunk *chunk = *find_chunk(d, memory);
@@ -125,7 +125,7 @@ static char *mapped(weiri_ib_engine_nic *d, const void *memory)
                                ((const uint8_t *)memory - (const uint8_t *)chunk->block->host_pointer);
 }
 
-/* Maps the page of a register for the device, or finds it mapped. */
+/* Maps the page of a register for the device, once for all users. */
 static weir_status map_register(weiri_ib_engine_nic *d, void *reg, weiri_ib_page **out)
 {
     const uint64_t bytes = page_bytes();
@@ -187,27 +187,26 @@ void weiri_ib_engine_nic_close(weiri_ib_engine_nic *d)
     (void)pthread_mutex_destroy(&d->lock);
 }
 
-/* A step that a verb has refused. */
+/* Fails with the step that a verb has refused. */
 static weir_status refused(const weiri_ib_nic *nic, const char *what)
 {
     (void)weiri_ib_fail(nic, errno, what);
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s", weir_last_error());
 }
 
-/* Whether this is such a NIC. With the lock, as the next. */
+/* Checks that this is an mlx5 NIC. The caller holds the lock, also below. */
 static weir_status find_driver(weiri_ib_engine_nic *d)
 {
     weir_status status = d->mlx5.is_supported != NULL ? WEIR_OK : weiri_ib_load_mlx5(&d->mlx5);
     if (status == WEIR_OK && !d->mlx5.is_supported(d->nic->context->device)) {
         status = weiri_fail(WEIR_ERR_UNSUPPORTED,
-                            "ib: kernels can post to mlx5 devices (ConnectX-4 and later) alone; "
-                            "%s is none",
+                            "ib: kernels can post only to mlx5 devices (ConnectX-4 and later); %s is a different NIC",
                             d->nic->port.device);
     }
     return status;
 }
 
-/* What all queue pairs that verbs make need. */
+/* Prepares what all queue pairs made by verbs share. */
 static weir_status prepare(weiri_ib_engine_nic *d)
 {
     const weiri_ib_nic *nic = d->nic;
@@ -228,7 +227,7 @@ static weir_status prepare(weiri_ib_engine_nic *d)
         .pd_context = d,
     };
     d->parent = ibv_alloc_parent_domain(nic->context, &parent);
-    return d->parent != NULL ? WEIR_OK : refused(nic, "have rings in memory of ours (a parent domain)");
+    return d->parent != NULL ? WEIR_OK : refused(nic, "allocate rings in mapped memory (a parent domain)");
 }
 
 /* ---- a queue pair --------------------------------------------------------------------------------------- */
@@ -258,7 +257,7 @@ static weir_status create_pair(weiri_ib_engine *q)
     return q->qp != NULL ? WEIR_OK : refused(nic, "create a queue pair for kernels");
 }
 
-/* Lets kernels ring, and tells how. */
+/* Maps the doorbell for kernels and appends how to q->about. */
 static weir_status find_doorbell(weiri_ib_engine *q, void *reg)
 {
     weir_status status = map_register(q->shared, reg, &q->page);
@@ -296,8 +295,7 @@ static weir_status describe(weiri_ib_engine *q)
     };
     if (q->view.queue == NULL || records == NULL || q->view.completions == NULL || completion_records == NULL) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "ib: %s: the driver did not take its rings from the memory that it was "
-                          "offered; update rdma-core",
+                          "ib: %s: the driver did not allocate its rings through the parent domain; update rdma-core",
                           d->nic->port.device);
     }
     if (qp.sq.stride != WEIR_MLX5_BLOCK || cq.cqe_size != WEIR_MLX5_BLOCK || cq.cqe_cnt < qp.sq.wqe_cnt) {
@@ -313,7 +311,7 @@ static weir_status describe(weiri_ib_engine *q)
 
 static void close_pair(weiri_ib_engine *q)
 {
-    unmap_register(q->shared, q->page); /* before it goes */
+    unmap_register(q->shared, q->page); /* before the queue pair is destroyed */
     weiri_ib_devx_close(q);
     if (q->qp != NULL) {
         (void)weiri_ib.f_destroy_qp(q->qp);
@@ -346,7 +344,7 @@ static weir_status open_by_devx(weiri_ib_engine *q)
     return status == WEIR_OK ? find_doorbell(q, q->devx.uar->reg_addr) : status;
 }
 
-/* By DevX, by verbs, or by the one and then the other. */
+/* Opens the queue pair by DevX or verbs, or by verbs after DevX has failed. */
 static weir_status open_pair(weiri_ib_engine *q)
 {
     const weiri_queues queues = q->shared->queues;
@@ -365,7 +363,7 @@ static weir_status open_pair(weiri_ib_engine *q)
     status = open_by_verbs(q);
     if (status == WEIR_OK) {
         const size_t length = strlen(q->about);
-        snprintf(q->about + length, sizeof q->about - length, "; by verbs, since: %s", reason);
+        snprintf(q->about + length, sizeof q->about - length, "; by verbs because: %s", reason);
     }
     return status;
 }
@@ -426,8 +424,8 @@ weir_status weiri_ib_engine_view(const weiri_ib_engine *q, weir_dev_rdma *out)
 
 /* ---- failure -------------------------------------------------------------------------------------------- */
 
-/* The first error in the completion queue: kernels read it by themselves, and the entry stays where it is, since all
- * that comes after are flushed requests, fewer than there is room for. 0: there is none. */
+/* The first error in the completion queue, or 0. Kernels read the queue, and the entry of the error stays in place:
+ * only flushed requests follow it, and there is room for all of them. */
 static uint32_t find_error(const weiri_ib_engine *q)
 {
     uint32_t found = 0;
@@ -474,8 +472,9 @@ weir_status weiri_ib_engine_check(weiri_ib_engine *q)
         return fail_engine(q, weir_mlx5_status(syndrome), cause);
     }
     if (in_error) {
-        return fail_engine(q, WEIR_ERR_REMOTE,
-                           "the NIC has put it into error: it refused a request of the peer's, or has failed");
+        return fail_engine(
+            q, WEIR_ERR_REMOTE,
+            "the NIC has put the queue pair into the error state: it refused a request of the peer, or has failed");
     }
     weiri_ib_look(q->shared->nic);
     const char *event = __atomic_load_n(&q->event, __ATOMIC_ACQUIRE);

@@ -1,19 +1,19 @@
 /* ib.c - between hosts, and inside one: RDMA through libibverbs, over InfiniBand or RoCE.
  *
- * A domain is one NIC, the nearest to the device, or several (WEIR_IB_RAILS). A region is registered with each; a queue
- * is a reliable connection (ib/queue.c), or several that share long transfers (ib/stripe.c), and where WEIR_PORT_ENGINE
- * asks for it one more that kernels post to (ib/engine.c).
+ * A domain is the NIC nearest to the device, or several NICs (WEIR_IB_RAILS). A region is registered with each NIC. A
+ * queue is one reliable connection (ib/queue.c), or several that share long transfers (ib/stripe.c). If
+ * WEIR_PORT_ENGINE asks for it, it has one more for the device engine (ib/engine.c).
  *
- * Order rests on three rules. A responder carries out the writes of one reliable connection in the order in which they
- * were posted (InfiniBand Architecture Specification, volume 1, transaction ordering). NICs write to the host by posted
- * writes of PCI Express, which stay in order when they go to host memory and nobody has asked for relaxed ordering,
- * which regions here never do: so a value that is seen in host memory comes after all data in host memory. Memory of a
- * GPU is reached over another path, on which data may still be when a value arrives in host memory; a read of it pushes
- * the data out, because it may not pass writes. Keys say which memory needs that. What a get brings into memory of a
- * GPU rests on that GPU's own ordering of what NICs write.
+ * Order rests on three rules. First, a responder carries out the writes of one reliable connection in the order in
+ * which they were posted (InfiniBand Architecture Specification, volume 1, transaction ordering). Second, NICs write to
+ * host memory by posted writes of PCI Express. These stay in order unless relaxed ordering is requested, and regions
+ * here never request it. So a value in host memory becomes visible after all earlier data in host memory. Third, GPU
+ * memory is reached over another path: data may still be on it when a value arrives in host memory. A read of GPU
+ * memory may not pass writes, so it pushes the data out. Keys say which memory needs such a read. Data of a get into
+ * GPU memory rests on that GPU's ordering of NIC writes.
  *
- * Adds are atomic to each other when the same NIC carries them out, which is the first one of the domain that the
- * memory is registered with. To what the CPU or a GPU adds there they are not: few NICs can promise that. */
+ * Adds are atomic with each other if the same NIC carries them out: the first NIC of the domain that the memory is
+ * registered with. They are not atomic with adds of a CPU or a GPU, because few NICs can promise that. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,10 +27,10 @@
 
 #define UNLISTED_MAX 16
 
-/* ---- what is here --------------------------------------------------------------------------------------- */
+/* ---- probing --------------------------------------------------------------------------------------- */
 
-/* The ports for a device at `pci`, at most *count, of which there will be one at least; the library is loaded and has
- * drivers for them. */
+/* Finds at least 1 and at most *count ports for a device at `pci`. Loads the library and checks that it has drivers for
+ * them. */
 static weir_status find_ports(const weiri_env *env, const char *pci, uint32_t spread, weiri_ib_port *out,
                               uint32_t *count)
 {
@@ -45,7 +45,7 @@ static weir_status find_ports(const weiri_env *env, const char *pci, uint32_t sp
     const uint32_t most = *count;
     weir_status status = weiri_ib_choose(&search, out, count);
     if (status == WEIR_ERR_UNSUPPORTED && strcmp(env->ib_verbs_library, WEIRI_IB_LIBRARY) != 0) {
-        /* A library of the user's own may have devices of its own. */
+        /* A library named by the user may have devices that sysfs does not list. */
         status = weiri_ib_load(env->ib_verbs_library);
         if (status == WEIR_OK) {
             search.unlisted = unlisted;
@@ -78,7 +78,7 @@ static bool probe(char *reason)
     const char *missing = weiri_ib_topology_missing();
     snprintf(reason, 256, "RDMA by libibverbs: %s port %u, %s, %u Gb/s; %s%s", port.device, port.port,
              port.ethernet ? "RoCE" : "InfiniBand", port.rate,
-             missing == NULL ? "each GPU takes the NIC that is nearest" : "all NICs count as equally near: ",
+             missing == NULL ? "each GPU takes the nearest NIC" : "all NICs count as equally near: ",
              missing == NULL ? "" : missing);
     return true;
 }
@@ -96,7 +96,7 @@ static weir_status reach(weir_device *device, const weiri_end *local, const weir
 
 /* ---- domains -------------------------------------------------------------------------------------------- */
 
-/* WEIR_IB_RAILS: NICs and queue pairs on each, as in 2x4. */
+/* Reads WEIR_IB_RAILS: the number of NICs, and of queue pairs on each, as in 2x4. */
 static weir_status read_rails(const char *text, uint32_t *nics, uint32_t *pairs)
 {
     const size_t length = strlen(text);
@@ -179,8 +179,8 @@ static void domain_close(weiri_domain *base)
 
 /* ---- regions and remotes -------------------------------------------------------------------------------- */
 
-/* Memory of a GPU: by a descriptor of its driver, or else by its pointer, which takes a module of NVIDIA's in the
- * kernel. `reason` gets why the first failed. */
+/* Registers GPU memory by a dmabuf descriptor, or else by its pointer, which needs the kernel module nvidia_peermem.
+ * `reason` gets why the first failed. */
 static struct ibv_mr *register_device_memory(const weiri_ib_nic *nic, weir_device *device, const weiri_block *block,
                                              char *reason, size_t capacity)
 {
@@ -304,7 +304,7 @@ static const weiri_queue_ops queue_ops = {
     .value = weiri_ib_stripe_value,
     .add = weiri_ib_stripe_add,
     .poll = weiri_ib_stripe_poll,
-    .keeps_words = true, /* as NICs do that write over PCIe, though no specification promises it */
+    .keeps_words = true, /* holds for NICs that write over PCIe, although no specification promises it */
     .engine = &weiri_ib_stripe_engine,
 };
 

@@ -1,4 +1,4 @@
-/* nic.c - an open NIC: what it can do, what it reports, and why it refuses. */
+/* nic.c - an open NIC: its limits, its events and its errors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 /* ---- events --------------------------------------------------------------------------------------------- */
 
-/* The event of a queue pair or a completion queue whose context is `place`. */
+/* Notes the event of a queue pair or completion queue whose context is `place`. */
 static void note(void *place, const char *what)
 {
     __atomic_store_n((const char **)place, what, __ATOMIC_RELEASE);
@@ -32,7 +32,7 @@ static void handle_event(weiri_ib_nic *nic, const struct ibv_async_event *event)
         break;
     case IBV_EVENT_QP_ACCESS_ERR:
         note(event->element.qp->qp_context,
-             "the peer tried what this side's memory does not allow, or after it was deregistered");
+             "the peer tried an access that this side's memory does not allow, or after it was deregistered");
         break;
     case IBV_EVENT_CQ_ERR:
         note(event->element.cq->cq_context, "the completion queue is in error");
@@ -91,7 +91,7 @@ weir_status weiri_ib_fail(const weiri_ib_nic *nic, int error, const char *what)
     return weiri_fail(status, "ib: %s: %s: %s", nic->port.device, what, strerror(error));
 }
 
-/* Of a port that sysfs does not have. */
+/* Reads the GID of a port that sysfs does not list. */
 static weir_status query_gid(weiri_ib_nic *nic, uint32_t index)
 {
     union ibv_gid gid;
@@ -104,7 +104,7 @@ static weir_status query_gid(weiri_ib_nic *nic, uint32_t index)
     return WEIR_OK;
 }
 
-/* What the device and its port are. */
+/* Queries the device and its port. */
 static weir_status query(weiri_ib_nic *nic, const weiri_env *env)
 {
     const char *name = nic->port.device;
@@ -121,7 +121,7 @@ static weir_status query(weiri_ib_nic *nic, const weiri_env *env)
     if (nic->limits.atomic_cap != IBV_ATOMIC_NONE) {
         nic->access |= IBV_ACCESS_REMOTE_ATOMIC;
     }
-    /* A queue's posts do not block, nor does a look at the events. */
+    /* Posts must not block, so reading events must not either. */
     if (fcntl(nic->context->async_fd, F_SETFL, fcntl(nic->context->async_fd, F_GETFL) | O_NONBLOCK) != 0) {
         return weiri_fail_errno(errno, "ib: %s: make its events non-blocking", name);
     }

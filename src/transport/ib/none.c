@@ -1,4 +1,4 @@
-/* none.c - in place of ib.c where there was no infiniband/verbs.h. */
+/* none.c - stands in for the transport ib in a build without infiniband/verbs.h. */
 #include <stdio.h>
 
 #include "src/host/base/error.h"

@@ -1,4 +1,5 @@
-/* pair.c - queue pairs, whoever posts to them: their states, and what their peers must know of them. */
+/* pair.c - the states of queue pairs and their description for peers, for queues of the host and of the device
+ * engine. */
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>
@@ -8,9 +9,9 @@
 
 #define READS_MOST 16
 #define RNR_TIMER 12 /* 0.64 ms */
-#define RETRIES 6    /* the next one means for ever to some drivers, Soft-RoCE for one */
+#define RETRIES 6    /* 7 means forever to some drivers, for example Soft-RoCE */
 
-/* Reads at the same time, of those that the device can do. */
+/* How many reads may be under way, given the device's maximum. */
 static uint8_t reads_of(int most)
 {
     return (uint8_t)(most < 1 ? 1 : most > READS_MOST ? READS_MOST : most);
@@ -48,7 +49,7 @@ weir_status weiri_ib_pair_init(const weiri_ib_nic *nic, uint32_t number, struct 
                       : weiri_fail_errno(error, "ib: %s: prepare a queue pair", nic->port.device);
 }
 
-/* Two ends of different kinds would never hear of each other. */
+/* Two ends of different kinds would never reach each other. */
 static weir_status check_peer(const weiri_ib_nic *nic, const weiri_ib_address *peer)
 {
     if (nic->port.ethernet != peer->ethernet) {
@@ -86,7 +87,7 @@ weir_status weiri_ib_pair_agree(const weiri_ib_nic *nic, const weiri_ib_address 
         .rnr_retry = RETRIES,
         .ah_attr = { .dlid = peer->lid, .port_num = (uint8_t)nic->port.port },
     };
-    /* An InfiniBand subnet needs the LID alone; the first half of a GID is the subnet. */
+    /* Inside an InfiniBand subnet the LID is enough; the first half of a GID is the subnet. */
     if (peer->ethernet || memcmp(peer->gid, nic->gid.bytes, 8) != 0) {
         out->ah_attr.is_global = 1;
         memcpy(out->ah_attr.grh.dgid.raw, peer->gid, sizeof peer->gid);

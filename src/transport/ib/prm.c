@@ -1,10 +1,10 @@
-/* prm.c - see ib/prm.h. What a command does not set is 0, as the manual asks for. */
+/* prm.c - see ib/prm.h. Fields that a command does not set are 0, as the manual requires. */
 #include "src/transport/ib/prm.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#define LOG_MESSAGE 30 /* 1 GiB, the longest */
+#define LOG_MESSAGE 30 /* 1 GiB, the maximum */
 
 static void begin(uint8_t *in, uint32_t bytes, uint32_t opcode)
 {

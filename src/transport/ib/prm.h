@@ -1,10 +1,10 @@
 /* prm.h - the commands by which an mlx5 device makes and joins queues (DevX), field by field. Knows no verbs.
  *
- * A command is a mailbox, and so is its answer. A field is a row of bits, counted from the highest of the first byte
- * on; numbers begin with their highest bit. Names, places and widths are those of the Adapters Programmer's
- * Reference Manual (PRM), as linux/mlx5/mlx5_ifc.h and rdma-core's providers/mlx5/mlx5_ifc.h list them; beside each
- * group is the name that it has there. test/swnic/prm_test.cc compares what is made of this table with what is made
- * of a second one, of orders and widths instead of places. tools/swnic reads commands by this one. */
+ * A command is a mailbox, and so is its answer. A field is a range of bits, counted from the highest bit of the first
+ * byte; numbers are big-endian. Names, places and widths are those of the Adapters Programmer's Reference Manual (PRM),
+ * as listed in linux/mlx5/mlx5_ifc.h and rdma-core's providers/mlx5/mlx5_ifc.h. Each group has its name there as a
+ * comment. test/swnic/prm_test.cc compares this list with a second one of orders and widths instead of places.
+ * tools/swnic reads commands by this list. */
 #ifndef WEIRI_IB_PRM_H
 #define WEIRI_IB_PRM_H
 
@@ -22,7 +22,7 @@ enum {
     WEIRI_PRM_QUERY_QP = 0x50b
 };
 
-/* Bytes of mailboxes: what is asked, and what is answered. */
+/* Bytes of mailboxes of commands and answers. */
 enum {
     WEIRI_PRM_QUEUE_IN = 272, /* create_cq_in, create_qp_in, rst2init_qp_in, init2rtr_qp_in, rtr2rts_qp_in */
     WEIRI_PRM_QUERY_IN = 16,  /* query_hca_cap_in, query_qp_in */
@@ -48,19 +48,19 @@ enum {
 };
 
 /* Values of fields. */
-#define WEIRI_PRM_ROCE_CAPS 0x9u  /* op_mod of QUERY_HCA_CAP: group 4, what is in use */
+#define WEIRI_PRM_ROCE_CAPS 0x9u  /* op_mod of QUERY_HCA_CAP: group 4, current values */
 #define WEIRI_PRM_MIGRATED 3u     /* qpc.pm_state */
 #define WEIRI_PRM_NO_RQ 3u        /* qpc.rq_type: no receive queue */
 #define WEIRI_PRM_ATOMICS_8 3u    /* qpc.atomic_mode: up to 8 bytes */
-#define WEIRI_PRM_TIME_DEFAULT 1u /* qpc.ts_format; 0, counting freely, where the device has no other */
+#define WEIRI_PRM_TIME_DEFAULT 1u /* qpc.ts_format; 0, free-running, if the device has no other */
 #define WEIRI_PRM_STATE_ERR 6u    /* qpc.state */
 
 #define WEIRI_PRM_FIELD(bit, bits) ((uint32_t)(bit) << 8 | (uint32_t)(bits))
 
 enum {
-    /* mbox_in, mbox_out, and the number that stands in the same place wherever there is one */
+    /* mbox_in, mbox_out, and the object number, which has the same place in all commands that have one */
     WEIRI_PRM_OPCODE = WEIRI_PRM_FIELD(0x00, 16),
-    WEIRI_PRM_UID = WEIRI_PRM_FIELD(0x10, 16), /* the kernel's to fill */
+    WEIRI_PRM_UID = WEIRI_PRM_FIELD(0x10, 16), /* filled by the operating system's kernel */
     WEIRI_PRM_OP_MOD = WEIRI_PRM_FIELD(0x30, 16),
     WEIRI_PRM_NUMBER = WEIRI_PRM_FIELD(0x48, 24), /* qpn; in answers, cqn or qpn */
     WEIRI_PRM_STATUS = WEIRI_PRM_FIELD(0x00, 8),
@@ -147,7 +147,7 @@ static inline uint64_t weiri_prm_get(const uint8_t *mailbox, uint32_t field)
     return value;
 }
 
-/* What does not fit is cut. */
+/* Bits of the value that exceed the field's width are cut off. */
 static inline void weiri_prm_set(uint8_t *mailbox, uint32_t field, uint64_t value)
 {
     for (uint32_t bit = (field >> 8) + (field & 0xff); bit-- > field >> 8; value >>= 1) {
@@ -156,19 +156,19 @@ static inline void weiri_prm_set(uint8_t *mailbox, uint32_t field, uint64_t valu
     }
 }
 
-/* ---- ib/prm.c: whole commands, each of which overwrites all of its mailbox ------------------------------ */
+/* ---- ib/prm.c: whole commands; each overwrites all of its mailbox ------------------------------ */
 
-/* Where in a umem: bytes from its begin. */
+/* Offsets in bytes in a umem. */
 typedef struct weiri_prm_place {
     uint32_t umem;
-    uint64_t ring;   /* entries or blocks of 64 bytes, from a page's begin on */
+    uint64_t ring;   /* entries or blocks of 64 bytes; begins at a page */
     uint64_t record; /* two words */
 } weiri_prm_place;
 
 typedef struct weiri_prm_cq {
     weiri_prm_place place;
     uint32_t uar;
-    uint32_t events; /* number of an event queue, which gets none */
+    uint32_t events; /* number of an event queue, which gets no events */
     uint32_t log_entries;
 } weiri_prm_cq;
 
@@ -181,28 +181,28 @@ typedef struct weiri_prm_qp {
     uint32_t ts_format;
 } weiri_prm_qp;
 
-/* A reliable connection: this end, the other, and the way between them. */
+/* A reliable connection: both ends and the path between them. */
 typedef struct weiri_prm_link {
     uint32_t qpn, psn;
     uint32_t peer_qpn, peer_psn;
     uint8_t port;
-    bool atomics;                        /* the peer may use them; it may always read and write */
+    bool atomics;                        /* the peer may use atomics; it may always read and write */
     uint8_t mtu;                         /* as enum ibv_mtu */
     uint8_t log_reads_in, log_reads_out; /* reads and atomics under way at the same time */
     uint8_t rnr_timer, retries, rnr_retries;
     uint8_t timeout; /* 4.096 us * 2^timeout */
     bool global;     /* InfiniBand: the peer's GID is needed too */
     uint16_t lid;
-    uint16_t udp_port; /* RoCE v2: where packets come from */
+    uint16_t udp_port; /* RoCE v2: source port of packets */
     uint8_t mac[6];    /* RoCE */
-    uint8_t gid[16];   /* the peer's, with this end's index and the hops that packets may take */
+    uint8_t gid[16];   /* GID of the peer; with it go this end's GID index and the hop limit */
     uint8_t gid_index;
     uint8_t hops;
 } weiri_prm_link;
 
-/* Each completion is written over the one before, in entry 0 (collapsed), and nobody tells the NIC what was read. */
+/* Each completion overwrites the one before in entry 0 (collapsed). The NIC is not notified of reads. */
 void weiri_prm_create_cq(const weiri_prm_cq *cq, uint8_t in[WEIRI_PRM_QUEUE_IN]);
-/* With a send queue alone. */
+/* Has a send queue and no receive queue. */
 void weiri_prm_create_qp(const weiri_prm_qp *qp, uint8_t in[WEIRI_PRM_QUEUE_IN]);
 void weiri_prm_rst2init(const weiri_prm_link *link, uint8_t in[WEIRI_PRM_QUEUE_IN]);
 void weiri_prm_init2rtr(const weiri_prm_link *link, uint8_t in[WEIRI_PRM_QUEUE_IN]);
@@ -210,7 +210,7 @@ void weiri_prm_rtr2rts(const weiri_prm_link *link, uint8_t in[WEIRI_PRM_QUEUE_IN
 void weiri_prm_query_roce(uint8_t in[WEIRI_PRM_QUERY_IN]);
 void weiri_prm_query_qp(uint32_t qpn, uint8_t in[WEIRI_PRM_QUERY_IN]);
 
-/* A status of an answer in words. */
+/* The status of an answer in words. */
 const char *weiri_prm_status(uint32_t status);
 
 #endif

@@ -1,21 +1,21 @@
-/* queue.c - a queue of one rail: one reliable queue pair, and a completion queue of its own.
+/* queue.c - a queue of one reliable queue pair with its completion queue.
  *
- * A post becomes one or more requests of the queue pair: more when it is longer than a message may be. What finds no
- * room waits in `rest`, and the next poll goes on; until then nothing else can be posted.
+ * A post becomes one request of the queue pair, or several if it is longer than a message may be. The part that finds
+ * no room waits in `rest` for the next poll; until then nothing else can be posted.
  *
- * Few requests are signalled, because each completion costs: one while fewer than two signalled ones are under way,
- * otherwise each 16th and what ends 64 KiB. A completion stands for all requests before it; `covers` tells which posts
- * are complete with it. Posts behind the last signalled request get an empty write of their own, which is signalled, as
- * soon as nothing else would complete.
+ * Few requests are signalled, because each completion costs. A request is signalled while fewer than two signalled ones
+ * are under way; otherwise each 16th one and the one that ends 64 KiB are. A completion stands for all requests before
+ * it; `covers` says which posts are complete with it. If posts remain behind the last signalled request and nothing
+ * else would complete, a signalled empty write follows them.
  *
- * A write that a device's own memory gets is complete when a later read of that memory is (ib.c says why). Such a read
- * precedes each value, and stands for the empty write above. A value also waits for gets and adds before it: they are
- * carried out only when their answers have come. Adds come as values do, but do not wait for each other. How many gets
- * and adds are under way is the device's to limit, by max_rd_atomic.
+ * A write to device memory is complete when a later read of that memory is (ib.c says why). Such a read precedes each
+ * value, and replaces the empty write above. A value also waits for earlier gets and adds, which have happened only
+ * when their answers have arrived. Adds behave as values, but do not wait for each other. The device limits how many
+ * gets and adds are under way (max_rd_atomic).
  *
- * A device in software may leave requests lying until it is called again: in Soft-RoCE the task that finds a request
- * fenced races with the one that lifts the fence (wait_fence in Linux's rxe_req.c and rxe_comp.c). So where nothing has
- * completed for QUIET_NS, an empty write is posted, and again each time that it does not help. */
+ * A software device may leave requests unprocessed until it is called again: in Soft-RoCE the task that finds a request
+ * fenced races with the one that lifts the fence (wait_fence in Linux's rxe_req.c and rxe_comp.c). So if nothing has
+ * completed for QUIET_NS, an empty write is posted, and another one after each further QUIET_NS. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,25 +40,25 @@ typedef struct ib_queue {
     weiri_queue base;
     weiri_ib_nic *nic;
     uint32_t peer_nic;
-    pthread_mutex_t lock; /* all below but `event` */
+    pthread_mutex_t lock; /* guards all below except `event` */
     struct ibv_cq *cq;
     struct ibv_qp *qp;
     weiri_ib_address own;
     uint32_t depth, inline_most, peer_qpn;
     bool connected;
-    uint64_t *covers;            /* of request n, at n % depth: the last post that is complete with it */
-    uint64_t requests, done;     /* numbers of the last requests that are posted, and complete */
-    uint64_t last_get, last_add; /* numbers of the last requests that are, or 0 */
+    uint64_t *covers;            /* [n % depth]: the last post that is complete with request n */
+    uint64_t requests, done;     /* numbers of the last posted request, and of the last complete one */
+    uint64_t last_get, last_add; /* numbers of the last such requests, or 0 */
     uint32_t signals;            /* signalled requests under way */
     uint32_t since;              /* requests after the last signalled one, */
     uint64_t since_bytes;        /* and their bytes */
-    weiri_ib_transfer rest;      /* what is still to be posted of a transfer; bytes 0: there is none */
-    bool flush_due;              /* writes to device memory follow post `flushed`, and no read follows them */
+    weiri_ib_transfer rest;      /* the part of a transfer that is still to be posted; bytes 0: nothing */
+    bool flush_due;              /* writes to device memory follow post `flushed` without a read behind them */
     uint64_t flushed, flush_address;
     uint32_t flush_rkey;
     uint32_t idle;        /* polls that found nothing */
-    uint64_t quiet_since; /* when such a poll first saw that requests are under way since the last completion, or when
-                           * the device was called then; or 0 */
+    uint64_t quiet_since; /* time of the first such poll since the last completion, or of the last call of the device;
+                           * or 0 */
     weir_status failure;
     char text[320];
     const char *event; /* what the device has reported; atomic */
@@ -157,7 +157,7 @@ weir_status weiri_ib_queue_connect(weiri_queue *queue, const weiri_ib_address *p
     weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&q->lock);
     if (q->connected) {
-        status = weiri_fail(WEIR_ERR_INVALID, "ib: queue: connect: it is connected already");
+        status = weiri_fail(WEIR_ERR_INVALID, "ib: queue: connect: the queue is already connected");
     }
     if (status == WEIR_OK) {
         status = weiri_ib_pair_connect(q->nic, q->qp, &q->own, peer);
@@ -215,14 +215,14 @@ static weir_status fail_completion(ib_queue *q, const struct ibv_wc *wc)
     }
 }
 
-/* Whether posts and polls can go on. */
+/* WEIR_OK, or the error of the queue. */
 static weir_status check_health(ib_queue *q)
 {
     if (q->failure != WEIR_OK) {
         return failed(q);
     }
     if (!q->connected) {
-        return weiri_fail(WEIR_ERR_INVALID, "ib: queue: it is not connected");
+        return weiri_fail(WEIR_ERR_INVALID, "ib: queue: not connected");
     }
     const char *event = __atomic_load_n(&q->event, __ATOMIC_ACQUIRE);
     if (event != NULL) {
@@ -241,7 +241,7 @@ static uint32_t room(const ib_queue *q)
     return q->depth - (uint32_t)(q->requests - q->done);
 }
 
-/* Posts one request, which `covers` posts. */
+/* Posts one request; `covers` is the last post that is complete with it. */
 static weir_status push(ib_queue *q, struct ibv_send_wr *wr, uint64_t bytes, uint64_t covers, bool signal)
 {
     struct ibv_send_wr *bad;
@@ -266,13 +266,13 @@ static weir_status push(ib_queue *q, struct ibv_send_wr *wr, uint64_t bytes, uin
     return WEIR_OK;
 }
 
-/* The last post of which all requests are posted. */
+/* The last post whose requests are all posted. */
 static uint64_t whole(const ib_queue *q)
 {
     return q->rest.bytes == 0 ? q->base.posted : q->base.posted - 1;
 }
 
-/* Reads a little of the device memory that was written to last. */
+/* Reads a few bytes of the device memory that was written last. */
 static weir_status push_flush(ib_queue *q)
 {
     const weiri_ib_nic *nic = q->nic;
@@ -289,14 +289,14 @@ static weir_status push_flush(ib_queue *q)
     return status;
 }
 
-/* The specification exempts requests of no bytes from the check of address and key. */
+/* The specification exempts empty requests from the check of address and key. */
 static weir_status push_empty(ib_queue *q)
 {
     struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE };
     return push(q, &wr, 0, q->flush_due ? q->flushed : whole(q), true);
 }
 
-/* Posts what is left of `rest`, as far as there is room; one request stays free for push_flush or push_empty. */
+/* Posts `rest` as far as there is room; one request stays free for push_flush or push_empty. */
 static weir_status push_rest(ib_queue *q, bool *went)
 {
     const weiri_ib_nic *nic = q->nic;
@@ -329,7 +329,7 @@ static weir_status push_rest(ib_queue *q, bool *went)
     return WEIR_OK;
 }
 
-/* Other threads may look at it. */
+/* Other threads may read the count. */
 static void count_post(ib_queue *q)
 {
     __atomic_store_n(&q->base.posted, q->base.posted + 1, __ATOMIC_RELAXED);
@@ -354,7 +354,7 @@ static weir_status start(ib_queue *q, const weiri_ib_transfer *t)
     return push_rest(q, &went);
 }
 
-/* Whether `requests` can be posted now. */
+/* Checks that `requests` can be posted now. */
 static weir_status begin(ib_queue *q, uint32_t requests)
 {
     (void)pthread_mutex_lock(&q->lock);
@@ -386,7 +386,7 @@ weir_status weiri_ib_queue_transfer(weiri_queue *queue, const weiri_ib_transfer 
 
 static struct ibv_send_wr write_request(const weiri_ib_word *word, struct ibv_sge *piece)
 {
-    /* Inline: what is read here are the first bytes of `value`, the low ones on every machine that has CUDA. */
+    /* Inline: this reads the first bytes of `value`, which are the low ones on every machine with CUDA. */
     struct ibv_send_wr wr = { .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_INLINE };
     *piece = (struct ibv_sge){ .addr = (uint64_t)(uintptr_t)&word->value, .length = word->bytes };
     wr.wr.rdma.remote_addr = word->remote;
@@ -473,8 +473,8 @@ static weir_status take_completions(ib_queue *q, bool *went)
     return WEIR_OK;
 }
 
-/* Calls a device that has been quiet for long, each QUIET_NS again while there is room. The last room may go: once no
- * signalled request is under way, fewer than SIGNAL_EVERY others are. */
+/* Calls a quiet device again after each QUIET_NS while there is room. It may use the last room: without a signalled
+ * request under way, fewer than SIGNAL_EVERY others are. */
 static weir_status call_again(ib_queue *q)
 {
     const uint64_t now = weiri_now_ns();
@@ -498,7 +498,7 @@ static weir_status advance(ib_queue *q)
     if (!q->connected) {
         return WEIR_PENDING;
     }
-    /* What a completion says of a failure is more than what the device reports besides. */
+    /* A completion says more about a failure than the device's event. */
     weir_status status = take_completions(q, &went);
     if (status == WEIR_OK) {
         status = check_health(q);

@@ -1,39 +1,39 @@
-/* stripe.c - the queues of the transport ib, and those of several pairs.
+/* stripe.c - the queues of the transport ib, with one or several queue pairs.
  *
- * With one pair, as by default, a queue is that of ib/queue.c and its posts go straight there. With more, or with a
- * queue pair for kernels beside them (ib/engine.c), it is a stripe over such queues: pair i is a queue pair of NIC
- * i % nic_count. The two ends use as many pairs as the one has that has fewer. Puts and gets of STRIPE_BYTES or more
- * are cut over all of them, where the peer's addresses are multiples of 4 KiB; all else goes on pair 0.
+ * With one queue pair, the default, a queue is that of ib/queue.c and its posts go straight there. With several, or
+ * with a device engine (ib/engine.c), a queue is a stripe over such queues: queue pair i belongs to NIC i % nic_count.
+ * Both ends use the smaller of their two numbers of queue pairs. Puts and gets of STRIPE_BYTES or more are cut over all
+ * queue pairs, at addresses of the peer that are multiples of 4 KiB. All else goes on queue pair 0.
  *
- * Rails know no order among each other. So a value or an add is posted only when all stripes before it are complete on
- * the other pairs: until then it is held, and values after it are, too. Puts and gets go on meanwhile. For each post
- * under way the stripe knows after which post of each pair it is complete; it tells of posts in their order. */
+ * Queue pairs have no order among each other. So a value or an add is posted only when all earlier stripes are complete
+ * on the other queue pairs. Until then it is held, and later values too; puts and gets go on. For each post under way
+ * the stripe knows the post of each queue pair that completes it. It reports posts in order. */
 #include <stdio.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/transport/ib/ib.h"
 
-/* A signal after a stripe waits for a round trip, some microseconds, in which a fast NIC moves as much as that. */
+/* A signal after a stripe waits for a round trip of some microseconds. A fast NIC moves this much in that time. */
 #define STRIPE_BYTES (UINT64_C(256) << 10)
 #define CUT 4096u
 #define POSTS 256u
 
 /* A post under way. */
 typedef struct record {
-    uint64_t ends[WEIRI_IB_PAIRS_MAX]; /* it is complete when these posts of the pairs are; UINT64_MAX: it is held */
-    weiri_ib_word word;                /* if it is held */
+    uint64_t ends[WEIRI_IB_PAIRS_MAX]; /* complete with these posts of the queue pairs; UINT64_MAX: held */
+    weiri_ib_word word;                /* if held */
 } record;
 
 typedef struct ib_stripe {
     weiri_queue base;
     weiri_queue *pairs[WEIRI_IB_PAIRS_MAX];
-    uint32_t opened; /* pairs */
+    uint32_t opened; /* open queue pairs */
     weiri_ib_engine engine;
-    pthread_mutex_t lock; /* all below */
-    uint32_t count;       /* of pairs that are used; 0 before it is connected */
-    record *records;      /* of post n, at n % POSTS */
-    uint64_t held;        /* the first post that is held, and how many are */
+    pthread_mutex_t lock; /* guards all below */
+    uint32_t count;       /* queue pairs in use; 0 before the queue is connected */
+    record *records;      /* [n % POSTS]: post n */
+    uint64_t held;        /* number of the first held post, and how many are held */
     uint64_t held_count;
     weir_status failure;
     char text[320];
@@ -140,9 +140,9 @@ void weiri_ib_stripe_close(weiri_queue *queue)
     }
 }
 
-/* ---- what pairs are given ------------------------------------------------------------------------------- */
+/* ---- pieces of transfers ------------------------------------------------------------------------------- */
 
-/* The keys with which a pair is used. */
+/* The keys for a queue pair. */
 typedef struct keys {
     uint32_t lkey, rkey;
 } keys;
@@ -154,7 +154,7 @@ static keys keys_of(const weiri_queue *pair, uint32_t index, const weiri_region 
                    ((const ib_remote *)remote)->key.rkeys[weiri_ib_queue_peer_nic(pair)] };
 }
 
-/* A piece of a transfer, on the pair. */
+/* Posts a piece of a transfer on a queue pair. */
 static weir_status transfer_piece(weiri_queue *pair, uint32_t index, const weiri_ib_transfer *whole,
                                   const weiri_region *region, const weiri_remote *remote, uint64_t from, uint64_t to)
 {
@@ -176,7 +176,7 @@ static weir_status failed(const ib_stripe *s)
     return weiri_fail(s->failure, "%s", s->text);
 }
 
-/* A pair has failed, with words of its own. */
+/* Takes the error of a queue pair, with its text. */
 static weir_status fail_stripe(ib_stripe *s, weir_status status)
 {
     s->failure = status;
@@ -196,13 +196,13 @@ static weir_status begin(ib_stripe *s)
         return failed(s);
     }
     if (s->count == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "ib: queue: it is not connected");
+        return weiri_fail(WEIR_ERR_INVALID, "ib: queue: not connected");
     }
-    /* The record before the first that is not complete stays. */
+    /* The record before the first incomplete one stays. */
     return s->base.posted - s->base.completed < POSTS - 1 ? WEIR_OK : WEIR_ERR_BUSY;
 }
 
-/* Ends what begin began; a pair's error becomes the stripe's. */
+/* Ends what begin began; the error of a queue pair becomes the stripe's. */
 static weir_status end(ib_stripe *s, weir_status status)
 {
     if (status < 0 && status != WEIR_ERR_BUSY && s->failure == WEIR_OK && s->count != 0) {
@@ -212,7 +212,7 @@ static weir_status end(ib_stripe *s, weir_status status)
     return status;
 }
 
-/* The post that was given to the pairs is the stripe's next. Other threads may look at its number. */
+/* Numbers the post that was just passed to the queue pairs. Other threads may read the number. */
 static record *count_post(ib_stripe *s)
 {
     record *r = record_of(s, s->base.posted + 1);
@@ -223,7 +223,7 @@ static record *count_post(ib_stripe *s)
     return r;
 }
 
-/* Posts to all pairs, or to none. */
+/* Posts to all queue pairs, or to none. */
 static weir_status cut(const ib_stripe *s, const weiri_ib_transfer *t, const weiri_region *region,
                        const weiri_remote *remote)
 {
@@ -262,7 +262,7 @@ static weir_status transfer(weiri_queue *queue, const weiri_ib_transfer *t, cons
     return end(s, status);
 }
 
-/* Whether all that was posted before `number` is complete on the pairs after the first. */
+/* Whether all posts before `number` are complete on the queue pairs after the first. */
 static bool stripes_done(ib_stripe *s, uint64_t number)
 {
     const record *before = record_of(s, number - 1);
@@ -296,7 +296,7 @@ static weir_status word(weiri_queue *queue, const weiri_ib_word *w)
     return end(s, status);
 }
 
-/* ---- the ops -------------------------------------------------------------------------------------------- */
+/* ---- operations -------------------------------------------------------------------------------------------- */
 
 weir_status weiri_ib_stripe_put(weiri_queue *queue, weiri_remote *dst, uint64_t dst_offset, const weiri_region *src,
                                 uint64_t src_offset, uint64_t bytes)
@@ -369,7 +369,7 @@ weir_status weiri_ib_stripe_add(weiri_queue *queue, weiri_remote *dst, uint64_t 
 
 /* ---- completion ----------------------------------------------------------------------------------------- */
 
-/* Posts what was held and need not be any more. */
+/* Posts held words that need not wait any more. */
 static weir_status release(ib_stripe *s, bool *went)
 {
     while (s->held_count != 0 && stripes_done(s, s->held)) {
@@ -420,7 +420,7 @@ static weir_status advance(ib_stripe *s)
     if (status == WEIR_OK) {
         status = release(s, &went);
     }
-    /* Also when a pair has failed: what was complete before is. */
+    /* Also if a queue pair has failed: posts that completed before are complete. */
     uint64_t completed = s->base.completed;
     while (completed < s->base.posted && is_complete(s, completed + 1)) {
         completed++;
@@ -445,7 +445,7 @@ weir_status weiri_ib_stripe_poll(weiri_queue *queue)
     return status;
 }
 
-/* ---- queues of kernels ---------------------------------------------------------------------------------- */
+/* ---- device engine ---------------------------------------------------------------------------------- */
 
 static weir_status engine_view(weiri_queue *queue, weir_dev_rdma *out)
 {

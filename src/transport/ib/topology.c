@@ -1,4 +1,4 @@
-/* topology.c - libhwloc, loaded by dlopen once a process, and paths in the tree of objects that it makes. */
+/* topology.c - loads libhwloc by dlopen, once in a process, and measures paths in its tree of objects. */
 #include "src/transport/ib/topology.h"
 
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ static functions hwloc;
 static struct {
     pthread_mutex_t lock;
     bool tried;
-    char missing[128]; /* "": the library is here */
+    char missing[128]; /* "": the library is loaded */
     bool read;
     weiri_ib_topology here;
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER };
@@ -62,7 +62,7 @@ static void load_locked(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        snprintf(state.missing, sizeof state.missing, "%s is not here; install libhwloc15", LIBRARY);
+        snprintf(state.missing, sizeof state.missing, "%s not found; install libhwloc15", LIBRARY);
         return;
     }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -102,7 +102,7 @@ const char *weiri_ib_topology_missing(void)
 /* `xml`: NULL for this machine. */
 static bool read_tree(const char *xml, hwloc_topology_t *out)
 {
-    /* Plugins that would start the drivers of GPUs. */
+    /* These plugins would start GPU drivers. */
     static const char *const unwanted[] = { "cuda", "nvml", "opencl", "rsmi", "levelzero", "gl" };
     hwloc_topology_t tree;
     if (hwloc.f_topology_init(&tree) != 0) {
@@ -204,7 +204,7 @@ static bool is_io(hwloc_obj_t object)
     return object->type == HWLOC_OBJ_PCI_DEVICE || object->type == HWLOC_OBJ_BRIDGE;
 }
 
-/* What the root complex of a PCI device hangs on: a package, a group, the machine. */
+/* The object that the root complex of a PCI device belongs to: a package, a group or the machine. */
 static hwloc_obj_t place_of(hwloc_obj_t object)
 {
     while (is_io(object)) {

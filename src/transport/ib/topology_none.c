@@ -1,4 +1,4 @@
-/* topology_none.c - in place of ib/topology.c where there was no hwloc.h. */
+/* topology_none.c - stands in for ib/topology.c in a build without hwloc.h. */
 #include "src/host/base/error.h"
 #include "src/transport/ib/topology.h"
 

@@ -1,4 +1,4 @@
-/* verbs.c - loads libibverbs, finds devices by their names, and puts its errors into words. */
+/* verbs.c - loads libibverbs, finds devices by name, and describes errors. */
 #include "src/transport/ib/verbs.h"
 
 #include <dlfcn.h>
@@ -17,8 +17,8 @@ weiri_ib_verbs weiri_ib;
 
 static struct {
     pthread_mutex_t lock;
-    void *library;            /* NULL until it is loaded */
-    char offered[NAME_BYTES]; /* the device that was found last */
+    void *library;            /* NULL before it is loaded */
+    char offered[NAME_BYTES]; /* the last device found */
 } state = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static const struct {
@@ -49,7 +49,7 @@ static weir_status load_locked(const char *name)
         }
         memcpy((char *)&found + rows[i].offset, &address, sizeof address);
     }
-    /* From here on the library stays: it keeps the drivers that it has loaded. */
+    /* From here on the library stays loaded, because it keeps its drivers. */
     weiri_ib = found;
     state.library = library;
     return WEIR_OK;
@@ -63,7 +63,7 @@ weir_status weiri_ib_load(const char *library)
     return status;
 }
 
-/* Whether the library has what is needed. */
+/* Whether the library has all required functions. */
 static bool find_mlx5(void *library, weiri_ib_mlx5 *out)
 {
     static const struct {
@@ -91,7 +91,7 @@ weir_status weiri_ib_load_mlx5(weiri_ib_mlx5 *out)
     weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&state.lock);
     if (!find_mlx5(state.library, out)) {
-        /* It stays, as the other does. */
+        /* It stays loaded, as libibverbs does. */
         void *library = dlopen(MLX5_LIBRARY, RTLD_NOW | RTLD_LOCAL);
         if (library == NULL || !find_mlx5(library, out)) {
             const char *cause = library == NULL ? dlerror() : "it has no mlx5dv_init_obj";
@@ -104,7 +104,7 @@ weir_status weiri_ib_load_mlx5(weiri_ib_mlx5 *out)
     return status;
 }
 
-/* With `out` NULL the device is only looked for. */
+/* Finds a device and, unless `out` is NULL, opens it. */
 static weir_status find(const char *name, struct ibv_context **out)
 {
     weir_status status = WEIR_OK;
@@ -151,7 +151,7 @@ weir_status weiri_ib_offers(const char *name)
     return status;
 }
 
-/* Lanes times their speed, in Gb/s, as the specification encodes them. */
+/* The rate in Gb/s: width times speed, as the specification encodes them. */
 static uint32_t rate_of(const struct ibv_port_attr *link)
 {
     const uint32_t lanes = link->active_width == 1 ? 1 : link->active_width == 16 ? 2 : link->active_width * 2u;
@@ -215,7 +215,7 @@ const char *weiri_ib_syndrome(enum ibv_wc_status status)
     case IBV_WC_WR_FLUSH_ERR:
         return "flushed: the queue pair was in error already, after a fault that the peer caused or saw";
     case IBV_WC_BAD_RESP_ERR:
-        return "bad response: the peer's device answered what was not asked";
+        return "bad response: the peer's device sent an answer that does not match a request";
     case IBV_WC_LOC_ACCESS_ERR:
         return "local access error: this side's memory does not allow it";
     case IBV_WC_REM_INV_REQ_ERR:
@@ -225,9 +225,9 @@ const char *weiri_ib_syndrome(enum ibv_wc_status status)
     case IBV_WC_REM_OP_ERR:
         return "remote operation error: the peer's device could not carry it out";
     case IBV_WC_RETRY_EXC_ERR:
-        return "no answer: the peer died or closed its queue, or the link is down (WEIR_IB_TIMEOUT sets the patience)";
+        return "no answer: the peer died or closed its queue, or the link is down (WEIR_IB_TIMEOUT sets the timeout)";
     case IBV_WC_RNR_RETRY_EXC_ERR:
-        return "receiver not ready: the peer did not take what it was sent";
+        return "receiver not ready: the peer did not accept the request";
     case IBV_WC_REM_ABORT_ERR:
         return "the peer's device aborted the operation";
     case IBV_WC_FATAL_ERR:

@@ -1,5 +1,5 @@
-/* verbs.h - libibverbs, loaded by dlopen once a process. What the header defines inline (ibv_post_send, ibv_poll_cq)
- * goes through a device's context and is called as usual; the rest is in the table. */
+/* verbs.h - libibverbs, loaded by dlopen once in a process. Functions that the header defines inline (ibv_post_send,
+ * ibv_poll_cq) go through a device's context and are called as usual. The table has the others. */
 #ifndef WEIRI_IB_VERBS_H
 #define WEIRI_IB_VERBS_H
 
@@ -8,7 +8,7 @@
 
 #include "src/transport/ib/device.h"
 
-#define WEIRI_IB_LIBRARY "libibverbs.so.1" /* the usual one, whose devices are all in sysfs */
+#define WEIRI_IB_LIBRARY "libibverbs.so.1" /* the default; all its devices are in sysfs */
 
 /* X(function without its "ibv_", result, parameters, required). */
 #define WEIRI_IB_FUNCTIONS(X)                                                                                \
@@ -35,7 +35,7 @@
     X(get_async_event, int, (struct ibv_context *, struct ibv_async_event *), true)                          \
     X(ack_async_event, void, (struct ibv_async_event *), true)
 
-/* The header has macros of some of these names, so that the members are called by another. */
+/* The header has macros of some of these names, so the members have another prefix. */
 typedef struct weiri_ib_verbs {
 #define WEIRI_IB_MEMBER(name, result, parameters, required) result(*f_##name) parameters;
     WEIRI_IB_FUNCTIONS(WEIRI_IB_MEMBER)
@@ -45,11 +45,11 @@ typedef struct weiri_ib_verbs {
 /* Valid after weiri_ib_load has returned WEIR_OK. */
 extern weiri_ib_verbs weiri_ib;
 
-/* Loads the library, at the first call; the library of later calls is that of the first that succeeded.
- * WEIR_ERR_UNSUPPORTED with the reason when it cannot be used. */
+/* Loads the library. After the first success, later calls return WEIR_OK whatever library they name.
+ * WEIR_ERR_UNSUPPORTED, with the reason, if the library cannot be used. */
 weir_status weiri_ib_load(const char *library);
 
-/* As above, without "mlx5dv_": what hands out the rings of mlx5 devices, and then DevX. */
+/* The same with "mlx5dv_": functions for the rings of mlx5 devices, then those of DevX. */
 #define WEIRI_IB_MLX5_FUNCTIONS(X)                                                                                    \
     X(is_supported, bool, (struct ibv_device *), true)                                                                \
     X(init_obj, int, (struct mlx5dv_obj *, uint64_t), true)                                                           \
@@ -65,30 +65,32 @@ weir_status weiri_ib_load(const char *library);
     X(devx_obj_modify, int, (struct mlx5dv_devx_obj *, const void *, size_t, void *, size_t), false)                  \
     X(devx_obj_destroy, int, (struct mlx5dv_devx_obj *), false)
 
-/* By the library itself, or else libmlx5. */
+/* Filled from libibverbs itself or else from libmlx5. */
 typedef struct weiri_ib_mlx5 {
 #define WEIRI_IB_MEMBER(name, result, parameters, required) result(*name) parameters;
     WEIRI_IB_MLX5_FUNCTIONS(WEIRI_IB_MEMBER)
 #undef WEIRI_IB_MEMBER
-    bool has_devx; /* all of it is there */
+    bool has_devx; /* all functions of DevX are there */
 } weiri_ib_mlx5;
 
-/* After weiri_ib_load has succeeded. WEIR_ERR_UNSUPPORTED with the remedy where it is missing. */
+/* Called after weiri_ib_load has succeeded. WEIR_ERR_UNSUPPORTED, with the remedy, if libmlx5 is missing. */
 weir_status weiri_ib_load_mlx5(weiri_ib_mlx5 *out);
 
-/* Opens the device of this name. WEIR_ERR_UNSUPPORTED when the library has no driver for it, or the user must not. */
+/* Opens the device of this name. WEIR_ERR_UNSUPPORTED if the library has no driver for it, or the user lacks
+ * permission. */
 weir_status weiri_ib_open_device(const char *name, struct ibv_context **out);
 
-/* Whether the library has a driver for the device; WEIR_ERR_UNSUPPORTED otherwise. What was found once is not looked
- * for again. */
+/* WEIR_OK if the library has a driver for the device; otherwise WEIR_ERR_UNSUPPORTED. A device that was found is not
+ * searched again. */
 weir_status weiri_ib_offers(const char *name);
 
-/* The active ports of all devices that the library offers, at most `most`, without sysfs. Returns how many. */
+/* Writes the active ports of all devices that the library offers, at most `most`, without sysfs. Returns their
+ * number. */
 uint32_t weiri_ib_list_ports(weiri_ib_port *out, uint32_t most);
 
-/* A completion's status in words: what it means, and what usually causes it. */
+/* The status of a completion in words: its meaning and its usual cause. */
 const char *weiri_ib_syndrome(enum ibv_wc_status status);
-/* The status that verbs give for the syndrome of an mlx5 device. */
+/* The status of verbs for a syndrome of an mlx5 device. */
 enum ibv_wc_status weiri_ib_completion_of(uint32_t syndrome);
 
 #endif

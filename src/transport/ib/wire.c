@@ -1,4 +1,4 @@
-/* wire.c - keys and addresses as bytes. Each begins with the version of its form. */
+/* wire.c - keys and addresses as bytes. Each begins with the version of its format. */
 #include "src/transport/ib/wire.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define KEY_VERSION 2
 #define ADDRESS_VERSION 3
-#define NUMBER_MAX 0xffffffu /* of queue pairs and packets */
+#define NUMBER_MAX 0xffffffu /* maximum of queue pair and packet numbers */
 #define FLAG_FLUSH 1u
 #define FLAG_ATOMIC 2u
 #define FLAG_ETHERNET 1u
@@ -78,7 +78,7 @@ uint32_t weiri_ib_address_write(const weiri_ib_queue_address *address, uint8_t b
     return (uint32_t)w.size;
 }
 
-/* Whether it is what write_pair writes. */
+/* Reads the format of write_pair; false if malformed. */
 static bool read_pair(weiri_reader *r, weiri_ib_address *out)
 {
     uint8_t flags = weiri_read_u8(r);

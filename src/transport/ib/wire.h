@@ -1,4 +1,4 @@
-/* wire.h - the bytes that peers get: the key of a region, the address of a queue. Knows no verbs. */
+/* wire.h - the bytes sent to peers: the key of a region, the address of a queue. Knows no verbs. */
 #ifndef WEIRI_IB_WIRE_H
 #define WEIRI_IB_WIRE_H
 
@@ -11,17 +11,17 @@ typedef struct weiri_ib_key {
     uint64_t address;
     uint32_t rkeys[WEIRI_IB_NICS_MAX]; /* one for each NIC of the domain */
     uint8_t nics;
-    bool flush;  /* writes are visible in this memory only after a read of it: it is a device's own */
-    bool atomic; /* it can be added to */
+    bool flush;  /* device memory: writes are visible only after a read of it */
+    bool atomic; /* supports adds */
 } weiri_ib_key;
 
-/* Of one queue pair. */
+/* The address of one queue pair. */
 typedef struct weiri_ib_address {
     bool ethernet;
     uint8_t mtu;   /* as enum ibv_mtu, 1 to 5 */
-    uint8_t reads; /* that this end answers at the same time */
+    uint8_t reads; /* that this end answers concurrently */
     uint8_t port;
-    uint8_t nic; /* of the domain, from 0 */
+    uint8_t nic; /* index in the domain */
     uint16_t lid;
     uint32_t qpn;
     uint32_t psn;
@@ -29,19 +29,19 @@ typedef struct weiri_ib_address {
 } weiri_ib_address;
 
 void weiri_ib_key_write(const weiri_ib_key *key, uint64_t size, weiri_key *out);
-/* WEIR_ERR_CORRUPT for what weiri_ib_key_write does not write. */
+/* WEIR_ERR_CORRUPT for bytes that weiri_ib_key_write would not write. */
 weir_status weiri_ib_key_read(const weiri_key *key, weiri_ib_key *out);
 
-/* Of a queue. */
+/* The address of a queue. */
 typedef struct weiri_ib_queue_address {
     weiri_ib_address pairs[WEIRI_IB_PAIRS_MAX];
-    uint32_t count;          /* of pairs, at least 1 */
-    weiri_ib_address engine; /* the queue pair of kernels; qpn 0: there is none */
+    uint32_t count;          /* queue pairs, at least 1 */
+    weiri_ib_address engine; /* the queue pair of the device engine; qpn 0: none exists */
 } weiri_ib_queue_address;
 
-/* Returns the bytes, at most WEIRI_ADDRESS_MAX. */
+/* Returns the number of bytes written, at most WEIRI_ADDRESS_MAX. */
 uint32_t weiri_ib_address_write(const weiri_ib_queue_address *address, uint8_t bytes[WEIRI_ADDRESS_MAX]);
-/* WEIR_ERR_CORRUPT for what weiri_ib_address_write does not write. */
+/* WEIR_ERR_CORRUPT for bytes that weiri_ib_address_write would not write. */
 weir_status weiri_ib_address_read(const uint8_t *bytes, size_t size, weiri_ib_queue_address *out);
 
 #endif

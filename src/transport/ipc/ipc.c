@@ -1,5 +1,5 @@
-/* ipc.c - inside a host: devices map each other's memory. Which mechanism maps it is the device's affair; this
- * transport knows who can reach whom. */
+/* ipc.c - inside a host: devices map each other's memory. The device backend chooses the mechanism; this transport
+ * knows which ends can reach each other. */
 #include <stdio.h>
 #include <string.h>
 

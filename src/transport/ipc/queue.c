@@ -1,13 +1,13 @@
 /* queue.c - transfers inside a host, between blocks that are mapped here.
  *
- * A device whose memory the CPU copies: the thread that posts and polls copies itself, at most SLICE bytes a call, so
- * that a large transfer holds up no other queue of the thread. What fits into one slice, and has nothing before it,
- * is complete when the post returns.
+ * If the CPU copies the device's memory, the thread that posts and polls copies, at most SLICE bytes in a call. So a
+ * large transfer does not hold up the thread's other queues. A post that fits into one slice and has no other before it
+ * is complete when it returns.
  *
- * A device with copy engines: each queue has a stream. A post is a copy on it, a value a store of the device or,
- * where the driver refuses that, a copy from a ring of pinned words. Completion is one more store, of the number of
- * the last post, into a pinned word that poll reads: no call of the driver while nothing completes. One such store
- * covers all posts since the last, and is put on the stream by poll, so that it delays no signal. */
+ * If the device has copy engines, each queue has a stream. A post is a copy on the stream. A value is a store of the
+ * device or, if the driver refuses such stores, a copy from a ring of pinned words. Completion is one more store: the
+ * number of the last post goes into a pinned word, which poll reads without a call of the driver. One such store covers
+ * all posts since the last one. Poll puts it on the stream, where it delays no signal. */
 #include "src/transport/ipc/queue.h"
 
 #include <string.h>
@@ -17,16 +17,16 @@
 #include "src/transport/store.h"
 
 #define SLICE ((uint64_t)1 << 20)
-#define POSTS 64u         /* of a queue that the CPU copies for */
-#define RING 256u         /* posts of a queue with a stream; each has a word */
-#define LOOK_POLLS 16384u /* polls without a completion between two looks at the stream */
+#define POSTS 64u         /* of a queue without a stream */
+#define RING 256u         /* posts of a queue with a stream, each with a pinned word */
+#define LOOK_POLLS 16384u /* polls without a completion between two queries of the stream */
 
 typedef struct copy_remote {
     weiri_remote base;
     const weiri_block *block;
 } copy_remote;
 
-/* A transfer of which `left` bytes are not copied, a value, or an add. */
+/* A transfer with `left` bytes to copy, a value, or an add. */
 typedef struct copy_post {
     char *dst;
     const char *src;
@@ -38,16 +38,16 @@ typedef struct copy_post {
 
 typedef struct copy_queue {
     weiri_queue base;
-    copy_post posts[POSTS]; /* by number; those above completed are not done */
+    copy_post posts[POSTS]; /* by number; posts above `completed` are not done */
     void *stream;           /* NULL: the CPU copies */
     weiri_block *words;     /* pinned; see below */
-    uint64_t marked;        /* last post whose completion will be told */
+    uint64_t marked;        /* last post with a completion store behind it */
     uint32_t idle_polls;
-    bool values_refused; /* the driver stores no values where they go, */
-    bool marks_refused;  /* nor to pinned memory */
+    bool values_refused; /* the driver refuses stores of values to their destinations */
+    bool marks_refused;  /* the driver refuses stores to pinned memory */
 } copy_queue;
 
-/* Of the pinned words: the number of the last post that is complete, where it is copied from, and the ring. */
+/* Pinned words: the number of the last complete post, the source of copies to it, and the ring. */
 enum { WORD_DONE = 0, WORD_MARK = 1, WORD_RING = 2 };
 
 /* ---- domains, regions, remotes -------------------------------------------------------------------------- */
@@ -150,15 +150,15 @@ static weir_status queue_connect(weiri_queue *queue, const uint8_t *address, siz
 {
     (void)queue;
     (void)address;
-    return bytes == 0 ? WEIR_OK : weiri_fail(WEIR_ERR_CORRUPT, "transport ipc: a queue has no address");
+    return bytes == 0 ? WEIR_OK : weiri_fail(WEIR_ERR_CORRUPT, "transport ipc: unexpected address of a peer's queue");
 }
 
 /* ---- copies by the CPU ------------------------------------------------------------------------------------ */
 
-/* Goes on with a post by up to *budget bytes; whether it is done. */
-static bool carry_on(copy_post *post, uint64_t *budget)
+/* Continues a post by up to *most bytes; returns whether it is done. */
+static bool carry_on(copy_post *post, uint64_t *most)
 {
-    const uint64_t now = post->left < *budget ? post->left : *budget;
+    const uint64_t now = post->left < *most ? post->left : *most;
     if (post->add) {
         (void)__atomic_fetch_add((uint64_t *)(void *)post->dst, post->value, __ATOMIC_RELEASE);
         return true;
@@ -173,19 +173,19 @@ static bool carry_on(copy_post *post, uint64_t *budget)
     post->dst += now;
     post->src += now;
     post->left -= now;
-    *budget -= now;
+    *most -= now;
     return post->left == 0;
 }
 
-/* Goes on with what is posted, by one slice. */
+/* Continues the queue's posts by one slice. */
 static weir_status copy_slice(copy_queue *queue)
 {
     weiri_queue *base = &queue->base;
-    uint64_t budget = SLICE;
+    uint64_t most = SLICE;
     if (base->completed == base->posted) {
         return WEIR_PENDING;
     }
-    while (base->completed != base->posted && carry_on(&queue->posts[(base->completed + 1) % POSTS], &budget)) {
+    while (base->completed != base->posted && carry_on(&queue->posts[(base->completed + 1) % POSTS], &most)) {
         base->completed++;
     }
     return WEIR_OK;
@@ -207,7 +207,7 @@ static weir_status post_copy(copy_queue *queue, const copy_post *post)
 
 /* ---- copies by engines ------------------------------------------------------------------------------------ */
 
-/* Puts a store of the `bytes` of `value` on the stream; pinned word `word`, which nothing reads, may be used for it. */
+/* Puts a store of the `bytes` low bytes of `value` on the stream. It may use pinned word `word`, which must be free. */
 static weir_status stream_store(copy_queue *queue, char *dst, uint64_t value, uint32_t bytes, uint64_t word,
                                 bool *refused)
 {
@@ -263,7 +263,7 @@ static weir_status poll_stream(copy_queue *queue)
         return WEIR_OK;
     }
     if (++queue->idle_polls % LOOK_POLLS == 0) {
-        /* A stream that has failed completes nothing any more. */
+        /* Nothing completes on a failed stream. */
         weir_status status = device->ops->stream_wait(device, queue->stream, 0);
         return status == WEIR_ERR_TIMEOUT || status == WEIR_OK ? WEIR_PENDING : status;
     }
@@ -272,7 +272,7 @@ static weir_status poll_stream(copy_queue *queue)
 
 /* ---- posts ------------------------------------------------------------------------------------------------ */
 
-/* Where a block is for those who copy. */
+/* The address of a block for the CPU or the device, whichever copies. */
 static char *address(const copy_queue *queue, const weiri_block *block, uint64_t offset)
 {
     return (char *)(queue->stream != NULL ? block->pointer : block->host_pointer) + offset;
@@ -324,9 +324,8 @@ static weir_status add(weiri_queue *base, weiri_remote *dst, uint64_t dst_offset
     copy_queue *queue = (copy_queue *)base;
     char *at = address(queue, ((copy_remote *)dst)->block, dst_offset);
     if (queue->stream != NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "transport ipc: add: copy engines have none; kernels add to memory of the peer's GPU, unless "
-                          "direct_bytes is WEIR_PORT_DIRECT_NEVER");
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "transport ipc: copy engines cannot add; kernels add to memory of the "
+                                                "peer's GPU unless direct_bytes is WEIR_PORT_DIRECT_NEVER");
     }
     if ((uintptr_t)at % 8 != 0) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "transport ipc: add: the memory does not begin at a multiple of 8");

@@ -1,4 +1,4 @@
-/* queue.h - what ipc.c needs of ipc/queue.c. */
+/* queue.h - the queues of the transport ipc, for ipc.c. */
 #ifndef WEIRI_IPC_QUEUE_H
 #define WEIRI_IPC_QUEUE_H
 
