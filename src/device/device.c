@@ -75,7 +75,7 @@ static weir_status parse_name(const char *name, const weiri_device_ops **ops, ui
     const char *colon = strchr(name, ':');
     const weiri_device_ops *found = colon != NULL ? find_ops(name, (size_t)(colon - name)) : NULL;
     if (found == NULL || !parse_number(colon + 1, index)) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: open: '%.64s' is no device name such as gpu:0 or cpu:0", name);
+        return weiri_fail(WEIR_ERR_INVALID, "device: open: '%.64s' is not a device name such as gpu:0 or cpu:0", name);
     }
     *ops = found;
     return WEIR_OK;

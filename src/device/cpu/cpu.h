@@ -11,8 +11,8 @@
 
 #include "src/device/device.h"
 
-/* Whether the calling process is a child of the process that opened the device: none of the device's threads exist
- * here, and its locks may be held for ever. */
+/* Whether the calling process is a child of the process that opened the device: the device's threads do not exist
+ * there, and its locks may be held forever. */
 bool weiri_cpu_is_foreign(const weir_device *device);
 
 /* ---- cpu/memory.c: the ops of these names --------------------------------------------------------------- */

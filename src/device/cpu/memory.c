@@ -317,7 +317,7 @@ weir_status weiri_cpu_import(weir_device *device, const weiri_export *peer, bool
     memory->block.export_.base = (uint64_t)(uintptr_t)memory->block.pointer - peer->offset;
     memory->block.export_.base_bytes = peer->base_bytes;
     memory->block.export_.offset = peer->offset;
-    set_reason(&memory->block, "the memory is a peer's; only its owner shares it");
+    set_reason(&memory->block, "only the owner can share imported memory");
     *out = &memory->block;
     return WEIR_OK;
 }

@@ -209,7 +209,7 @@ static weir_status wrap_cumem(const weir_device *device, weiri_cuda_block *made,
         done = base + size - pointer;
     }
     set_loose_base(made, pointer);
-    not_shared(made, "the range spans several cuMem allocations; register each of them by itself");
+    not_shared(made, "the range spans several cuMem allocations; register each of them separately");
     return WEIR_OK;
 }
 
@@ -385,7 +385,7 @@ static weir_status import_cumem(const weir_device *device, weiri_cuda_block *mad
                           device->info.index);
     }
     if (peer->base_bytes % native->granularity != 0) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "gpu:%u: import: an allocation of %llu bytes is no multiple of %llu",
+        return weiri_fail(WEIR_ERR_CORRUPT, "gpu:%u: import: an allocation of %llu bytes is not a multiple of %llu",
                           device->info.index, (ull)peer->base_bytes, (ull)native->granularity);
     }
     CUmemGenericAllocationHandle handle;
@@ -447,7 +447,7 @@ static weir_status import_memfd(const weir_device *device, weiri_cuda_block *mad
 {
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-        return weiri_fail(WEIR_ERR_CORRUPT, "gpu:%u: import: the descriptor is no memfd sealed against shrinking",
+        return weiri_fail(WEIR_ERR_CORRUPT, "gpu:%u: import: the descriptor is not a memfd sealed against shrinking",
                           device->info.index);
     }
     struct stat state;
@@ -504,7 +504,7 @@ weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, boo
         return WEIR_ERR_NOMEM;
     }
     made->block.export_.kind = peer->kind;
-    not_shared(made, "imported memory is shared by its owner alone");
+    not_shared(made, "only the owner can share imported memory");
     CUstreamCaptureMode mode;
     weir_status status = weiri_cuda_enter(device, &mode);
     if (status == WEIR_OK) {
