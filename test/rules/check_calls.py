@@ -6,6 +6,7 @@ its own folder or in a folder below it (FOLDERS of check_sources.py). Files of d
 must not call or include each other in a circle. Neither must the leaves in src/host/base. A registry refers to the
 function tables of its entries; tables are data and close no circle. The functions that kernels call on the CPU are
 declared in include/weir/device, below everything."""
+import os
 import pathlib
 import re
 import subprocess
@@ -21,7 +22,7 @@ def read_objects(nm, paths):
     """The symbols of each source: (symbols that it defines, by kind, and symbols that it needs)."""
     objects = {}
     for path in paths:
-        match = re.search(r"/weir_objects\.dir/(.+\.c)\.o$", path)
+        match = re.search(r"/weir_objects\.dir/(.+\.c)\.o$", os.path.normpath(path))
         if not match or match.group(1).startswith("module_"):
             continue
         defined, needed = {}, set()
@@ -74,6 +75,8 @@ def violations(root, objects):
             edges.setdefault(unit(name), {})[unit(ours)] = "includes it"
     for name, (_, needed) in sorted(objects.items()):
         row = folder_of(name)
+        if not row:
+            yield f"{name}: no row of FOLDERS has this file"
         for symbol in sorted(needed & home.keys()):
             target, kind = home[symbol]
             below = folder_of(target)

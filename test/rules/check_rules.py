@@ -111,6 +111,10 @@ class Rules(unittest.TestCase):
                                      "src/host/comm/comm.c": ({"weiri_comm": "D"}, set())}),
                          ["src/host/boot/join.c: weiri_comm is of src/host/comm/comm.c, which is not below this file"])
 
+    def test_every_object_is_of_a_folder(self):
+        self.assertEqual(self.calls({"src/./host/base/wire.c": ({"weiri_read": "T"}, set())}),
+                         ["src/./host/base/wire.c: no row of FOLDERS has this file"])
+
     def test_circles_through_folders_are_found(self):
         device = {"weiri_block": "T"}
         registry = {"src/device/device.c": (device, {"weiri_cpu_ops"}),
