@@ -665,17 +665,17 @@ WEIRT_STAGE_SUITE(CollectiveUse);
 
 TEST_P(CollectiveTrouble, ArgumentsAreChecked)
 {
-    weirt_ranks_run(stage(), 2, arguments, nullptr, 0);
+    run(2, arguments);
 }
 
 TEST_P(CollectiveTrouble, CreationIsChecked)
 {
-    weirt_ranks_run(stage(), 2, creation, nullptr, 0);
+    run(2, creation);
 }
 
 TEST_P(CollectiveTrouble, WhatOneRankGetsWrongAllAreTold)
 {
-    weirt_ranks_run(stage(), 3, one_fails, nullptr, 0);
+    run(3, one_fails);
 }
 
 TEST_P(CollectiveTrouble, DifferentCallsAreAMismatchOnAllRanks)
@@ -694,23 +694,23 @@ TEST_P(CollectiveTrouble, FailedCallsAreNotGoneOnWith)
 
 TEST_P(CollectiveDeath, OthersEndAndGoOn)
 {
-    weirt_ranks_run(stage(), 3, killed, nullptr, 0);
+    run(3, killed);
 }
 
 TEST_P(CollectiveUse, GraphsAreReplayed)
 {
-    weirt_ranks_run(stage(), 2, replays, nullptr, 0);
-    weirt_ranks_run(stage(), 3, replays, nullptr, 0);
+    run(2, replays);
+    run(3, replays);
 }
 
 TEST_P(CollectiveUse, GroupsWorkByThemselves)
 {
-    weirt_ranks_run(stage(), 5, groups, nullptr, 0);
+    run(5, groups);
 }
 
 TEST_P(CollectiveUse, UsersAlgorithmsAreAsked)
 {
-    weirt_ranks_run(stage(), 3, users_algorithm, nullptr, 0);
+    run(3, users_algorithm);
 }
 
 TEST_P(CollectiveUse, TuningFilesChoose)
@@ -723,7 +723,7 @@ TEST_P(CollectiveUse, TuningFilesChoose)
                            "device None\nallgather 2 0 slots 1 100000\ndevice *\n#"
                         << std::string(1000, 'x') << "\nbroadcast 2 0 slots 1 64"; // the last line has no end
     setenv("WEIR_COLLECTIVE_TABLE", path, 1);
-    weirt_ranks_run(stage(), 2, good_table, nullptr, 0);
+    run(2, good_table);
     for (const char *line : { "sum 2 1 once 0 0", "allreduce 9 1 once 0 0", "allreduce 2 x once 0 0",
                               "allreduce 2 1 auto 0 0", "allreduce 2 1 once 0", "allreduce 2 1 once 0 0 0",
                               "allreduce 2 1 once 0 1025", "allreduce 2 99999999999999999999 once 0 0" }) {
@@ -743,7 +743,7 @@ TEST_P(CollectiveUse, TuningFilesChoose)
 
 TEST_P(CollectiveUse, CallsFollowEachOther)
 {
-    weirt_ranks_run(stage(), 3, burst, nullptr, 0);
+    run(3, burst);
 }
 
 } // namespace

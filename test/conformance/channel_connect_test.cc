@@ -489,47 +489,47 @@ WEIRT_PROCESS_SUITE(MemoryConnectProcess);
 
 TEST_P(MemoryConnect, OneCallOfEachRankMakesAChannel)
 {
-    weirt_ranks_run(stage(), 2, one_call_each, nullptr, 0);
+    run(2, one_call_each);
 }
 
 TEST_P(MemoryConnect, ARankMayConnectToItself)
 {
-    weirt_ranks_run(stage(), 1, one_call_each, nullptr, 0);
+    run(1, one_call_each);
 }
 
 TEST_P(MemoryConnect, MemoriesMayHaveDifferentSizes)
 {
-    weirt_ranks_run(stage(), 2, sizes_may_differ, nullptr, 0);
+    run(2, sizes_may_differ);
 }
 
 TEST_P(MemoryConnect, PeersInAscendingOrderMakeAMesh)
 {
-    weirt_ranks_run(stage(), 4, mesh, nullptr, 0);
+    run(4, mesh);
 }
 
 TEST_P(MemoryConnect, DifferentRequestsAreAMismatchOnBothSides)
 {
-    weirt_ranks_run(stage(), 2, mismatches, nullptr, 0);
+    run(2, mismatches);
 }
 
 TEST_P(MemoryConnect, APeerThatDoesNotCallIsATimeout)
 {
-    weirt_ranks_run(stage(), 2, nobody_calls, nullptr, 0);
+    run(2, nobody_calls);
 }
 
 TEST_P(MemoryConnect, AMalformedMessageIsRefused)
 {
-    weirt_ranks_run(stage(), 2, malformed, nullptr, 0);
+    run(2, malformed);
 }
 
 TEST_P(MemoryConnect, MisuseIsInvalid)
 {
-    weirt_ranks_run(stage(), 2, misuse, nullptr, 0);
+    run(2, misuse);
 }
 
 TEST_P(MemoryConnect, NthOperationFails)
 {
-    weirt_ranks_run(stage(), 1, nth_fails, nullptr, 0);
+    run(1, nth_fails);
 }
 
 TEST_P(MemoryConnectProcess, APeerThatDiesEndsTheCall)

@@ -155,36 +155,36 @@ WEIRT_STAGE_SUITE(Connection);
 
 TEST_P(Connection, NamesItsTransport)
 {
-    weirt_ranks_run(stage(), 2, names, nullptr, 0);
+    run(2, names);
 }
 
 TEST_P(Connection, MisuseIsInvalid)
 {
-    weirt_ranks_run(stage(), 2, misuse, nullptr, 0);
+    run(2, misuse);
 }
 
 TEST_P(Connection, EnvironmentNamesTheTransport)
 {
     setenv("WEIR_TRANSPORT", "ipc", 1);
-    weirt_ranks_run(stage(), 2, env_names_transport, nullptr, 0);
+    run(2, env_names_transport);
     setenv("WEIR_TRANSPORT", "ipc,pigeon", 1);
-    weirt_ranks_run(stage(), 2, env_names_no_transport, nullptr, 0);
+    run(2, env_names_no_transport);
     unsetenv("WEIR_TRANSPORT");
 }
 
 TEST_P(Connection, DifferentOperationsAreAMismatchOnBothSides)
 {
-    weirt_ranks_run(stage(), 2, different_operations, nullptr, 0);
+    run(2, different_operations);
 }
 
 TEST_P(Connection, AnyOrderOfDestruction)
 {
-    weirt_ranks_run(stage(), 2, any_order_of_destruction, nullptr, 0);
+    run(2, any_order_of_destruction);
 }
 
 TEST_P(Connection, OwnAllocationsAreSmall)
 {
-    weirt_ranks_run(stage(), 2, own_allocations, nullptr, 0);
+    run(2, own_allocations);
 }
 
 } // namespace

@@ -138,7 +138,7 @@ WEIRT_STAGE_SUITE(Far);
 
 TEST_P(Far, OffsetsBeyondFourGigabytes)
 {
-    weirt_ranks_run(stage(), 2, far_offsets, nullptr, 0);
+    run(2, far_offsets);
 }
 
 // ---- transfers of more than 4 GiB, in memory of GPUs -------------------------------------------------------------
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, LongFar, ::testing::Values(2, 3), weirt_stage_n
 
 TEST_P(LongFar, TransfersOfMoreThanFourGigabytes)
 {
-    weirt_ranks_run(stage(), 2, long_transfers, nullptr, 0);
+    run(2, long_transfers);
 }
 
 } // namespace

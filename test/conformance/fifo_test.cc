@@ -296,22 +296,22 @@ TEST_P(Fifo, EachRequestIsWaitedFor)
 
 TEST_P(Fifo, FullIsATimeoutAndLeavesNoHole)
 {
-    weirt_ranks_run(stage(), 1, full_times_out, nullptr, 0);
+    run(1, full_times_out);
 }
 
 TEST_P(Fifo, TriesAndTickets)
 {
-    weirt_ranks_run(stage(), 1, tries_and_tickets, nullptr, 0);
+    run(1, tries_and_tickets);
 }
 
 TEST_P(Fifo, HostThreadsPush)
 {
-    weirt_ranks_run(stage(), 1, host_pushes, nullptr, 0);
+    run(1, host_pushes);
 }
 
 TEST_P(Fifo, Misuse)
 {
-    weirt_ranks_run(stage(), 1, misuse, nullptr, 0);
+    run(1, misuse);
 }
 
 } // namespace

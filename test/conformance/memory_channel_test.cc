@@ -657,22 +657,22 @@ INSTANTIATE_TEST_SUITE_P(Stages, Transfer,
 
 TEST_P(MemoryChannel, GraphReplaysGoOnWhereTheyWere)
 {
-    weirt_ranks_run(stage(), 2, replays, nullptr, 0);
+    run(2, replays);
 }
 
 TEST_P(MemoryChannel, BlocksOfASetGoTheirOwnWay)
 {
-    weirt_ranks_run(stage(), 2, sets, nullptr, 0);
+    run(2, sets);
 }
 
 TEST_P(MemoryChannel, SeveralAtOnce)
 {
-    weirt_ranks_run(stage(), 2, several_at_once, nullptr, 0);
+    run(2, several_at_once);
 }
 
 TEST_P(MemoryChannel, SingleValues)
 {
-    weirt_ranks_run(stage(), 2, single_values, nullptr, 0);
+    run(2, single_values);
 }
 
 TEST_P(MemoryChannel, HostAtOneEndKernelAtTheOther)
@@ -685,28 +685,28 @@ TEST_P(MemoryChannel, HostAtOneEndKernelAtTheOther)
 TEST_P(MemoryChannel, RankToItself)
 {
     for (uint32_t ranks : { 1, 2 }) {
-        weirt_ranks_run(stage(), ranks, to_itself, nullptr, 0);
+        run(ranks, to_itself);
     }
 }
 
 TEST_P(MemoryChannel, OutOfRangeWritesNothingAndSticks)
 {
-    weirt_ranks_run(stage(), 2, out_of_range, nullptr, 0);
+    run(2, out_of_range);
 }
 
 TEST_P(MemoryChannel, NoPacketBufferIsOutOfRange)
 {
-    weirt_ranks_run(stage(), 2, no_packet_buffer, nullptr, 0);
+    run(2, no_packet_buffer);
 }
 
 TEST_P(MemoryChannel, UpToTheEndIsInRange)
 {
-    weirt_ranks_run(stage(), 2, up_to_the_end, nullptr, 0);
+    run(2, up_to_the_end);
 }
 
 TEST_P(MemoryChannel, CreationMisuseIsInvalid)
 {
-    weirt_ranks_run(stage(), 2, creation_misuse, nullptr, 0);
+    run(2, creation_misuse);
 }
 
 } // namespace

@@ -655,88 +655,88 @@ WEIRT_STAGE_SUITE(Future);
 
 TEST_P(Memory, BothKindsAreWrittenByPeers)
 {
-    weirt_ranks_run(stage(), 2, kinds, nullptr, 0);
+    run(2, kinds);
 }
 
 TEST_P(Memory, PartsOfAnAllocation)
 {
-    weirt_ranks_run(stage(), 2, parts, nullptr, 0);
+    run(2, parts);
 }
 
 TEST_P(Memory, ManyRegistrationsShareADescriptor)
 {
-    weirt_ranks_run(stage(), 2, many_registrations, nullptr, 0);
+    run(2, many_registrations);
 }
 
 TEST_P(Memory, OperationsMeetInOrder)
 {
-    weirt_ranks_run(stage(), 2, in_order, nullptr, 0);
+    run(2, in_order);
 }
 
 TEST_P(Memory, SentToItself)
 {
-    weirt_ranks_run(stage(), 2, to_itself, nullptr, 0);
+    run(2, to_itself);
 }
 
 TEST_P(Memory, ExportedAndImportedAsBytes)
 {
-    weirt_ranks_run(stage(), 2, as_bytes, nullptr, 0);
+    run(2, as_bytes);
 }
 
 TEST_P(Memory, WrongHandlesAreRefused)
 {
-    weirt_ranks_run(stage(), 2, wrong_handles, nullptr, 0);
+    run(2, wrong_handles);
 }
 
 TEST_P(Memory, HandleOfAnotherJobIsRefused)
 {
-    weirt_ranks_run(stage(), 2, handle_of_another_job, nullptr, 0);
+    run(2, handle_of_another_job);
 }
 
 TEST_P(Memory, ForeignPointersStayInTheirProcess)
 {
-    weirt_ranks_run(stage(), 2, foreign_pointers, nullptr, 0);
+    run(2, foreign_pointers);
 }
 
 TEST_P(Memory, ReallocatedIsNeverMistaken)
 {
-    weirt_ranks_run(stage(), 2, reallocated, nullptr, 0);
+    run(2, reallocated);
 }
 
 TEST_P(Memory, GoneBeforeImportIsRefused)
 {
-    weirt_ranks_run(stage(), 2, gone_before_import, nullptr, 0);
+    run(2, gone_before_import);
 }
 
 TEST_P(Memory, OwnerThatEndsIsNotWaitedFor)
 {
-    weirt_ranks_run(stage(), 2, owner_ends<false>, nullptr, 0);
-    weirt_ranks_run(stage(), 2, owner_ends<true>, nullptr, 0);
+    run(2, owner_ends<false>);
+    run(2, owner_ends<true>);
 }
 
 TEST_P(Memory, OwnerThatHasEndedIsNotWaitedFor)
 {
-    weirt_ranks_run(stage(), 2, owner_has_ended, nullptr, 0);
+    run(2, owner_has_ended);
 }
 
 TEST_P(Memory, NullAndWrongArgumentsAreInvalid)
 {
-    weirt_ranks_run(stage(), 2, null_and_wrong_arguments, nullptr, 0);
+    run(2, null_and_wrong_arguments);
 }
 
 TEST_P(Future, TestWaitAndDestroy)
 {
-    weirt_ranks_run(stage(), 2, futures, nullptr, 0);
+    run(2, futures);
 }
 
 TEST_P(Future, TimeoutEndsItsSequenceAlone)
 {
-    weirt_ranks_run(stage(), 2, timed_out, nullptr, 0);
+    run(2, timed_out);
 }
 
 TEST_P(Future, TimeoutLeavesItsPlaceInTheSequence)
 {
-    weirt_ranks_run(stage(), 2, late_message, nullptr, 0);
+    run(2, late_message);
 }
 
 } // namespace

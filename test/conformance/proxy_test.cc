@@ -725,11 +725,11 @@ TEST_P(Proxy, SeveralThreads)
     run_plan(stage(), { 2, 8, 3, 20, QUEUE_WAIT_EACH });
 }
 
-#define CASE(name, body)                               \
-    TEST_P(Proxy, name)                                \
-    {                                                  \
-        weirt_ranks_run(stage(), 1, body, nullptr, 0); \
-    }                                                  \
+#define CASE(name, body) \
+    TEST_P(Proxy, name)  \
+    {                    \
+        run(1, body);    \
+    }                    \
     static_assert(true, "")
 
 CASE(BusyChannelStopsNobody, busy_stops_nobody);

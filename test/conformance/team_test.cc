@@ -273,12 +273,12 @@ WEIRT_STAGE_SUITE(TeamTrouble);
 
 TEST_P(TeamTrouble, ErrorGoesAcrossToRanksOfOtherTeams)
 {
-    weirt_ranks_run(stage(), 4, error_goes_across, nullptr, 0);
+    run(4, error_goes_across);
 }
 
 TEST_P(TeamTrouble, GroupsAreChecked)
 {
-    weirt_ranks_run(stage(), 3, groups, nullptr, 0);
+    run(3, groups);
 }
 
 TEST_P(TeamTrouble, UnmappedMemoryIsATargetOfTransfers)
@@ -298,7 +298,7 @@ TEST_P(TeamTrouble, UnmappedMemoryIsATargetOfTransfers)
         GTEST_SKIP() << "no transport ofi here";
     }
     setenv("WEIR_TRANSPORT", "ofi", 1);
-    weirt_ranks_run(stage(), 3, unmapped_memory, nullptr, 0);
+    run(3, unmapped_memory);
     unsetenv("WEIR_TRANSPORT");
 }
 
@@ -370,7 +370,7 @@ TEST_P(TeamTrouble, NthAllocationFails)
     if (std::strcmp(stage()->kind, "gpu") == 0 || stage()->processes) {
         GTEST_SKIP() << "threads on the CPU make the same allocations";
     }
-    weirt_ranks_run(stage(), 2, nth_fails, nullptr, 0);
+    run(2, nth_fails);
 }
 
 // Rank 2 dies between two steps.
@@ -394,7 +394,7 @@ WEIRT_PROCESS_SUITE(TeamDeath);
 
 TEST_P(TeamDeath, OthersFindOut)
 {
-    weirt_ranks_run(stage(), 3, member_dies, nullptr, 0);
+    run(3, member_dies);
 }
 
 } // namespace

@@ -396,7 +396,7 @@ WEIRT_STAGE_SUITE(Semaphore);
 
 TEST_P(Wait, EndsBySignalInAllForms)
 {
-    weirt_ranks_run(stage(), 2, signals_arrive, nullptr, 0);
+    run(2, signals_arrive);
 }
 
 TEST_P(Wait, EndsByDeadlineAndSticks)
@@ -408,12 +408,12 @@ TEST_P(Wait, EndsByDeadlineAndSticks)
 
 TEST_P(Wait, HostAndKernelsHaveDeadlinesOfTheirOwn)
 {
-    weirt_ranks_run(stage(), 2, two_deadlines, nullptr, 0);
+    run(2, two_deadlines);
 }
 
 TEST_P(Wait, EndsByAbortOnAllRanks)
 {
-    weirt_ranks_run(stage(), 2, abort_ends_all, nullptr, 0);
+    run(2, abort_ends_all);
 }
 
 TEST_P(Semaphore, DeviceToDevice)
@@ -479,7 +479,7 @@ void host_signals_order_data(weirt_rank *rank)
 
 TEST_P(Semaphore, HostSignalsOrderData)
 {
-    weirt_ranks_run(stage(), 2, host_signals_order_data, nullptr, 0);
+    run(2, host_signals_order_data);
 }
 
 TEST_P(Semaphore, HostToHost)
@@ -490,12 +490,12 @@ TEST_P(Semaphore, HostToHost)
 
 TEST_P(Semaphore, CountsOfASetMustAgree)
 {
-    weirt_ranks_run(stage(), 2, set_counts, nullptr, 0);
+    run(2, set_counts);
 }
 
 TEST_P(Semaphore, NullArgumentsAreInvalid)
 {
-    weirt_ranks_run(stage(), 2, null_arguments, nullptr, 0);
+    run(2, null_arguments);
 }
 
 } // namespace

@@ -232,22 +232,22 @@ WEIRT_STAGE_SUITE(Tell);
 
 TEST_P(Tell, OwnerHasClosedItsCommunicator)
 {
-    weirt_ranks_run(stage(), 2, owner_has_closed, nullptr, 0);
+    run(2, owner_has_closed);
 }
 
 TEST_P(Tell, MalformedMessageEndsTheCommunicator)
 {
-    weirt_ranks_run(stage(), 2, malformed_message, nullptr, 0);
+    run(2, malformed_message);
 }
 
 TEST_P(Tell, MalformedReportFailsTheCollective)
 {
-    weirt_ranks_run(stage(), 2, malformed_report, nullptr, 0);
+    run(2, malformed_report);
 }
 
 TEST_P(Tell, ErrorOfAKernelEndsTheOthers)
 {
-    weirt_ranks_run(stage(), 2, kernel_fails_elsewhere, nullptr, 0);
+    run(2, kernel_fails_elsewhere);
 }
 
 WEIRT_PROCESS_SUITE(Namespaces);
@@ -258,7 +258,7 @@ TEST_P(Namespaces, DescriptorsPassBetweenNetworks)
     if (reason != nullptr) {
         GTEST_SKIP() << reason;
     }
-    weirt_ranks_run(stage(), 2, other_network, nullptr, 0);
+    run(2, other_network);
 }
 
 } // namespace

@@ -92,12 +92,12 @@ WEIRT_STAGE_SUITE(Blame);
 
 TEST_P(BlameProcess, DeathIsNotOvertakenByADeparture)
 {
-    weirt_ranks_run(stage(), 3, death_before_departure, nullptr, 0);
+    run(3, death_before_departure);
 }
 
 TEST_P(Blame, DeadlinesNameTheCallAndThePeer)
 {
-    weirt_ranks_run(stage(), 2, deadlines_name_the_call, nullptr, 0);
+    run(2, deadlines_name_the_call);
 }
 
 } // namespace

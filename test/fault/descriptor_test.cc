@@ -490,27 +490,27 @@ INSTANTIATE_TEST_SUITE_P(Stages, Descriptors, ::testing::Values(1), weirt_stage_
 
 TEST_P(Descriptors, OnlyTheRightDatagramCounts)
 {
-    weirt_ranks_run(stage(), 2, only_the_right_datagram_counts, nullptr, 0);
+    run(2, only_the_right_datagram_counts);
 }
 
 TEST_P(Descriptors, RefusedDatagramIsSentAgain)
 {
-    weirt_ranks_run(stage(), 2, refused_datagram_is_sent_again, nullptr, 0);
+    run(2, refused_datagram_is_sent_again);
 }
 
 TEST_P(Descriptors, LoansOfTheDeadEnd)
 {
-    weirt_ranks_run(stage(), 2, loans_of_the_dead_end, nullptr, 0);
+    run(2, loans_of_the_dead_end);
 }
 
 TEST_P(Descriptors, BrokenSocketEndsTheCommunicator)
 {
-    weirt_ranks_run(stage(), 2, broken_socket_ends_the_communicator, nullptr, 0);
+    run(2, broken_socket_ends_the_communicator);
 }
 
 TEST_P(Descriptors, ForeignDescriptorsAreClosedElsewhere)
 {
-    weirt_ranks_run(stage(), 2, foreign_descriptors_are_closed_elsewhere, nullptr, 0);
+    run(2, foreign_descriptors_are_closed_elsewhere);
 }
 
 TEST_P(Descriptors, StrangersOfThisUserBlockNobody)

@@ -97,7 +97,7 @@ TEST_P(Exit, KernelsThatWaitDoNotHoldTheProcess)
 
 TEST_P(Exit, OfAChildEndsNothing)
 {
-    weirt_ranks_run(stage(), 2, child_exits, nullptr, 0);
+    run(2, child_exits);
 }
 
 } // namespace

@@ -192,12 +192,12 @@ INSTANTIATE_TEST_SUITE_P(Stages, Foreign, ::testing::Values(0), weirt_stage_name
 
 TEST_P(Foreign, GarbageAtTheUnixSocketIsIgnored)
 {
-    weirt_ranks_run(stage(), 2, garbage_at_the_unix_socket, nullptr, 0);
+    run(2, garbage_at_the_unix_socket);
 }
 
 TEST_P(Foreign, StrangersAtThePortAreIgnored)
 {
-    weirt_ranks_run(stage(), 2, strangers_at_the_port, nullptr, 0);
+    run(2, strangers_at_the_port);
 }
 
 } // namespace

@@ -124,17 +124,17 @@ INSTANTIATE_TEST_SUITE_P(Stages, GpuCapture, ::testing::Values(2, 3), weirt_stag
 TEST_P(GpuUse, ProcessesThatSeeOneGpuEach)
 {
     weirt_one_gpu_each();
-    weirt_ranks_run(stage(), 2, one_gpu_each, nullptr, 0);
+    run(2, one_gpu_each);
 }
 
 TEST_P(GpuUse, MemoryThatCannotBeSharedNamesTheSetting)
 {
-    weirt_ranks_run(stage(), 2, cannot_be_shared, nullptr, 0);
+    run(2, cannot_be_shared);
 }
 
 TEST_P(GpuCapture, GlobalModeIsNotDisturbed)
 {
-    weirt_ranks_run(stage(), 2, captured_globally, nullptr, 0);
+    run(2, captured_globally);
 }
 
 } // namespace

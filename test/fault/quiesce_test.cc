@@ -77,12 +77,12 @@ WEIRT_STAGE_SUITE(Quiesce);
 
 TEST_P(Quiesce, SurvivorsKeepMemoryUntilAllKernelsHaveEnded)
 {
-    weirt_ranks_run(stage(), 3, survivors_go_on, nullptr, 0);
+    run(3, survivors_go_on);
 }
 
 TEST_P(Quiesce, RankThatIsBusyIsNamed)
 {
-    weirt_ranks_run(stage(), 2, busy_rank_is_named, nullptr, 0);
+    run(2, busy_rank_is_named);
 }
 
 } // namespace

@@ -617,7 +617,7 @@ TEST_P(LongRounds, LeaveNothingBehind)
 
 TEST_P(Fork, ChildIsRefused)
 {
-    weirt_ranks_run(stage(), 2, forks, nullptr, 0);
+    run(2, forks);
 }
 
 } // namespace

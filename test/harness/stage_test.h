@@ -1,7 +1,7 @@
 /* stage_test.h - GoogleTest suites whose cases run once a stage; C++ only.
  *
  *     WEIRT_STAGE_SUITE(Memory);
- *     TEST_P(Memory, Something) { weirt_ranks_run(stage(), 2, body, nullptr, 0); } */
+ *     TEST_P(Memory, Something) { run(2, body); } */
 #ifndef WEIRT_STAGE_TEST_H
 #define WEIRT_STAGE_TEST_H
 
@@ -22,6 +22,7 @@ protected:
         }
     }
     const weirt_stage *stage() const { return &weirt_stages[GetParam()]; }
+    void run(uint32_t ranks, weirt_rank_fn body) const { weirt_ranks_run(stage(), ranks, body, nullptr, 0); }
 };
 
 /* Cases that run once a stage and number of ranks. */
