@@ -72,10 +72,7 @@ static uint32_t open_devices(const char *kind, entry *entries, uint32_t count, b
     return count;
 }
 
-static bool is_gpu(const entry *e)
-{
-    return strcmp(e->info.kind, "gpu") == 0;
-}
+static bool is_gpu(const entry *e) { return strcmp(e->info.kind, "gpu") == 0; }
 
 /* A row for each pair of GPUs; they are few. */
 static void print_links(const entry *entries, uint32_t count)

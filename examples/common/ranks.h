@@ -68,10 +68,7 @@ static inline bool rank_ok(uint32_t rank, weir_status status)
     return status == WEIR_OK;
 }
 
-static inline bool ok(const rank_job *job, weir_status status)
-{
-    return rank_ok(job->rank, status);
-}
+static inline bool ok(const rank_job *job, weir_status status) { return rank_ok(job->rank, status); }
 
 /* Opens the device, meets the other ranks and makes the communicator: tutorials 01 and 02. */
 static inline bool job_open(const rank_start *start, rank_job *job)
@@ -95,10 +92,7 @@ static inline bool job_open(const rank_start *start, rank_job *job)
 }
 
 /* Returns when all ranks have called it. */
-static inline bool job_meet(const rank_job *job)
-{
-    return ok(job, weir_bootstrap_barrier(job->bootstrap, NULL));
-}
+static inline bool job_meet(const rank_job *job) { return ok(job, weir_bootstrap_barrier(job->bootstrap, NULL)); }
 
 static inline void job_close(rank_job *job)
 {

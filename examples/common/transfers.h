@@ -119,10 +119,7 @@ static inline bool launch_data_kernel(const transfer_bench *b, const weir_kernel
     return ok(job, weir_launch(job->device, kernel, b->shape, &args, NULL, job->stream));
 }
 
-static inline bool settle(const transfer_bench *b)
-{
-    return b->settle == NULL || b->settle(b->context);
-}
+static inline bool settle(const transfer_bench *b) { return b->settle == NULL || b->settle(b->context); }
 
 /* Writes new data on both ranks. Neither starts a transfer before the other's data is in place. */
 static inline bool transfer_prepare(transfer_bench *b, uint64_t bytes)

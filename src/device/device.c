@@ -24,10 +24,7 @@ static const weiri_device_ops *const registry[] = { &weiri_cuda_ops, &weiri_cpu_
 
 static weiri_fault fault;
 
-uint64_t weiri_device_fail_nth(uint64_t n)
-{
-    return weiri_fault_set(&fault, n);
-}
+uint64_t weiri_device_fail_nth(uint64_t n) { return weiri_fault_set(&fault, n); }
 
 weir_status weiri_device_fault(const char *operation)
 {
@@ -180,10 +177,7 @@ void weir_device_close(weir_device *device)
     }
 }
 
-void weiri_device_get(weir_device *device)
-{
-    weiri_refcount_get(&device->refs);
-}
+void weiri_device_get(weir_device *device) { weiri_refcount_get(&device->refs); }
 
 void weiri_device_put(weir_device *device)
 {

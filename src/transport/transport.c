@@ -15,10 +15,7 @@ static const weiri_transport_ops *const registry[] = { &weiri_ipc_ops, &weiri_ib
 
 static weiri_fault fault;
 
-uint64_t weiri_transport_fail_nth(uint64_t n)
-{
-    return weiri_fault_set(&fault, n);
-}
+uint64_t weiri_transport_fail_nth(uint64_t n) { return weiri_fault_set(&fault, n); }
 
 weir_status weiri_transport_fault(const weiri_transport_ops *transport, const char *operation)
 {
@@ -27,10 +24,7 @@ weir_status weiri_transport_fault(const weiri_transport_ops *transport, const ch
                : WEIR_OK;
 }
 
-const weiri_transport_ops *weiri_transport_at(uint32_t index)
-{
-    return index < TRANSPORTS ? registry[index] : NULL;
-}
+const weiri_transport_ops *weiri_transport_at(uint32_t index) { return index < TRANSPORTS ? registry[index] : NULL; }
 
 static void describe(const weiri_transport_ops *transport, weir_transport_info *info)
 {

@@ -15,7 +15,4 @@ WEIR_KERNEL(weirt_sum, weirt_sum_args)
     }
 }
 
-const weir_kernel *weirt_sum_kernel(void)
-{
-    return &weirt_sum;
-}
+const weir_kernel *weirt_sum_kernel(void) { return &weirt_sum; }

@@ -138,35 +138,12 @@ void run_all(const weirt_stage *stage, std::vector<uint32_t> numbers, weirt_rank
     }
 }
 
-TEST_P(Collective, AllTypesAndOperations)
-{
-    run_all(stage(), { 3, 1, 8 }, types, { WEIR_FORM_AUTO, 1, 2, NEITHER });
-}
-
-TEST_P(Collective, SizesOnce)
-{
-    run_all(stage(), { 3, 1, 7 }, sizes, { WEIR_FORM_ONCE, 1, 2, NEITHER });
-}
-
-TEST_P(Collective, SizesPackets)
-{
-    run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_FORM_PACKETS, 2, 1, NEITHER });
-}
-
-TEST_P(Collective, SizesLines)
-{
-    run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, NEITHER });
-}
-
-TEST_P(Collective, SizesSlots)
-{
-    run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, NEITHER });
-}
-
-TEST_P(Collective, SizesRegistered)
-{
-    run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, BOTH });
-}
+TEST_P(Collective, AllTypesAndOperations) { run_all(stage(), { 3, 1, 8 }, types, { WEIR_FORM_AUTO, 1, 2, NEITHER }); }
+TEST_P(Collective, SizesOnce) { run_all(stage(), { 3, 1, 7 }, sizes, { WEIR_FORM_ONCE, 1, 2, NEITHER }); }
+TEST_P(Collective, SizesPackets) { run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_FORM_PACKETS, 2, 1, NEITHER }); }
+TEST_P(Collective, SizesLines) { run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, NEITHER }); }
+TEST_P(Collective, SizesSlots) { run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, NEITHER }); }
+TEST_P(Collective, SizesRegistered) { run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, BOTH }); }
 
 TEST_P(Collective, ManyRounds)
 {

@@ -372,10 +372,7 @@ HOSTS_SUITE(CollectiveHostsDeath, ::testing::Values(1, 3), over_all);
 HOSTS_SUITE(CollectiveHostsRefused, ::testing::Values(0, 1), ::testing::Values(2));
 HOSTS_SUITE(LongCollectiveHosts, everywhere, over_all);
 
-TEST_P(CollectiveHosts, AllTypesAndOperations)
-{
-    run(types, 2, 2, 1, 2);
-}
+TEST_P(CollectiveHosts, AllTypesAndOperations) { run(types, 2, 2, 1, 2); }
 
 TEST_P(CollectiveHosts, Sizes)
 {
@@ -387,25 +384,12 @@ TEST_P(CollectiveHosts, Sizes)
     }
 }
 
-TEST_P(CollectiveHostsChunks, FollowEachOther)
-{
-    run(chunks, 2, 2, 1, 1);
-}
+TEST_P(CollectiveHostsChunks, FollowEachOther) { run(chunks, 2, 2, 1, 1); }
 
-TEST_P(CollectiveHosts, GraphsAreReplayed)
-{
-    run(replays, 2, 1, 1, 2);
-}
+TEST_P(CollectiveHosts, GraphsAreReplayed) { run(replays, 2, 1, 1, 2); }
 
-TEST_P(CollectiveHostsTrouble, ArgumentsAreChecked)
-{
-    run(arguments, 2, 2, 1, 1);
-}
-
-TEST_P(CollectiveHostsTrouble, CreationIsChecked)
-{
-    run(creation, 2, 2, 1, 1);
-}
+TEST_P(CollectiveHostsTrouble, ArgumentsAreChecked) { run(arguments, 2, 2, 1, 1); }
+TEST_P(CollectiveHostsTrouble, CreationIsChecked) { run(creation, 2, 2, 1, 1); }
 
 TEST_P(CollectiveHostsTrouble, DifferentCallsAreAMismatchOnAllRanks)
 {
@@ -415,10 +399,7 @@ TEST_P(CollectiveHostsTrouble, DifferentCallsAreAMismatchOnAllRanks)
     run(differences, 2, 1, 1, 1, 2);
 }
 
-TEST_P(CollectiveHostsDeath, OthersEnd)
-{
-    run(killed, 2, 2, 1, 1);
-}
+TEST_P(CollectiveHostsDeath, OthersEnd) { run(killed, 2, 2, 1, 1); }
 
 TEST_P(CollectiveHostsRefused, RailThatFailsEndsTheCall)
 {

@@ -47,7 +47,4 @@ WEIR_KERNEL(large, large_args)
     weir_arch_add_relaxed_sys_u64(&args->report->compared, compared);
 }
 
-const weir_kernel *large_kernel(void)
-{
-    return &large;
-}
+const weir_kernel *large_kernel(void) { return &large; }

@@ -21,10 +21,7 @@ struct LargeBench {
     uint32_t launches;
 };
 
-bool on_gpu(const weirt_rank *rank)
-{
-    return std::strcmp(rank->stage->kind, "gpu") == 0;
-}
+bool on_gpu(const weirt_rank *rank) { return std::strcmp(rank->stage->kind, "gpu") == 0; }
 
 char *words_of(const LargeBench *b, weir_memory *memory)
 {
@@ -161,10 +158,7 @@ void run_both(const weirt_stage *stage, uint64_t bytes)
 
 WEIRT_STAGE_SUITE(Large);
 
-TEST_P(Large, KernelsCompareAMegabyte)
-{
-    run_both(stage(), (1 << 20) + 8);
-}
+TEST_P(Large, KernelsCompareAMegabyte) { run_both(stage(), (1 << 20) + 8); }
 
 TEST_P(Large, OffsetsBeyondFourGigabytes)
 {
@@ -175,9 +169,6 @@ TEST_P(Large, OffsetsBeyondFourGigabytes)
 class LongLarge : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, LongLarge, ::testing::Values(2, 3), weirt_stage_name);
 
-TEST_P(LongLarge, FiveGigabytes)
-{
-    run_both(stage(), (uint64_t{ 5 } << 30) + 8);
-}
+TEST_P(LongLarge, FiveGigabytes) { run_both(stage(), (uint64_t{ 5 } << 30) + 8); }
 
 } // namespace

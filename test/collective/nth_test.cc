@@ -16,10 +16,7 @@ struct Plan {
     uint32_t host_ranks; // 0, or each rank is a host
 };
 
-const Plan *plan_of(const weirt_rank *rank)
-{
-    return static_cast<const Plan *>(rank->arg);
-}
+const Plan *plan_of(const weirt_rank *rank) { return static_cast<const Plan *>(rank->arg); }
 
 uint64_t arm(Fault fault, uint64_t n)
 {
@@ -36,10 +33,7 @@ Operation operation(uint32_t kind)
     return { static_cast<Kind>(kind), WEIR_I32, WEIR_SUM, 20, 1, 0, false, false, kind };
 }
 
-uint32_t kinds(const weirt_rank *rank)
-{
-    return plan_of(rank)->host_ranks != 0 ? ALL_TO_ALL_V : KINDS;
-}
+uint32_t kinds(const weirt_rank *rank) { return plan_of(rank)->host_ranks != 0 ? ALL_TO_ALL_V : KINDS; }
 
 char *part_of(weir_memory *memory, uint32_t kind)
 {
@@ -208,19 +202,8 @@ void between_hosts(const weirt_stage *stage, const Plan &plan)
     weirt_ranks_run(stage, 2, nth_fails, &plan, sizeof plan);
 }
 
-TEST_P(CollectiveNth, AllocationFailsBetweenHosts)
-{
-    between_hosts(stage(), { ALLOCATION, 3, 100, 1 });
-}
-
-TEST_P(CollectiveNth, DeviceOperationFailsBetweenHosts)
-{
-    between_hosts(stage(), { DEVICE, 1, 30, 1 });
-}
-
-TEST_P(CollectiveNth, TransportOperationFailsBetweenHosts)
-{
-    between_hosts(stage(), { TRANSPORT, 1, 6, 1 });
-}
+TEST_P(CollectiveNth, AllocationFailsBetweenHosts) { between_hosts(stage(), { ALLOCATION, 3, 100, 1 }); }
+TEST_P(CollectiveNth, DeviceOperationFailsBetweenHosts) { between_hosts(stage(), { DEVICE, 1, 30, 1 }); }
+TEST_P(CollectiveNth, TransportOperationFailsBetweenHosts) { between_hosts(stage(), { TRANSPORT, 1, 6, 1 }); }
 
 } // namespace

@@ -41,10 +41,7 @@ inline uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-inline bool reduces(const Operation &o)
-{
-    return o.kind == ALLREDUCE || o.kind == REDUCE || o.kind == REDUCE_SCATTER;
-}
+inline bool reduces(const Operation &o) { return o.kind == ALLREDUCE || o.kind == REDUCE || o.kind == REDUCE_SCATTER; }
 
 inline const Format &format_of(weir_dtype dtype)
 {
@@ -52,10 +49,7 @@ inline const Format &format_of(weir_dtype dtype)
     return dtype == WEIR_F16 ? f16 : dtype == WEIR_BF16 ? bf16 : dtype == WEIR_F8E4M3 ? e4m3 : e5m2;
 }
 
-inline bool is_signed(weir_dtype dtype)
-{
-    return dtype != WEIR_U8 && dtype != WEIR_U32 && dtype != WEIR_U64;
-}
+inline bool is_signed(weir_dtype dtype) { return dtype != WEIR_U8 && dtype != WEIR_U32 && dtype != WEIR_U64; }
 
 // The bits of element `index` of what `rank` sends.
 inline uint64_t element(const Operation &o, uint32_t rank, uint64_t index)

@@ -231,10 +231,7 @@ weir_status create_another(const Bench *b)
     return status;
 }
 
-weir_status register_in(const Bench *b)
-{
-    return weir_collective_register(b->collective, b->in);
-}
+weir_status register_in(const Bench *b) { return weir_collective_register(b->collective, b->in); }
 
 // What one rank gets wrong, by itself, is told to the others, and all go on.
 void one_fails(weirt_rank *rank)
@@ -663,20 +660,9 @@ WEIRT_STAGE_SUITE(CollectiveTrouble);
 WEIRT_PROCESS_SUITE(CollectiveDeath);
 WEIRT_STAGE_SUITE(CollectiveUse);
 
-TEST_P(CollectiveTrouble, ArgumentsAreChecked)
-{
-    run(2, arguments);
-}
-
-TEST_P(CollectiveTrouble, CreationIsChecked)
-{
-    run(2, creation);
-}
-
-TEST_P(CollectiveTrouble, WhatOneRankGetsWrongAllAreTold)
-{
-    run(3, one_fails);
-}
+TEST_P(CollectiveTrouble, ArgumentsAreChecked) { run(2, arguments); }
+TEST_P(CollectiveTrouble, CreationIsChecked) { run(2, creation); }
+TEST_P(CollectiveTrouble, WhatOneRankGetsWrongAllAreTold) { run(3, one_fails); }
 
 TEST_P(CollectiveTrouble, DifferentCallsAreAMismatchOnAllRanks)
 {
@@ -692,10 +678,7 @@ TEST_P(CollectiveTrouble, FailedCallsAreNotGoneOnWith)
     }
 }
 
-TEST_P(CollectiveDeath, OthersEndAndGoOn)
-{
-    run(3, killed);
-}
+TEST_P(CollectiveDeath, OthersEndAndGoOn) { run(3, killed); }
 
 TEST_P(CollectiveUse, GraphsAreReplayed)
 {
@@ -703,15 +686,8 @@ TEST_P(CollectiveUse, GraphsAreReplayed)
     run(3, replays);
 }
 
-TEST_P(CollectiveUse, GroupsWorkByThemselves)
-{
-    run(5, groups);
-}
-
-TEST_P(CollectiveUse, UsersAlgorithmsAreAsked)
-{
-    run(3, users_algorithm);
-}
+TEST_P(CollectiveUse, GroupsWorkByThemselves) { run(5, groups); }
+TEST_P(CollectiveUse, UsersAlgorithmsAreAsked) { run(3, users_algorithm); }
 
 TEST_P(CollectiveUse, TuningFilesChoose)
 {
@@ -741,9 +717,6 @@ TEST_P(CollectiveUse, TuningFilesChoose)
     unsetenv("WEIR_COLLECTIVE_TABLE");
 }
 
-TEST_P(CollectiveUse, CallsFollowEachOther)
-{
-    run(3, burst);
-}
+TEST_P(CollectiveUse, CallsFollowEachOther) { run(3, burst); }
 
 } // namespace

@@ -487,50 +487,15 @@ void nth_fails(weirt_rank *rank)
 WEIRT_STAGE_SUITE(MemoryConnect);
 WEIRT_PROCESS_SUITE(MemoryConnectProcess);
 
-TEST_P(MemoryConnect, OneCallOfEachRankMakesAChannel)
-{
-    run(2, one_call_each);
-}
-
-TEST_P(MemoryConnect, ARankMayConnectToItself)
-{
-    run(1, one_call_each);
-}
-
-TEST_P(MemoryConnect, MemoriesMayHaveDifferentSizes)
-{
-    run(2, sizes_may_differ);
-}
-
-TEST_P(MemoryConnect, PeersInAscendingOrderMakeAMesh)
-{
-    run(4, mesh);
-}
-
-TEST_P(MemoryConnect, DifferentRequestsAreAMismatchOnBothSides)
-{
-    run(2, mismatches);
-}
-
-TEST_P(MemoryConnect, APeerThatDoesNotCallIsATimeout)
-{
-    run(2, nobody_calls);
-}
-
-TEST_P(MemoryConnect, AMalformedMessageIsRefused)
-{
-    run(2, malformed);
-}
-
-TEST_P(MemoryConnect, MisuseIsInvalid)
-{
-    run(2, misuse);
-}
-
-TEST_P(MemoryConnect, NthOperationFails)
-{
-    run(1, nth_fails);
-}
+TEST_P(MemoryConnect, OneCallOfEachRankMakesAChannel) { run(2, one_call_each); }
+TEST_P(MemoryConnect, ARankMayConnectToItself) { run(1, one_call_each); }
+TEST_P(MemoryConnect, MemoriesMayHaveDifferentSizes) { run(2, sizes_may_differ); }
+TEST_P(MemoryConnect, PeersInAscendingOrderMakeAMesh) { run(4, mesh); }
+TEST_P(MemoryConnect, DifferentRequestsAreAMismatchOnBothSides) { run(2, mismatches); }
+TEST_P(MemoryConnect, APeerThatDoesNotCallIsATimeout) { run(2, nobody_calls); }
+TEST_P(MemoryConnect, AMalformedMessageIsRefused) { run(2, malformed); }
+TEST_P(MemoryConnect, MisuseIsInvalid) { run(2, misuse); }
+TEST_P(MemoryConnect, NthOperationFails) { run(1, nth_fails); }
 
 TEST_P(MemoryConnectProcess, APeerThatDiesEndsTheCall)
 {
@@ -613,9 +578,6 @@ void port_one_call_each(weirt_rank *rank)
     weir_memory_destroy(packets);
 }
 
-TEST_P(PortConnect, OneCallOfEachRankMakesAChannel)
-{
-    run(port_one_call_each, plan());
-}
+TEST_P(PortConnect, OneCallOfEachRankMakesAChannel) { run(port_one_call_each, plan()); }
 
 } // namespace

@@ -153,15 +153,8 @@ void own_allocations(weirt_rank *rank)
 
 WEIRT_STAGE_SUITE(Connection);
 
-TEST_P(Connection, NamesItsTransport)
-{
-    run(2, names);
-}
-
-TEST_P(Connection, MisuseIsInvalid)
-{
-    run(2, misuse);
-}
+TEST_P(Connection, NamesItsTransport) { run(2, names); }
+TEST_P(Connection, MisuseIsInvalid) { run(2, misuse); }
 
 TEST_P(Connection, EnvironmentNamesTheTransport)
 {
@@ -172,19 +165,8 @@ TEST_P(Connection, EnvironmentNamesTheTransport)
     unsetenv("WEIR_TRANSPORT");
 }
 
-TEST_P(Connection, DifferentOperationsAreAMismatchOnBothSides)
-{
-    run(2, different_operations);
-}
-
-TEST_P(Connection, AnyOrderOfDestruction)
-{
-    run(2, any_order_of_destruction);
-}
-
-TEST_P(Connection, OwnAllocationsAreSmall)
-{
-    run(2, own_allocations);
-}
+TEST_P(Connection, DifferentOperationsAreAMismatchOnBothSides) { run(2, different_operations); }
+TEST_P(Connection, AnyOrderOfDestruction) { run(2, any_order_of_destruction); }
+TEST_P(Connection, OwnAllocationsAreSmall) { run(2, own_allocations); }
 
 } // namespace

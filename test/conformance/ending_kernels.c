@@ -117,7 +117,4 @@ WEIR_KERNEL(ending_loop, ending_args)
     }
 }
 
-const weir_kernel *ending_kernel(void)
-{
-    return &ending_loop;
-}
+const weir_kernel *ending_kernel(void) { return &ending_loop; }

@@ -166,15 +166,8 @@ INSTANTIATE_TEST_SUITE_P(Stages, Ending,
                          ::testing::Combine(::testing::Values(0, 1, 2, 3), ::testing::Range(0, int(ENDING_WAITS))),
                          name_of);
 
-TEST_P(Ending, KernelsEndWhenAThirdRankAborts)
-{
-    run(WEIRT_ALIVE);
-}
-
-TEST_P(Ending, KernelsEndWhenAThirdRankIsKilled)
-{
-    run(WEIRT_KILL);
-}
+TEST_P(Ending, KernelsEndWhenAThirdRankAborts) { run(WEIRT_ALIVE); }
+TEST_P(Ending, KernelsEndWhenAThirdRankIsKilled) { run(WEIRT_KILL); }
 
 // A call of a kernel of rank 0 that fails, and the text of its error.
 struct Failure {

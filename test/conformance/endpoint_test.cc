@@ -77,10 +77,7 @@ void semaphores(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(Endpoint, SemaphoresCostNoQueue)
-{
-    run(semaphores, plan());
-}
+TEST_P(Endpoint, SemaphoresCostNoQueue) { run(semaphores, plan()); }
 
 // Channels that both ranks make in any order, each with a queue: what ends one does not end the others.
 void orders(weirt_rank *rank)
@@ -117,10 +114,7 @@ void orders(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(Endpoint, ChannelsInAnyOrderHaveQueuesOfTheirOwn)
-{
-    run(orders, plan());
-}
+TEST_P(Endpoint, ChannelsInAnyOrderHaveQueuesOfTheirOwn) { run(orders, plan()); }
 
 // A peer that has destroyed its semaphore says so, and create does not wait for it.
 void destroyed(weirt_rank *rank)

@@ -12,7 +12,4 @@ WEIR_KERNEL(engine_put, engine_args)
     }
 }
 
-const weir_kernel *engine_kernel(void)
-{
-    return &engine_put;
-}
+const weir_kernel *engine_kernel(void) { return &engine_put; }

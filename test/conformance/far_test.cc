@@ -61,10 +61,7 @@ const far_op far_ops[] = { { "put", WEIRT_DO_PUT, WEIRT_DO_PUT },
                            { "lines", WEIRT_DO_PUT_LINES, WEIRT_DO_UNPACK_LINES },
                            { "exchange of lines", WEIRT_DO_EXCHANGE_LINES, WEIRT_DO_EXCHANGE_LINES } };
 
-bool is_packets(uint32_t op)
-{
-    return op != WEIRT_DO_PUT && op != WEIRT_DO_GET;
-}
+bool is_packets(uint32_t op) { return op != WEIRT_DO_PUT && op != WEIRT_DO_GET; }
 
 bool make_call(weirt_rank *rank, const weirt_pair *pair, uint32_t op, uint64_t packets_at, uint64_t place)
 {
@@ -136,10 +133,7 @@ void far_offsets(weirt_rank *rank)
 
 WEIRT_STAGE_SUITE(Far);
 
-TEST_P(Far, OffsetsBeyondFourGigabytes)
-{
-    run(2, far_offsets);
-}
+TEST_P(Far, OffsetsBeyondFourGigabytes) { run(2, far_offsets); }
 
 // ---- transfers of more than 4 GiB, in memory of GPUs -------------------------------------------------------------
 
@@ -171,9 +165,6 @@ void long_transfers(weirt_rank *rank)
 class LongFar : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, LongFar, ::testing::Values(2, 3), weirt_stage_name);
 
-TEST_P(LongFar, TransfersOfMoreThanFourGigabytes)
-{
-    run(2, long_transfers);
-}
+TEST_P(LongFar, TransfersOfMoreThanFourGigabytes) { run(2, long_transfers); }
 
 } // namespace

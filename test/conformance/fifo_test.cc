@@ -274,44 +274,14 @@ void run_plan(const weirt_stage *stage, plan what)
     weirt_ranks_run(stage, stage->processes ? 2 : 1, all_arrive, &what, sizeof what);
 }
 
-TEST_P(FifoProcess, ManyThreadsManyLaps)
-{
-    run_plan(stage(), { 16, 50, QUEUE_WAIT_LAST });
-}
+TEST_P(FifoProcess, ManyThreadsManyLaps) { run_plan(stage(), { 16, 50, QUEUE_WAIT_LAST }); }
 
-TEST_P(Fifo, TwoSlotsManyThreads)
-{
-    run_plan(stage(), { 2, 8, QUEUE_WAIT_NEVER });
-}
-
-TEST_P(Fifo, ManyThreadsManyLaps)
-{
-    run_plan(stage(), { 64, 100, QUEUE_WAIT_LAST });
-}
-
-TEST_P(Fifo, EachRequestIsWaitedFor)
-{
-    run_plan(stage(), { 0, 20, QUEUE_WAIT_EACH });
-}
-
-TEST_P(Fifo, FullIsATimeoutAndLeavesNoHole)
-{
-    run(1, full_times_out);
-}
-
-TEST_P(Fifo, TriesAndTickets)
-{
-    run(1, tries_and_tickets);
-}
-
-TEST_P(Fifo, HostThreadsPush)
-{
-    run(1, host_pushes);
-}
-
-TEST_P(Fifo, Misuse)
-{
-    run(1, misuse);
-}
+TEST_P(Fifo, TwoSlotsManyThreads) { run_plan(stage(), { 2, 8, QUEUE_WAIT_NEVER }); }
+TEST_P(Fifo, ManyThreadsManyLaps) { run_plan(stage(), { 64, 100, QUEUE_WAIT_LAST }); }
+TEST_P(Fifo, EachRequestIsWaitedFor) { run_plan(stage(), { 0, 20, QUEUE_WAIT_EACH }); }
+TEST_P(Fifo, FullIsATimeoutAndLeavesNoHole) { run(1, full_times_out); }
+TEST_P(Fifo, TriesAndTickets) { run(1, tries_and_tickets); }
+TEST_P(Fifo, HostThreadsPush) { run(1, host_pushes); }
+TEST_P(Fifo, Misuse) { run(1, misuse); }
 
 } // namespace

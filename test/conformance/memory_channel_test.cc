@@ -54,10 +54,7 @@ bool host_sees(weirt_rank *rank, const weirt_pair *pair, const weirt_transfer_ar
     return true;
 }
 
-uint32_t rounds(uint32_t plain)
-{
-    return weirt_sanitizer()[0] == 0 ? plain : (plain + 3) / 4;
-}
+uint32_t rounds(uint32_t plain) { return weirt_sanitizer()[0] == 0 ? plain : (plain + 3) / 4; }
 
 struct sweep {
     uint32_t op;
@@ -635,15 +632,8 @@ protected:
     }
 };
 
-TEST_P(Transfer, SmallSizesInAllGroups)
-{
-    run(small_sizes);
-}
-
-TEST_P(Transfer, LargeSizes)
-{
-    run(large_sizes);
-}
+TEST_P(Transfer, SmallSizesInAllGroups) { run(small_sizes); }
+TEST_P(Transfer, LargeSizes) { run(large_sizes); }
 
 std::string transfer_name(const ::testing::TestParamInfo<std::tuple<int, int>> &param)
 {
@@ -655,25 +645,10 @@ INSTANTIATE_TEST_SUITE_P(Stages, Transfer,
                          ::testing::Combine(::testing::Range(0, WEIRT_STAGES), ::testing::Range(0, (int)WEIRT_OPS)),
                          transfer_name);
 
-TEST_P(MemoryChannel, GraphReplaysGoOnWhereTheyWere)
-{
-    run(2, replays);
-}
-
-TEST_P(MemoryChannel, BlocksOfASetGoTheirOwnWay)
-{
-    run(2, sets);
-}
-
-TEST_P(MemoryChannel, SeveralAtOnce)
-{
-    run(2, several_at_once);
-}
-
-TEST_P(MemoryChannel, SingleValues)
-{
-    run(2, single_values);
-}
+TEST_P(MemoryChannel, GraphReplaysGoOnWhereTheyWere) { run(2, replays); }
+TEST_P(MemoryChannel, BlocksOfASetGoTheirOwnWay) { run(2, sets); }
+TEST_P(MemoryChannel, SeveralAtOnce) { run(2, several_at_once); }
+TEST_P(MemoryChannel, SingleValues) { run(2, single_values); }
 
 TEST_P(MemoryChannel, HostAtOneEndKernelAtTheOther)
 {
@@ -689,24 +664,9 @@ TEST_P(MemoryChannel, RankToItself)
     }
 }
 
-TEST_P(MemoryChannel, OutOfRangeWritesNothingAndSticks)
-{
-    run(2, out_of_range);
-}
-
-TEST_P(MemoryChannel, NoPacketBufferIsOutOfRange)
-{
-    run(2, no_packet_buffer);
-}
-
-TEST_P(MemoryChannel, UpToTheEndIsInRange)
-{
-    run(2, up_to_the_end);
-}
-
-TEST_P(MemoryChannel, CreationMisuseIsInvalid)
-{
-    run(2, creation_misuse);
-}
+TEST_P(MemoryChannel, OutOfRangeWritesNothingAndSticks) { run(2, out_of_range); }
+TEST_P(MemoryChannel, NoPacketBufferIsOutOfRange) { run(2, no_packet_buffer); }
+TEST_P(MemoryChannel, UpToTheEndIsInRange) { run(2, up_to_the_end); }
+TEST_P(MemoryChannel, CreationMisuseIsInvalid) { run(2, creation_misuse); }
 
 } // namespace

@@ -14,15 +14,9 @@ namespace {
 
 constexpr uint64_t some = 10000;
 
-bool is_gpu(const weirt_rank *rank)
-{
-    return std::string(rank->stage->kind) == "gpu";
-}
+bool is_gpu(const weirt_rank *rank) { return std::string(rank->stage->kind) == "gpu"; }
 
-char byte_of(uint64_t seed, uint64_t position)
-{
-    return weirt_pattern((uint32_t)seed, seed >> 32, position);
-}
+char byte_of(uint64_t seed, uint64_t position) { return weirt_pattern((uint32_t)seed, seed >> 32, position); }
 
 // Fills [at, at + bytes) of a memory, local or remote, with the bytes of `seed`.
 bool write_bytes(weirt_rank *rank, weir_comm *comm, weir_memory *memory, uint64_t at, uint64_t bytes, uint64_t seed)
@@ -653,60 +647,17 @@ void late_message(weirt_rank *rank)
 WEIRT_STAGE_SUITE(Memory);
 WEIRT_STAGE_SUITE(Future);
 
-TEST_P(Memory, BothKindsAreWrittenByPeers)
-{
-    run(2, kinds);
-}
-
-TEST_P(Memory, PartsOfAnAllocation)
-{
-    run(2, parts);
-}
-
-TEST_P(Memory, ManyRegistrationsShareADescriptor)
-{
-    run(2, many_registrations);
-}
-
-TEST_P(Memory, OperationsMeetInOrder)
-{
-    run(2, in_order);
-}
-
-TEST_P(Memory, SentToItself)
-{
-    run(2, to_itself);
-}
-
-TEST_P(Memory, ExportedAndImportedAsBytes)
-{
-    run(2, as_bytes);
-}
-
-TEST_P(Memory, WrongHandlesAreRefused)
-{
-    run(2, wrong_handles);
-}
-
-TEST_P(Memory, HandleOfAnotherJobIsRefused)
-{
-    run(2, handle_of_another_job);
-}
-
-TEST_P(Memory, ForeignPointersStayInTheirProcess)
-{
-    run(2, foreign_pointers);
-}
-
-TEST_P(Memory, ReallocatedIsNeverMistaken)
-{
-    run(2, reallocated);
-}
-
-TEST_P(Memory, GoneBeforeImportIsRefused)
-{
-    run(2, gone_before_import);
-}
+TEST_P(Memory, BothKindsAreWrittenByPeers) { run(2, kinds); }
+TEST_P(Memory, PartsOfAnAllocation) { run(2, parts); }
+TEST_P(Memory, ManyRegistrationsShareADescriptor) { run(2, many_registrations); }
+TEST_P(Memory, OperationsMeetInOrder) { run(2, in_order); }
+TEST_P(Memory, SentToItself) { run(2, to_itself); }
+TEST_P(Memory, ExportedAndImportedAsBytes) { run(2, as_bytes); }
+TEST_P(Memory, WrongHandlesAreRefused) { run(2, wrong_handles); }
+TEST_P(Memory, HandleOfAnotherJobIsRefused) { run(2, handle_of_another_job); }
+TEST_P(Memory, ForeignPointersStayInTheirProcess) { run(2, foreign_pointers); }
+TEST_P(Memory, ReallocatedIsNeverMistaken) { run(2, reallocated); }
+TEST_P(Memory, GoneBeforeImportIsRefused) { run(2, gone_before_import); }
 
 TEST_P(Memory, OwnerThatEndsIsNotWaitedFor)
 {
@@ -714,29 +665,11 @@ TEST_P(Memory, OwnerThatEndsIsNotWaitedFor)
     run(2, owner_ends<true>);
 }
 
-TEST_P(Memory, OwnerThatHasEndedIsNotWaitedFor)
-{
-    run(2, owner_has_ended);
-}
+TEST_P(Memory, OwnerThatHasEndedIsNotWaitedFor) { run(2, owner_has_ended); }
+TEST_P(Memory, NullAndWrongArgumentsAreInvalid) { run(2, null_and_wrong_arguments); }
 
-TEST_P(Memory, NullAndWrongArgumentsAreInvalid)
-{
-    run(2, null_and_wrong_arguments);
-}
-
-TEST_P(Future, TestWaitAndDestroy)
-{
-    run(2, futures);
-}
-
-TEST_P(Future, TimeoutEndsItsSequenceAlone)
-{
-    run(2, timed_out);
-}
-
-TEST_P(Future, TimeoutLeavesItsPlaceInTheSequence)
-{
-    run(2, late_message);
-}
+TEST_P(Future, TestWaitAndDestroy) { run(2, futures); }
+TEST_P(Future, TimeoutEndsItsSequenceAlone) { run(2, timed_out); }
+TEST_P(Future, TimeoutLeavesItsPlaceInTheSequence) { run(2, late_message); }
 
 } // namespace

@@ -1,21 +1,12 @@
 /* mesh_kernels.c - see mesh_kernels.h. */
 #include "mesh_kernels.h"
 
-WEIR_FN uint32_t mesh_peer(const mesh_args *args, uint32_t i)
-{
-    return i + (i >= args->rank);
-}
+WEIR_FN uint32_t mesh_peer(const mesh_args *args, uint32_t i) { return i + (i >= args->rank); }
 
 /* Where a slot begins in this rank's memory, and in each peer's: what `rank` sent here, and what goes to it. */
-WEIR_FN uint64_t mesh_arrived(const mesh_args *args, uint32_t rank)
-{
-    return rank * args->slot;
-}
+WEIR_FN uint64_t mesh_arrived(const mesh_args *args, uint32_t rank) { return rank * args->slot; }
 
-WEIR_FN uint64_t mesh_leaves(const mesh_args *args, uint32_t rank)
-{
-    return (args->ranks + rank) * args->slot;
-}
+WEIR_FN uint64_t mesh_leaves(const mesh_args *args, uint32_t rank) { return (args->ranks + rank) * args->slot; }
 
 /* All ranks have come as far, and see what the others wrote before. */
 WEIR_FN weir_status mesh_meet(const mesh_args *args, weir_coop grid)
@@ -235,7 +226,4 @@ WEIR_KERNEL(mesh, mesh_args)
     }
 }
 
-const weir_kernel *mesh_kernel(void)
-{
-    return &mesh;
-}
+const weir_kernel *mesh_kernel(void) { return &mesh; }

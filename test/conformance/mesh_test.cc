@@ -292,10 +292,7 @@ void memory_channels(weirt_rank *rank)
 
 WEIRT_STAGE_RANKS_SUITE(Mesh, 3, 5, 8);
 
-TEST_P(Mesh, KernelsExchangeWithAllByMemoryChannels)
-{
-    run(memory_channels);
-}
+TEST_P(Mesh, KernelsExchangeWithAllByMemoryChannels) { run(memory_channels); }
 
 // ---- port channels: those of a rank belong to one proxy --------------------------------------------------------
 
@@ -322,10 +319,7 @@ void port_channels(weirt_rank *rank)
     b.close(rank);
 }
 
-uint64_t slot_at(uint64_t index)
-{
-    return index * SLOT;
-}
+uint64_t slot_at(uint64_t index) { return index * SLOT; }
 
 // Host thread `part` of two puts its half of what goes to each rank.
 void put_to_all(weirt_rank *rank, mesh_bench *b, uint64_t bytes, uint64_t part)

@@ -129,10 +129,7 @@ inline weir_request port_request(uint32_t type, uint64_t remote_offset, uint64_t
     return request;
 }
 
-inline uint64_t port_word(uint32_t rank, uint64_t i)
-{
-    return (i + 1) * 0x9e3779b97f4a7c15u + rank;
-}
+inline uint64_t port_word(uint32_t rank, uint64_t i) { return (i + 1) * 0x9e3779b97f4a7c15u + rank; }
 
 // Two ranks with a memory of two halves each, one channel between them, and a proxy that runs.
 struct port_bench {

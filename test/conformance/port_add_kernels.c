@@ -18,10 +18,7 @@ WEIR_KERNEL(port_add, port_add_args)
     args->report->status[coop.rank] = (int32_t)status;
 }
 
-const weir_kernel *port_add_kernel(void)
-{
-    return &port_add;
-}
+const weir_kernel *port_add_kernel(void) { return &port_add; }
 
 WEIR_KERNEL(port_count, port_count_args)
 {
@@ -63,7 +60,4 @@ WEIR_KERNEL(port_count, port_count_args)
     args->report->status[0] = (int32_t)status;
 }
 
-const weir_kernel *port_count_kernel(void)
-{
-    return &port_count;
-}
+const weir_kernel *port_count_kernel(void) { return &port_count; }

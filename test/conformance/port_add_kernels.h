@@ -23,10 +23,7 @@ typedef struct port_add_args {
 } port_add_args;
 
 /* The word that an add is made to, and by how much; over the 64 bits in sum. */
-WEIR_FN uint64_t port_add_word(uint32_t thread, uint64_t i)
-{
-    return (thread * 3 + i) % PORT_ADD_WORDS;
-}
+WEIR_FN uint64_t port_add_word(uint32_t thread, uint64_t i) { return (thread * 3 + i) % PORT_ADD_WORDS; }
 
 WEIR_FN uint64_t port_add_value(uint32_t rank, uint32_t thread, uint64_t i)
 {

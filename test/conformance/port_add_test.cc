@@ -72,10 +72,7 @@ void sums(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortAdd, NoneIsLost)
-{
-    run(sums, plan());
-}
+TEST_P(PortAdd, NoneIsLost) { run(sums, plan()); }
 
 TEST_P(PortAdd, NoneIsLostWhenAllAreQueued)
 {
@@ -193,9 +190,6 @@ void refused(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortAdd, WhatCannotBeAddedFailsTheChannel)
-{
-    run(refused, plan());
-}
+TEST_P(PortAdd, WhatCannotBeAddedFailsTheChannel) { run(refused, plan()); }
 
 } // namespace

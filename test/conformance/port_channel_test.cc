@@ -437,10 +437,7 @@ void host_moves(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortChannel, HostThreadsMoveBytes)
-{
-    run(host_moves, plan());
-}
+TEST_P(PortChannel, HostThreadsMoveBytes) { run(host_moves, plan()); }
 
 // ---- misuse and failure ------------------------------------------------------------------------------------------
 
@@ -490,10 +487,7 @@ void misuse(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortChannel, MisuseIsRefused)
-{
-    run(misuse, plan());
-}
+TEST_P(PortChannel, MisuseIsRefused) { run(misuse, plan()); }
 
 // What a transport that maps nothing refuses, and what it needs.
 void unmapped(weirt_rank *rank)

@@ -73,10 +73,7 @@ void attached(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortDevice, ReachesWhatIsAttachedLater)
-{
-    run(attached, plan());
-}
+TEST_P(PortDevice, ReachesWhatIsAttachedLater) { run(attached, plan()); }
 
 // ---- what ends them --------------------------------------------------------------------------------------------
 
@@ -85,10 +82,7 @@ script_step step(uint32_t call, uint64_t remote_offset, uint64_t bytes)
     return { call, 0, remote_offset, 0, bytes, 0 };
 }
 
-script_step ticket_of(uint32_t of)
-{
-    return { SCRIPT_WAIT_TICKET, of, 0, 0, 0, 0 };
-}
+script_step ticket_of(uint32_t of) { return { SCRIPT_WAIT_TICKET, of, 0, 0, 0, 0 }; }
 
 // The host's text is that of the host's own request; tickets before stay what they were, and the host's requests go on.
 void refused(weirt_rank *rank)
@@ -271,10 +265,7 @@ bool by_proxy(weirt_rank *rank, const char *why)
     return fine;
 }
 
-void of_copy_engines(weirt_rank *rank)
-{
-    by_proxy(rank, "transport ipc has no queues that kernels post to");
-}
+void of_copy_engines(weirt_rank *rank) { by_proxy(rank, "transport ipc has no queues that kernels post to"); }
 
 TEST_P(PortDevice, OtherTransportsFallBackToTheProxy)
 {

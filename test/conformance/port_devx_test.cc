@@ -9,15 +9,9 @@ namespace {
 PORT_SUITE(PortDevx, PORT_DEVX);
 PORT_SUITE(PortDevxStaged, PORT_DEVX_STAGED);
 
-script_step step(uint32_t call, uint64_t count = 0)
-{
-    return { call, 0, 0, 0, count == 0 ? 8u : 0u, count };
-}
+script_step step(uint32_t call, uint64_t count = 0) { return { call, 0, 0, 0, count == 0 ? 8u : 0u, count }; }
 
-script_step ticket_of(uint32_t of)
-{
-    return { SCRIPT_WAIT_TICKET, of, 0, 0, 0, 0 };
-}
+script_step ticket_of(uint32_t of) { return { SCRIPT_WAIT_TICKET, of, 0, 0, 0, 0 }; }
 
 // Every request is refused by the peer's NIC. What is flushed behind the first is written over it: no ticket of either
 // is done, full queues end too, and the host knows of the error. So does the peer, which has no request of its own.
@@ -137,9 +131,6 @@ void many(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortDevx, ManyQueuesHaveMoreThanOneSlab)
-{
-    run(many, plan());
-}
+TEST_P(PortDevx, ManyQueuesHaveMoreThanOneSlab) { run(many, plan()); }
 
 } // namespace

@@ -102,10 +102,7 @@ void fails_under_waits(weirt_rank *rank)
     t.close(rank);
 }
 
-TEST_P(PortEnded, FailedChannelEndsWaitsHereAndAtThePeer)
-{
-    run(fails_under_waits, plan());
-}
+TEST_P(PortEnded, FailedChannelEndsWaitsHereAndAtThePeer) { run(fails_under_waits, plan()); }
 
 // Rank 0's kernel makes its channel fail itself, behind two signals, for which rank 1 waits with success.
 void fails_in_a_kernel(weirt_rank *rank)
@@ -139,10 +136,7 @@ void fails_in_a_kernel(weirt_rank *rank)
     t.close(rank);
 }
 
-TEST_P(PortEnded, SignalsBeforeTheFailureCount)
-{
-    run(fails_in_a_kernel, plan());
-}
+TEST_P(PortEnded, SignalsBeforeTheFailureCount) { run(fails_in_a_kernel, plan()); }
 
 std::atomic<uint32_t> unexpected_lines;
 
@@ -174,10 +168,7 @@ void fails_before_tickets(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortEnded, ChannelFailsBeforeItsTickets)
-{
-    run(fails_before_tickets, plan());
-}
+TEST_P(PortEnded, ChannelFailsBeforeItsTickets) { run(fails_before_tickets, plan()); }
 
 // The waits of host threads, for semaphores whose ends are on the host.
 void fails_on_the_host(weirt_rank *rank)

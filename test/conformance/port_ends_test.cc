@@ -48,10 +48,7 @@ void polls(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortEnds, KernelsPoll)
-{
-    run(polls, plan());
-}
+TEST_P(PortEnds, KernelsPoll) { run(polls, plan()); }
 
 TEST_P(PortEnds, KernelsPollWhenAllIsQueued)
 {
@@ -198,9 +195,6 @@ void host_beside_kernels(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortEnds, HostSignalsBesideKernels)
-{
-    run(host_beside_kernels, plan());
-}
+TEST_P(PortEnds, HostSignalsBesideKernels) { run(host_beside_kernels, plan()); }
 
 } // namespace

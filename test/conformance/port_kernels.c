@@ -196,10 +196,7 @@ WEIR_KERNEL(port_transfer, port_transfer_args)
     }
 }
 
-const weir_kernel *port_transfer_kernel(void)
-{
-    return &port_transfer;
-}
+const weir_kernel *port_transfer_kernel(void) { return &port_transfer; }
 
 /* ---- single requests, floods, waits ------------------------------------------------------------------------ */
 
@@ -214,10 +211,7 @@ WEIR_KERNEL(port_request, port_request_args)
     }
 }
 
-const weir_kernel *port_request_kernel(void)
-{
-    return &port_request;
-}
+const weir_kernel *port_request_kernel(void) { return &port_request; }
 
 WEIR_KERNEL(port_flood, port_flood_args)
 {
@@ -241,10 +235,7 @@ WEIR_KERNEL(port_flood, port_flood_args)
     args->report->status[coop.rank] = (int32_t)status;
 }
 
-const weir_kernel *port_flood_kernel(void)
-{
-    return &port_flood;
-}
+const weir_kernel *port_flood_kernel(void) { return &port_flood; }
 
 WEIR_KERNEL(port_wait, port_wait_args)
 {
@@ -260,10 +251,7 @@ WEIR_KERNEL(port_wait, port_wait_args)
     args->report->status[1] = (int32_t)weir_dev_port_channel_poll(&args->channel);
 }
 
-const weir_kernel *port_wait_kernel(void)
-{
-    return &port_wait;
-}
+const weir_kernel *port_wait_kernel(void) { return &port_wait; }
 
 /* Polls until a signal has come, and looks at the word before it. */
 WEIR_FN weir_status port_poll_word_of(const port_poll_args *args, uint32_t round)
@@ -307,10 +295,7 @@ WEIR_KERNEL(port_poll, port_poll_args)
     args->report->status[2] = (int32_t)weir_dev_port_channel_poll(&args->channel);
 }
 
-const weir_kernel *port_poll_kernel(void)
-{
-    return &port_poll;
-}
+const weir_kernel *port_poll_kernel(void) { return &port_poll; }
 
 WEIR_KERNEL(port_blocks, port_blocks_args)
 {
@@ -326,10 +311,7 @@ WEIR_KERNEL(port_blocks, port_blocks_args)
     args->report->status[blocks.rank] = (int32_t)status;
 }
 
-const weir_kernel *port_blocks_kernel(void)
-{
-    return &port_blocks;
-}
+const weir_kernel *port_blocks_kernel(void) { return &port_blocks; }
 
 WEIR_KERNEL(port_plain, port_plain_args)
 {
@@ -342,7 +324,4 @@ WEIR_KERNEL(port_plain, port_plain_args)
     }
 }
 
-const weir_kernel *port_plain_kernel(void)
-{
-    return &port_plain;
-}
+const weir_kernel *port_plain_kernel(void) { return &port_plain; }

@@ -95,10 +95,7 @@ typedef struct port_poll_args {
     uint32_t peer;
 } port_poll_args;
 
-WEIR_FN uint64_t port_poll_word(uint32_t rank, uint32_t round)
-{
-    return (round + 1) * 0x9e3779b97f4a7c15u + rank;
-}
+WEIR_FN uint64_t port_poll_word(uint32_t rank, uint32_t round) { return (round + 1) * 0x9e3779b97f4a7c15u + rank; }
 
 /* All blocks put together, and the first signals; the others come only when the report's value is not 0. */
 typedef struct port_blocks_args {

@@ -14,15 +14,9 @@ namespace {
 PORT_SUITE(PortMany, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 PORT_SUITE(LongPortMany, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE);
 
-bool is_gpu(const weirt_rank *rank)
-{
-    return std::strcmp(rank->stage->kind, "gpu") == 0;
-}
+bool is_gpu(const weirt_rank *rank) { return std::strcmp(rank->stage->kind, "gpu") == 0; }
 
-bool is_sanitized(const char *name)
-{
-    return std::strcmp(weirt_sanitizer(), name) == 0;
-}
+bool is_sanitized(const char *name) { return std::strcmp(weirt_sanitizer(), name) == 0; }
 
 // ---- alignments ------------------------------------------------------------------------------------------------
 
@@ -71,10 +65,7 @@ void alignments(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortMany, AllAlignments)
-{
-    run(alignments, plan());
-}
+TEST_P(PortMany, AllAlignments) { run(alignments, plan()); }
 
 // ---- requests --------------------------------------------------------------------------------------------------
 
@@ -217,10 +208,7 @@ void flushed(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortMany, SignalsAndFlushesStandForAllBytes)
-{
-    run(flushed, plan());
-}
+TEST_P(PortMany, SignalsAndFlushesStandForAllBytes) { run(flushed, plan()); }
 
 // ---- threads ---------------------------------------------------------------------------------------------------
 

@@ -76,10 +76,7 @@ WEIR_KERNEL(port_packets, port_packets_args)
     }
 }
 
-const weir_kernel *port_packets_kernel(void)
-{
-    return &port_packets;
-}
+const weir_kernel *port_packets_kernel(void) { return &port_packets; }
 
 WEIR_KERNEL(port_packets_wrong, port_packets_wrong_args)
 {
@@ -94,7 +91,4 @@ WEIR_KERNEL(port_packets_wrong, port_packets_wrong_args)
     }
 }
 
-const weir_kernel *port_packets_wrong_kernel(void)
-{
-    return &port_packets_wrong;
-}
+const weir_kernel *port_packets_wrong_kernel(void) { return &port_packets_wrong; }

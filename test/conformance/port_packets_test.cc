@@ -90,10 +90,7 @@ void moves(weirt_rank *rank)
     p.close(rank);
 }
 
-TEST_P(PortPackets, MoveBytes)
-{
-    run(moves, plan());
-}
+TEST_P(PortPackets, MoveBytes) { run(moves, plan()); }
 
 // Whoever waits for packets of a channel that has failed is told so.
 void failed(weirt_rank *rank)
@@ -119,10 +116,7 @@ void failed(weirt_rank *rank)
     p.close(rank);
 }
 
-TEST_P(PortPackets, FailedChannelEndsTheirWaits)
-{
-    run(failed, plan());
-}
+TEST_P(PortPackets, FailedChannelEndsTheirWaits) { run(failed, plan()); }
 
 struct wrong_call {
     uint64_t packet_offset;

@@ -42,10 +42,7 @@ weir_request request_of(const type_row &row, uint32_t rank)
 }
 
 // What is at a type's place of the second half, before and after.
-uint64_t before(uint32_t rank, const type_row &row, uint64_t i)
-{
-    return ~port_word(rank, row.place / 8 + i);
-}
+uint64_t before(uint32_t rank, const type_row &row, uint64_t i) { return ~port_word(rank, row.place / 8 + i); }
 
 uint64_t after(uint32_t rank, uint32_t peer, const type_row &row, uint64_t i)
 {
@@ -172,9 +169,6 @@ void names(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortRequest, ErrorsNameVerbAndModifiers)
-{
-    run(names, plan());
-}
+TEST_P(PortRequest, ErrorsNameVerbAndModifiers) { run(names, plan()); }
 
 } // namespace

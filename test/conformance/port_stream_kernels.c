@@ -57,7 +57,4 @@ WEIR_KERNEL(port_round, port_round_args)
     }
 }
 
-const weir_kernel *port_round_kernel(void)
-{
-    return &port_round;
-}
+const weir_kernel *port_round_kernel(void) { return &port_round; }

@@ -95,10 +95,7 @@ void rounds(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortStream, CallsAndTheirReplaysAreInOrder)
-{
-    run(rounds, plan());
-}
+TEST_P(PortStream, CallsAndTheirReplaysAreInOrder) { run(rounds, plan()); }
 
 TEST_P(PortStream, CallsAndTheirReplaysAreInOrderWhenAllAreQueued)
 {
@@ -131,10 +128,7 @@ void failing_request(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortStream, RequestThatFailsIsTheChannelsError)
-{
-    run(failing_request, plan());
-}
+TEST_P(PortStream, RequestThatFailsIsTheChannelsError) { run(failing_request, plan()); }
 
 // A wait for what does not come is the communicator's error, and ends by its deadline.
 void failing_wait(weirt_rank *rank)
@@ -154,10 +148,7 @@ void failing_wait(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortStream, WaitThatFailsIsTheCommunicatorsError)
-{
-    run(failing_wait, plan());
-}
+TEST_P(PortStream, WaitThatFailsIsTheCommunicatorsError) { run(failing_wait, plan()); }
 
 void misuse(weirt_rank *rank)
 {
@@ -181,9 +172,6 @@ void misuse(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortStream, MisuseIsRefused)
-{
-    run(misuse, plan());
-}
+TEST_P(PortStream, MisuseIsRefused) { run(misuse, plan()); }
 
 } // namespace

@@ -16,10 +16,7 @@ script_step step(uint32_t call, uint64_t remote_offset, uint64_t local_offset, u
     return { call, 0, remote_offset, local_offset, bytes, 0 };
 }
 
-script_step ticket_of(uint32_t call, uint32_t of)
-{
-    return { call, of, 0, 0, 0, 0 };
-}
+script_step ticket_of(uint32_t call, uint32_t of) { return { call, of, 0, 0, 0, 0 }; }
 
 // ---- bounds ---------------------------------------------------------------------------------------------------
 
@@ -162,10 +159,7 @@ void out_of_bounds(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortTrouble, RangesBeyondTheMemoryFailTheirChannelAlone)
-{
-    run(out_of_bounds, plan());
-}
+TEST_P(PortTrouble, RangesBeyondTheMemoryFailTheirChannelAlone) { run(out_of_bounds, plan()); }
 
 // What is no request: memories that do not exist or are the other side's, values of no or too many bytes, or over an
 // 8-byte boundary.
@@ -206,10 +200,7 @@ void no_requests(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortTrouble, WhatIsNoRequestFailsItsChannelAlone)
-{
-    run(no_requests, plan());
-}
+TEST_P(PortTrouble, WhatIsNoRequestFailsItsChannelAlone) { run(no_requests, plan()); }
 
 // ---- proxies ---------------------------------------------------------------------------------------------------
 
@@ -488,10 +479,7 @@ void let_go(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortTrouble, MemoriesLiveAsLongAsTheirChannel)
-{
-    run(let_go, plan());
-}
+TEST_P(PortTrouble, MemoriesLiveAsLongAsTheirChannel) { run(let_go, plan()); }
 
 // The peer takes its memory away while transfers to it are under way: they end, well or not, and the other channel
 // of the two ranks goes on.

@@ -53,7 +53,4 @@ WEIR_KERNEL(port_try, port_try_args)
     args->report->status = (int32_t)status;
 }
 
-const weir_kernel *port_try_kernel(void)
-{
-    return &port_try;
-}
+const weir_kernel *port_try_kernel(void) { return &port_try; }

@@ -237,10 +237,7 @@ void room(weirt_rank *rank)
     b.close(rank, true);
 }
 
-TEST_P(PortTry, WithoutRoomNothingIsAskedFor)
-{
-    run(room, plan());
-}
+TEST_P(PortTry, WithoutRoomNothingIsAskedFor) { run(room, plan()); }
 
 // Adds, by copies of the CPU and by NICs.
 void adds(weirt_rank *rank)

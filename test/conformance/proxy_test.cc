@@ -119,10 +119,7 @@ template <class Condition> bool comes_true(weirt_rank *rank, Condition condition
     return WEIRT_EXPECT(rank, condition());
 }
 
-weir_proxy_opts with(uint32_t threads, uint32_t slots)
-{
-    return { sizeof(weir_proxy_opts), threads, slots, 0 };
-}
+weir_proxy_opts with(uint32_t threads, uint32_t slots) { return { sizeof(weir_proxy_opts), threads, slots, 0 }; }
 
 struct plan {
     uint32_t threads;
@@ -705,31 +702,14 @@ void run_plan(const weirt_stage *stage, plan what)
     weirt_ranks_run(stage, stage->processes ? 2 : 1, all_are_handled, &what, sizeof what);
 }
 
-TEST_P(ProxyProcess, ManyRequests)
-{
-    run_plan(stage(), { 1, 32, 8, 50, QUEUE_WAIT_LAST });
-}
+TEST_P(ProxyProcess, ManyRequests) { run_plan(stage(), { 1, 32, 8, 50, QUEUE_WAIT_LAST }); }
 
-TEST_P(Proxy, FewCreditsFewSlots)
-{
-    run_plan(stage(), { 1, 2, 2, 8, QUEUE_WAIT_LAST });
-}
+TEST_P(Proxy, FewCreditsFewSlots) { run_plan(stage(), { 1, 2, 2, 8, QUEUE_WAIT_LAST }); }
+TEST_P(Proxy, ManyRequests) { run_plan(stage(), { 1, 0, 0, 100, QUEUE_WAIT_NEVER }); }
+TEST_P(Proxy, SeveralThreads) { run_plan(stage(), { 2, 8, 3, 20, QUEUE_WAIT_EACH }); }
 
-TEST_P(Proxy, ManyRequests)
-{
-    run_plan(stage(), { 1, 0, 0, 100, QUEUE_WAIT_NEVER });
-}
-
-TEST_P(Proxy, SeveralThreads)
-{
-    run_plan(stage(), { 2, 8, 3, 20, QUEUE_WAIT_EACH });
-}
-
-#define CASE(name, body) \
-    TEST_P(Proxy, name)  \
-    {                    \
-        run(1, body);    \
-    }                    \
+#define CASE(name, body)                  \
+    TEST_P(Proxy, name) { run(1, body); } \
     static_assert(true, "")
 
 CASE(BusyChannelStopsNobody, busy_stops_nobody);

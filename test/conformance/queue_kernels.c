@@ -58,7 +58,4 @@ WEIR_KERNEL(queue_push, queue_args)
     weir_arch_store_relaxed_sys_u32((uint32_t *)&args->report->wait[thread], (uint32_t)waited);
 }
 
-const weir_kernel *queue_push_kernel(void)
-{
-    return &queue_push;
-}
+const weir_kernel *queue_push_kernel(void) { return &queue_push; }

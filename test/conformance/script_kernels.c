@@ -51,7 +51,4 @@ WEIR_KERNEL(script, script_args)
     }
 }
 
-const weir_kernel *script_kernel(void)
-{
-    return &script;
-}
+const weir_kernel *script_kernel(void) { return &script; }

@@ -21,10 +21,7 @@ constexpr uint64_t TAG = 0x7465737400000000;
 constexpr uint64_t ACROSS_TAG = TAG + 1;
 constexpr uint64_t WORDS = 512;
 
-uint64_t word_of(uint32_t rank, uint64_t i)
-{
-    return 1000003 * (uint64_t{ rank } + 1) + i;
-}
+uint64_t word_of(uint32_t rank, uint64_t i) { return 1000003 * (uint64_t{ rank } + 1) + i; }
 
 std::vector<uint64_t> words_of(uint32_t rank)
 {
@@ -259,27 +256,13 @@ void groups(weirt_rank *rank)
 
 WEIRT_STAGE_RANKS_SUITE(Team, 1, 3, 5);
 
-TEST_P(Team, MembersShareMemory)
-{
-    run(members_share);
-}
-
-TEST_P(Team, ErrorOfOneIsTheStatusOfAll)
-{
-    run(one_fails);
-}
+TEST_P(Team, MembersShareMemory) { run(members_share); }
+TEST_P(Team, ErrorOfOneIsTheStatusOfAll) { run(one_fails); }
 
 WEIRT_STAGE_SUITE(TeamTrouble);
 
-TEST_P(TeamTrouble, ErrorGoesAcrossToRanksOfOtherTeams)
-{
-    run(4, error_goes_across);
-}
-
-TEST_P(TeamTrouble, GroupsAreChecked)
-{
-    run(3, groups);
-}
+TEST_P(TeamTrouble, ErrorGoesAcrossToRanksOfOtherTeams) { run(4, error_goes_across); }
+TEST_P(TeamTrouble, GroupsAreChecked) { run(3, groups); }
 
 TEST_P(TeamTrouble, UnmappedMemoryIsATargetOfTransfers)
 {
@@ -392,9 +375,6 @@ void member_dies(weirt_rank *rank)
 
 WEIRT_PROCESS_SUITE(TeamDeath);
 
-TEST_P(TeamDeath, OthersFindOut)
-{
-    run(3, member_dies);
-}
+TEST_P(TeamDeath, OthersFindOut) { run(3, member_dies); }
 
 } // namespace

@@ -15,10 +15,7 @@ uint32_t threads_of(const weir_comm *comm)
     return shape.blocks * shape.threads;
 }
 
-bool late_enough(uint64_t elapsed_ms)
-{
-    return elapsed_ms >= short_ms && elapsed_ms < short_ms + 5000 * weirt_slow();
-}
+bool late_enough(uint64_t elapsed_ms) { return elapsed_ms >= short_ms && elapsed_ms < short_ms + 5000 * weirt_slow(); }
 
 // What the first wait took, from the first thread that began: the deadline of any thread ends the waits of all.
 uint64_t first_wait_ms(const weirt_pair *pair)
@@ -394,10 +391,7 @@ void set_counts(weirt_rank *rank)
 WEIRT_STAGE_SUITE(Wait);
 WEIRT_STAGE_SUITE(Semaphore);
 
-TEST_P(Wait, EndsBySignalInAllForms)
-{
-    run(2, signals_arrive);
-}
+TEST_P(Wait, EndsBySignalInAllForms) { run(2, signals_arrive); }
 
 TEST_P(Wait, EndsByDeadlineAndSticks)
 {
@@ -406,15 +400,8 @@ TEST_P(Wait, EndsByDeadlineAndSticks)
     }
 }
 
-TEST_P(Wait, HostAndKernelsHaveDeadlinesOfTheirOwn)
-{
-    run(2, two_deadlines);
-}
-
-TEST_P(Wait, EndsByAbortOnAllRanks)
-{
-    run(2, abort_ends_all);
-}
+TEST_P(Wait, HostAndKernelsHaveDeadlinesOfTheirOwn) { run(2, two_deadlines); }
+TEST_P(Wait, EndsByAbortOnAllRanks) { run(2, abort_ends_all); }
 
 TEST_P(Semaphore, DeviceToDevice)
 {
@@ -477,10 +464,7 @@ void host_signals_order_data(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-TEST_P(Semaphore, HostSignalsOrderData)
-{
-    run(2, host_signals_order_data);
-}
+TEST_P(Semaphore, HostSignalsOrderData) { run(2, host_signals_order_data); }
 
 TEST_P(Semaphore, HostToHost)
 {
@@ -488,14 +472,7 @@ TEST_P(Semaphore, HostToHost)
     weirt_ranks_run(stage(), 2, pairs_of_ends, &arg, sizeof arg);
 }
 
-TEST_P(Semaphore, CountsOfASetMustAgree)
-{
-    run(2, set_counts);
-}
-
-TEST_P(Semaphore, NullArgumentsAreInvalid)
-{
-    run(2, null_arguments);
-}
+TEST_P(Semaphore, CountsOfASetMustAgree) { run(2, set_counts); }
+TEST_P(Semaphore, NullArgumentsAreInvalid) { run(2, null_arguments); }
 
 } // namespace

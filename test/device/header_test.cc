@@ -27,10 +27,7 @@ uint64_t now_ms()
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count());
 }
 
-uint8_t pattern(uint64_t i)
-{
-    return static_cast<uint8_t>(i * 37 + i / 251 + 11);
-}
+uint8_t pattern(uint64_t i) { return static_cast<uint8_t>(i * 37 + i / 251 + 11); }
 
 class Headers : public ::testing::TestWithParam<const char *> {
 protected:
@@ -158,10 +155,7 @@ protected:
     std::vector<weiri_block *> blocks;
 };
 
-std::string kind_of(const ::testing::TestParamInfo<const char *> &device)
-{
-    return std::string(device.param, 3);
-}
+std::string kind_of(const ::testing::TestParamInfo<const char *> &device) { return std::string(device.param, 3); }
 
 INSTANTIATE_TEST_SUITE_P(Devices, Headers, ::testing::Values("cpu:0", "gpu:0"), kind_of);
 

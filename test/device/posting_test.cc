@@ -40,15 +40,8 @@ TEST(Posting, AnOwnQueueNeedsNoAtomics)
     holds<posting::Counted>();
 }
 
-TEST(Posting, SignalsAreNumberedInTheirOrder)
-{
-    holds<posting::Signals<2>>();
-}
-
-TEST(Posting, ARingTellsOfAllThatItsThreadKnowsOf)
-{
-    holds<posting::RungByAnother>();
-}
+TEST(Posting, SignalsAreNumberedInTheirOrder) { holds<posting::Signals<2>>(); }
+TEST(Posting, ARingTellsOfAllThatItsThreadKnowsOf) { holds<posting::RungByAnother>(); }
 
 TEST(Posting, AnErrorIsToldAfterWhatWasDoneBeforeIt)
 {
@@ -56,10 +49,7 @@ TEST(Posting, AnErrorIsToldAfterWhatWasDoneBeforeIt)
     holds<posting::Failure<3>>();
 }
 
-TEST(Posting, NoticesFollowTheirData)
-{
-    holds<posting::Notices>();
-}
+TEST(Posting, NoticesFollowTheirData) { holds<posting::Notices>(); }
 
 TEST(Posting, CollapsedCompletionsTellTheSame)
 {

@@ -18,10 +18,7 @@ TEST(DeviceParts, FirstErrorIsKept)
     EXPECT_EQ(weir_dev_control_error(&control), WEIR_ERR_RANGE);
 }
 
-std::string name_in(const weir_dev_control &control)
-{
-    return reinterpret_cast<const char *>(control.kernel);
-}
+std::string name_in(const weir_dev_control &control) { return reinterpret_cast<const char *>(control.kernel); }
 
 // The first failure stays with all that it says, and a thread without a kernel has no name.
 TEST(DeviceParts, FirstFailureIsRecorded)

@@ -230,25 +230,10 @@ const char *namespaces_missing()
 
 WEIRT_STAGE_SUITE(Tell);
 
-TEST_P(Tell, OwnerHasClosedItsCommunicator)
-{
-    run(2, owner_has_closed);
-}
-
-TEST_P(Tell, MalformedMessageEndsTheCommunicator)
-{
-    run(2, malformed_message);
-}
-
-TEST_P(Tell, MalformedReportFailsTheCollective)
-{
-    run(2, malformed_report);
-}
-
-TEST_P(Tell, ErrorOfAKernelEndsTheOthers)
-{
-    run(2, kernel_fails_elsewhere);
-}
+TEST_P(Tell, OwnerHasClosedItsCommunicator) { run(2, owner_has_closed); }
+TEST_P(Tell, MalformedMessageEndsTheCommunicator) { run(2, malformed_message); }
+TEST_P(Tell, MalformedReportFailsTheCollective) { run(2, malformed_report); }
+TEST_P(Tell, ErrorOfAKernelEndsTheOthers) { run(2, kernel_fails_elsewhere); }
 
 WEIRT_PROCESS_SUITE(Namespaces);
 

@@ -90,14 +90,8 @@ void deadlines_name_the_call(weirt_rank *rank)
 WEIRT_PROCESS_SUITE(BlameProcess);
 WEIRT_STAGE_SUITE(Blame);
 
-TEST_P(BlameProcess, DeathIsNotOvertakenByADeparture)
-{
-    run(3, death_before_departure);
-}
+TEST_P(BlameProcess, DeathIsNotOvertakenByADeparture) { run(3, death_before_departure); }
 
-TEST_P(Blame, DeadlinesNameTheCallAndThePeer)
-{
-    run(2, deadlines_name_the_call);
-}
+TEST_P(Blame, DeadlinesNameTheCallAndThePeer) { run(2, deadlines_name_the_call); }
 
 } // namespace

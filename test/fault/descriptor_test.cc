@@ -488,30 +488,11 @@ void foreign_descriptors_are_closed_elsewhere(weirt_rank *rank)
 class Descriptors : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, Descriptors, ::testing::Values(1), weirt_stage_name);
 
-TEST_P(Descriptors, OnlyTheRightDatagramCounts)
-{
-    run(2, only_the_right_datagram_counts);
-}
-
-TEST_P(Descriptors, RefusedDatagramIsSentAgain)
-{
-    run(2, refused_datagram_is_sent_again);
-}
-
-TEST_P(Descriptors, LoansOfTheDeadEnd)
-{
-    run(2, loans_of_the_dead_end);
-}
-
-TEST_P(Descriptors, BrokenSocketEndsTheCommunicator)
-{
-    run(2, broken_socket_ends_the_communicator);
-}
-
-TEST_P(Descriptors, ForeignDescriptorsAreClosedElsewhere)
-{
-    run(2, foreign_descriptors_are_closed_elsewhere);
-}
+TEST_P(Descriptors, OnlyTheRightDatagramCounts) { run(2, only_the_right_datagram_counts); }
+TEST_P(Descriptors, RefusedDatagramIsSentAgain) { run(2, refused_datagram_is_sent_again); }
+TEST_P(Descriptors, LoansOfTheDeadEnd) { run(2, loans_of_the_dead_end); }
+TEST_P(Descriptors, BrokenSocketEndsTheCommunicator) { run(2, broken_socket_ends_the_communicator); }
+TEST_P(Descriptors, ForeignDescriptorsAreClosedElsewhere) { run(2, foreign_descriptors_are_closed_elsewhere); }
 
 TEST_P(Descriptors, StrangersOfThisUserBlockNobody)
 {

@@ -95,9 +95,6 @@ TEST_P(Exit, KernelsThatWaitDoNotHoldTheProcess)
     weirt_ranks_run_shared(stage(), 2, returns_from_main, &shared, sizeof shared);
 }
 
-TEST_P(Exit, OfAChildEndsNothing)
-{
-    run(2, child_exits);
-}
+TEST_P(Exit, OfAChildEndsNothing) { run(2, child_exits); }
 
 } // namespace

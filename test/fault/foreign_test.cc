@@ -190,14 +190,7 @@ void strangers_at_the_port(weirt_rank *rank)
 class Foreign : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, Foreign, ::testing::Values(0), weirt_stage_name);
 
-TEST_P(Foreign, GarbageAtTheUnixSocketIsIgnored)
-{
-    run(2, garbage_at_the_unix_socket);
-}
-
-TEST_P(Foreign, StrangersAtThePortAreIgnored)
-{
-    run(2, strangers_at_the_port);
-}
+TEST_P(Foreign, GarbageAtTheUnixSocketIsIgnored) { run(2, garbage_at_the_unix_socket); }
+TEST_P(Foreign, StrangersAtThePortAreIgnored) { run(2, strangers_at_the_port); }
 
 } // namespace

@@ -127,14 +127,8 @@ TEST_P(GpuUse, ProcessesThatSeeOneGpuEach)
     run(2, one_gpu_each);
 }
 
-TEST_P(GpuUse, MemoryThatCannotBeSharedNamesTheSetting)
-{
-    run(2, cannot_be_shared);
-}
+TEST_P(GpuUse, MemoryThatCannotBeSharedNamesTheSetting) { run(2, cannot_be_shared); }
 
-TEST_P(GpuCapture, GlobalModeIsNotDisturbed)
-{
-    run(2, captured_globally);
-}
+TEST_P(GpuCapture, GlobalModeIsNotDisturbed) { run(2, captured_globally); }
 
 } // namespace

@@ -17,7 +17,4 @@ WEIR_KERNEL(liveness, liveness_args)
     args->report->ended = 1;
 }
 
-const weir_kernel *liveness_kernel(void)
-{
-    return &liveness;
-}
+const weir_kernel *liveness_kernel(void) { return &liveness; }

@@ -132,15 +132,8 @@ protected:
 
 INSTANTIATE_TEST_SUITE_P(Stages, Liveness, ::testing::Values(1, 3), weirt_stage_name);
 
-TEST_P(Liveness, AbortEndsKernelsWhoseWaitsSucceed)
-{
-    run(WEIRT_ALIVE, 1000);
-}
-
-TEST_P(Liveness, DeathEndsKernelsWhoseWaitsSucceed)
-{
-    run(WEIRT_KILL, 1000);
-}
+TEST_P(Liveness, AbortEndsKernelsWhoseWaitsSucceed) { run(WEIRT_ALIVE, 1000); }
+TEST_P(Liveness, DeathEndsKernelsWhoseWaitsSucceed) { run(WEIRT_KILL, 1000); }
 
 TEST_P(Liveness, SilenceEndsKernelsWhoseWaitsSucceed)
 {

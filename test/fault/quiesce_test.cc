@@ -75,14 +75,7 @@ void busy_rank_is_named(weirt_rank *rank)
 
 WEIRT_STAGE_SUITE(Quiesce);
 
-TEST_P(Quiesce, SurvivorsKeepMemoryUntilAllKernelsHaveEnded)
-{
-    run(3, survivors_go_on);
-}
-
-TEST_P(Quiesce, RankThatIsBusyIsNamed)
-{
-    run(2, busy_rank_is_named);
-}
+TEST_P(Quiesce, SurvivorsKeepMemoryUntilAllKernelsHaveEnded) { run(3, survivors_go_on); }
+TEST_P(Quiesce, RankThatIsBusyIsNamed) { run(2, busy_rank_is_named); }
 
 } // namespace

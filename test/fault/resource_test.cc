@@ -615,9 +615,6 @@ TEST_P(LongRounds, LeaveNothingBehind)
     }
 }
 
-TEST_P(Fork, ChildIsRefused)
-{
-    run(2, forks);
-}
+TEST_P(Fork, ChildIsRefused) { run(2, forks); }
 
 } // namespace

@@ -57,15 +57,9 @@ struct state {
     void *graph;
 };
 
-uint32_t next_of(const state *s)
-{
-    return (s->rank + 1) % s->size;
-}
+uint32_t next_of(const state *s) { return (s->rank + 1) % s->size; }
 
-uint32_t previous_of(const state *s)
-{
-    return (s->rank + s->size - 1) % s->size;
-}
+uint32_t previous_of(const state *s) { return (s->rank + s->size - 1) % s->size; }
 
 weir_status join(state *s)
 {
@@ -90,10 +84,7 @@ weir_status pass_on(state *s)
     return status != WEIR_OK ? status : weir_bootstrap_recv(s->boot, &word, sizeof word, previous_of(s), 5);
 }
 
-weir_status make_comm(state *s)
-{
-    return weir_comm_create(s->boot, s->device, nullptr, &s->comm);
-}
+weir_status make_comm(state *s) { return weir_comm_create(s->boot, s->device, nullptr, &s->comm); }
 
 weir_status exchange_memory(state *s)
 {
@@ -227,10 +218,7 @@ weir_status replay_kernels(state *s)
     return status;
 }
 
-weir_status meet(state *s)
-{
-    return weir_bootstrap_barrier(s->boot, nullptr);
-}
+weir_status meet(state *s) { return weir_bootstrap_barrier(s->boot, nullptr); }
 
 void release_channels(state *s)
 {
@@ -433,10 +421,7 @@ void body(weirt_rank *rank)
 }
 
 // Ranks that were not there yet are missed at the deadline, and ranks that stop by their silence.
-bool needs_deadline(const point *p)
-{
-    return p->death == WEIRT_STOP || p->step == 0;
-}
+bool needs_deadline(const point *p) { return p->death == WEIRT_STOP || p->step == 0; }
 
 struct summary {
     std::mutex mutex;
@@ -584,15 +569,9 @@ void sweep(const weirt_stage *stage, bool all)
 WEIRT_PROCESS_SUITE(Sweep);
 WEIRT_PROCESS_SUITE(LongSweep);
 
-TEST_P(Sweep, OneRankDiesAtEveryStep)
-{
-    sweep(stage(), false);
-}
+TEST_P(Sweep, OneRankDiesAtEveryStep) { sweep(stage(), false); }
 
 // All points, also where the everyday run leaves some out.
-TEST_P(LongSweep, OneRankDiesAtEveryStep)
-{
-    sweep(stage(), true);
-}
+TEST_P(LongSweep, OneRankDiesAtEveryStep) { sweep(stage(), true); }
 
 } // namespace

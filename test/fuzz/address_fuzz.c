@@ -74,10 +74,7 @@ void fuzz_one(fuzz_input *in)
     FUZZ_CHECK(weiri_unique_id_take(text) == -1);
 }
 
-static void seed(const char *text)
-{
-    fuzz_seed(text, strlen(text));
-}
+static void seed(const char *text) { fuzz_seed(text, strlen(text)); }
 
 void fuzz_seeds(void)
 {

@@ -114,10 +114,7 @@ int __wrap_weiri_sock_own(int from, uint32_t timeout_ms)
     return from == listener[1] ? 0 : EBADF;
 }
 
-void __wrap_weiri_sock_close(int fd)
-{
-    FUZZ_CHECK(close(fd) == 0);
-}
+void __wrap_weiri_sock_close(int fd) { FUZZ_CHECK(close(fd) == 0); }
 
 /* The listener is ready while a byte for each waiting connection is in it. */
 int __wrap_weiri_sock_accept(int from, int *fd, weiri_address *address)
@@ -144,10 +141,7 @@ int __wrap_weiri_sock_connect(const weiri_address *to, uint32_t timeout_ms, int 
     return (to->port & 1) != 0 ? 0 : EINPROGRESS;
 }
 
-int __wrap_weiri_sock_error(int fd)
-{
-    return fd >= 0 ? 0 : EBADF;
-}
+int __wrap_weiri_sock_error(int fd) { return fd >= 0 ? 0 : EBADF; }
 
 weir_status __wrap_weiri_sock_interface(const char *name, uint8_t family, weiri_address *out)
 {
@@ -526,10 +520,7 @@ static void port_gone(void *context, uint32_t peer, bool died, const char *text)
 }
 
 /* The text may be a peer's, and empty. */
-static void check_status(weir_status status)
-{
-    FUZZ_CHECK(status <= WEIR_OK && status > WEIR_STATUS_FIRST_UNUSED);
-}
+static void check_status(weir_status status) { FUZZ_CHECK(status <= WEIR_OK && status > WEIR_STATUS_FIRST_UNUSED); }
 
 static void check_received(const uint8_t *data, size_t bytes, uint64_t tag)
 {

@@ -46,10 +46,7 @@ void fake_bootstrap_close(weir_bootstrap *bootstrap)
     weiri_service_destroy(bootstrap->service);
 }
 
-void fake_bootstrap_gone(weir_bootstrap *bootstrap, uint32_t rank)
-{
-    bootstrap->gone[rank] = true;
-}
+void fake_bootstrap_gone(weir_bootstrap *bootstrap, uint32_t rank) { bootstrap->gone[rank] = true; }
 
 const weiri_port_handler *fake_bootstrap_handler(const weir_bootstrap *bootstrap)
 {
@@ -61,15 +58,9 @@ weir_status weiri_boot_check(const weir_bootstrap *bootstrap)
     return bootstrap != NULL ? WEIR_OK : weiri_fail(WEIR_ERR_INVALID, "bootstrap: bootstrap is NULL");
 }
 
-uint32_t weir_bootstrap_rank(const weir_bootstrap *bootstrap)
-{
-    return bootstrap->rank;
-}
+uint32_t weir_bootstrap_rank(const weir_bootstrap *bootstrap) { return bootstrap->rank; }
 
-uint32_t weir_bootstrap_size(const weir_bootstrap *bootstrap)
-{
-    return bootstrap->size;
-}
+uint32_t weir_bootstrap_size(const weir_bootstrap *bootstrap) { return bootstrap->size; }
 
 weir_status weir_bootstrap_allgather(weir_bootstrap *bootstrap, const weir_group *group, void *data, size_t bytes)
 {
@@ -79,20 +70,11 @@ weir_status weir_bootstrap_allgather(weir_bootstrap *bootstrap, const weir_group
     return WEIR_OK;
 }
 
-weiri_service *weiri_bootstrap_service(weir_bootstrap *bootstrap)
-{
-    return bootstrap->service;
-}
+weiri_service *weiri_bootstrap_service(weir_bootstrap *bootstrap) { return bootstrap->service; }
 
-const uint8_t *weiri_bootstrap_key(const weir_bootstrap *bootstrap)
-{
-    return bootstrap->key;
-}
+const uint8_t *weiri_bootstrap_key(const weir_bootstrap *bootstrap) { return bootstrap->key; }
 
-const uint8_t *weiri_bootstrap_job(const weir_bootstrap *bootstrap)
-{
-    return bootstrap->job;
-}
+const uint8_t *weiri_bootstrap_job(const weir_bootstrap *bootstrap) { return bootstrap->job; }
 
 uint32_t weiri_bootstrap_timeout(const weir_bootstrap *bootstrap)
 {
@@ -106,10 +88,7 @@ uint32_t weiri_bootstrap_kernel_timeout(const weir_bootstrap *bootstrap)
     return 1000;
 }
 
-void weiri_bootstrap_get(weir_bootstrap *bootstrap)
-{
-    bootstrap->references++;
-}
+void weiri_bootstrap_get(weir_bootstrap *bootstrap) { bootstrap->references++; }
 
 void weiri_bootstrap_put(weir_bootstrap *bootstrap)
 {
@@ -123,10 +102,7 @@ void weiri_bootstrap_refuse(weir_bootstrap *bootstrap, weir_status status, const
     FUZZ_CHECK(status != WEIR_OK && text[0] != '\0');
 }
 
-uint32_t weiri_bootstrap_next_port(weir_bootstrap *bootstrap)
-{
-    return bootstrap->ports++;
-}
+uint32_t weiri_bootstrap_next_port(weir_bootstrap *bootstrap) { return bootstrap->ports++; }
 
 weir_status weiri_bootstrap_open_port(weir_bootstrap *bootstrap, uint32_t port, const weiri_port_handler *handler)
 {

@@ -42,10 +42,7 @@ static void ignore_log(void *context, weir_log_level level, const char *text)
 /* Nonces and keys are the same in each run, so that an input does the same again. */
 static uint64_t random_state;
 
-static const char *random_name(void)
-{
-    return "fuzz";
-}
+static const char *random_name(void) { return "fuzz"; }
 
 static void random_bytes(void *const data, const size_t size)
 {
@@ -125,25 +122,13 @@ static uint64_t take(fuzz_input *in, size_t most)
     return value;
 }
 
-uint8_t fuzz_u8(fuzz_input *in)
-{
-    return (uint8_t)take(in, 1);
-}
+uint8_t fuzz_u8(fuzz_input *in) { return (uint8_t)take(in, 1); }
 
-uint16_t fuzz_u16(fuzz_input *in)
-{
-    return (uint16_t)take(in, 2);
-}
+uint16_t fuzz_u16(fuzz_input *in) { return (uint16_t)take(in, 2); }
 
-uint32_t fuzz_u32(fuzz_input *in)
-{
-    return (uint32_t)take(in, 4);
-}
+uint32_t fuzz_u32(fuzz_input *in) { return (uint32_t)take(in, 4); }
 
-uint64_t fuzz_u64(fuzz_input *in)
-{
-    return take(in, 8);
-}
+uint64_t fuzz_u64(fuzz_input *in) { return take(in, 8); }
 
 uint64_t fuzz_number(fuzz_input *in)
 {
@@ -173,10 +158,7 @@ void fuzz_text(fuzz_input *in, char *text, size_t capacity)
     text[i] = '\0';
 }
 
-bool fuzz_end(const fuzz_input *in)
-{
-    return in->at == in->size;
-}
+bool fuzz_end(const fuzz_input *in) { return in->at == in->size; }
 
 void fuzz_check_status(weir_status status)
 {

@@ -153,10 +153,7 @@ weir_status weiri_service_post(weiri_service *service, void (*run)(void *context
     return WEIR_OK;
 }
 
-bool weiri_service_is_self(const weiri_service *service)
-{
-    return service->running;
-}
+bool weiri_service_is_self(const weiri_service *service) { return service->running; }
 
 static bool run_post(weiri_service *service)
 {
@@ -259,17 +256,11 @@ void weiri_service_destroy(weiri_service *service)
     weiri_free(service);
 }
 
-void weiri_service_abandon(weiri_service *service)
-{
-    weiri_service_destroy(service);
-}
+void weiri_service_abandon(weiri_service *service) { weiri_service_destroy(service); }
 
 /* ---- clock ------------------------------------------------------------------------------------------ */
 
-uint64_t weiri_now_ns(void)
-{
-    return now_ns;
-}
+uint64_t weiri_now_ns(void) { return now_ns; }
 
 uint32_t weiri_left_ms(uint64_t deadline_ns)
 {
@@ -277,10 +268,7 @@ uint32_t weiri_left_ms(uint64_t deadline_ns)
     return left < UINT32_MAX ? (uint32_t)left : UINT32_MAX;
 }
 
-int weiri_cond_init(pthread_cond_t *cond)
-{
-    return pthread_cond_init(cond, NULL);
-}
+int weiri_cond_init(pthread_cond_t *cond) { return pthread_cond_init(cond, NULL); }
 
 bool weiri_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ns)
 {

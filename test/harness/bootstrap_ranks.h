@@ -44,10 +44,7 @@ template <typename Call> Outcome weirt_outcome(Call call)
     return o;
 }
 
-inline bool weirt_has(const Outcome &o, const char *part)
-{
-    return strstr(o.text, part) != nullptr;
-}
+inline bool weirt_has(const Outcome &o, const char *part) { return strstr(o.text, part) != nullptr; }
 
 inline bool weirt_all_have(const std::vector<Outcome> &outcomes, const char *part)
 {

@@ -102,35 +102,17 @@ static uint64_t read_status(const char *name)
     return value;
 }
 
-uint32_t weirt_count_threads(void)
-{
-    return (uint32_t)read_status("Threads:");
-}
+uint32_t weirt_count_threads(void) { return (uint32_t)read_status("Threads:"); }
 
-uint64_t weirt_resident_bytes(void)
-{
-    return read_status("VmRSS:") * 1024;
-}
+uint64_t weirt_resident_bytes(void) { return read_status("VmRSS:") * 1024; }
 
-int64_t weirt_count_allocations(void)
-{
-    return weiri_alloc_alive();
-}
+int64_t weirt_count_allocations(void) { return weiri_alloc_alive(); }
 
-uint64_t weirt_fail_allocation(uint64_t n)
-{
-    return weiri_alloc_fail_nth(n);
-}
+uint64_t weirt_fail_allocation(uint64_t n) { return weiri_alloc_fail_nth(n); }
 
-uint64_t weirt_fail_device(uint64_t n)
-{
-    return weiri_device_fail_nth(n);
-}
+uint64_t weirt_fail_device(uint64_t n) { return weiri_device_fail_nth(n); }
 
-uint64_t weirt_fail_transport(uint64_t n)
-{
-    return weiri_transport_fail_nth(n);
-}
+uint64_t weirt_fail_transport(uint64_t n) { return weiri_transport_fail_nth(n); }
 
 void weirt_checks_begin(weirt_checks *checks)
 {

@@ -58,10 +58,7 @@ void weirt_comm_close(weirt_comm *comm)
     memset(comm, 0, sizeof *comm);
 }
 
-void weirt_exit_run(void)
-{
-    weiri_exit_run();
-}
+void weirt_exit_run(void) { weiri_exit_run(); }
 
 bool weirt_post(weirt_rank *rank, weir_comm *comm, uint32_t peer, const void *data, size_t bytes)
 {
@@ -103,10 +100,7 @@ bool weirt_semaphore_set(weirt_rank *rank, weir_connection *connection, uint64_t
            weirt_complete(rank, future);
 }
 
-uint32_t weirt_connection_queues(const weir_connection *connection)
-{
-    return weiri_endpoint_queues(connection);
-}
+uint32_t weirt_connection_queues(const weir_connection *connection) { return weiri_endpoint_queues(connection); }
 
 static weiri_transport_ops stalling;
 static weiri_queue_ops stalling_queue;
@@ -131,10 +125,7 @@ void weirt_connection_stall(weir_connection *connection)
     connection->transport = &stalling;
 }
 
-bool weirt_connection_stalled(void)
-{
-    return __atomic_load_n(&stalled, __ATOMIC_ACQUIRE);
-}
+bool weirt_connection_stalled(void) { return __atomic_load_n(&stalled, __ATOMIC_ACQUIRE); }
 
 static bool open_memories(weirt_rank *rank, weirt_pair *pair)
 {

@@ -124,10 +124,7 @@ void *weirt_foreign_current(void)
     return cu.current(&context) == 0 ? context : NULL;
 }
 
-static uint64_t rounded(uint64_t bytes)
-{
-    return (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
-}
+static uint64_t rounded(uint64_t bytes) { return (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY; }
 
 static void *allocate_cumem(int handle_types, uint64_t bytes)
 {
@@ -196,10 +193,7 @@ uint64_t weirt_foreign_free_memory(void)
     return cu.info(&left, &total) == 0 ? left : 0;
 }
 
-int weirt_foreign_begin_capture(void *stream)
-{
-    return cu.begin_capture(stream, 0);
-}
+int weirt_foreign_begin_capture(void *stream) { return cu.begin_capture(stream, 0); }
 
 int weirt_foreign_end_capture(void *stream)
 {
@@ -217,12 +211,6 @@ static int load(void **function, const char *name)
     return error != 0 ? error : cu.get_function(function, cu.module, name);
 }
 
-int weirt_foreign_store(void **function)
-{
-    return load(function, "weirt_store");
-}
+int weirt_foreign_store(void **function) { return load(function, "weirt_store"); }
 
-int weirt_foreign_spin(void **function)
-{
-    return load(function, "weirt_spin");
-}
+int weirt_foreign_spin(void **function) { return load(function, "weirt_spin"); }

@@ -15,10 +15,7 @@
 #include "src/host/comm/fd_pass.h"
 #include "test/harness/ranks.h"
 
-int weirt_datagrams_socket(weir_comm *comm)
-{
-    return comm->fd_pass.socket;
-}
+int weirt_datagrams_socket(weir_comm *comm) { return comm->fd_pass.socket; }
 
 static bool get_request(weir_comm *comm, weirt_request *out)
 {
@@ -122,15 +119,9 @@ void weirt_datagrams_release(weir_comm *comm)
     (void)weiri_service_set_events(weiri_bootstrap_service(comm->bootstrap), comm->fd_pass.socket_watch, EPOLLIN);
 }
 
-void weirt_comm_hold(weir_comm *comm)
-{
-    pthread_mutex_lock(&comm->mutex);
-}
+void weirt_comm_hold(weir_comm *comm) { pthread_mutex_lock(&comm->mutex); }
 
-void weirt_comm_release(weir_comm *comm)
-{
-    pthread_mutex_unlock(&comm->mutex);
-}
+void weirt_comm_release(weir_comm *comm) { pthread_mutex_unlock(&comm->mutex); }
 
 uint32_t weirt_count_refused(weir_comm *comm)
 {

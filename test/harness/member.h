@@ -10,10 +10,7 @@ extern "C" {
 #include "src/host/boot/state.h"
 }
 
-inline const uint8_t *weirt_bytes(const std::string &text)
-{
-    return reinterpret_cast<const uint8_t *>(text.data());
-}
+inline const uint8_t *weirt_bytes(const std::string &text) { return reinterpret_cast<const uint8_t *>(text.data()); }
 
 // Reads exactly `bytes`; "" if the connection ends before.
 inline std::string weirt_read_exactly(int fd, size_t bytes)

@@ -74,10 +74,7 @@ WEIR_FN weir_status weirt_move(const weirt_transfer_args *args, uint64_t to, uin
     }
 }
 
-WEIR_FN char weirt_guard(uint64_t iteration)
-{
-    return (char)(0xa5 ^ (iteration & 0xff));
-}
+WEIR_FN char weirt_guard(uint64_t iteration) { return (char)(0xa5 ^ (iteration & 0xff)); }
 
 WEIR_FN void weirt_fill(const weirt_transfer_args *args, uint64_t to, uint64_t from, uint64_t bytes, uint64_t iteration,
                         weir_coop team)
@@ -418,32 +415,14 @@ WEIR_KERNEL(weirt_set, weirt_set_args)
     }
 }
 
-const weir_kernel *weirt_set_kernel(void)
-{
-    return &weirt_set;
-}
+const weir_kernel *weirt_set_kernel(void) { return &weirt_set; }
 
-const weir_kernel *weirt_transfer_kernel(void)
-{
-    return &weirt_transfer;
-}
+const weir_kernel *weirt_transfer_kernel(void) { return &weirt_transfer; }
 
-const weir_kernel *weirt_wait_kernel(void)
-{
-    return &weirt_wait;
-}
+const weir_kernel *weirt_wait_kernel(void) { return &weirt_wait; }
 
-const weir_kernel *weirt_signal_kernel(void)
-{
-    return &weirt_signal;
-}
+const weir_kernel *weirt_signal_kernel(void) { return &weirt_signal; }
 
-const weir_kernel *weirt_pingpong_kernel(void)
-{
-    return &weirt_pingpong;
-}
+const weir_kernel *weirt_pingpong_kernel(void) { return &weirt_pingpong; }
 
-const weir_kernel *weirt_access_kernel(void)
-{
-    return &weirt_access;
-}
+const weir_kernel *weirt_access_kernel(void) { return &weirt_access; }

@@ -99,15 +99,9 @@ uint32_t weirt_slow(void)
     return factor >= 1 && factor <= 1000 ? (uint32_t)factor : 1;
 }
 
-uint32_t weirt_patience_ms(void)
-{
-    return 30000 * weirt_slow();
-}
+uint32_t weirt_patience_ms(void) { return 30000 * weirt_slow(); }
 
-uint32_t weirt_slack_ms(void)
-{
-    return 5000 * weirt_slow();
-}
+uint32_t weirt_slack_ms(void) { return 5000 * weirt_slow(); }
 
 uint64_t weirt_now_ms(void)
 {
@@ -327,10 +321,7 @@ static void *run_thread(void *context)
 
 /* ---- a run --------------------------------------------------------------------------------------------- */
 
-static uint64_t run_deadline(void)
-{
-    return weirt_now_ms() + 90000 * (uint64_t)weirt_slow();
-}
+static uint64_t run_deadline(void) { return weirt_now_ms() + 90000 * (uint64_t)weirt_slow(); }
 
 static void complain_test(void *context, const char *text)
 {
@@ -377,10 +368,7 @@ static void run_threads(weirt_shared *shared, weirt_rank_fn fn)
 
 static bool one_gpu_each;
 
-void weirt_one_gpu_each(void)
-{
-    one_gpu_each = true;
-}
+void weirt_one_gpu_each(void) { one_gpu_each = true; }
 
 /* Entry `rank` of the GPUs that this process sees: from its CUDA_VISIBLE_DEVICES, otherwise a number. */
 static void name_gpu(uint32_t rank, char name[64])

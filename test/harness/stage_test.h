@@ -45,10 +45,7 @@ inline std::string weirt_stage_ranks_name(const ::testing::TestParamInfo<std::tu
            "_ranks";
 }
 
-inline std::string weirt_stage_name(const ::testing::TestParamInfo<int> &info)
-{
-    return weirt_stages[info.param].name;
-}
+inline std::string weirt_stage_name(const ::testing::TestParamInfo<int> &info) { return weirt_stages[info.param].name; }
 
 /* A suite on all stages; on all stages with each of the numbers of ranks; on the stages whose ranks are processes. */
 #define WEIRT_STAGE_SUITE(Suite)       \

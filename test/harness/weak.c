@@ -447,10 +447,7 @@ void weirt_weak_relax(uint32_t reads)
     }
 }
 
-uint64_t weirt_weak_clock_ns(void)
-{
-    return self == NULL ? 0 : STEP_NS * (m->report->steps + 1);
-}
+uint64_t weirt_weak_clock_ns(void) { return self == NULL ? 0 : STEP_NS * (m->report->steps + 1); }
 
 uint32_t weirt_weak_block_or(void *block, uint32_t value_or)
 {

@@ -22,10 +22,7 @@ namespace weirt_ib {
 
 inline const weiri_queue_ops *const ops = weiri_ib_ops.queue;
 
-inline bool says(const char *part)
-{
-    return strstr(weir_last_error(), part) != nullptr;
-}
+inline bool says(const char *part) { return strstr(weir_last_error(), part) != nullptr; }
 
 // Eight bytes of what round `round` sends: those at 8 * word.
 inline uint64_t pattern(uint64_t word, uint64_t round)

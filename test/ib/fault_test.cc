@@ -159,10 +159,7 @@ TEST_F(IbFault, DISABLED_WithoutAtomics)
     ASSERT_EQ(a.wait_all(), WEIR_OK) << weir_last_error();
 }
 
-TEST_F(IbFault, NicWithoutAtomics)
-{
-    EXPECT_EQ(status_with("no-atomics", "IbFault.DISABLED_WithoutAtomics"), 0);
-}
+TEST_F(IbFault, NicWithoutAtomics) { EXPECT_EQ(status_with("no-atomics", "IbFault.DISABLED_WithoutAtomics"), 0); }
 
 TEST_F(IbFault, DISABLED_NotReady)
 {
@@ -175,10 +172,7 @@ TEST_F(IbFault, DISABLED_NotReady)
     EXPECT_LT(weirt_now_ms() - start, 5000u * weirt_slow());
 }
 
-TEST_F(IbFault, ReceiverNotReady)
-{
-    EXPECT_EQ(status_with("unexpected", "IbFault.DISABLED_NotReady"), 0);
-}
+TEST_F(IbFault, ReceiverNotReady) { EXPECT_EQ(status_with("unexpected", "IbFault.DISABLED_NotReady"), 0); }
 
 // ---- the peer's end ------------------------------------------------------------------------------------------
 

@@ -8,7 +8,4 @@ WEIR_KERNEL(combine, combine_args)
     }
 }
 
-const weir_kernel *other_combine(void)
-{
-    return &combine;
-}
+const weir_kernel *other_combine(void) { return &combine; }

@@ -195,7 +195,4 @@ int PMIx_Get(const weiri_pmix_proc *proc, const char *key, const weiri_pmix_info
     return 0;
 }
 
-const char *PMIx_Error_string(int status)
-{
-    return status == NOT_FOUND ? "NOT-FOUND" : "FAKE-ERROR";
-}
+const char *PMIx_Error_string(int status) { return status == NOT_FOUND ? "NOT-FOUND" : "FAKE-ERROR"; }

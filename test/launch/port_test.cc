@@ -47,15 +47,8 @@ protected:
     }
 };
 
-TEST_F(Tutorial05, KernelsPostByThemselves)
-{
-    expect_engine("device", {});
-}
-
-TEST_F(Tutorial05, ProxyPosts)
-{
-    expect_engine("proxy", { { "WEIR_PORT_ENGINE", "proxy" } });
-}
+TEST_F(Tutorial05, KernelsPostByThemselves) { expect_engine("device", {}); }
+TEST_F(Tutorial05, ProxyPosts) { expect_engine("proxy", { { "WEIR_PORT_ENGINE", "proxy" } }); }
 
 TEST_F(Tutorial05, SaysHowToHaveANic)
 {

@@ -147,15 +147,8 @@ TEST_F(Mpirun, Tutorial00TakesAnyNumberOfRanks)
     }
 }
 
-TEST_F(Mpirun, Tutorial02TakesNoArguments)
-{
-    expect_tutorial("02-bootstrap/gpu_ping_pong_mp");
-}
-
-TEST_F(Mpirun, Tutorial03TakesNoArguments)
-{
-    expect_tutorial("03-memory-channel/bidir_memory_channel");
-}
+TEST_F(Mpirun, Tutorial02TakesNoArguments) { expect_tutorial("02-bootstrap/gpu_ping_pong_mp"); }
+TEST_F(Mpirun, Tutorial03TakesNoArguments) { expect_tutorial("03-memory-channel/bidir_memory_channel"); }
 
 TEST_F(Mpirun, Tutorial04OverEachTransportOfAHost)
 {

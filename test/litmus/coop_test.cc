@@ -41,19 +41,13 @@ struct OneSpeaks : TwoBlocks {
     }
 };
 
-TEST(LitmusCoop, OneThreadSignalsForItsBlock)
-{
-    holds<OneSpeaks>(SIGNAL_ORDERS | WEIRT_WEAK_NO_BARRIER);
-}
+TEST(LitmusCoop, OneThreadSignalsForItsBlock) { holds<OneSpeaks>(SIGNAL_ORDERS | WEIRT_WEAK_NO_BARRIER); }
 
 struct NobodyMeets : OneSpeaks {
     NobodyMeets() { meets = false; }
 };
 
-TEST(LitmusCoop, WithoutABarrierItSignalsForItself)
-{
-    fails<NobodyMeets>();
-}
+TEST(LitmusCoop, WithoutABarrierItSignalsForItself) { fails<NobodyMeets>(); }
 
 // One thread waits, and no barrier tells the other.
 struct OneWaits : TwoBlocks {
@@ -75,10 +69,7 @@ struct OneWaits : TwoBlocks {
     }
 };
 
-TEST(LitmusCoop, WithoutABarrierItWaitsForItself)
-{
-    fails<OneWaits>();
-}
+TEST(LitmusCoop, WithoutABarrierItWaitsForItself) { fails<OneWaits>(); }
 
 // Relaxed signals and waits between barriers: the barriers order the block alone.
 struct RelaxedSpeaks : TwoBlocks {
@@ -98,10 +89,7 @@ struct RelaxedSpeaks : TwoBlocks {
     }
 };
 
-TEST(LitmusCoop, BarriersDoNotMakeUpForRelaxedSignals)
-{
-    fails<RelaxedSpeaks>();
-}
+TEST(LitmusCoop, BarriersDoNotMakeUpForRelaxedSignals) { fails<RelaxedSpeaks>(); }
 
 // Begin by one thread, end, and the counts are the other thread's.
 struct HandedOver : TwoBlocks {
@@ -128,10 +116,7 @@ struct HandedOver : TwoBlocks {
     }
 };
 
-TEST(LitmusCoop, CountsAreHandedOverByABarrier)
-{
-    holds<HandedOver>(SIGNAL_ORDERS | WEIRT_WEAK_NO_BARRIER);
-}
+TEST(LitmusCoop, CountsAreHandedOverByABarrier) { holds<HandedOver>(SIGNAL_ORDERS | WEIRT_WEAK_NO_BARRIER); }
 
 // A grid of `Blocks` blocks of `Threads` threads on one device; each thread reads what the next one wrote, twice.
 template <uint32_t Blocks, uint32_t Threads> struct GridRounds : Pair {
@@ -194,10 +179,7 @@ struct GridSpeaks : Pair {
     bool right() const { return failed == 0 && seen[0] == 40 && seen[1] == 41; }
 };
 
-TEST(LitmusGrid, OneThreadSignalsForItsGrid)
-{
-    holds<GridSpeaks>(SIGNAL_ORDERS);
-}
+TEST(LitmusGrid, OneThreadSignalsForItsGrid) { holds<GridSpeaks>(SIGNAL_ORDERS); }
 
 // An error that one thread brings to a grid is everyone's.
 struct Agreed : Pair {
@@ -221,10 +203,7 @@ struct Agreed : Pair {
     }
 };
 
-TEST(LitmusGrid, AnErrorIsEveryones)
-{
-    holds<Agreed>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
-}
+TEST(LitmusGrid, AnErrorIsEveryones) { holds<Agreed>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE); }
 
 // Threads 0 and 1 of one device fail; thread 2, the host, sees the error, and with it all of the first one's record.
 struct Recorded : Pair {
@@ -254,10 +233,7 @@ struct Recorded : Pair {
     }
 };
 
-TEST(LitmusGrid, AnErrorComesBehindItsRecord)
-{
-    holds<Recorded>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
-}
+TEST(LitmusGrid, AnErrorComesBehindItsRecord) { holds<Recorded>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE); }
 
 // Threads 0 and 1 wait at a barrier until their deadline; thread 2 comes when it is poisoned, and learns why.
 struct Late : Pair {
@@ -280,10 +256,7 @@ struct Late : Pair {
     }
 };
 
-TEST(LitmusGrid, WhoComesLateLearnsOfTheError)
-{
-    holds<Late>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
-}
+TEST(LitmusGrid, WhoComesLateLearnsOfTheError) { holds<Late>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE); }
 
 // Two blocks of two threads a rank, each block with a channel of the set; block b sends to block b of the peer.
 struct Blocks : Pair {
@@ -313,9 +286,6 @@ struct Blocks : Pair {
     bool right() const { return failed == 0 && seen[0] == 51 && seen[1] == 50 && seen[2] == 53 && seen[3] == 52; }
 };
 
-TEST(LitmusCoop, BlocksOfASetSpeakEachForItself)
-{
-    holds<Blocks>(SIGNAL_ORDERS | WEIRT_WEAK_NO_BARRIER);
-}
+TEST(LitmusCoop, BlocksOfASetSpeakEachForItself) { holds<Blocks>(SIGNAL_ORDERS | WEIRT_WEAK_NO_BARRIER); }
 
 } // namespace

@@ -92,10 +92,7 @@ struct PushData : Queue<2> {
     bool right() const { return failed == 0 && seen == 7; }
 };
 
-TEST(LitmusFifo, PushOrdersData)
-{
-    holds<PushData>(QUEUE_ORDERS);
-}
+TEST(LitmusFifo, PushOrdersData) { holds<PushData>(QUEUE_ORDERS); }
 
 // What the host did before it completed a request is there after the wait for its ticket.
 struct TicketData : Queue<2> {
@@ -118,10 +115,7 @@ struct TicketData : Queue<2> {
     bool right() const { return failed == 0 && seen == 7; }
 };
 
-TEST(LitmusFifo, TicketsOrderData)
-{
-    holds<TicketData>(QUEUE_ORDERS);
-}
+TEST(LitmusFifo, TicketsOrderData) { holds<TicketData>(QUEUE_ORDERS); }
 
 struct TicketTest : TicketData {
     void thread(uint32_t i)
@@ -140,10 +134,7 @@ struct TicketTest : TicketData {
     }
 };
 
-TEST(LitmusFifo, TestedTicketsOrderData)
-{
-    holds<TicketTest>(QUEUE_ORDERS);
-}
+TEST(LitmusFifo, TestedTicketsOrderData) { holds<TicketTest>(QUEUE_ORDERS); }
 
 // Three threads push eight requests through two slots: each comes once and whole, and a thread's in their order.
 struct Laps : Queue<2> {
@@ -168,10 +159,7 @@ struct Laps : Queue<2> {
     bool right() const { return failed == 0 && taken[0] == 2 && taken[1] == 3 && taken[2] == 3; }
 };
 
-TEST(LitmusFifo, RequestsComeOnceAndWhole)
-{
-    holds<Laps>(QUEUE_ORDERS | WEIRT_WEAK_NO_ATOMIC);
-}
+TEST(LitmusFifo, RequestsComeOnceAndWhole) { holds<Laps>(QUEUE_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
 
 // A push that begins after another has returned, in a thread that knows of it, comes later.
 struct Order : Queue<4> {
@@ -197,10 +185,7 @@ struct Order : Queue<4> {
     bool right() const { return failed == 0 && first == 1; }
 };
 
-TEST(LitmusFifo, PushesThatKnowOfAnotherComeLater)
-{
-    holds<Order>(0);
-}
+TEST(LitmusFifo, PushesThatKnowOfAnotherComeLater) { holds<Order>(0); }
 
 // A channel with one credit: its two pushers take turns, and each finds what the host did for it.
 struct Channel : Queue<4> {
@@ -250,10 +235,7 @@ struct Channel : Queue<4> {
     bool right() const { return failed == 0 && seen[0] == 50 && seen[1] == 60; }
 };
 
-TEST(LitmusFifo, ChannelsOrderData)
-{
-    holds<Channel>(QUEUE_ORDERS);
-}
+TEST(LitmusFifo, ChannelsOrderData) { holds<Channel>(QUEUE_ORDERS); }
 
 // Tickets tell nothing of what was pushed behind them.
 struct LaterData : Queue<4> {
@@ -274,9 +256,6 @@ struct LaterData : Queue<4> {
     bool right() const { return seen == 7; }
 };
 
-TEST(LitmusFifo, DataAfterAPushIsNotOrderedByIt)
-{
-    fails<LaterData>();
-}
+TEST(LitmusFifo, DataAfterAPushIsNotOrderedByIt) { fails<LaterData>(); }
 
 } // namespace

@@ -100,10 +100,7 @@ struct Pair {
     void check(weir_status status) { failed |= status != WEIR_OK; }
 };
 
-inline weir_coop thread_coop()
-{
-    return weir_coop_thread(weir_coop_part(0, 1));
-}
+inline weir_coop thread_coop() { return weir_coop_thread(weir_coop_part(0, 1)); }
 
 // Thread `rank` of a grid of `blocks` blocks of `threads` threads of the rank `mine`.
 inline weir_coop grid_coop(Rank &mine, uint32_t rank, uint32_t blocks, uint32_t threads)
@@ -120,15 +117,9 @@ inline weir_coop grid_coop(Rank &mine, uint32_t rank, uint32_t blocks, uint32_t 
     return coop;
 }
 
-inline uint64_t read(const uint64_t &word)
-{
-    return weir_arch_load_u64(&word);
-}
+inline uint64_t read(const uint64_t &word) { return weir_arch_load_u64(&word); }
 
-inline void write(uint64_t &word, uint64_t value)
-{
-    weir_arch_store_u64(&word, value);
-}
+inline void write(uint64_t &word, uint64_t value) { weir_arch_store_u64(&word, value); }
 
 struct Outcome {
     bool right;      // the program says so

@@ -22,10 +22,7 @@ struct CrossedWrites : TwoWords {
     bool right() const { return x != 1 || y != 1; }
 };
 
-TEST(LitmusModel, StoresToTwoWordsMayPassEachOther)
-{
-    fails<CrossedWrites>();
-}
+TEST(LitmusModel, StoresToTwoWordsMayPassEachOther) { fails<CrossedWrites>(); }
 
 // Four threads: two write a word each, two read both in opposite orders and may disagree on which came first.
 struct IndependentReads : TwoWords {
@@ -45,10 +42,7 @@ struct IndependentReads : TwoWords {
     bool right() const { return !(seen[0][0] == 1 && seen[0][1] == 0 && seen[1][0] == 1 && seen[1][1] == 0); }
 };
 
-TEST(LitmusModel, ReadersMayDisagreeOnTheOrderOfTwoWriters)
-{
-    fails<IndependentReads>();
-}
+TEST(LitmusModel, ReadersMayDisagreeOnTheOrderOfTwoWriters) { fails<IndependentReads>(); }
 
 // A thread finds its own stores, and what it has read once is not forgotten.
 struct Coherence : TwoWords {
@@ -69,10 +63,7 @@ struct Coherence : TwoWords {
     bool right() const { return !bad && x == 4; }
 };
 
-TEST(LitmusModel, EachWordIsCoherent)
-{
-    holds<Coherence>(WEIRT_WEAK_NO_SYSTEM);
-}
+TEST(LitmusModel, EachWordIsCoherent) { holds<Coherence>(WEIRT_WEAK_NO_SYSTEM); }
 
 // An acquire of what a read-modify-write made from a released value acquires the release.
 struct ReleaseSequence : TwoWords {
@@ -111,10 +102,7 @@ struct Bytes : TwoWords {
     bool right() const { return x == 0x0807060504030201u; }
 };
 
-TEST(LitmusModel, BytesOfAWordAreStoredEachForItself)
-{
-    holds<Bytes>(0);
-}
+TEST(LitmusModel, BytesOfAWordAreStoredEachForItself) { holds<Bytes>(0); }
 
 // Plain accesses that nothing orders are races even where the outcome is right.
 struct Race : TwoWords {
@@ -166,10 +154,7 @@ struct Deadline : Pair {
     bool right() const { return status == WEIR_ERR_TIMEOUT; }
 };
 
-TEST(LitmusModel, WaitsHaveADeadline)
-{
-    EXPECT_EQ(run<Deadline>(1, 0).why, "");
-}
+TEST(LitmusModel, WaitsHaveADeadline) { EXPECT_EQ(run<Deadline>(1, 0).why, ""); }
 
 // The values that a reader sees, as digits: they differ between seeds, and are the same for one.
 struct Digits : TwoWords {

@@ -61,15 +61,8 @@ using Ll16 = Packets<weir_dev_memory_channel_put_ll16, weir_dev_memory_channel_u
 using Ll16Odd = Packets<weir_dev_memory_channel_put_ll16, weir_dev_memory_channel_unpack_ll16, 17>;
 using Lines = Packets<weir_dev_memory_channel_put_lines, weir_dev_memory_channel_unpack_lines, 24>;
 
-TEST(LitmusPackets, Ll16CarryTheirOwnOrder)
-{
-    holds<Ll16>(WEIRT_WEAK_NO_SYSTEM);
-}
-
-TEST(LitmusPackets, AnyNumberOfBytes)
-{
-    holds<Ll16Odd>(WEIRT_WEAK_NO_SYSTEM);
-}
+TEST(LitmusPackets, Ll16CarryTheirOwnOrder) { holds<Ll16>(WEIRT_WEAK_NO_SYSTEM); }
+TEST(LitmusPackets, AnyNumberOfBytes) { holds<Ll16Odd>(WEIRT_WEAK_NO_SYSTEM); }
 
 // On a CPU a line is 16 words and the flag is the last: a release, which an acquire reads.
 TEST(LitmusLines, LinesCarryTheirOwnOrder)
@@ -124,10 +117,7 @@ struct FlagApart : Pair {
     bool right() const { return seen == 6; }
 };
 
-TEST(LitmusPackets, AFlagInAnotherWordWouldNotDo)
-{
-    fails<FlagApart>();
-}
+TEST(LitmusPackets, AFlagInAnotherWordWouldNotDo) { fails<FlagApart>(); }
 
 // Data that was put before the packet was sent.
 struct PutAndPacket : Pair {
@@ -149,10 +139,7 @@ struct PutAndPacket : Pair {
     bool right() const { return failed == 0 && seen == 6; }
 };
 
-TEST(LitmusPackets, PacketsOrderNothingButThemselves)
-{
-    fails<PutAndPacket>();
-}
+TEST(LitmusPackets, PacketsOrderNothingButThemselves) { fails<PutAndPacket>(); }
 
 // Both ranks send and receive at once, three times, with neither signal nor wait.
 template <weir_status (*Exchange)(const weir_dev_memory_channel *, uint64_t, uint64_t, uint64_t, uint64_t, weir_coop)>
@@ -222,10 +209,7 @@ struct Epochs : Pair {
     }
 };
 
-TEST(LitmusPackets, EpochsAreAdvancedOnceForABlock)
-{
-    holds<Epochs>(WEIRT_WEAK_NO_BARRIER);
-}
+TEST(LitmusPackets, EpochsAreAdvancedOnceForABlock) { holds<Epochs>(WEIRT_WEAK_NO_BARRIER); }
 
 // Two blocks of two threads send as one grid: each block adds its share of the epoch, and they meet between calls.
 struct GridEpochs : Pair {
@@ -261,18 +245,12 @@ struct GridEpochs : Pair {
     }
 };
 
-TEST(LitmusPackets, AGridMeetsBetweenCalls)
-{
-    holds<GridEpochs>(WEIRT_WEAK_NO_BARRIER | WEIRT_WEAK_NO_ATOMIC);
-}
+TEST(LitmusPackets, AGridMeetsBetweenCalls) { holds<GridEpochs>(WEIRT_WEAK_NO_BARRIER | WEIRT_WEAK_NO_ATOMIC); }
 
 struct GridGoesOn : GridEpochs {
     GridGoesOn() { meets = false; }
 };
 
-TEST(LitmusPackets, AGridThatGoesOnSendsWithAnOldEpoch)
-{
-    fails<GridGoesOn>();
-}
+TEST(LitmusPackets, AGridThatGoesOnSendsWithAnOldEpoch) { fails<GridGoesOn>(); }
 
 } // namespace

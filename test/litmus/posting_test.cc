@@ -8,15 +8,8 @@ using namespace litmus;
 
 constexpr uint32_t POST_ORDERS = WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_SYSTEM;
 
-TEST(LitmusPosting, EntriesComeOnceAndWholeInOrder)
-{
-    holds<posting::Laps<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);
-}
-
-TEST(LitmusPosting, OfThreePostersToo)
-{
-    holds<posting::Laps<3>>(0);
-}
+TEST(LitmusPosting, EntriesComeOnceAndWholeInOrder) { holds<posting::Laps<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
+TEST(LitmusPosting, OfThreePostersToo) { holds<posting::Laps<3>>(0); }
 
 TEST(LitmusPosting, AnOwnQueueNeedsNoAtomics)
 {
@@ -56,35 +49,17 @@ struct Group : posting::Queue {
     bool right() const { return fine() && peer[0] == 3 && peer[1] == 3; }
 };
 
-TEST(LitmusPosting, AGroupPostsTogether)
-{
-    holds<Group>(POST_ORDERS | WEIRT_WEAK_NO_BARRIER);
-}
-
-TEST(LitmusPosting, SignalsAreNumberedInTheirOrder)
-{
-    holds<posting::Signals<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);
-}
-
-TEST(LitmusPosting, ARingTellsOfAllThatItsThreadKnowsOf)
-{
-    holds<posting::RungByAnother>(POST_ORDERS);
-}
+TEST(LitmusPosting, AGroupPostsTogether) { holds<Group>(POST_ORDERS | WEIRT_WEAK_NO_BARRIER); }
+TEST(LitmusPosting, SignalsAreNumberedInTheirOrder) { holds<posting::Signals<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
+TEST(LitmusPosting, ARingTellsOfAllThatItsThreadKnowsOf) { holds<posting::RungByAnother>(POST_ORDERS); }
 
 TEST(LitmusPosting, AnErrorIsToldAfterWhatWasDoneBeforeIt)
 {
     holds<posting::Failure<2>>(POST_ORDERS | WEIRT_WEAK_NO_ATOMIC);
 }
 
-TEST(LitmusPosting, AnErrorEndsThreePosters)
-{
-    holds<posting::Failure<3>>(0);
-}
-
-TEST(LitmusPosting, NoticesFollowTheirData)
-{
-    holds<posting::Notices>(POST_ORDERS);
-}
+TEST(LitmusPosting, AnErrorEndsThreePosters) { holds<posting::Failure<3>>(0); }
+TEST(LitmusPosting, NoticesFollowTheirData) { holds<posting::Notices>(POST_ORDERS); }
 
 TEST(LitmusPosting, CollapsedCompletionsTellTheSame)
 {

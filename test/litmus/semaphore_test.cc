@@ -46,10 +46,7 @@ struct SignalWait : Passing {
     }
 };
 
-TEST(LitmusSemaphore, SignalWaitOrdersData)
-{
-    holds<SignalWait>(SIGNAL_ORDERS);
-}
+TEST(LitmusSemaphore, SignalWaitOrdersData) { holds<SignalWait>(SIGNAL_ORDERS); }
 
 struct SignalPoll : Passing {
     void thread(uint32_t i)
@@ -68,10 +65,7 @@ struct SignalPoll : Passing {
     }
 };
 
-TEST(LitmusSemaphore, SignalPollOrdersData)
-{
-    holds<SignalPoll>(SIGNAL_ORDERS);
-}
+TEST(LitmusSemaphore, SignalPollOrdersData) { holds<SignalPoll>(SIGNAL_ORDERS); }
 
 struct RelaxedSignal : Passing {
     void thread(uint32_t i)
@@ -86,10 +80,7 @@ struct RelaxedSignal : Passing {
     }
 };
 
-TEST(LitmusSemaphore, RelaxedSignalOrdersNoData)
-{
-    fails<RelaxedSignal>();
-}
+TEST(LitmusSemaphore, RelaxedSignalOrdersNoData) { fails<RelaxedSignal>(); }
 
 struct RelaxedWait : Passing {
     void thread(uint32_t i)
@@ -104,10 +95,7 @@ struct RelaxedWait : Passing {
     }
 };
 
-TEST(LitmusSemaphore, RelaxedWaitOrdersNoData)
-{
-    fails<RelaxedWait>();
-}
+TEST(LitmusSemaphore, RelaxedWaitOrdersNoData) { fails<RelaxedWait>(); }
 
 // Counts that one thread holds in registers.
 struct Counted : Passing {
@@ -138,19 +126,13 @@ struct Counted : Passing {
     }
 };
 
-TEST(LitmusSemaphore, CountedSignalWaitOrdersData)
-{
-    holds<Counted>(SIGNAL_ORDERS);
-}
+TEST(LitmusSemaphore, CountedSignalWaitOrdersData) { holds<Counted>(SIGNAL_ORDERS); }
 
 struct CountedRelaxed : Counted {
     CountedRelaxed() { relaxed = true; }
 };
 
-TEST(LitmusSemaphore, CountedRelaxedOrdersNoData)
-{
-    fails<CountedRelaxed>();
-}
+TEST(LitmusSemaphore, CountedRelaxedOrdersNoData) { fails<CountedRelaxed>(); }
 
 // The peer reads, and says so; then its memory is written anew.
 struct Reuse : TwoRanks {
@@ -175,10 +157,7 @@ struct Reuse : TwoRanks {
     bool right() const { return failed == 0 && seen[0] == 10 && seen[1] == 11; }
 };
 
-TEST(LitmusSemaphore, ReadsAreDoneBeforeASignal)
-{
-    holds<Reuse>(SIGNAL_ORDERS);
-}
+TEST(LitmusSemaphore, ReadsAreDoneBeforeASignal) { holds<Reuse>(SIGNAL_ORDERS); }
 
 // A get before the peer may write again: the same, with the data on the other side.
 struct GetReuse : TwoRanks {
@@ -203,10 +182,7 @@ struct GetReuse : TwoRanks {
     bool right() const { return failed == 0 && seen[0] == 10 && seen[1] == 11; }
 };
 
-TEST(LitmusSemaphore, GetsAreDoneBeforeASignal)
-{
-    holds<GetReuse>(SIGNAL_ORDERS);
-}
+TEST(LitmusSemaphore, GetsAreDoneBeforeASignal) { holds<GetReuse>(SIGNAL_ORDERS); }
 
 // Each side writes to the other and looks for the other's write before it waits for it.
 struct StoreBuffering : TwoRanks {
@@ -221,10 +197,7 @@ struct StoreBuffering : TwoRanks {
     bool right() const { return seen[0] == 1 || seen[1] == 1; }
 };
 
-TEST(LitmusSemaphore, BothPollsMayMissTheOtherSignal)
-{
-    fails<StoreBuffering>();
-}
+TEST(LitmusSemaphore, BothPollsMayMissTheOtherSignal) { fails<StoreBuffering>(); }
 
 // Three ranks: 0 writes to 2 and signals 1, which signals 2.
 struct Chain {
@@ -251,10 +224,7 @@ struct Chain {
     bool right() const { return first.failed == 0 && seen == 5; }
 };
 
-TEST(LitmusSemaphore, SignalsCarryWhatTheSignallerWaitedFor)
-{
-    holds<Chain>(SIGNAL_ORDERS);
-}
+TEST(LitmusSemaphore, SignalsCarryWhatTheSignallerWaitedFor) { holds<Chain>(SIGNAL_ORDERS); }
 
 // Two threads of rank 0 write and signal, each for itself; threads 0 and 1 are there, thread 2 is rank 1.
 struct Signallers : Pair {
@@ -288,10 +258,7 @@ struct OneOfTwo : Signallers {
     OneOfTwo() { waits = 1; }
 };
 
-TEST(LitmusSemaphore, OneWaitDoesNotTellWhoSignalled)
-{
-    fails<OneOfTwo>();
-}
+TEST(LitmusSemaphore, OneWaitDoesNotTellWhoSignalled) { fails<OneOfTwo>(); }
 
 // Relaxed signals are counted as others are.
 struct RelaxedCount : Pair {
@@ -316,10 +283,7 @@ struct RelaxedCount : Pair {
     bool right() const { return failed == 0 && after == WEIR_PENDING; }
 };
 
-TEST(LitmusSemaphore, RelaxedSignalsAreCounted)
-{
-    holds<RelaxedCount>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_ATOMIC);
-}
+TEST(LitmusSemaphore, RelaxedSignalsAreCounted) { holds<RelaxedCount>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_ATOMIC); }
 
 // A token in host memory is stored, not added to. Threads 0 and 1 are a GPU's, thread 2 is the host.
 struct ToHost : Pair {
@@ -343,10 +307,7 @@ struct ToHost : Pair {
     bool right() const { return failed == 0 && seen[0] == 20 && seen[1] == 21 && rank[1].inbound[0].words[0] == 2; }
 };
 
-TEST(LitmusSemaphore, SignalsToTheHostEndAtTheirCount)
-{
-    holds<ToHost>(SIGNAL_ORDERS | WEIRT_WEAK_NO_ATOMIC);
-}
+TEST(LitmusSemaphore, SignalsToTheHostEndAtTheirCount) { holds<ToHost>(SIGNAL_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
 
 // Single values: two writes to one place are seen in their order, two writes to two places are not.
 struct OnePlace : TwoRanks {
@@ -365,10 +326,7 @@ struct OnePlace : TwoRanks {
     bool right() const { return failed == 0 && seen[1] >= seen[0]; }
 };
 
-TEST(LitmusValues, OnePlaceIsSeenInOrder)
-{
-    holds<OnePlace>(WEIRT_WEAK_NO_SYSTEM);
-}
+TEST(LitmusValues, OnePlaceIsSeenInOrder) { holds<OnePlace>(WEIRT_WEAK_NO_SYSTEM); }
 
 struct TwoPlaces : TwoRanks {
     uint64_t seen[2] = {};
@@ -386,9 +344,6 @@ struct TwoPlaces : TwoRanks {
     bool right() const { return failed == 0 && seen[1] >= seen[0]; }
 };
 
-TEST(LitmusValues, TwoPlacesAreNot)
-{
-    fails<TwoPlaces>();
-}
+TEST(LitmusValues, TwoPlacesAreNot) { fails<TwoPlaces>(); }
 
 } // namespace

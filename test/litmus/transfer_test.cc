@@ -10,10 +10,7 @@ enum Kind { PUT, GET, LL16, LINES, EXCHANGE_LL16, EXCHANGE_LINES, KINDS };
 constexpr uint64_t ROUNDS = 3;
 constexpr uint64_t BYTES_MAX = 8 * DATA_WORDS;
 
-uint8_t pattern(uint32_t rank, uint64_t i)
-{
-    return static_cast<uint8_t>(1 + i * 7 + i / 61 + rank * 101);
-}
+uint8_t pattern(uint32_t rank, uint64_t i) { return static_cast<uint8_t>(1 + i * 7 + i / 61 + rank * 101); }
 
 // Threads 0 to 3 are rank 0 and send, threads 4 to 7 are rank 1 and receive; both do both in an exchange. The source
 // is the lower half of each rank's data, and the destination the upper half of its data, or its sink.

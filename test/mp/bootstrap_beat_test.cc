@@ -10,15 +10,9 @@ namespace {
 class BootstrapBeat : public BootstrapTest {};
 
 // The timeout of a job, and the silence after which a rank counts as dead.
-uint32_t timeout_ms()
-{
-    return 6000 * weirt_slow();
-}
+uint32_t timeout_ms() { return 6000 * weirt_slow(); }
 
-uint32_t silence_ms()
-{
-    return timeout_ms() * 3 / 4;
-}
+uint32_t silence_ms() { return timeout_ms() * 3 / 4; }
 
 const uint32_t ranks = 4;
 

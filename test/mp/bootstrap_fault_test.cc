@@ -727,15 +727,8 @@ void missing_in_a_barrier(bool stopped)
     weirt_wait(pids[1]);
 }
 
-TEST_F(BootstrapFault, RankThatDoesNotCallIsNamedByAll)
-{
-    missing_in_a_barrier(false);
-}
-
-TEST_F(BootstrapFault, RankThatIsStoppedIsNamedByAll)
-{
-    missing_in_a_barrier(true);
-}
+TEST_F(BootstrapFault, RankThatDoesNotCallIsNamedByAll) { missing_in_a_barrier(false); }
+TEST_F(BootstrapFault, RankThatIsStoppedIsNamedByAll) { missing_in_a_barrier(true); }
 
 TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)
 {

@@ -263,10 +263,7 @@ void collapsed(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicDevx, EachCompletionIsWrittenOverTheOneBefore)
-{
-    run(collapsed);
-}
+TEST_P(SwnicDevx, EachCompletionIsWrittenOverTheOneBefore) { run(collapsed); }
 
 // All behind the request that fails is flushed, over the entry that tells of it.
 void failure(weirt_rank *rank)
@@ -295,10 +292,7 @@ void failure(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicDevx, WhatIsFlushedIsWrittenOverTheError)
-{
-    run(failure);
-}
+TEST_P(SwnicDevx, WhatIsFlushedIsWrittenOverTheError) { run(failure); }
 
 // ---- what is wrong with commands -------------------------------------------------------------------------------
 
@@ -314,10 +308,7 @@ void alone(weirt_rank *rank, const char *script, const std::function<void(Devx *
     nic.meet();
 }
 
-uint32_t bit_of(uint32_t field)
-{
-    return 0x53570000 | field >> 8;
-}
+uint32_t bit_of(uint32_t field) { return 0x53570000 | field >> 8; }
 
 struct Wrong {
     uint32_t field;
@@ -378,10 +369,7 @@ void bad_create_cq(weirt_rank *rank)
     });
 }
 
-TEST_P(SwnicCommand, CompletionQueuesAreRefused)
-{
-    run(bad_create_cq);
-}
+TEST_P(SwnicCommand, CompletionQueuesAreRefused) { run(bad_create_cq); }
 
 void bad_create_qp(weirt_rank *rank)
 {
@@ -426,10 +414,7 @@ void bad_create_qp(weirt_rank *rank)
     });
 }
 
-TEST_P(SwnicCommand, QueuePairsAreRefused)
-{
-    run(bad_create_qp);
-}
+TEST_P(SwnicCommand, QueuePairsAreRefused) { run(bad_create_qp); }
 
 // Every bit that is no field's is refused by itself, and so is a wrong state, a wrong number, a wrong length.
 void bad_states(weirt_rank *rank)
@@ -483,10 +468,7 @@ void bad_states(weirt_rank *rank)
     });
 }
 
-TEST_P(SwnicCommand, StatesAreRefused)
-{
-    run(bad_states);
-}
+TEST_P(SwnicCommand, StatesAreRefused) { run(bad_states); }
 
 void bad_lengths(weirt_rank *rank)
 {
@@ -530,10 +512,7 @@ void bad_lengths(weirt_rank *rank)
     });
 }
 
-TEST_P(SwnicCommand, LengthsAreRefused)
-{
-    run(bad_lengths);
-}
+TEST_P(SwnicCommand, LengthsAreRefused) { run(bad_lengths); }
 
 // What is in use stays; what the NIC cannot reach is none of its memory.
 void lives(weirt_rank *rank)
@@ -564,10 +543,7 @@ void lives(weirt_rank *rank)
     });
 }
 
-TEST_P(SwnicCommand, WhatIsInUseStays)
-{
-    run(lives);
-}
+TEST_P(SwnicCommand, WhatIsInUseStays) { run(lives); }
 
 void refused(weirt_rank *rank)
 {
@@ -595,9 +571,6 @@ void refused(weirt_rank *rank)
     });
 }
 
-TEST_P(SwnicCommand, FaultsRefuse)
-{
-    run(refused);
-}
+TEST_P(SwnicCommand, FaultsRefuse) { run(refused); }
 
 } // namespace

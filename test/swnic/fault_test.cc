@@ -82,10 +82,7 @@ void lost_answer_of_an_add(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicFault, LostAnswerOfAnAdd)
-{
-    run(lost_answer_of_an_add);
-}
+TEST_P(SwnicFault, LostAnswerOfAnAdd) { run(lost_answer_of_an_add); }
 
 TEST_P(SwnicFault, ReceiverThatIsNotReady)
 {
@@ -175,10 +172,7 @@ void nth_fails(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFault, TheThirdRequestFails)
-{
-    run(nth_fails);
-}
+TEST_P(SwnicFault, TheThirdRequestFails) { run(nth_fails); }
 
 // A link that is down for less than the retries take is seen by its events alone.
 void flaps(weirt_rank *rank)
@@ -210,10 +204,7 @@ void flaps(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicFaultBetween, LinkFlap)
-{
-    run(flaps);
-}
+TEST_P(SwnicFaultBetween, LinkFlap) { run(flaps); }
 
 void no_atomics(weirt_rank *rank)
 {
@@ -232,10 +223,7 @@ void no_atomics(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFault, NoAtomics)
-{
-    run(no_atomics);
-}
+TEST_P(SwnicFault, NoAtomics) { run(no_atomics); }
 
 void device_fails(weirt_rank *rank)
 {
@@ -250,10 +238,7 @@ void device_fails(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFault, DeviceFails)
-{
-    run(device_fails);
-}
+TEST_P(SwnicFault, DeviceFails) { run(device_fails); }
 
 // The first write fails with `status` and does nothing, and another queue pair goes on.
 void fails_alone(weirt_rank *rank, const char *script, uint32_t at, ibv_wc_status status)
@@ -330,10 +315,7 @@ void lost_doorbell(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicFault, LostDoorbell)
-{
-    run(lost_doorbell);
-}
+TEST_P(SwnicFault, LostDoorbell) { run(lost_doorbell); }
 
 // What was carried out first completes last: each pair's completions are in order, those of two pairs are not.
 void late_completion(weirt_rank *rank)
@@ -362,10 +344,7 @@ void late_completion(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFaultBetween, CompletionsOfTwoPairsInAnotherOrder)
-{
-    run(late_completion);
-}
+TEST_P(SwnicFaultBetween, CompletionsOfTwoPairsInAnotherOrder) { run(late_completion); }
 
 // The flag is there, the data before it is not; a read of it waits for it.
 void flag_first(weirt_rank *rank)
@@ -400,10 +379,7 @@ void flag_first(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicFaultBetween, FlagBeforeData)
-{
-    run(flag_first);
-}
+TEST_P(SwnicFaultBetween, FlagBeforeData) { run(flag_first); }
 
 // A link that goes down again and again, each time for less than the retries take.
 void flaps_often(weirt_rank *rank)
@@ -439,10 +415,7 @@ void flaps_often(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFault, LinkFlapsOften)
-{
-    run(flaps_often);
-}
+TEST_P(SwnicFault, LinkFlapsOften) { run(flaps_often); }
 
 // What a shape promises: nothing arrives before its time, and no more than the line carries.
 void shaped(weirt_rank *rank, const char *script, uint32_t bytes, uint64_t least_ms)

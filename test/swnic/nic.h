@@ -370,10 +370,7 @@ protected:
     Meeting meeting;
 };
 
-inline std::string nic_test_name(const ::testing::TestParamInfo<int> &info)
-{
-    return weirt_stages[info.param].name;
-}
+inline std::string nic_test_name(const ::testing::TestParamInfo<int> &info) { return weirt_stages[info.param].name; }
 
 } // namespace weirt
 

@@ -9,16 +9,10 @@ WEIR_FN uint64_t notice_value(uint64_t thread, uint64_t i, uint64_t word)
 }
 
 /* Source and tag. */
-WEIR_FN uint32_t notice_immediate(uint64_t thread, uint64_t i)
-{
-    return (uint32_t)(thread << 24 | i);
-}
+WEIR_FN uint32_t notice_immediate(uint64_t thread, uint64_t i) { return (uint32_t)(thread << 24 | i); }
 
 /* A notice in four has no data. */
-WEIR_FN uint64_t notice_bytes(uint64_t i)
-{
-    return i % 4 == 3 ? 0 : 8 * NOTICE_WORDS;
-}
+WEIR_FN uint64_t notice_bytes(uint64_t i) { return i % 4 == 3 ? 0 : 8 * NOTICE_WORDS; }
 
 WEIR_FN uint64_t notice_slot(const notice_args *args, uint64_t thread, uint64_t i)
 {
@@ -106,12 +100,6 @@ WEIR_KERNEL(notice_takes, notice_args)
     args->report->status[0] = status;
 }
 
-const weir_kernel *notice_poster(void)
-{
-    return &notice_posts;
-}
+const weir_kernel *notice_poster(void) { return &notice_posts; }
 
-const weir_kernel *notice_taker(void)
-{
-    return &notice_takes;
-}
+const weir_kernel *notice_taker(void) { return &notice_takes; }

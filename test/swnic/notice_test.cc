@@ -25,10 +25,7 @@ struct Plan {
     uint8_t timeout = 18;    // 1.07 s
 };
 
-uint32_t scaled(uint32_t count)
-{
-    return weirt_sanitizer()[0] == 0 ? count : count / 4;
-}
+uint32_t scaled(uint32_t count) { return weirt_sanitizer()[0] == 0 ? count : count / 4; }
 
 Options options_of(const Plan &plan)
 {
@@ -98,10 +95,7 @@ void notices(weirt_rank *rank, const Plan &plan)
     }
 }
 
-uint32_t posters()
-{
-    return std::strcmp(weirt_sanitizer(), "thread") == 0 ? 4 : 8;
-}
+uint32_t posters() { return std::strcmp(weirt_sanitizer(), "thread") == 0 ? 4 : 8; }
 
 void of_many_threads(weirt_rank *rank)
 {
@@ -168,40 +162,14 @@ void with_losses(weirt_rank *rank)
 
 } // namespace
 
-TEST_P(SwnicNotice, OfManyThreads)
-{
-    run(of_many_threads);
-}
+TEST_P(SwnicNotice, OfManyThreads) { run(of_many_threads); }
+TEST_P(SwnicNotice, OfOneThread) { run(of_one_thread); }
+TEST_P(SwnicNotice, OfAGroup) { run(of_a_group); }
+TEST_P(SwnicNotice, OfAGroupWithItsOwnQueue) { run(of_a_group_with_its_own_queue); }
+TEST_P(SwnicNotice, OfTwoQueuesIntoOneInbox) { run(of_two_queues); }
+TEST_P(SwnicNotice, PastAllCounters) { run(past_all_counters); }
 
-TEST_P(SwnicNotice, OfOneThread)
-{
-    run(of_one_thread);
-}
-
-TEST_P(SwnicNotice, OfAGroup)
-{
-    run(of_a_group);
-}
-
-TEST_P(SwnicNotice, OfAGroupWithItsOwnQueue)
-{
-    run(of_a_group_with_its_own_queue);
-}
-
-TEST_P(SwnicNotice, OfTwoQueuesIntoOneInbox)
-{
-    run(of_two_queues);
-}
-
-TEST_P(SwnicNotice, PastAllCounters)
-{
-    run(past_all_counters);
-}
-
-TEST_P(SwnicNoticeTrouble, WhatIsLostComesOnce)
-{
-    run(with_losses);
-}
+TEST_P(SwnicNoticeTrouble, WhatIsLostComesOnce) { run(with_losses); }
 
 // Receives are the credits: without one nothing is lost, and nothing comes.
 static void slow_taker(weirt_rank *rank)
@@ -321,22 +289,7 @@ static void overtakes(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicNoticeTrouble, SlowTakerLosesNothing)
-{
-    run(slow_taker);
-}
-
-TEST_P(SwnicNoticeTrouble, PostersFailWithoutReceives)
-{
-    run(no_more_receives);
-}
-
-TEST_P(SwnicNoticeTrouble, FailedQueuePairEndsWaits)
-{
-    run(failure);
-}
-
-TEST_P(SwnicNoticeTrouble, NoticeThatOvertakesItsDataIsNoticed)
-{
-    run(overtakes);
-}
+TEST_P(SwnicNoticeTrouble, SlowTakerLosesNothing) { run(slow_taker); }
+TEST_P(SwnicNoticeTrouble, PostersFailWithoutReceives) { run(no_more_receives); }
+TEST_P(SwnicNoticeTrouble, FailedQueuePairEndsWaits) { run(failure); }
+TEST_P(SwnicNoticeTrouble, NoticeThatOvertakesItsDataIsNoticed) { run(overtakes); }

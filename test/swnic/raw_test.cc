@@ -114,10 +114,7 @@ void each_request(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicRaw, EachRequest)
-{
-    run(each_request);
-}
+TEST_P(SwnicRaw, EachRequest) { run(each_request); }
 
 // Requests of one to five blocks, through a ring of 64, past the 16 bits of the index; a ring for several at once.
 void wraps(weirt_rank *rank)
@@ -164,10 +161,7 @@ void wraps(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicRaw, IndexAndRingWrap)
-{
-    run(wraps);
-}
+TEST_P(SwnicRaw, IndexAndRingWrap) { run(wraps); }
 
 // ---- what the NIC refuses ------------------------------------------------------------------------------------
 
@@ -357,10 +351,7 @@ void reuses(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicRaw, BlocksThatAreUsedAgain)
-{
-    run(reuses);
-}
+TEST_P(SwnicRaw, BlocksThatAreUsedAgain) { run(reuses); }
 
 // The record may be ahead of the doorbell, as when two threads ring: what is not rung is not carried out.
 void record_ahead(weirt_rank *rank)
@@ -392,10 +383,7 @@ void record_ahead(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicRaw, RecordAheadOfTheDoorbell)
-{
-    run(record_ahead);
-}
+TEST_P(SwnicRaw, RecordAheadOfTheDoorbell) { run(record_ahead); }
 
 class SwnicRefuses : public ::testing::TestWithParam<size_t> {};
 

@@ -132,7 +132,4 @@ WEIR_KERNEL(rdma_posts, rdma_args)
     args->report->sum[block.rank] = sum;
 }
 
-const weir_kernel *rdma_kernel(void)
-{
-    return &rdma_posts;
-}
+const weir_kernel *rdma_kernel(void) { return &rdma_posts; }

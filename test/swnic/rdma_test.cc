@@ -16,10 +16,7 @@ namespace {
 constexpr uint64_t token = 900000; // offsets in the memory of each rank
 constexpr uint64_t scratch = 950000;
 
-uint32_t scaled(uint32_t count)
-{
-    return weirt_sanitizer()[0] == 0 ? count : count / 8;
-}
+uint32_t scaled(uint32_t count) { return weirt_sanitizer()[0] == 0 ? count : count / 8; }
 
 // Rank 0's queue pair as kernels have it, and what they need beside it.
 struct Poster : weirt::Kernels {
@@ -100,15 +97,9 @@ void puts(weirt_rank *rank, uint32_t what, uint32_t threads, uint32_t rounds, bo
     }
 }
 
-uint32_t pushers()
-{
-    return std::strcmp(weirt_sanitizer(), "thread") == 0 ? 4 : 8;
-}
+uint32_t pushers() { return std::strcmp(weirt_sanitizer(), "thread") == 0 ? 4 : 8; }
 
-void puts_of_many(weirt_rank *rank)
-{
-    puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, WEIR_RDMA_RING);
-}
+void puts_of_many(weirt_rank *rank) { puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, WEIR_RDMA_RING); }
 
 // Past the 16 bits of an index, and the 24 of a completion's number.
 void puts_of_one(weirt_rank *rank)
@@ -117,25 +108,13 @@ void puts_of_one(weirt_rank *rank)
 }
 
 // The NIC is told when the queue is full, and at the end.
-void puts_that_do_not_ring(weirt_rank *rank)
-{
-    puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, 0);
-}
+void puts_that_do_not_ring(weirt_rank *rank) { puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, 0); }
 
-void spans_of_many(weirt_rank *rank)
-{
-    puts(rank, RDMA_SPANS, pushers(), scaled(1600) / 8 * 8, false, WEIR_RDMA_RING);
-}
+void spans_of_many(weirt_rank *rank) { puts(rank, RDMA_SPANS, pushers(), scaled(1600) / 8 * 8, false, WEIR_RDMA_RING); }
 
-void spans_of_one(weirt_rank *rank)
-{
-    puts(rank, RDMA_SPANS, 1, scaled(16000) / 8 * 8, true, WEIR_RDMA_RING);
-}
+void spans_of_one(weirt_rank *rank) { puts(rank, RDMA_SPANS, 1, scaled(16000) / 8 * 8, true, WEIR_RDMA_RING); }
 
-void puts_of_one_that_counts(weirt_rank *rank)
-{
-    puts(rank, RDMA_COUNTED, 1, scaled(8000), true, WEIR_RDMA_RING);
-}
+void puts_of_one_that_counts(weirt_rank *rank) { puts(rank, RDMA_COUNTED, 1, scaled(8000), true, WEIR_RDMA_RING); }
 
 // So too, for many threads at once.
 void puts_past_all_counters(weirt_rank *rank)
@@ -143,62 +122,21 @@ void puts_past_all_counters(weirt_rank *rank)
     puts(rank, RDMA_PUTS, pushers(), 40, false, WEIR_RDMA_RING, "counters:65500,16777200");
 }
 
-void groups(weirt_rank *rank)
-{
-    puts(rank, RDMA_GROUPS, pushers(), scaled(800), false, WEIR_RDMA_RING);
-}
+void groups(weirt_rank *rank) { puts(rank, RDMA_GROUPS, pushers(), scaled(800), false, WEIR_RDMA_RING); }
 
-void groups_of_one(weirt_rank *rank)
-{
-    puts(rank, RDMA_GROUPS, pushers(), scaled(800), true, WEIR_RDMA_RING);
-}
+void groups_of_one(weirt_rank *rank) { puts(rank, RDMA_GROUPS, pushers(), scaled(800), true, WEIR_RDMA_RING); }
 
 } // namespace
 
-TEST_P(SwnicRdma, PutsOfManyThreads)
-{
-    run(puts_of_many);
-}
-
-TEST_P(SwnicRdma, PutsOfOneThreadPastAllCounters)
-{
-    run(puts_of_one);
-}
-
-TEST_P(SwnicRdma, PutsOfOneThreadThatCounts)
-{
-    run(puts_of_one_that_counts);
-}
-
-TEST_P(SwnicRdma, PutsOfManyThreadsPastAllCounters)
-{
-    run(puts_past_all_counters);
-}
-
-TEST_P(SwnicRdma, PutsThatDoNotRing)
-{
-    run(puts_that_do_not_ring);
-}
-
-TEST_P(SwnicRdma, SpansOfManyThreads)
-{
-    run(spans_of_many);
-}
-
-TEST_P(SwnicRdma, SpansOfOneThread)
-{
-    run(spans_of_one);
-}
-
-TEST_P(SwnicRdma, GroupsOnASharedQueue)
-{
-    run(groups);
-}
-
-TEST_P(SwnicRdma, GroupsOnTheirOwnQueue)
-{
-    run(groups_of_one);
-}
+TEST_P(SwnicRdma, PutsOfManyThreads) { run(puts_of_many); }
+TEST_P(SwnicRdma, PutsOfOneThreadPastAllCounters) { run(puts_of_one); }
+TEST_P(SwnicRdma, PutsOfOneThreadThatCounts) { run(puts_of_one_that_counts); }
+TEST_P(SwnicRdma, PutsOfManyThreadsPastAllCounters) { run(puts_past_all_counters); }
+TEST_P(SwnicRdma, PutsThatDoNotRing) { run(puts_that_do_not_ring); }
+TEST_P(SwnicRdma, SpansOfManyThreads) { run(spans_of_many); }
+TEST_P(SwnicRdma, SpansOfOneThread) { run(spans_of_one); }
+TEST_P(SwnicRdma, GroupsOnASharedQueue) { run(groups); }
+TEST_P(SwnicRdma, GroupsOnTheirOwnQueue) { run(groups_of_one); }
 
 // A signal is the count so far, and the data before it is there: rank 1 looks at all of it each time. It notices when a
 // NIC lets the first signal overtake its data.
@@ -246,35 +184,15 @@ static void signals(weirt_rank *rank, bool exclusive, bool overtakes = false)
     nic.meet();
 }
 
-static void signals_of_a_shared_queue(weirt_rank *rank)
-{
-    signals(rank, false);
-}
+static void signals_of_a_shared_queue(weirt_rank *rank) { signals(rank, false); }
 
-static void signals_of_an_own_queue(weirt_rank *rank)
-{
-    signals(rank, true);
-}
+static void signals_of_an_own_queue(weirt_rank *rank) { signals(rank, true); }
 
-static void signals_that_overtake(weirt_rank *rank)
-{
-    signals(rank, false, true);
-}
+static void signals_that_overtake(weirt_rank *rank) { signals(rank, false, true); }
 
-TEST_P(SwnicRdma, SignalThatOvertakesItsDataIsNoticed)
-{
-    run(signals_that_overtake);
-}
-
-TEST_P(SwnicRdma, SignalsFollowTheirDataOnASharedQueue)
-{
-    run(signals_of_a_shared_queue);
-}
-
-TEST_P(SwnicRdma, SignalsFollowTheirDataOnAnOwnQueue)
-{
-    run(signals_of_an_own_queue);
-}
+TEST_P(SwnicRdma, SignalThatOvertakesItsDataIsNoticed) { run(signals_that_overtake); }
+TEST_P(SwnicRdma, SignalsFollowTheirDataOnASharedQueue) { run(signals_of_a_shared_queue); }
+TEST_P(SwnicRdma, SignalsFollowTheirDataOnAnOwnQueue) { run(signals_of_an_own_queue); }
 
 // All that was found there, together, is 0 + 1 + ... : each add happened once, and no two at the same time.
 static void adds(weirt_rank *rank)
@@ -302,10 +220,7 @@ static void adds(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicRdma, AddsHappenOnce)
-{
-    run(adds);
-}
+TEST_P(SwnicRdma, AddsHappenOnce) { run(adds); }
 
 static void gets(weirt_rank *rank)
 {
@@ -330,10 +245,7 @@ static void gets(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicRdma, GetsBringWhatIsThere)
-{
-    run(gets);
-}
+TEST_P(SwnicRdma, GetsBringWhatIsThere) { run(gets); }
 
 // The 100th request fails: what was before it is done, the rest ends with the NIC's reason.
 static void fails(weirt_rank *rank, const char *script, uint64_t syndrome)
@@ -365,25 +277,12 @@ static void fails(weirt_rank *rank, const char *script, uint64_t syndrome)
     }
 }
 
-static void refused(weirt_rank *rank)
-{
-    fails(rank, "error:100,19", MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
-}
+static void refused(weirt_rank *rank) { fails(rank, "error:100,19", MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR); }
 
-static void torn(weirt_rank *rank)
-{
-    fails(rank, "torn:100", MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
-}
+static void torn(weirt_rank *rank) { fails(rank, "torn:100", MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR); }
 
-TEST_P(SwnicRdma, ErrorEndsTheQueue)
-{
-    run(refused);
-}
-
-TEST_P(SwnicRdma, TornEntryEndsTheQueue)
-{
-    run(torn);
-}
+TEST_P(SwnicRdma, ErrorEndsTheQueue) { run(refused); }
+TEST_P(SwnicRdma, TornEntryEndsTheQueue) { run(torn); }
 
 // What kernels see of each fault: a status in time. Whatever it is, no byte is wrong, what is done is there, and the
 // other way on the same NICs goes on, unless these are what fails.
@@ -496,25 +395,12 @@ static void silent(weirt_rank *rank, bool exclusive)
     nic.meet();
 }
 
-static void silent_to_many(weirt_rank *rank)
-{
-    silent(rank, false);
-}
+static void silent_to_many(weirt_rank *rank) { silent(rank, false); }
 
-static void silent_to_one(weirt_rank *rank)
-{
-    silent(rank, true);
-}
+static void silent_to_one(weirt_rank *rank) { silent(rank, true); }
 
-TEST_P(SwnicRdma, WaitForRoomEndsByTheDeadline)
-{
-    run(silent_to_many);
-}
-
-TEST_P(SwnicRdma, WaitForRoomOnAnOwnQueueEndsByTheDeadline)
-{
-    run(silent_to_one);
-}
+TEST_P(SwnicRdma, WaitForRoomEndsByTheDeadline) { run(silent_to_many); }
+TEST_P(SwnicRdma, WaitForRoomOnAnOwnQueueEndsByTheDeadline) { run(silent_to_one); }
 
 // A fenced put sends what the get before it has brought.
 static void fences(weirt_rank *rank)
@@ -548,10 +434,7 @@ static void fences(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicRdma, FenceWaitsForGets)
-{
-    run(fences);
-}
+TEST_P(SwnicRdma, FenceWaitsForGets) { run(fences); }
 
 // Three quarters of the queue at a time, though nothing asks for a completion: room comes back.
 static void large_spans(weirt_rank *rank)
@@ -580,7 +463,4 @@ static void large_spans(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicRdma, LargeSpansGetRoom)
-{
-    run(large_spans);
-}
+TEST_P(SwnicRdma, LargeSpansGetRoom) { run(large_spans); }

@@ -18,10 +18,7 @@ constexpr uint32_t receives = 8;
 constexpr uint32_t slot_bytes = 12000;
 
 // The 32 bits that notice `i` of a pair carries, and its bytes: none, a word, two packets, three.
-uint32_t immediate(uint64_t i, uint32_t pair)
-{
-    return static_cast<uint32_t>((i * 2 + pair + 1) * 0x9e3779b1u);
-}
+uint32_t immediate(uint64_t i, uint32_t pair) { return static_cast<uint32_t>((i * 2 + pair + 1) * 0x9e3779b1u); }
 
 uint32_t bytes_of(uint64_t i)
 {
@@ -38,10 +35,7 @@ Options with_receives()
 }
 
 // Of a write that waits for its receive all but the last packet may be there: twice as many as there are receives.
-uint64_t slot(uint64_t i, uint32_t pair)
-{
-    return (i % (2 * receives) + pair * 2 * receives) * slot_bytes;
-}
+uint64_t slot(uint64_t i, uint32_t pair) { return (i % (2 * receives) + pair * 2 * receives) * slot_bytes; }
 
 // Rank 0 posts notice `i` of a pair, when there is room.
 void send(Nic *nic, uint64_t i, uint32_t pair)
@@ -369,15 +363,9 @@ void refuses_receive(weirt_rank *rank, uint32_t filled, uint32_t posted, uint32_
     nic.meet();
 }
 
-void not_written(weirt_rank *rank)
-{
-    refuses_receive(rank, 0, 3, 15, 2);
-}
+void not_written(weirt_rank *rank) { refuses_receive(rank, 0, 3, 15, 2); }
 
-void too_many(weirt_rank *rank)
-{
-    refuses_receive(rank, receives, receives + 1, 16, receives);
-}
+void too_many(weirt_rank *rank) { refuses_receive(rank, receives, receives + 1, 16, receives); }
 
 } // namespace
 
@@ -418,37 +406,11 @@ TEST_P(SwnicReceive, WhatComesAgainIsNoSecondNotice)
     run([](weirt_rank *rank) { lossy(rank, "not-ready:1,1000000,200"); });
 }
 
-TEST_P(SwnicReceiveBetween, WritesWaitForReceives)
-{
-    run(waits_for_receives);
-}
+TEST_P(SwnicReceiveBetween, WritesWaitForReceives) { run(waits_for_receives); }
 
-TEST_P(SwnicReceive, WritesThatFindNoReceive)
-{
-    run(finds_no_receive);
-}
-
-TEST_P(SwnicReceive, FailedQueuePairsCompleteTheirReceives)
-{
-    run(flushes);
-}
-
-TEST_P(SwnicReceive, LostAnswerOfANotice)
-{
-    run(lost_answer);
-}
-
-TEST_P(SwnicReceive, EntriesArePostedByTheRecord)
-{
-    run(by_the_record);
-}
-
-TEST_P(SwnicReceive, EntryThatWasNeverWritten)
-{
-    run(not_written);
-}
-
-TEST_P(SwnicReceive, MoreReceivesThanTheRingHolds)
-{
-    run(too_many);
-}
+TEST_P(SwnicReceive, WritesThatFindNoReceive) { run(finds_no_receive); }
+TEST_P(SwnicReceive, FailedQueuePairsCompleteTheirReceives) { run(flushes); }
+TEST_P(SwnicReceive, LostAnswerOfANotice) { run(lost_answer); }
+TEST_P(SwnicReceive, EntriesArePostedByTheRecord) { run(by_the_record); }
+TEST_P(SwnicReceive, EntryThatWasNeverWritten) { run(not_written); }
+TEST_P(SwnicReceive, MoreReceivesThanTheRingHolds) { run(too_many); }

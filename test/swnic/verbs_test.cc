@@ -58,10 +58,7 @@ static void each_operation(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicBetween, EachOperation)
-{
-    run(each_operation);
-}
+TEST_P(SwnicBetween, EachOperation) { run(each_operation); }
 
 // Words of rank 1 are read while it stores to them: each of them is old or new, never a part of both. The thread
 // sanitizer also sees how they are read.
@@ -100,10 +97,7 @@ static void words_under_stores(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicVerbs, ReadsTakeWholeWords)
-{
-    run(words_under_stores);
-}
+TEST_P(SwnicVerbs, ReadsTakeWholeWords) { run(words_under_stores); }
 
 static void two_pieces(weirt_rank *rank)
 {
@@ -132,10 +126,7 @@ static void two_pieces(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicVerbs, SeveralPieces)
-{
-    run(two_pieces);
-}
+TEST_P(SwnicVerbs, SeveralPieces) { run(two_pieces); }
 
 // Requests of all lengths through a small ring, across the wraps of all counters: the ring wraps inside requests.
 static void counters_wrap(weirt_rank *rank)
@@ -173,10 +164,7 @@ static void counters_wrap(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicVerbs, CountersAndRingsWrap)
-{
-    run(counters_wrap);
-}
+TEST_P(SwnicVerbs, CountersAndRingsWrap) { run(counters_wrap); }
 
 // A fenced write comes after the reads before it: it sends what they have brought.
 static void fences(weirt_rank *rank)
@@ -203,10 +191,7 @@ static void fences(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicVerbs, FenceWaitsForReads)
-{
-    run(fences);
-}
+TEST_P(SwnicVerbs, FenceWaitsForReads) { run(fences); }
 
 // Both ends send long writes and reads to each other over two pairs.
 static void both_ways(weirt_rank *rank)
@@ -233,10 +218,7 @@ static void both_ways(weirt_rank *rank)
     WEIRT_EXPECT(rank, wrong(nic.memory.data() + 600000, 300000, 21 - rank->rank) == 0);
 }
 
-TEST_P(SwnicBetween, BothWaysAtOnce)
-{
-    run(both_ways);
-}
+TEST_P(SwnicBetween, BothWaysAtOnce) { run(both_ways); }
 
 // ---- errors --------------------------------------------------------------------------------------------------
 
@@ -328,10 +310,7 @@ static void deregistered(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicBetween, DeregistrationUnderWay)
-{
-    run(deregistered);
-}
+TEST_P(SwnicBetween, DeregistrationUnderWay) { run(deregistered); }
 
 // The responder of a request that is not allowed hears of it, and is in error too.
 static void responder_hears(weirt_rank *rank)
@@ -355,10 +334,7 @@ static void responder_hears(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicVerbs, ResponderHearsOfAnError)
-{
-    run(responder_hears);
-}
+TEST_P(SwnicVerbs, ResponderHearsOfAnError) { run(responder_hears); }
 
 static void peer_gone(weirt_rank *rank)
 {
@@ -381,10 +357,7 @@ static void peer_gone(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicBetween, PeerThatIsGone)
-{
-    run(peer_gone);
-}
+TEST_P(SwnicBetween, PeerThatIsGone) { run(peer_gone); }
 
 static void peer_killed(weirt_rank *rank)
 {
@@ -407,10 +380,7 @@ static void peer_killed(weirt_rank *rank)
     nic.expect(wc, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_P(SwnicProcess, PeerThatIsKilled)
-{
-    run(peer_killed);
-}
+TEST_P(SwnicProcess, PeerThatIsKilled) { run(peer_killed); }
 
 // More completions than the queue has entries, which nobody takes.
 static void overrun(weirt_rank *rank)
@@ -434,10 +404,7 @@ static void overrun(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicVerbs, CompletionQueueOverrun)
-{
-    run(overrun);
-}
+TEST_P(SwnicVerbs, CompletionQueueOverrun) { run(overrun); }
 
 // Where that is allowed, entries that nobody has taken are written over, and the queue pair goes on.
 static void overrun_ignored(weirt_rank *rank)
@@ -478,10 +445,7 @@ static void overrun_ignored(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicVerbs, CompletionQueueOverrunIgnored)
-{
-    run(overrun_ignored);
-}
+TEST_P(SwnicVerbs, CompletionQueueOverrunIgnored) { run(overrun_ignored); }
 
 // ---- objects -------------------------------------------------------------------------------------------------
 

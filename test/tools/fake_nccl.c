@@ -26,20 +26,11 @@ EXPORT int ncclCommDestroy(void *comm);
 static atomic_int how; /* the first letter of FAKE_NCCL */
 static atomic_int ended;
 
-void fake_nccl_end(void)
-{
-    atomic_store(&ended, 1);
-}
+void fake_nccl_end(void) { atomic_store(&ended, 1); }
 
-const char *ncclGetErrorString(int result)
-{
-    return result == SUCCESS ? "no error" : "unhandled system error";
-}
+const char *ncclGetErrorString(int result) { return result == SUCCESS ? "no error" : "unhandled system error"; }
 
-const char *ncclGetLastError(void *comm)
-{
-    return comm == NULL ? "as it shall" : "";
-}
+const char *ncclGetLastError(void *comm) { return comm == NULL ? "as it shall" : ""; }
 
 int ncclGetVersion(int *version)
 {
@@ -69,18 +60,12 @@ int ncclCommInitRank(void **comm, int ranks, nccl_id id, int rank)
     return SUCCESS;
 }
 
-int ncclCommDestroy(void *comm)
-{
-    return comm == &ended ? SUCCESS : SYSTEM_ERROR;
-}
+int ncclCommDestroy(void *comm) { return comm == &ended ? SUCCESS : SYSTEM_ERROR; }
 
 /* What is looked up and not called, or has nothing to do. */
 #define SUCCEEDS(name)     \
     EXPORT int name(void); \
-    int name(void)         \
-    {                      \
-        return SUCCESS;    \
-    }
+    int name(void) { return SUCCESS; }
 
 SUCCEEDS(ncclGroupStart)
 SUCCEEDS(ncclGroupEnd)

@@ -16,10 +16,7 @@ using Bytes = std::vector<char>;
 constexpr uint32_t kRanks = 3;
 constexpr uint64_t kCount = 41;
 
-bool reduces(weir_collective_kind kind)
-{
-    return kind <= WEIR_REDUCE_SCATTER;
-}
+bool reduces(weir_collective_kind kind) { return kind <= WEIR_REDUCE_SCATTER; }
 
 // The buffers of all ranks around one operation.
 struct Job {

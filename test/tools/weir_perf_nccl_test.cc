@@ -20,10 +20,7 @@ weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, .
     return status;
 }
 
-bool perf_cuda_attach(const perf_cuda *)
-{
-    return true;
-}
+bool perf_cuda_attach(const perf_cuda *) { return true; }
 
 namespace {
 
@@ -77,10 +74,7 @@ void run(const char *how, const Meeting &meeting)
     dlclose(library);
 }
 
-TEST(WeirPerfNccl, RanksMeet)
-{
-    run("meet", { weirt_patience_ms(), { { WEIR_OK, "" }, { WEIR_OK, "" } } });
-}
+TEST(WeirPerfNccl, RanksMeet) { run("meet", { weirt_patience_ms(), { { WEIR_OK, "" }, { WEIR_OK, "" } } }); }
 
 TEST(WeirPerfNccl, ARankThatFailsIsNotWaitedFor)
 {

@@ -199,10 +199,7 @@ void killed_under_load(weirt_rank *rank)
     WEIRT_TEXT(rank, "peer");
 }
 
-TEST_P(QueueFaultProcesses, PeerIsKilledUnderLoad)
-{
-    run(killed_under_load);
-}
+TEST_P(QueueFaultProcesses, PeerIsKilledUnderLoad) { run(killed_under_load); }
 
 // Rank 1 is killed while nothing is under way. Rank 0's posts fail or wait; they neither hang nor complete.
 void killed_idle(weirt_rank *rank)
@@ -229,10 +226,7 @@ void killed_idle(weirt_rank *rank)
     WEIRT_EXPECT(rank, status >= 0 || weir_last_error()[0] != '\0');
 }
 
-TEST_P(QueueFaultProcesses, PeerIsKilledIdle)
-{
-    run(killed_idle);
-}
+TEST_P(QueueFaultProcesses, PeerIsKilledIdle) { run(killed_idle); }
 
 // Rank 0 closes its queue with transfers of all kinds under way, and frees their memory. New ones work.
 void closed_at_work(weirt_rank *rank)
@@ -279,10 +273,7 @@ void closed_at_work(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(QueueFault, ClosedWithWorkInFlight)
-{
-    run(closed_at_work);
-}
+TEST_P(QueueFault, ClosedWithWorkInFlight) { run(closed_at_work); }
 
 // The n-th allocation fails: an error, nothing left, and the next attempt goes on from there.
 void nth_allocation(weirt_rank *rank)

@@ -20,10 +20,7 @@ WEIRT_QUEUE_THREAD_SUITE(QueueThreads);
 const uint64_t guard = 64; // bytes around a transfer that must stay what they were
 const uint8_t untouched = 0xa5;
 
-uint64_t largest()
-{
-    return weirt_sanitizer()[0] == '\0' ? uint64_t(64) << 20 : uint64_t(5) << 20;
-}
+uint64_t largest() { return weirt_sanitizer()[0] == '\0' ? uint64_t(64) << 20 : uint64_t(5) << 20; }
 
 std::vector<uint64_t> all_sizes()
 {
@@ -68,10 +65,7 @@ void put_all_sizes(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(Queue, PutsOfAllSizes)
-{
-    run(put_all_sizes);
-}
+TEST_P(Queue, PutsOfAllSizes) { run(put_all_sizes); }
 
 void get_all_sizes(weirt_rank *rank)
 {
@@ -101,10 +95,7 @@ void get_all_sizes(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(QueueThreads, GetsOfAllSizes)
-{
-    run(get_all_sizes);
-}
+TEST_P(QueueThreads, GetsOfAllSizes) { run(get_all_sizes); }
 
 // Each pair of alignments, many posts at once; then the same places by gets.
 void all_alignments(weirt_rank *rank)
@@ -153,10 +144,7 @@ void all_alignments(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(QueueThreads, AllAlignments)
-{
-    run(all_alignments);
-}
+TEST_P(QueueThreads, AllAlignments) { run(all_alignments); }
 
 // Ping-pong of data and a value behind it: who sees the value sees all of the data.
 void data_before_value(weirt_rank *rank)
@@ -192,10 +180,7 @@ void data_before_value(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(Queue, DataIsThereBeforeTheValue)
-{
-    run(data_before_value);
-}
+TEST_P(Queue, DataIsThereBeforeTheValue) { run(data_before_value); }
 
 // Values while a thread that does not poll watches them: in order, each whole, among many bytes of puts.
 void values_are_whole(weirt_rank *rank)
@@ -240,10 +225,7 @@ void values_are_whole(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(QueueThreads, ValuesAreWholeAndInOrder)
-{
-    run(values_are_whole);
-}
+TEST_P(QueueThreads, ValuesAreWholeAndInOrder) { run(values_are_whole); }
 
 // Each length at each place within 8 bytes; the bytes around keep their own. Meeting.number: how far behind a multiple
 // of 8 the memory begins; a value may then lie in two words.
@@ -287,10 +269,7 @@ void values_of_all_lengths(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(QueueThreads, ValuesOfAllLengths)
-{
-    run(values_of_all_lengths);
-}
+TEST_P(QueueThreads, ValuesOfAllLengths) { run(values_of_all_lengths); }
 
 TEST_P(QueueThreads, ValuesOfAllLengthsToMemoryAtAnyAddress)
 {
@@ -345,10 +324,7 @@ void more_than_fits(weirt_rank *rank)
     side.until("the other rank", [&] { return weirt_step_now(rank, 1 - rank->rank) >= 1001; });
 }
 
-TEST_P(Queue, MorePostsThanRoom)
-{
-    run(more_than_fits);
-}
+TEST_P(Queue, MorePostsThanRoom) { run(more_than_fits); }
 
 // One thread posts, two others poll; all three of each rank at once, and the counts of complete posts never go back.
 void many_pollers(weirt_rank *rank)
@@ -398,10 +374,7 @@ void many_pollers(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(QueueThreads, ManyThreadsPoll)
-{
-    run(many_pollers);
-}
+TEST_P(QueueThreads, ManyThreadsPoll) { run(many_pollers); }
 
 // Each kind of memory on either side, in turn and at once: some of each side's is out of the host's reach. Between the
 // transfers there are values, behind which the data is seen.
@@ -536,9 +509,6 @@ void adds(weirt_rank *rank)
     side.meet();
 }
 
-TEST_P(QueueThreads, AddsAreNotLost)
-{
-    run(adds);
-}
+TEST_P(QueueThreads, AddsAreNotLost) { run(adds); }
 
 } // namespace

@@ -181,10 +181,7 @@ inline bool Side::wrap(uint8_t *at, uint64_t size)
     return true;
 }
 
-inline bool Side::open_domain()
-{
-    return open_device() && WEIRT_OK(rank, ops->domain_open(device, &domain));
-}
+inline bool Side::open_domain() { return open_device() && WEIRT_OK(rank, ops->domain_open(device, &domain)); }
 
 inline bool Side::open_queues(uint32_t count)
 {

@@ -25,10 +25,7 @@ WEIR_KERNEL(nothing, none_args)
     (void)coop;
 }
 
-bool says(const char *part)
-{
-    return strstr(weir_last_error(), part) != nullptr;
-}
+bool says(const char *part) { return strstr(weir_last_error(), part) != nullptr; }
 
 class Device : public ::testing::Test {
 protected:

@@ -103,19 +103,8 @@ int keep_the_programs_own()
     return xfsz_pending() && xfsz_blocked() ? 0 : 2;
 }
 
-TEST(File, MemoryBeyondTheLimitIsAnError)
-{
-    in_a_limited_child(allocate_memfds);
-}
-
-TEST(File, AWriteBeyondTheLimitIsAnError)
-{
-    in_a_limited_child(write_files);
-}
-
-TEST(File, ASignalOfTheProgramStays)
-{
-    in_a_limited_child(keep_the_programs_own);
-}
+TEST(File, MemoryBeyondTheLimitIsAnError) { in_a_limited_child(allocate_memfds); }
+TEST(File, AWriteBeyondTheLimitIsAnError) { in_a_limited_child(write_files); }
+TEST(File, ASignalOfTheProgramStays) { in_a_limited_child(keep_the_programs_own); }
 
 } // namespace

@@ -21,10 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool says(const char *part)
-{
-    return strstr(weir_last_error(), part) != nullptr;
-}
+bool says(const char *part) { return strstr(weir_last_error(), part) != nullptr; }
 
 // A folder that looks like /sys, as far as the choice looks.
 class IbTree : public ::testing::Test {

@@ -25,10 +25,7 @@ template <typename Struct> bool zeroed(void (*get)(Struct *out))
     return std::memcmp(static_cast<void *>(&out), static_cast<void *>(&zeros), sizeof out) == 0;
 }
 
-bool invalid(weir_status status)
-{
-    return status == WEIR_ERR_INVALID && std::strlen(weir_last_error()) > 0;
-}
+bool invalid(weir_status status) { return status == WEIR_ERR_INVALID && std::strlen(weir_last_error()) > 0; }
 
 // clang-format off
 #define INVALID(function, ...) { #function, [] { return invalid(function(__VA_ARGS__)); } }

@@ -234,10 +234,7 @@ static const char *status_text(int status)
     return status < 0 ? "nothing in time" : v.wc_status_str((enum ibv_wc_status)status);
 }
 
-static unsigned char byte_at(uint32_t i)
-{
-    return (unsigned char)((i * 2654435761u) >> 24);
-}
+static unsigned char byte_at(uint32_t i) { return (unsigned char)((i * 2654435761u) >> 24); }
 
 static uint32_t wrong_bytes(const unsigned char *data)
 {

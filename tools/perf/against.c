@@ -172,10 +172,7 @@ static const char *take_json_text(char **at)
     return value;
 }
 
-static char *skip_json(char *at)
-{
-    return at + strspn(at, " \n,:");
-}
+static char *skip_json(char *at) { return at + strspn(at, " \n,:"); }
 
 /* Takes the pairs of an object, and its end; *at is behind its beginning. */
 static bool take_json_object(char **at, record *r)

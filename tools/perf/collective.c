@@ -197,10 +197,7 @@ static double bus_factor(const perf_bench *b)
     return factor != 0 ? factor * (ranks - 1) / ranks : 1;
 }
 
-static double bandwidth(uint64_t bytes, const perf_result *r)
-{
-    return (double)bytes / r->us / 1e3;
-}
+static double bandwidth(uint64_t bytes, const perf_result *r) { return (double)bytes / r->us / 1e3; }
 
 static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
                        const perf_result *results)

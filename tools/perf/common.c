@@ -201,10 +201,7 @@ static int compare_values(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-void perf_sort(double *values, uint32_t count)
-{
-    qsort(values, count, sizeof values[0], compare_values);
-}
+void perf_sort(double *values, uint32_t count) { qsort(values, count, sizeof values[0], compare_values); }
 
 double perf_percentile(const double *values, uint32_t count, double part)
 {

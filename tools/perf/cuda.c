@@ -102,10 +102,7 @@ weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out)
     return WEIR_OK;
 }
 
-bool perf_cuda_attach(const perf_cuda *cuda)
-{
-    return cuda->set_context(cuda->context) == 0;
-}
+bool perf_cuda_attach(const perf_cuda *cuda) { return cuda->set_context(cuda->context) == 0; }
 
 void perf_cuda_close(perf_cuda *cuda)
 {

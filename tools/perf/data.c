@@ -50,10 +50,7 @@ WEIR_FN uint64_t cut(uint64_t word, uint32_t bytes)
     return bytes == 8 ? word : word & (((uint64_t)1 << 8 * bytes) - 1);
 }
 
-WEIR_FN bool is_float(uint32_t dtype)
-{
-    return dtype <= WEIR_F8E5M2;
-}
+WEIR_FN bool is_float(uint32_t dtype) { return dtype <= WEIR_F8E5M2; }
 
 /* Bits of a float behind its exponent. */
 WEIR_FN uint32_t fraction_bits(uint32_t dtype)
@@ -113,16 +110,10 @@ WEIR_FN uint64_t encode(uint32_t dtype, int64_t number, uint32_t scale)
 
 /* ---- operations ------------------------------------------------------------------------------------------- */
 
-WEIR_FN bool reduces(const perf_data *d)
-{
-    return d->kind <= WEIR_REDUCE_SCATTER;
-}
+WEIR_FN bool reduces(const perf_data *d) { return d->kind <= WEIR_REDUCE_SCATTER; }
 
 /* What each rank's numbers are multiples of, so that averages are exact. */
-WEIR_FN uint32_t unit_of(const perf_data *d)
-{
-    return d->op == WEIR_AVG ? d->ranks : 1;
-}
+WEIR_FN uint32_t unit_of(const perf_data *d) { return d->op == WEIR_AVG ? d->ranks : 1; }
 
 /* Bits of the multiples that leave room for the sum of all ranks. */
 WEIR_FN uint32_t number_bits(const perf_data *d)

@@ -28,10 +28,7 @@
 
 /* ---- signals ------------------------------------------------------------------------------------------ */
 
-RAW_FN bool raw_first_thread(void)
-{
-    return threadIdx.x == 0 && blockIdx.x == 0;
-}
+RAW_FN bool raw_first_thread(void) { return threadIdx.x == 0 && blockIdx.x == 0; }
 
 RAW_FN void raw_store_relaxed(uint64_t *word, uint64_t value)
 {
@@ -224,10 +221,7 @@ RAW_KERNEL(raw_ll16_grid)
     raw_ll16(&args, 0);
 }
 
-RAW_KERNEL(raw_ll16_free)
-{
-    raw_ll16(&args, args.number % 2 * args.slot);
-}
+RAW_KERNEL(raw_ll16_free) { raw_ll16(&args, args.number % 2 * args.slot); }
 
 /* ---- lines; their flag is the number of the node -------------------------------------------------------------- */
 
@@ -320,10 +314,7 @@ RAW_KERNEL(raw_handshake)
     }
 }
 
-RAW_KERNEL(raw_barrier)
-{
-    raw_start_together(&args);
-}
+RAW_KERNEL(raw_barrier) { raw_start_together(&args); }
 
 /* Flags are stored, not added to, and counted in a register. They go on from the signals consumed, which at
  * the start of every kernel are as many as were sent, so that the semaphore stays right. */

@@ -179,20 +179,11 @@ static weir_status run_transfers(perf_rank *rank, perf_op op)
     return end_link(&link, status);
 }
 
-static weir_status run_put(perf_rank *rank)
-{
-    return run_transfers(rank, PERF_PUT);
-}
+static weir_status run_put(perf_rank *rank) { return run_transfers(rank, PERF_PUT); }
 
-static weir_status run_get(perf_rank *rank)
-{
-    return run_transfers(rank, PERF_GET);
-}
+static weir_status run_get(perf_rank *rank) { return run_transfers(rank, PERF_GET); }
 
-static weir_status run_packets(perf_rank *rank)
-{
-    return run_transfers(rank, PERF_PACKETS);
-}
+static weir_status run_packets(perf_rank *rank) { return run_transfers(rank, PERF_PACKETS); }
 
 static weir_status run_semaphore(perf_rank *rank)
 {

@@ -376,10 +376,7 @@ static inline uint32_t swnic_get32(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static inline uint64_t swnic_get64(const uint8_t *p)
-{
-    return (uint64_t)swnic_get32(p) << 32 | swnic_get32(p + 4);
-}
+static inline uint64_t swnic_get64(const uint8_t *p) { return (uint64_t)swnic_get32(p) << 32 | swnic_get32(p + 4); }
 
 static inline void swnic_put32(uint8_t *p, uint32_t v)
 {
@@ -417,10 +414,7 @@ static inline uint64_t swnic_register(const swnic_qp *qp, uint32_t index)
 }
 
 /* Difference of two numbers of 24 bits. */
-static inline int32_t swnic_after(uint32_t a, uint32_t b)
-{
-    return (int32_t)((a - b) << 8) >> 8;
-}
+static inline int32_t swnic_after(uint32_t a, uint32_t b) { return (int32_t)((a - b) << 8) >> 8; }
 
 /* ---- swnic_verbs.c -------------------------------------------------------------------------------------- */
 

@@ -215,10 +215,7 @@ static uint8_t refuse(command *c, uint8_t status, uint32_t place, const char *wh
     return status;
 }
 
-static uint32_t get(const command *c, uint32_t place)
-{
-    return (uint32_t)weiri_prm_get(c->in, place);
-}
+static uint32_t get(const command *c, uint32_t place) { return (uint32_t)weiri_prm_get(c->in, place); }
 
 /* `bytes` of the memory of a umem, from a page's begin on or, of a record, from any multiple of 8. */
 static uint8_t find_memory(command *c, uint32_t id, uint32_t offset, uint64_t bytes, uint64_t multiple,
@@ -569,10 +566,7 @@ static const struct kind {
 #undef KIND
 };
 
-static bool has(uint32_t place, uint32_t bit)
-{
-    return bit >= place >> 8 && bit < (place >> 8) + (place & 0xff);
-}
+static bool has(uint32_t place, uint32_t bit) { return bit >= place >> 8 && bit < (place >> 8) + (place & 0xff); }
 
 /* Every field is within its range, and all that is none is 0. */
 static uint8_t check_fields(command *c, const struct kind *kind)

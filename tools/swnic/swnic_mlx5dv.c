@@ -8,10 +8,7 @@
 
 #include "swnic.h"
 
-SWNIC_EXPORT bool mlx5dv_is_supported(struct ibv_device *device)
-{
-    return strncmp(device->name, "swnic", 5) == 0;
-}
+SWNIC_EXPORT bool mlx5dv_is_supported(struct ibv_device *device) { return strncmp(device->name, "swnic", 5) == 0; }
 
 static void show_qp(const swnic_qp *qp, struct mlx5dv_qp *out)
 {

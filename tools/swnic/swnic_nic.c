@@ -30,10 +30,7 @@ void swnic_enter(swnic_nic *nic)
     (void)__atomic_fetch_sub(&nic->asking, 1, __ATOMIC_RELAXED);
 }
 
-void swnic_leave(swnic_nic *nic)
-{
-    (void)pthread_mutex_unlock(&nic->lock);
-}
+void swnic_leave(swnic_nic *nic) { (void)pthread_mutex_unlock(&nic->lock); }
 
 static bool take_responses(swnic_nic *nic, swnic_in *in)
 {

@@ -30,10 +30,7 @@ static void fail(swnic_qp *qp, uint8_t syndrome, uint8_t vendor)
     complete(qp, SWNIC_RECEIVE_FAILED, entry);
 }
 
-bool swnic_receive_is_posted(const swnic_qp *qp)
-{
-    return left(qp) != 0;
-}
+bool swnic_receive_is_posted(const swnic_qp *qp) { return left(qp) != 0; }
 
 bool swnic_receive_check(swnic_qp *qp)
 {

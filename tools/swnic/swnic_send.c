@@ -12,20 +12,14 @@
 #define ALWAYS 0x08 /* in a request's flags: complete with an entry */
 #define FENCES 0xe0
 
-static swnic_flight *flight(const swnic_qp *qp, uint32_t number)
-{
-    return &qp->flights[number & (qp->sq.count - 1)];
-}
+static swnic_flight *flight(const swnic_qp *qp, uint32_t number) { return &qp->flights[number & (qp->sq.count - 1)]; }
 
 static bool fetches(const swnic_wqe *wqe)
 {
     return wqe->opcode == SWNIC_READ || wqe->opcode == SWNIC_SWAP || wqe->opcode == SWNIC_ADD;
 }
 
-static bool writes(const swnic_wqe *wqe)
-{
-    return wqe->opcode == SWNIC_WRITE || wqe->opcode == SWNIC_WRITE_IMMEDIATE;
-}
+static bool writes(const swnic_wqe *wqe) { return wqe->opcode == SWNIC_WRITE || wqe->opcode == SWNIC_WRITE_IMMEDIATE; }
 
 /* ---- completions ---------------------------------------------------------------------------------------- */
 

@@ -48,15 +48,9 @@ SWNIC_EXPORT struct ibv_device **ibv_get_device_list(int *count)
     return list;
 }
 
-SWNIC_EXPORT void ibv_free_device_list(struct ibv_device **list)
-{
-    free(list);
-}
+SWNIC_EXPORT void ibv_free_device_list(struct ibv_device **list) { free(list); }
 
-SWNIC_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
-{
-    return device->name;
-}
+SWNIC_EXPORT const char *ibv_get_device_name(struct ibv_device *device) { return device->name; }
 
 static int query_device(struct ibv_context *context, struct ibv_device_attr *attr)
 {
@@ -258,10 +252,7 @@ static swnic_pd *make_pd(struct ibv_context *context)
     return pd;
 }
 
-SWNIC_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
-{
-    return (struct ibv_pd *)make_pd(context);
-}
+SWNIC_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context) { return (struct ibv_pd *)make_pd(context); }
 
 SWNIC_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
@@ -305,10 +296,7 @@ static int dealloc_td(struct ibv_td *td)
 
 /* ---- regions -------------------------------------------------------------------------------------------- */
 
-static bool is_readable(int pipe_end, const void *at)
-{
-    return write(pipe_end, at, 1) == 1;
-}
+static bool is_readable(int pipe_end, const void *at) { return write(pipe_end, at, 1) == 1; }
 
 bool swnic_is_host_memory(const uint8_t *at, size_t bytes)
 {

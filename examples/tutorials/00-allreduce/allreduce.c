@@ -9,10 +9,7 @@
 enum { COUNT = 1000 };
 
 /* Element i of the array of `rank`. The numbers are small, so that the sums are exact. */
-static float number(uint32_t rank, uint32_t i)
-{
-    return (float)(i + 10 * rank);
-}
+static float number(uint32_t rank, uint32_t i) { return (float)(i + 10 * rank); }
 
 static bool sums_are_right(const rank_start *start, const float *sums)
 {

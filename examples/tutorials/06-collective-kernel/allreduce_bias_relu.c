@@ -64,10 +64,7 @@ typedef struct worker {
 } worker;
 
 /* What `rank` has of element `index`: eighths, so that sums are exact. */
-static float part_of(uint32_t rank, uint64_t index)
-{
-    return (float)((index * 7 + rank * 13) % 101) / 8 - 6;
-}
+static float part_of(uint32_t rank, uint64_t index) { return (float)((index * 7 + rank * 13) % 101) / 8 - 6; }
 
 static bool set_up(worker *w, const rank_start *start)
 {

@@ -421,10 +421,7 @@ WEIR_FN uint64_t weir_arch_load_u64(const weir_alias_u64 *p)
     return v;
 }
 
-WEIR_FN void weir_arch_store_u64(weir_alias_u64 *p, uint64_t v)
-{
-    WEIR_CPU_WRITE(p, v);
-}
+WEIR_FN void weir_arch_store_u64(weir_alias_u64 *p, uint64_t v) { WEIR_CPU_WRITE(p, v); }
 
 WEIR_FN uint32_t weir_arch_load_u32(const weir_alias_u32 *p)
 {
@@ -433,10 +430,7 @@ WEIR_FN uint32_t weir_arch_load_u32(const weir_alias_u32 *p)
     return v;
 }
 
-WEIR_FN void weir_arch_store_u32(weir_alias_u32 *p, uint32_t v)
-{
-    WEIR_CPU_WRITE(p, v);
-}
+WEIR_FN void weir_arch_store_u32(weir_alias_u32 *p, uint32_t v) { WEIR_CPU_WRITE(p, v); }
 
 WEIR_FN char weir_arch_load_byte(const char *p)
 {
@@ -445,10 +439,7 @@ WEIR_FN char weir_arch_load_byte(const char *p)
     return v;
 }
 
-WEIR_FN void weir_arch_store_byte(char *p, char v)
-{
-    WEIR_CPU_WRITE(p, v);
-}
+WEIR_FN void weir_arch_store_byte(char *p, char v) { WEIR_CPU_WRITE(p, v); }
 
 /* ---- byte order: reverses the bytes of `v` ---------------------------------------------------------------- */
 

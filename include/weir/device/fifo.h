@@ -118,10 +118,7 @@ WEIR_FN_COLD weir_status weir_dev_credits_await(weir_dev_credits *credits, const
 }
 
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */
-WEIR_FN weir_status weir_dev_fifo_status(const weir_dev_fifo *fifo)
-{
-    return weir_dev_control_status(fifo->control);
-}
+WEIR_FN weir_status weir_dev_fifo_status(const weir_dev_fifo *fifo) { return weir_dev_control_status(fifo->control); }
 
 /* ---- push ----------------------------------------------------------------------------------------------- */
 

@@ -187,10 +187,7 @@ WEIR_FN weir_status weir_dev_port_channel_done(uint64_t *ticket)
 }
 
 /* Whether the thread is the first of the whole group, even if the group's blocks meet each by itself. */
-WEIR_FN int weir_dev_port_channel_leads(weir_coop coop)
-{
-    return coop.rank == 0;
-}
+WEIR_FN int weir_dev_port_channel_leads(weir_coop coop) { return coop.rank == 0; }
 
 /* ---- calls of kernels ------------------------------------------------------------------------------------------ */
 

@@ -301,10 +301,7 @@ typedef struct weir_dev_rdma_span {
 } weir_dev_rdma_span;
 
 /* Whether this many blocks can be free at once. One of the blocks before them must have a completion. */
-WEIR_FN int weir_dev_rdma_fits(const weir_dev_rdma *queue, uint32_t blocks)
-{
-    return blocks <= queue->count / 4 * 3;
-}
+WEIR_FN int weir_dev_rdma_fits(const weir_dev_rdma *queue, uint32_t blocks) { return blocks <= queue->count / 4 * 3; }
 
 /* Takes 1 to three quarters of the queue's blocks in a row. The caller must write and publish all of them, or none
  * after an error: no post succeeds any more then. */

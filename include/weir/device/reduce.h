@@ -65,17 +65,11 @@ WEIR_FN uint32_t weir_dtype_bytes(uint32_t dtype)
     }
 }
 
-WEIR_FN int weir_dtype_is_signed(uint32_t dtype)
-{
-    return dtype == WEIR_I8 || dtype == WEIR_I32 || dtype == WEIR_I64;
-}
+WEIR_FN int weir_dtype_is_signed(uint32_t dtype) { return dtype == WEIR_I8 || dtype == WEIR_I32 || dtype == WEIR_I64; }
 
 /* ---- formats ------------------------------------------------------------------------------------------- */
 
-WEIR_FN float weir_float_of_bf16(uint32_t code)
-{
-    return weir_arch_float_of_bits(code << 16);
-}
+WEIR_FN float weir_float_of_bf16(uint32_t code) { return weir_arch_float_of_bits(code << 16); }
 
 WEIR_FN uint32_t weir_bf16_of_float(float value)
 {
@@ -99,10 +93,7 @@ WEIR_FN float weir_float_of_f8e4m3(uint32_t code)
     return weir_arch_float_of_bits(sign | ((rest << 20) + (120u << 23)));
 }
 
-WEIR_FN float weir_float_of_f8e5m2(uint32_t code)
-{
-    return weir_arch_float_of_f16(code << 8);
-}
+WEIR_FN float weir_float_of_f8e5m2(uint32_t code) { return weir_arch_float_of_f16(code << 8); }
 
 /* Conversion to both 8-bit formats. `largest` is the code of the largest finite number, `infinity` the code of an
  * infinite value. */
@@ -117,15 +108,9 @@ WEIR_FN uint32_t weir_f8_of_float(float value, uint32_t mantissa, int32_t least,
     return (bits >> 24 & 0x80u) | (code <= largest || rest == 0x7f800000u ? code : largest);
 }
 
-WEIR_FN uint32_t weir_f8e4m3_of_float(float value)
-{
-    return weir_f8_of_float(value, 3, -6, 0x7e, 0x7e);
-}
+WEIR_FN uint32_t weir_f8e4m3_of_float(float value) { return weir_f8_of_float(value, 3, -6, 0x7e, 0x7e); }
 
-WEIR_FN uint32_t weir_f8e5m2_of_float(float value)
-{
-    return weir_f8_of_float(value, 2, -14, 0x7b, 0x7c);
-}
+WEIR_FN uint32_t weir_f8e5m2_of_float(float value) { return weir_f8_of_float(value, 2, -14, 0x7b, 0x7c); }
 
 /* ---- elements of a word ---------------------------------------------------------------------------------- */
 

@@ -72,10 +72,7 @@ WEIR_FN int weir_request_fits(const weir_dev_port_memory *memory, uint32_t kind,
 }
 
 /* Whether a value may have this many bytes at this offset. */
-WEIR_FN int weir_request_is_word(uint64_t offset, uint64_t bytes)
-{
-    return bytes - 1 < 8 && (offset & 7) + bytes <= 8;
-}
+WEIR_FN int weir_request_is_word(uint64_t offset, uint64_t bytes) { return bytes - 1 < 8 && (offset & 7) + bytes <= 8; }
 
 WEIR_FN weir_status weir_request_check_MOVE(const weir_request *request, const weir_dev_port_memory *remote,
                                             const weir_dev_port_memory *local)

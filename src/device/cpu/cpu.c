@@ -15,10 +15,7 @@
 #define CUT_THREADS 8u /* threads of a shape that was too large: a grid of blocks on any machine */
 #define CUT_BLOCKS 2u
 
-bool weiri_cpu_is_foreign(const weir_device *device)
-{
-    return device->pid != (int)getpid();
-}
+bool weiri_cpu_is_foreign(const weir_device *device) { return device->pid != (int)getpid(); }
 
 static uint32_t count(char *reason)
 {
@@ -145,10 +142,7 @@ static weir_status kernel_fit(weir_device *device, const weir_kernel *kernel, ui
     return status;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
 /* Keeps a shape that can be launched. A shape beyond the limit was meant for a GPU. It is cut to a few threads, because
  * the limit is far above the cores of most machines: two blocks, or more if each has few threads. */

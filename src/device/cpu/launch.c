@@ -48,10 +48,7 @@ struct weiri_cpu_worker {
 
 /* ---- calls of kernels ---------------------------------------------------------------------------------- */
 
-WEIR_API uint64_t weir_cpu_clock_ns(void)
-{
-    return weiri_now_ns();
-}
+WEIR_API uint64_t weir_cpu_clock_ns(void) { return weiri_now_ns(); }
 
 WEIR_API void weir_cpu_relax(uint32_t reads)
 {

@@ -39,20 +39,11 @@ typedef struct cpu_memory {
 static pthread_mutex_t allocations_mutex = PTHREAD_MUTEX_INITIALIZER;
 static cpu_memory *allocations;
 
-static void lock_allocations(void)
-{
-    (void)pthread_mutex_lock(&allocations_mutex);
-}
+static void lock_allocations(void) { (void)pthread_mutex_lock(&allocations_mutex); }
 
-static void unlock_allocations(void)
-{
-    (void)pthread_mutex_unlock(&allocations_mutex);
-}
+static void unlock_allocations(void) { (void)pthread_mutex_unlock(&allocations_mutex); }
 
-static void watch_fork(void)
-{
-    (void)pthread_atfork(lock_allocations, unlock_allocations, unlock_allocations);
-}
+static void watch_fork(void) { (void)pthread_atfork(lock_allocations, unlock_allocations, unlock_allocations); }
 
 static void list_add(cpu_memory *memory)
 {
@@ -81,10 +72,7 @@ static void list_remove(cpu_memory *memory)
     unlock_allocations();
 }
 
-static bool in_range(uint64_t offset, uint64_t bytes, uint64_t size)
-{
-    return bytes <= size && offset <= size - bytes;
-}
+static bool in_range(uint64_t offset, uint64_t bytes, uint64_t size) { return bytes <= size && offset <= size - bytes; }
 
 static cpu_memory *memory_create(weir_device *device)
 {

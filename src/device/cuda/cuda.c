@@ -17,10 +17,7 @@
  * threads. */
 #define SAFE_REGISTERS 64
 
-static uint32_t cuda_count(char *reason)
-{
-    return weiri_cuda_load(reason);
-}
+static uint32_t cuda_count(char *reason) { return weiri_cuda_load(reason); }
 
 /* ---- open and close --------------------------------------------------------------------------------- */
 
@@ -302,15 +299,9 @@ static bool cuda_keeps_lines(weir_device *device, const uint8_t uuid[16])
            atomics != 0;
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
+static uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
-static uint32_t max_u32(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
+static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 static weir_shape cuda_fit_shape(const weir_device *device, weir_shape wanted)
 {

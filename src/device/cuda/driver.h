@@ -121,10 +121,7 @@ typedef struct weiri_cuda_device {
     char families_reason[WEIRI_FAMILIES][160]; /* why a family of weir's kernels is missing; "" if it is loaded */
 } weiri_cuda_device;
 
-static inline weiri_cuda_device *weiri_cuda_native(const weir_device *device)
-{
-    return device->native;
-}
+static inline weiri_cuda_device *weiri_cuda_native(const weir_device *device) { return device->native; }
 
 /* The number of GPUs. 0 with the reason (256 bytes) if there is no GPU or no driver. Loads the driver at the first call
  * of the process. */

@@ -43,10 +43,7 @@ typedef struct weiri_cuda_list {
 
 extern weiri_cuda_list weiri_cuda_own;
 
-static inline void *weiri_cuda_pointer(CUdeviceptr address)
-{
-    return (void *)(uintptr_t)address;
-}
+static inline void *weiri_cuda_pointer(CUdeviceptr address) { return (void *)(uintptr_t)address; }
 
 /* A block without memory, of size `bytes`. NULL with the error text set if memory ran out. weiri_cuda_release ends it
  * at every stage. */

@@ -59,17 +59,8 @@ void weiri_free(void *p)
     }
 }
 
-void weiri_free_foreign(void *p)
-{
-    free(p);
-}
+void weiri_free_foreign(void *p) { free(p); }
 
-uint64_t weiri_alloc_fail_nth(uint64_t n)
-{
-    return weiri_fault_set(&fault, n);
-}
+uint64_t weiri_alloc_fail_nth(uint64_t n) { return weiri_fault_set(&fault, n); }
 
-int64_t weiri_alloc_alive(void)
-{
-    return __atomic_load_n(&alive, __ATOMIC_RELAXED);
-}
+int64_t weiri_alloc_alive(void) { return __atomic_load_n(&alive, __ATOMIC_RELAXED); }

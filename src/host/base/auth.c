@@ -23,10 +23,7 @@ weir_status weiri_auth_init(void)
     return WEIR_OK;
 }
 
-void weiri_auth_random_key(uint8_t *key)
-{
-    randombytes_buf(key, WEIRI_AUTH_KEY_BYTES);
-}
+void weiri_auth_random_key(uint8_t *key) { randombytes_buf(key, WEIRI_AUTH_KEY_BYTES); }
 
 void weiri_auth_derive_key(const char *secret, uint8_t *key)
 {
@@ -34,10 +31,7 @@ void weiri_auth_derive_key(const char *secret, uint8_t *key)
                              sizeof key_label);
 }
 
-void weiri_auth_wipe(void *secret, size_t bytes)
-{
-    sodium_memzero(secret, bytes);
-}
+void weiri_auth_wipe(void *secret, size_t bytes) { sodium_memzero(secret, bytes); }
 
 /* A hash of the purpose and of all public values of the connection, keyed with the job's key. */
 static void derive(const weiri_auth *auth, const uint8_t *key, const char *what, uint8_t *out)
@@ -182,10 +176,7 @@ void weiri_hash_all(const void *data, size_t bytes, uint8_t *out)
     (void)crypto_generichash(out, WEIRI_HASH_BYTES, (const unsigned char *)data, bytes, NULL, 0);
 }
 
-void weiri_hash_begin(weiri_hash *hash)
-{
-    (void)crypto_generichash_init(state_of(hash), NULL, 0, WEIRI_HASH_BYTES);
-}
+void weiri_hash_begin(weiri_hash *hash) { (void)crypto_generichash_init(state_of(hash), NULL, 0, WEIRI_HASH_BYTES); }
 
 void weiri_hash_add(weiri_hash *hash, const void *data, size_t bytes)
 {

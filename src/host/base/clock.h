@@ -8,10 +8,7 @@
 
 uint64_t weiri_now_ns(void);
 
-static inline uint64_t weiri_deadline(uint32_t timeout_ms)
-{
-    return weiri_now_ns() + (uint64_t)timeout_ms * 1000000u;
-}
+static inline uint64_t weiri_deadline(uint32_t timeout_ms) { return weiri_now_ns() + (uint64_t)timeout_ms * 1000000u; }
 
 /* Milliseconds until the deadline, rounded up; 0 when it has passed. */
 uint32_t weiri_left_ms(uint64_t deadline_ns);

@@ -216,15 +216,9 @@ weir_status weiri_env_read(weiri_env *out)
     return WEIR_OK;
 }
 
-const char *weiri_env_launch_name(weiri_launch_variable variable)
-{
-    return launch_names[variable];
-}
+const char *weiri_env_launch_name(weiri_launch_variable variable) { return launch_names[variable]; }
 
-const char *weiri_env_launch_text(weiri_launch_variable variable)
-{
-    return weiri_environ_text(launch_names[variable]);
-}
+const char *weiri_env_launch_text(weiri_launch_variable variable) { return weiri_environ_text(launch_names[variable]); }
 
 weir_status weiri_env_launch_number(weiri_launch_variable variable, uint64_t least, uint64_t most, uint64_t *out)
 {

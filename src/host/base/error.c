@@ -40,15 +40,9 @@ const char *weir_status_text(weir_status status)
     }
 }
 
-const char *weir_last_error(void)
-{
-    return last_error;
-}
+const char *weir_last_error(void) { return last_error; }
 
-const char *weir_version(void)
-{
-    return WEIR_VERSION_STRING;
-}
+const char *weir_version(void) { return WEIR_VERSION_STRING; }
 
 /* Sets the text. It is formatted aside first, because the arguments may contain the old text. */
 static void set_text(const char *format, va_list arguments, const char *cause)
@@ -95,10 +89,7 @@ weir_status weiri_fail_null(const char *call, const char *argument)
     return weiri_fail(WEIR_ERR_INVALID, "%s: %s is NULL", call, argument);
 }
 
-weir_status weiri_fail_nomem(const char *object)
-{
-    return weiri_fail(WEIR_ERR_NOMEM, "%s: out of memory", object);
-}
+weir_status weiri_fail_nomem(const char *object) { return weiri_fail(WEIR_ERR_NOMEM, "%s: out of memory", object); }
 
 const char *weiri_opts_error(const void *opts, size_t known)
 {

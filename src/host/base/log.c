@@ -37,10 +37,7 @@ static void renew_in_child(void)
     }
 }
 
-static void watch_fork(void)
-{
-    (void)pthread_atfork(NULL, NULL, renew_in_child);
-}
+static void watch_fork(void) { (void)pthread_atfork(NULL, NULL, renew_in_child); }
 
 static void begin(void)
 {

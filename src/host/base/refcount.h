@@ -9,10 +9,7 @@ typedef struct weiri_refcount {
     int64_t count;
 } weiri_refcount;
 
-static inline void weiri_refcount_init(weiri_refcount *refs)
-{
-    __atomic_store_n(&refs->count, 1, __ATOMIC_RELAXED);
-}
+static inline void weiri_refcount_init(weiri_refcount *refs) { __atomic_store_n(&refs->count, 1, __ATOMIC_RELAXED); }
 
 static inline void weiri_refcount_get(weiri_refcount *refs)
 {

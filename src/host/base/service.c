@@ -58,20 +58,11 @@ struct weiri_service {
 /* The service whose thread this is. */
 static _Thread_local const weiri_service *self;
 
-bool weiri_service_is_self(const weiri_service *service)
-{
-    return service == self;
-}
+bool weiri_service_is_self(const weiri_service *service) { return service == self; }
 
-static void lock(weiri_service *service)
-{
-    (void)pthread_mutex_lock(&service->mutex);
-}
+static void lock(weiri_service *service) { (void)pthread_mutex_lock(&service->mutex); }
 
-static void unlock(weiri_service *service)
-{
-    (void)pthread_mutex_unlock(&service->mutex);
-}
+static void unlock(weiri_service *service) { (void)pthread_mutex_unlock(&service->mutex); }
 
 /* Under the mutex: the thread may next let another thread destroy the service. The thread itself needs no wake, since
  * it checks everything before it sleeps. */

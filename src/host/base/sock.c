@@ -38,15 +38,9 @@ static int own_end; /* no descriptor from here on is set */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static int fork_error;
 
-static void before_fork(void)
-{
-    (void)pthread_mutex_lock(&own_mutex);
-}
+static void before_fork(void) { (void)pthread_mutex_lock(&own_mutex); }
 
-static void after_fork(void)
-{
-    (void)pthread_mutex_unlock(&own_mutex);
-}
+static void after_fork(void) { (void)pthread_mutex_unlock(&own_mutex); }
 
 static void after_fork_in_child(void)
 {
@@ -60,10 +54,7 @@ static void after_fork_in_child(void)
     (void)pthread_mutex_unlock(&own_mutex);
 }
 
-static void watch_forks(void)
-{
-    fork_error = pthread_atfork(before_fork, after_fork, after_fork_in_child);
-}
+static void watch_forks(void) { fork_error = pthread_atfork(before_fork, after_fork, after_fork_in_child); }
 
 /* 0 with the mutex held, or an errno value. */
 static int begin_own(void)

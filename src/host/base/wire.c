@@ -55,25 +55,13 @@ weiri_writer weiri_writer_init(void *data, size_t capacity)
     return w;
 }
 
-void weiri_write_u8(weiri_writer *w, uint8_t v)
-{
-    write_int(w, v, sizeof v);
-}
+void weiri_write_u8(weiri_writer *w, uint8_t v) { write_int(w, v, sizeof v); }
 
-void weiri_write_u16(weiri_writer *w, uint16_t v)
-{
-    write_int(w, v, sizeof v);
-}
+void weiri_write_u16(weiri_writer *w, uint16_t v) { write_int(w, v, sizeof v); }
 
-void weiri_write_u32(weiri_writer *w, uint32_t v)
-{
-    write_int(w, v, sizeof v);
-}
+void weiri_write_u32(weiri_writer *w, uint32_t v) { write_int(w, v, sizeof v); }
 
-void weiri_write_u64(weiri_writer *w, uint64_t v)
-{
-    write_int(w, v, sizeof v);
-}
+void weiri_write_u64(weiri_writer *w, uint64_t v) { write_int(w, v, sizeof v); }
 
 void weiri_write_bytes(weiri_writer *w, const void *data, size_t bytes)
 {
@@ -99,25 +87,13 @@ weiri_reader weiri_reader_init(const void *data, size_t size)
     return r;
 }
 
-uint8_t weiri_read_u8(weiri_reader *r)
-{
-    return (uint8_t)read_int(r, sizeof(uint8_t));
-}
+uint8_t weiri_read_u8(weiri_reader *r) { return (uint8_t)read_int(r, sizeof(uint8_t)); }
 
-uint16_t weiri_read_u16(weiri_reader *r)
-{
-    return (uint16_t)read_int(r, sizeof(uint16_t));
-}
+uint16_t weiri_read_u16(weiri_reader *r) { return (uint16_t)read_int(r, sizeof(uint16_t)); }
 
-uint32_t weiri_read_u32(weiri_reader *r)
-{
-    return (uint32_t)read_int(r, sizeof(uint32_t));
-}
+uint32_t weiri_read_u32(weiri_reader *r) { return (uint32_t)read_int(r, sizeof(uint32_t)); }
 
-uint64_t weiri_read_u64(weiri_reader *r)
-{
-    return read_int(r, sizeof(uint64_t));
-}
+uint64_t weiri_read_u64(weiri_reader *r) { return read_int(r, sizeof(uint64_t)); }
 
 void weiri_read_bytes(weiri_reader *r, void *data, size_t bytes)
 {
@@ -148,7 +124,4 @@ void weiri_read_string(weiri_reader *r, char *text, size_t capacity)
     }
 }
 
-bool weiri_reader_done(const weiri_reader *r)
-{
-    return !r->failed && r->at == r->size;
-}
+bool weiri_reader_done(const weiri_reader *r) { return !r->failed && r->at == r->size; }

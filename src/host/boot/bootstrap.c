@@ -343,10 +343,7 @@ uint32_t weiri_boot_find_unconnected(const weir_bootstrap *boot)
     return WEIRI_NO_RANK;
 }
 
-bool weiri_boot_is_surrounded(const weir_bootstrap *boot)
-{
-    return weiri_boot_find_unconnected(boot) == WEIRI_NO_RANK;
-}
+bool weiri_boot_is_surrounded(const weir_bootstrap *boot) { return weiri_boot_find_unconnected(boot) == WEIRI_NO_RANK; }
 
 /* A neighbour that refuses connections at the deadline has probably died. The service thread finds that out a little
  * later and reports it to all ranks. If this rank left before, it would be blamed. A neighbour that has left may have
@@ -577,10 +574,7 @@ void weir_bootstrap_destroy(weir_bootstrap *boot)
     }
 }
 
-void weiri_bootstrap_get(weir_bootstrap *boot)
-{
-    weiri_refcount_get(&boot->refs);
-}
+void weiri_bootstrap_get(weir_bootstrap *boot) { weiri_refcount_get(&boot->refs); }
 
 void weiri_bootstrap_put(weir_bootstrap *boot)
 {
@@ -599,15 +593,9 @@ void weiri_bootstrap_put(weir_bootstrap *boot)
     }
 }
 
-uint32_t weir_bootstrap_rank(const weir_bootstrap *boot)
-{
-    return boot != NULL ? boot->rank : 0;
-}
+uint32_t weir_bootstrap_rank(const weir_bootstrap *boot) { return boot != NULL ? boot->rank : 0; }
 
-uint32_t weir_bootstrap_size(const weir_bootstrap *boot)
-{
-    return boot != NULL ? boot->size : 0;
-}
+uint32_t weir_bootstrap_size(const weir_bootstrap *boot) { return boot != NULL ? boot->size : 0; }
 
 void weir_bootstrap_get_usage(weir_bootstrap *boot, weir_bootstrap_usage *usage)
 {
@@ -626,27 +614,12 @@ void weir_bootstrap_get_usage(weir_bootstrap *boot, weir_bootstrap_usage *usage)
     (void)pthread_mutex_unlock(&boot->mutex);
 }
 
-weiri_service *weiri_bootstrap_service(weir_bootstrap *boot)
-{
-    return boot->service;
-}
+weiri_service *weiri_bootstrap_service(weir_bootstrap *boot) { return boot->service; }
 
-const uint8_t *weiri_bootstrap_key(const weir_bootstrap *boot)
-{
-    return boot->key;
-}
+const uint8_t *weiri_bootstrap_key(const weir_bootstrap *boot) { return boot->key; }
 
-const uint8_t *weiri_bootstrap_job(const weir_bootstrap *boot)
-{
-    return boot->job;
-}
+const uint8_t *weiri_bootstrap_job(const weir_bootstrap *boot) { return boot->job; }
 
-uint32_t weiri_bootstrap_timeout(const weir_bootstrap *boot)
-{
-    return boot->timeout_ms;
-}
+uint32_t weiri_bootstrap_timeout(const weir_bootstrap *boot) { return boot->timeout_ms; }
 
-uint32_t weiri_bootstrap_kernel_timeout(const weir_bootstrap *boot)
-{
-    return boot->kernel_timeout_ms;
-}
+uint32_t weiri_bootstrap_kernel_timeout(const weir_bootstrap *boot) { return boot->kernel_timeout_ms; }

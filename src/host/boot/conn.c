@@ -51,10 +51,7 @@ void weiri_boot_signal(weir_bootstrap *boot)
     }
 }
 
-void weiri_boot_enter(weir_bootstrap *boot)
-{
-    (void)pthread_mutex_lock(&boot->mutex);
-}
+void weiri_boot_enter(weir_bootstrap *boot) { (void)pthread_mutex_lock(&boot->mutex); }
 
 void weiri_boot_leave(weir_bootstrap *boot)
 {

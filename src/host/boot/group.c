@@ -278,10 +278,7 @@ static weir_status find_stray(run *r)
 }
 
 /* During create a rank knows few addresses and can connect to no other rank. */
-static bool has_address(const weir_bootstrap *boot, uint32_t peer)
-{
-    return boot->addresses[peer].family != 0;
-}
+static bool has_address(const weir_bootstrap *boot, uint32_t peer) { return boot->addresses[peer].family != 0; }
 
 /* Announces the failure of the operation to the ranks after this one, which pass it on when theirs fails, and to the
  * rank that called another operation. */

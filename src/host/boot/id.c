@@ -28,20 +28,11 @@ typedef struct entry {
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static entry *registry;
 
-static void lock_registry(void)
-{
-    (void)pthread_mutex_lock(&registry_mutex);
-}
+static void lock_registry(void) { (void)pthread_mutex_lock(&registry_mutex); }
 
-static void unlock_registry(void)
-{
-    (void)pthread_mutex_unlock(&registry_mutex);
-}
+static void unlock_registry(void) { (void)pthread_mutex_unlock(&registry_mutex); }
 
-static void watch_fork(void)
-{
-    (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry);
-}
+static void watch_fork(void) { (void)pthread_atfork(lock_registry, unlock_registry, unlock_registry); }
 
 static void begin_registry(void)
 {
@@ -60,10 +51,7 @@ static char *write_hex(char *to, const uint8_t *data, size_t bytes)
     return to;
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+static int hex_value(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
 
 /* Reads 2 * bytes digits and a colon. NULL when they are missing. */
 static const char *read_hex(const char *from, uint8_t *data, size_t bytes)

@@ -22,15 +22,9 @@ static uint32_t generation;
 static pthread_once_t generation_once = PTHREAD_ONCE_INIT;
 static int generation_error;
 
-static void count_fork(void)
-{
-    generation++;
-}
+static void count_fork(void) { generation++; }
 
-static void count_forks(void)
-{
-    generation_error = pthread_atfork(NULL, NULL, count_fork);
-}
+static void count_forks(void) { generation_error = pthread_atfork(NULL, NULL, count_fork); }
 
 static weir_status check_opts(const weir_fifo_opts *opts, weir_fifo_opts *options)
 {

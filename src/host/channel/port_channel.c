@@ -55,15 +55,9 @@ struct weir_port_channel {
     weir_dev_port_channel device;
 };
 
-static weir_comm *comm_of(const weir_port_channel *channel)
-{
-    return channel->semaphore->connection->comm;
-}
+static weir_comm *comm_of(const weir_port_channel *channel) { return channel->semaphore->connection->comm; }
 
-weir_comm *weiri_port_channel_comm(const weir_port_channel *channel)
-{
-    return comm_of(channel);
-}
+weir_comm *weiri_port_channel_comm(const weir_port_channel *channel) { return comm_of(channel); }
 
 static const weiri_queue_ops *ops_of(const weir_port_channel *channel)
 {

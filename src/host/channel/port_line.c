@@ -9,10 +9,7 @@
 
 #define FIRST_ROOM 32u /* memories in the first table; each has twice as many as the one before */
 
-static weir_comm *comm_of(const weiri_port_line *line)
-{
-    return line->semaphore->connection->comm;
-}
+static weir_comm *comm_of(const weiri_port_line *line) { return line->semaphore->connection->comm; }
 
 static const weiri_engine_ops *engine_of(const weiri_port_line *line)
 {

@@ -519,10 +519,7 @@ weir_status weir_proxy_channel_device(const weir_proxy_channel *channel, weir_de
     return status;
 }
 
-uint32_t weir_proxy_channel_id(const weir_proxy_channel *channel)
-{
-    return channel != NULL ? channel->id : 0;
-}
+uint32_t weir_proxy_channel_id(const weir_proxy_channel *channel) { return channel != NULL ? channel->id : 0; }
 
 /* ---- requests of host threads ----------------------------------------------------------------------------- */
 

@@ -138,10 +138,7 @@ static void fail_by_callback(weir_proxy_channel *channel, weir_status status, co
 /* ---- requests --------------------------------------------------------------------------------------------- */
 
 /* Handlers of users may have requests of port channels, too. */
-static bool is_type(uint16_t type)
-{
-    return weir_request_is_type(type) || type >= WEIR_REQUEST_USER;
-}
+static bool is_type(uint16_t type) { return weir_request_is_type(type) || type >= WEIR_REQUEST_USER; }
 
 /* Hands a request to the handler: its state then. The channel may have failed. */
 static weir_status offer(weir_proxy_channel *channel, const weir_request *request)
@@ -351,15 +348,9 @@ void weiri_worker_enter(weiri_worker *worker)
     (void)__atomic_fetch_sub(&worker->wanted, 1, __ATOMIC_RELAXED);
 }
 
-void weiri_worker_leave(weiri_worker *worker)
-{
-    pthread_mutex_unlock(&worker->mutex);
-}
+void weiri_worker_leave(weiri_worker *worker) { pthread_mutex_unlock(&worker->mutex); }
 
-bool weiri_worker_is_inside(const weir_proxy *proxy)
-{
-    return inside != NULL && inside->proxy == proxy;
-}
+bool weiri_worker_is_inside(const weir_proxy *proxy) { return inside != NULL && inside->proxy == proxy; }
 
 /* How long the thread should sleep after `idle_ns` without work: not at all at first, and never long while requests
  * are under way. */

@@ -306,15 +306,9 @@ void weir_collective_destroy(weir_collective *collective)
 
 /* ---- the rest ------------------------------------------------------------------------------------------------- */
 
-uint32_t weir_collective_rank(const weir_collective *collective)
-{
-    return collective != NULL ? collective->rank : 0;
-}
+uint32_t weir_collective_rank(const weir_collective *collective) { return collective != NULL ? collective->rank : 0; }
 
-uint32_t weir_collective_size(const weir_collective *collective)
-{
-    return collective != NULL ? collective->size : 0;
-}
+uint32_t weir_collective_size(const weir_collective *collective) { return collective != NULL ? collective->size : 0; }
 
 uint64_t weir_collective_bytes(const weir_collective *collective)
 {

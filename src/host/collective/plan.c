@@ -30,10 +30,7 @@ static const weiri_team_memory *find_registered(const weir_collective *collectiv
     return NULL;
 }
 
-static bool reduces(const weir_collective_request *q)
-{
-    return q->kind <= WEIR_REDUCE_SCATTER;
-}
+static bool reduces(const weir_collective_request *q) { return q->kind <= WEIR_REDUCE_SCATTER; }
 
 /* Bytes of one rank's part of `bytes`, in the unit that `form` needs. */
 static uint64_t part_of(uint64_t bytes, uint32_t ranks, weir_collective_form form)
@@ -254,10 +251,7 @@ static uint64_t part_bytes(const division *d, uint32_t part)
     return left < d->length ? left : d->length;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* The longest chunk of which `parts` have room in the hold. */
 static uint64_t chunk_bytes(const hosts_call *h, uint32_t parts)
@@ -278,10 +272,7 @@ static weir_status in_chunks(const hosts_call *h, uint64_t most,
     return status;
 }
 
-static uint64_t all_hosts(const hosts_call *h)
-{
-    return UINT64_MAX >> (WEIR_COLLECTIVE_HOSTS - h->hosts);
-}
+static uint64_t all_hosts(const hosts_call *h) { return UINT64_MAX >> (WEIR_COLLECTIVE_HOSTS - h->hosts); }
 
 /* ---- steps -------------------------------------------------------------------------------------------------- */
 
@@ -383,10 +374,7 @@ static weir_status gather_inside(const hosts_call *h, const char *from, char *in
     return exchange_inside(h, &args);
 }
 
-static uint32_t all_ranks(const hosts_call *h)
-{
-    return ((uint32_t)1 << h->ranks) - 1;
-}
+static uint32_t all_ranks(const hosts_call *h) { return ((uint32_t)1 << h->ranks) - 1; }
 
 /* ---- operations --------------------------------------------------------------------------------------------- */
 
@@ -424,10 +412,7 @@ static weir_status reduce_chunk(const hosts_call *h, uint64_t at, uint64_t bytes
                : status;
 }
 
-static weir_status reduce(const hosts_call *h)
-{
-    return in_chunks(h, chunk_bytes(h, 1) * h->ranks, reduce_chunk);
-}
+static weir_status reduce(const hosts_call *h) { return in_chunks(h, chunk_bytes(h, 1) * h->ranks, reduce_chunk); }
 
 static weir_status reduce_scatter_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {

@@ -53,20 +53,11 @@ static void host_identity(const uint8_t process[16], uint8_t host[16])
 /* Held over fork, so that the child finds it free. */
 static pthread_mutex_t identity_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-static void lock_identity(void)
-{
-    pthread_mutex_lock(&identity_mutex);
-}
+static void lock_identity(void) { pthread_mutex_lock(&identity_mutex); }
 
-static void unlock_identity(void)
-{
-    pthread_mutex_unlock(&identity_mutex);
-}
+static void unlock_identity(void) { pthread_mutex_unlock(&identity_mutex); }
 
-static void watch_fork(void)
-{
-    (void)pthread_atfork(lock_identity, unlock_identity, unlock_identity);
-}
+static void watch_fork(void) { (void)pthread_atfork(lock_identity, unlock_identity, unlock_identity); }
 
 /* Drawn once a process; a forked child draws its own. */
 static void process_identity(uint8_t process[16])
@@ -310,10 +301,7 @@ static void free_comm(weir_comm *comm)
     weiri_free(comm);
 }
 
-static void check_for_error(void *context)
-{
-    (void)weiri_comm_error((weir_comm *)context);
-}
+static void check_for_error(void *context) { (void)weiri_comm_error((weir_comm *)context); }
 
 /* This rank's own part of create. */
 static weir_status open_comm(weir_comm *comm)
@@ -433,15 +421,9 @@ bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what)
     return first;
 }
 
-void weiri_comm_get(weir_comm *comm)
-{
-    weiri_refcount_get(&comm->refs);
-}
+void weiri_comm_get(weir_comm *comm) { weiri_refcount_get(&comm->refs); }
 
-bool weiri_comm_forked(const weir_comm *comm)
-{
-    return comm->pid != getpid();
-}
+bool weiri_comm_forked(const weir_comm *comm) { return comm->pid != getpid(); }
 
 void weiri_comm_put(weir_comm *comm)
 {
@@ -457,20 +439,11 @@ void weir_comm_destroy(weir_comm *comm)
     }
 }
 
-uint32_t weir_comm_rank(const weir_comm *comm)
-{
-    return comm != NULL ? comm->rank : 0;
-}
+uint32_t weir_comm_rank(const weir_comm *comm) { return comm != NULL ? comm->rank : 0; }
 
-uint32_t weir_comm_size(const weir_comm *comm)
-{
-    return comm != NULL ? comm->size : 0;
-}
+uint32_t weir_comm_size(const weir_comm *comm) { return comm != NULL ? comm->size : 0; }
 
-weir_device *weir_comm_device(const weir_comm *comm)
-{
-    return comm != NULL ? comm->device : NULL;
-}
+weir_device *weir_comm_device(const weir_comm *comm) { return comm != NULL ? comm->device : NULL; }
 
 void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage)
 {
@@ -582,10 +555,7 @@ weir_status weiri_comm_check(const char *object, weir_comm *comm, const char *ca
     return weiri_comm_error(comm);
 }
 
-weir_status weir_comm_status(weir_comm *comm)
-{
-    return weiri_comm_check("comm", comm, "weir_comm_status");
-}
+weir_status weir_comm_status(weir_comm *comm) { return weiri_comm_check("comm", comm, "weir_comm_status"); }
 
 weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms)
 {

@@ -12,10 +12,7 @@
 
 #define NAME_BYTES 16
 
-void weiri_connection_get(weir_connection *connection)
-{
-    weiri_refcount_get(&connection->refs);
-}
+void weiri_connection_get(weir_connection *connection) { weiri_refcount_get(&connection->refs); }
 
 void weir_connection_destroy(weir_connection *connection)
 {
@@ -49,10 +46,7 @@ weir_status weiri_connection_remote(weir_connection *connection, bool host, weir
     return status;
 }
 
-static void discard(void *context)
-{
-    weir_connection_destroy((weir_connection *)context);
-}
+static void discard(void *context) { weir_connection_destroy((weir_connection *)context); }
 
 /* Maps one of the peer's slabs, unless an earlier connection has; *out is a reference. */
 static weir_status map_slab(weir_comm *comm, weir_memory **slab, const weiri_handle *handle, int fd, weir_memory **out)
@@ -221,15 +215,9 @@ weir_status weir_connection_create(weir_comm *comm, uint32_t peer, uint64_t tag,
     return status == WEIR_OK ? weiri_exchange_complete(future) : status;
 }
 
-uint32_t weir_connection_peer(const weir_connection *connection)
-{
-    return connection != NULL ? connection->peer : 0;
-}
+uint32_t weir_connection_peer(const weir_connection *connection) { return connection != NULL ? connection->peer : 0; }
 
-bool weir_connection_keeps_lines(const weir_connection *connection)
-{
-    return connection != NULL && connection->lines;
-}
+bool weir_connection_keeps_lines(const weir_connection *connection) { return connection != NULL && connection->lines; }
 
 const char *weir_connection_transport(const weir_connection *connection)
 {

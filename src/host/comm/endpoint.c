@@ -55,10 +55,7 @@ struct weiri_endpoints {
     weiri_endpoint_queue *wanted;
 };
 
-static const weiri_queue_ops *ops_of(const weiri_endpoint_queue *q)
-{
-    return q->connection->transport->queue;
-}
+static const weiri_queue_ops *ops_of(const weiri_endpoint_queue *q) { return q->connection->transport->queue; }
 
 /* ---- the list of a connection; with the mutex ----------------------------------------------------------- */
 

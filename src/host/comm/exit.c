@@ -17,15 +17,9 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static weir_comm *alive;
 static int registered; /* 0, or an error of the registration */
 
-static void lock(void)
-{
-    (void)pthread_mutex_lock(&mutex);
-}
+static void lock(void) { (void)pthread_mutex_lock(&mutex); }
 
-static void unlock(void)
-{
-    (void)pthread_mutex_unlock(&mutex);
-}
+static void unlock(void) { (void)pthread_mutex_unlock(&mutex); }
 
 void weiri_exit_run(void)
 {

@@ -56,10 +56,7 @@ size_t weiri_handle_write(const weir_memory *memory, uint8_t *handle)
     return w.size;
 }
 
-static weir_status corrupt(const char *what)
-{
-    return weiri_fail(WEIR_ERR_CORRUPT, "memory handle: %s", what);
-}
+static weir_status corrupt(const char *what) { return weiri_fail(WEIR_ERR_CORRUPT, "memory handle: %s", what); }
 
 static bool parse_keys(weiri_reader *r, uint64_t size, weiri_keys *keys)
 {
@@ -227,10 +224,7 @@ const weir_memory *weiri_memory_find_locked(const weir_comm *comm, uint64_t id)
     return NULL;
 }
 
-void weiri_memory_get(weir_memory *memory)
-{
-    weiri_refcount_get(&memory->refs);
-}
+void weiri_memory_get(weir_memory *memory) { weiri_refcount_get(&memory->refs); }
 
 void weir_memory_destroy(weir_memory *memory)
 {
@@ -396,15 +390,9 @@ void *weir_memory_host_pointer(const weir_memory *memory)
     return memory != NULL && memory->block != NULL ? memory->block->host_pointer : NULL;
 }
 
-uint64_t weir_memory_bytes(const weir_memory *memory)
-{
-    return memory != NULL ? memory->description.size : 0;
-}
+uint64_t weir_memory_bytes(const weir_memory *memory) { return memory != NULL ? memory->description.size : 0; }
 
-uint32_t weir_memory_rank(const weir_memory *memory)
-{
-    return memory != NULL ? memory->rank : 0;
-}
+uint32_t weir_memory_rank(const weir_memory *memory) { return memory != NULL ? memory->rank : 0; }
 
 /* ---- handles for users, and between ranks ----------------------------------------------------------- */
 

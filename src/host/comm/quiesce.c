@@ -17,15 +17,9 @@ static pthread_cond_t changed;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static weir_comm *first;
 
-static void lock(void)
-{
-    (void)pthread_mutex_lock(&mutex);
-}
+static void lock(void) { (void)pthread_mutex_lock(&mutex); }
 
-static void unlock(void)
-{
-    (void)pthread_mutex_unlock(&mutex);
-}
+static void unlock(void) { (void)pthread_mutex_unlock(&mutex); }
 
 /* The threads that waited are the parent's. */
 static void unlock_child(void)

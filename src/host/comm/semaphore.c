@@ -19,10 +19,7 @@
 #define UNUSED_OFFSET 80u /* what an unmapped semaphore's signals hit that are not refused one by one */
 #define CHECK_READS 64u   /* failed reads between two checks of clock and communicator */
 
-void weiri_semaphore_get(weir_semaphore *semaphore)
-{
-    weiri_refcount_get(&semaphore->refs);
-}
+void weiri_semaphore_get(weir_semaphore *semaphore) { weiri_refcount_get(&semaphore->refs); }
 
 /* ---- failures of port channels ------------------------------------------------------------------------------- */
 
@@ -205,10 +202,7 @@ void weiri_semaphore_unclaim(weir_semaphore *semaphore, bool port_channel)
     pthread_mutex_unlock(&comm->mutex);
 }
 
-static void discard(void *context)
-{
-    weir_semaphore_destroy((weir_semaphore *)context);
-}
+static void discard(void *context) { weir_semaphore_destroy((weir_semaphore *)context); }
 
 static weir_status new_semaphore(weir_connection *connection, weir_semaphore_end end, uint32_t count,
                                  weir_semaphore **out)

@@ -77,10 +77,7 @@ void weiri_cells_free(weir_comm *comm, weiri_slab *slab, uint32_t count, uint64_
     pthread_mutex_unlock(&comm->mutex);
 }
 
-void *weiri_slab_device(const weir_memory *slab, uint64_t offset)
-{
-    return (char *)weir_memory_pointer(slab) + offset;
-}
+void *weiri_slab_device(const weir_memory *slab, uint64_t offset) { return (char *)weir_memory_pointer(slab) + offset; }
 
 void *weiri_slab_host(const weir_memory *slab, uint64_t offset)
 {

@@ -257,10 +257,7 @@ bool weiri_ib_gid_is_ipv4(const uint8_t gid[16])
     return memcmp(gid, mapped, sizeof mapped) == 0;
 }
 
-static bool gid_is_link_local(const uint8_t gid[16])
-{
-    return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
-}
+static bool gid_is_link_local(const uint8_t gid[16]) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
 
 /* Reads eight groups of four hexadecimal digits. False for any other text and for the empty GID. */
 static bool parse_gid(const char *text, uint8_t gid[16])

@@ -293,10 +293,7 @@ static weir_status create_queues(weiri_ib_engine *q)
 }
 
 /* Binary logarithm of a count of at least 1. */
-static uint8_t log_of(uint32_t count)
-{
-    return (uint8_t)(31 - __builtin_clz(count));
-}
+static uint8_t log_of(uint32_t count) { return (uint8_t)(31 - __builtin_clz(count)); }
 
 weir_status weiri_ib_devx_open(weiri_ib_engine *q)
 {

@@ -40,10 +40,7 @@ struct weiri_ib_page {
     uint32_t users;
 };
 
-static uint64_t page_bytes(void)
-{
-    return (uint64_t)sysconf(_SC_PAGESIZE);
-}
+static uint64_t page_bytes(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
 
 static weiri_ib_chunk *add_chunk(weiri_ib_engine_nic *d, uint64_t bytes)
 {

@@ -284,10 +284,7 @@ static weir_status remote_open(weiri_domain *domain, const weiri_key *key, const
     return WEIR_OK;
 }
 
-static void remote_close(weiri_remote *remote)
-{
-    weiri_free(remote);
-}
+static void remote_close(weiri_remote *remote) { weiri_free(remote); }
 
 static const weiri_queue_ops queue_ops = {
     .domain_open = domain_open,

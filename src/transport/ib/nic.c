@@ -15,10 +15,7 @@
 /* ---- events --------------------------------------------------------------------------------------------- */
 
 /* Notes the event of a queue pair or completion queue whose context is `place`. */
-static void note(void *place, const char *what)
-{
-    __atomic_store_n((const char **)place, what, __ATOMIC_RELEASE);
-}
+static void note(void *place, const char *what) { __atomic_store_n((const char **)place, what, __ATOMIC_RELEASE); }
 
 static void handle_event(weiri_ib_nic *nic, const struct ibv_async_event *event)
 {

@@ -12,10 +12,7 @@
 #define RETRIES 6    /* 7 means forever to some drivers, for example Soft-RoCE */
 
 /* How many reads may be under way, given the device's maximum. */
-static uint8_t reads_of(int most)
-{
-    return (uint8_t)(most < 1 ? 1 : most > READS_MOST ? READS_MOST : most);
-}
+static uint8_t reads_of(int most) { return (uint8_t)(most < 1 ? 1 : most > READS_MOST ? READS_MOST : most); }
 
 weir_status weiri_ib_pair_describe(const weiri_ib_nic *nic, uint32_t number, uint32_t qpn, weiri_ib_address *own)
 {

@@ -171,17 +171,11 @@ weir_status weiri_ib_queue_connect(weiri_queue *queue, const weiri_ib_address *p
     return status;
 }
 
-uint32_t weiri_ib_queue_peer_nic(const weiri_queue *queue)
-{
-    return ((const ib_queue *)queue)->peer_nic;
-}
+uint32_t weiri_ib_queue_peer_nic(const weiri_queue *queue) { return ((const ib_queue *)queue)->peer_nic; }
 
 /* ---- failure -------------------------------------------------------------------------------------------- */
 
-static weir_status failed(const ib_queue *q)
-{
-    return weiri_fail(q->failure, "%s", q->text);
-}
+static weir_status failed(const ib_queue *q) { return weiri_fail(q->failure, "%s", q->text); }
 
 static weir_status fail_queue(ib_queue *q, weir_status status, const char *cause)
 {
@@ -236,10 +230,7 @@ static weir_status check_health(ib_queue *q)
 
 /* ---- requests ------------------------------------------------------------------------------------------- */
 
-static uint32_t room(const ib_queue *q)
-{
-    return q->depth - (uint32_t)(q->requests - q->done);
-}
+static uint32_t room(const ib_queue *q) { return q->depth - (uint32_t)(q->requests - q->done); }
 
 /* Posts one request; `covers` is the last post that is complete with it. */
 static weir_status push(ib_queue *q, struct ibv_send_wr *wr, uint64_t bytes, uint64_t covers, bool signal)
@@ -267,10 +258,7 @@ static weir_status push(ib_queue *q, struct ibv_send_wr *wr, uint64_t bytes, uin
 }
 
 /* The last post whose requests are all posted. */
-static uint64_t whole(const ib_queue *q)
-{
-    return q->rest.bytes == 0 ? q->base.posted : q->base.posted - 1;
-}
+static uint64_t whole(const ib_queue *q) { return q->rest.bytes == 0 ? q->base.posted : q->base.posted - 1; }
 
 /* Reads a few bytes of the device memory that was written last. */
 static weir_status push_flush(ib_queue *q)
@@ -330,10 +318,7 @@ static weir_status push_rest(ib_queue *q, bool *went)
 }
 
 /* Other threads may read the count. */
-static void count_post(ib_queue *q)
-{
-    __atomic_store_n(&q->base.posted, q->base.posted + 1, __ATOMIC_RELAXED);
-}
+static void count_post(ib_queue *q) { __atomic_store_n(&q->base.posted, q->base.posted + 1, __ATOMIC_RELAXED); }
 
 static weir_status start(ib_queue *q, const weiri_ib_transfer *t)
 {

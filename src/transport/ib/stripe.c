@@ -39,15 +39,9 @@ typedef struct ib_stripe {
     char text[320];
 } ib_stripe;
 
-static bool has_stripes(const ib_domain *domain)
-{
-    return domain->pair_count > 1 || domain->has_engine;
-}
+static bool has_stripes(const ib_domain *domain) { return domain->pair_count > 1 || domain->has_engine; }
 
-static bool is_stripe(const weiri_queue *queue)
-{
-    return has_stripes((const ib_domain *)queue->domain);
-}
+static bool is_stripe(const weiri_queue *queue) { return has_stripes((const ib_domain *)queue->domain); }
 
 /* ---- open, connect, close ------------------------------------------------------------------------------- */
 
@@ -171,10 +165,7 @@ static weir_status transfer_piece(weiri_queue *pair, uint32_t index, const weiri
 
 /* ---- a stripe: posting ---------------------------------------------------------------------------------- */
 
-static weir_status failed(const ib_stripe *s)
-{
-    return weiri_fail(s->failure, "%s", s->text);
-}
+static weir_status failed(const ib_stripe *s) { return weiri_fail(s->failure, "%s", s->text); }
 
 /* Takes the error of a queue pair, with its text. */
 static weir_status fail_stripe(ib_stripe *s, weir_status status)
@@ -184,10 +175,7 @@ static weir_status fail_stripe(ib_stripe *s, weir_status status)
     return status;
 }
 
-static record *record_of(ib_stripe *s, uint64_t number)
-{
-    return &s->records[number % POSTS];
-}
+static record *record_of(ib_stripe *s, uint64_t number) { return &s->records[number % POSTS]; }
 
 static weir_status begin(ib_stripe *s)
 {
@@ -482,10 +470,7 @@ static weir_dev_rdma_memory engine_scratch(const weiri_queue *queue)
     return (weir_dev_rdma_memory){ .address = (uint64_t)(uintptr_t)&nic->scratch[1], .key = nic->scratch_mr->lkey };
 }
 
-static weir_status engine_check(weiri_queue *queue)
-{
-    return weiri_ib_engine_check(&((ib_stripe *)queue)->engine);
-}
+static weir_status engine_check(weiri_queue *queue) { return weiri_ib_engine_check(&((ib_stripe *)queue)->engine); }
 
 const weiri_engine_ops weiri_ib_stripe_engine = {
     .view = engine_view,

@@ -4,15 +4,9 @@
 
 static const char missing[] = "this libweir was built without hwloc.h (libhwloc-dev)";
 
-const char *weiri_ib_topology_missing(void)
-{
-    return missing;
-}
+const char *weiri_ib_topology_missing(void) { return missing; }
 
-const weiri_ib_topology *weiri_ib_topology_here(void)
-{
-    return NULL;
-}
+const weiri_ib_topology *weiri_ib_topology_here(void) { return NULL; }
 
 weir_status weiri_ib_topology_read(const char *xml, weiri_ib_topology **out)
 {
@@ -21,10 +15,7 @@ weir_status weiri_ib_topology_read(const char *xml, weiri_ib_topology **out)
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "topology: %s", missing);
 }
 
-void weiri_ib_topology_close(weiri_ib_topology *topology)
-{
-    (void)topology;
-}
+void weiri_ib_topology_close(weiri_ib_topology *topology) { (void)topology; }
 
 uint32_t weiri_ib_topology_distance(const weiri_ib_topology *topology, const char *pci, const char *nic)
 {

@@ -135,10 +135,7 @@ static weir_status find(const char *name, struct ibv_context **out)
     return status;
 }
 
-weir_status weiri_ib_open_device(const char *name, struct ibv_context **out)
-{
-    return find(name, out);
-}
+weir_status weiri_ib_open_device(const char *name, struct ibv_context **out) { return find(name, out); }
 
 weir_status weiri_ib_offers(const char *name)
 {

@@ -64,10 +64,7 @@ static weir_status domain_open(weir_device *device, weiri_domain **out)
     return WEIR_OK;
 }
 
-static void domain_close(weiri_domain *domain)
-{
-    weiri_free(domain);
-}
+static void domain_close(weiri_domain *domain) { weiri_free(domain); }
 
 static weir_status region_open(weiri_domain *domain, const weiri_block *block, weiri_region **out)
 {
@@ -82,10 +79,7 @@ static weir_status region_open(weiri_domain *domain, const weiri_block *block, w
     return WEIR_OK;
 }
 
-static void region_close(weiri_region *region)
-{
-    weiri_free(region);
-}
+static void region_close(weiri_region *region) { weiri_free(region); }
 
 static weir_status remote_open(weiri_domain *domain, const weiri_key *key, const weiri_block *mapped,
                                weiri_remote **out)
@@ -105,10 +99,7 @@ static weir_status remote_open(weiri_domain *domain, const weiri_key *key, const
     return WEIR_OK;
 }
 
-static void remote_close(weiri_remote *remote)
-{
-    weiri_free(remote);
-}
+static void remote_close(weiri_remote *remote) { weiri_free(remote); }
 
 /* ---- queues --------------------------------------------------------------------------------------------- */
 
@@ -223,10 +214,7 @@ static weir_status stream_store(copy_queue *queue, char *dst, uint64_t value, ui
     return device->ops->copy_async(device, queue->stream, dst, (uint64_t *)queue->words->pointer + word, bytes);
 }
 
-static bool stream_is_full(const copy_queue *queue)
-{
-    return queue->base.posted - queue->base.completed == RING;
-}
+static bool stream_is_full(const copy_queue *queue) { return queue->base.posted - queue->base.completed == RING; }
 
 static weir_status stream_copy(copy_queue *queue, void *dst, const void *src, uint64_t bytes)
 {

@@ -19,10 +19,7 @@
 #define KEY_ODD 2u
 #define KEY_TRIES 8
 
-static bool probe(char *reason)
-{
-    return weiri_ofi_find(reason, NULL);
-}
+static bool probe(char *reason) { return weiri_ofi_find(reason, NULL); }
 
 static weir_status reach(weir_device *device, const weiri_end *local, const weiri_end *peer)
 {
@@ -338,10 +335,7 @@ static weir_status remote_open(weiri_domain *domain, const weiri_key *key, const
     return WEIR_OK;
 }
 
-static void remote_close(weiri_remote *remote)
-{
-    weiri_free(remote);
-}
+static void remote_close(weiri_remote *remote) { weiri_free(remote); }
 
 static const weiri_queue_ops queue_ops = {
     .domain_open = domain_open,

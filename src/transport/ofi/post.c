@@ -12,10 +12,7 @@
 /* ---- issuing; the caller holds the mutex
  * ----------------------------------------------------------------------------- */
 
-bool weiri_ofi_has_room(const weiri_ofi_queue *queue)
-{
-    return queue->connected && !queue->blocked;
-}
+bool weiri_ofi_has_room(const weiri_ofi_queue *queue) { return queue->connected && !queue->blocked; }
 
 /* One write of libfabric, for the posts and the chunk of `what`. -FI_EAGAIN: no room now. */
 static ssize_t write_once(weiri_ofi_queue *queue, const weiri_ofi_op *what, struct iovec local, void *desc,

@@ -53,10 +53,7 @@ WEIR_FN uint64_t weir_collective_room(const weir_dev_collective *c, uint64_t bas
 }
 
 /* The columns of a grid, of two blocks each. With an odd number of blocks the last block has a column without data. */
-WEIR_FN uint32_t weir_slots_columns(uint32_t blocks)
-{
-    return blocks < 2 ? 1 : blocks / 2;
-}
+WEIR_FN uint32_t weir_slots_columns(uint32_t blocks) { return blocks < 2 ? 1 : blocks / 2; }
 
 WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t column,
                                       uint32_t from)
@@ -137,10 +134,7 @@ WEIR_FN uint32_t weir_collective_peer(const weir_dev_collective *c, uint32_t k)
     return peer < c->ranks ? peer : peer - c->ranks;
 }
 
-WEIR_FN uint32_t weir_collective_everyone(const weir_dev_collective *c)
-{
-    return ((uint32_t)1 << c->ranks) - 1;
-}
+WEIR_FN uint32_t weir_collective_everyone(const weir_dev_collective *c) { return ((uint32_t)1 << c->ranks) - 1; }
 
 WEIR_FN uint32_t weir_collective_others(const weir_dev_collective *c)
 {
@@ -195,15 +189,9 @@ WEIR_FN void weir_pair_store(char *at, int64_t left, weir_vec16 pair)
     }
 }
 
-WEIR_FN int64_t weir_left(uint64_t bytes, uint64_t at)
-{
-    return (int64_t)bytes - (int64_t)at;
-}
+WEIR_FN int64_t weir_left(uint64_t bytes, uint64_t at) { return (int64_t)bytes - (int64_t)at; }
 
-WEIR_FN int64_t weir_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+WEIR_FN int64_t weir_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* One result of a word of each rank, in the order of ranks. */
 WEIR_FN uint64_t weir_collective_join(const uint64_t *words, uint32_t ranks, uint32_t dtype, uint32_t op)
@@ -289,10 +277,7 @@ WEIR_FN uint32_t weir_collective_mailbox_of(weir_coop coop, int zero_copy)
 
 /* The mailbox threads of a block write and read mailboxes. They are the block's last threads, which have the least
  * work. The result is the first peer of each; its other peers follow block_size apart. */
-WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop)
-{
-    return coop.block_size - 1 - coop.block_rank;
-}
+WEIR_FN uint32_t weir_collective_mailbox_thread(weir_coop coop) { return coop.block_size - 1 - coop.block_rank; }
 
 /* Writes this rank's call into mailbox `mailbox` of each other rank. `counts`: the count for each peer, or NULL if
  * what->count is for all. */

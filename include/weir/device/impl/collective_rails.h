@@ -59,10 +59,7 @@ typedef struct weir_rail_walk {
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
-WEIR_FN uint64_t weir_rail_count(uint32_t block)
-{
-    return (uint64_t)block * WEIR_CELL_BYTES;
-}
+WEIR_FN uint64_t weir_rail_count(uint32_t block) { return (uint64_t)block * WEIR_CELL_BYTES; }
 
 /* The place of the count of messages from `from`. */
 WEIR_FN uint64_t weir_rail_arrived(const weir_dev_rails *c, uint32_t block, uint32_t from)
@@ -70,16 +67,10 @@ WEIR_FN uint64_t weir_rail_arrived(const weir_dev_rails *c, uint32_t block, uint
     return (c->blocks + (uint64_t)block * c->hosts + from) * WEIR_CELL_BYTES;
 }
 
-WEIR_FN uint64_t weir_rail_slot_size(const weir_dev_rails *c)
-{
-    return WEIR_RAIL_HEAD + 2 * c->slot_bytes;
-}
+WEIR_FN uint64_t weir_rail_slot_size(const weir_dev_rails *c) { return WEIR_RAIL_HEAD + 2 * c->slot_bytes; }
 
 /* The distance from the slots of one host to those of the next. */
-WEIR_FN uint64_t weir_rail_stride(const weir_dev_rails *c)
-{
-    return 2 * WEIR_RAIL_SLOTS * weir_rail_slot_size(c);
-}
+WEIR_FN uint64_t weir_rail_stride(const weir_dev_rails *c) { return 2 * WEIR_RAIL_SLOTS * weir_rail_slot_size(c); }
 
 /* The slot of message `number` from host `host`, or (`out`) to it. */
 WEIR_FN uint64_t weir_rail_slot(const weir_dev_rails *c, uint32_t block, uint32_t host, uint32_t out, uint64_t number)
@@ -89,10 +80,7 @@ WEIR_FN uint64_t weir_rail_slot(const weir_dev_rails *c, uint32_t block, uint32_
 }
 
 /* Bytes of a rank's memory, up to the end of the slots. */
-WEIR_FN uint64_t weir_rail_bytes(const weir_dev_rails *c)
-{
-    return weir_rail_slot(c, c->blocks, 0, 0, 0);
-}
+WEIR_FN uint64_t weir_rail_bytes(const weir_dev_rails *c) { return weir_rail_slot(c, c->blocks, 0, 0, 0); }
 
 /* The other hosts in this host's order; k from 1 to hosts - 1. */
 WEIR_FN uint32_t weir_rail_peer(const weir_dev_rails *c, uint32_t k)

@@ -111,10 +111,7 @@ typedef struct weir_slots_places {
 /* As many loads in flight as registers allow: elements of 8 bits are wide while they are joined. */
 #define WEIR_SLOTS_PLACES 2u
 
-WEIR_FN uint32_t weir_slots_places_of(uint32_t dtype)
-{
-    return weir_dtype_bytes(dtype) == 1 ? 1 : WEIR_SLOTS_PLACES;
-}
+WEIR_FN uint32_t weir_slots_places_of(uint32_t dtype) { return weir_dtype_bytes(dtype) == 1 ? 1 : WEIR_SLOTS_PLACES; }
 
 WEIR_FN void weir_slots_load(const weir_dev_collective *c, const weir_slots_work *w, const weir_slots_places *p,
                              uint32_t rank, weir_vec16 *data)

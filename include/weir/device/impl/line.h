@@ -24,15 +24,9 @@ WEIR_FN int weir_line_fits(weir_coop coop)
            coop.block_size % weir_arch_warp_size() == 0;
 }
 
-WEIR_FN uint64_t weir_line_count(uint64_t bytes)
-{
-    return (bytes + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA;
-}
+WEIR_FN uint64_t weir_line_count(uint64_t bytes) { return (bytes + WEIR_LINE_DATA - 1) / WEIR_LINE_DATA; }
 
-WEIR_FN uint64_t weir_line_flag(uint32_t flag)
-{
-    return (uint64_t)flag << 32 | flag;
-}
+WEIR_FN uint64_t weir_line_flag(uint32_t flag) { return (uint64_t)flag << 32 | flag; }
 
 /* Like weir_packet_look; all lanes of the warp return together. */
 WEIR_FN_COLD weir_status weir_line_look_once(const weir_dev_control *control)

@@ -96,10 +96,7 @@ WEIR_FN weir_vec16 weir_mlx5_data(uint64_t address, uint32_t lkey, uint32_t byte
 }
 
 /* Ends a list of data segments in an entry of a receive ring that has room for more. */
-WEIR_FN weir_vec16 weir_mlx5_data_end(void)
-{
-    return weir_mlx5_words(0, 0x100, 0, 0);
-}
+WEIR_FN weir_vec16 weir_mlx5_data_end(void) { return weir_mlx5_words(0, 0x100, 0, 0); }
 
 WEIR_FN weir_vec16 weir_mlx5_atomic(uint64_t add)
 {
@@ -153,10 +150,7 @@ WEIR_FN uint64_t weir_mlx5_place(uint64_t index, uint32_t segment, uint32_t bloc
 }
 
 /* The doorbell record's word when all blocks, or all entries of a receive ring, before `next` are ready. */
-WEIR_FN uint32_t weir_mlx5_record(uint64_t next)
-{
-    return weir_arch_swap_u32((uint32_t)(next & 0xffff));
-}
+WEIR_FN uint32_t weir_mlx5_record(uint64_t next) { return weir_arch_swap_u32((uint32_t)(next & 0xffff)); }
 
 /* The doorbell for the same. The first 8 bytes of the last request's control segment serve as well. */
 WEIR_FN uint64_t weir_mlx5_doorbell(uint64_t next, uint32_t qpn)
@@ -166,10 +160,7 @@ WEIR_FN uint64_t weir_mlx5_doorbell(uint64_t next, uint32_t qpn)
 
 /* ---- completions: `tail` is the word at byte 60 of an entry, `error` the one at byte 52 -------------- */
 
-WEIR_FN uint32_t weir_mlx5_kind(uint32_t tail)
-{
-    return tail >> 28;
-}
+WEIR_FN uint32_t weir_mlx5_kind(uint32_t tail) { return tail >> 28; }
 
 /* Whether entry number `number` of a queue of `count`, a power of two, has been written in this pass. */
 WEIR_FN uint32_t weir_mlx5_is_new(uint32_t tail, uint64_t number, uint32_t count)
@@ -186,20 +177,11 @@ WEIR_FN uint64_t weir_mlx5_completed(uint32_t tail, uint64_t oldest)
 
 /* The queue pair of a receive; `queue` is the word at byte 56. The immediate is at byte 36, the byte count at byte 44,
  * both swapped. */
-WEIR_FN uint32_t weir_mlx5_receiver(uint32_t queue)
-{
-    return weir_arch_swap_u32(queue) & 0xffffff;
-}
+WEIR_FN uint32_t weir_mlx5_receiver(uint32_t queue) { return weir_arch_swap_u32(queue) & 0xffffff; }
 
-WEIR_FN uint32_t weir_mlx5_syndrome(uint32_t error)
-{
-    return error >> 24;
-}
+WEIR_FN uint32_t weir_mlx5_syndrome(uint32_t error) { return error >> 24; }
 
-WEIR_FN uint32_t weir_mlx5_vendor(uint32_t error)
-{
-    return error >> 16 & 0xff;
-}
+WEIR_FN uint32_t weir_mlx5_vendor(uint32_t error) { return error >> 16 & 0xff; }
 
 /* The status for a syndrome: it shows which side is at fault. */
 WEIR_FN weir_status weir_mlx5_status(uint32_t syndrome)
