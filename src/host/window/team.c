@@ -170,6 +170,19 @@ static weir_status read_report(weir_future *future)
     return WEIR_OK;
 }
 
+/* The words of this rank and of `peer` differ. The text has the first word that differs, if it has a name. */
+static weir_status fail_mismatch(const weiri_team *team, const char *call, uint32_t peer, const uint64_t *theirs)
+{
+    uint32_t i = 0;
+    while (team->words[i] == theirs[i]) {
+        i++;
+    }
+    return team->names[i] == NULL
+               ? weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u %s", call, peer, team->differ)
+               : weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u gave %s %llu, rank %u %llu", call, peer, team->names[i],
+                            (unsigned long long)theirs[i], team->comm->rank, (unsigned long long)team->words[i]);
+}
+
 /* Takes what member `index` said into account. A report that another rank is at fault passes its text on. */
 static void check_report(const weiri_team *team, const char *call, uint32_t index, const report *theirs, outcome *all)
 {
@@ -180,7 +193,7 @@ static void check_report(const weiri_team *team, const char *call, uint32_t inde
                                        : weiri_fail(theirs->status, "%s: rank %u failed: %s", call, peer, theirs->text),
                   theirs->rank);
     } else if (memcmp(team->words, theirs->words, sizeof team->words) != 0) {
-        add_error(all, weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u %s", call, peer, team->differ), peer);
+        add_error(all, fail_mismatch(team, call, peer, theirs->words), peer);
     }
 }
 

@@ -36,6 +36,7 @@ typedef struct weiri_team {
     uint32_t ranks[WEIRI_TEAM_RANKS];               /* of the members, in the communicator */
     weir_connection *connections[WEIRI_TEAM_RANKS]; /* to each other member, after weiri_team_connect */
     uint64_t words[WEIRI_TEAM_WORDS];               /* weiri_team_agree compares them: WEIR_ERR_MISMATCH */
+    const char *names[WEIRI_TEAM_WORDS];            /* of the words, for the text if they differ; NULL: */
     const char *differ;                             /* text if words differ, for instance "was given other opts" */
     bool lines; /* every link between two members keeps 128-byte stores whole, as far as all members know */
 } weiri_team;
