@@ -22,5 +22,6 @@
 #include "weir/semaphore.h"
 #include "weir/stream.h"
 #include "weir/transport.h"
+#include "weir/window.h"
 
 #endif

@@ -211,6 +211,14 @@ const row rows[] = {
           weir_device_get_info(nullptr, nullptr, sizeof(weir_device_info));
           return zeroed<weir_device_info>([](auto *out) { weir_device_get_info(nullptr, out, sizeof *out); });
       } },
+    ZERO(weir_window_bytes, nullptr),
+    INVALID(weir_window_create, nullptr, nullptr, nullptr),
+    NOTHING(weir_window_destroy, nullptr),
+    ZEROED(weir_dev_window, weir_window_device, nullptr, out),
+    ZERO(weir_window_first, nullptr),
+    INVALID(weir_window_get_info, nullptr, 0, nullptr),
+    ZERO(weir_window_ranks, nullptr),
+    INVALID(weir_window_register, nullptr, nullptr, 0, 0, nullptr),
     ZEROED(weir_port_channel_info, weir_port_channel_get_info, nullptr, out),
 };
 
