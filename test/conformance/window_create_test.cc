@@ -1,0 +1,391 @@
+// Windows on the host: what create and register make, and the errors that all devices get when one of them goes wrong.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+WEIRT_STAGE_SUITE(WindowCreate);
+
+weir_window_opts opts_of(uint32_t ranks, uint32_t notifications)
+{
+    weir_window_opts opts = {};
+    opts.size = sizeof opts;
+    opts.ranks = ranks;
+    opts.notifications = notifications;
+    return opts;
+}
+
+std::string name_of(uint32_t rank) { return "rank " + std::to_string(rank); }
+
+void describes_itself(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_window *window = nullptr;
+    const weir_window_opts opts = opts_of(3, 5);
+    const uint32_t me = rank->rank;
+    if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window))) {
+        WEIRT_EXPECT(rank, weir_window_ranks(window) == 3 * rank->size);
+        WEIRT_EXPECT(rank, weir_window_first(window) == 3 * me);
+        weir_dev_window handle;
+        weir_window_device(window, &handle);
+        WEIRT_EXPECT(rank, handle.ranks == 3 && handle.devices == rank->size && handle.device == me);
+        WEIRT_EXPECT(rank, handle.count == 16 && handle.memories == 0);
+        // Rings of 16 words for each rank and device, and the tables.
+        const uint64_t rings = 3ull * rank->size * 16 * 8;
+        const uint64_t tables =
+            WEIR_WINDOW_MEMORIES * (sizeof(weir_dev_window_memory) + rank->size * sizeof(weir_dev_window_place));
+        WEIRT_EXPECT(rank, weir_window_bytes(window) > rings + tables);
+        WEIRT_EXPECT(rank, weir_window_bytes(window) < rings + tables + 8192);
+        for (uint32_t k = 0; k < rank->size; k++) {
+            weir_window_info info;
+            if (WEIRT_OK(rank, weir_window_get_info(window, k, &info))) {
+                WEIRT_EXPECT(rank, std::string(info.way) == (k == me ? "own" : "mapped"));
+                WEIRT_EXPECT(rank, std::string(info.transport) == (k == me ? "" : "ipc"));
+                WEIRT_EXPECT(rank, std::string(info.engine).empty() && std::string(info.reason).empty());
+            }
+        }
+        weir_window_info info;
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_window_get_info(window, rank->size, &info));
+        WEIRT_TEXT(rank, (name_of(rank->size) + " is no device of the window").c_str());
+    }
+    (void)weirt_barrier(rank);
+    weir_window_destroy(window);
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, DescribesItself) { weirt_ranks_run(stage(), 2, describes_itself, nullptr, 0); }
+
+// The rings of 132 ranks on eight devices take less than 4 MiB on each.
+void rings_are_small(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_window *window = nullptr;
+    const weir_window_opts opts = opts_of(132, 0);
+    if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window))) {
+        WEIRT_EXPECT(rank, weir_window_ranks(window) == 8 * 132);
+        WEIRT_EXPECT(rank, weir_window_bytes(window) < 4 << 20);
+        WEIRT_EXPECT(rank, weir_window_bytes(window) > 8 * 132 * 256 * 8);
+    }
+    (void)weirt_barrier(rank);
+    weir_window_destroy(window);
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, RingsOf132RanksOnEightDevices) { weirt_ranks_run(stage(), 8, rings_are_small, nullptr, 0); }
+
+// ---- create fails --------------------------------------------------------------------------------------------------
+
+// What rank 1 gives that differs from what rank 0 gives. `one`: the text that rank 1 gets; the others get it with "rank
+// 1 failed" or, for a difference, `others`.
+struct Wrong {
+    weir_window_opts opts;
+    bool out;
+    weir_status status;
+    const char *one;
+    const char *others;
+};
+
+weir_window_opts changed(uint32_t ranks, uint32_t notifications, weir_memory_kind kind, uint32_t host_ranks)
+{
+    weir_window_opts opts = opts_of(ranks, notifications);
+    opts.kind = kind;
+    opts.host_ranks = host_ranks;
+    return opts;
+}
+
+std::vector<Wrong> wrongs()
+{
+    static const char failed[] = "weir_window_create: rank 1 failed: weir_window_create: ";
+    const weir_memory_kind none = static_cast<weir_memory_kind>(7);
+    return {
+        { changed(3, 4, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_MISMATCH,
+          "weir_window_create: rank 0 gave opts.ranks 2, rank 1 3", "rank 1 gave opts.ranks 3, rank " },
+        { changed(2, 9, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_MISMATCH,
+          "weir_window_create: rank 0 gave opts.notifications 4, rank 1 16",
+          "rank 1 gave opts.notifications 16, rank " },
+        { changed(2, 4, WEIR_MEMORY_HOST, 0), true, WEIR_ERR_MISMATCH,
+          "weir_window_create: rank 0 gave opts.kind 0, rank 1 1", "rank 1 gave opts.kind 1, rank " },
+        { changed(2, 4, WEIR_MEMORY_DEVICE, 3), true, WEIR_ERR_MISMATCH,
+          "weir_window_create: rank 0 gave opts.host_ranks 0, rank 1 3", "rank 1 gave opts.host_ranks 3, rank " },
+        { changed(2, 4, none, 0), true, WEIR_ERR_INVALID, "unknown kind 7", failed },
+        { changed(2, 4, WEIR_MEMORY_DEVICE, 2), true, WEIR_ERR_INVALID, "3 devices are not hosts of 2 each", failed },
+        { changed(2, (1u << 20) + 1, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_INVALID,
+          "opts.notifications is 1048577, but at most 1048576 are possible", failed },
+        { changed(1u << 31, 4, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_LIMIT,
+          "3 devices of 2147483648 ranks each, but at most 1073741824 ranks are possible", failed },
+        { changed(300000000, 1u << 20, WEIR_MEMORY_DEVICE, 0), true, WEIR_ERR_LIMIT,
+          "the notifications of 300000000 ranks from 3 devices take 15099", failed },
+        { changed(2, 4, WEIR_MEMORY_DEVICE, 0), false, WEIR_ERR_INVALID, "weir_window_create: out is NULL", failed },
+    };
+}
+
+void one_is_wrong(weirt_rank *rank)
+{
+    weirt_comm c;
+    if (weirt_comm_open(rank, 0, &c)) {
+        for (const Wrong &wrong : wrongs()) {
+            weir_window *window = nullptr;
+            const weir_window_opts fine = opts_of(2, 4);
+            const bool bad = rank->rank == 1;
+            WEIRT_STATUS(rank, wrong.status,
+                         weir_window_create(c.comm, bad ? &wrong.opts : &fine, bad && !wrong.out ? nullptr : &window));
+            WEIRT_TEXT(rank, bad ? wrong.one : wrong.others);
+            WEIRT_EXPECT(rank, window == nullptr);
+        }
+        // The devices are in step.
+        weir_window *window = nullptr;
+        WEIRT_OK(rank, weir_window_create(c.comm, nullptr, &window));
+        (void)weirt_barrier(rank);
+        weir_window_destroy(window);
+    }
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, ErrorsOfOneDeviceReachAll) { weirt_ranks_run(stage(), 3, one_is_wrong, nullptr, 0); }
+
+// Errors before a device knows its group stay with it.
+void stays_alone(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_window *window = nullptr;
+    if (weirt_comm_open(rank, 0, &c)) {
+        weir_window_opts opts = {};
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_window_create(c.comm, &opts, &window));
+        WEIRT_TEXT(rank, "weir_window_create: ");
+        opts = opts_of(1, 1);
+        const uint32_t other = 1 - rank->rank;
+        const weir_group groups[] = { { &other, 1 }, { &other, 0 } };
+        const char *const texts[] = { "weir_window_create: this rank is not in the group",
+                                      "weir_window_create: the group is empty" };
+        for (uint32_t i = 0; i < 2; i++) {
+            opts.group = &groups[i];
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_window_create(c.comm, &opts, &window));
+            WEIRT_TEXT(rank, texts[i]);
+        }
+        std::vector<uint32_t> many(65);
+        for (uint32_t i = 0; i < 65; i++) {
+            many[i] = i;
+        }
+        const weir_group all = { many.data(), 65 };
+        opts.group = &all;
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_window_create(c.comm, &opts, &window));
+        WEIRT_TEXT(rank, "weir_window_create: 65 ranks, but at most 64 are possible");
+        WEIRT_EXPECT(rank, window == nullptr);
+    }
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, ErrorsWithoutAGroup) { weirt_ranks_run(stage(), 2, stays_alone, nullptr, 0); }
+
+// ---- register ------------------------------------------------------------------------------------------------------
+
+struct Bad {
+    uint64_t stride;
+    uint64_t bytes;
+    bool id;
+    uint32_t memory; // 0: a good one, 1: NULL, 2: of the other device, 3: of another communicator, 4: larger
+    weir_status status;
+    const char *one;
+    const char *others;
+};
+
+// Two ranks on each device; good memories have 100 bytes, good parts 40 each 60.
+const Bad bads[] = {
+    { 60, 41, true, 0, WEIR_ERR_RANGE, "2 parts of 41 bytes with stride 60 exceed the memory, which has 100 bytes",
+      "rank 1 failed: weir_window_register: 2 parts of 41" },
+    { 61, 40, true, 0, WEIR_ERR_RANGE, "2 parts of 40 bytes with stride 61 exceed the memory", "rank 1 failed: " },
+    { 1ull << 63, 40, true, 0, WEIR_ERR_RANGE, "exceed the memory", "rank 1 failed: " },
+    { UINT64_MAX - 20, 40, true, 0, WEIR_ERR_RANGE, "exceed the memory", "rank 1 failed: " },
+    { 0, 101, true, 0, WEIR_ERR_RANGE, "2 parts of 101 bytes with stride 0 exceed the memory", "rank 1 failed: " },
+    { 0, UINT64_MAX, true, 0, WEIR_ERR_RANGE, "exceed the memory", "rank 1 failed: " },
+    { 60, 0, true, 0, WEIR_ERR_INVALID, "weir_window_register: bytes is 0", "rank 1 failed: " },
+    { 60, 40, false, 0, WEIR_ERR_INVALID, "weir_window_register: id is NULL", "rank 1 failed: " },
+    { 60, 40, true, 1, WEIR_ERR_INVALID, "weir_window_register: memory is NULL", "rank 1 failed: " },
+    { 60, 40, true, 2, WEIR_ERR_INVALID, "memory belongs to another rank or communicator", "rank 1 failed: " },
+    { 60, 40, true, 3, WEIR_ERR_INVALID, "memory belongs to another rank or communicator", "rank 1 failed: " },
+    { 50, 40, true, 0, WEIR_ERR_MISMATCH, "rank 0 gave stride 60, rank 1 50", "rank 1 gave stride 50, rank 0 60" },
+    { 60, 20, true, 0, WEIR_ERR_MISMATCH, "rank 0 gave bytes 40, rank 1 20", "rank 1 gave bytes 20, rank 0 40" },
+    { 60, 40, true, 4, WEIR_ERR_MISMATCH, "rank 0 has a memory of 100 bytes, this rank of 200", "of 200 bytes" },
+};
+
+void bad_memories(weirt_rank *rank)
+{
+    weirt_comm c;
+    weirt_comm other;
+    weir_window *window = nullptr;
+    weir_memory *memories[5] = {};
+    const weir_window_opts opts = opts_of(2, 2);
+    bool fine = weirt_comm_open(rank, 0, &c);
+    fine = weirt_comm_open(rank, 0, &other) && fine;
+    fine = fine && WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window)) &&
+           WEIRT_OK(rank, weir_memory_allocate(c.comm, 100, nullptr, &memories[0])) &&
+           WEIRT_OK(rank, weir_memory_allocate(other.comm, 100, nullptr, &memories[3])) &&
+           WEIRT_OK(rank, weir_memory_allocate(c.comm, 200, nullptr, &memories[4])) &&
+           WEIRT_OK(rank, weir_memory_send(c.comm, memories[0], 1 - rank->rank, 5)) &&
+           weirt_receive(rank, c.comm, 1 - rank->rank, 5, &memories[2]);
+    uint32_t id = 77;
+    for (const Bad &bad : bads) {
+        if (!fine) {
+            break;
+        }
+        if (rank->rank == 1) {
+            WEIRT_STATUS(
+                rank, bad.status,
+                weir_window_register(window, memories[bad.memory], bad.stride, bad.bytes, bad.id ? &id : nullptr));
+            WEIRT_TEXT(rank, bad.one);
+        } else {
+            WEIRT_STATUS(rank, bad.status, weir_window_register(window, memories[0], 60, 40, &id));
+            WEIRT_TEXT(rank, bad.others);
+        }
+        WEIRT_EXPECT(rank, id == 77);
+    }
+    // What failed has used no id; the same memory may be registered many times.
+    for (uint32_t i = 0; i < WEIR_WINDOW_MEMORIES && fine; i++) {
+        fine = WEIRT_OK(rank, weir_window_register(window, memories[0], 60, 40, &id)) && WEIRT_EXPECT(rank, id == i);
+    }
+    if (fine) {
+        weir_dev_window handle;
+        weir_window_device(window, &handle);
+        WEIRT_EXPECT(rank, handle.memories == WEIR_WINDOW_MEMORIES);
+        id = 77;
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_window_register(window, memories[0], 60, 40, &id));
+        WEIRT_TEXT(rank, "weir_window_register: 64 memories are registered already");
+        WEIRT_EXPECT(rank, id == 77);
+    }
+    (void)weirt_barrier(rank);
+    weir_memory_destroy(memories[2]);
+    weir_window_destroy(window);
+    (void)weirt_barrier(rank);
+    for (uint32_t i : { 0, 3, 4 }) {
+        weir_memory_destroy(memories[i]);
+    }
+    weirt_comm_close(&other);
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, MemoriesThatDoNotFit) { weirt_ranks_run(stage(), 2, bad_memories, nullptr, 0); }
+
+// ---- resources -----------------------------------------------------------------------------------------------------
+
+void many_windows(weirt_rank *rank)
+{
+    weirt_comm c;
+    const uint32_t times = std::strcmp(rank->stage->kind, "gpu") == 0 ? 100 : 1000;
+    const weir_window_opts opts = opts_of(2, 4);
+    bool fine = weirt_comm_open(rank, 0, &c);
+    for (uint32_t i = 0; i < times && fine; i++) {
+        weir_window *window = nullptr;
+        fine = WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window));
+        weir_window_destroy(window);
+    }
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, AThousandTimes) { weirt_ranks_run(stage(), 2, many_windows, nullptr, 0); }
+
+enum Fault { ALLOCATION, DEVICE, TRANSPORT };
+
+struct Plan {
+    Fault fault;
+    uint64_t least; // operations that there are
+};
+
+uint64_t arm(Fault fault, uint64_t n)
+{
+    return fault == ALLOCATION ? weirt_fail_allocation(n)
+           : fault == DEVICE   ? weirt_fail_device(n)
+                               : weirt_fail_transport(n);
+}
+
+// A window and a memory, of which the n-th operation of rank 0 fails. Whether there may be more.
+bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
+{
+    weirt_comm c;
+    weir_window *window = nullptr;
+    weir_memory *memory = nullptr;
+    const weir_window_opts opts = opts_of(2, 4);
+    uint32_t id = 0;
+    (void)weirt_barrier(rank);
+    const int64_t before = weirt_count_allocations();
+    (void)weirt_barrier(rank);
+    const bool fine =
+        weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 128, nullptr, &memory));
+    (void)weirt_barrier(rank);
+    if (rank->rank == 0) {
+        (void)arm(fault, n);
+    }
+    (void)weirt_barrier(rank);
+    weir_status status = fine ? weir_window_create(c.comm, &opts, &window) : static_cast<weir_status>(WEIR_ERR_DEVICE);
+    if (status == WEIR_OK) {
+        status = weir_window_register(window, memory, 64, 64, &id);
+    }
+    if (status != WEIR_OK) {
+        WEIRT_EXPECT(rank, std::strstr(weir_last_error(), ": ") != nullptr);
+    }
+    weirt_step(rank, static_cast<uint32_t>(2 * n + (status == WEIR_OK)));
+    (void)weirt_barrier(rank);
+    // Both got it, or neither, unless the communicator failed after the end of one of them.
+    const bool differ = weirt_step_now(rank, 0) != weirt_step_now(rank, 1);
+    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    while (differ && weir_comm_status(c.comm) == WEIR_OK && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    WEIRT_EXPECT(rank, !differ || weir_comm_status(c.comm) != WEIR_OK);
+    (void)weirt_barrier(rank);
+    const bool happened = rank->rank == 0 && arm(fault, 0) == 0;
+    weir_window_destroy(window);
+    (void)weirt_barrier(rank);
+    weir_memory_destroy(memory);
+    weirt_comm_close(&c);
+    (void)weirt_barrier(rank);
+    if (rank->rank == 0) {
+        WEIRT_EXPECT(rank, happened || status == WEIR_OK);
+        const int64_t left = weirt_count_allocations() - before;
+        if (left != 0) {
+            weirt_fail(rank, __FILE__, __LINE__, "operation %llu failed: %lld allocations left behind",
+                       static_cast<unsigned long long>(n), static_cast<long long>(left));
+        }
+        weirt_step(rank, static_cast<uint32_t>(2 * n + 4000 + happened));
+    }
+    (void)weirt_barrier(rank);
+    return weirt_step_now(rank, 0) % 2 == 1;
+}
+
+void nth_fails(weirt_rank *rank)
+{
+    const Plan *plan = static_cast<const Plan *>(rank->arg);
+    uint64_t n = 1;
+    weirt_log_allow(""); // depends on what failed
+    while (n < 500 && try_with_fault(rank, plan->fault, n)) {
+        n++;
+    }
+    WEIRT_EXPECT(rank, n > plan->least && n < 500);
+}
+
+class WindowNth : public StageTest {};
+INSTANTIATE_TEST_SUITE_P(Stages, WindowNth, ::testing::Values(0, 1, 2), weirt_stage_name);
+
+TEST_P(WindowNth, AllocationFails)
+{
+    const Plan plan = { ALLOCATION, 10 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+TEST_P(WindowNth, DeviceOperationFails)
+{
+    const Plan plan = { DEVICE, 4 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+TEST_P(WindowNth, TransportOperationFails)
+{
+    const Plan plan = { TRANSPORT, 3 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+} // namespace
