@@ -116,6 +116,66 @@ static void describe_queue(const weir_dev_note *note, char *text)
     }
 }
 
+/* "any rank", or its number. The same for tags: WEIR_ANY_RANK and WEIR_ANY_TAG are one number. */
+static const char *number_or_any(uint64_t number, const char *name, char text[32])
+{
+    if (number == UINT32_MAX) {
+        (void)snprintf(text, 32, "any %s", name);
+    } else {
+        (void)snprintf(text, 32, "%s %" PRIu64, name, number);
+    }
+    return text;
+}
+
+/* A call of a rank of a window. In these texts a rank of the communicator is a device. */
+static void describe_window(const weir_dev_note *note, char *text)
+{
+    const uint64_t *numbers = note->numbers;
+    char source[32];
+    char tag[32];
+    switch (note->doing) {
+    case WEIR_DOING_WINDOW_AT:
+        (void)snprintf(text, TEXT_BYTES, "window: rank at index %" PRIu64 " of a device with %" PRIu64 " ranks",
+                       numbers[0], numbers[1]);
+        break;
+    case WEIR_DOING_WINDOW_RANK:
+        (void)snprintf(text, TEXT_BYTES, "window: rank %" PRIu64 " of %" PRIu64, numbers[0], numbers[1]);
+        break;
+    case WEIR_DOING_WINDOW_MEMORY:
+        (void)snprintf(text, TEXT_BYTES, "window: memory %" PRIu64 ", but the handle has %" PRIu64, numbers[0],
+                       numbers[1]);
+        break;
+    case WEIR_DOING_WINDOW_PUT:
+    case WEIR_DOING_WINDOW_GET:
+        (void)snprintf(text, TEXT_BYTES,
+                       "window %s of %" PRIu64 " bytes at offset %" PRIu64 " of %s, which has %" PRIu64 " bytes",
+                       note->doing == WEIR_DOING_WINDOW_PUT ? "put" : "get", numbers[1], numbers[0],
+                       note->index == WEIR_LOCAL_MEMORY ? "the caller's part" : "the other rank's part", numbers[2]);
+        break;
+    case WEIR_DOING_WINDOW_TAG:
+        (void)snprintf(text, TEXT_BYTES, "window: tag %" PRIu64 " of rank %" PRIu64 "; at most %u is possible",
+                       numbers[0], numbers[1], WEIR_WINDOW_TAG_MAX);
+        break;
+    case WEIR_DOING_WINDOW_OVERLAP:
+        (void)snprintf(text, TEXT_BYTES,
+                       "window: transfer of %" PRIu64 " bytes between offsets %" PRIu64 " and %" PRIu64
+                       ", which overlap",
+                       numbers[2], numbers[0], numbers[1]);
+        break;
+    case WEIR_DOING_WINDOW_NOTIFY:
+        (void)snprintf(text, TEXT_BYTES,
+                       "window: notify of rank %" PRIu64 " on device %u by rank %" PRIu64 " with tag %" PRIu64,
+                       numbers[1], note->peer, numbers[0], numbers[2]);
+        break;
+    case WEIR_DOING_WINDOW_WAIT:
+        (void)snprintf(text, TEXT_BYTES, "window: wait of rank %" PRIu64 " for %s, %s", numbers[0],
+                       number_or_any(numbers[1], "rank", source), number_or_any(numbers[2], "tag", tag));
+        break;
+    default:
+        (void)snprintf(text, TEXT_BYTES, "window: barrier with device %u", note->peer);
+    }
+}
+
 /* What the thread was doing. False when the record does not say. */
 static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_status status, char *text)
 {
@@ -172,6 +232,18 @@ static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_stat
             (void)snprintf(text, TEXT_BYTES, "collective");
         }
         return true;
+    case WEIR_DOING_WINDOW_AT:
+    case WEIR_DOING_WINDOW_PUT:
+    case WEIR_DOING_WINDOW_GET:
+    case WEIR_DOING_WINDOW_RANK:
+    case WEIR_DOING_WINDOW_MEMORY:
+    case WEIR_DOING_WINDOW_TAG:
+    case WEIR_DOING_WINDOW_OVERLAP:
+    case WEIR_DOING_WINDOW_NOTIFY:
+    case WEIR_DOING_WINDOW_WAIT:
+    case WEIR_DOING_WINDOW_BARRIER:
+        describe_window(note, text);
+        return true;
     default:
         return false;
     }
@@ -190,12 +262,16 @@ static void describe_missing(const weir_dev_record *record, char *text)
     case WEIR_DOING_FIFO_PUSH:
     case WEIR_DOING_CHANNEL_PUSH:
     case WEIR_DOING_NIC_POST:
+    case WEIR_DOING_WINDOW_NOTIFY:
         what = "there was no room";
         break;
     case WEIR_DOING_FIFO_WAIT:
     case WEIR_DOING_CHANNEL_WAIT:
     case WEIR_DOING_NIC_WAIT:
         what = "it was not completed";
+        break;
+    case WEIR_DOING_WINDOW_BARRIER:
+        what = "it did not come";
         break;
     case WEIR_DOING_UNPACK:
     case WEIR_DOING_EXCHANGE:
@@ -231,6 +307,9 @@ void weiri_record_text(const weir_comm *comm, weir_status status, char *text, si
     }
     if (status == WEIR_ERR_TIMEOUT) {
         describe_missing(&record, why);
+    } else if (status == WEIR_ERR_LIMIT && record.note.doing == WEIR_DOING_WINDOW_WAIT) {
+        (void)snprintf(why, sizeof why, "the ring of device %u is full and has no match; raise opts.notifications",
+                       record.note.peer);
     } else {
         (void)snprintf(why, sizeof why, "%s", weir_status_text(status));
     }
