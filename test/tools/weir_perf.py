@@ -111,18 +111,18 @@ def mistakes(program):
             (["put", "-b", "0"], "-b"),
             (["put", "-b", "99999999999999999999"], "99999999999999999999"),
             (["semaphore", "--shape", "all"], "does not take --shape"),
-            (["put", "--device", "cpu", "--shape", "circle"], "'circle'; there are auto, all, grid, blocks"),
-            (["put", "--device", "cpu", "-b", "4K", "-e", "1K"], "-e not below -b"),
-            (["put", "--device", "cpu", "-f", "1"], "-f is at least 2"),
+            (["put", "--device", "cpu", "--shape", "circle"], "'circle'; shapes are auto, all, grid, blocks"),
+            (["put", "--device", "cpu", "-b", "4K", "-e", "1K"], "-e at least -b"),
+            (["put", "--device", "cpu", "-f", "1"], "-f must be at least 2"),
             (["packets", "--device", "cpu", "--one-way", "--shape", "ll16"], "both ways"),
             (["put", "--device", "cpu", "--json", "/nonexistent/results.json"], "/nonexistent/results.json"),
             (["put", "--device", "cpu", "--against", "/nonexistent/rows"], "/nonexistent/rows: No such file"),
-            (["put", "--device", "cpu", "--against", "/dev/null"], "/dev/null: it has no rows of weir-perf"),
+            (["put", "--device", "cpu", "--against", "/dev/null"], "/dev/null: no rows of weir-perf"),
             (["put", "--device", "cpu", "--rank", "0"], "WEIR_UNIQUE_ID"),
-            (["allreduce", "-d", "f12"], "'f12' is no value for -d; there are f64, f32, f16, bf16"),
-            (["allreduce", "-o", "mean"], "'mean' is no value for -o; there are sum, prod, min, max, avg"),
-            (["allgather", "-o", "sum"], "-o is for operations that reduce"),
-            (["allreduce", "--form", "once,twice"], "--form has 'twice'"),
+            (["allreduce", "-d", "f12"], "'f12' is not a value of -d; values are f64, f32, f16, bf16"),
+            (["allreduce", "-o", "mean"], "'mean' is not a value of -o; values are sum, prod, min, max, avg"),
+            (["allgather", "-o", "sum"], "-o is only for operations that reduce"),
+            (["allreduce", "--form", "once,twice"], "--form 'twice' is unknown"),
             (["allreduce", "--compare", "mpi"], "--compare knows only nccl"),
             (["allreduce", "--nccl", "libnccl.so"], "--nccl needs --compare nccl"),
             (["allreduce", "--device", "cpu", "-g", "9"], "9 ranks, but at most 8"),
@@ -131,12 +131,12 @@ def mistakes(program):
             (["allreduce", "--device", "cpu", "--plot", "/nonexistent/plot"], "/nonexistent/plot.json"),
             (["allreduce", "--device", "cpu", "-d", "f8e5m2", "-o", "avg"], "not supported for 8-bit floats"),
             (["allreduce", "--tune", "/dev/null", "--compare", "nccl"], "--tune measures weir alone"),
-            (["allreduce", "--tune", "/dev/null", "--form", "slots,auto"], "--tune finds what auto should be"),
-            (["allreduce", "--device", "cpu", "--tune", "/dev/null", "-g", "1"], "two ranks or more of one host"),
+            (["allreduce", "--tune", "/dev/null", "--form", "slots,auto"], "--tune chooses forms by itself"),
+            (["allreduce", "--device", "cpu", "--tune", "/dev/null", "-g", "1"], "two or more ranks on one host"),
             (["allreduce", "--device", "cpu", "--tune", "/nonexistent/table"], "/nonexistent/table: No such file"),
             (["allreduce", "--device", "cpu", "-g", "3", "--host-ranks", "2"], "3 ranks are not hosts of 2 each"),
             (["put", "-g", "3"], "does not take -g"),
-            (["put", "--device", "cpu", "--rank", "2"], "there are only ranks 0 to 1"),
+            (["put", "--device", "cpu", "--rank", "2"], "ranks are 0 to 1"),
             (["fly"], "usage")):
         result = start(program, *arguments)
         print(" ".join(arguments), "->", result.stdout)
@@ -165,7 +165,7 @@ def bootstrap(program):
     print(result.stdout)
     expect(result.returncode == 1 and "64 ranks need 320 descriptors" in result.stdout, "a text about descriptors")
     result = start(program, "bootstrap", "-g", "20000")
-    expect(result.returncode == 1 and "-g takes 1 to 16384 ranks" in result.stdout, "a text about too many ranks")
+    expect(result.returncode == 1 and "-g must be 1 to 16384 ranks" in result.stdout, "a text about too many ranks")
 
 
 def log(program):
@@ -272,7 +272,7 @@ def fifo(program):
         expect(row["requests"] == (60 if row["what"] != "drain" else 32768), f"requests of {row}")
         expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
     result = start(program, "fifo", "--device", "cpu", "--shape", "circle")
-    expect(result.returncode == 1 and "'circle'; there are trip, flood, drain" in result.stdout, "a refusal")
+    expect(result.returncode == 1 and "'circle'; shapes are trip, flood, drain" in result.stdout, "a refusal")
 
 
 def port(program):
@@ -377,7 +377,7 @@ def plot(program):
         path = os.path.join(folder, "plot.svg")
         rows, output = collective(program, "allreduce", "--form", "packets,slots", "--sizes", "512,4K", "--plot", path)
         if importlib.util.find_spec("matplotlib") is None:
-            expect(f"{path} is not drawn: matplotlib is not installed here" in output, output)
+            expect(f"{path} is not drawn: matplotlib is not installed" in output, output)
             expect(re.search(rf"python3 \S+ \S+ {re.escape(path)}\n", output), output)
         else:
             with open(path, encoding="utf-8") as file:
@@ -409,7 +409,7 @@ def tune(program):
         rows, _ = collective(program, *arguments, "--threads", "4")  # as many as a row may have
         del os.environ["WEIR_COLLECTIVE_TABLE"]
         result = start(program, *arguments, "--device", "cpu", "--blocks", "2", "--threads", "4", "--tune", path)
-        expect(result.returncode == 1 and "allreduce: no form can be had: " in result.stdout, result.stdout)
+        expect(result.returncode == 1 and "allreduce: no form has room: " in result.stdout, result.stdout)
     for size, forms in ((512, {"once", "packets", "lines", "slots"}), (65536, {"lines", "slots"})):
         expect({row["form"] for row in tried if row["bytes"] == size} == forms, f"forms of {size} bytes")
     expect({(row["blocks"], row["threads"]) for row in tried} == {(1, 1), (2, 1), (1, 2), (2, 2), (1, 4)}, "shapes")

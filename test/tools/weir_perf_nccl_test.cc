@@ -67,7 +67,7 @@ void run(const char *how, const Meeting &meeting)
     setenv("FAKE_NCCL", how, 1);
     weirt_ranks_run(&weirt_stages[0], 2, meets, &meeting, sizeof meeting);
     unsetenv("FAKE_NCCL");
-    // Threads that were given up end and free what they have.
+    // Abandoned threads end and free their memory.
     void *library = dlopen(WEIRT_FAKE_NCCL, RTLD_NOW | RTLD_NOLOAD);
     ASSERT_NE(library, nullptr);
     reinterpret_cast<void (*)()>(dlsym(library, "fake_nccl_end"))();
@@ -79,15 +79,15 @@ TEST(WeirPerfNccl, RanksMeet) { run("meet", { weirt_patience_ms(), { { WEIR_OK, 
 TEST(WeirPerfNccl, ARankThatFailsIsNotWaitedFor)
 {
     run("fail", { weirt_patience_ms(),
-                  { { WEIR_ERR_ABORTED, "ncclCommInitRank: given up" },
+                  { { WEIR_ERR_ABORTED, "ncclCommInitRank: abandoned" },
                     { WEIR_ERR_SYSTEM, "ncclCommInitRank: unhandled system error: as it shall" } } });
 }
 
 TEST(WeirPerfNccl, RanksThatDoNotComeAreATimeout)
 {
     run("wait", { 150,
-                  { { WEIR_ERR_TIMEOUT, "not all ranks came within 150 ms" },
-                    { WEIR_ERR_TIMEOUT, "not all ranks came within 150 ms" } } });
+                  { { WEIR_ERR_TIMEOUT, "not all ranks called it within 150 ms" },
+                    { WEIR_ERR_TIMEOUT, "not all ranks called it within 150 ms" } } });
 }
 
 } // namespace

@@ -1,9 +1,10 @@
-/* against.c - compares the rows of a run with recorded ones: regressions are lines, and the exit status.
+/* against.c - compares the rows of a run with recorded ones. Prints one row for each regression; any regression fails
+ * the run.
  *
- * A row of the file is the same as one of the run when the table and all columns agree that tell what was measured
- * (PERF_NAMES); of several such rows the first is taken, each once, because a run repeats their order. Rows with
- * 1 MiB of data or more are compared by bandwidth, all others by time. Recorded rows that a run does not reach, for
- * instance because it has fewer sizes, do not count. */
+ * A recorded row matches a row of the run if the table and all naming columns (PERF_NAMES) agree. Of several matches
+ * the first unused one is taken, because runs repeat their order. Rows with 1 MiB of data or more are compared by
+ * bandwidth, all others by time. Recorded rows without a match in the run, for example because it has fewer sizes, do
+ * not count. */
 #include "tools/perf/against.h"
 
 #include <errno.h>
@@ -13,11 +14,11 @@
 #include <string.h>
 
 #define COLUMNS_MAX 64u
-#define BANDWIDTH_BYTES ((uint64_t)1 << 20) /* from here on rows are compared by bandwidth */
+#define BANDWIDTH_BYTES ((uint64_t)1 << 20) /* rows of at least this size are compared by bandwidth */
 #define BANDWIDTH_LOSS 0.05
 #define LATENCY_LOSS 0.15
 
-/* A row of the file; names and values point into its text. A value that is not there is "". */
+/* A row of the file; names and values point into its text. A missing value is "". */
 typedef struct record {
     const char *names[COLUMNS_MAX];
     const char *values[COLUMNS_MAX];
@@ -30,9 +31,9 @@ struct perf_against {
     char *text;
     record *records;
     uint32_t count;
-    uint32_t compared; /* values */
+    uint32_t compared; /* values compared */
     uint32_t worse;
-    uint32_t missing; /* rows that were not recorded */
+    uint32_t missing; /* rows without a recorded match */
 };
 
 /* ---- the file --------------------------------------------------------------------------------------------------- */
@@ -77,7 +78,8 @@ static record *add_record(perf_against *against)
     return &records[against->count++];
 }
 
-/* Takes a value of a CSV line and the comma behind it; NULL where the line is malformed. *at is NULL after the last. */
+/* Takes a value of a CSV row and the comma behind it; NULL if the row is malformed. *at is NULL after the last
+ * value. */
 static const char *take_csv(char **at)
 {
     char *value = *at;
@@ -105,7 +107,7 @@ static const char *take_csv(char **at)
     return value;
 }
 
-/* Takes the values of a line. */
+/* Takes the values of a row. */
 static bool take_line(char *line, const char **values, uint32_t *count)
 {
     *count = 0;
@@ -147,7 +149,7 @@ static bool read_csv(perf_against *against)
     return true;
 }
 
-/* The text behind a quotation mark, in place; *at is behind its end then. NULL where it has none. */
+/* Takes the text behind a quotation mark, in place, and moves *at behind its end. NULL if the text has no end. */
 static const char *take_json_text(char **at)
 {
     char *from = *at;
@@ -174,7 +176,7 @@ static const char *take_json_text(char **at)
 
 static char *skip_json(char *at) { return at + strspn(at, " \n,:"); }
 
-/* Takes the pairs of an object, and its end; *at is behind its beginning. */
+/* Takes the pairs of an object and its end; *at is behind its beginning. */
 static bool take_json_object(char **at, record *r)
 {
     bool more = true;
@@ -234,7 +236,7 @@ perf_against *perf_against_open(const char *path)
         if ((against->text[0] == '{' ? read_json(against) : read_csv(against)) && against->count != 0) {
             return against;
         }
-        fprintf(stderr, "weir-perf: %s: it has no rows of weir-perf, or row %" PRIu32 " is malformed\n", path,
+        fprintf(stderr, "weir-perf: %s: no rows of weir-perf in this file, or row %" PRIu32 " is malformed\n", path,
                 against->count);
     }
     free(against->records);
@@ -245,7 +247,7 @@ perf_against *perf_against_open(const char *path)
 
 /* ---- comparing -------------------------------------------------------------------------------------------------- */
 
-/* NULL where the row has no such column. */
+/* NULL if the row has no such column. */
 static const char *find_value(const record *r, const char *name)
 {
     for (uint32_t i = 0; i < r->count; i++) {

@@ -1,8 +1,8 @@
-/* bootstrap.c - weir-perf bootstrap: what it costs many ranks of this host to meet, and to talk.
+/* bootstrap.c - weir-perf bootstrap: times the bootstrap of many ranks on this host.
  *
- * For each number of ranks so many processes are forked, wait until all are there, and then create a bootstrap, run
- * allgathers and barriers, and leave, several times over. Times are from the first rank's begin to the last one's end,
- * divided by the operations in between; rounds, messages and bytes are what each rank's bootstrap has counted. */
+ * For each number of ranks it forks that many processes. Once all have started, they create a bootstrap, run allgathers
+ * and barriers, and leave; this repeats several times. A time runs from the first rank's begin to the last rank's end,
+ * divided by the number of operations. Rounds, messages and bytes are counted by each rank's bootstrap. */
 #include "tools/perf/commands.h"
 #include "tools/perf/output.h"
 
@@ -28,7 +28,7 @@
 
 enum { CREATE, ALLGATHER, BARRIER, PHASES };
 
-/* What one rank did in one phase of one run. */
+/* Results of one rank in one phase of one run. */
 typedef struct phase {
     uint64_t begin_ns;
     uint64_t end_ns;
@@ -46,8 +46,8 @@ typedef struct rank_result {
 typedef struct job {
     uint32_t ranks;
     weir_unique_id ids[RUNS];
-    int go[RUNS][2]; /* the end of a pipe begins a run */
-    int ready[2];    /* a byte of each rank and run */
+    int go[RUNS][2]; /* closing the pipe's end begins a run */
+    int ready[2];    /* one byte from each rank in each run */
     pid_t *pids;
     rank_result *results;
 } job;
@@ -151,7 +151,7 @@ static weir_status run_once(const job *j, uint32_t rank, uint32_t run, uint8_t *
     return status;
 }
 
-/* One rank; ends the process. */
+/* Runs one rank and ends the process. */
 static void run_rank(const job *j, uint32_t rank)
 {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -175,7 +175,7 @@ static void run_rank(const job *j, uint32_t rank)
 
 /* ---- the parent ----------------------------------------------------------------------------------------- */
 
-/* Rank 0 has a connection of each rank while they meet. */
+/* Rank 0 has a connection from each rank while they create the bootstrap. */
 static bool raise_descriptors(uint32_t ranks)
 {
     struct rlimit limit;
@@ -213,8 +213,9 @@ static bool start_ranks(job *j)
         }
         if (j->pids[rank] < 0) {
             fprintf(stderr,
-                    "weir-perf: cannot start rank %" PRIu32 " of %" PRIu32 ": %s; each takes a process and a thread: "
-                    "see ulimit -u, kernel.pid_max and the pids.max of the control group, or ask for fewer ranks with "
+                    "weir-perf: cannot start rank %" PRIu32 " of %" PRIu32
+                    ": %s; each needs a process and a thread: see ulimit -u, kernel.pid_max and the pids.max of the "
+                    "control group, or ask for fewer ranks with "
                     "-g\n",
                     rank, j->ranks, strerror(errno));
             kill_ranks(j, rank);
@@ -225,8 +226,8 @@ static bool start_ranks(job *j)
     return true;
 }
 
-/* Begins each run when all ranks wait for it. A rank that fails before closes nothing: its death ends the others'
- * calls, and with the last of them the pipe. */
+/* Begins each run when all ranks wait for it. If a rank fails before that, its end makes the others' calls fail, and
+ * the pipe closes with the last rank. */
 static void begin_runs(job *j)
 {
     (void)close(j->ready[1]);
@@ -284,7 +285,7 @@ static void close_pipe(int ends[2])
     }
 }
 
-/* Time of one operation in ms: median over the runs of what lies between the first begin and the last end. */
+/* Time of one operation in ms: the median over the runs of the time from the first begin to the last end. */
 static double phase_ms(const job *j, uint32_t kind)
 {
     double values[RUNS];
@@ -311,7 +312,7 @@ static void report(perf_output *output, const job *j, uint32_t kind)
     for (uint32_t rank = 0; rank < j->ranks; rank++) {
         const weir_bootstrap_usage *usage = &j->results[rank].phases[RUNS - 1][kind].usage;
         most.rounds = usage->rounds > most.rounds ? usage->rounds : most.rounds;
-        /* Rank 0 answers everyone while they meet: it stands in a column of its own. */
+        /* Rank 0 answers all ranks while they meet, so it has separate columns. */
         most.messages = rank > 0 && usage->messages > most.messages ? usage->messages : most.messages;
         most.bytes = rank > 0 && usage->bytes > most.bytes ? usage->bytes : most.bytes;
         memory += j->results[rank].memory;
@@ -380,7 +381,7 @@ static int start_bootstrap(const perf_options *options, char **arguments)
     const uint32_t count = options->ranks.count > 0 ? options->ranks.count : sizeof usual / sizeof usual[0];
     for (uint32_t i = 0; i < count; i++) {
         if (counts[i] > RANKS_MAX) {
-            fprintf(stderr, "weir-perf: -g takes 1 to %u ranks, not %" PRIu64 "\n", RANKS_MAX, counts[i]);
+            fprintf(stderr, "weir-perf: -g must be 1 to %u ranks, not %" PRIu64 "\n", RANKS_MAX, counts[i]);
             return EXIT_FAILURE;
         }
         if (!raise_descriptors((uint32_t)counts[i])) {
@@ -398,9 +399,9 @@ static int start_bootstrap(const perf_options *options, char **arguments)
     perf_fact(output, "date", "%s", day);
     perf_fact(output, "weir", "%s", weir_version());
     perf_fact(output, "cores", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
-    perf_fact(output, "ranks", "processes of this host, over the loopback");
-    perf_fact(output, "ms", "first rank's begin to last rank's end, an operation of %u in a row, median of %u runs",
-              OPS, RUNS);
+    perf_fact(output, "ranks", "processes of this host, over the loopback interface");
+    perf_fact(output, "ms",
+              "first rank's begin to last rank's end, divided by %u operations in a row, median of %u runs", OPS, RUNS);
     bool good = true;
     for (uint32_t i = 0; i < count && good; i++) {
         good = run_job(output, (uint32_t)counts[i]);
@@ -410,5 +411,5 @@ static int start_bootstrap(const perf_options *options, char **arguments)
 }
 
 const perf_command perf_bootstrap = {
-    "bootstrap", "many ranks meet: create, allgather, barrier", "-g", NULL, start_bootstrap,
+    "bootstrap", "bootstrap of many ranks: create, allgather, barrier", "-g", NULL, start_bootstrap,
 };

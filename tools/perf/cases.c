@@ -1,7 +1,7 @@
-/* cases.c - kernels with weir's device API, and the table of all that weir-perf measures.
+/* cases.c - kernels with weir's device API, and the table of all cases of weir-perf.
  *
- * Kernels ignore statuses: errors are sticky, and the host looks after each run. Whoever looks for the fast way to do
- * something with weir can take these kernels as they are. */
+ * Kernels ignore statuses: errors are sticky, and the host checks after each run. These kernels also serve as examples
+ * of the fast way to use weir. */
 #include "tools/perf/cases.h"
 
 #if defined(__CUDACC__)
@@ -11,9 +11,9 @@
 #define BY_HAND(kernel) NULL
 #endif
 
-/* ---- the whole grid meets the peer, and itself ------------------------------------------------------------ */
+/* ---- the whole grid synchronizes with the peer ------------------------------------------------------------ */
 
-/* Both ranks' kernels run: one thread exchanges signals with the peer, then the grid meets. */
+/* Waits until both ranks' kernels run: one thread exchanges signals with the peer, then the grid synchronizes. */
 WEIR_FN void start_together(const perf_args *args, weir_coop coop)
 {
     if (coop.rank == 0) {
@@ -96,7 +96,7 @@ WEIR_KERNEL(perf_lines, perf_args)
     (void)weir_dev_memory_channel_exchange_lines(&args->channel, 0, args->mine, args->theirs, args->in_bytes, coop);
 }
 
-/* ---- what moves nothing --------------------------------------------------------------------------------- */
+/* ---- cases that move no data --------------------------------------------------------------------------------- */
 
 WEIR_KERNEL(perf_empty, perf_args)
 {
@@ -118,7 +118,7 @@ WEIR_KERNEL(perf_barrier, perf_args)
     start_together(args, coop);
 }
 
-/* Ping-pong: rank 0 signals and waits, rank 1 waits and signals. One thread of each rank plays. */
+/* Ping-pong: rank 0 signals and waits, rank 1 waits and signals. One thread of each rank takes part. */
 WEIR_KERNEL(perf_ping_relaxed, perf_args)
 {
     for (uint32_t i = 0; coop.rank == 0 && i < args->rounds; i++) {
@@ -145,7 +145,7 @@ WEIR_KERNEL(perf_ping, perf_args)
     }
 }
 
-/* The same with counts in registers, as between begin and end. */
+/* The same with counts in registers, between begin and end. */
 WEIR_KERNEL(perf_ping_counted_relaxed, perf_args)
 {
     if (coop.rank == 0) {
@@ -233,18 +233,18 @@ const weir_kernel *const perf_compare = &compare;
 
 const char *const perf_op_names[] = { "put", "get", "packets", "semaphore", "floor" };
 
-/* A row: operation, shape, weir's kernel, the one by hand, flags, grid, explanation. */
+/* A row: operation, shape, weir's kernel, the kernel by hand, flags, grid, explanation. */
 const perf_case perf_cases[] = {
     { PERF_PUT, "grid", &perf_put_grid, BY_HAND(raw_put_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
-      "the tutorial's: one handshake, grid barrier, copy, grid barrier, one signal and wait" },
+      "as in the tutorial: one handshake, grid barrier, copy, grid barrier, one signal and wait" },
     { PERF_PUT, "blocks", &perf_put_blocks, BY_HAND(raw_put_blocks), 0, 132, 512, 16 << 10, 16,
       "each block by itself: handshake, copy, release signal and wait" },
     { PERF_GET, "grid", &perf_get_grid, BY_HAND(raw_get_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
-      "the tutorial's: one handshake, grid barrier, copy" },
+      "as in the tutorial: one handshake, grid barrier, copy" },
     { PERF_GET, "blocks", &perf_get_blocks, BY_HAND(raw_get_blocks), 0, 132, 512, 16 << 10, 16,
       "each block by itself: handshake, copy" },
     { PERF_PACKETS, "ll16-grid", &perf_ll16_grid, BY_HAND(raw_ll16_grid), PERF_COOPERATIVE, 32, 1024, 0, 0,
-      "the tutorial's: one handshake, grid barrier, LL16 packets" },
+      "as in the tutorial: one handshake, grid barrier, LL16 packets" },
     { PERF_PACKETS, "ll16", &perf_ll16, BY_HAND(raw_ll16_free), PERF_BOTH_WAYS, 132, 256, 2 << 10, 8,
       "LL16 packets to two buffers in turn, without a handshake" },
     { PERF_PACKETS, "line", &perf_lines, BY_HAND(raw_lines), PERF_BOTH_WAYS | PERF_LINES, 132, 256, 3840, 15,
@@ -254,16 +254,16 @@ const perf_case perf_cases[] = {
     { PERF_SEMAPHORE, "relaxed-counted", &perf_ping_counted_relaxed, BY_HAND(raw_ping_relaxed), PERF_SERIAL, 1, 32, 0,
       0, "the same between begin and end, which keep the counts in registers" },
     { PERF_SEMAPHORE, "release", &perf_ping, BY_HAND(raw_ping), PERF_SERIAL, 1, 32, 0, 0,
-      "signal, a release, and wait, an acquire" },
+      "release signal and acquire wait" },
     { PERF_SEMAPHORE, "release-counted", &perf_ping_counted, BY_HAND(raw_ping), PERF_SERIAL, 1, 32, 0, 0,
       "the same between begin and end" },
     { PERF_FLOOR, "empty", &perf_empty, BY_HAND(raw_empty), PERF_COOPERATIVE, 32, 1024, 0, 0,
-      "a kernel that does nothing, cooperatively launched" },
-    { PERF_FLOOR, "empty-plain", &perf_empty, BY_HAND(raw_empty), 0, 32, 1024, 0, 0, "a kernel that does nothing" },
+      "an empty kernel, launched cooperatively" },
+    { PERF_FLOOR, "empty-plain", &perf_empty, BY_HAND(raw_empty), 0, 32, 1024, 0, 0, "an empty kernel" },
     { PERF_FLOOR, "handshake", &perf_handshake, BY_HAND(raw_handshake), PERF_COOPERATIVE, 32, 1024, 0, 0,
       "one thread exchanges relaxed signals" },
     { PERF_FLOOR, "handshake-grid", &perf_barrier, BY_HAND(raw_barrier), PERF_COOPERATIVE, 32, 1024, 0, 0,
-      "the same, and a grid barrier" },
+      "the same and a grid barrier" },
 };
 const uint32_t perf_case_count = sizeof(perf_cases) / sizeof(perf_cases[0]);
 

@@ -1,8 +1,8 @@
-/* collective.c - weir-perf allreduce and its like: collectives, in the manner of nccl-tests, beside NCCL's.
+/* collective.c - weir-perf allreduce and the other collectives, in the manner of nccl-tests, beside NCCL's.
  *
- * For each size the operation is measured out of place and in place, and with --compare nccl out of place by NCCL on
- * plain buffers and on symmetric windows. With --tune it is measured out of place in every form that has room, with
- * several numbers of blocks and of threads, and the fastest are written to a tuning file. */
+ * Each size is measured out of place and in place. With --compare nccl, NCCL is measured out of place on plain buffers
+ * and on symmetric windows. With --tune, weir is measured out of place in every form that has room, with several
+ * numbers of blocks and threads, and the fastest choices are written to a tuning file. */
 #include "tools/perf/collective.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@
 
 #include "tools/perf/data.h"
 
-#define NCCL_MS 60000u /* its ranks have to meet */
+#define NCCL_MS 60000u /* for all ranks to enter ncclCommInitRank */
 
-/* ---- what a rank holds ------------------------------------------------------------------------------------ */
+/* ---- state of a rank ------------------------------------------------------------------------------------ */
 
 static weir_status call_weir(void *context, const weir_collective_request *q, void *stream)
 {
@@ -62,7 +62,8 @@ static weir_status create_collective(perf_bench *b, uint64_t threads)
     return status;
 }
 
-/* The same with another number of threads, when no rank's kernels use the old one any more. */
+/* Makes the collective anew with another number of threads, once the kernels of all ranks have finished with the old
+ * one. */
 static weir_status replace_collective(perf_bench *b, uint64_t threads)
 {
     weir_status status = weir_bootstrap_barrier(b->rank->bootstrap, NULL);
@@ -79,7 +80,7 @@ static weir_status create_buffers(perf_bench *b, uint64_t bytes)
     perf_rank *rank = b->rank;
     weir_memory **const memories[] = { &b->send, &b->recv };
     weir_status status = weir_memory_allocate(rank->comm, sizeof(uint64_t), NULL, &b->wrong);
-    if (status == WEIR_OK) { /* what a fill needs is loaded before any kernel spins */
+    if (status == WEIR_OK) { /* load the fill kernels before any kernel spins */
         status = weir_device_fill(rank->device, weir_memory_pointer(b->wrong), 0, sizeof(uint64_t));
     }
     for (uint32_t i = 0; i < 2 && status == WEIR_OK; i++) {
@@ -119,11 +120,11 @@ static void report_facts(perf_bench *b)
     const perf_options *options = rank->options;
     const bool reduces = b->wish.what->reduces;
     perf_fact(rank->output, "ranks", "%" PRIu32 "%s", rank->ranks, rank->shared ? ", on one GPU" : "");
-    perf_fact(rank->output, "collective", "%.1f MiB of its own on each rank",
+    perf_fact(rank->output, "collective", "%.1f MiB of internal memory on each rank",
               (double)weir_collective_bytes(b->collective) / (1 << 20));
     perf_fact(rank->output, "time", "us, %s, longest of the ranks; median, least and 95th percentile",
-              options->graph ? "a node of replayed graphs" : "calls put on a stream");
-    perf_fact(rank->output, "bandwidth", "GB/s; busbw: what each rank sends, at least");
+              options->graph ? "a node of replayed graphs" : "launches one by one");
+    perf_fact(rank->output, "bandwidth", "GB/s; busbw: the least that each rank must send");
     b->limit = rank->gpu && rank->output != NULL ? perf_link_limit(&rank->info) : NAN;
     if (!isnan(b->limit)) {
         perf_fact(rank->output, "link", "%.0f GB/s each way, all NVLinks of rank 0", b->limit);
@@ -134,13 +135,13 @@ static void report_facts(perf_bench *b)
                    options->registered ? "registered" : "ordinary", rank->gpu ? ", NVLS off" : "");
 }
 
-/* Tuning files are for the ranks of one host. */
+/* A tuning file is for the ranks of one host. */
 static weir_status check_tunable(const perf_bench *b)
 {
     weir_dev_collective device;
     weir_collective_device(b->collective, &device);
     if (device.ranks == 1 || device.ranks != b->rank->ranks) {
-        return perf_fail(b->rank, WEIR_ERR_INVALID, "--tune is for two ranks or more of one host");
+        return perf_fail(b->rank, WEIR_ERR_INVALID, "--tune needs two or more ranks on one host");
     }
     return WEIR_OK;
 }
@@ -189,7 +190,7 @@ static void destroy_bench(perf_bench *b)
 
 enum { OUT, IN, PLAIN, WINDOWS, RESULTS };
 
-/* Bytes that each rank sends at least, of those that a size counts. */
+/* The fraction of a size that each rank must send at least. */
 static double bus_factor(const perf_bench *b)
 {
     const double ranks = b->rank->ranks;
@@ -231,7 +232,7 @@ static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf
         perf_wide(perf_as(perf_real("in_algbw", bandwidth(bytes, in), 2), PERF_BANDWIDTH), 9),
         perf_wide(perf_real("in_busbw", bandwidth(bytes, in) * factor, 2), 9),
         perf_wide(perf_as(perf_count("in_wrong", in->wrong), PERF_APART), 9),
-        perf_wide(perf_real("nccl_us", plain->us, 2), 10), /* from here on with --compare */
+        perf_wide(perf_real("nccl_us", plain->us, 2), 10), /* the following with --compare */
         perf_wide(perf_real("sym_us", windows->us, 2), 10),
         perf_wide(perf_real("ratio", out->us / best, 3), 7),
         perf_wide(perf_as(perf_count("nccl_blocks", plain->launched.blocks), PERF_APART), 0),
@@ -244,7 +245,7 @@ static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf
     perf_row(b->rank->output, b->title, fields, b->nccl != NULL ? ROWS(fields) : ROWS(fields) - 9);
 }
 
-/* What is being measured, on a terminal. */
+/* Shows the current measurement on a terminal. */
 static void show_progress(const perf_bench *b, uint64_t bytes, const char *what)
 {
     if (b->rank->output != NULL && isatty(STDERR_FILENO) && isatty(STDOUT_FILENO)) {
@@ -284,7 +285,7 @@ static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes
     return status;
 }
 
-/* chosen: with up to `most` blocks. */
+/* Measures one row. `chosen` is the form and shape, with up to `most` blocks. */
 static weir_status measure_row(perf_bench *b, uint64_t count, const perf_choice *chosen, uint32_t most)
 {
     const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * (b->wish.what->parts ? b->rank->ranks : 1);
@@ -305,7 +306,7 @@ static weir_status measure_row(perf_bench *b, uint64_t count, const perf_choice 
     return status;
 }
 
-/* Forces a form and the most blocks, and says what that comes to. */
+/* Forces a form and a maximum of blocks; *chosen gets the resulting form and shape. */
 static weir_status force(perf_bench *b, uint64_t count, weir_collective_form form, uint32_t blocks, perf_choice *chosen)
 {
     weir_collective_request request;
@@ -320,7 +321,7 @@ static weir_status force(perf_bench *b, uint64_t count, weir_collective_form for
     return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
 }
 
-/* One size in one form, with each number of blocks; to tune, with those that make a difference. */
+/* Measures one size in one form with each number of blocks; with --tune only with numbers that make a difference. */
 static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_form form, const perf_list *blocks)
 {
     const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / (b->wish.what->parts ? b->rank->ranks : 1);
@@ -335,12 +336,12 @@ static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_fo
             status = measure_row(b, count, &chosen, most);
         }
     }
-    /* On no rank the form has room for so much. */
+    /* WEIR_ERR_LIMIT: no rank has room for this size in this form. */
     return status == WEIR_ERR_LIMIT && b->wish.all_forms ? WEIR_OK : status;
 }
 
-/* As asked, or the collective's own number, which is 0; to tune, all blocks and fewer. Where also the threads are the
- * collective's own, a GPU may have more blocks than can be asked for. */
+/* The numbers of --blocks, or 0 for the collective's default. With --tune, all blocks and smaller numbers. With default
+ * threads too, a GPU may run more blocks than a caller can ask for. */
 static void choose_blocks(const perf_bench *b, perf_list *out)
 {
     static const perf_list own = { { 0 }, 1 };
@@ -372,7 +373,7 @@ static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
         }
     }
     if (status == WEIR_OK && b->rows == 0) {
-        status = perf_fail(b->rank, WEIR_ERR_LIMIT, "%s: no form can be had: %s", b->rank->command, weir_last_error());
+        status = perf_fail(b->rank, WEIR_ERR_LIMIT, "%s: no form has room: %s", b->rank->command, weir_last_error());
     }
     if (status == WEIR_OK && b->wrong_rows != 0) {
         status = perf_fail(b->rank, WEIR_ERR_CORRUPT, "%s: %" PRIu32 " of %" PRIu32 " rows have wrong elements",
@@ -381,7 +382,8 @@ static weir_status measure_sizes(perf_bench *b, const perf_list *sizes)
     return status;
 }
 
-/* As asked, or the collective's own number, which is 0; to tune on a GPU, also some that may be faster. */
+/* The numbers of --threads, or 0 for the collective's default. With --tune on a GPU, also numbers that may be
+ * faster. */
 static void choose_threads(const perf_rank *rank, perf_list *out)
 {
     static const perf_list own = { { 0 }, 1 };
@@ -392,7 +394,7 @@ static void choose_threads(const perf_rank *rank, perf_list *out)
     }
 }
 
-/* Ends what create_bench has begun, when no rank's kernels use it any more. */
+/* Destroys what create_bench made, once the kernels of all ranks have finished. */
 static weir_status end_bench(perf_bench *b, weir_status status)
 {
     perf_rank *rank = b->rank;
@@ -407,7 +409,7 @@ static weir_status end_bench(perf_bench *b, weir_status status)
         return status;
     }
     if (status != WEIR_OK) {
-        weir_comm_abort(rank->comm); /* kernels that wait end */
+        weir_comm_abort(rank->comm); /* ends waiting kernels */
     }
     weir_status ended = weir_stream_wait(rank->device, rank->stream, 0);
     if (ended == WEIR_OK) {
@@ -447,17 +449,18 @@ static int start_collective(const perf_options *options, char **arguments);
     "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
     " --form --tune --host-ranks"
 
-const perf_command perf_allreduce = { "allreduce", "all ranks get the sum, or the like, of all", OPTIONS,
+const perf_command perf_allreduce = { "allreduce", "all ranks get the reduction of all ranks' data", OPTIONS,
                                       run_collective, start_collective };
-const perf_command perf_allgather = { "allgather", "all ranks get what each has", OPTIONS, run_collective,
+const perf_command perf_allgather = { "allgather", "all ranks get all ranks' data", OPTIONS, run_collective,
                                       start_collective };
-const perf_command perf_reduce_scatter = { "reduce_scatter", "each rank gets its part of the sum", OPTIONS,
+const perf_command perf_reduce_scatter = { "reduce_scatter", "each rank gets its part of the reduction", OPTIONS,
                                            run_collective, start_collective };
-const perf_command perf_all_to_all = { "all_to_all", "each rank gets a part of what each has", OPTIONS, run_collective,
-                                       start_collective };
-const perf_command perf_broadcast = { "broadcast", "all ranks get what rank 0 has", OPTIONS, run_collective,
+const perf_command perf_all_to_all = { "all_to_all", "each rank gets a part of each rank's data", OPTIONS,
+                                       run_collective, start_collective };
+const perf_command perf_broadcast = { "broadcast", "all ranks get rank 0's data", OPTIONS, run_collective,
                                       start_collective };
-const perf_command perf_reduce = { "reduce", "rank 0 gets the sum of all", OPTIONS, run_collective, start_collective };
+const perf_command perf_reduce = { "reduce", "rank 0 gets the reduction of all ranks' data", OPTIONS, run_collective,
+                                   start_collective };
 
 static int start_collective(const perf_options *options, char **arguments)
 {
@@ -469,7 +472,7 @@ static int start_collective(const perf_options *options, char **arguments)
         return 1;
     }
     if (mine.ranks.count == 0) {
-        mine.ranks.count = 1; /* of 0: as many as there can be */
+        mine.ranks.count = 1; /* 0: all possible ranks */
         mine.ranks.values[0] = 0;
     }
     if (mine.tune != NULL && !perf_tune_prepare(mine.tune)) {

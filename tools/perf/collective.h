@@ -1,5 +1,5 @@
-/* collective.h - what the files of weir-perf's commands for collectives share: what is asked for, what a rank
- * holds, one measurement, and tables of what was the fastest. */
+/* collective.h - shared by the files of weir-perf's collectives: options, the state of a rank, one measurement, and
+ * tuning results. */
 #ifndef WEIR_PERF_COLLECTIVE_H
 #define WEIR_PERF_COLLECTIVE_H
 
@@ -8,7 +8,7 @@
 
 WEIR_BEGIN_DECLS
 
-/* ---- what the options ask for ----------------------------------------------------------------------------- */
+/* ---- options ----------------------------------------------------------------------------- */
 
 #define PERF_FORMS 5u /* weir_collective_form */
 
@@ -17,11 +17,11 @@ extern const char *const perf_redop_names[WEIR_OPS];
 extern const char *const perf_form_names[PERF_FORMS];
 
 typedef struct perf_operation {
-    const char *name; /* of the command */
+    const char *name; /* name of the command */
     weir_collective_kind kind;
     bool reduces;
-    bool parts; /* a size is that of all ranks' parts, of which the count is one */
-    bool once;  /* has that form */
+    bool parts; /* a size counts all ranks' parts; the count argument is one part */
+    bool once;  /* has the form `once` */
 } perf_operation;
 
 typedef struct perf_wish {
@@ -30,46 +30,46 @@ typedef struct perf_wish {
     uint32_t op;
     weir_collective_form forms[PERF_FORMS];
     uint32_t form_count;
-    bool all_forms; /* those that have room */
+    bool all_forms; /* all forms with room */
 } perf_wish;
 
-/* False, having said why on standard error, when the options do not fit. */
+/* False, with the reason on standard error, if the options do not fit. */
 bool perf_take_wish(const char *command, const perf_options *options, perf_wish *out);
 
-/* ---- what was the fastest --------------------------------------------------------------------------------- */
+/* ---- tuning --------------------------------------------------------------------------------- */
 
-/* How weir does it. */
+/* A form and shape of weir. */
 typedef struct perf_choice {
     weir_collective_form form;
     weir_shape shape;
 } perf_choice;
 
-/* A row of a table. */
+/* A row of a tuning file. */
 typedef struct perf_best {
     uint64_t bytes;
     weir_collective_form form;
-    uint32_t blocks; /* 0: as many as have something to do */
+    uint32_t blocks; /* 0: as many blocks as have work */
     uint32_t threads;
     double us;
 } perf_best;
 
-/* The fastest of each size, smallest first. */
+/* The fastest choice for each size, smallest size first. */
 typedef struct perf_tune {
     perf_best rows[PERF_LIST_MAX];
     uint32_t count;
 } perf_tune;
 
-/* Takes `chosen`, which may have had up to `most` blocks (0: has the library's own shape), if it is the fastest so
- * far. */
+/* Keeps `chosen`, measured with up to `most` blocks (0: the library's default shape), if it is the fastest so far. */
 void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, uint32_t most, double us);
-/* Before any rank, while there is one thread: whether the file can be written. What it has is read, and checked, by
- * every collective that is made. */
+/* Whether the file can be written. Call it before any rank starts, while the process has one thread. Each collective
+ * reads and checks the file's current rows. */
 bool perf_tune_prepare(const char *path);
-/* Puts rows in front of what the file has, less those of the same device, operation and number of ranks; `title` says
- * what was measured. Says on standard output what it has done; false, with errno, when the file cannot be written. */
+/* Puts the new rows in front of the file's rows and removes old rows of the same device, operation and number of ranks.
+ * `title` describes the measurement. Reports the result on standard output. False, with errno, if the file cannot be
+ * written. */
 bool perf_tune_write(const perf_tune *tune, const char *path, const perf_rank *rank, const char *title);
 
-/* ---- what a rank holds ------------------------------------------------------------------------------------ */
+/* ---- state of a rank ------------------------------------------------------------------------------------ */
 
 typedef struct perf_bench {
     perf_rank *rank;
@@ -81,9 +81,9 @@ typedef struct perf_bench {
     weir_memory *wrong; /* a count */
     perf_cuda *cuda;
     perf_nccl *nccl;
-    void *plain[2]; /* send and recv of NCCL */
+    void *plain[2]; /* NCCL's send and receive buffers */
     perf_nccl_windows windows;
-    uint32_t threads; /* of a block, at most; 0: the collective's own number */
+    uint32_t threads; /* maximum of a block; 0: the collective's default */
     perf_tune tune;
     double limit; /* of the link, in GB/s */
     uint64_t seed;
@@ -93,24 +93,25 @@ typedef struct perf_bench {
 
 /* ---- one measurement -------------------------------------------------------------------------------------- */
 
-/* What is measured, and where its data is. */
+/* The library that is measured, and its data. */
 typedef struct perf_party {
     weir_status (*call)(void *context, const weir_collective_request *request, void *stream);
     void *context;
     char *send;
     char *recv;
-    perf_cuda *cuda; /* looks at what a call launches; NULL: that is known */
+    perf_cuda *cuda; /* finds out what a call launches; NULL: that is known */
 } perf_party;
 
 typedef struct perf_result {
     double us; /* median; NaN: not measured */
     double min_us;
     double p95_us;
-    uint64_t wrong;         /* elements, of all ranks */
-    perf_launched launched; /* of NCCL's */
+    uint64_t wrong;         /* wrong elements of all ranks */
+    perf_launched launched; /* by NCCL */
 } perf_result;
 
-/* Checked calls, timed ones, and checked ones again, of `count` as weir/collective.h counts, `bytes` in all. */
+/* Runs checked calls, timed calls, and checked calls again. `count` is the argument of weir/collective.h, `bytes` the
+ * size. */
 weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
                          perf_result *out);
 

@@ -1,9 +1,9 @@
-/* collective_measure.c - measures one operation of one size, and checks what it does.
+/* collective_measure.c - measures one operation of one size and checks its results.
  *
- * It is called once with checked data before it is timed, checked once more on the data of the timed calls (out of
- * place), and called on new data after them: with --check six times before and twelve times, from a replayed graph,
- * after. Between such calls ranks do not wait for each other on the host, so that what is written too early or too late
- * is found as well. */
+ * One checked call comes before the timed calls. Out of place, the data of the timed calls is checked too. A checked
+ * call with new data follows. With --check, six checked calls come before and twelve, from a replayed graph, after.
+ * Ranks do not synchronize on the host between checked calls, so writes that are too early or too late are also
+ * found. */
 #include "tools/perf/collective.h"
 #include "tools/perf/data.h"
 
@@ -14,7 +14,7 @@
 #define NODES_MAX 200u
 #define WARMUP 2u
 
-/* An operation of one party, as this rank calls it. */
+/* One operation as this rank calls it. */
 typedef struct task {
     const perf_bench *bench;
     const perf_party *party;
@@ -23,7 +23,7 @@ typedef struct task {
     uint64_t seed;
 } task;
 
-/* In place what is sent, or received, is a part of the other. */
+/* In place, the send buffer is a part of the receive buffer or the other way round. */
 static void make_task(perf_bench *b, const perf_party *by, uint64_t count, bool in_place, task *out)
 {
     const uint64_t part = count * weir_dtype_bytes(b->wish.dtype) * b->rank->rank;
@@ -78,7 +78,7 @@ static weir_status put_call(perf_rank *rank, void *context, uint32_t number)
     return t->party->call(t->party->context, &t->request, rank->stream);
 }
 
-/* New data, the call, and a look at what came out. */
+/* Puts new data, the call, and the check of its results on the stream. */
 static weir_status put_checked(perf_rank *rank, void *context, uint32_t number)
 {
     const task *t = (const task *)context;
@@ -95,7 +95,7 @@ static weir_status wait_for(perf_rank *rank)
     return status == WEIR_OK ? weir_comm_status(rank->comm) : status;
 }
 
-/* The calls that are checked; *wrong on the device counts. */
+/* Runs checked calls; *wrong on the device counts wrong elements. */
 static weir_status run_checked(perf_bench *b, task *t, uint32_t calls, uint32_t replays)
 {
     perf_rank *rank = b->rank;
@@ -127,7 +127,7 @@ static uint32_t clamp(uint64_t value, uint32_t least, uint32_t most)
     return value < least ? least : value > most ? most : (uint32_t)value;
 }
 
-/* Timed calls of a rank, unless told otherwise. */
+/* The default number of timed calls. */
 static uint64_t default_calls(const perf_rank *rank, uint64_t bytes)
 {
     if (!rank->gpu) {
@@ -159,7 +159,7 @@ static weir_status run_timed(perf_bench *b, task *t, uint64_t bytes, perf_result
         status = options->graph ? perf_time(rank, graph, nodes, warmup, replays, us)
                                 : perf_time_calls(rank, &calls, nodes, warmup, replays, us);
     }
-    if (status == WEIR_OK && !t->in_place) { /* in place each call has changed what the next one sends */
+    if (status == WEIR_OK && !t->in_place) { /* in place, each call changes the data that the next one sends */
         status = put_data(rank, t, perf_data_check, b->seed);
     }
     if (status == WEIR_OK) {

@@ -1,4 +1,4 @@
-/* collective_options.c - what the options of weir-perf's commands for collectives ask for. */
+/* collective_options.c - options of weir-perf's collectives. */
 #include "tools/perf/collective.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ const char *const perf_dtype_names[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16",
 const char *const perf_redop_names[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
 const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };
 
-/* The place of the name, of `length` characters, or `count`. */
+/* The index of the name of `length` characters, or `count`. */
 static uint32_t find_name(const char *const *names, uint32_t count, const char *name, size_t length)
 {
     uint32_t i = 0;
@@ -38,7 +38,7 @@ static bool take_name(const char *option, const char *name, const char *const *n
     if (*out < count) {
         return true;
     }
-    fprintf(stderr, "weir-perf: '%s' is no value for %s; there are", name, option);
+    fprintf(stderr, "weir-perf: '%s' is not a value of %s; values are", name, option);
     for (uint32_t i = 0; i < count; i++) {
         fprintf(stderr, "%s %s", i == 0 ? "" : ",", names[i]);
     }
@@ -64,7 +64,7 @@ static bool take_forms(const char *list, perf_wish *out)
         const size_t length = strcspn(list, ",");
         const uint32_t form = find_name(perf_form_names, PERF_FORMS, list, length);
         if (form == PERF_FORMS || out->form_count == ROWS(out->forms)) {
-            fprintf(stderr, "weir-perf: --form has '%.*s'; there are auto, once, packets, lines, slots, or all\n",
+            fprintf(stderr, "weir-perf: --form '%.*s' is unknown; forms are auto, once, packets, lines, slots, all\n",
                     (int)length, list);
             return false;
         }
@@ -101,7 +101,7 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
     }
     const char *refused = NULL;
     if (options->op != NULL && !out->what->reduces) {
-        refused = "-o is for operations that reduce";
+        refused = "-o is only for operations that reduce";
     } else if (options->compare != NULL && strcmp(options->compare, "nccl") != 0) {
         refused = "--compare knows only nccl";
     } else if (options->nccl != NULL && options->compare == NULL) {
@@ -111,7 +111,7 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
     } else if (options->tune != NULL && options->compare != NULL) {
         refused = "--tune measures weir alone, without --compare";
     } else if (options->tune != NULL && has_auto(out)) {
-        refused = "--tune finds what auto should be; --form takes the others";
+        refused = "--tune chooses forms by itself; do not combine it with --form";
     }
     if (refused != NULL) {
         fprintf(stderr, "weir-perf: %s: %s\n", command, refused);

@@ -1,15 +1,15 @@
-/* collective_tune.c - weir-perf --tune: the fastest form and shape of each size, written as a tuning file
- * (WEIR_COLLECTIVE_TABLE names it; src/host/collective/tuning.c has its format).
+/* collective_tune.c - weir-perf --tune: writes the fastest form and shape of each size to a tuning file
+ * (WEIR_COLLECTIVE_TABLE names it; src/host/collective/tuning.c describes its format).
  *
- * A row is for the sizes up to the one that was measured and above that of the row before it; above the last one the
- * rows of the library count. The first row that fits is taken, so new rows come first. */
+ * A row covers sizes up to the measured one and above that of the row before. Above the last row, the library's rows
+ * apply. The first matching row is taken, so new rows come first. */
 #include "tools/perf/collective.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_BYTES 256 /* that collectives read */
+#define LINE_BYTES 256 /* maximum of a row that collectives read */
 #define ANY_DEVICE "*"
 
 void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, uint32_t most, double us)
@@ -22,7 +22,7 @@ void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, u
     }
     const bool known = i < tune->count && tune->rows[i].bytes == bytes;
     if (bytes == 0 || (known && tune->rows[i].us <= us)) {
-        return; /* in a tuning file, 0 bytes stand for any size */
+        return; /* in a tuning file, 0 bytes mean any size */
     }
     if (!known) {
         memmove(&tune->rows[i + 1], &tune->rows[i], (tune->count - i) * sizeof row);
@@ -37,7 +37,7 @@ bool perf_tune_prepare(const char *path)
     return file != NULL && fclose(file) == 0 && setenv("WEIR_COLLECTIVE_TABLE", path, 1) == 0;
 }
 
-/* Returns how many there are: one for neighbours that are done in the same way. */
+/* Returns the number of rows; neighbours with the same choice share a row. */
 static uint32_t put_rows(FILE *file, const perf_tune *tune, const perf_rank *rank, const char *title)
 {
     uint32_t count = 0;
@@ -57,7 +57,7 @@ static uint32_t put_rows(FILE *file, const perf_tune *tune, const perf_rank *ran
     return count;
 }
 
-/* Whether the line is a row of this operation and number of ranks, or tells of such rows. */
+/* Whether `line` is a row of this operation and number of ranks, or the comment above such rows. */
 static bool is_replaced(const char *line, const perf_rank *rank)
 {
     char name[32];
@@ -66,13 +66,13 @@ static bool is_replaced(const char *line, const perf_rank *rank)
            strcmp(name, rank->command) == 0 && ranks == rank->ranks;
 }
 
-/* Copies what is not replaced. A device is named once for all lines behind it. */
+/* Copies rows that are not replaced. One device row applies to all rows behind it. */
 static void put_rest(FILE *file, FILE *old, const perf_rank *rank)
 {
     static const char device[] = "device ";
     char line[LINE_BYTES];
-    char here[LINE_BYTES] = ANY_DEVICE; /* what the line is for, and */
-    char named[LINE_BYTES];             /* what is named in the new file */
+    char here[LINE_BYTES] = ANY_DEVICE; /* device of the old file's current row */
+    char named[LINE_BYTES];             /* last device written to the new file */
     (void)snprintf(named, sizeof named, "%s", rank->info.model);
     while (fgets(line, sizeof line, old) != NULL) {
         line[strcspn(line, "\n")] = '\0';

@@ -1,8 +1,8 @@
-/* common.c - starts the ranks of weir-perf, and times what they launch.
+/* common.c - starts the ranks of weir-perf and times their launches.
  *
- * The ranks are on this host: threads of this process, or with --processes this program again, with --rank and the
- * unique id at which they meet in WEIR_UNIQUE_ID, or the processes of a launcher. Each has a GPU of its own, unless
- * there is but one, which threads share. */
+ * Ranks are threads of this process. With --processes they are processes of this program, started with --rank and with
+ * the unique id in WEIR_UNIQUE_ID. A launcher may have started them too. Each rank has its own GPU; if there is only
+ * one GPU, threads share it. */
 #include "tools/perf/common.h"
 
 #include "tools/perf/cases.h"
@@ -44,7 +44,7 @@ weir_status perf_choose_sizes(perf_rank *rank, uint64_t gpu_most, perf_list *siz
     }
     most = options->most == 0 && most < least ? least : most;
     if (factor < 2 || most < least) {
-        return perf_fail(rank, WEIR_ERR_INVALID, "-f is at least 2, and -e not below -b");
+        return perf_fail(rank, WEIR_ERR_INVALID, "-f must be at least 2, and -e at least -b");
     }
     for (uint64_t bytes = least; bytes <= most; bytes *= factor) {
         if (sizes->count == PERF_LIST_MAX) {
@@ -87,7 +87,7 @@ weir_status perf_record_calls(perf_rank *rank, const perf_calls *calls, uint32_t
         status = calls->put(rank, calls->context, i);
     }
     if (status != WEIR_OK) {
-        /* The stream must leave the recording. */
+        /* End the recording of the stream. */
         void *unfinished = NULL;
         if (weir_graph_end(rank->device, rank->stream, &unfinished) == WEIR_OK) {
             weir_graph_destroy(rank->device, unfinished);
@@ -113,7 +113,7 @@ weir_status perf_record(perf_rank *rank, const perf_work *work, uint32_t nodes, 
     return perf_record_calls(rank, &calls, nodes, graph);
 }
 
-/* What is timed as a whole: replays of a graph, or as many calls as a graph would have nodes. */
+/* A unit of timing: one replay of a graph, or the same number of single calls. */
 typedef struct batch {
     void *graph;
     const perf_calls *calls;
@@ -132,7 +132,7 @@ static weir_status put_batch(perf_rank *rank, const batch *what)
     return status;
 }
 
-/* Puts the untimed batches and the timed ones on the stream, with events around each of these. */
+/* Puts the untimed and the timed batches on the stream, with events around each timed one. */
 static weir_status put_batches(perf_rank *rank, const batch *what, uint32_t warmup, uint32_t replays)
 {
     weir_status status = WEIR_OK;
@@ -228,7 +228,7 @@ static void close_rank(perf_rank *rank)
     weir_device_close(rank->device);
 }
 
-/* where: NULL lets the ranks of a launcher meet. */
+/* Opens a rank. `where` NULL: the ranks of a launcher. */
 static weir_status open_rank(perf_rank *rank, const char *device, const char *where)
 {
     weir_status status = weir_device_open(device, NULL, &rank->device);
@@ -251,16 +251,16 @@ static weir_status open_rank(perf_rank *rank, const char *device, const char *wh
     return status;
 }
 
-/* What there is to run on. */
+/* The devices and ranks to run on. */
 typedef struct machine {
     const char *kind; /* of device: "gpu" or "cpu" */
     uint32_t gpus;
     uint32_t ranks;
-    weir_launcher_info launcher; /* size 0: none has started the ranks */
+    weir_launcher_info launcher; /* size 0: no launcher */
 } machine;
 
-/* All of one rank, from its device to its results. Returns whether it went well. After a failure on a GPU a kernel
- * by hand may spin on for ever, so that nothing can be closed. */
+/* Runs one rank, from its device to its results. Returns whether it succeeded. After a failure on a GPU a kernel by
+ * hand may spin forever, so nothing is closed. */
 static bool run_rank(const perf_command *command, const perf_options *options, const machine *here, uint32_t number,
                      const char *where, perf_output *output)
 {
@@ -284,7 +284,7 @@ static bool run_rank(const perf_command *command, const perf_options *options, c
         const char *text = rank.error[0] != '\0' ? rank.error : weir_last_error();
         fprintf(stderr, "weir-perf: rank %" PRIu32 " on %s: %s: %s\n", number, device, weir_status_name(status), text);
         if (rank.comm != NULL) {
-            weir_comm_abort(rank.comm); /* the other ranks need not wait for their deadlines */
+            weir_comm_abort(rank.comm); /* end the other ranks before their deadlines */
         }
     }
     if (status == WEIR_OK || !rank.gpu) {
@@ -312,7 +312,7 @@ static void *run_thread(void *context)
     return NULL;
 }
 
-/* All ranks as threads of this process; this one is rank 0. */
+/* Starts all ranks as threads; the calling thread is rank 0. */
 static bool start_threads(const perf_command *command, const perf_options *options, const machine *here,
                           const char *where)
 {
@@ -354,8 +354,8 @@ static bool wait_for_process(pid_t process)
     return ended == process && WIFEXITED(result) && WEXITSTATUS(result) == EXIT_SUCCESS;
 }
 
-/* Each rank as a process: this program with its own arguments, the kind of device and the rank. A rank that
- * fails is noticed by the others, which then end as well. */
+/* Starts each rank as a process of this program with the same arguments, the device kind and the rank. If a rank fails,
+ * the others notice it and end. */
 static bool start_processes(char **arguments, const machine *here, const char *where)
 {
     char *child[ARGUMENTS_MAX];
@@ -421,8 +421,8 @@ static bool choose_machine(const perf_options *options, machine *out)
     return true;
 }
 
-/* How many ranks there are, and whether a launcher has started them. One that it has started alone, as in an
- * interactive job, starts the others itself. */
+/* Chooses the number of ranks and finds out whether a launcher has started them. A rank that a launcher started alone,
+ * as in an interactive job, starts the others. */
 static bool choose_ranks(const perf_options *options, machine *out)
 {
     memset(&out->launcher, 0, sizeof out->launcher);
@@ -452,7 +452,7 @@ static bool choose_ranks(const perf_options *options, machine *out)
     return true;
 }
 
-/* The one rank that this process is; where: NULL under a launcher. */
+/* Runs the one rank of this process; `where` is NULL under a launcher. */
 static bool start_one(const perf_command *command, const perf_options *options, const machine *here, uint32_t number,
                       const char *where)
 {
@@ -464,12 +464,12 @@ static bool start_one(const perf_command *command, const perf_options *options, 
     return perf_output_close(output) && good;
 }
 
-/* A rank that --rank tells, as its fellows are told. */
+/* Runs the rank that --rank gives. */
 static bool start_told(const perf_command *command, const perf_options *options, const machine *here)
 {
     const char *where = getenv(UNIQUE_ID);
     if (options->rank >= here->ranks) {
-        fprintf(stderr, "weir-perf: there are only ranks 0 to %" PRIu32 "\n", here->ranks - 1);
+        fprintf(stderr, "weir-perf: ranks are 0 to %" PRIu32 "\n", here->ranks - 1);
         return false;
     }
     if (where == NULL) {
@@ -499,14 +499,14 @@ int perf_start(const perf_command *command, const perf_options *options, char **
     } else if (weir_unique_id_create("127.0.0.1", &id) != WEIR_OK) {
         fprintf(stderr, "weir-perf: %s\n", weir_last_error());
     } else if (options->processes) {
-        weir_unique_id_discard(&id); /* rank 0 is another process, which binds the port itself */
+        weir_unique_id_discard(&id); /* rank 0 is another process and binds the port */
         good = start_processes(arguments, &here, id.text);
     } else {
         good = start_threads(command, options, &here, id.text);
     }
     if (!good && strcmp(here.kind, "gpu") == 0) {
         (void)fflush(NULL);
-        _exit(EXIT_FAILURE); /* only the end of the process ends a kernel that spins for ever */
+        _exit(EXIT_FAILURE); /* only the end of the process ends a kernel that spins forever */
     }
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,4 +1,4 @@
-/* cuda.c - functions of the CUDA driver, which is loaded at run time; their declarations are our own. */
+/* cuda.c - functions of the CUDA driver, loaded at run time, with declarations of weir-perf. */
 #include "tools/perf/cuda.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ typedef struct kernel_node {
     unsigned shared_bytes;
     void **params;
     void **extra;
-    void *kernel; /* in place of function */
+    void *kernel; /* instead of function */
     void *context;
 } kernel_node;
 
@@ -47,7 +47,7 @@ static weir_status find_functions(perf_cuda *cuda)
 {
     const struct {
         const char *name;
-        void *function; /* a pointer to it */
+        void *function; /* pointer to the function */
         bool needed;
     } rows[] = {
         { "cuStreamGetCtx", &cuda->stream_context, true },
@@ -76,7 +76,7 @@ static weir_status find_functions(perf_cuda *cuda)
 weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out)
 {
     *out = NULL;
-    const char *library = getenv("WEIR_CUDA_LIBRARY"); /* as weir itself does */
+    const char *library = getenv("WEIR_CUDA_LIBRARY"); /* as weir does */
     perf_cuda *cuda = (perf_cuda *)calloc(1, sizeof *cuda);
     if (cuda == NULL) {
         return WEIR_ERR_NOMEM;

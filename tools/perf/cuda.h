@@ -1,4 +1,4 @@
-/* cuda.h - what the comparison with NCCL needs of the CUDA driver and weir does not offer. */
+/* cuda.h - functions of the CUDA driver that the comparison with NCCL needs and weir does not offer. */
 #ifndef WEIR_PERF_CUDA_H
 #define WEIR_PERF_CUDA_H
 
@@ -8,23 +8,23 @@ WEIR_BEGIN_DECLS
 
 typedef struct perf_cuda perf_cuda;
 
-/* What a call puts on a stream. */
+/* The kernels that a call puts on a stream. */
 typedef struct perf_launched {
-    uint32_t blocks; /* of the kernel that has most; 0: unknown */
+    uint32_t blocks; /* of the kernel with the most; 0: unknown */
     char kernel[160];
 } perf_launched;
 
-/* Makes the context of rank->stream, which is a GPU's, that of this thread. */
+/* Makes the context of rank->stream (of a GPU) current for this thread. */
 weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out);
 void perf_cuda_close(perf_cuda *cuda);
-/* Makes that context the calling thread's. */
+/* Makes that context current for the calling thread. */
 bool perf_cuda_attach(const perf_cuda *cuda);
 
-/* Memory that nobody shares, as of cudaMalloc. */
+/* Allocates memory as cudaMalloc does. */
 weir_status perf_cuda_allocate(perf_cuda *cuda, uint64_t bytes, void **out);
 void perf_cuda_free(perf_cuda *cuda, void *pointer);
 
-/* Records one call, looks at it, and forgets it. All ranks do so together. */
+/* Records one call, reads its kernels and discards the recording. All ranks call it together. */
 weir_status perf_cuda_look(perf_cuda *cuda, const perf_calls *calls, perf_launched *out);
 
 WEIR_END_DECLS

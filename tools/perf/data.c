@@ -1,7 +1,7 @@
-/* data.c - kernels that write the data of collective operations, and check it. */
+/* data.c - kernels that write and check the data of collective operations. */
 #include "tools/perf/data.h"
 
-#define DIGITS_MOST 50u /* of sums, so that their parts fit 64 bits with ease */
+#define DIGITS_MOST 50u /* of sums, so their parts fit 64 bits */
 
 typedef uint16_t __attribute__((may_alias)) alias_u16;
 
@@ -52,7 +52,7 @@ WEIR_FN uint64_t cut(uint64_t word, uint32_t bytes)
 
 WEIR_FN bool is_float(uint32_t dtype) { return dtype <= WEIR_F8E5M2; }
 
-/* Bits of a float behind its exponent. */
+/* Bits of a float's fraction. */
 WEIR_FN uint32_t fraction_bits(uint32_t dtype)
 {
     switch (dtype) {
@@ -86,7 +86,7 @@ WEIR_FN uint32_t exponent_bias(uint32_t dtype)
     }
 }
 
-/* An integer times 2^scale; the type has it exactly. Integers wrap. */
+/* Encodes number * 2^scale, which the type represents exactly. Integers wrap. */
 WEIR_FN uint64_t encode(uint32_t dtype, int64_t number, uint32_t scale)
 {
     const uint32_t bytes = weir_dtype_bytes(dtype);
@@ -112,10 +112,10 @@ WEIR_FN uint64_t encode(uint32_t dtype, int64_t number, uint32_t scale)
 
 WEIR_FN bool reduces(const perf_data *d) { return d->kind <= WEIR_REDUCE_SCATTER; }
 
-/* What each rank's numbers are multiples of, so that averages are exact. */
+/* Each rank's numbers are multiples of this, so averages are exact. */
 WEIR_FN uint32_t unit_of(const perf_data *d) { return d->op == WEIR_AVG ? d->ranks : 1; }
 
-/* Bits of the multiples that leave room for the sum of all ranks. */
+/* Bits of the multiples, with room for the sum of all ranks. */
 WEIR_FN uint32_t number_bits(const perf_data *d)
 {
     const uint32_t bits = 8 * weir_dtype_bytes(d->dtype) - (weir_dtype_is_signed(d->dtype) ? 1 : 0);
@@ -130,7 +130,7 @@ WEIR_FN uint32_t number_bits(const perf_data *d)
     return count;
 }
 
-/* What `rank` has at `index` of its send buffer. */
+/* The number at `index` of the send buffer of `rank`. */
 WEIR_FN int64_t number_of(const perf_data *d, uint32_t bits, uint32_t rank, uint64_t index)
 {
     const bool has_sign = is_float(d->dtype) || weir_dtype_is_signed(d->dtype);
@@ -144,7 +144,7 @@ WEIR_FN int64_t number_of(const perf_data *d, uint32_t bits, uint32_t rank, uint
     return number * (int64_t)unit_of(d);
 }
 
-/* The power of two with which all ranks' numbers at `index` are multiplied. */
+/* The exponent of the power of two that multiplies all ranks' numbers at `index`. */
 WEIR_FN uint32_t scale_of(const perf_data *d, uint64_t index)
 {
     return is_float(d->dtype) && d->op != WEIR_PROD ? (uint32_t)(draw(d->seed, d->ranks, index) >> 62) : 0;
@@ -158,7 +158,7 @@ WEIR_FN uint64_t sent_element(const perf_data *d, uint32_t bits, uint32_t rank, 
     return cut(draw(d->seed, rank, index), weir_dtype_bytes(d->dtype));
 }
 
-/* All ranks' elements at `index`, as one. */
+/* The reduction of all ranks' elements at `index`. */
 WEIR_FN uint64_t joined_element(const perf_data *d, uint32_t bits, uint64_t index)
 {
     int64_t all = number_of(d, bits, 0, index);
@@ -216,7 +216,7 @@ WEIR_KERNEL(data_write, perf_data)
     const uint64_t received = received_count(args);
     for (uint64_t i = coop.rank; i < received; i += coop.size) {
         char *at = args->recv + i * bytes;
-        /* In place some of it is sent. */
+        /* In place, a part of the receive buffer is sent. */
         if ((uintptr_t)at - (uintptr_t)args->send >= sent * bytes) {
             store_element(at, ~received_element(args, bits, i), bytes);
         }

@@ -1,9 +1,8 @@
-/* data.h - what the ranks of a collective operation send, and whether what they receive is right.
+/* data.h - the data that ranks of a collective operation send, and the check of the data that they receive.
  *
- * Each element depends on its rank, its place and the seed, which is another for each iteration. What is only moved is
- * any bits. What is reduced is small integers, floats of them times 1, 2, 4 or 8, so that results are exact in every
- * order; they are computed as integers and written as bits of the type here, without the library's reductions and
- * conversions. */
+ * Each element depends on rank, position and seed; each iteration has another seed. Data that is only moved is any
+ * bits. Data that is reduced is small integers, in floats times 1, 2, 4 or 8, so results are exact in every order. They
+ * are computed as integers and converted to the type here, without the library's reductions and conversions. */
 #ifndef WEIR_PERF_DATA_H
 #define WEIR_PERF_DATA_H
 
@@ -12,12 +11,12 @@
 
 WEIR_BEGIN_DECLS
 
-/* An operation, as one rank calls it. */
+/* An operation as one rank calls it. */
 typedef struct perf_data {
     char *send;
     char *recv;
-    uint64_t *wrong; /* counts elements that are */
-    uint64_t count;  /* as weir/collective.h counts */
+    uint64_t *wrong; /* counts wrong elements */
+    uint64_t count;  /* the count argument of weir/collective.h */
     uint64_t seed;
     uint32_t kind; /* weir_collective_kind, dtype, op */
     uint32_t dtype;
@@ -27,9 +26,9 @@ typedef struct perf_data {
     uint32_t ranks;
 } perf_data;
 
-/* Writes what is sent, and makes every element wrong where data will be received. */
+/* Writes the data to send, and wrong elements where data will be received. */
 extern const weir_kernel *const perf_data_write;
-/* Adds the received elements that are wrong. */
+/* Adds the number of wrong received elements. */
 extern const weir_kernel *const perf_data_check;
 
 WEIR_END_DECLS

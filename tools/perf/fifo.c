@@ -1,12 +1,12 @@
-/* fifo.c - weir-perf fifo: what a request to a host thread costs.
+/* fifo.c - weir-perf fifo: the cost of a request to a host thread.
  *
- * A trip is one push and the wait for its ticket, by one thread, with nothing between: through a fifo that this rank's
- * thread polls, and through a channel of a proxy, whose handler does nothing; beside it the same with two flags in host
- * memory, by hand. A flood is many threads that push as fast as they can; each waits for its last ticket. A sample is
- * the time of one launch, by events, divided by the trips or requests in it; the launch's own time is in it, too.
+ * In a trip, one thread pushes a request and waits for its ticket: through a fifo that this rank's thread polls, and
+ * through a channel of a proxy with an empty handler. Beside it is the same by hand, with two flags in host memory. In
+ * a flood, many threads push as fast as they can; each waits for its last ticket. A sample is the time of one launch by
+ * events, divided by its trips or requests; it includes the time of the launch.
  *
- * A drain is the host's part alone: the thread of a proxy starts when all requests are in its queue. Under callgrind
- * its instructions can be counted (docs/weir-perf.md).
+ * A drain is only the host's part: the proxy's thread starts when all requests are in its queue. Under callgrind its
+ * instructions can be counted (docs/weir-perf.md).
  *
  * Rank 0 measures, rank 1 does nothing. */
 #include "tools/perf/commands.h"
@@ -18,9 +18,9 @@
 #define SAMPLES 20u
 #define WARMUP 2u
 #define CREDITS 1024u
-#define DRAINED 32768u /* requests; credits and slots are as many */
+#define DRAINED 32768u /* requests, credits and slots */
 #define FLAG_BYTES 128u
-#define SERVE_NS 20000000000u /* how long a host thread serves one launch */
+#define SERVE_NS 20000000000u /* maximum time that a host thread serves one launch */
 
 /* ---- kernels ---------------------------------------------------------------------------------------------- */
 
@@ -107,7 +107,7 @@ typedef struct fifo_bench {
     weir_proxy *proxy;
     weir_proxy_channel *channel;
     weir_memory *flags;
-    uint64_t flag; /* the last that was echoed */
+    uint64_t flag; /* last echoed value */
     fifo_args args;
 } fifo_bench;
 
@@ -118,7 +118,8 @@ static weir_status do_nothing(void *context, const weir_request *request)
     return WEIR_OK;
 }
 
-/* Between two looks that found nothing: a kernel on the CPU device needs the processor. Whether to go on. */
+/* Called after an empty poll: yields, because a kernel on the CPU device needs the processor. Returns whether to
+ * continue. */
 static bool pause_serving(const fifo_bench *bench, uint32_t idle, uint64_t end)
 {
     if (!bench->rank->gpu) {
@@ -168,7 +169,7 @@ typedef struct fifo_case {
     const char *what;
     const char *via;
     const weir_kernel *kernel;
-    void (*serve)(fifo_bench *bench, uint64_t count); /* NULL: the proxy does */
+    void (*serve)(fifo_bench *bench, uint64_t count); /* NULL: the proxy serves */
     bool flood;
 } fifo_case;
 
@@ -227,7 +228,7 @@ static void destroy_bench(fifo_bench *bench)
     weir_memory_destroy(bench->flags);
 }
 
-/* One launch; *us is its time. */
+/* Runs one launch; *us gets its time. */
 static weir_status run_launch(fifo_bench *bench, const fifo_case *test, weir_shape shape, double *us)
 {
     perf_rank *rank = bench->rank;
@@ -280,7 +281,7 @@ static weir_status measure(fifo_bench *bench, const fifo_case *test, weir_shape 
     perf_rank *rank = bench->rank;
     double us[SAMPLES];
     const uint32_t pushers = shape.blocks * shape.threads;
-    /* Enough for some milliseconds. */
+    /* Takes some milliseconds. */
     const uint32_t requests = rank->options->iters != 0 ? rank->options->iters
                               : !test->flood            ? (rank->gpu ? 2000u : 500u)
                                                         : (rank->gpu ? 200000u : 20000u);
@@ -297,7 +298,7 @@ static weir_status measure(fifo_bench *bench, const fifo_case *test, weir_shape 
     return status;
 }
 
-/* One proxy with a full queue: the time from its start until all is completed. */
+/* Times one proxy with a full queue, from its start until all requests are complete. */
 static weir_status run_drain(perf_rank *rank, double *us)
 {
     weir_proxy *proxy = NULL;
@@ -371,7 +372,7 @@ static uint32_t list_shapes(const perf_rank *rank, weir_shape *shapes)
     return rank->options->threads.count;
 }
 
-/* Whether --shape names it; without --shape all are measured. */
+/* Whether --shape names `what`, or is absent. */
 static bool is_asked_for(const perf_rank *rank, const char *what)
 {
     const char *shape = rank->options->shape;
@@ -390,7 +391,7 @@ static weir_status measure_all(fifo_bench *bench)
             if (bench->rank->rank == 0) {
                 status = measure(bench, &cases[i], cases[i].flood ? shapes[k] : one);
             }
-            /* Rank 1 waits for each row, and so never long. */
+            /* Rank 1 waits for each row separately, so no wait is long. */
             if (status == WEIR_OK) {
                 status = weir_bootstrap_barrier(bench->rank->bootstrap, NULL);
             }
@@ -409,12 +410,12 @@ static weir_status run_fifo(perf_rank *rank)
     memset(&bench, 0, sizeof bench);
     bench.rank = rank;
     if (shape != NULL && strcmp(shape, "trip") != 0 && strcmp(shape, "flood") != 0 && strcmp(shape, "drain") != 0) {
-        return perf_fail(rank, WEIR_ERR_INVALID, "fifo has no shape '%s'; there are trip, flood, drain", shape);
+        return perf_fail(rank, WEIR_ERR_INVALID, "fifo has no shape '%s'; shapes are trip, flood, drain", shape);
     }
     weir_status status = perf_report_machine(rank);
     if (status == WEIR_OK) {
-        perf_fact(rank->output, "time", "us a trip, or a request of a flood, by events around a launch; median of %u",
-                  SAMPLES);
+        perf_fact(rank->output, "time",
+                  "us for a trip or a request of a flood, by events around a launch; median of %u", SAMPLES);
         status = rank->rank == 0 ? create_bench(rank, &bench) : WEIR_OK;
     }
     if (status == WEIR_OK) {

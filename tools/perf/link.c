@@ -1,8 +1,8 @@
-/* link.c - measures one case: weir's kernel and the one by hand in turn, on the same buffers.
+/* link.c - measures one case: weir's kernel and the kernel by hand in turn, on the same buffers.
  *
- * Each is recorded as a graph of many launches, which is replayed several times in each of three rounds; a sample is
- * the time of one replay. Before each round both ranks make new data, and what was received is checked after it.
- * With --check there are also launches with new data for each, all of it checked. */
+ * Each kernel is recorded as a graph of many launches and replayed several times in each of three rounds. A sample is
+ * the time of one replay. Both ranks make new data before each round, and check the received data after it. --check
+ * adds launches that each have new data and a check. */
 #include "tools/perf/link.h"
 
 #include <inttypes.h>
@@ -10,16 +10,16 @@
 #include <string.h>
 
 #define ROUNDS 3u
-#define ROUND_REPLAYS 10u /* of a graph in a round, unless there are too few launches */
+#define ROUND_REPLAYS 10u /* replays of a graph in a round, unless there are too few launches */
 #define NODES_MAX 200u
-#define NODES_MIN 4u /* and even: see perf_args.number */
+#define NODES_MIN 4u /* must be even: see perf_args.number */
 #define SAMPLES_MAX (ROUNDS * PERF_REPLAYS_MAX)
 #define CHECKS 6u                       /* even */
-#define LARGE_BYTES ((uint64_t)4 << 20) /* from here on there are fewer launches */
+#define LARGE_BYTES ((uint64_t)4 << 20) /* larger sizes have fewer launches */
 
 /* ---- setup ------------------------------------------------------------------------------------------------ */
 
-/* Sends the local memory to the peer and receives the peer's. Each direction has a tag of its own. */
+/* Sends the local memory to the peer and receives the peer's. Each direction has its own tag. */
 static weir_status exchange(perf_link *link, weir_memory *local, uint64_t number, weir_memory **peer)
 {
     perf_rank *rank = link->rank;
@@ -30,7 +30,7 @@ static weir_status exchange(perf_link *link, weir_memory *local, uint64_t number
     return status;
 }
 
-/* Allocates the memory, and gets the peer's. */
+/* Allocates the memory and gets the peer's. */
 static weir_status create_memory(perf_link *link, uint64_t bytes, uint64_t number, weir_memory **local,
                                  weir_memory **peer)
 {
@@ -65,7 +65,7 @@ static weir_status create_channels(perf_link *link)
     opts.size = sizeof opts;
     opts.packets = link->packets;
     set.size = sizeof set;
-    set.count = PERF_BLOCKS_MAX; /* blocks that meet the peer by themselves */
+    set.count = PERF_BLOCKS_MAX; /* blocks that each synchronize with the peer */
     weir_status status = weir_connection_create(comm, link->rank->peer, 100, NULL, &link->connection);
     if (status == WEIR_OK) {
         status = weir_semaphore_create(link->connection, 101, &set, &link->semaphore);
@@ -88,7 +88,7 @@ static weir_status create_channels(perf_link *link)
     return status;
 }
 
-/* Code is loaded before any kernel spins. */
+/* Loads the kernels before any kernel spins. */
 static weir_status load_kernels(const perf_link *link)
 {
     weir_status status = weir_kernel_load(link->rank->device, perf_prepare);
@@ -114,8 +114,9 @@ static void report_link(const perf_link *link)
         }
     }
     perf_fact(link->rank->output, "launches", "%s",
-              link->rank->options->plain ? "plain" : "cooperative where the blocks of a grid meet, plain otherwise");
-    perf_fact(link->rank->output, "time", "us a launch in replayed graphs, longest of the ranks; median of replays");
+              link->rank->options->plain ? "plain" : "cooperative for kernels with a grid barrier, otherwise plain");
+    perf_fact(link->rank->output, "time",
+              "us for a launch in replayed graphs, longest of the ranks; median of replays");
 }
 
 weir_status perf_link_create(perf_rank *rank, uint64_t largest, perf_link *link)
@@ -159,14 +160,14 @@ void perf_link_destroy(perf_link *link)
 
 /* ---- data ------------------------------------------------------------------------------------------------- */
 
-/* One kernel of a case, with its arguments. */
+/* A kernel of a case with its arguments. */
 typedef struct variant {
     perf_args args;
     perf_work work;
     void *graph;
     double us[SAMPLES_MAX];
     uint32_t count;
-    uint64_t wrong; /* bytes */
+    uint64_t wrong; /* wrong bytes */
 } variant;
 
 static void set_data_args(const perf_link *link, const perf_args *moved, perf_data_args *args)
@@ -195,7 +196,7 @@ static weir_status launch_and_wait(perf_link *link, const weir_kernel *kernel, c
     return status == WEIR_OK ? weir_stream_wait(link->rank->device, link->rank->stream, 0) : status;
 }
 
-/* New data on both ranks. */
+/* Makes new data on both ranks. */
 static weir_status prepare(perf_link *link, const perf_args *moved)
 {
     perf_data_args args;
@@ -204,7 +205,7 @@ static weir_status prepare(perf_link *link, const perf_args *moved)
     return launch_and_wait(link, perf_prepare, &args);
 }
 
-/* Adds the bytes that either rank has received wrong. */
+/* Adds the wrong bytes that either rank has received. */
 static weir_status compare(perf_link *link, const perf_args *moved, uint64_t *wrong)
 {
     perf_rank *rank = link->rank;
@@ -234,7 +235,7 @@ static uint32_t clamp(uint64_t value, uint32_t least, uint32_t most)
     return value < least ? least : value > most ? most : (uint32_t)value;
 }
 
-/* The grid of a case: that of its row, what was asked for instead, cut to what the device can keep resident. */
+/* The grid of a case: that of its row or of the options, cut to what can be resident on the device. */
 static weir_shape choose_shape(const perf_link *link, const perf_case *test, uint64_t bytes)
 {
     const perf_rank *rank = link->rank;
@@ -262,7 +263,7 @@ static weir_shape choose_shape(const perf_link *link, const perf_case *test, uin
     return weir_device_fit_shape(rank->device, shape);
 }
 
-/* How the timed launches are cut into rounds, replays and nodes. */
+/* The division of timed launches into rounds, replays and nodes. */
 typedef struct plan {
     uint32_t rounds;
     uint32_t replays;
@@ -274,7 +275,7 @@ static plan make_plan(const perf_rank *rank, const perf_case *test, uint64_t byt
     plan p;
     uint64_t launches = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 6000 : 120;
     if ((test->flags & PERF_SERIAL) != 0) {
-        launches = rank->gpu ? ROUNDS * NODES_MIN : NODES_MIN; /* of many signals each */
+        launches = rank->gpu ? ROUNDS * NODES_MIN : NODES_MIN; /* each has many signals */
     } else if (bytes > LARGE_BYTES) {
         launches /= 10;
     }
@@ -287,7 +288,7 @@ static plan make_plan(const perf_rank *rank, const perf_case *test, uint64_t byt
 static weir_status set_variant(const perf_link *link, const perf_case *test, bool raw, uint64_t bytes, variant *v)
 {
     const perf_rank *rank = link->rank;
-    /* What is got one way goes to rank 0, everything else from it. */
+    /* A one-way get moves data to rank 0; all other one-way cases move it from rank 0. */
     uint32_t source = test->op == PERF_GET ? 1 : 0;
     bool both = !rank->options->one_way;
     memset(v, 0, sizeof *v);
@@ -310,7 +311,7 @@ static weir_status set_variant(const perf_link *link, const perf_case *test, boo
     return weir_semaphore_device(link->by_hand, &v->args.by_hand);
 }
 
-/* One round of one variant. */
+/* Runs one round of one variant. */
 static weir_status run_round(perf_link *link, variant *v, const plan *p, uint64_t *wrong)
 {
     uint32_t warmup = (link->rank->options->warmup + p->nodes - 1) / p->nodes;
@@ -326,7 +327,7 @@ static weir_status run_round(perf_link *link, variant *v, const plan *p, uint64_
     return status;
 }
 
-/* Launches one by one, each with new data. */
+/* Runs launches one by one, each with new data. */
 static weir_status check_launches(perf_link *link, variant *v, uint64_t *wrong)
 {
     perf_rank *rank = link->rank;
@@ -335,7 +336,7 @@ static weir_status check_launches(perf_link *link, variant *v, uint64_t *wrong)
         v->args.number = i;
         status = prepare(link, &v->args);
         if (status == WEIR_OK) {
-            status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* the peer may write from now on */
+            status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* from here on the peer may write */
         }
         if (status == WEIR_OK) {
             status = perf_launch(rank, &v->work);
@@ -357,7 +358,7 @@ static weir_status report(perf_link *link, const perf_case *test, uint64_t bytes
 {
     variant *ours = &variants[0];
     variant *raw = &variants[1];
-    /* Signals of a ping-pong come one after another. */
+    /* The signals of a ping-pong follow each other. */
     double parts = ours->args.rounds != 0 ? 2.0 * ours->args.rounds : 1.0;
     perf_sort(ours->us, ours->count);
     perf_sort(raw->us, raw->count);
@@ -366,7 +367,7 @@ static weir_status report(perf_link *link, const perf_case *test, uint64_t bytes
     char table[64];
     (void)snprintf(table, sizeof table, "%s%s", perf_op_names[test->op],
                    test->op == PERF_SEMAPHORE     ? ", half a round trip"
-                   : test->op == PERF_FLOOR       ? ", moves nothing"
+                   : test->op == PERF_FLOOR       ? ", moves no data"
                    : link->rank->options->one_way ? ", one way"
                                                   : ", both ways at once");
     perf_field fields[] = {
@@ -393,7 +394,7 @@ static weir_status report(perf_link *link, const perf_case *test, uint64_t bytes
     return WEIR_OK;
 }
 
-/* Packets and lines of another case, or of another grid, could be taken for those of this one. No kernel is running,
+/* Clears packets and lines of earlier cases and grids, which this case could take for its own. No kernel is running,
  * and the peer's next one starts after a barrier. */
 static weir_status forget_packets(perf_link *link)
 {

@@ -1,4 +1,4 @@
-/* machine.c - the facts in front of every result: what ran, where, and how it was set. */
+/* machine.c - the facts in front of every result: versions, machine and settings. */
 #include "tools/perf/cases.h"
 #include "tools/perf/common.h"
 #include "weir_perf_commit.h"
@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The first line of what the file holds or the command prints; empty when there is none. */
+/* Reads the first text line of a file or of a command's output; empty if there is none. */
 static void read_line(FILE *file, char *line, size_t size)
 {
     line[0] = '\0';
@@ -18,7 +18,7 @@ static void read_line(FILE *file, char *line, size_t size)
     }
 }
 
-/* The first `count` bytes of an identity, written as nvidia-smi does. */
+/* Formats the first `count` bytes of a UUID as nvidia-smi does. */
 static void format_uuid(const uint8_t *uuid, size_t count, char *text, size_t size)
 {
     size_t length = 0;
@@ -77,7 +77,7 @@ static void report_versions(perf_output *output)
     perf_fact(output, "waits", "%s", perf_checked_waits() ? "with deadline" : "unchecked (WEIR_UNCHECKED_WAITS)");
 }
 
-/* What is set in weir's environment, and the deadline even if it is not. */
+/* Reports the variables of weir that are set, and always the deadline. */
 static void report_settings(perf_output *output)
 {
     weir_env_row row;

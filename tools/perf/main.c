@@ -1,4 +1,4 @@
-/* main.c - weir-perf: measures what weir does on this machine.
+/* main.c - weir-perf: measures weir on this machine.
  *
  *     weir-perf put -b 1K -e 128M -f 4 --check     put of these sizes, the fastest way for each
  *     weir-perf packets --shape all --json packets.json
@@ -7,8 +7,8 @@
  *     weir-perf allreduce --graph --compare nccl   a collective, beside NCCL's
  *     weir-perf allreduce --graph --tune FILE      the fastest form of each size, for WEIR_COLLECTIVE_TABLE
  *
- * This file has the table of commands and the table of options, main, and nothing else. A new command is a
- * file tools/perf/NAME.c, a declaration in perf/commands.h and a row here. */
+ * This file has main and the tables of commands and options. A new command is a file tools/perf/NAME.c, a declaration
+ * in perf/commands.h and a row here. */
 #include "tools/perf/cases.h"
 #include "tools/perf/commands.h"
 
@@ -22,7 +22,7 @@ static const perf_command *const commands[] = {
     &perf_all_to_all, &perf_broadcast, &perf_reduce,
 };
 
-/* Options that every command takes. */
+/* Options of every command. */
 static const char common[] = "--device --processes --rank --csv --json --plot --against";
 
 typedef enum option_type { OPTION_NUMBER, OPTION_SIZE, OPTION_TEXT, OPTION_LIST, OPTION_FLAG } option_type;
@@ -38,38 +38,40 @@ typedef struct option_row {
 static const option_row option_rows[] = {
     { "-b", OPTION_SIZE, offsetof(perf_options, least), "MIN", "smallest size, in bytes or as 1K, 4M, 1G" },
     { "-e", OPTION_SIZE, offsetof(perf_options, most), "MAX", "largest size" },
-    { "-f", OPTION_NUMBER, offsetof(perf_options, factor), "FACTOR", "from one size to the next; default 4" },
-    { "--sizes", OPTION_LIST, offsetof(perf_options, sizes), "LIST", "these sizes instead, as 1K,1M,128M" },
-    { "--shape", OPTION_TEXT, offsetof(perf_options, shape), "LIST", "ways to do it; auto (by size, default); all" },
+    { "-f", OPTION_NUMBER, offsetof(perf_options, factor), "FACTOR", "factor between sizes; default 4" },
+    { "--sizes", OPTION_LIST, offsetof(perf_options, sizes), "LIST", "only these sizes, as 1K,1M,128M" },
+    { "--shape", OPTION_TEXT, offsetof(perf_options, shape), "LIST", "shapes; auto (by size, default); all" },
     { "--blocks", OPTION_LIST, offsetof(perf_options, blocks), "LIST", "blocks of a launch" },
     { "--threads", OPTION_LIST, offsetof(perf_options, threads), "LIST", "threads of a block" },
     { "--one-way", OPTION_FLAG, offsetof(perf_options, one_way), "", "one rank moves data; default: both at once" },
     { "-n", OPTION_NUMBER, offsetof(perf_options, iters), "ITERS", "timed launches; large sizes take a tenth" },
-    { "-w", OPTION_NUMBER, offsetof(perf_options, warmup), "WARMUP", "launches before them" },
-    { "--check", OPTION_FLAG, offsetof(perf_options, check), "", "also launches with new data each, all checked" },
-    { "--host", OPTION_FLAG, offsetof(perf_options, host), "", "memory of the host in place of the device's" },
+    { "-w", OPTION_NUMBER, offsetof(perf_options, warmup), "WARMUP", "untimed launches before them" },
+    { "--check", OPTION_FLAG, offsetof(perf_options, check), "", "also launches that each have new data and a check" },
+    { "--host", OPTION_FLAG, offsetof(perf_options, host), "", "host memory instead of device memory" },
     { "--plain", OPTION_FLAG, offsetof(perf_options, plain), "", "no cooperative launches" },
-    { "-g", OPTION_LIST, offsetof(perf_options, ranks), "LIST", "numbers of ranks; of a collective one, default: all" },
-    { "-d", OPTION_TEXT, offsetof(perf_options, dtype), "TYPE", "of elements: f64 f32 f16 (default) bf16 f8e4m3 ..." },
+    { "-g", OPTION_LIST, offsetof(perf_options, ranks), "LIST", "numbers of ranks; for collectives one, default: all" },
+    { "-d", OPTION_TEXT, offsetof(perf_options, dtype), "TYPE",
+      "type of elements: f64 f32 f16 (default) bf16 f8e4m3 ..." },
     { "-o", OPTION_TEXT, offsetof(perf_options, op), "OP", "sum (default), prod, min, max, avg" },
     { "--form", OPTION_TEXT, offsetof(perf_options, form), "LIST", "auto (default), once, packets, lines, slots; all" },
-    { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "as between hosts of N ranks each" },
+    { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "treat each N ranks as a host" },
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
-    { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "buffers that all ranks know: zero-copy" },
-    { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl", "NCCL too, plain and with symmetric windows" },
-    { "--nccl", OPTION_TEXT, offsetof(perf_options, nccl), "FILE", "its library; default: libnccl.so.2" },
-    { "--plot", OPTION_TEXT, offsetof(perf_options, plot), "FILE",
-      "draw time and bandwidth; the rows go to FILE.json" },
-    { "--tune", OPTION_TEXT, offsetof(perf_options, tune), "FILE", "write the fastest of each size to this table" },
-    { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: GPUs where there are any" },
+    { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "register buffers with all ranks: zero-copy" },
+    { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl",
+      "also measure NCCL, plain and with symmetric windows" },
+    { "--nccl", OPTION_TEXT, offsetof(perf_options, nccl), "FILE", "NCCL's library; default: libnccl.so.2" },
+    { "--plot", OPTION_TEXT, offsetof(perf_options, plot), "FILE", "draw time and bandwidth; rows go to FILE.json" },
+    { "--tune", OPTION_TEXT, offsetof(perf_options, tune), "FILE",
+      "write the fastest choice for each size to this tuning file" },
+    { "--device", OPTION_TEXT, offsetof(perf_options, device), "gpu|cpu", "default: gpu if there is one" },
     { "--processes", OPTION_FLAG, offsetof(perf_options, processes), "", "ranks are processes; default: threads" },
-    { "--rank", OPTION_NUMBER, offsetof(perf_options, rank), "N", "be this rank alone; WEIR_UNIQUE_ID says where" },
-    { "--csv", OPTION_TEXT, offsetof(perf_options, csv), "FILE", "write the results as CSV too" },
-    { "--json", OPTION_TEXT, offsetof(perf_options, json), "FILE", "write the results as JSON too" },
-    { "--against", OPTION_TEXT, offsetof(perf_options, against), "FILE", "fail where it is slower than FILE says" },
+    { "--rank", OPTION_NUMBER, offsetof(perf_options, rank), "N", "run only this rank; WEIR_UNIQUE_ID names the job" },
+    { "--csv", OPTION_TEXT, offsetof(perf_options, csv), "FILE", "also write results as CSV" },
+    { "--json", OPTION_TEXT, offsetof(perf_options, json), "FILE", "also write results as JSON" },
+    { "--against", OPTION_TEXT, offsetof(perf_options, against), "FILE", "fail if slower than the results in FILE" },
 };
 
-/* Whether the list of names, separated by blanks, has this one. */
+/* Whether the list of names, separated by blanks, contains `name`. */
 static bool has_name(const char *list, const char *name)
 {
     size_t length = strlen(name);
@@ -88,7 +90,7 @@ static bool takes_option(const perf_command *command, const char *name)
 
 static void print_usage(FILE *file)
 {
-    fprintf(file, "usage: weir-perf COMMAND [OPTION]...\n\ncommands, with the options that each takes:\n");
+    fprintf(file, "usage: weir-perf COMMAND [OPTION]...\n\ncommands and their options:\n");
     for (size_t i = 0; i < ROWS(commands); i++) {
         fprintf(file, "  %-14s %s\n  %-14s %s\n", commands[i]->name, commands[i]->summary, "", commands[i]->takes);
     }
@@ -104,7 +106,7 @@ static void print_usage(FILE *file)
 
 #define SIZE_LIMIT ((uint64_t)1 << 40)
 
-/* A decimal number up to `max`, followed by K, M or G when `units`. Returns what follows it, or NULL. */
+/* Parses a decimal number up to `max`; with `units`, K, M or G may follow. Returns the rest of the text, or NULL. */
 static const char *parse_number(const char *text, uint64_t max, bool units, uint64_t *value)
 {
     const char *digits = text;
@@ -152,7 +154,7 @@ static bool parse_list(const char *text, perf_list *list)
     }
 }
 
-/* Sets the option's field from its value, which is NULL for a flag. */
+/* Sets the option's field from `value`, which is NULL for a flag. */
 static bool parse_value(const option_row *row, const char *value, perf_options *options)
 {
     char *field = (char *)options + row->field;
@@ -189,7 +191,7 @@ static bool parse_options(const perf_command *command, int count, char **argumen
             }
         }
         if (row == NULL) {
-            fprintf(stderr, "weir-perf: no option '%s'; see weir-perf --help\n", arguments[i]);
+            fprintf(stderr, "weir-perf: unknown option '%s'; see weir-perf --help\n", arguments[i]);
             return false;
         }
         if (!takes_option(command, row->name)) {
@@ -205,12 +207,12 @@ static bool parse_options(const perf_command *command, int count, char **argumen
             value = arguments[++i];
         }
         if (!parse_value(row, value, options)) {
-            fprintf(stderr, "weir-perf: '%s' is no value for %s: %s\n", value, row->name, row->value);
+            fprintf(stderr, "weir-perf: '%s' is not a value of %s: %s\n", value, row->name, row->value);
             return false;
         }
     }
     if (options->device != NULL && strcmp(options->device, "gpu") != 0 && strcmp(options->device, "cpu") != 0) {
-        fprintf(stderr, "weir-perf: '%s' is no value for --device: gpu|cpu\n", options->device);
+        fprintf(stderr, "weir-perf: '%s' is not a value of --device: gpu|cpu\n", options->device);
         return false;
     }
     return true;

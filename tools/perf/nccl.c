@@ -1,4 +1,4 @@
-/* nccl.c - the few functions of NCCL that weir-perf calls; their declarations are our own. */
+/* nccl.c - the functions of NCCL that weir-perf calls, with declarations of weir-perf. */
 #define _GNU_SOURCE 1 /* dladdr */
 #include "tools/perf/nccl.h"
 
@@ -18,7 +18,7 @@ typedef struct nccl_id {
     char bytes[128];
 } nccl_id;
 
-/* Types and operations are enumerations there, ints here; 0 is success. */
+/* Types and operations are enumerations in NCCL and ints here; 0 is success. */
 struct perf_nccl {
     perf_rank *rank;
     void *library;
@@ -64,7 +64,7 @@ static weir_status find_functions(perf_nccl *nccl)
 {
     const struct {
         const char *name;
-        void *function; /* a pointer to it */
+        void *function; /* pointer to the function */
         bool needed;
     } rows[] = {
         { "ncclGetErrorString", &nccl->error_text, true },
@@ -127,7 +127,7 @@ static void report(const perf_nccl *nccl)
     }
 }
 
-/* Whether all ranks have come so far, since those that have would wait in NCCL for the others. */
+/* Whether all ranks have succeeded so far. Otherwise some ranks would wait in NCCL for the others. */
 static weir_status agree(perf_rank *rank, weir_status mine)
 {
     weir_status all[PERF_RANKS_MAX];
@@ -141,8 +141,8 @@ static weir_status agree(perf_rank *rank, weir_status mine)
     return mine != WEIR_OK ? mine : status;
 }
 
-/* ncclCommInitRank ends only when all ranks have called it, and one that has failed does not: so it is called by a
- * thread of its own, which its rank gives up when another one has failed, or after a time. */
+/* ncclCommInitRank returns only when all ranks have called it, and a failed rank never does. So a separate thread calls
+ * it. The rank abandons that thread if another rank fails, or after a timeout. */
 typedef struct meeting {
     perf_nccl *nccl;
     const perf_cuda *cuda;
@@ -150,7 +150,7 @@ typedef struct meeting {
     int ranks;
     int rank;
     int result;
-    atomic_int left; /* by the thread or its rank; who is the second one frees */
+    atomic_int left; /* left by the thread or its rank; the second one frees */
 } meeting;
 
 static void *meet(void *context)
@@ -177,7 +177,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Waits for the thread. *nccl is NULL when it has been given up. */
+/* Waits for the thread; *nccl is NULL if it was abandoned. */
 static weir_status wait_for_meeting(meeting *m, uint32_t timeout_ms, perf_nccl **nccl)
 {
     const struct timespec pause = { 0, 1000000 };
@@ -188,9 +188,10 @@ static weir_status wait_for_meeting(meeting *m, uint32_t timeout_ms, perf_nccl *
         (void)nanosleep(&pause, NULL);
         status = weir_comm_status(rank->comm);
         if (status != WEIR_OK) {
-            status = perf_fail(rank, status, "ncclCommInitRank: given up: %s", weir_last_error());
+            status = perf_fail(rank, status, "ncclCommInitRank: abandoned: %s", weir_last_error());
         } else if (now_ms() >= end) {
-            status = perf_fail(rank, WEIR_ERR_TIMEOUT, "ncclCommInitRank: not all ranks came within %u ms", timeout_ms);
+            status =
+                perf_fail(rank, WEIR_ERR_TIMEOUT, "ncclCommInitRank: not all ranks called it within %u ms", timeout_ms);
         }
     }
     if (atomic_exchange(&m->left, 1) == 0) {
@@ -267,7 +268,7 @@ void perf_nccl_close(perf_nccl *nccl)
     if (nccl->comm != NULL) {
         (void)nccl->comm_destroy(nccl->comm);
     }
-    free(nccl); /* the library stays: its threads may still end */
+    free(nccl); /* the library stays loaded: its threads may still be ending */
 }
 
 weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_windows *out)
@@ -310,7 +311,7 @@ void perf_nccl_close_windows(perf_nccl *nccl, perf_nccl_windows *windows)
     memset(windows, 0, sizeof *windows);
 }
 
-/* What all_to_all is made of before NCCL 2.28. */
+/* all_to_all for NCCL before 2.28. */
 static int exchange_all(const perf_nccl *nccl, const weir_collective_request *q, void *stream)
 {
     const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);

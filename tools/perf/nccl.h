@@ -1,4 +1,4 @@
-/* nccl.h - NCCL, loaded at run time, to be measured beside weir. Never with NVLS. */
+/* nccl.h - NCCL, loaded at run time and measured beside weir, always without NVLS. */
 #ifndef WEIR_PERF_NCCL_H
 #define WEIR_PERF_NCCL_H
 
@@ -8,18 +8,18 @@ WEIR_BEGIN_DECLS
 
 typedef struct perf_nccl perf_nccl;
 
-/* Buffers that NCCL knows on all ranks; send is NULL when there are none. */
+/* Buffers registered with NCCL on all ranks; send is NULL if there are none. */
 typedef struct perf_nccl_windows {
     void *send;
     void *recv;
     void *windows[2];
 } perf_nccl_windows;
 
-/* Before any rank, while there is one thread: NCCL shall not take NVLS. */
+/* Turns NVLS off. Call it before any rank starts, while the process has one thread. */
 bool perf_nccl_prepare(void);
 
-/* All ranks call these together, with the context of the device current. library: NULL for libnccl.so.2. After an error
- * (one of another rank, or WEIR_ERR_TIMEOUT) a thread may be left in NCCL until the end of the process. */
+/* All ranks call these together, with the device's context current. `library` NULL means libnccl.so.2. After an error
+ * of another rank, or WEIR_ERR_TIMEOUT, a thread may stay in NCCL until the process ends. */
 weir_status perf_nccl_open(perf_rank *rank, const perf_cuda *cuda, const char *library, uint32_t timeout_ms,
                            perf_nccl **out);
 weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_windows *out);

@@ -1,8 +1,8 @@
-/* output.c - results of weir-perf: aligned columns for people, CSV and JSON for programs.
+/* output.c - results of weir-perf as aligned columns, CSV and JSON.
  *
- * A CSV file has the facts as "# name: value" lines and one header line a table. A JSON file is one object:
- * {"facts": {name: text, ...}, "rows": [{"table": text, column: value, ...}, ...]}; it is complete even when a
- * run fails half-way. */
+ * A CSV file has the facts as rows "# name: value" and one header row for each table. A JSON file is one object:
+ * {"facts": {name: text, ...}, "rows": [{"table": text, column: value, ...}, ...]}. It is complete even if a run fails
+ * half-way. */
 #include "tools/perf/output.h"
 #include "tools/perf/against.h"
 #include "tools/perf/plot.h"
@@ -20,8 +20,8 @@
 struct perf_output {
     FILE *csv;
     FILE *json;
-    const char *plot;     /* the picture that is drawn at the end, or NULL */
-    char json_path[4096]; /* from which */
+    const char *plot;     /* picture to draw at the end, or NULL */
+    char json_path[4096]; /* the rows that it draws */
     perf_against *against;
     char table[128]; /* of the latest row */
     uint32_t facts;
@@ -44,7 +44,7 @@ perf_output *perf_output_open(const perf_options *options)
         fprintf(stderr, "weir-perf: out of memory\n");
         return NULL;
     }
-    /* First: it may be a file that is written now. */
+    /* Read it first: this run may overwrite the file. */
     if (options->against != NULL && (output->against = perf_against_open(options->against)) == NULL) {
         goto free_output;
     }
@@ -200,7 +200,7 @@ perf_field perf_wide(perf_field field, int width)
     return field;
 }
 
-/* A number as text; `none` where there is no value. */
+/* Formats a number; `none` stands for a missing value. */
 static void format_number(const perf_field *field, const char *none, char *text, size_t size)
 {
     if (field->kind == PERF_COUNT) {

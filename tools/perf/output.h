@@ -1,4 +1,4 @@
-/* output.h - opens and closes what perf_fact and perf_row write to. */
+/* output.h - opens and closes the output of perf_fact and perf_row. */
 #ifndef WEIR_PERF_OUTPUT_H
 #define WEIR_PERF_OUTPUT_H
 
@@ -6,10 +6,10 @@
 
 WEIR_BEGIN_DECLS
 
-/* For --csv, --json and --against. Without success it prints why, and returns NULL. */
+/* Opens the files of --csv, --json and --against. On failure it prints the reason and returns NULL. */
 perf_output *perf_output_open(const perf_options *options);
-/* Whether everything was written, and nothing is worse than in the run that it is compared with; otherwise it prints
- * what is wrong. NULL is fine. */
+/* True if everything was written and nothing is worse than in the earlier run; otherwise it prints the reason. NULL is
+ * ignored. */
 bool perf_output_close(perf_output *output);
 
 WEIR_END_DECLS

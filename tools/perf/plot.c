@@ -1,4 +1,4 @@
-/* plot.c - draws what --json wrote: runs plot.py, which needs Python with matplotlib. */
+/* plot.c - draws the output of --json by running plot.py, which needs Python with matplotlib. */
 #include "tools/perf/plot.h"
 
 #include <errno.h>
@@ -10,10 +10,10 @@
 
 extern char **environ;
 
-/* plot.py exits with it where matplotlib is missing, and the shell's number for a missing program serves for Python. */
+/* Exit statuses: of plot.py without matplotlib, and of a shell without the program, here Python. */
 enum { NO_MATPLOTLIB = 77, NO_PROGRAM = 127 };
 
-/* The installed script beside this program, or the one of the source tree, whose path CMake defines. */
+/* The installed script beside this program, or that of the source tree, whose path CMake defines. */
 static void find_script(char *path, size_t size)
 {
     const ssize_t length = readlink("/proc/self/exe", path, size - sizeof "-plot");
@@ -56,7 +56,7 @@ bool perf_plot_draw(const char *json, const char *svg)
     (void)snprintf(svg_path, sizeof svg_path, "%s", svg);
     const int status = run_script(script, json_path, svg_path);
     if (status == NO_MATPLOTLIB || status == NO_PROGRAM) {
-        printf("\n%s is not drawn: %s is not installed here. Where it is, this draws it:\n    python3 %s %s %s\n", svg,
+        printf("\n%s is not drawn: %s is not installed. To draw it elsewhere, run\n    python3 %s %s %s\n", svg,
                status == NO_PROGRAM ? "python3" : "matplotlib", script, json, svg);
         return true;
     }

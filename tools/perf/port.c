@@ -1,10 +1,11 @@
-/* port.c - weir-perf port: transfers that a proxy carries out, or a NIC.
+/* port.c - weir-perf port: transfers of port channels.
  *
- * put_signal: both ranks put and signal, and wait for the other's signal: one node of a graph. get: both read, and
- * wait for the ticket. trip: half the time of a put and signal there and one back; post_us of it is what the call takes
- * that posts, by the device's clock. Each `via` the proxy (for copy engines of GPUs, a NIC; between CPU devices its
- * thread copies), or via the NIC that kernels post to (`device`: WEIR_TRANSPORT=ib, WEIR_PORT_ENGINE=device), and, up
- * to the size for which weir does it, by the kernel's own stores (`direct`). Bytes are checked once after each case. */
+ * put_signal: both ranks put and signal, and wait for the other's signal; this is one node of a graph. get: both ranks
+ * read and wait for the ticket. trip: half the time of a put and signal in each direction; its post_us is the time of
+ * the posting call by the device's clock. The column `via` says who moves the data: `proxy` (copy engines of GPUs, or a
+ * NIC; between CPU devices the proxy's thread copies), `device` (the device engine: WEIR_TRANSPORT=ib,
+ * WEIR_PORT_ENGINE=device), or `direct` (the kernel's own stores, up to the size for which weir uses them). Bytes are
+ * checked once after each case. */
 #include "tools/perf/commands.h"
 #include "weir/device/port_channel.h"
 
@@ -15,18 +16,18 @@
 #define THREADS 64u
 #define REPLAYS 20u
 #define WARMUP 3u
-#define TRIPS 20u /* round trips of a node */
+#define TRIPS 20u /* round trips in a node */
 #define DIRECT_MOST 4096u
-#define CHECKED 65536u /* bytes at each end of a transfer that are checked */
+#define CHECKED 65536u /* checked bytes at each end of a transfer */
 
 /* ---- kernels -------------------------------------------------------------------------------------------------- */
 
-/* The local memory is two halves: what is sent, what arrives. */
+/* The local memory has two halves: data to send and received data. */
 typedef struct port_args {
     weir_dev_port_channel channel;
     uint64_t half;
     uint64_t bytes;
-    uint64_t *posts; /* of a trip: ns of all calls that post; host memory */
+    uint64_t *posts; /* of a trip: ns in all posting calls; host memory */
     uint32_t first;  /* of a trip: this rank begins */
     uint32_t rounds;
 } port_args;
@@ -75,13 +76,13 @@ WEIR_KERNEL(port_trip, port_args)
 typedef struct port_bench {
     perf_rank *rank;
     weir_connection *connection;
-    weir_semaphore *semaphores[2]; /* of the engine's channel, and the direct one */
+    weir_semaphore *semaphores[2]; /* of the engine's channel and of the direct channel */
     weir_memory *local;
     weir_memory *remote;
     weir_memory *posts;
     weir_proxy *proxy;
     weir_port_channel *channels[2];
-    weir_port_channel_info info; /* of the first */
+    weir_port_channel_info info; /* of the engine's channel */
     bool has_direct;             /* kernels may store to the peer's memory */
     uint64_t half;
     port_args args;
@@ -90,7 +91,7 @@ typedef struct port_bench {
 typedef struct port_case {
     const char *what;
     const weir_kernel *kernel;
-    uint32_t transfers; /* of one rank in a node, one after the other */
+    uint32_t transfers; /* of one rank in a node, in sequence */
 } port_case;
 
 static const port_case cases[] = {
@@ -175,7 +176,7 @@ static void destroy_bench(port_bench *bench)
 
 /* ---- measuring -------------------------------------------------------------------------------------------- */
 
-/* Whether `bytes` at `offset` are the peer's, as far as they are looked at. */
+/* Checks that the `bytes` at `offset` are the peer's; of large transfers only both ends. */
 static weir_status check_bytes(port_bench *bench, uint64_t offset, uint64_t bytes)
 {
     perf_rank *rank = bench->rank;
@@ -233,7 +234,7 @@ static weir_status measure(port_bench *bench, const port_case *test, uint32_t ch
     bench->args.bytes = bytes;
     bench->args.first = rank->rank == 0;
     bench->args.rounds = TRIPS;
-    /* What arrives must not be there before. */
+    /* Clear the receiving half, so only arriving data can be right. */
     weir_status status =
         weir_device_fill(rank->device, (char *)weir_memory_pointer(bench->local) + bench->half, 0, bytes);
     if (status == WEIR_OK) {
@@ -290,7 +291,7 @@ static weir_status run_port(perf_rank *rank)
         }
     }
     if (status == WEIR_OK) {
-        /* Nobody frees what the other still uses. */
+        /* The peer may still use this rank's memory before this barrier. */
         status = weir_bootstrap_barrier(rank->bootstrap, NULL);
     }
     if (status == WEIR_OK || !rank->gpu) {
@@ -299,5 +300,5 @@ static weir_status run_port(perf_rank *rank)
     return status;
 }
 
-const perf_command perf_port = { "port", "transfers that a proxy carries out, or a NIC", "--sizes -n -w --host",
+const perf_command perf_port = { "port", "transfers of port channels, by a proxy or a NIC", "--sizes -n -w --host",
                                  run_port, NULL };

@@ -1,9 +1,9 @@
-/* raw.h - the kernels of perf/cases.c written by hand, in CUDA C++ with PTX: raw pointers, no ranges, no
- * alignments, no statuses, waits that never end. They say what the hardware gives to kernels of that form.
+/* raw.h - the kernels of perf/cases.c written by hand, in CUDA C++ with PTX: raw pointers, no range and alignment
+ * checks, no statuses, waits without a deadline. They show what the hardware gives to such kernels.
  *
  * Sizes are multiples of 16 bytes. Kernels that exchange flags compare them with the number of the node, an argument,
- * where weir's count in memory: that works because both ranks replay the same graphs, since two words in turn are
- * used (a rank is at most one node ahead), and as long as a graph has an even number of nodes, 4 or more.
+ * while weir counts in memory. This works because both ranks replay the same graphs and use two words in turn (a rank
+ * is at most one node ahead), and a graph has an even number of nodes, at least 4.
  *
  * Included by perf/cases.c where nvcc compiles it. */
 #ifndef WEIR_PERF_RAW_H
@@ -11,9 +11,9 @@
 
 #include "tools/perf/cases.h"
 
-#define RAW_BATCH 4 /* 16-byte loads in flight a thread */
+#define RAW_BATCH 4 /* 16-byte loads in flight in each thread */
 
-/* A kernel for weir_launch that has no version for the CPU. */
+/* A kernel for weir_launch without a CPU version. */
 #define RAW_KERNEL(kernel)                                                                       \
     extern "C" __global__ void kernel##_gpu(const __grid_constant__ perf_args args);             \
     static int kernel##_resolve(void **function)                                                 \
@@ -74,7 +74,7 @@ RAW_FN void raw_handshake_once(const weir_dev_semaphore *semaphore)
     *(volatile uint64_t *)semaphore->expected = next;
 }
 
-/* Block 0 adds what the single steps of the others leave missing to 2^31, so that the top bit flips. */
+/* The other blocks add 1. Block 0 adds the rest up to 2^31, so the top bit flips when all have arrived. */
 RAW_FN void raw_grid_sync(uint64_t *word)
 {
     __syncthreads();
@@ -104,7 +104,7 @@ RAW_FN uint64_t raw_flag_index(const perf_args *args, uint32_t which)
     return (uint64_t)blockIdx.x * PERF_FLAGS + (which * 2 + args->number % 2) * (PERF_FLAGS / 4);
 }
 
-/* The same block of the peer has begun; orders nothing. */
+/* Waits until the same block of the peer has begun; gives no order. */
 RAW_FN void raw_begin_block(const perf_args *args)
 {
     if (threadIdx.x == 0) {
@@ -116,7 +116,7 @@ RAW_FN void raw_begin_block(const perf_args *args)
     __syncthreads();
 }
 
-/* What the block has written is at the peer, and the other way round. */
+/* Waits until this block's writes are at the peer and the peer's are here. */
 RAW_FN void raw_end_block(const perf_args *args)
 {
     __syncthreads();
@@ -280,7 +280,7 @@ RAW_FN void raw_unpack_lines(uint64_t *dst, const char *in, uint64_t words, uint
     }
 }
 
-/* Each batch is sent before the one before it is waited for. The four lines of a warp go round together. */
+/* Sends each batch before it waits for the previous one. The four lines of a warp are sent and received together. */
 RAW_KERNEL(raw_lines)
 {
     uint64_t offset = args.number % 2 * args.slot;
@@ -303,7 +303,7 @@ RAW_KERNEL(raw_lines)
     }
 }
 
-/* ---- what moves nothing --------------------------------------------------------------------------------- */
+/* ---- kernels that move no data --------------------------------------------------------------------------------- */
 
 RAW_KERNEL(raw_empty) {}
 
@@ -316,8 +316,8 @@ RAW_KERNEL(raw_handshake)
 
 RAW_KERNEL(raw_barrier) { raw_start_together(&args); }
 
-/* Flags are stored, not added to, and counted in a register. They go on from the signals consumed, which at
- * the start of every kernel are as many as were sent, so that the semaphore stays right. */
+/* Flags are stored instead of added, and counted in a register. They continue from the consumed signals. At the start
+ * of every kernel these equal the sent ones, so the semaphore stays valid. */
 RAW_KERNEL(raw_ping_relaxed)
 {
     if (raw_first_thread()) {

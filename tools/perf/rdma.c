@@ -1,9 +1,9 @@
-/* rdma.c - weir-perf rdma: what posting to an RDMA NIC costs the kernel that posts.
+/* rdma.c - weir-perf rdma: the cost of posting to an RDMA NIC for a kernel.
  *
- * Threads write work queue entries into send queues in host memory, and ring doorbells, as fast as they can. There is
- * no NIC: nothing is carried out, a burst fits into its queue, and records and registers are words of host memory. What
- * is measured is the posting side alone, by the clock of the device, from before the first entry of a block to after
- * the last; the longest of all blocks, divided by the writes of one.
+ * Threads write work queue entries into send queues in host memory and ring doorbells as fast as they can. There is no
+ * NIC: nothing is carried out, a burst fits into its queue, and records and registers are words of host memory. Only
+ * posting is measured, by the device's clock, from before the first entry of a block to after its last. The result is
+ * the longest time of all blocks, divided by the writes of one block.
  *
  * Rank 0 measures, rank 1 does nothing. */
 #include "tools/perf/commands.h"
@@ -14,26 +14,26 @@
 
 #define SAMPLES 20u
 #define WARMUP 2u
-#define QUEUE_BLOCKS 4096u /* entries of a send queue, and the most of a burst */
+#define QUEUE_BLOCKS 4096u /* entries of a send queue, and the maximum of a burst */
 #define BLOCKS_MAX 132u
 #define TIMES_BYTES 4096u
 #define FIELDS_BYTES 64u
-#define DOORBELL_BYTES 256u /* record, register, completions' record and a completion, of each queue */
+#define DOORBELL_BYTES 256u /* of each queue: record, register, completion record and a completion */
 
 /* ---- kernel ------------------------------------------------------------------------------------------------ */
 
 typedef struct rdma_args {
-    weir_dev_rdma queue; /* of block 0; those of the others lie behind it */
+    weir_dev_rdma queue; /* of block 0; the other blocks' queues follow in memory */
     uint64_t *times;     /* ns, of each block */
     uint32_t writes;     /* of each block */
     uint32_t flags;      /* of every post; WEIR_RDMA_... */
-    uint32_t batch;      /* entries that the first thread of a block reserves and publishes at once */
-    uint32_t together;   /* the threads of a block post together; otherwise the first one alone */
-    uint32_t one_queue;  /* all blocks post to that of block 0 */
+    uint32_t batch;      /* entries that the first thread of a block reserves and publishes together */
+    uint32_t together;   /* the threads of a block post together; otherwise only the first one */
+    uint32_t one_queue;  /* all blocks post to the queue of block 0 */
     uint32_t counted;    /* the first thread keeps counts in registers */
-    uint32_t fresh;      /* what an entry is made of is read again for each */
-    uint32_t polls;      /* the completion queue is looked at behind each */
-    uint32_t seldom;     /* only each 32nd post rings */
+    uint32_t fresh;      /* the fields of an entry are read again for each */
+    uint32_t polls;      /* the completion queue is read after each post */
+    uint32_t seldom;     /* only each 32nd post rings the doorbell */
     uint32_t reserved;
     const uint64_t *fields; /* remote and local address, and keys; device memory */
 } rdma_args;
@@ -60,7 +60,7 @@ WEIR_FN weir_dev_rdma_entry rdma_entry(uint32_t number)
                                   4096);
 }
 
-/* The same, made of what is in memory. */
+/* The same with fields read from memory. */
 WEIR_FN weir_dev_rdma_entry rdma_fresh_entry(const uint64_t *fields, uint32_t number)
 {
     const uint64_t keys = weir_arch_load_relaxed_dev_u64(fields + 2);
@@ -71,7 +71,7 @@ WEIR_FN weir_dev_rdma_entry rdma_fresh_entry(const uint64_t *fields, uint32_t nu
                                   4096);
 }
 
-/* One after the other, by one thread. */
+/* Posts all entries one by one from one thread. */
 WEIR_FN weir_status rdma_post_all(const rdma_args *args, const weir_dev_rdma *queue)
 {
     weir_status status = WEIR_OK;
@@ -96,7 +96,7 @@ WEIR_FN weir_status rdma_post_counted(const rdma_args *args, const weir_dev_rdma
     return status;
 }
 
-/* Without the savings: a look at completions behind each, and, if `fresh`, what an entry is made of is read again. */
+/* The same without savings: reads completions after each post and, if `fresh`, reads the fields of each entry again. */
 WEIR_FN weir_status rdma_post_unsaved(const rdma_args *args, const weir_dev_rdma *queue)
 {
     weir_status status = WEIR_OK;
@@ -150,20 +150,20 @@ WEIR_KERNEL(rdma_burst, rdma_args)
 /* ---- cases --------------------------------------------------------------------------------------------------- */
 
 typedef struct rdma_case {
-    const char *queue; /* "own" of each block, or one that is "shared" by all */
-    const char *by;    /* who posts: the first "thread" of each block, the same with "counts" in registers, or all of a
-                        * "warp" or "block" together */
+    const char *queue; /* "own": one for each block; "shared": one for all */
+    const char *by;    /* posting threads: the first "thread" of each block, the same with "counts" in registers, or a
+                        * whole "warp" or "block" together */
     const char *ring;  /* "never", "each" post, or each "32nd" */
     uint32_t blocks;
     uint32_t threads;
-    uint32_t batch; /* entries that a thread reserves and publishes at once */
+    uint32_t batch; /* entries that a thread reserves and publishes together */
     uint32_t writes;
-    const char *besides; /* what else is done for each: "entry", made of what is read again; "poll" */
+    const char *besides; /* extra work for each post: "entry": fields are read again; "poll": completions are read */
 } rdma_case;
 
 /* clang-format off */
 static const rdma_case cases[] = {
-    /* What each of three savings brings: entries prepared, few looks at completions, a ring for many. */
+    /* The effect of three savings: prepared entries, few reads of completions, one doorbell for several posts. */
     { "own", "thread", "each", 1, 32, 1, 512, "entry, poll" },
     { "own", "thread", "each", 1, 32, 1, 512, "poll" },
     { "own", "counts", "each", 1, 32, 1, 512, NULL },
@@ -199,7 +199,7 @@ static const rdma_case cases[] = {
 
 typedef struct rdma_bench {
     perf_rank *rank;
-    weir_grid_barrier *barrier; /* for the communicator's control block */
+    weir_grid_barrier *barrier; /* gives kernels the communicator's control block */
     weir_memory *states;
     weir_memory *queues;
     weir_memory *doorbells;
@@ -248,7 +248,7 @@ static weir_status create_bench(perf_rank *rank, rdma_bench *bench)
     queue->queue = (char *)weir_memory_pointer(bench->queues);
     queue->record = (uint32_t *)doorbells;
     queue->doorbell = (uint64_t *)(doorbells + 64);
-    queue->completions = doorbells + 192; /* the first is not written, and no other is looked at */
+    queue->completions = doorbells + 192; /* the first completion is never written, and kernels read no other */
     queue->completion_record = (uint32_t *)(doorbells + 128);
     queue->count = QUEUE_BLOCKS;
     queue->completion_count = QUEUE_BLOCKS;
@@ -271,7 +271,7 @@ static void destroy_bench(rdma_bench *bench)
     weir_grid_barrier_destroy(bench->barrier);
 }
 
-/* One burst; *ns is the longest time of a block for one write. */
+/* Runs one burst; *ns gets the longest time of a block for one write. */
 static weir_status run_burst(rdma_bench *bench, const rdma_case *test, double *ns)
 {
     perf_rank *rank = bench->rank;
@@ -352,7 +352,7 @@ static weir_status run_rdma(perf_rank *rank)
         if (rank->rank == 0 && possible) {
             status = measure(&bench, &cases[i]);
         }
-        /* Rank 1 waits for each row, and so never long. */
+        /* Rank 1 waits for each row separately, so no wait is long. */
         if (status == WEIR_OK) {
             status = weir_bootstrap_barrier(rank->bootstrap, NULL);
         }
@@ -361,5 +361,5 @@ static weir_status run_rdma(perf_rank *rank)
     return status;
 }
 
-const perf_command perf_rdma = { "rdma", "what posting to an RDMA NIC costs a kernel; without a NIC", "", run_rdma,
+const perf_command perf_rdma = { "rdma", "cost of posting to an RDMA NIC for a kernel; needs no NIC", "", run_rdma,
                                  NULL };

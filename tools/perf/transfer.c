@@ -1,16 +1,16 @@
-/* transfer.c - weir-perf put, get and packets: what moving data costs, for sizes and shapes of one's choice;
- * semaphore: what a signal costs; probe: all of these, for three sizes, and what kernels cost that do nothing. */
+/* transfer.c - weir-perf put, get and packets: the cost of moving data, for any sizes and shapes; semaphore: the cost
+ * of a signal; probe: all of these for three sizes, and the cost of empty kernels. */
 #include "tools/perf/commands.h"
 #include "tools/perf/link.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Why the case cannot be measured over this link as it was asked for; NULL when it can. */
+/* Why the case cannot be measured over this link with these options; NULL if it can. */
 static const char *obstacle(const perf_link *link, const perf_case *test)
 {
     if (link->rank->options->one_way && (test->flags & PERF_BOTH_WAYS) != 0) {
-        return "it has no handshake, so that data must move both ways";
+        return "it has no handshake, so data must move both ways";
     }
     if ((test->flags & PERF_LINES) != 0 && !weir_connection_keeps_lines(link->connection)) {
         return "this link does not keep lines of 128 bytes whole";
@@ -18,7 +18,7 @@ static const char *obstacle(const perf_link *link, const perf_case *test)
     return NULL;
 }
 
-/* Which shape does an operation best, up to which size: what --shape auto means. */
+/* The best shape of an operation up to a size, for --shape auto. */
 typedef struct choice {
     perf_op op;
     uint64_t most; /* bytes */
@@ -35,7 +35,7 @@ static const choice choices[] = {
 };
 /* clang-format on */
 
-/* The row of a shape, of which `length` characters at `name` are the name. */
+/* The row of a shape; its name has `length` characters. */
 static const perf_case *find_case(perf_op op, const char *name, size_t length)
 {
     for (uint32_t i = 0; i < perf_case_count; i++) {
@@ -47,7 +47,7 @@ static const perf_case *find_case(perf_op op, const char *name, size_t length)
     return NULL;
 }
 
-/* The best one for this size; one way the first that can do it. */
+/* The best row for this size; with --one-way, the first row that can do it. */
 static const perf_case *best_case(const perf_link *link, perf_op op, uint64_t bytes)
 {
     for (uint32_t i = 0; i < ROWS(choices); i++) {
@@ -66,7 +66,7 @@ static const perf_case *best_case(const perf_link *link, perf_op op, uint64_t by
     return NULL;
 }
 
-/* Number `i` of a list of blocks or threads; 0, the case's own, of an empty one. */
+/* Number `i` of a list of blocks or threads; 0, the case's default, if the list is empty. */
 static uint32_t grid_value(const perf_list *list, uint32_t i)
 {
     if (list->count == 0) {
@@ -75,7 +75,7 @@ static uint32_t grid_value(const perf_list *list, uint32_t i)
     return list->values[i] < UINT32_MAX ? (uint32_t)list->values[i] : UINT32_MAX;
 }
 
-/* With each number of blocks and threads that was asked for. */
+/* Measures with each requested number of blocks and threads. */
 static weir_status measure_grids(perf_link *link, const perf_case *test, uint64_t bytes)
 {
     const perf_list *blocks = &link->rank->options->blocks;
@@ -111,11 +111,11 @@ static weir_status refuse_shape(perf_rank *rank, perf_op op, const char *name, s
             at += (size_t)snprintf(there + at, sizeof there - at, ", %s", perf_cases[i].shape);
         }
     }
-    return perf_fail(rank, WEIR_ERR_INVALID, "%s has no shape '%.*s'; there are auto, all%s", rank->command,
+    return perf_fail(rank, WEIR_ERR_INVALID, "%s has no shape '%.*s'; shapes are auto, all%s", rank->command,
                      (int)length, name, there);
 }
 
-/* One name of --shape. */
+/* Measures one name of --shape. */
 static weir_status measure_shape(perf_link *link, perf_op op, const char *name, size_t length, uint64_t bytes)
 {
     const perf_case *test = find_case(op, name, length);
@@ -151,11 +151,11 @@ static weir_status measure_sizes(perf_link *link, perf_op op, const perf_list *s
     return status;
 }
 
-/* Ends what perf_link_create has begun, whether or not all went well. */
+/* Destroys the link, also after a failure. */
 static weir_status end_link(perf_link *link, weir_status status)
 {
     if (status == WEIR_OK) {
-        /* Nobody frees what the other still uses. */
+        /* The peer may still use this rank's memory before this barrier. */
         status = weir_bootstrap_barrier(link->rank->bootstrap, NULL);
     }
     if (status == WEIR_OK || !link->rank->gpu) {
@@ -226,8 +226,7 @@ static weir_status run_probe(perf_rank *rank)
 
 const perf_command perf_put = { "put", "writes into the peer's memory", TRANSFER_OPTIONS, run_put, NULL };
 const perf_command perf_get = { "get", "reads of the peer's memory", TRANSFER_OPTIONS, run_get, NULL };
-const perf_command perf_packets = { "packets", "data that says itself that it is there", TRANSFER_OPTIONS, run_packets,
-                                    NULL };
+const perf_command perf_packets = { "packets", "data that carries its own flags", TRANSFER_OPTIONS, run_packets, NULL };
 const perf_command perf_semaphore = { "semaphore", "a signal from kernel to kernel, by ping-pong", "-w", run_semaphore,
                                       NULL };
 const perf_command perf_probe = { "probe", "all of these in all shapes, and empty kernels", PROBE_OPTIONS, run_probe,
