@@ -1,4 +1,4 @@
-/* swnic.h - what the files of the software NIC share. README.md says what it is.
+/* swnic.h - shared by the files of the software NIC; see README.md.
  *
  *   swnic_verbs.c    the library's functions: devices, contexts, domains, regions, events
  *   swnic_queue.c    completion queues and queue pairs: their memory, their states
@@ -14,9 +14,9 @@
  *   swnic_fault.c    faults on demand
  *   swnic_trace.c    what was done, as text
  *
- * The driver's half (verbs, queue, post, mlx5dv) and the NIC's half (the rest) meet as on a machine: in rings,
- * doorbell records and doorbell registers. Everything else of the NIC is under `lock`, which its thread holds while it
- * works and gives away between rounds to who asks. */
+ * The driver's half (verbs, queue, post, mlx5dv) and the NIC's half (the rest) communicate as on a machine: through
+ * rings, doorbell records and doorbell registers. `lock` guards all other state of the NIC. The NIC's thread holds it
+ * while it works, and releases it between rounds if another thread asks. */
 #ifndef SWNIC_H
 #define SWNIC_H
 
@@ -29,7 +29,7 @@
 
 #define SWNIC_EXPORT __attribute__((visibility("default")))
 
-/* A queue pair's number: the slot of its context, and an index. */
+/* A queue pair's number consists of the slot of its context and an index. */
 #define SWNIC_SLOTS 1024u
 #define SWNIC_QP_BITS 14u
 #define SWNIC_QPS (1u << SWNIC_QP_BITS)
@@ -38,13 +38,13 @@
 #define SWNIC_MTU 4096u
 #define SWNIC_BLOCK 64u       /* bytes of a WQEBB, and of a CQE */
 #define SWNIC_WQE_MAX 1008u   /* 63 segments of 16 bytes */
-#define SWNIC_INLINE_MAX 512u /* that the driver writes; the NIC takes what fits */
+#define SWNIC_INLINE_MAX 512u /* maximum that the driver writes; the NIC takes any length that fits */
 #define SWNIC_PIECES 8u
-#define SWNIC_READS 16u /* reads and atomics of a connection under way */
+#define SWNIC_READS 16u /* concurrent reads and atomics of a connection */
 #define SWNIC_BLOCKS_MAX 32768u
 #define SWNIC_SEGMENT 16u
 #define SWNIC_LIST_END 0x100u /* lkey of a data segment that ends the list */
-#define SWNIC_REGISTER 0x800u /* the first doorbell register of a page */
+#define SWNIC_REGISTER 0x800u /* offset of the first doorbell register in a page */
 #define SWNIC_REGISTERS 2u    /* doorbell registers of a queue pair, rung in turn */
 #define SWNIC_REGISTER_BYTES 256u
 #define SWNIC_NEVER UINT64_MAX
@@ -58,9 +58,9 @@ typedef struct swnic_uar swnic_uar;
 
 typedef struct swnic_pd {
     struct ibv_pd ibv;
-    struct swnic_pd *base; /* itself, or what a parent domain was made of */
+    struct swnic_pd *base; /* itself, or the domain below a parent domain */
     struct ibv_parent_domain_init_attr allocator;
-    struct swnic_pd *next; /* of the context */
+    struct swnic_pd *next; /* next of the context */
     uint32_t number;
 } swnic_pd;
 
@@ -71,51 +71,51 @@ typedef struct swnic_mr {
 
 typedef struct swnic_cq {
     struct ibv_cq_ex ex;
-    swnic_pd *pd; /* whose allocator the memory is of; may be NULL */
+    swnic_pd *pd; /* its allocator made the memory; may be NULL */
     uint32_t number, count;
     uint8_t *ring;
     uint32_t *record;
-    pthread_mutex_t lock; /* of `taken` */
+    pthread_mutex_t lock; /* guards `taken` */
     uint32_t taken;
-    /* the NIC's */
+    /* fields of the NIC */
     uint32_t made;
     bool overrun_allowed, broken;
-    bool devx;      /* made by a command: memory and consumer index are the caller's */
-    bool collapsed; /* each completion is written over the one before, in entry 0 */
+    bool devx;      /* made by a command: memory and consumer index belong to the caller */
+    bool collapsed; /* each completion overwrites the one before, in entry 0 */
 } swnic_cq;
 
 /* A send queue as the driver sees it. */
 typedef struct swnic_sq {
-    pthread_mutex_t lock; /* all but `taken` */
+    pthread_mutex_t lock; /* guards all but `taken` */
     uint8_t *ring;
-    uint32_t *record;  /* two words; the second is ours */
-    uint8_t *page;     /* with the doorbell registers */
+    uint32_t *record;  /* two words; the send queue uses the second */
+    uint8_t *page;     /* page of the doorbell registers */
     uint32_t count;    /* blocks, a power of two */
-    uint32_t requests; /* that fit, whatever their lengths */
+    uint32_t requests; /* requests of any length that fit */
     uint32_t inline_most;
-    uint32_t block;    /* number of the next one */
-    uint32_t posted;   /* requests */
-    uint32_t taken;    /* of which this many are known to be complete; atomic */
-    uint32_t reg;      /* to ring next */
-    uint64_t *ids;     /* of the request that begins in a block */
-    uint32_t *numbers; /* and its number */
+    uint32_t block;    /* number of the next block */
+    uint32_t posted;   /* posted requests */
+    uint32_t taken;    /* of them, known to be complete; atomic */
+    uint32_t reg;      /* register to ring next */
+    uint64_t *ids;     /* id of the request that begins in a block */
+    uint32_t *numbers; /* number of that request */
     bool signal_all;
 } swnic_sq;
 
-/* A receive queue as the driver sees it. Its doorbell record is the first word of the send queue's. */
+/* A receive queue as the driver sees it. Its doorbell record is the first word of the send queue's record. */
 typedef struct swnic_rq {
-    pthread_mutex_t lock; /* all but `taken` */
+    pthread_mutex_t lock; /* guards all but `taken` */
     uint8_t *ring;
-    uint32_t count;  /* entries, a power of two; or 0 */
+    uint32_t count;  /* entries: a power of two, or 0 */
     uint32_t stride; /* bytes of an entry, a power of two */
-    uint32_t posted; /* number of the next one */
-    uint32_t taken;  /* number of the next one to complete, as far as is known; atomic */
+    uint32_t posted; /* number of the next entry */
+    uint32_t taken;  /* number of the next entry to complete, as far as known; atomic */
     uint64_t *ids;
 } swnic_rq;
 
 /* ---- the NIC -------------------------------------------------------------------------------------------- */
 
-/* A request as read from the ring. */
+/* A request read from the ring. */
 typedef struct swnic_wqe {
     uint8_t opcode, flags, segments;
     bool inlined;
@@ -124,7 +124,7 @@ typedef struct swnic_wqe {
     uint32_t pieces;
     uint32_t rkey;
     uint64_t remote, bytes;
-    uint64_t operand, compare; /* an immediate is an operand, too */
+    uint64_t operand, compare; /* an immediate is an operand too */
     struct {
         uint64_t address;
         uint32_t lkey, bytes;
@@ -163,7 +163,7 @@ enum {
     SWNIC_NOT_READY = 0x16,
 };
 
-/* What is wrong with a request or a doorbell; the vendor's part of a completion's syndrome. */
+/* Reasons to refuse a request or a doorbell; the vendor's part of a completion's syndrome. */
 typedef enum swnic_refusal {
     SWNIC_FINE,
     SWNIC_BAD_INDEX,
@@ -188,50 +188,50 @@ typedef enum swnic_refusal {
 /* A request under way. */
 typedef struct swnic_flight {
     swnic_wqe wqe;
-    uint32_t sequence; /* of 24 bits; not for what stays here */
-    bool answered;     /* a read, an atomic or a NOP is carried out */
+    uint32_t sequence; /* of 24 bits; only of requests that are sent */
+    bool answered;     /* the read, atomic or NOP is carried out */
     uint8_t error;     /* syndrome, or 0 */
     uint8_t vendor;
-    uint64_t got; /* bytes: of a read, here; of a write, there for sure */
+    uint64_t got; /* bytes received of a read, or acknowledged of a write */
 } swnic_flight;
 
 struct swnic_qp {
     struct ibv_qp ibv;
-    uint8_t *rings; /* of receives, and behind it of requests */
+    uint8_t *rings; /* ring of receives, and behind it that of requests */
     swnic_sq sq;
     swnic_rq rq;
-    bool devx; /* made by a command: memory is the caller's */
-    /* the NIC's */
+    bool devx; /* made by a command: memory belongs to the caller */
+    /* fields of the NIC */
     swnic_nic *nic;
     swnic_qp *next; /* of the context */
-    swnic_pd *pd;   /* of regions */
+    swnic_pd *pd;   /* domain of regions */
     enum ibv_qp_state state;
     int access;
     struct ibv_qp_attr attr;
     uint16_t lid;
     uint64_t seen[SWNIC_REGISTERS];
-    uint64_t seen_since[SWNIC_REGISTERS]; /* for doorbells that are held back */
-    uint32_t known;                       /* number of the block behind what was rung */
-    uint32_t fetched;                     /* number of the block behind what is in `flights` */
-    uint32_t freed;                       /* number of the block behind what is complete */
-    swnic_flight *flights;                /* of request n, at n % count */
-    uint32_t done, sent, got;             /* numbers of requests: complete, sent, fetched, each the next one */
-    uint64_t offset;                      /* sent of request `sent` */
-    uint32_t reads;                       /* sent and not answered */
-    uint32_t sequence;                    /* of the next request */
+    uint64_t seen_since[SWNIC_REGISTERS]; /* for delayed doorbells */
+    uint32_t known;                       /* number of the block behind the last doorbell */
+    uint32_t fetched;                     /* number of the block behind those in `flights` */
+    uint32_t freed;                       /* number of the block behind the complete ones */
+    swnic_flight *flights;                /* [n % count]: request n */
+    uint32_t done, sent, got;             /* numbers of the next request to complete, to send, to fetch */
+    uint64_t offset;                      /* bytes sent of request `sent` */
+    uint32_t reads;                       /* reads and atomics sent and not answered */
+    uint32_t sequence;                    /* sequence of the next request */
     uint32_t acknowledged;
-    uint32_t highest;   /* sequence of which packets were sent */
-    uint64_t moved_ns;  /* when the peer last answered, or the first of what waits was sent */
-    uint64_t resume_ns; /* not before, after a receiver that was not ready */
+    uint32_t highest;   /* highest sequence whose packets were sent */
+    uint64_t moved_ns;  /* when the peer last answered, or the oldest waiting request was sent */
+    uint64_t resume_ns; /* earliest time to send again after "receiver not ready" */
     uint32_t retries, not_ready;
-    uint64_t held_ns;   /* since when its next completion is held back, or 0 */
-    uint32_t held_made; /* by its completion queue, at that time */
-    /* as responder */
+    uint64_t held_ns;   /* since when the next completion is held back, or 0 */
+    uint32_t held_made; /* completions of its completion queue at that time */
+    /* fields of the responder */
     uint32_t expected;
     uint64_t expected_offset;
     uint32_t received; /* number of the next entry of the receive queue */
-    bool owes;         /* an acknowledgement */
-    bool told;         /* the peer that something before was lost, since something came */
+    bool owes;         /* an acknowledgement is due */
+    bool reported;     /* the loss of an earlier packet was reported to the peer */
     swnic_qp *next_owing;
     struct {
         uint32_t sequence;
@@ -245,17 +245,17 @@ struct swnic_qp {
 
 enum { SWNIC_REQUESTS, SWNIC_RESPONSES, SWNIC_RINGS };
 
-/* Requests have the opcodes of WQEs. Acknowledgements have in `offset` the bytes of the next request that have come,
- * and in `syndrome` whether something before what came is missing. */
+/* Requests have the opcodes of WQEs. In an acknowledgement, `offset` has the received bytes of the next request, and
+ * `syndrome` says whether an earlier packet is missing. */
 enum { SWNIC_ACK = 0x40, SWNIC_NAK = 0x41, SWNIC_DATA = 0x42, SWNIC_VALUE = 0x43 };
 
 typedef struct swnic_packet {
     uint8_t type;
     uint8_t syndrome; /* of a NAK */
-    uint16_t lid;     /* of the port it goes to */
+    uint16_t lid;     /* LID of the receiving port */
     uint32_t to, from;
     uint32_t sequence;
-    uint32_t bytes; /* of the data behind it */
+    uint32_t bytes; /* bytes of the data behind the packet */
     uint32_t rkey;
     uint64_t offset, total;
     uint64_t remote;
@@ -264,10 +264,10 @@ typedef struct swnic_packet {
 
 typedef struct swnic_wire swnic_wire;
 
-/* To another context, or to itself. */
+/* The link to another context or to this one. */
 typedef struct swnic_out {
     int socket;
-    swnic_wire *wire; /* NULL while there is nobody */
+    swnic_wire *wire; /* NULL while no context is there */
     uint64_t written[SWNIC_RINGS];
     uint64_t tried_ns;
 } swnic_out;
@@ -275,10 +275,10 @@ typedef struct swnic_out {
 typedef struct swnic_in {
     struct swnic_in *next;
     int socket;
-    swnic_wire *wire; /* NULL until the peer has said who it is */
+    swnic_wire *wire; /* NULL before the peer's hello */
     uint32_t slot;
     uint64_t read[SWNIC_RINGS];
-    /* the read that is being answered, and its bytes to come */
+    /* the read that is being answered, and its remaining bytes */
     swnic_packet reading;
     uint64_t reading_left;
 } swnic_in;
@@ -311,13 +311,13 @@ typedef enum swnic_fault_name {
 typedef struct swnic_fault {
     bool set;
     uint64_t arg[SWNIC_FAULT_NUMBERS];
-    uint64_t count; /* of the events that it may hit */
+    uint64_t count; /* events that it could have hit */
     uint64_t since_ns;
 } swnic_fault;
 
-/* A packet of a write that has come, and is acknowledged, but is not in memory yet. */
+/* A packet of a write that is acknowledged but not yet in memory. */
 typedef struct swnic_late {
-    swnic_qp *qp; /* NULL when there is none */
+    swnic_qp *qp; /* NULL: unused */
     uint64_t since_ns;
     swnic_packet packet;
     uint8_t data[SWNIC_MTU];
@@ -331,15 +331,15 @@ typedef struct swnic_event {
 struct swnic_nic {
     struct verbs_context verbs;
     uint32_t device;
-    int trace;            /* descriptor, or -1 */
-    pthread_mutex_t lock; /* all below */
-    uint32_t asking;      /* threads that want it; atomic */
+    int trace;            /* file descriptor or -1 */
+    pthread_mutex_t lock; /* guards all below */
+    uint32_t asking;      /* threads that want the lock; atomic */
     pthread_t thread;
     bool running, stop;
     uint32_t slot;
     int listener;
     swnic_mr **mrs;
-    uint8_t *variants; /* the low bytes of keys */
+    uint8_t *variants; /* low bytes of keys */
     uint32_t mr_count, mr_next;
     swnic_qp *qps[SWNIC_QPS]; /* entries are atomic */
     uint32_t qp_next, cq_next, pd_next, umem_next, uar_next;
@@ -355,7 +355,7 @@ struct swnic_nic {
     bool link_up;
     bool fatal;
     swnic_late late;
-    uint64_t line_ns; /* when the last packet has left, with a shape */
+    uint64_t line_ns; /* when the last packet leaves, with the fault `shape` */
     uint32_t random;
     swnic_fault faults[SWNIC_FAULTS];
     pthread_mutex_t event_lock;
@@ -392,8 +392,8 @@ static inline void swnic_put64(uint8_t *p, uint64_t v)
     swnic_put32(p + 4, (uint32_t)v);
 }
 
-/* Copies memory that a NIC sends. Aligned words of 8 bytes are read whole, as over PCIe: a kernel that has its peer's
- * answer in packets stores new packets over those that were sent, and no acquire orders the stores behind this read. */
+/* Copies memory that a NIC sends. Aligned 8-byte words are read whole, as over PCIe. A kernel with its peer's answer in
+ * packets stores new packets over the sent ones, and no acquire orders these stores behind this read. */
 static inline void swnic_load_words(uint8_t *to, const uint8_t *from, size_t bytes)
 {
     size_t at = (size_t)(-(uintptr_t)from % 8);
@@ -406,30 +406,31 @@ static inline void swnic_load_words(uint8_t *to, const uint8_t *from, size_t byt
     memcpy(to + at, from + at, bytes - at);
 }
 
-/* What was last stored to a doorbell register. */
+/* The last value stored to a doorbell register. */
 static inline uint64_t swnic_register(const swnic_qp *qp, uint32_t index)
 {
     const uint8_t *at = qp->sq.page + SWNIC_REGISTER + index * SWNIC_REGISTER_BYTES;
     return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE);
 }
 
-/* Difference of two numbers of 24 bits. */
+/* Difference of two 24-bit numbers. */
 static inline int32_t swnic_after(uint32_t a, uint32_t b) { return (int32_t)((a - b) << 8) >> 8; }
 
 /* ---- swnic_verbs.c -------------------------------------------------------------------------------------- */
 
 void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element);
-/* Adds faults to a context, as SWNIC_FAULT does to each; for tests. 0 or an errno. */
+/* Adds faults to a context, as SWNIC_FAULT does to all contexts; for tests. Returns 0 or an errno. */
 int swnic_inject(struct ibv_context *context, const char *script);
-/* Whether the CPU can read it; memory of a GPU it cannot. */
+/* Whether the CPU can read the memory; it cannot read that of a GPU. */
 bool swnic_is_host_memory(const uint8_t *at, size_t bytes);
-/* Drops the events of an object that goes away, and waits for those that were taken to be acknowledged. */
+/* Drops the events of an object that is destroyed, and waits until taken events are acknowledged. */
 void swnic_forget(swnic_nic *nic, const void *element);
 
 /* ---- swnic_queue.c -------------------------------------------------------------------------------------- */
 
 struct ibv_cq_ex *swnic_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
-/* The next three with the lock; 0 or an errno. Gives a queue pair its number and its place among the others. */
+/* The caller of the next three holds the lock. They return 0 or an errno. Gives a queue pair its number and its place
+ * in the tables. */
 int swnic_qp_add(swnic_qp *qp);
 int swnic_qp_modify(swnic_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void swnic_qp_remove(swnic_qp *qp);
@@ -442,99 +443,99 @@ int swnic_poll_cq(struct ibv_cq *cq, int count, struct ibv_wc *wc);
 
 /* ---- swnic_nic.c ---------------------------------------------------------------------------------------- */
 
-/* Around what changes the NIC's objects, in any thread but its own. */
+/* Called around changes of the NIC's objects by any thread except the NIC's. */
 void swnic_enter(swnic_nic *nic);
 void swnic_leave(swnic_nic *nic);
-/* 0 or an errno. */
+/* Returns 0 or an errno. */
 int swnic_start(swnic_nic *nic);
 void swnic_end(swnic_nic *nic);
 uint64_t swnic_now(void);
 
 /* ---- swnic_wqe.c ---------------------------------------------------------------------------------------- */
 
-/* Reads the request that begins in block `block` of a ring of `count` blocks, of which `known` are valid. With `torn`,
- * one of its segments, which `torn` chooses, has not been written yet. */
+/* Reads the request that begins in block `block` of a ring of `count` blocks; `known` blocks are valid. A nonzero
+ * `torn` selects a segment that counts as not yet written. */
 swnic_refusal swnic_wqe_read(uint8_t *ring, uint32_t count, uint32_t block, uint32_t known, uint32_t qpn, uint32_t torn,
                              swnic_wqe *out);
-/* Marks blocks as read. Who writes a request writes all of it, so that a mark that is still there when it is rung tells
- * of a part that is missing, and one that is gone before the completion of an early overwrite. */
+/* Marks blocks as read. A program writes each request whole. So a mark that is still there at the doorbell shows a
+ * missing part, and a mark that is gone before the completion shows an early overwrite. */
 void swnic_wqe_mark(uint8_t *ring, uint32_t count, uint32_t block, uint32_t blocks);
 bool swnic_wqe_is_marked(uint8_t *ring, uint32_t count, uint32_t block, uint32_t blocks);
 const char *swnic_refusal_text(swnic_refusal refusal);
 
 /* ---- swnic_send.c --------------------------------------------------------------------------------------- */
 
-/* Takes what was rung, sends what can be sent. True when there was something to do. */
+/* Takes doorbells and sends requests. True if there was something to do. */
 bool swnic_qp_step(swnic_qp *qp);
-/* What time brings. */
+/* Handles timeouts and delays. */
 void swnic_qp_timer(swnic_qp *qp);
 void swnic_take_response(swnic_nic *nic, const swnic_packet *packet, const uint8_t *data);
-/* Puts the queue pair into error and completes all its requests. */
+/* Puts the queue pair into the error state and completes all its requests. */
 void swnic_qp_fail(swnic_qp *qp);
-/* Adds an entry to a completion queue of the queue pair; kind and owner are set here. False when it is full, which is
- * an error of both. */
+/* Adds an entry to a completion queue of the queue pair, and sets its kind and owner. False if the queue is full, which
+ * puts both into the error state. */
 bool swnic_cq_add(swnic_qp *qp, swnic_cq *cq, uint8_t kind, uint8_t entry[SWNIC_BLOCK]);
-/* Memory of a region, or NULL when the key does not allow it. */
+/* Memory of a region, or NULL if the key does not allow the access. */
 uint8_t *swnic_reach(swnic_nic *nic, const swnic_pd *pd, uint32_t key, uint64_t address, uint64_t bytes, int access);
 
 /* ---- swnic_serve.c -------------------------------------------------------------------------------------- */
 
-/* Takes requests of a link, and answers. True when there was something to do. */
+/* Takes and answers requests of a link. True if there was something to do. */
 bool swnic_serve(swnic_nic *nic, swnic_in *in);
-/* Sends the acknowledgements that are owed. */
+/* Sends due acknowledgements. */
 void swnic_acknowledge(swnic_nic *nic);
 void swnic_unowe(swnic_qp *qp);
-/* Writes to memory what was kept back. */
+/* Writes delayed packets to memory. */
 void swnic_store_late(swnic_nic *nic);
 
 /* ---- swnic_receive.c ------------------------------------------------------------------------------------ */
 
 bool swnic_receive_is_posted(const swnic_qp *qp);
-/* Whether the next entry, which is posted, is in order; if not, it completes with an error. */
+/* Whether the next posted entry is valid; an invalid one completes with an error. */
 bool swnic_receive_check(swnic_qp *qp);
-/* Completes the next entry, with what it tells. */
+/* Completes the next entry with an immediate and a length. */
 void swnic_receive_take(swnic_qp *qp, uint32_t immediate, uint64_t bytes);
 /* Completes all entries of a queue pair in error. */
 void swnic_receive_flush(swnic_qp *qp);
 
 /* ---- swnic_link.c --------------------------------------------------------------------------------------- */
 
-/* Takes a free slot, and listens there. 0 or an errno. */
+/* Takes a free slot and listens there. Returns 0 or an errno. */
 int swnic_listen(swnic_nic *nic);
-/* The link to a context; made if there is none. NULL while nobody is there. */
+/* The link to a context, made if necessary. NULL while no context is there. */
 swnic_out *swnic_out_to(swnic_nic *nic, uint32_t slot);
-/* New links, and those that have ended. */
+/* Accepts new links and removes ended ones. */
 void swnic_links_keep(swnic_nic *nic);
 void swnic_links_close(swnic_nic *nic);
-/* Packets for which there is room now. */
+/* Number of packets with room now. */
 uint32_t swnic_out_room(const swnic_out *out, int ring);
-/* Where the next packet's data goes; there must be room. */
+/* The place of the next packet's data; there must be room. */
 uint8_t *swnic_out_data(const swnic_out *out, int ring);
 void swnic_out_send(swnic_nic *nic, swnic_out *out, int ring, const swnic_packet *packet);
-/* The next packet, or false; its data stays until swnic_in_taken. */
+/* Gets the next packet, or returns false; its data stays until swnic_in_taken. */
 bool swnic_in_next(swnic_in *in, int ring, swnic_packet *packet, const uint8_t **data);
 void swnic_in_taken(swnic_in *in, int ring);
 
 /* ---- swnic_fault.c -------------------------------------------------------------------------------------- */
 
-/* Adds the faults of a script; an errno when it is malformed. */
+/* Adds the faults of a script. Returns 0, or an errno if it is malformed. */
 int swnic_fault_read(swnic_nic *nic, const char *script);
-/* Counts an event; true when the fault hits it. */
+/* Counts an event; true if the fault hits it. */
 bool swnic_fault_hits(swnic_nic *nic, swnic_fault_name name);
-/* Of 24 bits. */
+/* A random number of 24 bits. */
 uint32_t swnic_random(swnic_nic *nic);
-/* The link's state at this time, reported when it changes. */
+/* Updates the link's state for the current time, and reports changes. */
 void swnic_fault_time(swnic_nic *nic);
 
 /* ---- swnic_trace.c -------------------------------------------------------------------------------------- */
 
-/* A descriptor, or -1. */
+/* Returns a file descriptor or -1. */
 int swnic_trace_open(void);
 __attribute__((format(printf, 2, 3))) void swnic_trace(const swnic_nic *nic, const char *format, ...);
 void swnic_trace_wqe(const swnic_qp *qp, const swnic_wqe *wqe);
 void swnic_trace_receive(const swnic_qp *qp, uint32_t immediate, uint64_t bytes, uint8_t syndrome);
 void swnic_trace_completion(const swnic_qp *qp, uint16_t index, uint8_t syndrome, uint8_t vendor);
-/* Tells of a request, a receive or a doorbell that was refused. */
+/* Reports a refused request, receive or doorbell. */
 void swnic_complain(const swnic_qp *qp, swnic_refusal refusal, uint32_t block);
 
 #endif

@@ -1,9 +1,9 @@
-/* swnic_devx.c - the commands of an mlx5 device's firmware (DevX) that make queues in memory of the caller's, and join
- * them. Exactly those that ib/prm.h has, and of each exactly the fields in its table below: every other bit must be 0.
+/* swnic_devx.c - commands of an mlx5 device's firmware (DevX) that make and connect queues in memory of the caller. It
+ * knows exactly the commands of ib/prm.h, and of each the fields in its table below. All other bits must be 0.
  *
- * A command that is refused answers as firmware does, by a status and a syndrome in the mailbox that it is given for
- * that, and errno is EREMOTEIO. The syndrome is 0x53570000 and the bit at which the field begins that was refused;
- * 0x5357ffff: a length was. Its name and what was wrong go to stderr and into the trace. */
+ * A refused command answers as firmware does, by a status and a syndrome in the output mailbox; errno is EREMOTEIO. The
+ * syndrome is 0x53570000 plus the first bit of the refused field, or 0x5357ffff for a wrong length. The field's name
+ * and the reason go to stderr and into the trace. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,14 +29,14 @@ struct swnic_umem {
     swnic_nic *nic;
     uint8_t *address;
     uint64_t bytes;
-    uint32_t users; /* queues, each for its ring and for its record */
+    uint32_t users; /* queues, counted for the ring and for the record */
 };
 
 struct swnic_uar {
     struct mlx5dv_devx_uar dv;
     swnic_uar *next;
     swnic_nic *nic;
-    bool rung;      /* by a queue pair: a second one's doorbells would overwrite its own */
+    bool rung;      /* used by a queue pair: doorbells of a second one would overwrite those of the first */
     uint32_t users; /* completion queues */
 };
 
@@ -82,7 +82,7 @@ SWNIC_EXPORT struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg(struct ibv_context *c
     return &umem->dv;
 }
 
-/* Memory that only a descriptor names, of a GPU say, is none that a CPU copies. */
+/* Memory that only a descriptor names, for example of a GPU, cannot be copied by a CPU. */
 SWNIC_EXPORT struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg_ex(struct ibv_context *context,
                                                               struct mlx5dv_devx_umem_in *in)
 {
@@ -161,7 +161,7 @@ SWNIC_EXPORT void mlx5dv_devx_free_uar(struct mlx5dv_devx_uar *dv)
     }
     swnic_leave(nic);
     if (busy) {
-        (void)dprintf(STDERR_FILENO, "swnic: registers %u are given back while queues use them: they stay\n",
+        (void)dprintf(STDERR_FILENO, "swnic: registers %u are released while queues use them: they stay\n",
                       uar->dv.page_id);
         return;
     }
@@ -192,7 +192,7 @@ struct mlx5dv_devx_obj {
     uint32_t users;                      /* queue pairs of a completion queue */
 };
 
-/* A field that a command has, with the least and the most that it may hold. */
+/* A field of a command with its minimum and maximum. */
 typedef struct field {
     uint32_t place;
     const char *name;
@@ -204,7 +204,7 @@ typedef struct command {
     const uint8_t *in;
     uint8_t *out;
     struct mlx5dv_devx_obj *obj;
-    uint32_t place; /* of the field that is refused */
+    uint32_t place; /* of the refused field */
     const char *why;
 } command;
 
@@ -217,7 +217,7 @@ static uint8_t refuse(command *c, uint8_t status, uint32_t place, const char *wh
 
 static uint32_t get(const command *c, uint32_t place) { return (uint32_t)weiri_prm_get(c->in, place); }
 
-/* `bytes` of the memory of a umem, from a page's begin on or, of a record, from any multiple of 8. */
+/* Finds `bytes` of a umem's memory. A ring begins at a page, a record at a multiple of 8. */
 static uint8_t find_memory(command *c, uint32_t id, uint32_t offset, uint64_t bytes, uint64_t multiple,
                            swnic_umem **umem, uint8_t **memory)
 {
@@ -267,7 +267,7 @@ static const field create_cq_fields[] = {
     { WEIRI_PRM_CQ_UMEM_VALID, "cq_umem_valid", 1, 1 },
 };
 
-/* The entries are as the caller left them, which has made all of them invalid. */
+/* The caller has made all entries invalid. */
 static uint8_t create_cq(command *c)
 {
     struct mlx5dv_devx_obj *obj = c->obj;
@@ -337,7 +337,7 @@ static uint8_t find_completions(command *c, uint32_t place, struct mlx5dv_devx_o
     return *completions != NULL ? WEIRI_PRM_OK : refuse(c, WEIRI_PRM_BAD_RESOURCE, place, "no such completion queue");
 }
 
-/* What a new queue pair names. */
+/* Finds the objects that a new queue pair names. */
 static uint8_t find_parts(command *c, uint32_t count, swnic_pd **pd, uint8_t **ring, uint8_t **record)
 {
     struct mlx5dv_devx_obj *obj = c->obj, *receives;
@@ -351,7 +351,7 @@ static uint8_t find_parts(command *c, uint32_t count, swnic_pd **pd, uint8_t **r
     uint8_t status = find_uar(c, WEIRI_PRM_QPC_UAR_PAGE, &obj->uar);
     if (status == WEIRI_PRM_OK && obj->uar->rung) {
         status = refuse(c, WEIRI_PRM_RESOURCE_BUSY, WEIRI_PRM_QPC_UAR_PAGE,
-                        "another queue pair rings there, and memory keeps the last store alone");
+                        "another queue pair uses these registers, and memory keeps only the last store");
     }
     if (status == WEIRI_PRM_OK) {
         status = find_completions(c, WEIRI_PRM_QPC_CQN_RCV, &receives);
@@ -435,7 +435,7 @@ static uint8_t rst2init(command *c)
 {
     const bool adds = get(c, WEIRI_PRM_QPC_RAE) != 0;
     if (adds != (get(c, WEIRI_PRM_QPC_ATOMIC_MODE) == WEIRI_PRM_ATOMICS_8)) {
-        return refuse(c, WEIRI_PRM_BAD_PARAM, WEIRI_PRM_QPC_ATOMIC_MODE, "3 with atomics, 0 without, is what is known");
+        return refuse(c, WEIRI_PRM_BAD_PARAM, WEIRI_PRM_QPC_ATOMIC_MODE, "must be 3 with atomics and 0 without");
     }
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT,
@@ -522,7 +522,7 @@ static uint8_t query_qp(command *c)
     const uint32_t word = __atomic_load_n(&qp->sq.record[1], __ATOMIC_ACQUIRE);
     uint8_t record[4];
     memcpy(record, &word, sizeof record);
-    weiri_prm_set(c->out, WEIRI_PRM_QPC_STATE, qp->state); /* counted as verbs do */
+    weiri_prm_set(c->out, WEIRI_PRM_QPC_STATE, qp->state); /* numbered as in verbs */
     weiri_prm_set(c->out, WEIRI_PRM_QPC_PM_STATE, WEIRI_PRM_MIGRATED);
     weiri_prm_set(c->out, WEIRI_PRM_QPC_REMOTE_QPN, qp->attr.dest_qp_num);
     weiri_prm_set(c->out, WEIRI_PRM_QPC_HW_SQ_WQEBB_COUNTER, qp->known);
@@ -540,7 +540,7 @@ static uint8_t query_cap(command *c)
     return WEIRI_PRM_OK;
 }
 
-/* ---- what is called ------------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------- */
 
 typedef enum caller { GENERAL, CREATE, MODIFY, QUERY } caller;
 
@@ -568,7 +568,7 @@ static const struct kind {
 
 static bool has(uint32_t place, uint32_t bit) { return bit >= place >> 8 && bit < (place >> 8) + (place & 0xff); }
 
-/* Every field is within its range, and all that is none is 0. */
+/* Checks that every field is in its range and all other bits are 0. */
 static uint8_t check_fields(command *c, const struct kind *kind)
 {
     for (uint32_t i = 0; i < kind->field_count; i++) {
@@ -584,13 +584,13 @@ static uint8_t check_fields(command *c, const struct kind *kind)
             known = has(kind->fields[i].place, bit);
         }
         if (!known && (c->in[bit / 8] >> (7 - bit % 8) & 1) != 0) {
-            return refuse(c, WEIRI_PRM_BAD_PARAM, WEIRI_PRM_FIELD(bit, 1), "a bit that is reserved, or not known here");
+            return refuse(c, WEIRI_PRM_BAD_PARAM, WEIRI_PRM_FIELD(bit, 1), "a reserved or unknown bit");
         }
     }
     return WEIRI_PRM_OK;
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static uint8_t carry_out(command *c, caller call, size_t in_bytes, size_t out_bytes, const char **name)
 {
     const struct kind *kind = NULL;
@@ -602,7 +602,7 @@ static uint8_t carry_out(command *c, caller call, size_t in_bytes, size_t out_by
         return refuse(c, WEIRI_PRM_INTERNAL_ERR, WEIRI_PRM_OPCODE, "a fault");
     }
     if (kind == NULL) {
-        return refuse(c, WEIRI_PRM_BAD_OP, WEIRI_PRM_OPCODE, "none that this call takes");
+        return refuse(c, WEIRI_PRM_BAD_OP, WEIRI_PRM_OPCODE, "not a command of this call");
     }
     if (in_bytes != kind->in_bytes) {
         return refuse(c, WEIRI_PRM_BAD_INPUT_LEN, LENGTH, "the length of the command");
@@ -633,7 +633,7 @@ static int execute(command *c, caller call, size_t in_bytes, size_t out_bytes)
 {
     const char *name;
     if (in_bytes < WEIRI_PRM_QUERY_IN || out_bytes < WEIRI_PRM_OUT) {
-        return EINVAL; /* the kernel's own, which cannot tell what this is */
+        return EINVAL; /* of the operating system's kernel, which cannot know the command */
     }
     memset(c->out, 0, out_bytes);
     swnic_enter(c->nic);

@@ -1,14 +1,14 @@
 /* swnic_fault.c - faults on demand: scripts of the form "name:number,number;name:number". README.md has the names.
  *
- * Most hit some of a series of events: from the first number on (1 is the next event), as many as the second says,
- * each of them with the probability that the third gives in thousandths; SWNIC_SEED makes that repeatable. */
+ * Most faults hit some of a series of events. The first number is the first event (1 is the next one), the second the
+ * number of events, and the third the probability of each in thousandths. SWNIC_SEED makes this repeatable. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "swnic.h"
 
-/* With the numbers that are left out. */
+/* Names of faults with the default numbers. */
 static const struct {
     const char *name;
     uint64_t arg[SWNIC_FAULT_NUMBERS];
@@ -34,7 +34,7 @@ static const struct {
     [SWNIC_FAULT_COMMAND] = { "command", { 1, 1, 1000, 0 } },
 };
 
-/* One entry of a script, which ends at `end`. */
+/* Reads one entry of a script, which ends at `end`. */
 static int read_entry(swnic_nic *nic, const char *text, const char *end)
 {
     size_t length = strcspn(text, ":;");

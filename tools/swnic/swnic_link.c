@@ -1,12 +1,12 @@
-/* swnic_link.c - packets between contexts of a host, of one process or several.
+/* swnic_link.c - packets between contexts on a host, in one process or several.
  *
- * A context listens at an abstract Unix socket that is named after its slot. Who has packets for it makes shared memory
- * with two rings, one for requests and one for responses, and sends its descriptor there; each direction has its own. A
- * NIC touches no other memory that is not its process's own. Rings of responses are always read; rings of requests only
- * while there is room for the response: so no two NICs can wait for each other. A socket that has ended tells that the
- * other side is gone; nobody is told: its packets stay away, as on a network.
+ * A context listens at an abstract Unix socket that is named after its slot. A sender makes shared memory with two
+ * rings, one for requests and one for responses, and sends its descriptor to that socket; each direction has its own
+ * memory. A NIC touches no other memory outside its process. Rings of responses are always read. Rings of requests are
+ * read only while there is room for the response, so two NICs cannot wait for each other. A closed socket means that
+ * the other side is gone. This is not reported: packets are lost, as on a network.
  *
- * A piece of shared memory is mapped once in a process, so that thread sanitizers see threads meet in it. */
+ * A piece of shared memory is mapped once in a process, so thread sanitizers see all its threads. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "swnic.h"
 
 #define SLOTS 64u
-#define MAGIC 0x73776e32u /* changes with what is in the rings */
+#define MAGIC 0x73776e32u /* changes with the layout of the rings */
 #define RETRY_NS 1000000u
 
 typedef struct packet_ring {
@@ -29,7 +29,7 @@ typedef struct packet_ring {
     _Alignas(64) uint64_t read;
     struct {
         _Alignas(64) swnic_packet packet;
-        uint64_t due_ns; /* it has not come before */
+        uint64_t due_ns; /* it arrives at this time */
         uint8_t data[SWNIC_MTU];
     } slots[SLOTS];
 } packet_ring;
@@ -38,7 +38,7 @@ struct swnic_wire {
     packet_ring rings[SWNIC_RINGS];
 };
 
-_Static_assert(sizeof(swnic_packet) == 64, "a packet's head is a line");
+_Static_assert(sizeof(swnic_packet) == 64, "a packet's head is one cache line");
 
 /* ---- shared memory -------------------------------------------------------------------------------------- */
 
@@ -118,7 +118,7 @@ static socklen_t name_of(uint32_t slot, struct sockaddr_un *out)
 
 int swnic_listen(swnic_nic *nic)
 {
-    /* Slots that were just given up are not taken again soon, as far as that goes. */
+    /* A turn counter delays the reuse of released slots. */
     static uint32_t turn;
     const uint32_t first = (uint32_t)getpid() * 7 + __atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED);
     struct sockaddr_un name;
@@ -256,7 +256,7 @@ uint8_t *swnic_out_data(const swnic_out *out, int ring)
     return out->wire->rings[ring].slots[out->written[ring] % SLOTS].data;
 }
 
-/* When a packet that is sent now arrives. */
+/* When a packet sent now arrives. */
 static uint64_t arrival(swnic_nic *nic, const swnic_packet *packet)
 {
     const swnic_fault *shape = &nic->faults[SWNIC_FAULT_SHAPE];
@@ -312,7 +312,7 @@ static void free_in(swnic_in *in)
     free(in);
 }
 
-/* False when it says nothing, or nonsense. */
+/* Reads a hello; false if it is missing or malformed. */
 static bool hear_hello(swnic_in *in)
 {
     hello text;

@@ -1,5 +1,4 @@
-/* swnic_mlx5dv.c - hands out rings, doorbell records and doorbell registers, numbers and addresses, as libmlx5 does for
- * its devices. */
+/* swnic_mlx5dv.c - returns rings, doorbell records, doorbell registers, numbers and addresses as libmlx5 does. */
 #include <endian.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
@@ -38,7 +37,7 @@ static void show_cq(const swnic_cq *cq, struct mlx5dv_cq *out)
 
 /* ---- addresses ------------------------------------------------------------------------------------------ */
 
-/* An address as requests name it, and commands take it. */
+/* An address handle, for requests and commands. */
 typedef struct swnic_ah {
     struct ibv_ah ibv;
     struct mlx5_wqe_av av;

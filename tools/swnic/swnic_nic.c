@@ -1,5 +1,5 @@
-/* swnic_nic.c - the NIC's thread: one a context that has queue pairs. It looks at doorbell registers and links in turn,
- * spins while there is work, yields, and naps when there was none for a while: a store to memory wakes nobody. */
+/* swnic_nic.c - the NIC's thread: one for each context with queue pairs. It polls doorbell registers and links in turn.
+ * It spins while there is work, then yields, then naps, because a store to memory cannot wake it. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -55,7 +55,7 @@ static void keep(swnic_nic *nic)
     }
 }
 
-/* True when there was something to do. */
+/* True if there was something to do. */
 static bool work(swnic_nic *nic)
 {
     bool worked = false;

@@ -1,11 +1,11 @@
-/* swnic_post.c - what a driver does in user space: builds requests in the send ring, writes the doorbell record, rings
- * the doorbell; posts receives; and reads completions from their ring. It tells the NIC nothing in any other way. */
+/* swnic_post.c - the driver in user space: builds requests in the send ring, writes the doorbell record, rings the
+ * doorbell, posts receives, and reads completions from their ring. It has no other way to reach the NIC. */
 #include <errno.h>
 #include <string.h>
 
 #include "swnic.h"
 
-#define COMPLETE 0x08 /* in the flags of a control segment: always */
+#define COMPLETE 0x08 /* flag of a control segment: always complete */
 #define FENCE 0x80
 
 static uint32_t opcode_of(enum ibv_wr_opcode opcode)
@@ -103,7 +103,7 @@ static void copy_to_ring(swnic_sq *sq, const uint8_t *wqe, uint32_t bytes)
     memcpy(sq->ring, wqe + first, bytes - first);
 }
 
-/* The record before the doorbell, and both after the requests. */
+/* Writes the record after the requests, and the doorbell after the record. */
 static void ring(swnic_sq *sq, const uint8_t *control)
 {
     uint64_t doorbell;
@@ -153,7 +153,7 @@ int swnic_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send_
 
 /* ---- receives ------------------------------------------------------------------------------------------- */
 
-/* The pieces, and an end of the list where there is room for one. */
+/* Writes the pieces, and an end of the list if there is room. */
 static void build_receive(const swnic_rq *rq, const struct ibv_recv_wr *wr, uint8_t *at)
 {
     uint8_t *end = at + rq->stride;
@@ -251,7 +251,7 @@ static void take_request(swnic_qp *qp, const uint8_t *cqe, struct ibv_wc *wc)
     __atomic_store_n(&qp->sq.taken, qp->sq.numbers[block] + 1, __ATOMIC_RELEASE);
 }
 
-/* They complete in their order. */
+/* Receives complete in order. */
 static void take_receive(swnic_qp *qp, const uint8_t *cqe, struct ibv_wc *wc)
 {
     const uint32_t taken = __atomic_load_n(&qp->rq.taken, __ATOMIC_RELAXED);
@@ -262,7 +262,7 @@ static void take_receive(swnic_qp *qp, const uint8_t *cqe, struct ibv_wc *wc)
     __atomic_store_n(&qp->rq.taken, taken + 1, __ATOMIC_RELEASE);
 }
 
-/* False when its queue pair is gone. */
+/* False if the queue pair is gone. */
 static bool take(swnic_nic *nic, const uint8_t *cqe, uint8_t kind, struct ibv_wc *wc)
 {
     uint32_t number = swnic_get32(cqe + 56) & 0xffffff;

@@ -1,5 +1,5 @@
-/* swnic_queue.c - completion queues and queue pairs: their memory, which may be the user's own (parent domains), and
- * the states of a queue pair, with what each step must be told. */
+/* swnic_queue.c - completion queues and queue pairs: their memory, which a user may allocate (parent domains), and the
+ * states of a queue pair with the attributes that each step needs. */
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static bool has_allocator(const swnic_pd *pd)
     return pd != NULL && (pd->allocator.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
 }
 
-/* Zeroed, and pages of its own. */
+/* Allocates zeroed pages. */
 static void *allocate(swnic_pd *pd, size_t bytes, uint64_t type)
 {
     void *memory = IBV_ALLOCATOR_USE_DEFAULT;
@@ -155,7 +155,7 @@ static void free_qp(swnic_qp *qp)
     free(qp);
 }
 
-/* A ring in which `requests` of the longest kind fit. */
+/* Sizes a ring for `requests` of the longest kind. */
 static int size_ring(swnic_sq *sq, struct ibv_qp_cap *cap)
 {
     if (cap->max_send_wr == 0 || cap->max_send_sge > SWNIC_PIECES || cap->max_inline_data > SWNIC_INLINE_MAX) {
@@ -163,7 +163,7 @@ static int size_ring(swnic_sq *sq, struct ibv_qp_cap *cap)
     }
     uint32_t pieces = 16 * (cap->max_send_sge != 0 ? cap->max_send_sge : 1);
     uint32_t inlined = (cap->max_inline_data + 4 + 15) & ~15u;
-    /* The longest begins with control, address and atomic segment. */
+    /* The longest request begins with control, address and atomic segments. */
     uint32_t each = (48 + (pieces > inlined ? pieces : inlined) + SWNIC_BLOCK - 1) / SWNIC_BLOCK;
     if (cap->max_send_wr > SWNIC_BLOCKS_MAX / each) {
         return EINVAL;
@@ -176,7 +176,7 @@ static int size_ring(swnic_sq *sq, struct ibv_qp_cap *cap)
     return 0;
 }
 
-/* A ring of receives, which takes a block at least. */
+/* Sizes a ring of receives, of at least one block. */
 static int size_receives(swnic_rq *rq, struct ibv_qp_cap *cap)
 {
     if (cap->max_recv_wr > SWNIC_BLOCKS_MAX || cap->max_recv_sge > SWNIC_PIECES) {
@@ -212,7 +212,7 @@ static int allocate_qp(swnic_qp *qp, swnic_pd *pd)
                : 0;
 }
 
-/* A number, and a place in the NIC's tables. */
+/* Gives a queue pair its number and a place in the NIC's tables. */
 static int add_qp(swnic_nic *nic, swnic_qp *qp)
 {
     int error = nic->listener >= 0 ? 0 : swnic_start(nic);
@@ -233,7 +233,7 @@ static void reset(swnic_qp *qp)
 {
     swnic_sq *sq = &qp->sq;
     memset(qp->seen_since, 0, sizeof qp->seen_since);
-    if (qp->devx) { /* registers and records are as the caller left them */
+    if (qp->devx) { /* the caller has set registers and records */
         for (uint32_t i = 0; i < SWNIC_REGISTERS; i++) {
             qp->seen[i] = swnic_register(qp, i);
         }
@@ -319,7 +319,7 @@ void swnic_qp_remove(swnic_qp *qp)
     *at = qp->next;
     swnic_unowe(qp);
     swnic_store_late(nic);
-    /* Who polls finds it whole, or not at all. */
+    /* A polling thread finds the queue pair whole or not at all. */
     __atomic_store_n(&nic->qps[qp->ibv.qp_num & (SWNIC_QPS - 1)], NULL, __ATOMIC_RELEASE);
     for (size_t i = 0; i < sizeof cqs / sizeof cqs[0]; i++) {
         (void)pthread_mutex_lock(&cqs[i]->lock);
@@ -354,7 +354,7 @@ static int to_ready_to_receive(swnic_qp *qp, const struct ibv_qp_attr *attr)
     qp->attr.min_rnr_timer = attr->min_rnr_timer;
     qp->lid = attr->ah_attr.is_global ? attr->ah_attr.grh.dgid.raw[15] : attr->ah_attr.dlid;
     qp->expected = qp->attr.rq_psn;
-    /* The sooner the peer's NIC hears of the link, the better. */
+    /* Open the link to the peer's NIC early. */
     (void)swnic_out_to(qp->nic, qp->attr.dest_qp_num >> SWNIC_QP_BITS);
     return 0;
 }

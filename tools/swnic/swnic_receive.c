@@ -1,11 +1,11 @@
-/* swnic_receive.c - the receive queue of a connection. A write with immediate takes an entry, but no memory of it; how
- * many there are is in the doorbell record. Entries are not marked as read, other than requests: who posts them again
- * need not write them again. */
+/* swnic_receive.c - the receive queue of a connection. A write with immediate takes an entry but does not use its
+ * memory. The doorbell record has the number of posted entries. Unlike requests, entries are not marked as read: a
+ * program may post them again without writing them. */
 #include <string.h>
 
 #include "swnic.h"
 
-/* Entries that are posted and not taken. */
+/* Entries posted and not taken. */
 static uint16_t left(const swnic_qp *qp)
 {
     const uint32_t word = __atomic_load_n(&qp->sq.record[0], __ATOMIC_ACQUIRE);
@@ -38,7 +38,7 @@ bool swnic_receive_check(swnic_qp *qp)
     if (left(qp) > qp->rq.count) {
         refusal = SWNIC_TOO_MANY;
     } else {
-        /* A list of pieces, or its end; bytes that are all 0 are neither, nor is inline data. */
+        /* A valid entry is a list of pieces or its end; zeros and inline data are neither. */
         const uint8_t *entry = qp->rq.ring + (size_t)(qp->received & (qp->rq.count - 1)) * qp->rq.stride;
         const bool fine = swnic_get32(entry) >> 31 == 0 && swnic_get32(entry + 4) != 0;
         refusal = fine ? SWNIC_FINE : SWNIC_BAD_RECEIVE;

@@ -1,15 +1,15 @@
 /* swnic_send.c - the requester of a connection.
  *
- * Doorbells say how far the ring is valid; requests up to there are read once, in order, into `flights`, and get the
- * sequence numbers of the wire. Packets are sent as far as the link has room. The peer acknowledges sequence numbers,
- * and answers reads and atomics; what is not answered in time is sent again from the oldest on, which the responder
- * tells by the sequence numbers. Requests complete in order. The first that fails takes the queue pair into error, and
- * all behind it are flushed. */
+ * Doorbells say how far the ring is valid. Requests up to there are read once, in order, into `flights`, and get
+ * sequence numbers. Packets are sent as far as the link has room. The peer acknowledges sequence numbers and answers
+ * reads and atomics. If an answer is late, everything from the oldest unanswered request on is sent again; the
+ * responder recognizes repeats by their sequence numbers. Requests complete in order. The first failure puts the queue
+ * pair into the error state and flushes all requests behind it. */
 #include <string.h>
 
 #include "swnic.h"
 
-#define ALWAYS 0x08 /* in a request's flags: complete with an entry */
+#define ALWAYS 0x08 /* flag of a request: complete with an entry */
 #define FENCES 0xe0
 
 static swnic_flight *flight(const swnic_qp *qp, uint32_t number) { return &qp->flights[number & (qp->sq.count - 1)]; }
@@ -23,7 +23,7 @@ static bool writes(const swnic_wqe *wqe) { return wqe->opcode == SWNIC_WRITE || 
 
 /* ---- completions ---------------------------------------------------------------------------------------- */
 
-/* An entry, in words, so that who polls may look at any time; the owner comes with the last, of bytes 60 to 63. */
+/* Writes an entry in words, because a thread may poll at any time. The last word, bytes 60 to 63, has the owner. */
 static void write_entry(swnic_cq *cq, const uint8_t entry[SWNIC_BLOCK])
 {
     const uint32_t count = SWNIC_BLOCK / sizeof(uint32_t);
@@ -83,7 +83,7 @@ void swnic_qp_fail(swnic_qp *qp)
     qp->state = IBV_QPS_ERR;
 }
 
-/* The request fails as malformed. */
+/* Fails the request as malformed. */
 static void refuse(swnic_qp *qp, swnic_flight *f, swnic_refusal refusal, uint32_t block)
 {
     swnic_complain(qp, refusal, block);
@@ -106,7 +106,7 @@ static bool is_done(const swnic_qp *qp, const swnic_flight *f)
     return f->answered || (writes(&f->wqe) && swnic_after(qp->acknowledged, f->sequence) >= 0);
 }
 
-/* A completion that is held back waits until another queue pair has one in the same queue, but not for ever. */
+/* A held-back completion waits until another queue pair has one in the same queue, or for a time limit. */
 static bool is_held(swnic_qp *qp)
 {
     const swnic_fault *fault = &qp->nic->faults[SWNIC_FAULT_LATE_COMPLETION];
@@ -153,7 +153,7 @@ static bool complete_all(swnic_qp *qp)
 
 /* ---- doorbells and requests ----------------------------------------------------------------------------- */
 
-/* The oldest request under way fails; or, when there is none, the one that would be next. */
+/* Fails the oldest request under way, or the next one if none is. */
 static void refuse_doorbell(swnic_qp *qp, swnic_refusal refusal)
 {
     if (qp->done != qp->got) {
@@ -166,8 +166,8 @@ static void refuse_doorbell(swnic_qp *qp, swnic_refusal refusal)
     swnic_qp_fail(qp);
 }
 
-/* Whether the requests from `block` to `end` have all their parts. Where one is malformed, nobody knows what follows;
- * it is refused when it is rung. */
+/* Whether the requests from `block` to `end` are whole. The check stops at a malformed request, because its length is
+ * unknown; it is refused at its doorbell. */
 static bool are_whole(const swnic_qp *qp, uint32_t block, uint32_t end)
 {
     swnic_wqe wqe;
@@ -178,8 +178,8 @@ static bool are_whole(const swnic_qp *qp, uint32_t block, uint32_t end)
     return refusal != SWNIC_TORN;
 }
 
-/* A doorbell is the first 8 bytes of a control segment: of the last request, or with no segments and the index behind
- * it. The record may be ahead of it, as when another thread is about to ring. */
+/* A doorbell is the first 8 bytes of a control segment: that of the last request, or one without segments and with the
+ * index behind the last request. The record may be ahead, for example if another thread is about to ring. */
 static void take_doorbell(swnic_qp *qp, uint64_t value)
 {
     uint8_t bytes[8], record[4];
@@ -195,7 +195,7 @@ static void take_doorbell(swnic_qp *qp, uint64_t value)
     if (swnic_get32(bytes + 4) >> 8 != qp->ibv.qp_num) {
         refuse_doorbell(qp, SWNIC_BAD_DOORBELL);
     } else if (step == 0 || step >= 0x8000) {
-        return; /* an older one */
+        return; /* an older doorbell */
     } else if (known - qp->freed > qp->sq.count) {
         refuse_doorbell(qp, SWNIC_TOO_FAR);
     } else if (ahead >= 0x8000) {
@@ -250,7 +250,7 @@ static bool fetch(swnic_qp *qp)
             swnic_trace_wqe(qp, &f->wqe);
             f->wqe.index = (uint16_t)qp->fetched;
             f->wqe.blocks = qp->known - qp->fetched;
-            qp->fetched = qp->known; /* where the next one begins is not known */
+            qp->fetched = qp->known; /* the place of the next request is unknown */
             break;
         }
         swnic_trace_wqe(qp, &f->wqe);
@@ -269,7 +269,7 @@ static bool fetch(swnic_qp *qp)
 
 /* ---- packets -------------------------------------------------------------------------------------------- */
 
-/* Copies between a packet and the pieces of a request. False when a key does not allow it. */
+/* Copies between a packet and the pieces of a request. False if a key does not allow it. */
 static bool move_pieces(swnic_qp *qp, const swnic_wqe *wqe, uint64_t offset, uint8_t *packet, uint32_t bytes, bool in)
 {
     for (uint32_t i = 0; i < wqe->pieces && bytes != 0; i++) {
@@ -296,7 +296,7 @@ static bool move_pieces(swnic_qp *qp, const swnic_wqe *wqe, uint64_t offset, uin
     return true;
 }
 
-/* Sends a write, or asks for a read or an atomic, as far as there is room; true when all of it went. */
+/* Sends a write, or the request of a read or atomic, as far as there is room. True if all of it was sent. */
 static bool send_request(swnic_qp *qp, swnic_out *out, swnic_flight *f)
 {
     const swnic_wqe *wqe = &f->wqe;
@@ -356,7 +356,7 @@ static bool send_all(swnic_qp *qp)
                 qp->moved_ns = qp->nic->now_ns;
             }
             qp->highest = swnic_after(f->sequence, qp->highest) > 0 ? f->sequence : qp->highest;
-            /* With nobody there the packets stay away. */
+            /* Without a context at the other end, packets are lost. */
             if (out != NULL && !send_request(qp, out, f)) {
                 break;
             }
@@ -388,7 +388,7 @@ bool swnic_qp_step(swnic_qp *qp)
 
 /* ---- answers and time ----------------------------------------------------------------------------------- */
 
-/* Sends again what was not answered. */
+/* Sends unanswered requests again. */
 static void go_back(swnic_qp *qp)
 {
     qp->sent = qp->done;
@@ -411,7 +411,7 @@ void swnic_qp_timer(swnic_qp *qp)
     }
 }
 
-/* The request of this sequence that waits for its answer; its number goes to *number. */
+/* The waiting request of this sequence; *number gets its number. */
 static swnic_flight *waiting(const swnic_qp *qp, uint32_t sequence, uint32_t *number)
 {
     for (*number = qp->done; *number != qp->got; ++*number) {

@@ -1,12 +1,12 @@
-/* swnic_serve.c - the responder of a connection: carries out what comes in sequence, tells again what came before, and
- * keeps away what comes too early. Requests of a link are carried out in the order in which they come. */
+/* swnic_serve.c - the responder of a connection: carries out packets in sequence, answers repeated ones again, and
+ * drops early ones. Requests of a link are carried out in order of arrival. */
 #include <string.h>
 
 #include "swnic.h"
 
 #define REQUESTS_A_ROUND 64u
 
-/* False when there is no room now; with nobody there it stays away. */
+/* Sends a response; false if there is no room now. Without a context at the other end, the response is lost. */
 static bool respond(swnic_qp *qp, swnic_packet *packet)
 {
     swnic_out *out = swnic_out_to(qp->nic, qp->attr.dest_qp_num >> SWNIC_QP_BITS);
@@ -71,21 +71,21 @@ static void refuse(swnic_qp *qp, const swnic_packet *request, uint8_t syndrome)
     swnic_report(qp->nic, syndrome == SWNIC_REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, &qp->ibv);
 }
 
-/* Once, until something comes that was expected. */
-static void tell_missing(swnic_qp *qp)
+/* Reports a missing packet, once until an expected one arrives. */
+static void report_missing(swnic_qp *qp)
 {
     swnic_packet packet = {
         .type = SWNIC_ACK, .syndrome = 1, .sequence = (qp->expected - 1) & 0xffffff, .offset = qp->expected_offset
     };
-    if (!qp->told) {
-        qp->told = true;
+    if (!qp->reported) {
+        qp->reported = true;
         (void)respond(qp, &packet);
     }
 }
 
 static void respond_not_ready(swnic_qp *qp, const swnic_packet *request)
 {
-    /* Hundredths of a millisecond, as the specification numbers them. */
+    /* In hundredths of a millisecond; the index is the specification's code. */
     static const uint32_t times[32] = { 65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
                                         48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                         2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
@@ -101,7 +101,7 @@ static uint8_t *reach(swnic_qp *qp, const swnic_packet *packet, uint64_t offset,
                : swnic_reach(qp->nic, qp->pd, packet->rkey, packet->remote + offset, bytes, access);
 }
 
-/* Aligned words of 8 bytes arrive whole, as over PCIe: kernels may look at packets while they arrive. */
+/* Aligned 8-byte words arrive whole, as over PCIe: kernels may read packets while they arrive. */
 static void store_words(uint8_t *to, const uint8_t *data, uint32_t bytes)
 {
     uint32_t at = (uint32_t)(-(uintptr_t)to % 8);
@@ -115,7 +115,7 @@ static void store_words(uint8_t *to, const uint8_t *data, uint32_t bytes)
     memcpy(to + at, data + at, bytes - at);
 }
 
-/* A word in one piece; who reads it sees all that came before it. */
+/* Stores a word in one piece, with release order. */
 static void store(uint8_t *to, const uint8_t *data, uint32_t bytes)
 {
     uint64_t value = 0;
@@ -152,7 +152,7 @@ void swnic_store_late(swnic_nic *nic)
     }
 }
 
-/* Keeps a packet's data back, so that what comes behind it is in memory first. */
+/* Delays a packet's data, so later packets reach memory first. */
 static bool keep_back(swnic_qp *qp, const swnic_packet *packet, const uint8_t *data)
 {
     swnic_late *late = &qp->nic->late;
@@ -166,14 +166,14 @@ static bool keep_back(swnic_qp *qp, const swnic_packet *packet, const uint8_t *d
     return true;
 }
 
-/* Whether a packet is for memory of which older bytes are kept back. */
+/* Whether a packet overlaps memory of a delayed one. */
 static bool is_for_late(const swnic_late *late, const swnic_packet *packet)
 {
     const uint64_t a = late->packet.remote + late->packet.offset, b = packet->remote + packet->offset;
     return late->qp != NULL && (a <= b ? b - a < late->packet.bytes : a - b < packet->bytes);
 }
 
-/* Whether the receive that a packet takes is there; else the peer is told. */
+/* Whether the receive for a packet is posted; if not, sends a NAK. */
 static bool has_receive(swnic_qp *qp, const swnic_packet *packet)
 {
     if (!swnic_receive_is_posted(qp)) {
@@ -194,7 +194,7 @@ static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
     const bool receives = packet->type == SWNIC_WRITE_IMMEDIATE && last;
     if (packet->offset != qp->expected_offset) {
         if (packet->offset > qp->expected_offset) {
-            tell_missing(qp);
+            report_missing(qp);
         }
         return;
     }
@@ -229,7 +229,7 @@ static void serve_write(swnic_qp *qp, const swnic_packet *packet, const uint8_t 
     if (receives) {
         swnic_receive_take(qp, (uint32_t)packet->operand, packet->total);
     }
-    qp->told = false;
+    qp->reported = false;
     owe(qp);
 }
 
@@ -242,7 +242,7 @@ static void serve_read(swnic_qp *qp, swnic_in *in, const swnic_packet *packet)
     }
     if (packet->sequence == qp->expected) {
         qp->expected = (qp->expected + 1) & 0xffffff;
-        qp->told = false;
+        qp->reported = false;
     }
     in->reading = *packet;
     in->reading_left = packet->total - packet->offset;
@@ -285,11 +285,11 @@ static void serve_atomic(swnic_qp *qp, const swnic_packet *packet)
     qp->atomics[qp->atomic].used = true;
     qp->atomic = (qp->atomic + 1) % SWNIC_READS;
     qp->expected = (qp->expected + 1) & 0xffffff;
-    qp->told = false;
+    qp->reported = false;
     (void)respond(qp, &answer);
 }
 
-/* The queue pair that a packet of a link is for. */
+/* The queue pair that receives a packet of a link. */
 static swnic_qp *find(const swnic_nic *nic, const swnic_in *in, const swnic_packet *packet)
 {
     swnic_qp *qp = nic->qps[packet->to & (SWNIC_QPS - 1)];
@@ -308,7 +308,7 @@ static void serve_packet(swnic_nic *nic, swnic_in *in, const swnic_packet *packe
     }
     const int32_t ahead = swnic_after(packet->sequence, qp->expected);
     if (ahead > 0) {
-        tell_missing(qp);
+        report_missing(qp);
         return;
     }
     const bool begins = ahead == 0 && packet->offset == 0;
@@ -344,7 +344,7 @@ static void serve_packet(swnic_nic *nic, swnic_in *in, const swnic_packet *packe
     }
 }
 
-/* Goes on with the read that is being answered. */
+/* Continues the read that is being answered. */
 static void go_on_reading(swnic_nic *nic, swnic_in *in, swnic_out *out)
 {
     swnic_packet *request = &in->reading;
@@ -387,7 +387,7 @@ bool swnic_serve(swnic_nic *nic, swnic_in *in)
         } else {
             in->reading_left = 0;
         }
-        /* A request has at most one response, which finds room. */
+        /* A request has at most one response, so its response finds room. */
         if (in->reading_left != 0 || (out != NULL && swnic_out_room(out, SWNIC_RESPONSES) == 0) ||
             !swnic_in_next(in, SWNIC_REQUESTS, &packet, &data)) {
             break;

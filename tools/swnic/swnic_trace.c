@@ -1,5 +1,5 @@
-/* swnic_trace.c - what the NICs of this process did, decoded, as lines of text in the file that SWNIC_TRACE names: time
- * in s, process, context, and what happened. Lines of several processes may go to one file; each is written at once. */
+/* swnic_trace.c - decoded events of this process's NICs, as text rows in the file that SWNIC_TRACE names: time in s,
+ * process, context and event. Several processes may share the file; each row is one write. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ static const char *syndrome_text(uint8_t syndrome)
     }
 }
 
-/* A line that is made of parts; what does not fit is cut. */
+/* A row of text built from parts; text beyond its end is cut. */
 typedef struct line {
     char text[1024];
     size_t length;

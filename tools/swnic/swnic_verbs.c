@@ -103,7 +103,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
         .lid = (uint16_t)(nic->device + 1),
         .sm_lid = 1,
         .max_vl_num = 1,
-        .active_width = 2,  /* 4 lanes */
+        .active_width = 2,  /* 4 links */
         .active_speed = 32, /* of 25 Gb/s */
         .phys_state = 5,
         .link_layer = IBV_LINK_LAYER_INFINIBAND,
@@ -113,7 +113,7 @@ static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port
     return 0;
 }
 
-/* What programs of any age know of the struct ends before the last member. */
+/* Older programs know the struct without its last member. */
 SWNIC_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
 {
     return query_port(context, port, (struct ibv_port_attr *)(void *)attr,
@@ -139,7 +139,7 @@ void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element)
 {
     const uint64_t one = 1;
     const bool of_cq = type == IBV_EVENT_CQ_ERR;
-    /* Those of objects of DevX go to who has subscribed to them, which is nobody here. */
+    /* Events of DevX objects go only to subscribers, and there are none here. */
     if (element != NULL && (of_cq ? ((swnic_cq *)element)->devx : ((swnic_qp *)element)->devx)) {
         return;
     }
@@ -165,7 +165,7 @@ void swnic_report(swnic_nic *nic, enum ibv_event_type type, void *element)
     (void)!write(nic->verbs.context.async_fd, &one, sizeof one);
 }
 
-/* Those are acknowledged; of others there is nothing that might go away. */
+/* Events of objects are acknowledged; others have no object to destroy. */
 static bool is_of_object(const swnic_event *event)
 {
     return event->ibv.event_type == IBV_EVENT_CQ_ERR || event->ibv.event_type == IBV_EVENT_QP_FATAL ||
@@ -207,7 +207,7 @@ SWNIC_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
     case IBV_EVENT_QP_ACCESS_ERR:
         nic = swnic_of(event->element.qp->context);
         break;
-    default: /* of no object: nobody waits for it */
+    default: /* has no object: no thread waits for it */
         return;
     }
     (void)pthread_mutex_lock(&nic->event_lock);
@@ -310,7 +310,7 @@ bool swnic_is_host_memory(const uint8_t *at, size_t bytes)
     return fine;
 }
 
-/* A free entry of the table; the NIC is locked. */
+/* Finds a free entry of the table. The caller holds the lock. */
 static int find_entry(swnic_nic *nic, uint32_t *out)
 {
     for (uint32_t i = 0; i < nic->mr_count; i++) {
@@ -359,7 +359,7 @@ SWNIC_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes
     if (error == 0) {
         nic->mr_next = entry + 1;
         mr->ibv = (struct ibv_mr){ .context = pd->context, .pd = pd, .addr = at, .length = bytes };
-        /* Keys of a region that is gone are not those of the next in its place; 0 and 0x100 mean other things. */
+        /* A new region in the place of an old one gets different keys; 0 and 0x100 have other meanings. */
         mr->ibv.lkey = mr->ibv.rkey = (entry + 0x10) << 8 | ++nic->variants[entry];
         mr->access = access;
         nic->mrs[entry] = mr;
@@ -373,7 +373,7 @@ SWNIC_EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *at, size_t bytes
     return &mr->ibv;
 }
 
-/* What the header calls for rights that are no constants. */
+/* The header calls this for access rights that are not constants. */
 SWNIC_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *at, size_t bytes, uint64_t address,
                                              unsigned int access)
 {

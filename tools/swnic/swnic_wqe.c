@@ -1,5 +1,5 @@
-/* swnic_wqe.c - reads a request from a send ring as an mlx5 device does, and refuses what that would not take. Other
- * than a device it leaves a mark in what it has read, by which it notices requests that are not whole. */
+/* swnic_wqe.c - reads a request from a send ring as an mlx5 device does, and refuses invalid ones. Unlike a device it
+ * marks what it has read, and so notices incomplete requests. */
 #include <string.h>
 
 #include "swnic.h"
@@ -13,19 +13,19 @@ const char *swnic_refusal_text(swnic_refusal refusal)
         [SWNIC_BAD_INDEX] = "the index in the control segment is not that of the block (stale or torn request)",
         [SWNIC_BAD_NUMBER] = "the control segment names another queue pair",
         [SWNIC_BAD_LENGTH] = "the count of segments is 0, or goes past what was rung",
-        [SWNIC_BAD_OPCODE] = "the opcode is none that this NIC knows",
+        [SWNIC_BAD_OPCODE] = "unknown opcode",
         [SWNIC_BAD_SEGMENTS] = "the count of segments does not fit the opcode",
         [SWNIC_BAD_INLINE] = "the inline data goes past the request, or belongs to an opcode that has none",
         [SWNIC_BAD_ATOMIC] = "the result of an atomic must be one piece of 8 bytes",
-        [SWNIC_BAD_FLAGS] = "reserved bits are set, or the signature is",
+        [SWNIC_BAD_FLAGS] = "reserved bits or the signature are set",
         [SWNIC_BAD_DOORBELL] = "a doorbell of another queue pair",
-        [SWNIC_TOO_FAR] = "more is rung than the ring holds: a block is used again before its completion",
+        [SWNIC_TOO_FAR] = "the doorbell covers more than the ring holds: a block is used again before its completion",
         [SWNIC_EARLY] = "the doorbell was rung before the doorbell record was written",
-        [SWNIC_TORN] = "a part was not written since the NIC last read there (torn, or rung before it was whole)",
-        [SWNIC_AHEAD] = "the doorbell record was written before the requests that it stands for were whole",
+        [SWNIC_TORN] = "a part was not written since the NIC last read it (torn, or rung before the request was whole)",
+        [SWNIC_AHEAD] = "the doorbell record was written before its requests were whole",
         [SWNIC_REUSED] = "a block was written again before its completion",
-        [SWNIC_BAD_RECEIVE] = "the entry of the receive queue is none: it was never written, or has inline data",
-        [SWNIC_TOO_MANY] = "more is posted than the receive queue holds, or the doorbell record has gone back",
+        [SWNIC_BAD_RECEIVE] = "the entry of the receive queue is invalid: never written, or with inline data",
+        [SWNIC_TOO_MANY] = "more receives are posted than the queue holds, or the doorbell record has moved back",
     };
     return refusal < SWNIC_REFUSALS ? texts[refusal] : "?";
 }
@@ -59,7 +59,7 @@ bool swnic_wqe_is_marked(uint8_t *ring, uint32_t count, uint32_t block, uint32_t
     return true;
 }
 
-/* False when it was not written since it was marked. */
+/* False if the segment was not written since it was marked. */
 static bool read_segment(const uint8_t *from, bool missing, uint8_t *to)
 {
     memcpy(to, missing ? mark : from, SWNIC_SEGMENT);
@@ -91,7 +91,7 @@ static swnic_refusal read_pieces(const uint8_t *at, uint32_t segments, swnic_wqe
         }
         out->piece[out->pieces].address = swnic_get64(at + 8);
         out->piece[out->pieces].lkey = lkey;
-        /* 31 bits, of which 0 stands for all. */
+        /* 31 bits; 0 means all. */
         out->piece[out->pieces].bytes = bytes != 0 ? bytes : INLINED;
         out->bytes += out->piece[out->pieces].bytes;
         out->pieces++;
