@@ -1,5 +1,5 @@
-// Channels that one call of each rank makes: what they carry, what belongs to them, and what ends the call when the
-// peer does something else, nothing, or dies.
+// Channels made by one call on each rank: their transfers, the objects that they own, and the errors of the call if the
+// peer makes another call, makes no call, or dies.
 #include <cstdio>
 #include <string>
 
@@ -24,7 +24,7 @@ weir_memory_channel_connect_opts memory_opts(weir_connection *connection, uint32
 
 /* ---- memory channels ------------------------------------------------------------------------------------- */
 
-// A pair of the harness whose channels are made by connect, and own everything else.
+// A pair of the harness whose channels are made by connect and own all other objects.
 bool open_pair(weirt_rank *rank, weir_comm *comm, uint32_t peer, weirt_pair *pair)
 {
     const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
@@ -53,7 +53,7 @@ bool open_pair(weirt_rank *rank, weir_comm *comm, uint32_t peer, weirt_pair *pai
            WEIRT_EXPECT(rank, connection == weir_semaphore_connection(weir_memory_channel_semaphore(pair->packet)));
 }
 
-// Sends `bytes` in each of several rounds, and finds that no byte is wrong.
+// Sends `bytes` in each of several rounds and checks every byte.
 bool transfer(weirt_rank *rank, const weirt_pair *pair, uint32_t op, uint64_t bytes)
 {
     const uint64_t before = pair->report->iterations;
@@ -66,7 +66,7 @@ bool transfer(weirt_rank *rank, const weirt_pair *pair, uint32_t op, uint64_t by
            WEIRT_EXPECT(rank, pair->report->iterations == before + args.rounds);
 }
 
-// Also of a rank that is its own peer.
+// Also for a rank that is its own peer.
 void one_call_each(weirt_rank *rank)
 {
     const uint32_t peer = rank->size == 1 ? rank->rank : 1 - rank->rank;
@@ -98,7 +98,7 @@ void one_call_each(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// The ranks' memories have different sizes, which each side's channel knows.
+// The ranks' memories have different sizes, and each side's channel knows the peer's.
 void sizes_may_differ(weirt_rank *rank)
 {
     const uint32_t peer = 1 - rank->rank;
@@ -121,11 +121,11 @@ void sizes_may_differ(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Every rank has a channel to each other one. Its own word goes into every peer's memory.
+// Every rank has a channel to each other rank and writes its word into each peer's memory.
 void mesh(weirt_rank *rank)
 {
     weirt_comm c;
-    weirt_pair pair = {}; // what launches need; without channels
+    weirt_pair pair = {}; // without channels; only what launches need
     const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
     weir_memory_channel *channels[WEIRT_RANKS_MAX] = {};
     bool good = weirt_comm_open(rank, 0, &c);
@@ -170,7 +170,7 @@ void mesh(weirt_rank *rank)
 
 /* ---- what the two ranks do differently ------------------------------------------------------------------- */
 
-// After each mismatch the tag still serves: the last call succeeds on both ranks.
+// The tag stays usable after each mismatch: the last call succeeds on both ranks.
 void mismatches(weirt_rank *rank)
 {
     const uint32_t peer = 1 - rank->rank;
@@ -209,7 +209,7 @@ void mismatches(weirt_rank *rank)
                          weir_memory_channel_connect(c.comm, peer, 7, local, &row.opts[rank->rank], &channel));
             WEIRT_TEXT(rank, row.text);
         }
-        // Another call on one of the ranks. A send expects nothing: rank 1's next operation meets rank 0's call.
+        // One of the ranks makes another call. A send expects nothing, so rank 1's next operation meets rank 0's call.
         if (first) {
             WEIRT_STATUS(rank, WEIR_ERR_MISMATCH,
                          weir_memory_channel_connect(c.comm, peer, 7, local, nullptr, &channel));
@@ -268,7 +268,7 @@ void nobody_calls(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Rank 1 dies instead of calling, or after it has agreed: it sends the first operation of the call and no more.
+// Rank 1 dies before the call, or after agreement: it sends only the first operation of the call.
 void peer_dies(weirt_rank *rank)
 {
     const bool agreed = *static_cast<const bool *>(rank->arg);
@@ -295,7 +295,7 @@ void peer_dies(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Rank 1 sends what no call of weir sends.
+// Rank 1 sends data that no call of weir would send.
 void malformed(weirt_rank *rank)
 {
     weirt_comm c;
@@ -402,7 +402,7 @@ void misuse(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_connect(proxy, peer, 9, local, &opts, &port));
         WEIRT_TEXT(rank, "both connection and transport");
         WEIRT_EXPECT(rank, channel == nullptr && port == nullptr);
-        // Nothing of it has used the tag.
+        // The failed calls have not used the tag.
         WEIRT_OK(rank, weir_memory_channel_connect(c.comm, peer, 9, local, nullptr, &channel));
     }
     weirt_barrier(rank);
@@ -429,8 +429,8 @@ uint64_t arm(uint32_t what, uint64_t n)
                               : weirt_fail_transport(n);
 }
 
-// A rank that is its own peer: both halves of the calls fail in turn, and nothing waits for another rank. Whether the
-// n-th operation was reached.
+// A rank that is its own peer: both halves of the calls fail in turn, and nothing waits for another rank. Returns
+// whether the n-th operation was reached.
 bool try_with_fault(weirt_rank *rank, uint32_t what, uint64_t n)
 {
     weirt_comm c;
@@ -473,7 +473,7 @@ bool try_with_fault(weirt_rank *rank, uint32_t what, uint64_t n)
 
 void nth_fails(weirt_rank *rank)
 {
-    weirt_log_allow(""); // what is logged depends on what failed
+    weirt_log_allow(""); // the log depends on the failed operation
     const uint32_t least[] = { 15, 1, 3 };
     for (uint32_t what = ALLOCATION; what <= TRANSPORT; what++) {
         uint64_t n = 1;

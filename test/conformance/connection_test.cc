@@ -1,4 +1,4 @@
-// Connections: which transport joins two ranks, and operations that do not fit together.
+// Connections: the choice of their transport, and mismatched operations.
 #include <cstdlib>
 #include <string>
 
@@ -80,7 +80,7 @@ void env_names_no_transport(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// The first operations of the two ranks on tag 1 differ; both learn what the two were.
+// The first operations of the two ranks on tag 1 differ; the error names both.
 void different_operations(weirt_rank *rank)
 {
     weirt_comm c;

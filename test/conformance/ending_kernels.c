@@ -20,7 +20,7 @@ WEIR_FN weir_status ending_packets(const ending_args *args, weir_coop warp)
     case ENDING_LL16:
         return weir_dev_memory_channel_unpack_ll16(channel, 0, 0, ENDING_DATA, warp);
     case ENDING_EXCHANGE_LL16:
-        return weir_dev_memory_channel_exchange_ll16(channel, 0, 0, 0, 0, warp); /* of no bytes */
+        return weir_dev_memory_channel_exchange_ll16(channel, 0, 0, 0, 0, warp); /* of 0 bytes */
     default:
         return weir_dev_memory_channel_unpack_lines(channel, 0, 0, ENDING_DATA, warp);
     }
@@ -72,7 +72,7 @@ WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_coun
     case ENDING_BARRIER:
         return weir_grid_barrier_round(alone.barrier, 0, 1);
     case ENDING_FIFO:
-        return weir_dev_fifo_wait(&args->fifo, 2 * round + 1); /* each second ticket */
+        return weir_dev_fifo_wait(&args->fifo, 2 * round + 1); /* every second ticket */
     case ENDING_PROXY:
         return weir_dev_proxy_channel_wait(&args->proxy, 256 * round + 1);
     case ENDING_PORT:
@@ -88,7 +88,7 @@ WEIR_FN weir_status ending_once(const ending_args *args, weir_dev_semaphore_coun
     }
 }
 
-/* One warp; of waits that are one thread's its first. */
+/* Runs in one warp; its first thread makes the waits of single threads. */
 WEIR_KERNEL(ending_loop, ending_args)
 {
     const int packets = args->wait >= ENDING_LL16 && args->wait <= ENDING_LINES;
@@ -109,7 +109,7 @@ WEIR_KERNEL(ending_loop, ending_args)
         }
         weir_arch_store_relaxed_sys_u64(args->rounds, round);
         if (weir_arch_load_relaxed_sys_u64(args->rounds + 2) != 0) {
-            status = WEIR_ERR_LIMIT; /* the host has waited for long enough */
+            status = WEIR_ERR_LIMIT; /* the host has asked the kernel to end */
         }
     }
     if (warp.rank == 0) {

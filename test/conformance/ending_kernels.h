@@ -1,4 +1,4 @@
-/* ending_kernels.h - a kernel whose waits all find at once what they wait for; for ending_test.cc. */
+/* ending_kernels.h - a kernel whose waits all succeed at once; for ending_test.cc. */
 #ifndef WEIRT_ENDING_KERNELS_H
 #define WEIRT_ENDING_KERNELS_H
 
@@ -25,21 +25,22 @@ typedef enum ending_wait {
     ENDING_TRY_PUSH,
     ENDING_CHANNEL_PUSH,
     ENDING_CHANNEL_TRY_PUSH,
-    ENDING_STATUS, /* no wait at all: signals, and a look at the communicator's status behind each 64th */
+    ENDING_STATUS, /* no waits: signals, and a check of the communicator's status behind each 64th */
     ENDING_WAITS
 } ending_wait;
 
-/* What is awaited is made by the same thread, or is there for 2^40 waits: the first read of a wait finds it. */
+/* The awaited value is written by the same thread or covers 2^40 waits, so the first read of each wait succeeds. */
 typedef struct ending_args {
-    weir_dev_semaphore semaphore;    /* whose token is ahead; for ports the one beside it is 0 */
-    weir_dev_memory_channel channel; /* with a packet buffer, into which the kernel itself writes packets */
+    weir_dev_semaphore semaphore;    /* its token is ahead; for ports the word beside the token is 0 */
+    weir_dev_memory_channel channel; /* with a packet buffer; the kernel itself writes the packets */
     weir_dev_grid_barrier barrier;
-    weir_dev_fifo fifo;            /* whose tail is ahead */
-    weir_dev_proxy_channel proxy;  /* whose progress is ahead */
-    weir_dev_port_channel port;    /* with `semaphore` */
-    weir_dev_proxy_channel pushed; /* for pushes: the kernel itself gives back slots and credits */
-    uint64_t *returned[2];         /* of `pushed`: slots, credits */
-    uint64_t *rounds; /* made so far, in thousands; the status at the end; from the host, to end when it is not 0 */
+    weir_dev_fifo fifo;            /* its tail is ahead */
+    weir_dev_proxy_channel proxy;  /* its progress is ahead */
+    weir_dev_port_channel port;    /* uses `semaphore` */
+    weir_dev_proxy_channel pushed; /* for pushes: the kernel itself returns slots and credits */
+    uint64_t *returned[2];         /* returned slots and credits of `pushed` */
+    uint64_t *rounds; /* thousands of rounds so far; the status at the end; the host writes a nonzero value to end the
+                       * kernel */
     uint32_t wait;    /* ending_wait */
 } ending_args;
 

@@ -1,4 +1,4 @@
-// Kernels end: those whose waits never fail, when a third rank aborts or dies; and what the error of a kernel says.
+// Kernels end when a third rank aborts or dies, even if their waits never fail; and the texts of kernels' errors.
 #include <string>
 #include <tuple>
 
@@ -10,17 +10,17 @@
 namespace {
 
 constexpr uint64_t AHEAD = 1ull << 40;
-constexpr uint64_t ROUNDS = 2000; // that a kernel has made before the third rank fails
+constexpr uint64_t ROUNDS = 2000; // of a kernel before the third rank fails
 
 struct Loop {
     uint32_t wait;
     uint32_t death; // weirt_death of rank 2; WEIRT_ALIVE: it aborts
 };
 
-constexpr uint32_t SLOTS = 8; // of the fifo into which a kernel pushes
+constexpr uint32_t SLOTS = 8; // of the fifo that a kernel pushes to
 
-// What kernel and host share: rounds, status and the end; a tail; progress; no progress of a port's queue; a fifo's
-// slots and tail, and progress of the channel of a proxy.
+// Words that kernel and host share: rounds, status and the request to end; a tail; progress; no progress of a port's
+// queue; a fifo's slots and tail; and progress of a proxy's channel.
 struct Words {
     uint64_t rounds[3];
     uint64_t tail;
@@ -78,7 +78,7 @@ ending_args args_of(weirt_rank *rank, const weirt_pair *pair)
     return args;
 }
 
-// The loops of ranks 0 and 1 have nothing to do with rank 2, but for the communicator.
+// The loops of ranks 0 and 1 share only the communicator with rank 2.
 void runs_until_another_fails(weirt_rank *rank)
 {
     const Loop *loop = static_cast<const Loop *>(rank->arg);
@@ -93,8 +93,8 @@ void runs_until_another_fails(weirt_rank *rank)
         args = args_of(rank, &pair); // sets the token that the peer's kernel may add to
         args.wait = loop->wait;
     }
-    // Setting up on a GPU waits until the kernels that the process has started on it have ended, and these end only
-    // when rank 2 fails: no rank launches one before all are ready.
+    // Set-up on a GPU waits until earlier kernels of the process have ended there, and these kernels end only when rank
+    // 2 fails. So no rank launches before all are ready.
     weirt_barrier(rank);
     if (open && rank->rank == 2) {
         weirt_step_wait(rank, 0, 1);
@@ -235,7 +235,7 @@ void says_what_failed(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// A wait, on the semaphore with the tag of the pair, or on number 3 of its set.
+// A wait on the semaphore with the pair's tag, or on number 3 of its set.
 void says_what_it_waited_for(weirt_rank *rank)
 {
     const uint32_t index = *static_cast<const uint32_t *>(rank->arg);

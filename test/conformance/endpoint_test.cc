@@ -1,4 +1,4 @@
-// The queues of a connection's endpoint: who costs one, and how the two ends meet.
+// The queues of a connection's endpoint: which objects need one, and how the two ends connect.
 #include <vector>
 
 #include "port.h"
@@ -27,7 +27,7 @@ void move(weirt_rank *rank, port_bench *b, weir_port_channel *channel, bool rece
     }
 }
 
-// Semaphores open no queue: one is opened when a channel is made, on both ranks, though the peer makes none.
+// Semaphores open no queue. Making a channel opens one on both ranks, even if the peer makes no channel.
 void semaphores(weirt_rank *rank)
 {
     constexpr uint32_t count = 100;
@@ -50,7 +50,7 @@ void semaphores(weirt_rank *rank)
     }
     WEIRT_EXPECT(rank, weirt_connection_queues(b.connection) == 0);
     weirt_barrier(rank);
-    // Two queues stand alone over ipc, so that the peer has none.
+    // Over ipc queues stand alone, so the peer has none.
     const bool joined = b.plan.transport != PORT_IPC;
     if (open && rank->rank == 0) {
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, made[57], b.remote, b.local, nullptr, &channel));
@@ -61,7 +61,7 @@ void semaphores(weirt_rank *rank)
     WEIRT_EXPECT(rank, weirt_connection_queues(b.connection) == (rank->rank == 0 || joined ? 1 : 0));
     move(rank, &b, channel, rank->rank == 1, made[57], 0);
     weirt_barrier(rank);
-    // The peer's channel takes the queue that was opened for it.
+    // The peer's channel uses the queue that was opened for it.
     if (open && rank->rank == 1) {
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, made[57], b.remote, b.local, nullptr, &channel));
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
@@ -79,7 +79,7 @@ void semaphores(weirt_rank *rank)
 
 TEST_P(Endpoint, SemaphoresCostNoQueue) { run(semaphores, plan()); }
 
-// Channels that both ranks make in any order, each with a queue: what ends one does not end the others.
+// Both ranks make channels in different orders, each with a queue. An error of one does not end the others.
 void orders(weirt_rank *rank)
 {
     constexpr uint32_t count = 6;
@@ -116,7 +116,7 @@ void orders(weirt_rank *rank)
 
 TEST_P(Endpoint, ChannelsInAnyOrderHaveQueuesOfTheirOwn) { run(orders, plan()); }
 
-// A peer that has destroyed its semaphore says so, and create does not wait for it.
+// A peer that has destroyed its semaphore reports this, and create does not wait for it.
 void destroyed(weirt_rank *rank)
 {
     port_bench b;
@@ -151,7 +151,7 @@ TEST_P(Endpoint, PeerThatHasDestroyedItsSemaphoreSaysSo)
 
 constexpr uint32_t STALL_TIMEOUT_MS = 1000;
 
-// A driver keeps rank 1's endpoint thread. Destroying the semaphore, and all that is below it, ends for all that.
+// A driver blocks rank 1's endpoint thread. Destroying the semaphore and all objects below it still returns.
 void stalled(weirt_rank *rank)
 {
     port_bench b;
@@ -174,7 +174,7 @@ void stalled(weirt_rank *rank)
         }
         weirt_log_allow("");
         b.close(rank, false);
-        WEIRT_EXPECT(rank, weirt_connection_stalled()); // its thread has not returned
+        WEIRT_EXPECT(rank, weirt_connection_stalled()); // the thread has not returned
         WEIRT_EXPECT(rank, weirt_log_count("rank 1: the queue to rank 0 is still being opened") == 1);
     }
     weirt_barrier(rank);
@@ -183,7 +183,7 @@ void stalled(weirt_rank *rank)
     }
     weirt_barrier(rank);
     if (rank->rank == 1) {
-        weirt_die(rank, WEIRT_EXIT); // without the checks of leaks: this leak is meant
+        weirt_die(rank, WEIRT_EXIT); // skips the leak check: this leak is intended
     }
 }
 
@@ -193,7 +193,7 @@ TEST_P(Endpoint, CloseDoesNotWaitForADriverForEver)
         GTEST_SKIP() << "queues of ipc stand alone";
     }
     if (!stage()->processes) {
-        GTEST_SKIP() << "what the endpoint thread keeps ends with its process";
+        GTEST_SKIP() << "the resources of the endpoint thread end with its process";
     }
     run(stalled, plan());
 }

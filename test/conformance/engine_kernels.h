@@ -1,4 +1,4 @@
-/* engine_kernels.h - a kernel that is built for one engine of port channels alone; for port_device_test.cc. */
+/* engine_kernels.h - a kernel that is built for only one engine of port channels; for port_device_test.cc. */
 #ifndef WEIRT_ENGINE_KERNELS_H
 #define WEIRT_ENGINE_KERNELS_H
 

@@ -1,5 +1,5 @@
-// Memory channels beyond 4 GiB: offsets of each operation, in memory that costs nothing where nobody touches it; and on
-// GPUs transfers of more than 4 GiB.
+// Memory channels beyond 4 GiB: offsets of each operation, in memory whose untouched pages cost nothing; and on GPUs
+// transfers of more than 4 GiB.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,11 +15,11 @@ constexpr uint64_t HALF = 5 * GIB / 2; // of the local memory, and a quarter of 
 constexpr uint64_t SOURCE = 4 * GIB + 104;
 constexpr uint64_t PACKETS = 6 * GIB; // where packets begin
 constexpr uint64_t ARRIVE = 4 * GIB + 8192;
-constexpr uint64_t STRIDE = 4096; // between what different operations bring
+constexpr uint64_t STRIDE = 4096; // between the data of different operations
 constexpr uint64_t BYTES = 1001;
 
-// What an operation brings to its place on this rank, and what must have stayed zero: the bytes at the low 32 bits of
-// that place.
+// Checks the data that an operation brings to its place on this rank. The bytes at the low 32 bits of that place must
+// be zero.
 void expect_arrived(weirt_rank *rank, const weirt_pair *pair, const char *what, uint64_t place)
 {
     std::vector<char> got(BYTES);
@@ -50,8 +50,8 @@ bool fill_source(weirt_rank *rank, const weirt_pair *pair)
 
 struct far_op {
     const char *name;
-    uint32_t first;  // WEIRT_DO_..., at both ranks
-    uint32_t second; // and then this; the same again: nothing
+    uint32_t first;  // WEIRT_DO_..., on both ranks
+    uint32_t second; // next operation; the same one: none
 };
 
 const far_op far_ops[] = { { "put", WEIRT_DO_PUT, WEIRT_DO_PUT },
@@ -76,7 +76,7 @@ bool make_call(weirt_rank *rank, const weirt_pair *pair, uint32_t op, uint64_t p
     return WEIRT_EXPECT(rank, weirt_access_run(rank, pair, &args) == WEIR_OK);
 }
 
-// Single values, whose place is an index.
+// Single values; their place is an index.
 void far_values(weirt_rank *rank, const weirt_pair *pair)
 {
     const uint64_t at = 4 * GIB + (64 << 10) + 64 * rank->rank; // the ranks write different words
@@ -124,7 +124,7 @@ void far_offsets(weirt_rank *rank)
         weirt_access_args beyond = {};
         weir_memory_channel_device(pair->data, &beyond.channel);
         beyond.op = WEIRT_DO_PUT;
-        beyond.bytes = 4 * GIB + 8; // whose low 32 bits would fit
+        beyond.bytes = 4 * GIB + 8; // the low 32 bits would fit
         beyond.remote_offset = 2 * HALF - 4096;
         WEIRT_EXPECT(rank, rank->rank != 0 || weirt_access_run(rank, pair, &beyond) == WEIR_ERR_RANGE);
     }
@@ -137,7 +137,7 @@ TEST_P(Far, OffsetsBeyondFourGigabytes) { run(2, far_offsets); }
 
 // ---- transfers of more than 4 GiB, in memory of GPUs -------------------------------------------------------------
 
-// The kernel fills what it sends, and compares every byte that it receives.
+// The kernel fills the data that it sends and checks every received byte.
 void long_transfers(weirt_rank *rank)
 {
     constexpr uint64_t bytes = 5 * GIB + 3;

@@ -1,4 +1,4 @@
-// Fifos: every request comes once, whole and in order, whatever the number of slots and of pushing threads.
+// Fifos: every request arrives once, whole and in order, for any number of slots and pushing threads.
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -51,7 +51,7 @@ bool poll_all(weirt_rank *rank, weir_fifo *fifo, uint64_t count, uint32_t batch,
            WEIRT_STATUS(rank, WEIR_PENDING, weir_fifo_poll(fifo, &request));
 }
 
-// All threads push into a fifo of some size, twice: the second launch goes on where the first has ended.
+// All threads push into a fifo in two launches: the second continues where the first has ended.
 void all_arrive(weirt_rank *rank)
 {
     const plan *what = static_cast<const plan *>(rank->arg);
@@ -80,8 +80,8 @@ void all_arrive(weirt_rank *rank)
     queue_close(&bench);
 }
 
-// Nobody takes: of six threads four get the slots, two their deadline. What they have left is four whole requests, and
-// what is pushed later comes right behind.
+// No thread takes requests: of six threads, four get slots and two reach their deadline. They leave four whole
+// requests, and later pushes follow directly behind.
 void full_times_out(weirt_rank *rank)
 {
     queue_bench bench;
@@ -100,7 +100,7 @@ void full_times_out(weirt_rank *rank)
             WEIRT_EXPECT(rank, pushed == 4);
             WEIRT_EXPECT(rank, queue_late_enough(queue_longest_ms(&bench, 6)));
         }
-        // By then the communicator has failed, and pushes end at once. Those that find room do not look.
+        // By then the communicator has failed, and waiting pushes end at once. Pushes with room do not check it.
         args.first = 1;
         args.tries = 1;
         if (queue_launch(rank, &bench, &args, weir_shape{ 1, 6 }) && queue_finish(rank, &bench)) {
@@ -137,7 +137,7 @@ void full_times_out(weirt_rank *rank)
     queue_close(&bench);
 }
 
-// A push that finds no room is told so, and a ticket is done when the host says so, not before.
+// A try_push without room returns a status, and a ticket is done only after the host completes it.
 void tries_and_tickets(weirt_rank *rank)
 {
     queue_bench bench;
@@ -168,7 +168,7 @@ void tries_and_tickets(weirt_rank *rank)
     queue_close(&bench);
 }
 
-// Threads of the host push, test and wait; deadlines there are their own, and not the communicator's.
+// Host threads push, test and wait; their deadlines are separate from the communicator's.
 void host_pushes(weirt_rank *rank)
 {
     constexpr uint32_t threads = 4;
@@ -249,7 +249,7 @@ void misuse(weirt_rank *rank)
         WEIRT_EXPECT(rank, handle.count == 4);
         weir_fifo_destroy(nullptr);
         weir_fifo_complete(nullptr);
-        // A communicator that was aborted: who polls learns of it.
+        // Polls return the error of an aborted communicator.
         weirt_log_allow("abort");
         weir_comm_abort(comm);
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_fifo_push(hosts, &request, 0, &ticket));
@@ -264,7 +264,7 @@ void misuse(weirt_rank *rank)
     queue_close(&bench);
 }
 
-// Ranks that are threads; where they are processes, two of them show that each has its own.
+// Ranks as threads; two ranks as processes show that each process has its own fifo.
 class Fifo : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, Fifo, ::testing::Values(0, 2), weirt_stage_name);
 WEIRT_PROCESS_SUITE(FifoProcess);

@@ -8,7 +8,7 @@
 
 namespace {
 
-// What a kernel found: all threads in agreement, and no wrong byte.
+// Checks a kernel's report: all threads agree, and no byte is wrong.
 bool transfer_is_right(weirt_rank *rank, const weirt_pair *pair, const weirt_transfer_args &args, uint64_t iterations)
 {
     const weirt_report *report = pair->report;
@@ -36,7 +36,7 @@ bool run_transfer(weirt_rank *rank, const weirt_pair *pair, const weirt_transfer
            transfer_is_right(rank, pair, args, before + sizes * args.rounds);
 }
 
-// The bytes of the last iteration, read by the host.
+// Checks the bytes of the last iteration on the host.
 bool host_sees(weirt_rank *rank, const weirt_pair *pair, const weirt_transfer_args &args)
 {
     std::vector<char> bytes(args.last);
@@ -60,8 +60,8 @@ struct sweep {
     uint32_t op;
 };
 
-// Sizes 0 to 70 one by one at changing alignments by the whole grid, and some of them by every other group. The CPU
-// device does fewer rounds: its threads take turns on few cores.
+// Sizes 0 to 70 one by one at changing alignments by the whole grid, and some sizes by each other group. The CPU device
+// makes fewer rounds, because its threads share few cores.
 void small_sizes(weirt_rank *rank)
 {
     const sweep *arg = (const sweep *)rank->arg;
@@ -75,7 +75,7 @@ void small_sizes(weirt_rank *rank)
             args.group = group;
             args.last = 70;
             if (arg->op >= WEIRT_LINES && (group == WEIRT_PART || (gpu && group == WEIRT_THREAD))) {
-                continue; // lines are for whole warps
+                continue; // lines need whole warps
             }
             args.misaligned = 1;
             args.step = gpu || group == WEIRT_GRID ? 1 : 7;
@@ -115,7 +115,7 @@ void large_sizes(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// A kernel recorded once and replayed: packet epochs, tokens and barrier rounds go on where they were.
+// A kernel recorded once and replayed: packet epochs, tokens and barrier rounds continue.
 void replays(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -149,7 +149,7 @@ void replays(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// Blocks that each have a channel of the set, through two kernels so that counts and epochs go on.
+// Each block has a channel of the set. Two kernels follow each other, and counts and epochs continue.
 void sets(weirt_rank *rank)
 {
     const uint32_t ops[] = { WEIRT_PUT, WEIRT_EXCHANGE_LL16, WEIRT_EXCHANGE_LINES };
@@ -175,9 +175,9 @@ void sets(weirt_rank *rank)
         args.rank = rank->rank;
         args.peer = pair->peer;
         if (args.op == WEIRT_EXCHANGE_LL16) {
-            args.bytes = (args.bytes + 7) / 8 * 8; // the blocks' parts of the packet buffer are that many packets
+            args.bytes = (args.bytes + 7) / 8 * 8; // a block's part of the packet buffer has that many packets
         }
-        // Bytes of the packet buffer serve one index: another size has other parts, which begin empty.
+        // Bytes of the packet buffer belong to one index. Another size has other parts, which begin empty.
         weirt_barrier(rank);
         WEIRT_OK(rank, weir_device_fill(channel.comm.device, weir_memory_pointer(pair->packets), 0, 4 * pair->half));
         weirt_barrier(rank);
@@ -199,7 +199,7 @@ void sets(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// Two communicators, and two pairs of channels on one of them, all at work at once.
+// Two communicators, and two pairs of channels on one of them, all working at the same time.
 void several_at_once(weirt_rank *rank)
 {
     weirt_comm first;
@@ -238,7 +238,7 @@ void several_at_once(weirt_rank *rank)
     weirt_comm_close(&first);
 }
 
-// A value that goes back and forth beside the signal, and grows by one at each end.
+// A value goes back and forth beside the signal, and each end adds one.
 void single_values(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -250,7 +250,7 @@ void single_values(weirt_rank *rank)
         args.report = pair->device_report;
         args.first = rank->rank == 0;
         args.rounds = 50;
-        // By turns counted and not: begin and end hand the counts over.
+        // Kernels count in registers and in memory in turn: begin and end pass the counts on.
         for (uint32_t turn = 0; turn < 6; turn++) {
             args.counted = turn % 2;
             args.relaxed = turn / 2 == 1;
@@ -295,7 +295,7 @@ void single_values(weirt_rank *rank)
 
 constexpr uint64_t most = UINT64_MAX;
 
-// Accesses that would leave the memory, in all the ways that a sum of offset and size can be wrong.
+// Accesses outside the memory, in all ways in which offset plus size can be wrong.
 struct outside {
     const char *what;
     uint32_t op;
@@ -366,8 +366,8 @@ bool all_zero(weirt_rank *rank, const weirt_pair *pair, const weir_memory *which
     return true;
 }
 
-// Each is the communicator's sticky error, so each has a communicator of its own, on one bootstrap. The ranks take
-// turns: the error of one ends the communicator of the other.
+// Each access is a sticky error, so each has its own communicator on the shared bootstrap. The ranks take turns,
+// because an error of one ends the communicator of the other.
 void out_of_range(weirt_rank *rank)
 {
     weirt_comm base;
@@ -409,7 +409,7 @@ void out_of_range(weirt_rank *rank)
     weirt_comm_close(&base);
 }
 
-// A channel without a packet buffer has nowhere to unpack from.
+// A channel without a packet buffer cannot unpack.
 void no_packet_buffer(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -428,7 +428,7 @@ void no_packet_buffer(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// Exactly up to the end is no error.
+// An access exactly up to the end is no error.
 void up_to_the_end(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -500,7 +500,7 @@ void creation_misuse(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// A rank's channel to itself: what it sends goes through the same token, packet buffer and memory as what it receives.
+// A rank's channel to itself: sent and received data share token, packet buffer and memory.
 void to_itself(weirt_rank *rank)
 {
     const uint64_t most = weirt_sanitizer()[0] == 0 ? 4 << 20 : 1 << 16;
@@ -538,11 +538,11 @@ void to_itself(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// One rank has a memory channel, the other plain pointers and a semaphore whose end is on the host: a value goes to and
-// fro, and each adds one. The argument is the rank with the host's end; rank 0 goes first.
+// One rank has a memory channel, the other one plain pointers and a semaphore with its end on the host. A value goes
+// back and forth, and each rank adds one. The argument is the rank with the host's end; rank 0 begins.
 constexpr uint32_t host_rounds = 100;
 
-// What the kernel does, by a host thread.
+// The kernel's part, by a host thread.
 void host_pingpong(weirt_rank *rank, weir_semaphore *semaphore, weir_memory *local, weir_memory *remote)
 {
     const bool first = rank->rank == 0;

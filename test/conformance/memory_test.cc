@@ -1,4 +1,4 @@
-// Registered memory: between ranks as handles and as messages, whole and in parts, and every wrong handle.
+// Registered memory: passed between ranks as handles and as messages, whole and in parts, and every malformed handle.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -92,7 +92,7 @@ void kinds(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Far more registrations of one allocation than a process may have descriptors: they share the allocation's.
+// Far more registrations of one allocation than a process may have descriptors: they share one descriptor.
 void many_registrations(weirt_rank *rank)
 {
     constexpr uint64_t COUNT = 10000;
@@ -113,9 +113,9 @@ void many_registrations(weirt_rank *rank)
         for (uint64_t i = 0; i < COUNT && open; i++) {
             open = WEIRT_OK(rank, weir_memory_register(c.comm, start + i * STEP, STEP, nullptr, &parts[i]));
         }
-        WEIRT_EXPECT(rank, weirt_count_descriptors() <= descriptors + 16); // the other thread may open some
+        WEIRT_EXPECT(rank, weirt_count_descriptors() <= descriptors + 16); // the other thread may open descriptors
         WEIRT_EXPECT(rank, setrlimit(RLIMIT_NOFILE, &before) == 0);
-        // One goes without taking the descriptor from the others.
+        // Destroying one keeps the descriptor for the others.
         weir_memory_destroy(parts[0]);
         parts[0] = nullptr;
     }
@@ -138,7 +138,7 @@ void many_registrations(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Registrations of parts of one allocation; what lies around them stays untouched.
+// Registrations of parts of one allocation; the memory around them stays untouched.
 void parts(weirt_rank *rank)
 {
     weirt_comm c;
@@ -176,7 +176,8 @@ void parts(weirt_rank *rank)
     weir_memory_destroy(whole);
     weirt_comm_close(&c);
 }
-// Operations of one (rank, tag) meet in order: those that wait for their messages, and messages that wait.
+// Operations of one (rank, tag) match in order, both operations that wait for messages and messages that wait for
+// operations.
 void in_order(weirt_rank *rank)
 {
     constexpr uint64_t COUNT = 4;
@@ -184,7 +185,7 @@ void in_order(weirt_rank *rank)
     weir_memory *memories[COUNT] = {};
     weir_future *futures[COUNT] = {};
     bool open = weirt_comm_open(rank, 0, &c);
-    for (int first = 0; first < 2 && open; first++) { // who is there first: the messages, those who wait
+    for (int first = 0; first < 2 && open; first++) { // first come the messages, then the operations
         for (uint64_t i = 0; i < COUNT && open && rank->rank == 1 && first == 1; i++) {
             open = WEIRT_OK(rank, weir_memory_recv_async(c.comm, 0, 9, &memories[i], &futures[i]));
         }
@@ -271,7 +272,7 @@ void as_bytes(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Whether the library refuses these bytes as what they are: not a handle of ours.
+// Expects that the library refuses these bytes because they are not a handle of weir.
 void expect_refused(weirt_rank *rank, weir_comm *comm, const uint8_t *handle, size_t bytes, const char *what, size_t at)
 {
     weir_memory *memory = nullptr;
@@ -292,7 +293,7 @@ void wrong_handles(weirt_rank *rank)
     if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, some, nullptr, &local))) {
         size_t bytes = swap_handles(rank, &c, local, handle);
         for (size_t cut = 0; cut < bytes; cut++) {
-            // A copy of that very length, so that a read beyond it is found.
+            // A copy of exactly that length, so the sanitizer finds reads beyond it.
             std::vector<uint8_t> copy(handle, handle + cut);
             expect_refused(rank, c.comm, cut != 0 ? copy.data() : handle, cut, "cut to", cut);
         }
@@ -311,7 +312,7 @@ void wrong_handles(weirt_rank *rank)
         }
         std::vector<uint8_t> zeros(bytes, 0);
         expect_refused(rank, c.comm, zeros.data(), bytes, "of zeros,", bytes);
-        // Nothing of this has hurt the communicator.
+        // The communicator still works.
         if (WEIRT_OK(rank, weir_memory_import(c.comm, handle, bytes, &remote))) {
             has_zeros(rank, c.comm, remote, 0, some);
         }
@@ -323,7 +324,7 @@ void wrong_handles(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// A handle of one job is none of another.
+// A handle of one job is not valid in another.
 void handle_of_another_job(weirt_rank *rank)
 {
     weirt_comm c;
@@ -376,7 +377,7 @@ void foreign_pointers(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Freed and allocated again, often at the same address: the peer always maps the new one.
+// Memory is freed and allocated again, often at the same address: the peer always maps the new memory.
 void reallocated(weirt_rank *rank)
 {
     weirt_comm c;
@@ -397,7 +398,7 @@ void reallocated(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// The handle of a memory that is gone is refused, though its address is in use again.
+// The handle of a destroyed memory is refused, even if its address is in use again.
 void gone_before_import(weirt_rank *rank)
 {
     weirt_comm c;
@@ -420,7 +421,7 @@ void gone_before_import(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// A rank that ends its communicator, but stays in the bootstrap, is waited for no longer by who waits already.
+// A rank destroys its communicator but stays in the bootstrap. Waits for it that have begun end.
 template <bool connects> void owner_ends(weirt_rank *rank)
 {
     weirt_comm c;
@@ -445,7 +446,7 @@ template <bool connects> void owner_ends(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// The same of a rank whose end came first.
+// The same if the communicator ends before the wait begins.
 void owner_has_ended(weirt_rank *rank)
 {
     weirt_comm c;
@@ -554,7 +555,7 @@ void futures(weirt_rank *rank)
         WEIRT_OK(rank, weir_memory_send(c.comm, local[1], 0, 1));
     }
     weirt_barrier(rank);
-    // A test that is repeated completes too.
+    // A repeated test also completes.
     weir_memory *other = nullptr;
     if (open && rank->rank == 1 && WEIRT_OK(rank, weir_memory_recv_async(c.comm, 0, 2, &other, &future))) {
         uint64_t end = weirt_now_ms() + weirt_patience_ms();
@@ -577,7 +578,7 @@ void futures(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// A wait that passed its deadline ends the sequence of its tag, and no other.
+// A wait that passes its deadline ends the sequence of its tag, and of no other tag.
 void timed_out(weirt_rank *rank)
 {
     weirt_comm c;
@@ -610,7 +611,7 @@ void timed_out(weirt_rank *rank)
     weir_future_destroy(future);
 }
 
-// An expectation that passed its deadline keeps its place: its message is not taken for that of the next one.
+// An expectation that passes its deadline keeps its place: the next expectation does not get its message.
 void late_message(weirt_rank *rank)
 {
     weirt_comm c;

@@ -3,12 +3,12 @@
 
 WEIR_FN uint32_t mesh_peer(const mesh_args *args, uint32_t i) { return i + (i >= args->rank); }
 
-/* Where a slot begins in this rank's memory, and in each peer's: what `rank` sent here, and what goes to it. */
+/* Offsets of a slot: the data that `rank` sent here, and the data for it. */
 WEIR_FN uint64_t mesh_arrived(const mesh_args *args, uint32_t rank) { return rank * args->slot; }
 
 WEIR_FN uint64_t mesh_leaves(const mesh_args *args, uint32_t rank) { return (args->ranks + rank) * args->slot; }
 
-/* All ranks have come as far, and see what the others wrote before. */
+/* Waits until all ranks have come here and see each other's earlier writes. */
 WEIR_FN weir_status mesh_meet(const mesh_args *args, weir_coop grid)
 {
     const uint32_t peers = args->ranks - 1;
@@ -71,7 +71,7 @@ WEIR_FN weir_status mesh_get(const mesh_args *args, weir_coop grid)
     return status;
 }
 
-/* Packets of all ranks share one buffer, in which each has its part. */
+/* Packets of all ranks share one buffer; each rank has its part. */
 WEIR_FN weir_status mesh_packets(const mesh_args *args, weir_coop grid)
 {
     const uint32_t peers = args->ranks - 1;

@@ -13,11 +13,11 @@ extern "C" {
 #define MESH_PEERS (MESH_RANKS - 1)
 #define MESH_THREADS 1024
 
-/* How a rank sends each peer its own bytes. Lines come last: bytes of a packet buffer that held lines serve no other
+/* Ways to send each peer its bytes. Lines come last, because a packet buffer that held lines cannot hold other
  * packets. */
 enum {
-    MESH_PUT,        /* the whole grid puts to one peer after the other; then threads signal, and wait for all */
-    MESH_PUT_BLOCKS, /* each block has peers of its own */
+    MESH_PUT,        /* the whole grid puts to the peers in turn; then threads signal and wait for all */
+    MESH_PUT_BLOCKS, /* each block has its own peers */
     MESH_GET,
     MESH_LL16,
     MESH_LINES,
@@ -29,33 +29,33 @@ enum {
 };
 
 typedef struct mesh_report {
-    uint64_t rounds; /* that ended well */
-    uint64_t wrong;  /* bytes that are not what they must be; the last of them: */
+    uint64_t rounds; /* successful rounds */
+    uint64_t wrong;  /* wrong bytes; the last of them: */
     uint64_t wrong_peer;
     uint64_t wrong_position;
     int32_t status[MESH_THREADS];
 } mesh_report;
 
-/* Element i of each array is for peer i, or i + 1 where i is not less than this rank. */
+/* Element i of each array is for peer i, or for peer i + 1 if i is this rank or above. */
 typedef struct mesh_args {
-    const weir_dev_memory_channel *data;    /* this rank's memory, and the peer's */
-    const weir_dev_memory_channel *packets; /* this rank's memory, and the peer's packet buffer */
-    const weir_dev_semaphore *semaphores;   /* apart from those of the channels */
-    const weir_dev_port_channel *ports;     /* as data */
+    const weir_dev_memory_channel *data;    /* this rank's memory and the peer's */
+    const weir_dev_memory_channel *packets; /* this rank's memory and the peer's packet buffer */
+    const weir_dev_semaphore *semaphores;   /* separate from the channels' semaphores */
+    const weir_dev_port_channel *ports;     /* of the same memories as `data` */
     weir_dev_grid_barrier barrier;
     mesh_report *report;
-    char *local;   /* a slot for what each rank sends here, then one for what goes to each rank */
-    uint64_t slot; /* bytes of a slot; those behind `bytes` must stay as they are */
+    char *local;   /* a slot for the data from each rank, then one for the data to each rank */
+    uint64_t slot; /* bytes of a slot; those behind `bytes` must not change */
     uint64_t packet_slot;
     uint64_t bytes;
     uint32_t rank;
     uint32_t ranks;
     uint32_t rounds;
     uint32_t op;
-    uint32_t seed; /* of the bytes, another for each launch */
+    uint32_t seed; /* of the data; another one for each launch */
 } mesh_args;
 
-/* The byte at `position` of what rank `from` sends to rank `to`. */
+/* The byte at `position` of the data from rank `from` to rank `to`. */
 WEIR_FN char mesh_pattern(uint32_t from, uint32_t to, uint64_t iteration, uint64_t position)
 {
     uint64_t mixed = (position + 1) * 0x9e3779b97f4a7c15u + iteration * 0xc2b2ae3d27d4eb4fu +

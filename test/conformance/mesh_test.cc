@@ -1,5 +1,5 @@
-// Meshes: every rank has a channel to each other one, as kernels of collectives have. The handles lie in arrays in
-// device memory, and each pair of ranks exchanges bytes of its own, so that a mixed-up channel is seen.
+// Meshes: every rank has a channel to each other rank, as kernels of collectives have. The handles lie in arrays in
+// device memory. Each pair of ranks exchanges different bytes, so a mixed-up channel is found.
 #include <thread>
 #include <vector>
 
@@ -27,11 +27,11 @@ struct mesh_case {
     weir_semaphore_end end;
 };
 
-// What a rank has for one other rank.
+// A rank's objects for one other rank.
 struct mesh_link {
     uint32_t rank;
     weir_connection *connection; // over ipc
-    weir_semaphore *meet;        // of the kernels, between the steps
+    weir_semaphore *meet;        // between the steps of kernels
     weir_semaphore *semaphore;   // of the memory channels
     weir_memory *remote;
     weir_memory *remote_packets;
@@ -162,9 +162,9 @@ struct mesh_bench {
         return WEIRT_OK(rank, weir_proxy_start(proxy));
     }
 
-    // Ends the set-up. Allocating and mapping memory of a GPU waits until the kernels that the process has started on
-    // it have ended. A kernel that waits for a rank whose set-up waits for that kernel would never end, so no rank
-    // launches one before all ranks are ready.
+    // Ends the set-up. Allocating and mapping GPU memory waits until earlier kernels of the process have ended there. A
+    // kernel that waits for a rank whose set-up waits for that kernel would never end. So no rank launches before all
+    // ranks are ready.
     bool ready(weirt_rank *rank)
     {
         const bool copied =
@@ -194,7 +194,7 @@ struct mesh_bench {
             weir_memory_destroy(link.remote);
         }
         weir_grid_barrier_destroy(barrier);
-        (void)weirt_barrier(rank); // no peer maps them any more
+        (void)weirt_barrier(rank); // peers have unmapped them
         weir_memory_destroy(table);
         weir_memory_destroy(shared);
         weir_memory_destroy(packets);
@@ -202,7 +202,7 @@ struct mesh_bench {
         weirt_comm_close(&comm);
     }
 
-    // At most 64 threads spin in all ranks, 16 under the thread sanitizer, and proxies are among them.
+    // At most 64 threads spin in all ranks together, 16 under the thread sanitizer, including proxies.
     weir_shape shape(const weirt_rank *rank) const
     {
         const uint32_t most = std::strcmp(weirt_sanitizer(), "thread") == 0 ? 16 : 64;
@@ -213,7 +213,7 @@ struct mesh_bench {
         return each >= 6 ? weir_shape{ 2, 3 } : weir_shape{ each >= 2 ? 2u : 1u, 1 };
     }
 
-    // Exchanges all sizes, each in two rounds of one kernel.
+    // Exchanges each size in two rounds of one kernel.
     bool exchange_all(weirt_rank *rank, uint32_t op)
     {
         mesh_args args = {};
@@ -301,7 +301,7 @@ weir_memory_kind kind_for(const weirt_rank *rank, const mesh_case *what)
     const bool gpu = std::strcmp(rank->stage->kind, "gpu") == 0;
     const bool ib = std::strcmp(port_transports[what->transport], "ib") == 0;
     return gpu && ib && weirt_use_software_nic() ? WEIR_MEMORY_HOST
-                                                 : WEIR_MEMORY_DEVICE; // swnic reaches no GPU's memory
+                                                 : WEIR_MEMORY_DEVICE; // swnic cannot reach GPU memory
 }
 
 void port_channels(weirt_rank *rank)
@@ -321,7 +321,7 @@ void port_channels(weirt_rank *rank)
 
 uint64_t slot_at(uint64_t index) { return index * SLOT; }
 
-// Host thread `part` of two puts its half of what goes to each rank.
+// Host thread `part` of two puts its half of the data to each rank.
 void put_to_all(weirt_rank *rank, mesh_bench *b, uint64_t bytes, uint64_t part)
 {
     const uint64_t from = part == 0 ? 0 : bytes / 2;
@@ -336,7 +336,7 @@ void put_to_all(weirt_rank *rank, mesh_bench *b, uint64_t bytes, uint64_t part)
     }
 }
 
-// What has arrived of each rank, and that nothing else has changed.
+// Checks the data from each rank, and that nothing else has changed.
 bool right_bytes(weirt_rank *rank, mesh_bench *b, uint64_t bytes)
 {
     std::vector<char> got(rank->size * SLOT);
@@ -392,7 +392,7 @@ void host_threads(weirt_rank *rank)
     b.close(rank);
 }
 
-// Eight ranks have 56 endpoints over TCP, or threads of as many software NICs, which spin, too.
+// Eight ranks have 56 endpoints over TCP, or 8 software NICs, whose threads spin too.
 bool eight_fit(const port_case &plan)
 {
     const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;

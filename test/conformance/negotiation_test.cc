@@ -1,4 +1,4 @@
-// Which transport joins two ranks that do not have, or may not use, the same ones.
+// The transport between two ranks that do not have, or may not use, the same transports.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,13 +9,13 @@
 
 namespace {
 
-// What each rank is told, and what becomes of a connection between them.
+// The settings of each rank, and the result of a connection between them.
 struct negotiation {
     const char *order[2]; // WEIR_TRANSPORT
     const char *only[2];  // weir_connection_opts.transport
     uint32_t without_ofi; // 1 << rank: libfabric cannot be loaded there
     weir_status expected[2];
-    const char *result; // the transport's name, or what both errors have in their texts
+    const char *result; // the transport's name, or a part of both error texts
 };
 
 const negotiation cases[] = {
@@ -83,7 +83,7 @@ void negotiate(weirt_rank *rank)
         if (expected == WEIR_ERR_MISMATCH) {
             WEIRT_TEXT(rank, "ipc");
         }
-        // What nobody has asked for is not looked for.
+        // A transport that no rank names is not probed.
         WEIRT_EXPECT(rank, index != 0 || !has_loaded_libfabric());
         WEIRT_OK(rank, weir_comm_status(c.comm));
     }
@@ -94,7 +94,7 @@ void negotiate(weirt_rank *rank)
 
 class Negotiation : public ::testing::TestWithParam<uint32_t> {};
 
-// Ranks are processes, which have environments of their own.
+// Ranks are processes with separate environments.
 TEST_P(Negotiation, RanksTakeWhatBothHave)
 {
     const uint32_t index = GetParam();

@@ -1,4 +1,4 @@
-// Whether kernels can post to a NIC by themselves: each step tells what it found, and the one that fails why.
+// The report whether kernels can post to a NIC: each step reports its result, and a failed step its cause.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ protected:
     void SetUp() override
     {
         if (!weirt_use_software_nic()) {
-            GTEST_SKIP() << "needs the software NIC, which is not used where there are others";
+            GTEST_SKIP() << "needs the software NIC, which is not used on a host with RDMA devices";
         }
         setenv("WEIR_PORT_ENGINE", "device", 1);
     }
@@ -63,7 +63,7 @@ TEST_F(Nic, EachStepTellsWhatItFound)
     }
 }
 
-// What made the queues, in which memory, and why not by what was asked for.
+// The report says what made the queues, in which memory, and why the requested way failed.
 TEST_F(Nic, QueuesByCommandsAreToldToo)
 {
     const struct {
@@ -75,7 +75,7 @@ TEST_F(Nic, QueuesByCommandsAreToldToo)
         { "no-umem:1,2", { "completions in host memory", "by verbs, since: ", "umem" } },
         { "no-uar:1,3", { "by verbs, since: ", "UAR" } },
         { "no-devx", { "by verbs, since: ", "CAP_NET_RAW" } },
-        { "command:1", { "by DevX" } }, // RoCE alone has what is asked there
+        { "command:1", { "by DevX" } }, // only RoCE has the queried capability
         { "command:2", { "by verbs, since: ", "CREATE_CQ", "internal error (status 0x1, syndrome 0x53570000)" } },
         { "command:3", { "by verbs, since: ", "CREATE_QP", "internal error (status 0x1, syndrome 0x53570000)" } },
         { "command:4", { "by verbs, since: ", "RST2INIT_QP", "status 0x1" } },
@@ -94,7 +94,7 @@ TEST_F(Nic, QueuesByCommandsAreToldToo)
     }
 }
 
-// Told not to fall back, there is no queue; nor where the peer cannot be joined by then.
+// Without a fallback there is no queue, also if connecting to the peer fails.
 TEST_F(Nic, QueuesByCommandsAloneAreNotMadeByVerbs)
 {
     setenv("WEIR_IB_QUEUES", "devx-only", 1);

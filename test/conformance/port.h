@@ -1,5 +1,4 @@
-// What the tests of port channels begin with: two ranks joined by one transport, and a case for each stage and
-// transport.
+// Set-up of tests of port channels: two ranks joined by one transport, and a case for each stage and transport.
 #ifndef WEIRT_PORT_H
 #define WEIRT_PORT_H
 
@@ -21,19 +20,19 @@ enum port_variant : uint32_t {
     PORT_IPC,
     PORT_IB,
     PORT_OFI,
-    PORT_STAGED,        // ofi; memory is out of the host's reach, as a GPU's is
-    PORT_DEVICE,        // ib; kernels post by themselves
-    PORT_DEVICE_STAGED, // so too, and memory is out of the host's reach
+    PORT_STAGED,        // ofi; the host cannot reach the memory, as on a GPU
+    PORT_DEVICE,        // ib; the device engine
+    PORT_DEVICE_STAGED, // the same, and the host cannot reach the memory
     PORT_IB_STAGED,
-    PORT_DEVX,       // ib; kernels post by themselves, to queues that are made by DevX
-    PORT_DEVX_STAGED // so too, and memory, that of the queues too, is out of the host's reach
+    PORT_DEVX,       // ib; the device engine with queues made by DevX
+    PORT_DEVX_STAGED // the same, and the host cannot reach the memory, nor that of the queues
 };
 inline const char *const port_transports[] = { "ipc", "ib", "ofi", "ofi", "ib", "ib", "ib", "ib", "ib" };
 inline const char *const port_suffixes[] = { "",        "",        "",
                                              "_staged", "_device", "_device_staged",
                                              "_staged", "_devx",   "_devx_staged" };
 
-// What a case's ranks are told first.
+// Settings of a case's ranks.
 struct port_case {
     uint32_t transport;
     uint64_t direct_bytes;
@@ -52,7 +51,7 @@ protected:
         }
         const uint32_t variant = std::get<1>(GetParam());
         if (std::strstr(port_suffixes[variant], "staged") != nullptr && std::strcmp(stage()->kind, "cpu") != 0) {
-            GTEST_SKIP() << "a CPU device is what can be out of the host's reach here";
+            GTEST_SKIP() << "only a CPU device can have memory out of the host's reach";
         }
         const bool devx = variant == PORT_DEVX || variant == PORT_DEVX_STAGED;
         const bool device = variant == PORT_DEVICE || variant == PORT_DEVICE_STAGED || devx;
@@ -61,7 +60,7 @@ protected:
         setenv("WEIR_PORT_ENGINE", device ? "device-only" : "proxy", 1);
         setenv("WEIR_IB_QUEUES", devx ? "devx-only" : "verbs", 1);
         if ((device || variant == PORT_IB_STAGED) && !ours) {
-            GTEST_SKIP() << "needs the software NIC, which is not used where there are others";
+            GTEST_SKIP() << "needs the software NIC, which is not used on a host with RDMA devices";
         }
         const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;
         if (checked && !ours) {
@@ -96,7 +95,7 @@ protected:
     void run(weirt_rank_fn body, const port_case &plan) const { weirt_ranks_run(stage(), 2, body, &plan, sizeof plan); }
 };
 
-// Faults of the software NIC, of both ranks.
+// Faults of the software NIC on both ranks.
 class port_fault {
 public:
     explicit port_fault(const char *script) { setenv("SWNIC_FAULT", script, 1); }
@@ -135,7 +134,7 @@ inline uint64_t port_word(uint32_t rank, uint64_t i) { return (i + 1) * 0x9e3779
 struct port_bench {
     weirt_comm comm = {};
     bool to_itself = false;         // set before open: this rank's peer is itself,
-    uint32_t kernel_timeout_ms = 0; // and a deadline of kernels' waits alone
+    uint32_t kernel_timeout_ms = 0; // a deadline of kernels' waits only
     uint32_t peer = 0;
     uint64_t half = 0;
     weir_connection *connection = nullptr;
@@ -150,7 +149,7 @@ struct port_bench {
     weir_dev_port_channel device = {};
     void *stream = nullptr;
     port_case plan = {};
-    weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE }; // what is moved; memory of GPUs is none to swnic
+    weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE }; // kind of the memory; swnic cannot reach GPU memory
 
     bool connect(weirt_rank *rank, uint64_t tag, weir_connection **out)
     {
@@ -166,7 +165,7 @@ struct port_bench {
                weirt_receive(rank, comm.comm, peer, tag, theirs);
     }
 
-    // All but the channel.
+    // Opens everything except the channel.
     bool open_ends(weirt_rank *rank, uint32_t timeout_ms, uint64_t half_bytes, weir_semaphore_end end)
     {
         weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
@@ -212,12 +211,12 @@ struct port_bench {
                all_ready(rank);
     }
 
-    // The last step of a set-up: open has it, and a case that sets up more calls it once more. Setting up on a GPU
-    // waits until the kernels that the process has started there have ended. A kernel that waits for a peer whose
-    // set-up waits for that kernel would never end, so no rank launches a kernel before both ranks are ready.
+    // The last step of a set-up: open calls it, and a case with more set-up calls it again. Set-up on a GPU waits until
+    // earlier kernels of the process have ended there. A kernel that waits for a peer whose set-up waits for that
+    // kernel would never end. So no rank launches before both ranks are ready.
     static bool all_ready(weirt_rank *rank) { return weirt_barrier(rank); }
 
-    // Another channel like the first.
+    // Makes another channel like the first.
     bool add(weirt_rank *rank, uint64_t tag, weir_semaphore_end end, weir_semaphore **second, weir_port_channel **out)
     {
         weir_port_channel_opts opts = { sizeof opts, plan.direct_bytes, plan.credits, 0, nullptr, nullptr };
@@ -228,7 +227,7 @@ struct port_bench {
     void close(weirt_rank *rank, bool together)
     {
         if (together) {
-            (void)weirt_barrier(rank); // nobody polls for the peer any more once its queue is closed
+            (void)weirt_barrier(rank); // after closing its queue, this rank does not poll for the peer any more
         }
         if (stream != nullptr) {
             weir_stream_destroy(comm.device, stream);
@@ -259,7 +258,7 @@ struct port_bench {
     }
     bool finish(weirt_rank *rank) { return WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_patience_ms())); }
 
-    // Makes these calls in a kernel, one after the other. What became of them is in script().
+    // Makes these calls in sequence in a kernel. script() has their results.
     bool call(weirt_rank *rank, const weir_dev_port_channel &on, std::initializer_list<script_step> steps)
     {
         script_args args = {};
@@ -271,7 +270,7 @@ struct port_bench {
         return launch(rank, script_kernel(), weir_shape{ 1, 1 }, &args, false) && finish(rank);
     }
     const script_report *script() const { return static_cast<const script_report *>(weir_memory_host_pointer(shared)); }
-    // Whether the script's steps ended so.
+    // Whether the script's steps ended with these statuses.
     bool ended(weirt_rank *rank, std::initializer_list<weir_status> expected) const
     {
         uint32_t i = 0;
@@ -288,7 +287,7 @@ struct port_bench {
         return right;
     }
 
-    // The calling thread's own accesses to memory of this rank.
+    // The calling thread accesses memory of this rank.
     bool write(weirt_rank *rank, uint64_t offset, const void *data, uint64_t bytes)
     {
         return WEIRT_OK(

@@ -1,4 +1,4 @@
-// Adds of port channels: none is lost, whoever adds at the same time, and none overtakes the data before it.
+// Adds of port channels: concurrent adds are not lost, and no add overtakes earlier data.
 #include <thread>
 #include <vector>
 
@@ -22,7 +22,7 @@ protected:
             GTEST_SKIP() << name() << " has no adds";
         }
         if (gpu() && std::strcmp(name(), "ofi") == 0) {
-            GTEST_SKIP() << "ofi adds to no memory of GPUs";
+            GTEST_SKIP() << "ofi cannot add to GPU memory";
         }
     }
 };
@@ -31,13 +31,13 @@ INSTANTIATE_TEST_SUITE_P(Transports, PortAdd,
                                             ::testing::Values(PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE)),
                          port_case_name);
 
-// Copy engines have none, so that kernels must add by themselves.
+// Copy engines cannot add, so kernels must.
 bool by_engines(const weirt_rank *rank)
 {
     return std::strcmp(rank->stage->kind, "gpu") == 0 && port_bench::plan_of(rank)->transport == PORT_IPC;
 }
 
-// Threads of both ranks, at once, and over ipc the device that has the words.
+// Threads of both ranks at the same time, and over ipc the device with the words.
 void sums(weirt_rank *rank)
 {
     constexpr uint64_t at = 4096;
@@ -84,7 +84,7 @@ TEST_P(PortAdd, NoneIsLostWhenAllAreQueued)
     run(sums, what);
 }
 
-// The data, which is queued or not, is there when the word says so.
+// The data, queued or not, is there when the word has grown.
 void counts(weirt_rank *rank)
 {
     port_bench b;
@@ -158,7 +158,7 @@ TEST_P(PortAdd, HostThreadsAdd)
     run(host_sums, plan());
 }
 
-// What is out of range, or cannot be carried out, ends the channel with its reason; nothing was added.
+// An add that is out of range, or not supported, ends the channel with the reason, and adds nothing.
 void refused(weirt_rank *rank)
 {
     const uint64_t offsets[] = { 4, 8192, 8192 - 4, UINT64_MAX - 7, 0 };

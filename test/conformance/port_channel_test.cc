@@ -1,5 +1,5 @@
-// Port channels: every call moves the right bytes and nothing else, over each transport; what goes wrong ends one
-// channel with a status.
+// Port channels: every call moves the right bytes and nothing else over each transport; a failure ends one channel with
+// a status.
 #include <atomic>
 #include <vector>
 
@@ -40,7 +40,7 @@ bool run_transfer(weirt_rank *rank, port_bench *b, const sizes &what, uint32_t m
     if (std::strcmp(weirt_sanitizer(), "thread") == 0) {
         shape = weir_shape{ 2, 3 };
     } else if (std::strcmp(rank->stage->kind, "cpu") == 0) {
-        shape = weir_shape{ 2, weirt_slow() < 10 ? 6u : 2u }; // threads that spin are dear where everything is slow
+        shape = weir_shape{ 2, weirt_slow() < 10 ? 6u : 2u }; // spinning threads cost much on slow builds
     }
     if (!b->launch(rank, port_transfer_kernel(), shape, &args, true) || !b->finish(rank)) {
         return false;
@@ -111,8 +111,8 @@ TEST_P(PortChannel, MovesBytesByTheCallersStoresWhileNothingIsQueued)
     }
 }
 
-// A put_signal of two blocks that meet each by itself: the signal stands for the bytes of both, although the second
-// block comes only when all has been looked at.
+// A put_signal of two blocks without a grid barrier: the signal stands for the bytes of both, although the second block
+// starts only after everything else was checked.
 void moves_by_blocks(weirt_rank *rank)
 {
     constexpr uint64_t half = 1 << 16;
@@ -244,7 +244,7 @@ TEST_P(PortChannel, RankToItself)
     }
 }
 
-// A NIC that is rung for a put and its signal, and leaves both lying until it is rung again, or once more.
+// A NIC ignores the doorbells of a put and its signal until it is rung again.
 void comes_though_forgotten(weirt_rank *rank)
 {
     port_bench b;
@@ -296,7 +296,7 @@ TEST_P(PortStaged, MovesBytesThatTheHostDoesNotReach)
     }
 }
 
-// A NIC whose data gets into such memory later than what is behind it, unless that is a read.
+// A NIC whose data reaches device memory after later writes, unless a read follows it.
 TEST_P(PortStaged, SignalsPushOutWhatIsOnItsWay)
 {
     if (plan().transport == PORT_STAGED) {
@@ -310,11 +310,11 @@ TEST_P(PortStaged, SignalsPushOutWhatIsOnItsWay)
     }
 }
 
-// A copy on a stream fails in the middle of a put: its channel ends with a status at the end whose copy it was, and at
-// the one that waits, and has not signalled; another one goes on.
+// A copy on a stream fails in the middle of a put. Its channel ends with a status at the end of the copy and at the
+// waiting end, without a signal. Another channel goes on.
 std::atomic<uint32_t> copies_failed; // at either end; the ranks are threads
 
-// Rank 0 puts, and the nth operation of either device fails.
+// Rank 0 puts, and the n-th operation of either device fails.
 bool ends_with_the_copy(weirt_rank *rank, const port_bench *b, weir_port_channel *channel, uint64_t nth)
 {
     uint64_t ticket = 0;
@@ -331,7 +331,7 @@ bool ends_with_the_copy(weirt_rank *rank, const port_bench *b, weir_port_channel
             return false;
         }
     } else if (weirt_barrier(rank) && copies_failed == 0) {
-        // The news that rank 0's channel has failed may come before this rank's own error, which then replaces it.
+        // The failure of rank 0's channel may arrive before this rank's error, which then replaces it.
         const uint64_t end = weirt_now_ms() + weirt_patience_ms();
         while ((status = weir_port_channel_status(channel)) != WEIR_ERR_DEVICE && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
@@ -346,7 +346,7 @@ void copy_fails(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
     constexpr uint64_t half = 3 << 20; // in pieces of 512 KiB, each copied at both ends
-    constexpr uint64_t step = 61;      // of the bytes that are looked at
+    constexpr uint64_t step = 61;      // distance of the checked bytes
     port_bench b;
     std::vector<char> data(half);
     bool open = b.open(rank, 0, half);
@@ -380,7 +380,7 @@ void copy_fails(weirt_rank *rank)
 TEST_P(PortStaged, CopyThatFailsEndsItsChannelAlone)
 {
     if (plan().transport != PORT_STAGED) {
-        GTEST_SKIP() << "a NIC reaches the memory by itself";
+        GTEST_SKIP() << "a NIC reaches the memory without copies";
     }
     run(copy_fails, plan());
 }
@@ -450,7 +450,7 @@ void misuse(weirt_rank *rank)
         weir_semaphore *set = nullptr;
         weir_semaphore *plain = nullptr;
         uint32_t id = 0;
-        // A semaphore is one port channel's, or memory channels'.
+        // A semaphore belongs to one port channel or to memory channels.
         WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                      weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &none));
         WEIRT_TEXT(rank, "port channel");
@@ -489,7 +489,7 @@ void misuse(weirt_rank *rank)
 
 TEST_P(PortChannel, MisuseIsRefused) { run(misuse, plan()); }
 
-// What a transport that maps nothing refuses, and what it needs.
+// A transport that maps nothing refuses some calls and needs keys.
 void unmapped(weirt_rank *rank)
 {
     port_bench b;
@@ -506,7 +506,7 @@ void unmapped(weirt_rank *rank)
         WEIRT_TEXT(rank, "maps no memory");
     }
     b.close(rank, true);
-    // Memory that was sent before there was a connection has no key.
+    // Memory sent before the connection existed has no key.
     port_bench c;
     c.plan = b.plan;
     c.data = b.data;
@@ -536,7 +536,7 @@ TEST_P(PortChannel, WhatIsNotMappedIsToldApart)
     run(unmapped, plan());
 }
 
-// A plain signal of a kernel over such a transport is an error of the communicator, and no crash.
+// A plain signal of a kernel over such a transport is an error of the communicator, not a crash.
 void plain_signal(weirt_rank *rank)
 {
     port_bench b;

@@ -1,5 +1,5 @@
-// Port channels whose kernels post to the NIC by themselves, beside what they have in common with all: what ends them,
-// and what they fall back to where that cannot be.
+// Port channels with the device engine: their errors, and their fallback to the proxy. port_channel_test.cc has what
+// all port channels do.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ std::string engine_of(const weir_port_channel *channel, std::string *reason)
     return info.engine;
 }
 
-// Kernels reach what is attached while they have the handle, however many memories that are.
+// Kernels reach memories that are attached while they have the handle, in any number.
 void attached(weirt_rank *rank)
 {
     constexpr uint32_t count = 70; // the table grows twice
@@ -84,7 +84,7 @@ script_step step(uint32_t call, uint64_t remote_offset, uint64_t bytes)
 
 script_step ticket_of(uint32_t of) { return { SCRIPT_WAIT_TICKET, of, 0, 0, 0, 0 }; }
 
-// The host's text is that of the host's own request; tickets before stay what they were, and the host's requests go on.
+// The host's text is that of the host's request; earlier tickets stay done, and the host's requests go on.
 void refused(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
@@ -108,11 +108,11 @@ void refused(weirt_rank *rank)
 
 TEST_P(PortDevice, RefusedRequestIsToldAsTheHostsAre)
 {
-    const port_fault fault("shape:3000,0"); // what is before it is still under way
+    const port_fault fault("shape:3000,0"); // earlier requests are still under way
     run(refused, plan());
 }
 
-// Every request is refused by the peer's NIC: tickets end with the error, and so do those of a full queue.
+// The peer's NIC refuses every request: tickets end with the error, also those of a full queue.
 void denied(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
@@ -121,7 +121,7 @@ void denied(weirt_rank *rank)
         script_step many = step(SCRIPT_PUT, 0, 0);
         many.count = 3000;
         weirt_barrier(rank);
-        if (rank->rank == 1) { // a NIC that refuses a request ends the connection, and flushes its own requests
+        if (rank->rank == 1) { // a NIC that refuses a request ends the connection and flushes its requests
             b.close(rank, true);
             return;
         }
@@ -143,7 +143,7 @@ TEST_P(PortDevice, ErrorsOfTheNicEndTicketsAndFullQueues)
     run(denied, plan());
 }
 
-// The host looks for errors when requests that were flushed have followed the one that failed.
+// The host checks for errors after flushed requests have followed the failed one.
 void denied_before_the_host_looks(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
@@ -171,7 +171,7 @@ TEST_P(PortDevice, ErrorsOfTheNicAreToldAlsoWhenTheHostLooksLate)
     run(denied_before_the_host_looks, plan());
 }
 
-// Nothing comes back while the link is down for longer than the NIC tries.
+// The link is down for longer than the NIC's retries.
 void cut_off(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
@@ -218,7 +218,7 @@ TEST_P(PortDevice, NicWithoutAtomicsIsNamed)
     run(without_atomics, plan());
 }
 
-// The peer dies while a kernel waits for what it has put: every wait ends.
+// The peer dies while a kernel waits for its puts: every wait ends.
 void killed(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
@@ -242,9 +242,9 @@ TEST_P(PortDevice, PeerThatIsKilledEndsKernels)
     run(killed, plan());
 }
 
-// ---- what they fall back to ------------------------------------------------------------------------------------
+// ---- fallback to the proxy ------------------------------------------------------------------------------------
 
-// Both ranks move data by the proxy, and know why.
+// Both ranks move data by the proxy and report why.
 bool by_proxy(weirt_rank *rank, const char *why)
 {
     port_bench b;
@@ -292,7 +292,7 @@ TEST_P(PortDevice, SidesThatDisagreeFallBackToTheProxy)
     run(of_one_side, plan());
 }
 
-// Told not to fall back, a channel is not made; the semaphore is free again.
+// Without a fallback, a channel is not made, and the semaphore is free again.
 void no_other(weirt_rank *rank)
 {
     port_bench b;
@@ -317,7 +317,7 @@ TEST_P(PortDevice, DeviceOnlyDoesNotFallBack)
     run(no_other, what);
 }
 
-// Kernels that are built for one engine refuse handles of another.
+// Kernels built for one engine refuse handles of another.
 void one_engine(weirt_rank *rank)
 {
     const bool device = std::string(getenv("WEIR_PORT_ENGINE")) != "proxy";
@@ -350,9 +350,9 @@ TEST_P(PortDevice, KernelsForOneEngineRefuseAnother)
     run(one_engine, plan());
 }
 
-// ---- what they leave behind ------------------------------------------------------------------------------------
+// ---- leaks ------------------------------------------------------------------------------------
 
-// All that a channel needs, stopping at the first error.
+// Makes all objects of a channel; stops at the first error.
 struct whole {
     weir_device *device;
     weir_bootstrap *boot;
@@ -400,8 +400,8 @@ void unmake(whole *w)
 
 uint64_t (*const arms[])(uint64_t) = { weirt_fail_allocation, weirt_fail_device, weirt_fail_transport };
 
-// The n-th operation of a kind fails while both ranks make a channel: it is made, and then by kernels or by the proxy,
-// or it is not, with a text; nothing is left of it. Whether there were as many operations.
+// The n-th operation of a kind fails while both ranks make a channel. The channel is made, with the device engine or
+// the proxy, or it is not, with an error text; nothing leaks. Returns whether the n-th operation was reached.
 bool try_without(weirt_rank *rank, uint32_t what, uint64_t n, uint32_t *fallbacks)
 {
     whole w = {};
@@ -457,7 +457,7 @@ void nth_fails(weirt_rank *rank)
         n += stride;
     }
     WEIRT_EXPECT(rank, n > 5 && n < 2000);
-    WEIRT_EXPECT(rank, what == 2 || stride != 1 || fallbacks != 0); // what kernels need could not be had
+    WEIRT_EXPECT(rank, what == 2 || stride != 1 || fallbacks != 0); // the device engine could not be set up
 }
 
 PORT_SUITE(PortDeviceNth, PORT_DEVICE, PORT_DEVX);

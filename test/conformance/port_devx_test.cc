@@ -1,5 +1,5 @@
-// Port channels whose kernels post to queues that are made by DevX, whose completions are collapsed: what ends them,
-// and whom they meet. What they do is in port_channel_test.cc.
+// Port channels with the device engine and queues made by DevX, with collapsed completions: their errors, and different
+// peers. port_channel_test.cc tests their transfers.
 #include <string>
 
 #include "port.h"
@@ -13,8 +13,8 @@ script_step step(uint32_t call, uint64_t count = 0) { return { call, 0, 0, 0, co
 
 script_step ticket_of(uint32_t of) { return { SCRIPT_WAIT_TICKET, of, 0, 0, 0, 0 }; }
 
-// Every request is refused by the peer's NIC. What is flushed behind the first is written over it: no ticket of either
-// is done, full queues end too, and the host knows of the error. So does the peer, which has no request of its own.
+// The peer's NIC refuses every request. The completion of a flushed request overwrites that of the first: no ticket of
+// either is done, full queues end too, and the host reports the error. So does the peer, which has made no request.
 void denied(weirt_rank *rank)
 {
     port_bench b;
@@ -42,14 +42,14 @@ TEST_P(PortDevx, ErrorsOfTheNicEndTicketsAndFullQueues)
     run(denied, plan());
 }
 
-// The host has the device copy the completion.
+// The host makes the device copy the completion.
 TEST_P(PortDevxStaged, ErrorsOfTheNicEndTicketsAndFullQueues)
 {
     port_fault fault("remote-access:1,1000000");
     run(denied, plan());
 }
 
-// With nothing behind it, the error is told as it is, and what came before is done.
+// Without later requests, the error is exact, and earlier requests are done.
 void one_fails(weirt_rank *rank)
 {
     port_bench b;

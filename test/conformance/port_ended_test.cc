@@ -1,5 +1,5 @@
-// A port channel that has failed, and one whose proxy was not started, end the waits on it at once, at the peer too,
-// with a text. Other channels go on.
+// A port channel that has failed, or whose proxy was not started, ends its waits at once, also at the peer, with a
+// text. Other channels go on.
 #include <atomic>
 #include <cstdio>
 
@@ -16,7 +16,7 @@ script_step step(uint32_t call, uint64_t remote_offset, uint64_t local_offset, u
     return { call, 0, remote_offset, local_offset, bytes, 0 };
 }
 
-// A bench with a second channel, which must go on.
+// A bench with a second channel, which must keep working.
 struct two_channels {
     port_bench b;
     weir_semaphore *semaphore = nullptr;
@@ -44,7 +44,7 @@ struct two_channels {
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
 
-    // What the channel that has failed says, by rank 0's put beyond the remote memory.
+    // Checks the error text of the failed channel, after rank 0's put beyond the remote memory.
     void explains(weirt_rank *rank, weir_status status)
     {
         char text[200];
@@ -65,7 +65,7 @@ struct two_channels {
     }
 };
 
-// Where the peer's signals for a semaphore arrive.
+// The word at which the peer's signals for a semaphore arrive.
 const uint64_t *port_inbound(weirt_rank *rank, const weir_semaphore *semaphore)
 {
     weir_dev_semaphore device = {};
@@ -82,7 +82,7 @@ bool wait_in_kernel(weirt_rank *rank, port_bench *b, uint64_t waits)
     return b->launch(rank, port_wait_kernel(), weir_shape{ 1, 1 }, &args, false);
 }
 
-// Kernels of both ranks wait when the channel of rank 0 fails by a request of its host.
+// Kernels of both ranks wait while a host request fails the channel of rank 0.
 void fails_under_waits(weirt_rank *rank)
 {
     two_channels t;
@@ -104,7 +104,7 @@ void fails_under_waits(weirt_rank *rank)
 
 TEST_P(PortEnded, FailedChannelEndsWaitsHereAndAtThePeer) { run(fails_under_waits, plan()); }
 
-// Rank 0's kernel makes its channel fail itself, behind two signals, for which rank 1 waits with success.
+// Rank 0's kernel fails its channel behind two signals; rank 1's waits for these succeed.
 void fails_in_a_kernel(weirt_rank *rank)
 {
     two_channels t;
@@ -118,7 +118,7 @@ void fails_in_a_kernel(weirt_rank *rank)
             t.explains(rank, WEIR_ERR_RANGE);
         }
         if (rank->rank == 1) {
-            while (weir_port_channel_status(t.b.channel) == WEIR_OK) { // the news overtakes the waits
+            while (weir_port_channel_status(t.b.channel) == WEIR_OK) { // the failure may arrive before the waits begin
                 weirt_sleep_ms(1);
             }
             t.explains(rank, WEIR_ERR_REMOTE);
@@ -127,7 +127,7 @@ void fails_in_a_kernel(weirt_rank *rank)
                            step(SCRIPT_POLL, 0, 0, 0) })) {
                 t.b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_ERR_REMOTE, WEIR_ERR_REMOTE });
             }
-            // Its own requests go on.
+            // The peer's requests go on.
             WEIRT_OK(rank, weir_port_channel_put_signal_flush(t.b.channel, half, 0, 8));
         }
         weirt_barrier(rank);
@@ -140,7 +140,7 @@ TEST_P(PortEnded, SignalsBeforeTheFailureCount) { run(fails_in_a_kernel, plan())
 
 std::atomic<uint32_t> unexpected_lines;
 
-// The failure is logged before anything else becomes of it: this gives the kernel time to go ahead of it.
+// The failure is logged before its other effects: this delay lets the kernel overtake them.
 void delay_failure(void *, weir_log_level, const char *text)
 {
     if (std::strstr(text, " failed: ") != nullptr) {
@@ -150,7 +150,7 @@ void delay_failure(void *, weir_log_level, const char *text)
     }
 }
 
-// A kernel whose ticket has failed polls at once: the channel's error is there already.
+// A kernel polls at once after its ticket has failed: the channel's error is already set.
 void fails_before_tickets(weirt_rank *rank)
 {
     port_bench b;
@@ -170,7 +170,7 @@ void fails_before_tickets(weirt_rank *rank)
 
 TEST_P(PortEnded, ChannelFailsBeforeItsTickets) { run(fails_before_tickets, plan()); }
 
-// The waits of host threads, for semaphores whose ends are on the host.
+// The same for waits of host threads.
 void fails_on_the_host(weirt_rank *rank)
 {
     port_bench b;
@@ -178,7 +178,7 @@ void fails_on_the_host(weirt_rank *rank)
     weirt_log_allow(" failed: ");
     if (b.open_ends(rank, 0, half, WEIR_SEMAPHORE_HOST) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel))) {
-        if (rank->rank == 0) { // nobody would post an answer
+        if (rank->rank == 0) { // no kernel would post an answer
             WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
             WEIRT_TEXT(rank, "port channel to rank 1: weir_proxy_start was not called");
             WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore));
@@ -211,7 +211,7 @@ TEST_P(PortEnded, FailedChannelEndsWaitsOfHosts)
     run(fails_on_the_host, plan());
 }
 
-// Channels that are made after the peer's has failed know of it.
+// Channels made after the peer's channel has failed report its failure.
 void fails_before(weirt_rank *rank)
 {
     port_bench b;
@@ -244,8 +244,8 @@ TEST_P(PortEnded, ChannelThatIsMadeLaterKnows)
     run(fails_before, plan());
 }
 
-// Rank 1's semaphore is destroyed before rank 0's channel fails. The news does not concern the next semaphore, although
-// it has the same cells.
+// Rank 1 destroys its semaphore before rank 0's channel fails. The failure does not reach the next semaphore, although
+// it uses the same cells.
 void fails_too_late(weirt_rank *rank)
 {
     port_bench b;
@@ -265,13 +265,13 @@ void fails_too_late(weirt_rank *rank)
             if (rank->rank == 0) {
                 WEIRT_OK(rank, weir_port_channel_put(channels[0], 2 * half, 0, 8, nullptr));
                 WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_flush(channels[0]));
-                // By the same thread of the proxy, so the news of the failure has been sent.
+                // The same proxy thread does this, so the failure has been sent before.
                 WEIRT_OK(rank, weir_port_channel_put(channels[1], half, 0, 8, nullptr));
                 WEIRT_OK(rank, weir_port_channel_flush(channels[1]));
             } else {
                 WEIRT_EXPECT(rank, port_inbound(rank, semaphores[1]) == inbound);
             }
-            // Rank 0's message comes behind the news.
+            // Rank 0's message arrives after the failure.
             weirt_barrier(rank);
             weirt_semaphore(rank, b.connection, 12, WEIR_SEMAPHORE_DEVICE, &semaphores[2]);
             WEIRT_OK(rank, weir_port_channel_status(channels[1]));
@@ -296,7 +296,7 @@ TEST_P(PortEnded, FailureAfterThePeersDestroyConcernsNobody)
 
 // ---- proxies ---------------------------------------------------------------------------------------------------
 
-// Nobody has started the proxy: waits, and what would wait for a credit, end at once; then it is started.
+// The proxy is not started: waits, also for credits, end at once; then it is started.
 void not_started(weirt_rank *rank)
 {
     port_bench b;
@@ -320,7 +320,7 @@ void not_started(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_put(b.channel, half, 0, 8, nullptr)); // no credit
         WEIRT_TEXT(rank, "weir_proxy_start was not called");
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
-        weirt_barrier(rank); // the peer's signal would be one
+        weirt_barrier(rank); // the peer's signal would be posted by the proxy
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
         WEIRT_OK(rank, weir_port_channel_wait(b.channel, tickets[1], weirt_patience_ms()));
         WEIRT_OK(rank, weir_port_channel_status(b.channel));
@@ -370,7 +370,7 @@ TEST_P(PortEnded, KernelsThatPostThemselvesNeedNoProxy)
     run(without_proxy, plan());
 }
 
-// A wait in the order of a stream has nobody to tell its status to: what follows must not run on data that never came.
+// A wait in the order of a stream cannot return its status: later work must not use data that never arrived.
 void fails_under_a_stream(weirt_rank *rank)
 {
     port_bench b;

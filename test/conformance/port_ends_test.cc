@@ -1,5 +1,4 @@
-// Who waits for a port channel's signals, and how: kernels that poll, and a kernel at one end with the host at the
-// other.
+// Waits for a port channel's signals: kernels that poll, and a kernel at one end with the host at the other.
 #include <vector>
 
 #include "port.h"
@@ -73,7 +72,7 @@ void write_pattern(weirt_rank *rank, port_bench *b, uint64_t iteration)
     (void)b->write(rank, AT, data.data(), BYTES);
 }
 
-// What the peer has put is here, and the bytes around it are as they were.
+// Checks the peer's data, and that the bytes around it have not changed.
 void expect_pattern(weirt_rank *rank, port_bench *b, uint64_t iteration)
 {
     std::vector<char> data(HALF);
@@ -99,7 +98,7 @@ bool open_end(weirt_rank *rank, port_bench *b, weir_semaphore_end end)
            WEIRT_OK(rank, weir_proxy_start(b->proxy)) && port_bench::all_ready(rank);
 }
 
-// The kernel waits for the host's data, for more signals, and answers; then it has nothing left to wait for.
+// The kernel waits for the host's data and for more signals, and answers. Afterwards no signal is left.
 void kernel_side(weirt_rank *rank, port_bench *b)
 {
     const std::initializer_list<script_step> steps = {

@@ -1,4 +1,4 @@
-// A rank that returns from main, or calls exit, while proxies, kernels and libraries of its transport are at work.
+// A rank returns from main or calls exit while proxies, kernels and libraries of its transport work.
 #include "port.h"
 
 namespace {

@@ -32,7 +32,7 @@ WEIR_FN int port_in_team(const port_transfer_args *args, weir_coop grid)
     }
 }
 
-/* Fresh data to send; what arrives is wrong before, and so are the guards. */
+/* Writes new data to send, and wrong bytes and guards where data will arrive. */
 WEIR_FN void port_prepare(const port_transfer_args *args, uint64_t iteration, uint64_t from, uint64_t to,
                           uint64_t bytes, weir_coop team)
 {
@@ -69,7 +69,7 @@ WEIR_FN void port_compare(const port_transfer_args *args, uint64_t iteration, ui
     }
 }
 
-/* The peer's team has come as far. */
+/* Waits until the peer's threads have come here. */
 WEIR_FN weir_status port_meet(const port_transfer_args *args, weir_coop team)
 {
     weir_status status = weir_coop_agree(team, args->channel.semaphore.control, WEIR_OK);
@@ -80,7 +80,7 @@ WEIR_FN weir_status port_meet(const port_transfer_args *args, weir_coop team)
     return status != WEIR_OK ? status : all;
 }
 
-/* By values of as many bytes as fit before the next 8-byte boundary, less one from time to time. */
+/* Sends values of all bytes up to the next 8-byte boundary, sometimes one byte less. */
 WEIR_FN weir_status port_values(const port_transfer_args *args, uint64_t to, uint64_t from, uint64_t bytes)
 {
     weir_status status = WEIR_OK;
@@ -131,7 +131,7 @@ WEIR_FN weir_status port_get(const port_transfer_args *args, uint64_t to, uint64
     return status != WEIR_OK ? status : all;
 }
 
-/* Returns when what the peer sends has arrived, too. */
+/* Returns when the peer's data has arrived too. */
 WEIR_FN weir_status port_move(const port_transfer_args *args, uint64_t to, uint64_t from, uint64_t bytes,
                               weir_coop team)
 {
@@ -162,7 +162,7 @@ WEIR_FN weir_status port_move(const port_transfer_args *args, uint64_t to, uint6
     }
     weir_status all = weir_dev_port_channel_wait_coop(channel, team);
     if (status == WEIR_OK && team.rank == 0) {
-        status = weir_dev_port_channel_flush(channel, NULL); /* what is sent may be overwritten */
+        status = weir_dev_port_channel_flush(channel, NULL); /* the sent data may be overwritten */
     }
     return status != WEIR_OK ? status : all;
 }
@@ -253,7 +253,7 @@ WEIR_KERNEL(port_wait, port_wait_args)
 
 const weir_kernel *port_wait_kernel(void) { return &port_wait; }
 
-/* Polls until a signal has come, and looks at the word before it. */
+/* Polls until a signal arrives, and checks the word sent before it. */
 WEIR_FN weir_status port_poll_word_of(const port_poll_args *args, uint32_t round)
 {
     weir_spin spin = weir_spin_begin();

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 #define PORT_THREADS 10240
-#define PORT_GUARD 16  /* bytes around what arrives that must stay as they are */
+#define PORT_GUARD 16  /* bytes around received data that must not change */
 #define PORT_SLACK 256 /* room that a half needs beyond the largest size */
 
 enum {
@@ -26,7 +26,7 @@ enum { PORT_THREAD, PORT_WARP, PORT_BLOCK, PORT_GRID, PORT_GROUPS };
 
 typedef struct port_report {
     uint64_t iterations;
-    uint64_t wrong; /* 1: some bytes are */
+    uint64_t wrong; /* 1: some bytes are wrong */
     uint64_t wrong_bytes;
     uint64_t wrong_position;
     uint64_t value;
@@ -35,7 +35,7 @@ typedef struct port_report {
 
 /* Both ranks send `first`, `first + step`, ... up to `last` bytes to each other, `rounds` times each. */
 typedef struct port_transfer_args {
-    weir_dev_port_channel channel; /* local to remote memory, each two halves: what is sent, what arrives */
+    weir_dev_port_channel channel; /* local to remote memory; each has two halves: data to send and received data */
     weir_dev_grid_barrier barrier;
     port_report *report;
     char *local;
@@ -66,13 +66,13 @@ typedef struct port_request_args {
     weir_request request;
 } port_request_args;
 
-/* Each thread puts words of its own, one by one, to where they belong, `pushes` times; then the first signals. */
+/* Each thread puts its words one by one, `pushes` times; then the first thread signals. */
 typedef struct port_flood_args {
     weir_dev_port_channel channel;
     weir_dev_grid_barrier barrier;
     port_report *report;
     uint64_t pushes;
-    uint32_t signals; /* 1: each thread signals after each push, and the first does not */
+    uint32_t signals; /* 1: each thread signals after each push; no signal at the end */
 } port_flood_args;
 
 /* Waits for `waits` signals. */
@@ -82,12 +82,13 @@ typedef struct port_wait_args {
     uint64_t waits;
 } port_wait_args;
 
-/* Two ranks send a word to and fro, each to a place of its own, and poll for the other's. Before anything is sent, the
- * rank that does not go first polls once in vain, and says so in `value`. */
+/* Two ranks send a word back and forth, each to its own place, and poll for the other's. Before anything is sent, the
+ * rank that does not begin polls once without success and reports this in `value`. */
 typedef struct port_poll_args {
     weir_dev_port_channel channel;
-    port_report *report; /* status: of the loop, that first poll, a last one; iterations: polls with WEIR_OK */
-    uint64_t *words;     /* of the local memory: `rounds` to send, and in its second half as many that arrive */
+    port_report *report; /* status: of the loop, the first poll, a last poll; iterations: polls with WEIR_OK */
+    uint64_t *words;     /* of the local memory: `rounds` words to send, and in its second half `rounds` received
+                          * words */
     uint64_t half;
     uint32_t first;
     uint32_t rounds;
@@ -97,7 +98,7 @@ typedef struct port_poll_args {
 
 WEIR_FN uint64_t port_poll_word(uint32_t rank, uint32_t round) { return (round + 1) * 0x9e3779b97f4a7c15u + rank; }
 
-/* All blocks put together, and the first signals; the others come only when the report's value is not 0. */
+/* All blocks put together, and the first block signals; the others start only when the report's value is not 0. */
 typedef struct port_blocks_args {
     weir_dev_port_channel channel;
     port_report *report;
@@ -105,7 +106,7 @@ typedef struct port_blocks_args {
     uint64_t bytes;
 } port_blocks_args;
 
-/* What a plain signal, or begin, makes of a semaphore whose peer is not mapped. */
+/* A plain signal, or begin, on a semaphore whose peer is not mapped. */
 typedef struct port_plain_args {
     weir_dev_semaphore semaphore;
     uint32_t counted;

@@ -1,4 +1,4 @@
-// Port channels with much to do: every alignment, millions of requests, thousands of memories, channels and threads,
+// Port channels under load: every alignment, millions of requests, thousands of memories, channels and threads, and
 // more bytes than 32 bits count.
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -20,11 +20,12 @@ bool is_sanitized(const char *name) { return std::strcmp(weirt_sanitizer(), name
 
 // ---- alignments ------------------------------------------------------------------------------------------------
 
-constexpr uint64_t SLOT = 128; // of a transfer, with room around it
+constexpr uint64_t SLOT = 128; // bytes of a transfer with room around it
 constexpr uint32_t ALIGNMENTS = 17;
 constexpr uint64_t SLOTS_BYTES = SLOT * ALIGNMENTS * ALIGNMENTS;
 
-// From 0 to 16 at one end to 0 to 16 at the other, all at once; whether just these bytes have come.
+// Moves from offsets 0 to 16 at one end to offsets 0 to 16 at the other, all at once. Returns whether only these bytes
+// have changed.
 bool align(weirt_rank *rank, port_bench *b, uint64_t bytes, bool get)
 {
     std::vector<char> data(SLOTS_BYTES);
@@ -69,7 +70,7 @@ TEST_P(PortMany, AllAlignments) { run(alignments, plan()); }
 
 // ---- requests --------------------------------------------------------------------------------------------------
 
-// Puts that nobody waits for, each with a word of its own, and at last a signal: all have come then.
+// Puts without waits, each of another word, and finally a signal: then all have arrived.
 void unflushed(weirt_rank *rank)
 {
     const uint64_t puts = port_bench::plan_of(rank)->op;
@@ -111,7 +112,7 @@ TEST_P(LongPortMany, MillionsOfPutsThatNobodyFlushes)
     run(unflushed, what);
 }
 
-// More requests behind a large transfer than a queue has room for: each comes once, and after it.
+// More requests behind a large transfer than a queue has room for: each arrives once, after the transfer.
 void behind(weirt_rank *rank)
 {
     constexpr uint64_t large = (8 << 20) + 3;
@@ -160,7 +161,7 @@ TEST_P(PortMany, RequestsBehindALargeTransfer)
     run(behind, what);
 }
 
-// A signal that the thread itself could give does not overtake what is queued, and a flush stands for all bytes.
+// A signal that the thread could store itself does not overtake queued requests, and a flush covers all bytes.
 void flushed(weirt_rank *rank)
 {
     constexpr uint64_t half = (5 << 20) + 1;
@@ -192,7 +193,7 @@ void flushed(weirt_rank *rank)
                      { SCRIPT_POLL, 0, 0, 0, 0, 0 } })) {
             b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_OK, WEIR_PENDING });
         }
-        // The last bytes of a get are there when its ticket is done.
+        // A get's last bytes have arrived when its ticket is done.
         uint64_t ticket = 0;
         char last[8] = {};
         weirt_barrier(rank);
@@ -212,7 +213,7 @@ TEST_P(PortMany, SignalsAndFlushesStandForAllBytes) { run(flushed, plan()); }
 
 // ---- threads ---------------------------------------------------------------------------------------------------
 
-// Many threads push at once: nothing is lost, and each signal is counted once, whoever has sent it.
+// Many threads push at the same time: nothing is lost, and each signal is counted once.
 void flood(weirt_rank *rank)
 {
     const port_case *what = port_bench::plan_of(rank);
@@ -239,7 +240,7 @@ void flood(weirt_rank *rank)
             WEIRT_EXPECT(rank, b.report->status[i] == WEIR_OK);
         }
     }
-    weirt_barrier(rank); // who waits does not spin beside those who push
+    weirt_barrier(rank); // no waiting thread spins beside the pushing ones
     if (open && rank->rank == 1) {
         port_wait_args args = {};
         args.channel = b.device;
@@ -281,7 +282,7 @@ TEST_P(LongPortMany, ManyThreadsPushAndSignal)
 
 // ---- memories and channels -------------------------------------------------------------------------------------
 
-// Each memory, and what a peer maps of it, may need a descriptor.
+// Each memory and each mapping of it by a peer may need a descriptor.
 bool allow_descriptors(rlim_t count)
 {
     rlimit limit;
@@ -316,7 +317,7 @@ bool put_parts(weirt_rank *rank, port_bench *b, const many &all)
     return good && WEIRT_OK(rank, weir_port_channel_flush(b->channel));
 }
 
-// Requests between many memories, the parts of one allocation of 16 bytes each: what is sent, what arrives.
+// Requests between many memories of 16 bytes each, parts of one allocation for sending and one for receiving.
 void many_memories(weirt_rank *rank)
 {
     const uint32_t count = port_bench::plan_of(rank)->op;
@@ -371,7 +372,7 @@ TEST_P(PortMany, TwoThousandMemories)
     run(many_memories, what);
 }
 
-// Many channels on one proxy, each with its semaphore; every one signals once.
+// Many channels on one proxy, each with its semaphore; each signals once.
 void many_channels(weirt_rank *rank)
 {
     const uint32_t count = port_bench::plan_of(rank)->op;
@@ -402,7 +403,10 @@ void many_channels(weirt_rank *rank)
 TEST_P(PortMany, TwoThousandChannelsOnOneProxy)
 {
     port_case what = plan();
-    what.op = what.transport != PORT_IPC ? 8 : weirt_sanitizer()[0] != '\0' ? 500 : 2000; // other queues are not cheap
+    what.op = what.transport != PORT_IPC     ? 8
+              : weirt_sanitizer()[0] != '\0' ? 500
+                                             : 2000; // queues of other transports
+                                                     // cost more
     run(many_channels, what);
 }
 
@@ -442,7 +446,7 @@ TEST_P(PortMany, ConnectionsShareADomain)
 
 // ---- far and large ---------------------------------------------------------------------------------------------
 
-// Offsets that 32 bits do not hold, in memory that costs nothing where it is not used.
+// Offsets beyond 32 bits, in memory whose unused pages cost nothing.
 void far_offsets(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
@@ -497,7 +501,7 @@ TEST_P(PortMany, OffsetsBeyondFourGigabytes)
 constexpr uint64_t WINDOW = 4 << 20;
 constexpr uint64_t WINDOWS = 1026; // more than 4 GiB
 
-// WINDOWS windows of addresses that are few in memory: the first, the last, and one for all between.
+// WINDOWS windows of addresses over little memory: the first, the last, and one for all between.
 class wide {
 public:
     bool open(weirt_rank *rank)
@@ -533,7 +537,7 @@ private:
     char *base_ = nullptr;
 };
 
-// Places of a large memory that are looked at: its ends, its middle, and around 4 GiB.
+// Checked places of a large memory: its ends, its middle, and around 4 GiB.
 constexpr uint64_t marks[] = { 0,
                                WINDOW + 77,
                                WINDOWS / 2 * WINDOW,
@@ -549,7 +553,7 @@ uint64_t mark_of(uint64_t place)
     return port_word(window == 0 ? 0 : window + 1 < WINDOWS ? 1 : 2, place % WINDOW);
 }
 
-// One put of more than 4 GiB. plan.op: the peer's memory is made of windows, too, which a process cannot share.
+// One put of more than 4 GiB. plan.op: the peer's memory is made of windows too, which a process cannot share.
 void large(weirt_rank *rank)
 {
     const bool windows = port_bench::plan_of(rank)->op != 0;

@@ -9,13 +9,14 @@ extern "C" {
 #endif
 
 #define PORT_PACKETS_SIZES 6u
-#define PORT_PACKETS_MOST 2051u                                   /* bytes of the largest */
-#define PORT_PACKETS_REGION ((PORT_PACKETS_MOST + 7u) / 8u * 16u) /* of a packet buffer; rounds use two in turn */
-#define PORT_PACKETS_HALF 4096u                                   /* of a rank's memory: what is sent, what arrives */
+#define PORT_PACKETS_MOST 2051u                                   /* bytes of the largest packet message */
+#define PORT_PACKETS_REGION ((PORT_PACKETS_MOST + 7u) / 8u * 16u) /* bytes of a packet buffer; rounds use two in turn \
+                                                                   */
+#define PORT_PACKETS_HALF 4096u                                   /* of a rank's memory: data to send, received data */
 
 typedef struct port_packets_report {
     int32_t status;
-    int32_t polled; /* in the end: there is no signal */
+    int32_t polled; /* result of a last poll: no signal is left */
     uint64_t rounds;
     uint64_t wrong;
 } port_packets_report;
@@ -28,13 +29,13 @@ typedef struct port_packets_args {
     char *local;
     uint64_t sizes[PORT_PACKETS_SIZES];
     uint64_t rounds;
-    uint64_t first; /* number of the first round, so that kernels follow each other */
+    uint64_t first; /* number of the first round; later kernels continue */
     uint32_t group; /* PORT_THREAD, PORT_BLOCK or PORT_GRID */
     uint32_t rank;
     uint32_t peer;
 } port_packets_args;
 
-/* One call that is wrong, by one thread. */
+/* One invalid call by one thread. */
 typedef struct port_packets_wrong_args {
     weir_dev_port_channel channel;
     int32_t *status;

@@ -1,4 +1,4 @@
-// Packets over port channels: one put and no signal, over transports that keep words whole and that do not.
+// Packets over port channels: one put and no signal, over transports with and without whole words.
 #include <algorithm>
 #include <vector>
 
@@ -71,7 +71,7 @@ void moves(weirt_rank *rank)
         args.rank = rank->rank;
         args.peer = p.b.peer;
         args.rounds = 4 * PORT_PACKETS_SIZES;
-        // One after the other, each goes on with the flags of the one before.
+        // Kernels follow each other; each continues the flags of the one before.
         for (uint32_t group : { PORT_THREAD, PORT_BLOCK, PORT_GRID }) {
             const weir_shape shape = group == PORT_GRID ? weir_shape{ 2, 3 } : weir_shape{ 1, 4 };
             args.group = group;
@@ -92,7 +92,7 @@ void moves(weirt_rank *rank)
 
 TEST_P(PortPackets, MoveBytes) { run(moves, plan()); }
 
-// Whoever waits for packets of a channel that has failed is told so.
+// Waits for packets of a failed channel return its error.
 void failed(weirt_rank *rank)
 {
     packet_bench p;
@@ -125,7 +125,7 @@ struct wrong_call {
     weir_status status;
 };
 
-// The first call that is wrong ends the communicator; nothing was sent.
+// The first invalid call ends the communicator and sends nothing.
 void wrong(weirt_rank *rank)
 {
     static const wrong_call calls[] = {
@@ -173,7 +173,7 @@ TEST_P(PortPackets, WrongCallsDoNothing)
     }
 }
 
-// What is no pair of packet buffers; then, a channel without.
+// Invalid pairs of packet buffers; then a channel without packet buffers.
 void misuse(weirt_rank *rank)
 {
     packet_bench p;

@@ -1,4 +1,4 @@
-// Requests of every verb with every modifier, of the host and of kernels: each does what its parts do.
+// Requests of every verb with every modifier, from the host and from kernels: each has the effect of its parts.
 #include "port.h"
 
 namespace {
@@ -6,7 +6,7 @@ namespace {
 PORT_SUITE(PortRequest, PORT_IPC, PORT_IB, PORT_OFI, PORT_DEVICE, PORT_DEVICE_STAGED);
 
 constexpr uint64_t HALF = 4096;
-constexpr uint64_t PLACE = 64; // bytes of a type, in each half
+constexpr uint64_t PLACE = 64; // bytes of a request type in each half
 constexpr uint64_t MOVED = 24;
 
 struct type_row {
@@ -15,7 +15,7 @@ struct type_row {
     uint64_t place;
 };
 
-// All types, each with a place of its own.
+// All types, each with its own place.
 uint32_t all_types(bool adds, type_row *rows)
 {
     uint32_t count = 0;
@@ -41,7 +41,7 @@ weir_request request_of(const type_row &row, uint32_t rank)
     return request;
 }
 
-// What is at a type's place of the second half, before and after.
+// The bytes at a type's place in the second half, before and after.
 uint64_t before(uint32_t rank, const type_row &row, uint64_t i) { return ~port_word(rank, row.place / 8 + i); }
 
 uint64_t after(uint32_t rank, uint32_t peer, const type_row &row, uint64_t i)
@@ -73,7 +73,7 @@ void make_one(weirt_rank *rank, port_bench *b, const weir_request &request, bool
     }
 }
 
-// Each request is done when its ticket is; all signals come, and no more.
+// Each request is done when its ticket is; exactly the expected signals arrive.
 void every_type(weirt_rank *rank)
 {
     const bool kernel = port_bench::plan_of(rank)->op != 0;

@@ -49,7 +49,7 @@ WEIR_KERNEL(port_round, port_round_args)
     port_round_fill(args, round, STREAM_KERNEL, STREAM_KERNEL_BYTES);
     port_round_fill(args, round, STREAM_GET, STREAM_GET_BYTES);
     weir_arch_store_relaxed_sys_u64((uint64_t *)(args->local + STREAM_HALF + STREAM_VALUE), 0);
-    /* The peer may be filling; this half is sent over what it has compared. */
+    /* The peer may still write its half; it has checked the half that is overwritten here. */
     args->report->status[0] = (int32_t)weir_dev_port_channel_signal(&args->channel, NULL);
     if (weir_dev_port_channel_wait(&args->channel) == WEIR_OK) {
         args->report->status[1] = (int32_t)weir_dev_port_channel_put(&args->channel, STREAM_HALF + STREAM_KERNEL,

@@ -1,4 +1,4 @@
-/* port_stream_kernels.h - what runs between the calls of a stream; for port_stream_test.cc. */
+/* port_stream_kernels.h - kernels between the calls of a stream; for port_stream_test.cc. */
 #ifndef WEIRT_PORT_STREAM_KERNELS_H
 #define WEIRT_PORT_STREAM_KERNELS_H
 
@@ -8,26 +8,26 @@
 extern "C" {
 #endif
 
-/* What moves in a round: offsets in the half of a memory that is sent, and in the one that arrives. */
+/* Offsets of a round's data, in the half to send and in the half that receives. */
 enum {
-    STREAM_PUT = 19, /* by puts and put_signals, larger than what a thread copies itself, */
+    STREAM_PUT = 19, /* by puts and put_signals, larger than a thread's own copies */
     STREAM_PUT_BYTES = 5001,
-    STREAM_SMALL = 8192, /* and smaller */
+    STREAM_SMALL = 8192, /* by smaller puts */
     STREAM_SMALL_BYTES = 100,
     STREAM_KERNEL = 12288, /* by a put of the kernel that prepares the round */
     STREAM_KERNEL_BYTES = 3000,
     STREAM_GET = 16384,
     STREAM_GET_BYTES = 1700,
     STREAM_VALUE = 20480,
-    STREAM_WORD = 24576,  /* that is added to */
-    STREAM_ROUND = 28672, /* the number of the round, which the kernels count: a graph has no other */
+    STREAM_WORD = 24576,  /* target of adds */
+    STREAM_ROUND = 28672, /* number of the round, counted by the kernels because a graph cannot */
     STREAM_HALF = 32768
 };
 
 #define STREAM_VALUE_NUMBER 0x8123456789abcdefu
 #define STREAM_ADDEND 0x9000000000000001u
 
-/* One thread prepares a round, or compares what has arrived in it and counts. */
+/* One thread prepares a round, or checks its received data and counts. */
 typedef struct port_round_args {
     weir_dev_port_channel channel;
     port_report *report;

@@ -11,7 +11,7 @@ bool has_adds(const port_bench &b, const weirt_rank *rank)
 {
     weir_transport_info info;
     if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(port_transports[b.plan.transport], "ofi") == 0) {
-        return false; // to no memory of GPUs
+        return false; // not to GPU memory
     }
     for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
         if (std::strcmp(info.name, port_transports[b.plan.transport]) == 0 && info.adds) {
@@ -34,7 +34,7 @@ bool launch_round(weirt_rank *rank, port_bench *b, bool compare)
     return b->launch(rank, port_round_kernel(), weir_shape{ 1, 1 }, &args, false);
 }
 
-// Each call once, between the kernel that makes the data and the one that compares it.
+// Each call once, between the kernel that writes the data and the kernel that checks it.
 bool enqueue_round(weirt_rank *rank, port_bench *b)
 {
     weir_port_channel *channel = b->channel;
@@ -56,7 +56,7 @@ bool enqueue_round(weirt_rank *rank, port_bench *b)
            WEIRT_OK(rank, weir_port_channel_wait_on_stream(channel, stream)) &&
            WEIRT_OK(rank, weir_port_channel_wait_on_stream(channel, stream)) &&
            WEIRT_OK(rank, weir_port_channel_flush_on_stream(channel, stream)) && launch_round(rank, b, true) &&
-           // Neither overwrites what the other still gets.
+           // Wait for each other before either overwrites data of a get.
            WEIRT_OK(rank, weir_port_channel_signal_on_stream(channel, stream)) &&
            WEIRT_OK(rank, weir_port_channel_wait_on_stream(channel, stream));
 }
@@ -104,7 +104,7 @@ TEST_P(PortStream, CallsAndTheirReplaysAreInOrderWhenAllAreQueued)
     run(rounds, what);
 }
 
-// A request that fails is its channel's error: what follows on the stream goes on, and so does the other channel.
+// A failed request is its channel's error: later work on the stream and the other channel go on.
 void failing_request(weirt_rank *rank)
 {
     weirt_log_allow(" failed: ");
@@ -130,7 +130,7 @@ void failing_request(weirt_rank *rank)
 
 TEST_P(PortStream, RequestThatFailsIsTheChannelsError) { run(failing_request, plan()); }
 
-// A wait for what does not come is the communicator's error, and ends by its deadline.
+// A wait for a missing signal ends by its deadline with an error of the communicator.
 void failing_wait(weirt_rank *rank)
 {
     constexpr uint64_t timeout_ms = 200;

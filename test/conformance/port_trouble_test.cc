@@ -1,4 +1,4 @@
-// What goes wrong with a port channel: each thing ends with a status, in time, and what is beside it goes on.
+// Failures of port channels: each ends with a status, in time, and other channels go on.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -47,7 +47,7 @@ struct bad_range {
     uint64_t bytes;
 };
 
-// What does not lie in a memory of `size` bytes: beyond its end, or only after offset + bytes have wrapped around.
+// Ranges outside a memory of `size` bytes: beyond its end, also if offset + bytes wraps around.
 std::vector<bad_range> bad_ranges(uint64_t size)
 {
     const uint64_t top = uint64_t{ 1 } << 63;
@@ -79,7 +79,7 @@ std::vector<bad_range> bad_ranges(uint64_t size)
     return all;
 }
 
-// One of the host's requests; the error names memory, offset and size.
+// A request of the host; the error names memory, offset and size.
 void host_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const bad_range &bad)
 {
     char text[200];
@@ -90,7 +90,7 @@ void host_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const b
                   b->peer, bad.name, bad.of_src ? "local" : "remote", static_cast<unsigned long long>(bad.bytes),
                   static_cast<unsigned long long>(bad.offset), bad.of_src ? WEIR_PORT_LOCAL : WEIR_PORT_REMOTE,
                   static_cast<unsigned long long>(2 * b->half));
-    // A size that is too large for both is reported for the first, the remote one.
+    // A size that is too large for both memories is reported for the remote one.
     const bool both = bad.of_src && bad.bytes > 2 * b->half;
     if (WEIRT_OK(rank, weir_port_channel_post(on.channel, &request, 0, &ticket))) {
         WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(on.channel, ticket, weirt_patience_ms()));
@@ -99,7 +99,7 @@ void host_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const b
     WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(on.channel));
 }
 
-// One of a kernel's calls, which neither touches memory by itself nor sends a later signal ahead.
+// A kernel's call, which neither touches memory nor sends a later signal before its error.
 void kernel_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const bad_range &bad)
 {
     weir_dev_port_channel device;
@@ -111,8 +111,7 @@ void kernel_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const
                   ticket_of(SCRIPT_WAIT_TICKET, 2), step(SCRIPT_FLUSH, 0, 0, 0) })) {
         b->ended(rank, { WEIR_OK, WEIR_ERR_RANGE, WEIR_OK, WEIR_ERR_RANGE, WEIR_ERR_RANGE });
     }
-    // The proxy's thread takes this request after it has made the error that of waits: until then they may end with the
-    // peer's.
+    // The proxy's thread takes this request after waits see the error; before, they may end with the peer's error.
     const weir_request nothing = port_request(WEIR_REQUEST_PUT, 0, 0, 0);
     uint64_t ticket = 0;
     WEIRT_OK(rank, weir_port_channel_post(b->channel, &nothing, 0, &ticket));
@@ -127,10 +126,10 @@ void out_of_bounds(weirt_rank *rank)
 {
     constexpr uint64_t half = 4096;
     port_bench b;
-    weirt_log_allow(" failed: "); // each channel says so
+    weirt_log_allow(" failed: "); // each channel logs its failure
     bool open = b.open(rank, 0, half);
     uint64_t tag = 10;
-    // Elsewhere than over ipc a channel takes long to make.
+    // Making a channel takes long over transports other than ipc.
     const uint32_t stride = port_bench::plan_of(rank)->transport == PORT_IPC ? 1 : 11;
     const std::vector<bad_range> all = bad_ranges(2 * half);
     for (size_t i = 0; i < all.size() && open; i += stride) {
@@ -146,7 +145,7 @@ void out_of_bounds(weirt_rank *rank)
             on.close();
         }
     }
-    // What ends exactly at the end is within bounds, also if it is nothing.
+    // A range that ends exactly at the end is valid, also with 0 bytes.
     if (open) {
         WEIRT_OK(rank, weir_port_channel_put(b.channel, 2 * half - 8, 0, 8, nullptr));
         WEIRT_OK(rank, weir_port_channel_get(b.channel, 0, 2 * half - 16, 8, nullptr));
@@ -161,7 +160,7 @@ void out_of_bounds(weirt_rank *rank)
 
 TEST_P(PortTrouble, RangesBeyondTheMemoryFailTheirChannelAlone) { run(out_of_bounds, plan()); }
 
-// What is no request: memories that do not exist or are the other side's, values of no or too many bytes, or over an
+// Invalid requests: memories that do not exist or belong to the other side, values of 0 or too many bytes, or across an
 // 8-byte boundary.
 void no_requests(weirt_rank *rank)
 {
@@ -204,7 +203,7 @@ TEST_P(PortTrouble, WhatIsNoRequestFailsItsChannelAlone) { run(no_requests, plan
 
 // ---- proxies ---------------------------------------------------------------------------------------------------
 
-// What is queued when the proxy stops fails, and so does what comes later; the kernel that waits for a ticket ends.
+// Requests that are queued when the proxy stops fail, and so do later ones; a kernel that waits for a ticket ends.
 void stopped(weirt_rank *rank)
 {
     port_bench b;
@@ -212,7 +211,7 @@ void stopped(weirt_rank *rank)
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
         WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device))) {
         uint64_t tickets[4] = {};
-        for (uint64_t &ticket : tickets) { // it was never started
+        for (uint64_t &ticket : tickets) { // the proxy was never started
             WEIRT_OK(rank, weir_port_channel_put(b.channel, 0, 0, 1 << 16, &ticket));
         }
         WEIRT_STATUS(rank, WEIR_PENDING, weir_port_channel_test(b.channel, tickets[0]));
@@ -241,8 +240,8 @@ TEST_P(PortTrouble, StoppedProxyEndsWhatIsQueued)
     run(stopped, plan());
 }
 
-// While one channel has seconds of work, another one of the same proxy goes on; a stop ends what is under way, and what
-// a flush has promised is there.
+// While one channel has seconds of work, another one of the same proxy goes on. A stop ends transfers under way, and
+// data of a completed flush has arrived.
 void slow(weirt_rank *rank)
 {
     const uint64_t half = std::strcmp(rank->stage->kind, "gpu") == 0 ? 64 << 20 : 4 << 20;
@@ -262,7 +261,7 @@ void slow(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_PENDING, weir_port_channel_test(b.channel, tickets[puts - 1]));
         WEIRT_OK(rank, weir_proxy_stop(b.proxy));
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_port_channel_test(b.channel, tickets[puts - 1]));
-        bool failed = false; // from one on, all
+        bool failed = false; // after the first failure all fail
         for (uint64_t ticket : tickets) {
             weir_status status = weir_port_channel_test(b.channel, ticket);
             WEIRT_EXPECT(rank, status == WEIR_ERR_ABORTED || (status == WEIR_OK && !failed));
@@ -289,11 +288,11 @@ TEST_P(PortTrouble, SlowChannelStopsNobodyAndEndsWithItsProxy)
         GTEST_SKIP() << "host threads' requests go through the proxy, as over ib";
     }
     port_case what = plan();
-    what.credits = what.transport == PORT_IPC ? 4096 : 512; // and as many puts
+    what.credits = what.transport == PORT_IPC ? 4096 : 512; // also the number of puts
     run(slow, what);
 }
 
-// A channel of a single credit that has failed goes on to take requests, of both kinds of threads, and fails them.
+// A failed channel with a single credit still takes requests, from kernels and from host threads, and fails them.
 void few_credits(weirt_rank *rank)
 {
     port_bench b;
@@ -332,7 +331,7 @@ bool late_enough(uint64_t since_ms)
     return elapsed >= 150 && elapsed < 150 + 5000 * weirt_slow();
 }
 
-// A channel whose handler keeps the proxy's thread until it is let go.
+// A channel whose handler blocks the proxy's thread until it is released.
 struct holder {
     weir_proxy_channel *channel = nullptr;
     std::atomic<bool> held{ false };
@@ -366,7 +365,7 @@ struct holder {
     }
 };
 
-// Nobody carries the requests out: each wait ends with its deadline.
+// No thread carries the requests out: each wait ends by its deadline.
 void deadlines(weirt_rank *rank)
 {
     weir_port_channel_opts opts = { sizeof opts, WEIR_PORT_DIRECT_NEVER, 2, 0, nullptr, nullptr };
@@ -376,7 +375,7 @@ void deadlines(weirt_rank *rank)
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, &opts, &b.channel)) &&
         WEIRT_OK(rank, weir_port_channel_device(b.channel, &b.device)) && WEIRT_OK(rank, weir_proxy_start(b.proxy)) &&
         proxy.take(rank, b.proxy)) {
-        // Once let go, both ranks' puts run at a time: they write the second half, and read the first.
+        // After the release, both ranks' puts run at the same time: they write the second half and read the first.
         uint64_t ticket = 0;
         WEIRT_OK(rank, weir_port_channel_put(b.channel, 4096, 0, 8, &ticket));
         uint64_t start = weirt_now_ms();
@@ -392,7 +391,8 @@ void deadlines(weirt_rank *rank)
         if (rank->rank == 0 && b.call(rank, b.device, { step(SCRIPT_PUT, 4096, 0, 8), step(SCRIPT_FLUSH, 0, 0, 0) })) {
             b.ended(rank, { WEIR_OK, WEIR_ERR_TIMEOUT });
             WEIRT_EXPECT(rank, late_enough(start));
-            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(b.comm.comm)); // of kernels, it is
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_status(b.comm.comm)); // a timeout of kernels fails the
+                                                                                 // communicator
         }
     }
     proxy.give();
@@ -407,7 +407,7 @@ TEST_P(PortTrouble, DeadlinesOfWhatNobodyCarriesOut)
     run(deadlines, plan());
 }
 
-// What a kernel copies by itself, while something is queued, is done no earlier than that is.
+// A kernel's own copy, while requests are queued, is done no earlier than they are.
 void copies_behind_requests(weirt_rank *rank)
 {
     port_bench b;
@@ -440,7 +440,7 @@ TEST_P(PortTrouble, TicketOfACopyStandsForWhatIsQueuedBeforeIt)
 
 // ---- memories --------------------------------------------------------------------------------------------------
 
-// Memories whose owners have let go of them while transfers are under way: the channel keeps them until it ends.
+// Memories whose owners destroy them while transfers are under way: the channel keeps them until it ends.
 void let_go(weirt_rank *rank)
 {
     constexpr uint64_t bytes = 3 << 20;
@@ -481,8 +481,8 @@ void let_go(weirt_rank *rank)
 
 TEST_P(PortTrouble, MemoriesLiveAsLongAsTheirChannel) { run(let_go, plan()); }
 
-// The peer takes its memory away while transfers to it are under way: they end, well or not, and the other channel
-// of the two ranks goes on.
+// The peer destroys its memory while transfers to it are under way: they end, with or without an error, and the other
+// channel of the two ranks goes on.
 void taken_away(weirt_rank *rank)
 {
     constexpr uint64_t half = 1 << 22;
@@ -544,7 +544,7 @@ TEST_P(PortTrouble, MemoryThatIsTakenAwayEndsItsTransfers)
 
 // ---- creation --------------------------------------------------------------------------------------------------
 
-// A channel that could not be made leaves semaphore, queue and memories as they were.
+// A failed create leaves semaphore, queue and memories unchanged.
 void not_made(weirt_rank *rank)
 {
     port_bench b;

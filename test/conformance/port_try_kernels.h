@@ -1,4 +1,5 @@
-/* port_try_kernels.h - a kernel whose one push a handler of the proxy turns into transfers; for port_try_test.cc. */
+/* port_try_kernels.h - a kernel that makes one push, which a handler of the proxy turns into transfers; for
+ * port_try_test.cc. */
 #ifndef WEIRT_PORT_TRY_KERNELS_H
 #define WEIRT_PORT_TRY_KERNELS_H
 
@@ -10,9 +11,9 @@ extern "C" {
 #endif
 
 #define PORT_TRY_RANKS 3u
-#define PORT_TRY_WORDS 96u /* of 8 bytes, that each rank sends to each other one in a round */
+#define PORT_TRY_WORDS 96u /* 8-byte words that each rank sends to each other rank in a round */
 
-/* The memory of a rank, in words: what it sends, then, for each round of two and each rank, what has come. */
+/* The memory of a rank, in words: data to send, then received data for each of two rounds and each rank. */
 #define PORT_TRY_SENT 0u
 #define PORT_TRY_CAME(round, from) ((1u + ((round) % 2u) * PORT_TRY_RANKS + (from)) * PORT_TRY_WORDS)
 #define PORT_TRY_MEMORY ((1u + 2u * PORT_TRY_RANKS) * PORT_TRY_WORDS)
@@ -23,11 +24,11 @@ typedef struct port_try_report {
     uint64_t wrong;
 } port_try_report;
 
-/* In each round one thread writes new words, pushes one request, which is complete when they have been sent to all, and
- * waits for the words of the others. */
+/* In each round one thread writes new words and pushes one request, which completes when the words were sent to all
+ * ranks. Then it waits for the words of the others. */
 typedef struct port_try_args {
     weir_dev_proxy_channel push;
-    weir_dev_port_channel ports[PORT_TRY_RANKS]; /* but of this rank */
+    weir_dev_port_channel ports[PORT_TRY_RANKS]; /* except for this rank */
     port_try_report *report;
     uint64_t *memory;
     uint32_t rank;

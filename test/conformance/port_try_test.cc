@@ -1,4 +1,4 @@
-// Calls of port channels that never block: a handler of the proxy makes transfers of its own, and what finds no room.
+// Calls of port channels that never block: transfers made by a handler of the proxy, and calls without room.
 #include <atomic>
 
 #include "port.h"
@@ -12,7 +12,7 @@ PORT_SUITE(PortTry, PORT_IPC, PORT_IB, PORT_OFI);
 
 constexpr uint32_t PIECES = 6; // more than a channel has credits
 
-// What a rank has for one other rank.
+// A rank's objects for one other rank.
 struct try_link {
     weir_connection *connection = nullptr;
     weir_semaphore *semaphore = nullptr;
@@ -20,12 +20,12 @@ struct try_link {
     weir_port_channel *channel = nullptr;
 };
 
-// Sends what one request names to all peers, in pieces, and signals behind them.
+// Sends the data of one request to all peers, in pieces, with a signal behind them.
 struct fan_out {
     try_link links[PORT_TRY_RANKS];
     weir_proxy_channel *pushes = nullptr;
     uint32_t rank = 0;
-    uint32_t next = 0; // step of the request that is being handed over
+    uint32_t next = 0; // step of the current request
     bool under_way = false;
     uint64_t tickets[PORT_TRY_RANKS] = {}; // of the signals
     std::atomic<uint32_t> no_room{ 0 };
@@ -48,7 +48,7 @@ struct fan_out {
     {
         fan_out *self = static_cast<fan_out *>(context);
         const uint32_t peer = self->rank == 0 ? 1 : 0;
-        // What blocks is refused here.
+        // A blocking call is refused here.
         self->wrong += weir_port_channel_put(self->links[peer].channel, 0, 0, 8, nullptr) != WEIR_ERR_INVALID;
         self->wrong += weir_port_channel_flush(self->links[peer].channel) != WEIR_ERR_INVALID;
         for (; self->next < PORT_TRY_RANKS * (PIECES + 1); self->next++) {
@@ -162,7 +162,7 @@ struct try_bench {
     }
 };
 
-// One push of a kernel becomes puts to all other ranks, and signals.
+// One push of a kernel becomes puts and signals to all other ranks.
 void handler_sends(weirt_rank *rank)
 {
     constexpr uint32_t rounds = 20;
@@ -179,7 +179,7 @@ void handler_sends(weirt_rank *rank)
             WEIRT_STATUS(rank, WEIR_OK, static_cast<weir_status>(report->status));
             WEIRT_EXPECT(rank, report->rounds == rounds && report->wrong == 0);
             WEIRT_EXPECT(rank, b.out.wrong == 0);
-            // PIECES and a signal do not fit into four credits: each round to each peer found no room.
+            // PIECES and a signal need more than four credits: in each round, each peer had no room once.
             WEIRT_EXPECT(rank, b.out.no_room >= 2 * rounds);
         }
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
@@ -195,7 +195,7 @@ TEST_P(PortTry, HandlerSendsToAll)
 
 // ---- room ------------------------------------------------------------------------------------------------------
 
-// Without a credit nothing is asked for. All calls, when there is room, do what those do that block.
+// Calls without a credit post nothing. With room, all calls do the same as the blocking ones.
 void room(weirt_rank *rank)
 {
     constexpr uint64_t half = 4096;
@@ -214,7 +214,7 @@ void room(weirt_rank *rank)
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
         WEIRT_OK(rank, weir_port_channel_wait(b.channel, tickets[1], weirt_patience_ms()));
         WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
-        WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore)); // what found no room did not signal
+        WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore)); // a call without room has not signalled
         weirt_barrier(rank);
         WEIRT_EXPECT(rank, b.read(rank, half, words, 16) && words[0] == port_word(b.peer, 0) &&
                                words[1] == port_word(b.peer, 1));

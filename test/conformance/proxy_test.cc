@@ -1,5 +1,5 @@
-// Proxies: handlers of the user's own get every request once and in order; no channel holds up another; whatever goes
-// wrong ends with a status.
+// Proxies: a user's handlers get every request once and in order; no channel holds up another; every failure ends with
+// a status.
 #include <atomic>
 #include <set>
 
@@ -11,28 +11,28 @@ constexpr uint32_t channels_max = QUEUE_CHANNELS;
 
 struct bench;
 
-// A channel and what its handler does.
-struct lane {
+// A channel and the behaviour of its handler.
+struct tracked {
     weir_proxy_channel *channel = nullptr;
     uint32_t id = 0;
     queue_account account;
-    std::atomic<uint64_t> handled{ 0 };   // taken by the handler
-    std::atomic<uint64_t> completed{ 0 }; // of those that it took as pending
-    std::atomic<uint64_t> allowed{ 0 };   // how many of them may be completed
+    std::atomic<uint64_t> handled{ 0 };   // requests taken by the handler
+    std::atomic<uint64_t> completed{ 0 }; // completed requests of those taken as pending
+    std::atomic<uint64_t> allowed{ 0 };   // maximum of completions
     std::atomic<bool> busy{ false };
-    std::atomic<bool> often_busy{ false }; // every other call
+    std::atomic<bool> often_busy{ false }; // the handler is busy at every other call
     uint32_t calls = 0;
-    std::atomic<bool> pending{ false }; // types above WEIR_REQUEST_USER are completed at once all the same
+    std::atomic<bool> pending{ false }; // requests are taken as pending, except types above WEIR_REQUEST_USER
     std::atomic<int> error{ WEIR_OK };  // of the request number `error_at`,
     std::atomic<uint64_t> error_at{ ~0ull };
     std::atomic<int> progress_error{ WEIR_OK };
-    std::atomic<int> inner{ WEIR_OK }; // what a call of the handler's own has returned
-    weir_proxy *stops = nullptr;       // the handler tries to stop it
+    std::atomic<int> inner{ WEIR_OK }; // the result of a call that the handler makes
+    weir_proxy *stops = nullptr;       // proxy that the handler tries to stop
 };
 
 weir_status handle(void *context, const weir_request *request)
 {
-    lane *l = static_cast<lane *>(context);
+    tracked *l = static_cast<tracked *>(context);
     if (l->stops != nullptr) {
         l->inner = weir_proxy_stop(l->stops);
     }
@@ -49,7 +49,7 @@ weir_status handle(void *context, const weir_request *request)
 
 weir_status progress(void *context)
 {
-    lane *l = static_cast<lane *>(context);
+    tracked *l = static_cast<tracked *>(context);
     if (l->progress_error != WEIR_OK) {
         return static_cast<weir_status>(l->progress_error.load());
     }
@@ -64,7 +64,7 @@ weir_status progress(void *context)
 
 struct bench : queue_bench {
     weir_proxy *proxy = nullptr;
-    lane lanes[channels_max];
+    tracked tracked_channels[channels_max];
 
     bool open(weirt_rank *rank, uint32_t timeout_ms, const weir_proxy_opts &opts)
     {
@@ -72,7 +72,7 @@ struct bench : queue_bench {
     }
     bool add(weirt_rank *rank, uint32_t index, uint32_t credits, bool with_progress)
     {
-        lane *l = &lanes[index];
+        tracked *l = &tracked_channels[index];
         weir_proxy_handler handler = { handle, l, with_progress ? progress : nullptr, l };
         weir_proxy_channel_opts opts = { sizeof opts, credits, 0 };
         if (!WEIRT_OK(rank, weir_proxy_channel_create(proxy, &handler, &opts, &l->channel))) {
@@ -86,7 +86,7 @@ struct bench : queue_bench {
         queue_args result = queue_args_of(this);
         result.channel_count = count;
         for (uint32_t i = 0; i < count; i++) {
-            WEIRT_OK(rank, weir_proxy_channel_device(lanes[i].channel, &result.channels[i]));
+            WEIRT_OK(rank, weir_proxy_channel_device(tracked_channels[i].channel, &result.channels[i]));
         }
         return result;
     }
@@ -94,15 +94,16 @@ struct bench : queue_bench {
     {
         weir_request request;
         queue_request(0, number, type, &request);
-        return WEIRT_OK(rank, weir_proxy_channel_push(lanes[index].channel, &request, weirt_patience_ms(), ticket));
+        return WEIRT_OK(
+            rank, weir_proxy_channel_push(tracked_channels[index].channel, &request, weirt_patience_ms(), ticket));
     }
     weir_status wait(uint32_t index, uint64_t ticket)
     {
-        return weir_proxy_channel_wait(lanes[index].channel, ticket, weirt_patience_ms());
+        return weir_proxy_channel_wait(tracked_channels[index].channel, ticket, weirt_patience_ms());
     }
     void close()
     {
-        for (lane &l : lanes) {
+        for (tracked &l : tracked_channels) {
             weir_proxy_channel_destroy(l.channel);
         }
         weir_proxy_destroy(proxy);
@@ -129,7 +130,7 @@ struct plan {
     uint32_t wait;
 };
 
-// All kernel threads push to four channels; the requests of each come whole and in order, and all are completed.
+// All kernel threads push to four channels. Each channel's requests arrive whole and in order, and all complete.
 void all_are_handled(weirt_rank *rank)
 {
     const plan *what = static_cast<const plan *>(rank->arg);
@@ -147,7 +148,7 @@ void all_are_handled(weirt_rank *rank)
             uint64_t all = static_cast<uint64_t>(b.threads) * what->pushes;
             uint64_t total = 0;
             queue_statuses(rank, &b, b.threads, WEIR_OK, WEIR_OK);
-            for (lane &l : b.lanes) {
+            for (tracked &l : b.tracked_channels) {
                 total += l.account.total;
                 WEIRT_EXPECT(rank, l.account.wrong == 0);
                 WEIRT_OK(rank, weir_proxy_channel_status(l.channel));
@@ -163,14 +164,14 @@ void all_are_handled(weirt_rank *rank)
     b.close();
 }
 
-// One channel's handler takes nothing, and its pusher waits for credits. The other channel does not notice.
+// One channel's handler takes nothing, and its pusher waits for credits. The other channel goes on.
 void busy_stops_nobody(weirt_rank *rank)
 {
     constexpr uint32_t pushes = 50;
     bench b;
     if (b.open(rank, 0, with(1, 4)) && b.add(rank, 0, 3, false) && b.add(rank, 1, 3, false) &&
         WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        b.lanes[0].busy = true;
+        b.tracked_channels[0].busy = true;
         queue_args args = b.args(rank, 2);
         args.pushes = pushes;
         args.wait = QUEUE_WAIT_LAST;
@@ -178,30 +179,32 @@ void busy_stops_nobody(weirt_rank *rank)
             weir_proxy_usage usage = {};
             comes_true(rank, [&] {
                 weir_proxy_get_usage(b.proxy, &usage);
-                return b.lanes[1].handled == pushes && usage.busy != 0 && usage.requests == pushes + 3;
+                return b.tracked_channels[1].handled == pushes && usage.busy != 0 && usage.requests == pushes + 3;
             });
-            WEIRT_EXPECT(rank, b.lanes[0].handled == 0);
+            WEIRT_EXPECT(rank, b.tracked_channels[0].handled == 0);
             WEIRT_EXPECT(rank, usage.completed == pushes);
-            b.lanes[0].busy = false;
+            b.tracked_channels[0].busy = false;
             queue_finish(rank, &b);
             queue_statuses(rank, &b, 2, WEIR_OK, WEIR_OK);
-            WEIRT_EXPECT(rank, b.lanes[0].account.total == pushes && b.lanes[0].account.wrong == 0);
-            WEIRT_EXPECT(rank, b.lanes[1].account.total == pushes && b.lanes[1].account.wrong == 0);
+            WEIRT_EXPECT(rank,
+                         b.tracked_channels[0].account.total == pushes && b.tracked_channels[0].account.wrong == 0);
+            WEIRT_EXPECT(rank,
+                         b.tracked_channels[1].account.total == pushes && b.tracked_channels[1].account.wrong == 0);
         }
     }
     b.close();
 }
 
-// A handler that is busy at every other call gets its requests in order all the same.
+// A handler that is busy at every other call still gets its requests in order.
 void often_busy_keeps_the_order(weirt_rank *rank)
 {
     constexpr uint32_t pushes = 100;
     bench b;
     if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 8, false)) {
-        b.lanes[0].often_busy = true;
+        b.tracked_channels[0].often_busy = true;
         queue_args args = b.args(rank, 1);
         args.pushes = 4;
-        // The first ones are queued when the thread starts, so that it takes several at once.
+        // The first requests are queued when the thread starts, so it takes several at once.
         bool open = queue_launch(rank, &b, &args, weir_shape{ 1, 2 }) && queue_finish(rank, &b) &&
                     WEIRT_EXPECT(rank, queue_sum(b.report->pushed) == 8) && WEIRT_OK(rank, weir_proxy_start(b.proxy));
         args.first = args.pushes;
@@ -212,27 +215,28 @@ void often_busy_keeps_the_order(weirt_rank *rank)
             weir_proxy_usage usage;
             weir_proxy_get_usage(b.proxy, &usage);
             WEIRT_EXPECT(rank, usage.busy == 2 * pushes && usage.completed == 2 * pushes);
-            WEIRT_EXPECT(rank, b.lanes[0].account.total == 2 * pushes && b.lanes[0].account.wrong == 0);
+            WEIRT_EXPECT(rank,
+                         b.tracked_channels[0].account.total == 2 * pushes && b.tracked_channels[0].account.wrong == 0);
         }
     }
     b.close();
 }
 
-// Requests that are under way are completed in order, and those that need nothing wait for them.
+// Pending requests complete in order, and requests that are not pending wait for them.
 void pending_completes_in_order(weirt_rank *rank)
 {
     bench b;
     uint64_t tickets[8] = {};
     if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 8, true) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        lane *l = &b.lanes[0];
+        tracked *l = &b.tracked_channels[0];
         l->pending = true;
-        // 2, 4 and 5 need nothing, the others are pending.
+        // 2, 4 and 5 complete at once, the others are pending.
         for (uint32_t i = 0; i < 8; i++) {
             b.push(rank, 0, i, i == 2 || i == 4 || i == 5 ? WEIR_REQUEST_USER + 1 : WEIR_REQUEST_USER, &tickets[i]);
         }
         comes_true(rank, [&] { return l->handled == 8; });
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_proxy_drain(b.proxy, QUEUE_SHORT_MS));
-        const uint32_t done[] = { 0, 1, 3, 6, 7, 8 }; // requests that are completed after n completions of pending ones
+        const uint32_t done[] = { 0, 1, 3, 6, 7, 8 }; // complete requests after n completions of pending ones
         for (uint32_t n = 0; n <= 5; n++) {
             l->allowed = n;
             comes_true(rank, [&] { return l->completed == n; });
@@ -255,16 +259,16 @@ void pending_completes_in_order(weirt_rank *rank)
     b.close();
 }
 
-// The sixth request of one channel fails: those before it were right, it and the later ones have the error, and
-// nothing else has.
+// The sixth request of one channel fails: earlier ones succeed, it and the later ones return the error, and no other
+// channel does.
 void error_stays_in_its_channel(weirt_rank *rank)
 {
     bench b;
     uint64_t tickets[2][10] = {};
     if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 0, true) && b.add(rank, 1, 0, false) &&
         WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        b.lanes[0].error = WEIR_ERR_DEVICE;
-        b.lanes[0].error_at = 5;
+        b.tracked_channels[0].error = WEIR_ERR_DEVICE;
+        b.tracked_channels[0].error_at = 5;
         for (uint32_t i = 0; i < 10; i++) {
             b.push(rank, 0, i, WEIR_REQUEST_USER, &tickets[0][i]);
             b.push(rank, 1, i, WEIR_REQUEST_USER, &tickets[1][i]);
@@ -273,15 +277,15 @@ void error_stays_in_its_channel(weirt_rank *rank)
             WEIRT_STATUS(rank, i < 5 ? WEIR_OK : WEIR_ERR_DEVICE, b.wait(0, tickets[0][i]));
             WEIRT_OK(rank, b.wait(1, tickets[1][i]));
             WEIRT_STATUS(rank, i < 5 ? WEIR_OK : WEIR_ERR_DEVICE,
-                         weir_proxy_channel_test(b.lanes[0].channel, tickets[0][i]));
+                         weir_proxy_channel_test(b.tracked_channels[0].channel, tickets[0][i]));
         }
-        WEIRT_STATUS(rank, WEIR_ERR_DEVICE, weir_proxy_channel_status(b.lanes[0].channel));
+        WEIRT_STATUS(rank, WEIR_ERR_DEVICE, weir_proxy_channel_status(b.tracked_channels[0].channel));
         WEIRT_TEXT(rank, "WEIR_ERR_DEVICE");
-        // Kernels see the same, and pushes of theirs do not block.
+        // Kernels see the same, and their pushes do not block.
         queue_args args = b.args(rank, 2);
         args.pushes = 200;
         args.wait = QUEUE_WAIT_NEVER;
-        for (queue_account *account : { &b.lanes[0].account, &b.lanes[1].account }) {
+        for (queue_account *account : { &b.tracked_channels[0].account, &b.tracked_channels[1].account }) {
             *account = queue_account();
         }
         if (queue_launch(rank, &b, &args, weir_shape{ 1, 2 }) && queue_finish(rank, &b)) {
@@ -294,14 +298,14 @@ void error_stays_in_its_channel(weirt_rank *rank)
             WEIRT_EXPECT(rank, b.report->wait[0] == WEIR_ERR_DEVICE && b.report->wait[1] == WEIR_OK);
         }
         WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
-        WEIRT_EXPECT(rank, b.lanes[0].account.total == 0);
-        WEIRT_EXPECT(rank, b.lanes[1].account.total == 201 && b.lanes[1].account.wrong == 0);
+        WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 0);
+        WEIRT_EXPECT(rank, b.tracked_channels[1].account.total == 201 && b.tracked_channels[1].account.wrong == 0);
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
     b.close();
 }
 
-// Types that do not exist, handlers and progress callbacks that return what is no status of theirs.
+// Unknown types, and handlers and progress callbacks that return invalid statuses.
 void garbage_fails_its_channel(weirt_rank *rank)
 {
     bench b;
@@ -312,16 +316,16 @@ void garbage_fails_its_channel(weirt_rank *rank)
             b.add(rank, i, 0, false);
             b.push(rank, i, 0, types[i], &ticket);
             WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, b.wait(i, ticket));
-            WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, weir_proxy_channel_status(b.lanes[i].channel));
+            WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, weir_proxy_channel_status(b.tracked_channels[i].channel));
             WEIRT_TEXT(rank, "type");
-            WEIRT_EXPECT(rank, b.lanes[i].account.total == 0);
+            WEIRT_EXPECT(rank, b.tracked_channels[i].account.total == 0);
         }
         b.push(rank, 3, 0, WEIR_REQUEST_USER, &ticket);
         WEIRT_OK(rank, b.wait(3, ticket));
         b.push(rank, 3, 1, UINT16_MAX, &ticket);
         WEIRT_OK(rank, b.wait(3, ticket));
-        b.lanes[3].error = 5;
-        b.lanes[3].error_at = 2;
+        b.tracked_channels[3].error = 5;
+        b.tracked_channels[3].error_at = 2;
         b.push(rank, 3, 2, WEIR_REQUEST_PUT, &ticket);
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, b.wait(3, ticket));
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
@@ -335,15 +339,16 @@ void progress_error_fails_who_shares_it(weirt_rank *rank)
     uint64_t ticket = 0;
     if (b.open(rank, 0, with(1, 16)) && b.add(rank, 0, 0, true) && b.add(rank, 1, 0, false) &&
         WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        lane *l = &b.lanes[0];
-        weir_proxy_handler shared = { handle, &b.lanes[2], progress, l };
-        WEIRT_OK(rank, weir_proxy_channel_create(b.proxy, &shared, nullptr, &b.lanes[2].channel));
-        b.lanes[2].id = weir_proxy_channel_id(b.lanes[2].channel);
+        tracked *l = &b.tracked_channels[0];
+        weir_proxy_handler shared = { handle, &b.tracked_channels[2], progress, l };
+        WEIRT_OK(rank, weir_proxy_channel_create(b.proxy, &shared, nullptr, &b.tracked_channels[2].channel));
+        b.tracked_channels[2].id = weir_proxy_channel_id(b.tracked_channels[2].channel);
         b.push(rank, 2, 0, WEIR_REQUEST_USER, &ticket);
         WEIRT_OK(rank, b.wait(2, ticket));
         l->progress_error = WEIR_ERR_SYSTEM;
         for (uint32_t i : { 0u, 2u }) {
-            comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[i].channel) == WEIR_ERR_SYSTEM; });
+            comes_true(rank,
+                       [&] { return weir_proxy_channel_status(b.tracked_channels[i].channel) == WEIR_ERR_SYSTEM; });
             b.push(rank, i, 1, WEIR_REQUEST_USER, &ticket);
             WEIRT_STATUS(rank, WEIR_ERR_SYSTEM, b.wait(i, ticket));
         }
@@ -353,7 +358,7 @@ void progress_error_fails_who_shares_it(weirt_rank *rank)
     b.close();
 }
 
-// A request of a channel that does not exist: a kernel that writes what it likes.
+// A request of a channel that does not exist, from a kernel that writes arbitrary bytes.
 void unknown_channel_breaks_the_communicator(weirt_rank *rank)
 {
     bench b;
@@ -365,7 +370,8 @@ void unknown_channel_breaks_the_communicator(weirt_rank *rank)
         if (queue_launch(rank, &b, &args, weir_shape{ 1, 1 }) && queue_finish(rank, &b)) {
             comes_true(rank, [&] { return weir_comm_status(b.comm.comm) == WEIR_ERR_CORRUPT; });
             WEIRT_TEXT(rank, "proxy thread 0");
-            comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[0].channel) == WEIR_ERR_CORRUPT; });
+            comes_true(rank,
+                       [&] { return weir_proxy_channel_status(b.tracked_channels[0].channel) == WEIR_ERR_CORRUPT; });
         }
     }
     b.close();
@@ -378,8 +384,8 @@ void stop_fails_what_is_queued(weirt_rank *rank)
     uint64_t ticket = 0;
     if (b.open(rank, 0, with(2, 8)) && b.add(rank, 0, 4, true) && b.add(rank, 1, 4, true) &&
         WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        b.lanes[0].busy = true;
-        b.lanes[1].pending = true;
+        b.tracked_channels[0].busy = true;
+        b.tracked_channels[1].pending = true;
         queue_args args = b.args(rank, 2);
         args.pushes = 3;
         args.wait = QUEUE_WAIT_LAST;
@@ -389,14 +395,14 @@ void stop_fails_what_is_queued(weirt_rank *rank)
                 weir_proxy_get_usage(b.proxy, &usage);
                 return usage.requests == 8 && usage.busy != 0;
             });
-            WEIRT_EXPECT(rank, b.lanes[1].handled == 4 && usage.completed == 0 && usage.failed == 0);
+            WEIRT_EXPECT(rank, b.tracked_channels[1].handled == 4 && usage.completed == 0 && usage.failed == 0);
             WEIRT_OK(rank, weir_proxy_stop(b.proxy));
             queue_finish(rank, &b);
             queue_statuses(rank, &b, b.threads, WEIR_OK, WEIR_ERR_ABORTED);
             WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
             weir_proxy_get_usage(b.proxy, &usage);
             WEIRT_EXPECT(rank, usage.requests == 3ull * b.threads && usage.failed == usage.requests);
-            WEIRT_EXPECT(rank, b.lanes[1].handled == 4 && b.lanes[0].handled == 0);
+            WEIRT_EXPECT(rank, b.tracked_channels[1].handled == 4 && b.tracked_channels[0].handled == 0);
         }
         b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, b.wait(0, ticket));
@@ -404,14 +410,14 @@ void stop_fails_what_is_queued(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_start(b.proxy));
         WEIRT_OK(rank, weir_proxy_stop(b.proxy));
         weir_proxy_channel *late = nullptr;
-        weir_proxy_handler handler = { handle, &b.lanes[2], nullptr, nullptr };
+        weir_proxy_handler handler = { handle, &b.tracked_channels[2], nullptr, nullptr };
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_create(b.proxy, &handler, nullptr, &late));
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
     b.close();
 }
 
-// A proxy that nobody has started: what is queued fails as well.
+// A proxy that was never started: queued requests fail too.
 void stop_before_start(weirt_rank *rank)
 {
     bench b;
@@ -420,19 +426,19 @@ void stop_before_start(weirt_rank *rank)
         for (uint64_t &ticket : tickets) {
             b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
         }
-        WEIRT_STATUS(rank, WEIR_PENDING, weir_proxy_channel_test(b.lanes[0].channel, tickets[0]));
+        WEIRT_STATUS(rank, WEIR_PENDING, weir_proxy_channel_test(b.tracked_channels[0].channel, tickets[0]));
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_proxy_drain(b.proxy, QUEUE_SHORT_MS));
         WEIRT_OK(rank, weir_proxy_stop(b.proxy));
         for (uint64_t ticket : tickets) {
-            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_test(b.lanes[0].channel, ticket));
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_test(b.tracked_channels[0].channel, ticket));
         }
         WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
-        WEIRT_EXPECT(rank, b.lanes[0].account.total == 0);
+        WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 0);
     }
     b.close();
 }
 
-// Host threads have credits too; a push without one has its own deadline, and leaves nothing behind.
+// Host threads have credits too; a push without a credit ends by its deadline and leaves nothing behind.
 void host_deadlines(weirt_rank *rank)
 {
     bench b;
@@ -440,33 +446,34 @@ void host_deadlines(weirt_rank *rank)
     weir_request request;
     queue_request(0, 2, WEIR_REQUEST_USER, &request);
     if (b.open(rank, 0, with(1, 8)) && b.add(rank, 0, 2, false) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        b.lanes[0].busy = true;
+        b.tracked_channels[0].busy = true;
         b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
         b.push(rank, 0, 1, WEIR_REQUEST_USER, &ticket);
         uint64_t start = weirt_now_ms();
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT,
-                     weir_proxy_channel_push(b.lanes[0].channel, &request, QUEUE_SHORT_MS, nullptr));
+                     weir_proxy_channel_push(b.tracked_channels[0].channel, &request, QUEUE_SHORT_MS, nullptr));
         WEIRT_EXPECT(rank, queue_late_enough(weirt_now_ms() - start + 1));
         start = weirt_now_ms();
-        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_proxy_channel_wait(b.lanes[0].channel, ticket, QUEUE_SHORT_MS));
+        WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT,
+                     weir_proxy_channel_wait(b.tracked_channels[0].channel, ticket, QUEUE_SHORT_MS));
         WEIRT_EXPECT(rank, queue_late_enough(weirt_now_ms() - start + 1));
-        b.lanes[0].busy = false;
+        b.tracked_channels[0].busy = false;
         b.push(rank, 0, 2, WEIR_REQUEST_USER, &ticket);
         WEIRT_OK(rank, b.wait(0, ticket));
-        WEIRT_EXPECT(rank, b.lanes[0].account.total == 3 && b.lanes[0].account.wrong == 0);
+        WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 3 && b.tracked_channels[0].account.wrong == 0);
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
     b.close();
 }
 
-// A kernel whose channel gives no credit back ends by the communicator's deadline.
+// A kernel whose channel returns no credits ends by the communicator's deadline.
 void kernel_deadline(weirt_rank *rank)
 {
     bench b;
     weirt_log_allow("deadline");
     if (b.open(rank, QUEUE_SHORT_MS, with(1, 8)) && b.add(rank, 0, 2, false) &&
         WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        b.lanes[0].busy = true;
+        b.tracked_channels[0].busy = true;
         queue_args args = b.args(rank, 1);
         args.pushes = 3;
         if (queue_launch(rank, &b, &args, weir_shape{ 1, 1 }) && queue_finish(rank, &b)) {
@@ -474,36 +481,37 @@ void kernel_deadline(weirt_rank *rank)
             WEIRT_EXPECT(rank, queue_sum(b.report->pushed) == 2 && queue_late_enough(queue_longest_ms(&b, 1)));
         }
         // The communicator's error becomes the channel's, without its handler.
-        comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[0].channel) == WEIR_ERR_TIMEOUT; });
-        WEIRT_EXPECT(rank, b.lanes[0].account.total == 0);
+        comes_true(rank, [&] { return weir_proxy_channel_status(b.tracked_channels[0].channel) == WEIR_ERR_TIMEOUT; });
+        WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 0);
     }
     b.close();
 }
 
-// Kernels and host threads wait for tickets that will never be done, when the communicator is aborted.
+// The communicator is aborted while kernels and host threads wait for tickets that will never be done.
 void abort_ends_all(weirt_rank *rank)
 {
     bench b;
     uint64_t ticket = 0;
     weirt_log_allow("abort");
     if (b.open(rank, 0, with(1, 0)) && b.add(rank, 0, 0, true) && WEIRT_OK(rank, weir_proxy_start(b.proxy))) {
-        b.lanes[0].pending = true;
+        b.tracked_channels[0].pending = true;
         queue_args args = b.args(rank, 1);
         args.wait = QUEUE_WAIT_LAST;
         if (b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket) && queue_launch(rank, &b, &args, weir_shape{ 1, 2 })) {
-            comes_true(rank, [&] { return b.lanes[0].handled == 3; });
+            comes_true(rank, [&] { return b.tracked_channels[0].handled == 3; });
             weir_comm_abort(b.comm.comm);
             queue_finish(rank, &b);
             queue_statuses(rank, &b, 2, WEIR_OK, WEIR_ERR_ABORTED);
             WEIRT_STATUS(rank, WEIR_ERR_ABORTED, b.wait(0, ticket));
-            comes_true(rank, [&] { return weir_proxy_channel_status(b.lanes[0].channel) == WEIR_ERR_ABORTED; });
+            comes_true(rank,
+                       [&] { return weir_proxy_channel_status(b.tracked_channels[0].channel) == WEIR_ERR_ABORTED; });
         }
     }
     b.close();
 }
 
-// Channels come and go beside one that a kernel uses. No id comes twice, and a request that was still parked when its
-// channel went is nobody else's.
+// Channels are created and destroyed beside one that a kernel uses. Ids are never reused, and a request left by a
+// destroyed channel goes to no other channel.
 void channels_come_and_go(weirt_rank *rank)
 {
     constexpr uint32_t rounds = 25;
@@ -513,11 +521,11 @@ void channels_come_and_go(weirt_rank *rank)
         queue_args args = b.args(rank, 1);
         args.pushes = 100;
         args.wait = QUEUE_WAIT_EACH;
-        ids.insert(b.lanes[0].id);
+        ids.insert(b.tracked_channels[0].id);
         bool good = queue_launch(rank, &b, &args, weir_shape{ 1, 2 });
         for (uint32_t round = 0; good && round < rounds; round++) {
             uint64_t ticket = 0;
-            lane *l = &b.lanes[1];
+            tracked *l = &b.tracked_channels[1];
             l->account = queue_account();
             l->busy = false;
             good = b.add(rank, 1, 0, true) && WEIRT_EXPECT(rank, ids.insert(l->id).second);
@@ -532,7 +540,7 @@ void channels_come_and_go(weirt_rank *rank)
         }
         queue_finish(rank, &b);
         queue_statuses(rank, &b, 2, WEIR_OK, WEIR_OK);
-        WEIRT_EXPECT(rank, b.lanes[0].account.total == 200 && b.lanes[0].account.wrong == 0);
+        WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 200 && b.tracked_channels[0].account.wrong == 0);
         WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
@@ -589,7 +597,7 @@ void two_thousand_channels(weirt_rank *rank)
     b.close();
 }
 
-// A thread without work sleeps at least 50 us a round.
+// A thread without work sleeps at least 50 us in each round.
 void idle_thread_sleeps(weirt_rank *rank)
 {
     bench b;
@@ -618,7 +626,7 @@ void misuse(weirt_rank *rank)
     weir_dev_proxy_channel handle_out;
     if (b.open(rank, 0, with(0, 0)) && b.add(rank, 0, 0, false)) {
         weir_comm *comm = b.comm.comm;
-        weir_proxy_handler handler = { handle, &b.lanes[1], nullptr, nullptr };
+        weir_proxy_handler handler = { handle, &b.tracked_channels[1], nullptr, nullptr };
         weir_proxy_handler empty = {};
         weir_proxy_opts opts = with(WEIR_PROXY_THREADS_MAX + 1, 0);
         WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_proxy_create(comm, &opts, &proxy));
@@ -636,28 +644,29 @@ void misuse(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_proxy_channel_create(b.proxy, &handler, &channel_opts, &channel));
         channel_opts = { sizeof channel_opts, 0, 2 };
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_create(b.proxy, &handler, &channel_opts, &channel));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_device(b.lanes[0].channel, nullptr));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_device(b.tracked_channels[0].channel, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_device(nullptr, &handle_out));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_channel_push(b.lanes[0].channel, nullptr, 0, nullptr));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_proxy_channel_push(b.tracked_channels[0].channel, nullptr, 0, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_start(nullptr));
-        // A handler that calls its proxy is told not to.
-        b.lanes[0].stops = b.proxy;
+        // A handler's call of its proxy is refused.
+        b.tracked_channels[0].stops = b.proxy;
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_proxy_start(b.proxy));
         b.push(rank, 0, 0, WEIR_REQUEST_USER, &ticket);
         WEIRT_OK(rank, b.wait(0, ticket));
-        WEIRT_EXPECT(rank, b.lanes[0].inner == WEIR_ERR_INVALID);
+        WEIRT_EXPECT(rank, b.tracked_channels[0].inner == WEIR_ERR_INVALID);
         weir_proxy_destroy(nullptr);
         weir_proxy_channel_destroy(nullptr);
         // The proxy's own reference goes first.
         weir_proxy_destroy(b.proxy);
         b.proxy = nullptr;
-        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_status(b.lanes[0].channel));
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_status(b.tracked_channels[0].channel));
     }
     b.close();
 }
 
-// Two proxies of one communicator, the requests of each for itself.
+// Two proxies of one communicator, each with its own requests.
 void two_proxies(weirt_rank *rank)
 {
     bench b;
@@ -675,24 +684,26 @@ void two_proxies(weirt_rank *rank)
             args.wait = QUEUE_WAIT_EACH;
             if (queue_launch(rank, &b, &args, weir_shape{ 1, 8 }) && queue_finish(rank, &b)) {
                 queue_statuses(rank, &b, 8, WEIR_OK, WEIR_OK);
-                WEIRT_EXPECT(rank, b.lanes[0].account.total == 200 && b.lanes[0].account.wrong == 0);
-                WEIRT_EXPECT(rank, b.lanes[1].account.total == 200 && b.lanes[1].account.wrong == 0);
+                WEIRT_EXPECT(rank,
+                             b.tracked_channels[0].account.total == 200 && b.tracked_channels[0].account.wrong == 0);
+                WEIRT_EXPECT(rank,
+                             b.tracked_channels[1].account.total == 200 && b.tracked_channels[1].account.wrong == 0);
             }
             // One stops, the other does not.
             WEIRT_OK(rank, weir_proxy_stop(first));
             uint64_t ticket = 0;
-            b.lanes[1].account = queue_account();
+            b.tracked_channels[1].account = queue_account();
             b.push(rank, 1, 0, WEIR_REQUEST_USER, &ticket);
             WEIRT_OK(rank, b.wait(1, ticket));
         }
     }
-    weir_proxy_channel_destroy(b.lanes[1].channel);
-    b.lanes[1].channel = nullptr;
+    weir_proxy_channel_destroy(b.tracked_channels[1].channel);
+    b.tracked_channels[1].channel = nullptr;
     weir_proxy_destroy(second);
     b.close();
 }
 
-// Ranks that are threads; where they are processes, two of them show that each has its own.
+// Ranks as threads; two ranks as processes show that each process has its own proxy.
 class Proxy : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, Proxy, ::testing::Values(0, 2), weirt_stage_name);
 WEIRT_PROCESS_SUITE(ProxyProcess);

@@ -1,5 +1,5 @@
-// What the tests of fifos and proxies begin with: a communicator, shared memory for reports, a stream; and the
-// accounting of requests.
+// Set-up of tests of fifos and proxies: a communicator, shared memory for reports, a stream, and the accounting of
+// requests.
 #ifndef WEIRT_QUEUE_H
 #define WEIRT_QUEUE_H
 
@@ -18,11 +18,11 @@ struct queue_bench {
     weir_memory *shared;
     queue_report *report;
     void *stream;
-    weir_shape shape; // of most pushing threads that a case may have here
+    weir_shape shape; // the maximum of pushing threads of a case
     uint32_t threads;
 };
 
-// Nothing here needs a peer; several ranks share the threads that a case may have.
+// These cases need no peer; several ranks share the allowed number of threads.
 inline bool queue_open(weirt_rank *rank, uint32_t timeout_ms, queue_bench *bench)
 {
     std::memset(static_cast<void *>(bench), 0, sizeof *bench);
@@ -40,7 +40,7 @@ inline bool queue_open(weirt_rank *rank, uint32_t timeout_ms, queue_bench *bench
     bench->report = static_cast<queue_report *>(weir_memory_host_pointer(bench->shared));
     bench->shape = weir_device_fit_shape(bench->comm.device, wanted);
     if (std::strcmp(rank->stage->kind, "cpu") == 0) {
-        bench->shape = wanted; // without a barrier they need not fit
+        bench->shape = wanted; // without a barrier the blocks need not be resident together
     }
     bench->threads = bench->shape.blocks * bench->shape.threads;
     return WEIRT_EXPECT(rank, bench->report != nullptr);
@@ -76,7 +76,7 @@ inline bool queue_finish(weirt_rank *rank, const queue_bench *bench)
     return WEIRT_OK(rank, weir_stream_wait(bench->comm.device, bench->stream, weirt_patience_ms()));
 }
 
-// Whether all of the first `threads` threads pushed and waited with these statuses.
+// Whether the first `threads` threads all pushed and waited with these statuses.
 inline bool queue_statuses(weirt_rank *rank, const queue_bench *bench, uint32_t threads, weir_status push,
                            weir_status wait)
 {
@@ -92,13 +92,13 @@ inline bool queue_statuses(weirt_rank *rank, const queue_bench *bench, uint32_t 
     return true;
 }
 
-// Each thread's requests come once, in their order, and whole.
+// Checks that each thread's requests arrive once, in order and whole.
 struct queue_account {
     uint64_t next[QUEUE_THREADS] = {};
     uint64_t total = 0;
     uint64_t wrong = 0;
 
-    // `channel` is what the request must carry as such.
+    // `channel` is the channel id that the request must have.
     void take(const weir_request *request, const uint32_t *channel)
     {
         weir_request right;
@@ -116,7 +116,7 @@ struct queue_account {
     }
 };
 
-// The longest failing call. Of several that wait, all end with the deadline of the first.
+// The longest failing call. All waiting calls end by the deadline of the first.
 inline uint64_t queue_longest_ms(const queue_bench *bench, uint32_t threads)
 {
     uint64_t longest = 0;

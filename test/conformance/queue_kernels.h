@@ -14,17 +14,17 @@ extern "C" {
 
 enum { QUEUE_WAIT_NEVER, QUEUE_WAIT_LAST, QUEUE_WAIT_EACH };
 
-/* What the pushing threads report, in memory that host and device share. */
+/* Report of the pushing threads, in memory that host and device share. */
 typedef struct queue_report {
-    uint64_t pushed[QUEUE_THREADS]; /* requests; a GPU cannot add to host memory, so that each thread has its own */
-    uint64_t undone[QUEUE_THREADS]; /* tickets whose test is not WEIR_OK after a wait that was */
-    int32_t push[QUEUE_THREADS];    /* the first status that is not WEIR_OK; a thread ends with it */
+    uint64_t pushed[QUEUE_THREADS]; /* requests of each thread; separate because a GPU cannot add to host memory */
+    uint64_t undone[QUEUE_THREADS]; /* tickets whose test is not WEIR_OK after a successful wait */
+    int32_t push[QUEUE_THREADS];    /* the first status other than WEIR_OK; a thread ends with it */
     int32_t wait[QUEUE_THREADS];
     uint64_t elapsed_ns[QUEUE_THREADS]; /* of the failing call */
 } queue_report;
 
-/* Each thread pushes `pushes` requests, numbered from `first` on: into the fifo, or, with channels, into channel
- * thread % channel_count. */
+/* Each thread pushes `pushes` requests, numbered from `first`, into the fifo or, with channels, into channel thread %
+ * channel_count. */
 typedef struct queue_args {
     weir_dev_fifo fifo;
     weir_dev_proxy_channel channels[QUEUE_CHANNELS];
@@ -44,7 +44,7 @@ WEIR_FN uint64_t queue_mix(uint64_t value)
     return value ^ value >> 31;
 }
 
-/* What thread `thread` pushes as number `i`: all bits of all fields depend on both. */
+/* Request number `i` of thread `thread`: all bits of all fields depend on both numbers. */
 WEIR_FN void queue_request(uint32_t thread, uint64_t i, uint32_t type, weir_request *request)
 {
     uint64_t seed = (uint64_t)thread << 40 ^ i;
@@ -59,7 +59,7 @@ WEIR_FN void queue_request(uint32_t thread, uint64_t i, uint32_t type, weir_requ
     request->value = seed;
 }
 
-/* All of one of the two. */
+/* The sum of one kind of counts. */
 WEIR_FN uint64_t queue_sum(const uint64_t *counts)
 {
     uint64_t sum = 0;

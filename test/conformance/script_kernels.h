@@ -1,4 +1,4 @@
-/* script_kernels.h - a kernel that makes any calls of a port channel, one after the other; for port_trouble_test.cc. */
+/* script_kernels.h - a kernel that makes any sequence of calls of a port channel; for port_trouble_test.cc. */
 #ifndef WEIRT_SCRIPT_KERNELS_H
 #define WEIRT_SCRIPT_KERNELS_H
 
@@ -26,7 +26,7 @@ typedef enum script_call {
     SCRIPT_WAIT_TICKET
 } script_call;
 
-/* `count` times (0: once), at offsets that grow by `bytes` each time, as long as it succeeds. */
+/* Repeats `count` times (0: once) while it succeeds, at offsets that grow by `bytes` each time. */
 typedef struct script_step {
     uint32_t call; /* script_call */
     uint32_t of;
@@ -38,10 +38,10 @@ typedef struct script_step {
 
 typedef struct script_report {
     int32_t status[SCRIPT_STEPS];
-    uint64_t ticket[SCRIPT_STEPS]; /* of the last time */
+    uint64_t ticket[SCRIPT_STEPS]; /* of the last repetition */
 } script_report;
 
-/* By one thread. A step that fails does not end the script. */
+/* Runs in one thread. A failed step does not end the script. */
 typedef struct script_args {
     weir_dev_port_channel channel;
     script_report *report;

@@ -1,5 +1,5 @@
-// Teams: their members connect, share memory and agree; an error of one is the status of all, with a text that names
-// the rank at fault.
+// Teams: their members connect, share memory and agree. An error of one member is the status of all, with a text that
+// names the rank at fault.
 #include <cstdlib>
 #include <cstring>
 #include <tuple>
@@ -32,7 +32,7 @@ std::vector<uint64_t> words_of(uint32_t rank)
     return words;
 }
 
-// A team of all ranks, and what it has made.
+// A team of all ranks and its objects.
 struct TeamBench {
     weirt_comm c = {};
     weiri_team team = {};
@@ -99,7 +99,7 @@ void members_share(weirt_rank *rank)
     weirt_comm_close(&b.c);
 }
 
-// A rank that goes wrong at any step, and one that was given other words. Afterwards the team is in step.
+// A rank fails at any step, or has different words. Afterwards the team works again.
 void one_fails(weirt_rank *rank)
 {
     TeamBench b;
@@ -144,7 +144,8 @@ void one_fails(weirt_rank *rank)
     weirt_comm_close(&b.c);
 }
 
-// Rows and columns of two: what the last rank finds reaches rank 0, which is in no team with it, and names it.
+// Rows and columns of two: an error of the last rank reaches rank 0, which shares no team with it, and names the last
+// rank.
 void error_goes_across(weirt_rank *rank)
 {
     weirt_comm c;
@@ -170,7 +171,7 @@ void error_goes_across(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Over a transport that maps nothing: memory has no address here, and is a target of transfers.
+// Over a transport that maps nothing, a peer's memory has no address here and is a target of transfers.
 void unmapped_memory(weirt_rank *rank)
 {
     TeamBench b;
@@ -210,7 +211,7 @@ void unmapped_memory(weirt_rank *rank)
         weir_semaphore_destroy(semaphores[k]);
     }
     weir_proxy_destroy(proxy);
-    // A caller that needs it mapped finds out.
+    // A caller that needs mapped memory gets an error.
     weiri_team_memory mapped = {};
     if (fine) {
         WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED,
@@ -224,7 +225,7 @@ void unmapped_memory(weirt_rank *rank)
     weirt_comm_close(&b.c);
 }
 
-// Groups of callers: what is wrong with them, and this rank's place.
+// Groups from callers: their errors, and this rank's place.
 void groups(weirt_rank *rank)
 {
     weirt_comm c;
@@ -270,7 +271,7 @@ TEST_P(TeamTrouble, UnmappedMemoryIsATargetOfTransfers)
         GTEST_SKIP() << "the library of transport ofi is not built with the thread sanitizer";
     }
     if (std::strcmp(stage()->kind, "gpu") == 0) {
-        GTEST_SKIP() << "mapping, or none, is the same for memory of GPUs";
+        GTEST_SKIP() << "mapping does not depend on the kind of memory";
     }
     weir_transport_info info;
     bool works = false;
@@ -287,7 +288,7 @@ TEST_P(TeamTrouble, UnmappedMemoryIsATargetOfTransfers)
 
 // ---- allocations that fail, and ranks that die ---------------------------------------------------------------------
 
-// Whether the communicator fails before long.
+// Whether the communicator fails soon.
 bool comm_fails(weir_comm *comm)
 {
     const uint64_t end = weirt_now_ms() + weirt_patience_ms();
@@ -297,8 +298,8 @@ bool comm_fails(weir_comm *comm)
     return weir_comm_status(comm) != WEIR_OK;
 }
 
-// One n, in a job by itself: both ranks are set up, or neither is. A rank without memory for the last message breaks
-// the communicator of the other, which may be set up by then. Returns whether there may be more allocations.
+// One n in its own job: both ranks are set up, or neither is. A rank without memory for the last message breaks the
+// communicator of the other rank, which may be set up by then. Returns whether there may be more allocations.
 bool try_with_fault(weirt_rank *rank, uint64_t n)
 {
     TeamBench b;

@@ -17,7 +17,7 @@ uint32_t threads_of(const weir_comm *comm)
 
 bool late_enough(uint64_t elapsed_ms) { return elapsed_ms >= short_ms && elapsed_ms < short_ms + 5000 * weirt_slow(); }
 
-// What the first wait took, from the first thread that began: the deadline of any thread ends the waits of all.
+// Duration of the first wait since the first thread began: the deadline of any thread ends the waits of all.
 uint64_t first_wait_ms(const weirt_pair *pair)
 {
     const weirt_report *report = pair->report;
@@ -60,7 +60,7 @@ bool small_transfer(weirt_rank *rank, weirt_pair *pair)
            WEIRT_EXPECT(rank, pair->report->wrong == 0) && all_ended(rank, pair, 0, WEIR_OK);
 }
 
-// What a program does after an error: everything anew.
+// Makes all objects again, as a program does after an error.
 void work_again(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -96,8 +96,7 @@ void signals_arrive(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// The peer never signals: the first wait takes the deadline, what follows ends at once, and all of it with the
-// same error.
+// The peer never signals: the first wait ends by the deadline, later waits end at once, all with the same error.
 void deadline_passes(weirt_rank *rank)
 {
     uint32_t form = *(const uint32_t *)rank->arg;
@@ -119,7 +118,7 @@ void deadline_passes(weirt_rank *rank)
                     all_ended(rank, pair, row, WEIR_ERR_TIMEOUT);
                 }
             }
-            // Where one thread alone waited, its late arrival may still complete the barrier.
+            // If only one thread waited, its late arrival may still complete the barrier.
             if (together) {
                 all_ended(rank, pair, 3, WEIR_ERR_TIMEOUT);
             }
@@ -134,7 +133,7 @@ void deadline_passes(weirt_rank *rank)
     work_again(rank);
 }
 
-// Opens a communicator of two ranks with two timeouts, and all that kernels need.
+// Opens a communicator of two ranks with two timeouts, and the objects that kernels need.
 bool open_with(weirt_rank *rank, uint32_t host_ms, uint32_t kernel_ms, weirt_channel *out)
 {
     *out = {};
@@ -152,8 +151,8 @@ bool open_with(weirt_rank *rank, uint32_t host_ms, uint32_t kernel_ms, weirt_cha
            weirt_pair_open(rank, out->comm.comm, 1024, 0, &out->pair);
 }
 
-// Waits of the host and of kernels end by deadlines of their own, and weir_comm_wait has the error that
-// weir_stream_wait does not have.
+// Waits of the host and of kernels have separate deadlines. weir_comm_wait returns an error that weir_stream_wait does
+// not.
 void two_deadlines(weirt_rank *rank)
 {
     for (bool long_kernels : { false, true }) {
@@ -187,7 +186,7 @@ void two_deadlines(weirt_rank *rank)
     }
 }
 
-// One rank aborts while kernels of both wait, and a future and a host's wait are pending.
+// One rank aborts while kernels of both ranks wait, and a future and a host wait are pending.
 void abort_ends_all(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -236,7 +235,7 @@ struct ends {
     weir_semaphore_end end[2];
 };
 
-// Signals `count` times from this end of the semaphore, whichever it is.
+// Signals `count` times from this end of the semaphore.
 bool signal_by(weirt_rank *rank, const weirt_pair *pair, weir_semaphore *semaphore, weir_semaphore_end end,
                uint32_t count)
 {
@@ -361,7 +360,7 @@ void set_counts(weirt_rank *rank)
         opts.end = WEIR_SEMAPHORE_HOST;
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_semaphore_create(connection, 21, &opts, &semaphore));
         opts.end = WEIR_SEMAPHORE_DEVICE;
-        // Nearly all cells, several times: they come back, and zeroed.
+        // Takes nearly all cells several times: they are returned and zeroed.
         const uint32_t counts[] = { 16000, 1, 15000, 300, 16000 };
         for (uint32_t count : counts) {
             opts.count = count;
@@ -421,8 +420,8 @@ TEST_P(Semaphore, DeviceToHost)
     weirt_ranks_run(stage(), 2, pairs_of_ends, &arg, sizeof arg);
 }
 
-// What a host stores before its signal, another host sees after its wait. On x86 the thread sanitizer alone notices a
-// signal or a wait that orders nothing.
+// A host thread sees the stores before a signal after its wait. On x86 only the thread sanitizer notices a signal or
+// wait without order.
 void host_signals_order_data(weirt_rank *rank)
 {
     constexpr uint64_t ROUNDS = 100;
@@ -441,7 +440,7 @@ void host_signals_order_data(weirt_rank *rank)
         uint64_t *out = static_cast<uint64_t *>(weir_memory_host_pointer(theirs));
         uint64_t wrong = 0;
         for (uint64_t round = 1; round <= ROUNDS && wrong == 0; round++) {
-            // The ranks take turns: nothing is written before it was read.
+            // The ranks take turns: data is read before it is overwritten.
             if ((round + rank->rank) % 2 == 0) {
                 for (uint64_t i = 0; i < WORDS; i++) {
                     out[i] = round * WORDS + i;
