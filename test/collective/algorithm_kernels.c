@@ -6,7 +6,7 @@ WEIR_KERNEL(weirt_sum, weirt_sum_args)
     if (weir_collective_reduce_once(&args->collective, &args->sum, WEIR_U32, WEIR_SUM, coop) != WEIR_OK) {
         return;
     }
-    /* A word of 8 bytes is the thread's that has stored it. */
+    /* A thread sums the 8-byte words that it has stored. */
     for (uint64_t i = 2 * (uint64_t)coop.rank; i < args->count; i += 2 * (uint64_t)coop.size) {
         args->recv[i]++;
         if (i + 1 < args->count) {

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* Sums of 32-bit integers, and then one more for each. */
+/* Sums 32-bit integers, and adds one to each sum. */
 typedef struct weirt_sum_args {
     weir_dev_collective collective;
     weir_collective_reduce sum;

@@ -24,7 +24,7 @@ weir_collective_opts opts_of(const weirt_rank *rank, const Setting *setting)
     } else {
         fit_together(rank, &opts);
     }
-    // Little where it goes through slots, so that it takes several rounds.
+    // Slots get little memory, so operations take several rounds.
     opts.staging_bytes = setting->form == WEIR_FORM_SLOTS ? 128 << 10 : 4 << 20;
     return opts;
 }
@@ -97,7 +97,7 @@ void sizes(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// What goes through slots in many rounds.
+// Operations through slots in many rounds.
 void rounds(weirt_rank *rank)
 {
     const Setting *setting = static_cast<const Setting *>(rank->arg);
@@ -127,7 +127,7 @@ void rounds(weirt_rank *rank)
 
 WEIRT_STAGE_SUITE(Collective);
 
-// On the CPU threads are enough to try all numbers of ranks; processes take the first.
+// On the CPU, threads run all numbers of ranks; processes run the first number.
 void run_all(const weirt_stage *stage, std::vector<uint32_t> numbers, weirt_rank_fn body, Setting setting)
 {
     if (stage->processes && std::strcmp(stage->kind, "cpu") == 0) {

@@ -1,4 +1,4 @@
-// Collectives between hosts, which are made of ranks of this one, over each transport that has port channels.
+// Collectives between hosts, simulated by ranks of this host, over each transport with port channels.
 #include <cstdlib>
 #include <tuple>
 
@@ -12,7 +12,7 @@ namespace {
 
 const char *const transports[] = { "ipc", "ofi", "ib" };
 
-// What a case's ranks are told.
+// Settings of a case's ranks.
 struct Setting {
     uint32_t transport;
     uint32_t host_ranks;
@@ -30,14 +30,14 @@ protected:
             GTEST_SKIP() << missing;
         }
         if (std::strcmp(name(), "ib") == 0 && std::strcmp(stage()->kind, "gpu") == 0) {
-            GTEST_SKIP() << "the software NIC reaches no memory of GPUs";
+            GTEST_SKIP() << "the software NIC cannot reach GPU memory";
         }
         const bool ours = std::strcmp(name(), "ib") == 0 ? weirt_use_software_nic() : std::strcmp(name(), "ipc") == 0;
         const bool checked = std::strcmp(weirt_sanitizer(), "thread") == 0;
         if (checked && !ours) {
             GTEST_SKIP() << "the library of transport " << name() << " is not built with the thread sanitizer";
         }
-        if (checked && stage()->processes) { // whose messages say when slots are free
+        if (checked && stage()->processes) { // between processes, messages say when slots are free
             GTEST_SKIP() << "the thread sanitizer does not see that another process orders this one's accesses";
         }
         weir_transport_info info;
@@ -50,7 +50,7 @@ protected:
     }
     const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
     const char *name() const { return transports[std::get<1>(GetParam())]; }
-    // `hosts` of so many ranks each.
+    // Runs `hosts` hosts of `host_ranks` ranks each.
     void run(weirt_rank_fn body, uint32_t hosts, uint32_t host_ranks, uint32_t blocks, uint32_t threads,
              uint32_t what = 0) const
     {
@@ -73,8 +73,8 @@ weir_collective_opts opts_of(const weirt_rank *rank)
     const Setting *setting = static_cast<const Setting *>(rank->arg);
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
-    opts.staging_bytes = 128 << 10; // little, so that there are several rounds, and chunks
-    // With a transport that maps nothing each rank is a host.
+    opts.staging_bytes = 128 << 10; // little, for several rounds and chunks
+    // With a transport that maps nothing, each rank is a host.
     opts.host_ranks = std::getenv("WEIR_TRANSPORT") != nullptr ? 0 : setting->host_ranks;
     opts.transport = transports[setting->transport];
     if (std::strcmp(rank->stage->kind, "cpu") == 0) {
@@ -139,7 +139,7 @@ void sizes(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// What goes in several chunks.
+// Operations in several chunks.
 void chunks(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);
@@ -195,7 +195,7 @@ void refused(const Bench *b, const char *part, weir_status status, weir_status e
     WEIRT_TEXT(b->rank, part);
 }
 
-// What there is not between hosts.
+// Calls that are not supported between hosts.
 void arguments(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);
@@ -248,7 +248,7 @@ void creation(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_collective_create(comm.comm, &opts, &collective));
         WEIRT_TEXT(rank, "4 ranks are not hosts of 3 each");
         (void)weirt_barrier(rank);
-        // Ranks that mean different things find out, and so do all of one that fails.
+        // Ranks with different arguments, or with one failing rank, all get an error.
         opts.host_ranks = rank->rank == 3 ? 1 : 2;
         WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_collective_create(comm.comm, &opts, &collective));
         WEIRT_TEXT(rank, "on a host, rank");
@@ -270,7 +270,7 @@ void creation(weirt_rank *rank)
     weirt_comm_close(&comm);
 }
 
-// Rank 1 calls something else than the others.
+// Rank 1 makes a different call.
 void differences(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);
@@ -337,7 +337,7 @@ void killed(weirt_rank *rank)
     weirt_comm_close(&bench.comm);
 }
 
-// The NIC of each peer refuses what the rails send: the call ends at once, on all ranks, with what the NIC said.
+// The NIC of each peer refuses the requests of the rails: the call ends at once on all ranks, with the NIC's error.
 void refused(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);

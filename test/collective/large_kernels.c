@@ -10,7 +10,7 @@ WEIR_FN uint64_t large_sum(const large_args *args, uint64_t index)
     return sum;
 }
 
-/* Word `at` of what this rank receives. */
+/* The expected word `at` of this rank's result. */
 WEIR_FN uint64_t large_expected(const large_args *args, uint64_t at)
 {
     const uint64_t mine = args->rank * args->count;

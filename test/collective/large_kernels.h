@@ -1,4 +1,4 @@
-/* large_kernels.h - kernels that make what ranks send and compare what they get, where the host would take too long;
+/* large_kernels.h - kernels that write the data to send and check the results, because the host would take too long;
  * for large_test.cc. */
 #ifndef WEIRT_LARGE_KERNELS_H
 #define WEIRT_LARGE_KERNELS_H
@@ -14,20 +14,20 @@ enum { LARGE_ALLREDUCE, LARGE_REDUCE_SCATTER, LARGE_ALLGATHER, LARGE_ALL_TO_ALL,
 typedef struct large_report {
     uint64_t compared;
     uint64_t wrong;
-    uint64_t wrong_index; /* of one of them */
+    uint64_t wrong_index; /* index of a wrong word */
 } large_report;
 
 typedef struct large_args {
     uint64_t *words;
     large_report *report; /* NULL: fill the words */
-    uint64_t count;       /* of words; for comparisons as it was given to the operation */
+    uint64_t count;       /* of words; for checks the count of the operation */
     uint32_t rank;
     uint32_t ranks;
     uint32_t op;
     uint32_t seed;
 } large_args;
 
-/* Word `index` of what `rank` sends. */
+/* Word `index` of the data that `rank` sends. */
 WEIR_FN uint64_t large_word(uint32_t seed, uint32_t rank, uint64_t index)
 {
     uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u + rank * 0x165667b19e3779f9u + seed;

@@ -1,5 +1,5 @@
-// Collectives of more than 4 GiB, on GPUs: kernels make what is sent, and compare every word that is received. The same
-// on the CPU, with less data.
+// Collectives of more than 4 GiB on GPUs: kernels write the data and check every received word. On the CPU the same
+// with less data.
 #include "test/collective/large_kernels.h"
 #include "test/collective/operations.h"
 #include "test/harness/stage_test.h"
@@ -7,8 +7,8 @@
 namespace {
 
 struct LargeCase {
-    uint64_t bytes;  // for each rank, or of it; a multiple of 8
-    uint64_t offset; // of what is sent and received, in memories of which nobody touches what is before
+    uint64_t bytes;  // of each rank's part; a multiple of 8
+    uint64_t offset; // of sent and received data in their memories; the memory before it stays untouched
     bool registered;
 };
 
@@ -54,7 +54,7 @@ weir_status call_large(const LargeBench *large, uint32_t op, uint64_t count)
     }
 }
 
-// The bytes before and behind what is received, and those at the low 32 bits of its offset.
+// Checks the bytes before and behind the received data, and those at the low 32 bits of its offset.
 bool guards_are_whole(const LargeBench *b, uint64_t received)
 {
     const Bench &bench = b->bench;
@@ -126,7 +126,7 @@ void large_operations(weirt_rank *rank)
     const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
-    opts.form = what->offset != 0 ? WEIR_FORM_SLOTS : WEIR_FORM_AUTO; // slots go straight to registered memory
+    opts.form = what->offset != 0 ? WEIR_FORM_SLOTS : WEIR_FORM_AUTO; // slots write directly to registered memory
     if (!on_gpu(rank)) {
         opts.blocks = 2;
         opts.threads = 2;

@@ -1,5 +1,5 @@
-// The n-th allocation, device or transport operation of all that a collective does fails: the call says so with a
-// status and a text, no rank waits for one that has failed, and nothing is left.
+// The n-th allocation, device operation or transport operation of a collective fails: the call returns a status with a
+// text, no rank waits for a failed one, and nothing leaks.
 #include "test/collective/operations.h"
 #include "test/harness/checks.h"
 #include "test/harness/stage_test.h"
@@ -12,8 +12,8 @@ const char *const fault_names[] = { "allocation", "device operation", "transport
 struct Plan {
     Fault fault;
     uint32_t stride;
-    uint64_t least;      // operations that there are
-    uint32_t host_ranks; // 0, or each rank is a host
+    uint64_t least;      // minimum number of operations
+    uint32_t host_ranks; // 0: one host; otherwise each rank is a host
 };
 
 const Plan *plan_of(const weirt_rank *rank) { return static_cast<const Plan *>(rank->arg); }
@@ -25,7 +25,7 @@ uint64_t arm(Fault fault, uint64_t n)
                                : weirt_fail_transport(n);
 }
 
-// All operations, fewer of them between hosts, have a part of the buffers each, so that these are filled once.
+// Each operation (there are fewer between hosts) has its part of the buffers, so they are filled once.
 constexpr uint64_t part_bytes = 512;
 
 Operation operation(uint32_t kind)
@@ -40,7 +40,7 @@ char *part_of(weir_memory *memory, uint32_t kind)
     return static_cast<char *>(weir_memory_pointer(memory)) + kind * part_bytes;
 }
 
-// Before anything fails.
+// Set-up before faults.
 bool set_up_alone(Bench *b)
 {
     Bytes data(KINDS * part_bytes);
@@ -55,7 +55,7 @@ bool set_up_alone(Bench *b)
            WEIRT_OK(b->rank, weir_device_copy(b->comm.device, weir_memory_pointer(b->in), data.data(), data.size()));
 }
 
-// Who fails here need not do anything for the others.
+// A rank that fails here need not do anything for the others.
 weir_status set_up_together(Bench *b)
 {
     weir_collective_opts opts = {};
@@ -74,7 +74,7 @@ weir_status set_up_together(Bench *b)
     return status != WEIR_OK ? status : weir_collective_register(b->collective, b->out);
 }
 
-// What has not been launched the others wait for.
+// The other ranks wait for operations that were not launched.
 weir_status operate(Bench *b)
 {
     weir_status status = WEIR_OK;
@@ -96,8 +96,8 @@ weir_status operate(Bench *b)
         status = weir_device_copy(b->comm.device, have.data(), weir_memory_pointer(b->out), have.size());
     }
     if (status != WEIR_OK) {
-        // What was launched before ends on both ranks first: kernels that an abort cuts short leave those behind them
-        // out of step, which then move what is being written.
+        // Earlier launches end on both ranks first. An abort stops kernels in the middle, and the kernels behind them
+        // would then move data that is being written.
         const weir_status ended = weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms());
         weir_comm_abort(b->comm.comm);
         return ended != WEIR_OK ? ended : status;
@@ -111,7 +111,7 @@ weir_status operate(Bench *b)
     return WEIR_OK;
 }
 
-// Tells the other whether all went well here; whether it did on both.
+// Exchanges this rank's result with the peer. Returns whether both succeeded.
 bool both_are_fine(weirt_rank *rank, weir_status status, uint32_t step)
 {
     if (status != WEIR_OK) {
@@ -125,7 +125,7 @@ bool both_are_fine(weirt_rank *rank, weir_status status, uint32_t step)
     return both;
 }
 
-// One n, in a job of its own. Whether there may be more operations.
+// One n in its own job. Returns whether there may be more operations.
 bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
 {
     const uint32_t step = static_cast<uint32_t>(n) * 6;
@@ -165,7 +165,7 @@ void nth_fails(weirt_rank *rank)
 {
     const Plan *plan = plan_of(rank);
     uint64_t n = 1;
-    weirt_log_allow(""); // depends on what failed
+    weirt_log_allow(""); // the log depends on the failed operation
     while (n < 2000 && try_with_fault(rank, plan->fault, n)) {
         n += plan->stride;
     }
@@ -193,11 +193,11 @@ TEST_P(CollectiveNth, TransportOperationFails)
     weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
 }
 
-// Each rank is a host. After an error kernels do not wait for the proxy to have sent what is where they write next.
+// Each rank is a host. After an error, kernels do not wait until the proxy has sent the data that they overwrite.
 void between_hosts(const weirt_stage *stage, const Plan &plan)
 {
     if (std::string(weirt_sanitizer()) == "thread") {
-        GTEST_SKIP() << "what is sent after an error may be of any time";
+        GTEST_SKIP() << "data sent after an error may be old or new";
     }
     weirt_ranks_run(stage, 2, nth_fails, &plan, sizeof plan);
 }

@@ -1,4 +1,4 @@
-// numbers.h - types of elements a second way: by tables of all numbers of a format; C++ only.
+// numbers.h - a second implementation of element types, by tables of all numbers of a format; C++ only.
 #ifndef WEIRT_NUMBERS_H
 #define WEIRT_NUMBERS_H
 
@@ -19,8 +19,8 @@ struct Format {
     int mantissa_bits;
     uint32_t nan;
     bool infinite;                // has infinities
-    bool saturates;               // what is finite and too large becomes the largest number
-    std::vector<double> positive; // value of each code from 0 to that of the largest finite number
+    bool saturates;               // finite values that are too large become the largest number
+    std::vector<double> positive; // value of each code from 0 to the largest finite number
 
     explicit Format(weir_dtype type) : dtype(type)
     {
@@ -66,7 +66,7 @@ struct Format {
                                           : std::ldexp(digits + (1 << mantissa_bits), exponent - bias - mantissa_bits));
     }
 
-    // The code of the nearest number, the even one of two.
+    // The code of the nearest number; of two equally near ones, the even code.
     uint32_t nearest(double number) const
     {
         if (std::isnan(number)) {
@@ -81,7 +81,8 @@ struct Format {
         const auto above = std::lower_bound(positive.begin(), positive.end(), size);
         if (above == positive.end()) {
             const double next = positive[largest] + (positive[largest] - positive[largest - 1]);
-            const bool beyond = size - positive[largest] >= next - size; // the largest is odd where there is a next
+            const bool beyond = size - positive[largest] >= next - size; // the largest code is odd if there is a next
+                                                                         // one
             return negative | (beyond && !saturates ? largest + 1 : largest);
         }
         const uint32_t up = static_cast<uint32_t>(above - positive.begin());

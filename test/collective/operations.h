@@ -1,4 +1,4 @@
-// operations.h - runs an operation on all ranks and compares every byte with what it must be; C++ only.
+// operations.h - runs an operation on all ranks and checks every byte; C++ only.
 #ifndef WEIRT_OPERATIONS_H
 #define WEIRT_OPERATIONS_H
 
@@ -14,18 +14,18 @@ enum Kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, ALL_TO_ALL,
 static const char *const kind_names[KINDS] = { "allreduce", "reduce",     "reduce_scatter", "allgather",
                                                "broadcast", "all_to_all", "all_to_all_v",   "send and recv" };
 
-// One operation: what all ranks call.
+// One operation of all ranks.
 struct Operation {
     Kind kind;
     weir_dtype dtype;
     weir_op op;
     uint64_t count;
     uint32_t root;
-    uint32_t shift; // elements by which the buffers are off their alignment
+    uint32_t shift; // misalignment of the buffers in elements
     bool in_place;
-    bool rough; // f32 and f64: numbers whose sums depend on their order
+    bool rough; // f32 and f64: sums depend on their order
     uint64_t seed;
-    uint32_t host_ranks = 0; // of each of several hosts; 0: there is one
+    uint32_t host_ranks = 0; // ranks of each host; 0: one host
 };
 
 using Bytes = std::vector<uint8_t>;
@@ -51,7 +51,7 @@ inline const Format &format_of(weir_dtype dtype)
 
 inline bool is_signed(weir_dtype dtype) { return dtype != WEIR_U8 && dtype != WEIR_U32 && dtype != WEIR_U64; }
 
-// The bits of element `index` of what `rank` sends.
+// The bits of element `index` of the data that `rank` sends.
 inline uint64_t element(const Operation &o, uint32_t rank, uint64_t index)
 {
     const uint64_t random = mix(mix(mix(o.seed) ^ rank) ^ index);
@@ -90,7 +90,7 @@ template <typename T> T join_all(const Operation &o, const std::vector<T> &all)
     return o.op == WEIR_AVG ? value / static_cast<T>(all.size()) : value;
 }
 
-// The bits that these join to.
+// The bits of the reduction of these elements.
 inline uint64_t join_bits(const Operation &o, const std::vector<uint64_t> &all)
 {
     std::vector<float> floats;
@@ -126,7 +126,7 @@ inline uint64_t join_bits(const Operation &o, const std::vector<uint64_t> &all)
     return bits;
 }
 
-// Those that the ranks' elements `index` join to: each host's ranks, then the hosts.
+// The reduction of the ranks' elements `index`: first over each host's ranks, then over the hosts.
 inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
 {
     const uint32_t each = o.host_ranks != 0 ? o.host_ranks : ranks;
@@ -146,13 +146,13 @@ inline void put_element(Bytes &bytes, uint64_t index, uint32_t size, uint64_t bi
     std::memcpy(bytes.data() + index * size, &bits, size);
 }
 
-// all_to_all_v: how many elements go from one rank to another.
+// all_to_all_v: the number of elements from one rank to another.
 inline uint64_t extent(const Operation &o, uint32_t from, uint32_t to)
 {
     return o.count == 0 ? 0 : mix(o.seed ^ (from * 16 + to + 1)) % (2 * o.count);
 }
 
-// Elements of the send buffer, and of the receive buffer, of a rank.
+// Elements in the send buffer and in the receive buffer of a rank.
 inline uint64_t send_count(const Operation &o, uint32_t rank, uint32_t ranks)
 {
     uint64_t count = 0;
@@ -201,7 +201,7 @@ inline Bytes sent(const Operation &o, uint32_t rank, uint32_t ranks)
     return bytes;
 }
 
-// Where in the send buffer of `from` what goes to `to` begins.
+// The offset in the send buffer of `from` of the data for `to`.
 inline uint64_t sent_at(const Operation &o, uint32_t from, uint32_t to)
 {
     uint64_t at = 0;
@@ -235,7 +235,7 @@ inline Bytes expected(const Operation &o, uint32_t rank, uint32_t ranks)
     return bytes;
 }
 
-// What a rank runs operations with.
+// A rank's objects for operations.
 struct Bench {
     weirt_rank *rank;
     weirt_comm comm;
@@ -269,7 +269,7 @@ inline void bench_close(Bench *bench)
     weirt_comm_close(&bench->comm);
 }
 
-// Leaves room for the blocks of several ranks' kernels on one GPU, which wait for each other.
+// Leaves room on a shared GPU for the kernels of all ranks, which wait for each other.
 inline void fit_together(const weirt_rank *rank, weir_collective_opts *opts)
 {
     if (rank->size > 4) {
@@ -306,7 +306,7 @@ inline weir_status call(const Bench *b, const Operation &o, const void *send, vo
             at += recvs[k].count;
         }
         return weir_all_to_all_v(c, send, sends, recv, recvs, o.dtype, b->stream);
-    default: // around the ring: every other rank receives first, so that large messages pass
+    default: // around the ring: every second rank receives first, so large messages do not block
         if (rank % 2 == 0) {
             status = weir_send(c, send, o.count, o.dtype, (rank + 1) % ranks, b->stream);
         } else {
@@ -354,8 +354,8 @@ inline std::string text_of(const Operation &o)
     return text;
 }
 
-// Poisons what is received and what is around it, and puts there what is sent. All ranks meet after that: ranks that
-// share a GPU would wait, with their first fill, for kernels that wait for them.
+// Poisons the receive buffer and the memory around it, and writes the data to send. Then all ranks meet, because on a
+// shared GPU a rank's first fill would wait for kernels that wait for that rank.
 inline bool prepare(const Bench *b, const Operation &o, const Places &at)
 {
     const uint32_t rank = weir_collective_rank(b->collective);

@@ -11,7 +11,7 @@
 
 namespace {
 
-// What conversion to `format` must give, by looking for the nearest number in the table of all.
+// Checks conversion to `format` against the nearest number in the table of all numbers.
 void round_is_right(const Format &format, float value)
 {
     const uint32_t expected = format.nearest(value);
@@ -25,7 +25,7 @@ void all_midpoints(const Format &format)
     for (size_t i = 0; i + 1 < format.positive.size(); i++) {
         const double middle = (format.positive[i] + format.positive[i + 1]) / 2;
         const float exact = static_cast<float>(middle);
-        // In f32 itself there are no numbers between those of bf16's last binade and the denormals of f32.
+        // f32 has no numbers between bf16's last binade and its denormals.
         for (float value : { static_cast<float>(format.positive[i]), exact, std::nextafterf(exact, inf),
                              std::nextafterf(exact, 0.0f) }) {
             round_is_right(format, value);
@@ -118,7 +118,7 @@ TEST(Reduce, HalvesAreRoundedOnce)
     // 2048 + 1 + 1: rounded after each step it would stay 2048 in f16.
     EXPECT_EQ(joined(WEIR_F16, WEIR_SUM, { 0x6800, 0x3c00, 0x3c00 }), 0x6801u);
     EXPECT_EQ(joined(WEIR_BF16, WEIR_SUM, { 0x4380, 0x3f80, 0x3f80 }), 0x4381u);
-    // f16 overflows to infinity, F8 stays at its largest number; an infinity is none of these.
+    // f16 overflows to infinity, F8 stays at its largest number, which is not an infinity.
     EXPECT_EQ(joined(WEIR_F16, WEIR_SUM, { 0x7bff, 0x7bff }), 0x7c00u);
     EXPECT_EQ(joined(WEIR_F8E4M3, WEIR_SUM, { 0x7e, 0x7e }), 0x7eu);
     EXPECT_EQ(joined(WEIR_F8E5M2, WEIR_SUM, { 0xfb, 0xfb }), 0xfbu);

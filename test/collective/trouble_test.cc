@@ -1,4 +1,4 @@
-// Collectives that go wrong, and what else surrounds them: graphs, groups, several at once.
+// Failures of collectives; graphs, groups, and several collectives at the same time.
 #include <fstream>
 
 #include <unistd.h>
@@ -62,7 +62,7 @@ void arguments(weirt_rank *rank)
         refused(
             b, "wraps",
             weir_allreduce(c, reinterpret_cast<void *>(~static_cast<uintptr_t>(15)), out, 100, WEIR_F32, WEIR_SUM, s));
-        // No device has an address in the first page; where the range is longer than its memory, it says so.
+        // No device has an address in the first page; a range that is longer than its memory is reported.
         void *none = reinterpret_cast<void *>(static_cast<uintptr_t>(256));
         refused(b, "weir_allreduce: send: ", weir_allreduce(c, none, out, 1, WEIR_F32, WEIR_SUM, s));
         refused(b, "weir_allgather: recv: ", weir_allgather(c, in, none, 1, WEIR_F32, s));
@@ -86,7 +86,7 @@ void arguments(weirt_rank *rank)
                 WEIR_ERR_LIMIT);
         refused(b, "of at most", weir_collective_force(c, WEIR_FORM_AUTO, 1000));
         refused(b, "one of this rank", weir_collective_register(c, nullptr));
-        // A description of another size is left alone.
+        // A description of another size is not written.
         const weir_collective_request request = { WEIR_ALLREDUCE, WEIR_F32, WEIR_SUM, 0, 4, in, out };
         weir_collective_reduce description;
         weir_collective_reduce untouched;
@@ -132,7 +132,7 @@ void creation(weirt_rank *rank)
         opts.threads = 100000;
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_create(comm.comm, &opts, &collective));
         opts = small_opts(rank);
-        // Ranks that mean different things find out.
+        // Ranks with different arguments get an error.
         opts.staging_bytes = (256 + 256 * static_cast<uint64_t>(rank->rank)) << 10;
         WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_create(comm.comm, &opts, &collective));
         (void)weirt_barrier(rank);
@@ -140,7 +140,7 @@ void creation(weirt_rank *rank)
         opts.form = rank->rank == 0 ? WEIR_FORM_SLOTS : WEIR_FORM_LINES;
         WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_create(comm.comm, &opts, &collective));
         (void)weirt_barrier(rank);
-        // Memories that are registered have one size; who registers another finds out, and nothing is lost.
+        // Registered memories must have equal sizes; otherwise the call fails and nothing is lost.
         opts = small_opts(rank);
         weir_memory *memory = nullptr;
         if (WEIRT_OK(rank, weir_collective_create(comm.comm, &opts, &collective)) &&
@@ -149,7 +149,7 @@ void creation(weirt_rank *rank)
         }
         (void)weirt_barrier(rank);
         weir_collective_destroy(collective);
-        // There is an end to them, here of a rank by itself.
+        // Their number is limited, here for a group of one rank.
         opts.group = &group;
         if (WEIRT_OK(rank, weir_collective_create(comm.comm, &opts, &collective))) {
             for (uint32_t i = 0; i < 255; i++) {
@@ -173,7 +173,7 @@ struct Trouble {
     const char *part;
 };
 
-// What rank 1 has in creates.
+// Arguments of rank 1 in creates.
 const Trouble troubles[] = { { WEIR_ERR_INVALID, "1000 bytes of staging" },
                              { WEIR_ERR_INVALID, "unknown form" },
                              { WEIR_ERR_INVALID, "out is NULL" },
@@ -212,7 +212,7 @@ weir_status create_wrongly(const Bench *b, uint32_t what)
     return status;
 }
 
-// Rank 1, which needs nobody for that, has failed already: the others are told at once.
+// Rank 1 has failed without waiting for others: the other ranks get the error at once.
 void is_told(weirt_rank *rank, weir_status (*call)(const Bench *), const Bench *b, const Trouble &trouble)
 {
     const uint64_t since = weirt_now_ms();
@@ -233,14 +233,14 @@ weir_status create_another(const Bench *b)
 
 weir_status register_in(const Bench *b) { return weir_collective_register(b->collective, b->in); }
 
-// What one rank gets wrong, by itself, is told to the others, and all go on.
+// An invalid argument on one rank is an error on all ranks, and all go on.
 void one_fails(weirt_rank *rank)
 {
     const weir_collective_opts opts = small_opts(rank);
     const bool odd = rank->rank == 1;
     Bench bench;
     bool fine = bench_open(rank, &opts, 4096, 0, &bench);
-    // What succeeds before leaves nothing on its way, for which a service thread would allocate.
+    // Earlier successful calls leave no messages under way, for which a service thread would allocate.
     for (uint32_t what = 0; what < sizeof troubles / sizeof troubles[0] && fine; what++) {
         fine = WEIRT_OK(rank, create_another(&bench)) && weirt_barrier(rank);
         if (odd) {
@@ -276,7 +276,7 @@ void one_fails(weirt_rank *rank)
 
 // ---- different calls ---------------------------------------------------------------------------------------------
 
-// Rank 1 calls something else than the others.
+// Rank 1 makes a different call.
 void differences(weirt_rank *rank)
 {
     const uint32_t what = *static_cast<const uint32_t *>(rank->arg);
@@ -306,7 +306,7 @@ void differences(weirt_rank *rank)
             o.kind = odd ? ALLGATHER : ALLREDUCE;
             part = "allgather of 100 f32";
             break;
-        case 4: // large against small: another form, too
+        case 4: // large against small: also another form
             o.count = odd ? 8000 : 100;
             part = "allreduce of 8000 f32, sum";
             break;
@@ -315,12 +315,12 @@ void differences(weirt_rank *rank)
             o.root = odd ? 0 : 2;
             part = "root 0";
             break;
-        case 6: // what two ranks exchange
+        case 6: // messages between two ranks
             o.kind = ALL_TO_ALL_V;
             o.seed += odd;
             part = "all_to_all_v of";
             break;
-        default: // a message of another count
+        default: // a message with another count
             if (rank->rank < 2) {
                 o.kind = MESSAGES;
                 const Places at = places_of(&bench, o);
@@ -333,7 +333,7 @@ void differences(weirt_rank *rank)
             const Places at = places_of(&bench, o);
             called = call(&bench, o, at.send, at.recv);
         }
-        // A rank that comes late is told at once.
+        // A late rank gets the error at once.
         WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_MISMATCH);
         const uint64_t since = weirt_now_ms();
         WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
@@ -344,7 +344,7 @@ void differences(weirt_rank *rank)
         }
         WEIRT_EXPECT(rank, status == WEIR_ERR_MISMATCH);
         WEIRT_TEXT(rank, part);
-        // Every later call says so too.
+        // Every later call returns it too.
         o = sum_of(1, 1);
         const Places at = places_of(&bench, o);
         WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, call(&bench, o, at.send, at.recv));
@@ -423,7 +423,7 @@ void replays(weirt_rank *rank)
     const Places at = places_of(&bench, o);
     fine = fine && WEIRT_OK(rank, weir_graph_begin(device, bench.stream));
     for (uint32_t form = WEIR_FORM_PACKETS; form <= WEIR_FORM_SLOTS && fine; form++) {
-        // The same bytes in all forms, each over what the one before has left.
+        // The same bytes in all forms, each over the results of the one before.
         fine = WEIRT_OK(rank, weir_collective_force(bench.collective, static_cast<weir_collective_form>(form), 0)) &&
                WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
     }
@@ -438,7 +438,7 @@ void replays(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// Even and odd ranks by themselves, and all together, one after the other.
+// Groups of even ranks, odd ranks and all ranks, in sequence.
 void groups(weirt_rank *rank)
 {
     weir_collective_opts opts = small_opts(rank);
@@ -463,7 +463,7 @@ void groups(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// Many calls without a wait between them: nobody overtakes.
+// Many calls without a wait between them stay in order.
 void burst(weirt_rank *rank)
 {
     const weir_collective_opts opts = small_opts(rank);
@@ -473,7 +473,7 @@ void burst(weirt_rank *rank)
     const Places at = places_of(&bench, o);
     fine = fine && prepare(&bench, o, at);
     for (uint32_t i = 0; i < 60 && fine; i++) {
-        // Each passes on what the one before has brought: the end result is that of the first.
+        // Each broadcast passes on the result of the one before, so the end result is the first data.
         o.root = i % rank->size;
         o.count = i % 2 == 0 ? 500 : 2;
         const weir_collective_form forms[] = { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS, WEIR_FORM_LINES };
@@ -490,7 +490,7 @@ void burst(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// An algorithm of the user's that takes allreduces of 77 U32.
+// A user's algorithm for allreduces of 77 U32.
 struct User {
     weir_device *device;
     uint32_t asked;
@@ -541,7 +541,7 @@ void users_algorithm(weirt_rank *rank)
             WEIRT_OK(rank, weir_device_copy(bench.comm.device, have.data(), at.recv, have.size()));
             WEIRT_EXPECT(rank, have == want);
         }
-        // What it does not take, and what is wrong, is not its business.
+        // Other and invalid requests do not reach it.
         o.count = 76;
         (void)run(&bench, o);
         o.kind = ALLGATHER;
@@ -549,7 +549,7 @@ void users_algorithm(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                      weir_allreduce(bench.collective, nullptr, at.recv, 77, WEIR_U32, WEIR_SUM, bench.stream));
         WEIRT_EXPECT(rank, user.asked == 3 && user.ran == 1);
-        // There is room for eight.
+        // A collective has room for eight algorithms.
         for (uint32_t i = 1; i < 8; i++) {
             WEIRT_OK(rank, weir_collective_add(bench.collective, &algorithm));
         }
@@ -559,15 +559,15 @@ void users_algorithm(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// Rank 0's call by slots ends at its deadline, since rank 1 calls nothing. The call that was launched behind it stores
-// nothing into the slots, where rank 1 would take it for the first one's data.
+// Rank 0's call by slots ends by its deadline because rank 1 makes no call. The call launched behind it stores nothing
+// into the slots, where rank 1 would take it for the first call's data.
 void fails_for_good(weirt_rank *rank)
 {
     const weir_collective_kind kind = *static_cast<const weir_collective_kind *>(rank->arg);
     constexpr uint64_t bytes = 128 << 10;
     weir_collective_opts opts = small_opts(rank);
     opts.form = WEIR_FORM_SLOTS;
-    opts.blocks = 2; // the one that sends does not compare
+    opts.blocks = 2; // the sending rank does not compare
     Bench bench;
     if (bench_open(rank, &opts, 2 * bytes, 3000, &bench) && rank->rank == 0) {
         char *in = static_cast<char *>(weir_memory_pointer(bench.in));
@@ -588,7 +588,7 @@ void fails_for_good(weirt_rank *rank)
         if (good && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms())) &&
             WEIRT_OK(rank, weir_device_copy(bench.comm.device, slots.data(), device.memory[1] + device.slots,
                                             slots.size()))) {
-            if (kind == WEIR_BROADCAST) { // the text names the call without any collective, too
+            if (kind == WEIR_BROADCAST) { // without a collective, the text also names the call
                 weir_collective_destroy(bench.collective);
                 bench.collective = nullptr;
             }
@@ -604,7 +604,7 @@ void fails_for_good(weirt_rank *rank)
     bench_close(&bench);
 }
 
-// What a tuning file makes of requests.
+// Checks the choice that a tuning file makes for a request.
 void chooses(const Bench *b, weir_collective_kind kind, uint64_t count, weir_collective_form form, uint32_t blocks)
 {
     const weir_collective_request request = { kind, WEIR_F32, WEIR_SUM, 0, count, nullptr, nullptr };
@@ -627,15 +627,15 @@ void good_table(weirt_rank *rank)
         chooses(&bench, WEIR_ALLREDUCE, 100, WEIR_FORM_SLOTS, 2);
         chooses(&bench, WEIR_ALLREDUCE, 101, WEIR_FORM_LINES, 1);
         chooses(&bench, WEIR_ALLREDUCE, 5000, WEIR_FORM_LINES, 1);
-        chooses(&bench, WEIR_ALLREDUCE, 1 << 20, WEIR_FORM_SLOTS, 0); // lines have no room
+        chooses(&bench, WEIR_ALLREDUCE, 1 << 20, WEIR_FORM_SLOTS, 0); // no room for lines
         chooses(&bench, WEIR_REDUCE, 100, WEIR_FORM_ONCE, 0);
-        chooses(&bench, WEIR_ALLGATHER, 100, WEIR_FORM_PACKETS, 0); // the row is of another device
+        chooses(&bench, WEIR_ALLGATHER, 100, WEIR_FORM_PACKETS, 0); // the row belongs to another device
         chooses(&bench, WEIR_BROADCAST, 100, WEIR_FORM_SLOTS, 1);
         const weir_collective_request broadcast = { WEIR_BROADCAST, WEIR_F32, WEIR_SUM, 0, 100, nullptr, nullptr };
         weir_collective_form form;
         weir_shape shape = { 0, 0 };
         WEIRT_OK(rank, weir_collective_choose(bench.collective, &broadcast, &form, &shape));
-        WEIRT_EXPECT(rank, shape.threads == opts.threads); // fewer than in the row
+        WEIRT_EXPECT(rank, shape.threads == opts.threads); // fewer than the row says
         (void)run(&bench, sum_of(100, 1));
         (void)run(&bench, sum_of(101, 2));
         WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_PACKETS, 1));
@@ -697,7 +697,7 @@ TEST_P(CollectiveUse, TuningFilesChoose)
     close(fd);
     std::ofstream(path) << "# forms\n\nallreduce 2 400 slots 2 0\nallreduce 2 0 lines 1 0\nallreduce 3 0 packets 0 0\n"
                            "device None\nallgather 2 0 slots 1 100000\ndevice *\n#"
-                        << std::string(1000, 'x') << "\nbroadcast 2 0 slots 1 64"; // the last line has no end
+                        << std::string(1000, 'x') << "\nbroadcast 2 0 slots 1 64"; // the last row has no newline
     setenv("WEIR_COLLECTIVE_TABLE", path, 1);
     run(2, good_table);
     for (const char *line : { "sum 2 1 once 0 0", "allreduce 9 1 once 0 0", "allreduce 2 x once 0 0",
@@ -712,7 +712,7 @@ TEST_P(CollectiveUse, TuningFilesChoose)
         char text[32];
         snprintf(text, sizeof text, "%s", part);
         weirt_ranks_run(stage(), 1, bad_tuning_file, text, sizeof text);
-        setenv("WEIR_COLLECTIVE_TABLE", "/", 1); // a folder, for the second
+        setenv("WEIR_COLLECTIVE_TABLE", "/", 1); // a folder, for the second case
     }
     unsetenv("WEIR_COLLECTIVE_TABLE");
 }

@@ -1,5 +1,5 @@
-// What one rank's communicator tells the others when something is wrong with it: that it was destroyed, that it got
-// nonsense, that a kernel of it failed; and file descriptors between network namespaces.
+// Reports of one rank's communicator to the others: it was destroyed, it received malformed data, or a kernel failed.
+// Also file descriptors between network namespaces.
 #include <cstring>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -29,8 +29,8 @@ bool swap_handles(weirt_rank *rank, weirt_comm *c, weir_memory *mine, handles *a
     return WEIRT_OK(rank, weir_bootstrap_allgather(c->boot, nullptr, all, sizeof all[0]));
 }
 
-// Rank 1 destroys its communicator, and nothing else: who then asks for its memory is told at once, and so is who
-// waits for an operation of it. The asker's communicator and the bootstrap go on.
+// Rank 1 destroys only its communicator. A rank that asks for its memory, or waits for an operation of it, gets an
+// error at once. The asking rank's communicator and the bootstrap go on.
 void owner_has_closed(weirt_rank *rank)
 {
     weirt_comm c;
@@ -68,11 +68,12 @@ void owner_has_closed(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Nonsense of a rank that proved the key: nothing that it says can be relied on, so the communicator ends everywhere.
+// Malformed data from a rank that proved the key ends the communicator on all ranks, because that rank cannot be
+// trusted.
 void malformed_message(weirt_rank *rank)
 {
-    // A refusal without its text, a number of a descriptor that is cut, an answer with bytes to spare, an operation
-    // without its tag, news of a port channel without its text.
+    // A refusal without its text, a truncated descriptor number, an answer with extra bytes, an operation without its
+    // tag, a port channel's failure without its text.
     const uint8_t messages[][14] = { { 5, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff },
                                      { 6, 1, 2, 3, 4, 5, 6, 7, 8, 1 },
                                      { 4, 1, 2, 3, 4, 5, 6, 7, 8, 9 },
@@ -100,17 +101,17 @@ void malformed_message(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// The messages with which ranks of a team end a step, from a rank that proved the key: a right one, and malformed ones.
+// The messages that end a step of a team, from a rank that proved the key: a valid one and malformed ones.
 void malformed_report(weirt_rank *rank)
 {
-    const char tag[] = "itcelloc";        // of a collective's team
-    const std::vector<uint8_t> words(68); // eight that are compared, and whether lines are kept
+    const char tag[] = "itcelloc";        // tag of a collective's team
+    const std::vector<uint8_t> words(68); // eight compared words, and whether lines arrive whole
     // A status, the rank at fault, a text.
     const std::vector<uint8_t> tails[] = {
         { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 'o' },    // WEIR_ERR_INVALID
         { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 3, 0, 'n', 'o' },    // cut
-        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 'o', 0 }, // with a byte to spare
-        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 0 },      // ends in its middle
+        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 'o', 0 }, // an extra byte
+        { 0xff, 0xff, 0xff, 0xff, 1, 0, 0, 0, 2, 0, 'n', 0 },      // a NUL inside the text
         { 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 'n', 'o' },                // no such status
         { 0, 0, 0, 0x80, 1, 0, 0, 0, 2, 0, 'n', 'o' },
     };
@@ -136,8 +137,8 @@ void malformed_report(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Rank 0's kernel passes its deadline while its host does nothing. The waits of the others, which have all the time of
-// the world, end with it, and say whose kernel failed and why.
+// Rank 0's kernel passes its deadline while its host does nothing. The waits of the others, which have long timeouts,
+// end with it. Their errors name the rank of the kernel and the cause.
 void kernel_fails_elsewhere(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -158,7 +159,7 @@ void kernel_fails_elsewhere(weirt_rank *rank)
             weirt_launch(rank, pair, weirt_wait_kernel(), &wait);
             weirt_step(rank, 1);
             WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_memory_recv(channel.comm.comm, 0, 9, &never));
-            WEIRT_TEXT(rank, "rank 0: kernel weirt_wait: "); // its wait, or its barrier
+            WEIRT_TEXT(rank, "rank 0: kernel weirt_wait: "); // the kernel's wait or its barrier
             WEIRT_TEXT(rank, " for 150 ms");
             weirt_finish(rank, pair);
             WEIRT_EXPECT(rank, pair->report->status[0][0] == WEIR_ERR_ABORTED);
@@ -169,7 +170,7 @@ void kernel_fails_elsewhere(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// Rank 1's communicator lives in a network namespace of its own, whose abstract Unix sockets rank 0 does not see.
+// Rank 1's communicator is in its own network namespace; rank 0 does not see its abstract Unix sockets.
 void other_network(weirt_rank *rank)
 {
     weirt_comm c;
@@ -177,7 +178,7 @@ void other_network(weirt_rank *rank)
     bool open = weirt_comm_open(rank, 0, &c);
     weir_comm_destroy(c.comm);
     c.comm = nullptr;
-    // The sockets of the bootstrap, and its thread, stay where they are.
+    // The sockets of the bootstrap and its thread stay in the old namespace.
     if (open && (rank->rank == 0 || WEIRT_EXPECT(rank, unshare(CLONE_NEWNET) == 0))) {
         weir_memory *local = nullptr;
         weir_memory *remote = nullptr;
@@ -195,7 +196,7 @@ void other_network(weirt_rank *rank)
                 remote = nullptr;
             }
             weirt_barrier(rank);
-            // What was lent for it is closed again. (Connections of the rendezvous may have ended meanwhile.)
+            // Lent descriptors are closed again. (Connections of the rendezvous may have ended in the meantime.)
             WEIRT_EXPECT(rank, weirt_count_descriptors() <= with_local);
         }
         weirt_barrier(rank);
@@ -206,7 +207,7 @@ void other_network(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// Why a process here cannot enter a network namespace, or take a descriptor of another process; nullptr when it can.
+// Why a process cannot enter a network namespace or take a descriptor of another process; nullptr if it can.
 const char *namespaces_missing()
 {
     pid_t pid = fork();

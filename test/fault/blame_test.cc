@@ -1,4 +1,4 @@
-// Errors name the rank at fault: not one that left because of it, and with the call that was waited for.
+// Errors name the rank at fault, not a rank that left because of it, and the call that waited.
 #include <cstring>
 
 #include "test/harness/checks.h"
@@ -20,8 +20,8 @@ bool knows_that_gone(weir_comm *comm, uint32_t peer)
     return gone;
 }
 
-// Rank 2 dies, rank 1 leaves because of that, and rank 0 then expects something of rank 1: it is told who died. Its
-// calls have checked the communicator before: here they are as far as that.
+// Rank 2 dies, rank 1 leaves because of that, and rank 0 then expects an operation of rank 1: its error names rank 2.
+// Its call has already checked the communicator.
 void death_before_departure(weirt_rank *rank)
 {
     weirt_comm c;
@@ -54,7 +54,7 @@ void death_before_departure(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// What a wait between two ranks that ends by its deadline says.
+// The error of a wait between two ranks that ends by its deadline.
 void deadlines_name_the_call(weirt_rank *rank)
 {
     weirt_comm c;

@@ -1,5 +1,5 @@
-// File descriptors between processes: which datagrams bring one, and what strangers, full queues, dead peers and a
-// broken socket do to those who wait for one.
+// File descriptors between processes: which datagrams are accepted, and what foreign processes, full queues, dead peers
+// and a broken socket do to waiting ranks.
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -29,7 +29,7 @@ constexpr uint64_t BYTES = 100;
 constexpr char RIGHT = 0x77;
 constexpr char OWNERS = 0x55;
 
-// Rank 0 has memory of `BYTES`, of which rank 1 has the handle.
+// Rank 0 has memory of `BYTES` bytes, and rank 1 has its handle.
 struct job {
     weirt_comm c = {};
     weir_memory *local = nullptr;
@@ -63,7 +63,7 @@ void close_job(job *j)
     weirt_comm_close(&j->c);
 }
 
-// A thread of rank 1 that asks rank 0 for its memory, and waits.
+// A thread of rank 1 that asks rank 0 for its memory and waits.
 class Importer {
 public:
     explicit Importer(job *j)
@@ -78,7 +78,7 @@ public:
         join();
         weir_memory_destroy(memory_);
     }
-    // Joins, and expects memory that is full of `value`.
+    // Joins the thread, and expects memory full of `value`.
     void expect(weirt_rank *rank, char value)
     {
         join();
@@ -111,7 +111,7 @@ private:
     std::thread thread_;
 };
 
-// A file as weir's own memory is one, full of `value`.
+// A file like that of weir's memory, full of `value`.
 int sealed_file(weirt_rank *rank, uint64_t bytes, char value)
 {
     int fd = memfd_create("weirt", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -121,7 +121,7 @@ int sealed_file(weirt_rank *rank, uint64_t bytes, char value)
     return fd;
 }
 
-// The queue of a socket has room for ten, which the service thread takes in its time.
+// A socket's queue has room for ten datagrams; the service thread takes them later.
 int send_when_there_is_room(weir_comm *comm, const weirt_datagram *datagram)
 {
     const uint64_t end = weirt_now_ms() + weirt_patience_ms();
@@ -133,7 +133,7 @@ int send_when_there_is_room(weir_comm *comm, const weirt_datagram *datagram)
     return error;
 }
 
-// Waits until no more descriptors are open than before; those of foreign datagrams are closed by another thread.
+// Waits until only `before` descriptors are open; another thread closes those of foreign datagrams.
 void expect_descriptors(weirt_rank *rank, uint32_t before)
 {
     const uint64_t end = weirt_now_ms() + weirt_patience_ms();
@@ -143,7 +143,7 @@ void expect_descriptors(weirt_rank *rank, uint32_t before)
     WEIRT_EXPECT(rank, weirt_count_descriptors() <= before);
 }
 
-// ---- which datagrams count ----
+// ---- accepted datagrams ----
 
 struct wrong {
     const char *name;
@@ -206,10 +206,10 @@ void only_the_right_datagram_counts(weirt_rank *rank)
             right.fd_count = 1;
             WEIRT_EXPECT(rank, send_when_there_is_room(j.c.comm, &right) == 0);
             close(right.fds[0]);
-            importer.expect(rank, RIGHT); // 0x01 is the first of `wrongs`, and so on
+            importer.expect(rank, RIGHT); // 0x01 is the first of `wrongs`
         }
         weirt_barrier(rank);
-        expect_descriptors(rank, before); // also of the owner's answer, which comes too late
+        expect_descriptors(rank, before); // also that of the owner's answer, which is too late
         WEIRT_OK(rank, weir_comm_status(j.c.comm));
     }
     weirt_barrier(rank);
@@ -264,7 +264,7 @@ void loans_of_the_dead_end(weirt_rank *rank)
         weirt_move_away(j.c.comm, 1);
         weirt_comm_hold(j.c.comm);
         weirt_barrier(rank);
-        weirt_barrier(rank); // rank 1 has asked, and will take nothing
+        weirt_barrier(rank); // rank 1 has asked and will take nothing
         weirt_comm_release(j.c.comm);
         const uint64_t end = weirt_now_ms() + weirt_patience_ms();
         int fd = -1;
@@ -343,9 +343,9 @@ void broken_socket_ends_the_communicator(weirt_rank *rank)
     close_job(&j);
 }
 
-// ---- strangers ----
+// ---- foreign processes ----
 
-// A TCP connection over the loopback with data that never arrives: who closes `*end` waits for ten minutes.
+// A TCP connection over the loopback interface with data that never arrives: closing `*end` takes ten minutes.
 bool lingering(int *end, int *other)
 {
     sockaddr_in address = {};
@@ -370,7 +370,8 @@ bool lingering(int *end, int *other)
 
 constexpr int STRANGERS = 16;
 
-// Sends one to `name` and closes it; *sent counts. Runs in a child of a fork: system calls alone.
+// Sends such a descriptor to `name` and closes it; counts in *sent. Runs in a forked child, so it makes only system
+// calls.
 [[noreturn]] void be_a_stranger(const sockaddr_un &name, socklen_t name_bytes, size_t bytes, uid_t uid,
                                 std::atomic<int> *sent)
 {
@@ -403,13 +404,13 @@ constexpr int STRANGERS = 16;
         _exit(3);
     }
     sent->fetch_add(1);
-    close(fd); // waits, unless there is another descriptor elsewhere, which then waits instead
+    close(fd); // blocks, unless another process holds the descriptor, whose close blocks instead
     for (;;) {
         pause();
     }
 }
 
-// argument: the user that the strangers are.
+// The argument is the user of the foreign processes.
 void strangers_descriptors_block_nobody(weirt_rank *rank)
 {
     const uid_t uid = *static_cast<const uid_t *>(rank->arg);
@@ -450,11 +451,11 @@ void strangers_descriptors_block_nobody(weirt_rank *rank)
         int status = 0;
         kill(child, SIGKILL);
         waitpid(child, &status, 0);
-        WEIRT_EXPECT(rank, WIFSIGNALED(status)); // none had left by itself
+        WEIRT_EXPECT(rank, WIFSIGNALED(status)); // no child had ended before
     }
 }
 
-// One comes with the right token: it is closed, but not by the thread that everything waits for.
+// One arrives with the right token: it is closed, but not by the thread that other work waits for.
 void foreign_descriptors_are_closed_elsewhere(weirt_rank *rank)
 {
     job j;
@@ -469,7 +470,7 @@ void foreign_descriptors_are_closed_elsewhere(weirt_rank *rank)
         const uint32_t before = weirt_count_descriptors() - 1;
         weirt_datagrams_hold(j.c.comm);
         WEIRT_EXPECT(rank, weirt_datagram_send(j.c.comm, &datagram) == 0);
-        close(datagram.fds[0]); // the last one is that of the datagram
+        close(datagram.fds[0]); // the last descriptor is that of the datagram
         weirt_datagrams_release(j.c.comm);
         Importer importer(&j);
         importer.expect(rank, OWNERS);
@@ -484,7 +485,7 @@ void foreign_descriptors_are_closed_elsewhere(weirt_rank *rank)
     }
 }
 
-// Processes of CPUs alone: what is passed between GPUs' processes goes the same way.
+// Only CPU processes: descriptors of GPU processes are passed in the same way.
 class Descriptors : public StageTest {};
 INSTANTIATE_TEST_SUITE_P(Stages, Descriptors, ::testing::Values(1), weirt_stage_name);
 
@@ -496,14 +497,14 @@ TEST_P(Descriptors, ForeignDescriptorsAreClosedElsewhere) { run(2, foreign_descr
 
 TEST_P(Descriptors, StrangersOfThisUserBlockNobody)
 {
-    const uid_t uid = 0; // stays what it is
+    const uid_t uid = 0; // stays the same user
     weirt_ranks_run(stage(), 2, strangers_descriptors_block_nobody, &uid, sizeof uid);
 }
 
 TEST_P(Descriptors, StrangersOfAnotherUserBlockNobody)
 {
     if (geteuid() != 0) {
-        GTEST_SKIP() << "only root can be another user";
+        GTEST_SKIP() << "only root can become another user";
     }
     const uid_t uid = 65534;
     weirt_ranks_run(stage(), 2, strangers_descriptors_block_nobody, &uid, sizeof uid);

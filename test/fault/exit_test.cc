@@ -1,5 +1,5 @@
-// A rank that returns from main, or calls exit, with everything alive and kernels that wait: its process ends soon, and
-// its peers get an error.
+// A rank returns from main or calls exit with all objects alive and kernels that wait: its process ends soon, and its
+// peers get an error.
 #include <cstdlib>
 #include <cstring>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ struct times {
 weir_device *the_device;
 void *the_stream;
 
-// What a GPU's driver does when its process ends: it waits for the kernels. It was there before weir's communicators.
+// Waits for kernels, as a GPU driver does when its process ends. The driver was loaded before weir's communicators.
 void wait_for_kernels()
 {
     if (the_stream != nullptr) {
@@ -37,7 +37,7 @@ void returns_from_main(weirt_rank *rank)
     if (weirt_channel_open(rank, 0, 1024, &channel)) {
         weirt_wait_args wait = weirt_wait_of(rank, &channel.pair);
         wait.form = WEIRT_WAIT_COOP;
-        weirt_launch(rank, &channel.pair, weirt_wait_kernel(), &wait); // for signals that nobody sends
+        weirt_launch(rank, &channel.pair, weirt_wait_kernel(), &wait); // for signals that no rank sends
         weirt_barrier(rank);
         if (rank->rank == 1) {
             the_device = channel.comm.device;
@@ -49,7 +49,7 @@ void returns_from_main(weirt_rank *rank)
         while (weir_comm_status(channel.comm.comm) == WEIR_OK && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
-        // The kernel closes the sockets of rank 1 when its process has ended.
+        // The operating system closes the sockets of rank 1 when its process has ended.
         const uint64_t took = weirt_now_ms() - shared->called;
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(channel.comm.comm));
         WEIRT_TEXT(rank, "rank 1 died");
@@ -64,7 +64,7 @@ void returns_from_main(weirt_rank *rank)
     weirt_comm_close(&channel.comm);
 }
 
-// The child of a fork shares the memory of the communicator: its end must not end the parent's waits.
+// A forked child shares the memory of the communicator: its end must not end the parent's waits.
 void child_exits(weirt_rank *rank)
 {
     weirt_channel channel;

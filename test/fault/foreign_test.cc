@@ -1,5 +1,5 @@
-// Strangers at the doors of a running job: garbage at its TCP port is ignored and logged once, garbage at its Unix
-// socket does not even arrive, and neither does harm.
+// Foreign connections to a running job: garbage at its TCP listener is ignored and logged once, garbage to its Unix
+// socket never arrives, and both are harmless.
 #include <arpa/inet.h>
 #include <cstdio>
 #include <cstring>
@@ -34,7 +34,7 @@ std::set<unsigned long> own_sockets()
     return inodes;
 }
 
-// Names, without the leading NUL, of this process's abstract sockets.
+// Names of this process's abstract sockets, without the leading NUL.
 std::vector<std::string> abstract_sockets()
 {
     std::vector<std::string> names;
@@ -52,7 +52,7 @@ std::vector<std::string> abstract_sockets()
     return names;
 }
 
-// Ports at which this process listens, over IPv4.
+// IPv4 ports of this process's listeners.
 std::vector<sockaddr_in> listening()
 {
     std::vector<sockaddr_in> addresses;
@@ -142,7 +142,7 @@ void garbage_at_the_unix_socket(weirt_rank *rank)
                     send_datagram(rank, name, data, STDIN_FILENO);
                 }
             }
-            // The kernel drops them before they are queued, with the descriptors that came along.
+            // The operating system drops them, with their descriptors, before they are queued.
             WEIRT_EXPECT(rank, weirt_count_descriptors() == before);
         }
         weirt_barrier(rank);
@@ -158,23 +158,23 @@ void strangers_at_the_port(weirt_rank *rank)
     if (weirt_channel_open(rank, 0, 1024, &channel)) {
         std::vector<int> open;
         if (rank->rank == 0) {
-            std::vector<sockaddr_in> doors = listening();
-            for (const sockaddr_in &door : doors) {
-                open.push_back(connect_to(rank, door)); // says nothing
-                close(connect_to(rank, door));
+            std::vector<sockaddr_in> listeners = listening();
+            for (const sockaddr_in &listener : listeners) {
+                open.push_back(connect_to(rank, listener)); // sends nothing
+                close(connect_to(rank, listener));
                 for (size_t bytes : { (size_t)1, (size_t)64, (size_t)100000 }) {
                     std::vector<char> data(bytes, (char)0xff);
-                    int sock = connect_to(rank, door);
+                    int sock = connect_to(rank, listener);
                     (void)!send(sock, data.data(), data.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
                     open.push_back(sock);
                 }
-                int sock = connect_to(rank, door);
+                int sock = connect_to(rank, listener);
                 const char request[] = "GET / HTTP/1.1\r\nHost: weir\r\n\r\n";
                 (void)!send(sock, request, sizeof request - 1, MSG_NOSIGNAL);
                 open.push_back(sock);
             }
             weirt_sleep_ms(200);
-            WEIRT_EXPECT(rank, weirt_log_count("foreign connection") <= doors.size());
+            WEIRT_EXPECT(rank, weirt_log_count("foreign connection") <= listeners.size());
         }
         weirt_barrier(rank);
         job_works(rank, &channel, 60);

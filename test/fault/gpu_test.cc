@@ -1,5 +1,5 @@
-// What users of GPUs do around weir: processes that each see one GPU, graphs captured in the global mode while weir
-// works, memory that cannot be shared between processes.
+// Uses of GPUs beside weir: processes that each see one GPU, graphs captured in the global mode while weir works,
+// memory that cannot be shared between processes.
 #include <cstring>
 
 #include "test/harness/checks.h"
@@ -9,7 +9,7 @@
 
 namespace {
 
-// Each process has its GPU as gpu:0; they are told apart, and joined, by UUID.
+// Each process has its GPU as gpu:0; UUIDs distinguish the GPUs.
 void one_gpu_each(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -33,8 +33,8 @@ void one_gpu_each(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-// Rank 0 captures a stream in the global mode, in which an unsafe driver call of any thread that has not asked to be
-// excepted ends the capture. Meanwhile both ranks set up everything that they can.
+// Rank 0 captures a stream in the global mode: an unsafe driver call of any thread in that mode ends the capture. At
+// the same time both ranks set up all kinds of objects.
 void captured_globally(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -72,8 +72,8 @@ void captured_globally(weirt_rank *rank)
     }
 }
 
-// Registered without complaint, since kernels of this process may use it; refused when another process wants it, with
-// the setting to change.
+// Registration succeeds, since kernels of this process may use the memory. Another process's import is refused, and the
+// text names the setting to change.
 void cannot_be_shared(weirt_rank *rank)
 {
     const struct {

@@ -1,4 +1,4 @@
-/* liveness_kernels.h - a kernel that goes on until its communicator fails; for liveness_test.cc. */
+/* liveness_kernels.h - a kernel that runs until its communicator fails; for liveness_test.cc. */
 #ifndef WEIRT_LIVENESS_KERNELS_H
 #define WEIRT_LIVENESS_KERNELS_H
 
@@ -14,7 +14,7 @@ typedef struct liveness_report {
     uint32_t ended; /* 1: the kernel has left its loop */
 } liveness_report;
 
-/* Two ranks pass a signal to and fro. Each wait finds its signal at once, and nothing else looks for an error. */
+/* Two ranks pass a signal back and forth. Each wait finds its signal at once, and nothing else checks for errors. */
 typedef struct liveness_args {
     weir_dev_semaphore semaphore;
     liveness_report *report;

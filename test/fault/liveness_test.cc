@@ -1,5 +1,5 @@
-// Kernels that never run out of signals: ranks 0 and 1 pass one to and fro for ever, while rank 2, which has nothing to
-// do with them, aborts, is killed, or is stopped. Both kernels must end soon, and the text must name rank 2. On two
+// Kernels that never run out of signals: ranks 0 and 1 pass a signal back and forth forever, while rank 2, which has no
+// channel to them, aborts, is killed, or is stopped. Both kernels must end soon, and the text must name rank 2. On two
 // GPUs the ranks are on gpu:0, gpu:1 and gpu:0.
 #include <cstdlib>
 #include <cstring>
@@ -13,10 +13,10 @@ namespace {
 
 struct liveness_case {
     weirt_death death; // WEIRT_ALIVE: rank 2 aborts
-    uint32_t end_ms;   // both kernels end within it
+    uint32_t end_ms;   // time limit of both kernels' ends
 };
 
-constexpr uint64_t TRIPS = 1000;        // before anything happens
+constexpr uint64_t TRIPS = 1000;        // before rank 2 fails
 constexpr uint32_t STOP_TIMEOUT = 5000; // WEIR_TIMEOUT_MS, ms
 
 struct liveness_pair {
@@ -50,7 +50,7 @@ struct liveness_pair {
     }
 };
 
-// The kernel has begun, and made many trips.
+// Waits until the kernel has made many trips.
 bool is_under_way(weirt_rank *rank, const liveness_pair *pair)
 {
     const uint64_t end = weirt_now_ms() + weirt_patience_ms();
@@ -101,7 +101,7 @@ void three_ranks(weirt_rank *rank)
     const auto *what = static_cast<const liveness_case *>(rank->arg);
     weirt_comm comm;
     liveness_pair pair;
-    weirt_log_allow(""); // of the death
+    weirt_log_allow(""); // the log depends on the death
     const bool open = weirt_comm_open(rank, 0, &comm);
     if (open && rank->rank < 2 && pair.open(rank, &comm)) {
         pass_signals(rank, &comm, &pair, what);
@@ -123,7 +123,7 @@ class Liveness : public StageTest {
 protected:
     void run(weirt_death death, uint32_t end_ms) const
     {
-        // A GPU does nothing else meanwhile; of the processor other programs take their part.
+        // A GPU does nothing else at this time, but other programs share the processor.
         const bool gpu = std::strcmp(stage()->kind, "gpu") == 0;
         const liveness_case what = { death, end_ms + (gpu ? 0 : 5000 * weirt_slow()) };
         weirt_ranks_run(stage(), 3, three_ranks, &what, sizeof what);

@@ -1,11 +1,11 @@
-// Ranks that are threads of one process go on after an error: no memory goes while another rank's kernel stores there.
+// Ranks that are threads of one process go on after an error: memory stays while another rank's kernel stores there.
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
 
 namespace {
 
-// A kernel that stores into memory of the peer, and waits for nothing.
+// A kernel that stores into memory of the peer and waits for nothing.
 bool launch_signals(weirt_rank *rank, const weirt_pair *pair)
 {
     weirt_wait_args handles = weirt_wait_of(rank, pair);
@@ -13,8 +13,8 @@ bool launch_signals(weirt_rank *rank, const weirt_pair *pair)
     return weirt_launch(rank, pair, weirt_signal_kernel(), &args);
 }
 
-// Rank 2 gives up. Rank 1 has a kernel that starts late and stores into memory of rank 0, which has nothing more to do
-// by then: rank 0 keeps its memory until that kernel has ended. Ranks that are processes need not wait.
+// Rank 2 aborts. Rank 1 has a kernel that starts late and stores into memory of rank 0, which has finished by then:
+// rank 0 keeps its memory until that kernel has ended. Ranks that are processes need not wait.
 void survivors_go_on(weirt_rank *rank)
 {
     weirt_comm c;
@@ -45,7 +45,7 @@ void survivors_go_on(weirt_rank *rank)
     weirt_comm_close(&c);
 }
 
-// A rank that does not call it is named; one that has destroyed its communicator is not waited for.
+// A rank that does not call it is named; the call does not wait for a rank that has destroyed its communicator.
 void busy_rank_is_named(weirt_rank *rank)
 {
     weirt_comm c;

@@ -1,5 +1,4 @@
-// What a process runs out of, and what it leaves behind: the n-th allocation, device or transport operation fails,
-// rounds of everything, a fork.
+// Resources: the n-th allocation, device operation or transport operation fails; leaks over many rounds; a fork.
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +12,7 @@ namespace {
 
 /* ---- the n-th operation fails -------------------------------------------------------------------------- */
 
-// Everything that two ranks set up, stopping at the first error.
+// All objects of two ranks; set-up stops at the first error.
 struct all {
     weir_device *device;
     weir_bootstrap *boot;
@@ -237,11 +236,11 @@ uint64_t arm(uint32_t what, uint64_t n)
 struct plan {
     uint32_t what;
     uint32_t stride;
-    uint64_t least; // operations that there are
+    uint64_t least; // minimum number of operations
 };
 
-// One n: both ranks do everything, and nothing may be left afterwards. Whether the fault happened. The bootstrap,
-// whose create would time out, is made before.
+// One n: both ranks make and use all objects, and nothing may leak. Returns whether the fault happened. The bootstrap
+// is made before, because its create would time out.
 bool try_with_fault(weirt_rank *rank, uint32_t what, uint64_t n)
 {
     all a = {};
@@ -267,7 +266,7 @@ bool try_with_fault(weirt_rank *rank, uint32_t what, uint64_t n)
     weirt_barrier(rank);
     bool both = weirt_step_now(rank, 0) % 2 + weirt_step_now(rank, 1) % 2 == 2;
     WEIRT_EXPECT(rank, !both || signal_and_wait(rank, &a) <= 0);
-    // A kernel of this rank that was launched ends before the other's memory goes, also when waiting for it failed.
+    // A launched kernel of this rank ends before the peer's memory is released, even if waiting for the kernel failed.
     if (both) {
         weir_stream_destroy(a.device, a.stream);
         a.stream = nullptr;
@@ -295,7 +294,7 @@ bool try_with_fault(weirt_rank *rank, uint32_t what, uint64_t n)
 void nth_fails(weirt_rank *rank)
 {
     const plan *arg = (const plan *)rank->arg;
-    // What is logged depends on what failed.
+    // The log depends on the failed operation.
     weirt_log_allow("");
     uint64_t n = 1;
     while (n < 2000 && try_with_fault(rank, arg->what, n)) {
@@ -314,13 +313,13 @@ struct counts {
     uint64_t resident;
 };
 
-// Counts while no other rank of the process runs: counting itself opens files. Of threads, *out says how many there
-// should be, 0 if that is not known.
+// Counts while no other rank of the process runs, because counting opens files. *out gives the expected number of
+// threads, 0 if it is unknown.
 bool count(weirt_rank *rank, counts *out)
 {
     bool met = weirt_barrier(rank);
     if (rank->rank == 0 || rank->stage->processes) {
-        // The sanitizers' allocators map private memory as they please; what weir maps is shared.
+        // The sanitizers' allocators map private memory at any time; weir maps only shared memory.
         bool shared_only = weirt_sanitizer()[0] != 0;
         uint32_t threads = weirt_count_threads();
         for (int i = 0; i < 100 && out->threads != 0 && threads > out->threads; i++) {
@@ -358,10 +357,10 @@ void make_rounds(weirt_rank *rank)
     if (count(rank, &after)) {
         WEIRT_EXPECT(rank, after.descriptors == before.descriptors);
         WEIRT_EXPECT(rank, after.allocations == before.allocations);
-        // The C library keeps stacks and arenas of threads that ended, a few more or less.
+        // The C library keeps some stacks and arenas of ended threads.
         uint32_t spare = weirt_sanitizer()[0] != 0 ? 0 : 50;
         WEIRT_EXPECT(rank, after.mappings <= before.mappings + spare);
-        // A GPU's driver has threads and memory of its own, and sanitizers keep records of what was.
+        // A GPU's driver has its own threads and memory, and sanitizers keep records.
         bool gpu = std::string(rank->stage->kind) == "gpu";
         WEIRT_EXPECT(rank, gpu || after.threads == before.threads);
         WEIRT_EXPECT(rank, gpu || weirt_sanitizer()[0] != 0 || after.resident <= before.resident + ((uint64_t)8 << 20));
@@ -370,10 +369,10 @@ void make_rounds(weirt_rank *rank)
 
 /* ---- fork ------------------------------------------------------------------------------------------------ */
 
-// What there is at the fork.
+// The objects at the fork.
 struct family {
     weirt_channel channel;
-    weir_semaphore *host; // with an end of the host
+    weir_semaphore *host; // with its end on the host
     weir_future *future;
     weir_fifo *fifo;
     weir_proxy *proxy;
@@ -382,7 +381,7 @@ struct family {
     void *graph;
 };
 
-// Every call on a parent's object that returns a status; the number of the first, from 1, that is not refused.
+// Makes every call with a status on the parent's objects. Returns the number of the first that is not refused, from 1.
 int calls_in_child(family *f)
 {
     weirt_pair *pair = &f->channel.pair;
@@ -473,7 +472,7 @@ int calls_in_child(family *f)
     return 0;
 }
 
-// Destroys everything, which must not reach the parent.
+// Destroys all objects, without effect on the parent.
 void destroy_in_child(family *f)
 {
     weirt_pair *pair = &f->channel.pair;
@@ -608,7 +607,7 @@ TEST_P(Rounds, LeaveNothingBehind)
 
 TEST_P(LongRounds, LeaveNothingBehind)
 {
-    // 1,000 in all, each run well within its deadline, also beside a busy loop.
+    // 1,000 in all, each run well within its deadline, even beside a busy loop.
     uint32_t rounds = 250;
     for (int run = 0; run < 4 && !HasFailure(); run++) {
         weirt_ranks_run(stage(), 2, make_rounds, &rounds, sizeof rounds);

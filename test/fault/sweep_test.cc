@@ -1,5 +1,5 @@
-// One rank is killed, exits or stops at every step of setup and use, before a step and in the middle of it, with two
-// and with four ranks. All others get an error in time that names it, release everything, and go on as a smaller job.
+// One of two or four ranks is killed, exits or stops at every step of set-up and use, before a step and in the middle
+// of it. All others get an error in time that names it, release all objects, and continue as a smaller job.
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -16,15 +16,15 @@ namespace {
 
 constexpr uint32_t ranks_max = 4;
 
-// One point, and what its ranks, which share it, have to say.
+// One point, shared by its ranks, with their results.
 struct point {
     uint32_t step;
     weirt_death death;
-    uint32_t during; // dies some time after the step's beginning; else before it
+    uint32_t during; // dies some time after the step's beginning; otherwise before it
     uint32_t victim;
     uint32_t timeout_ms;
     uint64_t died_ms;
-    uint32_t slow;             // the deadline passed before anyone died
+    uint32_t slow;             // the deadline passed before the death
     uint32_t seen[ranks_max];  // the rank has got its error
     int32_t status[ranks_max]; // its error
     uint64_t seen_ms[ranks_max];
@@ -33,7 +33,7 @@ struct point {
     weir_unique_id id; // of the survivors' job
 };
 
-// What a rank has. Everyone signals the next rank and waits for the previous one; a rank alone does so with itself.
+// A rank's objects. Each rank signals the next rank and waits for the previous one; a single rank uses itself.
 struct state {
     uint32_t rank;
     uint32_t size;
@@ -130,7 +130,7 @@ weir_status finish_both(weir_status begun, weir_future *futures[2])
     return status;
 }
 
-// The tag of what joins two ranks is the rank that signals over it.
+// The tag of a connection between two ranks is the rank that signals over it.
 weir_status connect(state *s)
 {
     weir_future *futures[2] = {};
@@ -296,7 +296,7 @@ void die(weirt_rank *rank, point *p)
     weirt_die(rank, p->death);
 }
 
-// All steps, up to the first error. The victim does not come back.
+// Makes all steps up to the first error. Does not return on the victim.
 weir_status all_steps(weirt_rank *rank, point *p, state *s, uint32_t *at)
 {
     bool victim = rank->rank == p->victim;
@@ -306,7 +306,7 @@ weir_status all_steps(weirt_rank *rank, point *p, state *s, uint32_t *at)
             die(rank, p);
         }
         if (here) {
-            // Within the step or in one of the next, as it happens.
+            // Dies within the step or in one of the next.
             std::thread([=] {
                 usleep((p->step * 7 + p->death * 3 + p->victim) % 5 * 400);
                 die(rank, p);
@@ -323,7 +323,7 @@ weir_status all_steps(weirt_rank *rank, point *p, state *s, uint32_t *at)
     return WEIR_OK;
 }
 
-// The survivors as a job of their own.
+// The survivors make a new job.
 void rebuild(weirt_rank *rank, point *p)
 {
     state s = {};
@@ -364,7 +364,7 @@ bool all_have_seen(weirt_rank *rank, const point *p)
     return true;
 }
 
-// A death is known to the whole communicator, whichever call met it first.
+// The whole communicator has the error, whichever call found the death.
 void comm_knows(weirt_rank *rank, const point *p, weir_comm *comm)
 {
     char name[16];
@@ -409,7 +409,7 @@ void body(weirt_rank *rank)
     if (go_on && s.comm != nullptr) {
         comm_knows(rank, p, s.comm);
     }
-    // Nothing of the old job needs to go first.
+    // The old job may be released before or after.
     bool before_release = p->step % 2 == 0;
     if (go_on && before_release) {
         rebuild(rank, p);
@@ -420,7 +420,7 @@ void body(weirt_rank *rank)
     }
 }
 
-// Ranks that were not there yet are missed at the deadline, and ranks that stop by their silence.
+// Missing ranks are found by the deadline, and stopped ranks by their silence.
 bool needs_deadline(const point *p) { return p->death == WEIRT_STOP || p->step == 0; }
 
 struct summary {
@@ -429,16 +429,16 @@ struct summary {
     uint32_t right;
     uint32_t named;           // points at which all errors named the victim
     uint64_t slowest_ms;      // from a death to the last rank's error
-    uint64_t slowest_late_ms; // from the deadline to it, of what only the deadline ends
+    uint64_t slowest_late_ms; // from the deadline to it, for points that only the deadline ends
 };
 
 bool right_status(const point *p, int32_t status)
 {
-    // A rank that never came is missed.
+    // A rank that never came is reported as missing.
     return status == WEIR_ERR_REMOTE || (p->step == 0 && status == WEIR_ERR_TIMEOUT);
 }
 
-// Whether the text names the victim, and not a rank whose number begins alike.
+// Whether the text names the victim, and not a rank whose number begins with the same digits.
 bool names_victim(const point *p, uint32_t rank)
 {
     char name[16];
@@ -478,8 +478,8 @@ void judge(const point *p, uint32_t ranks, summary *sum)
     }
 }
 
-// Whether waits ended by themselves before the silence of the rank that was stopped was known. A service thread counts
-// at most a second of silence for each of its ticks, so one that gets no CPU for seconds is late.
+// Whether waits ended by their deadline before the stopped rank's silence was noticed. A service thread counts at most
+// one second of silence for each of its ticks, so a thread without CPU for seconds is late.
 bool silence_was_late(const point *p, uint32_t ranks)
 {
     bool late = false;
@@ -489,8 +489,8 @@ bool silence_was_late(const point *p, uint32_t ranks)
     return late;
 }
 
-// A machine that is too busy for the short deadline gets a longer one. Silence lasts three quarters of the
-// deadline: with eight seconds it is known two seconds before waits end by themselves.
+// A machine that is too busy for the short deadline gets a longer one. Silence is declared after three quarters of the
+// deadline: with eight seconds, that is two seconds before waits end.
 void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summary *sum)
 {
     point p;
@@ -506,8 +506,8 @@ void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summ
     judge(&p, ranks, sum);
 }
 
-// The points of `ranks` ranks, every `stride`-th of them, that only a deadline ends, or the others. Stops in the middle
-// of steps, which take longest, are left out unless `all` are wanted.
+// Every `stride`-th point of `ranks` ranks, either those that only a deadline ends, or the others. Stops in the middle
+// of steps take longest and are left out unless `all` is set.
 std::vector<point> list_points(uint32_t ranks, uint32_t stride, bool deadline, bool all)
 {
     std::vector<point> list;
@@ -546,13 +546,14 @@ void run_points(const weirt_stage *stage, uint32_t ranks, const std::vector<poin
 
 void sweep(const weirt_stage *stage, bool all)
 {
-    // Sanitizers and GPUs, where a process takes long to start, see a part of the points.
+    // Sanitizers and GPUs, where processes start slowly, run a part of the points.
     bool gpu = std::strcmp(stage->kind, "gpu") == 0;
     bool sanitized = weirt_sanitizer()[0] != 0;
     uint32_t stride = all ? 1 : gpu ? 7 : sanitized ? 5 : 1;
     summary sum = {};
     for (uint32_t ranks : { 2u, 4u }) {
-        // What waits for deadlines waits together: two threads a rank spin, 64 in all, or 16 under sanitizers.
+        // Points that wait for deadlines run together: two spinning threads for each rank, 64 in all, or 16 under
+        // sanitizers.
         run_points(stage, ranks, list_points(ranks, stride, true, all), gpu || sanitized ? 8 / ranks : 8, &sum);
         run_points(stage, ranks, list_points(ranks, stride, false, all), 1, &sum);
     }
@@ -571,7 +572,7 @@ WEIRT_PROCESS_SUITE(LongSweep);
 
 TEST_P(Sweep, OneRankDiesAtEveryStep) { sweep(stage(), false); }
 
-// All points, also where the everyday run leaves some out.
+// All points, including those that the normal run leaves out.
 TEST_P(LongSweep, OneRankDiesAtEveryStep) { sweep(stage(), true); }
 
 } // namespace
