@@ -1,5 +1,5 @@
-// Queues that are made by commands (DevX) in memory of the caller's: that they work as others do, with each completion
-// over the one before; and what is wrong with a command, which ends in a status and a syndrome.
+// Queues made by commands (DevX) in memory of the caller: they work as other queues do, with collapsed completions.
+// Invalid commands end with a status and a syndrome.
 #include <endian.h>
 #include <sys/mman.h>
 #include <weir/device/impl/mlx5.h>
@@ -27,7 +27,7 @@ const uint64_t ring_at = 0, completions_at = 4096, records_at = 8192, bytes = 12
 
 using Command = std::vector<uint8_t>;
 
-// What a rank has by commands, beside what it has by verbs.
+// A rank's objects made by commands, beside those made by verbs.
 class Devx {
 public:
     explicit Devx(Nic *nic) : nic(nic) {}
@@ -35,7 +35,7 @@ public:
     Devx(const Devx &) = delete;
     Devx &operator=(const Devx &) = delete;
 
-    // Memory and registers.
+    // Registers memory and allocates registers.
     bool prepare()
     {
         memory = static_cast<uint8_t *>(std::aligned_alloc(4096, bytes));
@@ -67,13 +67,13 @@ public:
         weiri_prm_create_qp(&what, in.data());
         return in;
     }
-    // Both queues.
+    // Makes both queues.
     bool create()
     {
         return prepare() && WEIRT_EXPECT(nic->rank, make(create_cq(), &cq, &cqn) == 0) &&
                WEIRT_EXPECT(nic->rank, make(create_qp(), &qp, &link.qpn) == 0);
     }
-    // The status of a command that makes something.
+    // Runs a command that makes an object, and returns its status.
     uint32_t make(const Command &in, mlx5dv_devx_obj **obj, uint32_t *number)
     {
         out.assign(WEIRI_PRM_OUT, 0xff);
@@ -113,7 +113,7 @@ public:
         encode(&link, in.data());
         return in;
     }
-    // Both ranks' queues, joined; the way to the peer is what the driver makes of its address.
+    // Opens and connects both ranks' queues; the path to the peer is the driver's, for its address.
     bool open()
     {
         if (!create()) {
@@ -168,7 +168,7 @@ public:
         memory = nullptr;
     }
 
-    // Requests of one block.
+    // Posts requests of one block.
     void put(const std::vector<weir_vec16> &segments)
     {
         std::memcpy(memory + ring_at + next++ % blocks * 64, segments.data(), segments.size() * sizeof segments[0]);
@@ -187,7 +187,7 @@ public:
     {
         return __atomic_load_n(reinterpret_cast<const uint32_t *>(memory + completions_at + 60), __ATOMIC_ACQUIRE);
     }
-    // Waits until entry 0 tells of the last block.
+    // Waits until entry 0 is the completion of the last block.
     bool wait(uint32_t kind)
     {
         const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
@@ -220,7 +220,7 @@ Options without_pairs(const char *script = "")
     return options;
 }
 
-// ---- what works ------------------------------------------------------------------------------------------------
+// ---- operation ------------------------------------------------------------------------------------------------
 
 // Five times around the ring; the other entries are never written.
 void collapsed(weirt_rank *rank)
@@ -265,7 +265,7 @@ void collapsed(weirt_rank *rank)
 
 TEST_P(SwnicDevx, EachCompletionIsWrittenOverTheOneBefore) { run(collapsed); }
 
-// All behind the request that fails is flushed, over the entry that tells of it.
+// All requests behind the failed one are flushed, and their completions overwrite its entry.
 void failure(weirt_rank *rank)
 {
     Nic nic(rank, without_pairs());
@@ -286,7 +286,7 @@ void failure(weirt_rank *rank)
         WEIRT_EXPECT(rank, devx.memory[completions_at + 55] == WEIR_MLX5_FLUSHED);
     }
     nic.meet();
-    if (rank->rank == 1) { // who refuses ends in error too, and has no event for it
+    if (rank->rank == 1) { // the refusing end is in the error state too, without an event
         WEIRT_EXPECT(rank, devx.state() == WEIRI_PRM_STATE_ERR);
     }
     nic.meet();
@@ -294,9 +294,9 @@ void failure(weirt_rank *rank)
 
 TEST_P(SwnicDevx, WhatIsFlushedIsWrittenOverTheError) { run(failure); }
 
-// ---- what is wrong with commands -------------------------------------------------------------------------------
+// ---- invalid commands -------------------------------------------------------------------------------
 
-// A rank alone.
+// Runs one rank alone.
 void alone(weirt_rank *rank, const char *script, const std::function<void(Devx *)> &body)
 {
     Nic nic(rank, without_pairs(script));
@@ -316,7 +316,7 @@ struct Wrong {
     uint32_t status;
 };
 
-// Each of these values alone is refused, in that field.
+// Each of these values is refused in that field.
 void expect_refusals(Devx *devx, const Command &good, const std::vector<Wrong> &bad,
                      const std::function<uint32_t(const Command &)> &execute)
 {
@@ -361,7 +361,7 @@ void bad_create_cq(weirt_rank *rank)
                           { WEIRI_PRM_FIELD(0x80, 1), 1, WEIRI_PRM_BAD_PARAM },
                           { WEIRI_PRM_FIELD(0x87f, 1), 1, WEIRI_PRM_BAD_PARAM } },
                         [&](const Command &in) { return devx->make(in, &obj, &number); });
-        // One more than fits: 256 entries of 64 bytes in 12 KiB.
+        // One entry too many: 256 entries of 64 bytes in 12 KiB.
         Command in = devx->create_cq();
         weiri_prm_set(in.data(), WEIRI_PRM_CQC_LOG_CQ_SIZE, 8);
         WEIRT_EXPECT(devx->nic->rank, devx->make(in, &obj, &number) == WEIRI_PRM_BAD_PARAM &&
@@ -379,7 +379,7 @@ void bad_create_qp(weirt_rank *rank)
         if (!devx->create()) {
             return;
         }
-        // The same once more is refused for its registers alone, which the first has.
+        // A second queue pair is refused only for its registers, which the first one uses.
         WEIRT_EXPECT(devx->nic->rank, devx->make(devx->create_qp(), &obj, &number) == WEIRI_PRM_RESOURCE_BUSY &&
                                           devx->syndrome() == bit_of(WEIRI_PRM_QPC_UAR_PAGE));
         WEIRT_EXPECT(devx->nic->rank, mlx5dv_devx_obj_destroy(devx->qp) == 0);
@@ -416,7 +416,7 @@ void bad_create_qp(weirt_rank *rank)
 
 TEST_P(SwnicCommand, QueuePairsAreRefused) { run(bad_create_qp); }
 
-// Every bit that is no field's is refused by itself, and so is a wrong state, a wrong number, a wrong length.
+// Every bit outside the fields is refused, and so are a wrong state, a wrong number and a wrong length.
 void bad_states(weirt_rank *rank)
 {
     alone(rank, "", [](Devx *devx) {
@@ -485,7 +485,7 @@ void bad_lengths(weirt_rank *rank)
         WEIRT_EXPECT(own, devx->make(in, &obj, &number) == WEIRI_PRM_BAD_INPUT_LEN && devx->syndrome() == 0x5357ffff);
         in.resize(WEIRI_PRM_QUEUE_IN - 4);
         WEIRT_EXPECT(own, devx->make(in, &obj, &number) == WEIRI_PRM_BAD_INPUT_LEN);
-        // What is too short to be any command, or to answer in, the kernel refuses.
+        // The operating system's kernel refuses mailboxes that are too short for any command or answer.
         WEIRT_EXPECT(own, mlx5dv_devx_obj_create(devx->nic->context, in.data(), 8, small, sizeof small) == nullptr &&
                               errno == EINVAL);
         WEIRT_EXPECT(own, mlx5dv_devx_obj_create(devx->nic->context, in.data(), in.size(), small, 8) == nullptr &&
@@ -514,7 +514,7 @@ void bad_lengths(weirt_rank *rank)
 
 TEST_P(SwnicCommand, LengthsAreRefused) { run(bad_lengths); }
 
-// What is in use stays; what the NIC cannot reach is none of its memory.
+// Objects in use stay; memory that the NIC cannot reach is refused.
 void lives(weirt_rank *rank)
 {
     alone(rank, "", [](Devx *devx) {

@@ -1,4 +1,4 @@
-// Faults on demand: what is lost and comes again is not noticed, what does not come is an error in time.
+// Faults on demand: lost packets that are repeated have no effect; permanent losses end in errors in time.
 #include <poll.h>
 
 #include "nic.h"
@@ -15,7 +15,8 @@ namespace {
 
 const uint64_t rounds = 60;
 
-// Writes, reads and adds while `script` is at work on one side or both: all bytes are right, each add counts once.
+// Writes, reads and adds with the faults of `script` on one side or both: all bytes are right, and each add counts
+// once.
 void unnoticed(weirt_rank *rank, const char *script, bool both, uint8_t timeout, const char *begin = "")
 {
     Options options;
@@ -60,7 +61,7 @@ TEST_P(SwnicFaultBetween, LostAnswersComeAgain)
     run([](weirt_rank *rank) { unnoticed(rank, "lost-response:1,1000000,30", true, 14); });
 }
 
-// An add whose answer is lost was carried out: it comes again, and does not count again.
+// An add whose answer is lost was carried out: it is repeated but counts once.
 void lost_answer_of_an_add(weirt_rank *rank)
 {
     Options options;
@@ -106,7 +107,7 @@ TEST_P(SwnicFault, CountersThatWrapAtOnce)
     run([](weirt_rank *rank) { unnoticed(rank, "", true, 18, "counters:4294967200,4294967250"); });
 }
 
-// The first write fails with `status`; the script is at work on the rank that posts, or on the other.
+// The first write fails with `status`; the faults are on the posting rank or on the other one.
 void fails(weirt_rank *rank, const char *script, uint32_t at, ibv_wc_status status)
 {
     Options options;
@@ -174,7 +175,7 @@ void nth_fails(weirt_rank *rank)
 
 TEST_P(SwnicFault, TheThirdRequestFails) { run(nth_fails); }
 
-// A link that is down for less than the retries take is seen by its events alone.
+// A link that is down for less than all retries shows only in its events.
 void flaps(weirt_rank *rank)
 {
     Options options;
@@ -270,7 +271,7 @@ TEST_P(SwnicFault, RefusedByThePeer)
     run([](weirt_rank *rank) { fails_alone(rank, "remote-access:1", 1, IBV_WC_REM_ACCESS_ERR); });
 }
 
-// Whichever part of it is missing, as SWNIC_SEED decides.
+// SWNIC_SEED decides the missing part.
 TEST_P(SwnicFault, TornRequest)
 {
     for (const char *seed : { "0", "1", "2", "3", "4", "5" }) {
@@ -280,7 +281,7 @@ TEST_P(SwnicFault, TornRequest)
     unsetenv("SWNIC_SEED");
 }
 
-// Of two doorbells of two queue pairs one is lost: its request is carried out with the next one of the same pair.
+// One of two doorbells of two queue pairs is lost: its request is carried out with the next one of the same pair.
 void lost_doorbell(weirt_rank *rank)
 {
     Options options;
@@ -317,7 +318,7 @@ void lost_doorbell(weirt_rank *rank)
 
 TEST_P(SwnicFault, LostDoorbell) { run(lost_doorbell); }
 
-// What was carried out first completes last: each pair's completions are in order, those of two pairs are not.
+// The first request completes last: each pair's completions are in order, those of two pairs are not.
 void late_completion(weirt_rank *rank)
 {
     Options options;
@@ -331,7 +332,7 @@ void late_completion(weirt_rank *rank)
         nic.memory[0] = 1;
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 0, 8, IBV_SEND_SIGNALED, 1) == 0);
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 8, 8, IBV_SEND_SIGNALED, 2) == 0);
-        nic.meet(); // both are done
+        nic.meet(); // both ranks are done
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 16, 8, IBV_SEND_SIGNALED, 3, 1) == 0);
         for (uint64_t id : { 3, 1, 2 }) {
             ibv_wc wc = {};
@@ -346,7 +347,7 @@ void late_completion(weirt_rank *rank)
 
 TEST_P(SwnicFaultBetween, CompletionsOfTwoPairsInAnotherOrder) { run(late_completion); }
 
-// The flag is there, the data before it is not; a read of it waits for it.
+// The flag arrives before its data; a read of the data waits for it.
 void flag_first(weirt_rank *rank)
 {
     Nic nic(rank, Options());
@@ -381,7 +382,7 @@ void flag_first(weirt_rank *rank)
 
 TEST_P(SwnicFaultBetween, FlagBeforeData) { run(flag_first); }
 
-// A link that goes down again and again, each time for less than the retries take.
+// A link that goes down repeatedly, each time for less than all retries.
 void flaps_often(weirt_rank *rank)
 {
     Options options;
@@ -417,7 +418,7 @@ void flaps_often(weirt_rank *rank)
 
 TEST_P(SwnicFault, LinkFlapsOften) { run(flaps_often); }
 
-// What a shape promises: nothing arrives before its time, and no more than the line carries.
+// A shape's promises: nothing arrives before its time, and the rate stays below the limit.
 void shaped(weirt_rank *rank, const char *script, uint32_t bytes, uint64_t least_ms)
 {
     Options options;
@@ -442,13 +443,13 @@ void shaped(weirt_rank *rank, const char *script, uint32_t bytes, uint64_t least
 
 TEST_P(SwnicFaultBetween, Latency)
 {
-    // There and back.
+    // A round trip.
     run([](weirt_rank *rank) { shaped(rank, "shape:30000", 8, 60); });
 }
 
 TEST_P(SwnicFaultBetween, Bandwidth)
 {
-    // 8 Mb at 1 Gb/s, and there and back.
+    // 8 Mb at 1 Gb/s, and a round trip.
     run([](weirt_rank *rank) { shaped(rank, "shape:1000,1", 1000000, 8 + 2); });
 }
 

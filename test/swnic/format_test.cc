@@ -1,5 +1,5 @@
-// Requests and completions of impl/mlx5.h, byte for byte: against rdma-core's own functions, and against bytes
-// that were recorded from them.
+// Requests and completions of impl/mlx5.h, byte for byte against rdma-core's functions and against bytes recorded from
+// them.
 #include <weir/device/impl/mlx5.h>
 
 #include "nic.h"
@@ -10,7 +10,7 @@ const uint32_t qpn = 0xabcdef;
 const uint32_t rkey = 0x0badcafe;
 const uint64_t remote = 0x1122334455667788u;
 
-// Bytes in hexadecimal, four by four.
+// Bytes in hexadecimal, in groups of four.
 std::string hex(const void *bytes, size_t count)
 {
     const uint8_t *at = static_cast<const uint8_t *>(bytes);
@@ -125,7 +125,7 @@ TEST(SwnicFormat, PlacesInARing)
     EXPECT_EQ(weir_mlx5_blocks(5), 2u);
     EXPECT_EQ(weir_mlx5_place(5, 0, 8), 20u);
     EXPECT_EQ(weir_mlx5_place(7, 3, 8), 31u);
-    // A request of several blocks goes on at the begin.
+    // A request of several blocks wraps to the beginning.
     EXPECT_EQ(weir_mlx5_place(7, 4, 8), 0u);
     EXPECT_EQ(weir_mlx5_place(UINT64_C(0x10000000f), 5, 8), 1u);
 }

@@ -1,5 +1,5 @@
-/* nic.h - what the tests of the software NIC begin with: two ranks with a context each, a region, and queue pairs that
- * are joined; C++ only. What the ranks must know of each other goes through the shared argument of their run. */
+/* nic.h - set-up of tests of the software NIC: two ranks, each with a context, a region and connected queue pairs; C++
+ * only. The ranks exchange their descriptions through the shared argument of their run. */
 #ifndef WEIRT_NIC_H
 #define WEIRT_NIC_H
 
@@ -41,10 +41,10 @@ struct Options {
     uint8_t retries = 6;
     uint8_t not_ready = 6;
     uint32_t pairs = 1;
-    uint32_t receives = 0;   // of each pair; they have a completion queue of their own
-    bool apart = false;      // the last pair's requests have one of their own, too
+    uint32_t receives = 0;   // of each pair; they have a separate completion queue
+    bool apart = false;      // the last pair's requests also have a separate one
     bool overruns = false;   // the completion queue may be overrun
-    const char *script = ""; // of faults, from before there are queues
+    const char *script = ""; // faults, active before queues are made
     uint64_t bytes = 1 << 20;
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 };
@@ -84,28 +84,29 @@ public:
 
     bool open();
     void close();
-    // A pair's states after RESET; INIT alone, or all.
+    // Moves a pair from RESET to INIT, or through all states.
     bool initialise(ibv_qp *qp);
     bool connect(ibv_qp *qp, uint32_t number, uint32_t sequence, uint32_t own_sequence, uint16_t lid);
     bool meet();
 
-    // Addresses of one's own memory and of the peer's; remote offsets are not checked.
+    // Addresses of local memory and of the peer's; remote offsets are not checked.
     uint64_t here(uint64_t offset) const { return reinterpret_cast<uint64_t>(memory.data()) + offset; }
     uint64_t there(uint64_t offset) const { return meeting->offer[1 - rank->rank].address + offset; }
     uint32_t key() const { return meeting->offer[1 - rank->rank].key; }
-    // An operation, and the errno of its post.
+    // Posts an operation and returns the errno of the post.
     int post(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint32_t bytes, int flags = IBV_SEND_SIGNALED,
              uint64_t id = 0, uint32_t pair = 0);
     int post_atomic(ibv_wr_opcode opcode, uint64_t local, uint64_t remote, uint64_t first, uint64_t swap,
                     uint64_t id = 0);
     int post_immediate(uint64_t local, uint64_t remote, uint32_t bytes, uint32_t immediate,
                        int flags = IBV_SEND_SIGNALED, uint32_t pair = 0);
-    // A receive, and the errno of its post. Every other one has memory, the last 64 bytes, to which nothing is written.
+    // Posts a receive and returns the errno of the post. Every second one has memory, the last 64 bytes, which stays
+    // unwritten.
     int receive(uint64_t id, uint32_t pair = 0);
-    // The next completion of requests, or of any queue; false, and a failure, when none comes.
+    // Gets the next completion of requests, or of any queue; false, with a failure of the test, if none arrives.
     bool next(ibv_wc *wc) { return next(wc, cq); }
     bool next(ibv_wc *wc, ibv_cq *from);
-    // Waits until the word at an offset of one's own memory has this value.
+    // Waits until the word at an offset of local memory has this value.
     bool await_word(uint64_t offset, uint64_t value) const;
     // The next completion has this status.
     bool done(ibv_wc_status status = IBV_WC_SUCCESS)
@@ -133,12 +134,13 @@ public:
     std::vector<ibv_qp *> qps;
     std::vector<uint8_t> memory;
     ibv_mr *mr = nullptr;
-    uint32_t step = 0; // the last one of this rank (weirt_step)
+    uint32_t step = 0; // the last step of this rank (weirt_step)
 };
 
 inline bool Nic::meet()
 {
-    // The thread sanitizer sees no other process; it does see this thread and the NIC's take the same lock.
+    // The thread sanitizer does not see other processes, but it sees this thread and the NIC's thread take the same
+    // lock.
     ibv_port_attr port;
     bool fine = context == nullptr || ibv_query_port(context, 1, &port) == 0;
     weirt_step(rank, ++step);

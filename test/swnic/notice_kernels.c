@@ -11,7 +11,7 @@ WEIR_FN uint64_t notice_value(uint64_t thread, uint64_t i, uint64_t word)
 /* Source and tag. */
 WEIR_FN uint32_t notice_immediate(uint64_t thread, uint64_t i) { return (uint32_t)(thread << 24 | i); }
 
-/* A notice in four has no data. */
+/* One notice in four has no data. */
 WEIR_FN uint64_t notice_bytes(uint64_t i) { return i % 4 == 3 ? 0 : 8 * NOTICE_WORDS; }
 
 WEIR_FN uint64_t notice_slot(const notice_args *args, uint64_t thread, uint64_t i)
@@ -45,7 +45,7 @@ WEIR_KERNEL(notice_posts, notice_args)
     for (; i < args->rounds && status == WEIR_OK; i++) {
         status = notice_post(args, block, i);
     }
-    /* What was posted last is done when a last nothing is. */
+    /* A last empty request is done after all earlier posts. */
     if (status == WEIR_OK && (!args->together || block.rank == 0)) {
         uint64_t ticket = 0;
         status = weir_dev_rdma_nop(queue, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket);
@@ -57,7 +57,7 @@ WEIR_KERNEL(notice_posts, notice_args)
     args->report->done[block.rank] = i;
 }
 
-/* Whether it is the next one of its thread, with all its data. */
+/* Whether the notice is the next one of its thread, with all its data. */
 WEIR_FN int notice_is_right(const notice_args *args, const weir_dev_rdma_notice *notice)
 {
     const uint64_t thread = notice->immediate >> 24, i = notice->immediate & 0xffffff;

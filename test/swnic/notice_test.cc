@@ -1,5 +1,5 @@
-// Kernels that post and take notices (weir/device/rdma_notice.h): each comes once, in the order of its poster, with all
-// its data.
+// Kernels that post and take notices (weir/device/rdma_notice.h): each arrives once, in the order of its poster, with
+// all its data.
 #include "notice_kernels.h"
 #include "queue.h"
 
@@ -40,7 +40,7 @@ Options options_of(const Plan &plan)
     return options;
 }
 
-// What the kernels of one rank need.
+// Objects of the kernels of one rank.
 struct Side : weirt::Kernels {
     bool open(Nic *nic, const Plan &plan, const weir_kernel *what)
     {
@@ -70,7 +70,7 @@ struct Side : weirt::Kernels {
     notice_args args = {};
 };
 
-// All of rank 0's threads post all their notices, and rank 1's takes them.
+// All threads of rank 0 post notices, and the thread of rank 1 takes them.
 void notices(weirt_rank *rank, const Plan &plan)
 {
     Nic nic(rank, options_of(plan));
@@ -171,7 +171,7 @@ TEST_P(SwnicNotice, PastAllCounters) { run(past_all_counters); }
 
 TEST_P(SwnicNoticeTrouble, WhatIsLostComesOnce) { run(with_losses); }
 
-// Receives are the credits: without one nothing is lost, and nothing comes.
+// Receives are the credits: without one nothing arrives, and nothing is lost.
 static void slow_taker(weirt_rank *rank)
 {
     Plan plan;
@@ -198,7 +198,7 @@ static void slow_taker(weirt_rank *rank)
     nic.meet();
 }
 
-// A poster whose peer has no receives any more fails, after those that found one; the peer's wait ends by its deadline.
+// A poster fails when its peer has no receives any more; earlier notices arrive. The peer's wait ends by its deadline.
 static void no_more_receives(weirt_rank *rank)
 {
     Plan plan;
@@ -221,7 +221,7 @@ static void no_more_receives(weirt_rank *rank)
         WEIRT_EXPECT(rank, side.state[0].completed == receives);
     } else {
         weir_dev_rdma_notice none;
-        side.args.posted = 0; // they are posted
+        side.args.posted = 0; // they are posted already
         side.args.batch = 0;
         side.args.rounds = receives;
         side.run(1, &side.args);
@@ -236,7 +236,7 @@ static void no_more_receives(weirt_rank *rank)
     nic.meet();
 }
 
-// One of two queue pairs fails: what came before is taken, then waits end with its name, and do so again.
+// One of two queue pairs fails: earlier notices are taken, then each wait ends with its name.
 static void failure(weirt_rank *rank)
 {
     Plan plan;
@@ -267,12 +267,12 @@ static void failure(weirt_rank *rank)
             WEIRT_EXPECT(rank, notice.qpn == nic.qps[1]->qp_num && notice.syndrome == WEIR_MLX5_FLUSHED);
         }
         WEIRT_EXPECT(rank, weir_dev_rdma_poll_notice(&side.args.inbox, &notice) == WEIR_ERR_REMOTE);
-        WEIRT_EXPECT(rank, side.taken == 1 && side.control.error_status == 0); // it is the inbox's error alone
+        WEIRT_EXPECT(rank, side.taken == 1 && side.control.error_status == 0); // only the inbox has the error
     }
     nic.meet();
 }
 
-// The test itself notices data that come after their notice.
+// The test detects data that arrives after its notice.
 static void overtakes(weirt_rank *rank)
 {
     Plan plan;

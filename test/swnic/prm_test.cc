@@ -1,6 +1,6 @@
-// The commands of src/transport/ib/prm.h, byte for byte, against a second table of the same formats: members in
-// their order with their widths, as linux/mlx5/mlx5_ifc.h and rdma-core's mlx5_ifc.h have them (reserved ones are ""),
-// from which places follow; and against words that were counted by hand.
+// The commands of src/transport/ib/prm.h, byte for byte, against a second description of the same formats: members in
+// order with their widths, as in linux/mlx5/mlx5_ifc.h and rdma-core's mlx5_ifc.h (reserved members are ""). Places
+// follow from the widths. Also against words that were counted by hand.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -129,7 +129,7 @@ const Layout roce_cap_out = out + Layout{ { "", 64 }, { "roce_apm", 1 }, { "", 2
 using Bytes = std::vector<uint8_t>;
 using Values = std::map<std::string, uint64_t>;
 
-// Whatever has no value is 0; a value without a member, or that its member does not hold, is a failure.
+// Members without a value are 0. A value without a member, or one that its member cannot hold, is a failure.
 Bytes encode(const Layout &layout, Values values, size_t bytes)
 {
     Bytes made(bytes);
@@ -332,7 +332,7 @@ TEST(SwnicPrm, QueriesAndAnswers)
     EXPECT_EQ(weiri_prm_get(cap.data(), WEIRI_PRM_CAP_QP_TS_FORMAT), 2u);
 }
 
-// Words of CREATE_CQ, counted by hand in the manual's way: the word's offset in bytes, and bits from 31 down.
+// Words of CREATE_CQ, counted by hand as in the manual: offset of the word in bytes, and bits from 31 down.
 TEST(SwnicPrm, WordsByHand)
 {
     const weiri_prm_cq cq = { { 0x11223344, 0x5000, 0x9008 }, 0x77, 5, 6 };

@@ -1,4 +1,4 @@
-// queue.h - a queue pair of nic.h as kernels have it; C++ only.
+// queue.h - a queue pair of nic.h for kernels; C++ only.
 #ifndef WEIRT_NIC_QUEUE_H
 #define WEIRT_NIC_QUEUE_H
 
@@ -43,7 +43,7 @@ public:
     alignas(128) weir_dev_control control = {};
 };
 
-// The counters begin where the records say, which is 0 unless a fault says otherwise.
+// The counters begin with the records' values: 0, unless a fault sets others.
 
 inline bool describe(Nic *nic, uint32_t pair, weir_dev_control *control, weir_dev_rdma_state *state, weir_dev_rdma *out)
 {
@@ -72,7 +72,7 @@ inline bool describe(Nic *nic, uint32_t pair, weir_dev_control *control, weir_de
     return WEIRT_EXPECT(nic->rank, cq.cqe_cnt >= qp.sq.wqe_cnt);
 }
 
-// Writes the entries of the ring, too.
+// Also writes the entries of the ring.
 inline bool describe(Nic *nic, uint32_t pair, uint64_t *posted, weir_dev_rdma_receives *out)
 {
     mlx5dv_qp qp = {};

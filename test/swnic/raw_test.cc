@@ -1,5 +1,4 @@
-// The rings themselves, without the driver: requests by impl/mlx5.h, rung as kernels would, and what the NIC
-// refuses.
+// The rings without the driver: requests of impl/mlx5.h, doorbells as kernels ring them, and the NIC's refusals.
 #include <weir/device/impl/mlx5.h>
 
 #include "nic.h"
@@ -47,7 +46,7 @@ public:
         record();
         doorbell(weir_mlx5_doorbell(next, qpn));
     }
-    // The next entry's word at byte 60; 0, and a failure, when it does not come.
+    // Returns the next entry's word at byte 60; 0, with a failure of the test, if no entry arrives.
     uint32_t wait()
     {
         const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
@@ -116,7 +115,8 @@ void each_request(weirt_rank *rank)
 
 TEST_P(SwnicRaw, EachRequest) { run(each_request); }
 
-// Requests of one to five blocks, through a ring of 64, past the 16 bits of the index; a ring for several at once.
+// Requests of one to five blocks through a ring of 64, past the 16 bits of the index; one doorbell for several
+// requests.
 void wraps(weirt_rank *rank)
 {
     Options options;
@@ -165,7 +165,7 @@ TEST_P(SwnicRaw, IndexAndRingWrap) { run(wraps); }
 
 // ---- what the NIC refuses ------------------------------------------------------------------------------------
 
-// The numbers of swnic.h, which its users see as the vendor's syndrome.
+// The numbers of swnic.h, which are the vendor's syndromes of completions.
 enum {
     BAD_INDEX = 1,
     BAD_NUMBER,
@@ -206,7 +206,7 @@ const Malformed malformed[] = {
       } },
     { "Empty", TORN,
       [](Raw *raw) {
-          raw->next++; // nothing was ever written there
+          raw->next++; // never written
           raw->ring();
       } },
     { "PartMissing", TORN,
@@ -287,13 +287,13 @@ const Malformed malformed[] = {
     { "RecordBeforeRequest", AHEAD,
       [](Raw *raw) {
           raw->put({ raw->control(WEIR_MLX5_NOP, 1) });
-          raw->next++; // of this one nothing is written yet
+          raw->next++; // this request is not written yet
           raw->record();
           raw->doorbell(weir_mlx5_doorbell(raw->next - 1, raw->qpn));
       } },
 };
 
-// Nothing of such a request is carried out, and another queue pair goes on.
+// A refused request is not carried out, and another queue pair goes on.
 void refuses(weirt_rank *rank)
 {
     Options options;
@@ -325,7 +325,7 @@ void refuses(weirt_rank *rank)
     }
 }
 
-// A block is written again when its request was carried out, but before its completion.
+// A block is written again after its request was carried out but before its completion.
 void reuses(weirt_rank *rank)
 {
     Nic nic(rank, Options());
@@ -353,7 +353,8 @@ void reuses(weirt_rank *rank)
 
 TEST_P(SwnicRaw, BlocksThatAreUsedAgain) { run(reuses); }
 
-// The record may be ahead of the doorbell, as when two threads ring: what is not rung is not carried out.
+// The record may be ahead of the doorbell, for example if two threads ring. Only requests up to the doorbell are
+// carried out.
 void record_ahead(weirt_rank *rank)
 {
     Nic nic(rank, Options());

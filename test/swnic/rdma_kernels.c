@@ -3,7 +3,7 @@
 
 #define SPAN 8u
 
-/* Of each kind: one round of a thread. */
+/* One round of a thread, for each kind. */
 
 WEIR_FN weir_dev_rdma_entry rdma_put_entry(const rdma_args *args, uint64_t thread, uint64_t i)
 {
@@ -27,7 +27,7 @@ WEIR_FN weir_status rdma_span(const rdma_args *args, uint64_t thread, uint64_t f
     return status == WEIR_OK ? weir_dev_rdma_finish(&args->queue, &span, args->flags, NULL) : status;
 }
 
-/* Rounds from a multiple of 50 on. */
+/* Rounds from a multiple of 50. */
 WEIR_FN weir_status rdma_counted(const rdma_args *args, uint64_t first)
 {
     weir_dev_rdma_counts counts = weir_dev_rdma_begin(&args->queue);
@@ -119,7 +119,7 @@ WEIR_KERNEL(rdma_posts, rdma_args)
     for (; done < args->rounds && status == WEIR_OK; done++) {
         status = rdma_round(args, done, block, &sum);
     }
-    /* What was posted last is done when a last nothing is. */
+    /* A last empty request is done after all earlier posts. */
     if (status == WEIR_OK && (args->what != RDMA_GROUPS || block.rank == 0)) {
         uint64_t ticket = 0;
         status = weir_dev_rdma_nop(&args->queue, WEIR_RDMA_RING | WEIR_RDMA_SIGNALLED, &ticket);

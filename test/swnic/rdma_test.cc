@@ -1,4 +1,4 @@
-// Kernels that post to a NIC by themselves (weir/device/rdma.h): what they put, add and get is right, whoever posts.
+// Kernels that post to a NIC (weir/device/rdma.h): puts, adds and gets are right for each kind of posting thread.
 #include "queue.h"
 #include "rdma_kernels.h"
 
@@ -18,14 +18,14 @@ constexpr uint64_t scratch = 950000;
 
 uint32_t scaled(uint32_t count) { return weirt_sanitizer()[0] == 0 ? count : count / 8; }
 
-// Rank 0's queue pair as kernels have it, and what they need beside it.
+// Rank 0's queue pair and the other objects of its kernels.
 struct Poster : weirt::Kernels {
     explicit Poster(Nic *nic) : nic(nic) {}
     Poster(const Poster &) = delete;
     Poster &operator=(const Poster &) = delete;
 
     bool open(uint32_t what, uint64_t rounds);
-    // Launches one block and waits for its end; the first status that is not WEIR_OK.
+    // Launches one block and waits for its end. Returns the first status other than WEIR_OK.
     weir_status run(uint32_t threads);
 
     Nic *nic;
@@ -107,7 +107,7 @@ void puts_of_one(weirt_rank *rank)
     puts(rank, RDMA_PUTS, 1, scaled(8000), true, WEIR_RDMA_RING, "counters:65000,16777200");
 }
 
-// The NIC is told when the queue is full, and at the end.
+// Rings only when the queue is full, and at the end.
 void puts_that_do_not_ring(weirt_rank *rank) { puts(rank, RDMA_PUTS, pushers(), scaled(2000), false, 0); }
 
 void spans_of_many(weirt_rank *rank) { puts(rank, RDMA_SPANS, pushers(), scaled(1600) / 8 * 8, false, WEIR_RDMA_RING); }
@@ -116,7 +116,7 @@ void spans_of_one(weirt_rank *rank) { puts(rank, RDMA_SPANS, 1, scaled(16000) / 
 
 void puts_of_one_that_counts(weirt_rank *rank) { puts(rank, RDMA_COUNTED, 1, scaled(8000), true, WEIR_RDMA_RING); }
 
-// So too, for many threads at once.
+// The same for many threads at once.
 void puts_past_all_counters(weirt_rank *rank)
 {
     puts(rank, RDMA_PUTS, pushers(), 40, false, WEIR_RDMA_RING, "counters:65500,16777200");
@@ -138,8 +138,8 @@ TEST_P(SwnicRdma, SpansOfOneThread) { run(spans_of_one); }
 TEST_P(SwnicRdma, GroupsOnASharedQueue) { run(groups); }
 TEST_P(SwnicRdma, GroupsOnTheirOwnQueue) { run(groups_of_one); }
 
-// A signal is the count so far, and the data before it is there: rank 1 looks at all of it each time. It notices when a
-// NIC lets the first signal overtake its data.
+// A signal is the count so far, and its data has arrived: rank 1 checks all of it each time. The check fails if a NIC
+// lets the first signal overtake its data.
 static void signals(weirt_rank *rank, bool exclusive, bool overtakes = false)
 {
     const uint32_t rounds = overtakes ? 2 : scaled(400);
@@ -155,7 +155,7 @@ static void signals(weirt_rank *rank, bool exclusive, bool overtakes = false)
         if (poster.open(RDMA_SIGNALS, rounds)) {
             poster.args.queue.exclusive = exclusive;
             poster.args.bytes = bytes;
-            // Rank 1 answers into this word.
+            // Rank 1's answers arrive in this word.
             poster.args.answers = reinterpret_cast<const uint64_t *>(nic.memory.data() + token);
             WEIRT_EXPECT(rank, poster.run(1) == WEIR_OK);
             WEIRT_EXPECT(rank, poster.state.signals == rounds);
@@ -194,7 +194,7 @@ TEST_P(SwnicRdma, SignalThatOvertakesItsDataIsNoticed) { run(signals_that_overta
 TEST_P(SwnicRdma, SignalsFollowTheirDataOnASharedQueue) { run(signals_of_a_shared_queue); }
 TEST_P(SwnicRdma, SignalsFollowTheirDataOnAnOwnQueue) { run(signals_of_an_own_queue); }
 
-// All that was found there, together, is 0 + 1 + ... : each add happened once, and no two at the same time.
+// The old values sum up to 0 + 1 + ...: each add happened once and atomically.
 static void adds(weirt_rank *rank)
 {
     const uint64_t rounds = scaled(400);
@@ -247,7 +247,7 @@ static void gets(weirt_rank *rank)
 
 TEST_P(SwnicRdma, GetsBringWhatIsThere) { run(gets); }
 
-// The 100th request fails: what was before it is done, the rest ends with the NIC's reason.
+// The 100th request fails: earlier requests are done, later ones end with the NIC's reason.
 static void fails(weirt_rank *rank, const char *script, uint64_t syndrome)
 {
     Options options;
@@ -265,7 +265,7 @@ static void fails(weirt_rank *rank, const char *script, uint64_t syndrome)
             WEIRT_EXPECT(rank, weir_dev_rdma_test(&poster.args.queue, 98) == WEIR_OK);
             WEIRT_EXPECT(rank, weir_dev_rdma_test(&poster.args.queue, 99) == WEIR_ERR_REMOTE);
             WEIRT_EXPECT(rank, weir_dev_rdma_wait(&poster.args.queue, 200) == WEIR_ERR_REMOTE);
-            WEIRT_EXPECT(rank, poster.control.error_status == 0); // it is the queue's error alone
+            WEIRT_EXPECT(rank, poster.control.error_status == 0); // only the queue has the error
         }
     }
     nic.meet();
@@ -284,11 +284,11 @@ static void torn(weirt_rank *rank) { fails(rank, "torn:100", MLX5_CQE_SYNDROME_L
 TEST_P(SwnicRdma, ErrorEndsTheQueue) { run(refused); }
 TEST_P(SwnicRdma, TornEntryEndsTheQueue) { run(torn); }
 
-// What kernels see of each fault: a status in time. Whatever it is, no byte is wrong, what is done is there, and the
-// other way on the same NICs goes on, unless these are what fails.
+// Kernels get a status in time for each fault. In all cases no byte is wrong, data of done requests has arrived, and
+// the other direction over the same NICs goes on, unless a NIC fails.
 struct Fault {
     const char *name, *script;
-    uint32_t rank;   // at which the script is at work
+    uint32_t rank;   // rank with the faults
     uint8_t timeout; // of rank 0's queue pairs: 10 is 4 ms, 14 is 67 ms, 18 is 1.07 s
     weir_status status;
     uint32_t syndrome;
@@ -369,7 +369,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, SwnicRdmaFault, ::testing::Range(size_t{ 0 }, s
                              return std::string(faults[info.param].name);
                          });
 
-// A NIC that does nothing any more: waits for room end by the deadline, and what found none is not in the queue.
+// A NIC that has stopped: waits for room end by the deadline, and their requests are not in the queue.
 static void silent(weirt_rank *rank, bool exclusive)
 {
     Nic nic(rank, Options());
@@ -402,7 +402,7 @@ static void silent_to_one(weirt_rank *rank) { silent(rank, true); }
 TEST_P(SwnicRdma, WaitForRoomEndsByTheDeadline) { run(silent_to_many); }
 TEST_P(SwnicRdma, WaitForRoomOnAnOwnQueueEndsByTheDeadline) { run(silent_to_one); }
 
-// A fenced put sends what the get before it has brought.
+// A fenced put sends the data of the get before it.
 static void fences(weirt_rank *rank)
 {
     constexpr uint64_t bytes = 20000, rounds = 20;
@@ -436,7 +436,7 @@ static void fences(weirt_rank *rank)
 
 TEST_P(SwnicRdma, FenceWaitsForGets) { run(fences); }
 
-// Three quarters of the queue at a time, though nothing asks for a completion: room comes back.
+// Three quarters of the queue at a time, without requested completions: room is freed again.
 static void large_spans(weirt_rank *rank)
 {
     Nic nic(rank, Options());

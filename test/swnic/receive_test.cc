@@ -1,5 +1,4 @@
-// Writes with immediate and the receives that they take, by verbs and by the rings themselves: each comes once, in
-// order, behind its data.
+// Writes with immediate and their receives, by verbs and by the rings: each arrives once, in order, behind its data.
 #include <weir/device/impl/mlx5.h>
 
 #include "nic.h"
@@ -17,7 +16,7 @@ namespace {
 constexpr uint32_t receives = 8;
 constexpr uint32_t slot_bytes = 12000;
 
-// The 32 bits that notice `i` of a pair carries, and its bytes: none, a word, two packets, three.
+// The 32 bits of notice `i` of a pair, and its bytes: 0, a word, two packets or three.
 uint32_t immediate(uint64_t i, uint32_t pair) { return static_cast<uint32_t>((i * 2 + pair + 1) * 0x9e3779b1u); }
 
 uint32_t bytes_of(uint64_t i)
@@ -34,10 +33,11 @@ Options with_receives()
     return options;
 }
 
-// Of a write that waits for its receive all but the last packet may be there: twice as many as there are receives.
+// All but the last packet of a write that waits for its receive may have arrived, so there are twice as many slots as
+// receives.
 uint64_t slot(uint64_t i, uint32_t pair) { return (i % (2 * receives) + pair * 2 * receives) * slot_bytes; }
 
-// Rank 0 posts notice `i` of a pair, when there is room.
+// Rank 0 posts notice `i` of a pair once there is room.
 void send(Nic *nic, uint64_t i, uint32_t pair)
 {
     const uint32_t bytes = bytes_of(i);
@@ -47,7 +47,7 @@ void send(Nic *nic, uint64_t i, uint32_t pair)
                  nic->post_immediate(slot(i, pair), slot(i, pair), bytes, immediate(i, pair), flags, pair) == 0);
 }
 
-// Rank 1 takes the next notice of any pair, looks at all that it stands for, and posts its receive again.
+// Rank 1 takes the next notice of any pair, checks all its data, and posts its receive again.
 bool take(Nic *nic, uint64_t *taken)
 {
     ibv_wc wc;
@@ -64,7 +64,7 @@ bool take(Nic *nic, uint64_t *taken)
            WEIRT_EXPECT(nic->rank, nic->receive(100 + i + receives, pair) == 0);
 }
 
-// `count` notices of each pair; a pair has as many under way as there are receives.
+// `count` notices of each pair; a pair has one under way for each receive.
 void notices(weirt_rank *rank, const Options &options, uint64_t count, const char *script)
 {
     Nic nic(rank, options);
@@ -110,7 +110,8 @@ void lossy(weirt_rank *rank, const char *script)
     notices(rank, options, 60, script);
 }
 
-// Without a receive nothing comes but the packets before the last, whatever is behind it; with one, all of it.
+// Without a receive only the packets before the last one arrive, and nothing behind them. With a receive, everything
+// arrives.
 void waits_for_receives(weirt_rank *rank)
 {
     constexpr uint32_t count = 3;
@@ -151,7 +152,7 @@ void waits_for_receives(weirt_rank *rank)
     nic.meet();
 }
 
-// When no receive comes, the write fails, and what is behind it; the other queue pair goes on.
+// Without a receive, the write and later ones fail; the other queue pair goes on.
 void finds_no_receive(weirt_rank *rank)
 {
     Options options = with_receives();
@@ -182,7 +183,7 @@ void finds_no_receive(weirt_rank *rank)
     nic.meet();
 }
 
-// A queue pair that fails completes its receives, those too that are posted afterwards; no more than it has.
+// A failed queue pair completes its receives, also those posted afterwards, and no others.
 void flushes(weirt_rank *rank)
 {
     Options options = with_receives();
@@ -222,7 +223,7 @@ void flushes(weirt_rank *rank)
     nic.meet();
 }
 
-// An acknowledgement is lost, and the write comes again: it takes no second receive.
+// An acknowledgement is lost and the write is repeated: it takes no second receive.
 void lost_answer(weirt_rank *rank)
 {
     Options options = with_receives();
@@ -272,7 +273,8 @@ public:
         posted += count;
         __atomic_store_n(&qp.dbrec[MLX5_RCV_DBR], weir_mlx5_record(posted), __ATOMIC_RELEASE);
     }
-    // Waits for the next completion, of which this is the word at byte 4 * index; a failure when it does not come.
+    // Waits for the next completion and returns its word at byte 4 * index; a failure of the test if it does not
+    // arrive.
     uint32_t wait()
     {
         entry = static_cast<const uint32_t *>(cq.buf) + taken % cq.cqe_cnt * 16;
@@ -329,7 +331,7 @@ void by_the_record(weirt_rank *rank)
     nic.meet();
 }
 
-// What is no receive fails both ends, though not another queue pair; the numbers are those of swnic.h.
+// An invalid receive fails both ends, but not another queue pair; the numbers are those of swnic.h.
 void refuses_receive(weirt_rank *rank, uint32_t filled, uint32_t posted, uint32_t vendor, uint32_t flushed)
 {
     Options options = with_receives();
@@ -398,7 +400,7 @@ TEST_P(SwnicReceive, CountersThatWrap)
     });
 }
 
-// Requests and answers that are lost come again; each notice comes once.
+// Lost requests and answers are repeated; each notice arrives once.
 TEST_P(SwnicReceive, WhatComesAgainIsNoSecondNotice)
 {
     run([](weirt_rank *rank) { lossy(rank, "lost-response:1,1000000,100"); });

@@ -1,4 +1,4 @@
-// The trace: what was posted, and what became of it, in words.
+// The trace: posts and their results in words.
 #include <unistd.h>
 
 #include <cinttypes>
@@ -15,7 +15,7 @@ WEIRT_NIC_SUITE(SwnicTrace);
 
 namespace {
 
-// A put and a signal, a write with immediate, and a write of which the key is wrong.
+// A put and a signal, a write with immediate, and a write with a wrong key.
 void put_and_signal(weirt_rank *rank)
 {
     Options options;

@@ -20,7 +20,7 @@ static void each_operation(weirt_rank *rank)
     uint64_t *words = reinterpret_cast<uint64_t *>(nic.memory.data());
     if (rank->rank == 0) {
         for (uint32_t i = 0; i < 9; i++) {
-            // What was written, read again from the peer.
+            // Reads the written data from the peer.
             fill(nic.memory.data() + i, sizes[i], i);
             WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, i, 3 * i, sizes[i], 0) == 0);
             WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_READ, 524288, 3 * i, sizes[i]) == 0);
@@ -31,7 +31,7 @@ static void each_operation(weirt_rank *rank)
             WEIRT_EXPECT(rank, wc.opcode == IBV_WC_RDMA_READ && wc.byte_len == sizes[i]);
             WEIRT_EXPECT(rank, wrong(nic.memory.data() + 524288, sizes[i], i) == 0);
         }
-        // Inline data is taken when it is posted; 50 bytes are more than a block.
+        // Inline data is copied at the post; 50 bytes are more than a block.
         fill(nic.memory.data(), 50, 77);
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 600000, 50, IBV_SEND_SIGNALED | IBV_SEND_INLINE) == 0);
         std::memset(nic.memory.data(), 0, 50);
@@ -46,7 +46,7 @@ static void each_operation(weirt_rank *rank)
         nic.done();
         nic.done();
         WEIRT_EXPECT(rank, words[1] == 5 && words[2] == 42 && words[3] == 1000);
-        // No bytes: neither address nor key matters.
+        // Without bytes, address and key do not matter.
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, UINT64_C(1) << 40, 0) == 0);
         nic.done();
     }
@@ -60,8 +60,8 @@ static void each_operation(weirt_rank *rank)
 
 TEST_P(SwnicBetween, EachOperation) { run(each_operation); }
 
-// Words of rank 1 are read while it stores to them: each of them is old or new, never a part of both. The thread
-// sanitizer also sees how they are read.
+// Words of rank 1 are read while it stores to them: each is old or new, never a mixture. The thread sanitizer also
+// checks how they are read.
 static void words_under_stores(weirt_rank *rank)
 {
     constexpr uint32_t bytes = 4096;
@@ -132,10 +132,10 @@ TEST_P(SwnicVerbs, SeveralPieces) { run(two_pieces); }
 static void counters_wrap(weirt_rank *rank)
 {
     Options options;
-    options.depth = 96; // of 128 requests, in 512 blocks
+    options.depth = 96; // gives 128 requests in 512 blocks
     options.inlined = 200;
     options.entries = 15;
-    options.script = "counters:64000,16777200"; // of 16 bits, and of 24
+    options.script = "counters:64000,16777200"; // of 16 bits and of 24
     Nic nic(rank, options);
     if (!nic.open()) {
         return;
@@ -166,7 +166,7 @@ static void counters_wrap(weirt_rank *rank)
 
 TEST_P(SwnicVerbs, CountersAndRingsWrap) { run(counters_wrap); }
 
-// A fenced write comes after the reads before it: it sends what they have brought.
+// A fenced write follows the reads before it: it sends their data.
 static void fences(weirt_rank *rank)
 {
     Nic nic(rank, Options());
@@ -222,7 +222,7 @@ TEST_P(SwnicBetween, BothWaysAtOnce) { run(both_ways); }
 
 // ---- errors --------------------------------------------------------------------------------------------------
 
-// The request that fails has the status, what is behind it is flushed, signalled or not; what was before it is done.
+// The failed request has the status; later ones are flushed, signalled or not; earlier ones are done.
 static void fails_with(weirt_rank *rank, const Options &options, ibv_wc_status status, int (*post)(Nic *nic))
 {
     Nic nic(rank, options);
@@ -247,7 +247,7 @@ static void fails_with(weirt_rank *rank, const Options &options, ibv_wc_status s
         ibv_qp_attr attr;
         ibv_qp_init_attr init;
         WEIRT_EXPECT(rank, ibv_query_qp(nic.qps[0], &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR);
-        // So is what comes later.
+        // Later posts are flushed too.
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, 0, 8, 0, 5) == 0);
         nic.done(IBV_WC_WR_FLUSH_ERR);
     }
@@ -286,7 +286,7 @@ TEST_P(SwnicVerbs, RightsAreChecked)
     });
 }
 
-// A region that goes away while requests use it: one of them fails, and nothing touches the memory afterwards.
+// A region is deregistered while requests use it: one of them fails, and nothing touches the memory afterwards.
 static void deregistered(weirt_rank *rank)
 {
     Nic nic(rank, Options());
@@ -312,7 +312,7 @@ static void deregistered(weirt_rank *rank)
 
 TEST_P(SwnicBetween, DeregistrationUnderWay) { run(deregistered); }
 
-// The responder of a request that is not allowed hears of it, and is in error too.
+// The responder of a refused request gets an event and is in the error state too.
 static void responder_hears(weirt_rank *rank)
 {
     Nic nic(rank, Options());
@@ -382,7 +382,7 @@ static void peer_killed(weirt_rank *rank)
 
 TEST_P(SwnicProcess, PeerThatIsKilled) { run(peer_killed); }
 
-// More completions than the queue has entries, which nobody takes.
+// More completions than entries, without polls.
 static void overrun(weirt_rank *rank)
 {
     Options options;
@@ -406,11 +406,11 @@ static void overrun(weirt_rank *rank)
 
 TEST_P(SwnicVerbs, CompletionQueueOverrun) { run(overrun); }
 
-// Where that is allowed, entries that nobody has taken are written over, and the queue pair goes on.
+// With overruns allowed, entries are overwritten before they are polled, and the queue pair goes on.
 static void overrun_ignored(weirt_rank *rank)
 {
     Options options;
-    options.entries = 7; // of 8
+    options.entries = 7; // gives 8
     options.overruns = true;
     Nic nic(rank, options);
     if (!nic.open()) {
@@ -533,7 +533,7 @@ TEST_F(SwnicObject, RegionsMustBeMemoryOfTheCpu)
     EXPECT_EQ(errno, EFAULT);
     EXPECT_EQ(ibv_reg_mr(pd, &byte, 1, IBV_ACCESS_REMOTE_WRITE), nullptr);
     EXPECT_EQ(errno, EINVAL);
-    // Keys are not used again soon.
+    // Keys are not reused soon.
     ibv_mr *first = ibv_reg_mr(pd, &byte, 1, 0);
     uint32_t key = first->rkey;
     EXPECT_EQ(ibv_dereg_mr(first), 0);
@@ -548,7 +548,7 @@ TEST_F(SwnicObject, RegionsMustBeMemoryOfTheCpu)
     }
 }
 
-// A pair that is joined to itself, and two of one context.
+// A pair connected to itself, and two of one context.
 TEST_F(SwnicObject, OneContextAlone)
 {
     uint64_t words[2] = { 0x1122334455667788u, 0 };
