@@ -1,10 +1,10 @@
-/* bench.c - what the queues of the transport ib reach, in the manner of perftest's ib_write_bw and ib_write_lat, to be
- * run beside these on the same machine.
+/* bench.c - performance of the queues of the transport ib, in the manner of perftest's ib_write_bw and ib_write_lat,
+ * for comparison with these on the same machine.
  *
  *   weir-ib-bench [BYTES [PUTS [ROUNDS]]]      65536 300 1000 unless given
  *
- * Two processes, whose devices are cpu:0 and cpu:1, so that they use two NICs where there are two. Bandwidth is that of
- * PUTS puts of BYTES, at most 128 under way; latency is half of the median round trip of an 8-byte value. */
+ * Two processes with the devices cpu:0 and cpu:1, which use two NICs if there are two. Bandwidth is that of PUTS puts
+ * of BYTES, at most 128 under way; latency is half of the median round trip of an 8-byte value. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -93,7 +93,7 @@ static void post_value(end *e, uint64_t value)
     must(status, "post a value");
 }
 
-/* What is waited for comes without polling. */
+/* The awaited value arrives without polling. */
 static void await_value(end *e, uint64_t value)
 {
     const uint64_t *word = (const uint64_t *)e->block->host_pointer;
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
     }
     (void)close(sockets[1]);
     open_end(&e, sockets[0], 0, bytes + 4096);
-    /* Puts leave a zero at the word of the values. */
+    /* Puts leave a zero in the word of the values. */
     measure_bandwidth(&e, bytes, puts);
     meet(sockets[0]);
     ping(&e, rounds);

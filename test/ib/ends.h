@@ -24,21 +24,21 @@ inline const weiri_queue_ops *const ops = weiri_ib_ops.queue;
 
 inline bool says(const char *part) { return strstr(weir_last_error(), part) != nullptr; }
 
-// Eight bytes of what round `round` sends: those at 8 * word.
+// The eight bytes at 8 * word of the data of round `round`.
 inline uint64_t pattern(uint64_t word, uint64_t round)
 {
     const uint64_t x = (word + 1) * 0x9e3779b97f4a7c15u + round * 0xc2b2ae3d27d4eb4fu;
     return x ^ x >> 32;
 }
 
-// What one end gives the other.
+// The description that one end passes to the other.
 struct card {
     uint8_t address[WEIRI_ADDRESS_MAX];
     uint32_t bytes;
     weiri_key key;
 };
 
-// One end: a device with a domain, a block that is registered, and a queue.
+// One end: a device with a domain, a registered block and a queue.
 struct end {
     weir_device *device = nullptr;
     weiri_domain *domain = nullptr;
@@ -85,7 +85,7 @@ struct end {
     uint8_t *bytes() const { return (uint8_t *)block->host_pointer; }
     uint64_t *word(uint64_t offset) const { return (uint64_t *)(bytes() + offset); }
 
-    // Until post `number` is complete; what poll says otherwise.
+    // Waits until post `number` is complete; returns the error of poll otherwise.
     weir_status wait(uint64_t number, uint32_t ms = weirt_patience_ms()) const
     {
         const uint64_t give_up = weirt_now_ms() + ms;
@@ -139,8 +139,8 @@ struct end {
         return post([&] { return ops->add(queue, remote, to, v); });
     }
 
-    // Until the word at `offset` is at least `v`: what a peer posts comes without polling, but for what waits for
-    // answers before it (src/transport/ib/queue.c); its `poster` is polled, whose failure ends this.
+    // Waits until the word at `offset` is at least `v`. A peer's posts arrive without polling, unless they wait for
+    // earlier answers (src/transport/ib/queue.c): so `poster` is polled, and its failure ends the wait.
     bool await(uint64_t offset, uint64_t v, const end *poster = nullptr) const
     {
         const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
@@ -160,7 +160,8 @@ struct end {
         }
     }
 
-    // Words of [from, from + n) that are not of this round. Begins with the last, which may come late.
+    // Counts the words of [from, from + n) that are not of this round. Begins with the last word, which may arrive
+    // late.
     uint64_t wrong(uint64_t from, uint64_t n, uint64_t round) const
     {
         uint64_t count = 0;
@@ -186,7 +187,7 @@ protected:
     void SetUp() override
     {
         char reason[256];
-        // Emulation on a busy machine stands still at times.
+        // Emulation on a busy machine may stand still for a while.
         setenv("WEIR_IB_TIMEOUT", "18", 1);
         if (!weiri_ib_ops.probe(reason)) {
             ASSERT_NE(strstr(reason, "no RDMA device"), nullptr) << reason;
@@ -221,7 +222,7 @@ protected:
     end a, b;
 };
 
-// A pair of queues beside a and b, in the same domains.
+// Another pair of queues in the domains of a and b.
 struct pair {
     weiri_queue *left = nullptr, *right = nullptr;
 
@@ -240,7 +241,7 @@ struct pair {
     }
 };
 
-// Polls until the queue fails; returns how.
+// Polls until the queue fails; returns the error.
 inline weir_status wait_failure(weiri_queue *queue)
 {
     const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
@@ -257,7 +258,7 @@ inline bool swap_cards(int socket, const card &own, card *peer)
            recv(socket, peer, sizeof *peer, MSG_WAITALL) == (ssize_t)sizeof *peer;
 }
 
-// Runs `body` as a process of its own; its status is what that returns.
+// Runs `body` in its own process, whose status is the result of `body`.
 template <class Body> pid_t start(Body body)
 {
     const pid_t child = fork();

@@ -1,4 +1,4 @@
-// What goes wrong with queues over real verbs: keys, memory, peers, links, limits.
+// Failures of queues over real verbs: keys, memory, peers, links, limits.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -27,7 +27,7 @@ TEST_F(IbFault, WrongKeyFailsOneQueueAlone)
     EXPECT_EQ(wait_failure(other.left), WEIR_ERR_REMOTE);
     EXPECT_TRUE(says("remote access error")) << weir_last_error();
     EXPECT_EQ(other.left->completed, 0u);
-    // It stays failed, with the same words.
+    // It stays failed, with the same text.
     EXPECT_EQ(ops->value(other.left, a.remote, 0, 1, 8), WEIR_ERR_REMOTE);
     EXPECT_TRUE(says("remote access error")) << weir_last_error();
     EXPECT_EQ(ops->poll(other.left), WEIR_ERR_REMOTE);
@@ -64,7 +64,7 @@ TEST_F(IbFault, OwnMemoryIsDeregisteredInATransfer)
     if (status == WEIR_OK) {
         EXPECT_EQ(b.wrong(0, n, 3), 0u);
     } else {
-        // Soft-RoCE calls it a local error of the queue pair, others one of protection.
+        // Soft-RoCE reports a local error of the queue pair, other devices a protection error.
         EXPECT_TRUE(status == WEIR_ERR_INVALID || status == WEIR_ERR_DEVICE) << weir_last_error();
         EXPECT_TRUE(says("local ")) << weir_last_error();
     }
@@ -128,7 +128,7 @@ TEST_F(IbFault, EachAllocationFailsOnce)
 
 // ---- devices that lack something ----------------------------------------------------------------------------
 
-// Runs a test of this program in a process of its own, with verbs_faults.c in the place of libibverbs.
+// Runs a test of this program in its own process, with verbs_faults.c instead of libibverbs.
 int status_with(const char *what, const char *test)
 {
     return status_of(start([&] {
@@ -140,7 +140,7 @@ int status_with(const char *what, const char *test)
     }));
 }
 
-// Everything but adds works, and the queue that has refused one goes on.
+// Everything except adds works, and a queue that has refused an add goes on.
 TEST_F(IbFault, DISABLED_WithoutAtomics)
 {
     open(65536);
@@ -176,7 +176,7 @@ TEST_F(IbFault, ReceiverNotReady) { EXPECT_EQ(status_with("unexpected", "IbFault
 
 // ---- the peer's end ------------------------------------------------------------------------------------------
 
-// A peer is killed while both sides write as much as they can.
+// A peer is killed while both sides write at full rate.
 TEST_F(IbFault, PeerKilledUnderLoad)
 {
     int sockets[2];
@@ -224,7 +224,7 @@ TEST_F(IbFault, PeerKilledUnderLoad)
 TEST_F(IbFault, LimitOfLockedMemory)
 {
     if (geteuid() != 0) {
-        GTEST_SKIP() << "only root can become somebody without rights";
+        GTEST_SKIP() << "only root can become a user without rights";
     }
     const pid_t child = start([] {
         const rlimit limit = { 1 << 20, 1 << 20 };
@@ -309,7 +309,7 @@ TEST_F(IbLink, DownForLonger)
     EXPECT_EQ(a.put(0, 0, 50000), WEIR_OK) << weir_last_error();
     EXPECT_EQ(wait_failure(a.queue), WEIR_ERR_REMOTE);
     EXPECT_TRUE(says("the link is down")) << weir_last_error();
-    // What is down is not chosen.
+    // A device whose link is down is not chosen.
     setenv("WEIR_IB_DEVICE", "rxe1", 1);
     EXPECT_FALSE(weiri_ib_ops.probe(reason));
     EXPECT_NE(strstr(reason, "rxe1 port 1 is DOWN"), nullptr) << reason;
@@ -317,7 +317,7 @@ TEST_F(IbLink, DownForLonger)
     EXPECT_TRUE(weiri_ib_ops.probe(reason)) << reason;
     EXPECT_NE(strstr(reason, "rxe1 port 1, RoCE"), nullptr) << reason;
     unsetenv("WEIR_IB_DEVICE");
-    // A new queue goes on where the old one cannot.
+    // A new queue works; the old one stays failed.
     pair other;
     ASSERT_NO_FATAL_FAILURE(other.open(a, b));
     ASSERT_EQ(ops->value(other.left, a.remote, 8, 99, 8), WEIR_OK) << weir_last_error();

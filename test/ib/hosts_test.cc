@@ -1,4 +1,4 @@
-// Queues between two hosts, in both of two guests of the virtual machine: test/vm/run --two test/ib/two-guests FOLDER
+// Queues between two hosts, run in two guests of the virtual machine: test/vm/run --two test/ib/two-guests FOLDER
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -9,7 +9,7 @@ using namespace weirt_ib;
 
 namespace {
 
-// A socket to the other guest; -1 when there is none in time.
+// A socket to the other guest; -1 if it does not connect in time.
 int meet_other_guest(bool server, const char *address, uint16_t port)
 {
     sockaddr_in at = {};
@@ -78,7 +78,7 @@ protected:
         ASSERT_NO_FATAL_FAILURE(wait_for_the_other());
     }
 
-    // The two take turns in sending n bytes, and a value behind them.
+    // Both guests send n bytes and a value behind them, in turn.
     void take_turns(uint64_t turns, uint64_t n)
     {
         for (uint64_t r = 1; r <= turns; r++) {
@@ -106,7 +106,7 @@ TEST_F(IbHosts, DISABLED_DataBeforeValue)
     take_turns(100, 50000);
 }
 
-// Long transfers go over both NICs, each in a network of its own.
+// Long transfers go over both NICs, each in its own network.
 TEST_F(IbHosts, DISABLED_DataBeforeValueOverTwoNics)
 {
     ASSERT_NO_FATAL_FAILURE(meet(20101));

@@ -1,5 +1,5 @@
-// Queues over real verbs: two ends in one process, or in two, on the RDMA devices that are here; in the virtual machine
-// of test/vm these are two of Soft-RoCE, which are joined.
+// Queues over real verbs: two ends in one process or in two, on the RDMA devices of this machine. The virtual machine
+// of test/vm has two connected Soft-RoCE devices.
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -66,7 +66,7 @@ TEST_F(IbQueue, EveryAlignment)
     }
 }
 
-// Each width at each place in a word: the low bytes arrive there, and nothing else changes.
+// Each width at each place in a word: only the low bytes arrive, and nothing else changes.
 TEST_F(IbQueue, ValuesOfAllWidths)
 {
     open(4096);
@@ -83,7 +83,8 @@ TEST_F(IbQueue, ValuesOfAllWidths)
     }
 }
 
-// Rounds of puts and a value after them; the receiver looks at all data when it sees the value, and answers likewise.
+// Rounds of puts with a value behind them. The receiver checks all data when it sees the value, and answers in the same
+// way.
 void run_rounds(const end &a, const end &b, uint32_t rounds)
 {
     const uint64_t flag = 0, data = 4096, span = 24000;
@@ -124,7 +125,7 @@ TEST_F(IbQueue, DataBeforeValue)
     run_rounds(a, b, 150);
 }
 
-// The key's flag of device memory: what is written is read before a value follows, and before a post is complete.
+// The key's flag of device memory: a read follows writes before a value, and before a post is complete.
 TEST_F(IbQueue, DataBeforeValueThroughReads)
 {
     open(65536);
@@ -143,7 +144,7 @@ TEST_F(IbQueue, DataBeforeValueThroughReads)
     ASSERT_EQ(a.queue->completed, a.queue->posted);
 }
 
-// What a get brought is here before the value that tells the peer.
+// A get's data has arrived before the value that notifies the peer.
 TEST_F(IbQueue, GetBeforeValue)
 {
     open(1 << 20);
@@ -158,7 +159,7 @@ TEST_F(IbQueue, GetBeforeValue)
     }
 }
 
-// Two queues add to one word: nothing is lost. Who sees the sum grow sees the data that was put before.
+// Two queues add to one word: nothing is lost. A reader that sees the sum grow sees the data of earlier puts.
 TEST_F(IbQueue, AddsOfTwoQueues)
 {
     open(8192);
@@ -201,7 +202,7 @@ TEST_F(IbQueue, DataBeforeAdd)
         ASSERT_EQ(target.wrong(4096, n, r), 0u) << r;
         ASSERT_EQ(a.wait_all(), WEIR_OK) << weir_last_error();
     }
-    // Memory whose NIC has no atomics, as its key says: the queue does not fail.
+    // The key says that the memory's NIC has no atomics: the queue does not fail.
     card peer = b.own();
     peer.key.bytes[1] &= (uint8_t)~2u;
     ops->remote_close(a.remote);
@@ -217,7 +218,7 @@ TEST_F(IbQueue, MorePostsThanRoom)
 {
     open(65536);
     uint32_t busy = 0;
-    // Without a poll there is no room at some time, and nothing happens then.
+    // Without polls the room runs out, and then posts do nothing.
     for (uint32_t i = 0; i < 5000 && busy == 0; i++) {
         const uint64_t before = a.queue->posted;
         const weir_status status = ops->put(a.queue, a.remote, 8 * (i % 1000), a.region, 0, 8);
@@ -236,7 +237,7 @@ TEST_F(IbQueue, MorePostsThanRoom)
     }
 }
 
-// A transfer of several messages that finds room for one: the rest follows by polling, and only then other posts.
+// A transfer of several messages with room for one: polls post the rest, and only then other posts are taken.
 TEST_F(IbQueue, LongTransferInAFullQueue)
 {
     const uint64_t n = 20u << 20;
@@ -307,7 +308,7 @@ TEST_F(IbQueue, WrongUse)
     ops->domain_close(nullptr);
 }
 
-// Wherever a bit of an address or a key is wrong, it is an error in words and no crash.
+// Any wrong bit of an address or a key is an error with a text, not a crash.
 TEST_F(IbQueue, GarbledAddressesAndKeys)
 {
     setenv("WEIR_IB_TIMEOUT", "8", 1);

@@ -1,4 +1,4 @@
-// Queues of several rails: queue pairs of one NIC, or of both, at one end or at both.
+// Stripes over several queue pairs of one NIC or of two, at one end or at both.
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -9,9 +9,9 @@ using namespace weirt_ib;
 
 namespace {
 
-const uint64_t threshold = 256 << 10; // what is shorter is not cut
+const uint64_t threshold = 256 << 10; // shorter transfers are not cut
 
-// The rails of the two ends.
+// WEIR_IB_RAILS of the two ends.
 struct rails {
     const char *a, *b;
 };
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Rails, IbStripe,
                                            rails{ "2x1", "1x1" }),
                          rails_name);
 
-// On either side of the threshold, by put and by get, from and to where no page begins.
+// Sizes around the threshold, by put and by get, from and to unaligned addresses.
 TEST_P(IbStripe, TransfersOfAllSizes)
 {
     const uint64_t most = 1000003;
@@ -61,11 +61,11 @@ TEST_P(IbStripe, TransfersOfAllSizes)
     }
 }
 
-// A stream of messages into a ring of slots, each a long put, a short one and a signal; the receiver looks at every
-// byte when it sees the signal. The sender does not wait between them, so that signals are held while puts go on.
+// A stream of messages into a ring of slots: each is a long put, a short put and a signal. The receiver checks every
+// byte when it sees the signal. The sender does not wait between them, so signals are held while puts go on.
 TEST_P(IbStripe, DataBeforeSignal)
 {
-    // Of the longest, each rail has more than Soft-RoCE sends at once.
+    // The longest give each queue pair more than Soft-RoCE sends at once.
     const uint64_t slots = 3, slot = 3 << 20, ring = 4096, rounds = 12;
     open(ring + slots * slot);
     std::atomic<uint64_t> wrong{ 0 }, lost{ 0 };
@@ -187,7 +187,7 @@ TEST_P(IbStripes, PolledByAnother)
     EXPECT_EQ(b.wrong(4096, threshold, 1), 0u);
 }
 
-// A rail that fails takes its queue with it, in the words of the rail.
+// A failed queue pair fails its queue, with the error text of the pair.
 TEST_P(IbStripes, OneRailFails)
 {
     open(2 * threshold);
@@ -197,7 +197,7 @@ TEST_P(IbStripes, OneRailFails)
     key.bytes[8] ^= 0x5a; // of the second NIC's rkey
     weiri_remote *wrong = nullptr;
     ASSERT_EQ(ops->remote_open(a.domain, &key, nullptr, &wrong), WEIR_OK);
-    // Short ones go on the first rail alone.
+    // Short transfers use only the first queue pair.
     ASSERT_EQ(ops->put(other.left, wrong, 0, a.region, 0, 8), WEIR_OK) << weir_last_error();
     ASSERT_EQ(ops->put(other.left, wrong, 0, a.region, 0, threshold), WEIR_OK) << weir_last_error();
     ASSERT_EQ(ops->value(other.left, a.remote, 8, 1, 8), WEIR_OK) << weir_last_error();
@@ -207,7 +207,7 @@ TEST_P(IbStripes, OneRailFails)
     EXPECT_EQ(ops->put(other.left, a.remote, 0, a.region, 0, 8), WEIR_ERR_REMOTE);
     EXPECT_TRUE(says("remote access error")) << weir_last_error();
     EXPECT_EQ(ops->poll(other.left), WEIR_ERR_REMOTE);
-    // What the stripe held never went out, and other queues go on.
+    // Held words were never posted, and other queues go on.
     EXPECT_EQ(*b.word(8), 0u);
     a.fill(64, threshold, 5);
     EXPECT_EQ(a.put(64, 64, threshold), WEIR_OK) << weir_last_error();

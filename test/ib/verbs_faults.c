@@ -1,4 +1,4 @@
-/* verbs_faults.c - libibverbs, for WEIR_IB_VERBS_LIBRARY, with devices that lack something. WEIR_TEST_VERBS says what:
+/* verbs_faults.c - libibverbs, for WEIR_IB_VERBS_LIBRARY, with devices that lack a feature. WEIR_TEST_VERBS selects it:
  *
  *   no-atomics   they have no atomic operations, and refuse memory and queue pairs that allow them
  *   unexpected   writes come with immediate data, for which the receiver, who expects none, is never ready
@@ -24,7 +24,7 @@ static bool lacks(const char *what)
     return text != NULL && strcmp(text, what) == 0;
 }
 
-/* Stores libibverbs' own function into a pointer. */
+/* Stores libibverbs' function in a pointer. */
 static void real(const char *name, void *pointer)
 {
     void *function = dlsym(dlopen("libibverbs.so.1", RTLD_NOW), name);

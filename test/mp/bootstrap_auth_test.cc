@@ -1,5 +1,5 @@
-// Proofs and sealed frames: what a connection is for, who proves first, and strangers on the path between two ranks,
-// who pass on what they like.
+// Proofs and sealed frames: the purpose of a connection, the order of proofs, and foreign processes on the path between
+// two ranks that alter traffic.
 #include <atomic>
 #include <poll.h>
 #include <sys/syscall.h>
@@ -8,14 +8,14 @@
 
 namespace {
 
-// Where connections to a port go instead; 0: nowhere else.
+// Connections to this port go to another port; 0: none do.
 std::atomic<uint16_t> detour_from{ 0 };
 std::atomic<uint16_t> detour_to{ 0 };
-thread_local bool straight; // connections of this thread go where they say
+thread_local bool straight; // this thread's connections are not redirected
 
 } // namespace
 
-// In place of libc's: so a stranger gets between two ranks, as one who has taken over a router would.
+// Replaces libc's function: this puts a foreign process between two ranks, as on a compromised router.
 extern "C" int connect(int fd, const sockaddr *name, socklen_t size)
 {
     sockaddr_in other = {};
@@ -37,7 +37,7 @@ const std::string refused(WEIRI_AUTH_PROOF_BYTES, '\0');
 
 // ---- one connection --------------------------------------------------------------------------------------
 
-// A proof by the bytes that it is of; each test changes some of them after the fact.
+// A proof of some bytes; each test changes some of them afterwards.
 struct Proof {
     weiri_auth auth;
     uint8_t key[WEIRI_AUTH_KEY_BYTES];
@@ -147,8 +147,7 @@ TEST_F(BootstrapAuth, HashesAreOfAllTheData)
     EXPECT_FALSE(is(data));
 }
 
-// A stranger who connects gets version, magic and a nonce, and for a wrong proof zeros: nothing by which he could try
-// keys.
+// An unauthenticated client gets version, magic and a nonce, and zeros for a wrong proof: nothing to try keys with.
 TEST_F(BootstrapAuth, TheClientProvesFirst)
 {
     weirt_log_allow("foreign connection");
@@ -161,7 +160,7 @@ TEST_F(BootstrapAuth, TheClientProvesFirst)
             const std::string challenge = weirt_read_exactly(fd, WEIRI_AUTH_CHALLENGE_BYTES);
             ASSERT_EQ(challenge.size(), static_cast<size_t>(WEIRI_AUTH_CHALLENGE_BYTES));
             EXPECT_EQ(challenge.substr(0, 12), hello.substr(0, 12));
-            // A wrong proof is answered by zeros, and with the end.
+            // The answer to a wrong proof is zeros and the end of the connection.
             weirt_send(fd, std::string(WEIRI_AUTH_PROOF_BYTES, 'p'));
             EXPECT_EQ(weirt_read_exactly(fd, WEIRI_AUTH_PROOF_BYTES), refused);
             char byte;
@@ -172,7 +171,7 @@ TEST_F(BootstrapAuth, TheClientProvesFirst)
     });
 }
 
-// Connections of members that are for another rank, another job, or nothing that there is.
+// Connections of members for another rank, another job, or an unknown purpose.
 TEST_F(BootstrapAuth, ConnectionsForSomethingElseAreRefused)
 {
     weirt_log_allow("foreign connection");
@@ -181,7 +180,7 @@ TEST_F(BootstrapAuth, ConnectionsForSomethingElseAreRefused)
         if (rank == 2) {
             const std::string job(reinterpret_cast<const char *>(weiri_bootstrap_job(boot)), WEIRI_JOB_BYTES);
             const std::string another(WEIRI_JOB_BYTES, 'j');
-            // Rank 1 has no connection to rank 0, which would accept one in its name.
+            // Rank 1 has no connection to rank 0, so rank 0 would accept one in its name.
             for (const std::string &purpose :
                  { weirt_purpose(WEIRI_FRAME_PEER, job, 1, 2), weirt_purpose(WEIRI_FRAME_PEER, another, 1, 0),
                    weirt_purpose(WEIRI_FRAME_PEER, job, 4, 0), weirt_purpose(WEIRI_FRAME_PEER, job, 0, 0),
@@ -198,7 +197,7 @@ TEST_F(BootstrapAuth, ConnectionsForSomethingElseAreRefused)
 
 // ---- on the path -----------------------------------------------------------------------------------------
 
-// What a stranger does with what he passes on; frame 0 is the first that comes after the server's answer.
+// What the relay does with a frame; frame 0 is the first after the server's answer.
 enum Deed {
     PASS,
     ALTER_KIND,
@@ -214,7 +213,7 @@ enum Deed {
     DELAY
 };
 
-// Sits between clients and a server, and knows no key. One frame of a client is treated, on connections for `purpose`.
+// A relay between clients and a server, without the key. It treats one frame of a client, on connections for `purpose`.
 class Relay {
 public:
     Relay(uint16_t port, Deed deed, uint32_t purpose, uint32_t frame)
@@ -243,7 +242,7 @@ private:
         }
         return !stop_;
     }
-    // Passes on all of `bytes`, and returns them; "" at the end.
+    // Passes on `bytes` bytes and returns them; "" at the end.
     std::string pass(int from, int to, size_t bytes)
     {
         const std::string data = take(from, bytes);
@@ -272,7 +271,7 @@ private:
         }
         return head + (bytes > 0 ? take(from, bytes) : "");
     }
-    // All frames of one direction, of which one is treated.
+    // Passes on all frames of one direction and treats one of them.
     void frames(int from, int to, int back, bool treated)
     {
         std::string kept;
@@ -367,7 +366,7 @@ private:
     std::thread thread_;
 };
 
-// Two ranks, of which rank 1 reaches rank 0 through a relay; whether that came to its deed.
+// Two ranks; rank 1 reaches rank 0 through a relay. Returns whether the relay treated its frame.
 bool run_through(Deed deed, uint32_t purpose, uint32_t frame, uint32_t timeout_ms,
                  const std::function<void(const std::string &, uint32_t, const weir_bootstrap_opts &)> &rank_body)
 {
@@ -378,8 +377,8 @@ bool run_through(Deed deed, uint32_t purpose, uint32_t frame, uint32_t timeout_m
     return relay.did();
 }
 
-// The meeting port is a stranger's, who relays to the true rank 0. Whatever he does with the frame that joins, rank 0
-// does not take it for rank 1's.
+// The meeting port belongs to a relay to the true rank 0. Whatever the relay does with the join frame, rank 0 does not
+// accept it as rank 1's.
 TEST_F(BootstrapAuth, ARelayAtTheMeetingPortCannotSpeakForARank)
 {
     weirt_log_allow("foreign connection");
@@ -389,7 +388,7 @@ TEST_F(BootstrapAuth, ARelayAtTheMeetingPortCannotSpeakForARank)
             EXPECT_TRUE(o.status == WEIR_ERR_TIMEOUT || (rank == 1 && o.status == WEIR_ERR_AUTH)) << o.text;
             EXPECT_TRUE(rank == 1 || weirt_has(o, "rank 1 of 2 missing")) << deed << ": " << o.text;
         };
-        // All of it expires: on a busy machine perhaps before the relay had its turn.
+        // Everything times out, on a busy machine perhaps before the relay's turn.
         uint32_t timeout_ms = 500;
         while (!run_through(deed, WEIRI_FRAME_JOIN, 0, timeout_ms, join)) {
             timeout_ms *= 2;
@@ -398,8 +397,8 @@ TEST_F(BootstrapAuth, ARelayAtTheMeetingPortCannotSpeakForARank)
     }
 }
 
-// A stranger between two ranks who passes on everything is but a wire. Whatever else he does with a frame, no rank
-// takes what he made of it for the other's: what is received is right, or nothing is.
+// A relay between two ranks may pass on everything. Whatever else it does with a frame, no rank accepts an altered
+// frame: received data is right, or nothing is received.
 TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
 {
     weirt_log_allow("altered or replayed on the way");
@@ -422,7 +421,7 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
                 while (o.status == WEIR_OK && deed != PASS) {
                     o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
                 }
-                const uint32_t victim = deed == REFLECT ? 1 : 0; // who is sent what is not meant for it
+                const uint32_t victim = deed == REFLECT ? 1 : 0; // receives the misdirected frame
                 if (deed != PASS && rank == victim) {
                     const std::string text = "what rank " + std::to_string(1 - rank) + " sent from 127.0.0.1:";
                     EXPECT_EQ(o.status, WEIR_ERR_AUTH) << deed << ": " << o.text;
@@ -436,8 +435,8 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
     }
 }
 
-// The last message of a rank that leaves is late, and its goodbye on another connection overtakes it: the message is
-// received nevertheless.
+// The last message of a leaving rank is late, and its goodbye on another connection overtakes it: the message is still
+// received.
 TEST_F(BootstrapAuth, LastWordsAreHeard)
 {
     const bool did = run_through(DELAY, WEIRI_FRAME_PEER, 2, weirt_patience_ms(),

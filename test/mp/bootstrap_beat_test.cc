@@ -1,5 +1,5 @@
-// Heartbeats: ranks that are stopped are named by all, and those that are busy, or that were stopped with all others,
-// are not.
+// Heartbeats: all ranks name a stopped rank. A busy rank, or one that was stopped together with all others, is not
+// named.
 #include <atomic>
 #include <sys/resource.h>
 
@@ -23,7 +23,7 @@ struct Report {
     Outcome outcome[ranks];
 };
 
-// Ranks as processes: each joins a job, waits until `stopped`, and then makes `call`.
+// Ranks as processes: each joins a job, waits for `stopped`, and then makes `call`.
 std::vector<pid_t> start(Shared<Report> &report, uint32_t count,
                          const std::function<weir_status(weir_bootstrap *, uint32_t)> &call)
 {
@@ -68,7 +68,7 @@ void expect_exited(pid_t pid)
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// A receive that nobody answers, until something else than its deadline ends it.
+// Repeats a receive without an answer until an error other than its deadline ends it.
 weir_status receive_until(weir_bootstrap *boot, uint32_t peer)
 {
     uint32_t word;
@@ -79,8 +79,8 @@ weir_status receive_until(weir_bootstrap *boot, uint32_t peer)
     return status;
 }
 
-// Ranks that wait for it, that wait for others, and that have no connection to it: all name the one that is stopped,
-// which learns of it when it goes on.
+// Ranks that wait for the stopped rank, wait for others, or have no connection to it all name it. It learns of this
+// when it continues.
 TEST_F(BootstrapBeat, StoppedRankIsNamedByAll)
 {
     Shared<Report> report;
@@ -104,7 +104,7 @@ TEST_F(BootstrapBeat, StoppedRankIsNamedByAll)
     EXPECT_TRUE(weirt_has(report->outcome[1], "gave up this rank, 1, which did not answer")) << report->outcome[1].text;
 }
 
-// What its own threads do is a rank's own affair: the service thread answers.
+// A rank's threads may be busy: its service thread answers.
 TEST_F(BootstrapBeat, BusyRankIsAlive)
 {
     weirt_job(
@@ -125,8 +125,8 @@ TEST_F(BootstrapBeat, BusyRankIsAlive)
         timeout_ms());
 }
 
-// A whole job that was stopped, as a virtual machine is, goes on: the silence was each rank's own. Rank 0 runs again
-// before the others do.
+// A whole job that was stopped, as a virtual machine may be, continues: each rank was silent itself. Rank 0 runs again
+// before the others.
 TEST_F(BootstrapBeat, StopOfAllIsNoSilence)
 {
     Shared<Report> report;
@@ -134,7 +134,7 @@ TEST_F(BootstrapBeat, StopOfAllIsNoSilence)
         start(report, 3, [](weir_bootstrap *boot, uint32_t) { return weir_bootstrap_barrier(boot, nullptr); });
     kill(pids[1], SIGSTOP);
     kill(pids[2], SIGSTOP);
-    weirt_sleep_ms(200); // rank 0 has read what they sent
+    weirt_sleep_ms(200); // rank 0 has read their messages
     kill(pids[0], SIGSTOP);
     weirt_sleep_ms(silence_ms() + 1000);
     kill(pids[0], SIGCONT);
@@ -148,7 +148,7 @@ TEST_F(BootstrapBeat, StopOfAllIsNoSilence)
     }
 }
 
-// What a rank that does nothing sends and uses in a while.
+// Messages and CPU time of an idle rank.
 struct Idle {
     std::atomic<uint32_t> ready;
     std::atomic<uint32_t> done;
@@ -164,7 +164,7 @@ uint64_t cpu_us()
            static_cast<uint64_t>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-// `count` ranks that do nothing for `seconds`, with a timeout of `limit_ms`.
+// `count` ranks are idle for `seconds`, with a timeout of `limit_ms`.
 void stay_idle(uint32_t count, uint32_t seconds, uint32_t limit_ms, Idle *idle)
 {
     const weir_unique_id id = weirt_new_id();
@@ -204,7 +204,7 @@ void stay_idle(uint32_t count, uint32_t seconds, uint32_t limit_ms, Idle *idle)
 
 class LongBootstrapBeat : public BootstrapTest {};
 
-// Each rank sends ceil(log2 n) heartbeats in an eighth of the timeout, and no more; docs/scaling.md has the figures.
+// Each rank sends at most ceil(log2 n) heartbeats in an eighth of the timeout; docs/scaling.md has the figures.
 TEST_F(LongBootstrapBeat, CostOfAThousandRanks)
 {
     const uint32_t count = 1000;

@@ -1,4 +1,4 @@
-// Bootstraps in trouble: ranks that are missing, wrong, killed, stopped or leaving, foreign connections, wrong keys.
+// Failures of bootstraps: missing, wrong, killed, stopped and leaving ranks, foreign connections, wrong keys.
 #include <atomic>
 #include <cstdlib>
 
@@ -24,7 +24,7 @@ TEST_F(BootstrapFault, MissingRanksAreNamed)
 {
     const char *missing = "timeout: ranks 3, 5 of 8 missing";
     for (const bool by_id : { true, false }) {
-        // Six ranks must come before the first deadline, for which a busy machine may need longer.
+        // Six ranks must join before the first deadline, which may take longer on a busy machine.
         std::vector<Outcome> outcomes;
         uint32_t timeout_ms = expiry_ms / 4;
         do {
@@ -53,7 +53,7 @@ TEST_F(BootstrapFault, MissingRankZeroIsNamed)
     }
 }
 
-// An id whose socket listens, but whose rank 0 never comes.
+// An id whose socket listens, but whose rank 0 never joins.
 TEST_F(BootstrapFault, UnusedIdTimesOut)
 {
     const weir_unique_id id = weirt_new_id();
@@ -64,10 +64,10 @@ TEST_F(BootstrapFault, UnusedIdTimesOut)
     weir_unique_id_discard(&id);
 }
 
-// The earliest deadline of anyone ends it for all.
+// The earliest deadline of any rank ends create on all.
 TEST_F(BootstrapFault, EarliestDeadlineCounts)
 {
-    // Rank 1 must reach rank 0 before its deadline, for which a busy machine may need longer.
+    // Rank 1 must reach rank 0 before its deadline, which may take longer on a busy machine.
     std::vector<Outcome> outcomes(2);
     uint32_t timeout_ms = expiry_ms / 4;
     do {
@@ -117,7 +117,7 @@ TEST_F(BootstrapFault, WrongKeyIsRefused)
         opts.key = i == 2 ? "a different secret" : "our secret";
         weir_bootstrap *boot = nullptr;
         if (i != 2) {
-            // The job goes on without the one that does not belong to it.
+            // The job goes on without the foreign rank.
             ASSERT_EQ(weir_bootstrap_create(where.c_str(), i, 2, &opts, &boot), WEIR_OK) << weir_last_error();
             EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
             const uint64_t end = weirt_now_ms() + weirt_patience_ms();
@@ -171,7 +171,7 @@ std::string first_hello()
     return weirt_hello(weirt_purpose_join(1), &auth);
 }
 
-// What does not belong to the job disturbs it neither while ranks meet nor later, and is logged once a rank.
+// Foreign connections do not disturb the job while ranks meet or later. Each rank logs them once.
 TEST_F(BootstrapFault, ForeignConnectionsAreIgnored)
 {
     weirt_log_allow("foreign connection from 127.0.0.1");
@@ -212,7 +212,7 @@ TEST_F(BootstrapFault, ForeignConnectionsAreIgnored)
     }
 }
 
-// A server in place of rank 0 that gives right answers, but for a bit of the challenge and of the answer.
+// A server instead of rank 0. Its answers are right except for one bit of the challenge or of the answer.
 Outcome meet_fake_server(size_t wrong_of_challenge, size_t wrong_of_answer)
 {
     std::string where;
@@ -237,7 +237,7 @@ Outcome meet_fake_server(size_t wrong_of_challenge, size_t wrong_of_answer)
                       WEIR_OK);
             answer[wrong_of_answer] ^= 0x40;
             weirt_send(fd, answer);
-            // It joins in one breath with the proof, and says nothing more.
+            // It sends the join with the proof, and nothing more.
             EXPECT_NE(weirt_read_exactly(fd, WEIRI_FRAME_BYTES + 27), "");
         }
         char byte;
@@ -286,8 +286,8 @@ TEST_F(BootstrapFault, OtherVersionsAreToldOurs)
     close(fd);
 }
 
-// A neighbour that meets the others, and then says goodbye without having answered their connections: create ends at
-// once. Rank 1 is played here.
+// A neighbour meets the others, and then says goodbye without answering their connections: create ends at once. The
+// test plays rank 1.
 TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
 {
     const weir_unique_id id = weirt_new_id();
@@ -315,11 +315,11 @@ TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
     close(listener);
 }
 
-// A neighbour that met the others and refuses their connections has died, also when the deadline of create comes before
-// that is certain. Rank 1 is played here: nobody listens at its port.
+// A neighbour that met the others and refuses their connections has died, also if the deadline of create passes before
+// that is certain. The test plays rank 1: its port has no listener.
 TEST_F(BootstrapFault, NeighbourThatDiesDuringCreate)
 {
-    const uint32_t timeout_ms = 900; // less than the second for which a rank may refuse connections
+    const uint32_t timeout_ms = 900; // less than the one second for which a rank may refuse connections
     const std::string where = weirt_free_address();
     const uint16_t port = static_cast<uint16_t>(strtoul(strrchr(where.c_str(), ':') + 1, nullptr, 10));
     Outcome o = { WEIR_OK, 0, "missing" };
@@ -336,8 +336,8 @@ TEST_F(BootstrapFault, NeighbourThatDiesDuringCreate)
     EXPECT_TRUE(weirt_has(o, "rank 1 died")) << o.text;
 }
 
-// A neighbour that met the others is stopped before it connects to anybody: all ranks name it, also those that have no
-// connection to it and wait for ranks that wait themselves. Rank 3 is played here: its listener answers nothing.
+// A neighbour that met the others is stopped before it connects to any rank: all ranks name it, also ranks without a
+// connection to it that wait for other waiting ranks. The test plays rank 3: its listener answers nothing.
 TEST_F(BootstrapFault, NeighbourThatStopsDuringCreate)
 {
     const uint32_t timeout_ms = 300; // too short for heartbeats
@@ -374,7 +374,7 @@ TEST_F(BootstrapFault, NeighbourThatStopsDuringCreate)
     }
 }
 
-// One who has the key but sends nonsense frames: closed, the job is unharmed.
+// A client with the key sends malformed frames: it is closed, and the job goes on.
 TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
 {
     weirt_log_allow("malformed message from 127.0.0.1");
@@ -401,7 +401,7 @@ TEST_F(BootstrapFault, MalformedFramesOfAKnownClient)
     });
 }
 
-// What each process of a case reports.
+// The report of each process of a case.
 struct Report {
     std::atomic<uint32_t> ready;
     std::atomic<uint64_t> killed_ms;
@@ -409,7 +409,7 @@ struct Report {
     Outcome later[8];
 };
 
-// Four processes, of which rank 2 is killed while the others are in `call`.
+// Four processes; rank 2 is killed while the others are in `call`.
 void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> &call)
 {
     Shared<Report> report;
@@ -462,7 +462,7 @@ TEST_F(BootstrapFault, KilledRankEndsBarriers)
     kill_rank_two([](weir_bootstrap *boot, uint32_t) { return weir_bootstrap_barrier(boot, nullptr); });
 }
 
-// From a rank that is well: everyone's calls end.
+// Receives from a rank that is alive: the calls of all ranks end.
 TEST_F(BootstrapFault, KilledRankEndsAllReceives)
 {
     kill_rank_two([](weir_bootstrap *boot, uint32_t rank) {
@@ -491,7 +491,7 @@ TEST_F(BootstrapFault, PortsLearnWhoDied)
         const weiri_port_handler handler = { [](void *, uint32_t, const uint8_t *, size_t) {},
                                              [](void *context, uint32_t rank, bool died, const char *text) {
                                                  const bool right = died && strstr(text, "rank 2 died") != nullptr;
-                                                 if (rank == 2) { // the others leave when they are done
+                                                 if (rank == 2) { // the others leave after their calls
                                                      *static_cast<std::atomic<int> *>(context) += right ? 1 : 100;
                                                  }
                                              },
@@ -510,7 +510,7 @@ TEST_F(BootstrapFault, PortsLearnWhoDied)
     });
 }
 
-// What a port's handler on rank 0 got, in order.
+// The messages of a port's handler on rank 0, in order.
 struct Order {
     std::atomic<uint32_t> ready;
     std::atomic<uint32_t> posted; // rank 1 has posted after it
@@ -526,8 +526,8 @@ void note(Order *order, const char *what, uint32_t rank)
     }
 }
 
-// Rank 1 sends something, rank 2 dies, and rank 1, which knows it, sends something again: the handler of rank 0 gets
-// the three in this order, although it was not there before.
+// Rank 1 sends a message, rank 2 dies, and rank 1, which knows of the death, sends another message. The handler of rank
+// 0, registered later, gets the three in this order.
 TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
 {
     Shared<Order> order;
@@ -547,7 +547,7 @@ TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
                 _exit(2);
             }
             if (rank == 0 && weir_bootstrap_recv(boot, &word, 4, 1, 1) != WEIR_OK) {
-                _exit(3); // what was posted before is here, too
+                _exit(3); // earlier messages have arrived too
             }
             order->ready++;
             if (rank == 2) {
@@ -598,20 +598,20 @@ TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
     EXPECT_STREQ(order->text[2], "message of rank 1");
 }
 
-// Counts when rank 0 knows of the calling process's rank.
+// Counts log lines by which rank 0 knows of a rank.
 void count_known(void *report, weir_log_level, const char *text)
 {
     static_cast<Report *>(report)->ready += strstr(text, "rank 0 knows of rank") != nullptr;
 }
 
-// Three of four ranks meet, of which one is killed when rank 0 knows of all.
+// Three of four ranks join, and one is killed when rank 0 knows of all three.
 void kill_during_the_rendezvous(uint32_t victim)
 {
     Shared<Report> report;
     const weir_unique_id id = weirt_new_id();
     std::vector<pid_t> pids;
     weir_log_set_sink(count_known, report.operator->());
-    for (uint32_t i = 0; i < 3; i++) { // the last of four ranks never comes
+    for (uint32_t i = 0; i < 3; i++) { // the last of four ranks never joins
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
             const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
             weir_bootstrap *boot = nullptr;
@@ -636,8 +636,8 @@ void kill_during_the_rendezvous(uint32_t victim)
     }
 }
 
-// Killed before the ranks have met: the others' create ends with an error that names it, at once. In a process of its
-// own, because a process reads WEIR_LOG once.
+// A rank is killed before the ranks have met: the others' create ends at once with an error that names it. Runs in its
+// own process, because a process reads WEIR_LOG once.
 TEST_F(BootstrapFault, RankKilledDuringTheRendezvous)
 {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -650,7 +650,7 @@ TEST_F(BootstrapFault, RankKilledDuringTheRendezvous)
     EXPECT_EXIT(kill_each(), testing::ExitedWithCode(0), "");
 }
 
-// A stopped rank is found by the deadline of the call that needs it.
+// The deadline of the call that needs a stopped rank finds it.
 TEST_F(BootstrapFault, StoppedRankTimesOut)
 {
     const weir_unique_id id = weirt_new_id();
@@ -668,7 +668,7 @@ TEST_F(BootstrapFault, StoppedRankTimesOut)
     EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
     EXPECT_TRUE(weirt_has(o, "rank 1 does not answer (stopped, or its host is unreachable)")) << o.text;
     expect_expired(o, opts.timeout_ms);
-    // The operation can no longer be made good: later ones say so at once.
+    // The operation cannot be repaired: later ones fail at once.
     o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
     EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
     EXPECT_LT(o.ms, opts.timeout_ms);
@@ -677,8 +677,8 @@ TEST_F(BootstrapFault, StoppedRankTimesOut)
     weir_bootstrap_destroy(boot);
 }
 
-// Of four ranks, rank 1 does not call the barrier, or is stopped before it. All others name it, also those that wait
-// for ranks that wait themselves. Silence takes longer here than the deadline of the barrier.
+// Of four ranks, rank 1 does not call the barrier, or is stopped before it. All others name it, also ranks that wait
+// for other waiting ranks. Here silence takes longer than the deadline of the barrier.
 void missing_in_a_barrier(bool stopped)
 {
     Shared<Report> report;
@@ -739,7 +739,7 @@ TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)
             return;
         }
         if (rank == 0) {
-            // What was sent before arrives; then there is nothing to wait for.
+            // Earlier messages arrive; later receives fail.
             word = 0;
             ASSERT_EQ(weir_bootstrap_recv(boot, &word, 4, 2, 8), WEIR_OK) << weir_last_error();
             EXPECT_EQ(word, 123u);
@@ -757,7 +757,7 @@ TEST_F(BootstrapFault, RanksThatLeaveFailOnlyWhoNeedsThem)
         table[rank < 2 ? rank : rank - 1] = rank + 50;
         ASSERT_EQ(weir_bootstrap_allgather(boot, &group, table, 4), WEIR_OK) << weir_last_error();
         EXPECT_EQ(table[3], 54u);
-        // A collective of all needs it: the same error on all, naming it.
+        // A collective of all ranks needs the missing rank: all get the same error, which names it.
         o = weirt_outcome([&] { return weir_bootstrap_barrier(boot, nullptr); });
         EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
         EXPECT_TRUE(weirt_has(o, "rank 2 left")) << o.text;
@@ -822,7 +822,7 @@ TEST_F(BootstrapFault, DifferentSizesAndRootsAreFoundByAll)
         EXPECT_TRUE(weirt_has(o, "called allgather of 8 bytes")) << o.text;
         EXPECT_LT(o.ms, 5000u * weirt_slow());
     });
-    // A root only sends: it learns it from its next operation at the latest.
+    // A root only sends: its next operation returns the error at the latest.
     weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
         uint32_t word = rank;
         Outcome o = weirt_outcome([&] { return weir_bootstrap_broadcast(boot, nullptr, &word, 4, rank == 2 ? 2 : 0); });
@@ -855,7 +855,7 @@ TEST_F(BootstrapFault, ForkedChildIsRefused)
     });
 }
 
-// What a forked child does with a bootstrap leaves the parent's connections alone.
+// A forked child's use of a bootstrap does not affect the parent's connections.
 TEST_F(BootstrapFault, ParentGoesOnAfterAFork)
 {
     const weir_unique_id id = weirt_new_id();
@@ -876,7 +876,7 @@ TEST_F(BootstrapFault, ParentGoesOnAfterAFork)
     EXPECT_EQ(weirt_wait(peer), 0);
 }
 
-// The n-th allocation fails: create ends with WEIR_ERR_NOMEM, or goes well all the same, and leaves nothing.
+// The n-th allocation fails: create returns WEIR_ERR_NOMEM or succeeds, and nothing leaks.
 TEST_F(BootstrapFault, AllocationsMayFail)
 {
     bool failed = true;
@@ -907,8 +907,8 @@ TEST_F(BootstrapFault, AllocationsMayFail)
     }
 }
 
-// The same with two ranks: whatever fails on whichever, both return in time and nothing is left behind.
-// WEIR_ERR_AUTH: a rank 0 that failed gives its port up, which any other program's rank 0 may then have.
+// The same with two ranks: whatever fails on either rank, both return in time and nothing leaks. WEIR_ERR_AUTH is
+// possible: a failed rank 0 releases its port, and another program's rank 0 may then take it.
 TEST_F(BootstrapFault, AllocationsMayFailBetweenRanks)
 {
     weirt_log_allow("foreign connection");

@@ -1,5 +1,5 @@
-// What one rank does wrong or too much, and that all learn of it at once: a second rank 0, calls that do not fit,
-// messages that nobody takes, communicators that fail on one rank, forks.
+// Errors and limits of one rank that all ranks learn of at once: a second rank 0, mismatched calls, messages without a
+// receiver, communicators that fail on one rank, forks.
 #include <atomic>
 
 #include <sys/epoll.h>
@@ -17,7 +17,7 @@ extern "C" {
 
 namespace {
 
-const uint64_t read_at_once = 1 << 20; // of one connection, before others have their turn
+const uint64_t read_at_once = 1 << 20; // from one connection, before others are read
 std::atomic<bool> reads_are_counted{ false };
 std::atomic<uint32_t> reads_too_many{ 0 };
 std::atomic<uint32_t> turns{ 0 };
@@ -26,7 +26,7 @@ thread_local uint64_t read_bytes;
 
 } // namespace
 
-// In place of libc's: how much a thread reads from one connection in one turn.
+// Replaces libc's function: counts the bytes that a thread reads from one connection in one turn.
 extern "C" ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
     const ssize_t n = syscall(SYS_recvfrom, fd, data, bytes, flags, nullptr, nullptr);
@@ -64,7 +64,7 @@ TEST_F(BootstrapLimits, ASecondRankZeroFailsAll)
     }
 }
 
-// Another program holds the port until the deadline: the error is that of the port.
+// Another program holds the port until the deadline: the error names the port.
 TEST_F(BootstrapLimits, ATakenPortIsNamed)
 {
     std::string where;
@@ -78,7 +78,7 @@ TEST_F(BootstrapLimits, ATakenPortIsNamed)
     close(fd);
 }
 
-// A parent makes an id, starts the ranks, and gives the port up only after that.
+// A parent makes an id, starts the ranks, and releases the port only after that.
 TEST_F(BootstrapLimits, APortThatIsGivenUpLateIsWaitedFor)
 {
     Shared<std::atomic<uint32_t>> ready;
@@ -120,7 +120,7 @@ TEST_F(BootstrapLimits, LateRanksLearnOfAMismatch)
     });
 }
 
-// A root that does nothing but broadcast, and receives nothing, learns that another took itself for the root.
+// A root that only broadcasts, and receives nothing, learns that another rank also acts as the root.
 TEST_F(BootstrapLimits, RootsLearnOfAMismatch)
 {
     weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
@@ -137,7 +137,7 @@ TEST_F(BootstrapLimits, RootsLearnOfAMismatch)
     });
 }
 
-// A rank may be 64 MiB ahead of each other one; then sends wait, and nothing else does.
+// A rank may be 64 MiB ahead of each other rank; then sends wait, and nothing else does.
 TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
 {
     const uint32_t room = 64;
@@ -163,7 +163,7 @@ TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
             weirt_sleep_ms(1);
         }
         weirt_sleep_ms(100);
-        EXPECT_EQ(sent.load(), room); // of 1 MiB each
+        EXPECT_EQ(sent.load(), room); // messages of 1 MiB each
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
         for (uint32_t i = 0; i < all; i++) {
             ASSERT_EQ(weir_bootstrap_recv(boot, data.data(), 1u << 20, 0, 5), WEIR_OK) << weir_last_error();
@@ -175,13 +175,13 @@ TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
 
 TEST_F(BootstrapLimits, SendsThatNobodyReceivesTimeOut)
 {
-    const uint32_t timeout_ms = 2000 * weirt_slow(); // to meet, too
+    const uint32_t timeout_ms = 2000 * weirt_slow(); // includes the time to meet
     std::atomic<bool> over{ false };
     weirt_job(
         2,
         [&](weir_bootstrap *boot, uint32_t rank) {
             if (rank == 0) {
-                // It is begun at once, and counts, whether or not all of it is written in time.
+                // The message is begun at once and counts, even if it is not fully written in time.
                 const std::vector<uint8_t> data(64u << 20);
                 const weir_status status = weir_bootstrap_send(boot, data.data(), data.size(), 1, 5);
                 EXPECT_TRUE(status == WEIR_OK || status == WEIR_ERR_TIMEOUT) << weir_last_error();
@@ -199,7 +199,7 @@ TEST_F(BootstrapLimits, SendsThatNobodyReceivesTimeOut)
         timeout_ms);
 }
 
-// A connection on which more comes all the time does not keep out the others.
+// A connection with steady traffic does not block the others.
 TEST_F(BootstrapLimits, AReadIsBounded)
 {
     weirt_job(2, [](weir_bootstrap *boot, uint32_t rank) {
@@ -218,7 +218,7 @@ TEST_F(BootstrapLimits, AReadIsBounded)
     EXPECT_EQ(reads_too_many, 0u);
 }
 
-// A message counts its bytes and a fixed part for what it takes beside them, where it is sent, held and handled.
+// A message counts its bytes and a fixed overhead, where it is sent, held and handled.
 TEST_F(BootstrapLimits, EmptyMessagesCountToo)
 {
     const uint64_t all = 10 * (100 + 256) + 256;
@@ -241,11 +241,12 @@ TEST_F(BootstrapLimits, EmptyMessagesCountToo)
     });
 }
 
-// Of six ranks 0 and 3 connect only when they need each other. One that has no descriptor left for that takes nobody
-// for gone, says what it lacks, and connects when it has one.
+// Of six ranks, 0 and 3 connect only when they need each other. A rank without a free descriptor declares no rank dead,
+// reports the shortage, and connects when it has a descriptor.
 TEST_F(BootstrapLimits, AShortageOfDescriptorsIsNoDeath)
 {
-    const uint32_t timeout_ms = 2000 * weirt_slow(); // longer than a rank may refuse connections before it has left
+    const uint32_t timeout_ms = 2000 * weirt_slow(); // longer than a rank may refuse connections before it counts as
+                                                     // gone
     std::atomic<bool> over{ false };
     weirt_job(
         6,
@@ -277,7 +278,7 @@ TEST_F(BootstrapLimits, AShortageOfDescriptorsIsNoDeath)
         timeout_ms);
 }
 
-// Who has left without a connection to a rank is found when that rank needs it.
+// A rank that left without a connection to another rank is found when that rank needs it.
 TEST_F(BootstrapLimits, ARankThatLeftUnconnectedIsFound)
 {
     std::atomic<bool> over{ false };
@@ -296,7 +297,7 @@ TEST_F(BootstrapLimits, ARankThatLeftUnconnectedIsFound)
     });
 }
 
-// A root that broadcasts ahead of all others waits, too, and ends with the right data everywhere.
+// A root that broadcasts ahead of all others also waits, and the data is right on all ranks.
 TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
 {
     std::atomic<uint32_t> sent{ 0 };
@@ -308,7 +309,7 @@ TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
                 weirt_sleep_ms(1);
             }
             weirt_sleep_ms(100);
-            EXPECT_EQ(sent.load(), 16u); // of 4 MiB each
+            EXPECT_EQ(sent.load(), 16u); // broadcasts of 4 MiB each
         }
         for (uint32_t i = 0; i < 20; i++) {
             data[0] = data[data.size() - 1] = rank == 0 ? i + 1 : 0;
@@ -320,7 +321,7 @@ TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
     });
 }
 
-// Numbers of ports that were never opened hold back nothing.
+// Messages to ports that were never opened hold nothing back.
 TEST_F(BootstrapLimits, PortsThatWereNeverOpenedAreForgotten)
 {
     weirt_job(1, [](weir_bootstrap *boot, uint32_t) {
@@ -335,7 +336,7 @@ TEST_F(BootstrapLimits, PortsThatWereNeverOpenedAreForgotten)
             weiri_bootstrap_close_port(boot, round % 2 == 0 ? other : never);
             EXPECT_EQ(weiri_bootstrap_open_port(boot, never, &handler), WEIR_ERR_INVALID);
         }
-        // But for what the service thread is just putting away.
+        // The service thread may still be releasing some.
         const uint64_t end = weirt_now_ms() + weirt_patience_ms();
         while (weirt_count_allocations() != allocations && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
@@ -344,7 +345,8 @@ TEST_F(BootstrapLimits, PortsThatWereNeverOpenedAreForgotten)
     });
 }
 
-// A rank whose communicator fails before it has met the others tells them; the bootstrap and its ports stay good.
+// A rank whose communicator fails before it has met the others reports this to them; the bootstrap and its ports keep
+// working.
 TEST_F(BootstrapLimits, ACommunicatorThatFailsOnOneRankFailsOnAll)
 {
     weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
@@ -414,7 +416,7 @@ struct Forks {
     Outcome outcome[3];
 };
 
-// A child that a rank has forked and that lives on holds none of its connections open.
+// A forked child that outlives its rank does not hold the rank's connections open.
 TEST_F(BootstrapLimits, AForkedChildDoesNotHideADeath)
 {
     Shared<Forks> report;
@@ -461,7 +463,7 @@ TEST_F(BootstrapLimits, AForkedChildDoesNotHideADeath)
     }
 }
 
-// The child is refused, and what it frees leaves nothing open there.
+// The child's calls are refused, and its destroys close all its descriptors.
 TEST_F(BootstrapLimits, AForkedChildHasNoneOfTheDescriptors)
 {
     const uint32_t before = weirt_count_descriptors();
@@ -471,7 +473,7 @@ TEST_F(BootstrapLimits, AForkedChildHasNoneOfTheDescriptors)
         ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
         if (rank == 0) {
             const pid_t child = weirt_fork(0, [&](uint32_t) {
-                // All sockets are gone at once; an epoll and an event descriptor a bootstrap remain.
+                // All sockets are closed at once; an epoll and an event descriptor of each bootstrap remain.
                 const uint32_t left = weirt_count_descriptors();
                 const bool refused = weir_bootstrap_barrier(boot, nullptr) == WEIR_ERR_FORKED;
                 weir_bootstrap_destroy(boot);

@@ -1,4 +1,4 @@
-// Bootstraps of many ranks: what each one sends is counted, and all learn of a death.
+// Bootstraps of many ranks: the messages of each are counted, and all learn of a death.
 #include <algorithm>
 #include <atomic>
 
@@ -26,7 +26,7 @@ weir_bootstrap_usage usage_of(weir_bootstrap *boot)
     return usage;
 }
 
-// What `call` adds to the counters of this rank.
+// The change of this rank's counters by `call`.
 template <typename Call> weir_bootstrap_usage usage_in(weir_bootstrap *boot, Call call)
 {
     const weir_bootstrap_usage before = usage_of(boot);
@@ -74,7 +74,7 @@ TEST_F(BootstrapScale, RoundsAndMessagesAreLogarithmic)
     const std::vector<uint32_t> few = { 3, 8, 20, 41, 63 };
     std::atomic<uint64_t> broadcasts{ 0 };
     weirt_job(many, [&](weir_bootstrap *boot, uint32_t rank) {
-        // To meet: a word with rank 0, which answers everyone twice, and an allgather among neighbours.
+        // Meeting: a message to rank 0, which answers each rank twice, and an allgather among neighbours.
         EXPECT_EQ(usage_of(boot).rounds, log2_up(many));
         EXPECT_EQ(usage_of(boot).messages, log2_up(many) + (rank == 0 ? 2 * (many - 1) : 0));
         EXPECT_GE(usage_of(boot).connections, 2 * log2_up(many) - 1);
@@ -100,7 +100,7 @@ TEST_F(BootstrapScale, RoundsAndMessagesAreLogarithmic)
     EXPECT_EQ(broadcasts.load(), 3 * (many - 1));
 }
 
-// Numbers that are no powers of two.
+// Numbers of ranks that are not powers of two.
 TEST_F(BootstrapScale, OddNumbersTakeOneRoundMore)
 {
     for (uint32_t ranks : { 3u, 13u, 33u }) {

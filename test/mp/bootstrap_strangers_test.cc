@@ -1,4 +1,5 @@
-// Strangers who hold connections open: how many of this process's descriptors they get, and that ranks get by.
+// Unauthenticated connections that stay open: how many of this process's descriptors they get, and that ranks still
+// connect.
 #include <atomic>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,7 +12,7 @@ namespace {
 class BootstrapStrangers : public BootstrapTest {};
 
 const rlim_t few = 128;  // descriptors of a process
-const uint32_t room = 8; // of these for connections that have not proved the key
+const uint32_t room = 8; // of these, for unauthenticated connections
 
 // The limit of this process's descriptors, until the end of the block.
 class Limit {
@@ -65,7 +66,7 @@ void close_all(const std::vector<int> &fds)
     }
 }
 
-// Whether the other end closes within the patience of the tests.
+// Whether the other end closes within the harness's timeout.
 bool is_closed(int fd)
 {
     char bytes[256];
@@ -81,12 +82,12 @@ bool is_closed(int fd)
 struct Crowd {
     std::atomic<bool> here;
     std::atomic<bool> over;
-    std::atomic<int> descriptors; // that strangers held at once
+    std::atomic<int> descriptors; // maximum held by unauthenticated connections
     Outcome outcome;
 };
 
-// A job of two ranks in a process with few descriptors. Many connect to its rank 0 and say half of what a rank says.
-// The process keeps nearly all descriptors for itself.
+// A job of two ranks in a process with few descriptors. Many clients connect to rank 0 and send half of a hello. The
+// process keeps nearly all descriptors for itself.
 TEST_F(BootstrapStrangers, ARunningJobKeepsItsDescriptors)
 {
     weirt_log_allow("foreign connection");
@@ -121,12 +122,12 @@ TEST_F(BootstrapStrangers, ARunningJobKeepsItsDescriptors)
     }
     shared->over = true;
     EXPECT_EQ(weirt_wait(pid), 0);
-    EXPECT_LE(shared->descriptors, static_cast<int>(room) + 2); // one that is just accepted, and the count's own
+    EXPECT_LE(shared->descriptors, static_cast<int>(room) + 2); // one that was just accepted, and the one that counts
     close_all(fds);
 }
 
-// The same crowd before the ranks of a job meet, silent or with half a hello: they meet nevertheless, and no later than
-// the first of the crowd would be dropped for its silence.
+// The same connections before the ranks of a job meet, silent or with half a hello: the ranks still meet, before the
+// first of these connections would be dropped for its silence.
 TEST_F(BootstrapStrangers, ACrowdDoesNotKeepRanksFromMeeting)
 {
     weirt_log_allow("foreign connection");
@@ -150,8 +151,8 @@ TEST_F(BootstrapStrangers, ACrowdDoesNotKeepRanksFromMeeting)
     }
 }
 
-// When the room is used up, the oldest connection of the source with the most is dropped: not that of a single client
-// who is slow, though it is the oldest of all.
+// When the room is used up, the oldest connection from the address with the most connections is dropped. A single slow
+// client keeps its connection, although it is the oldest of all.
 TEST_F(BootstrapStrangers, TheCrowdMakesRoomForTheSingleOne)
 {
     weirt_log_allow("foreign connection");
@@ -200,7 +201,7 @@ TEST_F(BootstrapStrangers, ATimeoutTellsHowManyThereWere)
     close_all(fds);
 }
 
-// A connection has a second until its first byte, and some more for its proof.
+// A connection has one second for its first byte, and more for its proof.
 TEST_F(BootstrapStrangers, SilentConnectionsAreDroppedInTime)
 {
     weirt_log_allow("stays silent");
@@ -216,14 +217,14 @@ TEST_F(BootstrapStrangers, SilentConnectionsAreDroppedInTime)
             EXPECT_TRUE(is_closed(slow));
             const uint64_t second = weirt_now_ms() - start;
             EXPECT_GE(second, 5000u);
-            EXPECT_GT(second, first + 1000u); // the silent one has less time
+            EXPECT_GT(second, first + 1000u); // the silent connection has less time
             close(silent);
             close(slow);
         }
         EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
     });
     EXPECT_EQ(weirt_log_count("stays silent"), 1u);
-    // Rank 0 does not wait for one that only said hello.
+    // Rank 0 does not wait for a client that has only sent its hello.
     const weir_unique_id other = weirt_new_id();
     const int fd = weirt_connect_raw(weirt_id_port(other), some_hello());
     weirt_job(other.text, 1, [](weir_bootstrap *, uint32_t) {});

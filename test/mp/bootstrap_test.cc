@@ -1,4 +1,4 @@
-// Bootstraps that work: every way to meet, messages, collectives, ports, one after another and two at once.
+// Working bootstraps: every way to meet, messages, collectives, ports, several in sequence and two at once.
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -90,7 +90,7 @@ TEST_F(Bootstrap, RankZeroMayComeLast)
     });
 }
 
-// A broadcast among threads, as a launcher's library would offer it.
+// A broadcast among threads, as a launcher's library offers it.
 struct Exchange {
     std::atomic<int> ready{ 0 };
     char data[WEIR_UNIQUE_ID_BYTES];
@@ -130,7 +130,7 @@ TEST_F(Bootstrap, MeetsByCallbacks)
     });
 }
 
-// Rank 0 listens where its opts say, and the others learn at once when it cannot.
+// Rank 0 listens at the address of its opts, and the others learn at once if it cannot.
 TEST_F(Bootstrap, CallbacksMeetAtTheInterface)
 {
     for (const std::string interface : { "lo", "nosuch0" }) {
@@ -317,7 +317,7 @@ TEST_F(Bootstrap, CollectivesOverGroups)
                 ASSERT_EQ(weir_bootstrap_barrier(boot, &group), WEIR_OK) << weir_last_error();
             }
         }
-        // All ranks, named or not, are the same group.
+        // A group that names all ranks equals the default group.
         const weir_group all = { groups[0].data(), 8 };
         ASSERT_EQ(weir_bootstrap_barrier(boot, rank % 2 == 0 ? &all : nullptr), WEIR_OK) << weir_last_error();
         const uint32_t disorder[] = { rank, rank };
@@ -333,7 +333,7 @@ TEST_F(Bootstrap, CollectivesOverGroups)
     });
 }
 
-// A barrier is one: nobody is past round i before everybody has reached it.
+// No rank passes round i of the barrier before all ranks have reached it.
 TEST_F(Bootstrap, BarrierHoldsEveryone)
 {
     std::atomic<uint32_t> arrived{ 0 };
@@ -358,7 +358,7 @@ TEST_F(Bootstrap, ManyTimesInOneProcess)
     }
 }
 
-// Ranks that are done begin the next job at the same address while others still leave the last one.
+// Finished ranks begin the next job at the same address while others still leave the last one.
 TEST_F(Bootstrap, JobsOverlapAtOneAddress)
 {
     const std::string where = weirt_free_address();
@@ -429,7 +429,7 @@ TEST_F(Bootstrap, SentDataSurvivesTheSender)
     }
 }
 
-// What the handler of a port has seen.
+// The messages of a port's handler.
 struct Seen {
     std::mutex mutex;
     std::vector<std::pair<uint32_t, std::string>> messages;
@@ -498,7 +498,7 @@ TEST_F(Bootstrap, PortsKeepMessagesUntilTheyAreOpened)
             EXPECT_EQ(message.second, std::to_string(message.first) + "-" + std::to_string(next[message.first]++));
         }
         EXPECT_EQ(weiri_bootstrap_open_port(boot, port, &handler), WEIR_ERR_INVALID);
-        // What comes for a closed port is dropped.
+        // Messages for a closed port are dropped.
         ASSERT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
         for (uint32_t peer = 0; peer < 3; peer++) {
             ASSERT_EQ(weiri_bootstrap_post(boot, peer, port, "x", 1), WEIR_OK);

@@ -1,5 +1,5 @@
-// Ranks that meet on the loopback without WEIR_KEY: those of one user, and no others. These cases need root, who may
-// take on any user.
+// Ranks that meet on the loopback interface without WEIR_KEY: only ranks of one user can meet. These cases need root,
+// who can become any user.
 #include <atomic>
 #include <cstdlib>
 #include <fcntl.h>
@@ -15,7 +15,7 @@ protected:
     {
         BootstrapTest::SetUp();
         if (geteuid() != 0) {
-            GTEST_SKIP() << "taking on another user needs root";
+            GTEST_SKIP() << "becoming another user needs root";
         }
         if (getenv("WEIR_KEY") != nullptr || getenv("WEIR_ALLOW_NO_KEY") != nullptr) {
             GTEST_SKIP() << "WEIR_KEY or WEIR_ALLOW_NO_KEY is set";
@@ -36,8 +36,8 @@ protected:
             (void)rmdir(folder_.c_str());
         }
     }
-    // Starts `body` in a process of this user, or of the stranger, which ends with 0 when it went well. No other thread
-    // of this process may run at that time: the thread sanitizer forbids it.
+    // Starts `body` in a process of this user or of another one; the process ends with 0 on success. No other thread of
+    // this process may run at that time, because of the thread sanitizer.
     pid_t start(bool stranger, const std::function<void()> &body)
     {
         return weirt_fork(1, [&](uint32_t) {
@@ -46,7 +46,7 @@ protected:
         });
     }
     bool as_stranger(const std::function<void()> &body) { return weirt_wait(start(true, body)) == 0; }
-    // The stranger's own create, at an address of the loopback.
+    // Create by the other user, at an address of the loopback interface.
     Outcome create_as_stranger()
     {
         Shared<Outcome> shared;
@@ -67,7 +67,7 @@ protected:
     std::string folder_;
 };
 
-// Another user of this host who names the same address is refused as a rank, and the job takes no notice.
+// A rank of another user of this host with the same address is refused, and the job goes on.
 TEST_F(BootstrapUser, AnotherUserCannotJoin)
 {
     weirt_log_allow("foreign connection");
@@ -87,7 +87,7 @@ TEST_F(BootstrapUser, AnotherUserCannotJoin)
     EXPECT_EQ(weirt_wait(root), 0);
 }
 
-// One who was quicker to listen there is not taken for rank 0.
+// Another user's listener that was there first is not accepted as rank 0.
 TEST_F(BootstrapUser, AnotherUserCannotBeRankZero)
 {
     weirt_log_allow("foreign connection");
@@ -101,7 +101,7 @@ TEST_F(BootstrapUser, AnotherUserCannotBeRankZero)
     EXPECT_EQ(weirt_wait(other), 0);
 }
 
-// WEIR_ALLOW_NO_KEY and WEIR_KEY let users meet who have no file in common.
+// WEIR_ALLOW_NO_KEY and WEIR_KEY let users meet without a common file.
 TEST_F(BootstrapUser, UsersMeetWhereTheySaySo)
 {
     for (const char *name : { "WEIR_ALLOW_NO_KEY", "WEIR_KEY" }) {
@@ -139,7 +139,7 @@ TEST_F(BootstrapUser, TheKeyIsMadeOnceAndForItsUserAlone)
     EXPECT_EQ(s.st_ino, inode);
 }
 
-// What others may have made, or can read, is no key.
+// A file that others may have made, or can read, is not accepted as a key.
 TEST_F(BootstrapUser, FilesOfOthersAreRefused)
 {
     ASSERT_EQ(mkdir(folder_.c_str(), 0700), 0);
@@ -158,7 +158,7 @@ TEST_F(BootstrapUser, FilesOfOthersAreRefused)
     ASSERT_EQ(chown(key.c_str(), stranger_, stranger_), 0);
     expect_refused("its mode is 0644");
     ASSERT_EQ(chmod(key.c_str(), 0600), 0);
-    EXPECT_EQ(create_as_stranger().status, WEIR_ERR_TIMEOUT); // it is good now
+    EXPECT_EQ(create_as_stranger().status, WEIR_ERR_TIMEOUT); // the file is valid now
     ASSERT_EQ(truncate(key.c_str(), WEIRI_KEY_BYTES - 1), 0);
     const Outcome o = create_as_stranger();
     EXPECT_EQ(o.status, WEIR_ERR_CORRUPT) << o.text;

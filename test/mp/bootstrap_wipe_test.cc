@@ -1,4 +1,4 @@
-// Keys do not stay in memory that was given back: what weir frees is searched for them.
+// Keys do not stay in freed memory: memory that weir frees is searched for them.
 #include <atomic>
 #include <malloc.h>
 #include <mutex>
@@ -9,15 +9,15 @@
 namespace {
 
 std::mutex search_mutex;
-std::vector<std::string> searched; // none: nothing is searched
-std::set<void *> connections;      // that are alive
+std::vector<std::string> searched; // empty: nothing is searched
+std::set<void *> connections;      // live connections
 std::atomic<uint32_t> found{ 0 };
-std::atomic<uint32_t> seals{ 0 }; // of connections that were freed with them
-std::atomic<uint32_t> freed{ 0 }; // connections
+std::atomic<uint32_t> seals{ 0 }; // seals of freed connections
+std::atomic<uint32_t> freed{ 0 }; // freed connections
 
 } // namespace
 
-// The linker has all of weir call these (test/CMakeLists.txt).
+// The linker redirects weir's calls to these (test/CMakeLists.txt).
 extern "C" {
 void __real_weiri_free(void *p);
 void __wrap_weiri_free(void *p);
@@ -66,7 +66,7 @@ TEST_F(BootstrapWipe, NothingThatIsFreedHoldsAKey)
     const std::string key = weirt_id_key(id);
     {
         const std::lock_guard<std::mutex> lock(search_mutex);
-        searched = { key, std::string(id.text + 6, 64) }; // as bytes, and as the id has it
+        searched = { key, std::string(id.text + 6, 64) }; // as bytes, and as in the id
     }
     weirt_job(id.text, 4, [&](weir_bootstrap *boot, uint32_t rank) {
         EXPECT_EQ(memcmp(weiri_bootstrap_key(boot), key.data(), key.size()), 0);
@@ -85,7 +85,7 @@ TEST_F(BootstrapWipe, NothingThatIsFreedHoldsAKey)
     searched.clear();
     EXPECT_EQ(found, 0u);
     EXPECT_EQ(seals, 0u);
-    EXPECT_GE(freed, 3u + 4u * 2u); // to rank 0, and to two neighbours each
+    EXPECT_GE(freed, 3u + 4u * 2u); // to rank 0, and from each rank to two neighbours
     EXPECT_TRUE(connections.empty());
 }
 
