@@ -64,7 +64,7 @@ TEST_F(Nic, EachStepTellsWhatItFound)
 }
 
 // The report says what made the queues, in which memory, and why the requested way failed.
-TEST_F(Nic, QueuesByCommandsAreToldToo)
+TEST_F(Nic, QueuesByCommandsAreReportedToo)
 {
     const struct {
         const char *fault;
@@ -72,13 +72,13 @@ TEST_F(Nic, QueuesByCommandsAreToldToo)
     } rows[] = {
         { "", { "by DevX: 256 blocks, and completions in one entry, in memory of ", "registers: NC_DEDICATED" } },
         { "no-umem:1;no-uar:1", { "in pinned memory of the host (", "umem", "Cannot allocate", "registers: NC;" } },
-        { "no-umem:1,2", { "completions in host memory", "by verbs, since: ", "umem" } },
-        { "no-uar:1,3", { "by verbs, since: ", "UAR" } },
-        { "no-devx", { "by verbs, since: ", "CAP_NET_RAW" } },
+        { "no-umem:1,2", { "completions in host memory", "by verbs because: ", "umem" } },
+        { "no-uar:1,3", { "by verbs because: ", "UAR" } },
+        { "no-devx", { "by verbs because: ", "CAP_NET_RAW" } },
         { "command:1", { "by DevX" } }, // only RoCE has the queried capability
-        { "command:2", { "by verbs, since: ", "CREATE_CQ", "internal error (status 0x1, syndrome 0x53570000)" } },
-        { "command:3", { "by verbs, since: ", "CREATE_QP", "internal error (status 0x1, syndrome 0x53570000)" } },
-        { "command:4", { "by verbs, since: ", "RST2INIT_QP", "status 0x1" } },
+        { "command:2", { "by verbs because: ", "CREATE_CQ", "internal error (status 0x1, syndrome 0x53570000)" } },
+        { "command:3", { "by verbs because: ", "CREATE_QP", "internal error (status 0x1, syndrome 0x53570000)" } },
+        { "command:4", { "by verbs because: ", "RST2INIT_QP", "status 0x1" } },
     };
     setenv("WEIR_IB_QUEUES", "devx", 1);
     for (const auto &row : rows) {
