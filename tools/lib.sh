@@ -29,11 +29,20 @@ show_progress() {
     done
 }
 
-# step TITLE LOG COMMAND...: runs the command with its output in LOG, and returns its status. Status 77 means that the
-# command cannot run here.
+# Sets `cpu` to the CPU seconds of all commands that this shell has waited for, in hundredths.
+read_cpu() {
+    local fields
+    read -ra fields <"/proc/$BASHPID/stat"
+    cpu=$((fields[15] + fields[16]))
+}
+
+# step TITLE LOG COMMAND...: runs the command with its output in LOG, prints how long it took and how many CPU seconds
+# it used, and returns its status. Status 77 means that the command cannot run here.
 step() {
-    local title=$1 log=$2 start=$SECONDS status=0 outcome="done"
+    local title=$1 log=$2 start=$SECONDS status=0 outcome="done" cpu before
     shift 2
+    read_cpu
+    before=$cpu
     mkdir -p "$(dirname "$log")"
     [ ! -t 1 ] || printf '\r  %-44s' "$title"
     "$@" 2>&1 </dev/null | tee "$log" | show_progress "$title" || status=$?
@@ -43,7 +52,8 @@ step() {
         *) outcome="FAILED ($status)" ;;
     esac
     [ ! -t 1 ] || printf '\r'
-    printf '  %-44s %s, %d s\n' "$title" "$outcome" $((SECONDS - start))
+    read_cpu
+    printf '  %-44s %s, %d s, CPU %d s\n' "$title" "$outcome" $((SECONDS - start)) $(((cpu - before) / 100))
     return $status
 }
 

@@ -50,7 +50,7 @@ def read_environment(folder):
 
 
 def run_process(cases, results, environment):
-    """Returns (status, output) of one process with these cases; its results are in the file `results`."""
+    """Returns (status, output, CPU seconds) of one process with these cases; its results are in the file `results`."""
     command = [cases[0].program, "--gtest_filter=" + ":".join(case.filter for case in cases),
                "--gtest_output=xml:" + results]
     process = subprocess.Popen(command, cwd=cases[0].folder, env=environment, stdin=subprocess.DEVNULL,
@@ -67,15 +67,18 @@ def run_process(cases, results, environment):
             if not read:
                 break
             output += read
-    return process.wait(), output.decode(errors="replace")
+    # The CPU time includes that of ranks, which the process has waited for.
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, output.decode(errors="replace"), usage.ru_utime + usage.ru_stime
 
 
 def run_together(cases, environment):
-    """Yields the elements `testcase` of these cases, named as ctest names them."""
+    """Returns the elements `testcase` of these cases, named as ctest names them, and the CPU seconds used."""
     names = {case.filter: case.name for case in cases}
     with tempfile.TemporaryDirectory() as folder:
         results = os.path.join(folder, "results.xml")
-        status, output = run_process(cases, results, environment)
+        status, output, cpu = run_process(cases, results, environment)
         found = []
         if os.path.exists(results):
             found = list(ElementTree.parse(results).getroot().iter("testcase"))
@@ -83,15 +86,18 @@ def run_together(cases, environment):
         element.set("name", names.pop(element.get("classname") + "." + element.get("name"), "unknown"))
         del element.attrib["classname"]
     if not names and (status == 0 or any(element.find("failure") is not None for element in found)):
-        yield from found
-    elif len(cases) == 1:
-        yield failed(cases[0].name, f"status {status}\n{output}")
-    else:
-        alone = [element for case in cases for element in run_together([case], environment)]
-        yield from alone
-        if all(element.find("failure") is None for element in alone):
-            suite = cases[0].name.rpartition(cases[0].filter)[0] + cases[0].filter.partition(".")[0]
-            yield failed(suite, f"status {status} of all its cases together; alone none fails\n{output}")
+        return found, cpu
+    if len(cases) == 1:
+        return [failed(cases[0].name, f"status {status}\n{output}")], cpu
+    alone = []
+    for case in cases:
+        elements, more = run_together([case], environment)
+        alone += elements
+        cpu += more
+    if all(element.find("failure") is None for element in alone):
+        suite = cases[0].name.rpartition(cases[0].filter)[0] + cases[0].filter.partition(".")[0]
+        alone.append(failed(suite, f"status {status} of all its cases together; alone none fails\n{output}"))
+    return alone, cpu
 
 
 def failed(name, text):
@@ -104,7 +110,8 @@ def failed(name, text):
 
 def timed(cases, environment):
     start = time.monotonic()
-    return list(run_together(cases, environment)), time.monotonic() - start
+    elements, cpu = run_together(cases, environment)
+    return elements, time.monotonic() - start, cpu
 
 
 def main():
@@ -126,12 +133,12 @@ def main():
 
     def note(key, outcome):
         nonlocal done
-        elements, seconds = outcome
+        elements, seconds, cpu = outcome
         root.extend(elements)
         done += 1
         bad = sum(element.find("failure") is not None for element in elements)
         print(f"{done}/{len(suites)} Test {os.path.basename(key[0])} {key[1]}: {len(elements)} cases, {bad} failed, "
-              f"{seconds:.1f} s", flush=True)
+              f"{seconds:.1f} s, CPU {cpu:.1f} s", flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:
         running = {pool.submit(timed, cases, environment): key for key, cases in suites.items() if not cases[0].serial}
