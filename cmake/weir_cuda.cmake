@@ -23,7 +23,7 @@ if(WEIR_HAVE_CUDA AND NOT WEIR_CUDA STREQUAL "DRIVER")
     mark_as_advanced(WEIR_NVCC)
     if(WEIR_NVCC)
         set(WEIR_HAVE_NVCC ON)
-        # Real code for each architecture, and PTX of the highest for GPUs that are newer.
+        # Real code for each architecture, and PTX of the highest for GPUs that are newer; 90-virtual stays as it is.
         set(archs ${WEIR_CUDA_ARCHS})
         list(SORT archs COMPARE NATURAL)
         list(POP_BACK archs highest)

@@ -23,3 +23,4 @@ real80='-gencode=arch=compute_80,code=sm_80 '
 real90='-gencode=arch=compute_90,code=sm_90 '
 expect "$(archs)" "$real80$real90-gencode=arch=compute_100,code=[compute_100,sm_100] "
 expect "$(archs -DWEIR_CUDA_ARCHS=80)" "-gencode=arch=compute_80,code=[compute_80,sm_80] "
+expect "$(archs -DWEIR_CUDA_ARCHS=90-virtual)" "-gencode=arch=compute_90,code=compute_90 "
