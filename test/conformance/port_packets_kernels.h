@@ -9,11 +9,11 @@ extern "C" {
 #endif
 
 #define PORT_PACKETS_SIZES 6u
-#define PORT_PACKETS_MOST 2051u /* bytes of the largest packet message */
-#define PORT_PACKETS_REGION                                                                   \
-    ((PORT_PACKETS_MOST + 7u) / 8u * 16u) /* bytes of a packet buffer; rounds use two in turn \
-                                           */
-#define PORT_PACKETS_HALF 4096u           /* of a rank's memory: data to send, received data */
+/* Bytes of the largest message, of a packet buffer (rounds use two in turn), and of each half of a rank's memory: data
+ * to send, and received data. */
+#define PORT_PACKETS_MOST 2051u
+#define PORT_PACKETS_REGION ((PORT_PACKETS_MOST + 7u) / 8u * 16u)
+#define PORT_PACKETS_HALF 4096u
 
 typedef struct port_packets_report {
     int32_t status;

@@ -1,11 +1,11 @@
-/* fake_pmix.c - a libpmix.so.2 for tests: ranks meet in the folder WEIR_TEST_PMIX_DIR, and WEIR_TEST_PMIX says what
- * goes wrong.
+/* fake_pmix.c - a libpmix.so.2 for tests: ranks meet in the folder WEIR_TEST_PMIX_DIR, and WEIR_TEST_PMIX selects a
+ * fault.
  *
  *     WEIR_TEST_PMIX=CALL:hang       the call never returns
  *     WEIR_TEST_PMIX=CALL:ERROR      the call returns that number
- *     WEIR_TEST_PMIX=KEY:type        what is stored there has another type
- *     WEIR_TEST_PMIX=KEY:TEXT        what is stored there is TEXT, a number where a number is expected
- *     WEIR_TEST_PMIX=KEY:            nothing is stored there
+ * WEIR_TEST_PMIX=KEY:type the stored value has another type
+ * WEIR_TEST_PMIX=KEY:TEXT the stored value is TEXT, or its number if a number is expected
+ * WEIR_TEST_PMIX=KEY: nothing is stored
  *
  * WEIR_TEST_PMIX_SIZE is the number of ranks. All of them are on one host. */
 #define _POSIX_C_SOURCE 200809L
@@ -47,7 +47,7 @@ static long number_of(const char *name, long fallback)
     return text != NULL ? strtol(text, NULL, 10) : fallback;
 }
 
-/* What WEIR_TEST_PMIX says about `name`, or NULL. */
+/* The fault of `name` in WEIR_TEST_PMIX, or NULL. */
 static const char *fault(const char *name)
 {
     const char *text = getenv("WEIR_TEST_PMIX");
@@ -55,7 +55,7 @@ static const char *fault(const char *name)
     return text != NULL && strncmp(text, name, length) == 0 && text[length] == ':' ? text + length + 1 : NULL;
 }
 
-/* 0, or what the call is to return. */
+/* 0, or the error that the call must return. */
 static int call(const char *name)
 {
     const char *what = fault(name);
@@ -110,7 +110,7 @@ int PMIx_Commit(void)
     return call("PMIx_Commit");
 }
 
-/* Each rank leaves a file, and waits for those of all. */
+/* Each rank writes a file and waits for the files of all ranks. */
 int PMIx_Fence(const weiri_pmix_proc *procs, size_t proc_count, const weiri_pmix_info *info, size_t count)
 {
     char name[64];

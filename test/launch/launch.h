@@ -1,4 +1,4 @@
-// launch.h - what launcher tests share: an environment of their own, a folder of their own, programs to run; C++.
+// launch.h - shared by launcher tests: a clean environment, a temporary folder, and running programs; C++.
 #ifndef WEIRT_LAUNCH_H
 #define WEIRT_LAUNCH_H
 
@@ -17,7 +17,7 @@ extern "C" {
 
 typedef std::map<std::string, std::string> Variables;
 
-// A folder that goes with the test, and none of the variables that say something to a launched program.
+// A fixture with a temporary folder and without the variables of launchers.
 class LaunchTest : public BootstrapTest {
 protected:
     void SetUp() override
@@ -62,7 +62,7 @@ private:
     Variables saved_;
 };
 
-// What a command printed on both outputs, and how it ended: as a shell says it, 128 and more for a signal.
+// The output of a command and its exit status as in a shell: 128 and more for a signal.
 struct Ended {
     int status;
     std::string text;
@@ -102,7 +102,7 @@ inline Ended weirt_command(const std::string &command, const Variables &variable
     return ended;
 }
 
-// A program or file beside this test's, or "" when it is not there.
+// The path of a file beside this program, or "" if it is missing.
 inline std::string weirt_beside(const std::string &name)
 {
     char self[4096];
@@ -115,7 +115,7 @@ inline std::string weirt_beside(const std::string &name)
     return access(found.c_str(), F_OK) == 0 ? found : "";
 }
 
-// Why a transport cannot be used here; "" when it can.
+// Why a transport cannot be used here; "" if it can.
 inline std::string weirt_transport_missing(const std::string &name)
 {
     weir_transport_info info;

@@ -1,5 +1,5 @@
-// Launched programs: which launcher is seen, where its ranks meet, what is said when something is missing. PMIx is a
-// library of ours here; the real launchers are in programs_test.cc.
+// Launched programs: detection of the launcher, the meeting of ranks, and error texts for missing settings. PMIx is
+// fake_pmix.c here; programs_test.cc uses real launchers.
 #include <fstream>
 
 #include "test/launch/launch.h"
@@ -25,7 +25,7 @@ void set(const Variables &variables)
     }
 }
 
-// Both; the first one's value where both have one.
+// Both sets of variables; the first one wins.
 Variables with(const Variables &variables, const Variables &more)
 {
     Variables all = variables;
@@ -35,7 +35,7 @@ Variables with(const Variables &variables, const Variables &more)
 
 class Launcher : public LaunchTest {
 protected:
-    // weir_launcher_get with these variables alone; the text of an error, or what it found.
+    // The result of weir_launcher_get with only these variables, or the error text.
     static std::string get(const Variables &variables)
     {
         set(variables);
@@ -77,7 +77,7 @@ protected:
         return o;
     }
 
-    // Each rank in a process with variables of its own.
+    // Runs each rank in a process with its own variables.
     static void expect_job(uint32_t ranks, const std::function<Variables(uint32_t)> &variables)
     {
         std::vector<pid_t> pids;
@@ -216,7 +216,7 @@ TEST_F(Launcher, MeetsThroughAFile)
     job("SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
 }
 
-// As torchrun sets them, by address and by name; the port follows torch's, or is given.
+// Variables as torchrun sets them, by address and by name; the port follows torch's port or is given.
 TEST_F(Launcher, MeetsAtTheMasterAddress)
 {
     for (const char *host : { "127.0.0.1", "localhost" }) {
@@ -269,7 +269,7 @@ protected:
         }
     }
 
-    // The probe, which loads our PMIx library.
+    // Runs the probe, which loads fake_pmix.
     Ended run(const std::string &arguments, const Variables &more, uint32_t rank = 0, uint32_t size = 1) const
     {
         return weirt_command(probe_ + " " + arguments, with(more, { { "PMIX_NAMESPACE", "fake" },
@@ -327,7 +327,7 @@ TEST_F(LauncherPmix, FailuresAreNamed)
     expect_failure("PMIx_Fence:-7", "WEIR_ERR_SYSTEM", "PMIx_Fence: FAKE-ERROR (-7)");
 }
 
-// What rank 1 gets in place of rank 0's unique id; rank 0 has been at the fence before.
+// Rank 1 gets a malformed unique id; rank 0 has passed the fence before.
 TEST_F(LauncherPmix, BadIdsAreRefused)
 {
     const struct {
@@ -361,7 +361,7 @@ TEST_F(LauncherPmix, RankZeroWithoutAnIdTellsTheOthers)
     EXPECT_TRUE(ended[1].has("WEIR_ERR_REMOTE") && ended[1].has("rank 0 could not create")) << ended[1].text;
 }
 
-// A server or a rank that is stuck: no call of PMIx has a deadline, ours have. The calls before it need their time.
+// A server or a rank hangs: PMIx calls have no deadline, weir's have. Earlier calls need their time.
 TEST_F(LauncherPmix, HangingCallsTimeOut)
 {
     const uint32_t timeout_ms = 1000 * weirt_slow();
@@ -383,7 +383,7 @@ TEST_F(LauncherPmix, FileWinsOverTheExchange)
     EXPECT_TRUE(ended.has("rank 0 of 1 by PMIx, 0 of 1 here: right")) << ended.text;
 }
 
-// Other variables tell rank and size; that the library is missing is said when it would have been needed.
+// Other variables give rank and size. The missing library is an error only when it is needed.
 TEST_F(LauncherPmix, MissingLibrary)
 {
     const std::string broken = path("libpmix.so.2");
@@ -402,7 +402,7 @@ TEST_F(LauncherPmix, MissingLibrary)
     EXPECT_TRUE(ended.has("rank 0 of 1 by Open MPI, 0 of 0 here: right")) << ended.text;
 }
 
-// A torchrun that srun has started hands on PMIX_RANK; one's own variables win too.
+// A torchrun inside srun passes on PMIX_RANK; the inner launcher's and the user's variables win.
 TEST_F(LauncherPmix, InnerLaunchersWin)
 {
     EXPECT_TRUE(run("get", torch, 3, 9).has("rank 3 of 9 by PMIx"));

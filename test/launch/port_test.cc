@@ -25,7 +25,7 @@ TEST_P(PortTutorial, Succeeds)
 INSTANTIATE_TEST_SUITE_P(Over, PortTutorial, ::testing::Values("ipc", "ib", "ofi"),
                          [](const ::testing::TestParamInfo<const char *> &info) { return info.param; });
 
-// One kernel, for which either engine posts.
+// One kernel, with each of the engines.
 class Tutorial05 : public LaunchTest {
 protected:
     void SetUp() override
@@ -35,7 +35,7 @@ protected:
             GTEST_SKIP() << "the thread sanitizer does not see that another process orders this one's accesses";
         }
         if (!weirt_use_software_nic()) {
-            GTEST_SKIP() << "this host has an RDMA device, or this build no software NIC";
+            GTEST_SKIP() << "this host has an RDMA device, or this build has no software NIC";
         }
     }
     static void expect_engine(const std::string &engine, const Variables &variables)

@@ -1,13 +1,13 @@
-/* probe.c - a rank of launcher tests, started by whatever is under test.
+/* probe.c - a rank of launcher tests, started by the launcher under test.
  *
  *     weir-launch-probe               joins, exchanges ranks, leaves: "rank R of N by SOURCE, L of M here: right"
- *     weir-launch-probe get           prints what weir_launcher_get says
+ * weir-launch-probe get prints the result of weir_launcher_get
  *     weir-launch-probe ask           the same, later on higher ranks, then joins
  *     weir-launch-probe times N       joins and leaves N times
- *     weir-launch-probe kill R        rank R kills itself once all have joined; the others print what they notice
+ * weir-launch-probe kill R rank R kills itself once all have joined; the others print their errors
  *     weir-launch-probe lose          joins, prints "joined", and meets the others until an error, which it prints
  *
- * A call that fails is printed with its status and the time that it took; the exit status is 1 then. */
+ * A failed call is printed with its status and duration; the exit status is then 1. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <signal.h>
@@ -44,7 +44,7 @@ static int get(void)
     return 0;
 }
 
-/* Every rank's number reaches every rank. */
+/* Checks that every rank receives every rank's number. */
 static bool exchange(weir_bootstrap *boot)
 {
     static uint32_t table[WEIR_RANKS_MAX];
@@ -88,7 +88,7 @@ static int join(uint32_t victim)
     return good ? 0 : 1;
 }
 
-/* Meets the others until something fails. */
+/* Repeats barriers until one fails. */
 static int lose(void)
 {
     const struct timespec pause = { 0, 100000000 };

@@ -1,4 +1,4 @@
-// The real launchers, where they are: mpirun of Open MPI. srun.sh beside this file does the same with Slurm.
+// Real launchers, if installed: mpirun of Open MPI. srun.sh does the same with Slurm.
 #include "test/launch/launch.h"
 
 #if __has_include(<pmix_common.h>)
@@ -35,7 +35,7 @@ TEST(PmixAbi, IsThatOfTheHeader)
     EXPECT_STREQ(WEIRI_PMIX_LOCAL_RANK, PMIX_LOCAL_RANK);
     EXPECT_STREQ(WEIRI_PMIX_COLLECT_DATA, PMIX_COLLECT_DATA);
 #else
-    GTEST_SKIP() << "pmix_common.h was not here when this was built; install libpmix-dev";
+    GTEST_SKIP() << "built without pmix_common.h; install libpmix-dev";
 #endif
 }
 
@@ -52,7 +52,7 @@ protected:
             GTEST_SKIP() << "mpirun does not run here: " << ended.text.substr(0, 400);
         }
         if (mpirun(1, program("weir-launch-probe") + " get").has("install libpmix2")) {
-            GTEST_SKIP() << "mpirun has a PMIx of its own, and libpmix.so.2 is not here";
+            GTEST_SKIP() << "mpirun has its own PMIx, and libpmix.so.2 is not installed";
         }
     }
 
@@ -73,7 +73,7 @@ protected:
         EXPECT_TRUE(three.has("This program has 2 ranks; PMIx started 3")) << three.text;
     }
 
-    // As root, too, and with more ranks than cores.
+    // Also works as root, and with more ranks than cores.
     static Ended mpirun(uint32_t ranks, const std::string &command, const Variables &variables = {})
     {
         Variables all = { { "OMPI_ALLOW_RUN_AS_ROOT", "1" }, { "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1" } };
@@ -108,7 +108,7 @@ TEST_F(Mpirun, FileIsAnotherWay)
     EXPECT_NE(access(path().c_str(), F_OK), 0);
 }
 
-// mpirun ends the job as soon as it sees the death; whoever gets to say something says who died.
+// mpirun ends the job as soon as it sees the death; every rank that still reports an error names the dead rank.
 TEST_F(Mpirun, KilledRankEndsTheOthers)
 {
     const std::string probe = path("probe"); /* a name that no other test's ranks have */
@@ -126,7 +126,7 @@ TEST_F(Mpirun, KilledRankEndsTheOthers)
     EXPECT_NE(alive.status, 0) << alive.text;
 }
 
-// A rank that does not come: the others do not wait longer than they were told.
+// A missing rank: the others wait no longer than their timeout.
 TEST_F(Mpirun, MissingRankEndsTheWait)
 {
     const std::string probe = program("weir-launch-probe");
@@ -159,7 +159,7 @@ TEST_F(Mpirun, Tutorial04OverEachTransportOfAHost)
     }
 }
 
-// Ranks that ask who they are do not disturb others that meet already.
+// Ranks that query the launcher do not disturb others that already meet.
 TEST_F(Mpirun, RanksMayAskBeforeTheyMeet)
 {
     for (int i = 0; i < 5; i++) {

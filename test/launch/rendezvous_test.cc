@@ -1,4 +1,4 @@
-// Ranks that meet through a file: what rank 0 leaves on disk, which files the others refuse, files of earlier jobs.
+// Ranks that meet through a file: files that rank 0 leaves, files that other ranks refuse, files of earlier jobs.
 #include <atomic>
 #include <cstdio>
 #include <fcntl.h>
@@ -14,7 +14,7 @@ extern "C" {
 
 namespace {
 
-// Called once before a file is renamed or unlinked: what another process may do just then.
+// Called once before a file is renamed or unlinked, to act as another process at that moment.
 std::mutex removal_lock;
 std::function<void()> before_removal;
 
@@ -36,7 +36,7 @@ void run_before_removal()
 
 } // namespace
 
-// In place of libc's.
+// Replaces libc's function.
 extern "C" int rename(const char *from, const char *to) noexcept
 {
     run_before_removal();
@@ -70,7 +70,7 @@ protected:
         return text.str();
     }
 
-    // All that is in the folder.
+    // The number of files in the folder.
     size_t files() const
     {
         const Ended ended = weirt_command("ls -A " + folder());
@@ -83,7 +83,7 @@ protected:
         return weirt_creates(where(), { { rank, size } }, timeout_ms)[0];
     }
 
-    // What is at the path is no file of rank 0: a rank waits until its deadline, which says why.
+    // The file at the path is not rank 0's: a rank waits until its deadline, and its error says why.
     void expect_waited(const char *why)
     {
         const Outcome o = create(1, 2);
@@ -95,7 +95,7 @@ protected:
         EXPECT_LT(o.ms, expiry_ms + weirt_slack_ms());
     }
 
-    // Ranks of which rank 0 comes last meet, whatever is at the path.
+    // The ranks meet, with rank 0 last, whatever is at the path.
     void expect_met()
     {
         weirt_threads(2, [&](uint32_t rank) {
@@ -273,7 +273,7 @@ TEST_F(Rendezvous, RankZeroLeavesAnotherJobsFile)
     EXPECT_EQ(content(), "another job's");
 }
 
-// Another job's rank 0 puts its file there after rank 0 has seen that the file is its own, and before it removes it.
+// Another job's rank 0 renames its file to the path between rank 0's check of its file and the removal.
 TEST_F(Rendezvous, RankZeroLeavesAFileThatComesAtTheLastMoment)
 {
     std::thread root([&] {
@@ -295,7 +295,7 @@ TEST_F(Rendezvous, RankZeroLeavesAFileThatComesAtTheLastMoment)
     EXPECT_EQ(files(), 1u);
 }
 
-// The address of a job that was killed: nobody listens there.
+// The address of a killed job has no listener.
 TEST_F(Rendezvous, OldFileIsWaitedOut)
 {
     const weir_unique_id id = weirt_new_id();
@@ -317,7 +317,7 @@ TEST_F(Rendezvous, OldFileIsWaitedOut)
     EXPECT_EQ(files(), 0u);
 }
 
-// The port in an old file belongs to a job of today, which has another key and does not notice much.
+// The port in an old file belongs to a running job with another key, which is not disturbed.
 TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
 {
     weirt_log_allow("foreign connection");
@@ -329,7 +329,7 @@ TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
     std::string old = id.text;
     old[6] = old[6] == '0' ? '1' : '0';
     write(old);
-    // On a busy machine the refusal may come after a short deadline: then there was no answer.
+    // On a busy machine the refusal may come after a short deadline; then the error says that there was no answer.
     Outcome o = create(1, 2);
     for (uint32_t timeout_ms = 2 * expiry_ms; weirt_has(o, "missing at") && timeout_ms < weirt_patience_ms();
          timeout_ms *= 2) {

@@ -1,4 +1,4 @@
-// Ranks in two network namespaces whose link goes down: no connection is closed, and heartbeats tell.
+// Ranks in two network namespaces whose link goes down: no connection is closed, and heartbeats find it.
 #include "test/launch/launch.h"
 
 namespace {

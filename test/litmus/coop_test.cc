@@ -1,4 +1,4 @@
-// How the barriers of a group take part in the order of its data; docs/memory-ordering.md.
+// Barriers of a group and the order of its data; docs/memory-ordering.md.
 #include "test/litmus/litmus.h"
 
 namespace {
@@ -14,7 +14,7 @@ struct TwoBlocks : Pair {
     uint64_t seen[2] = {};
 
     weir_coop coop(uint32_t i) { return weir_coop_block(grid_coop(rank[i / 2], i % 2, 1, 2)); }
-    // Each thread reads what the other thread of the peer wrote.
+    // Each thread reads the data of the other thread of the peer.
     void read_other(uint32_t i) { seen[i % 2] = read(rank[1].data[(i + 1) % 2 * 2]); }
     bool right() const { return failed == 0 && seen[0] == 31 && seen[1] == 30; }
 };
@@ -49,7 +49,7 @@ struct NobodyMeets : OneSpeaks {
 
 TEST(LitmusCoop, WithoutABarrierItSignalsForItself) { fails<NobodyMeets>(); }
 
-// One thread waits, and no barrier tells the other.
+// One thread waits, without a barrier to the other.
 struct OneWaits : TwoBlocks {
     void thread(uint32_t i)
     {
@@ -71,7 +71,7 @@ struct OneWaits : TwoBlocks {
 
 TEST(LitmusCoop, WithoutABarrierItWaitsForItself) { fails<OneWaits>(); }
 
-// Relaxed signals and waits between barriers: the barriers order the block alone.
+// Relaxed signals and waits between barriers: the barriers order only the block.
 struct RelaxedSpeaks : TwoBlocks {
     void thread(uint32_t i)
     {
@@ -91,7 +91,7 @@ struct RelaxedSpeaks : TwoBlocks {
 
 TEST(LitmusCoop, BarriersDoNotMakeUpForRelaxedSignals) { fails<RelaxedSpeaks>(); }
 
-// Begin by one thread, end, and the counts are the other thread's.
+// One thread makes begin and end; then the other thread has the counts.
 struct HandedOver : TwoBlocks {
     void thread(uint32_t i)
     {
@@ -118,7 +118,7 @@ struct HandedOver : TwoBlocks {
 
 TEST(LitmusCoop, CountsAreHandedOverByABarrier) { holds<HandedOver>(SIGNAL_ORDERS | WEIRT_WEAK_NO_BARRIER); }
 
-// A grid of `Blocks` blocks of `Threads` threads on one device; each thread reads what the next one wrote, twice.
+// A grid of `Blocks` blocks of `Threads` threads on one device; each thread reads the next one's data, twice.
 template <uint32_t Blocks, uint32_t Threads> struct GridRounds : Pair {
     static constexpr uint32_t threads = Blocks * Threads;
     static uint32_t device(uint32_t) { return 0; }
@@ -181,7 +181,7 @@ struct GridSpeaks : Pair {
 
 TEST(LitmusGrid, OneThreadSignalsForItsGrid) { holds<GridSpeaks>(SIGNAL_ORDERS); }
 
-// An error that one thread brings to a grid is everyone's.
+// An error that one thread passes to the grid reaches all threads.
 struct Agreed : Pair {
     static constexpr uint32_t threads = 4;
     static uint32_t device(uint32_t) { return 0; }
@@ -205,7 +205,7 @@ struct Agreed : Pair {
 
 TEST(LitmusGrid, AnErrorIsEveryones) { holds<Agreed>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE); }
 
-// Threads 0 and 1 of one device fail; thread 2, the host, sees the error, and with it all of the first one's record.
+// Threads 0 and 1 of one device fail. Thread 2, the host, sees the error and the whole record of the first failure.
 struct Recorded : Pair {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i / 2; }
@@ -235,7 +235,7 @@ struct Recorded : Pair {
 
 TEST(LitmusGrid, AnErrorComesBehindItsRecord) { holds<Recorded>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE); }
 
-// Threads 0 and 1 wait at a barrier until their deadline; thread 2 comes when it is poisoned, and learns why.
+// Threads 0 and 1 wait at a barrier until their deadline. Thread 2 arrives after the failure and gets its error.
 struct Late : Pair {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t) { return 0; }

@@ -1,5 +1,5 @@
-// What pushes, tickets and the channels of proxies promise; docs/memory-ordering.md. Threads of device 0 push, the one
-// of device 1 is the host's.
+// Promises of pushes, tickets and proxies' channels; docs/memory-ordering.md. Threads of device 0 push; the thread of
+// device 1 is the host's.
 #include "weir/device/proxy.h"
 
 #include "test/litmus/litmus.h"
@@ -19,7 +19,7 @@ template <uint32_t count> struct Queue {
     uint64_t head;
     uint64_t data[8];
     weir_dev_fifo fifo;
-    uint64_t next = 0; // of the taker
+    uint64_t next = 0; // of the taking thread
     int failed = 0;
 
     Queue()
@@ -54,7 +54,7 @@ template <uint32_t count> struct Queue {
         failed |= weir_dev_fifo_push(&fifo, &r, &ticket) != WEIR_OK;
         return ticket;
     }
-    // The next request's number; a failure when it is not whole, or does not come.
+    // Takes the next request and returns its number; fails if it is not whole or does not arrive.
     uint64_t take()
     {
         weir_request r;
@@ -73,7 +73,7 @@ template <uint32_t count> struct Queue {
     void complete() { weir_arch_store_release_sys_u64(&tail, next); }
 };
 
-// Data that was written before a push is there for who takes the request.
+// The thread that takes a request sees data written before its push.
 struct PushData : Queue<2> {
     static constexpr uint32_t threads = 2;
     static uint32_t device(uint32_t i) { return i; }
@@ -94,7 +94,7 @@ struct PushData : Queue<2> {
 
 TEST(LitmusFifo, PushOrdersData) { holds<PushData>(QUEUE_ORDERS); }
 
-// What the host did before it completed a request is there after the wait for its ticket.
+// After the wait for a ticket, the host's writes before completion are visible.
 struct TicketData : Queue<2> {
     static constexpr uint32_t threads = 2;
     static uint32_t device(uint32_t i) { return i; }
@@ -136,7 +136,7 @@ struct TicketTest : TicketData {
 
 TEST(LitmusFifo, TestedTicketsOrderData) { holds<TicketTest>(QUEUE_ORDERS); }
 
-// Three threads push eight requests through two slots: each comes once and whole, and a thread's in their order.
+// Three threads push eight requests through two slots: each arrives once and whole, and a thread's requests in order.
 struct Laps : Queue<2> {
     static constexpr uint32_t threads = 4;
     static uint32_t device(uint32_t i) { return i == 3; }
@@ -161,7 +161,7 @@ struct Laps : Queue<2> {
 
 TEST(LitmusFifo, RequestsComeOnceAndWhole) { holds<Laps>(QUEUE_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
 
-// A push that begins after another has returned, in a thread that knows of it, comes later.
+// A push that begins after another push has returned, in a thread that knows of it, arrives later.
 struct Order : Queue<4> {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i == 2; }
@@ -187,7 +187,7 @@ struct Order : Queue<4> {
 
 TEST(LitmusFifo, PushesThatKnowOfAnotherComeLater) { holds<Order>(0); }
 
-// A channel with one credit: its two pushers take turns, and each finds what the host did for it.
+// A channel with one credit: its two pushers take turns, and each sees the host's writes for its request.
 struct Channel : Queue<4> {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i == 2; }
@@ -237,7 +237,7 @@ struct Channel : Queue<4> {
 
 TEST(LitmusFifo, ChannelsOrderData) { holds<Channel>(QUEUE_ORDERS); }
 
-// Tickets tell nothing of what was pushed behind them.
+// A ticket promises nothing about later pushes.
 struct LaterData : Queue<4> {
     static constexpr uint32_t threads = 2;
     static uint32_t device(uint32_t i) { return i; }

@@ -1,14 +1,14 @@
 // Runs small programs against the device headers in the simulated memory of test/harness/weak.h.
 //
-// A litmus test is a struct: `threads` of them, on the devices that device() says; thread(i) is what each does, right()
-// says whether the outcome is one that docs/memory-ordering.md allows. It is made anew for each seed, from the seed if
-// it has such a constructor.
+// A litmus test is a struct with `threads` threads on the devices that device() gives. thread(i) is the body of a
+// thread; right() says whether docs/memory-ordering.md allows the outcome. It is constructed for each seed, from the
+// seed if it has such a constructor.
 //
 //   holds<T>(orders)   no seed has a wrong outcome or a race; and for each of `orders` (WEIRT_WEAK_NO_...) that the
 //                      memory leaves out, some seed has: the program needs it, and the memory is weak enough to tell.
 //   fails<T>()         some seed has a wrong outcome: what T expects is not promised.
 //
-// A run depends on its seed alone. WEIR_LITMUS_SEED=N in the environment runs seed N only, of holds().
+// A run depends only on its seed. WEIR_LITMUS_SEED=N in the environment runs seed N only, of holds().
 #ifndef WEIRT_LITMUS_H
 #define WEIRT_LITMUS_H
 
@@ -26,23 +26,23 @@
 
 namespace litmus {
 
-constexpr uint64_t HELD_SEEDS = WEIRT_LITMUS_SEEDS; // that must all be right
-constexpr uint64_t SEEDS = 400;                     // of which one must be wrong
+constexpr uint64_t HELD_SEEDS = WEIRT_LITMUS_SEEDS; // all must be right
+constexpr uint64_t SEEDS = 400;                     // one must be wrong
 constexpr uint64_t WAIT_NS = 5000000000u;           // of simulated time
 
-constexpr uint32_t DATA_WORDS = 80; // five lines and a rest
+constexpr uint32_t DATA_WORDS = 80; // five lines and a remainder
 constexpr uint32_t CELL_WORDS = WEIR_CELL_BYTES / 8;
 
-// A semaphore's, or channel's, words in a set.
+// The words of a semaphore or channel in a set.
 struct alignas(WEIR_CELL_BYTES) Cell {
     uint64_t words[CELL_WORDS];
 };
 
-// The memory of one rank, zeroed, and its side of a channel, a set of two.
+// The zeroed memory of one rank, and its side of a set of two channels.
 struct Rank {
     weir_dev_control control;
     alignas(16) uint64_t data[DATA_WORDS];
-    alignas(16) uint64_t sink[DATA_WORDS]; // where it unpacks to
+    alignas(16) uint64_t sink[DATA_WORDS]; // target of unpacking
     alignas(128) uint64_t packets[4 * DATA_WORDS];
     Cell inbound[2];
     Cell expected[2];
@@ -123,7 +123,7 @@ inline void write(uint64_t &word, uint64_t value) { weir_arch_store_u64(&word, v
 
 struct Outcome {
     bool right;      // the program says so
-    std::string why; // empty when it is right and nothing raced or got stuck
+    std::string why; // empty if the outcome is right and nothing raced or got stuck
 };
 
 template <class Program> Program make(uint64_t seed)
@@ -184,7 +184,7 @@ template <class Program> void fails()
     while (seed < SEEDS && run<Program>(seed, 0).right) {
         seed++;
     }
-    EXPECT_LT(seed, SEEDS) << "the outcome that is not promised comes always";
+    EXPECT_LT(seed, SEEDS) << "the outcome that is not promised is always right";
 }
 
 } // namespace litmus

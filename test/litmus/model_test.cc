@@ -1,4 +1,4 @@
-// The simulated memory itself: what it must allow, so that missing orders are seen, and what it must not.
+// The simulated memory: outcomes that it must allow, so missing orders are found, and outcomes that it must not allow.
 #include "test/litmus/litmus.h"
 
 namespace {
@@ -44,7 +44,7 @@ struct IndependentReads : TwoWords {
 
 TEST(LitmusModel, ReadersMayDisagreeOnTheOrderOfTwoWriters) { fails<IndependentReads>(); }
 
-// A thread finds its own stores, and what it has read once is not forgotten.
+// A thread sees its own stores, and never a value older than one that it has read.
 struct Coherence : TwoWords {
     bool bad = false;
 
@@ -65,7 +65,7 @@ struct Coherence : TwoWords {
 
 TEST(LitmusModel, EachWordIsCoherent) { holds<Coherence>(WEIRT_WEAK_NO_SYSTEM); }
 
-// An acquire of what a read-modify-write made from a released value acquires the release.
+// An acquire of a read-modify-write's result from a released value acquires the release.
 struct ReleaseSequence : TwoWords {
     static constexpr uint32_t threads = 3;
     uint64_t data = 0;
@@ -79,7 +79,7 @@ struct ReleaseSequence : TwoWords {
         } else if (i == 1) {
             weir_arch_add_relaxed_sys_u64(&x, 2);
         } else if (weir_arch_load_acquire_sys_u64(&x) == 3) {
-            // Both orders of the two additions end in 3, and either way the release is in it.
+            // Both orders of the two additions end in 3, and both include the release.
             seen = read(data);
         }
     }
@@ -91,7 +91,7 @@ TEST(LitmusModel, ReadModifyWritesKeepAReleaseAlive)
     holds<ReleaseSequence>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_ATOMIC);
 }
 
-// Bytes of one word that belong to two threads do not race, and none is lost.
+// Bytes of one word that belong to two threads do not race, and no byte is lost.
 struct Bytes : TwoWords {
     void thread(uint32_t i)
     {
@@ -104,7 +104,7 @@ struct Bytes : TwoWords {
 
 TEST(LitmusModel, BytesOfAWordAreStoredEachForItself) { holds<Bytes>(0); }
 
-// Plain accesses that nothing orders are races even where the outcome is right.
+// Unordered plain accesses are races even if the outcome is right.
 struct Race : TwoWords {
     void thread(uint32_t i)
     {
@@ -144,7 +144,7 @@ TEST(LitmusModel, ABarrierThatNobodyElseReachesIsTold)
     }
 }
 
-// A wait that nobody ends takes its deadline, of simulated time.
+// A wait without a signal ends by its deadline in simulated time.
 struct Deadline : Pair {
     static constexpr uint32_t threads = 1;
     static uint32_t device(uint32_t) { return 0; }
@@ -156,7 +156,7 @@ struct Deadline : Pair {
 
 TEST(LitmusModel, WaitsHaveADeadline) { EXPECT_EQ(run<Deadline>(1, 0).why, ""); }
 
-// The values that a reader sees, as digits: they differ between seeds, and are the same for one.
+// The values that a reader sees, as digits: they differ between seeds and are equal for one seed.
 struct Digits : TwoWords {
     uint64_t digits = 0;
 

@@ -1,4 +1,4 @@
-// What packets and lines promise, which need no signal; docs/memory-ordering.md.
+// Promises of packets and lines, which need no signal; docs/memory-ordering.md.
 #include "test/litmus/litmus.h"
 
 namespace {
@@ -7,7 +7,7 @@ using namespace litmus;
 
 constexpr uint64_t WORDS = 3;
 
-// Rank i is thread i, on device i. Rank 0 sends `ROUNDS` times, the peer receives, and its thread keeps what came.
+// Rank i is thread i, on device i. Rank 0 sends `ROUNDS` times, and the peer's thread keeps the received data.
 struct Sending : Pair {
     static constexpr uint32_t threads = 2;
     static constexpr uint64_t ROUNDS = 2;
@@ -38,7 +38,7 @@ struct Sending : Pair {
 
 using Call = weir_status (*)(const weir_dev_memory_channel *, uint64_t, uint64_t, uint64_t, weir_coop);
 
-// The buffer is used again once the peer has signalled that it took the packets.
+// The buffer is reused once the peer has signalled that it has taken the packets.
 template <Call Put, Call Unpack, uint64_t Bytes> struct Packets : Sending {
     void thread(uint32_t i)
     {
@@ -64,13 +64,13 @@ using Lines = Packets<weir_dev_memory_channel_put_lines, weir_dev_memory_channel
 TEST(LitmusPackets, Ll16CarryTheirOwnOrder) { holds<Ll16>(WEIRT_WEAK_NO_SYSTEM); }
 TEST(LitmusPackets, AnyNumberOfBytes) { holds<Ll16Odd>(WEIRT_WEAK_NO_SYSTEM); }
 
-// On a CPU a line is 16 words and the flag is the last: a release, which an acquire reads.
+// On a CPU a line is 16 words. The last one is the flag, stored with release and read with acquire.
 TEST(LitmusLines, LinesCarryTheirOwnOrder)
 {
     holds<Lines>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE | WEIRT_WEAK_NO_SYSTEM);
 }
 
-// The two 8-byte words of an LL16 packet, looked at one by one.
+// The two 8-byte words of an LL16 packet, read one by one.
 template <uint64_t weir_vec16::*First, uint64_t weir_vec16::*Second> struct Halves : Pair {
     static constexpr uint32_t threads = 2;
     static uint32_t device(uint32_t i) { return i; }
@@ -96,7 +96,7 @@ TEST(LitmusPackets, TheHalvesOfLl16ArriveInAnyOrder)
     fails<HighFirst>();
 }
 
-// What LL packets do within one word, done with two: a flag beside the data.
+// Like an LL packet but with two words: a flag beside the data.
 struct FlagApart : Pair {
     static constexpr uint32_t threads = 2;
     static uint32_t device(uint32_t i) { return i; }
@@ -141,7 +141,7 @@ struct PutAndPacket : Pair {
 
 TEST(LitmusPackets, PacketsOrderNothingButThemselves) { fails<PutAndPacket>(); }
 
-// Both ranks send and receive at once, three times, with neither signal nor wait.
+// Both ranks send and receive at once, three times, without signals and waits.
 template <weir_status (*Exchange)(const weir_dev_memory_channel *, uint64_t, uint64_t, uint64_t, uint64_t, weir_coop)>
 struct Exchanging : Pair {
     static constexpr uint32_t threads = 2;
@@ -180,7 +180,7 @@ TEST(LitmusLines, ExchangesNeedNoSignal)
     holds<Exchanging<weir_dev_memory_channel_exchange_lines>>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE);
 }
 
-// Blocks of two threads; the epoch is read by both and advanced by one. Each thread then reads the other's data.
+// Blocks of two threads; both read the epoch and one advances it. Each thread then reads the other's data.
 struct Epochs : Pair {
     static constexpr uint32_t threads = 4;
     static uint32_t device(uint32_t i) { return i / 2; }

@@ -1,4 +1,4 @@
-// What posts to a NIC promise; docs/memory-ordering.md. The programs are in test/harness/posting.h.
+// Promises of posts to a NIC; docs/memory-ordering.md. The programs are in test/harness/posting.h.
 #include "test/harness/posting.h"
 #include "test/litmus/litmus.h"
 
@@ -17,7 +17,7 @@ TEST(LitmusPosting, AnOwnQueueNeedsNoAtomics)
     holds<posting::Counted>(POST_ORDERS);
 }
 
-// A block of two threads with a queue of its own; after a wait of one and a barrier both see what was done.
+// A block of two threads with its own queue. After one thread's wait and a barrier, both see the results.
 struct Group : posting::Queue {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i == 2; }

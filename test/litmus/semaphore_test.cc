@@ -1,4 +1,4 @@
-// What signal, wait and their forms promise; docs/memory-ordering.md.
+// Promises of signal, wait and their forms; docs/memory-ordering.md.
 #include "test/litmus/litmus.h"
 
 namespace {
@@ -13,7 +13,7 @@ struct TwoRanks : Pair {
     static uint32_t device(uint32_t i) { return i; }
 };
 
-// Puts three words and signals; the peer waits and reads them. Subclasses say how.
+// Puts three words and signals; the peer waits and reads them. Subclasses choose the calls.
 struct Passing : TwoRanks {
     uint64_t seen[3] = {};
 
@@ -134,7 +134,7 @@ struct CountedRelaxed : Counted {
 
 TEST(LitmusSemaphore, CountedRelaxedOrdersNoData) { fails<CountedRelaxed>(); }
 
-// The peer reads, and says so; then its memory is written anew.
+// The peer reads and signals this; then its memory is written again.
 struct Reuse : TwoRanks {
     uint64_t seen[2] = {};
 
@@ -159,7 +159,7 @@ struct Reuse : TwoRanks {
 
 TEST(LitmusSemaphore, ReadsAreDoneBeforeASignal) { holds<Reuse>(SIGNAL_ORDERS); }
 
-// A get before the peer may write again: the same, with the data on the other side.
+// The same with a get: the peer may write again only after it.
 struct GetReuse : TwoRanks {
     uint64_t seen[2] = {};
 
@@ -184,7 +184,7 @@ struct GetReuse : TwoRanks {
 
 TEST(LitmusSemaphore, GetsAreDoneBeforeASignal) { holds<GetReuse>(SIGNAL_ORDERS); }
 
-// Each side writes to the other and looks for the other's write before it waits for it.
+// Each side writes to the other, and reads the other's word before it waits.
 struct StoreBuffering : TwoRanks {
     uint64_t seen[2] = {};
 
@@ -226,7 +226,7 @@ struct Chain {
 
 TEST(LitmusSemaphore, SignalsCarryWhatTheSignallerWaitedFor) { holds<Chain>(SIGNAL_ORDERS); }
 
-// Two threads of rank 0 write and signal, each for itself; threads 0 and 1 are there, thread 2 is rank 1.
+// Two threads of rank 0 each write and signal; threads 0 and 1 are rank 0's, thread 2 is rank 1's.
 struct Signallers : Pair {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i / 2; }
@@ -260,7 +260,7 @@ struct OneOfTwo : Signallers {
 
 TEST(LitmusSemaphore, OneWaitDoesNotTellWhoSignalled) { fails<OneOfTwo>(); }
 
-// Relaxed signals are counted as others are.
+// Relaxed signals count like others.
 struct RelaxedCount : Pair {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i / 2; }
@@ -285,7 +285,7 @@ struct RelaxedCount : Pair {
 
 TEST(LitmusSemaphore, RelaxedSignalsAreCounted) { holds<RelaxedCount>(WEIRT_WEAK_NO_SYSTEM | WEIRT_WEAK_NO_ATOMIC); }
 
-// A token in host memory is stored, not added to. Threads 0 and 1 are a GPU's, thread 2 is the host.
+// A token in host memory is stored, not added to. Threads 0 and 1 belong to a GPU; thread 2 is the host.
 struct ToHost : Pair {
     static constexpr uint32_t threads = 3;
     static uint32_t device(uint32_t i) { return i / 2; }
@@ -309,7 +309,7 @@ struct ToHost : Pair {
 
 TEST(LitmusSemaphore, SignalsToTheHostEndAtTheirCount) { holds<ToHost>(SIGNAL_ORDERS | WEIRT_WEAK_NO_ATOMIC); }
 
-// Single values: two writes to one place are seen in their order, two writes to two places are not.
+// Single values: two writes to one place are seen in order, two writes to different places need not be.
 struct OnePlace : TwoRanks {
     uint64_t seen[2] = {};
 

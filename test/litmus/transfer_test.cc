@@ -35,7 +35,7 @@ struct Transfer : Pair {
         blocks = 1 + draw(2);
         width = 1 + draw(2);
         grid = blocks > 1 || draw(2) != 0;
-        // Half of them in whole words, which have paths of their own.
+        // Half of them in whole words, which have separate code paths.
         uint64_t unit = draw(2) != 0 ? 16 : 1;
         bytes = (1 + draw((HALF - 48) / unit - 1)) * unit;
         to = draw(16 / unit) * unit;
@@ -92,7 +92,7 @@ struct Transfer : Pair {
         }
     }
 
-    // Each thread looks at bytes that other threads of its group received, and at those around them.
+    // Each thread checks bytes that other threads of its group received, and the bytes around them.
     void look(uint32_t me, uint64_t round, weir_coop coop)
     {
         bool unpacks = kind == LL16 || kind == LINES;

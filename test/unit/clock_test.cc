@@ -1,4 +1,4 @@
-// Deadlines, waits on them, and threads of ours.
+// Deadlines, waits with deadlines, and weir's threads.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -25,7 +25,7 @@ TEST(Clock, LeftIsRoundedUpAndEndsAtZero)
     EXPECT_LE(left, 60000u);
     EXPECT_GT(left, 30000u);
     EXPECT_EQ(weiri_left_ms(UINT64_MAX), UINT32_MAX);
-    /* Zero means passed, so what is left of a deadline ahead is never less than 1. */
+    /* Zero means passed, so the remaining time of a future deadline is at least 1. */
     const uint64_t deadline = weiri_now_ns() + 20 * ms;
     while (weiri_left_ms(deadline) != 0) {
     }
@@ -86,7 +86,7 @@ TEST(Clock, CondWaitIsEndedByASignal)
     pthread_mutex_destroy(&s.mutex);
 }
 
-// Signals that a thread raises by what it does.
+// Signals that a thread's own faults raise.
 bool of_a_fault(int signal)
 {
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL || signal == SIGTRAP ||
@@ -118,7 +118,7 @@ TEST(Clock, ThreadsOfOursBlockAllSignalsButThoseOfFaultsAndLeaveTheCallersMask)
     }
 }
 
-// A handler that the program has installed, as a crash reporter does, sees a fault of a thread of ours.
+// A handler of the program, for example a crash reporter's, sees a fault of weir's thread.
 TEST(Clock, AFaultOfAThreadOfOursReachesTheProgramsHandler)
 {
     const pid_t child = fork();

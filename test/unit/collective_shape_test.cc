@@ -10,9 +10,9 @@ extern "C" {
 
 namespace {
 
-constexpr uint32_t multiprocessor_threads = 1024; // of 64 registers
+constexpr uint32_t multiprocessor_threads = 1024; // with 64 registers each
 
-// As on a GPU of so many multiprocessors.
+// A collective on a GPU with that number of multiprocessors.
 weir_collective make(uint32_t multiprocessors, uint32_t ranks, bool shared)
 {
     weir_collective c = {};

@@ -52,7 +52,7 @@ TEST(Cpus, UnknownDevicesAreNearNothing)
     EXPECT_FALSE(weiri_cpus_near(std::string(200, 'x').c_str(), &cpus));
 }
 
-// A thread goes where it is allowed to be and nowhere else, alone.
+// Only the placed thread moves, and only to allowed CPUs.
 TEST(Cpus, OneThreadIsPlaced)
 {
     cpu_set_t before, after;
@@ -66,7 +66,7 @@ TEST(Cpus, OneThreadIsPlaced)
         cpu_set_t mine;
         EXPECT_FALSE(weiri_cpus_pin(&cpus));
         cpus.bits[static_cast<uint32_t>(first) / 64] |= uint64_t{ 1 } << first % 64;
-        cpus.bits[WEIRI_CPUS_MAX / 64 - 1] |= uint64_t{ 1 } << 63; // a CPU that is not there
+        cpus.bits[WEIRI_CPUS_MAX / 64 - 1] |= uint64_t{ 1 } << 63; // a CPU that does not exist
         EXPECT_TRUE(weiri_cpus_pin(&cpus));
         ASSERT_EQ(sched_getaffinity(0, sizeof mine, &mine), 0);
         EXPECT_EQ(CPU_COUNT(&mine), 1);

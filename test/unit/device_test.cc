@@ -253,7 +253,7 @@ TEST_F(Device, LaunchesThatAreRefused)
     kernel.version = WEIR_DEV_VERSION + 1;
     EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_VERSION);
     EXPECT_EQ(weir_kernel_load(device, &kernel), WEIR_ERR_VERSION);
-    // Another version of a noun that the kernel was compiled with; one of a noun that it does not use; an unknown noun.
+    // Another version of a noun that the kernel uses; of a noun that it does not use; an unknown noun.
     kernel = nothing;
     kernel.nouns[weir_dev_noun_memory_channel]++;
     EXPECT_EQ(weir_launch(device, &kernel, { 1, 1 }, &args, nullptr, stream), WEIR_ERR_VERSION);

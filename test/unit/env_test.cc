@@ -20,7 +20,7 @@ extern char **environ;
 
 namespace {
 
-// Each test begins without any WEIR_ variable, and gives back what was set.
+// Each test begins without WEIR_ variables, and restores them at its end.
 class Env : public testing::Test {
 protected:
     void SetUp() override
@@ -351,7 +351,7 @@ TEST_F(Env, SecretsAreNotShown)
     }
 }
 
-// In a process of its own, because a process warns once.
+// Runs in its own process, because a process warns once.
 TEST_F(Env, UnknownVariablesAreWarnedOfOnce)
 {
     const auto read_twice = [] {

@@ -110,7 +110,7 @@ TEST(Error, LongTextIsCutWithDots)
         status = weiri_fail(WEIR_ERR_INVALID, "%s", std::string(length, 'x').c_str());
         EXPECT_EQ(std::string(weir_last_error()), cut);
     }
-    /* What does not fit may be the errno text alone. */
+    /* Only the errno text may be too long. */
     for (size_t length = 480; length < 515; length++) {
         const std::string prefix(length, 'x');
         status = weiri_fail_errno(ENOENT, "%s", prefix.c_str());

@@ -1,4 +1,4 @@
-// Requests as words: every bit of every field travels, and none reaches the lap.
+// Requests as words: every bit of every field is kept, and no bit changes the lap.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t REQUEST_BITS = 4 * 64 + 3 * 32 + 16;
 
-// All fields zero but bit `bit` of them.
+// A request with only bit `bit` of all fields set.
 weir_request with_bit(uint32_t bit)
 {
     weir_request r = {};
@@ -39,7 +39,7 @@ weir_request inverse(weir_request r)
     return r;
 }
 
-// Whether it comes back as it went, with the laps set and not.
+// Checks that the request is decoded as it was encoded, with the lap bits set and clear.
 void expect_whole(const weir_request &request)
 {
     uint64_t words[WEIR_FIFO_WORDS];
@@ -83,7 +83,7 @@ TEST(Request, EveryBitTravels)
     expect_whole(inverse(weir_request{}));
 }
 
-// A slot is taken when all of its words are there, each by itself, whatever was there in the lap before.
+// A slot is valid once all its words are written, each checked separately, whatever the lap before left.
 TEST(Request, SlotsValidateThemselves)
 {
     constexpr uint32_t count = 2;

@@ -38,7 +38,7 @@ bool xfsz_blocked()
     return pthread_sigmask(SIG_SETMASK, nullptr, &mask) == 0 && sigismember(&mask, SIGXFSZ) == 1;
 }
 
-// Runs `body` in a child with the limit; it returns 0, or the number of what is wrong.
+// Runs `body` in a child with the limit; it returns 0 or the number of the failed check.
 void in_a_limited_child(int (*body)())
 {
     const pid_t child = fork();
@@ -80,7 +80,7 @@ int write_files()
     (void)unlink(name);
     static char data[LIMIT + 100];
     if (weiri_file_write(fd, data, sizeof data) != (ssize_t)LIMIT) {
-        return 1; // as much as there is room for
+        return 1; // as much as fits
     }
     if (weiri_file_write(fd, data, 1) != -1 || errno != EFBIG) {
         return 2;
@@ -88,7 +88,7 @@ int write_files()
     return xfsz_pending() || xfsz_blocked() ? 3 : 0;
 }
 
-// A signal that was there before is the program's, and stays.
+// A signal that was pending before belongs to the program and stays pending.
 int keep_the_programs_own()
 {
     sigset_t set;

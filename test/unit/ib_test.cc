@@ -1,5 +1,5 @@
-// The transport ib as far as it needs no NIC: choice of NIC, port and GID from trees like those of sysfs and recorded
-// topologies, keys and addresses, and what it says where there is nothing.
+// The transport ib without a NIC: choice of NIC, port and GID from trees like sysfs and from recorded topologies, keys
+// and addresses, and error texts.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 bool says(const char *part) { return strstr(weir_last_error(), part) != nullptr; }
 
-// A folder that looks like /sys, as far as the choice looks.
+// A folder with the files of /sys that the choice reads.
 class IbTree : public ::testing::Test {
 protected:
     void SetUp() override
@@ -65,7 +65,7 @@ protected:
         }
     }
 
-    // The first `most` ports, separated by blanks; the error's name.
+    // The first `most` ports, separated by blanks, or the error's name.
     std::string choose(const char *pci, uint32_t spread = 0, const char *wanted = nullptr, uint32_t most = 1)
     {
         weiri_ib_port ports[8];
@@ -88,7 +88,7 @@ protected:
     fs::path root;
 };
 
-// A machine that was recorded in hwloc's XML: test/ib/NAME.xml.
+// A machine recorded as hwloc's XML: test/ib/NAME.xml.
 class IbMachine : public IbTree {
 protected:
     void SetUp() override
@@ -140,7 +140,7 @@ TEST_F(IbMachine, NextNearestWhenTheNearestIsDown)
 {
     ASSERT_NO_FATAL_FAILURE(read_server());
     write(root / "class/infiniband/mlx5_5/ports/1/state", "1: DOWN");
-    // On the same node, below other root complexes, three are alike.
+    // On the same node, below other root complexes, three are equally near.
     EXPECT_EQ(choose("0000:ab:00.0", 0), "mlx5_4:1");
     EXPECT_EQ(choose("0000:ab:00.0", 1), "mlx5_6:1");
     EXPECT_EQ(choose("0000:ab:00.0", 5), "mlx5_7:1");
@@ -159,7 +159,7 @@ TEST_F(IbMachine, SeveralNicsBeginWithTheNearest)
     EXPECT_EQ(choose("0000:ca:00.0", 0, nullptr, 2), "mlx5_6:1 mlx5_4:1");
     EXPECT_EQ(choose("0000:19:00.0", 3, nullptr, 4), "mlx5_0:1 mlx5_1:1 mlx5_2:1 mlx5_3:1");
     EXPECT_EQ(choose("0000:19:00.0", 0, "mlx5_7,mlx5_3", 4), "mlx5_3:1 mlx5_7:1");
-    // Of one kind alone.
+    // Only of one kind.
     EXPECT_EQ(choose("0000:19:00.0", 0, "mlx5_8,mlx5_3", 4), "mlx5_3:1");
 }
 
@@ -169,13 +169,13 @@ TEST_F(IbMachine, FarNics)
     for (const char *name : { "mlx5_0", "mlx5_1", "mlx5_2" }) {
         add_nic(name);
     }
-    // Node 0 has none: that of the other node of the package is nearer than those of the other package.
+    // Node 0 has no NIC: the NIC of the package's other node is nearer than those of the other package.
     EXPECT_EQ(choose("0000:11:00.0"), "mlx5_0:1");
     EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:11:00.0", "mlx5_0"), WEIRI_IB_SAME_PACKAGE);
     EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:11:00.0", "mlx5_1"), WEIRI_IB_ELSEWHERE);
     EXPECT_EQ(choose("0000:51:00.0", 1), "mlx5_0:1");
     EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:51:00.0", "mlx5_0"), WEIRI_IB_SAME_NODE);
-    // Two are alike for both GPUs of the other package.
+    // Two are equally near for both GPUs of the other package.
     EXPECT_EQ(choose("0000:91:00.0", 0), "mlx5_1:1");
     EXPECT_EQ(choose("0000:91:00.0", 1), "mlx5_2:1");
     EXPECT_EQ(choose("0000:d1:00.0", 3), "mlx5_2:1");
@@ -189,7 +189,7 @@ TEST_F(IbMachine, WhatIsNotThereIsElsewhere)
     EXPECT_EQ(weiri_ib_topology_distance(topology, "nonsense", "mlx5_0"), WEIRI_IB_ELSEWHERE);
     EXPECT_EQ(weiri_ib_topology_distance(topology, "0000:19:00.0", "rxe0"), WEIRI_IB_ELSEWHERE);
     EXPECT_EQ(weiri_ib_topology_distance(nullptr, "0000:19:00.0", "mlx5_0"), WEIRI_IB_ELSEWHERE);
-    // As in a container: all are alike.
+    // As in a container: all are equally near.
     EXPECT_EQ(choose("0000:99:00.0", 2), "mlx5_2:1");
 }
 
@@ -208,7 +208,7 @@ TEST_F(IbMachine, ThisMachineIsReadOnce)
     EXPECT_EQ(weiri_ib_topology_here(), here);
 }
 
-// With no place, or no topology, all are equally far.
+// Without a place or a topology, all are equally near.
 TEST_F(IbTree, WithoutAPlaceDevicesAreSpread)
 {
     for (const char *name : { "mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10" }) {

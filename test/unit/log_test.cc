@@ -1,4 +1,4 @@
-// Log lines: sinks, levels, one line an event.
+// Log lines: sinks, levels, one line for each event.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -32,7 +32,7 @@ void collect(void *context, weir_log_level level, const char *text)
     to->levels.push_back(level);
 }
 
-// The level is read once a process, so tests of it run in processes of their own.
+// The level is read once in a process, so its tests run in separate processes.
 class Log : public testing::Test {
 protected:
     void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -127,7 +127,7 @@ TEST_F(Log, ErrnoIsKept)
     EXPECT_EQ(errno, EXDEV);
 }
 
-// The thread that is in the sink at a fork is not there in the child, which logs all the same.
+// The thread that is in the sink at a fork does not exist in the child, but the child can log.
 TEST_F(Log, AChildLogsWhileTheParentIsInTheSink)
 {
     static std::atomic<bool> entered;
@@ -159,7 +159,7 @@ TEST_F(Log, AChildLogsWhileTheParentIsInTheSink)
     logger.join();
 }
 
-// The sink has no lock of its own: the thread sanitizer sees calls that overlap.
+// The sink has no lock, so the thread sanitizer finds overlapping calls.
 TEST_F(Log, SinkIsCalledOneAtATime)
 {
     const int threads = 8;

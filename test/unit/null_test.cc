@@ -1,5 +1,5 @@
-// Every function that libweir exports takes NULL for each of its pointers: no crash, and 0, NULL, false, a struct of
-// zeros or WEIR_ERR_INVALID.
+// Every function that libweir exports accepts NULL for each of its pointers: it does not crash and returns 0, NULL,
+// false, a struct of zeros or WEIR_ERR_INVALID.
 
 #include <gtest/gtest.h>
 
@@ -222,7 +222,7 @@ const row rows[] = {
     ZEROED(weir_port_channel_info, weir_port_channel_get_info, nullptr, out),
 };
 
-// The rule `symbols` looks for a row of each function. These take no object, or say what they do with NULL:
+// The rule `symbols` requires a row for each function except these, which take no object or document NULL:
 // weir_device_fit_shape, weir_last_error, weir_log_set_sink, weir_status_name, weir_status_text, weir_version.
 
 TEST(Null, EveryFunctionTakesIt)

@@ -86,7 +86,7 @@ TEST(RequestTypes, VerbsTimesModifiersLessNothing)
     EXPECT_EQ(check(WEIR_REQUEST_USER | WEIR_REQUEST_PUT, 0, 0, 0, REMOTE, LOCAL), WEIR_ERR_INVALID);
 }
 
-// A modifier changes nothing in the check of its verb; without a verb no field is looked at.
+// A modifier does not change the check of its verb; without a verb no field is checked.
 TEST(RequestTypes, FieldsAreThoseOfTheVerb)
 {
     for (uint32_t bits = 0; bits < WEIR_REQUEST_TYPES; bits += 16) {

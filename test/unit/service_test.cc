@@ -1,6 +1,6 @@
 // The service thread: descriptors, periods, posts, and taking watches away at bad moments.
 //
-// Contexts are plain memory where the contract orders accesses, so that the thread sanitizer checks the order.
+// Contexts are plain memory wherever the contract orders accesses, so the thread sanitizer checks the order.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ namespace {
 const uint64_t ms = 1000000;
 const uint64_t slack = 5000 * ms;
 
-// Waits for what must come.
+// Waits until the condition holds; fails after the harness's timeout.
 bool eventually(const std::function<bool()> &condition)
 {
     const char *slow = std::getenv("WEIR_TEST_SLOW");
@@ -134,7 +134,7 @@ protected:
         }
     }
 
-    // After this the thread has been through its loop: what was ready before has been run.
+    // Waits until the thread has passed its loop: callbacks that were ready before have run.
     void turn_over()
     {
         for (int i = 0; i < 3; i++) {
@@ -312,7 +312,7 @@ TEST_F(Service, DescriptorIsCalledWhileItIsReady)
     pipe.put();
     pipe.put();
     pipe.put();
-    EXPECT_TRUE(eventually([&] { return s.calls == 3; })); /* level-triggered: one byte a call */
+    EXPECT_TRUE(eventually([&] { return s.calls == 3; })); /* level-triggered: one byte in each call */
     EXPECT_EQ(s.events, static_cast<uint32_t>(EPOLLIN));
     turn_over();
     EXPECT_EQ(s.calls, 3);
@@ -359,7 +359,7 @@ TEST_F(Service, UnwatchOfItselfIsTheLastCall)
     }
 }
 
-// Two watches ready in one batch of epoll: whichever runs first takes the other away.
+// Two watches are ready in one batch of epoll: the first to run removes the other.
 TEST_F(Service, UnwatchedByAnEarlierCallbackIsNotCalled)
 {
     for (int round = 0; round < 20; round++) {
@@ -436,7 +436,7 @@ TEST_F(Service, UnwatchWaitsForTheRunningCallback)
     EXPECT_EQ(s.plain, count);
 }
 
-// A callback of another watch that runs does not hold up an unwatch.
+// A running callback of another watch does not block an unwatch.
 TEST_F(Service, UnwatchDoesNotWaitForOthers)
 {
     channel pipe;
@@ -451,7 +451,7 @@ TEST_F(Service, UnwatchDoesNotWaitForOthers)
     EXPECT_EQ(s.calls, 0);
 }
 
-// Watches are taken away, and their contexts freed, while their callbacks are due all the time.
+// Watches are removed, and their contexts freed, while their callbacks are always due.
 TEST_F(Service, UnwatchRacesWithCallbacks)
 {
     std::vector<std::thread> threads;
@@ -507,7 +507,7 @@ TEST_F(Service, MemoryOfUnwatchedIsFreedOnAnIdleThread)
     channel pipe;
     const int64_t before = weiri_alloc_alive();
     turn_over();
-    usleep(20000); /* by now the thread sleeps without end */
+    usleep(20000); /* by now the thread sleeps without a timeout */
     for (int i = 0; i < 300; i++) {
         weiri_watch *watch;
         ASSERT_EQ(weiri_service_watch_fd(service_, pipe.in, EPOLLIN, fd_state::ready, nullptr, &watch), WEIR_OK);
@@ -528,7 +528,7 @@ struct time_state {
     weiri_service *service = nullptr;
     weiri_watch *watch = nullptr;
     std::atomic<int> calls{ 0 };
-    int last = 0; // call that takes the watch away; 0: none
+    int last = 0; // call that removes the watch; 0: none
 
     static void run(void *context)
     {

@@ -1,4 +1,4 @@
-// Connections that meet nobody but themselves.
+// Connections that connect to themselves.
 #include <gtest/gtest.h>
 
 #include <arpa/inet.h>
@@ -24,7 +24,7 @@ enum { MET_ITSELF_AND_TOLD = 0, NO_NETWORK = 1, DID_NOT_MEET_ITSELF = 2, NOT_TOL
 
 const char only_port[] = "40000 40000";
 
-// A network in which this process is alone, and every outgoing connection comes from the same port.
+// Enters a network with only this process, in which every outgoing connection uses the same port.
 bool enter_network()
 {
     if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {

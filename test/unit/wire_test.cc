@@ -76,7 +76,7 @@ std::vector<uint8_t> encode(const message &m)
     return out;
 }
 
-// A copy of exactly `size` bytes on the heap, so that the address sanitizer sees a read beyond.
+// A copy of exactly `size` bytes on the heap, so the address sanitizer finds reads beyond it.
 std::unique_ptr<uint8_t[]> exact(const std::vector<uint8_t> &data, size_t size)
 {
     std::unique_ptr<uint8_t[]> copy(new uint8_t[size]);
@@ -158,7 +158,7 @@ TEST(Wire, FailureOfAReadIsSticky)
     const uint8_t data[3] = { 1, 2, 3 };
     weiri_reader r = weiri_reader_init(data, sizeof data);
     EXPECT_EQ(weiri_read_u32(&r), 0u);
-    EXPECT_EQ(weiri_read_u8(&r), 0); // would fit
+    EXPECT_EQ(weiri_read_u8(&r), 0); // a byte would fit
     EXPECT_TRUE(r.failed);
 }
 
@@ -229,7 +229,7 @@ TEST(Wire, StringWithANulInsideFails)
     }
 }
 
-// The format has one encoding for each message: whatever is accepted must encode to the same bytes.
+// Each message has one encoding: an accepted message must encode to the same bytes.
 TEST(Wire, GarbledInputIsRefusedOrReadExactly)
 {
     std::mt19937 random(20240607);
