@@ -1,4 +1,4 @@
-// What only the CPU device has: its limits, threads, block barrier with values, memfd memory.
+// The CPU device's limits, threads, block barrier with values, and memfd memory.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -192,7 +192,7 @@ TEST_F(Cpu, FitShape)
     }
 }
 
-// weir_device_info, weir_device_fit_shape and launches say the same: 64 threads, in any shape.
+// weir_device_info, weir_device_fit_shape and launches agree: 64 threads, in any shape.
 TEST_F(Cpu, LimitsAreThoseOfLaunches)
 {
     weir_device_info info;
@@ -249,7 +249,7 @@ TEST_F(Cpu, DestroyWaitsForTheWork)
     open_gate();
     weir_stream_destroy(device, second);
     EXPECT_EQ(out[0], 20u);
-    // A stream that still records.
+    // A stream that is still recording.
     ASSERT_EQ(weir_stream_create(device, &second), WEIR_OK);
     ASSERT_EQ(weir_graph_begin(device, second), WEIR_OK);
     ASSERT_EQ(launch(wait_gate, 1, 2, second), WEIR_OK);
@@ -385,7 +385,7 @@ TEST_F(CpuMemory, AnotherMappingSeesTheSameBytes)
     static_cast<uint8_t *>(peer->pointer)[999] = 0x77;
     EXPECT_EQ(bytes[4097 + 999], 0x77);
     EXPECT_EQ(*static_cast<uint8_t *>(peer->pointer), 0x11);
-    // The owner's end does not take the memory from the peer.
+    // The peer keeps the memory after the owner's release.
     weiri_block_release(part);
     EXPECT_EQ(static_cast<uint8_t *>(peer->pointer)[999], 0x77);
     weiri_block_release(peer);
@@ -432,8 +432,8 @@ TEST_F(CpuMemory, WrapRefusesWhatIsNotThere)
     EXPECT_EQ(weiri_device_wrap(device, bytes, 10001, &wrapped), WEIR_ERR_RANGE);
     EXPECT_EQ(weiri_device_wrap(device, bytes + 9999, 2, &wrapped), WEIR_ERR_RANGE);
     EXPECT_EQ(weiri_device_wrap(device, bytes + 1, uint64_t(1) << 40, &wrapped), WEIR_ERR_RANGE);
-    /* One page at the low end of the address space: the kernel puts nothing beside it unless it is told to. A page
-     * elsewhere whose neighbour was unmapped may get a new neighbour at any time, as of an allocator. */
+    /* One page at the low end of the address space: the operating system maps nothing beside it unasked. Elsewhere, an
+     * allocator may map the page next to it at any time. */
     void *lowest = reinterpret_cast<void *>(lowest_page());
     void *page = mmap(lowest, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     ASSERT_EQ(page, lowest) << strerror(errno);

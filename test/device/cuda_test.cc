@@ -1,4 +1,4 @@
-// The GPU backend by itself: memory of all origins, streams, graphs, launches. Skipped where there is no GPU.
+// The GPU backend: memory of all origins, streams, graphs, launches. Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ extern char **environ;
 
 namespace {
 
-const char role_variable[] = "WEIRT_CUDA_ROLE"; // set in programs that a case starts of itself
+const char role_variable[] = "WEIRT_CUDA_ROLE"; // set in the processes that a case starts
 
 std::string no_gpu()
 {
@@ -239,7 +239,7 @@ TEST_F(Gpu, HostMemoryIsSeenByCpuAndGpu)
     weiri_block_release(block);
 }
 
-// Of all of an allocation and of a part that begins anywhere; the block is where the offset says.
+// Descriptors of a whole allocation and of any part of it; the offset gives the block's place.
 TEST_F(Gpu, DmabufOfDeviceMemory)
 {
     weiri_block *block = allocate(100000);
@@ -403,7 +403,7 @@ TEST_F(Gpu, ImportRefusesWhatDoesNotFit)
     weiri_block_release(whole);
 }
 
-// What the other process of the next case gets through a pipe.
+// Data for the other process of the next case, passed through a pipe.
 struct parcel {
     weiri_export description;
     uint32_t seed;
@@ -472,7 +472,7 @@ TEST_F(Gpu, AnotherProcessMapsEveryShareableKind)
     weirt_foreign_close();
 }
 
-// Registrations of parts of an allocation that the user made share its descriptor, which ends with the last of them.
+// Registrations of parts of a user's allocation share its descriptor. The last one closes it.
 TEST_F(Gpu, ForeignMemoryHasOneDescriptor)
 {
     ASSERT_TRUE(weirt_foreign_open());
@@ -504,7 +504,7 @@ TEST_F(Gpu, ForeignMemoryHasOneDescriptor)
     EXPECT_EQ(weirt_foreign_free_memory(), free_before);
     weirt_foreign_free(WEIRT_FOREIGN_CUMEM_FD, pointer, bytes);
     weirt_foreign_free(WEIRT_FOREIGN_CUMEM_FD, other, bytes);
-    EXPECT_GT(weirt_foreign_free_memory(), free_before); // nothing of ours keeps the memory
+    EXPECT_GT(weirt_foreign_free_memory(), free_before); // weir does not keep the memory
     weirt_foreign_close();
 }
 
@@ -537,7 +537,7 @@ TEST_F(Gpu, ReleaseLeaksNothing)
     }
     EXPECT_EQ(weirt_count_descriptors(), descriptors);
     EXPECT_EQ(weirt_count_allocations(), allocations);
-    EXPECT_GE(weirt_foreign_free_memory() + (64u << 20), left); // others may use the same GPU
+    EXPECT_GE(weirt_foreign_free_memory() + (64u << 20), left); // other programs may use the GPU
     weirt_foreign_free(WEIRT_FOREIGN_MALLOC, legacy, 4u << 20);
     weirt_foreign_close();
 }
@@ -650,7 +650,7 @@ TEST_F(GpuStream, WaitEndsAtTheDeadlineAndTheStreamGoesOn)
     EXPECT_EQ(weir_stream_wait(device, stream, 150), WEIR_ERR_TIMEOUT);
     EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(150));
     EXPECT_NE(std::string(weir_last_error()).find("gpu:0: stream_wait"), std::string::npos) << weir_last_error();
-    // Copies of ours do not wait for the kernel.
+    // weir's copies do not wait for the kernel.
     weiri_block *other = allocate(1024);
     EXPECT_EQ(read(other->pointer, 1024), std::vector<uint8_t>(1024, 0));
     EXPECT_EQ(weir_event_elapsed(device, events[0], events[1], &ms), WEIR_PENDING);
@@ -728,7 +728,7 @@ TEST_F(Gpu, ThreadsCopyAtTheSameTime)
     EXPECT_EQ(wrong, std::vector<int>(4, 0));
 }
 
-// Each family of libweir's own kernels is loaded, or is refused with the reason for which the build left it out.
+// Each family of libweir's kernels is loaded, or refused with the reason why the build has left it out.
 TEST_F(Gpu, FamiliesThatWereLeftOutAreRefusedByName)
 {
     for (const weiri_kernel_family &family : weiri_kernel_families) {

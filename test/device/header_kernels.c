@@ -1,7 +1,7 @@
-/* header_kernels.c - kernels for header_test.cc. Each leaves numbers in `out` that only a right run leaves. */
+/* header_kernels.c - kernels for header_test.cc. Each writes numbers to `out` that only a right run produces. */
 #include "test/device/header_kernels.h"
 
-/* The calling thread's group; false when the thread is not in it. */
+/* Makes the calling thread's group; false if the thread is not in it. */
 WEIR_FN int join_group(const header_args *args, weir_coop *coop)
 {
     int in = 1;
@@ -28,7 +28,7 @@ WEIR_FN int join_group(const header_args *args, weir_coop *coop)
     return in;
 }
 
-/* out: times that the thread ran; slots: where it stands. */
+/* out: number of runs of the thread; slots: its position. */
 WEIR_KERNEL(shape, header_args)
 {
     args->out[coop.rank] += 1;
@@ -44,7 +44,7 @@ WEIR_KERNEL(count, header_args)
     }
 }
 
-/* out: rounds in which the thread saw the right OR, and what its neighbour wrote before the barrier. */
+/* out: rounds in which the thread saw the right OR and its neighbour's data from before the barrier. */
 WEIR_KERNEL(block_rounds, header_args)
 {
     uint64_t *mine = args->slots + coop.block * coop.block_size;
@@ -75,7 +75,7 @@ WEIR_KERNEL(grid_rounds, header_args)
     args->out[coop.rank] = right;
 }
 
-/* Block `chosen` stays away. out: each thread's status of a meeting of the rest, and then of a second one. */
+/* Block `chosen` skips the barrier. out: each thread's status of the others' first and second barrier. */
 WEIR_KERNEL(grid_absent, header_args)
 {
     coop.barrier = &args->barrier;
@@ -87,7 +87,7 @@ WEIR_KERNEL(grid_absent, header_args)
     args->out[coop.rank] = (uint64_t)(uint32_t)first << 32 | (uint32_t)second;
 }
 
-/* Thread `chosen` brings `status`, which becomes sticky if `side` is set. out: what agree returned. */
+/* Thread `chosen` passes `status`, which becomes sticky if `side` is set. out: the result of agree. */
 WEIR_KERNEL(agree, header_args)
 {
     weir_status status = WEIR_OK;
@@ -105,7 +105,7 @@ WEIR_KERNEL(agree, header_args)
     args->out[rank] = (uint64_t)(int64_t)weir_coop_agree(coop, args->control, status);
 }
 
-/* out: what sync returned for a group without a way to meet. */
+/* out: the result of sync for a group without a barrier. */
 WEIR_KERNEL(sync_group, header_args)
 {
     uint32_t rank = coop.rank;
@@ -135,7 +135,8 @@ WEIR_KERNEL(transfer, header_args)
     }
 }
 
-/* `rounds` calls of one packet operation; grids meet between two. out: the thread's first error, or WEIR_OK. */
+/* `rounds` calls of one packet operation, for grids with a barrier between calls. out: the thread's first error, or
+ * WEIR_OK. */
 WEIR_KERNEL(packets, header_args)
 {
     uint32_t rank = coop.rank;
@@ -158,8 +159,8 @@ WEIR_KERNEL(packets, header_args)
     args->out[rank] = (uint64_t)(int64_t)status;
 }
 
-/* Two launches: side 0 serves. Each round a side writes the peer's memory, signals, and checks its own when it was
- * signalled. out: right rounds of each thread. */
+/* Two launches; side 0 serves. In each round a side writes the peer's memory and signals; when it receives the peer's
+ * signal, it checks its memory. out: right rounds of each thread. */
 WEIR_KERNEL(ping_pong, header_args)
 {
     uint64_t right = 0;
@@ -189,7 +190,7 @@ WEIR_KERNEL(ping_pong, header_args)
     args->out[coop.rank] = right;
 }
 
-/* Thread 0 waits. out[0]: status of the wait, out[1]: of a poll after it, out[2]: what it read behind the signal. */
+/* Thread 0 waits. out[0]: status of the wait, out[1]: of a poll after it, out[2]: the data read after the signal. */
 WEIR_KERNEL(wait_once, header_args)
 {
     if (coop.rank == 0) {

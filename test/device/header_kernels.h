@@ -4,7 +4,7 @@
 
 #include "weir/device/kernel.h"
 
-/* Groups of threads that a kernel makes its calls with; threads outside the group do nothing. */
+/* Groups of threads for a kernel's calls; threads outside the group do nothing. */
 enum { GROUP_GRID = 0, GROUP_BLOCK = 1, GROUP_WARP = 2, GROUP_THREAD = 3, GROUP_PART = 4, GROUPS = 5 };
 
 enum { PACKETS_PUT = 0, PACKETS_UNPACK = 1 };
@@ -14,7 +14,7 @@ typedef struct header_args {
     weir_dev_memory_channel channel;
     weir_dev_grid_barrier barrier;
     weir_dev_control *control;
-    uint64_t *out; /* one word a thread of the grid, or as the kernel says */
+    uint64_t *out; /* one word for each thread of the grid, or as documented at the kernel */
     uint64_t *slots;
     uint64_t rounds;
     uint64_t bytes;
@@ -31,7 +31,7 @@ typedef struct header_args {
 #if defined(__cplusplus)
 extern "C" {
 #endif
-/* The kernel of that name; NULL when there is none. */
+/* The kernel of that name, or NULL. */
 const weir_kernel *header_kernel(const char *name);
 #if defined(__cplusplus)
 }

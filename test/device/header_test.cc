@@ -1,5 +1,5 @@
-// The device headers inside kernels, on the CPU and, where there is one, on a GPU: launches, barriers, copies,
-// packets, semaphores. One device, one process; kernels are in header_kernels.c.
+// The device headers inside kernels, on the CPU and on a GPU if there is one: launches, barriers, copies, packets,
+// semaphores. One device, one process; kernels are in header_kernels.c.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -109,7 +109,7 @@ protected:
 
     static uint64_t word(weir_status status) { return static_cast<uint64_t>(static_cast<int64_t>(status)); }
 
-    // Threads of the group that a kernel makes of `group`, which are the first of the grid.
+    // The number of threads in `group`; they are the first of the grid.
     uint32_t group_threads(uint32_t group)
     {
         switch (group) {
@@ -124,7 +124,7 @@ protected:
         }
     }
 
-    // A channel from `near` to `far`, the latter the packet buffer of the channel back.
+    // A channel from `near` to `far`; `far` is also the packet buffer of the channel back.
     void connect(char *near, uint64_t near_bytes, char *far, uint64_t far_bytes)
     {
         args.channel.local = near;
@@ -136,7 +136,7 @@ protected:
         fill_cell();
     }
 
-    // What the host writes into the channel's cell.
+    // Fills the channel's cell as the host does.
     void fill_cell()
     {
         auto *cell = reinterpret_cast<weir_dev_channel_cell *>(args.channel.epochs);
@@ -178,7 +178,7 @@ TEST_P(Headers, EveryThreadRunsOnceAtItsPlace)
     }
 }
 
-// As many blocks as weir_kernel_fit says meet at a grid barrier; one more is refused.
+// The number of blocks from weir_kernel_fit can use a grid barrier; one more is refused.
 TEST_P(Headers, KernelFitIsTheLimitOfCooperativeLaunches)
 {
     weir_device_info info;
@@ -245,7 +245,7 @@ TEST_P(Headers, GridBarrierManyRounds)
     run("grid_rounds");
     run("grid_rounds");
     expect_out(100, threads);
-    EXPECT_EQ(*args.barrier.word, 400 * WEIR_GRID_BARRIER_ROUND); // two meetings in each round of two launches
+    EXPECT_EQ(*args.barrier.word, 400 * WEIR_GRID_BARRIER_ROUND); // two barriers in each round of two launches
     EXPECT_EQ(control->error_status, 0);
 }
 
@@ -326,7 +326,7 @@ TEST_P(Headers, CopiesOfAllSizesAndAlignments)
     sizes.insert(sizes.end(), { 127, 128, 255, 1000, 1024, 4096, 4097, 8000 });
     uint32_t cases = 0;
     for (uint64_t bytes : sizes) {
-        // Every distance between the ends for the sizes that are quick, some for the others.
+        // Every alignment of both ends for small sizes, some for others.
         for (uint64_t at = 0; at < 16; at += bytes <= 70 ? 1 : 5) {
             uint64_t from = GUARD + (at * 7 + bytes) % 16;
             memset(dst, 0xee, SPAN);
@@ -462,7 +462,7 @@ TEST_P(Headers, EpochAdvancesByOnePerCall)
     args.operation = PACKETS_PUT;
     uint64_t calls = 0;
     for (uint32_t group = 0; group < GROUPS; group++) {
-        // A part cannot meet between two calls, so that only a new launch may make the next one.
+        // A part has no barrier between two calls, so each call needs a new launch.
         args.rounds = group == GROUP_PART ? 1 : 7;
         args.group = group;
         for (int i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
-// The programs of test/harness/posting.h as threads of this machine, for the thread sanitizer above all. test/litmus
-// runs them in a weaker memory.
+// The programs of test/harness/posting.h as threads of this machine, mainly for the thread sanitizer. test/litmus runs
+// them in a weaker memory.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,4 +1,4 @@
-// Parts of the device headers that need no kernel: on the CPU they are functions like any other.
+// Parts of the device headers that need no kernel: on the CPU they are plain functions.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -20,7 +20,7 @@ TEST(DeviceParts, FirstErrorIsKept)
 
 std::string name_in(const weir_dev_control &control) { return reinterpret_cast<const char *>(control.kernel); }
 
-// The first failure stays with all that it says, and a thread without a kernel has no name.
+// The first failure keeps its whole record, and a thread without a kernel has no name.
 TEST(DeviceParts, FirstFailureIsRecorded)
 {
     weir_dev_control control = {};
@@ -44,11 +44,11 @@ TEST(DeviceParts, FirstFailureIsRecorded)
     weir_dev_control other = {};
     other.timeout_ns = 200000000;
     EXPECT_EQ(weir_dev_control_fail_in(&other, WEIR_ERR_RANGE, note), WEIR_ERR_RANGE);
-    EXPECT_EQ(other.record.waited_ns, 0u); // that is for deadlines
+    EXPECT_EQ(other.record.waited_ns, 0u); // only deadlines set it
     EXPECT_EQ(name_in(other), "");
 }
 
-// An error that the communicator has already is passed on, and is no failure of this thread.
+// An error that the communicator already has is passed on and is not a failure of this thread.
 TEST(DeviceParts, PassingAnErrorOnRecordsNothing)
 {
     weir_dev_control control = {};
@@ -59,7 +59,7 @@ TEST(DeviceParts, PassingAnErrorOnRecordsNothing)
     EXPECT_EQ(control.error_status, 0);
 }
 
-// Numbers that grow by one look once in so many; those of which a thread has each n-th do, too, sooner or later.
+// A count that grows by one checks at a fixed interval. A thread that has each n-th number also checks sooner or later.
 TEST(DeviceParts, EveryLoopOfWaitsLooks)
 {
     uint32_t due = 0;
@@ -124,7 +124,7 @@ TEST(DeviceParts, FlagsOfFreshMemoryAreNone)
 TEST(DeviceParts, CountsOfPutsWrapAround)
 {
     const uint32_t first = 0x80000000u;
-    EXPECT_FALSE(weir_packet_has_come(0, first)); // memory that nobody has written to
+    EXPECT_FALSE(weir_packet_has_come(0, first)); // memory that was never written
     EXPECT_TRUE(weir_packet_has_come(first, first));
     EXPECT_TRUE(weir_packet_has_come(first + 9, first + 3));
     EXPECT_FALSE(weir_packet_has_come(first + 3, first + 4));

@@ -1,4 +1,4 @@
-// The device side of notified windows, on structures that are made by hand.
+// The device side of notified windows, on structures made by hand.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -48,7 +48,7 @@ std::string take(const World &world, uint32_t number, uint32_t source, uint32_t 
                              : std::to_string(taken.source) + ":" + std::to_string(taken.tag);
 }
 
-// What lies in each part, in order, does not overlap and is aligned.
+// The parts follow each other in order, do not overlap, and are aligned.
 TEST(WindowLayout, PlacesFollowEachOther)
 {
     const uint32_t shapes[][3] = { { 1, 1, 2 }, { 2, 132, 256 }, { 3, 5, 4 }, { 64, 2112, 256 }, { 64, 16777216, 2 } };

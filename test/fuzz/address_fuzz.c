@@ -1,7 +1,7 @@
-/* address_fuzz.c - texts that say where ranks meet: unique ids and addresses.
+/* address_fuzz.c - texts that name a meeting point: unique ids and addresses.
  *
- * What parses must mean one thing: written again it parses to the same. A unique id that parses is spelled as
- * weir_unique_id_create spells it but for its address, whose spellings are many. */
+ * A text that parses must have one meaning: written again, it parses to the same. A valid unique id is spelled as by
+ * weir_unique_id_create, except for its address, which has several spellings. */
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static void check_address(const weiri_address *address, const char *interface)
     (void)weiri_address_is_loopback(address);
 }
 
-/* The 32 bytes of the key, as the id spells them. */
+/* Checks the 32 bytes of the key against the id's text. */
 static void check_key(const char *text, const uint8_t *key)
 {
     char digits[2 * WEIRI_AUTH_KEY_BYTES + 1];
@@ -70,7 +70,7 @@ void fuzz_one(fuzz_input *in)
         ip.port = 1;
         check_address(&ip, "");
     }
-    /* Nobody made it: nothing to take, whatever it says. */
+    /* No process has made this id, so there is nothing to take. */
     FUZZ_CHECK(weiri_unique_id_take(text) == -1);
 }
 

@@ -1,10 +1,9 @@
-/* bootstrap_fuzz.c - what strangers and ranks of a job can send to a rank's bootstrap.
+/* bootstrap_fuzz.c - data that foreign processes and ranks of a job can send to a rank's bootstrap.
  *
- * The input is a script: connections to this rank and what is sent on them (bytes, proofs of the key, introductions,
- * frames with right and wrong heads), answers to the connections that this rank makes, and calls of this rank. All
- * other ranks are this script; sockets are pairs that it holds the other ends of, time is that of sim.h. Every call
- * must end by its deadline with a status that is known, what is received must be what was sent, and destroy leaves
- * nothing. */
+ * The input is a script: connections to this rank and the data on them (bytes, proofs of the key, introductions, frames
+ * with right and wrong heads), answers to the connections that this rank makes, and calls of this rank. The script
+ * plays all other ranks. Sockets are pairs whose other ends it holds; time is that of sim.h. Every call must end by its
+ * deadline with a valid status, received data must equal sent data, and destroy must leak nothing. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -22,7 +21,7 @@
 #define STEPS_MAX 64
 #define ADDRESS_BYTES 19
 #define TIMEOUT_MS 1000
-/* In which every call ends. Create and destroy take longer than TIMEOUT_MS: create asks which rank is missing, and
+/* Time limit of every call. Create and destroy take longer than TIMEOUT_MS: create asks which rank is missing, and
  * waits 1.5 s for the announcement of a rank's neighbours. */
 #define CALL_NS 9500000000u
 
@@ -32,20 +31,20 @@ typedef struct far_end {
     bool to_rank; /* the script connected to this rank */
     bool proved;
     weiri_auth auth;
-    weiri_seal seal; /* of what the script sends */
+    weiri_seal seal; /* of the script's direction */
     weiri_seal unused;
 } far_end;
 
 static fuzz_input *in;
 static far_end ends[ENDS];
-static int waiting[ENDS]; /* this rank's ends of connections that it has not accepted */
+static int waiting[ENDS]; /* this rank's ends of connections that it has not yet accepted */
 static uint32_t waiting_count;
 static int listener[2] = { -1, -1 };
 static uint32_t rank;
 static uint32_t size;
 static uint8_t key[WEIRI_AUTH_KEY_BYTES];
 static uint8_t job[WEIRI_JOB_BYTES];
-/* How far inputs got, for the seeds. */
+/* Progress of inputs, for checks of the seeds. */
 static uint32_t created;
 static uint32_t received;
 
@@ -85,7 +84,7 @@ static void close_end(far_end *end)
     end->fd = -1;
 }
 
-/* A new connection: the end of this rank, or -1 when there are too many. */
+/* Makes a connection. Returns this rank's end, or -1 if there are too many. */
 static int make_pair(bool to_rank)
 {
     int fds[2];
@@ -116,7 +115,7 @@ int __wrap_weiri_sock_own(int from, uint32_t timeout_ms)
 
 void __wrap_weiri_sock_close(int fd) { FUZZ_CHECK(close(fd) == 0); }
 
-/* The listener is ready while a byte for each waiting connection is in it. */
+/* The listener is readable while it holds a byte for each waiting connection. */
 int __wrap_weiri_sock_accept(int from, int *fd, weiri_address *address)
 {
     char byte;
@@ -166,7 +165,7 @@ static void send_all(far_end *end, const void *data, size_t bytes)
     while (bytes > 0 && end->fd >= 0) {
         const ssize_t n = send(end->fd, at, bytes, MSG_NOSIGNAL);
         if (n <= 0) {
-            return; /* it has closed its end, or does not read */
+            return; /* the rank has closed its end or does not read */
         }
         at += n;
         bytes -= (size_t)n;
@@ -179,7 +178,7 @@ static bool receive(far_end *end, void *data, size_t bytes)
     return recv(end->fd, data, bytes, 0) == (ssize_t)bytes;
 }
 
-/* What a connection of rank `as` to this rank is for. */
+/* The purpose of a connection of rank `as` to this rank. */
 static void write_purpose(uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES], uint32_t kind, uint32_t as, uint32_t to)
 {
     static const uint8_t no_job[WEIRI_JOB_BYTES];
@@ -219,7 +218,7 @@ static void prove(far_end *end, uint32_t kind, uint32_t as, uint32_t to)
     }
 }
 
-/* A frame whose head says `bytes`, and is sealed as it should be. */
+/* A frame whose head claims `bytes`, with a valid seal. */
 static void send_claimed(far_end *end, uint32_t kind, uint64_t tag, uint64_t bytes, const void *payload, size_t sent)
 {
     uint8_t frame[WEIRI_FRAME_BYTES];
@@ -271,7 +270,7 @@ static void send_table(far_end *end, uint32_t of, uint8_t odd)
     send_frame(end, WEIRI_FRAME_TABLE, 0, data, w.size);
 }
 
-/* As a rank sends it; the data says which tag it has. */
+/* A valid collective message; its data contains its tag. */
 static void send_collective(far_end *end)
 {
     uint8_t data[32 + 256];
@@ -313,7 +312,7 @@ static void send_refusal(far_end *end)
     send_frame(end, WEIRI_FRAME_REFUSE, 0, data, w.size);
 }
 
-/* User's messages carry their tag in every byte. */
+/* A user's message contains its tag in every byte. */
 static void send_user(far_end *end)
 {
     uint8_t data[256];
@@ -330,7 +329,7 @@ static void send_any_frame(far_end *end)
     const uint64_t tag = fuzz_number(in);
     const uint64_t claimed = fuzz_number(in);
     const uint8_t *payload = fuzz_bytes(in, fuzz_u8(in), &bytes);
-    /* What is read as a user's message must be one. */
+    /* Only valid user's messages may be read as such. */
     send_claimed(end, kind == WEIRI_FRAME_USER ? WEIRI_FRAME_PORT : kind, tag, (claimed & 1) != 0 ? claimed : bytes,
                  payload, bytes);
 }
@@ -347,7 +346,7 @@ static void open_end(void)
         }
         waiting[0] = made;
         if (send(listener[0], "", 1, MSG_NOSIGNAL) != 1) {
-            /* The listener is closed: so is a connection that waits there. */
+            /* Closing the listener closes waiting connections. */
             for (uint32_t i = 1; i < waiting_count; i++) {
                 waiting[i - 1] = waiting[i];
             }
@@ -367,7 +366,7 @@ static far_end *newest(bool to_rank)
     return NULL;
 }
 
-/* Everything that makes the other ranks join, as far as it is their turn. */
+/* Makes the other ranks join, as far as it is their turn. */
 static void join_all(void)
 {
     far_end *end;
@@ -378,7 +377,7 @@ static void join_all(void)
             prove(end, WEIRI_FRAME_JOIN, other, 0);
             send_join(end, other, size);
             sim_run();
-            /* The answer and the table, which carries the job. */
+            /* The answer, and the table with the job. */
             uint8_t head[WEIRI_AUTH_PROOF_BYTES + 2 * WEIRI_FRAME_BYTES];
             if (other == size - 1 && receive(end, head, sizeof head)) {
                 (void)receive(end, job, sizeof job);
@@ -411,7 +410,7 @@ static void pass_allgather(void)
 {
     uint32_t step = 0;
     for (int i = 0; i < ENDS; i++) {
-        /* Those of the rendezvous at rank 0 take no collectives. */
+        /* Connections of the rendezvous at rank 0 take no collectives. */
         if (ends[i].fd < 0 || !ends[i].to_rank || !ends[i].proved || (rank == 0 && (uint32_t)i < size - 1)) {
             continue;
         }
@@ -483,7 +482,7 @@ static bool peers_step(void)
     }
     const uint8_t step = fuzz_u8(in) & 0x7f;
     if (step < 0x60) {
-        /* On one of the open ends, counted from the newest. */
+        /* Picks one of the open ends, counted from the newest. */
         int left = step >> 4;
         for (int i = ENDS - 1; i >= 0; i--) {
             if (ends[i].fd >= 0 && left-- == 0) {
@@ -519,7 +518,7 @@ static void port_gone(void *context, uint32_t peer, bool died, const char *text)
     gone[peer] = true;
 }
 
-/* The text may be a peer's, and empty. */
+/* The text may come from a peer and be empty. */
 static void check_status(weir_status status) { FUZZ_CHECK(status <= WEIR_OK && status > WEIR_STATUS_FIRST_UNUSED); }
 
 static void check_received(const uint8_t *data, size_t bytes, uint64_t tag)
@@ -587,7 +586,7 @@ static void start(void)
     }
 }
 
-/* Closes what the script holds, and what this rank never accepted. */
+/* Closes the script's ends and connections that this rank never accepted. */
 static void stop(void)
 {
     for (int i = 0; i < ENDS; i++) {

@@ -1,10 +1,10 @@
-/* comm_fuzz.c - what the ranks of a job can send to a communicator, and strangers to its descriptor socket.
+/* comm_fuzz.c - data that ranks of a job can send to a communicator, and foreign processes to its descriptor socket.
  *
  * The input is a script: calls of this rank (0 of 3), and messages of its peers, right or wrong: entries of the table
  * that comm create exchanges, operations with their handles and payloads, answers of owners, datagrams. Rank 1 is
- * another process, rank 2 also in another network namespace, where descriptors are taken by pidfd_getfd. What comes of
- * it must be whole: memory can be read to its last byte, a semaphore's token lies in the peer's slab, every future
- * ends in time, and after destroy nothing is left. */
+ * another process, rank 2 also in another network namespace, where descriptors are taken by pidfd_getfd. Resulting
+ * objects must be valid: memory can be read to its last byte, a semaphore's token lies in the peer's slab, every future
+ * ends in time, and destroy leaks nothing. */
 #define _GNU_SOURCE
 #include <sodium.h>
 #include <stdio.h>
@@ -26,11 +26,11 @@
 #define ASKED_MAX 8
 #define STEPS_MAX 48
 #define MESSAGE_MAX 2048
-#define AGREED_BYTES 16u /* of a rank, when ranks of several hosts agree (collective/rails.c) */
+#define AGREED_BYTES 16u /* of a rank, in the agreement of ranks of several hosts (collective/rails.c) */
 
 typedef enum slot_kind { SLOT_NONE, SLOT_MEMORY, SLOT_CONNECTION, SLOT_SEMAPHORE } slot_kind;
 
-/* What a call of this rank makes, now or when its future is done. */
+/* The object of a call of this rank, made now or when its future is done. */
 typedef struct slot {
     slot_kind kind;
     weir_future *future;
@@ -55,14 +55,14 @@ static weir_comm *comm;
 static slot slots[SLOTS];
 static asked asks[ASKED_MAX];
 static uint32_t ask_count;
-static uint8_t mirrored[MESSAGE_MAX]; /* the last operation that this rank sent */
+static uint8_t mirrored[MESSAGE_MAX]; /* the last operation sent by this rank */
 static size_t mirrored_bytes;
-static uint32_t made_from_peers[SLOT_SEMAPHORE + 1]; /* how far inputs got, for the seeds */
+static uint32_t made_from_peers[SLOT_SEMAPHORE + 1]; /* progress of inputs, for checks of the seeds */
 
 /* ---- what the bootstrap is asked -------------------------------------------------------------------- */
 
-/* Entries of the peers: this rank's own, as of another process, or bytes of the input. And what works on them, when
- * their entries make the ranks ask that. */
+/* Entries of the peers: a copy of this rank's entry as of another process, or bytes of the input. Also the transports
+ * that work on the peers, if the entries make the ranks ask. */
 static void gather(uint8_t *data, size_t bytes)
 {
     if (bytes == 1) {
@@ -72,8 +72,8 @@ static void gather(uint8_t *data, size_t bytes)
         return;
     }
     if (bytes == AGREED_BYTES) {
-        /* What ranks of several hosts tell each other. The peers' second word never fits, so that no rails are made,
-         * whose proxies have threads. */
+        /* The words that ranks of several hosts exchange. The peers' second word never fits, so no rails are made:
+         * their proxies would have threads. */
         for (uint32_t rank = 1; rank < RANKS; rank++) {
             memcpy(data + rank * bytes, data, bytes);
             const uint8_t changed = fuzz_u8(in) % AGREED_BYTES;
@@ -90,7 +90,7 @@ static void gather(uint8_t *data, size_t bytes)
     for (uint32_t rank = 1; rank < RANKS; rank++) {
         uint8_t *entry = data + rank * bytes;
         memcpy(entry, data, bytes);
-        /* Pointers of an own thread would be trusted: never the same process. */
+        /* Never the same process: pointers of this process would be trusted. */
         entry[at + 24] ^= 0xff;
         if (rank == 2) {
             entry[at + 16] ^= 0xff;
@@ -110,7 +110,7 @@ static void posted(uint32_t peer, const uint8_t *data, size_t bytes)
 {
     FUZZ_CHECK(bytes <= MESSAGE_MAX);
     if (bytes == 0) {
-        return; /* this communicator ends */
+        return; /* the communicator ends then */
     }
     if (data[0] == WEIRI_PORT_MEMORY_WANTED && peer != 0) {
         weiri_reader r = weiri_reader_init(data + 1, bytes - 1);
@@ -129,7 +129,7 @@ static void deliver(uint32_t peer, const uint8_t *data, size_t bytes)
     if (handler == NULL) {
         return;
     }
-    /* At the end of an array, so that reading beyond it shows. */
+    /* At the end of an array, so the sanitizer finds reads beyond it. */
     uint8_t copy[MESSAGE_MAX];
     FUZZ_CHECK(bytes <= sizeof copy);
     uint8_t *end = copy + sizeof copy - bytes;
@@ -139,7 +139,7 @@ static void deliver(uint32_t peer, const uint8_t *data, size_t bytes)
     handler->message(handler->context, peer, end, bytes);
 }
 
-/* A handle of `peer`: as large as one of this rank's slabs, or of the input's numbers. */
+/* A handle of `peer`: with the size of one of this rank's slabs, or with numbers of the input. */
 static size_t make_handle(uint32_t peer, uint8_t form, uint8_t *data)
 {
     const weiri_slab *slab = (form & 1) != 0 ? &comm->host_slab : &comm->device_slab;
@@ -165,7 +165,7 @@ static size_t make_handle(uint32_t peer, uint8_t form, uint8_t *data)
     return weiri_handle_write(&memory, data);
 }
 
-/* The fields of an operation; those of a semaphore name cells that may not be there. */
+/* The fields of an operation; those of a semaphore may name missing cells. */
 static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
 {
     weiri_writer w = weiri_writer_init(data, WEIRI_PAYLOAD_MAX);
@@ -183,7 +183,7 @@ static size_t make_payload(uint8_t op, uint8_t data[WEIRI_PAYLOAD_MAX])
     return w.size;
 }
 
-/* An operation of the right form, with fields that may be wrong. */
+/* An operation of valid form whose fields may be wrong. */
 static void send_operation(uint32_t peer)
 {
     uint8_t data[MESSAGE_MAX];
@@ -221,7 +221,7 @@ static void send_bytes(uint32_t peer)
     deliver(peer, data, size);
 }
 
-/* The last operation of this rank as the peer's, with a byte changed or not. */
+/* The last operation of this rank, sent by the peer, with or without a changed byte. */
 static void send_mirrored(uint32_t peer)
 {
     const uint16_t at = fuzz_u16(in);
@@ -250,7 +250,7 @@ bool __wrap_weiri_fd_dispose(const int *fds, uint32_t count)
     return true;
 }
 
-/* What an owner answers. */
+/* An owner's answer. */
 static void send_answer(uint32_t peer)
 {
     const asked to = pick_asked(peer);
@@ -265,7 +265,7 @@ static void send_answer(uint32_t peer)
         fuzz_text(in, text, sizeof text);
         weiri_write_string(&w, text);
     } else if (kind == WEIRI_PORT_FD_AT) {
-        /* A descriptor of this process, in place of the peer's. */
+        /* A descriptor of this process instead of the peer's. */
         const uint8_t which = fuzz_u8(in);
         const int fd = comm->device_slab.memory->description.fd;
         weiri_write_u32(&w, which < 0x80 ? (uint32_t)fd : (uint32_t)fuzz_number(in));
@@ -285,7 +285,7 @@ static void send_wanted(uint32_t peer)
     deliver(peer, data, w.size);
 }
 
-/* News of a port channel of a peer, that of one of this rank's semaphores or of none. */
+/* The failure of a peer's port channel, for one of this rank's semaphores or an unknown one. */
 static void send_channel_failed(uint32_t peer)
 {
     uint8_t data[MESSAGE_MAX];
@@ -298,7 +298,7 @@ static void send_channel_failed(uint32_t peer)
     deliver(peer, data, w.size);
 }
 
-/* A peer's question for a queue of one of this rank's semaphores or of none, or what it answers. */
+/* A peer's question or answer about a queue, for one of this rank's semaphores or an unknown one. */
 static void send_queue(uint32_t peer)
 {
     uint8_t data[MESSAGE_MAX];
@@ -349,7 +349,7 @@ static void send_to_socket(const uint8_t *data, size_t bytes, const int *fds, ui
     sim_run();
 }
 
-/* The datagram with which an owner gives its descriptor, or something like it. */
+/* The datagram by which an owner sends its descriptor, or a similar one. */
 static void send_datagram(uint32_t peer)
 {
     const uint8_t form = fuzz_u8(in);
@@ -397,7 +397,7 @@ static bool peers_step(void)
     if (in->at >= in->size || comm == NULL) {
         return false;
     }
-    /* Steps of this rank's own are not taken while it waits. */
+    /* This rank makes no steps while it waits. */
     if ((in->data[in->at] & 0x80) == 0) {
         return false;
     }
@@ -447,7 +447,7 @@ static void check_made(const slot *s)
         const volatile char *data = (const volatile char *)weir_memory_host_pointer(s->made.memory);
         const uint64_t bytes = weir_memory_bytes(s->made.memory);
         FUZZ_CHECK(bytes > 0 && weir_memory_rank(s->made.memory) < RANKS);
-        /* Memory that cannot be mapped is for port channels alone. */
+        /* Memory that cannot be mapped is only for port channels. */
         FUZZ_CHECK((data != NULL) == (weir_memory_pointer(s->made.memory) != NULL));
         if (data != NULL) {
             (void)data[0];
@@ -491,7 +491,7 @@ static void drop(slot *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Calls that make something in slot `s`. */
+/* Calls that make an object in slot `s`. */
 static void make(slot *s, uint8_t call)
 {
     const uint8_t byte = fuzz_u8(in);
@@ -528,7 +528,7 @@ static void make(slot *s, uint8_t call)
     }
 }
 
-/* A handle that came by the user's own way. */
+/* Imports a handle that the user has passed on. */
 static void import(slot *s)
 {
     uint8_t data[WEIRI_HANDLE_BYTES];
@@ -542,7 +542,7 @@ static void import(slot *s)
     }
 }
 
-/* A collective of all ranks, whose steps the peers take with this rank's own messages, right or changed. */
+/* A collective of all ranks: the peers make its steps with this rank's messages, right or changed. */
 static void collect(void)
 {
     const weir_collective_opts opts = { .size = sizeof opts, .staging_bytes = 128 << 10 };
@@ -657,7 +657,7 @@ void fuzz_seeds(void)
     static const uint8_t served[] = { 0, 0, 0, 0, 9, 0, 0x93, 5, 3, 0, 0x93, 6, 3, 1, 10 << 2, 1 };
     static const uint8_t collected[] = { 0, 0, 13 << 2, 0x95, 0, 0, 0xa5, 0, 0, 0x95, 0, 0, 0xa5, 0, 0x80, 1 };
     static const uint8_t entries[] = { 3 | 16 << 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 0 };
-    /* Rank 1 is on another host, and what works on the ranks comes after the entries. */
+    /* Rank 1 is on another host, and the ranks' working transports follow the entries. */
     static const uint8_t elsewhere[] = { 3 | 10 << 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 1, 7, 2 << 2, 1, 2 << 2 | 1, 2 };
     /* clang-format on */
     fuzz_seed(memory_of_rank_1, sizeof memory_of_rank_1);

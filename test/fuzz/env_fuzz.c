@@ -1,7 +1,7 @@
 /* env_fuzz.c - values of environment variables: every row of the table and every variable of a launcher, alone and
  * together.
  *
- * What is accepted must be what the text says, read here in another way; what is refused must be named. */
+ * An accepted value must match a second parser here; a refusal must name its variable. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,7 +126,7 @@ void fuzz_one(fuzz_input *in)
         char text[TEXT_MAX];
         const uint32_t index = fuzz_u8(in) % names;
         fuzz_text(in, text, sizeof text);
-        /* With both of PMIx's variables a launcher's server would be asked, in a thread. */
+        /* With both variables of PMIx, a thread would query a launcher's server. */
         if (index != rows + WEIRI_LAUNCH_PMIX_NAMESPACE) {
             FUZZ_CHECK(setenv(name_of(index, rows), text, 1) == 0);
         }

@@ -1,4 +1,4 @@
-/* fake_bootstrap.c - see fake_bootstrap.h. These functions take the place of those of libweir's archive. */
+/* fake_bootstrap.c - see fake_bootstrap.h. These functions replace those of libweir's archive. */
 #include "test/fuzz/fake_bootstrap.h"
 
 #include <string.h>
@@ -41,7 +41,7 @@ weir_bootstrap *fake_bootstrap_open(uint32_t rank, uint32_t size)
 
 void fake_bootstrap_close(weir_bootstrap *bootstrap)
 {
-    /* A communicator that is destroyed gives up what it took. */
+    /* A destroyed communicator has released its reference and its port. */
     FUZZ_CHECK(bootstrap->references == 1 && !bootstrap->open);
     weiri_service_destroy(bootstrap->service);
 }
@@ -123,7 +123,7 @@ weir_status weiri_bootstrap_post(weir_bootstrap *bootstrap, uint32_t peer, uint3
                                  size_t bytes)
 {
     (void)port;
-    /* An empty message says that the port is closed. */
+    /* An empty message means that the port is closed. */
     FUZZ_CHECK(peer < bootstrap->size && bootstrap->open == (bytes > 0));
     if (bootstrap->gone[peer]) {
         return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: rank %u left", peer);

@@ -1,4 +1,4 @@
-/* fuzz.c - the entry points of libFuzzer, the checks around each input, and the taking apart of inputs. */
+/* fuzz.c - the entry points of libFuzzer, the checks around each input, and the parsing of inputs. */
 #include "test/fuzz/fuzz.h"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ static void ignore_log(void *context, weir_log_level level, const char *text)
     FUZZ_CHECK(text != NULL && text[0] != '\0' && strchr(text, '\n') == NULL);
 }
 
-/* Nonces and keys are the same in each run, so that an input does the same again. */
+/* Nonces and keys are the same in each run, so inputs are reproducible. */
 static uint64_t random_state;
 
 static const char *random_name(void) { return "fuzz"; }
@@ -88,8 +88,8 @@ static unsigned count_descriptors(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    /* Counting descriptors takes longer than many inputs: it is done for the first, among them that of a run with one
-     * file, and for some. */
+    /* Counting descriptors takes longer than many inputs, so it is done for the first inputs (also in a run with one
+     * file) and for some later ones. */
     static unsigned runs;
     const bool counts = runs < 4 || runs % 16 == 0;
     const unsigned descriptors = counts ? count_descriptors() : 0;

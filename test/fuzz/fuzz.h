@@ -1,11 +1,11 @@
-/* fuzz.h - what the fuzz targets share.
+/* fuzz.h - shared by the fuzz targets.
  *
- * A target is one file NAME_fuzz.c with fuzz_one, which takes an input apart with a fuzz_input, and fuzz_seeds, which
- * writes the inputs to begin with: they are made by the program, so that they follow the formats. libFuzzer runs
- * weir-fuzz-NAME; `weir-fuzz-NAME --seeds=FOLDER` writes the seeds and ends.
+ * A target is one file NAME_fuzz.c with fuzz_one, which parses an input with a fuzz_input, and fuzz_seeds, which writes
+ * the first inputs. The program makes these, so they follow the formats. libFuzzer runs weir-fuzz-NAME; `weir-fuzz-NAME
+ * --seeds=FOLDER` writes the seeds and ends.
  *
- * A target asserts more than that nothing crashes: FUZZ_CHECK ends the program, and libFuzzer keeps the input. After
- * each input fuzz.c checks that every allocation of weir is freed and that every descriptor is closed. */
+ * A target also checks conditions: a failed FUZZ_CHECK ends the program, and libFuzzer keeps the input. After each
+ * input fuzz.c checks that every allocation of weir is freed and that every descriptor is closed. */
 #ifndef WEIR_FUZZ_H
 #define WEIR_FUZZ_H
 
@@ -26,21 +26,21 @@ uint8_t fuzz_u8(fuzz_input *in);
 uint16_t fuzz_u16(fuzz_input *in);
 uint32_t fuzz_u32(fuzz_input *in);
 uint64_t fuzz_u64(fuzz_input *in);
-/* A number as often small as at the ends of its range. */
+/* A number: small, or near the ends of its range, with equal probability. */
 uint64_t fuzz_number(fuzz_input *in);
-/* At most `most` bytes: where they are, how many there are in *bytes. */
+/* Returns at most `most` bytes of the input; *bytes gets their number. */
 const uint8_t *fuzz_bytes(fuzz_input *in, size_t most, size_t *bytes);
-/* At most capacity - 1 characters, without a NUL; a NUL of the input ends them. */
+/* Reads at most capacity - 1 characters; a NUL in the input ends the text. */
 void fuzz_text(fuzz_input *in, char *text, size_t capacity);
 bool fuzz_end(const fuzz_input *in);
 
 void fuzz_one(fuzz_input *in);
 void fuzz_seeds(void);
-/* For fuzz_seeds: one more file, which is run once, so that fuzz_seeds can check that seeds still get as far as they
- * should: formats change. */
+/* For fuzz_seeds: adds a seed and runs it once, so fuzz_seeds can check that the seed still reaches its goal after
+ * changes of formats. */
 void fuzz_seed(const void *data, size_t size);
 
-/* `status` is WEIR_OK or an error that has a text. */
+/* Checks that `status` is WEIR_OK or an error with a text. */
 void fuzz_check_status(weir_status status);
 
 void fuzz_fail(const char *file, int line, const char *text) __attribute__((noreturn));

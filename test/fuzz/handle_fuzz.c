@@ -1,7 +1,7 @@
-/* handle_fuzz.c - handles of registered memory, as a peer or a user passes them on.
+/* handle_fuzz.c - handles of registered memory from a peer or a user.
  *
- * An input is raw bytes, or the fields of a handle that is then proved with the job's key, as only a rank of the job
- * can make it. What is accepted lies within its allocation, is of this communicator, and written again gives the same
+ * An input is raw bytes, or the fields of a handle that is then signed with the job's key, as only a rank of the job
+ * can do. An accepted handle lies within its allocation, belongs to this communicator, and encodes to the same
  * bytes. */
 #include <sodium.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #define PROOF_BYTES 16
 #define MAGIC 0x4d454557u
 
-static uint32_t accepted; /* for the seeds */
+static uint32_t accepted; /* for checks of the seeds */
 
 static void start(weir_comm *comm)
 {
@@ -82,7 +82,7 @@ static void build_keys(fuzz_input *in, weiri_writer *w)
     }
 }
 
-/* Fields of the input's choice; `mask` says which keep the value that a right handle has. */
+/* Fields from the input; `mask` selects fields that keep the values of a valid handle. */
 static size_t build(fuzz_input *in, const weir_comm *comm, uint8_t *data, size_t capacity)
 {
     const uint16_t mask = fuzz_u16(in);
@@ -111,7 +111,7 @@ static size_t build(fuzz_input *in, const weir_comm *comm, uint8_t *data, size_t
     fuzz_text(in, reason, sizeof reason);
     weiri_write_string(&w, reason);
     build_keys(in, &w);
-    /* Bytes left over, or missing. */
+    /* Extra or missing bytes. */
     part = fuzz_bytes(in, (mask & 16) != 0 ? 32 : 0, &size);
     weiri_write_bytes(&w, part, size);
     if (w.failed) {
@@ -132,7 +132,7 @@ void fuzz_one(fuzz_input *in)
         const size_t bytes = build(in, &comm, data, sizeof data);
         read_handle(&comm, data, bytes);
         if (bytes > 0) {
-            /* A byte of it altered on the way. */
+            /* One byte altered. */
             data[fuzz_u16(in) % bytes] ^= (uint8_t)(1 + fuzz_u8(in) % 255);
             weiri_handle handle;
             FUZZ_CHECK(weiri_handle_read(&comm, data, bytes, &handle) != WEIR_OK);

@@ -13,7 +13,7 @@
 
 #define NS_PER_MS 1000000u
 #define START_NS 1000000000000u
-#define ROUNDS_MAX 20000 /* callbacks without time passing: beyond it weir spins */
+#define ROUNDS_MAX 20000 /* callbacks without time passing; more mean that weir spins */
 #define WATCHES_MAX 64
 
 struct weiri_watch {
@@ -112,7 +112,7 @@ weir_status weiri_service_watch_time(weiri_service *service, uint32_t period_ms,
     return add_watch(service, &watch, out);
 }
 
-/* Frees what was taken away, when no callback holds it. */
+/* Frees removed watches that no callback holds. */
 static void sweep(weiri_service *service)
 {
     for (weiri_watch **link = &service->watches; *link != NULL;) {
@@ -196,7 +196,7 @@ static bool run_ready(weiri_service *service)
         return false;
     }
     for (nfds_t i = 0; i < count; i++) {
-        FUZZ_CHECK((fds[i].revents & POLLNVAL) == 0); /* closed before it was unwatched */
+        FUZZ_CHECK((fds[i].revents & POLLNVAL) == 0); /* it was closed before it was unwatched */
         if (fds[i].revents != 0 && !watches[i]->dead) {
             watches[i]->ready(watches[i]->context, (uint32_t)fds[i].revents);
         }
@@ -273,7 +273,7 @@ int weiri_cond_init(pthread_cond_t *cond) { return pthread_cond_init(cond, NULL)
 bool weiri_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, uint64_t deadline_ns)
 {
     (void)cond;
-    /* A day: the longest timeout that can be set, with room. */
+    /* The longest timeout that can be set is a day, with room. */
     FUZZ_CHECK(deadline_ns < START_NS + 10 * (uint64_t)86400000 * NS_PER_MS);
     FUZZ_CHECK(the_service == NULL || !the_service->running);
     if (now_ns >= deadline_ns) {

@@ -1,8 +1,8 @@
 /* wire_fuzz.c - messages written and read by src/host/base/wire.h.
  *
  * The input is a schema (a list of field types) and bytes. The bytes are read by the schema into fields, which are
- * written again: what is accepted has one encoding, so it must come back byte for byte; a cut or failed message must
- * fail at each later read, and never be read or written beyond its end, for which both live in exact allocations. */
+ * written again. A message has one encoding, so an accepted one must come back byte for byte. After a cut or a failure
+ * each later read must fail, and nothing may be read or written beyond the end: both buffers are exact allocations. */
 #include <string.h>
 
 #include "src/host/base/alloc.h"
@@ -88,7 +88,7 @@ static void write_field(weiri_writer *w, const field *f)
     FUZZ_CHECK(w->size <= w->capacity && w->size >= before && (!failed || (w->failed && w->size == before)));
 }
 
-/* Whatever was read is written into a buffer that is `less` bytes too short. */
+/* Writes the fields into a buffer that is `less` bytes too short. */
 static void write_again(const field *fields, size_t count, const uint8_t *message, size_t size, size_t less)
 {
     const size_t capacity = size - less;

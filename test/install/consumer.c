@@ -1,5 +1,5 @@
-/* consumer.c - a user's program against an installed weir, in C, in C++ and, where nvcc is, in CUDA C++: combines two
- * arrays on the CPU device by its own kernel and by the kernel of the same name in other.c. */
+/* consumer.c - a user's program with an installed weir, in C, in C++ and, if nvcc is installed, in CUDA C++: combines
+ * two arrays on the CPU device by its own kernel and by the kernel of the same name in other.c. */
 #include <stdio.h>
 
 #include "consumer.h"

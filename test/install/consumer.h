@@ -1,4 +1,4 @@
-/* consumer.h - what the two source files of the test of an installed weir share. */
+/* consumer.h - shared by the two source files of the test of an installed weir. */
 #ifndef CONSUMER_H
 #define CONSUMER_H
 

@@ -1,4 +1,4 @@
-/* other.c - a second source file of the user's program, whose kernel has the name of the one in consumer.c. */
+/* other.c - a second source file of the user's program; its kernel has the same name as the kernel in consumer.c. */
 #include "consumer.h"
 
 WEIR_KERNEL(combine, combine_args)

@@ -1,10 +1,11 @@
-// For a long time, everything that a queue can do, in both directions at once, each byte under a checksum.
+// All operations of a queue for a long time, in both directions at once, each byte under a checksum.
 //
 // Each rank sends numbered messages into a ring of slots of its peer: puts of the data, an add to a counter, a value
-// with the checksum, and a value with the number, which is the signal. The peer sums up what has arrived before it; of
-// some messages it also gets the source and sums that up. Then it acknowledges by a value, and the slot is used again.
+// with the checksum, and a value with the number, which is the signal. The peer checks the checksum of the data that
+// arrived before the signal; of some messages it also gets the source and checks that. Then it acknowledges by a value,
+// and the slot is reused.
 //
-// WEIR_TEST_SOAK_SECONDS says how long, 600 unless set; the ranks are made anew several times a minute.
+// WEIR_TEST_SOAK_SECONDS sets the duration, default 600; the ranks are restarted several times a minute.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdlib>
@@ -23,7 +24,7 @@ const uint64_t slot_bytes = 512 << 10;
 const uint64_t slice_ms = 15000;
 const uint32_t data = 0, gets = 1; // the queues; acknowledgements go with the gets
 
-// Offsets in the memory of words, which the peer writes.
+// Offsets in the memory of words that the peer writes.
 enum word : uint64_t { SIGNAL = 0, ACKNOWLEDGED = 8, LAST = 16, COUNTER = 24, SUMS = 64 };
 
 uint64_t mix(uint64_t x)
@@ -32,7 +33,7 @@ uint64_t mix(uint64_t x)
     return x ^ x >> 29;
 }
 
-// What message `number` of a rank is.
+// The parameters of message `number` of a rank.
 struct message {
     uint64_t bytes, offset, amount, seed;
 
@@ -58,7 +59,7 @@ void fill(uint8_t *at, uint64_t bytes, uint64_t seed)
     }
 }
 
-// Of the bytes and their places.
+// A checksum of the bytes and their places.
 uint64_t checksum(const uint8_t *at, uint64_t bytes)
 {
     uint64_t sum = 0xcbf29ce484222325u + bytes, i = 0;
@@ -74,8 +75,8 @@ uint64_t checksum(const uint8_t *at, uint64_t bytes)
     return sum;
 }
 
-// One rank in one run: what it has sent and received. Memories: 0 its sources, 1 where messages land, 2 the words; and
-// on its own side alone, behind the landing slots, where gets land.
+// One rank in one run: its sent and received messages. Memories: 0 its sources, 1 landing slots of messages and, behind
+// them, of local gets, 2 the words.
 struct soak {
     Side side;
     const uint64_t run, end_ms;
@@ -123,7 +124,7 @@ struct soak {
         fill(side.bytes(0) + m.offset, m.bytes, m.seed);
         const uint64_t half = m.bytes / 2, sum = checksum(side.bytes(0) + m.offset, m.bytes);
         const uint64_t pieces[][2] = { { 0, half }, { half, m.bytes - half } };
-        // Some in one put, others in two.
+        // Some messages in one put, others in two.
         for (uint32_t i = m.seed % 3 == 0 ? 0 : 1; i < 2; i++) {
             const uint64_t at = m.offset + (m.seed % 3 == 0 ? pieces[i][0] : 0);
             const uint64_t bytes = m.seed % 3 == 0 ? pieces[i][1] : m.bytes;

@@ -1,5 +1,5 @@
-/* fake_nccl.c - as much of NCCL as weir-perf needs for its ranks to meet, and not to: FAKE_NCCL=meet lets them, =fail
- * lets rank 1 fail while rank 0 waits for it, =wait lets both wait. Who waits does so until fake_nccl_end. */
+/* fake_nccl.c - the functions of NCCL by which weir-perf's ranks meet. FAKE_NCCL=meet: they meet; =fail: rank 1 fails
+ * while rank 0 waits for it; =wait: both wait. A waiting rank waits until fake_nccl_end. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <stdatomic.h>
@@ -62,7 +62,7 @@ int ncclCommInitRank(void **comm, int ranks, nccl_id id, int rank)
 
 int ncclCommDestroy(void *comm) { return comm == &ended ? SUCCESS : SYSTEM_ERROR; }
 
-/* What is looked up and not called, or has nothing to do. */
+/* Functions that are only looked up, or do nothing. */
 #define SUCCEEDS(name)     \
     EXPORT int name(void); \
     int name(void) { return SUCCESS; }

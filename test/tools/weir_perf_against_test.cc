@@ -1,4 +1,4 @@
-// How weir-perf --against compares: rows that are written by weir-perf's own output, and read again.
+// Comparison by weir-perf --against, with rows written by weir-perf's output and read again.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,7 +33,7 @@ protected:
 
     void TearDown() override { unlink(path_.c_str()); }
 
-    // Rows of a run that writes to the file, or is compared with it.
+    // Rows of a run that writes the file or is compared with it.
     bool run(bool record, std::initializer_list<Row> rows, std::string *text = nullptr)
     {
         perf_options options;
@@ -107,7 +107,7 @@ TEST_P(Against, BandwidthMayBe5PercentLess)
     EXPECT_TRUE(run(false, { { "grid", MiB, 1000, 190.1 } }, &text)) << text;
     EXPECT_FALSE(run(false, { { "grid", MiB, 1, 189.8 } }, &text));
     EXPECT_EQ(lines(text, "bytes 1048576: gbps 200.000 before, 189.800 now (-5.1 %)\n"), 1u) << text;
-    // Without a bandwidth the time is what there is.
+    // Without a bandwidth the time is compared.
     ASSERT_TRUE(run(true, { { "grid", MiB, 100, NAN } }));
     EXPECT_TRUE(run(false, { { "grid", MiB, 114, NAN } }));
     EXPECT_FALSE(run(false, { { "grid", MiB, 116, NAN } }));
@@ -118,7 +118,7 @@ TEST_P(Against, RowsAreFoundByWhatTheyAre)
     std::string text;
     ASSERT_TRUE(run(true, { { "grid, \"a\" \\ b", 8, 10, NAN }, { "blocks", 8, 20, NAN }, { "blocks", 8, 30, NAN } }));
     EXPECT_TRUE(run(false, { { "blocks", 8, 20, NAN }, { "grid, \"a\" \\ b", 8, 10, NAN }, { "blocks", 8, 30, NAN } }));
-    // Of rows that are the same each is taken once, in the order of the file.
+    // Equal rows are each taken once, in the order of the file.
     EXPECT_FALSE(run(false, { { "blocks", 8, 30, NAN }, { "blocks", 8, 30, NAN } }, &text));
     EXPECT_EQ(lines(text, "shape blocks, bytes 8: time_us 20.000 before, 30.000 now (+50.0 %)\n"), 1u) << text;
     EXPECT_FALSE(run(false, { { "blocks", 8, 1, NAN }, { "blocks", 8, 1, NAN }, { "blocks", 8, 1, NAN } }, &text));
@@ -134,7 +134,7 @@ TEST_P(Against, FilesThatAreNoneAreRefused)
     ASSERT_TRUE(run(true, { { "grid", 8, 10, 1 }, { "grid", 9, 10, 1 } }));
     std::ifstream in(path());
     const std::string whole((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-    // A file that is cut is refused, unless it ends between two rows of CSV, or behind the last row of JSON.
+    // A truncated file is refused unless it ends between two rows of CSV or behind the last row of JSON.
     for (size_t length = 0; length < whole.size(); length++) {
         std::ofstream(path(), std::ios::trunc) << whole.substr(0, length);
         testing::internal::CaptureStderr();

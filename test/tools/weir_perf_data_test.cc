@@ -1,5 +1,5 @@
-// What weir-perf checks collectives with: right data, made here in a plain way from what ranks send, is found right,
-// and each kind of mistake is counted.
+// weir-perf's check of collectives: right data, computed here in a simple way from the ranks' data, is accepted, and
+// each kind of mistake is counted.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,7 +67,7 @@ struct Job {
 
     uint64_t wrong(uint32_t rank) { return run(perf_data_check, rank, seed); }
 
-    // A number of `rank`'s send buffer; all that are reduced fit a double.
+    // A number of `rank`'s send buffer; all reduced numbers fit a double.
     double number(uint32_t rank, uint64_t index) const
     {
         const char *at = send[rank].data() + index * element();
@@ -138,7 +138,7 @@ struct Job {
         return op == WEIR_AVG ? all / kRanks : all;
     }
 
-    // What `rank` must receive.
+    // Writes the expected data of `rank`.
     void receive(uint32_t rank)
     {
         char *to = recv[rank].data();
@@ -204,7 +204,7 @@ TEST(PerfData, OneWrongBitIsOneWrongElement)
     }
 }
 
-// `make` fills the receive buffer of the root as a mistake would; most of it is found wrong.
+// `make` fills the root's receive buffer as a mistake would; most of it is found wrong.
 void expect_found(const char *what, const std::vector<weir_collective_kind> &kinds,
                   const std::function<void(Job &)> &make)
 {
@@ -249,7 +249,7 @@ TEST(PerfData, MistakesAreFound)
     });
 }
 
-// Of what is sent in place nothing is destroyed.
+// Writing wrong bytes in place keeps the data to send.
 TEST(PerfData, InPlaceWhatIsSentStays)
 {
     Job job(WEIR_ALLGATHER);

@@ -1,4 +1,4 @@
-// How weir-perf's ranks meet in NCCL, with fake_nccl.c in its place: together, or not.
+// The meeting of weir-perf's ranks in NCCL, with fake_nccl.c: success, failure and timeout.
 #include <gtest/gtest.h>
 
 #include <cstdarg>
@@ -10,7 +10,7 @@
 #include "test/harness/comm.h"
 #include "tools/perf/nccl.h"
 
-// In place of those in other files of weir-perf.
+// Replace functions of other files of weir-perf.
 weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)
 {
     va_list list;

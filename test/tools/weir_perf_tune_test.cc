@@ -10,7 +10,7 @@
 
 #include "tools/perf/collective.h"
 
-// In place of those in another file of weir-perf.
+// Replace those of another file of weir-perf.
 const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };
 
 namespace {
@@ -21,7 +21,7 @@ void add(perf_tune *tune, uint64_t bytes, weir_collective_form form, weir_shape 
     perf_tune_add(tune, bytes, &chosen, most, us);
 }
 
-// What comes of a file with this text.
+// Writes `tune` over a file with this text and returns the new text.
 std::string write(const perf_tune *tune, const char *text)
 {
     char path[] = "/tmp/weir-perf-tune-XXXXXX";
@@ -68,7 +68,7 @@ TEST(WeirPerfTune, WhatTheLibraryDoesByItselfIsARowWithoutAShape)
 TEST(WeirPerfTune, NeighboursWithTheSameChoiceAreOneRow)
 {
     perf_tune tune = {};
-    add(&tune, 256, WEIR_FORM_ONCE, { 1, 256 }, 16, 3.0); // fewer blocks than there might have been
+    add(&tune, 256, WEIR_FORM_ONCE, { 1, 256 }, 16, 3.0); // fewer blocks than allowed
     add(&tune, 1024, WEIR_FORM_ONCE, { 4, 256 }, 33, 3.0);
     add(&tune, 4096, WEIR_FORM_ONCE, { 16, 256 }, 16, 3.0);
     add(&tune, 16384, WEIR_FORM_LINES, { 16, 256 }, 16, 3.0);

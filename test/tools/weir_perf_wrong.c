@@ -1,4 +1,4 @@
-/* weir_perf_wrong.c - an allreduce whose result only rank 0 gets. */
+/* weir_perf_wrong.c - an allreduce that gives its result only to rank 0. */
 #include "weir/collective.h"
 
 weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,

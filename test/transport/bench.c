@@ -1,10 +1,10 @@
-/* bench.c - what the queues of the transport ofi reach beside a minimal loop over libfabric, in the same run.
+/* bench.c - performance of the queues of the transport ofi beside a minimal loop over libfabric, in the same run.
  *
  *   weir-ofi-bench [BYTES [PUTS [ROUNDS]]]      1048576 1000 2000 unless given
  *
  * Two processes of this host. Bandwidth is that of PUTS puts of BYTES, 16 under way; latency is half of the mean round
- * trip of 8 bytes, which the loop writes and the queues send as a value. The loop asks for no delivery, keeps no order,
- * and finds no error: it is the least that moves the bytes. */
+ * trip of 8 bytes, which the loop writes and the queues send as a value. The loop has no delivery completion, no order
+ * and no error detection: it does the minimum to move the bytes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,10 +28,10 @@ typedef struct bare {
 
 typedef struct end {
     int socket;
-    bool first; /* of the two; it measures */
+    bool first; /* the process that measures */
     uint8_t *memory;
     uint64_t bytes;
-    uint64_t rounds; /* of latency so far */
+    uint64_t rounds; /* rounds of latency so far */
     bare bare;
     weir_device *device;
     weiri_domain *domain;
@@ -103,7 +103,7 @@ static void queue_small(end *e, uint64_t offset, uint64_t value)
     }
 }
 
-/* Also acknowledges what the peer has posted: a poll that finds nothing does. */
+/* Also acknowledges the peer's posts, which an idle poll does. */
 static void queue_drain(end *e)
 {
     for (uint32_t idle = 0; idle < 4 || e->queue->completed != e->queue->posted;) {
@@ -175,7 +175,7 @@ static void bare_write(end *e, uint64_t bytes, uint64_t offset, uint64_t *under_
 
 /* ---- measurements ---------------------------------------------------------------------------------------- */
 
-/* GB/s of `puts` puts; the peer polls until the last has told it. */
+/* GB/s of `puts` puts; the peer polls until the end's value arrives. */
 static double bandwidth(end *e, bool queues, uint64_t bytes, uint64_t puts, uint64_t last)
 {
     uint64_t *flag = (uint64_t *)(void *)(e->memory + e->bytes - 64);
@@ -190,7 +190,7 @@ static double bandwidth(end *e, bool queues, uint64_t bytes, uint64_t puts, uint
     for (uint64_t i = 0; e->first && i < puts; i++) {
         queues ? queue_put(e, bytes, window) : bare_write(e, bytes, 0, &under_way, window);
     }
-    /* The end goes there, and back. */
+    /* The end's value goes to the peer and back. */
     if (queues) {
         queue_small(e, e->bytes - 64 + (e->first ? 0 : 8), last);
         queue_drain(e);

@@ -1,5 +1,5 @@
-/* bench.h - what the programs that measure queues share; for one source file. They are two processes of this host, each
- * of which ends, with a reason, when anything fails or nothing comes in time. */
+/* bench.h - shared by the programs that measure queues; for one source file. Each is two processes of this host. A
+ * process ends with a reason on a failure or a timeout. */
 #ifndef WEIRT_BENCH_H
 #define WEIRT_BENCH_H
 
@@ -32,7 +32,7 @@ static void patience(void)
     }
 }
 
-/* Both processes say something of the same length. */
+/* Both processes exchange data of the same length. */
 static void swap(int socket, const void *own, void *peer, size_t bytes)
 {
     if (write(socket, own, bytes) != (ssize_t)bytes || recv(socket, peer, bytes, MSG_WAITALL) != (ssize_t)bytes) {

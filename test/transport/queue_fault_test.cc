@@ -1,4 +1,4 @@
-// What goes wrong with queues: keys and addresses that are not, memory that went away, peers that end, no memory.
+// Failures of queues: malformed keys and addresses, deregistered memory, peers that end, allocation failures.
 #include <cstdlib>
 
 #include "test/harness/checks.h"
@@ -16,8 +16,8 @@ WEIRT_QUEUE_SUITE(QueueFault);
 WEIRT_QUEUE_THREAD_SUITE(QueueFaultThreads);
 WEIRT_QUEUE_PROCESS_SUITE(QueueFaultProcesses);
 
-// Every cut, and every changed byte, of a key and an address: refused as malformed or taken, and then the right one is
-// still taken.
+// Every truncation and every changed byte of a key and an address is refused as malformed or accepted; the right one is
+// still accepted afterwards.
 void garbled(weirt_rank *rank)
 {
     Side side(rank);
@@ -55,7 +55,7 @@ void garbled(weirt_rank *rank)
     for (uint32_t length = 0; length < queue->address_bytes; length++) {
         WEIRT_STATUS(rank, WEIR_ERR_CORRUPT, side.ops->queue_connect(queue, queue->address, length));
     }
-    // To itself: the address is a good one.
+    // Connects to itself: the address is valid.
     WEIRT_OK(rank, side.ops->queue_connect(queue, queue->address, queue->address_bytes));
 }
 
@@ -64,8 +64,8 @@ TEST_P(QueueFaultThreads, GarbledKeysAndAddresses)
     weirt_ranks_run_shared(stage(), 1, garbled, &meeting, sizeof meeting);
 }
 
-// The peer takes back memory whose key was given out: what touches it fails its queue, with words, and nothing else.
-// Meeting.number says what: 0 a put, 1 a get, 2 a value.
+// The peer deregisters memory whose key was sent: an operation on it fails only its queue, with a text. Meeting.number:
+// 0 a put, 1 a get, 2 a value.
 void revoked(weirt_rank *rank)
 {
     Side side(rank);
@@ -90,13 +90,13 @@ void revoked(weirt_rank *rank)
         WEIRT_EXPECT(rank, status < 0 && status != WEIR_ERR_BUSY);
         WEIRT_TEXT(rank, "queue");
         WEIRT_EXPECT(rank, queue->completed == before - 1);
-        // It stays failed, in the same words.
+        // It stays failed, with the same text.
         std::string words = weir_last_error();
         WEIRT_STATUS(rank, status, side.ops->put(queue, side.remotes[2], 0, side.regions[0], 0, 8));
         WEIRT_TEXT(rank, words.c_str());
         WEIRT_STATUS(rank, status, side.ops->value(queue, side.remotes[2], 0, 0, 8));
         WEIRT_STATUS(rank, status, side.ops->poll(queue));
-        // The other queue does not notice.
+        // The other queue goes on.
         WEIRT_OK(rank, side.ops->put(side.queues[1], side.remotes[2], 0, side.regions[0], 0, 4096));
         WEIRT_OK(rank, side.ops->value(side.queues[1], side.remotes[0], 0, 77, 8));
         side.finish(1);
@@ -129,8 +129,8 @@ TEST_P(QueueFaultThreads, ValueToRevokedMemoryFailsItsQueueAlone)
     run(revoked);
 }
 
-// Values to memory that is there, and one to memory that was taken back, are all posted before the peer looks at them:
-// the first are complete, although the news of them may come with the error.
+// Values to registered memory and one to deregistered memory are all posted before the peer polls: the first ones
+// complete, although their acknowledgement may arrive with the error.
 void done_before_the_failure(weirt_rank *rank)
 {
     Side side(rank);
@@ -146,7 +146,7 @@ void done_before_the_failure(weirt_rank *rank)
     side.meet();
     if (rank->rank == 0) {
         WEIRT_OK(rank, side.ops->value(queue, side.remotes[0], 0, 1, 8));
-        side.finish(0); // there is a connection
+        side.finish(0); // makes the connection
     }
     side.meet();
     if (rank->rank == 0) {
@@ -161,7 +161,7 @@ void done_before_the_failure(weirt_rank *rank)
     } else {
         const uint64_t *word = reinterpret_cast<const uint64_t *>(side.bytes(0));
         weirt_step_wait(rank, 0, 1000);
-        weirt_sleep_ms(20); // all of them come
+        weirt_sleep_ms(20); // all of them arrive
         side.until("the last value", [&] { return __atomic_load_n(word, __ATOMIC_ACQUIRE) == values; });
     }
     weirt_step(rank, 1001);
@@ -201,7 +201,7 @@ void killed_under_load(weirt_rank *rank)
 
 TEST_P(QueueFaultProcesses, PeerIsKilledUnderLoad) { run(killed_under_load); }
 
-// Rank 1 is killed while nothing is under way. Rank 0's posts fail or wait; they neither hang nor complete.
+// Rank 1 is killed while nothing is under way. Rank 0's posts fail or stay incomplete; they neither hang nor complete.
 void killed_idle(weirt_rank *rank)
 {
     Side side(rank);
@@ -228,7 +228,7 @@ void killed_idle(weirt_rank *rank)
 
 TEST_P(QueueFaultProcesses, PeerIsKilledIdle) { run(killed_idle); }
 
-// Rank 0 closes its queue with transfers of all kinds under way, and frees their memory. New ones work.
+// Rank 0 closes its queue with transfers of all kinds under way, and frees their memory. New queues work.
 void closed_at_work(weirt_rank *rank)
 {
     Side side(rank);
@@ -275,7 +275,7 @@ void closed_at_work(weirt_rank *rank)
 
 TEST_P(QueueFault, ClosedWithWorkInFlight) { run(closed_at_work); }
 
-// The n-th allocation fails: an error, nothing left, and the next attempt goes on from there.
+// The n-th allocation fails: the call returns an error and leaks nothing, and the next attempt continues.
 void nth_allocation(weirt_rank *rank)
 {
     Side side(rank);

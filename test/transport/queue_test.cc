@@ -1,4 +1,4 @@
-// What weiri_queue_ops promises, between two ranks: transfers of all sizes, order, room, and names of one's own.
+// Promises of weiri_queue_ops between two ranks: transfers of all sizes, order, room, and memory of this rank.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -17,7 +17,7 @@ namespace {
 WEIRT_QUEUE_SUITE(Queue);
 WEIRT_QUEUE_THREAD_SUITE(QueueThreads);
 
-const uint64_t guard = 64; // bytes around a transfer that must stay what they were
+const uint64_t guard = 64; // bytes around a transfer that must not change
 const uint8_t untouched = 0xa5;
 
 uint64_t largest() { return weirt_sanitizer()[0] == '\0' ? uint64_t(64) << 20 : uint64_t(5) << 20; }
@@ -35,7 +35,7 @@ bool is_untouched(const uint8_t *at, uint64_t bytes)
     return std::all_of(at, at + bytes, [](uint8_t byte) { return byte == untouched; });
 }
 
-// Both ranks put to each other at once; who receives learns from the poster that it is complete.
+// Both ranks put to each other at once; the poster reports completion to the receiver.
 void put_all_sizes(weirt_rank *rank)
 {
     Side side(rank);
@@ -146,7 +146,7 @@ void all_alignments(weirt_rank *rank)
 
 TEST_P(QueueThreads, AllAlignments) { run(all_alignments); }
 
-// Ping-pong of data and a value behind it: who sees the value sees all of the data.
+// Ping-pong of data with a value behind it: the value is visible only after all data.
 void data_before_value(weirt_rank *rank)
 {
     Side side(rank);
@@ -182,7 +182,7 @@ void data_before_value(weirt_rank *rank)
 
 TEST_P(Queue, DataIsThereBeforeTheValue) { run(data_before_value); }
 
-// Values while a thread that does not poll watches them: in order, each whole, among many bytes of puts.
+// A thread that does not poll watches values: they arrive in order and whole, among many bytes of puts.
 void values_are_whole(weirt_rank *rank)
 {
     Side side(rank);
@@ -227,8 +227,8 @@ void values_are_whole(weirt_rank *rank)
 
 TEST_P(QueueThreads, ValuesAreWholeAndInOrder) { run(values_are_whole); }
 
-// Each length at each place within 8 bytes; the bytes around keep their own. Meeting.number: how far behind a multiple
-// of 8 the memory begins; a value may then lie in two words.
+// Each length at each place within 8 bytes; the bytes around it do not change. Meeting.number: offset of the memory
+// from a multiple of 8; a value may then lie in two words.
 void values_of_all_lengths(weirt_rank *rank)
 {
     std::vector<uint8_t> odd(8 * 8 * 24 + 8);
@@ -279,7 +279,7 @@ TEST_P(QueueThreads, ValuesOfAllLengthsToMemoryAtAnyAddress)
     }
 }
 
-// Posts while the peer does not poll: at some point there is no room, nothing is lost, and it goes on when it polls.
+// Posts while the peer does not poll: the room runs out, nothing is lost, and posts go on when the peer polls.
 void more_than_fits(weirt_rank *rank)
 {
     Side side(rank);
@@ -376,8 +376,8 @@ void many_pollers(weirt_rank *rank)
 
 TEST_P(QueueThreads, ManyThreadsPoll) { run(many_pollers); }
 
-// Each kind of memory on either side, in turn and at once: some of each side's is out of the host's reach. Between the
-// transfers there are values, behind which the data is seen.
+// Each kind of memory on either side, in turn and at once; the host cannot reach some of it. Values between the
+// transfers show that the data has arrived.
 void kinds_of_memory(weirt_rank *rank)
 {
     Side side(rank);
@@ -386,7 +386,7 @@ void kinds_of_memory(weirt_rank *rank)
     if (!side.open_domain() || !side.open_queues(1)) {
         return;
     }
-    // Of what is allocated from here on.
+    // Applies to later allocations.
     auto set_staged = [&](bool staged) {
         if (rank->rank == 0) {
             side.meeting->staged = staged;
@@ -397,7 +397,7 @@ void kinds_of_memory(weirt_rank *rank)
         !side.open_memories({ size, size, size })) {
         return;
     }
-    // Memories 0 and 1 are the host's, 2 to 4 the device's.
+    // Memories 0 and 1 belong to the host, 2 to 4 to the device.
     const uint64_t *flag = reinterpret_cast<const uint64_t *>(side.bytes(1));
     for (uint64_t round = 1; round <= rounds; round++) {
         const uint32_t from = round % 2 != 0 ? 0 : 2;
@@ -459,8 +459,8 @@ TEST_P(QueueThreads, KindsOfMemory)
     }
 }
 
-// Adds of both ranks to the same words, by two queues of each, while the CPU adds there too: none is lost, and each
-// comes behind what was posted before it.
+// Both ranks add to the same words by two queues each, while the CPU adds there too: no add is lost, and each arrives
+// after earlier posts.
 void adds(weirt_rank *rank)
 {
     Side side(rank);

@@ -1,7 +1,7 @@
-/* queues.h - two ranks with queues of one transport between them, straight on weiri_queue_ops; C++ only.
+/* queues.h - two ranks with queues of one transport between them, directly on weiri_queue_ops; C++ only.
  *
- * What the ranks must know of each other goes through the shared argument of their run. Whoever waits here polls all
- * its queues, as the proxy and the service thread do. */
+ * The ranks exchange their descriptions through the shared argument of their run. Waits here poll all queues, as the
+ * proxy and the service thread do. */
 #ifndef WEIRT_QUEUES_H
 #define WEIRT_QUEUES_H
 
@@ -26,7 +26,7 @@ namespace weirt {
 const uint32_t max_queues = 3;
 const uint32_t max_memories = 5;
 
-// One side's half of what is exchanged.
+// One side's half of the exchange.
 struct Offer {
     uint8_t address[max_queues][WEIRI_ADDRESS_MAX];
     uint32_t address_bytes[max_queues];
@@ -36,9 +36,9 @@ struct Offer {
 // The argument of a run.
 struct Meeting {
     char transport[16];
-    bool staged;     // memory is out of the host's reach
-    bool storeless;  // and its device stores no values
-    uint64_t number; // the case's own
+    bool staged;     // the host cannot reach the memory
+    bool storeless;  // and the device cannot store values
+    uint64_t number; // a parameter of the case
     char text[64];
     Offer offer[2];
 };
@@ -53,7 +53,7 @@ inline const weiri_transport_ops *transport_named(const char *name)
     return nullptr;
 }
 
-// Byte `i` of what round `round` of rank `rank` sends.
+// Byte `i` of the data of rank `rank` in round `round`.
 inline uint8_t pattern(uint64_t i, uint64_t round, uint32_t rank)
 {
     uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u + round * 0xc2b2ae3d27d4eb4fu + rank * 0x165667b19e3779f9u;
@@ -67,7 +67,7 @@ inline void fill(uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank)
     }
 }
 
-// Bytes that are wrong.
+// The number of wrong bytes.
 inline uint64_t wrong(const uint8_t *at, uint64_t bytes, uint64_t round, uint32_t rank)
 {
     uint64_t count = 0;
@@ -77,7 +77,7 @@ inline uint64_t wrong(const uint8_t *at, uint64_t bytes, uint64_t round, uint32_
     return count;
 }
 
-// A rank's end: a domain, queues, memories, and the peer's memories.
+// A rank's end: a domain, queues, memories and the peer's memories.
 class Side {
 public:
     explicit Side(weirt_rank *rank)
@@ -93,27 +93,28 @@ public:
     // Appends a block.
     bool allocate(uint64_t size);
     bool wrap(uint8_t *at, uint64_t size);
-    // Each step of it, or all: a domain, `count` queues that are connected, one memory of each size and the peer's.
+    // Single steps, and all of them: a domain, `count` connected queues, one memory of each size and the peer's
+    // memories.
     bool open_domain();
     bool open(uint32_t count, const std::vector<uint64_t> &sizes);
     bool open_queues(uint32_t count);
     bool open_memories(const std::vector<uint64_t> &sizes);
-    // A memory of each block from the `first_block`th on, and the peer's.
+    // A memory for each block from number `first_block` on, and the peer's memories.
     bool open_regions(size_t first_block);
 
     uint8_t *bytes(uint32_t memory) const { return static_cast<uint8_t *>(blocks[memory]->pointer); }
 
-    // Polls all queues once; those that failed stay so.
+    // Polls all queues once; failed queues stay failed.
     void poll_all();
-    // Polls until the condition holds; a failure when it does not within the patience.
+    // Polls until the condition holds; a failure of the test if it does not within the harness's timeout.
     bool until(const char *what, const std::function<bool()> &condition);
     // Meets the peer, polling.
     bool meet();
-    // Posts until it is taken; what it returns otherwise.
+    // Repeats a post until it is taken; returns its error otherwise.
     weir_status insist(const std::function<weir_status()> &post);
     // Waits for all posts of a queue. A failure unless they complete.
     bool finish(uint32_t queue);
-    // Polls until the queue fails, and posts `post` meanwhile if there is one; WEIR_OK when it does not.
+    // Polls until the queue fails, repeating `post` if there is one. Returns the error, or WEIR_OK if it does not fail.
     weir_status failure(uint32_t queue, const std::function<weir_status()> &post);
 
     weirt_rank *rank;
@@ -339,8 +340,8 @@ inline std::string queue_test_name(const ::testing::TestParamInfo<std::pair<std:
     return info.param.first + "_" + weirt_stages[info.param.second].name;
 }
 
-// WEIRT_TRANSPORTS: the program's, separated by commas. NAME_staged: with memory out of the host's reach, where a case
-// that runs at both stages runs with threads alone.
+// WEIRT_TRANSPORTS: the program's transports, separated by commas. NAME_staged: with memory that the host cannot reach;
+// cases for both stages then run only with threads.
 inline std::vector<std::pair<std::string, int>> queue_test_params(bool threads, bool processes)
 {
     std::vector<std::pair<std::string, int>> params;

@@ -1,10 +1,10 @@
-/* probe.c - what a machine's RDMA devices do, asked in the way of libweir: libibverbs loaded at run time, a reliable
- * queue pair between two devices of one process.
+/* probe.c - checks a machine's RDMA devices in libweir's way: libibverbs loaded at run time, and a reliable queue pair
+ * between two devices in one process.
  *
  *   weir-vm-probe [DEVICE DEVICE [GID-INDEX]]      rxe0 rxe1 0 unless given
  *
- * One line a check; the status is 1 when one fails, 77 when there is no libibverbs. Checks build on each other: the
- * first that fails is the last. */
+ * Prints a row for each check. The status is 1 if a check fails, 77 without libibverbs. Checks build on each other, so
+ * the first failure ends the program. */
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 
 enum {
     bytes = 64 << 10,
-    /* Each end's memory: the data, what is read back, a word for atomics and one for what it held before. */
+    /* Each end's memory: the data, data read back, a word for atomics and one for its old value. */
     back_at = bytes,
     word_at = 2 * bytes,
     old_at = word_at + 8,
@@ -27,7 +27,7 @@ enum {
     access_all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC
 };
 
-/* What is called of libibverbs by name; posting and polling go through the device's context. */
+/* Functions of libibverbs that are found by name; posting and polling go through the device's context. */
 typedef struct verbs {
     struct ibv_device **(*get_device_list)(int *);
     void (*free_device_list)(struct ibv_device **);
@@ -209,7 +209,8 @@ static time_t now_s(void)
     return now.tv_sec;
 }
 
-/* Posts one work request on local memory and waits for its completion's status; -1: refused, or none came in time. */
+/* Posts one work request on local memory and returns the status of its completion; -1 if it is refused or does not
+ * complete in time. */
 static int perform(end *e, struct ibv_send_wr request, uint32_t local_at, uint32_t length)
 {
     struct ibv_sge piece = { .addr = (uintptr_t)(e->memory + local_at), .length = length, .lkey = e->mr->lkey };
@@ -268,7 +269,7 @@ static bool transfer(end *e, end *peer)
     return true;
 }
 
-/* A word written inline, and two additions to it. */
+/* Writes a word inline, and adds to it twice. */
 static bool count_up(end *e, end *peer)
 {
     uint64_t remote = (uintptr_t)(peer->memory + word_at);
@@ -297,7 +298,7 @@ static bool count_up(end *e, end *peer)
     return check(old == value, "%s: %" PRIx64 " after", peer->name, old);
 }
 
-/* The last one: queue pairs are in error afterwards. */
+/* The last check: it leaves the queue pairs in the error state. */
 static bool refuse(end *e, end *peer)
 {
     struct ibv_send_wr write = { .opcode = IBV_WR_RDMA_WRITE,
