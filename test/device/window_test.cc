@@ -175,7 +175,6 @@ TEST(WindowRing, LapsGoOn)
             world.window(0)->sent[1] = start;
             world.window(0)->taken[1] = start;
             weir_window_states(world.window(1), 0)[0].head = start;
-            weir_window_states(world.window(1), 0)[0].credited = start;
             for (uint32_t i = 0; i < 5 * count; i++) {
                 ASSERT_EQ(notify(world, 0, 1, 2 * i), WEIR_OK);
                 if (count > 2) {

@@ -6,7 +6,7 @@
  * ISA's memory consistency model (PTX ISA 9.0, chapter 8) and of C11.
  *
  * Orders belong to operations, because the thread sanitizer understands those. Fences occur only in front of a NIC's
- * doorbell.
+ * doorbell, and between the accesses of a notification.
  *
  * On the CPU everything is built on the six WEIR_CPU_ macros below. A test of memory orders replaces them, because a
  * CPU's own memory hides most errors: it sets WEIR_ARCH_MODEL to the name of a header that defines them for a simulated
@@ -309,6 +309,50 @@ WEIR_FN void weir_arch_store_behind_sys_u32(uint32_t *p, uint32_t v)
     weir_arch_store_relaxed_sys_u32(p, v);
 #else
     weir_arch_store_release_sys_u32(p, v);
+#endif
+}
+
+/* A load, a fence and a store of one thread, in this order. Together they are an acquire by the load and a release by
+ * the store, in the scope of the fence. On a GPU the fence runs while the load, and other accesses before it, are still
+ * under way; on a CPU the load and the store carry the orders. */
+WEIR_FN uint64_t weir_arch_load_before_fence_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__)
+    return weir_arch_load_relaxed_sys_u64(p);
+#else
+    return WEIR_CPU_LOAD(p, __ATOMIC_ACQUIRE, SYS);
+#endif
+}
+
+WEIR_FN void weir_arch_fence_dev(void)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+#endif
+}
+
+WEIR_FN void weir_arch_fence_sys(void)
+{
+#if defined(__CUDA_ARCH__)
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+#endif
+}
+
+WEIR_FN void weir_arch_store_behind_fence_dev_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    weir_arch_store_relaxed_dev_u64(p, v);
+#else
+    weir_arch_store_release_dev_u64(p, v);
+#endif
+}
+
+WEIR_FN void weir_arch_store_behind_fence_sys_u64(uint64_t *p, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    weir_arch_store_relaxed_sys_u64(p, v);
+#else
+    weir_arch_store_release_sys_u64(p, v);
 #endif
 }
 

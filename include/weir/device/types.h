@@ -468,10 +468,11 @@ typedef struct weir_dev_window_table {
 
 /* The state of a ring at its reader. One group at a time waits for a rank, and it alone uses the rank's states. */
 typedef struct weir_dev_window_ring {
-    uint64_t head;     /* words before it are taken; the word there is not, or has not arrived */
-    uint64_t credited; /* the head that the source device knows */
-    uint64_t looked;   /* words before it were looked at by the current wait */
-    uint64_t holes;    /* words behind the head that are taken */
+    uint64_t head;       /* words before it are taken; the word there is not, or has not arrived */
+    uint32_t unreported; /* words before the head that the source device does not know to be taken */
+    uint32_t holes;      /* words behind the head that are taken */
+    uint64_t looked;     /* words before it were looked at by the current wait */
+    uint64_t reserved;
 } weir_dev_window_ring;
 
 /* Ranks of all devices share the parts of their memories, and notify each other; see weir/device/window.h. */

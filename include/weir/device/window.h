@@ -27,24 +27,27 @@
  * old values for as long as the kernel runs.
  *
  * Groups:    a thread, a warp, a block, or a grid with a barrier. All threads of the group make each call with the same
- *            arguments, and get the same status. Other groups get WEIR_ERR_INVALID, and nothing happens.
- * Order:     a rank that has waited for a notification sees what the threads of the sending group wrote before, the
- * data of put_notify, all earlier puts of that source to its device and, if the devices' memories are mapped,
- *            everything that the sender knew. put alone has no barrier: the data of a group's put is covered by the
- *            group's next notify. The source of a put may be overwritten, and data of a get read, after a barrier of
- * the group if the target's memory is mapped, and after flush in any case. Threads:   any number of groups may send as
- * one rank. One group at a time waits, polls and takes for it. Blocking:  wait, take and barrier, and notify and
- * put_notify while the target's ring is full, with the communicator's deadline. `notifications` of one device
- * (weir_window_opts) always fit. The others never. Errors:    WEIR_ERR_RANGE: an unknown rank or memory, or a range
- * that leaves a part. WEIR_ERR_INVALID: a tag that is too large, or a source that partly overlaps its destination. Both
- * before anything is copied or sent, and sticky. WEIR_ERR_LIMIT: every ring that could bring a match is full and holds
- * none; sticky in wait and take. WEIR_ERR_TIMEOUT, or the communicator's sticky error. */
+ *            arguments, and get the same status. Other groups get WEIR_ERR_INVALID, and nothing happens. put and get do
+ *            not meet: over a port channel the leader requests them, and the other threads learn of its error, which is
+ *            sticky, in the next call that meets.
+ * Order:     a rank that has waited for a notification sees the data of put_notify, all earlier puts of that source to
+ *            its device and, if the devices map each other's memory, everything that the source knew. A group's notify
+ *            covers its puts. The source of a put may be overwritten, and data of a get read, after a barrier of the
+ *            group if the target's memory is mapped, and after flush in any case.
+ * Threads:   any number of groups may send as one rank. One group at a time waits, polls and takes for it.
+ * Blocking:  wait, take, flush and barrier; notify and put_notify while the target's ring is full. All have the
+ *            communicator's deadline. Notifications of one device up to weir_window_opts.notifications always fit.
+ * Errors:    WEIR_ERR_RANGE for an unknown rank or memory, or a range that leaves a part. WEIR_ERR_INVALID for a tag
+ *            that is too large, or a source that partly overlaps its destination. Both come before anything is copied
+ *            or sent, and are sticky. WEIR_ERR_LIMIT if every ring that could bring a match is full and holds none;
+ *            sticky in wait and take. WEIR_ERR_TIMEOUT, or the communicator's sticky error. */
 #ifndef WEIR_DEVICE_WINDOW_H
 #define WEIR_DEVICE_WINDOW_H
 
 #include "weir/device/impl/copy.h"
 #include "weir/device/impl/window_ring.h"
 #include "weir/device/memory_channel.h"
+#include "weir/device/request.h"
 
 #undef WEIR_DEV_USED_window
 #define WEIR_DEV_USED_window weir_dev_version_window
@@ -94,7 +97,7 @@ WEIR_FN weir_status weir_dev_window_check_wait(const weir_dev_window_rank *self,
     return weir_dev_window_check_notify(self, source == WEIR_ANY_RANK ? 0 : source, tag == WEIR_ANY_TAG ? 0 : tag);
 }
 
-/* Fails a transfer that weir_dev_window_check_move refuses, with the reason. */
+/* Fails a transfer that weir_dev_window_find refuses, with the reason. */
 WEIR_FN_COLD weir_status weir_dev_window_refuse_move(const weir_dev_window *window, uint32_t doing, uint32_t target,
                                                      uint32_t remote_memory, uint64_t remote_offset,
                                                      uint32_t local_memory, uint64_t local_offset, uint64_t bytes)
@@ -112,21 +115,6 @@ WEIR_FN_COLD weir_status weir_dev_window_refuse_move(const weir_dev_window *wind
                          memories[local ? local_memory : remote_memory].bytes);
     note.index = local ? WEIR_LOCAL_MEMORY : 0;
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
-}
-
-/* Checks the memories and ranges of a transfer. The target has been checked. */
-WEIR_FN weir_status weir_dev_window_check_move(const weir_dev_window *window, uint32_t doing, uint32_t target,
-                                               uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                               uint64_t local_offset, uint64_t bytes)
-{
-    const weir_dev_window_memory *memories = window->table->memories;
-    if (WEIR_UNLIKELY(remote_memory >= window->memories || local_memory >= window->memories) ||
-        WEIR_UNLIKELY(!weir_dev_in_range(remote_offset, bytes, memories[remote_memory].bytes) ||
-                      !weir_dev_in_range(local_offset, bytes, memories[local_memory].bytes))) {
-        return weir_dev_window_refuse_move(window, doing, target, remote_memory, remote_offset, local_memory,
-                                           local_offset, bytes);
-    }
-    return WEIR_OK;
 }
 
 /* ---- places ---------------------------------------------------------------------------------------------------- */
@@ -168,53 +156,104 @@ WEIR_FN void *weir_dev_window_pointer(const weir_dev_window_rank *self, uint32_t
     return weir_dev_window_address(window, window->device, self->index, memory, 0);
 }
 
-/* ---- transfers ------------------------------------------------------------------------------------------------- */
-
-/* A put or a get whose arguments have been checked. Equal addresses need no copy. */
-WEIR_FN weir_status weir_dev_window_move(const weir_dev_window_rank *self, uint32_t doing, uint32_t target,
-                                         uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                         uint64_t local_offset, uint64_t bytes, weir_coop coop)
+/* The result of a request for the target's device: an error fails the communicator. */
+WEIR_FN weir_status weir_dev_window_far(const weir_dev_window *window, uint32_t target, weir_status status)
 {
-    const weir_dev_window *window = self->window;
-    const uint32_t device = target / window->ranks;
-    const uint32_t way = window->to[device].way;
-    if (WEIR_UNLIKELY(way == WEIR_WINDOW_PORT)) {
-        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_UNSUPPORTED, WEIR_DOING_WINDOW_RANK,
-                                    window->to[device].peer, target, weir_dev_window_ranks(window), 0);
-    }
-    char *remote =
-        weir_dev_window_address(window, device, target - device * window->ranks, remote_memory, remote_offset);
-    char *local = weir_dev_window_address(window, window->device, self->index, local_memory, local_offset);
-    if (remote == local) {
-        return WEIR_OK;
-    }
-    const uint64_t distance = (uint64_t)(uintptr_t)remote - (uint64_t)(uintptr_t)local;
-    if (WEIR_UNLIKELY(distance < bytes || 0 - distance < bytes)) {
-        return weir_dev_window_fail(window->barrier.control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_OVERLAP, WEIR_NO_PEER,
-                                    remote_offset, local_offset, bytes);
-    }
-    weir_copy(doing == WEIR_DOING_WINDOW_GET ? local : remote, doing == WEIR_DOING_WINDOW_GET ? remote : local, bytes,
-              coop);
-    return WEIR_OK;
+    return WEIR_UNLIKELY(status != WEIR_OK) ? weir_window_port_fail(window, target / window->ranks, status) : WEIR_OK;
 }
 
-/* A put or a get with all its checks. */
-WEIR_FN weir_status weir_dev_window_transfer(const weir_dev_window_rank *self, uint32_t doing, uint32_t target,
-                                             uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                             uint64_t local_offset, uint64_t bytes, weir_coop coop)
+/* ---- transfers ------------------------------------------------------------------------------------------------- */
+
+/* Both ends of a transfer. */
+typedef struct weir_dev_window_ends {
+    char *remote; /* mapped here; NULL behind a port channel */
+    char *local;
+} weir_dev_window_ends;
+
+/* Checks a transfer and finds its ends. */
+WEIR_FN weir_status weir_dev_window_find(const weir_dev_window_rank *self, uint32_t doing, uint32_t target,
+                                         uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
+                                         uint64_t local_offset, uint64_t bytes, weir_dev_window_ends *ends)
 {
-    if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
-        return WEIR_ERR_INVALID;
-    }
+    const weir_dev_window *window = self->window;
     weir_status status = weir_dev_window_check_notify(self, target, 0);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    status = weir_dev_window_check_move(self->window, doing, target, remote_memory, remote_offset, local_memory,
-                                        local_offset, bytes);
-    return WEIR_UNLIKELY(status != WEIR_OK) ? status
-                                            : weir_dev_window_move(self, doing, target, remote_memory, remote_offset,
-                                                                   local_memory, local_offset, bytes, coop);
+    if (WEIR_UNLIKELY(remote_memory >= window->memories || local_memory >= window->memories)) {
+        return weir_dev_window_refuse_move(window, doing, target, remote_memory, remote_offset, local_memory,
+                                           local_offset, bytes);
+    }
+    const uint32_t device = target / window->ranks;
+    /* All loads are under way before the first check needs one: lo is the stride, hi the bytes. */
+    const weir_dev_window_place *places = window->table->places;
+    const weir_vec16 remote = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + remote_memory);
+    const weir_vec16 local = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + local_memory);
+    char *remote_base = (char *)(uintptr_t)weir_arch_load_u64(
+        (const weir_alias_u64 *)&places[remote_memory * window->devices + device].base);
+    char *local_base = (char *)(uintptr_t)weir_arch_load_u64(
+        (const weir_alias_u64 *)&places[local_memory * window->devices + window->device].base);
+    if (WEIR_UNLIKELY(!weir_dev_in_range(remote_offset, bytes, remote.hi) ||
+                      !weir_dev_in_range(local_offset, bytes, local.hi))) {
+        return weir_dev_window_refuse_move(window, doing, target, remote_memory, remote_offset, local_memory,
+                                           local_offset, bytes);
+    }
+    ends->local = local_base + (self->index * local.lo + local_offset);
+    ends->remote = NULL;
+    if (remote_base != NULL) {
+        ends->remote = remote_base + ((target - device * window->ranks) * remote.lo + remote_offset);
+        const uint64_t distance = (uint64_t)(uintptr_t)ends->remote - (uint64_t)(uintptr_t)ends->local;
+        if (WEIR_UNLIKELY(distance != 0 && (distance < bytes || 0 - distance < bytes))) {
+            return weir_dev_window_fail(window->barrier.control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_OVERLAP,
+                                        WEIR_NO_PEER, remote_offset, local_offset, bytes);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Requests a put or a get with a target behind a port channel; by one thread. Its arguments have been checked. */
+WEIR_FN_COLD weir_status weir_dev_window_request(const weir_dev_window *window, uint32_t index, uint32_t type,
+                                                 uint32_t target, uint32_t remote_memory, uint64_t remote_offset,
+                                                 uint32_t local_memory, uint64_t local_offset, uint64_t bytes, int more)
+{
+    const weir_dev_window_memory *memories = window->table->memories;
+    const uint32_t device = target / window->ranks;
+    if (bytes == 0) {
+        return WEIR_OK;
+    }
+    return weir_window_port_post(window, device, type, remote_memory,
+                                 (target - device * window->ranks) * memories[remote_memory].stride + remote_offset,
+                                 local_memory, index * memories[local_memory].stride + local_offset, bytes, 0, more);
+}
+
+/* A put or a get. Equal ends need no copy. */
+WEIR_FN weir_status weir_dev_window_transfer(const weir_dev_window_rank *self, uint32_t doing, uint32_t target,
+                                             uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
+                                             uint64_t local_offset, uint64_t bytes, weir_coop coop)
+{
+    const int gets = doing == WEIR_DOING_WINDOW_GET;
+    weir_dev_window_ends ends;
+    if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
+        return WEIR_ERR_INVALID;
+    }
+    const weir_status status = weir_dev_window_find(self, doing, target, remote_memory, remote_offset, local_memory,
+                                                    local_offset, bytes, &ends);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    if (WEIR_UNLIKELY(ends.remote == NULL)) {
+        return weir_coop_leads(coop)
+                   ? weir_dev_window_far(self->window, target,
+                                         weir_dev_window_request(self->window, self->index,
+                                                                 gets ? WEIR_REQUEST_GET : WEIR_REQUEST_PUT, target,
+                                                                 remote_memory, remote_offset, local_memory,
+                                                                 local_offset, bytes, 0))
+                   : WEIR_OK;
+    }
+    if (ends.remote != ends.local) {
+        weir_copy(gets ? ends.local : ends.remote, gets ? ends.remote : ends.local, bytes, coop);
+    }
+    return WEIR_OK;
 }
 
 /* Copies `bytes` of the rank's own part of local_memory, from local_offset on, into the target's part of remote_memory.
@@ -239,16 +278,6 @@ WEIR_FN weir_status weir_dev_window_get(const weir_dev_window_rank *self, uint32
 
 /* ---- notifications --------------------------------------------------------------------------------------------- */
 
-/* The error of a notification to a device without a way for it, or WEIR_OK. */
-WEIR_FN weir_status weir_dev_window_check_way(const weir_dev_window *window, uint32_t target)
-{
-    const weir_dev_window_device *to = window->to + target / window->ranks;
-    return WEIR_UNLIKELY(to->way == WEIR_WINDOW_PORT)
-               ? weir_dev_window_fail(window->barrier.control, WEIR_ERR_UNSUPPORTED, WEIR_DOING_WINDOW_RANK, to->peer,
-                                      target, weir_dev_window_ranks(window), 0)
-               : WEIR_OK;
-}
-
 /* Meets the group, then sends a notification. */
 WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uint32_t target, uint32_t tag,
                                            weir_coop coop)
@@ -258,56 +287,70 @@ WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uin
         return WEIR_ERR_INVALID;
     }
     weir_status status = weir_dev_window_check_notify(self, target, tag);
-    if (WEIR_UNLIKELY(status != WEIR_OK || (status = weir_dev_window_check_way(window, target)) != WEIR_OK)) {
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
     status = weir_coop_sync(coop);
     if (weir_coop_leads(coop) && status == WEIR_OK) {
-        uint64_t position;
-        status = weir_window_reserve(window, self->number, target, tag, &position);
+        const weir_window_ticket ticket = weir_window_draw(window, target);
+        weir_window_fence(window, target);
+        status = weir_window_room(window, self->number, target, tag, ticket);
         if (status == WEIR_OK) {
-            weir_window_send(window, self->number, target, tag, position);
+            status = weir_dev_window_far(window, target, weir_window_send(window, self->number, target, tag, ticket));
         }
     }
     return weir_coop_agree(coop, window->barrier.control, status);
 }
 
-/* Meets the group, then puts, then sends a notification. The position in the ring is drawn before the group meets
- * behind the copy: that barrier then also brings the leader's error to all threads. */
+/* Meets the group, then puts, then sends a notification. The leader's ticket is under way while the group copies. The
+ * barrier behind the copy also brings the leader's error to all threads. */
 WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self, uint32_t target,
                                                uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
                                                uint64_t local_offset, uint64_t bytes, uint32_t tag, weir_coop coop)
 {
     const weir_dev_window *window = self->window;
-    uint64_t position = 0;
+    const int leads = weir_coop_leads(coop);
+    weir_dev_window_ends ends;
+    weir_window_ticket ticket = { NULL, 0, 0 };
     if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
         return WEIR_ERR_INVALID;
     }
     weir_status status = weir_dev_window_check_notify(self, target, tag);
-    if (WEIR_UNLIKELY(status != WEIR_OK || (status = weir_dev_window_check_move(
-                                                window, WEIR_DOING_WINDOW_PUT, target, remote_memory, remote_offset,
-                                                local_memory, local_offset, bytes)) != WEIR_OK)) {
-        return status;
-    }
-    (void)weir_coop_sync(coop); /* an error of a grid's barrier comes back from the next one */
-    status = weir_dev_window_move(self, WEIR_DOING_WINDOW_PUT, target, remote_memory, remote_offset, local_memory,
-                                  local_offset, bytes, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    if (weir_coop_leads(coop)) {
-        status = weir_window_reserve(window, self->number, target, tag, &position);
+    status = weir_dev_window_find(self, WEIR_DOING_WINDOW_PUT, target, remote_memory, remote_offset, local_memory,
+                                  local_offset, bytes, &ends);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    (void)weir_coop_sync(coop); /* an error of a grid's barrier comes back from the next one */
+    if (leads) {
+        ticket = weir_window_draw(window, target);
+    }
+    if (ends.remote != ends.local && ends.remote != NULL) {
+        weir_copy(ends.remote, ends.local, bytes, coop);
+    }
+    if (leads) {
+        status = weir_window_room(window, self->number, target, tag, ticket);
+        if (WEIR_UNLIKELY(ends.remote == NULL) && status == WEIR_OK) {
+            status = weir_dev_window_request(window, self->index, WEIR_REQUEST_PUT, target, remote_memory,
+                                             remote_offset, local_memory, local_offset, bytes, 1);
+            status = status == WEIR_OK ? weir_window_send(window, self->number, target, tag, ticket) : status;
+            status = weir_dev_window_far(window, target, status);
+        }
     }
     status = weir_coop_agree(coop, window->barrier.control, status);
-    if (weir_coop_leads(coop) && status == WEIR_OK) {
-        weir_window_send(window, self->number, target, tag, position);
+    if (leads && ends.remote != NULL && status == WEIR_OK) {
+        weir_window_fence(window, target);
+        (void)weir_window_send(window, self->number, target, tag, ticket);
     }
     return status;
 }
 
-/* Waits for `count` notifications of `source` with `tag` and takes them. */
-WEIR_FN weir_status weir_dev_window_wait(const weir_dev_window_rank *self, uint32_t source, uint32_t tag,
-                                         uint64_t count, weir_coop coop)
+/* weir_dev_window_wait; with `pass` the leader stores the last word for the group. */
+WEIR_FN weir_status weir_dev_window_collect(const weir_dev_window_rank *self, uint32_t source, uint32_t tag,
+                                            uint64_t count, int pass, weir_coop coop)
 {
     if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
         return WEIR_ERR_INVALID;
@@ -317,9 +360,16 @@ WEIR_FN weir_status weir_dev_window_wait(const weir_dev_window_rank *self, uint3
         return status;
     }
     if (weir_coop_leads(coop)) {
-        status = weir_window_collect(self->window, self->index, source, tag, count);
+        status = weir_window_collect(self->window, self->index, source, tag, count, pass);
     }
     return weir_coop_agree(coop, self->window->barrier.control, status);
+}
+
+/* Waits for `count` notifications of `source` with `tag` and takes them. */
+WEIR_FN weir_status weir_dev_window_wait(const weir_dev_window_rank *self, uint32_t source, uint32_t tag,
+                                         uint64_t count, weir_coop coop)
+{
+    return weir_dev_window_collect(self, source, tag, count, 0, coop);
 }
 
 /* Brings the leader's result of a poll, which may be WEIR_PENDING or WEIR_ERR_LIMIT, to all threads. */
@@ -364,7 +414,7 @@ WEIR_FN weir_status weir_dev_window_poll(const weir_dev_window_rank *self, uint3
 WEIR_FN weir_status weir_dev_window_take(const weir_dev_window_rank *self, uint32_t source, uint32_t tag,
                                          weir_dev_notification *taken, weir_coop coop)
 {
-    weir_status status = weir_dev_window_wait(self, source, tag, 1, coop);
+    weir_status status = weir_dev_window_collect(self, source, tag, 1, 1, coop);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -384,11 +434,22 @@ WEIR_FN weir_status weir_dev_window_flush(const weir_dev_window_rank *self, uint
     if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
         return WEIR_ERR_INVALID;
     }
-    const weir_status status = weir_dev_window_check_wait(self, target, 0);
+    const weir_dev_window *window = self->window;
+    weir_status status = weir_dev_window_check_wait(self, target, 0);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    return weir_coop_agree(coop, self->window->barrier.control, WEIR_OK);
+    if (weir_coop_leads(coop)) {
+        const uint32_t first = weir_window_first_ring(window, target);
+        const uint32_t end = weir_window_end_ring(window, target, first);
+        WEIR_ROLLED
+        for (uint32_t device = first; device < end && status == WEIR_OK; device++) {
+            if (WEIR_UNLIKELY(window->to[device].way == WEIR_WINDOW_PORT)) {
+                status = weir_dev_window_far(window, device * window->ranks, weir_window_port_flush(window, device));
+            }
+        }
+    }
+    return weir_coop_agree(coop, window->barrier.control, status);
 }
 
 /* The slow part of the barrier's wait for device `device`. */
@@ -405,10 +466,13 @@ WEIR_FN weir_status weir_dev_window_meet_devices(const weir_dev_window *window, 
     const uint64_t *arrived = (const uint64_t *)((const char *)window->rings + window->arrived_at);
     weir_status status = WEIR_OK;
     WEIR_ROLLED
-    for (uint32_t device = block.rank; device < window->devices; device += block.size) {
-        if (device != window->device) {
-            uint64_t *there = (uint64_t *)(window->to[device].shared + window->arrived_at);
-            weir_arch_store_release_sys_u64(there + window->device, round);
+    for (uint32_t device = block.rank; device < window->devices && status == WEIR_OK; device += block.size) {
+        const uint64_t place = window->arrived_at + window->device * sizeof(uint64_t);
+        if (WEIR_UNLIKELY(window->to[device].way == WEIR_WINDOW_PORT)) {
+            status = weir_dev_window_far(window, device * window->ranks,
+                                         weir_window_port_value(window, device, place, round));
+        } else if (device != window->device) {
+            weir_arch_store_release_sys_u64((uint64_t *)(window->to[device].shared + place), round);
         }
     }
     WEIR_ROLLED

@@ -5,10 +5,10 @@
  * that was never written holds no notification.
  *
  * The source device draws positions from a counter in its own memory. Beside it lies the number of words that the
- * target has taken. A sender whose position is a whole lap ahead of that number waits. It reads the number by an
+ * target has taken. A sender whose position is a whole lap ahead of that number waits. Its load of the number is an
  * acquire: the slot's earlier word may come from another thread, and the new word must follow it. The target stores the
- * number when half of the ring has been taken since, and exactly before a long wait. Half of the ring is therefore
- * always free once the target has taken everything, and no thread polls another device's memory.
+ * number when half of the ring has been taken since, and exactly before a long wait. Half of the ring is therefore free
+ * once the target has taken everything, and no thread polls another device's memory.
  *
  * The waiting thread polls by relaxed loads, because an acquire empties the first-level cache of its multiprocessor. It
  * loads each word that it takes once more, by an acquire. A word taken behind the head is replaced by
@@ -21,12 +21,13 @@
 
 #include "weir/device/coop.h"
 #include "weir/device/impl/window_layout.h"
+#include "weir/device/impl/window_port.h"
 
 #define WEIR_ANY_RANK UINT32_MAX /* source of any rank */
 #define WEIR_ANY_TAG UINT32_MAX
 
 /* The source of a word that is taken. No rank has this number. */
-#define WEIR_WINDOW_TAKEN ((uint64_t)UINT32_MAX)
+#define WEIR_WINDOW_TAKEN UINT32_MAX
 
 /* Failed looks at the rings after which a waiting thread reports its exact heads. */
 #define WEIR_WINDOW_CREDIT_LOOKS 16u
@@ -45,24 +46,12 @@ WEIR_FN uint32_t weir_window_source(uint64_t word) { return (uint32_t)word; }
 
 WEIR_FN uint32_t weir_window_tag(uint64_t word) { return (uint32_t)(word >> 32) & WEIR_WINDOW_TAG_MAX; }
 
-/* The notifications that a wait takes: a word matches if it equals `want` in the bits of `mask`. */
-typedef struct weir_window_filter {
-    uint64_t mask;
-    uint64_t want;
-} weir_window_filter;
-
-WEIR_FN weir_window_filter weir_window_filter_of(uint32_t source, uint32_t tag)
+/* Whether a wait for `source` and `tag` takes the word. */
+WEIR_FN int weir_window_matches(uint64_t word, uint32_t source, uint32_t tag)
 {
-    weir_window_filter filter;
-    filter.mask = (source == WEIR_ANY_RANK ? 0 : (uint64_t)UINT32_MAX) |
-                  (tag == WEIR_ANY_TAG ? 0 : (uint64_t)WEIR_WINDOW_TAG_MAX << 32);
-    filter.want = ((uint64_t)tag << 32 | source) & filter.mask;
-    return filter;
-}
-
-WEIR_FN int weir_window_matches(weir_window_filter filter, uint64_t word)
-{
-    return ((word ^ filter.want) & filter.mask) == 0 && weir_window_source(word) != WEIR_WINDOW_TAKEN;
+    return (source == WEIR_ANY_RANK ? weir_window_source(word) != WEIR_WINDOW_TAKEN
+                                    : weir_window_source(word) == source) &&
+           (tag == WEIR_ANY_TAG || weir_window_tag(word) == tag);
 }
 
 /* ---- sending ------------------------------------------------------------------------------------------------- */
@@ -81,123 +70,67 @@ WEIR_FN_COLD weir_status weir_window_await_room(const weir_dev_window *window, u
         weir_dev_note_of(WEIR_DOING_WINDOW_NOTIFY, window->to[target / window->ranks].peer, number, target, tag));
 }
 
-/* Draws a position in the target's ring and waits until there is room for it. A caller that gets an error leaves the
- * position empty; the communicator has then failed, and nobody waits for the word. */
-WEIR_FN weir_status weir_window_reserve(const weir_dev_window *window, uint32_t number, uint32_t target, uint32_t tag,
-                                        uint64_t *position)
+/* Where a sender writes. */
+typedef struct weir_window_ticket {
+    char *shared; /* the shared part of the target's device, mapped here; NULL behind a port channel */
+    uint64_t position;
+    uint64_t taken;
+} weir_window_ticket;
+
+/* Draws a position in the target's ring. The loads are under way when this returns. */
+WEIR_FN weir_window_ticket weir_window_draw(const weir_dev_window *window, uint32_t target)
 {
-    *position = weir_arch_fetch_add_relaxed_dev_u64(window->sent + target, 1);
-    const uint64_t taken = weir_arch_load_acquire_sys_u64(window->taken + target);
-    return WEIR_UNLIKELY(*position - taken >= window->count)
-               ? weir_window_await_room(window, number, target, tag, *position)
+    const uint32_t device = target / window->ranks;
+    weir_window_ticket ticket;
+    ticket.shared = device == window->device ? (char *)window->rings : window->to[device].shared;
+    ticket.position = weir_arch_fetch_add_relaxed_dev_u64(window->sent + target, 1);
+    ticket.taken = weir_arch_load_before_fence_u64(window->taken + target);
+    return ticket;
+}
+
+/* Waits until there is room for the ticket. A caller that gets an error leaves the position empty; the communicator has
+ * then failed, and nobody waits for the word. */
+WEIR_FN weir_status weir_window_room(const weir_dev_window *window, uint32_t number, uint32_t target, uint32_t tag,
+                                     weir_window_ticket ticket)
+{
+    return WEIR_UNLIKELY(ticket.position - ticket.taken >= window->count)
+               ? weir_window_await_room(window, number, target, tag, ticket.position)
                : WEIR_OK;
 }
 
-/* A release store to memory of a device whose memory is mapped here. */
-WEIR_FN void weir_window_store(uint32_t way, uint64_t *word, uint64_t value)
+/* Behind the data and the ticket, before weir_window_send. */
+WEIR_FN void weir_window_fence(const weir_dev_window *window, uint32_t target)
 {
-    if (way == WEIR_WINDOW_OWN) {
-        weir_arch_store_release_dev_u64(word, value);
+    if (target / window->ranks == window->device) {
+        weir_arch_fence_dev();
     } else {
-        weir_arch_store_release_sys_u64(word, value);
+        weir_arch_fence_sys();
     }
 }
 
-/* Sends the word of a position that weir_window_reserve returned. */
-WEIR_FN void weir_window_send(const weir_dev_window *window, uint32_t number, uint32_t target, uint32_t tag,
-                              uint64_t position)
+/* Sends the word of a ticket that has room. */
+WEIR_FN weir_status weir_window_send(const weir_dev_window *window, uint32_t number, uint32_t target, uint32_t tag,
+                                     weir_window_ticket ticket)
 {
     const uint32_t device = target / window->ranks;
-    const uint32_t index = target - device * window->ranks;
-    uint64_t *ring = (uint64_t *)(window->to[device].shared + weir_window_ring_at(window, index, window->device));
-    weir_window_store(window->to[device].way, ring + (position & (window->count - 1)),
-                      weir_window_word(position, window->count, number, tag));
+    const uint64_t place = weir_window_ring_at(window, target - device * window->ranks, window->device) +
+                           (ticket.position & (window->count - 1)) * sizeof(uint64_t);
+    const uint64_t word = weir_window_word(ticket.position, window->count, number, tag);
+    if (device == window->device) {
+        weir_arch_store_behind_fence_dev_u64((uint64_t *)(ticket.shared + place), word);
+    } else if (WEIR_UNLIKELY(ticket.shared == NULL)) {
+        return weir_window_port_value(window, device, place, word);
+    } else {
+        weir_arch_store_behind_fence_sys_u64((uint64_t *)(ticket.shared + place), word);
+    }
+    return WEIR_OK;
 }
 
 /* ---- taking -------------------------------------------------------------------------------------------------- */
 
-/* Reports to the source device that this device's rank `index` has taken all words before `head`. */
-WEIR_FN void weir_window_credit(const weir_dev_window *window, uint32_t index, uint32_t device, uint64_t head)
-{
-    const weir_dev_window_device *to = window->to + device;
-    uint64_t *taken = (uint64_t *)(to->shared + window->taken_at);
-    weir_window_store(to->way, taken + (window->device * window->ranks + index), head);
-}
-
-/* What a look at the rings has found. */
-typedef struct weir_window_found {
-    uint64_t left; /* matches that are missing */
-    uint32_t full; /* rings that are full and hold no match */
-    uint32_t due;  /* the control block is to be checked */
-} weir_window_found;
-
-/* Takes matches out of the ring of source device `device`, the oldest first, until none is missing or no word is left
- * to look at. `again`: the wait has looked at this ring before, and goes on where it ended. */
-WEIR_FN void weir_window_scan(const weir_dev_window *window, uint32_t index, uint32_t device, weir_window_filter filter,
-                              int again, weir_window_found *found)
-{
-    const uint32_t count = window->count;
-    uint64_t *ring = (uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
-    weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
-    weir_vec16 heads = weir_arch_load_vec16(state);     /* head, credited */
-    weir_vec16 looks = weir_arch_load_vec16(state + 1); /* looked, holes */
-    uint64_t at = again ? looks.lo : heads.lo;
-    const uint64_t start = at;
-    WEIR_ROLLED
-    while (found->left != 0 && at - heads.lo < count) {
-        uint64_t *slot = ring + (at & (count - 1));
-        uint64_t word = weir_arch_load_relaxed_sys_u64(slot);
-        if (((word ^ weir_window_lap(at, count)) >> 63) != 0) {
-            break;
-        }
-        if (weir_window_matches(filter, word)) {
-            word = weir_arch_load_acquire_sys_u64(slot);
-            weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
-            found->left--;
-            found->due |= (uint32_t)weir_spin_is_due(at);
-            if (at == heads.lo) {
-                heads.lo++;
-            } else {
-                weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(at, count) | WEIR_WINDOW_TAKEN);
-                looks.hi++;
-            }
-        }
-        at++;
-    }
-    WEIR_ROLLED
-    while (WEIR_UNLIKELY(looks.hi != 0) &&
-           weir_window_source(weir_arch_load_relaxed_sys_u64(ring + (heads.lo & (count - 1)))) == WEIR_WINDOW_TAKEN) {
-        heads.lo++;
-        looks.hi--;
-    }
-    found->full += at - heads.lo == count;
-    if (at == start && again) {
-        return;
-    }
-    if (WEIR_UNLIKELY(heads.lo - heads.hi >= count / 2)) {
-        weir_window_credit(window, index, device, heads.lo);
-        heads.hi = heads.lo;
-    }
-    looks.lo = at;
-    weir_arch_store_vec16(state, heads);
-    weir_arch_store_vec16(state + 1, looks);
-}
-
-/* Reports the exact heads of all rings of this device's rank `index`. A ring without a match counts too: its senders
- * may be the ones that the awaited source waits for. */
-WEIR_FN_COLD void weir_window_credit_all(const weir_dev_window *window, uint32_t index)
-{
-    WEIR_ROLLED
-    for (uint32_t device = 0; device < window->devices; device++) {
-        weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
-        weir_vec16 heads = weir_arch_load_vec16(state);
-        if (heads.lo != heads.hi) {
-            weir_window_credit(window, index, device, heads.lo);
-            heads.hi = heads.lo;
-            weir_arch_store_vec16(state, heads);
-        }
-    }
-}
+/* The first 16 bytes of a weir_dev_window_ring: lo is the head, hi the unreported words, and a WEIR_WINDOW_HOLE for
+ * each hole. */
+#define WEIR_WINDOW_HOLE ((uint64_t)1 << 32)
 
 /* The first ring that may hold a match, and the number after the last one. */
 WEIR_FN uint32_t weir_window_first_ring(const weir_dev_window *window, uint32_t source)
@@ -210,6 +143,108 @@ WEIR_FN uint32_t weir_window_end_ring(const weir_dev_window *window, uint32_t so
     return source == WEIR_ANY_RANK ? window->devices : first + 1;
 }
 
+/* The result of a look at the rings: the matches that are missing, and these bits. */
+#define WEIR_WINDOW_DUE ((uint64_t)1 << 63)    /* the control block is to be checked */
+#define WEIR_WINDOW_STUCK ((uint64_t)1 << 62)  /* every ring is full and holds no match */
+#define WEIR_WINDOW_REPORT ((uint64_t)1 << 61) /* half of a ring is free, and its source does not know it */
+#define WEIR_WINDOW_LEFT (WEIR_WINDOW_REPORT - 1)
+
+/* Takes matches out of the rings, the oldest of each first, until none of `left` is missing or no word is left to look
+ * at. `again`: the wait has looked before, and goes on in each ring where it ended. Calls nothing: the registers of a
+ * function that is called here would add to those of all loops. */
+WEIR_FN_COLD uint64_t weir_window_look(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
+                                       uint64_t left, int again)
+{
+    const uint32_t count = window->count;
+    const uint32_t first = weir_window_first_ring(window, source);
+    const uint32_t end = weir_window_end_ring(window, source, first);
+    uint64_t bits = (left & WEIR_WINDOW_DUE) | WEIR_WINDOW_STUCK;
+    left &= WEIR_WINDOW_LEFT;
+    WEIR_ROLLED
+    for (uint32_t device = first; device < end && left != 0; device++) {
+        uint64_t *ring = (uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
+        weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
+        weir_vec16 words = weir_arch_load_vec16(state);
+        /* The next word, counted from the head. */
+        uint32_t ahead = again ? (uint32_t)(weir_arch_load_u64((const weir_alias_u64 *)state + 2) - words.lo) : 0;
+        int changed = !again;
+        WEIR_ROLLED
+        while (left != 0 && ahead < count) {
+            uint64_t *slot = ring + ((words.lo + ahead) & (count - 1));
+            uint64_t word = weir_arch_load_relaxed_sys_u64(slot);
+            if (((word ^ weir_window_lap(words.lo + ahead, count)) >> 63) != 0) {
+                break;
+            }
+            changed = 1;
+            if (!weir_window_matches(word, source, tag)) {
+                ahead++;
+                continue;
+            }
+            word = weir_arch_load_acquire_sys_u64(slot);
+            weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
+            left--;
+            bits |= weir_spin_is_due(words.lo + ahead) ? WEIR_WINDOW_DUE : 0;
+            if (ahead == 0) {
+                words.lo++;
+                words.hi++;
+            } else {
+                weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(words.lo + ahead, count) | WEIR_WINDOW_TAKEN);
+                words.hi += WEIR_WINDOW_HOLE;
+                ahead++;
+            }
+        }
+        WEIR_ROLLED
+        while (WEIR_UNLIKELY(words.hi >= WEIR_WINDOW_HOLE) &&
+               weir_window_source(weir_arch_load_relaxed_sys_u64(ring + (words.lo & (count - 1)))) ==
+                   WEIR_WINDOW_TAKEN) {
+            words.lo++;
+            words.hi -= WEIR_WINDOW_HOLE - 1;
+            ahead--; /* meaningless if the look ended before this hole, but then the wait ends, too */
+        }
+        if (ahead != count) {
+            bits &= ~WEIR_WINDOW_STUCK;
+        }
+        if (changed) {
+            bits |= (uint32_t)words.hi >= count / 2 ? WEIR_WINDOW_REPORT : 0;
+            weir_arch_store_vec16(state, words);
+            weir_arch_store_u64((weir_alias_u64 *)state + 2, words.lo + ahead);
+        }
+    }
+    return left | bits;
+}
+
+/* Reports to the source device that this device's rank `index` has taken all words before `head`. */
+WEIR_FN void weir_window_credit(const weir_dev_window *window, uint32_t index, uint32_t device, uint64_t head)
+{
+    const uint64_t place = window->taken_at + (window->device * window->ranks + index) * sizeof(uint64_t);
+    char *shared = window->to[device].shared;
+    if (device == window->device) {
+        weir_arch_store_release_dev_u64((uint64_t *)(shared + place), head);
+    } else if (WEIR_UNLIKELY(shared == NULL)) {
+        (void)weir_window_port_value(window, device, place,
+                                     head); /* a failed channel ends the communicator by itself */
+    } else {
+        weir_arch_store_release_sys_u64((uint64_t *)(shared + place), head);
+    }
+}
+
+/* Reports the heads of the rings of this device's rank `index` whose source devices do not know at least `least` taken
+ * words. A long wait reports all heads: a ring without a match counts too, because its senders may be the ones that the
+ * awaited source waits for. */
+WEIR_FN_COLD void weir_window_credit_all(const weir_dev_window *window, uint32_t index, uint32_t least)
+{
+    WEIR_ROLLED
+    for (uint32_t device = 0; device < window->devices; device++) {
+        weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
+        weir_vec16 words = weir_arch_load_vec16(state);
+        if ((uint32_t)words.hi >= least) {
+            words.hi -= (uint32_t)words.hi;
+            weir_arch_store_vec16(state, words);
+            weir_window_credit(window, index, device, words.lo);
+        }
+    }
+}
+
 /* The note of a wait of this device's rank `index`; `peer` is a rank of the communicator, or WEIR_NO_PEER. */
 WEIR_FN weir_dev_note weir_window_wait_note(const weir_dev_window *window, uint32_t peer, uint32_t index,
                                             uint32_t source, uint32_t tag)
@@ -217,75 +252,129 @@ WEIR_FN weir_dev_note weir_window_wait_note(const weir_dev_window *window, uint3
     return weir_dev_note_of(WEIR_DOING_WINDOW_WAIT, peer, window->device * window->ranks + index, source, tag);
 }
 
-/* The end of a wait that takes no more words. */
+/* The end of a wait that takes no more words: with WEIR_ERR_LIMIT all its rings are full and hold no match. */
 WEIR_FN_COLD weir_status weir_window_end_wait(const weir_dev_window *window, uint32_t index, uint32_t source,
                                               uint32_t tag, weir_status status)
 {
+    weir_dev_control *control = window->barrier.control;
+    if (status == WEIR_ERR_LIMIT) {
+        return weir_dev_control_fail_in(
+            control, status,
+            weir_window_wait_note(window, window->to[weir_window_first_ring(window, source)].peer, index, source, tag));
+    }
     const uint32_t peer =
         source == WEIR_ANY_RANK ? WEIR_NO_PEER : window->to[weir_window_first_ring(window, source)].peer;
-    return weir_dev_control_end_wait(window->barrier.control, status,
-                                     weir_window_wait_note(window, peer, index, source, tag));
+    return weir_dev_control_end_wait(control, status, weir_window_wait_note(window, peer, index, source, tag));
 }
 
-/* The error of a wait whose rings are all full and hold no match. */
-WEIR_FN_COLD weir_status weir_window_overflow(const weir_dev_window *window, uint32_t index, uint32_t source,
-                                              uint32_t tag)
+/* The end of a look that has found all matches. */
+WEIR_FN weir_status weir_window_end_look(const weir_dev_window *window, uint32_t index, uint64_t found)
 {
-    const uint32_t peer = window->to[weir_window_first_ring(window, source)].peer;
-    return weir_dev_control_fail_in(window->barrier.control, WEIR_ERR_LIMIT,
-                                    weir_window_wait_note(window, peer, index, source, tag));
+    if (WEIR_UNLIKELY((found & WEIR_WINDOW_REPORT) != 0)) {
+        weir_window_credit_all(window, index, window->count / 2);
+    }
+    return WEIR_UNLIKELY((found & WEIR_WINDOW_DUE) != 0) ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
 }
 
-/* Waits for `count` matches and takes them as they come. By one thread. */
-WEIR_FN_COLD weir_status weir_window_collect(const weir_dev_window *window, uint32_t index, uint32_t source,
-                                             uint32_t tag, uint64_t count)
+/* After failed look number `looks` of a wait. Returns as weir_spin_step, whose time of the first check it keeps in the
+ * rank's line: in a register it would add to those of every kernel that waits. */
+WEIR_FN_COLD weir_status weir_window_step(const weir_dev_window *window, uint32_t index, uint32_t looks)
 {
-    const weir_window_filter filter = weir_window_filter_of(source, tag);
-    const uint32_t first = weir_window_first_ring(window, source);
-    const uint32_t end = weir_window_end_ring(window, source, first);
-    weir_spin spin = weir_spin_begin();
-    weir_window_found found;
-    found.left = count;
-    found.due = 0;
-    for (;;) {
-        found.full = 0;
+    weir_alias_u64 *since = (weir_alias_u64 *)weir_window_passed(window, index) + 2;
+    weir_spin spin;
+    spin.reads = looks - 1;
+    spin.since_ns = looks <= WEIR_ARCH_SPIN_READS ? 0 : weir_arch_load_u64(since);
+    const weir_status status = weir_spin_step(&spin, window->barrier.control);
+    if (looks % WEIR_ARCH_SPIN_READS == 0) {
+        weir_arch_store_u64(since, spin.since_ns);
+    }
+    return status;
+}
+
+/* weir_window_collect in all its cases. */
+WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, uint32_t index, uint32_t source,
+                                                 uint32_t tag, uint64_t count)
+{
+    uint64_t found = count < WEIR_WINDOW_LEFT ? count : WEIR_WINDOW_LEFT; /* so many never come */
+    uint32_t looks = 0;
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK) {
+        found = weir_window_look(window, index, source, tag, found, looks != 0);
+        if ((found & WEIR_WINDOW_LEFT) == 0) {
+            return weir_window_end_look(window, index, found);
+        }
+        looks++;
+        if (WEIR_UNLIKELY(looks == WEIR_WINDOW_CREDIT_LOOKS || (found & WEIR_WINDOW_REPORT) != 0)) {
+            weir_window_credit_all(window, index, looks == WEIR_WINDOW_CREDIT_LOOKS ? 1 : window->count / 2);
+        }
+        status = (found & WEIR_WINDOW_STUCK) != 0 ? WEIR_ERR_LIMIT : weir_window_step(window, index, looks);
+    }
+    return weir_window_end_wait(window, index, source, tag, status);
+}
+
+/* Waits for `count` matches and takes them as they come. By one thread. With `pass` the last word is stored for the
+ * group. The fast part takes one word at the head of the only ring that can hold a match. It keeps the head in a
+ * register while it polls, and loads nothing after the word but the word itself, by an acquire. */
+WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
+                                        uint64_t count, int pass)
+{
+    if (count == 1 && (source != WEIR_ANY_RANK || window->devices == 1)) {
+        const uint32_t device = weir_window_first_ring(window, source);
+        weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
+        const weir_vec16 head = weir_arch_load_vec16(state);
+        const uint64_t *slot = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device)) +
+                               (head.lo & (window->count - 1));
+        const uint64_t lap = weir_window_lap(head.lo, window->count);
+        uint32_t reads = WEIR_ARCH_FAST_READS;
+        uint64_t word;
         WEIR_ROLLED
-        for (uint32_t device = first; device < end && found.left != 0; device++) {
-            weir_window_scan(window, index, device, filter, spin.reads != 0, &found);
-        }
-        if (found.left == 0) {
-            return WEIR_UNLIKELY(found.due) ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
-        }
-        if (WEIR_UNLIKELY(found.full == end - first)) {
-            return weir_window_overflow(window, index, source, tag);
-        }
-        if (WEIR_UNLIKELY(spin.reads == WEIR_WINDOW_CREDIT_LOOKS)) {
-            weir_window_credit_all(window, index);
-        }
-        const weir_status status = weir_spin_step(&spin, window->barrier.control);
-        if (WEIR_UNLIKELY(status != WEIR_OK)) {
-            return weir_window_end_wait(window, index, source, tag, status);
+        do {
+            word = weir_arch_load_relaxed_sys_u64(slot);
+        } while (((word ^ lap) >> 63) != 0 && !weir_spin_is_long(&reads));
+        /* The sum is small only if there are no holes either. */
+        if (((word ^ lap) >> 63) == 0 && weir_window_matches(word, source, tag) && head.hi + 1 < window->count / 2 &&
+            !weir_spin_is_due(head.lo)) {
+            word = weir_arch_load_acquire_sys_u64(slot);
+            weir_vec16 next = head;
+            next.lo++;
+            next.hi++;
+            weir_arch_store_vec16(state, next);
+            if (pass) {
+                weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
+            }
+            return WEIR_OK;
         }
     }
+    return weir_window_collect_any(window, index, source, tag, count);
 }
 
-/* Counts the matches in a ring, up to those that are missing; takes nothing. */
-WEIR_FN void weir_window_count(const weir_dev_window *window, uint32_t index, uint32_t device,
-                               weir_window_filter filter, weir_window_found *found)
+/* Counts the matches in the rings, up to `left`; takes nothing. The result is that of weir_window_look. */
+WEIR_FN_COLD uint64_t weir_window_count(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
+                                        uint64_t left)
 {
     const uint32_t count = window->count;
-    const uint64_t *ring = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
-    const uint64_t head = weir_arch_load_vec16((weir_vec16 *)(weir_window_states(window, index) + device)).lo;
-    uint64_t at = head;
+    const uint32_t first = weir_window_first_ring(window, source);
+    const uint32_t end = weir_window_end_ring(window, source, first);
+    const uint64_t never = left > (uint64_t)count * (end - first) ? WEIR_WINDOW_STUCK : 0;
+    uint64_t bits = WEIR_WINDOW_STUCK;
     WEIR_ROLLED
-    for (; found->left != 0 && at - head < count; at++) {
-        const uint64_t word = weir_arch_load_relaxed_sys_u64(ring + (at & (count - 1)));
-        if (((word ^ weir_window_lap(at, count)) >> 63) != 0) {
-            break;
+    for (uint32_t device = first; device < end; device++) {
+        const uint64_t *ring = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
+        const uint64_t head = weir_arch_load_vec16((weir_vec16 *)(weir_window_states(window, index) + device)).lo;
+        uint64_t at = head;
+        WEIR_ROLLED
+        for (; left != 0 && at - head < count; at++) {
+            const uint64_t word = weir_arch_load_relaxed_sys_u64(ring + (at & (count - 1)));
+            if (((word ^ weir_window_lap(at, count)) >> 63) != 0) {
+                break;
+            }
+            left -= (uint64_t)weir_window_matches(word, source, tag);
         }
-        found->left -= (uint64_t)weir_window_matches(filter, word);
+        if (at - head != count) {
+            bits = 0;
+        }
     }
-    found->full += at - head == count;
+    return left | bits | never;
 }
 
 /* Takes `count` matches if that many have arrived, otherwise none. By one thread. A poll may come before its caller
@@ -293,32 +382,18 @@ WEIR_FN void weir_window_count(const weir_dev_window *window, uint32_t index, ui
 WEIR_FN_COLD weir_status weir_window_try(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
                                          uint64_t count)
 {
-    const weir_window_filter filter = weir_window_filter_of(source, tag);
-    const uint32_t first = weir_window_first_ring(window, source);
-    const uint32_t end = weir_window_end_ring(window, source, first);
-    weir_window_found found;
-    found.left = count;
-    found.full = 0;
-    found.due = 0;
-    WEIR_ROLLED
-    for (uint32_t device = first; device < end; device++) {
-        weir_window_count(window, index, device, filter, &found);
-    }
-    if (found.left != 0) {
+    uint64_t found = count < WEIR_WINDOW_LEFT ? count : WEIR_WINDOW_LEFT;
+    found = weir_window_count(window, index, source, tag, found);
+    if ((found & WEIR_WINDOW_LEFT) != 0) {
         /* The senders may be waiting for room: nobody else tells them about the words taken so far. */
-        weir_window_credit_all(window, index);
-        if (found.full == end - first || count > (uint64_t)window->count * (end - first)) {
+        weir_window_credit_all(window, index, 1);
+        if ((found & WEIR_WINDOW_STUCK) != 0) {
             return WEIR_ERR_LIMIT;
         }
         const weir_status status = weir_dev_control_status(window->barrier.control);
         return status != WEIR_OK ? status : WEIR_PENDING;
     }
-    found.left = count;
-    WEIR_ROLLED
-    for (uint32_t device = first; device < end && found.left != 0; device++) {
-        weir_window_scan(window, index, device, filter, 0, &found);
-    }
-    return WEIR_UNLIKELY(found.due) ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
+    return weir_window_end_look(window, index, weir_window_look(window, index, source, tag, count, 0));
 }
 
 #endif
