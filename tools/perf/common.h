@@ -44,8 +44,9 @@ typedef struct perf_options {
     const char *shape;
     perf_list blocks; /* of a launch; combined with each number of threads */
     perf_list threads;
-    uint32_t iters;  /* timed launches */
-    uint32_t warmup; /* launches before the timed ones */
+    perf_list window_ranks; /* of each device */
+    uint32_t iters;         /* timed launches */
+    uint32_t warmup;        /* launches before the timed ones */
     bool one_way;
     bool check;
     bool host;         /* host memory instead of device memory */

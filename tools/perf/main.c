@@ -17,9 +17,10 @@
 #include <string.h>
 
 static const perf_command *const commands[] = {
-    &perf_put,        &perf_get,       &perf_packets,   &perf_semaphore, &perf_probe,     &perf_fifo,
-    &perf_port,       &perf_rdma,      &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter,
-    &perf_all_to_all, &perf_broadcast, &perf_reduce,
+    &perf_put,       &perf_get,       &perf_packets,        &perf_semaphore,  &perf_probe,
+    &perf_fifo,      &perf_port,      &perf_rdma,           &perf_window,     &perf_bootstrap,
+    &perf_allreduce, &perf_allgather, &perf_reduce_scatter, &perf_all_to_all, &perf_broadcast,
+    &perf_reduce,
 };
 
 /* Options of every command. */
@@ -42,6 +43,7 @@ static const option_row option_rows[] = {
     { "--sizes", OPTION_LIST, offsetof(perf_options, sizes), "LIST", "only these sizes, as 1K,1M,128M" },
     { "--shape", OPTION_TEXT, offsetof(perf_options, shape), "LIST", "shapes; auto (by size, default); all" },
     { "--blocks", OPTION_LIST, offsetof(perf_options, blocks), "LIST", "blocks of a launch" },
+    { "--ranks", OPTION_LIST, offsetof(perf_options, window_ranks), "LIST", "ranks of a window, of each device" },
     { "--threads", OPTION_LIST, offsetof(perf_options, threads), "LIST", "threads of a block" },
     { "--one-way", OPTION_FLAG, offsetof(perf_options, one_way), "", "one rank moves data; default: both at once" },
     { "-n", OPTION_NUMBER, offsetof(perf_options, iters), "ITERS", "timed launches; large sizes take a tenth" },
