@@ -291,6 +291,43 @@ def port(program):
         expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
 
 
+def window(program):
+    """Notified windows beside the same by hand: a row for each shape, size and number of ranks, with no wrong word."""
+    def rows_of(*arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            result = start(program, "window", "--device", "cpu", "-n", "1", "--check", *arguments, "--json", path)
+            print(result.stdout)
+            expect(result.returncode == 0, f"status {result.returncode}")
+            with open(path, encoding="utf-8") as file:
+                return json.load(file)["rows"]
+
+    rows = rows_of("--threads", "1")
+    expect([(row["table"], row["bytes"]) for row in rows if row["table"] != "window overlap"] ==
+           [("window latency", size) for size in (0, 1024, 16384)] +
+           [("window bandwidth", 65536), ("window rate", 8), ("window barrier", 0)], "shapes")
+    for row in rows:
+        expect(row["way"] == "mapped" and row["wrong"] == 0, f"data of {row}")
+        if row["table"] == "window overlap":
+            least = min(row["tc_us"], row["tx_us"])
+            expect(abs(row["hidden"] * least - (row["tc_us"] + row["tx_us"] - row["tb_us"])) < 0.01 * least + 0.01,
+                   f"hidden share of {row}")
+        else:
+            expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"] and row["hand_us"] > 0, f"times of {row}")
+    expect([row["work"] for row in rows if row["table"] == "window overlap"] == ["newton"] * 6 + ["copy"] * 6, "curve")
+    expect([(row["way"], row["ranks"], row["bytes"], row["wrong"]) for row in
+            rows_of("-g", "1", "--shape", "latency", "--ranks", "2,4", "--sizes", "1000,4K", "--threads", "1")] ==
+           [("own", ranks, size, 0) for ranks in (2, 4) for size in (1000, 4096)], "ranks of one device")
+    expect([(row["devices"], row["wrong"]) for row in rows_of("-g", "4", "--shape", "rate", "--one-way")] == [(4, 0)],
+           "one way")
+    result = start(program, "window", "--device", "cpu", "--ranks", "2000", "--shape", "barrier")
+    expect(result.returncode == 1 and "2000 ranks of 2 threads, but only 32 fit" in result.stdout, "too many ranks")
+    result = start(program, "window", "--device", "cpu", "-g", "1", "--ranks", "3", "--shape", "latency")
+    expect(result.returncode == 1 and "3 ranks in all, but ranks are pairs" in result.stdout, "an odd number of ranks")
+    result = start(program, "window", "--device", "cpu", "--shape", "circle")
+    expect(result.returncode == 1 and "no shape 'circle'" in result.stdout, "a refusal")
+
+
 def rdma(program):
     """What it costs to post to a NIC: a row for each way that this device has the threads for."""
     with tempfile.TemporaryDirectory() as folder:
@@ -481,7 +518,8 @@ def wrong_result(program):
 
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
-         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "rdma": rdma, "log": log,
+         "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
+         "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,
          "against": against}
