@@ -1,5 +1,5 @@
-# Sources with WEIR_KERNEL in them: nvcc builds them (as CUDA C++, for GPUs and the CPU) where it is, the C
-# compiler otherwise (for the CPU). Called in the folder that adds the sources to a target.
+# Sources with WEIR_KERNEL in them: nvcc, if installed, builds them as CUDA C++ for GPUs and the CPU, otherwise the C
+# compiler builds them for the CPU. Called in the folder that adds the sources to a target.
 function(weir_kernels target)
     if(WEIR_HAVE_NVCC)
         set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
@@ -10,7 +10,7 @@ function(weir_kernels target)
     endif()
 endfunction()
 
-# weir_add_program(name [SOURCES file...] [KERNELS file...]): a program that uses libweir as its users do.
+# weir_add_program(name [SOURCES file...] [KERNELS file...]): a program that uses libweir as a user's program does.
 function(weir_add_program name)
     cmake_parse_arguments(arg "" "" "SOURCES;KERNELS" ${ARGN})
     add_executable(${name} ${arg_SOURCES})

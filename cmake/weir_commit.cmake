@@ -1,4 +1,4 @@
-# Writes HEADER with the commit of the folder SOURCE, unless it says that already; run when weir-perf is built.
+# Writes the commit of the folder SOURCE to HEADER unless it is up to date; runs when weir-perf is built.
 cmake_minimum_required(VERSION 3.25)
 set(commit unknown)
 find_program(git git)

@@ -1,5 +1,5 @@
-# What of CUDA is here. WEIR_HAVE_CUDA: cuda.h is, so that libweir can drive GPUs (it loads the driver at run
-# time). WEIR_HAVE_NVCC: kernels are built for GPUs too.
+# Finds CUDA. WEIR_HAVE_CUDA: cuda.h is installed, so libweir can use GPUs (it loads the driver at run time).
+# WEIR_HAVE_NVCC: kernels are built for GPUs too.
 set(WEIR_HAVE_CUDA OFF)
 set(WEIR_HAVE_NVCC OFF)
 
@@ -23,7 +23,7 @@ if(WEIR_HAVE_CUDA AND NOT WEIR_CUDA STREQUAL "DRIVER")
     mark_as_advanced(WEIR_NVCC)
     if(WEIR_NVCC)
         set(WEIR_HAVE_NVCC ON)
-        # Real code for each architecture, and PTX of the highest for GPUs that are newer; 90-virtual stays as it is.
+        # Real code for each architecture, and PTX of the highest one for newer GPUs; 90-virtual is unchanged.
         set(archs ${WEIR_CUDA_ARCHS})
         list(SORT archs COMPARE NATURAL)
         list(POP_BACK archs highest)

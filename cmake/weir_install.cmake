@@ -20,7 +20,7 @@ configure_package_config_file(cmake/weirConfig.cmake.in ${PROJECT_BINARY_DIR}/we
     INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
 # Before 1.0 a minor version may change anything.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/weirConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-# Relative to the file itself, so that `cmake --install --prefix` and moving the tree keep it right.
+# Relative to the file itself, so the path stays right after `cmake --install --prefix` or a move of the tree.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}" OR IS_ABSOLUTE "${CMAKE_INSTALL_INCLUDEDIR}")
     set(WEIR_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
     set(WEIR_PC_LIBDIR ${CMAKE_INSTALL_FULL_LIBDIR})

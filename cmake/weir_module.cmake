@@ -1,6 +1,6 @@
-# weir_module(LIST SOURCE): adds to LIST a C file that defines weiri_module_NAME, the bytes of what nvcc makes for GPUs
-# of NAME.c, a family of kernels of our own (src/device/kernels.h). Where nothing is built for GPUs they are a 0, and
-# behind it the reason as text.
+# weir_module(LIST SOURCE): adds to LIST a C file that defines weiri_module_NAME: the bytes of the GPU module that nvcc
+# builds from NAME.c, a family of weir's kernels (src/device/kernels.h). Without a GPU build the bytes are a 0 and the
+# reason as text.
 function(weir_module list source)
     get_filename_component(name ${source} NAME_WE)
     set(bytes ${CMAKE_CURRENT_BINARY_DIR}/module_${name}.c)

@@ -1,6 +1,6 @@
-# weir_optional(NAME HEADER PACKAGE): whether the headers of a library are here that is itself loaded at run time.
-# WEIR_NAME is AUTO (if the header is here), ON (it must be here) or OFF; sets WEIR_HAVE_NAME, and WEIR_NAME_INCLUDE to
-# the folder. PACKAGE has the header on Debian.
+# weir_optional(NAME HEADER PACKAGE): finds the headers of a library that is loaded at run time. WEIR_NAME is AUTO (if
+# the header is here), ON (it must be here) or OFF; sets WEIR_HAVE_NAME, and WEIR_NAME_INCLUDE to the folder. PACKAGE
+# has the header on Debian.
 function(weir_optional name header package)
     set(WEIR_${name} AUTO CACHE STRING "AUTO: if ${header} is here; ON: it must be here; OFF: do without")
     set_property(CACHE WEIR_${name} PROPERTY STRINGS AUTO ON OFF)

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Fuzzes one target, as ctest does: run.sh NAME PROGRAM
 #
-#   FUZZ_SECONDS     how long (10)
-#   FUZZ_SEED        of the fuzzer's choices; 0: another one each time (0)
-#   FUZZ_KEEP        where the corpora are kept and go on the next time (nowhere)
-#   FUZZ_FINDINGS    where inputs that fail are kept (fuzz-findings in the current folder)
+#   FUZZ_SECONDS     duration (10)
+#   FUZZ_SEED        seed of the fuzzer; 0: another one in each run (0)
+#   FUZZ_KEEP        folder of the corpora, which the next run continues (none)
+#   FUZZ_FINDINGS    folder of failing inputs (fuzz-findings in the current folder)
 #
-# First come the inputs that failed once, which are in regressions/NAME of this folder, and the seeds.
+# The first inputs are earlier failures, in regressions/NAME of this folder, and the seeds.
 set -eu
 name=$1 program=$2
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the preset `quickstart` has nvcc make of libweir's kernels: quickstart_kernels.sh SOURCES. Configures, and builds
-# nothing.
+# Checks which of libweir's kernels the preset `quickstart` builds with nvcc: quickstart_kernels.sh SOURCES. Only
+# configures.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the preset `release` has nvcc make of libweir's kernels: release_archs.sh SOURCES. Configures, and builds nothing.
+# Checks for which GPUs the preset `release` builds libweir's kernels: release_archs.sh SOURCES. Only configures.
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

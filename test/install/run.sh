@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs a build into an empty folder and builds a C and a C++ program against it, by find_package and by
-# pkg-config: run.sh BUILD GENERATOR LIBDIR CC CXX [NVCC]. The installed tree is moved first, so that nothing can refer
-# to the build or to the prefix. With NVCC the same sources are built as CUDA C++, too; no GPU is needed. The program of
-# docs/building.md is built by that page's own commands, and tutorials by the one command of their page.
+# Installs a build into an empty folder and builds a C and a C++ program against it, by find_package and by pkg-config:
+# run.sh BUILD GENERATOR LIBDIR CC CXX [NVCC]. The installed tree is moved first, so references to the build or the
+# prefix would fail. With NVCC the same sources are also built as CUDA C++; no GPU is needed. The program of
+# docs/building.md is built by that page's commands, and tutorials by the command of their page.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 generator=$2 libdir=$3 cc=$4 cxx=$5 nvcc=${6-}

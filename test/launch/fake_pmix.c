@@ -3,9 +3,9 @@
  *
  *     WEIR_TEST_PMIX=CALL:hang       the call never returns
  *     WEIR_TEST_PMIX=CALL:ERROR      the call returns that number
- * WEIR_TEST_PMIX=KEY:type the stored value has another type
- * WEIR_TEST_PMIX=KEY:TEXT the stored value is TEXT, or its number if a number is expected
- * WEIR_TEST_PMIX=KEY: nothing is stored
+ *     WEIR_TEST_PMIX=KEY:type        the stored value has another type
+ *     WEIR_TEST_PMIX=KEY:TEXT        the stored value is TEXT, or its number if a number is expected
+ *     WEIR_TEST_PMIX=KEY:            nothing is stored
  *
  * WEIR_TEST_PMIX_SIZE is the number of ranks. All of them are on one host. */
 #define _POSIX_C_SOURCE 200809L

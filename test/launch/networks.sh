@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# networks.sh COMMAND...: runs the command in a network namespace of its own, which a pair of virtual Ethernet devices
-# joins to another: it is at 10.78.0.1, and 10.78.0.2 is in the namespace of the file $WEIR_TEST_NETWORK_1, where the
-# harness starts rank 1 when that is a process. Both are gone afterwards. Where the machine forbids it, ends with status
-# 77 and the reason.
+# networks.sh COMMAND...: runs the command in its own network namespace at 10.78.0.1. A pair of virtual Ethernet devices
+# joins it to a second one at 10.78.0.2, in the file $WEIR_TEST_NETWORK_1. The harness starts rank 1 there if it is a
+# process. Both are removed afterwards. Ends with status 77 and the reason if the machine forbids namespaces.
 set -euo pipefail
 
 no() { echo "no network namespaces here: $*"; exit 77; }
@@ -16,7 +15,7 @@ if [ "${1-}" != --inside ]; then
 fi
 shift
 
-# The other namespace lives as long as this process does.
+# The second namespace lives as long as this process.
 coproc other { exec unshare --net sh -c 'echo ready; exec cat'; }
 read -r _ <&"${other[0]}"
 export WEIR_TEST_NETWORK_1=/proc/$other_PID/ns/net

@@ -1,11 +1,11 @@
 /* probe.c - a rank of launcher tests, started by the launcher under test.
  *
  *     weir-launch-probe               joins, exchanges ranks, leaves: "rank R of N by SOURCE, L of M here: right"
- * weir-launch-probe get prints the result of weir_launcher_get
+ *     weir-launch-probe get           prints the result of weir_launcher_get
  *     weir-launch-probe ask           the same, later on higher ranks, then joins
  *     weir-launch-probe times N       joins and leaves N times
- * weir-launch-probe kill R rank R kills itself once all have joined; the others print their errors
- *     weir-launch-probe lose          joins, prints "joined", and meets the others until an error, which it prints
+ *     weir-launch-probe kill R        rank R kills itself once all have joined; the others print their errors
+ *     weir-launch-probe lose          joins, prints "joined", and repeats barriers until an error, which it prints
  *
  * A failed call is printed with its status and duration; the exit status is then 1. */
 #define _POSIX_C_SOURCE 200809L

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Launched ranks under Slurm, with PMIx and without: srun.sh BUILD-FOLDER
 #
-# Not a part of tools/check, because it needs a running Slurm. Where slurm-wlm and munge are installed but no cluster
-# is configured, and this is root, it runs one of its own on this host, in a folder that it removes.
+# Not a part of tools/check, because it needs a running Slurm. If slurm-wlm and munge are installed without a configured
+# cluster, and the user is root, it runs a cluster on this host, in a folder that it removes.
 set -euo pipefail
 
 [ $# = 1 ] && [ -x "$1/test/weir-launch-probe" ] || { echo "usage: ${0##*/} BUILD-FOLDER" >&2; exit 2; }
 build=$(cd "$1" && pwd)
 probe=$build/test/weir-launch-probe
-command -v srun >/dev/null || { echo "skipped: srun is not here; install slurm-wlm and munge"; exit 0; }
+command -v srun >/dev/null || { echo "skipped: srun is not installed; install slurm-wlm and munge"; exit 0; }
 work=$(mktemp -d /tmp/weir-srun-XXXXXX)
 chmod 755 "$work"
 
@@ -63,7 +63,7 @@ CONF
 }
 
 failures=0
-# expect NAME LINES PATTERN COMMAND...: as many lines of the output match; those of a failure are shown.
+# expect NAME LINES PATTERN COMMAND...: checks that LINES rows of the output match; shows the output of a failure.
 expect() {
     local name=$1 lines=$2 pattern=$3 output
     shift 3

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""weir's collectives from Python, by ctypes alone; ends in Succeed! and status 0.
+"""weir's collectives from Python, only by ctypes; ends in Succeed! and status 0.
 
   torchrun --nproc-per-node 2 test/launch/torch_collectives.py build/release/src/libweir.so
   test/launch/torch_collectives.py --cpu build/release/src/libweir.so
@@ -103,7 +103,7 @@ def check_torch(weir, torch, dist, operation, dtype, count):
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[send.element_size()]
 
     def fill(seed):
-        """Small integers, of which sums are exact in every type, and a result that no call has written."""
+        """Small integers, whose sums are exact in every type, and a result that no call has written."""
         generator = torch.Generator(device="cuda").manual_seed(1000 * seed + weir.rank)
         send.copy_(torch.randint(0, 9, (total,), generator=generator, device="cuda"))
         recv.fill_(99)
@@ -216,7 +216,7 @@ def run_cpu(library):
 
 
 def start_cpu(library):
-    """Two ranks, as torchrun starts them. They meet through a file, so that no port is needed."""
+    """Two ranks with the variables of torchrun. They meet through a file, so no port is needed."""
     with tempfile.TemporaryDirectory() as folder:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WEIR_")}
         ranks = [subprocess.Popen([sys.executable, "-B", __file__, "--cpu", library], env={

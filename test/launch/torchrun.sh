@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Launched ranks under torchrun, on two GPUs: torchrun.sh FOLDER, which is a build folder, or gpu/ of tools/gpu-pack.
+# Launched ranks under torchrun, on two GPUs: torchrun.sh FOLDER, a build folder or gpu/ of tools/gpu-pack.
 #
 # Not a part of tools/check, because it needs PyTorch with CUDA and two GPUs. Runs tutorials 02 and 03, and PyTorch's
 # tensors through weir's collectives (torch_collectives.py).
@@ -12,15 +12,15 @@ library=$(find_one 'libweir.so*')
 [ $# = 1 ] && [ -n "$library" ] || { echo "usage: ${0##*/} FOLDER, with libweir.so and the tutorials in it" >&2; exit 2; }
 library=$(realpath "$library")
 export LD_LIBRARY_PATH=${library%/*}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-# torchrun is a script that runs this module, and need not be in PATH where the module is.
+# torchrun is a script that runs this module. The module may be installed without torchrun in PATH.
 torchrun=(python3 -m torch.distributed.run)
 ! command -v torchrun >/dev/null || torchrun=(torchrun)
 python3 -c 'import torch' 2>/dev/null || { echo "skipped: PyTorch is not here"; exit 0; }
-# NCCL is here to compare with; its multicast is not permitted on every virtual machine.
+# NCCL is used for comparison; some virtual machines do not permit its multicast.
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0}
 
 failed=0
-# expect_success ARGUMENT...: of torchrun, for two ranks; they end with status 0 and one line Succeed!
+# expect_success ARGUMENT...: arguments of torchrun for two ranks, which must end with status 0 and print Succeed!
 expect_success() {
     local output status=0
     echo "${torchrun[*]} --nproc-per-node 2 $*"

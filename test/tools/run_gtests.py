@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/run_gtests.py makes of processes that end well and that do not: run_gtests.py SCRIPT.
+"""The results of tools/run_gtests.py for processes that succeed and fail: run_gtests.py SCRIPT.
 
 This file is also the program that it runs: run_gtests.py --gtest_filter=... acts by the names of the cases."""
 import os
@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 CASES = ["Good.Passes", "Good.Skips", "Bad.Passes", "Bad.Fails", "Crash.Passes", "Crash.Dies", "Leak.Passes", "Leak.Leaks",
          "Hang.Passes", "Hang.Sleeps", "Lost.Passes", "Lost.Vanishes", "Pair.First", "Pair.Second"]
 
-# A suite of which each case is fine alone is a failed test of its own.
+# A suite whose cases each pass alone is a failed test.
 EXPECTED = {**{"fake." + case: "passed" for case in CASES}, "fake.Good.Skips": "skipped", "fake.Bad.Fails": "failed",
             "fake.Crash.Dies": "failed", "fake.Leak.Leaks": "failed", "fake.Hang.Sleeps": "failed",
             "fake.Lost.Vanishes": "failed", "fake.Pair": "failed"}

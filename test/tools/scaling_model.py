@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/scaling-model: scaling_model.py TOOL. It fits what it should, and docs/scaling.md has what it prints."""
+"""tools/scaling-model: scaling_model.py TOOL. Checks its fit, and that docs/scaling.md has its output."""
 import argparse
 import importlib.machinery
 import importlib.util

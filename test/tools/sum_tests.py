@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/sum_tests.py prints of JUnit files, and its status: sum_tests.py SCRIPT.
+"""The output of tools/sum_tests.py for JUnit files, and its status: sum_tests.py SCRIPT.
 
 The files are as ctest, GoogleTest and tools/run_gtests.py write them."""
 import os
@@ -33,7 +33,7 @@ needs root
 FAILS = """<testsuite><testcase name="unit.C.Fails" status="fail"><failure message=""/>
 <system-out>one is not two</system-out></testcase></testsuite>"""
 
-# name of the run: what it reads, --verbose or not, the output, the status
+# name of the run: its input, --verbose or not, the output, the status
 RUNS = {
     "reasons": (["ctest=ctest.xml", "gtest=gtest.xml", "vm=skipped: no GPU here", "one=passed"], False, 0, """\
 skipped      3  no GPU here

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""weir-info's account of the transports, on the CPU device: weir_info.py PROGRAM."""
+"""weir-info's rows of the transports, on the CPU device: weir_info.py PROGRAM."""
 import os
 import re
 import subprocess

@@ -38,7 +38,7 @@ def start(program, *arguments):
 
 
 def measure(program, *arguments):
-    """Runs the program; what it wrote as JSON, when all files agree."""
+    """Runs the program. Returns its JSON, after checking that all files agree."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, name) for name in ("results.json", "results.csv")]
         result = start(program, *arguments, "--json", paths[0], "--csv", paths[1])
@@ -103,7 +103,7 @@ def probe(program):
 
 
 def mistakes(program):
-    """Each is refused with a text that names it."""
+    """Each mistake is refused with a text that names it."""
     for arguments, text in (
             (["put", "--bogus"], "--bogus"),
             (["put", "-n"], "-n needs a value"),
@@ -169,7 +169,7 @@ def bootstrap(program):
 
 
 def log(program):
-    """WEIR_LOG=info tells what was chosen, and why: of each pair and of each form of an operation, once."""
+    """WEIR_LOG=info reports each choice and its reason once: for each pair of ranks, and for each form of an operation."""
     def lines(arguments, **environment):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("WEIR_")}
         result = subprocess.run([program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -212,7 +212,7 @@ def log(program):
 
 
 def against(program):
-    """A run beside the rows of an earlier one, which was made slower or faster than any machine."""
+    """A run compared with rows of an earlier one that are slower or faster than any machine."""
     sizes = {1024: ("time_us", 1e-6), 2097152: ("gbps", 1e6)}
     arguments = ["put", *SMALL, "--shape", "blocks", "--sizes", ",".join(map(str, sizes))]
     with tempfile.TemporaryDirectory() as folder:
@@ -256,7 +256,7 @@ def against(program):
 
 
 def fifo(program):
-    """Trips, floods and drains: every row has the requests that were asked for, and times that fit together."""
+    """Trips, floods and drains: every row has the requested number of requests and consistent times."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
         result = start(program, "fifo", "--device", "cpu", "-n", "60", "--threads", "1,3", "--json", path)
@@ -276,7 +276,7 @@ def fifo(program):
 
 
 def port(program):
-    """What a proxy carries out: a row for each case, way and size, whose times fit together."""
+    """Transfers by a proxy: a row for each case, way and size, with consistent times."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
         result = start(program, "port", "--device", "cpu", "-n", "3", "-w", "1", "--sizes", "1K,5000", "--json", path)
@@ -329,7 +329,7 @@ def window(program):
 
 
 def rdma(program):
-    """What it costs to post to a NIC: a row for each way that this device has the threads for."""
+    """The cost of posting to a NIC: a row for each way for which this device has enough threads."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
         result = start(program, "rdma", "--device", "cpu", "--json", path)
@@ -348,7 +348,7 @@ def rdma(program):
 
 
 def collective(program, *arguments, status=0):
-    """Runs a collective; the rows that it wrote as JSON, and what it printed."""
+    """Runs a collective. Returns its rows as JSON and its output."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
         result = start(program, arguments[0], *SMALL_COLLECTIVE, *arguments[1:], "--json", path)
@@ -361,7 +361,7 @@ def collective(program, *arguments, status=0):
 
 
 def check_collective(rows, sizes, parts, element, factor, names):
-    """Of rows with nothing wrong: counts and bandwidths that fit sizes and times."""
+    """Rows without wrong elements: counts and bandwidths match sizes and times."""
     expect([row["bytes"] for row in rows] == [size // (parts * element) * parts * element for size in sizes], "sizes")
     for row in rows:
         expect(row["count"] * parts * element == row["bytes"], f"count of {row}")
@@ -376,7 +376,7 @@ def check_collective(rows, sizes, parts, element, factor, names):
 
 
 def collectives(program):
-    """Each operation, on two or three ranks, in the ways that data can be and calls can be made."""
+    """Each operation on two or three ranks, with each kind of data and of call."""
     sizes = [1001, 6000]
     for arguments, ranks, parts, element, factor, names in (
             (["allreduce", "--check", "--graph"], 3, 1, 2, 4 / 3, ("f16", "sum")),
@@ -408,7 +408,7 @@ def forms(program):
 
 
 def plot(program):
-    """A picture of the rows, or the command that draws it where matplotlib is."""
+    """A picture of the rows, or without matplotlib the command that draws it."""
     script = runpy.run_path(os.path.join(os.path.dirname(__file__), "..", "..", "tools", "perf", "plot.py"))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "plot.svg")
@@ -434,16 +434,16 @@ def plot(program):
 
 
 def tune(program):
-    """The fastest of each size is written to a table, and collectives that read it choose just that."""
+    """The fastest choice for each size is written to a tuning file, and collectives that read it make that choice."""
     arguments = ["allreduce", "-g", "2", "--sizes", "512,2K,64K"]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "table")
-        os.environ["WEIR_CPU_THREADS"] = "4"  # so that not every shape can be had
+        os.environ["WEIR_CPU_THREADS"] = "4"  # so some shapes do not fit
         tried, output = collective(program, *arguments, "--blocks", "1,2", "--threads", "1,2,4", "--tune", path)
         with open(path, encoding="utf-8") as file:
             device, comment, *lines = file.read().splitlines()
         os.environ["WEIR_COLLECTIVE_TABLE"] = path
-        rows, _ = collective(program, *arguments, "--threads", "4")  # as many as a row may have
+        rows, _ = collective(program, *arguments, "--threads", "4")  # the maximum of a row
         del os.environ["WEIR_COLLECTIVE_TABLE"]
         result = start(program, *arguments, "--device", "cpu", "--blocks", "2", "--threads", "4", "--tune", path)
         expect(result.returncode == 1 and "allreduce: no form has room: " in result.stdout, result.stdout)
@@ -468,7 +468,7 @@ def tune(program):
 
 
 def tuned_again(program):
-    """Only rows of this device, operation and number of ranks are replaced, and no other comes before the new ones."""
+    """Only rows of this device, operation and number of ranks are replaced, and the new rows come first."""
     arguments = ["allreduce", "-g", "2", "--sizes", "512", "--form", "slots", "--blocks", "1"]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "table")
@@ -494,7 +494,7 @@ def tuned_again(program):
 
 
 def launched(program):
-    """Ranks that something else has started."""
+    """Ranks started by a launcher."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "results.json")
         where = {"WEIR_RENDEZVOUS_FILE": os.path.join(folder, "rendezvous"), "WEIR_SIZE": "2"}
@@ -511,7 +511,7 @@ def launched(program):
 
 
 def wrong_result(program):
-    """An allreduce of which only rank 0 has the result: each element of the others, in each call that is checked."""
+    """An allreduce whose result only rank 0 gets: each element of the other ranks is wrong in each checked call."""
     rows, output = collective(program, "allreduce", "-g", "3", "--sizes", "512", status=1)
     expect([(row["wrong"], row["in_wrong"]) for row in rows] == [(3 * 2 * 256, 2 * 2 * 256)], f"what is wrong in {rows}")
     expect("1 of 1 rows have wrong elements" in output, "a text")

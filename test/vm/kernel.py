@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kernel.py BZIMAGE TARGET: writes the ELF file inside of a bzImage, which QEMU starts in half the time, because its
+"""kernel.py BZIMAGE TARGET: writes the ELF file inside of a bzImage, which QEMU starts in half the time because its
 decompression is not emulated. What Python cannot decompress is copied as it is, and boots, too."""
 import lzma
 import pathlib
@@ -9,7 +9,7 @@ import zlib
 
 
 def payload(image):
-    """What the boot code would decompress; Documentation/x86/boot.rst has the offsets."""
+    """The data that the boot code would decompress; Documentation/x86/boot.rst has the offsets."""
     if image[0x202:0x206] != b"HdrS":
         return b""
     setup_sectors = image[0x1F1] or 4

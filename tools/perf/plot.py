@@ -25,7 +25,7 @@ LINES = (
     ("sym_us", None, "NCCL, symmetric windows"),
 )
 
-# Columns that tell ways apart.
+# Columns that name the ways.
 WAYS = ("shape", "form", "blocks", "threads", "what", "via")
 
 
@@ -39,7 +39,7 @@ def tables_of(rows):
 
 
 def ways_of(rows):
-    """Rows by what tells them apart: {name: rows}. A column counts where one size has rows with several values."""
+    """Groups of rows by name: {name: rows}. A column is part of the name if one size has rows with several of its values."""
     sizes = {}
     for row in rows:
         sizes.setdefault(row["bytes"], []).append(row)
