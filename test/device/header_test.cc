@@ -182,7 +182,7 @@ TEST_P(Headers, EveryThreadRunsOnceAtItsPlace)
 TEST_P(Headers, KernelFitIsTheLimitOfCooperativeLaunches)
 {
     weir_device_info info;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     const weir_kernel *kernel = header_kernel("grid_rounds");
     for (uint32_t size : { 1u, 7u, 33u, 64u, info.block_threads }) {
         uint32_t fit = 0;
@@ -205,7 +205,7 @@ TEST_P(Headers, KernelFitIsTheLimitOfCooperativeLaunches)
 TEST_P(Headers, KernelFitRefuses)
 {
     weir_device_info info;
-    weir_device_get_info(device, &info);
+    weir_device_get_info(device, &info, sizeof info);
     uint32_t fit = 99;
     const weir_kernel *kernel = header_kernel("shape");
     weir_kernel other_kernel = *kernel; // which the device has not loaded
