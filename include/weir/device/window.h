@@ -232,7 +232,7 @@ WEIR_FN weir_status weir_dev_window_transfer(const weir_dev_window_rank *self, u
                                              uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
     const int gets = doing == WEIR_DOING_WINDOW_GET;
-    weir_dev_window_ends ends;
+    weir_dev_window_ends ends = { NULL, NULL };
     if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
         return WEIR_ERR_INVALID;
     }
@@ -310,7 +310,7 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
 {
     const weir_dev_window *window = self->window;
     const int leads = weir_coop_leads(coop);
-    weir_dev_window_ends ends;
+    weir_dev_window_ends ends = { NULL, NULL };
     weir_window_ticket ticket = { NULL, 0, 0 };
     if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
         return WEIR_ERR_INVALID;
