@@ -147,7 +147,7 @@ TEST_F(BootstrapUser, FilesOfOthersAreRefused)
     ASSERT_EQ(chmod(folder_.c_str(), 0755), 0);
     expect_refused("belongs to user 0");
     ASSERT_EQ(chown(folder_.c_str(), stranger_, stranger_), 0);
-    expect_refused("its mode is 0755");
+    expect_refused("mode 0755");
     ASSERT_EQ(chmod(folder_.c_str(), 0700), 0);
     const std::string key = folder_ + "/key";
     int fd = open(key.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
@@ -156,7 +156,7 @@ TEST_F(BootstrapUser, FilesOfOthersAreRefused)
     ASSERT_EQ(chmod(key.c_str(), 0644), 0);
     expect_refused("belongs to user 0");
     ASSERT_EQ(chown(key.c_str(), stranger_, stranger_), 0);
-    expect_refused("its mode is 0644");
+    expect_refused("mode 0644");
     ASSERT_EQ(chmod(key.c_str(), 0600), 0);
     EXPECT_EQ(create_as_stranger().status, WEIR_ERR_TIMEOUT); // the file is valid now
     ASSERT_EQ(truncate(key.c_str(), WEIRI_KEY_BYTES - 1), 0);
@@ -165,7 +165,7 @@ TEST_F(BootstrapUser, FilesOfOthersAreRefused)
     ASSERT_EQ(unlink(key.c_str()), 0);
     ASSERT_EQ(rmdir(folder_.c_str()), 0);
     ASSERT_EQ(symlink("/tmp", folder_.c_str()), 0);
-    expect_refused("no folder");
+    expect_refused("not a folder");
     ASSERT_EQ(unlink(folder_.c_str()), 0);
 }
 
