@@ -266,7 +266,7 @@ static void release(weir_bootstrap *boot)
     }
     weiri_auth_wipe(boot->key, sizeof boot->key);
     if (!forked) {
-        /* In the child of a fork it may have waiters that do not exist there. */
+        /* In the child of a fork, the condition variable may count waiting threads that exist only in the parent. */
         (void)pthread_cond_destroy(&boot->cond);
         (void)pthread_mutex_destroy(&boot->mutex);
     }
@@ -426,7 +426,7 @@ static weir_status check_create(const char *where, uint32_t rank, uint32_t size,
     return WEIR_OK;
 }
 
-/* *in_use: this rank 0 failed because its address is in use, and no rank there knew more. */
+/* Sets *in_use if this rank 0 failed because its address is in use, and the process there reported no other error. */
 static weir_status create_once(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
                                const weir_bootstrap_opts *opts, bool *in_use, weir_bootstrap **out)
 {
@@ -512,7 +512,7 @@ weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t siz
     return weiri_bootstrap_create_at(&meeting, rank, size, &opts, out);
 }
 
-/* Rank 0's id, at the interface that the environment or opts name. */
+/* Creates rank 0's id, at the interface that the environment or opts name. */
 static weir_status create_id(const weir_bootstrap_opts *user_opts, weir_unique_id *out)
 {
     weiri_env env;
@@ -542,7 +542,7 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     if (rank == 0) {
         made = create_id(opts, &id);
     }
-    /* Also without an id: the others wait for the broadcast. */
+    /* Broadcasts even without an id, because the other ranks wait. */
     weir_unique_id mine = id;
     const int result = callbacks->broadcast(callbacks->context, &id, sizeof id, 0);
     if (made != WEIR_OK) {

@@ -109,7 +109,7 @@ bool weiri_conn_is_proving(const weiri_conn *conn)
     return weiri_conn_is_unproved(conn) || conn->state == WEIRI_CONN_AWAIT_FRAME;
 }
 
-/* Writes what the other end of this connection must be. */
+/* Writes the purpose of this connection, which the other end must confirm. */
 static void write_purpose(const weiri_conn *conn, uint8_t purpose[WEIRI_AUTH_PURPOSE_BYTES])
 {
     static const uint8_t no_job[WEIRI_JOB_BYTES];
@@ -342,7 +342,7 @@ void weiri_conn_accepted(weiri_conn *conn)
 
 void weiri_conn_hold(weiri_conn *conn)
 {
-    /* The answer. The rest follows when the connection is accepted. */
+    /* Sends the answer. The rest follows when the connection is accepted. */
     (void)write_all(conn);
     set_state(conn, WEIRI_CONN_HELD);
     watch(conn, 0);
@@ -361,7 +361,7 @@ void weiri_conn_queue(weiri_conn *conn, weiri_message *message)
         boot->usage.bytes += sizeof message->frame + message->bytes;
     }
     weiri_message_queue_push(&conn->queue, message);
-    /* Written here if nothing precedes it. The service thread writes what does not fit, and handles errors. */
+    /* Writes the frame here if nothing precedes it. The service thread writes what does not fit, and handles errors. */
     const bool first = conn->state == WEIRI_CONN_OPEN && !conn->dirty && !conn->shut && conn->queue.head == message;
     if (!first || write_all(conn) != 0) {
         weiri_conn_mark(conn);
@@ -476,7 +476,7 @@ bool weiri_conn_adopt(weir_bootstrap *boot, int fd, const weiri_address *from)
 
 void weiri_conn_expire(weiri_conn *conn, uint64_t now_ns)
 {
-    read_all(conn); /* this rank may be the late one */
+    read_all(conn); /* if this rank is late, the peer's bytes are already here */
     weiri_conn_flush(conn);
     if (!conn->dead && weiri_conn_is_proving(conn) && conn->deadline_ns <= now_ns) {
         weiri_conn_foreign(conn, "stays silent");
@@ -647,7 +647,7 @@ static bool grow(weiri_message *message)
     return true;
 }
 
-/* The place and the number of the next bytes; 0 when memory is short. */
+/* Returns the number of the next bytes, and sets *to to their place; 0 if there is no memory. */
 static size_t wanted(weiri_conn *conn, uint8_t **to)
 {
     weiri_message *m = conn->incoming;

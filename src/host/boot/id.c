@@ -24,7 +24,7 @@ typedef struct entry {
     weir_unique_id id;
 } entry;
 
-/* Held over fork, so that the child finds the registry whole. */
+/* Held during fork, so that the child inherits a consistent registry. */
 static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 static entry *registry;
 

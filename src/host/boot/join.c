@@ -31,7 +31,7 @@ static void write_address(weiri_writer *w, const weiri_address *address)
     weiri_write_u8(w, address->family);
 }
 
-/* A scope is a number of this host alone: link-local addresses are assumed to be on the link of rank 0. */
+/* Scope ids are local to a host. So a link-local address is assumed to be on the link to rank 0. */
 static bool read_address(weiri_reader *r, uint32_t scope, weiri_address *out)
 {
     weiri_read_bytes(r, out->ip, sizeof out->ip);
@@ -102,7 +102,7 @@ void weiri_join_start(weir_bootstrap *boot)
         uuid_generate_random(boot->job);
         finish(boot);
     } else {
-        weiri_boot_hurry(boot); /* it decides the deadline of all ranks */
+        weiri_boot_hurry(boot); /* rank 0 decides the deadline of all ranks */
     }
 }
 

@@ -21,14 +21,14 @@
 #define NAME_BYTES 256
 #define WHERE_BYTES 4224 /* a path and its prefix */
 
-/* A launcher that sets variables only. It is there when `marker`, `rank` and `size` are set. */
+/* A launcher that only sets variables. It is present if `marker`, `rank` and `size` are set. */
 typedef struct launcher {
     const char *source;
     bool before_pmix;
     weiri_launch_variable marker;
     weiri_launch_variable rank;
     weiri_launch_variable size;
-    weiri_launch_variable local_rank; /* WEIRI_LAUNCH_COUNT: it sets none */
+    weiri_launch_variable local_rank; /* WEIRI_LAUNCH_COUNT if the launcher does not set it */
     weiri_launch_variable local_size;
 } launcher;
 
@@ -48,7 +48,7 @@ static const launcher launchers[] = {
 /* The launch of this process, as far as it is known. */
 typedef struct launch {
     weir_launcher_info info;
-    weir_unique_id id;    /* "": PMIx has none */
+    weir_unique_id id;    /* "" if PMIx has no id */
     char pmix_cause[256]; /* why PMIx, although present, cannot be asked */
 } launch;
 
@@ -84,7 +84,7 @@ static weir_status read_launcher(const launcher *l, weir_launcher_info *info)
     return status;
 }
 
-/* Leaves info->size at 0 when no launcher is there. */
+/* Leaves info->size at 0 if no launcher is found. */
 static weir_status find_launcher(bool before_pmix, weir_launcher_info *info)
 {
     for (size_t i = 0; i < LAUNCHER_COUNT; i++) {
@@ -165,8 +165,8 @@ weir_status weir_launcher_get(weir_launcher_info *info)
     return status;
 }
 
-/* The first IPv4 address of a name, else the first IPv6 address: all hosts choose the same. Asks again while the
- * resolver is not ready. */
+/* Returns the first IPv4 address of a name, or else its first IPv6 address, so that all hosts choose the same one.
+ * Retries while the resolver is not ready. */
 static weir_status resolve(const char *name, uint64_t deadline_ns, weiri_address *out)
 {
     const struct timespec pause = { 0, RESOLVE_PAUSE_MS * 1000000L };

@@ -229,7 +229,8 @@ void weiri_peer_lost(weiri_conn *conn, const char *cause, bool there)
     weiri_peer *peer = &boot->peers[rank];
     const bool open = conn->state == WEIRI_CONN_OPEN;
     if (!open && !boot->closing && peer->state == WEIRI_PEER_ALIVE && peer->goodbye_ns == 0) {
-        /* Its listener is gone; news of its death may be on the way. If this rank lacks something, that may change. */
+        /* Its listener is gone; news of its death may be on the way. If this rank lacks descriptors or memory, a later
+         * attempt may succeed. */
         peer->unreachable_ns = there ? 0 : peer->unreachable_ns == 0 ? weiri_now_ns() : peer->unreachable_ns;
         (void)snprintf(conn->cause, sizeof conn->cause, "%s", cause);
         weiri_conn_retry(conn, RETRY_NS);

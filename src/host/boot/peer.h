@@ -26,20 +26,20 @@ typedef struct weiri_flow {
     uint64_t owed;  /* the part of them that was handled */
 } weiri_flow;
 
-#define WEIRI_FLOWS 3 /* of WEIRI_FRAME_USER and the two after it */
+#define WEIRI_FLOWS 3 /* one each for WEIRI_FRAME_USER and the two kinds after it */
 
 typedef struct weiri_peer {
     weiri_conn *out;
     weiri_conn *in;
     weiri_message_queue inbox;
     weiri_flow flows[WEIRI_FLOWS];
-    uint32_t waiters;        /* users' threads that wait for a message of it */
+    uint32_t waiters;        /* users' threads that wait for a message of this peer */
     uint64_t unreachable_ns; /* time since when it refuses connections; 0 if it does not */
-    bool answered;           /* to the last frame that asked it; with what follows */
+    bool answered;           /* this peer has answered the last question; `answer` is valid */
     uint32_t answer;
     uint64_t goodbye_ns; /* time of its goodbye; 0 before */
     weiri_peer_state state;
-    bool last_seen; /* the connection that it opened is at its end */
+    bool last_seen; /* the connection that the peer opened has ended */
 } weiri_peer;
 
 /* True for messages that need credit. */

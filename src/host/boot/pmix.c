@@ -7,8 +7,8 @@
  *
  * PMIx_Fence collects the id that rank 0 has published: when the fence ends, every rank has it and may finalize. A rank
  * that finalizes while another one is at a fence breaks that fence. So a rank that only asks for its number does not
- * finalize. The next exchange does, or the end of the process, since a launcher takes an end without it for a failure.
- */
+ * finalize. The next exchange finalizes, or else a handler of atexit, because a launcher takes an exit without
+ * PMIx_Finalize for a failure. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ typedef struct session {
     pthread_cond_t cond;
     bool done;
     bool abandoned;
-    bool exchange;      /* of a unique id */
+    bool exchange;      /* whether the ranks exchange a unique id */
     char interface[64]; /* where rank 0 listens; "" for the default */
     const char *step;   /* the call that it waits for */
     weir_status status;
@@ -111,7 +111,7 @@ static void set_step(session *s, const char *step)
     (void)pthread_mutex_unlock(&s->mutex);
 }
 
-/* A count of `rank`. False when the server does not report it. */
+/* Reads a number of `rank`. False if the server does not report it. */
 static bool get_number(const weiri_pmix_proc *self, uint32_t rank, const char *key, uint32_t *out)
 {
     weiri_pmix_proc proc = *self;
@@ -213,7 +213,7 @@ static weir_status exchange(session *s, const weiri_pmix_proc *self, const weir_
     if (info->rank == 0) {
         status = publish(s, info, key, id);
     }
-    /* Also without an id: the others wait at the fence. */
+    /* Rank 0 comes even without an id, because the others wait at the fence. */
     set_step(s, "PMIx_Fence; not all ranks of the job have come");
     const int error = api.fence(NULL, 0, &collect, 1);
     if (status == WEIR_OK && error != PMIX_OK) {

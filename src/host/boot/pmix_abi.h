@@ -1,7 +1,8 @@
 /* pmix_abi.h - the part of PMIx that weir uses, as in libpmix.so.2, versions 2 to 5 of the standard.
  *
- * Declared here: every build of weir works with a launcher whose library is found at run time. The layouts and numbers
- * belong to the binary interface of that library; test/launch compares them with pmix.h where it is installed. */
+ * The declarations are written out here, so that every build of weir works with a launcher whose library is found at
+ * run time. The layouts and numbers belong to the binary interface of that library; test/launch compares them with
+ * pmix.h where it is installed. */
 #ifndef WEIRI_BOOT_PMIX_ABI_H
 #define WEIRI_BOOT_PMIX_ABI_H
 
@@ -36,7 +37,7 @@ typedef struct weiri_pmix_value {
     } data;
 } weiri_pmix_value;
 
-/* Handed to the library one at a time: its arrays have another stride. */
+/* Passed to the library one at a time, because the elements of its arrays have a different stride. */
 typedef struct weiri_pmix_info {
     char key[512];
     uint32_t flags;

@@ -9,7 +9,7 @@
 #include "src/host/base/error.h"
 #include "src/host/boot/state.h"
 
-/* Deliveries of one callback; the others wait for the next, since sockets need their turn. */
+/* Deliveries of one callback. The rest waits for the next callback, so that sockets get their turn. */
 #define DELIVER_AT_ONCE 256
 
 static weiri_port *find(weir_bootstrap *boot, uint32_t number)

@@ -76,7 +76,7 @@ struct weir_bootstrap {
     weiri_conn *graveyard;
     weiri_conn *dirty;
     uint32_t unproved; /* accepted connections that have not proved the key yet */
-    uint32_t room;     /* room for these; ranks that are still to join have their own */
+    uint32_t room;     /* limit of `unproved`; ranks that are still to join have room in addition */
     uint64_t foreign;  /* connections that ended without a proof of the key */
     weiri_join join;
     weiri_address *addresses;

@@ -50,7 +50,7 @@ static void host_identity(const uint8_t process[16], uint8_t host[16])
     }
 }
 
-/* Held over fork, so that the child finds it free. */
+/* Held during fork, so that the child finds it unlocked. */
 static pthread_mutex_t identity_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void lock_identity(void) { pthread_mutex_lock(&identity_mutex); }
@@ -59,7 +59,7 @@ static void unlock_identity(void) { pthread_mutex_unlock(&identity_mutex); }
 
 static void watch_fork(void) { (void)pthread_atfork(lock_identity, unlock_identity, unlock_identity); }
 
-/* Drawn once a process; a forked child draws its own. */
+/* Drawn once per process; a forked child draws its own. */
 static void process_identity(uint8_t process[16])
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -93,7 +93,7 @@ static void describe_end(weir_comm *comm)
 
 #define ENTRY_BYTES 320
 
-/* A rank's entry of the table that all exchange: how its part of create went, and its end. */
+/* Writes this rank's entry of the exchanged table: the outcome of its part of create, and its end. */
 static void write_entry(uint32_t port, const weiri_end *end, weir_status status, const char *text,
                         uint8_t entry[ENTRY_BYTES])
 {
@@ -151,8 +151,9 @@ static weir_status read_entry(const weir_comm *comm, uint32_t rank, const uint8_
     return WEIR_OK;
 }
 
-/* Exchanges the entries of all ranks. A rank that has failed takes part, since the others would wait for it. Without
- * memory for the table it can only fail the exchange. All later collectives of the bootstrap fail with it. */
+/* Exchanges the entries of all ranks. A rank that has failed takes part too, because the others would wait for it. If
+ * it has no memory for the table, it can only fail the exchange, and all later collectives of the bootstrap fail with
+ * it. */
 static weir_status meet(weir_bootstrap *bootstrap, uint32_t port, const weiri_end *end, weir_status mine,
                         uint8_t **table_out)
 {
@@ -188,8 +189,8 @@ static weir_status meet_without(weir_bootstrap *bootstrap, uint32_t port, weir_s
     return meet(bootstrap, port, &nobody, mine, &table);
 }
 
-/* Whether all ranks are on one host with devices of one kind, and begin with a transport that maps memory. Then no rank
- * needs to check its other transports, for which it may have to load libraries. All ranks come to the same result. */
+/* True if all ranks are on one host, have devices of one kind, and prefer a transport that maps memory. Then no rank
+ * needs to check its other transports, which might load libraries. All ranks come to the same result. */
 static bool is_simple(const weir_comm *comm)
 {
     const weiri_end *first = &comm->peers[0].end;
@@ -203,7 +204,7 @@ static bool is_simple(const weir_comm *comm)
     return simple;
 }
 
-/* Each rank learns which transports work on the others. */
+/* Exchanges which transports work on each rank. */
 static weir_status meet_transports(weir_comm *comm)
 {
     uint8_t *works = (uint8_t *)weiri_alloc(comm->size, 1);
@@ -539,7 +540,7 @@ weir_status weiri_comm_error(weir_comm *comm)
     if (status != WEIR_OK) {
         return weiri_fail(status, "%s", text);
     }
-    /* Acquire: the kernel's record is behind it. */
+    /* Acquire: the kernel wrote its record before this word. */
     status = (weir_status)__atomic_load_n(&comm->control->error_status, __ATOMIC_ACQUIRE);
     return status == WEIR_OK ? WEIR_OK : fail_by_kernel(comm, status);
 }

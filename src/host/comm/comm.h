@@ -20,28 +20,28 @@
 typedef struct weiri_comm_peer {
     weiri_end end;
     const weiri_transport_ops *mapper; /* maps memory of this rank here; NULL when none does */
-    bool heard;                        /* it has sent something: this rank reports the end of its communicator to it */
+    bool heard; /* the peer has sent something: this rank reports the end of its communicator to it */
     bool gone;
     char gone_text[128];
-    uint32_t logged;          /* what was logged of this peer, a bit each: WEIRI_LOGGED_... */
+    uint32_t logged;          /* one bit for each event of this peer that was logged: WEIRI_LOGGED_... */
     weir_memory *device_slab; /* the peer's slabs, mapped here; NULL before the first connection */
     weir_memory *host_slab;
 } weiri_comm_peer;
 
-/* Numbers of bits. A transport's is its index behind WEIRI_LOGGED_TRANSPORT. */
+/* Numbers of bits. The bit of transport i is WEIRI_LOGGED_TRANSPORT + i. */
 enum { WEIRI_LOGGED_PROXY, WEIRI_LOGGED_FALLBACK, WEIRI_LOGGED_KERNELS, WEIRI_LOGGED_TRANSPORT };
 
 typedef struct weiri_sequence weiri_sequence; /* see exchange.c */
 
-/* Asked when a kernel has failed, by an object that may know more than the kernel's record says. */
+/* An object that may know more about a kernel's failure than the kernel's record says. */
 typedef struct weiri_error_hook {
-    /* True when it knows more; it has then written a clause to `text`. The communicator's mutex is held. */
+    /* Returns true and writes a clause to `text` if the object knows more. The communicator's mutex is held. */
     bool (*describe)(void *context, weir_status status, char *text, size_t bytes);
     void *context;
     struct weiri_error_hook *next;
 } weiri_error_hook;
 
-/* Writes the text of a collective call, from the two words that a record of WEIR_DOING_COLLECTIVE has of it. */
+/* Writes a collective call as text, from the two words of a record of WEIR_DOING_COLLECTIVE. */
 typedef void weiri_call_text_function(uint64_t word, uint64_t count, char *text, size_t bytes);
 
 struct weir_comm {
@@ -87,7 +87,7 @@ struct weir_comm {
 };
 
 void weiri_comm_get(weir_comm *comm);
-/* Whether `what` (WEIRI_LOGGED_...) was not logged of the peer before; it counts as logged then. */
+/* True at the first call with this peer and `what` (WEIRI_LOGGED_...). */
 bool weiri_comm_logs_first(weir_comm *comm, uint32_t peer, uint32_t what);
 void weiri_comm_put(weir_comm *comm);
 
@@ -99,14 +99,14 @@ weir_status weiri_comm_check(const char *object, weir_comm *comm, const char *ca
 bool weiri_comm_forked(const weir_comm *comm);
 /* The communicator's error, of the host or of a kernel, with its text in weir_last_error; WEIR_OK without. */
 weir_status weiri_comm_error(weir_comm *comm);
-/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures of this rank. For what
- * the other ranks learn by themselves, as a death. Mutex held. */
+/* Makes `status` the communicator's error unless it has one: ends kernels' waits and futures of this rank. For errors
+ * that the other ranks notice by themselves, such as a death. Mutex held. */
 void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *text);
-/* The same for what only this rank knows: the others' communicators end with WEIR_ERR_ABORTED, or as this one with
- * WEIR_ERR_MISMATCH, and the same text, which names this rank and then `cause`. Mutex held. */
+/* The same for an error that only this rank knows. The other ranks' communicators fail with WEIR_ERR_ABORTED, or with
+ * WEIR_ERR_MISMATCH if that is `status`, and the same text, which names this rank and then `cause`. Mutex held. */
 void weiri_comm_break_locked(weir_comm *comm, weir_status status, const char *cause);
 
-/* What the record of a kernel that failed with `status` says, as a clause; `device` names it where the kernel has no
+/* Writes as a clause what the record of a kernel that failed with `status` says. `device` stands for a kernel without a
  * name. */
 void weiri_record_text(const weir_comm *comm, weir_status status, char *text, size_t bytes);
 

@@ -71,7 +71,7 @@ static weir_status map_slab(weir_comm *comm, weir_memory **slab, const weiri_han
     return WEIR_OK;
 }
 
-/* Takes the peer's slabs, in the way of the transport. */
+/* Maps the peer's slabs, or only describes them if the transport maps no memory. */
 static weir_status take_slabs(weir_connection *connection, const weir_future *future)
 {
     weir_comm *comm = connection->comm;
@@ -100,7 +100,7 @@ static weir_status finish(weir_future *future)
         future->handles[1].rank != connection->peer) {
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: malformed message of rank %u", connection->peer);
     }
-    /* Cells are found by offsets that are checked against our own slabs. */
+    /* The peer's offsets of cells are checked against this rank's slabs, so the peer's slabs must not be smaller. */
     if (future->handles[0].block.size < weir_memory_bytes(comm->device_slab.memory) ||
         future->handles[1].block.size < weir_memory_bytes(comm->host_slab.memory)) {
         return weiri_fail(WEIR_ERR_CORRUPT, "weir_connection_create: slabs of rank %u are too small", connection->peer);

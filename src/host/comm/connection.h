@@ -13,9 +13,9 @@ struct weir_connection {
     uint32_t peer;
     const weiri_transport_ops *transport;
     weiri_domain *domain;     /* NULL for a transport without queues */
-    weir_memory *device_slab; /* the peer's, mapped here unless the transport maps nothing */
+    weir_memory *device_slab; /* the peer's, mapped here if the transport maps memory */
     weir_memory *host_slab;
-    weiri_remote *device_remote; /* as targets of posts; NULL before the first port channel that needs it */
+    weiri_remote *device_remote; /* the slab as target of posts; NULL before the first port channel that needs it */
     weiri_remote *host_remote;
     bool lines;                   /* 128-byte stores arrive whole, both ways */
     weiri_endpoint_queue *queues; /* of this end; see endpoint.c */

@@ -1,5 +1,5 @@
-/* domain.h - what a communicator has open of the transports that carry out transfers: a domain of each, the regions of
- * memories in them, and the queues that must be polled even when nobody posts to them. */
+/* domain.h - what a communicator has opened of the transports that carry out transfers: a domain of each, the regions
+ * of memories in them, and the queues that must be polled even when no thread posts to them. */
 #ifndef WEIRI_COMM_DOMAIN_H
 #define WEIRI_COMM_DOMAIN_H
 
@@ -37,8 +37,8 @@ void weiri_domains_close(weir_comm *comm);
 /* The region of a memory of this rank in a domain; made at the first call, and closed with the memory. */
 weir_status weiri_memory_region(weir_memory *memory, const weiri_domain *domain, const weiri_region **out);
 void weiri_memory_close_regions(weir_memory *memory);
-/* Registers the memory with the open domains whose keys peers need, before its handle is written. What a transport
- * cannot reach has no key; the memory's reason then says why. */
+/* Registers the memory with the open domains whose keys peers need, before its handle is written. Memory that a
+ * transport cannot reach gets no key, and memory->reason says why. */
 void weiri_memory_make_keys(weir_memory *memory);
 /* A peer's memory, or one of this rank as the peer sees it, as the target of posts. */
 weir_status weiri_memory_remote(const weir_memory *memory, weiri_domain *domain, weiri_remote **out);

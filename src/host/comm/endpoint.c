@@ -2,16 +2,16 @@
  *
  * A rank that takes a queue opens its end, sends the address to the peer, and waits for the address of the peer's end.
  * The message is the same in both directions: it is a question to a rank that has not opened its end, and an answer to
- * a rank that has. Where both ranks take the queue at the same time, the two questions answer each other.
+ * a rank that has. If both ranks take the queue at the same time, the two questions answer each other.
  *
- * A rank that is asked may never take the queue: its kernels or its host only wait for signals, say. So the endpoint
- * thread of the communicator opens the end there, and a thread that takes the queue later finds it joined. The service
- * thread cannot do that: opening a queue may block, and the service thread runs the heartbeats. Over ofi, and for
- * queues that kernels post to, opening allocates pinned or device memory. A GPU's driver may delay that while kernels
- * run; ranks that make all their channels before they launch kernels do not meet the delay.
+ * A rank that is asked may never take the queue, for example because it only waits for signals. So the endpoint thread
+ * of the communicator opens the end there, and a thread that takes the queue later finds it joined. The service thread
+ * cannot do that: opening a queue may block, and the service thread runs the heartbeats. Over ofi, and for queues that
+ * kernels post to, opening allocates pinned or device memory. A GPU's driver may delay that while kernels run; ranks
+ * that make all their channels before they launch kernels do not meet the delay.
  *
- * All that is below is guarded by the communicator's mutex, which no thread holds while it opens or joins a queue; the
- * queue is busy then. */
+ * The communicator's mutex guards everything below. No thread holds it while it opens or joins a queue; the queue is
+ * marked busy meanwhile. */
 #include "src/host/comm/endpoint.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ struct weiri_endpoint_queue {
     uint64_t peer_key;
     weiri_queue *queue; /* NULL before it is opened */
     bool joined;
-    bool meets;          /* a thread of the caller's opens or joins it, and waits for the peer */
+    bool meets;          /* a thread of the caller opens or joins the queue, and waits for the peer */
     bool busy;           /* a thread opens or joins it */
     bool wanted;         /* the peer has asked, and the endpoint thread is to answer */
     weir_status refused; /* by the peer, or WEIR_OK */
@@ -115,8 +115,7 @@ uint32_t weiri_endpoint_queues(const weir_connection *connection)
 
 /* ---- opening and joining -------------------------------------------------------------------------------- */
 
-/* The next two are called with the mutex, and give it away while they work. The queue is busy then, and no other thread
- * works on it. */
+/* The next two functions are called with the mutex held. They release it while they work, and mark the queue busy. */
 
 static void begin_work(weiri_endpoint_queue *q)
 {
@@ -265,7 +264,7 @@ static weir_status start_locked(weir_comm *comm)
     return WEIR_OK;
 }
 
-/* Leaves the queue, whose address is known, to the endpoint thread. Mutex held. */
+/* Passes the queue, whose peer's address is known, to the endpoint thread. Mutex held. */
 static void want_locked(weiri_endpoint_queue *q)
 {
     weir_comm *comm = q->connection->comm;
@@ -365,7 +364,7 @@ bool weiri_endpoint_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind,
 
 /* ---- taking --------------------------------------------------------------------------------------------- */
 
-/* Why a thread need not wait for the peer any more; WEIR_OK when it must. Mutex held. */
+/* The error that ends a wait for the peer; WEIR_OK while the wait must go on. Mutex held. */
 static weir_status cannot_wait(const weiri_endpoint_queue *q, uint64_t deadline, const char *call)
 {
     const weir_comm *comm = q->connection->comm;
@@ -469,8 +468,8 @@ weir_status weiri_endpoint_take(weir_connection *connection, uint64_t key, uint6
     return status;
 }
 
-/* The endpoint thread may be in a driver that does not return. It uses the queue, the connection and the communicator
- * when it does, so a reference that is never dropped keeps them. Gives the mutex away. */
+/* The endpoint thread may be in a driver that does not return. When the driver returns, the thread uses the queue, the
+ * connection and the communicator, so a reference that is never dropped keeps them. Releases the mutex. */
 static void leave_to_thread(weiri_endpoint_queue *q)
 {
     weir_comm *comm = q->connection->comm;

@@ -15,9 +15,9 @@
 #include "src/host/base/wire.h"
 #include "src/host/comm/connection.h"
 
-/* The queue of this rank's `key`, joined to the one of the peer's `peer_key`; over a transport whose queues stand alone
- * it is joined to none. It stays open until it is closed, and can be taken again until then. `call` begins the errors'
- * texts. WEIR_ERR_TIMEOUT and WEIR_ERR_REMOTE name the peer; otherwise errors of the transport, on either rank. */
+/* Returns the queue of this rank's `key`. If the transport joins queues, it is joined to the queue of the peer's
+ * `peer_key`. Until it is closed, a queue can be taken again. Error texts begin with `call`. WEIR_ERR_TIMEOUT and
+ * WEIR_ERR_REMOTE name the peer; otherwise errors of the transport, on either rank. */
 weir_status weiri_endpoint_take(weir_connection *connection, uint64_t key, uint64_t peer_key, const char *call,
                                 weiri_queue **out);
 /* Closes the queue of the key, if there is one; also one that only the peer has asked for. Keys are not used again. */

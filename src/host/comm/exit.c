@@ -1,10 +1,10 @@
-/* exit.c - a process that ends with kernels that wait.
+/* exit.c - a process that exits while its kernels wait.
  *
  * The driver of a GPU waits for its kernels when the process ends, and a kernel may wait for a signal that never comes.
- * A handler of atexit(3) gives each communicator of the process its error first, so that the waits end. Handlers run in
- * the reverse order of their registration: this one is registered when the first communicator is made, for which a
- * device is open, and so runs before the driver's. Peers learn of the end as of any death, when the kernel closes the
- * process's sockets. */
+ * A handler of atexit(3) first gives each communicator of the process its error, so that the waits end. Handlers run in
+ * the reverse order of their registration. This one is registered when the first communicator is made, for which a
+ * device is open, and so runs before the driver's handler. Peers learn of the end as of any death, when the kernel
+ * closes the process's sockets. */
 #include "src/host/comm/exit.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #include "src/host/base/error.h"
 
-/* Held over fork, so that the child finds it free. */
+/* Held during fork, so that the child finds it unlocked. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static weir_comm *alive;
 static int registered; /* 0, or an error of the registration */
@@ -25,7 +25,7 @@ void weiri_exit_run(void)
 {
     lock();
     for (weir_comm *comm = alive; comm != NULL; comm = comm->next_alive) {
-        /* Those of a parent are its own: the child shares their memory. */
+        /* A forked child shares the memory of the parent's communicators, and leaves them alone. */
         if (!weiri_comm_forked(comm)) {
             (void)pthread_mutex_lock(&comm->mutex);
             weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, "communicator: the process ends");

@@ -4,11 +4,11 @@
 
 #include "src/host/comm/comm.h"
 
-/* From now on the end of the process ends the communicator's waits. */
+/* Registers the communicator: an exit of the process ends its waits. */
 weir_status weiri_exit_add(weir_comm *comm);
 /* A communicator that was never added is ignored. */
 void weiri_exit_remove(weir_comm *comm);
-/* What exit calls. */
+/* The handler of exit. */
 void weiri_exit_run(void);
 
 #endif

@@ -58,7 +58,7 @@ void weiri_fd_pass_close(weir_comm *comm)
     while (comm->fd_pass.sends != NULL) {
         weiri_fd_send *send = comm->fd_pass.sends;
         comm->fd_pass.sends = send->next;
-        /* As an answer of the closed port. */
+        /* The empty message answers the request, as that of a closed port does. */
         (void)weiri_bootstrap_post(comm->bootstrap, send->peer, comm->port, NULL, 0);
         weiri_free(send);
     }
@@ -69,7 +69,7 @@ void weiri_fd_pass_close(weir_comm *comm)
     }
 }
 
-/* What shows that a datagram comes from rank `owner` of this job, for this request of rank `asker`. */
+/* Computes the proof that a datagram comes from rank `owner` of this job, for this request of rank `asker`. */
 static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, const uint8_t socket_name[16],
                        uint64_t number, uint8_t proof[WEIRI_FD_PROOF_BYTES])
 {
@@ -88,8 +88,8 @@ static void make_proof(const weir_comm *comm, uint32_t owner, uint32_t asker, co
 
 /* ---- the owner's side ------------------------------------------------------------------------------- */
 
-/* Sends an answer. A peer that is gone needs none; one that cannot be sent for another reason would leave the peer
- * waiting, so the communicator ends. Mutex held. */
+/* Sends an answer. A peer that is gone needs none. If sending fails for another reason, the peer would wait, so the
+ * communicator fails. Mutex held. */
 static void post_answer(weir_comm *comm, uint32_t peer, const uint8_t *message, size_t bytes)
 {
     weir_status status = weiri_bootstrap_post(comm->bootstrap, peer, comm->port, message, bytes);
@@ -117,9 +117,9 @@ static int send_datagram(weir_comm *comm, uint32_t peer, uint64_t number, int fd
     return weiri_fd_socket_send(comm->fd_pass.socket, end->socket, end->token, &answer, fd);
 }
 
-/* Tells the asking rank a number at which it finds the descriptor in this process. A number may be used again for
- * another file, so the number is of a duplicate that stays open until the asking rank has taken it, and the
- * descriptor counts only when this rank has then found the duplicate still open (end_loan). */
+/* Sends the asking rank the number of a descriptor of this process. A closed number may be used again for another file.
+ * So the number is that of a duplicate, which stays open until the asking rank has taken it; the descriptor counts only
+ * if this rank then finds the duplicate still open (end_loan). */
 static void lend(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
 {
     weiri_fd_loan *loan = (weiri_fd_loan *)weiri_alloc(1, sizeof *loan);
@@ -147,7 +147,7 @@ static void lend(weir_comm *comm, uint32_t peer, uint64_t number, int fd)
     post_answer(comm, peer, message, w.size);
 }
 
-/* Says that the memory is there, and needs no descriptor any more. */
+/* Confirms that the memory exists, and that the asking rank needs no further descriptor. */
 static void confirm(weir_comm *comm, uint32_t peer, uint64_t number)
 {
     uint8_t message[16];
@@ -157,7 +157,7 @@ static void confirm(weir_comm *comm, uint32_t peer, uint64_t number)
     post_answer(comm, peer, message, w.size);
 }
 
-/* The asking rank has taken what it found. */
+/* The asking rank has taken the descriptor at the lent number. */
 static void end_loan(weir_comm *comm, uint32_t peer, uint64_t number)
 {
     for (weiri_fd_loan **at = &comm->fd_pass.loans; *at != NULL; at = &(*at)->next) {
@@ -256,7 +256,7 @@ static void resend(void *context)
 
 /* ---- the asking side -------------------------------------------------------------------------------- */
 
-/* Where request `number` is in the list, if it was made of rank `owner`; else the end. */
+/* Returns the link to request `number` that was made to rank `owner`, or the link at the end of the list. */
 static weiri_fd_request **find_request(weir_comm *comm, uint32_t owner, uint64_t number)
 {
     weiri_fd_request **at = &comm->fd_pass.requests;
@@ -328,7 +328,7 @@ void weiri_fd_pass_forget_locked(weir_future *future)
     }
 }
 
-/* Ends a request. `fd` came with the answer; without one it is the one that was taken before. */
+/* Ends a request. `fd` came with the answer; if it is -1, the descriptor is the one that was taken before. */
 static void answer(weir_comm *comm, uint32_t owner, uint64_t number, weir_status status, const char *text, int fd)
 {
     weiri_fd_request *request = take_request(comm, owner, number);
@@ -388,7 +388,7 @@ static void take_from_process(weir_comm *comm, uint32_t peer, uint64_t number, i
     request->fd = fd;
 }
 
-/* Whatever came of it, the owner may end its loan. */
+/* Taken or not, the owner may now close its duplicate. */
 static void say_taken(weir_comm *comm, uint32_t peer, uint64_t number)
 {
     uint8_t message[16];
@@ -458,7 +458,7 @@ void weiri_fd_pass_message_locked(weir_comm *comm, uint32_t peer, uint8_t kind, 
     }
 }
 
-/* Whether it is an answer that its owner gives to a request of this rank. */
+/* True if the datagram is the owner's proved answer to a request of this rank. */
 static bool is_proved(const weir_comm *comm, const weiri_fd_answer *answer)
 {
     uint8_t expected[WEIRI_FD_PROOF_BYTES];
@@ -469,7 +469,7 @@ static bool is_proved(const weir_comm *comm, const weiri_fd_answer *answer)
     return sodium_memcmp(answer->proof, expected, sizeof expected) == 0;
 }
 
-/* Mutex held. False when the descriptors are a foreign process's; they stay the caller's then. */
+/* False if the datagram is from a foreign process; the caller then keeps the descriptors. Mutex held. */
 static bool take_datagram(weir_comm *comm, const weiri_fd_datagram *datagram)
 {
     const weiri_fd_answer *from = &datagram->answer;
@@ -490,7 +490,7 @@ static bool take_datagram(weir_comm *comm, const weiri_fd_datagram *datagram)
     return false;
 }
 
-/* Descriptors cannot come any more, and a socket that fails for good stays ready. */
+/* No more descriptors can come. The watch is muted, because a broken socket stays ready. */
 static void fail_socket(weir_comm *comm, int error)
 {
     char cause[128];

@@ -63,7 +63,8 @@ void weiri_fd_pass_close(weir_comm *comm);
 
 /* Asks the owner of handle `index` of a future for it. Mutex held. */
 weir_status weiri_fd_pass_request_locked(weir_future *future, uint32_t index);
-/* A future with a request to `peer`, the owner of the memory, or to anyone; NULL without. Mutex held. */
+/* A future that has a request to `peer`, the owner of the memory, or, if `all`, to any rank; NULL if there is none.
+ * Mutex held. */
 weir_future *weiri_fd_pass_find_locked(weir_comm *comm, bool all, uint32_t peer);
 /* `peer` needs nothing any more. Mutex held. */
 void weiri_fd_pass_gone_locked(weir_comm *comm, uint32_t peer);
@@ -84,10 +85,10 @@ enum {
     WEIRI_PORT_FD_AT = 6,
     WEIRI_PORT_FD_TAKEN = 7,
     WEIRI_PORT_MISMATCH = 8,        /* as WEIRI_PORT_ABORT: ranks called different operations */
-    WEIRI_PORT_WAITS = 9,           /* the sender waits for an operation, and wants to know if none can come any more */
+    WEIRI_PORT_WAITS = 9,           /* the sender waits for an operation, and asks whether it can still come */
     WEIRI_PORT_CHANNEL_FAILED = 10, /* a port channel of the sender: which, and why; see semaphore.c */
     WEIRI_PORT_QUEUE = 11,          /* the sender has opened its end of a queue; see endpoint.c */
-    WEIRI_PORT_QUEUE_REFUSED = 12   /* it could not */
+    WEIRI_PORT_QUEUE_REFUSED = 12   /* the sender could not open its end */
 };
 
 #endif

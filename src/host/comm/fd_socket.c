@@ -36,8 +36,7 @@ static uint32_t token_word(const uint8_t token[WEIRI_FD_TOKEN_BYTES], uint32_t i
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* The differences of all words are joined before they are compared. The time that a drop takes then reveals nothing of
- * the token. */
+/* Joins the differences of all words before it compares, so that the time of a drop reveals nothing about the token. */
 static weir_status attach_filter(int fd, const uint8_t token[WEIRI_FD_TOKEN_BYTES])
 {
     struct sock_filter program[] = {
@@ -63,7 +62,7 @@ static weir_status attach_filter(int fd, const uint8_t token[WEIRI_FD_TOKEN_BYTE
     };
     const struct sock_fprog filter = { sizeof program / sizeof program[0], program };
     const int on = 1;
-    /* Locked, so that nothing which gets hold of the descriptor can take it off again. */
+    /* Locked: no holder of the descriptor can remove the filter. */
     if (setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0 ||
         setsockopt(fd, SOL_SOCKET, SO_LOCK_FILTER, &on, sizeof on) != 0) {
         return weiri_fail_errno(errno, "communicator: filter of the Unix socket for file descriptors");
@@ -81,7 +80,7 @@ weir_status weiri_fd_socket_open(const uint8_t name[WEIRI_FD_NAME_BYTES], const 
     if (fd < 0) {
         return weiri_fail_errno(errno, "communicator: Unix socket for file descriptors");
     }
-    /* Before it has a name: nothing can come unfiltered. */
+    /* Attached before the socket has a name, so that every datagram passes the filter. */
     weir_status status = attach_filter(fd, token);
     if (status == WEIR_OK && bind(fd, (const struct sockaddr *)&address, bytes) != 0) {
         status = weiri_fail_errno(errno, "communicator: bind the Unix socket for file descriptors");
@@ -195,7 +194,7 @@ static void *dispose(void *context)
     int fds[WEIRI_FD_MAX];
     const uint32_t count = d->count;
     memcpy(fds, d->fds, count * sizeof fds[0]);
-    weiri_free(d); /* before what may never return */
+    weiri_free(d); /* before the close, which may never return */
     for (uint32_t i = 0; i < count; i++) {
         (void)close(fds[i]);
     }

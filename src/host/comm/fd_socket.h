@@ -24,7 +24,7 @@
 #define WEIRI_FD_DATAGRAM_BYTES (WEIRI_FD_TOKEN_BYTES + 4 + 8 + WEIRI_FD_PROOF_BYTES)
 #define WEIRI_FD_MAX 253 /* descriptors of one datagram: the kernel's limit */
 
-/* Which request of a rank a datagram answers, and what proves it. */
+/* Identifies the request that a datagram answers, and proves the answer. */
 typedef struct weiri_fd_answer {
     uint32_t owner;
     uint64_t number;
@@ -33,12 +33,12 @@ typedef struct weiri_fd_answer {
 
 typedef struct weiri_fd_datagram {
     weiri_fd_answer answer; /* zeroes for a datagram of another length */
-    bool cut;               /* descriptors were lost, since this process may open no more */
+    bool cut;               /* descriptors were lost, because this process may open no more */
     int fds[WEIRI_FD_MAX];
     uint32_t count;
 } weiri_fd_datagram;
 
-/* A socket of this name, which takes only datagrams of WEIRI_FD_DATAGRAM_BYTES that begin with `token`. */
+/* Opens a socket of this name that accepts only datagrams of WEIRI_FD_DATAGRAM_BYTES that begin with `token`. */
 weir_status weiri_fd_socket_open(const uint8_t name[WEIRI_FD_NAME_BYTES], const uint8_t token[WEIRI_FD_TOKEN_BYTES],
                                  int *out);
 
@@ -47,7 +47,7 @@ weir_status weiri_fd_socket_open(const uint8_t name[WEIRI_FD_NAME_BYTES], const 
 int weiri_fd_socket_send(int from, const uint8_t name[WEIRI_FD_NAME_BYTES], const uint8_t token[WEIRI_FD_TOKEN_BYTES],
                          const weiri_fd_answer *answer, int fd);
 
-/* Takes the next datagram. 0; EAGAIN when there is none; another errno value when the socket is of no use any more. */
+/* Takes the next datagram. 0; EAGAIN when there is none; another errno value when the socket has failed for good. */
 int weiri_fd_socket_receive(int from, weiri_fd_datagram *out);
 
 /* Closes descriptors of a foreign process in a new thread, since that may block. False when no thread can be made, or

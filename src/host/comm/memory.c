@@ -315,7 +315,7 @@ weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes,
     return WEIR_OK;
 }
 
-/* What there is of a peer's memory before it is mapped, or without. */
+/* Makes the object of a peer's memory, which is mapped later or never. */
 static weir_memory *new_import(weir_comm *comm, const weiri_handle *handle, bool holds_comm)
 {
     weir_memory *memory = new_memory(comm, holds_comm);

@@ -21,7 +21,7 @@ typedef struct weiri_keys {
 struct weir_memory {
     weiri_refcount refs;
     weir_comm *comm;
-    bool holds_comm; /* the communicator's own slabs do not keep it alive */
+    bool holds_comm; /* false for the communicator's own slabs, which must not keep it alive */
     bool imported;
     weiri_block *block;                       /* NULL for a peer's memory that cannot be mapped here */
     uint32_t rank;                            /* that registered it */
@@ -43,7 +43,7 @@ typedef struct weiri_handle {
     weiri_keys keys;
 } weiri_handle;
 
-/* Bytes of a handle that any memory fits in. */
+/* Most bytes of a handle. */
 #define WEIRI_HANDLE_BYTES WEIR_MEMORY_HANDLE_MAX
 
 /* Writes the memory's handle, authenticated with the job's key, to handle[WEIRI_HANDLE_BYTES]. */
@@ -53,7 +53,7 @@ weir_status weiri_handle_read(weir_comm *comm, const uint8_t *data, size_t bytes
 /* Whether mapping the handle's block here needs its file descriptor. */
 bool weiri_handle_needs_fd(const weir_comm *comm, const weiri_handle *handle);
 
-/* A peer's memory without mapping it. */
+/* Makes a peer's memory without mapping it. */
 weir_status weiri_memory_describe(weir_comm *comm, const weiri_handle *handle, bool holds_comm, weir_memory **out);
 /* Maps a peer's memory, or just describes one that has keys and cannot be mapped; `fd` stays the caller's. */
 weir_status weiri_memory_map(weir_comm *comm, const weiri_handle *handle, int fd, bool holds_comm, weir_memory **out);

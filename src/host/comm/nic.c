@@ -1,5 +1,5 @@
-/* nic.c - walks through what a port channel needs whose kernels post by themselves: the queue is joined to itself, so
- * that nobody else is needed, and a handle is made for it that one of our kernels puts a word through. */
+/* nic.c - checks, step by step, everything that kernels need to post to a NIC by themselves. The queue is joined to
+ * itself, so no peer is needed, and a kernel of ours puts a word through it. */
 #include "weir/nic.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ typedef struct shared_words {
     weir_dev_port_board board;
 } shared_words;
 
-/* Reports a step to the caller; `found` is its text when it has succeeded. */
+/* Reports a step to the caller; `found` is the text of a step that succeeded. */
 static weir_status report_step(const walk *w, const char *name, weir_status status, const char *found)
 {
     const weir_nic_step step = { name, status, status == WEIR_OK ? found : weir_last_error() };
@@ -76,7 +76,7 @@ static weir_status register_data(walk *w, weir_memory_kind kind)
                        "registered with the NIC");
 }
 
-/* What a failed step leaves open, `destroy` closes. */
+/* `destroy` closes whatever a failed step leaves open. */
 static weir_status prepare(walk *w)
 {
     weir_status status = report_step(w, "open", w->transport->queue->domain_open(w->device, &w->domain), "opened");
@@ -143,7 +143,7 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
     return WEIR_OK;
 }
 
-/* A kernel puts the first word to where the second is, and waits until that is done. */
+/* Launches a kernel that puts the first word to the place of the second, and waits for it. */
 static weir_status launch(walk *w, const weir_dev_port_channel *channel)
 {
     const weir_shape one = { 1, 1 };
@@ -164,7 +164,7 @@ static weir_status launch(walk *w, const weir_dev_port_channel *channel)
         }
     }
     if (status == WEIR_OK) {
-        /* The kernel's own deadline comes first. */
+        /* The kernel's own deadline comes before that of this wait. */
         status = weir_stream_wait(w->device, w->stream, 2 * w->device->timeout_ms + 1000);
     }
     const weir_status failed = (weir_status)__atomic_load_n(&shared->control.error_status, __ATOMIC_ACQUIRE);

@@ -1,10 +1,11 @@
-/* quiesce.c - ranks that are threads of one process agree that nothing of theirs reaches into the others' memory.
+/* quiesce.c - ranks that are threads of one process agree that none of their kernels and transfers accesses the memory
+ * of the others.
  *
- * A kernel of such a rank has the addresses of the other ranks' memory as they are, so memory that its owner frees is
- * gone for the kernel, too. Ranks that are processes have mappings of their own, which stay.
+ * A kernel of such a rank uses the addresses of the other ranks' memory directly, so it must end before an owner frees
+ * that memory. Ranks in other processes have mappings of their own, which stay.
  *
  * All communicators of the process are in one list, from before a rank's create meets the other ranks until the
- * communicator ends: a rank that is not in the list has ended. The lock is held over fork. */
+ * communicator ends: a rank that is not in the list has ended. The lock is held during fork. */
 #include <string.h>
 
 #include "src/host/base/clock.h"

@@ -10,7 +10,7 @@
 typedef struct weiri_quiesce {
     weir_comm *next; /* in the list of this process */
     bool listed;
-    bool quiet; /* nothing of this rank reaches the memory of the others */
+    bool quiet; /* nothing of this rank accesses the memory of the others */
 } weiri_quiesce;
 
 /* Adds a communicator to the list, before it meets the other ranks. */

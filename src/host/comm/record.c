@@ -1,4 +1,4 @@
-/* record.c - the text of what a kernel has written down about its failure (weir_dev_record). */
+/* record.c - writes the record of a kernel's failure (weir_dev_record) as text. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define TEXT_BYTES 160
 
-/* The name, which a kernel may have stored in part, without what does not belong into a text. */
+/* Reads the kernel's name, of which the kernel may have stored only a part, and replaces unprintable bytes. */
 static void read_name(const weir_dev_control *control, char name[8 * WEIR_KERNEL_NAME_WORDS + 1])
 {
     const uint32_t bytes = 8 * WEIR_KERNEL_NAME_WORDS;
@@ -34,7 +34,7 @@ static weir_dev_record read_record(const weir_dev_control *control)
     return record;
 }
 
-/* A wait knows the address of its token. */
+/* Finds the semaphore of a wait by the address of its token. */
 static void find_semaphore(const weir_comm *comm, weir_dev_note *note)
 {
     for (const weir_semaphore *at = comm->semaphores; at != NULL; at = at->next) {
@@ -57,7 +57,7 @@ static void describe_semaphore(const weir_dev_note *note, const char *what, char
     (void)snprintf(text + used, TEXT_BYTES - (size_t)used, " of rank %u", note->peer);
 }
 
-/* A call that moves data: what it is called, and how its memory of the peer is introduced. */
+/* The name of a call that moves data, and the preposition in front of the peer's memory. */
 static const char *access_name(uint32_t doing, const char **preposition)
 {
     *preposition = doing == WEIR_DOING_GET || doing == WEIR_DOING_READ ? "of" : "to";
@@ -116,7 +116,7 @@ static void describe_queue(const weir_dev_note *note, char *text)
     }
 }
 
-/* "any rank", or its number. The same for tags: WEIR_ANY_RANK and WEIR_ANY_TAG are one number. */
+/* Writes the number, or "any rank" for WEIR_ANY_RANK. Works for tags too: WEIR_ANY_TAG is the same number. */
 static const char *number_or_any(uint64_t number, const char *name, char text[32])
 {
     if (number == UINT32_MAX) {
@@ -176,7 +176,7 @@ static void describe_window(const weir_dev_note *note, char *text)
     }
 }
 
-/* What the thread was doing. False when the record does not say. */
+/* Describes the call in which the kernel failed. False if the record does not say. */
 static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_status status, char *text)
 {
     switch (note->doing) {
@@ -249,7 +249,7 @@ static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_stat
     }
 }
 
-/* What did not happen before the deadline. */
+/* Describes what did not happen before the deadline. */
 static void describe_missing(const weir_dev_record *record, char *text)
 {
     const uint64_t ms = record->waited_ns / 1000000;
@@ -316,7 +316,7 @@ void weiri_record_text(const weir_comm *comm, weir_status status, char *text, si
     if (record.note.doing == WEIR_DOING_COLLECTIVE && record.note.numbers[0] != WEIR_NO_CALL) {
         (void)snprintf(text, bytes, "%s: %s", doing, why); /* the caller knows the call, not its kernel */
     } else if (status == WEIR_ERR_RANGE) {
-        (void)snprintf(text, bytes, "%s: %s", kernel, doing); /* that says why */
+        (void)snprintf(text, bytes, "%s: %s", kernel, doing); /* `doing` says why */
     } else {
         (void)snprintf(text, bytes, "%s: %s: %s", kernel, doing, why);
     }

@@ -14,16 +14,17 @@
 #include "src/host/comm/semaphore.h"
 #include "weir/device/proxy.h"
 
-#define CONSUMED_OFFSET 64u /* the second line of a cell */
+#define CONSUMED_OFFSET 64u /* the second cache line of a cell */
 #define SENT_OFFSET 72u
-#define UNUSED_OFFSET 80u /* what an unmapped semaphore's signals hit that are not refused one by one */
-#define CHECK_READS 64u   /* failed reads between two checks of clock and communicator */
+#define UNUSED_OFFSET \
+    80u                 /* target of signals of a semaphore that is not mapped, where they are not refused one by one */
+#define CHECK_READS 64u /* failed reads between two checks of clock and communicator */
 
 void weiri_semaphore_get(weir_semaphore *semaphore) { weiri_refcount_get(&semaphore->refs); }
 
 /* ---- failures of port channels ------------------------------------------------------------------------------- */
 
-#define REPORT_BYTES 224 /* of a text that a peer receives, at most */
+#define REPORT_BYTES 224 /* most bytes of a text that a peer receives */
 
 static void list(weir_semaphore *semaphore)
 {
@@ -249,7 +250,7 @@ static weir_status malformed(const weir_semaphore *semaphore)
                       semaphore->connection->peer);
 }
 
-/* Sets what a device end gives to kernels. */
+/* Fills the handle that a device end gives to kernels. */
 static void fill_device(weir_semaphore *semaphore, bool in_host)
 {
     const weir_connection *connection = semaphore->connection;
@@ -327,7 +328,7 @@ static weir_status join(weir_semaphore *semaphore, uint64_t tag, weir_semaphore 
         weir_semaphore_destroy(semaphore);
         return status;
     }
-    /* From here on the peer's create may succeed, whatever becomes of ours. */
+    /* From here on the peer's create may succeed even if this one fails. */
     semaphore->retired = true;
     status = weiri_exchange_send(connection->comm, connection->peer, tag, &message);
     if (status != WEIR_OK) {

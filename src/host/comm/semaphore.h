@@ -6,35 +6,36 @@
 #include "src/host/comm/connection.h"
 #include "weir/semaphore.h"
 
-/* Each side has a cell in both slabs, since it learns only from the peer's message which one its token lives
- * in: device memory when kernels signal and kernels wait, host memory otherwise, which the CPU can store to
- * and kernels can read; always over a transport that maps nothing, since host memory keeps the order of what a NIC
- * writes. The first line of a cell is two tokens, which the peer's kernels and host count up, and the one that a port
- * channel of the peer's stores to; the second is our counts of consumed and of sent signals. */
+/* A semaphore has a cell in both slabs of each side, because a side learns only from the peer's message in which slab
+ * its token lives. The token lives in device memory if kernels signal and kernels wait. Otherwise it lives in host
+ * memory, which the CPU can store to and kernels can read. Over a transport that maps no memory it always lives in host
+ * memory, which keeps the order of a NIC's writes. The first cache line of a cell has two tokens: the peer's kernels
+ * and host count up one, and the peer's port channel stores to the other. The second cache line has this rank's counts
+ * of consumed and of sent signals. */
 struct weir_semaphore {
     weiri_refcount refs;
     weir_connection *connection;
     weir_semaphore_end end;
     uint64_t tag;
-    uint64_t id;      /* of this rank's semaphores; never used again, as cells are */
+    uint64_t id;      /* number of this rank's semaphore; never used again, unlike cells */
     uint64_t peer_id; /* of the peer's semaphore at the other end */
     uint32_t count;   /* of the set: cells in a row */
     uint64_t device_cell;
     uint64_t host_cell;
     uint64_t peer_cell; /* offset of the peer's cell with our outbound token, in its host slab or its device slab */
     bool peer_in_host;
-    uint32_t memory_channels;  /* that use it; comm's mutex, as below */
-    bool port_channel;         /* one has used it, and nothing else may */
+    uint32_t memory_channels;  /* memory channels that use it; guarded by comm's mutex */
+    bool port_channel;         /* a port channel has used it, and no other channel may */
     bool retired;              /* the peer may hold a token in our cells: they are never used again */
-    weir_dev_semaphore device; /* of a device end */
-    uint64_t *inbound;         /* of a host end; two tokens */
+    weir_dev_semaphore device; /* handle of a device end */
+    uint64_t *inbound;         /* two tokens of a host end */
     uint64_t *outbound;        /* NULL when it is not mapped */
     uint64_t consumed;
-    weir_semaphore *next, *prev;       /* in comm's list; comm's mutex, as below */
-    const weir_dev_progress *progress; /* of its port channel, while there is one: what ends waits; */
-    int32_t *ended;                    /* the word of it that kernels check */
-    weir_status failed;                /* 0, or the error with which waits for signals end: the port channel's, */
-    char failed_text[256];             /* or WEIR_ERR_REMOTE when that of the peer has failed */
+    weir_semaphore *next, *prev;       /* in comm's list; guarded by comm's mutex, as all that follows */
+    const weir_dev_progress *progress; /* of the port channel, NULL without one: what ends waits */
+    int32_t *ended;                    /* the word of `progress` that kernels check */
+    weir_status failed;                /* WEIR_OK, or the error that ends waits for signals: the port channel's own, */
+    char failed_text[256];             /* or WEIR_ERR_REMOTE if the peer's port channel has failed */
     bool failed_here;
 };
 
@@ -45,7 +46,7 @@ weir_connection *weiri_semaphore_connection_locked(const weir_comm *comm, uint32
 
 /* Before a channel uses it: WEIR_ERR_INVALID when a channel of the other kind does, or two port channels would. */
 weir_status weiri_semaphore_claim(weir_semaphore *semaphore, bool port_channel, const char *call);
-/* A memory channel uses it no more, or a port channel was not made after all. */
+/* A memory channel no longer uses it, or the create of a port channel has failed. */
 void weiri_semaphore_unclaim(weir_semaphore *semaphore, bool port_channel);
 
 /* A port channel uses it: waits for signals end with errors of the channel. NULL: the channel is destroyed. */
