@@ -402,10 +402,10 @@ weir_status weiri_pmix_get(uint64_t deadline_ns, weir_launcher_info *info)
 {
     weir_unique_id none;
     (void)pthread_mutex_lock(&shared_mutex);
-    const weir_launcher_info told = known;
+    const weir_launcher_info found = known;
     (void)pthread_mutex_unlock(&shared_mutex);
-    if (told.size != 0) {
-        *info = told;
+    if (found.size != 0) {
+        *info = found;
         return WEIR_OK;
     }
     return ask(NULL, false, deadline_ns, info, &none);

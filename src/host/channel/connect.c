@@ -1,10 +1,10 @@
-/* connect.c - one call of each of two ranks that makes a connection, a semaphore and each other's memory.
+/* connect.c - the calls of two ranks that make a connection, a semaphore and a channel in one step.
  *
- * The two ranks first agree: each sends what it asks for, and compares it with what the peer asks for. This is the
- * first operation of the call on (peer, tag), so that a peer that makes another call, or asks for something else, costs
- * one operation of the sequence on both ranks and leaves the tag usable. All that follows are the operations of the
- * public calls, on the same (peer, tag): the connection, then the memories, which a transport can only name once it
- * has a connection, and the semaphore, begun together. */
+ * The ranks first exchange what they ask for, and compare it. This is the first operation of the call on (peer, tag).
+ * If the peer makes another call, or asks for something else, both ranks have used one operation of the sequence, and
+ * the tag stays usable. All that follows are the operations of the public calls, on the same (peer, tag). The
+ * connection comes first, because a transport can name memory only once it has a connection. The memories and the
+ * semaphore follow, begun together. */
 #include <string.h>
 
 #include "src/host/base/clock.h"
@@ -24,11 +24,11 @@ typedef struct connect_request {
     weir_comm *comm;
     uint32_t peer;
     uint64_t tag;
-    weir_connection *connection; /* NULL: a new one, */
+    weir_connection *connection; /* NULL: make a new one, */
     const char *transport;       /* over this transport, NULL for the best */
     weir_semaphore_opts semaphore;
-    uint64_t packet_bytes;    /* of this rank's packet buffer, 0 without one; the same on both ranks */
-    weir_memory *memories[2]; /* that the peer gets, the same number on both ranks */
+    uint64_t packet_bytes;    /* of this rank's packet buffer, 0 without one; both ranks must give the same */
+    weir_memory *memories[2]; /* memories for the peer; both ranks give the same number */
     uint32_t memory_count;
 } connect_request;
 
@@ -122,7 +122,8 @@ static weir_status agree(const connect_request *request)
     return weiri_exchange_complete(future);
 }
 
-/* Waits for a future that was begun, until `deadline`, unless `begun` is an error. Destroys it. */
+/* Waits until `deadline` for a future whose begin returned `begun`, and destroys it. Returns `begun` if it is an
+ * error. */
 static weir_status complete(weir_status begun, weir_future *future, uint64_t deadline)
 {
     weir_status status = begun;

@@ -1,4 +1,5 @@
-/* fifo.c - memory of a fifo, its taking side, and its pushing side for host threads, which is that of kernels. */
+/* fifo.c - fifos: their memory, the end that takes requests, and the end of host threads that push them. Host threads
+ * push with the same code as kernels. */
 #include "src/host/channel/fifo.h"
 
 #include "src/host/base/alloc.h"
@@ -7,17 +8,17 @@
 
 #define DEFAULT_SLOTS 2048u
 #define SLOT_BYTES ((uint64_t)WEIR_FIFO_SLOT_WORDS * sizeof(uint64_t))
-#define CHECK_READS 64u  /* failed reads between two looks at clock and communicator */
-#define CHECK_POLLS 256u /* polls that find nothing between two looks at the communicator */
+#define CHECK_READS 64u  /* failed reads between two checks of clock and communicator */
+#define CHECK_POLLS 256u /* polls that find nothing between two checks of the communicator */
 
-/* Offsets in the block. What different sides write is in different cells; the same offsets of the head, less
- * CREDITS_OFFSET, hold in the device's cell. */
+/* Offsets in the block. Words of different writers are in different cells. The cell in device memory has the same
+ * offsets as the head, less CREDITS_OFFSET. */
 #define TAIL_OFFSET 0u
 #define CREDITS_OFFSET WEIR_CELL_BYTES
 #define HEAD_IN_CELL 64u
 #define SLOTS_OFFSET (2u * WEIR_CELL_BYTES)
 
-/* How many forks lead to this process. A poll looks at that instead of asking the system who it is. */
+/* Number of forks between the first process and this one. A poll compares it, which is cheaper than getpid. */
 static uint32_t generation;
 static pthread_once_t generation_once = PTHREAD_ONCE_INIT;
 static int generation_error;
@@ -203,7 +204,7 @@ static weir_status check_host(weir_fifo *fifo, const char *call)
     return status;
 }
 
-/* Between two tries of a call that waits: WEIR_OK while it may go on. */
+/* Runs between two tries of a call that waits. WEIR_OK: the call may try again. */
 static weir_status try_later(weir_fifo *fifo, uint32_t tries, uint64_t deadline, const char *what)
 {
     weir_cpu_relax(tries);

@@ -6,25 +6,25 @@
 #include "weir/device/fifo.h"
 #include "weir/fifo.h"
 
-/* One block of host memory holds the count of completed requests and the slots; what the pushers count is beside
- * them when they are host threads, else in a cell of device memory. */
+/* One block of host memory holds the count of completed requests and the slots. The pushers' counts are in the same
+ * block if they are host threads, otherwise in a cell of device memory. */
 struct weir_fifo {
     weir_comm *comm;
     weir_fifo_end end;
     weiri_block *block;
-    uint64_t cell;        /* of device memory */
-    weir_dev_fifo device; /* what pushers use */
+    uint64_t cell;        /* offset of the cell in device memory */
+    weir_dev_fifo device; /* handle for pushers */
     uint64_t *tail;
     const uint64_t *slots;
     uint32_t count;
     uint32_t generation; /* of the process that made it */
-    uint32_t empty;      /* polls since the last look at the communicator */
+    uint32_t empty;      /* polls since the last check of the communicator */
     uint64_t next;       /* position of the next request to take */
 };
 
-/* Takes the next request, whose ticket is *ticket; false when there is none. */
+/* Takes the next request and sets *ticket to its ticket; false if there is none. */
 bool weiri_fifo_take(weir_fifo *fifo, weir_request *request, uint64_t *ticket);
-/* Whether no slot holds a request that was not taken, not even behind one that is still being written. */
+/* True if no slot holds a request that was not taken. A slot behind one that is still being written counts too. */
 bool weiri_fifo_is_empty(const weir_fifo *fifo);
 
 #endif

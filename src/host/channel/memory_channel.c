@@ -75,7 +75,7 @@ static void fill_device(weir_memory_channel *channel)
     device->epochs = (uint64_t *)weiri_slab_device(comm->device_slab.memory, channel->cell);
 }
 
-/* Writes into the channel's cells, one for each semaphore of the set, what a failing kernel reads there. */
+/* Writes to the channel's cells, one for each semaphore of the set, what a failing kernel needs for its record. */
 static weir_status write_cells(const weir_memory_channel *channel)
 {
     const weir_comm *comm = channel->semaphore->connection->comm;

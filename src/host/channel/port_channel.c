@@ -1,11 +1,12 @@
 /* port_channel.c - a channel of a proxy whose handler posts to a queue of a transport.
  *
- * Each channel takes a queue from its connection's endpoint and shares it with no other channel: an error of the
- * transport ends one channel, and large transfers of one do not delay those of another. A request is checked, posted,
- * and under way until the queue has completed its last post. A signal stores the count of signals so far into the
- * second token of the peer's cell: no NIC needs atomics for it, and kernels that signal by themselves have the first.
+ * Each channel takes a queue from its connection's endpoint and shares it with no other channel. So an error of the
+ * transport ends one channel only, and large transfers of one channel do not delay those of another. A request is
+ * checked, then posted, and is under way until the queue has completed its last post. A signal stores the count of
+ * signals so far into the second token of the peer's cell, so no NIC needs atomics for it. Kernels that signal by
+ * themselves use the first token.
  *
- * Where kernels post to the NIC by themselves (port_line.c), the proxy has the host's requests alone.
+ * If kernels post to the NIC by themselves (port_line.c), only requests of the host go through the proxy.
  *
  * The handler runs with the mutex of the proxy's thread, which guards all that changes here. */
 #include "weir/port_channel.h"
@@ -24,13 +25,13 @@
 #include "src/host/comm/memory.h"
 
 #define DIRECT_BYTES 4096u
-#define VITAL_LOOK_MS 400
-#define LINE_LOOK_MS 500 /* how long what ends kernels' posts may be unknown to the peer */
+#define VITAL_CHECK_MS 400
+#define LINE_CHECK_MS 500 /* how long the peer may not know that kernels' posts have ended */
 #define MEMORIES_MAX (1u << 24)
 
 struct weir_port_channel {
-    weir_proxy *proxy; /* the proxy channel's reference */
-    uint32_t number;   /* of this rank's port channels, in the order of their creation */
+    weir_proxy *proxy; /* kept by the reference of `requests` */
+    uint32_t number;   /* counts this rank's port channels in the order of their creation */
     weir_semaphore *semaphore;
     weir_proxy_channel *requests;
     weiri_queue *queue;
@@ -40,18 +41,19 @@ struct weir_port_channel {
     weiri_port_memory *memories;
     uint32_t memory_count;
     uint32_t memory_room;
-    uint32_t left; /* verb and modifiers that are not posted, of the request that is offered again; 0: there is none */
-    uint64_t *numbers; /* last posts of the requests that are under way: a ring of mask + 1 */
+    uint32_t
+        left; /* verb and modifiers of the request in progress that are not posted yet; 0: no request is in progress */
+    uint64_t *numbers; /* for each request under way its last post; a ring of mask + 1 */
     uint64_t mask;
     uint64_t first;
     uint64_t last;
     bool has_epochs;
-    uint64_t epochs; /* cell in the device's slab, of a channel with packets */
+    uint64_t epochs; /* offset of the cell in the device's slab, for a channel with packets */
     weiri_port_line line;
-    weiri_watch *line_watch;  /* of an open line: the service thread looks for what has ended it, */
-    bool line_told;           /* until it has found something */
-    weiri_watch *vital_watch; /* of a vital channel: looks whether it has failed */
-    bool vital_failed;        /* it had at the last look */
+    weiri_watch *line_watch;  /* runs while the line is open: checks whether kernels' posts have ended, */
+    bool line_reported;       /* until that was reported */
+    weiri_watch *vital_watch; /* of a vital channel: checks whether it has failed */
+    bool vital_failed;        /* result of the last check */
     weir_dev_port_channel device;
 };
 
@@ -64,7 +66,7 @@ static const weiri_queue_ops *ops_of(const weir_port_channel *channel)
     return channel->semaphore->connection->transport->queue;
 }
 
-/* Last post that is complete; the service thread may be polling the queue, too. */
+/* Number of the last completed post. The service thread may be polling the queue at the same time. */
 static uint64_t completed(const weir_port_channel *channel)
 {
     return __atomic_load_n(&channel->queue->completed, __ATOMIC_ACQUIRE);
@@ -72,14 +74,14 @@ static uint64_t completed(const weir_port_channel *channel)
 
 /* ---- the proxy's thread ------------------------------------------------------------------------------------ */
 
-/* Memory `id`; one without memory when there is none. */
+/* Memory `id`, or an empty one if the id is not valid. */
 static const weiri_port_memory *find(const weir_port_channel *channel, uint32_t id)
 {
     static const weiri_port_memory none;
     return id < channel->memory_count ? &channel->memories[id] : &none;
 }
 
-/* The memory as requests are checked against it. */
+/* Describes a memory for the check of a request. */
 static weir_dev_port_memory side_of(const weir_port_channel *channel, const weiri_port_memory *memory)
 {
     return (weir_dev_port_memory){ .bytes = memory->size,
@@ -97,14 +99,14 @@ static weir_status check_request(const weir_port_channel *channel, const weir_re
 
 /* ---- errors of requests ------------------------------------------------------------------------------------ */
 
-/* Puts in front of an error's text whose and what it is. */
+/* Puts the channel and `what` in front of the error's text. */
 static weir_status explain(const weir_port_channel *channel, const char *what, weir_status status)
 {
     return weiri_fail(status, "port channel %u to rank %u failed: %s: %s", channel->number,
                       channel->semaphore->connection->peer, what, weir_last_error());
 }
 
-/* Begins with the name of the request: those of its verb and its modifiers. */
+/* Puts the names of the request's verb and modifiers in front of the error's text. */
 static weir_status explain_request(const weir_port_channel *channel, uint32_t type, weir_status status)
 {
     static const char *const verb_names[] = {
@@ -134,7 +136,7 @@ static weir_status explain_request(const weir_port_channel *channel, uint32_t ty
     return explain(channel, name, status);
 }
 
-/* What is wrong with a side of a request; WEIR_OK when nothing is. */
+/* Explains what is wrong with one side of a request; WEIR_OK if the side is right. */
 static weir_status explain_side(const weir_port_channel *channel, const char *side, uint32_t id, uint32_t kind,
                                 uint64_t offset, uint64_t bytes)
 {
@@ -185,7 +187,7 @@ static weir_status explain_ADD(const weir_port_channel *channel, const weir_requ
                : weiri_fail(WEIR_ERR_UNSUPPORTED, "the NIC here, or the peer's, has no atomic operations");
 }
 
-/* Says what weir_request_check has found wrong, here or in a kernel that posts by itself. */
+/* Explains the error that weir_request_check has found, here or in a kernel that posts by itself. */
 static weir_status explain_wrong(const weir_port_channel *channel, const weir_request *request)
 {
     if (!weir_request_is_type(request->type)) {
@@ -241,7 +243,7 @@ static weir_status post_SIGNAL(weir_port_channel *channel, const weir_request *r
     return status;
 }
 
-/* Requests complete in their order, so that nothing is to be posted. */
+/* Requests complete in order, so a flush posts nothing. */
 static weir_status post_FLUSH(weir_port_channel *channel, const weir_request *request)
 {
     (void)channel;
@@ -263,7 +265,7 @@ static const post_body modifiers[] = {
 #undef ROW
 };
 
-/* Posts what is left of a request that is fine: its verb, then its modifiers. */
+/* Posts the rest of a valid request: its verb, then its modifiers. */
 static weir_status post_left(weir_port_channel *channel, const weir_request *request)
 {
     const uint32_t verb = channel->left & WEIR_REQUEST_VERB;
@@ -281,7 +283,7 @@ static weir_status post_left(weir_port_channel *channel, const weir_request *req
     return status;
 }
 
-/* WEIR_ERR_BUSY: a part found no room, with which the request goes on when it is offered again. */
+/* WEIR_ERR_BUSY: the queue had no room for a part. Offered again, the request continues there. */
 static weir_status post(weir_port_channel *channel, const weir_request *request)
 {
     if (channel->left == 0) {
@@ -295,7 +297,7 @@ static weir_status post(weir_port_channel *channel, const weir_request *request)
     return post_left(channel, request);
 }
 
-/* The channel has failed, or kernels' posts have: ends the waits for signals here, and at the peer. */
+/* The channel or its kernels' posts have failed: ends the waits for signals on this rank and on the peer. */
 static void end_waits(weir_port_channel *channel, weir_status status, const char *text)
 {
     weiri_log(WEIR_LOG_WARN, "rank %u: %s", comm_of(channel)->rank, text);
@@ -303,8 +305,8 @@ static void end_waits(weir_port_channel *channel, weir_status status, const char
     weiri_semaphore_report(channel->semaphore, text);
 }
 
-/* The proxy channel has failed. All its channels fail when the proxy stops, which is no failure of this one, or with
- * the communicator, of which all know: kernels that post by themselves go on, and only waits here end. */
+/* The proxy channel has failed. If the proxy was stopped or the communicator has failed, all its channels fail and
+ * every rank knows. Then kernels that post by themselves go on, and only waits on this rank end. */
 static void on_fail(void *context)
 {
     weir_port_channel *channel = (weir_port_channel *)context;
@@ -316,7 +318,7 @@ static void on_fail(void *context)
     }
 }
 
-/* Fails the proxy channel with the text of the thread's last error. */
+/* Fails the proxy channel with the text of weir_last_error. */
 static weir_status fail(weir_port_channel *channel, weir_status status)
 {
     weir_proxy_channel_fail(channel->requests, status, weir_last_error());
@@ -343,7 +345,7 @@ static weir_status progress(void *context)
     if (channel->first == channel->last && !ops_of(channel)->passive_poll) {
         return WEIR_PENDING;
     }
-    /* What is complete is so also when the queue has failed behind it. */
+    /* Posts that are complete stay complete if the queue fails after them. */
     weir_status status = ops_of(channel)->poll(channel->queue);
     uint32_t done = 0;
     const uint64_t last = completed(channel);
@@ -362,7 +364,7 @@ static weir_status progress(void *context)
 
 /* ---- kernels that post by themselves ------------------------------------------------------------------------ */
 
-/* WEIR_OK, or what has ended kernels' posts. */
+/* WEIR_OK, or the error that has ended kernels' posts. */
 static weir_status check_line(weir_port_channel *channel)
 {
     weir_request request;
@@ -380,15 +382,16 @@ static weir_status check_line(weir_port_channel *channel)
     return status == WEIR_OK ? WEIR_OK : explain(channel, "kernels' posts", status);
 }
 
-/* Kernels that do not wait for a ticket may not notice: looked at from time to time by the service thread. */
-static void look_at_line(void *context)
+/* Runs from time to time on the service thread, because kernels that do not wait for a ticket may not notice a
+ * failure. */
+static void report_line(void *context)
 {
     weir_port_channel *channel = (weir_port_channel *)context;
-    weir_status status = channel->line_told ? WEIR_OK : check_line(channel);
+    weir_status status = channel->line_reported ? WEIR_OK : check_line(channel);
     if (status != WEIR_OK) {
         char text[sizeof channel->requests->text];
         snprintf(text, sizeof text, "%s", weir_last_error());
-        channel->line_told = true;
+        channel->line_reported = true;
         end_waits(channel, status, text);
     }
 }
@@ -397,12 +400,12 @@ static weir_status watch_line(weir_port_channel *channel)
 {
     return !channel->line.open ? WEIR_OK
                                : weiri_service_watch_time(weiri_bootstrap_service(comm_of(channel)->bootstrap),
-                                                          LINE_LOOK_MS, look_at_line, channel, &channel->line_watch);
+                                                          LINE_CHECK_MS, report_line, channel, &channel->line_watch);
 }
 
-/* Fails the communicator at the second look that finds the channel failed: when the peer has died the transport may
- * notice before the news comes, which says more. */
-static void look_at_vital(void *context)
+/* Fails the communicator if two checks in a row find the channel failed. When the peer dies, the transport may notice
+ * before the news of the death arrives, which says more. */
+static void check_vital(void *context)
 {
     weir_port_channel *channel = (weir_port_channel *)context;
     weir_comm *comm = comm_of(channel);
@@ -417,7 +420,7 @@ static void look_at_vital(void *context)
 
 weir_status weiri_port_channel_make_vital(weir_port_channel *channel)
 {
-    return weiri_service_watch_time(weiri_bootstrap_service(comm_of(channel)->bootstrap), VITAL_LOOK_MS, look_at_vital,
+    return weiri_service_watch_time(weiri_bootstrap_service(comm_of(channel)->bootstrap), VITAL_CHECK_MS, check_vital,
                                     channel, &channel->vital_watch);
 }
 
@@ -439,7 +442,7 @@ static void close_memories(weir_port_channel *channel)
     weiri_free(channel->memories);
 }
 
-/* Opens what the channel needs of a memory, and takes a reference. */
+/* Opens the transport's view of a memory, and takes a reference. */
 static weir_status open_memory(const weir_port_channel *channel, weir_memory *memory, const char *call,
                                weiri_port_memory *out)
 {
@@ -469,7 +472,8 @@ static weir_status open_memory(const weir_port_channel *channel, weir_memory *me
     return status;
 }
 
-/* Appends to the table, with the mutex of the proxy's thread, or before it knows the channel. */
+/* Appends to the table. The caller holds the mutex of the proxy's thread, or that thread does not know the channel
+ * yet. */
 static weir_status append(weir_port_channel *channel, const weiri_port_memory *memory, uint32_t *id)
 {
     if (channel->memory_count == channel->memory_room) {
@@ -492,7 +496,7 @@ static weir_status append(weir_port_channel *channel, const weiri_port_memory *m
     return WEIR_OK;
 }
 
-/* Fills the first ids: remote and local, and packet buffers where there are some. */
+/* Sets the first ids: remote and local, and the packet buffers if there are any. */
 static weir_status open_ends(weir_port_channel *channel, weir_memory *remote, weir_memory *local,
                              const weir_port_channel_opts *options)
 {
@@ -620,7 +624,7 @@ static weir_status check_packets(const weir_semaphore *semaphore, const weir_por
     return WEIR_OK;
 }
 
-/* Whoever maps the peer's buffer stores packets there, whatever direct_bytes says: they need no order. */
+/* If the peer's buffer is mapped, kernels store packets there, whatever direct_bytes says: packets need no order. */
 static void fill_packets(weir_port_channel *channel)
 {
     const weir_connection *connection = channel->semaphore->connection;
@@ -637,7 +641,7 @@ static void fill_packets(weir_port_channel *channel)
     }
 }
 
-/* What kernels that post by themselves know of packet buffers, and counts of packets. */
+/* Gives kernels that post by themselves the packet buffers, and takes a cell for the counts of packets. */
 static weir_status open_packets(weir_port_channel *channel)
 {
     weir_comm *comm = comm_of(channel);
@@ -689,7 +693,7 @@ static void fill_device(weir_port_channel *channel, uint64_t direct_bytes)
     fill_packets(channel);
 }
 
-/* Everything between the queue and the first request. */
+/* Makes everything between the queue and the first request. */
 static weir_status open_channel(weir_port_channel *channel, const weir_port_channel_opts *options)
 {
     const weir_proxy_handler handler = { handle, channel, progress, channel };
@@ -724,7 +728,7 @@ static weir_status open_channel(weir_port_channel *channel, const weir_port_chan
     return WEIR_OK;
 }
 
-/* Room for the numbers of all requests that may be under way: kernels' and the host's credits. */
+/* Makes room for the numbers of all requests that may be under way: kernels' and the host's credits. */
 static weir_status make_numbers(weir_port_channel *channel, uint32_t credits)
 {
     uint64_t room = 2;
@@ -765,7 +769,7 @@ static weir_status new_channel(weir_proxy *proxy, weir_semaphore *semaphore, wei
     if (status != WEIR_OK) {
         goto undo_memories;
     }
-    /* The queue stays with the endpoint when the rest fails: the peer's may be joined to it. */
+    /* If the rest fails, the queue stays with the endpoint, because the peer's queue may be joined to it. */
     status = open_channel(channel, options);
     if (status != WEIR_OK) {
         goto undo_channel;
@@ -804,7 +808,7 @@ weir_status weir_port_channel_create(weir_proxy *proxy, weir_semaphore *semaphor
         return weiri_fail(WEIR_ERR_LIMIT, "weir_port_channel_create: %u credits; at most %u are possible",
                           options.credits, WEIR_PROXY_CREDITS_MAX);
     }
-    options.credits = options.credits == 1 ? 2 : options.credits; /* a failed channel keeps one */
+    options.credits = options.credits == 1 ? 2 : options.credits; /* a failed channel keeps one credit */
     status = check(proxy, semaphore, remote, local);
     if (status == WEIR_OK) {
         status = check_packets(semaphore, &options);

@@ -7,8 +7,8 @@
 #include "weir/port_channel.h"
 
 weir_comm *weiri_port_channel_comm(const weir_port_channel *channel);
-/* A failure of the channel is the communicator's within a second: kernels wait for its puts, not for signals. Once,
- * before the first request. */
+/* Makes a failure of the channel fail the communicator within a second, for channels whose kernels wait for puts and
+ * not for signals. Call it once, before the first request. */
 weir_status weiri_port_channel_make_vital(weir_port_channel *channel);
 
 #endif

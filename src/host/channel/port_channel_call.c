@@ -1,4 +1,4 @@
-/* port_channel_call.c - what host threads move between remote and local: each call is a request, posted or tried. */
+/* port_channel_call.c - the calls of host threads on a port channel. Each makes one request, and posts or tries it. */
 #include "src/host/base/clock.h"
 #include "src/host/channel/port_channel.h"
 
@@ -54,7 +54,7 @@ weir_status weir_port_channel_put_signal(weir_port_channel *channel, uint64_t re
     return ask(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, 0, ticket);
 }
 
-/* Asks and waits, with one deadline. */
+/* Makes the request and waits for it, with one deadline for both. */
 static weir_status ask_and_wait(weir_port_channel *channel, uint32_t type, uint64_t remote_offset,
                                 uint64_t local_offset, uint64_t bytes)
 {

@@ -1,9 +1,9 @@
-/* port_channel_stream.c - the calls of a port channel in the order of a stream: each is a kernel of ours, whose only
- * thread makes the call of weir/device/port_channel.h. */
+/* port_channel_stream.c - the calls of a port channel on a stream. Each launches a kernel of ours with one thread,
+ * which makes the call of weir/device/port_channel.h. */
 #include "src/device/kernels/port_channel.h"
 #include "src/host/channel/port_channel.h"
 
-/* One thread copies no more than this itself: an engine is faster. */
+/* One thread copies at most this many bytes itself. For more, a copy engine is faster. */
 #define ALONE_BYTES 512u
 
 static weir_status enqueue(weir_port_channel *channel, const weir_request *request, void *stream)

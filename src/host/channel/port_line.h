@@ -1,8 +1,8 @@
-/* port_line.h - what belongs to a port channel whose kernels post to the NIC by themselves.
+/* port_line.h - the part of a port channel whose kernels post to the NIC by themselves.
  *
- * They do so to a line of the channel's queue (weiri_engine_ops). Memories they know from the handle and, those that
- * are attached, from a table in host memory; it grows by being copied, and the old one stays, since a kernel may be
- * reading it. */
+ * Kernels post to a line of the channel's queue (weiri_engine_ops). The handle has the first memories. A table in host
+ * memory has those that are attached. A full table is copied to a larger one, and the old one stays, because a kernel
+ * may be reading it. */
 #ifndef WEIRI_CHANNEL_PORT_LINE_H
 #define WEIRI_CHANNEL_PORT_LINE_H
 
@@ -11,8 +11,8 @@
 
 #define WEIRI_PORT_TABLES_MAX 20
 
-/* A memory of the channel: one of this rank has a region, one of the peer a remote; one that is both, as with a peer
- * that is this rank itself, has both. */
+/* A memory of the channel. Memory of this rank has a region, memory of the peer a remote. If the peer is this rank
+ * itself, a memory may have both. */
 typedef struct weiri_port_memory {
     weir_memory *memory; /* NULL: the id is not valid */
     const weiri_region *region;
@@ -20,32 +20,32 @@ typedef struct weiri_port_memory {
     uint64_t size;
 } weiri_port_memory;
 
-/* Begins as zeroes. */
+/* The caller zeroes it before open. */
 typedef struct weiri_port_line {
     const weir_semaphore *semaphore; /* NULL until it is opened */
     weiri_queue *queue;
     bool open;
     bool has_state, has_board;
-    uint64_t state_cell; /* in the device's slab, */
-    uint64_t board_cell; /* and in the host's */
+    uint64_t state_cell; /* offset of the cell in the device's slab, */
+    uint64_t board_cell; /* and of the cell in the host's slab */
     weir_dev_port_board *board;
     weir_dev_rdma view;
     weiri_block *tables[WEIRI_PORT_TABLES_MAX];
     uint32_t table_count;
-    char missing[320]; /* why it is not open though it was asked for */
+    char missing[320]; /* why the line is not open, although WEIR_PORT_ENGINE asked for it */
 } weiri_port_line;
 
-/* What WEIR_PORT_ENGINE asks for; it is not open where it need not, or need not be possible. The rest is for one that
- * is. */
+/* Opens the line if WEIR_PORT_ENGINE asks for it and the transport can. A line that could not be opened is no error
+ * unless WEIR_PORT_ENGINE is device-only. The functions below need an open line. */
 weir_status weiri_port_line_open(weiri_port_line *line, const weir_semaphore *semaphore, weiri_queue *queue);
-/* Any line; when the queue is closed. */
+/* Also closes a line that is not open. The queue must be closed before. */
 void weiri_port_line_close(weiri_port_line *line);
-/* What the handle has of it; `token` is the peer's memory of semaphores. */
+/* Fills the line's part of the handle; `token` is the peer's memory of semaphores. */
 void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token, const weiri_port_memory *remote,
                           const weiri_port_memory *local, weir_dev_port_channel *device);
-/* Lets kernels know of a memory that was attached. One thread at a time. */
+/* Adds an attached memory to the table of kernels. One thread at a time. */
 weir_status weiri_port_line_add(weiri_port_line *line, uint32_t id, const weiri_port_memory *memory);
-/* Whether kernels were refused a request, and the first such; its value is not told. */
+/* True if a kernel's request was refused; *out is the first such request, without its value. */
 bool weiri_port_line_refused(const weiri_port_line *line, weir_request *out);
 
 #endif

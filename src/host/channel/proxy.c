@@ -1,5 +1,5 @@
-/* proxy.c - proxies and their channels: memory, life, and the calls of host threads. The threads are in
- * proxy_worker.c. */
+/* proxy.c - proxies and their channels: create, destroy, and the calls of host threads. proxy_worker.c has the
+ * threads. */
 #include "weir/proxy.h"
 
 #include <stdio.h>
@@ -11,14 +11,14 @@
 #include "src/host/channel/proxy.h"
 
 #define DEFAULT_SPIN_NS 10000000u
-#define CHECK_READS 64u /* failed tries between two looks at clock and communicator */
+#define CHECK_READS 64u /* failed tries between two checks of clock and communicator */
 
-/* Offsets in a channel's cell of host memory; the lines that kernels and the host poll are different ones. */
+/* Offsets in a channel's cell of host memory. Kernels and the host poll different cache lines. */
 #define DEVICE_PROGRESS_OFFSET 0u
 #define HOST_PROGRESS_OFFSET 64u
 #define HOST_CREDITS_OFFSET 104u
 
-/* Whether the call may be made: on an object that exists, by this process. The communicator may have failed. */
+/* WEIR_OK if the object is not NULL and belongs to this process. The communicator may have failed. */
 static weir_status check_anywhere(const char *object, const weir_proxy *proxy, const char *call)
 {
     if (proxy == NULL) {
@@ -121,8 +121,8 @@ static void put_proxy(weir_proxy *proxy)
     }
 }
 
-/* Waits on the channels of the worker may last from here on. */
-static void tell_started(weiri_worker *worker)
+/* From here on, waits on the channels of the worker may block. */
+static void report_started(weiri_worker *worker)
 {
     weiri_worker_enter(worker);
     for (uint32_t i = 0; i < worker->row_count; i++) {
@@ -152,7 +152,7 @@ weir_status weir_proxy_start(weir_proxy *proxy)
         if (status != WEIR_OK) {
             weiri_worker_join(&proxy->workers[i]);
         } else {
-            tell_started(&proxy->workers[i]);
+            report_started(&proxy->workers[i]);
         }
     }
     return status;
@@ -185,7 +185,7 @@ void weir_proxy_destroy(weir_proxy *proxy)
     }
 }
 
-/* Between two tries of a call that waits: WEIR_OK while it may go on. */
+/* Runs between two tries of a call that waits. WEIR_OK: the call may try again. */
 static weir_status try_later(weir_comm *comm, uint32_t tries, uint64_t deadline, const char *object, uint32_t number,
                              const char *what)
 {
@@ -255,7 +255,7 @@ void weir_proxy_get_usage(weir_proxy *proxy, weir_proxy_usage *usage)
 
 /* ---- channels ----------------------------------------------------------------------------------------------- */
 
-/* Takes the worker that is asked for, or the one with the fewest channels. */
+/* Takes the worker that the caller asked for, or the one with the fewest channels. */
 static weiri_worker *choose_worker(weir_proxy *proxy, uint32_t thread)
 {
     if (thread != 0) {
@@ -275,7 +275,7 @@ static weiri_worker *choose_worker(weir_proxy *proxy, uint32_t thread)
     return best;
 }
 
-/* A row without a channel; there are always some more. */
+/* Finds a row without a channel, and makes more rows if there is none. */
 static weir_status find_row(weiri_worker *worker, uint32_t *out)
 {
     uint32_t index = 0;
@@ -530,7 +530,7 @@ static weir_status channel_error(weir_proxy_channel *channel)
     return status == WEIR_OK ? WEIR_OK : weiri_fail(status, "%s", channel->text);
 }
 
-/* Between two tries of a call that waits for the proxy: WEIR_OK while it may go on. */
+/* Runs between two tries of a call that waits for the proxy. WEIR_OK: the call may try again. */
 static weir_status try_channel_later(weir_proxy_channel *channel, uint32_t tries, uint64_t deadline, const char *object,
                                      const char *what)
 {
@@ -597,7 +597,7 @@ weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_requ
     return WEIR_OK;
 }
 
-/* What a test or wait returns when the device's test has returned `status`. */
+/* Maps the status of the device's test to that of a test or wait of the host. */
 static weir_status outcome(weir_proxy_channel *channel, weir_status status)
 {
     weir_status error = status < 0 ? channel_error(channel) : WEIR_OK;

@@ -1,7 +1,7 @@
 /* proxy.h - a proxy's threads, called workers, and its channels.
  *
- * A worker's mutex guards all that is below it. Its thread holds the mutex as long as it has work, and looks each round
- * whether somebody else wants it: what takes no lock in the common case is then as simple as what does. */
+ * A worker's mutex guards all that is below it. The worker's thread holds the mutex while it works, and checks each
+ * round whether another thread wants it. So its hot path takes no lock. */
 #ifndef WEIRI_CHANNEL_PROXY_H
 #define WEIRI_CHANNEL_PROXY_H
 
@@ -15,7 +15,7 @@
 typedef enum weiri_entry_state {
     WEIRI_ENTRY_PARKED = 0,  /* not taken by the handler yet */
     WEIRI_ENTRY_PENDING = 1, /* under way */
-    WEIRI_ENTRY_DONE = 2     /* needs nothing more than that those before it are done */
+    WEIRI_ENTRY_DONE = 2     /* complete, but a request before it is not */
 } weiri_entry_state;
 
 /* A request that was taken from its fifo and is not completed. */
@@ -27,9 +27,9 @@ typedef struct weiri_entry {
 } weiri_entry;
 
 typedef struct weiri_channel_lane {
-    weir_dev_proxy_channel device; /* what pushers use */
-    weir_dev_progress *progress;   /* for the CPU */
-    uint64_t done;                 /* as published last */
+    weir_dev_proxy_channel device; /* handle for pushers */
+    weir_dev_progress *progress;   /* mapped for the CPU */
+    uint64_t done;                 /* last published count */
     uint64_t returned;
 } weiri_channel_lane;
 
@@ -44,23 +44,23 @@ struct weir_proxy_channel {
     uint64_t device_cell; /* credits of kernels */
     uint64_t host_cell;   /* progress of both lanes, credits of the host */
     weiri_channel_lane lanes[WEIRI_LANES];
-    /* Entries [first, offered) were handed over, [offered, last) are parked; those before `waiting` are not pending.
-     * Positions of a ring of `mask` + 1, which has room for all credits. */
+    /* Entries [first, offered) were passed to the handler, [offered, last) are parked; no entry before `waiting` is
+     * pending. Positions are those of a ring of `mask` + 1, which has room for all credits. */
     weiri_entry *ring;
     uint64_t mask;
     uint64_t first;
     uint64_t waiting;
     uint64_t offered;
     uint64_t last;
-    bool keeps_credit;              /* once it has failed, so that its pushers see that not all came back */
-    void (*on_fail)(void *context); /* of a port channel: it has failed; called once, with the mutex held */
+    bool keeps_credit; /* a failed channel keeps a credit, so that pushers see that not all have come back */
+    void (*on_fail)(void *context); /* of a port channel; called once when the channel fails, with the mutex held */
     bool listed;                    /* in the worker's list of channels with parked requests */
     weir_proxy_channel *next_parked;
     weir_status failed; /* atomic: other threads read it, and then the text, without the mutex */
     char text[256];
 };
 
-/* A row of a worker's table: ids of a channel that was destroyed are not those of the next one in its row. */
+/* A row of a worker's table. The generation distinguishes the channels that use the row one after the other. */
 typedef struct weiri_channel_row {
     weir_proxy_channel *channel;
     uint32_t generation;
@@ -71,7 +71,7 @@ typedef struct weiri_progress_row {
     weir_status (*run)(void *context);
     void *context;
     uint32_t channels;
-    bool failed; /* it has returned an error, and is not called any more */
+    bool failed; /* it has returned an error, and is not called again */
 } weiri_progress_row;
 
 struct weiri_worker {
@@ -80,7 +80,7 @@ struct weiri_worker {
     pthread_t thread;
     bool running;
     pthread_mutex_t mutex;
-    uint32_t wanted; /* threads that want the mutex; atomic, not guarded */
+    uint32_t wanted; /* threads that want the mutex; atomic, not guarded by it */
     bool quit;
     weir_fifo *fifos[WEIRI_LANES];
     weiri_channel_row *rows;
@@ -90,7 +90,7 @@ struct weiri_worker {
     uint32_t progress_count;
     weir_proxy_channel *parked;
     uint64_t queued;    /* entries of all channels */
-    weir_status failed; /* of the communicator, or WEIR_ERR_ABORTED once stopped */
+    weir_status failed; /* the communicator's error, or WEIR_ERR_ABORTED after stop */
     char text[256];
     weir_proxy_usage usage;
 };
@@ -106,28 +106,28 @@ struct weir_proxy {
 
 #define WEIRI_CHANNEL_INDEX_BITS 20u
 
-/* Takes and gives back the mutex of a worker, from another thread than the worker's. */
+/* A thread other than the worker's takes the mutex, and releases it. */
 void weiri_worker_enter(weiri_worker *worker);
 void weiri_worker_leave(weiri_worker *worker);
-/* Whether the calling thread is running a callback of the proxy. */
+/* True if the calling thread runs a callback of the proxy. */
 bool weiri_worker_is_inside(const weir_proxy *proxy);
 
 weir_status weiri_worker_start(weiri_worker *worker);
-/* Ends the thread, if there is one. */
+/* Ends the thread, if it was started. */
 void weiri_worker_join(weiri_worker *worker);
 
-/* The rest with the mutex held. */
+/* The functions below need the mutex. */
 
-/* Fails a channel and what it has; later errors do not count. */
+/* Fails a channel and its requests. The first error counts. */
 void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const char *text);
 void weiri_channel_complete(weir_proxy_channel *channel, uint32_t count);
-/* Tells pushers whether the channel's proxy has been started. */
+/* Reports to pushers whether the channel's proxy has been started. */
 void weiri_channel_set_unstarted(weir_proxy_channel *channel, bool unstarted);
-/* Takes the channel out of the list of those with parked requests. */
+/* Removes the channel from the list of channels with parked requests. */
 void weiri_channel_unlist(weir_proxy_channel *channel);
-/* Fails all channels, and what is in the fifos. */
+/* Fails all channels, and the requests in the fifos. */
 void weiri_worker_fail(weiri_worker *worker, weir_status status, const char *text);
-/* Whether nothing is queued. */
+/* True if nothing is queued. */
 bool weiri_worker_is_quiet(const weiri_worker *worker);
 
 #endif

@@ -1,12 +1,12 @@
-/* proxy_worker.c - the thread of a proxy: takes requests from its fifos, hands them to handlers, completes them.
+/* proxy_worker.c - the thread of a proxy: takes requests from its fifos, passes them to handlers, completes them.
  *
- * A request that its handler takes and finishes at once, on a channel that has nothing else, passes through without
- * being stored. Otherwise it becomes an entry of its channel's ring: parked, when the handler is busy or others are
- * parked before it; pending, when it is under way; done, when it waits for those before it.
+ * A request that its handler finishes at once, on a channel that has no other, is never stored. Any other request
+ * becomes an entry of its channel's ring. The entry is parked while the handler is busy or others are parked before it,
+ * pending while it is under way, and done while it waits for those before it.
  *
  * A thread polls two fifos, one of kernels and one of host threads. A thread without work spins, then yields, then
- * sleeps for a 64th of its idle time, 1 ms at most. It runs on the CPUs near the device, where those are known and the
- * process may use them; the caller's threads are not moved. */
+ * sleeps for a 64th of its idle time, 1 ms at most. It runs on the CPUs near the device, if those are known and the
+ * process may use them. The caller's threads are not moved. */
 #include "src/host/channel/proxy.h"
 
 #include <sched.h>
@@ -18,9 +18,9 @@
 #include "src/host/base/error.h"
 
 #define BATCH 32u           /* requests of one fifo in a round */
-#define CHECK_ROUNDS 64u    /* rounds between two looks at the communicator */
-#define SPIN_ROUNDS 16u     /* idle rounds between two looks at the clock */
-#define GIVE_WAY_YIELDS 64u /* to who wants the mutex, and may come again and again */
+#define CHECK_ROUNDS 64u    /* rounds between two checks of the communicator */
+#define SPIN_ROUNDS 16u     /* idle rounds between two reads of the clock */
+#define GIVE_WAY_YIELDS 64u /* for a thread that wants the mutex, perhaps several times in a row */
 #define SLEEP_AFTER_NS 10000000u
 #define SLEEP_SHARE 64u /* of the idle time */
 #define SLEEP_LEAST_NS 50000u
@@ -30,7 +30,7 @@ static _Thread_local const weiri_worker *inside; /* the worker whose thread this
 
 /* ---- completion ----------------------------------------------------------------------------------------- */
 
-/* A request of a lane is over: its ticket is done, its credit comes back. */
+/* Completes a request of a lane: publishes its ticket, and returns its credit. */
 static void finish(weir_proxy_channel *channel, uint32_t lane_index, uint64_t ticket)
 {
     weiri_channel_lane *lane = &channel->lanes[lane_index];
@@ -52,7 +52,7 @@ static void finish_first(weir_proxy_channel *channel)
     finish(channel, entry->lane, entry->ticket);
 }
 
-/* Finishes what has nothing unfinished before it. */
+/* Finishes the entries that no unfinished entry precedes. */
 static void retire(weir_proxy_channel *channel)
 {
     while (channel->first != channel->offered &&
@@ -103,8 +103,8 @@ void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const c
     }
     (void)snprintf(channel->text, sizeof channel->text, "%s", text);
     __atomic_store_n(&channel->failed, status, __ATOMIC_RELEASE);
-    /* Before tickets fail: a thread whose ticket has failed finds this channel's error in its next wait for a signal,
-     * and not the news of an error of the peer's. */
+    /* Called before tickets fail. So a thread whose ticket fails finds this channel's error in its next wait for a
+     * signal, and not the peer's. */
     if (channel->on_fail != NULL) {
         channel->on_fail(channel->handler.context);
     }
@@ -126,7 +126,7 @@ void weiri_channel_fail(weir_proxy_channel *channel, weir_status status, const c
     weiri_channel_set_unstarted(channel, false);
 }
 
-/* A callback has returned `status`, an error or a value that is none. */
+/* A callback has returned `status`, which is an error or no status at all. */
 static void fail_by_callback(weir_proxy_channel *channel, weir_status status, const char *callback)
 {
     char text[sizeof channel->text];
@@ -137,10 +137,10 @@ static void fail_by_callback(weir_proxy_channel *channel, weir_status status, co
 
 /* ---- requests --------------------------------------------------------------------------------------------- */
 
-/* Handlers of users may have requests of port channels, too. */
+/* Handlers of users may receive requests of port channels too. */
 static bool is_type(uint16_t type) { return weir_request_is_type(type) || type >= WEIR_REQUEST_USER; }
 
-/* Hands a request to the handler: its state then. The channel may have failed. */
+/* Passes a request to the handler and returns its new state. The channel may fail. */
 static weir_status offer(weir_proxy_channel *channel, const weir_request *request)
 {
     weir_status status = channel->handler.request(channel->handler.context, request);
@@ -203,7 +203,7 @@ static void dispatch(weir_proxy_channel *channel, const weir_request *request, u
     }
 }
 
-/* Offers a channel's parked requests again, as far as it takes them; whether it took one. */
+/* Offers a channel's parked requests again until the handler is busy; true if it took one. */
 static bool retry(weir_proxy_channel *channel)
 {
     const uint64_t before = channel->offered;
@@ -223,8 +223,8 @@ static bool retry(weir_proxy_channel *channel)
     return channel->offered != before;
 }
 
-/* The channel of a request; NULL for one that was destroyed, and for one that never was, which is an error of the
- * communicator: nobody else could learn of it. */
+/* Finds the channel of a request. NULL if the channel was destroyed. If it never existed, the communicator fails,
+ * because no other object can report the error. */
 static weir_proxy_channel *find_channel(weiri_worker *worker, uint32_t id)
 {
     const uint32_t index = id & ((1u << WEIRI_CHANNEL_INDEX_BITS) - 1);
@@ -241,7 +241,7 @@ static weir_proxy_channel *find_channel(weiri_worker *worker, uint32_t id)
     return row->channel != NULL && row->channel->id == id ? row->channel : NULL;
 }
 
-/* Takes up to `most` requests of a fifo; how many there were. */
+/* Takes up to `most` requests of a fifo, and returns their number. */
 static uint32_t take(weiri_worker *worker, uint32_t lane, uint32_t most)
 {
     weir_fifo *fifo = worker->fifos[lane];
@@ -266,7 +266,7 @@ static uint32_t take(weiri_worker *worker, uint32_t lane, uint32_t most)
 
 /* ---- rounds --------------------------------------------------------------------------------------------- */
 
-/* Runs a progress callback; whether something went on. */
+/* Runs a progress callback; true if it made progress. */
 static bool run_progress(weiri_worker *worker, uint32_t index)
 {
     const weiri_progress_row row = worker->progress[index];
@@ -287,7 +287,7 @@ static bool run_progress(weiri_worker *worker, uint32_t index)
     return status == WEIR_OK;
 }
 
-/* One round; whether there was something to do. */
+/* Runs one round; true if there was work. */
 static bool run_round(weiri_worker *worker)
 {
     bool worked = false;
@@ -328,7 +328,7 @@ bool weiri_worker_is_quiet(const weiri_worker *worker)
            weiri_fifo_is_empty(worker->fifos[WEIR_FIFO_HOST]);
 }
 
-static void look_at_comm(weiri_worker *worker)
+static void check_comm(weiri_worker *worker)
 {
     weir_comm *comm = worker->proxy->comm;
     if (worker->failed == WEIR_OK && weir_dev_control_status(comm->control) != WEIR_OK) {
@@ -352,8 +352,8 @@ void weiri_worker_leave(weiri_worker *worker) { pthread_mutex_unlock(&worker->mu
 
 bool weiri_worker_is_inside(const weir_proxy *proxy) { return inside != NULL && inside->proxy == proxy; }
 
-/* How long the thread should sleep after `idle_ns` without work: not at all at first, and never long while requests
- * are under way. */
+/* How long the thread sleeps after `idle_ns` without work: not at all at first, and never long while requests are under
+ * way. */
 static uint64_t sleep_time(const weiri_worker *worker, uint64_t idle_ns)
 {
     if (idle_ns < SLEEP_AFTER_NS) {
@@ -364,14 +364,14 @@ static uint64_t sleep_time(const weiri_worker *worker, uint64_t idle_ns)
     return time < SLEEP_LEAST_NS ? SLEEP_LEAST_NS : time < most ? time : most;
 }
 
-/* What a thread without work has done so far. */
+/* The state of a thread without work. */
 typedef struct idleness {
     uint32_t rounds;
     bool tired;        /* it has spun long enough */
-    uint64_t since_ns; /* of the first look at the clock; 0 before */
+    uint64_t since_ns; /* time of the first read of the clock; 0 before */
 } idleness;
 
-/* Between two rounds, the first of which found nothing. */
+/* Runs after a round that found no work. */
 static void rest(weiri_worker *worker, idleness *idle)
 {
     idle->rounds++;
@@ -393,10 +393,10 @@ static void rest(weiri_worker *worker, idleness *idle)
         (void)nanosleep(&pause, NULL);
     }
     pthread_mutex_lock(&worker->mutex);
-    look_at_comm(worker);
+    check_comm(worker);
 }
 
-/* Lets others have the mutex, which the caller has given back. */
+/* Yields, so that other threads get the mutex, which the caller has released. */
 static void give_way(const weiri_worker *worker)
 {
     for (uint32_t i = 0; i < GIVE_WAY_YIELDS && __atomic_load_n(&worker->wanted, __ATOMIC_RELAXED) != 0; i++) {
@@ -426,7 +426,7 @@ static void *run(void *context)
             rest(worker, &idle);
         }
         if (round % CHECK_ROUNDS == 0) {
-            look_at_comm(worker);
+            check_comm(worker);
         }
     }
     pthread_mutex_unlock(&worker->mutex);

@@ -24,7 +24,7 @@ static weir_status invalid(const char *name, const char *what)
     return weiri_fail(WEIR_ERR_INVALID, "%s: %s", name, what);
 }
 
-/* What all operations ask: the communicator, type and count. */
+/* Checks of all operations: the communicator, type and count. */
 static weir_status check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count)
 {
     weir_status status = weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, name);
@@ -63,7 +63,7 @@ static weir_status check_rank(const weir_collective *collective, const char *nam
     return WEIR_OK;
 }
 
-/* Whether the device can access all of it, as a registration finds out. */
+/* Checks that the device can access all of it, as a registration does. */
 static weir_status check_access(const weir_collective *collective, const char *name, const char *which, span what)
 {
     weiri_block *block = NULL;
@@ -92,7 +92,7 @@ static weir_status check_span(const weir_collective *collective, const char *nam
     return collective->check_pointers ? check_access(collective, name, which, what) : WEIR_OK;
 }
 
-/* Both, which lie apart unless recv begins at `place`, where it may. */
+/* Checks both. They must not overlap, unless recv begins at `place`, where the operation allows it. */
 static weir_status check_spans(const weir_collective *collective, const char *name, span send, span recv,
                                const char *place, uint32_t element)
 {
@@ -134,7 +134,7 @@ static weir_status check_move(const weir_collective *collective, const char *nam
     const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
     span send = { (const char *)q->send, bytes };
     span recv = { (const char *)q->recv, bytes };
-    const char *place = send.data; /* where recv may be */
+    const char *place = send.data; /* where recv may begin in place */
     if (q->kind == WEIR_BROADCAST) {
         weir_status status = check_rank(collective, name, q->root);
         if (status != WEIR_OK) {
@@ -152,7 +152,7 @@ static weir_status check_move(const weir_collective *collective, const char *nam
     return check_spans(collective, name, send, recv, place, weir_dtype_bytes(q->dtype));
 }
 
-/* Whether an algorithm of the user's takes the request; its status is in *status then. */
+/* True if an algorithm of the user takes the request; *status is then its status. */
 static bool delegate(weir_collective *collective, const weir_collective_request *q, void *stream, weir_status *status)
 {
     for (uint32_t i = collective->algorithm_count; i > 0; i--) {
@@ -269,7 +269,7 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
 
 /* ---- pieces of different sizes --------------------------------------------------------------------------------- */
 
-/* Extents of one side as bytes, and where the last of them ends. */
+/* Converts the extents of one side to bytes, and finds the end of the last one. */
 static weir_status take_extents(const char *name, const weir_extent *extents, uint32_t ranks, uint32_t element,
                                 uint64_t *at, uint64_t *bytes, uint64_t *end)
 {

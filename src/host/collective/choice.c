@@ -1,5 +1,5 @@
-/* choice.c - the form and the shape of a step inside a host: as forced, by a row of the tuning file, or by the rows of
- * the library. */
+/* choice.c - chooses the form and the shape of a step inside a host: as forced, by a row of the tuning file, or by a
+ * row of the library. */
 #include "src/host/collective/collective.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #define REDUCTIONS (1u << WEIR_ALLREDUCE | 1u << WEIR_REDUCE | 1u << WEIR_REDUCE_SCATTER)
 #define MOVES (1u << WEIR_ALLGATHER | 1u << WEIR_BROADCAST | 1u << WEIR_ALL_TO_ALL)
 
-/* The rows of the library: measured on two and four H200, extrapolated for eight. */
+/* The library's rows, measured on two and four H200 and extrapolated for eight. */
 static const weiri_row own_rows[] = {
     { REDUCTIONS, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE, 0, 0 },
     { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0 },
@@ -49,16 +49,16 @@ static bool has_room(const weir_collective *collective, const weiri_work *work, 
     }
 }
 
-/* Whether the data goes from memory of users to memory of users, by slots: above these sizes that is the fastest form
- * on two H200. */
+/* True if the data goes by slots directly between buffers of users: above these sizes that is the fastest form on two
+ * H200. */
 static bool is_zero_copy(const weiri_work *work)
 {
     const bool reduces = (REDUCTIONS >> work->kind & 1) != 0;
     return work->zero_copy && work->piece > (reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST);
 }
 
-/* The first row that fits, or NULL. A row of a tuning file is for its number of ranks, one of the library also for
- * fewer. */
+/* The first row that fits, or NULL. A row of a tuning file holds for its number of ranks only, a row of the library
+ * also for fewer. */
 static const weiri_row *look_up(const weir_collective *collective, const weiri_work *work)
 {
     const uint32_t ranks = collective->device.ranks;
@@ -83,7 +83,7 @@ static uint32_t most_threads(weir_collective_form form)
     return form == WEIR_FORM_SLOTS ? WEIRI_SLOT_THREADS : WEIRI_PACKET_THREADS;
 }
 
-/* Many blocks fill the link with half of the threads each, and leave room for other kernels. */
+/* With many blocks, half of the threads in each fill the link and leave room for other kernels. */
 uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks)
 {
     const uint32_t most = most_threads(form);
@@ -94,8 +94,8 @@ uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective
     return collective->threads == 0 ? usual : collective->threads < most ? collective->threads : most;
 }
 
-/* Enough blocks for a thread on each item, and one idle warp that compares what the ranks call. By slots: enough
- * columns that the range of each is worth a signal. */
+/* Enough blocks for a thread on each item and one idle warp, which compares the ranks' calls. By slots: as many columns
+ * as leave each a range that is worth a signal. */
 static uint32_t count_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
     const uint32_t threads = weiri_choice_threads(collective, form, 1);
@@ -143,7 +143,7 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
     const uint32_t blocks = row != NULL && row->blocks != 0 ? row->blocks : count_blocks(collective, work, chosen);
     shape->blocks = blocks < room ? blocks : room;
     if (shape->blocks > collective->sm_limit && shape->blocks < 2 * collective->sm_limit) {
-        shape->blocks = collective->sm_limit; /* of twice the threads each */
+        shape->blocks = collective->sm_limit; /* blocks of twice the threads each */
     }
     const uint32_t usual = weiri_choice_threads(collective, chosen, shape->blocks);
     const uint32_t most = shape->blocks > collective->sm_limit ? usual : most_threads(chosen);
@@ -159,7 +159,7 @@ const char *const weiri_form_names[WEIR_FORM_SLOTS + 1] = {
     [WEIR_FORM_ONCE] = "once", [WEIR_FORM_PACKETS] = "packets", [WEIR_FORM_LINES] = "lines", [WEIR_FORM_SLOTS] = "slots"
 };
 
-/* Why the form was chosen. */
+/* Writes why the form was chosen. */
 static void describe_choice(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)
 {
     const weiri_row *row = look_up(collective, work);
@@ -178,7 +178,7 @@ static void describe_choice(const weir_collective *collective, const weiri_work 
     }
 }
 
-/* The other forms of the operation that cannot carry it out. */
+/* Writes which other forms cannot carry out the operation, and why. */
 static void describe_others(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)
 {
     const bool once = (REDUCTIONS >> work->kind & 1) != 0 && work->kind != WEIR_REDUCE_SCATTER;

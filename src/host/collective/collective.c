@@ -17,7 +17,7 @@
 #define BLOCKS_MOST 1024u
 #define MESSAGE_BLOCKS 8u
 #define SLOT_MOST ((uint64_t)512 << 10)
-#define REGISTERED_MOST 255u /* memories: the word that ranks compare has 8 bits for it */
+#define REGISTERED_MOST 255u /* memories: the word that ranks compare has 8 bits for the index */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -26,14 +26,14 @@ static weir_status invalid(const char *call, const char *what)
 
 /* ---- ranks and layout ---------------------------------------------------------------------------------------- */
 
-/* Bytes of each of so many slots. */
+/* Bytes of one of `slots` slots. */
 static uint64_t slot_of(uint64_t bytes, uint64_t slots)
 {
     const uint64_t slot = bytes / slots < SLOT_MOST ? bytes / slots : SLOT_MOST;
     return slot < WEIR_CELL_BYTES ? WEIR_CELL_BYTES : slot / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
 }
 
-/* Fills the sizes and places of device, and returns the bytes of a rank's memory. */
+/* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. */
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging)
 {
     const uint32_t columns = weir_slots_columns(device->blocks);
@@ -66,7 +66,7 @@ static uint64_t hash_rows(const weir_collective *collective)
     return hash;
 }
 
-/* Whether two ranks have the same device: their kernels must fit on it together. */
+/* True if two ranks have the same device: then their kernels must fit on it together. */
 static bool share_device(const weir_collective *collective, const weir_group *group)
 {
     const weir_comm *comm = collective->comm;
@@ -82,8 +82,8 @@ static bool share_device(const weir_collective *collective, const weir_group *gr
     return false;
 }
 
-/* Whether blocks by slots share multiprocessors; the same on all ranks. Among more than two ranks that is faster: while
- * one block waits until the last stores of its round have arrived, the others go on. */
+/* True if several blocks by slots share a multiprocessor; the same on all ranks. Among more than two ranks that is
+ * faster: while one block waits for the last stores of its round, the others go on. */
 static bool oversubscribes(const weir_collective *collective, const weir_collective_opts *opts)
 {
     const weir_shape all = { collective->sm_limit * WEIRI_OVERSUBSCRIPTION, WEIRI_OVERSUBSCRIBED_THREADS };
@@ -113,7 +113,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     collective->sm_limit = opts->blocks != 0 ? opts->blocks : fit.blocks;
     collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
     collective->most_threads = opts->threads != 0 ? opts->threads : info.block_threads;
-    /* Blocks wait for each other. */
+    /* The blocks of one kernel wait for each other, so all must be resident. */
     const uint32_t most = collective->many ? info.multiprocessors : BLOCKS_MOST;
     if (collective->sm_limit > most || collective->threads > info.block_threads ||
         (collective->many && collective->threads % 32 != 0)) {
@@ -130,7 +130,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     return status == WEIR_OK && env.collective_table_set ? weiri_tuning_read(collective, env.collective_table) : status;
 }
 
-/* What the ranks of a host, and those that rails join, must have in common. */
+/* Sets the words that must be equal on the ranks of a host, and on the ranks that rails join. */
 static void set_words(weir_collective *collective, const weir_collective_opts *opts)
 {
     static const char differ[] = "was given other opts, or another tuning file";
@@ -157,7 +157,7 @@ weir_status weiri_collective_agree(weir_collective *collective, const char *call
     return weiri_team_agree(&collective->host, across, call, mine, waits);
 }
 
-/* `mine`: the outcome of this rank's own part of create so far. */
+/* `mine` is the outcome of this rank's part of create so far. */
 static weir_status open_memories(weir_collective *collective, uint64_t bytes, weir_status mine)
 {
     static const char call[] = "weir_collective_create";
@@ -194,7 +194,7 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     return status;
 }
 
-/* The difference that a kernel has found. */
+/* Writes the difference that a kernel has found. */
 static bool describe_difference(void *context, weir_status status, char *text, size_t bytes)
 {
     const weir_collective *collective = (const weir_collective *)context;
@@ -210,7 +210,7 @@ static bool describe_difference(void *context, weir_status status, char *text, s
     return false;
 }
 
-/* A memory that was registered; its reference was taken by new_registered. */
+/* Closes a registered memory, including the reference that new_registered took. */
 static void close_registered(weiri_team_memory *memory)
 {
     weiri_team_memory_close(memory);
@@ -233,7 +233,7 @@ static void close_collective(weir_collective *collective)
     weiri_free(collective);
 }
 
-/* The part of create that needs no memory: a rank without any can then still report that to the others. */
+/* The part of create that allocates nothing, so that a rank without memory can still report its error to the others. */
 static weir_status find_members(weir_collective *members, weir_comm *comm, const weir_collective_opts *opts)
 {
     static const char call[] = "weir_collective_create";
@@ -363,7 +363,7 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     return WEIR_OK;
 }
 
-/* Room for one more memory, with a reference on this rank's; it is not counted yet. */
+/* Makes room for one more memory, with a reference to this rank's. The memory is not counted yet. */
 static weir_status new_registered(weir_collective *collective, const char *call, weir_memory *memory,
                                   weiri_team_memory **out)
 {

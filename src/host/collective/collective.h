@@ -27,23 +27,23 @@ enum { WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1, WEIRI_MESSAGE, WEIRI_KINDS };
 
 /* A row of a tuning file: up to `bytes` of data on `ranks` ranks take this form. */
 typedef struct weiri_row {
-    uint32_t kinds; /* a bit for each */
+    uint32_t kinds; /* one bit for each kind */
     uint32_t ranks;
     uint64_t bytes;
     weir_collective_form form;
-    uint32_t blocks; /* 0: the row does not say */
+    uint32_t blocks; /* 0: chosen by the library */
     uint32_t threads;
 } weiri_row;
 
-/* What joins this rank to the rank of the same place on each other host. */
+/* Connects this rank to the rank of the same place on each other host. */
 typedef struct weiri_rails {
     weiri_team team; /* one rank of each host */
     weiri_team_memory memory;
     weir_semaphore *semaphores[WEIR_COLLECTIVE_HOSTS];
     weir_proxy *proxy;
     weir_port_channel *channels[WEIR_COLLECTIVE_HOSTS];
-    weir_dev_rails device; /* hosts: 1 without rails */
-    uint32_t threads;      /* of a block */
+    weir_dev_rails device; /* device.hosts is 1 without rails */
+    uint32_t threads;      /* threads of a block */
     uint64_t hold_bytes;
     char *hold; /* data between two steps of an operation, in the rails' memory */
 } weiri_rails;
@@ -58,27 +58,27 @@ struct weir_collective {
     weir_memory *differences; /* a weir_dev_difference for each rank of the host, then for each host */
     weir_dev_collective device;
     weiri_rails rails;
-    weiri_team_memory *registered; /* by weir_collective_register */
+    weiri_team_memory *registered; /* memories of weir_collective_register */
     uint32_t registered_count;
     bool check_pointers;   /* opts.check_pointers */
-    bool many;             /* a processor with many multiprocessors: a GPU */
-    uint32_t threads;      /* of a block; 0: by the form */
-    uint32_t most_threads; /* of a block, also where a row of a tuning file has more */
-    uint32_t sm_limit;     /* multiprocessors that a kernel may take, each for a block; by slots device.blocks of them
-                              may share these */
-    uint32_t forced;       /* blocks of a kernel; 0: none are forced */
+    bool many;             /* the device has many multiprocessors: a GPU */
+    uint32_t threads;      /* threads of a block; 0: the form decides */
+    uint32_t most_threads; /* most threads of a block; also limits a row of a tuning file */
+    uint32_t sm_limit; /* multiprocessors that a kernel may use, one for each block; by slots, device.blocks blocks may
+                          share them */
+    uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
     weiri_row *rows; /* of the tuning file */
     uint32_t row_count;
     weir_collective_algorithm algorithms[WEIRI_ALGORITHMS];
     uint32_t algorithm_count;
-    uint8_t logged[WEIRI_KINDS]; /* the forms of each operation whose first call was logged, a bit each */
+    uint8_t logged[WEIRI_KINDS]; /* for each operation one bit for each form whose first call was logged */
 };
 
-/* Ends a step that all ranks of all hosts take; as weiri_team_agree. */
+/* Ends a step of all ranks of all hosts, as weiri_team_agree does. */
 weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits);
 
-/* Adds the rows of a tuning file that are for this device. WEIR_ERR_ENV names the line. */
+/* Adds the rows of a tuning file for this device. WEIR_ERR_ENV names the line. */
 weir_status weiri_tuning_read(weir_collective *collective, const char *path);
 
 /* ---- what ranks compare (text.c) ------------------------------------------------------------------------------- */
@@ -86,7 +86,7 @@ weir_status weiri_tuning_read(weir_collective *collective, const char *path);
 #define WEIRI_NO_OP 0xffu
 #define WEIRI_NO_ROOT 0xffffu
 
-/* What a rank calls. */
+/* The call of a rank. */
 typedef struct weiri_call {
     uint32_t kind;
     uint32_t dtype;
@@ -120,52 +120,52 @@ static inline uint64_t weiri_call_word(const weiri_call *call)
 extern const char *const weiri_kind_names[WEIRI_KINDS];
 extern const char *const weiri_form_names[WEIR_FORM_SLOTS + 1]; /* NULL: WEIR_FORM_AUTO */
 
-/* A call of this rank, of `count` elements, as text: "weir_allreduce of 1024 bytes". */
+/* Writes a call of this rank of `count` elements as text: "weir_allreduce of 1024 bytes". */
 void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes);
-/* As text how the calls of two ranks differ; `peer` is the other's rank in the communicator. */
+/* Writes how the calls of two ranks differ; `peer` is the other's rank in the communicator. */
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
 
 /* ---- plan.c ---------------------------------------------------------------------------------------------------- */
 
-/* Puts an operation on the stream whose arguments have been checked. `name` is the public call. */
+/* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. */
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
                            void *stream);
-/* The same for weir_all_to_all_v, whose pieces are known, and for weir_send and weir_recv: `peer` is its place on this
- * host. */
+/* The same for weir_all_to_all_v, whose pieces are known, and for weir_send and weir_recv. `peer` is the peer's place
+ * on this host. */
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream);
 weir_status weiri_plan_message(weir_collective *collective, uint32_t kernel, char *data, uint64_t count,
                                weir_dtype dtype, uint32_t peer, void *stream);
-/* weir_collective_choose: the form and the shape of a request. */
+/* For weir_collective_choose: the form and the shape of a request. */
 weir_status weiri_plan_choose(const weir_collective *collective, const char *name, const weir_collective_request *q,
                               weir_collective_form *form, weir_shape *shape);
-/* weir_collective_describe: a reduction by `form` for a kernel of the user's. */
+/* For weir_collective_describe: a reduction by `form` for a kernel of the user. */
 weir_status weiri_plan_describe(const weir_collective *collective, const char *name, const weir_collective_request *q,
                                 weir_collective_form form, weir_collective_reduce *out, weir_shape *shape);
 
 /* ---- choice.c -------------------------------------------------------------------------------------------------- */
 
-/* Blocks by slots that share a multiprocessor, and threads of each: they have 64 registers a thread. */
+/* Blocks by slots that share a multiprocessor, and threads of each: each thread has 64 registers. */
 #define WEIRI_OVERSUBSCRIPTION 4u
 #define WEIRI_OVERSUBSCRIBED_THREADS 256u
 
-/* What a choice depends on. */
+/* The input of a choice. */
 typedef struct weiri_work {
     uint32_t kind;
     uint64_t bytes; /* of all data */
-    uint64_t piece; /* the most that goes from one rank to another, unless everything goes at once */
-    bool zero_copy; /* by slots it goes from memory of users to memory of users */
-    bool alone; /* each block has a multiprocessor to itself, as in a kernel of the user's, whose needs are unknown */
+    uint64_t piece; /* most bytes from one rank to another; 0 if everything goes at once */
+    bool zero_copy; /* by slots the data goes directly between buffers of users */
+    bool alone;     /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
 } weiri_work;
 
 /* Most blocks of a kernel of the library. */
 uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form);
-/* Threads of each of so many blocks, unless a row of a tuning file says. */
+/* Threads of each of `blocks` blocks, unless a row of a tuning file sets them. */
 uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective_form form, uint32_t blocks);
-/* The form, if *form is WEIR_FORM_AUTO, and the shape. WEIR_ERR_LIMIT: a form that is forced has no room. */
+/* Sets *form if it is WEIR_FORM_AUTO, and the shape. WEIR_ERR_LIMIT: a forced form has no room for the data. */
 weir_status weiri_choose(const weir_collective *collective, const weiri_work *work, const char *name,
                          weir_collective_form *form, weir_shape *shape);
-/* The same for a step of an operation, with the form that is forced on the collective; logs the first of its kind and
- * form. If `part_of_many`, the step is one of several of an operation, and a forced form without room gives way to
+/* The same for a step of an operation, with the form that is forced on the collective. Logs the first step of its kind
+ * and form. If `part_of_many`, the step is one of several of an operation: if a forced form has no room, it takes
  * slots. */
 weir_status weiri_choose_step(weir_collective *collective, const weiri_work *work, const char *name, bool part_of_many,
                               weir_collective_form *form, weir_shape *shape);
@@ -174,33 +174,33 @@ weir_status weiri_choose_step(weir_collective *collective, const weiri_work *wor
 
 /* A step inside a host. */
 typedef struct weiri_step {
-    weiri_call call; /* what the ranks compare; call.form and call.blocks are those of the step, */
-    uint64_t count;  /* as is the number of elements */
+    weiri_call call; /* the call that ranks compare; call.form, call.blocks */
+    uint64_t count;  /* and the number of elements are those of the step */
     uint32_t threads;
-    const weiri_team_memory *send; /* registered memory that has all that is sent, or received; NULL without */
+    const weiri_team_memory *send; /* registered memory that has all of send, or of recv; NULL if none has */
     const weiri_team_memory *recv;
     void *stream;
 } weiri_step;
 
-/* Completes a reduction: its caller has filled send, recv, part, length, bytes and to. */
+/* Completes a reduction. Its caller has filled send, recv, part, length, bytes and to. */
 void weiri_local_describe(const weir_collective *collective, const weiri_step *step, weir_collective_reduce *r);
 /* The same, and launches it. */
 weir_status weiri_local_reduce(const weir_collective *collective, const weiri_step *step, weiri_reduce_args *args);
 /* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv, their
- * places and bytes, most, counted, in_place and peer_recv_at. */
+ * offsets and bytes, most, counted, in_place and peer_recv_at. */
 weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
-/* Completes a message between two ranks, and launches it: `kernel` sends or receives. */
+/* Completes a message between two ranks, and launches `kernel`, which sends or receives. */
 weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_message_args *args);
 
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 
-/* Finds this host's ranks, by opts or by whose memory is mapped, and the number of hosts: fills both teams. `rank` and
- * `size` are known. WEIR_ERR_UNSUPPORTED, WEIR_ERR_LIMIT. */
+/* Finds this host's ranks, by opts or by whose memory is mapped, and the number of hosts, and fills both teams. `rank`
+ * and `size` are known. WEIR_ERR_UNSUPPORTED, WEIR_ERR_LIMIT. */
 weir_status weiri_rails_find(weir_collective *collective, const weir_collective_opts *opts);
-/* All ranks of all hosts: whether they found the same hosts. */
+/* Called by all ranks of all hosts: checks that they found the same hosts. */
 weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_opts *opts, const char *call);
-/* All ranks of all hosts, which agree on the end. close takes what open has begun. */
+/* Called by all ranks of all hosts, which agree on the outcome. close undoes what open has begun. */
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts);
 void weiri_rails_close(weir_collective *collective);
 /* Completes a step over the rails that is part of `q`, and launches it. */
@@ -209,7 +209,7 @@ weir_status weiri_rails_run(const weir_collective *collective, const weir_collec
 
 /* ---- launch.c -------------------------------------------------------------------------------------------------- */
 
-/* The kernel's handle holds the call for which it is launched, for the record of a failure. */
+/* The kernel's handle holds the call, for the record of a failure. */
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);

@@ -1,7 +1,7 @@
-/* launch.c - the kernel of a step, and its launch: the last file on the way of an operation. */
+/* launch.c - finds the kernel of a step and launches it: the last file on the way of an operation. */
 #include "src/host/collective/collective.h"
 
-/* The kernels of a type: for all operations, and for sums if there are any. */
+/* The kernels of a type: one for all operations, and one for sums if the type has it. */
 typedef struct reductions {
     const weir_kernel *const *kernels;
     uint32_t any;
@@ -23,7 +23,7 @@ static const reductions reductions_of[WEIR_DTYPES] = {
     [WEIR_U64] = { weiri_collective_integer_kernels, WEIRI_INTEGER_U64, WEIRI_INTEGER_U64 },
 };
 
-/* The handle for the kernel: it knows for what call it was launched, and its record says so if it fails. */
+/* Makes the kernel's handle. It holds the call, for the record of a failure. */
 static void set_handle(const weir_collective *collective, const weir_collective_what *what, weir_dev_collective *handle)
 {
     *handle = collective->device;

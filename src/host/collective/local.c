@@ -1,5 +1,5 @@
-/* local.c - a step inside a host: completes its description, as include/weir/device/collective.h has it, from what the
- * plan has chosen. */
+/* local.c - a step inside a host: completes its description (include/weir/device/collective.h) from the choices of the
+ * plan. */
 #include "src/host/collective/collective.h"
 
 #define CHUNK_ROUNDS 4u
@@ -7,8 +7,8 @@
 #define PULL_MOST ((uint64_t)32 << 20)
 #define PULL_BLOCKS 64u
 
-/* Bytes of a round of slots, where each column has its range of `piece` bytes: so few that sending and taking overlap
- * also for little data. */
+/* Bytes of a round by slots; each column has its range of `piece` bytes. Rounds are short enough that sending and
+ * taking overlap for little data too. */
 static uint64_t chunk_of(const weir_collective *collective, uint64_t piece, uint32_t blocks)
 {
     const uint64_t range = weir_slots_range(piece, weir_slots_columns(blocks));
@@ -16,8 +16,8 @@ static uint64_t chunk_of(const weir_collective *collective, uint64_t piece, uint
     return chunk < collective->device.slot_bytes ? chunk : collective->device.slot_bytes;
 }
 
-/* Where the buffers of all ranks are mapped here that correspond to `data`, in memory that all have registered. Returns
- * the word that the ranks compare, which is not 0. */
+/* Finds the buffers of all ranks that correspond to `data`, in memory that all ranks have registered and that is mapped
+ * here. Returns the word that the ranks compare, which is not 0. */
 static uint64_t find_peers(const weir_collective *collective, const weiri_team_memory *memory, const char *data,
                            char **peers)
 {
@@ -45,8 +45,8 @@ void weiri_local_describe(const weir_collective *collective, const weiri_step *s
     }
 }
 
-/* Whether a reduction by slots loads what the others send from their memory. That is the slower way for much data with
- * many blocks: loads reach 333 GB/s both ways on two H200, stores 365. */
+/* True if a reduction by slots loads the peers' data from their memory. For much data with many blocks that is slower:
+ * loads reach 333 GB/s both ways on two H200, stores 365. */
 static bool pulls(const weiri_step *step, const weir_collective_reduce *r)
 {
     return step->call.form == WEIR_FORM_SLOTS && step->send != NULL && (r->to == 0 || step->recv != NULL) &&
@@ -59,7 +59,7 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
     uint32_t kernel = step->call.form - WEIR_FORM_ONCE;
     weiri_local_describe(collective, step, r);
     if (pulls(step, r)) {
-        /* One word for both places: no two calls of a program are likely to share it. */
+        /* One word covers both places: two calls of a program are unlikely to share it. */
         r->what.where += find_peers(collective, step->send, r->send, r->peer_send) * 0x9e3779b97f4a7c15u;
         kernel = WEIRI_REDUCE_ZERO_COPY;
     }
@@ -77,9 +77,9 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
         m->send_range[k] = weir_slots_range(m->send_bytes[k], columns);
         m->recv_range[k] = weir_slots_range(m->recv_bytes[k], columns);
     }
-    /* Where pieces differ in size, a rank knows the largest of its own alone, and all must use the same chunk. */
+    /* If pieces differ in size, a rank knows only its own largest, but all ranks must use the same chunk. */
     m->chunk = m->counted ? collective->device.slot_bytes : chunk_of(collective, m->most, step->call.blocks);
-    /* In place, peers would overwrite what this rank has yet to send. */
+    /* In place, peers would overwrite data that this rank has not sent yet. */
     if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
         m->what.where = find_peers(collective, step->recv, m->recv, m->peer_recv);
     }

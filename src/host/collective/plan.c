@@ -1,22 +1,22 @@
 /* plan.c - the steps of an operation: one inside the host, or several inside it and over the rails.
  *
- * Between hosts, rank i of a host exchanges with rank i of the others alone, so each byte leaves a host once, and all
- * rails carry the same amount. A reduction joins the data of the host's ranks first, then that of the hosts. Data that
- * only passes through stays in the rails' hold, a chunk at a time. */
+ * Between hosts, rank i of a host exchanges data only with rank i of the others. So each byte leaves a host once, and
+ * all rails carry the same amount. A reduction first joins the data of the host's ranks, then that of the hosts. Data
+ * between two steps stays in the hold of the rails, a chunk at a time. */
 #include <string.h>
 
 #include "src/host/base/log.h"
 #include "src/host/collective/collective.h"
 
-#define PULL_RANKS 2u /* whose reductions use registered memory: among more, slots are faster */
-#define UNIT 128u     /* parts and chunks are multiples of it */
-/* Up to so many bytes every host sends all of its data to each, and joins all: one trip instead of two. */
+#define PULL_RANKS 2u /* most ranks whose reductions use registered memory: among more, slots are faster */
+#define UNIT 128u     /* parts and chunks are multiples of this */
+/* Up to this many bytes, every host sends all its data to every other, and each joins all: one trip instead of two. */
 #define ONCE_BYTES 8192u
-#define RAILS_LOGGED 7u /* a bit of weir_collective.logged that is no form's */
+#define RAILS_LOGGED 7u /* a bit of weir_collective.logged that no form uses */
 
 /* ---- what a request asks for ----------------------------------------------------------------------------------- */
 
-/* The registered memory that has all of [data, data + bytes), or NULL; without bytes no rank has any. */
+/* The registered memory that has all of [data, data + bytes), or NULL. NULL on all ranks if `bytes` is 0. */
 static const weiri_team_memory *find_registered(const weir_collective *collective, const void *data, uint64_t bytes)
 {
     for (uint32_t i = 0; i < collective->registered_count; i++) {
@@ -32,14 +32,14 @@ static const weiri_team_memory *find_registered(const weir_collective *collectiv
 
 static bool reduces(const weir_collective_request *q) { return q->kind <= WEIR_REDUCE_SCATTER; }
 
-/* Bytes of one rank's part of `bytes`, in the unit that `form` needs. */
+/* Bytes of one rank's part of `bytes`, rounded to the unit of `form`. */
 static uint64_t part_of(uint64_t bytes, uint32_t ranks, weir_collective_form form)
 {
     const uint64_t unit = form == WEIR_FORM_LINES ? WEIR_LINE_DATA : UNIT;
     return ((bytes + ranks - 1) / ranks + unit - 1) / unit * unit;
 }
 
-/* The longest part by any form. */
+/* The longest part that any form needs. */
 static uint64_t longest_part(uint64_t bytes, uint32_t ranks)
 {
     const uint64_t lines = part_of(bytes, ranks, WEIR_FORM_LINES);
@@ -47,7 +47,7 @@ static uint64_t longest_part(uint64_t bytes, uint32_t ranks)
     return lines > others ? lines : others;
 }
 
-/* What a request inside the host asks for; the registered memory of it goes into *step. */
+/* Describes a request inside the host for a choice. Sets the registered memories of *step. */
 static weiri_work work_of(const weir_collective *collective, const weir_collective_request *q, weiri_step *step)
 {
     const uint32_t ranks = collective->device.ranks;
@@ -79,7 +79,7 @@ static void fill_step(weiri_step *step, const weir_collective_request *q, weir_c
     step->stream = stream;
 }
 
-/* The reduction of a request inside the host, whose form is known. */
+/* Fills in the reduction of a request inside the host. The form is known. */
 static void fill_reduce(const weir_collective *collective, const weir_collective_request *q, const weiri_work *work,
                         weir_collective_form form, weir_collective_reduce *r)
 {
@@ -95,7 +95,7 @@ static void fill_reduce(const weir_collective *collective, const weir_collective
     r->length = r->part;
 }
 
-/* The pieces of a request inside the host, of `piece` bytes. */
+/* Fills in the pieces of a request inside the host, each of `piece` bytes. */
 static void fill_move(const weir_collective *collective, const weir_collective_request *q, uint64_t piece,
                       weir_collective_move *m)
 {
@@ -173,7 +173,7 @@ weir_status weiri_plan_describe(const weir_collective *collective, const char *n
 
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream)
 {
-    /* No rank knows how much the others exchange: the form that needs no agreement, and all blocks. */
+    /* No rank knows how much the others exchange. So this takes the form that needs no agreement, and all blocks. */
     const weiri_work work = { .kind = WEIR_ALL_TO_ALL };
     const uint32_t blocks = weiri_choice_most_blocks(collective, &work, WEIR_FORM_SLOTS);
     const weiri_step step = { .call = { .kind = WEIRI_ALL_TO_ALL_V,
@@ -226,13 +226,13 @@ typedef struct hosts_call {
     const char *send;
     char *recv;
     uint64_t bytes; /* of q->count elements */
-    uint32_t rank;  /* of the host's `ranks`, */
+    uint32_t rank;  /* this rank's place on the host, of `ranks` */
     uint32_t ranks;
-    uint32_t host; /* which is one of `hosts` */
+    uint32_t host; /* this host's place, of `hosts` */
     uint32_t hosts;
 } hosts_call;
 
-/* How data is divided among ranks, or hosts: into parts of `length`, but where the end cuts it. */
+/* Divides `bytes` among ranks or hosts into parts of `length`. The last parts may be shorter or empty. */
 typedef struct division {
     uint64_t bytes;
     uint64_t length;
@@ -253,13 +253,13 @@ static uint64_t part_bytes(const division *d, uint32_t part)
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* The longest chunk of which `parts` have room in the hold. */
+/* The longest chunk of which the hold has room for `parts`. */
 static uint64_t chunk_bytes(const hosts_call *h, uint32_t parts)
 {
     return h->collective->rails.hold_bytes / parts / UNIT * UNIT;
 }
 
-/* Calls `chunk` for the data, `most` bytes at a time; once where there are none. */
+/* Calls `chunk` for at most `most` bytes of the data at a time, and once if there is no data. */
 static weir_status in_chunks(const hosts_call *h, uint64_t most,
                              weir_status (*chunk)(const hosts_call *h, uint64_t at, uint64_t bytes))
 {
@@ -300,7 +300,7 @@ static weir_status over_rails(const hosts_call *h, weir_rail_step *s)
     return weiri_rails_run(h->collective, h->q, s, h->stream);
 }
 
-/* Chooses the form of a step inside the host, which is one of several. */
+/* Chooses the form of a step inside the host that is one of several steps. */
 static weir_status choose_inside(const hosts_call *h, uint32_t kind, uint64_t bytes, uint64_t piece, weiri_step *step)
 {
     const weiri_work work = { .kind = kind, .bytes = bytes, .piece = piece };
@@ -313,7 +313,7 @@ static weir_status choose_inside(const hosts_call *h, uint32_t kind, uint64_t by
     return status;
 }
 
-/* Pieces that go from each rank of the host to each. */
+/* Moves pieces from each rank of the host to each. */
 static weir_status exchange_inside(const hosts_call *h, weiri_move_args *args)
 {
     weiri_step step = { .send = NULL };
@@ -321,8 +321,8 @@ static weir_status exchange_inside(const hosts_call *h, weiri_move_args *args)
     return status == WEIR_OK ? weiri_local_move(h->collective, &step, args) : status;
 }
 
-/* Joins `bytes` at `from` of all hosts: each its part of them, which the hosts in `spread` have all of at `into` then.
- * Others have room there for their part. */
+/* Joins `bytes` at `from` of all hosts. Each host joins its part, and the hosts in `spread` get all parts at `into`.
+ * Other hosts have room at `into` for their part. */
 static weir_status join_hosts(const hosts_call *h, const char *from, char *into, uint64_t bytes, uint64_t spread)
 {
     const division parts = divide(bytes, h->hosts);
@@ -338,8 +338,8 @@ static weir_status join_hosts(const hosts_call *h, const char *from, char *into,
     return over_rails(h, &s);
 }
 
-/* Of `bytes` at `from` on each rank of the host, in parts of `length` that lie `step_bytes` apart, each joins its own.
- */
+/* Joins `bytes` at `from` of all ranks of the host, in parts of `length` that lie `step_bytes` apart. Each rank joins
+ * its own part. */
 static weir_status scatter_inside(const hosts_call *h, const char *from, char *into, uint64_t step_bytes,
                                   uint64_t length, uint64_t bytes)
 {
@@ -358,7 +358,7 @@ static weir_status scatter_inside(const hosts_call *h, const char *from, char *i
     return weiri_local_reduce(h->collective, &step, &args);
 }
 
-/* Each rank of the host sends its part to the ranks in `to`, which have all parts at `into` then. */
+/* Each rank of the host sends its part to the ranks in `to`, which then have all parts at `into`. */
 static weir_status gather_inside(const hosts_call *h, const char *from, char *into, const division *parts, uint32_t to)
 {
     weiri_move_args args;
@@ -392,7 +392,7 @@ static weir_status allreduce(const hosts_call *h)
     return status == WEIR_OK ? gather_inside(h, mine, h->recv, &parts, all_ranks(h)) : status;
 }
 
-/* A chunk of `bytes` from `at` on. */
+/* Reduces the chunk of `bytes` at offset `at`. */
 static weir_status reduce_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
     char *hold = h->collective->rails.hold;
@@ -483,7 +483,7 @@ static weir_status broadcast(const hosts_call *h)
                : status;
 }
 
-/* What has come over the rails, for the host's ranks in pieces of `bytes`, to their places in recv. */
+/* Moves what came over the rails to its places in recv, in pieces of `bytes` between the host's ranks. */
 static weir_status swap_inside(const hosts_call *h, const char *from, char *into, uint64_t bytes)
 {
     weiri_move_args args;
@@ -500,13 +500,13 @@ static weir_status swap_inside(const hosts_call *h, const char *from, char *into
     return exchange_inside(h, &args);
 }
 
-/* The rails come first: an operation in place would otherwise overwrite what it has yet to send. */
+/* The rails come first: an operation in place would otherwise overwrite data that is not sent yet. */
 static weir_status all_to_all_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
 {
     char *hold = h->collective->rails.hold;
     const uint64_t host_bytes = h->bytes * h->ranks;
-    const uint64_t held = bytes * h->ranks;                 /* of a host */
-    const uint32_t rows = bytes == h->bytes ? 1 : h->ranks; /* of pieces that lie one after the other */
+    const uint64_t held = bytes * h->ranks;                 /* bytes of one host in the hold */
+    const uint32_t rows = bytes == h->bytes ? 1 : h->ranks; /* whole pieces of a host lie one after the other */
     weir_status status = WEIR_OK;
     for (uint32_t k = 0; k < rows && status == WEIR_OK; k++) {
         weir_rail_step s =

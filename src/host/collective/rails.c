@@ -1,6 +1,6 @@
-/* rails.c - the way between hosts: finds which ranks of a collective are on one host, and joins each to the ranks of
- * its place on the others by a connection, a semaphore, a port channel, and memory with the layout of
- * include/weir/device/impl/collective_rails.h. Then describes the steps over the rails. */
+/* rails.c - the way between hosts. Finds which ranks of a collective are on one host. Joins each rank to the ranks of
+ * the same place on the other hosts by a connection, a semaphore, a port channel, and memory with the layout of
+ * include/weir/device/impl/collective_rails.h. Describes the steps over the rails. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,9 +13,9 @@
 #define STAGING ((uint64_t)64 << 20)
 #define SLOT_LEAST ((uint64_t)1 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)
-#define HOLD_LEAST ((uint64_t)128) /* for each rank */
+#define HOLD_LEAST ((uint64_t)128) /* bytes for each rank */
 #define BLOCKS_GPU 8u
-#define WORDS 2u /* of a rank that looks for its host: the number of ranks on it, and the first of them */
+#define WORDS 2u /* of a rank that looks for its host: the number of ranks on the host, and the first of them */
 
 /* ---- hosts -------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +62,7 @@ weir_status weiri_rails_find(weir_collective *collective, const weir_collective_
     return WEIR_OK;
 }
 
-/* Whether rank `other` of all, rank `rank` of the communicator, has found the same hosts as this one. */
+/* Checks that rank `other` of all, which is rank `rank` of the communicator, has found the same hosts. */
 static weir_status check_host(const weir_collective *collective, const char *call, const uint64_t *words,
                               uint32_t other, uint32_t rank)
 {
@@ -98,7 +98,7 @@ weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_
 
 /* ---- rails -------------------------------------------------------------------------------------------------- */
 
-/* Fills sizes and places, and returns the bytes of the memory: counts and slots, handles, hold. */
+/* Fills sizes and offsets, and returns the bytes of the memory: counts and slots, handles, hold. */
 static uint64_t lay_out(weir_collective *collective, const weir_collective_opts *opts, uint64_t *handles)
 {
     weiri_rails *rails = &collective->rails;
@@ -125,7 +125,8 @@ static weir_status begin_semaphore(void *context, uint32_t index, weir_future **
                                        future);
 }
 
-/* Channels, with room for the requests of all messages that may be under way, and their handles for kernels. */
+/* Makes the channels, with room for the requests of all messages that may be under way, and their handles for
+ * kernels. */
 static weir_status make_channels(weir_collective *collective, uint64_t handles)
 {
     weiri_rails *rails = &collective->rails;
@@ -154,7 +155,7 @@ static weir_status make_channels(weir_collective *collective, uint64_t handles)
     return status;
 }
 
-/* The local end of open: memory is shared, semaphores are made. */
+/* Ends open on this rank, after memory is shared and semaphores are made. */
 static weir_status finish_rails(weir_collective *collective, uint64_t bytes, uint64_t handles)
 {
     weiri_rails *rails = &collective->rails;

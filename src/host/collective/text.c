@@ -1,4 +1,4 @@
-/* text.c - the calls of ranks as text. */
+/* text.c - writes the calls of ranks as text. */
 #include <stdio.h>
 
 #include "src/host/collective/collective.h"
@@ -9,7 +9,7 @@ static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
 
-/* A word may come from a rank whose memory is damaged. */
+/* A word may come from a rank whose memory is damaged, so every index is checked. */
 static void describe_words(const uint64_t *words, bool form, char *text, size_t bytes)
 {
     const uint32_t kind = (uint32_t)words[0] & 0xff;
@@ -56,7 +56,7 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
 {
     uint64_t mine_words[WEIR_MAILBOX_WORDS];
     uint64_t their_words[WEIR_MAILBOX_WORDS];
-    for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) { /* kernels that are still running may write it again */
+    for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) { /* kernels that are still running may write the mailbox again */
         mine_words[i] = weir_arch_load_relaxed_sys_u64(&found->mine[i]);
         their_words[i] = weir_arch_load_relaxed_sys_u64(&found->theirs[i]);
     }

@@ -1,8 +1,9 @@
 /* team.c - steps that the ranks of a team take together, and how they agree on the outcome.
  *
- * Members agree by messages between each two of them, which the communicator's exchange carries under the team's tag:
- * the i-th message of a member meets the i-th expectation of another. A member that gives up a step has sent its
- * message, and leaves its expectations to what still comes, so the team is in step afterwards. */
+ * Each member sends a message to each other member. The communicator's exchange carries the messages under the team's
+ * tag, in order: a member's i-th message meets the i-th expectation of the other. A member that gives up a step has
+ * sent its messages, and its expectations stay to take the messages that still come. So the team is in step
+ * afterwards. */
 #include "src/host/window/team.h"
 
 #include <stdio.h>
@@ -12,7 +13,7 @@
 #include "src/host/base/wire.h"
 #include "src/host/comm/exchange.h"
 
-#define TEXT_BYTES 200 /* of an error in a message */
+#define TEXT_BYTES 200 /* of an error's text in a message */
 
 /* ---- groups -------------------------------------------------------------------------------------------------- */
 
@@ -74,8 +75,8 @@ void weiri_team_close(weiri_team *team)
 
 /* ---- steps with each other member ---------------------------------------------------------------------------- */
 
-/* A step with a member could not be begun. Errors that the member finds, too, end its wait; after another one it would
- * wait for a message that never comes, so the communicator fails. */
+/* A step with a member could not be begun. If the member finds the same error, its wait ends. After any other error the
+ * member would wait for a message that never comes, so the communicator fails. */
 static weir_status fail_to_begin(weir_comm *comm, const char *call, weir_status status)
 {
     char cause[256];
@@ -111,23 +112,23 @@ weir_status weiri_team_each(weiri_team *team, const char *call, weiri_team_begin
 
 /* ---- agreement ----------------------------------------------------------------------------------------------- */
 
-/* How a step has ended, as far as a rank knows. */
+/* The outcome of a step, as far as this rank knows it. */
 typedef struct outcome {
     weir_status status;
-    uint32_t rank; /* at fault, in the communicator; without an error it has no meaning */
+    uint32_t rank; /* rank of the communicator at fault; has no meaning without an error */
     char text[512];
 } outcome;
 
-/* What a member says at the end of a step. */
+/* A member's message at the end of a step. */
 typedef struct report {
     uint64_t words[WEIRI_TEAM_WORDS];
     bool lines;
     weir_status status;
-    uint32_t rank; /* at fault */
+    uint32_t rank; /* rank at fault */
     char text[TEXT_BYTES];
 } report;
 
-/* The first error of several stays. */
+/* The first error counts. */
 static void add_error(outcome *all, weir_status status, uint32_t rank)
 {
     if (all->status == WEIR_OK && status != WEIR_OK) {
@@ -170,7 +171,7 @@ static weir_status read_report(weir_future *future)
     return WEIR_OK;
 }
 
-/* The words of this rank and of `peer` differ. The text has the first word that differs, if it has a name. */
+/* The words of this rank and of `peer` differ. The text names the first word that differs, if it has a name. */
 static weir_status fail_mismatch(const weiri_team *team, const char *call, uint32_t peer, const uint64_t *theirs)
 {
     uint32_t i = 0;
@@ -183,7 +184,7 @@ static weir_status fail_mismatch(const weiri_team *team, const char *call, uint3
                             (unsigned long long)theirs[i], team->comm->rank, (unsigned long long)team->words[i]);
 }
 
-/* Takes what member `index` said into account. A report that another rank is at fault passes its text on. */
+/* Adds the report of member `index`. If it blames another rank, its text is passed on unchanged. */
 static void check_report(const weiri_team *team, const char *call, uint32_t index, const report *theirs, outcome *all)
 {
     const uint32_t peer = team->ranks[index];
@@ -197,7 +198,7 @@ static void check_report(const weiri_team *team, const char *call, uint32_t inde
     }
 }
 
-/* Sends *all to each other member, and adds what they say. */
+/* Sends *all to each other member, and adds their reports. */
 static void exchange_reports(weiri_team *team, const char *call, bool waits, outcome *all)
 {
     report reports[WEIRI_TEAM_RANKS];
@@ -216,7 +217,7 @@ static void exchange_reports(weiri_team *team, const char *call, bool waits, out
         }
         add_error(all, begun == WEIR_OK ? begun : fail_to_begin(comm, call, begun), comm->rank);
     }
-    /* Futures that are destroyed still take the messages that were meant for them. */
+    /* Destroyed futures still take the messages that were meant for them. */
     for (uint32_t k = 0; k < team->size; k++) {
         if (futures[k] != NULL && all->status != WEIR_OK && !waits) {
             weir_future_destroy(futures[k]);

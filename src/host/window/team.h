@@ -30,7 +30,7 @@
 
 typedef struct weiri_team {
     weir_comm *comm;
-    uint64_t tag;                                   /* of the members' messages; one team at a time uses it */
+    uint64_t tag;                                   /* of the members' messages; used by one team at a time */
     uint32_t rank;                                  /* this rank's place among the members */
     uint32_t size;                                  /* number of members */
     uint32_t ranks[WEIRI_TEAM_RANKS];               /* of the members, in the communicator */
@@ -51,8 +51,8 @@ typedef struct weiri_team_memory {
 
 /* The communicator's rank of member `index` of the group. */
 uint32_t weiri_group_rank(const weir_group *group, uint32_t index);
-/* Checks a group that a caller passed, and finds this rank's place in it and the number of its ranks. WEIR_ERR_INVALID:
- * the group is empty, not in ascending order, or without this rank. WEIR_ERR_LIMIT: more than `most` ranks. */
+/* Checks a group of the caller's, and finds this rank's place in it and the number of its ranks. WEIR_ERR_INVALID: the
+ * group is empty, not in ascending order, or without this rank. WEIR_ERR_LIMIT: more than `most` ranks. */
 weir_status weiri_group_check(const weir_comm *comm, const weir_group *group, uint32_t most, const char *call,
                               uint32_t *rank, uint32_t *size);
 
@@ -64,24 +64,24 @@ void weiri_team_add(weiri_team *team, uint32_t rank);
 /* Closes the connections. */
 void weiri_team_close(weiri_team *team);
 
-/* Ends a step, of which this rank's part has ended with `mine` (its text is the thread's last error). Returns WEIR_OK
- * on all members, or an error on all of them: this rank's own, or that of the first member that failed, with its text.
- * Also compares `words`, and clears `lines` on all members if it is false on one.
+/* Ends a step. `mine` is the outcome of this rank's part; its text is the thread's last error. Returns WEIR_OK on all
+ * members, or an error on all of them: this rank's own, or that of the first member that failed, with its text. Also
+ * compares `words`, and clears `lines` on all members if it is false on one.
  *
- * `across`, unless NULL, is a second team of this rank. Each member then passes the outcome on to its members: where
- * every rank is in one team of each kind, as rows and columns of a table, the error of one rank reaches all of them.
+ * `across`, unless NULL, is a second team of this rank. Each member then passes the outcome on to its members. If every
+ * rank is in one team of each kind, as in the rows and columns of a table, the error of one rank reaches all of them.
  *
- * A rank that knows of an error returns at once, unless `waits` is set: it then waits for all members, which have ended
- * the step when it returns. A step in which members map each other's memory ends like that. */
+ * A rank that knows of an error returns at once, unless `waits` is set. With `waits` it returns when all members have
+ * ended the step. A step in which members map each other's memory must end with `waits`. */
 weir_status weiri_team_agree(weiri_team *team, weiri_team *across, const char *call, weir_status mine, bool waits);
 
 /* Connects to each other member, over the transport of `opts`. */
 weir_status weiri_team_connect(weiri_team *team, const char *call, const weir_connection_opts *opts);
 
-/* Sends `local` to each other member, and receives its memory of the same size: WEIR_ERR_MISMATCH otherwise. It is
- * mapped here if a transport maps it (weir_memory_pointer), and a target of transfers by its key if not; if all of
- * them must be mapped, WEIR_ERR_UNSUPPORTED names a rank whose memory is not. Fills `memory` as far as it comes: the
- * caller closes it, also after an error. */
+/* Sends `local` to each other member, and receives its memory, which must have the same size (WEIR_ERR_MISMATCH). The
+ * memory is mapped here if a transport maps it (weir_memory_pointer), and otherwise a target of transfers by its key.
+ * If all of them must be mapped, WEIR_ERR_UNSUPPORTED names a rank whose memory is not. The caller closes `memory`,
+ * also after an error. */
 weir_status weiri_team_share(weiri_team *team, const char *call, weir_memory *local, bool mapped,
                              weiri_team_memory *memory);
 /* The memory of member `index`. */
@@ -89,13 +89,13 @@ static inline weir_memory *weiri_team_memory_of(const weiri_team_memory *memory,
 {
     return memory->remote[index] != NULL ? memory->remote[index] : memory->local;
 }
-/* Destroys what came from the other members. `local` stays the caller's. */
+/* Destroys the memories of the other members. `local` stays the caller's. */
 void weiri_team_memory_close(weiri_team_memory *memory);
 
-/* Begins an asynchronous step with member `index`, which is another one. */
+/* Begins an asynchronous step with member `index`, which is not this rank. */
 typedef weir_status (*weiri_team_begin)(void *context, uint32_t index, weir_future **future);
-/* Begins a step with each other member, also after it could not be begun with one, and waits for all. A member with
- * which it could not be begun would wait in vain: unless it finds the same, the communicator fails. */
+/* Begins a step with each other member, even after one could not be begun, and waits for all. A member with which the
+ * step could not be begun would wait forever. So the communicator fails, unless that member finds the same error. */
 weir_status weiri_team_each(weiri_team *team, const char *call, weiri_team_begin begin, void *context);
 
 #endif
