@@ -1,0 +1,38 @@
+/* gather.h - the kernels of weir-perf gather, in perf/gather_kernels.c: gathers of rows written by hand. */
+#ifndef WEIR_PERF_GATHER_H
+#define WEIR_PERF_GATHER_H
+
+#include "weir/device/kernel.h"
+#include "weir/weir.h"
+
+WEIR_BEGIN_DECLS
+
+/* Row i of the output is row ids[i] of the table, or goes to places[i] where places are given. */
+typedef struct gather_args {
+    char *table;
+    char *out;
+    const int64_t *ids;
+    const uint32_t *places; /* NULL: row i goes to place i */
+    uint64_t *wrong;        /* counts wrong words of 4 bytes */
+    uint64_t row_bytes;     /* a multiple of 4 */
+    uint64_t count;         /* ids; of gather_fill: words of 4 bytes */
+    uint32_t lanes;         /* that share a row: a power of two up to 32 */
+} gather_args;
+
+#define GATHER_LOADS 3u /* numbers of rows that a group of lanes has under way: 1, 2, 4 */
+
+typedef struct gather_form {
+    const char *name;
+    const weir_kernel *kernels[GATHER_LOADS]; /* by rows under way; NULL where the form has one row under way */
+} gather_form;
+
+enum { GATHER_UNITS, GATHER_FLAT, GATHER_CIRCULAR, GATHER_LINES, GATHER_FORMS };
+extern const gather_form gather_forms[GATHER_FORMS];
+
+/* Stores the data of the table, and counts the wrong words of a gather. */
+extern const weir_kernel *const gather_fill;
+extern const weir_kernel *const gather_compare;
+
+WEIR_END_DECLS
+
+#endif
