@@ -291,6 +291,30 @@ def port(program):
         expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
 
 
+def gather(program):
+    """Gathers by hand: a row for each span, size, order, form and number of loads, with no wrong word."""
+    arguments = ["--device", "cpu", "-n", "1", "--rows", "300", "--span", "64K,100K", "--row-bytes", "100,128,1204",
+                 "--order", "all", "--form", "all", "--lanes", "1,4", "--loads", "1,2,4", "--threads", "4"]
+    for ranks in ("1", "2"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            result = start(program, "gather", "-g", ranks, *arguments, "--json", path)
+            expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["rows"]
+        # Each of 2 spans, 3 sizes, 3 orders and 2 numbers of lanes: units with 3 numbers of loads, 3 forms with one.
+        expect(len(rows) == 2 * 3 * 3 * 2 * (3 + 3), f"{len(rows)} rows")
+        for row in rows:
+            expect(row["wrong"] == 0 and row["devices"] == int(ranks), f"data of {row}")
+            expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"] and row["bound_us"] > 0, f"times of {row}")
+            expect(row["ids"] == min(300, row["span"] // row["row_bytes"]), f"ids of {row}")
+            expect(row["pages"] == (1 if row["span"] == 65536 else 2), f"pages of {row}")
+    for option, value, text in (("--row-bytes", "6", "multiple of 4"), ("--lanes", "3", "power of two"),
+                                ("--loads", "3", "1, 2 or 4"), ("--row-bytes", "2M", "lie in the span")):
+        result = start(program, "gather", "--device", "cpu", "-g", "1", option, value)
+        expect(result.returncode == 1 and text in result.stdout, f"refusal of {option} {value}: {result.stdout}")
+
+
 def window(program):
     """Notified windows beside the same by hand: a row for each shape, size and number of ranks, with no wrong word."""
     def rows_of(*arguments):
@@ -519,6 +543,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
+         "gather": gather,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

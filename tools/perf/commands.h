@@ -13,6 +13,7 @@ extern const perf_command perf_fifo;
 extern const perf_command perf_port;
 extern const perf_command perf_rdma;
 extern const perf_command perf_window;
+extern const perf_command perf_gather;
 extern const perf_command perf_bootstrap;
 extern const perf_command perf_allreduce;
 extern const perf_command perf_allgather;

@@ -54,6 +54,12 @@ typedef struct perf_options {
     const char *dtype; /* of collectives: type of elements */
     const char *op;    /* of collectives: reduction */
     const char *form;
+    uint32_t rows; /* of gather: ids */
+    perf_list row_bytes;
+    perf_list spans;     /* bytes of the table */
+    const char *order;   /* of ids */
+    perf_list lanes;     /* that share a row */
+    perf_list loads;     /* rows that a group of lanes has under way */
     const char *compare; /* "nccl" or NULL */
     const char *nccl;    /* NCCL's library */
     uint32_t host_ranks; /* treat each group of this many ranks as a host */

@@ -17,10 +17,10 @@
 #include <string.h>
 
 static const perf_command *const commands[] = {
-    &perf_put,       &perf_get,       &perf_packets,        &perf_semaphore,  &perf_probe,
-    &perf_fifo,      &perf_port,      &perf_rdma,           &perf_window,     &perf_bootstrap,
-    &perf_allreduce, &perf_allgather, &perf_reduce_scatter, &perf_all_to_all, &perf_broadcast,
-    &perf_reduce,
+    &perf_put,       &perf_get,       &perf_packets,   &perf_semaphore,      &perf_probe,
+    &perf_fifo,      &perf_port,      &perf_rdma,      &perf_window,         &perf_gather,
+    &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter, &perf_all_to_all,
+    &perf_broadcast, &perf_reduce,
 };
 
 /* Options of every command. */
@@ -55,7 +55,14 @@ static const option_row option_rows[] = {
     { "-d", OPTION_TEXT, offsetof(perf_options, dtype), "TYPE",
       "type of elements: f64 f32 f16 (default) bf16 f8e4m3 ..." },
     { "-o", OPTION_TEXT, offsetof(perf_options, op), "OP", "sum (default), prod, min, max, avg" },
-    { "--form", OPTION_TEXT, offsetof(perf_options, form), "LIST", "auto (default), once, packets, lines, slots; all" },
+    { "--form", OPTION_TEXT, offsetof(perf_options, form), "LIST",
+      "auto (default), once, packets, lines, slots; all; or of gather" },
+    { "--rows", OPTION_NUMBER, offsetof(perf_options, rows), "N", "ids of a gather; default 400000" },
+    { "--row-bytes", OPTION_LIST, offsetof(perf_options, row_bytes), "LIST", "sizes of rows; default 128" },
+    { "--span", OPTION_LIST, offsetof(perf_options, spans), "LIST", "bytes of the table; default 512M" },
+    { "--order", OPTION_TEXT, offsetof(perf_options, order), "LIST", "given (default), sorted, grouped; all" },
+    { "--lanes", OPTION_LIST, offsetof(perf_options, lanes), "LIST", "lanes that share a row; default 32" },
+    { "--loads", OPTION_LIST, offsetof(perf_options, loads), "LIST", "rows under way of each group of lanes: 1, 2, 4" },
     { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "treat each N ranks as a host" },
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "register buffers with all ranks: zero-copy" },

@@ -1,0 +1,488 @@
+/* gather.c - weir-perf gather: rows of a table in host memory, gathered by kernels written by hand.
+ *
+ * Rank 0 allocates the table, of the largest span, and the other ranks map it. A case is a span, a size of rows, an
+ * order of ids and a form of the kernel. Each rank draws its own ids, which are all distinct. `sorted` and `grouped`
+ * are ids that the host has brought into that order: by row, or by groups of 64 MiB in which they keep the drawn order.
+ * Row i of the output is the row of the i-th id that was drawn, whatever the order. Times are medians of replays of a
+ * graph with one kernel. Every case is checked: the output is cleared, filled by one more launch, and compared. */
+#include "tools/perf/gather.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/perf/commands.h"
+
+#define GROUP_BYTES ((uint64_t)64 << 20)
+#define PAGE_BYTES ((uint64_t)64 << 10) /* that address translation misses once */
+#define TABLE_TAG 1u
+
+/* As measured on H200 (docs/tables.md): bytes in a us, and the time of a translation miss. */
+#define LINK_BYTES_US 51400.0
+#define MISS_US 0.030
+
+enum { ORDER_GIVEN, ORDER_SORTED, ORDER_GROUPED, ORDERS };
+static const char *const order_names[ORDERS] = { "given", "sorted", "grouped" };
+
+typedef struct gather_bench {
+    perf_rank *rank;
+    weir_memory *table;
+    weir_memory *out;
+    weir_memory *ids;    /* int64_t, in the order of the case */
+    weir_memory *places; /* uint32_t */
+    weir_memory *wrong;  /* a count, in host memory */
+    int64_t *drawn;      /* ids as drawn, of the current span and size */
+    int64_t *host_ids;
+    uint32_t *host_places;
+    uint64_t most;  /* ids */
+    uint64_t count; /* of the current span and size */
+    double copy_gbytes_s;
+} gather_bench;
+
+/* ---- ids and their order --------------------------------------------------------------------------------- */
+
+/* A permutation of the numbers below 2^bits. */
+static uint64_t permute(uint64_t value, uint32_t bits, uint64_t seed)
+{
+    const uint64_t mask = ((uint64_t)1 << bits) - 1;
+    for (uint32_t round = 0; round < 4; round++) {
+        value = (value * 0x9e3779b97f4a7c15u + seed + round) & mask;
+        value ^= value >> (bits / 2 + 1);
+    }
+    return value;
+}
+
+/* Draws `count` distinct ids below `rows`: the values of a permutation that are below it. */
+static void draw_ids(gather_bench *bench, uint64_t rows, uint64_t count)
+{
+    uint32_t bits = 1;
+    while ((uint64_t)1 << bits < rows) {
+        bits++;
+    }
+    uint64_t found = 0;
+    for (uint64_t i = 0; found < count; i++) {
+        const uint64_t id = permute(i, bits, 977 * bench->rank->rank);
+        if (id < rows) {
+            bench->drawn[found++] = (int64_t)id;
+        }
+    }
+    bench->count = count;
+}
+
+typedef struct keyed {
+    uint64_t key;
+    uint32_t position;
+} keyed;
+
+static int compare_keyed(const void *a, const void *b)
+{
+    const keyed *x = (const keyed *)a;
+    const keyed *y = (const keyed *)b;
+    if (x->key != y->key) {
+        return x->key < y->key ? -1 : 1;
+    }
+    return x->position < y->position ? -1 : x->position > y->position;
+}
+
+/* Puts the drawn ids and their positions into the order, on the host and on the device. */
+static weir_status set_order(gather_bench *bench, uint32_t order, uint64_t row_bytes)
+{
+    perf_rank *rank = bench->rank;
+    keyed *keys = (keyed *)malloc(bench->count * sizeof *keys);
+    if (keys == NULL) {
+        return perf_fail(rank, WEIR_ERR_NOMEM, "gather: no memory for %llu ids", (unsigned long long)bench->count);
+    }
+    for (uint64_t i = 0; i < bench->count; i++) {
+        const uint64_t id = (uint64_t)bench->drawn[i];
+        keys[i].key = order == ORDER_GIVEN ? 0 : order == ORDER_SORTED ? id : id * row_bytes / GROUP_BYTES;
+        keys[i].position = (uint32_t)i;
+    }
+    qsort(keys, bench->count, sizeof *keys, compare_keyed);
+    for (uint64_t i = 0; i < bench->count; i++) {
+        bench->host_places[i] = keys[i].position;
+        bench->host_ids[i] = bench->drawn[keys[i].position];
+    }
+    free(keys);
+    weir_status status = weir_device_copy(rank->device, weir_memory_pointer(bench->ids), bench->host_ids,
+                                          bench->count * sizeof bench->host_ids[0]);
+    if (status == WEIR_OK) {
+        status = weir_device_copy(rank->device, weir_memory_pointer(bench->places), bench->host_places,
+                                  bench->count * sizeof bench->host_places[0]);
+    }
+    return status;
+}
+
+/* Pages that the ids touch. `sorted` is scratch of host_ids' size. */
+static int compare_ids(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a;
+    const int64_t y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static uint64_t count_pages(gather_bench *bench, uint64_t row_bytes)
+{
+    memcpy(bench->host_ids, bench->drawn, bench->count * sizeof bench->drawn[0]);
+    qsort(bench->host_ids, bench->count, sizeof bench->host_ids[0], compare_ids);
+    uint64_t pages = 0;
+    uint64_t next = 0; /* the first page that is not counted yet */
+    for (uint64_t i = 0; i < bench->count; i++) {
+        const uint64_t first = (uint64_t)bench->host_ids[i] * row_bytes / PAGE_BYTES;
+        const uint64_t last = ((uint64_t)(bench->host_ids[i] + 1) * row_bytes - 1) / PAGE_BYTES;
+        pages += last < next ? 0 : last + 1 - (first > next ? first : next);
+        next = last + 1 > next ? last + 1 : next;
+    }
+    return pages;
+}
+
+/* ---- setup --------------------------------------------------------------------------------------------- */
+
+static weir_status share_table(gather_bench *bench, uint64_t bytes)
+{
+    perf_rank *rank = bench->rank;
+    weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+    host.kind = WEIR_MEMORY_HOST;
+    if (rank->rank != 0) {
+        return weir_memory_recv(rank->comm, 0, TABLE_TAG, &bench->table);
+    }
+    weir_status status = weir_memory_allocate(rank->comm, bytes, &host, &bench->table);
+    for (uint32_t i = 1; i < rank->ranks && status == WEIR_OK; i++) {
+        status = weir_memory_send(rank->comm, bench->table, i, TABLE_TAG);
+    }
+    return status;
+}
+
+static weir_status launch_once(gather_bench *bench, const weir_kernel *kernel, weir_shape shape,
+                               const gather_args *args)
+{
+    perf_rank *rank = bench->rank;
+    const weir_status status = weir_launch(rank->device, kernel, shape, args, NULL, rank->stream);
+    return status == WEIR_OK ? weir_stream_wait(rank->device, rank->stream, 0) : status;
+}
+
+/* Bandwidth of one bulk copy of up to 256 MiB out of the table, the best of three. */
+static weir_status time_copy(gather_bench *bench)
+{
+    uint64_t bytes = weir_memory_bytes(bench->table);
+    bytes = bytes < weir_memory_bytes(bench->out) ? bytes : weir_memory_bytes(bench->out);
+    bytes = bytes < (uint64_t)256 << 20 ? bytes : (uint64_t)256 << 20;
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < 3 && status == WEIR_OK; i++) {
+        const uint64_t start = weir_cpu_clock_ns();
+        status = weir_device_copy(bench->rank->device, weir_memory_pointer(bench->out),
+                                  weir_memory_pointer(bench->table), bytes);
+        const double gbytes_s = (double)bytes / (double)(weir_cpu_clock_ns() - start);
+        bench->copy_gbytes_s = gbytes_s > bench->copy_gbytes_s ? gbytes_s : bench->copy_gbytes_s;
+    }
+    return status;
+}
+
+static weir_status fill_table(gather_bench *bench)
+{
+    perf_rank *rank = bench->rank;
+    const weir_shape shape = weir_device_fit_shape(rank->device, (weir_shape){ 64, 1024 });
+    gather_args args;
+    memset(&args, 0, sizeof args);
+    args.table = (char *)weir_memory_pointer(bench->table);
+    args.count = weir_memory_bytes(bench->table) / 4;
+    weir_status status = rank->rank == 0 ? launch_once(bench, gather_fill, shape, &args) : WEIR_OK;
+    if (status == WEIR_OK) {
+        status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* the table is filled */
+    }
+    return status == WEIR_OK ? time_copy(bench) : status;
+}
+
+/* A table of `span` bytes, and room for `rows` rows of up to `row_bytes` bytes. */
+static weir_status create_bench(perf_rank *rank, uint64_t span, uint64_t rows, uint64_t row_bytes, gather_bench *bench)
+{
+    weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+    host.kind = WEIR_MEMORY_HOST;
+    memset(bench, 0, sizeof *bench);
+    bench->rank = rank;
+    bench->most = rows;
+    bench->drawn = (int64_t *)malloc(rows * sizeof bench->drawn[0]);
+    bench->host_ids = (int64_t *)malloc(rows * sizeof bench->host_ids[0]);
+    bench->host_places = (uint32_t *)malloc(rows * sizeof bench->host_places[0]);
+    if (bench->drawn == NULL || bench->host_ids == NULL || bench->host_places == NULL) {
+        return perf_fail(rank, WEIR_ERR_NOMEM, "gather: no memory for %llu ids", (unsigned long long)rows);
+    }
+    weir_status status = share_table(bench, span);
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, rows * row_bytes, NULL, &bench->out);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, rows * sizeof(int64_t), NULL, &bench->ids);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, rows * sizeof(uint32_t), NULL, &bench->places);
+    }
+    if (status == WEIR_OK) {
+        status = weir_memory_allocate(rank->comm, sizeof(uint64_t), &host, &bench->wrong);
+    }
+    return status == WEIR_OK ? fill_table(bench) : status;
+}
+
+static void destroy_bench(gather_bench *bench)
+{
+    weir_memory_destroy(bench->wrong);
+    weir_memory_destroy(bench->places);
+    weir_memory_destroy(bench->ids);
+    weir_memory_destroy(bench->out);
+    weir_memory_destroy(bench->table);
+    free(bench->host_places);
+    free(bench->host_ids);
+    free(bench->drawn);
+}
+
+/* ---- one case -------------------------------------------------------------------------------------------- */
+
+typedef struct gather_case {
+    uint64_t span;
+    uint64_t row_bytes;
+    uint64_t pages;
+    uint32_t order;
+    uint32_t form;
+    uint32_t loads; /* index in gather_form.kernels */
+    uint32_t lanes;
+    weir_shape shape;
+} gather_case;
+
+static weir_status check_case(gather_bench *bench, const gather_case *c, gather_args *args)
+{
+    perf_rank *rank = bench->rank;
+    uint64_t *wrong = (uint64_t *)weir_memory_host_pointer(bench->wrong);
+    const weir_shape compare = weir_device_fit_shape(rank->device, (weir_shape){ 128, 1024 });
+    *wrong = 0;
+    weir_status status = weir_device_fill(rank->device, args->out, 0, bench->count * c->row_bytes);
+    if (status == WEIR_OK) {
+        status = launch_once(bench, gather_forms[c->form].kernels[c->loads], c->shape, args);
+    }
+    if (status == WEIR_OK) {
+        status = launch_once(bench, gather_compare, compare, args);
+    }
+    return status;
+}
+
+static void report(const gather_bench *bench, const gather_case *c, double *us, uint32_t replays)
+{
+    const double bytes = (double)bench->count * (double)c->row_bytes;
+    const double misses = c->order == ORDER_GIVEN ? (double)bench->count : (double)c->pages;
+    const double link = bytes / LINK_BYTES_US;
+    const double bound = link > misses * MISS_US ? link : misses * MISS_US;
+    perf_sort(us, replays);
+    const double median = perf_percentile(us, replays, 0.5);
+    const perf_field fields[] = {
+        perf_text("form", gather_forms[c->form].name),
+        perf_text("order", order_names[c->order]),
+        perf_count("devices", bench->rank->ranks),
+        perf_count("span", c->span),
+        perf_count("row_bytes", c->row_bytes),
+        perf_count("ids", bench->count),
+        perf_count("pages", c->pages),
+        perf_count("blocks", c->shape.blocks),
+        perf_count("threads", c->shape.threads),
+        perf_count("lanes", c->lanes),
+        perf_count("loads", (uint64_t)1 << c->loads),
+        perf_as(perf_real("time_us", median, 2), PERF_LATENCY),
+        perf_real("min_us", us[0], 2),
+        perf_real("p95_us", perf_percentile(us, replays, 0.95), 2),
+        perf_as(perf_real("gbytes_s", bytes / median / 1e3, 2), PERF_BANDWIDTH), /* of one device */
+        perf_real("copy_pct", 100 * bytes / median / 1e3 / bench->copy_gbytes_s, 1),
+        perf_real("bound_us", bound, 2),
+        perf_count("wrong", *(uint64_t *)weir_memory_host_pointer(bench->wrong)),
+    };
+    perf_row(bench->rank->output, "gather", fields, ROWS(fields));
+}
+
+static weir_status measure_case(gather_bench *bench, const gather_case *c)
+{
+    perf_rank *rank = bench->rank;
+    const uint32_t wanted = rank->options->iters != 0 ? rank->options->iters : rank->gpu ? 10 : 2;
+    const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
+    double us[PERF_REPLAYS_MAX];
+    void *graph = NULL;
+    gather_args args;
+    memset(&args, 0, sizeof args);
+    args.table = (char *)weir_memory_pointer(bench->table);
+    args.out = (char *)weir_memory_pointer(bench->out);
+    args.ids = (const int64_t *)weir_memory_pointer(bench->ids);
+    args.places = c->order == ORDER_GIVEN ? NULL : (const uint32_t *)weir_memory_pointer(bench->places);
+    args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
+    args.row_bytes = c->row_bytes;
+    args.count = bench->count;
+    args.lanes = c->lanes;
+    perf_work work;
+    memset(&work, 0, sizeof work);
+    work.kernel = gather_forms[c->form].kernels[c->loads];
+    work.shape = c->shape;
+    work.args = &args;
+    weir_status status = perf_record(rank, &work, 1, &graph);
+    if (status == WEIR_OK) {
+        status = perf_time(rank, graph, 1, rank->options->warmup, replays, us);
+    }
+    weir_graph_destroy(rank->device, graph);
+    if (status == WEIR_OK) {
+        status = check_case(bench, c, &args);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    report(bench, c, us, replays);
+    const uint64_t wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
+    return wrong == 0 ? WEIR_OK
+                      : perf_fail(rank, WEIR_ERR_CORRUPT, "gather %s %s, rows of %llu bytes: %llu words are wrong",
+                                  gather_forms[c->form].name, order_names[c->order], (unsigned long long)c->row_bytes,
+                                  (unsigned long long)wrong);
+}
+
+/* ---- the command --------------------------------------------------------------------------------------- */
+
+static perf_list list_or(perf_list list, uint64_t value)
+{
+    if (list.count == 0) {
+        list.values[list.count++] = value;
+    }
+    return list;
+}
+
+/* Whether the text of an option, a list separated by commas, selects `name`. */
+static bool selects(const char *list, const char *name, bool by_default)
+{
+    const size_t length = strlen(name);
+    if (list == NULL) {
+        return by_default;
+    }
+    if (strcmp(list, "all") == 0) {
+        return true;
+    }
+    for (const char *at = list; at != NULL; at = strchr(at, ',') == NULL ? NULL : strchr(at, ',') + 1) {
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All lanes and loads of a form with one shape. */
+static weir_status measure_shape(gather_bench *bench, gather_case *c)
+{
+    const perf_options *options = bench->rank->options;
+    const perf_list lanes = list_or(options->lanes, bench->rank->gpu ? 32 : 1);
+    const perf_list loads = list_or(options->loads, 1);
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < lanes.count; i++) {
+        for (uint32_t k = 0; k < loads.count && status == WEIR_OK; k++) {
+            c->lanes = (uint32_t)lanes.values[i];
+            c->loads = loads.values[k] == 4 ? 2 : (uint32_t)loads.values[k] - 1;
+            if (gather_forms[c->form].kernels[c->loads] != NULL) {
+                status = measure_case(bench, c);
+            }
+        }
+    }
+    return status;
+}
+
+static weir_status measure_rows(gather_bench *bench, gather_case *c)
+{
+    const perf_options *options = bench->rank->options;
+    const perf_list blocks = list_or(options->blocks, bench->rank->gpu ? 8 : 2);
+    const perf_list threads = list_or(options->threads, bench->rank->gpu ? 1024 : 4);
+    const uint64_t rows = c->span / c->row_bytes;
+    weir_status status = WEIR_OK;
+    draw_ids(bench, rows, rows < bench->most ? rows : bench->most);
+    c->pages = count_pages(bench, c->row_bytes);
+    for (c->order = 0; c->order < ORDERS; c->order++) {
+        if (!selects(options->order, order_names[c->order], c->order == ORDER_GIVEN)) {
+            continue;
+        }
+        status = status == WEIR_OK ? set_order(bench, c->order, c->row_bytes) : status;
+        for (c->form = 0; c->form < GATHER_FORMS; c->form++) {
+            for (uint32_t i = 0; i < blocks.count * threads.count && status == WEIR_OK; i++) {
+                c->shape.blocks = (uint32_t)blocks.values[i / threads.count];
+                c->shape.threads = (uint32_t)threads.values[i % threads.count];
+                if (selects(options->form, gather_forms[c->form].name, c->form == GATHER_UNITS)) {
+                    status = measure_shape(bench, c);
+                }
+            }
+        }
+    }
+    return status;
+}
+
+static weir_status check_options(perf_rank *rank, const perf_list *spans, const perf_list *sizes)
+{
+    const perf_options *options = rank->options;
+    for (uint32_t i = 0; i < sizes->count; i++) {
+        for (uint32_t k = 0; k < spans->count; k++) {
+            if (sizes->values[i] % 4 != 0 || sizes->values[i] > spans->values[k]) {
+                return perf_fail(
+                    rank, WEIR_ERR_INVALID,
+                    "gather: rows of %llu bytes in %llu; rows are a multiple of 4 bytes and lie in the span",
+                    (unsigned long long)sizes->values[i], (unsigned long long)spans->values[k]);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < options->lanes.count; i++) {
+        const uint64_t lanes = options->lanes.values[i];
+        if (lanes > 32 || (lanes & (lanes - 1)) != 0) {
+            return perf_fail(rank, WEIR_ERR_INVALID, "gather: %llu lanes; a power of two up to 32",
+                             (unsigned long long)lanes);
+        }
+    }
+    for (uint32_t i = 0; i < options->loads.count; i++) {
+        const uint64_t loads = options->loads.values[i];
+        if (loads != 1 && loads != 2 && loads != 4) {
+            return perf_fail(rank, WEIR_ERR_INVALID, "gather: %llu loads; 1, 2 or 4", (unsigned long long)loads);
+        }
+    }
+    return WEIR_OK;
+}
+
+static weir_status measure_all(gather_bench *bench, const perf_list *spans, const perf_list *sizes)
+{
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < spans->count; i++) {
+        for (uint32_t k = 0; k < sizes->count && status == WEIR_OK; k++) {
+            gather_case c;
+            memset(&c, 0, sizeof c);
+            c.span = spans->values[i];
+            c.row_bytes = sizes->values[k];
+            status = measure_rows(bench, &c);
+        }
+    }
+    return status;
+}
+
+static weir_status run_gather(perf_rank *rank)
+{
+    const perf_options *options = rank->options;
+    const perf_list spans = list_or(options->spans, rank->gpu ? (uint64_t)512 << 20 : 1 << 20);
+    const perf_list sizes = list_or(options->row_bytes, 128);
+    const uint64_t rows = options->rows != 0 ? options->rows : rank->gpu ? 400000 : 512;
+    gather_bench bench;
+    weir_status status = check_options(rank, &spans, &sizes);
+    if (status == WEIR_OK) {
+        status = perf_report_machine(rank);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = create_bench(rank, perf_largest(&spans), rows, perf_largest(&sizes), &bench);
+    if (status == WEIR_OK) {
+        perf_fact(rank->output, "time", "us of a gather, longest of the devices; median of replays; distinct ids");
+        perf_fact(rank->output, "bulk copy", "%.2f GB/s", bench.copy_gbytes_s);
+        status = measure_all(&bench, &spans, &sizes);
+    }
+    if (status == WEIR_OK) {
+        status = weir_bootstrap_barrier(rank->bootstrap, NULL); /* no rank reads the table any more */
+    }
+    if (status == WEIR_OK || !rank->gpu) {
+        destroy_bench(&bench);
+    }
+    return status;
+}
+
+const perf_command perf_gather = {
+    "gather", "rows of a table in host memory, by kernels written by hand",
+    "-g --rows --row-bytes --span --order --form --blocks --threads --lanes --loads -n -w", run_gather, NULL
+};
