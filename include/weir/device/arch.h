@@ -485,6 +485,14 @@ WEIR_FN char weir_arch_load_byte(const char *p)
 
 WEIR_FN void weir_arch_store_byte(char *p, char v) { WEIR_CPU_WRITE(p, v); }
 
+/* Whether a copy may read a whole 16-byte unit of which it needs a part, inside the same memory. A CPU reads only the
+ * bytes that it needs, because sanitizers check each access. */
+#if defined(__CUDA_ARCH__)
+#define WEIR_ARCH_READS_UNITS 1
+#else
+#define WEIR_ARCH_READS_UNITS 0
+#endif
+
 /* ---- byte order: reverses the bytes of `v` ---------------------------------------------------------------- */
 
 WEIR_FN uint32_t weir_arch_swap_u32(uint32_t v)
