@@ -312,9 +312,42 @@ WEIR_FN void weir_arch_store_behind_sys_u32(uint32_t *p, uint32_t v)
 #endif
 }
 
-/* A load, a fence and a store of one thread, in this order. Together they are an acquire by the load and a release by
- * the store, in the scope of the fence. On a GPU the fence runs while the load, and other accesses before it, are still
- * under way; on a CPU the load and the store carry the orders. */
+/* Whether fences with one direction exist: fence.acquire and fence.release (PTX ISA 8.6). They are a CCTL.IVALL and a
+ * MEMBAR; fence.acq_rel is both. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && \
+    (__CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 8))
+#define WEIR_ARCH_FENCE_RELEASE "fence.release"
+#define WEIR_ARCH_HAS_FENCE_ACQUIRE 1
+#else
+#define WEIR_ARCH_FENCE_RELEASE "fence.acq_rel"
+#define WEIR_ARCH_HAS_FENCE_ACQUIRE 0
+#endif
+
+/* Makes this thread's last relaxed load of *p an acquire. So a wait can poll by relaxed loads: each acquire empties the
+ * first-level cache of the multiprocessor. */
+WEIR_FN void weir_arch_acquire_loaded_sys_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__) && WEIR_ARCH_HAS_FENCE_ACQUIRE
+    (void)p;
+    asm volatile("fence.acquire.sys;" ::: "memory");
+#else
+    (void)weir_arch_load_acquire_sys_u64(p);
+#endif
+}
+
+WEIR_FN void weir_arch_acquire_loaded_dev_u64(const uint64_t *p)
+{
+#if defined(__CUDA_ARCH__) && WEIR_ARCH_HAS_FENCE_ACQUIRE
+    (void)p;
+    asm volatile("fence.acquire.gpu;" ::: "memory");
+#else
+    (void)weir_arch_load_acquire_dev_u64(p);
+#endif
+}
+
+/* A load, a fence and a store of one thread, in this order. The store is a release, and follows the load: a GPU's fence
+ * also waits for loads. It runs while the load, and other accesses before it, are still under way. On a CPU the load
+ * and the store carry the orders. */
 WEIR_FN uint64_t weir_arch_load_before_fence_u64(const uint64_t *p)
 {
 #if defined(__CUDA_ARCH__)
@@ -327,14 +360,14 @@ WEIR_FN uint64_t weir_arch_load_before_fence_u64(const uint64_t *p)
 WEIR_FN void weir_arch_fence_dev(void)
 {
 #if defined(__CUDA_ARCH__)
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile(WEIR_ARCH_FENCE_RELEASE ".gpu;" ::: "memory");
 #endif
 }
 
 WEIR_FN void weir_arch_fence_sys(void)
 {
 #if defined(__CUDA_ARCH__)
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
+    asm volatile(WEIR_ARCH_FENCE_RELEASE ".sys;" ::: "memory");
 #endif
 }
 

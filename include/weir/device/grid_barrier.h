@@ -81,8 +81,9 @@ WEIR_FN weir_status weir_grid_barrier_round(const weir_dev_grid_barrier *barrier
             now = weir_grid_barrier_spin(barrier, before);
             break;
         }
-        now = weir_arch_load_acquire_dev_u64(barrier->word);
+        now = weir_arch_load_relaxed_dev_u64(barrier->word);
     }
+    weir_arch_acquire_loaded_dev_u64(barrier->word);
     if (WEIR_UNLIKELY((now & WEIR_GRID_BARRIER_POISON) != 0)) {
         return weir_dev_control_error(barrier->control);
     }

@@ -100,9 +100,10 @@ WEIR_FN weir_status weir_dev_semaphore_await(const weir_dev_semaphore *semaphore
     int is_long;
     WEIR_ROLLED
     do {
-        count = weir_arch_load_acquire_sys_u64(semaphore->inbound);
+        count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads); /* decided while the load is under way */
     } while ((count <= consumed) & !is_long);
+    weir_arch_acquire_loaded_sys_u64(semaphore->inbound);
     return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
                                   : WEIR_OK;
 }
@@ -126,13 +127,14 @@ WEIR_FN weir_status weir_dev_semaphore_await_relaxed(const weir_dev_semaphore *s
 WEIR_FN weir_status weir_dev_semaphore_await_loading(const weir_dev_semaphore *semaphore, uint64_t consumed)
 {
     uint32_t reads = WEIR_ARCH_FAST_READS;
-    uint64_t count = weir_arch_load_acquire_sys_u64(semaphore->inbound);
+    uint64_t count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
     int is_long = weir_spin_is_due(consumed);
     WEIR_ROLLED
     while ((count <= consumed) & !is_long) {
-        count = weir_arch_load_acquire_sys_u64(semaphore->inbound);
+        count = weir_arch_load_relaxed_sys_u64(semaphore->inbound);
         is_long = weir_spin_is_long(&reads);
     }
+    weir_arch_acquire_loaded_sys_u64(semaphore->inbound);
     return WEIR_UNLIKELY(is_long) ? weir_dev_semaphore_await_long(semaphore->inbound, consumed, semaphore->control)
                                   : WEIR_OK;
 }
