@@ -493,6 +493,8 @@ typedef struct weir_dev_window {
     uint32_t count; /* words of a ring, a power of two */
     uint32_t memories;
     uint32_t line_bytes; /* distance of the ranks' lines */
+    uint32_t inverse;    /* (2^32 - 1) / ranks, for weir_window_device_of */
+    uint32_t reserved;
 } weir_dev_window;
 
 /* A rank of this device; made by weir_dev_window_at. */
@@ -572,7 +574,7 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, memory) == 24, "layout of weir_dev_r
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, slot_bytes) == 40, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, hosts) == 52, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, blocks) == 56, "layout of weir_dev_rails");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_window) == 120, "layout of weir_dev_window");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_window) == 128, "layout of weir_dev_window");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window, rings) == 40, "layout of weir_dev_window");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window, lines) == 64, "layout of weir_dev_window");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window, device) == 96, "layout of weir_dev_window");

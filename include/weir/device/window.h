@@ -97,22 +97,20 @@ WEIR_FN weir_status weir_dev_window_check_wait(const weir_dev_window_rank *self,
     return weir_dev_window_check_notify(self, source == WEIR_ANY_RANK ? 0 : source, tag == WEIR_ANY_TAG ? 0 : tag);
 }
 
-/* Fails a transfer that weir_dev_window_find refuses, with the reason. */
-WEIR_FN_COLD weir_status weir_dev_window_refuse_move(const weir_dev_window *window, uint32_t doing, uint32_t target,
-                                                     uint32_t remote_memory, uint64_t remote_offset,
-                                                     uint32_t local_memory, uint64_t local_offset, uint64_t bytes)
+/* Fails a transfer that weir_dev_window_check_ends refuses, with the reason. */
+WEIR_FN_COLD weir_status weir_dev_window_refuse_ends(const weir_dev_window *window, uint32_t doing, uint32_t target,
+                                                     uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
+                                                     uint64_t remote_bytes, uint64_t local_bytes)
 {
     weir_dev_control *control = window->barrier.control;
-    const uint32_t unknown = remote_memory >= window->memories ? remote_memory : local_memory;
-    if (unknown >= window->memories) {
-        return weir_dev_window_fail(control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_MEMORY, WEIR_NO_PEER, unknown,
-                                    window->memories, 0);
+    const int local = weir_dev_in_range(remote_offset, bytes, remote_bytes);
+    if (local && weir_dev_in_range(local_offset, bytes, local_bytes)) {
+        return weir_dev_window_fail(control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_OVERLAP, WEIR_NO_PEER, remote_offset,
+                                    local_offset, bytes);
     }
-    const weir_dev_window_memory *memories = window->table->memories;
-    const int local = weir_dev_in_range(remote_offset, bytes, memories[remote_memory].bytes);
     weir_dev_note note =
-        weir_dev_note_of(doing, window->to[target / window->ranks].peer, local ? local_offset : remote_offset, bytes,
-                         memories[local ? local_memory : remote_memory].bytes);
+        weir_dev_note_of(doing, window->to[weir_window_device_of(window, target)].peer,
+                         local ? local_offset : remote_offset, bytes, local ? local_bytes : remote_bytes);
     note.index = local ? WEIR_LOCAL_MEMORY : 0;
     return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
 }
@@ -159,33 +157,41 @@ WEIR_FN void *weir_dev_window_pointer(const weir_dev_window_rank *self, uint32_t
 /* The result of a request for the target's device: an error fails the communicator. */
 WEIR_FN weir_status weir_dev_window_far(const weir_dev_window *window, uint32_t target, weir_status status)
 {
-    return WEIR_UNLIKELY(status != WEIR_OK) ? weir_window_port_fail(window, target / window->ranks, status) : WEIR_OK;
+    return WEIR_UNLIKELY(status != WEIR_OK)
+               ? weir_window_port_fail(window, weir_window_device_of(window, target), status)
+               : WEIR_OK;
 }
 
 /* ---- transfers ------------------------------------------------------------------------------------------------- */
 
-/* Both ends of a transfer. */
+/* Both ends of a transfer, and the sizes of their parts. */
 typedef struct weir_dev_window_ends {
     char *remote; /* mapped here; NULL behind a port channel */
     char *local;
+    uint64_t remote_bytes;
+    uint64_t local_bytes;
 } weir_dev_window_ends;
 
-/* Checks a transfer and finds its ends. */
-WEIR_FN weir_status weir_dev_window_find(const weir_dev_window_rank *self, uint32_t doing, uint32_t target,
-                                         uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                         uint64_t local_offset, uint64_t bytes, weir_dev_window_ends *ends)
+/* Checks the ids of a transfer's memories. */
+WEIR_FN weir_status weir_dev_window_check_ids(const weir_dev_window_rank *self, uint32_t remote_memory,
+                                              uint32_t local_memory)
+{
+    const uint32_t memories = self->window->memories;
+    return WEIR_UNLIKELY(remote_memory >= memories || local_memory >= memories)
+               ? weir_dev_window_fail(self->window->barrier.control, WEIR_ERR_RANGE, WEIR_DOING_WINDOW_MEMORY,
+                                      WEIR_NO_PEER, remote_memory >= memories ? remote_memory : local_memory, memories,
+                                      0)
+               : WEIR_OK;
+}
+
+/* Finds the ends of a transfer. The target and the ids have been checked; the offsets have not. */
+WEIR_FN weir_dev_window_ends weir_dev_window_find(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
+                                                  uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
+                                                  uint64_t local_offset)
 {
     const weir_dev_window *window = self->window;
-    weir_status status = weir_dev_window_check_notify(self, target, 0);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    if (WEIR_UNLIKELY(remote_memory >= window->memories || local_memory >= window->memories)) {
-        return weir_dev_window_refuse_move(window, doing, target, remote_memory, remote_offset, local_memory,
-                                           local_offset, bytes);
-    }
-    const uint32_t device = target / window->ranks;
-    /* All loads are under way before the first check needs one: lo is the stride, hi the bytes. */
+    weir_dev_window_ends ends;
+    /* lo is the stride, hi the bytes. */
     const weir_dev_window_place *places = window->table->places;
     const weir_vec16 remote = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + remote_memory);
     const weir_vec16 local = weir_arch_load_vec16((const weir_vec16 *)window->table->memories + local_memory);
@@ -193,22 +199,27 @@ WEIR_FN weir_status weir_dev_window_find(const weir_dev_window_rank *self, uint3
         (const weir_alias_u64 *)&places[remote_memory * window->devices + device].base);
     char *local_base = (char *)(uintptr_t)weir_arch_load_u64(
         (const weir_alias_u64 *)&places[local_memory * window->devices + window->device].base);
-    if (WEIR_UNLIKELY(!weir_dev_in_range(remote_offset, bytes, remote.hi) ||
-                      !weir_dev_in_range(local_offset, bytes, local.hi))) {
-        return weir_dev_window_refuse_move(window, doing, target, remote_memory, remote_offset, local_memory,
-                                           local_offset, bytes);
-    }
-    ends->local = local_base + (self->index * local.lo + local_offset);
-    ends->remote = NULL;
-    if (remote_base != NULL) {
-        ends->remote = remote_base + ((target - device * window->ranks) * remote.lo + remote_offset);
-        const uint64_t distance = (uint64_t)(uintptr_t)ends->remote - (uint64_t)(uintptr_t)ends->local;
-        if (WEIR_UNLIKELY(distance != 0 && (distance < bytes || 0 - distance < bytes))) {
-            return weir_dev_window_fail(window->barrier.control, WEIR_ERR_INVALID, WEIR_DOING_WINDOW_OVERLAP,
-                                        WEIR_NO_PEER, remote_offset, local_offset, bytes);
-        }
-    }
-    return WEIR_OK;
+    ends.remote =
+        remote_base == NULL ? NULL : remote_base + ((target - device * window->ranks) * remote.lo + remote_offset);
+    ends.local = local_base + (self->index * local.lo + local_offset);
+    ends.remote_bytes = remote.hi;
+    ends.local_bytes = local.hi;
+    return ends;
+}
+
+/* Checks the ranges of a transfer, which must not overlap unless they are the same. */
+WEIR_FN weir_status weir_dev_window_check_ends(const weir_dev_window *window, uint32_t doing, uint32_t target,
+                                               uint64_t remote_offset, uint64_t local_offset, uint64_t bytes,
+                                               weir_dev_window_ends ends)
+{
+    const uint64_t distance = (uint64_t)(uintptr_t)ends.remote - (uint64_t)(uintptr_t)ends.local;
+    const int overlap = (ends.remote != NULL) & (distance != 0) & ((distance < bytes) | (0 - distance < bytes));
+    const int inside = weir_dev_in_range(remote_offset, bytes, ends.remote_bytes) &
+                       weir_dev_in_range(local_offset, bytes, ends.local_bytes);
+    return WEIR_UNLIKELY(overlap | !inside)
+               ? weir_dev_window_refuse_ends(window, doing, target, remote_offset, local_offset, bytes,
+                                             ends.remote_bytes, ends.local_bytes)
+               : WEIR_OK;
 }
 
 /* Requests a put or a get with a target behind a port channel; by one thread. Its arguments have been checked. */
@@ -217,7 +228,7 @@ WEIR_FN_COLD weir_status weir_dev_window_request(const weir_dev_window *window, 
                                                  uint32_t local_memory, uint64_t local_offset, uint64_t bytes, int more)
 {
     const weir_dev_window_memory *memories = window->table->memories;
-    const uint32_t device = target / window->ranks;
+    const uint32_t device = weir_window_device_of(window, target);
     if (bytes == 0) {
         return WEIR_OK;
     }
@@ -232,12 +243,17 @@ WEIR_FN weir_status weir_dev_window_transfer(const weir_dev_window_rank *self, u
                                              uint64_t local_offset, uint64_t bytes, weir_coop coop)
 {
     const int gets = doing == WEIR_DOING_WINDOW_GET;
-    weir_dev_window_ends ends = { NULL, NULL };
     if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
         return WEIR_ERR_INVALID;
     }
-    const weir_status status = weir_dev_window_find(self, doing, target, remote_memory, remote_offset, local_memory,
-                                                    local_offset, bytes, &ends);
+    weir_status status = weir_dev_window_check_notify(self, target, 0);
+    status = status == WEIR_OK ? weir_dev_window_check_ids(self, remote_memory, local_memory) : status;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    const weir_dev_window_ends ends = weir_dev_window_find(self, weir_window_device_of(self->window, target), target,
+                                                           remote_memory, remote_offset, local_memory, local_offset);
+    status = weir_dev_window_check_ends(self->window, doing, target, remote_offset, local_offset, bytes, ends);
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
@@ -278,6 +294,26 @@ WEIR_FN weir_status weir_dev_window_get(const weir_dev_window_rank *self, uint32
 
 /* ---- notifications --------------------------------------------------------------------------------------------- */
 
+/* Sends a notification without data, by the leader of a group that has met with `status`. */
+WEIR_FN weir_status weir_dev_window_send_alone(const weir_dev_window_rank *self, uint32_t device, uint32_t target,
+                                               uint32_t tag, weir_window_ticket ticket, weir_status status,
+                                               weir_coop coop)
+{
+    const weir_dev_window *window = self->window;
+    if (weir_coop_leads(coop) && status == WEIR_OK) {
+        if (WEIR_UNLIKELY(ticket.shared == NULL)) {
+            status = weir_window_send_far(window, self->number, target, tag, ticket.position, ticket.taken);
+        } else {
+            status = weir_window_room(window, self->number, target, tag, ticket);
+            if (status == WEIR_OK) {
+                weir_window_send(window, device,
+                                 weir_window_entry_of(window, self->number, device, target, tag, ticket));
+            }
+        }
+    }
+    return weir_coop_agree(coop, window->barrier.control, status);
+}
+
 /* Meets the group, then sends a notification. */
 WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uint32_t target, uint32_t tag,
                                            weir_coop coop)
@@ -290,60 +326,81 @@ WEIR_FN weir_status weir_dev_window_notify(const weir_dev_window_rank *self, uin
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    status = weir_coop_sync(coop);
-    if (weir_coop_leads(coop) && status == WEIR_OK) {
-        const weir_window_ticket ticket = weir_window_draw(window, target);
-        weir_window_fence(window, target);
-        status = weir_window_room(window, self->number, target, tag, ticket);
-        if (status == WEIR_OK) {
-            status = weir_dev_window_far(window, target, weir_window_send(window, self->number, target, tag, ticket));
-        }
+    const uint32_t device = weir_window_device_of(window, target);
+    weir_window_ticket ticket = { NULL, 0, 0 };
+    if (weir_coop_leads(coop)) {
+        ticket = weir_window_draw(window, device, target);
     }
-    return weir_coop_agree(coop, window->barrier.control, status);
+    return weir_dev_window_send_alone(self, device, target, tag, ticket, weir_coop_sync(coop), coop);
 }
 
-/* Meets the group, then puts, then sends a notification. The leader's ticket is under way while the group copies. The
- * barrier behind the copy also brings the leader's error to all threads. */
+/* A put and the notification of a ticket behind it through a port channel; by one thread. */
+WEIR_FN_COLD weir_status weir_dev_window_put_notify_far(const weir_dev_window *window, uint32_t index, uint32_t target,
+                                                        uint32_t remote_memory, uint64_t remote_offset,
+                                                        uint32_t local_memory, uint64_t local_offset, uint64_t bytes,
+                                                        uint32_t tag, uint64_t position, uint64_t taken)
+{
+    const uint32_t number = window->device * window->ranks + index;
+    const weir_window_ticket ticket = { NULL, position, taken };
+    weir_status status = weir_window_room(window, number, target, tag, ticket);
+    if (status == WEIR_OK) {
+        status = weir_dev_window_far(window, target,
+                                     weir_dev_window_request(window, index, WEIR_REQUEST_PUT, target, remote_memory,
+                                                             remote_offset, local_memory, local_offset, bytes, 1));
+    }
+    return status == WEIR_OK ? weir_window_send_far(window, number, target, tag, position, position) : status;
+}
+
+/* Meets the group, then puts, then sends a notification. The leader checks the ranges for all; its ticket arrives
+ * meanwhile. A ticket whose call is refused leaves a position empty, but the communicator has then failed. The barrier
+ * behind the copy brings the leader's error to all threads. */
 WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self, uint32_t target,
                                                uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
                                                uint64_t local_offset, uint64_t bytes, uint32_t tag, weir_coop coop)
 {
     const weir_dev_window *window = self->window;
     const int leads = weir_coop_leads(coop);
-    weir_dev_window_ends ends = { NULL, NULL };
     weir_window_ticket ticket = { NULL, 0, 0 };
     if (WEIR_UNLIKELY(!weir_dev_window_is_group(coop))) {
         return WEIR_ERR_INVALID;
     }
     weir_status status = weir_dev_window_check_notify(self, target, tag);
+    status = status == WEIR_OK ? weir_dev_window_check_ids(self, remote_memory, local_memory) : status;
     if (WEIR_UNLIKELY(status != WEIR_OK)) {
         return status;
     }
-    status = weir_dev_window_find(self, WEIR_DOING_WINDOW_PUT, target, remote_memory, remote_offset, local_memory,
-                                  local_offset, bytes, &ends);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    (void)weir_coop_sync(coop); /* an error of a grid's barrier comes back from the next one */
+    const uint32_t device = weir_window_device_of(window, target);
+    const weir_dev_window_ends ends =
+        weir_dev_window_find(self, device, target, remote_memory, remote_offset, local_memory, local_offset);
     if (leads) {
-        ticket = weir_window_draw(window, target);
-    }
-    if (ends.remote != ends.local && ends.remote != NULL) {
-        weir_copy(ends.remote, ends.local, bytes, coop);
-    }
-    if (leads) {
-        status = weir_window_room(window, self->number, target, tag, ticket);
-        if (WEIR_UNLIKELY(ends.remote == NULL) && status == WEIR_OK) {
-            status = weir_dev_window_request(window, self->index, WEIR_REQUEST_PUT, target, remote_memory,
-                                             remote_offset, local_memory, local_offset, bytes, 1);
-            status = status == WEIR_OK ? weir_window_send(window, self->number, target, tag, ticket) : status;
-            status = weir_dev_window_far(window, target, status);
-        }
+        ticket = weir_window_draw(window, device, target);
+        status =
+            weir_dev_window_check_ends(window, WEIR_DOING_WINDOW_PUT, target, remote_offset, local_offset, bytes, ends);
     }
     status = weir_coop_agree(coop, window->barrier.control, status);
-    if (leads && ends.remote != NULL && status == WEIR_OK) {
-        weir_window_fence(window, target);
-        (void)weir_window_send(window, self->number, target, tag, ticket);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    if (bytes == 0 || ends.remote == ends.local) {
+        return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);
+    }
+    if (WEIR_UNLIKELY(ends.remote == NULL)) {
+        if (leads) {
+            status =
+                weir_dev_window_put_notify_far(window, self->index, target, remote_memory, remote_offset, local_memory,
+                                               local_offset, bytes, tag, ticket.position, ticket.taken);
+        }
+        return weir_coop_agree(coop, window->barrier.control, status);
+    }
+    weir_copy(ends.remote, ends.local, bytes, coop);
+    weir_window_entry entry = { NULL, 0 };
+    if (leads) {
+        status = weir_window_room(window, self->number, target, tag, ticket);
+        entry = weir_window_entry_of(window, self->number, device, target, tag, ticket);
+    }
+    status = weir_coop_agree(coop, window->barrier.control, status);
+    if (leads && status == WEIR_OK) {
+        weir_window_send(window, device, entry);
     }
     return status;
 }

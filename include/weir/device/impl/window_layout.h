@@ -87,6 +87,17 @@ WEIR_FN void weir_window_place(weir_dev_window *window, uint32_t device, uint32_
     window->ranks = ranks;
     window->count = count;
     window->line_bytes = (uint32_t)at.line_bytes;
+    window->inverse = UINT32_MAX / ranks;
+    window->reserved = 0;
+}
+
+/* number / window->ranks. The product's upper half is the quotient or one less, as number is less than 2^31: the error
+ * of the inverse, less than 1 + 1 / ranks in units of 2^-32, adds up to less than one. A division takes 20
+ * instructions of each thread. */
+WEIR_FN uint32_t weir_window_device_of(const weir_dev_window *window, uint32_t number)
+{
+    const uint32_t device = (uint32_t)((uint64_t)number * window->inverse >> 32);
+    return device + (number - device * window->ranks >= window->ranks);
 }
 
 /* Place of the ring of a device's rank `index` for words of device `source`, in the shared part. */

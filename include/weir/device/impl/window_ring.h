@@ -10,8 +10,8 @@
  * number when half of the ring has been taken since, and exactly before a long wait. Half of the ring is therefore free
  * once the target has taken everything, and no thread polls another device's memory.
  *
- * The waiting thread polls by relaxed loads, because an acquire empties the first-level cache of its multiprocessor. It
- * loads each word that it takes once more, by an acquire. A word taken behind the head is replaced by
+ * The waiting thread polls by relaxed loads, because an acquire empties the first-level cache of its multiprocessor. An
+ * acquire follows for each word that it takes. A word taken behind the head is replaced by
  * WEIR_WINDOW_TAKEN, which the head later steps over.
  *
  * A full ring without a match can never bring one: its rank has one waiting group at a time, and the source device
@@ -65,9 +65,10 @@ WEIR_FN_COLD weir_status weir_window_await_room(const weir_dev_window *window, u
     while (status == WEIR_OK && position - weir_arch_load_acquire_sys_u64(taken) >= window->count) {
         status = weir_spin_step(&spin, window->barrier.control);
     }
-    return weir_dev_control_end_wait(
-        window->barrier.control, status,
-        weir_dev_note_of(WEIR_DOING_WINDOW_NOTIFY, window->to[target / window->ranks].peer, number, target, tag));
+    return weir_dev_control_end_wait(window->barrier.control, status,
+                                     weir_dev_note_of(WEIR_DOING_WINDOW_NOTIFY,
+                                                      window->to[weir_window_device_of(window, target)].peer, number,
+                                                      target, tag));
 }
 
 /* Where a sender writes. */
@@ -77,10 +78,9 @@ typedef struct weir_window_ticket {
     uint64_t taken;
 } weir_window_ticket;
 
-/* Draws a position in the target's ring. The loads are under way when this returns. */
-WEIR_FN weir_window_ticket weir_window_draw(const weir_dev_window *window, uint32_t target)
+/* Draws a position in the ring of a target on `device`. The loads are under way when this returns. */
+WEIR_FN weir_window_ticket weir_window_draw(const weir_dev_window *window, uint32_t device, uint32_t target)
 {
-    const uint32_t device = target / window->ranks;
     weir_window_ticket ticket;
     ticket.shared = device == window->device ? (char *)window->rings : window->to[device].shared;
     ticket.position = weir_arch_fetch_add_relaxed_dev_u64(window->sent + target, 1);
@@ -98,32 +98,54 @@ WEIR_FN weir_status weir_window_room(const weir_dev_window *window, uint32_t num
                : WEIR_OK;
 }
 
-/* Behind the data and the ticket, before weir_window_send. */
-WEIR_FN void weir_window_fence(const weir_dev_window *window, uint32_t target)
+/* The place of a ticket's word in the shared part of the target's device. */
+WEIR_FN uint64_t weir_window_word_at(const weir_dev_window *window, uint32_t device, uint32_t target, uint64_t position)
 {
-    if (target / window->ranks == window->device) {
+    return weir_window_ring_at(window, target - device * window->ranks, window->device) +
+           (position & (window->count - 1)) * sizeof(uint64_t);
+}
+
+/* A word and its place, in memory that is mapped. */
+typedef struct weir_window_entry {
+    uint64_t *place;
+    uint64_t word;
+} weir_window_entry;
+
+/* What a ticket with room stores, and where; before the fence, which the arithmetic would otherwise follow. */
+WEIR_FN weir_window_entry weir_window_entry_of(const weir_dev_window *window, uint32_t number, uint32_t device,
+                                               uint32_t target, uint32_t tag, weir_window_ticket ticket)
+{
+    weir_window_entry entry;
+    entry.place = (uint64_t *)(ticket.shared + weir_window_word_at(window, device, target, ticket.position));
+    entry.word = weir_window_word(ticket.position, window->count, number, tag);
+    return entry;
+}
+
+/* Sends the entry, behind the data and the ticket. */
+WEIR_FN void weir_window_send(const weir_dev_window *window, uint32_t device, weir_window_entry entry)
+{
+    if (device == window->device) {
         weir_arch_fence_dev();
+        weir_arch_store_behind_fence_dev_u64(entry.place, entry.word);
     } else {
         weir_arch_fence_sys();
+        weir_arch_store_behind_fence_sys_u64(entry.place, entry.word);
     }
 }
 
-/* Sends the word of a ticket that has room. */
-WEIR_FN weir_status weir_window_send(const weir_dev_window *window, uint32_t number, uint32_t target, uint32_t tag,
-                                     weir_window_ticket ticket)
+/* Sends the word of position `position` through a port channel, once there is room. `taken` is as in a ticket. */
+WEIR_FN_COLD weir_status weir_window_send_far(const weir_dev_window *window, uint32_t number, uint32_t target,
+                                              uint32_t tag, uint64_t position, uint64_t taken)
 {
-    const uint32_t device = target / window->ranks;
-    const uint64_t place = weir_window_ring_at(window, target - device * window->ranks, window->device) +
-                           (ticket.position & (window->count - 1)) * sizeof(uint64_t);
-    const uint64_t word = weir_window_word(ticket.position, window->count, number, tag);
-    if (device == window->device) {
-        weir_arch_store_behind_fence_dev_u64((uint64_t *)(ticket.shared + place), word);
-    } else if (WEIR_UNLIKELY(ticket.shared == NULL)) {
-        return weir_window_port_value(window, device, place, word);
-    } else {
-        weir_arch_store_behind_fence_sys_u64((uint64_t *)(ticket.shared + place), word);
+    const uint32_t device = weir_window_device_of(window, target);
+    const weir_window_ticket ticket = { NULL, position, taken };
+    weir_status status = weir_window_room(window, number, target, tag, ticket);
+    if (status != WEIR_OK) {
+        return status;
     }
-    return WEIR_OK;
+    status = weir_window_port_value(window, device, weir_window_word_at(window, device, target, position),
+                                    weir_window_word(position, window->count, number, tag));
+    return status == WEIR_OK ? WEIR_OK : weir_window_port_fail(window, device, status);
 }
 
 /* ---- taking -------------------------------------------------------------------------------------------------- */
@@ -135,7 +157,7 @@ WEIR_FN weir_status weir_window_send(const weir_dev_window *window, uint32_t num
 /* The first ring that may hold a match, and the number after the last one. */
 WEIR_FN uint32_t weir_window_first_ring(const weir_dev_window *window, uint32_t source)
 {
-    return source == WEIR_ANY_RANK ? 0 : source / window->ranks;
+    return source == WEIR_ANY_RANK ? 0 : weir_window_device_of(window, source);
 }
 
 WEIR_FN uint32_t weir_window_end_ring(const weir_dev_window *window, uint32_t source, uint32_t first)
@@ -148,6 +170,9 @@ WEIR_FN uint32_t weir_window_end_ring(const weir_dev_window *window, uint32_t so
 #define WEIR_WINDOW_STUCK ((uint64_t)1 << 62)  /* every ring is full and holds no match */
 #define WEIR_WINDOW_REPORT ((uint64_t)1 << 61) /* half of a ring is free, and its source does not know it */
 #define WEIR_WINDOW_LEFT (WEIR_WINDOW_REPORT - 1)
+
+/* Words that a look loads at once. */
+#define WEIR_WINDOW_BATCH 2
 
 /* Takes matches out of the rings, the oldest of each first, until none of `left` is missing or no word is left to look
  * at. `again`: the wait has looked before, and goes on in each ring where it ended. Calls nothing: the registers of a
@@ -168,38 +193,46 @@ WEIR_FN_COLD uint64_t weir_window_look(const weir_dev_window *window, uint32_t i
         /* The next word, counted from the head. */
         uint32_t ahead = again ? (uint32_t)(weir_arch_load_u64((const weir_alias_u64 *)state + 2) - words.lo) : 0;
         int changed = !again;
+        int ends = 0;
         WEIR_ROLLED
-        while (left != 0 && ahead < count) {
-            uint64_t *slot = ring + ((words.lo + ahead) & (count - 1));
-            uint64_t word = weir_arch_load_relaxed_sys_u64(slot);
-            if (((word ^ weir_window_lap(words.lo + ahead, count)) >> 63) != 0) {
-                break;
+        while (!ends && ahead < count) {
+            const uint64_t start = words.lo + ahead;
+            uint64_t batch[WEIR_WINDOW_BATCH];
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < WEIR_WINDOW_BATCH; k++) {
+                batch[k] = weir_arch_load_relaxed_sys_u64(ring + ((start + k) & (count - 1)));
             }
-            changed = 1;
-            if (!weir_window_matches(word, source, tag)) {
-                ahead++;
-                continue;
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < WEIR_WINDOW_BATCH; k++) {
+                const uint64_t word = batch[k];
+                uint64_t *slot = ring + ((start + k) & (count - 1));
+                const int is_hole = ahead == 0 && weir_window_source(word) == WEIR_WINDOW_TAKEN;
+                /* A word one lap ahead of the head has not arrived: its slot has that of the head. */
+                ends = ends || ((word ^ weir_window_lap(start + k, count)) >> 63) != 0 || (left == 0 && !is_hole);
+                if (ends) {
+                    continue;
+                }
+                changed = 1;
+                if (is_hole) {
+                    words.lo++;
+                    words.hi -= WEIR_WINDOW_HOLE - 1;
+                } else if (!weir_window_matches(word, source, tag)) {
+                    ahead++;
+                } else {
+                    weir_arch_acquire_loaded_sys_u64(slot);
+                    weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
+                    left--;
+                    bits |= weir_spin_is_due(start + k) ? WEIR_WINDOW_DUE : 0;
+                    if (ahead == 0) {
+                        words.lo++;
+                        words.hi++;
+                    } else {
+                        weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(start + k, count) | WEIR_WINDOW_TAKEN);
+                        words.hi += WEIR_WINDOW_HOLE;
+                        ahead++;
+                    }
+                }
             }
-            word = weir_arch_load_acquire_sys_u64(slot);
-            weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
-            left--;
-            bits |= weir_spin_is_due(words.lo + ahead) ? WEIR_WINDOW_DUE : 0;
-            if (ahead == 0) {
-                words.lo++;
-                words.hi++;
-            } else {
-                weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(words.lo + ahead, count) | WEIR_WINDOW_TAKEN);
-                words.hi += WEIR_WINDOW_HOLE;
-                ahead++;
-            }
-        }
-        WEIR_ROLLED
-        while (WEIR_UNLIKELY(words.hi >= WEIR_WINDOW_HOLE) &&
-               weir_window_source(weir_arch_load_relaxed_sys_u64(ring + (words.lo & (count - 1)))) ==
-                   WEIR_WINDOW_TAKEN) {
-            words.lo++;
-            words.hi -= WEIR_WINDOW_HOLE - 1;
-            ahead--; /* meaningless if the look ended before this hole, but then the wait ends, too */
         }
         if (ahead != count) {
             bits &= ~WEIR_WINDOW_STUCK;
@@ -314,7 +347,7 @@ WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, 
 
 /* Waits for `count` matches and takes them as they come. By one thread. With `pass` the last word is stored for the
  * group. The fast part takes one word at the head of the only ring that can hold a match. It keeps the head in a
- * register while it polls, and loads nothing after the word but the word itself, by an acquire. */
+ * register while it polls, and loads nothing after the word. */
 WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
                                         uint64_t count, int pass)
 {
@@ -334,7 +367,7 @@ WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t 
         /* The sum is small only if there are no holes either. */
         if (((word ^ lap) >> 63) == 0 && weir_window_matches(word, source, tag) && head.hi + 1 < window->count / 2 &&
             !weir_spin_is_due(head.lo)) {
-            word = weir_arch_load_acquire_sys_u64(slot);
+            weir_arch_acquire_loaded_sys_u64(slot);
             weir_vec16 next = head;
             next.lo++;
             next.hi++;
