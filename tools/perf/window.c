@@ -101,6 +101,11 @@ static void destroy_bench(window_bench *bench)
     weir_memory_destroy(bench->data);
 }
 
+static const weir_kernel *kernel_of(const window_bench *bench, const window_shape *shape)
+{
+    return bench->mapped ? shape->weir : window_port_kernels[shape - window_shapes];
+}
+
 /* All ranks of all devices that share this one must be resident. */
 static weir_status check_fit(const window_bench *bench, const weir_kernel *kernel)
 {
@@ -274,7 +279,7 @@ static weir_status measure(perf_rank *rank, const window_shape *shape, uint32_t 
     }
     bench.threads = choose_threads(rank, shape, bytes);
     if (status == WEIR_OK) {
-        status = set_variant(&bench, shape->weir, &variants[0]);
+        status = set_variant(&bench, kernel_of(&bench, shape), &variants[0]);
     }
     if (status == WEIR_OK) {
         status = set_variant(&bench, shape->by_hand, &variants[1]);
@@ -336,7 +341,7 @@ static weir_status set_steps(const window_bench *bench, bool by_hand, window_wor
                              variant *v)
 {
     const window_shape *shape = &window_shapes[WINDOW_OVERLAP];
-    const weir_status status = set_variant(bench, by_hand ? shape->by_hand : shape->weir, v);
+    const weir_status status = set_variant(bench, by_hand ? shape->by_hand : kernel_of(bench, shape), v);
     v->args.work = work;
     v->args.amount = amount;
     v->args.exchange = exchange;
@@ -489,6 +494,9 @@ static weir_status run_window(perf_rank *rank)
         status = weir_kernel_load(rank->device, window_shapes[i].weir);
         if (status == WEIR_OK) {
             status = weir_kernel_load(rank->device, window_shapes[i].by_hand);
+        }
+        if (status == WEIR_OK) {
+            status = weir_kernel_load(rank->device, window_port_kernels[i]);
         }
     }
     if (status == WEIR_OK) {

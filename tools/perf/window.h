@@ -1,4 +1,5 @@
-/* window.h - the kernels of weir-perf window, in perf/window_kernels.c: each twice, with weir's window and by hand. */
+/* window.h - the kernels of weir-perf window: each with weir's window, for mapped devices and for port channels, and by
+ * hand. */
 #ifndef WEIR_PERF_WINDOW_H
 #define WEIR_PERF_WINDOW_H
 
@@ -47,6 +48,8 @@ typedef struct window_shape {
 
 enum { WINDOW_LATENCY, WINDOW_BANDWIDTH, WINDOW_RATE, WINDOW_BARRIER, WINDOW_OVERLAP, WINDOW_SHAPES };
 extern const window_shape window_shapes[WINDOW_SHAPES];
+/* Of the same shapes, for devices that are not mapped. */
+extern const weir_kernel *const window_port_kernels[WINDOW_SHAPES];
 
 WEIR_END_DECLS
 
