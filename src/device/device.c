@@ -28,7 +28,7 @@ uint64_t weiri_device_fail_nth(uint64_t n) { return weiri_fault_set(&fault, n); 
 
 weir_status weiri_device_fault(const char *operation)
 {
-    return weiri_fault_due(&fault) ? weiri_fail(WEIR_ERR_DEVICE, "device: %s: fault of a test", operation) : WEIR_OK;
+    return weiri_fault_due(&fault) ? weiri_fail(WEIR_ERR_DEVICE, "%s: fault of a test", operation) : WEIR_OK;
 }
 
 /* ---- open and close ----------------------------------------------------------------------------------- */
@@ -67,12 +67,13 @@ static bool parse_number(const char *text, uint32_t *number)
 static weir_status parse_name(const char *name, const weiri_device_ops **ops, uint32_t *index)
 {
     if (name == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: open: the name is NULL");
+        return weiri_fail_null("weir_device_open", "name");
     }
     const char *colon = strchr(name, ':');
     const weiri_device_ops *found = colon != NULL ? find_ops(name, (size_t)(colon - name)) : NULL;
     if (found == NULL || !parse_number(colon + 1, index)) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: open: '%.64s' is not a device name such as gpu:0 or cpu:0", name);
+        return weiri_fail(WEIR_ERR_INVALID, "weir_device_open: '%.64s' is not a device name such as gpu:0 or cpu:0",
+                          name);
     }
     *ops = found;
     return WEIR_OK;
@@ -84,12 +85,12 @@ static weir_status check_index(const weiri_device_ops *ops, uint32_t index)
     char reason[256] = "";
     uint32_t count = ops->count(reason);
     if (count == 0) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "device: open %s:%u: there is no %s here: %s", ops->kind, index,
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "weir_device_open: %s:%u: there is no %s here: %s", ops->kind, index,
                           ops->label, reason[0] != '\0' ? reason : "none was found");
     }
     uint32_t limit = ops->numbers > count ? ops->numbers : count;
     if (index >= limit) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: open %s:%u: the numbers here are 0 to %u", ops->kind, index,
+        return weiri_fail(WEIR_ERR_INVALID, "weir_device_open: %s:%u: the numbers here are 0 to %u", ops->kind, index,
                           limit - 1);
     }
     return WEIR_OK;
@@ -101,7 +102,7 @@ static weir_status configure(weir_device *device, const weir_device_opts *opts)
     weir_device_opts given;
     weiri_env env;
     if (!WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: open: %s", WEIRI_OPTS_ERROR(opts));
+        return weiri_fail(WEIR_ERR_INVALID, "weir_device_open: %s", WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&given, sizeof(given), opts);
     weir_status status = weiri_env_read(&env);
@@ -109,8 +110,8 @@ static weir_status configure(weir_device *device, const weir_device_opts *opts)
         return status;
     }
     if (given.cpu_threads > CPU_THREADS_MAX) {
-        return weiri_fail(WEIR_ERR_LIMIT, "device: open: opts.cpu_threads is %u, the limit is %u", given.cpu_threads,
-                          CPU_THREADS_MAX);
+        return weiri_fail(WEIR_ERR_LIMIT, "weir_device_open: opts.cpu_threads is %u, the limit is %u",
+                          given.cpu_threads, CPU_THREADS_MAX);
     }
     bool use_opts = given.cpu_threads != 0 && !env.cpu_threads_set;
     device->cpu_threads = use_opts ? given.cpu_threads : (uint32_t)env.cpu_threads;
@@ -123,9 +124,11 @@ weir_status weir_device_count(const char *kind, uint32_t *count)
 {
     char reason[256];
     const weiri_device_ops *ops = kind != NULL ? find_ops(kind, strlen(kind)) : NULL;
-    if (ops == NULL || count == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: count: %s",
-                          ops == NULL ? "the kind is neither gpu nor cpu" : "count is NULL");
+    if (kind == NULL || count == NULL) {
+        return weiri_fail_null(__func__, kind == NULL ? "kind" : "count");
+    }
+    if (ops == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "weir_device_count: kind '%.64s' is neither gpu nor cpu", kind);
     }
     *count = ops->count(reason);
     return WEIR_OK;
@@ -136,7 +139,7 @@ weir_status weir_device_open(const char *name, const weir_device_opts *opts, wei
     const weiri_device_ops *ops = NULL;
     uint32_t index = 0;
     if (out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: open: out is NULL");
+        return weiri_fail_null(__func__, "out");
     }
     weir_status status = parse_name(name, &ops, &index);
     if (status != WEIR_OK) {
@@ -144,7 +147,7 @@ weir_status weir_device_open(const char *name, const weir_device_opts *opts, wei
     }
     weir_device *device = (weir_device *)weiri_alloc(1, sizeof(*device));
     if (device == NULL) {
-        return weiri_fail_nomem("device");
+        return weiri_fail_nomem(__func__);
     }
     weiri_refcount_init(&device->refs);
     device->ops = ops;
@@ -157,10 +160,10 @@ weir_status weir_device_open(const char *name, const weir_device_opts *opts, wei
         status = check_index(ops, index);
     }
     if (status == WEIR_OK) {
-        status = weiri_device_fault("open");
+        status = weiri_device_fault(__func__);
     }
     if (status == WEIR_OK) {
-        status = ops->open(device);
+        status = weiri_fail_in(__func__, ops->open(device));
     }
     if (status != WEIR_OK) {
         weiri_free(device);
@@ -207,38 +210,34 @@ weir_shape weir_device_fit_shape(const weir_device *device, weir_shape wanted)
 
 /* ---- checks of all calls --------------------------------------------------------------------------------- */
 
-/* Whether `operation` may run on the device. Asks the fault hook last. `argument` is a second pointer that must not be
- * NULL. */
-static weir_status begin(const weir_device *device, const char *operation, const char *name, const void *argument)
+/* WEIR_OK if `call` may run on the device. Asks the fault hook last. `argument`, whose name is `name`, must not be NULL
+ * either. */
+static weir_status begin(const weir_device *device, const char *call, const char *name, const void *argument)
 {
-    if (device == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "device: %s: the device is NULL", operation);
+    if (device == NULL || argument == NULL) {
+        return weiri_fail_null(call, device == NULL ? "device" : name);
     }
     if (device->pid != (int)getpid()) {
-        return weiri_fail(WEIR_ERR_FORKED, "%s: %s: the device belongs to process %d", device->info.label, operation,
-                          device->pid);
+        return weiri_fail(WEIR_ERR_FORKED, "%s: %s belongs to process %d", call, device->info.label, device->pid);
     }
-    if (argument == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: %s is NULL", device->info.label, operation, name);
-    }
-    return weiri_device_fault(operation);
+    return weiri_device_fault(call);
 }
 
 /* begin() for calls on a stream. */
-static weir_status begin_on(const weir_device *device, const char *operation, const char *name, const void *argument,
+static weir_status begin_on(const weir_device *device, const char *call, const char *name, const void *argument,
                             const void *stream)
 {
     if (device != NULL && stream == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: the stream is NULL, and the legacy default stream is refused",
-                          device->info.label, operation);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: stream is NULL, and the legacy default stream is refused", call);
     }
-    return begin(device, operation, name, argument);
+    return begin(device, call, name, argument);
 }
 
 weir_status weir_device_reaches(weir_device *device, const weir_device *peer)
 {
-    weir_status status = begin(device, "reach", "peer", peer);
-    return status != WEIR_OK ? status : device->ops->reach(device, peer->info.kind, peer->info.uuid);
+    weir_status status = begin(device, __func__, "peer", peer);
+    return status != WEIR_OK ? status
+                             : weiri_fail_in(__func__, device->ops->reach(device, peer->info.kind, peer->info.uuid));
 }
 
 /* ---- copies --------------------------------------------------------------------------------------------- */
@@ -246,14 +245,16 @@ weir_status weir_device_reaches(weir_device *device, const weir_device *peer)
 weir_status weir_device_copy(weir_device *device, void *dst, const void *src, uint64_t bytes)
 {
     const void *argument = bytes == 0 ? (const void *)device : dst == NULL ? dst : src;
-    weir_status status = begin(device, "copy", "dst or src", argument);
-    return status != WEIR_OK || bytes == 0 ? status : device->ops->copy(device, dst, src, bytes);
+    weir_status status = begin(device, __func__, dst == NULL ? "dst" : "src", argument);
+    return status != WEIR_OK || bytes == 0 ? status
+                                           : weiri_fail_in(__func__, device->ops->copy(device, dst, src, bytes));
 }
 
 weir_status weir_device_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes)
 {
-    weir_status status = begin(device, "fill", "dst", bytes == 0 ? (const void *)device : dst);
-    return status != WEIR_OK || bytes == 0 ? status : device->ops->fill(device, dst, value, bytes);
+    weir_status status = begin(device, __func__, "dst", bytes == 0 ? (const void *)device : dst);
+    return status != WEIR_OK || bytes == 0 ? status
+                                           : weiri_fail_in(__func__, device->ops->fill(device, dst, value, bytes));
 }
 
 /* ---- streams -------------------------------------------------------------------------------------------- */
@@ -269,8 +270,8 @@ static weir_status adopt(weir_device *device, weir_status status)
 
 weir_status weir_stream_create(weir_device *device, void **out)
 {
-    weir_status status = begin(device, "create stream", "out", out);
-    return status != WEIR_OK ? status : adopt(device, device->ops->stream_create(device, out));
+    weir_status status = begin(device, __func__, "out", out);
+    return status != WEIR_OK ? status : adopt(device, weiri_fail_in(__func__, device->ops->stream_create(device, out)));
 }
 
 void weir_stream_destroy(weir_device *device, void *stream)
@@ -283,20 +284,20 @@ void weir_stream_destroy(weir_device *device, void *stream)
 
 weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout_ms)
 {
-    weir_status status = begin_on(device, "wait for stream", "stream", stream, stream);
+    weir_status status = begin_on(device, __func__, "stream", stream, stream);
     if (status != WEIR_OK) {
         return status;
     }
     uint32_t longest = timeout_ms != 0 ? timeout_ms : device->kernel_timeout_ms + KERNEL_GRACE_MS;
-    return device->ops->stream_wait(device, stream, weiri_deadline(longest));
+    return weiri_fail_in(__func__, device->ops->stream_wait(device, stream, weiri_deadline(longest)));
 }
 
 /* ---- events --------------------------------------------------------------------------------------------- */
 
 weir_status weir_event_create(weir_device *device, void **out)
 {
-    weir_status status = begin(device, "create event", "out", out);
-    return status != WEIR_OK ? status : adopt(device, device->ops->event_create(device, out));
+    weir_status status = begin(device, __func__, "out", out);
+    return status != WEIR_OK ? status : adopt(device, weiri_fail_in(__func__, device->ops->event_create(device, out)));
 }
 
 void weir_event_destroy(weir_device *device, void *event)
@@ -309,35 +310,36 @@ void weir_event_destroy(weir_device *device, void *event)
 
 weir_status weir_event_record(weir_device *device, void *event, void *stream)
 {
-    weir_status status = begin_on(device, "record event", "event", event, stream);
-    return status != WEIR_OK ? status : device->ops->event_record(device, event, stream);
+    weir_status status = begin_on(device, __func__, "event", event, stream);
+    return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->event_record(device, event, stream));
 }
 
 weir_status weir_event_elapsed(weir_device *device, void *from, void *to, double *ms)
 {
     const void *argument = from == NULL ? from : to == NULL ? to : (const void *)ms;
-    weir_status status = begin(device, "elapsed time of events", "from, to or ms", argument);
-    return status != WEIR_OK ? status : device->ops->event_elapsed(device, from, to, ms);
+    weir_status status = begin(device, __func__, from == NULL ? "from" : to == NULL ? "to" : "ms", argument);
+    return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->event_elapsed(device, from, to, ms));
 }
 
 /* ---- graphs --------------------------------------------------------------------------------------------- */
 
 weir_status weir_graph_begin(weir_device *device, void *stream)
 {
-    weir_status status = begin_on(device, "begin graph", "stream", stream, stream);
-    return status != WEIR_OK ? status : device->ops->graph_begin(device, stream);
+    weir_status status = begin_on(device, __func__, "stream", stream, stream);
+    return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->graph_begin(device, stream));
 }
 
 weir_status weir_graph_end(weir_device *device, void *stream, void **out)
 {
-    weir_status status = begin_on(device, "end graph", "out", out, stream);
-    return status != WEIR_OK ? status : adopt(device, device->ops->graph_end(device, stream, out));
+    weir_status status = begin_on(device, __func__, "out", out, stream);
+    return status != WEIR_OK ? status
+                             : adopt(device, weiri_fail_in(__func__, device->ops->graph_end(device, stream, out)));
 }
 
 weir_status weir_graph_launch(weir_device *device, void *graph, void *stream)
 {
-    weir_status status = begin_on(device, "launch graph", "graph", graph, stream);
-    return status != WEIR_OK ? status : device->ops->graph_launch(device, graph, stream);
+    weir_status status = begin_on(device, __func__, "graph", graph, stream);
+    return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->graph_launch(device, graph, stream));
 }
 
 void weir_graph_destroy(weir_device *device, void *graph)
@@ -375,7 +377,7 @@ static bool has_our_nouns(const weir_kernel *kernel)
 /* A kernel reads handles by the layouts of the headers that it was compiled with. The check is here and not in kernels,
  * where it would cost a load for each call. It goes by the headers that the kernel's file includes, because the host
  * does not know which handles are among its arguments. */
-static weir_status check_nouns(const weir_device *device, const weir_kernel *kernel)
+static weir_status check_nouns(const char *call, const weir_kernel *kernel)
 {
     static const char *const names[WEIR_DEV_NOUNS_MAX] = {
 #define NOUN(number, noun, version) [number] = #noun,
@@ -391,52 +393,54 @@ static weir_status check_nouns(const weir_device *device, const weir_kernel *ker
     }
     if (names[i] == NULL) {
         return weiri_fail(WEIR_ERR_VERSION, "%s: kernel %s: compiled with newer device headers, of nouns unknown here",
-                          device->info.label, kernel->name);
+                          call, kernel->name);
     }
-    return weiri_fail(WEIR_ERR_VERSION, "%s: kernel %s: compiled with version %u of weir_dev_%s, not %u",
-                      device->info.label, kernel->name, kernel->nouns[i], names[i], noun_versions[i]);
+    return weiri_fail(WEIR_ERR_VERSION, "%s: kernel %s: compiled with version %u of weir_dev_%s, not %u", call,
+                      kernel->name, kernel->nouns[i], names[i], noun_versions[i]);
 }
 
-static weir_status check_kernel(const weir_device *device, const weir_kernel *kernel)
+static weir_status check_kernel(const char *call, const weir_kernel *kernel)
 {
     if (kernel->version != WEIR_DEV_VERSION) {
-        return weiri_fail(WEIR_ERR_VERSION, "%s: kernel: compiled with device headers of version %u, not %u",
-                          device->info.label, kernel->version, WEIR_DEV_VERSION);
+        return weiri_fail(WEIR_ERR_VERSION, "%s: kernel: compiled with device headers of version %u, not %u", call,
+                          kernel->version, WEIR_DEV_VERSION);
     }
     if (kernel->name == NULL || kernel->args_bytes > WEIR_KERNEL_ARGS_MAX) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: kernel: not defined by WEIR_KERNEL", device->info.label);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: kernel: not defined by WEIR_KERNEL", call);
     }
-    return check_nouns(device, kernel);
+    return check_nouns(call, kernel);
 }
 
 weir_status weir_kernel_load(weir_device *device, const weir_kernel *kernel)
 {
-    weir_status status = begin(device, "load kernel", "kernel", kernel);
+    weir_status status = begin(device, __func__, "kernel", kernel);
     if (status == WEIR_OK) {
-        status = check_kernel(device, kernel);
+        status = check_kernel(__func__, kernel);
     }
-    return status != WEIR_OK ? status : device->ops->kernel_load(device, kernel);
+    return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->kernel_load(device, kernel));
 }
 
 weir_status weir_kernel_fit(weir_device *device, const weir_kernel *kernel, uint32_t threads, uint32_t *blocks)
 {
     uint32_t fit = 0;
-    weir_status status = begin(device, "fit kernel", "kernel or blocks", kernel != NULL ? (const void *)blocks : NULL);
+    weir_status status =
+        begin(device, __func__, kernel != NULL ? "blocks" : "kernel", kernel != NULL ? (const void *)blocks : NULL);
     if (status == WEIR_OK) {
-        status = check_kernel(device, kernel);
+        status = check_kernel(__func__, kernel);
     }
     if (status == WEIR_OK && threads == 0) {
-        status = weiri_fail(WEIR_ERR_INVALID, "%s: fit kernel %s: 0 threads a block", device->info.label, kernel->name);
+        status = weiri_fail(WEIR_ERR_INVALID, "%s: %s: kernel %s: 0 threads a block", __func__, device->info.label,
+                            kernel->name);
     }
     if (status == WEIR_OK) {
-        status = device->ops->kernel_fit(device, kernel, threads, &fit);
+        status = weiri_fail_in(__func__, device->ops->kernel_fit(device, kernel, threads, &fit));
     }
     if (status != WEIR_OK) {
         return status;
     }
     if (fit == 0) {
-        return weiri_fail(WEIR_ERR_LIMIT, "%s: kernel %s: %u threads a block, but at most %u are possible",
-                          device->info.label, kernel->name, threads, device->info.block_threads);
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: %s: kernel %s: %u threads a block, but at most %u are possible",
+                          __func__, device->info.label, kernel->name, threads, device->info.block_threads);
     }
     *blocks = fit;
     return WEIR_OK;
@@ -446,30 +450,31 @@ weir_status weir_launch(weir_device *device, const weir_kernel *kernel, weir_sha
                         const weir_launch_opts *opts, void *stream)
 {
     weir_launch_opts given;
-    weir_status status = begin_on(device, "launch", "kernel or args", kernel != NULL ? args : NULL, stream);
+    weir_status status =
+        begin_on(device, __func__, kernel != NULL ? "args" : "kernel", kernel != NULL ? args : NULL, stream);
     if (status == WEIR_OK) {
-        status = check_kernel(device, kernel);
+        status = check_kernel(__func__, kernel);
     }
     if (status != WEIR_OK) {
         return status;
     }
     if (shape.blocks == 0 || shape.threads == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: launch %s: a shape of %u blocks of %u threads", device->info.label,
-                          kernel->name, shape.blocks, shape.threads);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: kernel %s: a shape of %u blocks of %u threads", __func__,
+                          device->info.label, kernel->name, shape.blocks, shape.threads);
     }
     if (!WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: launch %s: %s", device->info.label, kernel->name,
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: kernel %s: %s", __func__, device->info.label, kernel->name,
                           WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&given, sizeof(given), opts);
-    return device->ops->launch(device, kernel, shape, args, given.cooperative, stream);
+    return weiri_fail_in(__func__, device->ops->launch(device, kernel, shape, args, given.cooperative, stream));
 }
 
 /* ---- memory, for the nouns ------------------------------------------------------------------------------ */
 
 weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
 {
-    weir_status status = begin(device, "allocate", "out", out);
+    weir_status status = begin(device, "device: allocate", "out", out);
     if (status != WEIR_OK) {
         return status;
     }
@@ -482,7 +487,7 @@ weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, ui
 
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out)
 {
-    weir_status status = begin(device, "register memory", "pointer", pointer);
+    weir_status status = begin(device, "device: register memory", "pointer", pointer);
     if (status != WEIR_OK) {
         return status;
     }
@@ -495,7 +500,7 @@ weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes
 
 weir_status weiri_device_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out)
 {
-    weir_status status = begin(device, "map registers", "registers", registers);
+    weir_status status = begin(device, "device: map registers", "registers", registers);
     if (status != WEIR_OK) {
         return status;
     }
@@ -509,7 +514,7 @@ weir_status weiri_device_map_registers(weir_device *device, void *registers, uin
 weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                                 weiri_block **out)
 {
-    weir_status status = begin(device, "import memory", "peer", peer);
+    weir_status status = begin(device, "device: import memory", "peer", peer);
     return status != WEIR_OK ? status : adopt(device, device->ops->import(device, peer, same_process, fd, out));
 }
 

@@ -39,7 +39,7 @@ static void describe(const weiri_transport_ops *transport, weir_transport_info *
 weir_status weir_transport_get(uint32_t index, weir_transport_info *info)
 {
     if (info == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_transport_get: info is NULL");
+        return weiri_fail_null("weir_transport_get", "info");
     }
     const weiri_transport_ops *transport = weiri_transport_at(index);
     if (transport == NULL) {

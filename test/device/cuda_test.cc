@@ -649,7 +649,7 @@ TEST_F(GpuStream, WaitEndsAtTheDeadlineAndTheStreamGoesOn)
     auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(weir_stream_wait(device, stream, 150), WEIR_ERR_TIMEOUT);
     EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(150));
-    EXPECT_NE(std::string(weir_last_error()).find("gpu:0: stream_wait"), std::string::npos) << weir_last_error();
+    EXPECT_NE(std::string(weir_last_error()).find("weir_stream_wait: gpu:0: "), std::string::npos) << weir_last_error();
     // weir's copies do not wait for the kernel.
     weiri_block *other = allocate(1024);
     EXPECT_EQ(read(other->pointer, 1024), std::vector<uint8_t>(1024, 0));
@@ -740,7 +740,7 @@ TEST_F(Gpu, FamiliesThatWereLeftOutAreRefusedByName)
         ASSERT_EQ(weir_kernel_load(device, kernel), WEIR_ERR_UNSUPPORTED) << kernel->name;
         const std::string reason = reinterpret_cast<const char *>(family.module) + 1;
         EXPECT_EQ(reason.rfind("libweir was built without", 0), 0u) << reason;
-        EXPECT_EQ(weir_last_error(), std::string("gpu:0: load kernel ") + kernel->name + ": " + reason);
+        EXPECT_EQ(weir_last_error(), std::string("weir_kernel_load: gpu:0: kernel ") + kernel->name + ": " + reason);
     }
 }
 

@@ -53,9 +53,9 @@ const weiri_port_handler *fake_bootstrap_handler(const weir_bootstrap *bootstrap
     return bootstrap->open ? &bootstrap->handler : NULL;
 }
 
-weir_status weiri_boot_check(const weir_bootstrap *bootstrap)
+weir_status weiri_boot_check(const weir_bootstrap *bootstrap, const char *call)
 {
-    return bootstrap != NULL ? WEIR_OK : weiri_fail(WEIR_ERR_INVALID, "bootstrap: bootstrap is NULL");
+    return bootstrap != NULL ? WEIR_OK : weiri_fail_null(call, "bootstrap");
 }
 
 uint32_t weir_bootstrap_rank(const weir_bootstrap *bootstrap) { return bootstrap->rank; }

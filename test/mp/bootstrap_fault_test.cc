@@ -774,7 +774,7 @@ TEST_F(BootstrapFault, ReceiveTimesOutNamingTheRank)
                 uint32_t word = 1;
                 const Outcome o = weirt_outcome([&] { return weir_bootstrap_recv(boot, &word, 4, 2, 77); });
                 EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
-                EXPECT_TRUE(weirt_has(o, "recv of tag 77")) << o.text;
+                EXPECT_TRUE(weirt_has(o, "weir_bootstrap_recv: tag 77")) << o.text;
                 EXPECT_TRUE(weirt_has(o, "rank 2")) << o.text;
                 expect_expired(o, 1000 * weirt_slow());
                 EXPECT_EQ(word, 1u);

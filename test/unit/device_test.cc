@@ -126,7 +126,7 @@ TEST(DeviceName, OptsOfOtherVersions)
     EXPECT_EQ(weir_device_open("cpu:0", &newer.known, &device), WEIR_ERR_INVALID);
     EXPECT_EQ(device, nullptr);
     EXPECT_STREQ(weir_last_error(),
-                 "device: open: opts has a field that this libweir does not know, and it is not zero");
+                 "weir_device_open: opts has a field that this libweir does not know, and it is not zero");
 }
 
 TEST(DeviceName, ThreadsOfOptsAndEnvironment)

@@ -25,10 +25,19 @@ template <typename Struct> bool zeroed(void (*get)(Struct *out))
     return std::memcmp(static_cast<void *>(&out), static_cast<void *>(&zeros), sizeof out) == 0;
 }
 
-bool invalid(weir_status status) { return status == WEIR_ERR_INVALID && std::strlen(weir_last_error()) > 0; }
+// The text begins with the name of the call. An asynchronous form may name the blocking one.
+bool invalid(weir_status status, std::string call)
+{
+    const std::string async = "_async";
+    if (call.size() > async.size() && call.substr(call.size() - async.size()) == async) {
+        call.resize(call.size() - async.size());
+    }
+    return status == WEIR_ERR_INVALID && std::string(weir_last_error()).find(call + ": ") == 0 &&
+           std::string(weir_last_error()).find(" is NULL") != std::string::npos;
+}
 
 // clang-format off
-#define INVALID(function, ...) { #function, [] { return invalid(function(__VA_ARGS__)); } }
+#define INVALID(function, ...) { #function, [] { return invalid(function(__VA_ARGS__), #function); } }
 #define ZERO(function, ...) { #function, [] { return !function(__VA_ARGS__); } }
 #define NOTHING(function, ...) { #function, [] { function(__VA_ARGS__); return true; } }
 #define ZEROED(type, function, ...) \
@@ -230,7 +239,6 @@ TEST(Null, EveryFunctionTakesIt)
     for (const row &r : rows) {
         SCOPED_TRACE(r.name);
         EXPECT_TRUE(r.right()) << weir_last_error();
-        EXPECT_EQ(std::string(weir_last_error()).find("NULL argument"), std::string::npos) << weir_last_error();
     }
     const weir_shape shape = weir_device_fit_shape(nullptr, weir_shape{ 2, 3 });
     EXPECT_EQ(shape.blocks, 2u);

@@ -104,7 +104,7 @@ static weir_status reach(weir_device *device, const char *kind, const uint8_t uu
 {
     (void)uuid;
     if (strcmp(kind, device->info.kind) != 0) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: reach a device of kind '%.8s': a CPU device cannot map GPU memory",
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: device of kind '%.8s': a CPU device cannot map GPU memory",
                           device->info.label, kind);
     }
     return WEIR_OK;

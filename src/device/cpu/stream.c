@@ -162,8 +162,7 @@ static weir_status submit(cpu_stream *stream, cpu_op *op, uint32_t threads)
     weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&stream->mutex);
     if (stream->recording && op->graph != NULL) {
-        status = weiri_fail(WEIR_ERR_INVALID,
-                            "stream: launch graph: the stream is recording one, which cannot hold another");
+        status = weiri_fail(WEIR_ERR_INVALID, "the stream is recording a graph, which cannot contain another one");
     } else if (stream->recording) {
         list_append(&stream->recorded, op, threads);
     } else {
@@ -282,11 +281,11 @@ weir_status weiri_cpu_stream_wait(weir_device *device, void *handle, uint64_t de
     (void)pthread_mutex_lock(&stream->mutex);
     uint64_t target = stream->submitted;
     if (stream->recording) {
-        status = weiri_fail(WEIR_ERR_INVALID, "stream: wait: a graph is being recorded");
+        status = weiri_fail(WEIR_ERR_INVALID, "the stream is recording a graph");
     }
     while (status == WEIR_OK && stream->completed < target) {
         if (!weiri_cond_wait(&stream->ended, &stream->mutex, deadline_ns) && stream->completed < target) {
-            status = weiri_fail(WEIR_ERR_TIMEOUT, "stream: wait: the deadline passed with %llu operations to end",
+            status = weiri_fail(WEIR_ERR_TIMEOUT, "the deadline passed before the last %llu operations ended",
                                 (unsigned long long)(target - stream->completed));
         }
     }
@@ -305,12 +304,12 @@ weir_status weiri_cpu_launch(weir_device *device, const weir_kernel *kernel, wei
         return status;
     }
     if (kernel->cpu == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: launch %s: not compiled for the CPU", device->info.label,
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: kernel %s: not compiled for the CPU", device->info.label,
                           kernel->name);
     }
     if (shape.blocks > weiri_cpu_resident_blocks(device, shape.threads)) {
         return weiri_fail(WEIR_ERR_LIMIT,
-                          "%s: launch %s: %u blocks of %u threads, the limit is %u threads in all; set "
+                          "%s: kernel %s: %u blocks of %u threads, the limit is %u threads in all; set "
                           "WEIR_CPU_THREADS (at most 1024) or ask weir_device_fit_shape",
                           device->info.label, kernel->name, shape.blocks, shape.threads, device->cpu_threads);
     }
@@ -365,7 +364,7 @@ static weir_status event_time(const cpu_event *event, uint64_t *time_ns)
     uint64_t passed = __atomic_load_n(&event->passed, __ATOMIC_ACQUIRE);
     uint64_t submitted = __atomic_load_n(&event->submitted, __ATOMIC_RELAXED);
     if (submitted == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "event: elapsed: the event was never recorded");
+        return weiri_fail(WEIR_ERR_INVALID, "an event was never recorded");
     }
     *time_ns = __atomic_load_n(&event->time_ns, __ATOMIC_RELAXED);
     return passed < submitted ? WEIR_PENDING : WEIR_OK;
@@ -396,7 +395,7 @@ weir_status weiri_cpu_graph_begin(weir_device *device, void *handle)
     }
     (void)pthread_mutex_lock(&stream->mutex);
     if (stream->recording) {
-        status = weiri_fail(WEIR_ERR_INVALID, "graph: begin: the stream is recording one already");
+        status = weiri_fail(WEIR_ERR_INVALID, "the stream is already recording a graph");
     }
     stream->recording = true;
     (void)pthread_mutex_unlock(&stream->mutex);
@@ -413,7 +412,7 @@ weir_status weiri_cpu_graph_end(weir_device *device, void *handle, void **out)
     cpu_graph *graph = (cpu_graph *)weiri_alloc(1, sizeof(*graph));
     (void)pthread_mutex_lock(&stream->mutex);
     if (!stream->recording) {
-        status = weiri_fail(WEIR_ERR_INVALID, "graph: end: the stream is not recording one");
+        status = weiri_fail(WEIR_ERR_INVALID, "the stream is not recording a graph");
     } else if (graph == NULL) {
         status = weiri_fail_nomem("graph");
         list_free_recorded(&stream->recorded);

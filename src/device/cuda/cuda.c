@@ -186,10 +186,10 @@ static weir_status cuda_open(weir_device *device)
     char reason[256] = "";
     uint32_t devices = weiri_cuda_load(reason);
     if (devices == 0) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: open: no GPU: %s", device->info.index, reason);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: no GPU: %s", device->info.index, reason);
     }
     if (device->info.index >= devices) {
-        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: open: there are only %u GPUs", device->info.index, devices);
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: there are only %u GPUs", device->info.index, devices);
     }
     weiri_cuda_device *native = weiri_alloc(1, sizeof *native);
     if (native == NULL) {
@@ -255,7 +255,7 @@ static weir_status cuda_reach(weir_device *device, const char *kind, const uint8
 {
     if (strcmp(kind, "gpu") != 0) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED,
-                          "gpu:%u: reach: a GPU and a device of kind \"%s\" do not map each other's memory",
+                          "gpu:%u: a GPU and a device of kind \"%s\" do not map each other's memory",
                           device->info.index, kind);
     }
     if (memcmp(uuid, device->info.uuid, sizeof device->info.uuid) == 0) {
@@ -277,8 +277,8 @@ static weir_status cuda_reach(weir_device *device, const char *kind, const uint8
         return weiri_cuda_check(device, "cuDeviceCanAccessPeer", result);
     }
     if (can == 0) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: reach: gpu:%u and gpu:%d have no peer access",
-                          device->info.index, device->info.index, index);
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: gpu:%u and gpu:%d have no peer access", device->info.index,
+                          device->info.index, index);
     }
     return WEIR_OK;
 }
@@ -410,7 +410,7 @@ static weir_status elapsed(weir_device *device, CUevent from, CUevent to, double
         return WEIR_PENDING;
     }
     if (result == CUDA_ERROR_INVALID_HANDLE) {
-        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: event_elapsed: an event was never recorded", device->info.index);
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: an event was never recorded", device->info.index);
     }
     if (result != CUDA_SUCCESS) {
         return weiri_cuda_check(device, "cuEventElapsedTime", result);

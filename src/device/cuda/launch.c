@@ -151,14 +151,14 @@ static weir_status resolve_kernel(weir_device *device, const weir_kernel *kernel
         return WEIR_OK;
     }
     if (kernel->gpu == NULL) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: load kernel %s: %s", device->info.index, kernel->name,
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: kernel %s: %s", device->info.index, kernel->name,
                           missing_reason(native, kernel));
     }
     void *function = NULL;
     int error = kernel->gpu(&function);
     if (error != 0 || function == NULL) {
-        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: load kernel %s: CUDA runtime error %d", device->info.index,
-                          kernel->name, error);
+        return weiri_fail(WEIR_ERR_DEVICE, "gpu:%u: kernel %s: CUDA runtime error %d", device->info.index, kernel->name,
+                          error);
     }
     return add_kernel(device, kernel, function, out);
 }
@@ -191,11 +191,11 @@ static weir_status check_shape(const weir_device *device, const weiri_cuda_kerne
 {
     const char *name = loaded->kernel->name;
     if (shape.blocks == 0 || shape.threads == 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: launch %s: shape of %u blocks x %u threads", device->info.index,
+        return weiri_fail(WEIR_ERR_INVALID, "gpu:%u: kernel %s: shape of %u blocks x %u threads", device->info.index,
                           name, shape.blocks, shape.threads);
     }
     if (shape.blocks > INT_MAX) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks, but at most %d are possible",
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: kernel %s: %u blocks, but at most %d are possible",
                           device->info.index, name, shape.blocks, INT_MAX);
     }
     return check_threads(device, loaded, shape.threads);
@@ -219,7 +219,7 @@ static weir_status resident_blocks(const weir_device *device, const weiri_cuda_k
 static weir_status check_resident(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
 {
     if (!weiri_cuda_native(device)->cooperative) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: launch %s: the GPU has no cooperative launch",
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: kernel %s: the GPU has no cooperative launch",
                           device->info.index, loaded->kernel->name);
     }
     uint32_t resident = 0;
@@ -230,7 +230,7 @@ static weir_status check_resident(const weir_device *device, const weiri_cuda_ke
     if (resident < shape.blocks) {
         return weiri_fail(
             WEIR_ERR_LIMIT,
-            "gpu:%u: launch %s: cooperative launch of %u blocks x %u threads, but only %u blocks can be resident",
+            "gpu:%u: kernel %s: cooperative launch of %u blocks x %u threads, but only %u blocks can be resident",
             device->info.index, loaded->kernel->name, shape.blocks, shape.threads, resident);
     }
     return WEIR_OK;
@@ -289,7 +289,7 @@ static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_s
     void *params[] = { (void *)(uintptr_t)args };
     CUresult result = weiri_cuda.cuLaunchKernelEx(&config, loaded.function, params, NULL);
     if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
-        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: launch %s: %u blocks x %u threads cannot be resident at once",
+        return weiri_fail(WEIR_ERR_LIMIT, "gpu:%u: kernel %s: %u blocks x %u threads cannot be resident at once",
                           device->info.index, kernel->name, shape.blocks, shape.threads);
     }
     return weiri_cuda_check(device, "cuLaunchKernelEx", result);

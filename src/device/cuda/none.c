@@ -16,7 +16,7 @@ static uint32_t none_count(char *reason)
 
 static weir_status none_open(weir_device *device)
 {
-    return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: open: " REASON, device->info.index);
+    return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: " REASON, device->info.index);
 }
 
 const weiri_device_ops weiri_cuda_ops = {

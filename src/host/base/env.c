@@ -59,10 +59,10 @@ static const struct {
 weir_status weir_env_get(uint32_t index, weir_env_row *row)
 {
     if (row == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "environment: get row %u: row is NULL", index);
+        return weiri_fail_null(__func__, "row");
     }
     if (index >= ROW_COUNT) {
-        return weiri_fail(WEIR_ERR_RANGE, "environment: get row %u: there are %zu", index, ROW_COUNT);
+        return weiri_fail(WEIR_ERR_RANGE, "%s: row %u of %zu does not exist", __func__, index, ROW_COUNT);
     }
     *row = rows[index];
     row->value = weiri_environ_text(row->name);

@@ -84,6 +84,16 @@ weir_status weiri_fail_errno(int error, const char *format, ...)
     return error == ENOMEM ? WEIR_ERR_NOMEM : WEIR_ERR_SYSTEM;
 }
 
+weir_status weiri_fail_in(const char *call, weir_status status)
+{
+    char text[sizeof last_error];
+    if (status >= WEIR_OK) {
+        return status;
+    }
+    memcpy(text, last_error, sizeof text);
+    return weiri_fail(status, "%s: %s", call, text);
+}
+
 weir_status weiri_fail_null(const char *call, const char *argument)
 {
     return weiri_fail(WEIR_ERR_INVALID, "%s: %s is NULL", call, argument);

@@ -11,6 +11,9 @@ weir_status weiri_fail(weir_status status, const char *format, ...) __attribute_
  * for ENOMEM. */
 weir_status weiri_fail_errno(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* WEIR_ERR_INVALID with the text "<call>: <argument> is NULL". */
+/* Puts "call: " in front of the error's text if `status` is an error. Returns `status`. */
+weir_status weiri_fail_in(const char *call, weir_status status);
+/* WEIR_ERR_INVALID, "call: argument is NULL". */
 weir_status weiri_fail_null(const char *call, const char *argument);
 /* WEIR_ERR_NOMEM with the text "<object>: out of memory". */
 weir_status weiri_fail_nomem(const char *object);

@@ -37,8 +37,8 @@ typedef struct weiri_meeting {
 weir_status weiri_bootstrap_create_at(const weiri_meeting *meeting, uint32_t rank, uint32_t size,
                                       const weir_bootstrap_opts *opts, weir_bootstrap **out);
 
-/* WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED in the child of a fork. Takes no lock. */
-weir_status weiri_boot_check(const weir_bootstrap *bootstrap);
+/* WEIR_ERR_INVALID for NULL, WEIR_ERR_FORKED in the child of a fork. Error texts begin with `call`. Takes no lock. */
+weir_status weiri_boot_check(const weir_bootstrap *bootstrap, const char *call);
 
 /* The service thread, for watches of the communicator. */
 weiri_service *weiri_bootstrap_service(weir_bootstrap *bootstrap);

@@ -23,13 +23,14 @@
 /* How long after the deadline a rank that refuses connections may still be found dead. */
 #define REFUSED_NS 1500000000u
 
-weir_status weiri_boot_check(const weir_bootstrap *boot)
+weir_status weiri_boot_check(const weir_bootstrap *boot, const char *call)
 {
     if (boot == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: bootstrap is NULL");
+        return weiri_fail_null(call, "bootstrap");
     }
     if (boot->pid != getpid()) {
-        return weiri_fail(WEIR_ERR_FORKED, "bootstrap: belongs to the parent process %ld", (long)boot->pid);
+        return weiri_fail(WEIR_ERR_FORKED, "%s: the bootstrap belongs to the parent process %ld", call,
+                          (long)boot->pid);
     }
     return WEIR_OK;
 }
@@ -409,19 +410,18 @@ static weir_status join(weir_bootstrap *boot, const weiri_meeting *meeting)
     return status;
 }
 
-static weir_status check_create(const char *where, uint32_t rank, uint32_t size, const weir_bootstrap_opts *opts,
-                                weir_bootstrap **out)
+static weir_status check_create(const char *call, const char *where, uint32_t rank, uint32_t size,
+                                const weir_bootstrap_opts *opts, weir_bootstrap **out)
 {
-    if (where == NULL || out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: %s",
-                          where == NULL ? "where is NULL"
-                          : out == NULL ? "out is NULL"
-                                        : WEIRI_OPTS_ERROR(opts));
+    if (where == NULL || out == NULL) {
+        return weiri_fail_null(call, where == NULL ? "where" : "out");
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s", call, WEIRI_OPTS_ERROR(opts));
     }
     if (size == 0 || size > WEIR_RANKS_MAX || rank >= size) {
-        return weiri_fail(WEIR_ERR_INVALID,
-                          "bootstrap: create: rank %u of %u: the size must be 1 to %u, and the rank below it", rank,
-                          size, WEIR_RANKS_MAX);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u: the size must be 1 to %u, and the rank below it", call,
+                          rank, size, WEIR_RANKS_MAX);
     }
     return WEIR_OK;
 }
@@ -499,7 +499,7 @@ weir_status weir_bootstrap_create(const char *where, uint32_t rank, uint32_t siz
 {
     weiri_env env;
     weir_bootstrap_opts opts;
-    weir_status status = check_create(where, rank, size, user_opts, out);
+    weir_status status = check_create(__func__, where, rank, size, user_opts, out);
     if (status != WEIR_OK) {
         return status;
     }
@@ -532,9 +532,9 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
     weir_unique_id id;
     memset(&id, 0, sizeof id);
     if (callbacks == NULL || callbacks->broadcast == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create: callbacks.broadcast is NULL");
+        return weiri_fail_null(__func__, callbacks == NULL ? "callbacks" : "callbacks->broadcast");
     }
-    weir_status status = check_create("", rank, size, opts, out);
+    weir_status status = check_create(__func__, "", rank, size, opts, out);
     if (status != WEIR_OK) {
         return status;
     }
@@ -552,11 +552,11 @@ weir_status weir_bootstrap_create_callbacks(const weir_bootstrap_callbacks *call
         weir_unique_id_discard(&mine);
         weiri_auth_wipe(&mine, sizeof mine);
         weiri_auth_wipe(&id, sizeof id);
-        return weiri_fail(WEIR_ERR_SYSTEM, "bootstrap: create: the caller's broadcast returned %d", result);
+        return weiri_fail(WEIR_ERR_SYSTEM, "%s: the caller's broadcast returned %d", __func__, result);
     }
     id.text[sizeof id.text - 1] = '\0';
     if (id.text[0] == '\0') {
-        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: create: rank 0 could not create a unique id");
+        return weiri_fail(WEIR_ERR_REMOTE, "%s: rank 0 could not create a unique id", __func__);
     }
     status = weir_bootstrap_create(rank == 0 ? mine.text : id.text, rank, size, opts, out);
     if (rank == 0) {
@@ -603,7 +603,7 @@ void weir_bootstrap_get_usage(weir_bootstrap *boot, weir_bootstrap_usage *usage)
         return;
     }
     memset(usage, 0, sizeof *usage);
-    if (weiri_boot_check(boot) != WEIR_OK) {
+    if (weiri_boot_check(boot, __func__) != WEIR_OK) {
         return;
     }
     (void)pthread_mutex_lock(&boot->mutex);

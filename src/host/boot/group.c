@@ -53,6 +53,14 @@ static void describe(const weiri_group_call *c, char text[128])
     }
 }
 
+/* The beginning of error texts that all ranks of the group receive. */
+static void name_operation(const run *r, char text[160])
+{
+    char operation[128];
+    describe(&r->call, operation);
+    (void)snprintf(text, 160, "bootstrap: %s", operation);
+}
+
 static uint32_t rank_at(const run *r, uint64_t position)
 {
     const uint32_t i = (uint32_t)(position % r->count);
@@ -135,7 +143,7 @@ weir_status weiri_group_failure(const weir_bootstrap *boot)
                : weiri_fail(state->failed_status, "%s", state->failed_text);
 }
 
-static weir_status check_group(const weir_bootstrap *boot, const weir_group *group, run *r)
+static weir_status check_group(const weir_bootstrap *boot, const char *call, const weir_group *group, run *r)
 {
     r->count = boot->size;
     r->position = boot->rank;
@@ -145,7 +153,7 @@ static weir_status check_group(const weir_bootstrap *boot, const weir_group *gro
     bool member = false;
     for (uint32_t i = 0; i < group->count && group->ranks != NULL; i++) {
         if (group->ranks[i] >= boot->size || (i > 0 && group->ranks[i] <= group->ranks[i - 1])) {
-            return weiri_fail(WEIR_ERR_INVALID, "bootstrap: group: rank %u at %u is not ascending or not below %u",
+            return weiri_fail(WEIR_ERR_INVALID, "%s: group: rank %u at %u is not ascending or not below %u", call,
                               group->ranks[i], i, boot->size);
         }
         if (group->ranks[i] == boot->rank) {
@@ -154,7 +162,7 @@ static weir_status check_group(const weir_bootstrap *boot, const weir_group *gro
         }
     }
     if (!member) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: group: does not contain this rank, %u", boot->rank);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: the group does not contain this rank, %u", call, boot->rank);
     }
     r->count = group->count;
     r->ranks = group->count == boot->size ? NULL : group->ranks;
@@ -162,24 +170,23 @@ static weir_status check_group(const weir_bootstrap *boot, const weir_group *gro
 }
 
 /* Checks the call and takes the next number of the group. On success the mutex is held afterwards. */
-static weir_status begin(weir_bootstrap *boot, const weir_group *group, uint32_t op, const void *data, uint64_t bytes,
-                         uint32_t root, run *r)
+static weir_status begin(weir_bootstrap *boot, const char *call, const weir_group *group, uint32_t op, const void *data,
+                         uint64_t bytes, uint32_t root, run *r)
 {
     memset(r, 0, sizeof *r);
-    weir_status status = weiri_boot_check(boot);
+    weir_status status = weiri_boot_check(boot, call);
     if (status != WEIR_OK) {
         return status;
     }
-    status = check_group(boot, group, r);
+    status = check_group(boot, call, group, r);
     if (status != WEIR_OK) {
         return status;
     }
     if (data == NULL && bytes > 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: %s: data is NULL",
-                          op == OP_ALLGATHER ? "allgather" : "broadcast");
+        return weiri_fail_null(call, "data");
     }
     if (bytes > WEIRI_MESSAGE_MAX / 2 / r->count) {
-        return weiri_fail(WEIR_ERR_LIMIT, "bootstrap: %llu bytes from each of %u ranks are too many",
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: %llu bytes from each of %u ranks are too many", call,
                           (unsigned long long)bytes, r->count);
     }
     r->boot = boot;
@@ -342,8 +349,8 @@ static weir_status send_step(run *r, uint64_t position, uint32_t step, const voi
     weiri_write_u64(&w, r->call.sequence);
     weiri_write_u64(&w, r->call.bytes);
     weiri_write_u64(&w, step);
-    char what[128];
-    describe(&r->call, what);
+    char what[160];
+    name_operation(r, what);
     const uint32_t peer = rank_at(r, position);
     weir_status status =
         weiri_boot_wait_room(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state, r->call.sequence, what, r->deadline_ns);
@@ -462,25 +469,24 @@ static weir_status find_missing(run *r, uint32_t peer, const char *what)
     }
     const weiri_peer *p = &boot->peers[peer];
     if (p->state != WEIRI_PEER_ALIVE || p->goodbye_ns != 0) {
-        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: %s: rank %u left", what, peer);
+        return weiri_fail(WEIR_ERR_REMOTE, "%s: rank %u left", what, peer);
     }
     if (!answered && has_address(boot, peer)) {
         return weiri_fail(WEIR_ERR_TIMEOUT,
-                          "bootstrap: %s: timeout: rank %u does not answer (stopped, or its host is unreachable)", what,
-                          peer);
+                          "%s: timeout: rank %u does not answer (stopped, or its host is unreachable)", what, peer);
     }
     if (answered && p->answer == NOT_CALLED) {
-        return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: rank %u has not called it", what, peer);
+        return weiri_fail(WEIR_ERR_TIMEOUT, "%s: timeout: rank %u has not called it", what, peer);
     }
-    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
+    return weiri_fail(WEIR_ERR_TIMEOUT, "%s: timeout: nothing came from rank %u", what, peer);
 }
 
 static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *data, uint64_t bytes)
 {
     const uint32_t peer = rank_at(r, position);
-    char what[128];
+    char what[160];
     weiri_message *message = NULL;
-    describe(&r->call, what);
+    name_operation(r, what);
     r->state->waits_for = peer;
     weir_status status = weiri_boot_wait(r->boot, peer, WEIRI_FRAME_COLLECTIVE, r->state->hash, r->state,
                                          r->call.sequence, what, r->deadline_ns, &message);
@@ -496,14 +502,14 @@ static weir_status recv_step(run *r, uint64_t position, uint64_t step, void *dat
     const uint64_t their_step = weiri_read_u64(&reader);
     const uint64_t size = message->bytes - reader.at;
     if (reader.failed || theirs.op < OP_BARRIER || theirs.op > OP_BROADCAST) {
-        status = weiri_fail(WEIR_ERR_CORRUPT, "bootstrap: %s: malformed message from rank %u", what, peer);
+        status = weiri_fail(WEIR_ERR_CORRUPT, "%s: malformed message from rank %u", what, peer);
     } else if (theirs.op != r->call.op || theirs.root != r->call.root || theirs.sequence != r->call.sequence ||
                theirs.bytes != r->call.bytes) {
         status = mismatch(r, peer, &theirs);
     } else if (their_step != step || size != bytes) {
-        status = weiri_fail(WEIR_ERR_CORRUPT, "bootstrap: %s: rank %u sent %llu bytes of step %llu, not %llu of %llu",
-                            what, peer, (unsigned long long)size, (unsigned long long)their_step,
-                            (unsigned long long)bytes, (unsigned long long)step);
+        status = weiri_fail(WEIR_ERR_CORRUPT, "%s: rank %u sent %llu bytes of step %llu, not %llu of %llu", what, peer,
+                            (unsigned long long)size, (unsigned long long)their_step, (unsigned long long)bytes,
+                            (unsigned long long)step);
     } else if (bytes > 0) {
         memcpy(data, message->data + reader.at, bytes);
     }
@@ -577,14 +583,14 @@ static weir_status run_broadcast(run *r, uint32_t root_position, void *data, uin
 weir_status weir_bootstrap_barrier(weir_bootstrap *boot, const weir_group *group)
 {
     run r;
-    const weir_status status = begin(boot, group, OP_BARRIER, NULL, 0, 0, &r);
+    const weir_status status = begin(boot, __func__, group, OP_BARRIER, NULL, 0, 0, &r);
     return status != WEIR_OK ? status : end(&r, run_barrier(&r));
 }
 
 weir_status weir_bootstrap_allgather(weir_bootstrap *boot, const weir_group *group, void *data, size_t bytes)
 {
     run r;
-    const weir_status status = begin(boot, group, OP_ALLGATHER, data, bytes, 0, &r);
+    const weir_status status = begin(boot, __func__, group, OP_ALLGATHER, data, bytes, 0, &r);
     return status != WEIR_OK ? status : end(&r, run_allgather(&r, (uint8_t *)data, bytes));
 }
 
@@ -592,7 +598,7 @@ weir_status weir_bootstrap_broadcast(weir_bootstrap *boot, const weir_group *gro
                                      uint32_t root)
 {
     run r;
-    weir_status status = weiri_boot_check(boot);
+    weir_status status = weiri_boot_check(boot, __func__);
     if (status != WEIR_OK) {
         return status;
     }
@@ -602,16 +608,16 @@ weir_status weir_bootstrap_broadcast(weir_bootstrap *boot, const weir_group *gro
         position++;
     }
     if (position >= count) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: broadcast: root %u is not in the group", root);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: root %u is not in the group", __func__, root);
     }
-    status = begin(boot, group, OP_BROADCAST, data, bytes, root, &r);
+    status = begin(boot, __func__, group, OP_BROADCAST, data, bytes, root, &r);
     return status != WEIR_OK ? status : end(&r, run_broadcast(&r, position, data, bytes));
 }
 
 weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes, uint64_t deadline_ns)
 {
     run r;
-    const weir_status status = begin(boot, NULL, OP_ALLGATHER, data, bytes, 0, &r);
+    const weir_status status = begin(boot, __func__, NULL, OP_ALLGATHER, data, bytes, 0, &r);
     if (status != WEIR_OK) {
         return status;
     }
@@ -622,7 +628,7 @@ weir_status weiri_group_join(weir_bootstrap *boot, uint8_t *data, uint64_t bytes
 void weiri_bootstrap_refuse(weir_bootstrap *boot, weir_status status, const char *text)
 {
     run r;
-    if (begin(boot, NULL, OP_ALLGATHER, NULL, 0, 0, &r) == WEIR_OK) {
+    if (begin(boot, __func__, NULL, OP_ALLGATHER, NULL, 0, 0, &r) == WEIR_OK) {
         (void)end(&r, weiri_fail(status, "%s", text));
     }
 }

@@ -119,7 +119,7 @@ static weir_status choose_address(const char *where, weiri_address *out)
 weir_status weir_unique_id_create(const char *where, weir_unique_id *out)
 {
     if (out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "unique id: create: out is NULL");
+        return weiri_fail_null(__func__, "out");
     }
     weiri_address at;
     weir_status status = weiri_auth_init();
@@ -132,7 +132,7 @@ weir_status weir_unique_id_create(const char *where, weir_unique_id *out)
     }
     entry *e = (entry *)weiri_alloc(1, sizeof *e);
     if (e == NULL) {
-        return weiri_fail_nomem("unique id");
+        return weiri_fail_nomem(__func__);
     }
     status = weiri_sock_listen(&at, &e->fd, &at);
     if (status != WEIR_OK) {

@@ -153,7 +153,7 @@ weir_status weir_launcher_get(weir_launcher_info *info)
     weiri_env env;
     launch found;
     if (info == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "launcher: get: info is NULL");
+        return weiri_fail_null(__func__, "info");
     }
     weir_status status = weiri_env_read(&env);
     if (status == WEIR_OK) {
@@ -266,9 +266,11 @@ weir_status weir_bootstrap_create_launched(const weir_bootstrap_opts *user_opts,
     weir_bootstrap_opts opts;
     launch found;
     char where[WHERE_BYTES];
-    if (out == NULL || !WEIRI_OPTS_OK(user_opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: create launched: %s",
-                          out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(user_opts));
+    if (out == NULL) {
+        return weiri_fail_null(__func__, "out");
+    }
+    if (!WEIRI_OPTS_OK(user_opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s", __func__, WEIRI_OPTS_ERROR(user_opts));
     }
     weir_status status = weiri_env_read(&env);
     if (status != WEIR_OK) {

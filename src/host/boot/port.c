@@ -135,7 +135,7 @@ uint32_t weiri_bootstrap_next_port(weir_bootstrap *boot)
 
 weir_status weiri_bootstrap_open_port(weir_bootstrap *boot, uint32_t number, const weiri_port_handler *handler)
 {
-    weir_status status = weiri_boot_check(boot);
+    weir_status status = weiri_boot_check(boot, __func__);
     if (status != WEIR_OK) {
         return status;
     }
@@ -171,7 +171,7 @@ static void forget_closed(weir_bootstrap *boot)
 
 void weiri_bootstrap_close_port(weir_bootstrap *boot, uint32_t number)
 {
-    if (weiri_boot_check(boot) != WEIR_OK) {
+    if (weiri_boot_check(boot, __func__) != WEIR_OK) {
         return;
     }
     (void)pthread_mutex_lock(&boot->mutex);
@@ -194,7 +194,7 @@ void weiri_bootstrap_close_port(weir_bootstrap *boot, uint32_t number)
 
 weir_status weiri_bootstrap_post(weir_bootstrap *boot, uint32_t peer, uint32_t port, const void *data, size_t bytes)
 {
-    weir_status status = weiri_boot_check(boot);
+    weir_status status = weiri_boot_check(boot, __func__);
     if (status != WEIR_OK) {
         return status;
     }

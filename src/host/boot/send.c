@@ -119,10 +119,10 @@ weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, 
             return WEIR_OK;
         }
         if (p->state != WEIRI_PEER_ALIVE) {
-            return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: %s: rank %u left", what, peer);
+            return weiri_fail(WEIR_ERR_REMOTE, "%s: rank %u left", what, peer);
         }
         if (now >= deadline_ns) {
-            return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: %s: timeout: nothing came from rank %u", what, peer);
+            return weiri_fail(WEIR_ERR_TIMEOUT, "%s: timeout: nothing came from rank %u", what, peer);
         }
         /* Without a connection this rank would not notice that the peer leaves. */
         bool alone = peer != boot->rank && p->in == NULL && p->out == NULL && boot->joined;
@@ -157,9 +157,8 @@ weir_status weiri_boot_wait_room(weir_bootstrap *boot, uint32_t peer, uint32_t k
             return WEIR_OK;
         }
         if (expired) {
-            return weiri_fail(WEIR_ERR_TIMEOUT,
-                              "bootstrap: %s: timeout: rank %u has not received %llu MiB of earlier messages", what,
-                              peer, (unsigned long long)(flow->ahead >> 20));
+            return weiri_fail(WEIR_ERR_TIMEOUT, "%s: timeout: rank %u has not received %llu MiB of earlier messages",
+                              what, peer, (unsigned long long)(flow->ahead >> 20));
         }
         expired = !weiri_cond_wait(&boot->cond, &boot->mutex, deadline_ns);
     }
@@ -197,23 +196,23 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
         return weiri_fail(boot->failed, "%s", boot->failed_text);
     }
     if (state == WEIRI_SEND_FAILED) {
-        return weiri_fail(WEIR_ERR_REMOTE, "bootstrap: send: rank %u left", peer);
+        return weiri_fail(WEIR_ERR_REMOTE, "weir_bootstrap_send: rank %u left", peer);
     }
-    return weiri_fail(WEIR_ERR_TIMEOUT, "bootstrap: send: timeout: rank %u does not receive%s%s", peer,
+    return weiri_fail(WEIR_ERR_TIMEOUT, "weir_bootstrap_send: timeout: rank %u does not receive%s%s", peer,
                       cause[0] == '\0' ? "" : ": ", cause);
 }
 
 weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t bytes, uint32_t peer, uint64_t tag)
 {
-    weir_status status = weiri_boot_check(boot);
+    weir_status status = weiri_boot_check(boot, __func__);
     if (status != WEIR_OK) {
         return status;
     }
     if (data == NULL && bytes > 0) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send to rank %u: data is NULL", peer);
+        return weiri_fail_null(__func__, "data");
     }
     if (peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: send: rank %u of %u does not exist", peer, boot->size);
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u does not exist", __func__, peer, boot->size);
     }
     const uint64_t deadline = weiri_deadline(boot->timeout_ms);
     /* Before the mutex is taken: the service thread must not wait while a long message is copied. */
@@ -224,7 +223,7 @@ weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t b
         return status;
     }
     (void)pthread_mutex_lock(&boot->mutex);
-    status = weiri_boot_wait_room(boot, peer, WEIRI_FRAME_USER, NULL, 0, "send", deadline);
+    status = weiri_boot_wait_room(boot, peer, WEIRI_FRAME_USER, NULL, 0, __func__, deadline);
     if (status == WEIR_OK) {
         status = queue(boot, peer, message, &sent);
     }
@@ -241,16 +240,18 @@ weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t b
 
 weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, uint32_t peer, uint64_t tag)
 {
-    weir_status status = weiri_boot_check(boot);
+    weir_status status = weiri_boot_check(boot, __func__);
     if (status != WEIR_OK) {
         return status;
     }
-    if ((data == NULL && bytes > 0) || peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "bootstrap: recv from rank %u of %u: %s", peer, boot->size,
-                          peer >= boot->size ? "no such rank" : "data is NULL");
+    if (data == NULL && bytes > 0) {
+        return weiri_fail_null(__func__, "data");
+    }
+    if (peer >= boot->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u does not exist", __func__, peer, boot->size);
     }
     char what[64];
-    (void)snprintf(what, sizeof what, "recv of tag %llu", (unsigned long long)tag);
+    (void)snprintf(what, sizeof what, "weir_bootstrap_recv: tag %llu", (unsigned long long)tag);
     weiri_message *message = NULL;
     (void)pthread_mutex_lock(&boot->mutex);
     status =
@@ -260,8 +261,8 @@ weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, 
         return status;
     }
     if (message->bytes != bytes) {
-        status = weiri_fail(WEIR_ERR_MISMATCH, "bootstrap: %s: rank %u sent %llu bytes, rank %u expects %zu", what,
-                            peer, (unsigned long long)message->bytes, boot->rank, bytes);
+        status = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u sent %llu bytes, rank %u expects %zu", what, peer,
+                            (unsigned long long)message->bytes, boot->rank, bytes);
     } else if (bytes > 0) {
         memcpy(data, message->data, bytes);
     }

@@ -119,7 +119,7 @@ void weiri_boot_enter(weir_bootstrap *boot);  /* without the mutex; the beginnin
 void weiri_boot_leave(weir_bootstrap *boot);
 
 /* boot/send.c */
-/* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. `what` names the call. */
+/* Waits for a message of (kind, tag) from `peer`; `group` is a collective's. error texts begin with `what`. */
 weir_status weiri_boot_wait(weir_bootstrap *boot, uint32_t peer, uint32_t kind, uint64_t tag,
                             const weiri_group_state *group, uint64_t sequence, const char *what, uint64_t deadline_ns,
                             weiri_message **out);

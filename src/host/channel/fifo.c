@@ -72,8 +72,7 @@ weir_status weir_fifo_create(weir_comm *comm, const weir_fifo_opts *opts, weir_f
     weir_fifo_opts options;
     weir_status status = weiri_comm_check("comm", comm, "weir_fifo_create");
     if (status == WEIR_OK) {
-        status =
-            out != NULL ? check_opts(opts, &options) : weiri_fail(WEIR_ERR_INVALID, "weir_fifo_create: out is NULL");
+        status = out != NULL ? check_opts(opts, &options) : weiri_fail_null("weir_fifo_create", "out");
     }
     if (status != WEIR_OK) {
         return status;
@@ -223,7 +222,7 @@ weir_status weir_fifo_push(weir_fifo *fifo, const weir_request *request, uint32_
     uint64_t position;
     weir_status status = check_host(fifo, "weir_fifo_push");
     if (status == WEIR_OK && request == NULL) {
-        status = weiri_fail(WEIR_ERR_INVALID, "weir_fifo_push: request is NULL");
+        status = weiri_fail_null("weir_fifo_push", "request");
     }
     if (status != WEIR_OK) {
         return status;
@@ -242,19 +241,21 @@ weir_status weir_fifo_push(weir_fifo *fifo, const weir_request *request, uint32_
     return WEIR_OK;
 }
 
-weir_status weir_fifo_test(weir_fifo *fifo, uint64_t ticket)
+static weir_status test(weir_fifo *fifo, const char *call, uint64_t ticket)
 {
     if (fifo != NULL && fifo->end == WEIR_FIFO_HOST && !weiri_comm_forked(fifo->comm) &&
         weir_arch_load_acquire_sys_u64(fifo->tail) > ticket) {
         return WEIR_OK;
     }
-    weir_status status = check_host(fifo, "weir_fifo_test");
+    weir_status status = check_host(fifo, call);
     return status != WEIR_OK ? status : WEIR_PENDING;
 }
 
+weir_status weir_fifo_test(weir_fifo *fifo, uint64_t ticket) { return test(fifo, __func__, ticket); }
+
 weir_status weir_fifo_wait(weir_fifo *fifo, uint64_t ticket, uint32_t timeout_ms)
 {
-    weir_status status = weir_fifo_test(fifo, ticket);
+    weir_status status = test(fifo, __func__, ticket);
     if (status != WEIR_PENDING) {
         return status;
     }

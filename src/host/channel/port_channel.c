@@ -845,19 +845,24 @@ void weir_port_channel_destroy(weir_port_channel *channel)
     weiri_free(channel);
 }
 
-weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_port_channel *out)
+weir_status weiri_port_channel_handle(const weir_port_channel *channel, const char *call, weir_dev_port_channel *out)
 {
     if (channel == NULL || out == NULL) {
-        return weiri_fail_null("weir_port_channel_device", channel == NULL ? "channel" : "out");
+        return weiri_fail_null(call, channel == NULL ? "channel" : "out");
     }
     if (weiri_comm_forked(comm_of(channel))) {
-        return weiri_fail(WEIR_ERR_FORKED, "weir_port_channel_device: the communicator belongs to the parent process");
+        return weiri_fail(WEIR_ERR_FORKED, "%s: the communicator belongs to the parent process", call);
     }
     if (channel->semaphore->end != WEIR_SEMAPHORE_DEVICE) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_port_channel_device: the semaphore's end is on the host");
+        return weiri_fail(WEIR_ERR_INVALID, "%s: the semaphore's end is on the host", call);
     }
     *out = channel->device;
     return WEIR_OK;
+}
+
+weir_status weir_port_channel_device(const weir_port_channel *channel, weir_dev_port_channel *out)
+{
+    return weiri_port_channel_handle(channel, __func__, out);
 }
 
 weir_semaphore *weir_port_channel_semaphore(const weir_port_channel *channel)
@@ -891,9 +896,14 @@ void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_chan
     snprintf(info->reason, sizeof info->reason, "%s", channel->line.missing);
 }
 
+static weir_proxy_channel *requests_of(const weir_port_channel *channel)
+{
+    return channel != NULL ? channel->requests : NULL;
+}
+
 weir_status weir_port_channel_status(weir_port_channel *channel)
 {
-    weir_status status = weir_proxy_channel_status(channel != NULL ? channel->requests : NULL);
+    weir_status status = weiri_channel_status(requests_of(channel), __func__);
     if (status == WEIR_OK) {
         status = check_line(channel);
     }
@@ -902,23 +912,40 @@ weir_status weir_port_channel_status(weir_port_channel *channel)
 
 /* ---- requests of host threads ------------------------------------------------------------------------------- */
 
+weir_status weiri_port_channel_post(weir_port_channel *channel, const char *call, const weir_request *request,
+                                    uint32_t timeout_ms, uint64_t *ticket)
+{
+    return weiri_channel_push(requests_of(channel), call, request, timeout_ms, ticket);
+}
+
 weir_status weir_port_channel_post(weir_port_channel *channel, const weir_request *request, uint32_t timeout_ms,
                                    uint64_t *ticket)
 {
-    return weir_proxy_channel_push(channel != NULL ? channel->requests : NULL, request, timeout_ms, ticket);
+    return weiri_port_channel_post(channel, __func__, request, timeout_ms, ticket);
+}
+
+weir_status weiri_port_channel_try_post(weir_port_channel *channel, const char *call, const weir_request *request,
+                                        uint64_t *ticket)
+{
+    return weiri_channel_try_push(requests_of(channel), call, request, ticket);
 }
 
 weir_status weir_port_channel_try_post(weir_port_channel *channel, const weir_request *request, uint64_t *ticket)
 {
-    return weir_proxy_channel_try_push(channel != NULL ? channel->requests : NULL, request, ticket);
+    return weiri_port_channel_try_post(channel, __func__, request, ticket);
 }
 
 weir_status weir_port_channel_test(weir_port_channel *channel, uint64_t ticket)
 {
-    return weir_proxy_channel_test(channel != NULL ? channel->requests : NULL, ticket);
+    return weiri_channel_test(requests_of(channel), __func__, ticket);
+}
+
+weir_status weiri_port_channel_wait(weir_port_channel *channel, const char *call, uint64_t ticket, uint32_t timeout_ms)
+{
+    return weiri_channel_wait(requests_of(channel), call, ticket, timeout_ms);
 }
 
 weir_status weir_port_channel_wait(weir_port_channel *channel, uint64_t ticket, uint32_t timeout_ms)
 {
-    return weir_proxy_channel_wait(channel != NULL ? channel->requests : NULL, ticket, timeout_ms);
+    return weiri_port_channel_wait(channel, __func__, ticket, timeout_ms);
 }

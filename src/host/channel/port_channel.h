@@ -7,6 +7,15 @@
 #include "weir/port_channel.h"
 
 weir_comm *weiri_port_channel_comm(const weir_port_channel *channel);
+
+/* The public calls weir_port_channel_device, _post, _try_post and _wait; error texts begin with `call`. */
+weir_status weiri_port_channel_handle(const weir_port_channel *channel, const char *call, weir_dev_port_channel *out);
+weir_status weiri_port_channel_post(weir_port_channel *channel, const char *call, const weir_request *request,
+                                    uint32_t timeout_ms, uint64_t *ticket);
+weir_status weiri_port_channel_try_post(weir_port_channel *channel, const char *call, const weir_request *request,
+                                        uint64_t *ticket);
+weir_status weiri_port_channel_wait(weir_port_channel *channel, const char *call, uint64_t ticket, uint32_t timeout_ms);
+
 /* Makes a failure of the channel fail the communicator within a second, for channels whose kernels wait for puts and
  * not for signals. Call it once, before the first request. */
 weir_status weiri_port_channel_make_vital(weir_port_channel *channel);

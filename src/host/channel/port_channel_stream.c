@@ -6,11 +6,11 @@
 /* One thread copies at most this many bytes itself. For more, a copy engine is faster. */
 #define ALONE_BYTES 512u
 
-static weir_status enqueue(weir_port_channel *channel, const weir_request *request, void *stream)
+static weir_status enqueue(weir_port_channel *channel, const char *call, const weir_request *request, void *stream)
 {
     const weir_shape one = { 1, 1 };
     weiri_port_call_args args;
-    weir_status status = weir_port_channel_device(channel, &args.channel);
+    weir_status status = weiri_port_channel_handle(channel, call, &args.channel);
     if (status != WEIR_OK) {
         return status;
     }
@@ -24,42 +24,42 @@ static weir_status enqueue(weir_port_channel *channel, const weir_request *reque
 }
 
 /* A call that moves `bytes` between remote and local. */
-static weir_status transfer(weir_port_channel *channel, uint16_t type, uint64_t remote_offset, uint64_t local_offset,
-                            uint64_t bytes, void *stream)
+static weir_status transfer(weir_port_channel *channel, const char *call, uint16_t type, uint64_t remote_offset,
+                            uint64_t local_offset, uint64_t bytes, void *stream)
 {
     const weir_request request = {
         .remote_offset = remote_offset, .local_offset = local_offset, .bytes = bytes, .type = type
     };
-    return enqueue(channel, &request, stream);
+    return enqueue(channel, call, &request, stream);
 }
 
 weir_status weir_port_channel_put_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                             uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, stream);
+    return transfer(channel, __func__, WEIR_REQUEST_PUT, remote_offset, local_offset, bytes, stream);
 }
 
 weir_status weir_port_channel_get_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t local_offset,
                                             uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, stream);
+    return transfer(channel, __func__, WEIR_REQUEST_GET, remote_offset, local_offset, bytes, stream);
 }
 
 weir_status weir_port_channel_signal_on_stream(weir_port_channel *channel, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_SIGNAL, 0, 0, 0, stream);
+    return transfer(channel, __func__, WEIR_REQUEST_SIGNAL, 0, 0, 0, stream);
 }
 
 weir_status weir_port_channel_put_signal_on_stream(weir_port_channel *channel, uint64_t remote_offset,
                                                    uint64_t local_offset, uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, stream);
+    return transfer(channel, __func__, WEIR_REQUEST_PUT_SIGNAL, remote_offset, local_offset, bytes, stream);
 }
 
 weir_status weir_port_channel_put_signal_flush_on_stream(weir_port_channel *channel, uint64_t remote_offset,
                                                          uint64_t local_offset, uint64_t bytes, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset, local_offset, bytes, stream);
+    return transfer(channel, __func__, WEIR_REQUEST_PUT_SIGNAL_FLUSH, remote_offset, local_offset, bytes, stream);
 }
 
 weir_status weir_port_channel_value_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t value,
@@ -68,22 +68,22 @@ weir_status weir_port_channel_value_on_stream(weir_port_channel *channel, uint64
     const weir_request request = {
         .remote_offset = remote_offset, .bytes = bytes, .value = value, .type = WEIR_REQUEST_VALUE
     };
-    return enqueue(channel, &request, stream);
+    return enqueue(channel, __func__, &request, stream);
 }
 
 weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t remote_offset, uint64_t value,
                                             void *stream)
 {
     const weir_request request = { .remote_offset = remote_offset, .value = value, .type = WEIR_REQUEST_ADD };
-    return enqueue(channel, &request, stream);
+    return enqueue(channel, __func__, &request, stream);
 }
 
 weir_status weir_port_channel_flush_on_stream(weir_port_channel *channel, void *stream)
 {
-    return transfer(channel, WEIR_REQUEST_FLUSH, 0, 0, 0, stream);
+    return transfer(channel, __func__, WEIR_REQUEST_FLUSH, 0, 0, 0, stream);
 }
 
 weir_status weir_port_channel_wait_on_stream(weir_port_channel *channel, void *stream)
 {
-    return transfer(channel, WEIRI_PORT_CALL_WAIT, 0, 0, 0, stream);
+    return transfer(channel, __func__, WEIRI_PORT_CALL_WAIT, 0, 0, 0, stream);
 }

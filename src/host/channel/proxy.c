@@ -186,8 +186,8 @@ void weir_proxy_destroy(weir_proxy *proxy)
 }
 
 /* Runs between two tries of a call that waits. WEIR_OK: the call may try again. */
-static weir_status try_later(weir_comm *comm, uint32_t tries, uint64_t deadline, const char *object, uint32_t number,
-                             const char *what)
+static weir_status try_later(weir_comm *comm, const char *call, uint32_t tries, uint64_t deadline, const char *object,
+                             uint32_t number, const char *what)
 {
     weir_cpu_relax(tries);
     if (tries % CHECK_READS != 0) {
@@ -195,7 +195,7 @@ static weir_status try_later(weir_comm *comm, uint32_t tries, uint64_t deadline,
     }
     weir_status status = weiri_comm_error(comm);
     if (status == WEIR_OK && weiri_left_ms(deadline) == 0) {
-        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s %u: %s when the deadline passed", object, number, what);
+        status = weiri_fail(WEIR_ERR_TIMEOUT, "%s: %s %u: %s when the deadline passed", call, object, number, what);
     }
     return status;
 }
@@ -223,7 +223,7 @@ weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms)
     for (uint32_t i = 0; i < proxy->worker_count; i++) {
         for (uint32_t tries = 1; !is_quiet(&proxy->workers[i]); tries++) {
             status =
-                try_later(proxy->comm, tries, deadline, "weir_proxy_drain: thread", i, "requests were still queued");
+                try_later(proxy->comm, "weir_proxy_drain", tries, deadline, "thread", i, "requests were still queued");
             if (status != WEIR_OK) {
                 return status;
             }
@@ -511,7 +511,7 @@ weir_status weir_proxy_channel_device(const weir_proxy_channel *channel, weir_de
 {
     weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_device");
     if (status == WEIR_OK && out == NULL) {
-        status = weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_device: out is NULL");
+        status = weiri_fail_null("weir_proxy_channel_device", "out");
     }
     if (status == WEIR_OK) {
         *out = channel->lanes[WEIR_FIFO_DEVICE].device;
@@ -531,27 +531,29 @@ static weir_status channel_error(weir_proxy_channel *channel)
 }
 
 /* Runs between two tries of a call that waits for the proxy. WEIR_OK: the call may try again. */
-static weir_status try_channel_later(weir_proxy_channel *channel, uint32_t tries, uint64_t deadline, const char *object,
+static weir_status try_channel_later(weir_proxy_channel *channel, const char *call, uint32_t tries, uint64_t deadline,
                                      const char *what)
 {
     return weir_dev_progress_unstarted(channel->lanes[WEIR_FIFO_HOST].progress) != WEIR_OK
-               ? weiri_fail(WEIR_ERR_INVALID, "%s %u: weir_proxy_start was not called", object, channel->id)
-               : try_later(channel->proxy->comm, tries, deadline, object, channel->id, what);
+               ? weiri_fail(WEIR_ERR_INVALID, "%s: channel %u: weir_proxy_start was not called", call, channel->id)
+               : try_later(channel->proxy->comm, call, tries, deadline, "channel", channel->id, what);
 }
 
-weir_status weir_proxy_channel_status(weir_proxy_channel *channel)
+weir_status weiri_channel_status(weir_proxy_channel *channel, const char *call)
 {
-    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_status");
+    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, call);
     return status != WEIR_OK ? status : channel_error(channel);
 }
 
-weir_status weir_proxy_channel_try_push(weir_proxy_channel *channel, const weir_request *request, uint64_t *ticket)
+weir_status weir_proxy_channel_status(weir_proxy_channel *channel) { return weiri_channel_status(channel, __func__); }
+
+weir_status weiri_channel_try_push(weir_proxy_channel *channel, const char *call, const weir_request *request,
+                                   uint64_t *ticket)
 {
     uint64_t position;
-    weir_status status =
-        check_anywhere("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_try_push");
+    weir_status status = check_anywhere("channel", channel == NULL ? NULL : channel->proxy, call);
     if (status == WEIR_OK && request == NULL) {
-        status = weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_try_push: request is NULL");
+        status = weiri_fail_null(call, "request");
     }
     if (status == WEIR_OK && weir_dev_control_status(channel->proxy->comm->control) != WEIR_OK) {
         status = weiri_comm_error(channel->proxy->comm);
@@ -566,13 +568,18 @@ weir_status weir_proxy_channel_try_push(weir_proxy_channel *channel, const weir_
     return status < WEIR_OK ? weiri_comm_error(channel->proxy->comm) : status;
 }
 
-weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_request *request, uint32_t timeout_ms,
-                                    uint64_t *ticket)
+weir_status weir_proxy_channel_try_push(weir_proxy_channel *channel, const weir_request *request, uint64_t *ticket)
+{
+    return weiri_channel_try_push(channel, __func__, request, ticket);
+}
+
+weir_status weiri_channel_push(weir_proxy_channel *channel, const char *call, const weir_request *request,
+                               uint32_t timeout_ms, uint64_t *ticket)
 {
     uint64_t position;
-    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_push");
+    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, call);
     if (status == WEIR_OK && request == NULL) {
-        status = weiri_fail(WEIR_ERR_INVALID, "weir_proxy_channel_push: request is NULL");
+        status = weiri_fail_null(call, "request");
     }
     if (status == WEIR_OK) {
         status = weiri_comm_error(channel->proxy->comm);
@@ -585,8 +592,7 @@ weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_requ
     for (uint32_t tries = 1; (status = weir_dev_proxy_channel_try_push(lane, request, &position)) != WEIR_OK; tries++) {
         status = status != WEIR_PENDING
                      ? weiri_comm_error(channel->proxy->comm)
-                     : try_channel_later(channel, tries, deadline, "weir_proxy_channel_push: channel",
-                                         "no credit or slot had come free");
+                     : try_channel_later(channel, call, tries, deadline, "no credit or slot had come free");
         if (status != WEIR_OK) {
             return status;
         }
@@ -597,6 +603,12 @@ weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_requ
     return WEIR_OK;
 }
 
+weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_request *request, uint32_t timeout_ms,
+                                    uint64_t *ticket)
+{
+    return weiri_channel_push(channel, __func__, request, timeout_ms, ticket);
+}
+
 /* Maps the status of the device's test to that of a test or wait of the host. */
 static weir_status outcome(weir_proxy_channel *channel, weir_status status)
 {
@@ -604,31 +616,40 @@ static weir_status outcome(weir_proxy_channel *channel, weir_status status)
     return error != WEIR_OK ? error : status < 0 ? weiri_comm_error(channel->proxy->comm) : status;
 }
 
-weir_status weir_proxy_channel_test(weir_proxy_channel *channel, uint64_t ticket)
+weir_status weiri_channel_test(weir_proxy_channel *channel, const char *call, uint64_t ticket)
 {
-    weir_status status = check_anywhere("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_test");
+    weir_status status = check_anywhere("channel", channel == NULL ? NULL : channel->proxy, call);
     if (status == WEIR_OK) {
         status = outcome(channel, weir_dev_proxy_channel_test(&channel->lanes[WEIR_FIFO_HOST].device, ticket));
     }
     return status;
 }
 
-weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket, uint32_t timeout_ms)
+weir_status weir_proxy_channel_test(weir_proxy_channel *channel, uint64_t ticket)
 {
-    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, "weir_proxy_channel_wait");
+    return weiri_channel_test(channel, __func__, ticket);
+}
+
+weir_status weiri_channel_wait(weir_proxy_channel *channel, const char *call, uint64_t ticket, uint32_t timeout_ms)
+{
+    weir_status status = check("channel", channel == NULL ? NULL : channel->proxy, call);
     if (status != WEIR_OK) {
         return status;
     }
     const weir_dev_proxy_channel *lane = &channel->lanes[WEIR_FIFO_HOST].device;
     const uint64_t deadline = deadline_in(channel->proxy->comm, timeout_ms);
     for (uint32_t tries = 1; (status = weir_dev_proxy_channel_test(lane, ticket)) == WEIR_PENDING; tries++) {
-        status = try_channel_later(channel, tries, deadline, "weir_proxy_channel_wait: channel",
-                                   "the request was not completed");
+        status = try_channel_later(channel, call, tries, deadline, "the request was not completed");
         if (status != WEIR_OK) {
             return status;
         }
     }
     return outcome(channel, status);
+}
+
+weir_status weir_proxy_channel_wait(weir_proxy_channel *channel, uint64_t ticket, uint32_t timeout_ms)
+{
+    return weiri_channel_wait(channel, __func__, ticket, timeout_ms);
 }
 
 /* ---- what callbacks call -------------------------------------------------------------------------------------- */

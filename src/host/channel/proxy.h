@@ -106,6 +106,15 @@ struct weir_proxy {
 
 #define WEIRI_CHANNEL_INDEX_BITS 20u
 
+/* The public calls of the same names; error texts begin with `call`. `channel` may be NULL. */
+weir_status weiri_channel_status(weir_proxy_channel *channel, const char *call);
+weir_status weiri_channel_try_push(weir_proxy_channel *channel, const char *call, const weir_request *request,
+                                   uint64_t *ticket);
+weir_status weiri_channel_push(weir_proxy_channel *channel, const char *call, const weir_request *request,
+                               uint32_t timeout_ms, uint64_t *ticket);
+weir_status weiri_channel_test(weir_proxy_channel *channel, const char *call, uint64_t ticket);
+weir_status weiri_channel_wait(weir_proxy_channel *channel, const char *call, uint64_t ticket, uint32_t timeout_ms);
+
 /* A thread other than the worker's takes the mutex, and releases it. */
 void weiri_worker_enter(weiri_worker *worker);
 void weiri_worker_leave(weiri_worker *worker);

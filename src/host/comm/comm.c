@@ -384,10 +384,9 @@ weir_status weir_comm_create(weir_bootstrap *bootstrap, weir_device *device, con
                              weir_comm **out)
 {
     if (bootstrap == NULL || out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_create: %s",
-                          bootstrap == NULL ? "bootstrap is NULL" : "out is NULL");
+        return weiri_fail_null(__func__, bootstrap == NULL ? "bootstrap" : "out");
     }
-    weir_status status = weiri_boot_check(bootstrap);
+    weir_status status = weiri_boot_check(bootstrap, __func__);
     if (status != WEIR_OK) {
         return status;
     }

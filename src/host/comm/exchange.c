@@ -514,7 +514,7 @@ static void ask(weir_future *future)
 weir_status weir_future_test(weir_future *future)
 {
     if (future == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_future_test: future is NULL");
+        return weiri_fail_null("weir_future_test", "future");
     }
     if (weiri_comm_forked(future->comm)) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_future_test: the communicator belongs to the parent process");
@@ -564,7 +564,7 @@ static void time_out(weir_future *future, uint32_t timeout_ms)
 weir_status weir_future_wait(weir_future *future, uint32_t timeout_ms)
 {
     if (future == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_future_wait: future is NULL");
+        return weiri_fail_null("weir_future_wait", "future");
     }
     weir_comm *comm = future->comm;
     if (timeout_ms == 0) {

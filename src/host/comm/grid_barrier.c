@@ -20,7 +20,7 @@ weir_status weir_grid_barrier_create(weir_comm *comm, weir_grid_barrier **out)
         return status;
     }
     if (out == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_grid_barrier_create: out is NULL");
+        return weiri_fail_null("weir_grid_barrier_create", "out");
     }
     weir_grid_barrier *barrier = (weir_grid_barrier *)weiri_alloc(1, sizeof *barrier);
     if (barrier == NULL) {

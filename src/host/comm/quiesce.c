@@ -74,7 +74,7 @@ static const weir_comm *find_busy(const weir_comm *comm)
 weir_status weir_comm_quiesce(weir_comm *comm, uint32_t timeout_ms)
 {
     if (comm == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_quiesce: comm is NULL");
+        return weiri_fail_null("weir_comm_quiesce", "comm");
     }
     if (weiri_comm_forked(comm)) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_comm_quiesce: the communicator belongs to the parent process");
