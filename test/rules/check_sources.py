@@ -45,6 +45,7 @@ LAYERS = (
     ("include/weir/device", ("weir/status.h", "weir/device/")),
     ("include/weir", ("weir/",)),
     ("examples/common", ("weir/", "ranks.h")),
+    ("examples/windows", ("weir/", "../common/", "common.h", "particles.h")),
     ("examples", ("weir/", "../../common/")),
     ("tools/swnic", ("swnic.h", "src/transport/ib/prm.h")),
     ("tools", ("weir/", "tools/perf/", "weir_perf_commit.h")),
@@ -115,7 +116,7 @@ def include_direction(root):
         elif target and not target.startswith(allowed):
             yield f"{place}: {target} is not below this file; it may include {', '.join(allowed) or 'nothing'}"
         # One compiler call without -I builds a tutorial: it includes shared files by the path from its folder.
-        tops = (name.rsplit("/", 1)[0],) if (target or "").startswith("../../common/") else (".", "include")
+        tops = (name.rsplit("/", 1)[0],) if (target or "").startswith("../") else (".", "include")
         if target and target.count("/") and not any((root / top / target).exists() for top in tops):
             yield f"{place}: {target} is not relative to the root or to include/"
         if system and name.startswith("include/") and system not in PUBLIC_SYSTEM_HEADERS:
