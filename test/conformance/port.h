@@ -93,6 +93,13 @@ protected:
     bool gpu() const { return std::strcmp(stage()->kind, "gpu") == 0; }
     port_case plan() const { return { std::get<1>(GetParam()), 0, PORT_PUT_SIGNAL, PORT_BLOCK, 0 }; }
     void run(weirt_rank_fn body, const port_case &plan) const { weirt_ranks_run(stage(), 2, body, &plan, sizeof plan); }
+    void run_unless(bool left_out, const char *reason, weirt_rank_fn body) const
+    {
+        if (left_out) {
+            GTEST_SKIP() << reason;
+        }
+        run(body, plan());
+    }
 };
 
 // Faults of the software NIC on both ranks.

@@ -379,10 +379,7 @@ void copy_fails(weirt_rank *rank)
 
 TEST_P(PortStaged, CopyThatFailsEndsItsChannelAlone)
 {
-    if (plan().transport != PORT_STAGED) {
-        GTEST_SKIP() << "a NIC reaches the memory without copies";
-    }
-    run(copy_fails, plan());
+    run_unless(plan().transport != PORT_STAGED, "a NIC reaches the memory without copies", copy_fails);
 }
 
 // ---- host threads ----------------------------------------------------------------------------------------------
@@ -530,10 +527,7 @@ void unmapped(weirt_rank *rank)
 
 TEST_P(PortChannel, WhatIsNotMappedIsToldApart)
 {
-    if (plan().transport == PORT_IPC) {
-        GTEST_SKIP() << "ipc maps memory";
-    }
-    run(unmapped, plan());
+    run_unless(plan().transport == PORT_IPC, "ipc maps memory", unmapped);
 }
 
 // A plain signal of a kernel over such a transport is an error of the communicator, not a crash.

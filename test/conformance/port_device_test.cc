@@ -236,10 +236,7 @@ void killed(weirt_rank *rank)
 
 TEST_P(PortDevice, PeerThatIsKilledEndsKernels)
 {
-    if (!stage()->processes) {
-        GTEST_SKIP() << "only a process can be killed";
-    }
-    run(killed, plan());
+    run_unless(!stage()->processes, "only a process can be killed", killed);
 }
 
 // ---- fallback to the proxy ------------------------------------------------------------------------------------

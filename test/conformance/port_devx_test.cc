@@ -96,10 +96,7 @@ void mixed(weirt_rank *rank)
 
 TEST_P(PortDevx, MeetsQueuesThatAreMadeByVerbs)
 {
-    if (!stage()->processes) {
-        GTEST_SKIP() << "threads of a process share its environment";
-    }
-    run(mixed, plan());
+    run_unless(!stage()->processes, "threads of a process share its environment", mixed);
 }
 
 // More channels than a slab has slots.

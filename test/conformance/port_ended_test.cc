@@ -205,10 +205,8 @@ void fails_on_the_host(weirt_rank *rank)
 
 TEST_P(PortEnded, FailedChannelEndsWaitsOfHosts)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "host threads' requests go through the proxy, as over ib";
-    }
-    run(fails_on_the_host, plan());
+    run_unless(plan().transport == PORT_DEVICE, "host threads' requests go through the proxy, as over ib",
+               fails_on_the_host);
 }
 
 // Channels made after the peer's channel has failed report its failure.
@@ -238,10 +236,7 @@ void fails_before(weirt_rank *rank)
 
 TEST_P(PortEnded, ChannelThatIsMadeLaterKnows)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "the same as over ib";
-    }
-    run(fails_before, plan());
+    run_unless(plan().transport == PORT_DEVICE, "the same as over ib", fails_before);
 }
 
 // Rank 1 destroys its semaphore before rank 0's channel fails. The failure does not reach the next semaphore, although
@@ -288,10 +283,7 @@ void fails_too_late(weirt_rank *rank)
 
 TEST_P(PortEnded, FailureAfterThePeersDestroyConcernsNobody)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "the same as over ib";
-    }
-    run(fails_too_late, plan());
+    run_unless(plan().transport == PORT_DEVICE, "the same as over ib", fails_too_late);
 }
 
 // ---- proxies ---------------------------------------------------------------------------------------------------
@@ -335,10 +327,7 @@ void not_started(weirt_rank *rank)
 
 TEST_P(PortEnded, ProxyThatWasNotStartedEndsWaits)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "kernels need no proxy";
-    }
-    run(not_started, plan());
+    run_unless(plan().transport == PORT_DEVICE, "kernels need no proxy", not_started);
 }
 
 // Kernels that post by themselves need no proxy.
@@ -364,10 +353,7 @@ void without_proxy(weirt_rank *rank)
 
 TEST_P(PortEnded, KernelsThatPostThemselvesNeedNoProxy)
 {
-    if (plan().transport != PORT_DEVICE) {
-        GTEST_SKIP() << "kernels do not post by themselves";
-    }
-    run(without_proxy, plan());
+    run_unless(plan().transport != PORT_DEVICE, "kernels do not post by themselves", without_proxy);
 }
 
 // A wait in the order of a stream cannot return its status: later work must not use data that never arrived.
@@ -394,10 +380,7 @@ void fails_under_a_stream(weirt_rank *rank)
 
 TEST_P(PortEnded, WaitOfAStreamFailsTheCommunicator)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "the same as over ib";
-    }
-    run(fails_under_a_stream, plan());
+    run_unless(plan().transport == PORT_DEVICE, "the same as over ib", fails_under_a_stream);
 }
 
 // A stop ends the waits of this rank.
@@ -415,10 +398,7 @@ void stops_under_waits(weirt_rank *rank)
 
 TEST_P(PortEnded, StoppedProxyEndsWaits)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "kernels need no proxy";
-    }
-    run(stops_under_waits, plan());
+    run_unless(plan().transport == PORT_DEVICE, "kernels need no proxy", stops_under_waits);
 }
 
 } // namespace

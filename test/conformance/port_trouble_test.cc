@@ -234,10 +234,7 @@ void stopped(weirt_rank *rank)
 
 TEST_P(PortTrouble, StoppedProxyEndsWhatIsQueued)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "kernels need no proxy";
-    }
-    run(stopped, plan());
+    run_unless(plan().transport == PORT_DEVICE, "kernels need no proxy", stopped);
 }
 
 // While one channel has seconds of work, another one of the same proxy goes on. A stop ends transfers under way, and
@@ -401,10 +398,7 @@ void deadlines(weirt_rank *rank)
 
 TEST_P(PortTrouble, DeadlinesOfWhatNobodyCarriesOut)
 {
-    if (plan().transport != PORT_IPC || stage()->processes) {
-        GTEST_SKIP() << "the same as over ipc between threads";
-    }
-    run(deadlines, plan());
+    run_unless(plan().transport != PORT_IPC || stage()->processes, "the same as over ipc between threads", deadlines);
 }
 
 // A kernel's own copy, while requests are queued, is done no earlier than they are.
@@ -536,10 +530,8 @@ void taken_away(weirt_rank *rank)
 
 TEST_P(PortTrouble, MemoryThatIsTakenAwayEndsItsTransfers)
 {
-    if (plan().transport == PORT_IPC && !stage()->processes) {
-        GTEST_SKIP() << "threads of a process use the owner's mapping, which must outlive them";
-    }
-    run(taken_away, plan());
+    run_unless(plan().transport == PORT_IPC && !stage()->processes,
+               "threads of a process use the owner's mapping, which must outlive them", taken_away);
 }
 
 // ---- creation --------------------------------------------------------------------------------------------------
@@ -569,10 +561,7 @@ void not_made(weirt_rank *rank)
 
 TEST_P(PortTrouble, FailedCreateLeavesTheSemaphoreFree)
 {
-    if (plan().transport == PORT_DEVICE) {
-        GTEST_SKIP() << "host threads' requests go through the proxy, as over ib";
-    }
-    run(not_made, plan());
+    run_unless(plan().transport == PORT_DEVICE, "host threads' requests go through the proxy, as over ib", not_made);
 }
 
 // ---- peers -----------------------------------------------------------------------------------------------------
@@ -618,10 +607,7 @@ void killed(weirt_rank *rank)
 
 TEST_P(PortTrouble, PeerThatIsKilledEndsTransfers)
 {
-    if (!stage()->processes) {
-        GTEST_SKIP() << "only a process can be killed";
-    }
-    run(killed, plan());
+    run_unless(!stage()->processes, "only a process can be killed", killed);
 }
 
 } // namespace
