@@ -299,9 +299,9 @@ void differences(weirt_rank *rank)
         const weir_status called = call(&bench, o, at.send, at.recv);
         WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_MISMATCH);
         const uint64_t since = weirt_now_ms();
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
         weir_status status = weir_comm_status(bench.comm.comm);
-        while (status == WEIR_OK && weirt_now_ms() - since < weirt_patience_ms()) {
+        while (status == WEIR_OK && weirt_now_ms() - since < weirt_timeout_ms()) {
             weirt_sleep_ms(5);
             status = weir_comm_status(bench.comm.comm);
         }
@@ -326,7 +326,7 @@ void killed(weirt_rank *rank)
         const Places at = places_of(&bench, o);
         const weir_status called = call(&bench, o, at.send, at.recv);
         WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
         WEIRT_TEXT(rank, "rank 2 died");
         weir_stream_destroy(bench.comm.device, bench.stream);
@@ -347,7 +347,7 @@ void refused(weirt_rank *rank)
         const Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 10000, 3);
         const Places at = places_of(&bench, o);
         (void)!call(&bench, o, at.send, at.recv);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
         const weir_status status = weir_comm_status(bench.comm.comm);
         WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE || status == WEIR_ERR_ABORTED);
         WEIRT_TEXT(rank, "port channel 0 to rank ");

@@ -34,7 +34,7 @@ bool run_kernel(const LargeBench *b, const large_args &args)
     const weir_shape shape = on_gpu(rank) ? weir_shape{ 512, 256 } : weir_shape{ 2, 2 };
     weir_device *device = b->bench.comm.device;
     return WEIRT_OK(b->bench.rank, weir_launch(device, large_kernel(), shape, &args, nullptr, b->bench.stream)) &&
-           WEIRT_OK(b->bench.rank, weir_stream_wait(device, b->bench.stream, weirt_patience_ms()));
+           WEIRT_OK(b->bench.rank, weir_stream_wait(device, b->bench.stream, weirt_timeout_ms()));
 }
 
 weir_status call_large(const LargeBench *large, uint32_t op, uint64_t count)
@@ -99,7 +99,7 @@ bool run_large(LargeBench *b, uint32_t op, uint64_t bytes)
     }
     const uint64_t since = weirt_now_ms();
     if (!WEIRT_OK(rank, call_large(b, op, bytes / 8)) ||
-        !WEIRT_OK(rank, weir_stream_wait(bench->comm.device, bench->stream, weirt_patience_ms())) ||
+        !WEIRT_OK(rank, weir_stream_wait(bench->comm.device, bench->stream, weirt_timeout_ms())) ||
         !WEIRT_OK(rank, weir_comm_status(bench->comm.comm))) {
         return false;
     }

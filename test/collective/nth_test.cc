@@ -87,7 +87,7 @@ weir_status operate(Bench *b)
         }
     }
     if (status == WEIR_OK) {
-        status = weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms());
+        status = weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms());
     }
     if (status == WEIR_OK) {
         status = weir_comm_status(b->comm.comm);
@@ -98,7 +98,7 @@ weir_status operate(Bench *b)
     if (status != WEIR_OK) {
         // Earlier launches end on both ranks first. An abort stops kernels in the middle, and the kernels behind them
         // would then move data that is being written.
-        const weir_status ended = weir_stream_wait(b->comm.device, b->stream, weirt_patience_ms());
+        const weir_status ended = weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms());
         weir_comm_abort(b->comm.comm);
         return ended != WEIR_OK ? ended : status;
     }

@@ -336,9 +336,9 @@ void differences(weirt_rank *rank)
         // A late rank gets the error at once.
         WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_MISMATCH);
         const uint64_t since = weirt_now_ms();
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
         weir_status status = weir_comm_status(bench.comm.comm);
-        while (status == WEIR_OK && weirt_now_ms() - since < weirt_patience_ms()) {
+        while (status == WEIR_OK && weirt_now_ms() - since < weirt_timeout_ms()) {
             weirt_sleep_ms(5);
             status = weir_comm_status(bench.comm.comm);
         }
@@ -370,7 +370,7 @@ void sum_again(weirt_rank *rank)
             char *at = static_cast<char *>(weir_memory_pointer(memory));
             WEIRT_OK(rank, weir_device_copy(alone.device, at, &value, 4));
             WEIRT_OK(rank, weir_allreduce(collective, at, at + 16, 1, WEIR_F32, WEIR_SUM, stream));
-            WEIRT_OK(rank, weir_stream_wait(alone.device, stream, weirt_patience_ms()));
+            WEIRT_OK(rank, weir_stream_wait(alone.device, stream, weirt_timeout_ms()));
             WEIRT_OK(rank, weir_device_copy(alone.device, &result, at + 16, 4));
             WEIRT_EXPECT(rank, result == 3);
         }
@@ -397,7 +397,7 @@ void killed(weirt_rank *rank)
         const Places at = places_of(&bench, o);
         const weir_status called = call(&bench, o, at.send, at.recv);
         WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
         weir_stream_destroy(bench.comm.device, bench.stream);
         bench.stream = nullptr;
@@ -585,7 +585,7 @@ void fails_for_good(weirt_rank *rank)
                                 : weir_allreduce(bench.collective, send, out, bytes, WEIR_U8, WEIR_MAX, bench.stream));
         }
         Bytes slots(device.messages - device.slots);
-        if (good && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_patience_ms())) &&
+        if (good && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms())) &&
             WEIRT_OK(rank, weir_device_copy(bench.comm.device, slots.data(), device.memory[1] + device.slots,
                                             slots.size()))) {
             if (kind == WEIR_BROADCAST) { // without a collective, the text also names the call

@@ -564,7 +564,7 @@ void port_one_call_each(weirt_rank *rank)
             WEIRT_EXPECT(rank, b.write(rank, 8, &word, sizeof word));
             WEIRT_OK(rank, weir_port_channel_put_signal_flush(second, half + 8, 8, sizeof word));
         } else {
-            WEIRT_OK(rank, weir_semaphore_wait(weir_port_channel_semaphore(second), weirt_patience_ms()));
+            WEIRT_OK(rank, weir_semaphore_wait(weir_port_channel_semaphore(second), weirt_timeout_ms()));
             WEIRT_EXPECT(rank, b.read(rank, half + 8, &came, sizeof came) && came == word);
         }
         WEIRT_OK(rank, weir_port_channel_status(b.channel));

@@ -109,7 +109,7 @@ void runs_until_another_fails(weirt_rank *rank)
         const weir_launch_opts opts = { sizeof opts, true };
         WEIRT_OK(rank, weir_launch(c.device, ending_kernel(), one, &args, &opts, pair.stream));
         uint64_t *rounds = reinterpret_cast<Words *>(pair.report)->rounds;
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (weir_arch_load_relaxed_sys_u64(rounds) < ROUNDS && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -118,7 +118,7 @@ void runs_until_another_fails(weirt_rank *rank)
         const weir_status error = loop->death != WEIRT_ALIVE ? WEIR_ERR_REMOTE : WEIR_ERR_ABORTED;
         WEIRT_OK(rank, weir_stream_wait(c.device, pair.stream, 10000 * weirt_slow()));
         weir_arch_store_relaxed_sys_u64(rounds + 2, 1);
-        WEIRT_OK(rank, weir_stream_wait(c.device, pair.stream, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_stream_wait(c.device, pair.stream, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, rounds[1] == static_cast<uint64_t>(static_cast<int64_t>(error)));
         WEIRT_STATUS(rank, error, weir_comm_status(c.comm));
         WEIRT_TEXT(rank, "rank 2");

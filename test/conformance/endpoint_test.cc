@@ -21,7 +21,7 @@ void move(weirt_rank *rank, port_bench *b, weir_port_channel *channel, bool rece
     }
     if (receives) {
         uint64_t word = 0;
-        WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_timeout_ms()));
         b->read(rank, b->half + at, &word, sizeof word);
         WEIRT_EXPECT(rank, word == port_word(b->peer, round));
     }
@@ -168,8 +168,7 @@ void stalled(weirt_rank *rank)
     }
     weirt_barrier(rank);
     if (open && rank->rank == 1) {
-        for (uint64_t end = weirt_now_ms() + weirt_patience_ms();
-             !weirt_connection_stalled() && weirt_now_ms() < end;) {
+        for (uint64_t end = weirt_now_ms() + weirt_timeout_ms(); !weirt_connection_stalled() && weirt_now_ms() < end;) {
             weirt_sleep_ms(1);
         }
         weirt_log_allow("");

@@ -25,7 +25,7 @@ weir_fifo *make_fifo(weirt_rank *rank, const queue_bench *bench, weir_fifo_end e
 bool poll_all(weirt_rank *rank, weir_fifo *fifo, uint64_t count, uint32_t batch, queue_account *account)
 {
     weir_request request;
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     uint32_t open = 0;
     for (uint32_t idle = 0; account->total < count && idle < 1000000000;) {
         weir_status status = weir_fifo_poll(fifo, &request);
@@ -184,9 +184,9 @@ void host_pushes(weirt_rank *rank)
                 weir_request request;
                 for (uint64_t i = 0; i < pushes; i++) {
                     queue_request(t, i, WEIR_REQUEST_USER, &request);
-                    failures += weir_fifo_push(fifo, &request, weirt_patience_ms(), &ticket) != WEIR_OK;
+                    failures += weir_fifo_push(fifo, &request, weirt_timeout_ms(), &ticket) != WEIR_OK;
                 }
-                failures += weir_fifo_wait(fifo, ticket, weirt_patience_ms()) != WEIR_OK;
+                failures += weir_fifo_wait(fifo, ticket, weirt_timeout_ms()) != WEIR_OK;
                 failures += weir_fifo_test(fifo, ticket) != WEIR_OK;
             });
         }

@@ -528,7 +528,7 @@ void to_itself(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(host));
         WEIRT_OK(rank, weir_semaphore_signal(host));
         WEIRT_OK(rank, weir_semaphore_signal(host));
-        WEIRT_OK(rank, weir_semaphore_wait(host, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_semaphore_wait(host, weirt_timeout_ms()));
         WEIRT_OK(rank, weir_semaphore_poll(host));
         WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(host));
     }
@@ -552,13 +552,13 @@ void host_pingpong(weirt_rank *rank, weir_semaphore *semaphore, weir_memory *loc
     uint64_t value = 0;
     for (uint32_t round = 0; round < host_rounds && good; round++) {
         if (!first || round != 0) {
-            good = WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_patience_ms()));
+            good = WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_timeout_ms()));
             value = __atomic_load_n(mine, __ATOMIC_RELAXED);
         }
         __atomic_store_n(theirs, value + 1, __ATOMIC_RELAXED);
         good = good && WEIRT_OK(rank, weir_semaphore_signal(semaphore));
     }
-    if (good && first && WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_patience_ms()))) {
+    if (good && first && WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_timeout_ms()))) {
         value = __atomic_load_n(mine, __ATOMIC_RELAXED);
     }
     WEIRT_EXPECT(rank, value == (first ? 2 * host_rounds : 2 * host_rounds - 1));
@@ -597,7 +597,7 @@ void host_at_one_end(weirt_rank *rank)
         args.first = first;
         args.rounds = host_rounds;
         if (WEIRT_OK(rank, weir_launch(c.device, weirt_pingpong_kernel(), one, &args, nullptr, stream)) &&
-            WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_patience_ms()))) {
+            WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_timeout_ms()))) {
             WEIRT_EXPECT(rank, result->status[0][0] == WEIR_OK);
             WEIRT_EXPECT(rank, result->value == (first ? 2 * host_rounds : 2 * host_rounds - 1));
         }

@@ -544,7 +544,7 @@ void futures(weirt_rank *rank)
         weir_future_destroy(dropped);
         WEIRT_EXPECT(rank, remote == nullptr);
         weirt_step(rank, 1);
-        WEIRT_OK(rank, weir_future_wait(future, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_future_wait(future, weirt_timeout_ms()));
         WEIRT_OK(rank, weir_future_wait(future, 1));
         WEIRT_OK(rank, weir_future_test(future));
         WEIRT_EXPECT(rank, remote != nullptr && weir_memory_bytes(remote) == some + 1);
@@ -558,7 +558,7 @@ void futures(weirt_rank *rank)
     // A repeated test also completes.
     weir_memory *other = nullptr;
     if (open && rank->rank == 1 && WEIRT_OK(rank, weir_memory_recv_async(c.comm, 0, 2, &other, &future))) {
-        uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         weir_status status = WEIR_PENDING;
         while (status == WEIR_PENDING && weirt_now_ms() < end) {
             status = weir_future_test(future);
@@ -629,7 +629,7 @@ void late_message(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_future_wait(late, 100));
         weir_future_destroy(late);
         weirt_step(rank, 1);
-        WEIRT_OK(rank, weir_future_wait(future, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_future_wait(future, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, never == nullptr);
         WEIRT_EXPECT(rank, remote != nullptr && weir_memory_bytes(remote) == some + 1);
         weir_future_destroy(future);

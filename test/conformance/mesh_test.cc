@@ -247,7 +247,7 @@ struct mesh_bench {
         const weir_launch_opts opts = { sizeof opts, true };
         std::memset(static_cast<void *>(report), 0, sizeof *report);
         if (!WEIRT_OK(rank, weir_launch(comm.device, mesh_kernel(), threads, args, &opts, stream)) ||
-            !WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_patience_ms()))) {
+            !WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_timeout_ms()))) {
             return false;
         }
         for (uint32_t i = 0; i < threads.blocks * threads.threads; i++) {
@@ -372,7 +372,7 @@ bool host_round(weirt_rank *rank, mesh_bench *b, uint64_t bytes)
         std::thread other([=] { put_to_all(rank, b, bytes, 1); });
         put_to_all(rank, b, bytes, 0);
         for (uint32_t i = 0; i < 2 * b->peers && good; i++) {
-            good = WEIRT_OK(rank, weir_semaphore_wait(b->links[i / 2].port_semaphore, weirt_patience_ms()));
+            good = WEIRT_OK(rank, weir_semaphore_wait(b->links[i / 2].port_semaphore, weirt_timeout_ms()));
         }
         other.join();
     }

@@ -263,7 +263,7 @@ struct port_bench {
         weir_launch_opts opts = { sizeof opts, cooperative };
         return WEIRT_OK(rank, weir_launch(comm.device, kernel, shape, args, &opts, stream));
     }
-    bool finish(weirt_rank *rank) { return WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_patience_ms())); }
+    bool finish(weirt_rank *rank) { return WEIRT_OK(rank, weir_stream_wait(comm.device, stream, weirt_timeout_ms())); }
 
     // Makes these calls in sequence in a kernel. script() has their results.
     bool call(weirt_rank *rank, const weir_dev_port_channel &on, std::initializer_list<script_step> steps)

@@ -170,7 +170,7 @@ void refused(weirt_rank *rank)
         const weir_status expected = offset != 0 ? WEIR_ERR_RANGE : by_engines(rank) ? WEIR_ERR_UNSUPPORTED : WEIR_OK;
         open = open && b.add(rank, tag++, WEIR_SEMAPHORE_DEVICE, &semaphore, &channel) &&
                WEIRT_OK(rank, weir_port_channel_add(channel, offset, 0, &ticket)) &&
-               WEIRT_STATUS(rank, expected, weir_port_channel_wait(channel, ticket, weirt_patience_ms())) &&
+               WEIRT_STATUS(rank, expected, weir_port_channel_wait(channel, ticket, weirt_timeout_ms())) &&
                WEIRT_STATUS(rank, expected, weir_port_channel_status(channel)) &&
                (expected == WEIR_OK || WEIRT_TEXT(rank, offset == 0       ? "copy engines"
                                                         : offset % 8 != 0 ? "multiple of 8"

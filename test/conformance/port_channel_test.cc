@@ -258,7 +258,7 @@ void comes_though_forgotten(weirt_rank *rank)
         bool sent = weirt_barrier(rank);
         if (rank->rank == 0) {
             sent = WEIRT_OK(rank, weir_port_channel_put_signal(b.channel, bytes, 0, bytes, &ticket)) &&
-                   WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));
+                   WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms()));
         }
         if (weirt_barrier(rank) && sent && rank->rank == 1) {
             uint64_t wrong = 0;
@@ -324,7 +324,7 @@ bool ends_with_the_copy(weirt_rank *rank, const port_bench *b, weir_port_channel
         if (!WEIRT_OK(rank, weir_port_channel_put_signal(channel, b->half, 0, b->half, &ticket))) {
             return false;
         }
-        status = weir_port_channel_wait(channel, ticket, weirt_patience_ms());
+        status = weir_port_channel_wait(channel, ticket, weirt_timeout_ms());
         copies_failed += status == WEIR_ERR_DEVICE;
         if (!WEIRT_EXPECT(rank, weirt_fail_device(0) == 0) ||
             !WEIRT_EXPECT(rank, status == WEIR_ERR_DEVICE || status == WEIR_ERR_REMOTE) || !weirt_barrier(rank)) {
@@ -332,7 +332,7 @@ bool ends_with_the_copy(weirt_rank *rank, const port_bench *b, weir_port_channel
         }
     } else if (weirt_barrier(rank) && copies_failed == 0) {
         // The failure of rank 0's channel may arrive before this rank's error, which then replaces it.
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while ((status = weir_port_channel_status(channel)) != WEIR_ERR_DEVICE && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -409,14 +409,14 @@ void host_moves(weirt_rank *rank)
         }
         if (round % 2 != 0) {
             open = WEIRT_OK(rank, weir_port_channel_put_signal(b.channel, half + 3, 5, bytes, &ticket)) &&
-                   WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms())) &&
+                   WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms())) &&
                    WEIRT_OK(rank, weir_port_channel_test(b.channel, ticket));
         } else {
             open = WEIRT_OK(rank, weir_port_channel_put(b.channel, half + 3, 5, bytes, nullptr)) &&
                    WEIRT_OK(rank, weir_port_channel_signal(b.channel, nullptr)) &&
                    WEIRT_OK(rank, weir_port_channel_flush(b.channel));
         }
-        open = open && WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms())) &&
+        open = open && WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_timeout_ms())) &&
                WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore)) &&
                b.read(rank, half + 3, theirs.data(), bytes);
         for (uint64_t i = 0; open && i < bytes; i++) {
@@ -424,7 +424,7 @@ void host_moves(weirt_rank *rank)
         }
         open = open && weirt_barrier(rank) &&
                WEIRT_OK(rank, weir_port_channel_get(b.channel, 5, half + 7, bytes, &ticket)) &&
-               WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms())) &&
+               WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms())) &&
                b.read(rank, half + 7, theirs.data(), bytes);
         for (uint64_t i = 0; open && i < bytes; i++) {
             open = WEIRT_EXPECT(rank, theirs[i] == port_pattern(b.peer, round, i));

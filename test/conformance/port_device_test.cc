@@ -155,7 +155,7 @@ void denied_before_the_host_looks(weirt_rank *rank)
         b.ended(rank, { WEIR_OK, WEIR_ERR_REMOTE, WEIR_OK, WEIR_ERR_REMOTE });
         weirt_sleep_ms(20); // for the NIC to flush the second
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
-        for (uint32_t i = 0; i < weirt_patience_ms() && weir_port_channel_status(b.channel) == WEIR_OK; i++) {
+        for (uint32_t i = 0; i < weirt_timeout_ms() && weir_port_channel_status(b.channel) == WEIR_OK; i++) {
             weirt_sleep_ms(1);
         }
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_port_channel_status(b.channel));
@@ -405,7 +405,7 @@ bool try_without(weirt_rank *rank, uint32_t what, uint64_t n, uint32_t *fallback
     weir_unique_id id;
     weir_bootstrap_opts opts = {};
     opts.size = sizeof opts;
-    opts.timeout_ms = weirt_patience_ms();
+    opts.timeout_ms = weirt_timeout_ms();
     weirt_barrier(rank);
     const int64_t before = weirt_count_allocations();
     weirt_barrier(rank);

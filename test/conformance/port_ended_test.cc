@@ -179,7 +179,7 @@ void fails_on_the_host(weirt_rank *rank)
     if (b.open_ends(rank, 0, half, WEIR_SEMAPHORE_HOST) &&
         WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel))) {
         if (rank->rank == 0) { // no kernel would post an answer
-            WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
+            WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_semaphore_wait(b.semaphore, weirt_timeout_ms()));
             WEIRT_TEXT(rank, "port channel to rank 1: weir_proxy_start was not called");
             WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore));
         }
@@ -190,12 +190,12 @@ void fails_on_the_host(weirt_rank *rank)
             WEIRT_OK(rank, weir_port_channel_flush(b.channel));
             WEIRT_OK(rank, weir_port_channel_put(b.channel, 0, 2 * half, 8, nullptr));
         } else {
-            WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
+            WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_timeout_ms()));
         }
         const weir_status right = rank->rank == 0 ? WEIR_ERR_RANGE : WEIR_ERR_REMOTE;
         std::snprintf(text, sizeof text, "%sport channel 0 to rank 1 failed: put: local: 8 bytes at 8192",
                       rank->rank == 0 ? "" : "rank 0: ");
-        WEIRT_STATUS(rank, right, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
+        WEIRT_STATUS(rank, right, weir_semaphore_wait(b.semaphore, weirt_timeout_ms()));
         WEIRT_TEXT(rank, text);
         WEIRT_STATUS(rank, right, weir_semaphore_poll(b.semaphore));
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
@@ -306,7 +306,7 @@ void not_started(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_status(b.channel));
         WEIRT_TEXT(rank, "weir_proxy_start was not called");
         WEIRT_OK(rank, weir_port_channel_put(b.channel, half, 0, 8, &tickets[0]));
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_wait(b.channel, tickets[0], weirt_patience_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_wait(b.channel, tickets[0], weirt_timeout_ms()));
         WEIRT_TEXT(rank, "weir_proxy_start was not called");
         WEIRT_OK(rank, weir_port_channel_put(b.channel, half, 0, 8, &tickets[1]));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_put(b.channel, half, 0, 8, nullptr)); // no credit
@@ -314,7 +314,7 @@ void not_started(weirt_rank *rank)
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
         weirt_barrier(rank); // the peer's signal would be posted by the proxy
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
-        WEIRT_OK(rank, weir_port_channel_wait(b.channel, tickets[1], weirt_patience_ms()));
+        WEIRT_OK(rank, weir_port_channel_wait(b.channel, tickets[1], weirt_timeout_ms()));
         WEIRT_OK(rank, weir_port_channel_status(b.channel));
         if (b.call(rank, b.device,
                    { step(SCRIPT_PUT, half, 0, 8), step(SCRIPT_FLUSH, 0, 0, 0), step(SCRIPT_SIGNAL, 0, 0, 0),

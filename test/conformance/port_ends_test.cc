@@ -28,7 +28,7 @@ void polls(weirt_rank *rank)
     args.rank = rank->rank;
     args.peer = b.peer;
     if (open && !args.first) {
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         (void)b.launch(rank, port_poll_kernel(), weir_shape{ 1, 1 }, &args, false);
         while (weir_arch_load_acquire_sys_u64(&b.report->value) == 0 && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
@@ -130,12 +130,12 @@ void host_side(weirt_rank *rank, port_bench *b)
         good = WEIRT_OK(rank, weir_port_channel_signal(b->channel, nullptr));
     }
     good = good && WEIRT_OK(rank, weir_port_channel_flush(b->channel)) &&
-           WEIRT_OK(rank, weir_semaphore_wait(b->semaphore, weirt_patience_ms()));
+           WEIRT_OK(rank, weir_semaphore_wait(b->semaphore, weirt_timeout_ms()));
     if (good) {
         expect_pattern(rank, b, 2);
     }
     for (uint64_t i = 0; i < SIGNALS && good; i++) {
-        good = WEIRT_OK(rank, weir_semaphore_wait(b->semaphore, weirt_patience_ms()));
+        good = WEIRT_OK(rank, weir_semaphore_wait(b->semaphore, weirt_timeout_ms()));
     }
     WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b->semaphore));
 }

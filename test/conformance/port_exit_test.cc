@@ -31,7 +31,7 @@ void returns_from_main(weirt_rank *rank)
         args.rank = rank->rank;
         args.peer = b.peer;
         b.launch(rank, port_transfer_kernel(), weir_shape{ 1, 1 }, &args, true);
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         if (rank->rank == 1) {
             weirt_sleep_ms(20); // any moment will do
             shared->called = weirt_now_ms();
@@ -41,7 +41,7 @@ void returns_from_main(weirt_rank *rank)
             weirt_sleep_ms(1);
         }
         WEIRT_EXPECT(rank, weirt_now_ms() - shared->called < 5000 * (uint64_t)weirt_slow());
-        WEIRT_EXPECT(rank, weir_comm_wait(b.comm.comm, b.stream, weirt_patience_ms()) != WEIR_OK);
+        WEIRT_EXPECT(rank, weir_comm_wait(b.comm.comm, b.stream, weirt_timeout_ms()) != WEIR_OK);
     }
     b.close(rank, false);
 }

@@ -134,7 +134,7 @@ void behind(weirt_rank *rank)
         }
         for (uint32_t i = 0; i < count && good; i++) {
             char word[8];
-            good = WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_patience_ms())) &&
+            good = WEIRT_OK(rank, weir_semaphore_wait(semaphore, weirt_timeout_ms())) &&
                    b.read(rank, half + large + 5 + 8 * i, word, sizeof word);
             for (uint64_t k = 0; k < sizeof word && good; k++) {
                 good = WEIRT_EXPECT(rank, word[k] == port_pattern(b.peer, 2, large + 5 + 8 * i + k));
@@ -199,7 +199,7 @@ void flushed(weirt_rank *rank)
         weirt_barrier(rank);
         if (b.write(rank, 2 * half - sizeof last, last, sizeof last) &&
             WEIRT_OK(rank, weir_port_channel_get(b.channel, 0, half, half, &ticket)) &&
-            WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms())) &&
+            WEIRT_OK(rank, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms())) &&
             b.read(rank, 2 * half - sizeof last, last, sizeof last)) {
             for (uint64_t i = 0; i < sizeof last; i++) {
                 WEIRT_EXPECT(rank, last[i] == port_pattern(b.peer, 3, half - sizeof last + i));
@@ -312,7 +312,7 @@ bool put_parts(weirt_rank *rank, port_bench *b, const many &all)
         weir_request request = port_request(WEIR_REQUEST_PUT, 8, 0, 8);
         request.local = all.src[i];
         request.remote = all.dst[(i + 1) % count];
-        good = WEIRT_OK(rank, weir_port_channel_post(b->channel, &request, weirt_patience_ms(), nullptr));
+        good = WEIRT_OK(rank, weir_port_channel_post(b->channel, &request, weirt_timeout_ms(), nullptr));
     }
     return good && WEIRT_OK(rank, weir_port_channel_flush(b->channel));
 }
@@ -389,7 +389,7 @@ void many_channels(weirt_rank *rank)
     }
     for (uint32_t i = 0; i < count && open; i++) {
         open = WEIRT_OK(rank, weir_port_channel_flush(channels[i])) &&
-               WEIRT_OK(rank, weir_semaphore_wait(semaphores[i], weirt_patience_ms())) &&
+               WEIRT_OK(rank, weir_semaphore_wait(semaphores[i], weirt_timeout_ms())) &&
                WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(semaphores[i]));
     }
     weirt_barrier(rank);
@@ -425,7 +425,7 @@ void connections(weirt_rank *rank)
                WEIRT_OK(rank,
                         weir_port_channel_create(b.proxy, semaphores[i], b.remote, b.local, nullptr, &channels[i])) &&
                WEIRT_OK(rank, weir_port_channel_put_signal(channels[i], 4096, 0, 64, nullptr)) &&
-               WEIRT_OK(rank, weir_semaphore_wait(semaphores[i], weirt_patience_ms()));
+               WEIRT_OK(rank, weir_semaphore_wait(semaphores[i], weirt_timeout_ms()));
     }
     weirt_barrier(rank);
     for (uint32_t i = 0; i < count; i++) {
@@ -476,7 +476,7 @@ void far_offsets(weirt_rank *rank)
         request.remote_offset = far + 4096 - 15;
         uint64_t ticket = 0;
         WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, 0, &ticket));
-        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms()));
     }
     weirt_barrier(rank);
     weir_port_channel_destroy(b.channel);
@@ -553,7 +553,7 @@ void large(weirt_rank *rank)
 {
     const bool windows = port_bench::plan_of(rank)->op != 0;
     const bool plain = is_gpu(rank) || (rank->rank == 1 && !windows);
-    const uint32_t patience = 2 * weirt_patience_ms();
+    const uint32_t timeout_ms = 2 * weirt_timeout_ms();
     port_bench b;
     wide space;
     weir_memory *mine = nullptr;
@@ -581,8 +581,8 @@ void large(weirt_rank *rank)
     if (open && rank->rank == 0) {
         uint64_t ticket = 0;
         WEIRT_OK(rank, weir_port_channel_put_signal(channel, 0, 0, wide::bytes(), &ticket));
-        WEIRT_OK(rank, weir_port_channel_wait(channel, ticket, patience));
-    } else if (open && WEIRT_OK(rank, weir_semaphore_wait(semaphore, patience))) {
+        WEIRT_OK(rank, weir_port_channel_wait(channel, ticket, timeout_ms));
+    } else if (open && WEIRT_OK(rank, weir_semaphore_wait(semaphore, timeout_ms))) {
         for (uint64_t place : marks) {
             uint64_t word = 0;
             WEIRT_OK(rank, weir_device_copy(b.comm.device, &word, base + place, sizeof word));

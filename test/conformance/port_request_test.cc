@@ -61,7 +61,7 @@ void make_one(weirt_rank *rank, port_bench *b, const weir_request &request, bool
     if (!kernel) {
         uint64_t ticket = 0;
         WEIRT_OK(rank, weir_port_channel_post(b->channel, &request, 0, &ticket));
-        WEIRT_OK(rank, weir_port_channel_wait(b->channel, ticket, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_port_channel_wait(b->channel, ticket, weirt_timeout_ms()));
         return;
     }
     port_request_args args = {};
@@ -149,7 +149,7 @@ void names(weirt_rank *rank)
             open = open && b.add(rank, tag++, WEIR_SEMAPHORE_DEVICE, &semaphore, &channel);
             if (open && !kernel) {
                 WEIRT_OK(rank, weir_port_channel_post(channel, &request, 0, &ticket));
-                WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(channel, ticket, weirt_patience_ms()));
+                WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(channel, ticket, weirt_timeout_ms()));
             } else if (open) {
                 port_request_args args = {};
                 args.report = b.device_report();

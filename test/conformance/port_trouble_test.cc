@@ -93,7 +93,7 @@ void host_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const b
     // A size that is too large for both memories is reported for the remote one.
     const bool both = bad.of_src && bad.bytes > 2 * b->half;
     if (WEIRT_OK(rank, weir_port_channel_post(on.channel, &request, 0, &ticket))) {
-        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(on.channel, ticket, weirt_patience_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(on.channel, ticket, weirt_timeout_ms()));
         WEIRT_TEXT(rank, both ? "memory 0" : text);
     }
     WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_status(on.channel));
@@ -115,7 +115,7 @@ void kernel_leaves_memory(weirt_rank *rank, port_bench *b, const ends &on, const
     const weir_request nothing = port_request(WEIR_REQUEST_PUT, 0, 0, 0);
     uint64_t ticket = 0;
     WEIRT_OK(rank, weir_port_channel_post(b->channel, &nothing, 0, &ticket));
-    WEIRT_OK(rank, weir_port_channel_wait(b->channel, ticket, weirt_patience_ms()));
+    WEIRT_OK(rank, weir_port_channel_wait(b->channel, ticket, weirt_timeout_ms()));
     weirt_barrier(rank);
     if (b->call(rank, device, { step(SCRIPT_POLL, 0, 0, 0) })) {
         b->ended(rank, { WEIR_ERR_RANGE });
@@ -186,7 +186,7 @@ void no_requests(weirt_rank *rank)
         uint64_t ticket = 0;
         open = on.open(rank, &b, 10 + i) && WEIRT_OK(rank, weir_port_channel_post(on.channel, &wrong[i], 0, &ticket));
         if (open) {
-            WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(on.channel, ticket, weirt_patience_ms()));
+            WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(on.channel, ticket, weirt_timeout_ms()));
             WEIRT_TEXT(rank, texts[i]);
         }
         open = weirt_barrier(rank) && open;
@@ -217,7 +217,7 @@ void stopped(weirt_rank *rank)
         WEIRT_STATUS(rank, WEIR_PENDING, weir_port_channel_test(b.channel, tickets[0]));
         WEIRT_OK(rank, weir_proxy_stop(b.proxy));
         for (uint64_t ticket : tickets) {
-            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms()));
         }
         port_request_args args = {};
         args.channel = b.device;
@@ -298,8 +298,8 @@ void few_credits(weirt_rank *rank)
         uint64_t ticket = 0;
         weir_request request = port_request(WEIR_REQUEST_PUT, UINT64_MAX, 0, 8);
         for (uint32_t i = 0; i < 5; i++) {
-            WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, weirt_patience_ms(), &ticket));
-            WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(b.channel, ticket, weirt_patience_ms()));
+            WEIRT_OK(rank, weir_port_channel_post(b.channel, &request, weirt_timeout_ms(), &ticket));
+            WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms()));
         }
         script_step many = step(SCRIPT_PUT, 0, 0, 8);
         many.count = 5;
@@ -506,7 +506,7 @@ void taken_away(weirt_rank *rank)
         }
         bool failed = false;
         for (uint32_t i = 0; i < puts && open; i++) {
-            weir_status status = weir_port_channel_wait(on.channel, tickets[i], weirt_patience_ms());
+            weir_status status = weir_port_channel_wait(on.channel, tickets[i], weirt_timeout_ms());
             open = WEIRT_EXPECT(rank, status == WEIR_OK ? !failed : status != WEIR_ERR_TIMEOUT);
             failed = status != WEIR_OK;
         }
@@ -552,7 +552,7 @@ void not_made(weirt_rank *rank)
         if (WEIRT_OK(rank, weir_port_channel_create(b.proxy, b.semaphore, b.remote, b.local, nullptr, &b.channel)) &&
             WEIRT_OK(rank, weir_proxy_start(b.proxy)) && b.write(rank, 0, &word, sizeof word) && weirt_barrier(rank)) {
             WEIRT_OK(rank, weir_port_channel_put_signal(b.channel, 4096, 0, sizeof word, nullptr));
-            WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
+            WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_timeout_ms()));
             WEIRT_EXPECT(rank, b.read(rank, 4096, &word, sizeof word) && word == 5 + b.peer);
         }
     }
@@ -593,7 +593,7 @@ void killed(weirt_rank *rank)
         weirt_step(rank, 1);
         b.finish(rank);
         WEIRT_EXPECT(rank, b.report->status[0] == WEIR_ERR_REMOTE);
-        status = weir_port_channel_wait(b.channel, ticket, weirt_patience_ms());
+        status = weir_port_channel_wait(b.channel, ticket, weirt_timeout_ms());
         WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE || status == WEIR_OK || status == WEIR_ERR_SYSTEM);
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(b.comm.comm));
     }

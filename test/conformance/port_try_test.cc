@@ -175,7 +175,7 @@ void handler_sends(weirt_rank *rank)
         b.args.rounds = rounds;
         if (WEIRT_OK(rank,
                      weir_launch(b.comm.device, port_try_kernel(), weir_shape{ 1, 1 }, &b.args, nullptr, b.stream)) &&
-            WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_patience_ms()))) {
+            WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()))) {
             WEIRT_STATUS(rank, WEIR_OK, static_cast<weir_status>(report->status));
             WEIRT_EXPECT(rank, report->rounds == rounds && report->wrong == 0);
             WEIRT_EXPECT(rank, b.out.wrong == 0);
@@ -212,8 +212,8 @@ void room(weirt_rank *rank)
         WEIRT_EXPECT(rank, tickets[0] == 0 && tickets[1] == 1 && tickets[2] == 77);
         weirt_barrier(rank);
         WEIRT_OK(rank, weir_proxy_start(b.proxy));
-        WEIRT_OK(rank, weir_port_channel_wait(b.channel, tickets[1], weirt_patience_ms()));
-        WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_port_channel_wait(b.channel, tickets[1], weirt_timeout_ms()));
+        WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_timeout_ms()));
         WEIRT_STATUS(rank, WEIR_PENDING, weir_semaphore_poll(b.semaphore)); // a call without room has not signalled
         weirt_barrier(rank);
         WEIRT_EXPECT(rank, b.read(rank, half, words, 16) && words[0] == port_word(b.peer, 0) &&
@@ -223,7 +223,7 @@ void room(weirt_rank *rank)
         WEIRT_OK(rank, weir_port_channel_try_get(b.channel, 16, 24, 8, nullptr));
         WEIRT_OK(rank, weir_port_channel_try_signal(b.channel, nullptr));
         WEIRT_OK(rank, weir_port_channel_flush(b.channel));
-        WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_semaphore_wait(b.semaphore, weirt_timeout_ms()));
         weirt_barrier(rank);
         WEIRT_EXPECT(rank, b.read(rank, half + 16, words, 8) && words[0] == 4711);
         WEIRT_EXPECT(rank, b.read(rank, 24, words, 8) && words[0] == port_word(b.peer, 2));

@@ -94,12 +94,12 @@ struct bench : queue_bench {
     {
         weir_request request;
         queue_request(0, number, type, &request);
-        return WEIRT_OK(
-            rank, weir_proxy_channel_push(tracked_channels[index].channel, &request, weirt_patience_ms(), ticket));
+        return WEIRT_OK(rank,
+                        weir_proxy_channel_push(tracked_channels[index].channel, &request, weirt_timeout_ms(), ticket));
     }
     weir_status wait(uint32_t index, uint64_t ticket)
     {
-        return weir_proxy_channel_wait(tracked_channels[index].channel, ticket, weirt_patience_ms());
+        return weir_proxy_channel_wait(tracked_channels[index].channel, ticket, weirt_timeout_ms());
     }
     void close()
     {
@@ -113,7 +113,7 @@ struct bench : queue_bench {
 
 template <class Condition> bool comes_true(weirt_rank *rank, Condition condition)
 {
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (!condition() && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }
@@ -144,7 +144,7 @@ void all_are_handled(weirt_rank *rank)
         args.pushes = what->pushes;
         args.wait = what->wait;
         if (queue_launch(rank, &b, &args, b.shape) && queue_finish(rank, &b) &&
-            WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()))) {
+            WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_timeout_ms()))) {
             uint64_t all = static_cast<uint64_t>(b.threads) * what->pushes;
             uint64_t total = 0;
             queue_statuses(rank, &b, b.threads, WEIR_OK, WEIR_OK);
@@ -247,7 +247,7 @@ void pending_completes_in_order(weirt_rank *rank)
                 WEIRT_STATUS(rank, WEIR_PENDING, weir_proxy_channel_test(l->channel, tickets[done[n]]));
             }
         }
-        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, l->account.wrong == 0 && l->account.total == 8);
         // More completions than there are pending requests do nothing.
         l->allowed = 100;
@@ -297,7 +297,7 @@ void error_stays_in_its_channel(weirt_rank *rank)
         if (queue_launch(rank, &b, &args, weir_shape{ 1, 2 }) && queue_finish(rank, &b)) {
             WEIRT_EXPECT(rank, b.report->wait[0] == WEIR_ERR_DEVICE && b.report->wait[1] == WEIR_OK);
         }
-        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 0);
         WEIRT_EXPECT(rank, b.tracked_channels[1].account.total == 201 && b.tracked_channels[1].account.wrong == 0);
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
@@ -399,7 +399,7 @@ void stop_fails_what_is_queued(weirt_rank *rank)
             WEIRT_OK(rank, weir_proxy_stop(b.proxy));
             queue_finish(rank, &b);
             queue_statuses(rank, &b, b.threads, WEIR_OK, WEIR_ERR_ABORTED);
-            WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+            WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_timeout_ms()));
             weir_proxy_get_usage(b.proxy, &usage);
             WEIRT_EXPECT(rank, usage.requests == 3ull * b.threads && usage.failed == usage.requests);
             WEIRT_EXPECT(rank, b.tracked_channels[1].handled == 4 && b.tracked_channels[0].handled == 0);
@@ -432,7 +432,7 @@ void stop_before_start(weirt_rank *rank)
         for (uint64_t ticket : tickets) {
             WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_proxy_channel_test(b.tracked_channels[0].channel, ticket));
         }
-        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 0);
     }
     b.close();
@@ -541,7 +541,7 @@ void channels_come_and_go(weirt_rank *rank)
         queue_finish(rank, &b);
         queue_statuses(rank, &b, 2, WEIR_OK, WEIR_OK);
         WEIRT_EXPECT(rank, b.tracked_channels[0].account.total == 200 && b.tracked_channels[0].account.wrong == 0);
-        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_proxy_drain(b.proxy, weirt_timeout_ms()));
         WEIRT_OK(rank, weir_comm_status(b.comm.comm));
     }
     b.close();
@@ -583,11 +583,11 @@ void two_thousand_channels(weirt_rank *rank)
             weir_request request = {};
             request.type = WEIR_REQUEST_USER;
             request.value = i % count;
-            good = WEIRT_OK(rank, weir_proxy_channel_push(all[i % count].channel, &request, weirt_patience_ms(),
+            good = WEIRT_OK(rank, weir_proxy_channel_push(all[i % count].channel, &request, weirt_timeout_ms(),
                                                           &tickets[i % count]));
         }
         for (uint32_t i = 0; i < count && good; i++) {
-            good = WEIRT_OK(rank, weir_proxy_channel_wait(all[i].channel, tickets[i], weirt_patience_ms())) &&
+            good = WEIRT_OK(rank, weir_proxy_channel_wait(all[i].channel, tickets[i], weirt_timeout_ms())) &&
                    WEIRT_EXPECT(rank, all[i].right == 3 && all[i].wrong == 0);
         }
     }

@@ -73,7 +73,7 @@ inline bool queue_launch(weirt_rank *rank, const queue_bench *bench, const queue
 
 inline bool queue_finish(weirt_rank *rank, const queue_bench *bench)
 {
-    return WEIRT_OK(rank, weir_stream_wait(bench->comm.device, bench->stream, weirt_patience_ms()));
+    return WEIRT_OK(rank, weir_stream_wait(bench->comm.device, bench->stream, weirt_timeout_ms()));
 }
 
 // Whether the first `threads` threads all pushed and waited with these statuses.

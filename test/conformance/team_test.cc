@@ -291,7 +291,7 @@ TEST_P(TeamTrouble, UnmappedMemoryIsATargetOfTransfers)
 // Whether the communicator fails soon.
 bool comm_fails(weir_comm *comm)
 {
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (weir_comm_status(comm) == WEIR_OK && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }

@@ -140,7 +140,7 @@ bool open_with(weirt_rank *rank, uint32_t host_ms, uint32_t kernel_ms, weirt_cha
     weir_unique_id id;
     weir_bootstrap_opts boot = {};
     boot.size = sizeof boot;
-    boot.timeout_ms = weirt_patience_ms();
+    boot.timeout_ms = weirt_timeout_ms();
     weir_comm_opts opts = {};
     opts.size = sizeof opts;
     opts.timeout_ms = host_ms;
@@ -156,7 +156,7 @@ bool open_with(weirt_rank *rank, uint32_t host_ms, uint32_t kernel_ms, weirt_cha
 void two_deadlines(weirt_rank *rank)
 {
     for (bool long_kernels : { false, true }) {
-        const uint32_t host_ms = long_kernels ? short_ms : weirt_patience_ms();
+        const uint32_t host_ms = long_kernels ? short_ms : weirt_timeout_ms();
         const uint32_t kernel_ms = long_kernels ? 10 * short_ms : short_ms;
         weirt_channel channel;
         weir_semaphore *host = nullptr;
@@ -203,7 +203,7 @@ void abort_ends_all(weirt_rank *rank)
         wait.form = WEIRT_WAIT_COOP;
         wait.waits = 2;
         weirt_launch(rank, pair, weirt_wait_kernel(), &wait);
-        uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (waiting_threads(pair) < threads_of(pair->comm) && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -213,16 +213,16 @@ void abort_ends_all(weirt_rank *rank)
             weirt_sleep_ms(50);
             weir_comm_abort(channel.comm.comm);
         } else {
-            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_semaphore_wait(host, weirt_patience_ms()));
+            WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_semaphore_wait(host, weirt_timeout_ms()));
         }
         weirt_finish(rank, pair);
-        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_future_wait(future, weirt_patience_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_future_wait(future, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, weirt_now_ms() - since < 5000 * weirt_slow());
         for (uint32_t row = 0; row < 3; row++) {
             all_ended(rank, pair, row, WEIR_ERR_ABORTED);
         }
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_comm_status(channel.comm.comm));
-        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_semaphore_wait(host, weirt_patience_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_semaphore_wait(host, weirt_timeout_ms()));
         WEIRT_STATUS(rank, WEIR_ERR_ABORTED, weir_memory_recv(channel.comm.comm, pair->peer, 7, &none));
         work_again(rank);
     }
@@ -447,7 +447,7 @@ void host_signals_order_data(weirt_rank *rank)
                 }
                 wrong += !WEIRT_OK(rank, weir_semaphore_signal(host));
             } else {
-                wrong += !WEIRT_OK(rank, weir_semaphore_wait(host, weirt_patience_ms()));
+                wrong += !WEIRT_OK(rank, weir_semaphore_wait(host, weirt_timeout_ms()));
                 for (uint64_t i = 0; i < WORDS; i++) {
                     wrong += in[i] != round * WORDS + i;
                 }

@@ -331,7 +331,7 @@ bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
     (void)weirt_barrier(rank);
     // Both got it, or neither, unless the communicator failed after the end of one of them.
     const bool differ = weirt_step_now(rank, 0) != weirt_step_now(rank, 1);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (differ && weir_comm_status(c.comm) == WEIR_OK && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }

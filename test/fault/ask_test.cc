@@ -52,7 +52,7 @@ void owner_has_closed(weirt_rank *rank)
         uint64_t since = weirt_now_ms();
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_memory_import(c.comm, all[1].data, all[1].bytes, &remote));
         WEIRT_TEXT(rank, "rank 1 has destroyed its communicator");
-        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_future_wait(future, weirt_patience_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_future_wait(future, weirt_timeout_ms()));
         WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_memory_recv(c.comm, 1, 8, &never));
         WEIRT_TEXT(rank, "rank 1 has destroyed its communicator");
         WEIRT_EXPECT(rank, weirt_now_ms() - since < 5000 * (uint64_t)weirt_slow());

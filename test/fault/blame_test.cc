@@ -30,7 +30,7 @@ void death_before_departure(weirt_rank *rank)
     if (open && rank->rank == 2) {
         weirt_die(rank, WEIRT_KILL);
     }
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (open && weir_comm_status(c.comm) == WEIR_OK && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }

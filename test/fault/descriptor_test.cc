@@ -124,7 +124,7 @@ int sealed_file(weirt_rank *rank, uint64_t bytes, char value)
 // A socket's queue has room for ten datagrams; the service thread takes them later.
 int send_when_there_is_room(weir_comm *comm, const weirt_datagram *datagram)
 {
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     int error = weirt_datagram_send(comm, datagram);
     while (error == EAGAIN && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
@@ -136,7 +136,7 @@ int send_when_there_is_room(weir_comm *comm, const weirt_datagram *datagram)
 // Waits until only `before` descriptors are open; another thread closes those of foreign datagrams.
 void expect_descriptors(weirt_rank *rank, uint32_t before)
 {
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (weirt_count_descriptors() > before && weirt_now_ms() < end) {
         weirt_sleep_ms(2);
     }
@@ -228,7 +228,7 @@ void refused_datagram_is_sent_again(weirt_rank *rank)
         weirt_barrier(rank);
         weirt_barrier(rank); // rank 1 has asked, and its queue is full
         weirt_comm_release(j.c.comm);
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (weirt_count_refused(j.c.comm) == 0 && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -266,7 +266,7 @@ void loans_of_the_dead_end(weirt_rank *rank)
         weirt_barrier(rank);
         weirt_barrier(rank); // rank 1 has asked and will take nothing
         weirt_comm_release(j.c.comm);
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         int fd = -1;
         while ((fd = weirt_lent(j.c.comm)) < 0 && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
@@ -325,7 +325,7 @@ void broken_socket_ends_the_communicator(weirt_rank *rank)
         weirt_datagram any = {};
         WEIRT_EXPECT(rank, weirt_datagram_send(j.c.comm, &any) == 0);
         Importer importer(&j);
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (weir_comm_status(j.c.comm) == WEIR_OK && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -431,7 +431,7 @@ void strangers_descriptors_block_nobody(weirt_rank *rank)
             }
             strangers.push_back(child);
         }
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (sent->load() < STRANGERS && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }

@@ -22,7 +22,7 @@ void *the_stream;
 void wait_for_kernels()
 {
     if (the_stream != nullptr) {
-        (void)!weir_stream_wait(the_device, the_stream, weirt_patience_ms());
+        (void)!weir_stream_wait(the_device, the_stream, weirt_timeout_ms());
     }
 }
 
@@ -45,7 +45,7 @@ void returns_from_main(weirt_rank *rank)
             shared->called = weirt_now_ms();
             weirt_die(rank, WEIRT_RETURN);
         }
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (weir_comm_status(channel.comm.comm) == WEIR_OK && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }

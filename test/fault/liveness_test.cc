@@ -53,7 +53,7 @@ struct liveness_pair {
 // Waits until the kernel has made many trips.
 bool is_under_way(weirt_rank *rank, const liveness_pair *pair)
 {
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (weir_arch_load_relaxed_sys_u64(&pair->report->trips) < TRIPS) {
         if (weirt_now_ms() > end) {
             weirt_fail(rank, __FILE__, __LINE__, "no %llu trips", static_cast<unsigned long long>(TRIPS));

@@ -25,7 +25,7 @@ void survivors_go_on(weirt_rank *rank)
                 weirt_barrier(rank);
     if (open && rank->rank == 2) {
         weir_comm_abort(c.comm);
-        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, !threads || (weirt_step_now(rank, 0) == 1 && weirt_step_now(rank, 1) == 1));
     }
     if (open && rank->rank != 2) {
@@ -33,10 +33,10 @@ void survivors_go_on(weirt_rank *rank)
             weirt_sleep_ms(200);
             launch_signals(rank, &pair);
         }
-        const weir_status ended = weir_comm_wait(c.comm, pair.stream, weirt_patience_ms());
+        const weir_status ended = weir_comm_wait(c.comm, pair.stream, weirt_timeout_ms());
         WEIRT_EXPECT(rank, ended == WEIR_ERR_ABORTED || ended == WEIR_OK); // rank 0 may not know yet
         weirt_step(rank, 1);
-        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_timeout_ms()));
         WEIRT_EXPECT(rank, !threads || weirt_step_now(rank, 1 - rank->rank) == 1);
     }
     if (pair.comm != nullptr) {
@@ -68,7 +68,7 @@ void busy_rank_is_named(weirt_rank *rank)
     }
     weirt_barrier(rank);
     if (rank->rank == 0) {
-        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_comm_quiesce(c.comm, weirt_timeout_ms()));
         weirt_comm_close(&c);
     }
 }

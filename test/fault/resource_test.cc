@@ -79,7 +79,7 @@ bool open_bootstrap(weirt_rank *rank, all *a)
     weir_unique_id id;
     weir_bootstrap_opts opts = {};
     opts.size = sizeof opts;
-    opts.timeout_ms = weirt_patience_ms();
+    opts.timeout_ms = weirt_timeout_ms();
     return weirt_id(rank, &id) &&
            WEIRT_OK(rank, weir_bootstrap_create(id.text, rank->rank, rank->size, &opts, &a->boot));
 }
@@ -174,7 +174,7 @@ weir_status signal_and_wait(weirt_rank *rank, all *a)
         status = replay(a, &signal, shape);
     }
     if (status == WEIR_OK) {
-        status = weir_stream_wait(a->device, a->stream, weirt_patience_ms());
+        status = weir_stream_wait(a->device, a->stream, weirt_timeout_ms());
     }
     if (status == WEIR_OK) {
         double ms = 0;
@@ -188,9 +188,9 @@ weir_status signal_and_wait(weirt_rank *rank, all *a)
         weir_request request = {};
         uint64_t ticket = 0;
         request.type = WEIR_REQUEST_USER;
-        status = weir_proxy_channel_push(a->requests, &request, weirt_patience_ms(), &ticket);
+        status = weir_proxy_channel_push(a->requests, &request, weirt_timeout_ms(), &ticket);
         if (status == WEIR_OK) {
-            status = weir_proxy_channel_wait(a->requests, ticket, weirt_patience_ms());
+            status = weir_proxy_channel_wait(a->requests, ticket, weirt_timeout_ms());
         }
     }
     if (status == WEIR_OK) {
@@ -514,7 +514,7 @@ void parent_goes_on(weirt_rank *rank, family *f)
     WEIRT_OK(rank, weir_memory_recv(channel->comm.comm, channel->pair.peer, 9, &remote));
     WEIRT_STATUS(rank, WEIR_PENDING, weir_future_test(f->future));
     WEIRT_OK(rank, weir_semaphore_signal(f->host));
-    WEIRT_OK(rank, weir_semaphore_wait(f->host, weirt_patience_ms()));
+    WEIRT_OK(rank, weir_semaphore_wait(f->host, weirt_timeout_ms()));
     WEIRT_OK(rank, weir_graph_launch(channel->comm.device, f->graph, channel->pair.stream));
     weirt_finish(rank, &channel->pair);
     weir_request request = {};
@@ -523,7 +523,7 @@ void parent_goes_on(weirt_rank *rank, family *f)
     WEIRT_OK(rank, weir_fifo_push(f->fifo, &request, 0, &ticket));
     WEIRT_OK(rank, weir_fifo_poll(f->fifo, &request));
     WEIRT_OK(rank, weir_proxy_channel_push(f->requests, &request, 0, &ticket));
-    WEIRT_OK(rank, weir_proxy_channel_wait(f->requests, ticket, weirt_patience_ms()));
+    WEIRT_OK(rank, weir_proxy_channel_wait(f->requests, ticket, weirt_timeout_ms()));
     WEIRT_OK(rank, weir_bootstrap_barrier(channel->comm.boot, nullptr));
     WEIRT_OK(rank, weir_comm_status(channel->comm.comm));
     weir_memory_destroy(remote);

@@ -193,7 +193,7 @@ weir_status launch_round(state *s)
 
 weir_status finish_round(state *s)
 {
-    weir_status status = weir_comm_wait(s->comm, s->stream, weirt_patience_ms());
+    weir_status status = weir_comm_wait(s->comm, s->stream, weirt_timeout_ms());
     return status != WEIR_OK ? status : (weir_status)s->report->status[0][0];
 }
 
@@ -330,11 +330,11 @@ void rebuild(weirt_rank *rank, point *p)
     uint32_t first = p->victim == 0 ? 1 : 0;
     s.rank = rank->rank - (rank->rank > p->victim ? 1 : 0);
     s.size = rank->size - 1;
-    s.timeout_ms = weirt_patience_ms();
+    s.timeout_ms = weirt_timeout_ms();
     if (rank->rank == first && WEIRT_OK(rank, weir_unique_id_create(nullptr, &p->id))) {
         __atomic_store_n(&p->id_ready, 1, __ATOMIC_RELEASE);
     }
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (__atomic_load_n(&p->id_ready, __ATOMIC_ACQUIRE) == 0 && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }
@@ -351,7 +351,7 @@ void rebuild(weirt_rank *rank, point *p)
 
 bool all_have_seen(weirt_rank *rank, const point *p)
 {
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     for (uint32_t i = 0; i < rank->size; i++) {
         while (i != p->victim && __atomic_load_n(&p->seen[i], __ATOMIC_ACQUIRE) == 0) {
             if (weirt_now_ms() > end) {
@@ -395,7 +395,7 @@ void body(weirt_rank *rank)
     uint64_t died = __atomic_load_n(&p->died_ms, __ATOMIC_ACQUIRE);
     if (status == WEIR_OK) {
         weirt_fail(rank, __FILE__, __LINE__, "all steps succeeded");
-    } else if (died == 0 && p->timeout_ms < weirt_patience_ms()) {
+    } else if (died == 0 && p->timeout_ms < weirt_timeout_ms()) {
         __atomic_store_n(&p->slow, 1, __ATOMIC_RELAXED);
     } else if (died == 0) {
         weirt_fail(rank, __FILE__, __LINE__, "%s: %s", steps[at].name, weir_last_error());
@@ -496,7 +496,7 @@ void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summ
     point p;
     for (uint32_t timeout_ms = what->death == WEIRT_STOP && what->step != 0 ? 8000 : 200;; timeout_ms *= 2) {
         p = *what;
-        p.timeout_ms = needs_deadline(&p) ? timeout_ms * weirt_slow() : weirt_patience_ms();
+        p.timeout_ms = needs_deadline(&p) ? timeout_ms * weirt_slow() : weirt_timeout_ms();
         weirt_ranks_run_shared(stage, ranks, body, &p, sizeof p);
         const bool again = p.slow != 0 || silence_was_late(&p, ranks);
         if (!again || timeout_ms > 8000 || ::testing::Test::HasFailure()) {

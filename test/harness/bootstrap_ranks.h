@@ -114,7 +114,7 @@ typedef std::function<void(weir_bootstrap *, uint32_t)> RankBody;
 inline void weirt_job(const std::string &where, uint32_t ranks, const RankBody &body, uint32_t timeout_ms = 0)
 {
     weirt_threads(ranks, [&](uint32_t rank) {
-        const weir_bootstrap_opts opts = weirt_opts(timeout_ms == 0 ? weirt_patience_ms() : timeout_ms);
+        const weir_bootstrap_opts opts = weirt_opts(timeout_ms == 0 ? weirt_timeout_ms() : timeout_ms);
         weir_bootstrap *boot = nullptr;
         ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, ranks, &opts, &boot), WEIR_OK)
             << "rank " << rank << ": " << weir_last_error();

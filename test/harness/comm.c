@@ -12,7 +12,7 @@
 static bool open_joined(weirt_rank *rank, const char *id, uint32_t index, uint32_t size, uint32_t timeout_ms,
                         uint32_t kernel_timeout_ms, weirt_comm *out)
 {
-    weir_bootstrap_opts boot_opts = { .size = sizeof boot_opts, .timeout_ms = weirt_patience_ms() };
+    weir_bootstrap_opts boot_opts = { .size = sizeof boot_opts, .timeout_ms = weirt_timeout_ms() };
     weir_comm_opts comm_opts = { .size = sizeof comm_opts,
                                  .timeout_ms = timeout_ms,
                                  .kernel_timeout_ms = kernel_timeout_ms };
@@ -30,7 +30,7 @@ bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out)
 {
     weir_unique_id id;
     memset(out, 0, sizeof *out);
-    uint32_t timeout = timeout_ms != 0 ? timeout_ms : weirt_patience_ms();
+    uint32_t timeout = timeout_ms != 0 ? timeout_ms : weirt_timeout_ms();
     return weirt_id(rank, &id) && open_joined(rank, id.text, rank->rank, rank->size, timeout, 0, out);
 }
 
@@ -39,7 +39,7 @@ bool weirt_comm_open_kernels(weirt_rank *rank, uint32_t kernel_timeout_ms, weirt
     weir_unique_id id;
     memset(out, 0, sizeof *out);
     return weirt_id(rank, &id) &&
-           open_joined(rank, id.text, rank->rank, rank->size, weirt_patience_ms(), kernel_timeout_ms, out);
+           open_joined(rank, id.text, rank->rank, rank->size, weirt_timeout_ms(), kernel_timeout_ms, out);
 }
 
 bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out)
@@ -47,7 +47,7 @@ bool weirt_comm_open_alone(weirt_rank *rank, weirt_comm *out)
     weir_unique_id id;
     memset(out, 0, sizeof *out);
     return WEIRT_OK(rank, weir_unique_id_create(NULL, &id)) &&
-           open_joined(rank, id.text, 0, 1, weirt_patience_ms(), 0, out);
+           open_joined(rank, id.text, 0, 1, weirt_timeout_ms(), 0, out);
 }
 
 void weirt_comm_close(weirt_comm *comm)
@@ -67,7 +67,7 @@ bool weirt_post(weirt_rank *rank, weir_comm *comm, uint32_t peer, const void *da
 
 bool weirt_complete(weirt_rank *rank, weir_future *future)
 {
-    bool done = WEIRT_OK(rank, weir_future_wait(future, weirt_patience_ms()));
+    bool done = WEIRT_OK(rank, weir_future_wait(future, weirt_timeout_ms()));
     weir_future_destroy(future);
     return done;
 }
@@ -110,7 +110,7 @@ static bool stalled;
 static weir_status stall(weiri_domain *domain, weiri_queue **out)
 {
     __atomic_store_n(&stalled, true, __ATOMIC_RELEASE);
-    weirt_sleep_ms(weirt_patience_ms());
+    weirt_sleep_ms(weirt_timeout_ms());
     __atomic_store_n(&stalled, false, __ATOMIC_RELEASE);
     return opens(domain, out);
 }
@@ -256,7 +256,7 @@ bool weirt_launch(weirt_rank *rank, const weirt_pair *pair, const weir_kernel *k
 
 bool weirt_finish(weirt_rank *rank, const weirt_pair *pair)
 {
-    return WEIRT_OK(rank, weir_stream_wait(weir_comm_device(pair->comm), pair->stream, weirt_patience_ms()));
+    return WEIRT_OK(rank, weir_stream_wait(weir_comm_device(pair->comm), pair->stream, weirt_timeout_ms()));
 }
 
 weir_status weirt_access_run(weirt_rank *rank, const weirt_pair *pair, const weirt_access_args *args)

@@ -13,7 +13,7 @@ typedef struct weirt_comm {
     weir_comm *comm;
 } weirt_comm;
 
-/* Every rank opens its device, joins a new job and creates a communicator. timeout_ms 0: weirt_patience_ms. A failure
+/* Every rank opens its device, joins a new job and creates a communicator. timeout_ms 0: weirt_timeout_ms. A failure
  * is reported and leaves NULL members; close accepts them. */
 bool weirt_comm_open(weirt_rank *rank, uint32_t timeout_ms, weirt_comm *out);
 /* The same with a deadline of kernels' waits alone. */

@@ -31,7 +31,7 @@ static bool get_request(weir_comm *comm, weirt_request *out)
 
 bool weirt_request_wait(weir_comm *comm, weirt_request *out)
 {
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     bool there = get_request(comm, out);
     while (!there && weirt_now_ms() < end) {
         weirt_sleep_ms(1);

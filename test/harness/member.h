@@ -45,7 +45,7 @@ inline std::string weirt_number(uint64_t value, size_t bytes)
 inline std::string weirt_purpose(uint32_t kind, const std::string &job, uint32_t client, uint32_t server)
 {
     return weirt_number(kind, 4) + job + weirt_number(client, 4) + weirt_number(server, 4) +
-           weirt_number(weirt_patience_ms(), 4);
+           weirt_number(weirt_timeout_ms(), 4);
 }
 
 inline std::string weirt_purpose_join(uint32_t client)
@@ -120,7 +120,7 @@ inline std::string weirt_frame(Member *m, uint32_t kind, uint64_t tag, const std
 // The join message of rank 1 of two to rank 0: its listener is at 127.0.0.1:port.
 inline std::string weirt_join_payload(uint32_t size, uint16_t port)
 {
-    return weirt_number(size, 4) + weirt_number(weirt_patience_ms(), 4) + std::string("\x7f\0\0\1", 4) +
+    return weirt_number(size, 4) + weirt_number(weirt_timeout_ms(), 4) + std::string("\x7f\0\0\1", 4) +
            std::string(12, '\0') + weirt_number(port, 2) + weirt_number(4, 1);
 }
 

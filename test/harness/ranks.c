@@ -99,7 +99,7 @@ uint32_t weirt_slow(void)
     return factor >= 1 && factor <= 1000 ? (uint32_t)factor : 1;
 }
 
-uint32_t weirt_patience_ms(void) { return 30000 * weirt_slow(); }
+uint32_t weirt_timeout_ms(void) { return 30000 * weirt_slow(); }
 
 uint32_t weirt_slack_ms(void) { return 5000 * weirt_slow(); }
 
@@ -157,7 +157,7 @@ bool weirt_expect_text(weirt_rank *rank, const char *file, int line, const char 
 
 static bool wait_for(const uint32_t *word, uint32_t value)
 {
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while ((int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0) {
         if (weirt_now_ms() > end) {
             return false;
@@ -213,7 +213,7 @@ static bool has_ended(pid_t pid)
 
 bool weirt_death_wait(weirt_rank *rank, uint32_t peer)
 {
-    uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     const uint32_t *death = &rank->shared->deaths[peer];
     while (__atomic_load_n(death, __ATOMIC_ACQUIRE) == WEIRT_ALIVE || !has_ended(rank->shared->pids[peer])) {
         if (weirt_now_ms() > end) {

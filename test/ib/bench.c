@@ -12,7 +12,7 @@
 #include "src/transport/transport.h"
 #include "test/transport/bench.h"
 
-enum { window = 128, warm_up = 20, patience_s = 60 };
+enum { window = 128, warm_up = 20, timeout_s = 60 };
 
 typedef struct end {
     weir_device *device;
@@ -79,7 +79,7 @@ static void wait_until(end *e, uint64_t number)
 {
     while (e->queue->completed < number) {
         progress(e);
-        patience();
+        check_timeout();
     }
 }
 
@@ -88,7 +88,7 @@ static void post_value(end *e, uint64_t value)
     weir_status status;
     while ((status = ops->value(e->queue, e->remote, 0, value, 8)) == WEIR_ERR_BUSY) {
         progress(e);
-        patience();
+        check_timeout();
     }
     must(status, "post a value");
 }
@@ -99,7 +99,7 @@ static void await_value(end *e, uint64_t value)
     const uint64_t *word = (const uint64_t *)e->block->host_pointer;
     for (uint32_t i = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) != value; i++) {
         if (i % 1024 == 0) {
-            patience();
+            check_timeout();
         }
     }
 }
@@ -169,7 +169,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s [BYTES [PUTS [ROUNDS]]]\n", argv[0]);
         return 2;
     }
-    give_up_ns = weiri_now_ns() + (uint64_t)patience_s * 1000000000u;
+    give_up_ns = weiri_now_ns() + (uint64_t)timeout_s * 1000000000u;
     const pid_t child = fork();
     if (child == 0) {
         (void)close(sockets[0]);

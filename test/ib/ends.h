@@ -86,7 +86,7 @@ struct end {
     uint64_t *word(uint64_t offset) const { return (uint64_t *)(bytes() + offset); }
 
     // Waits until post `number` is complete; returns the error of poll otherwise.
-    weir_status wait(uint64_t number, uint32_t ms = weirt_patience_ms()) const
+    weir_status wait(uint64_t number, uint32_t ms = weirt_timeout_ms()) const
     {
         const uint64_t give_up = weirt_now_ms() + ms;
         while (__atomic_load_n(&queue->completed, __ATOMIC_ACQUIRE) < number) {
@@ -106,7 +106,7 @@ struct end {
     // Posts, and polls while there is no room.
     template <class Post> weir_status post(Post one) const
     {
-        const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t give_up = weirt_now_ms() + weirt_timeout_ms();
         for (;;) {
             weir_status status = one();
             if (status != WEIR_ERR_BUSY) {
@@ -143,7 +143,7 @@ struct end {
     // earlier answers (src/transport/ib/queue.c): so `poster` is polled, and its failure ends the wait.
     bool await(uint64_t offset, uint64_t v, const end *poster = nullptr) const
     {
-        const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t give_up = weirt_now_ms() + weirt_timeout_ms();
         while (__atomic_load_n(word(offset), __ATOMIC_ACQUIRE) < v) {
             if ((poster != nullptr && ops->poll(poster->queue) < 0) || weirt_now_ms() > give_up) {
                 return false;
@@ -244,7 +244,7 @@ struct pair {
 // Polls until the queue fails; returns the error.
 inline weir_status wait_failure(weiri_queue *queue)
 {
-    const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t give_up = weirt_now_ms() + weirt_timeout_ms();
     weir_status status = WEIR_OK;
     while (status >= 0 && weirt_now_ms() < give_up) {
         status = ops->poll(queue);

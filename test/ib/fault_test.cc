@@ -199,7 +199,7 @@ TEST_F(IbFault, PeerKilledUnderLoad)
     EXPECT_TRUE(swap_cards(sockets[0], a.own(), &peer));
     EXPECT_TRUE(a.join(peer)) << weir_last_error();
     weir_status status = WEIR_OK;
-    const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t give_up = weirt_now_ms() + weirt_timeout_ms();
     bool killed = false;
     for (uint64_t r = 1; status == WEIR_OK && weirt_now_ms() < give_up; r++) {
         status = a.put(4096, 4096, 65536);

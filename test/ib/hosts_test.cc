@@ -18,13 +18,13 @@ int meet_other_guest(bool server, const char *address, uint16_t port)
     if (inet_pton(AF_INET, address, &at.sin_addr) != 1) {
         return -1;
     }
-    const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t give_up = weirt_now_ms() + weirt_timeout_ms();
     if (server) {
         const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         pollfd coming = { listener, POLLIN, 0 };
         int peer = -1;
         if (bind(listener, (const sockaddr *)&at, sizeof at) == 0 && listen(listener, 1) == 0 &&
-            poll(&coming, 1, (int)weirt_patience_ms()) == 1) {
+            poll(&coming, 1, (int)weirt_timeout_ms()) == 1) {
             peer = accept(listener, nullptr, nullptr);
         }
         (void)close(listener);

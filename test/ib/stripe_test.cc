@@ -87,7 +87,7 @@ TEST_P(IbStripe, DataBeforeSignal)
     });
     uint64_t before = 0;
     for (uint64_t r = 1; r <= rounds && lost == 0; r++) {
-        const uint64_t at = ring + r % slots * slot, give_up = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t at = ring + r % slots * slot, give_up = weirt_now_ms() + weirt_timeout_ms();
         while (__atomic_load_n(a.word(8), __ATOMIC_ACQUIRE) + slots < r && lost == 0) {
             EXPECT_GE(ops->poll(a.queue), 0) << weir_last_error();
             EXPECT_GE(a.queue->completed, before);
@@ -124,7 +124,7 @@ TEST_P(IbStripe, ValuesAndAddsBehindAStripe)
         ASSERT_EQ(a.value(16, r), WEIR_OK) << weir_last_error();
         ASSERT_EQ(a.queue->posted, first + 62);
         ASSERT_TRUE([&] {
-            const uint64_t give_up = weirt_now_ms() + weirt_patience_ms();
+            const uint64_t give_up = weirt_now_ms() + weirt_timeout_ms();
             while (__atomic_load_n(b.word(16), __ATOMIC_ACQUIRE) != r && weirt_now_ms() < give_up) {
                 (void)ops->poll(a.queue);
             }

@@ -86,7 +86,7 @@ inline Ended weirt_command(const std::string &command, const Variables &variable
     for (const auto &variable : variables) {
         line += " '" + variable.first + "=" + variable.second + "'";
     }
-    line += " timeout -k 5 " + std::to_string(weirt_patience_ms() / 1000) + " " + command + " 2>&1 </dev/null";
+    line += " timeout -k 5 " + std::to_string(weirt_timeout_ms() / 1000) + " " + command + " 2>&1 </dev/null";
     FILE *output = popen(line.c_str(), "re");
     if (output == nullptr) {
         return ended;

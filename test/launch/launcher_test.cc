@@ -60,7 +60,7 @@ protected:
 
     static Outcome create()
     {
-        const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
         weir_bootstrap *boot = nullptr;
         const Outcome o = weirt_outcome([&] { return weir_bootstrap_create_launched(&opts, &boot); });
         weir_bootstrap_destroy(boot);
@@ -93,7 +93,7 @@ private:
     static int run_rank(uint32_t rank, uint32_t ranks, const Variables &variables)
     {
         set(variables);
-        const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
         weir_bootstrap *boot = nullptr;
         if (weir_bootstrap_create_launched(&opts, &boot) != WEIR_OK) {
             (void)fprintf(stderr, "rank %u: %s\n", rank, weir_last_error());

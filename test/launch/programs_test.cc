@@ -115,10 +115,10 @@ TEST_F(Mpirun, KilledRankEndsTheOthers)
     ASSERT_EQ(symlink(program("weir-launch-probe").c_str(), probe.c_str()), 0);
     const Ended ended = mpirun(4, probe + " kill 2");
     EXPECT_NE(ended.status, 0) << ended.text;
-    EXPECT_LT(ended.ms, weirt_patience_ms());
+    EXPECT_LT(ended.ms, weirt_timeout_ms());
     EXPECT_FALSE(ended.has("right")) << ended.text;
     EXPECT_EQ(ended.count("WEIR_ERR_"), ended.count("rank 2 died\n")) << ended.text;
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     Ended alive;
     do {
         alive = weirt_command("pgrep -f '^" + probe + " kill 2$'");
@@ -133,7 +133,7 @@ TEST_F(Mpirun, MissingRankEndsTheWait)
     const Ended ended = mpirun(1, probe + " : -n 1 sleep 60", { { "WEIR_TIMEOUT_MS", "200" } });
     EXPECT_NE(ended.status, 0) << ended.text;
     EXPECT_TRUE(ended.has("WEIR_ERR_TIMEOUT") && ended.has("timeout in PMIx_")) << ended.text;
-    EXPECT_LT(ended.ms, weirt_patience_ms());
+    EXPECT_LT(ended.ms, weirt_timeout_ms());
 }
 
 TEST_F(Mpirun, Tutorial00TakesAnyNumberOfRanks)

@@ -102,7 +102,7 @@ protected:
             if (rank == 0) {
                 weirt_sleep_ms(50);
             }
-            const Outcome o = create(rank, 2, weirt_patience_ms());
+            const Outcome o = create(rank, 2, weirt_timeout_ms());
             EXPECT_EQ(o.status, WEIR_OK) << o.text;
         });
         EXPECT_NE(access(path().c_str(), F_OK), 0);
@@ -110,7 +110,7 @@ protected:
 
     void wait_for_file()
     {
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (access(path().c_str(), F_OK) != 0 && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -140,7 +140,7 @@ TEST_F(Rendezvous, FileIsOfItsUserAlone)
     const mode_t before = umask(0777);
     std::atomic<bool> seen{ false };
     std::thread root([&] {
-        const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
         weir_bootstrap *boot = nullptr;
         EXPECT_EQ(weir_bootstrap_create(where().c_str(), 0, 2, &opts, &boot), WEIR_OK) << weir_last_error();
         EXPECT_TRUE(seen);
@@ -156,7 +156,7 @@ TEST_F(Rendezvous, FileIsOfItsUserAlone)
     EXPECT_EQ(content().rfind("weir1:", 0), 0u);
     EXPECT_EQ(files(), 1u);
     seen = true;
-    EXPECT_EQ(create(1, 2, weirt_patience_ms()).status, WEIR_OK);
+    EXPECT_EQ(create(1, 2, weirt_timeout_ms()).status, WEIR_OK);
     root.join();
     umask(before);
 }
@@ -167,7 +167,7 @@ TEST_F(Rendezvous, RankZeroMayComeLast)
         if (rank == 0) {
             weirt_sleep_ms(120);
         }
-        const Outcome o = create(rank, 4, weirt_patience_ms());
+        const Outcome o = create(rank, 4, weirt_timeout_ms());
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     EXPECT_EQ(files(), 0u);
@@ -260,14 +260,14 @@ TEST_F(Rendezvous, RankZeroReplacesALinkAndKeepsWhatItPointsTo)
 TEST_F(Rendezvous, RankZeroLeavesAnotherJobsFile)
 {
     std::thread root([&] {
-        const Outcome o = create(0, 2, weirt_patience_ms());
+        const Outcome o = create(0, 2, weirt_timeout_ms());
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     wait_for_file();
     const std::string id = content();
     ASSERT_EQ(unlink(path().c_str()), 0);
     write("another job's");
-    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), { { 1, 2 } }, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), { { 1, 2 } }, weirt_timeout_ms())[0];
     EXPECT_EQ(o.status, WEIR_OK) << o.text;
     root.join();
     EXPECT_EQ(content(), "another job's");
@@ -277,7 +277,7 @@ TEST_F(Rendezvous, RankZeroLeavesAnotherJobsFile)
 TEST_F(Rendezvous, RankZeroLeavesAFileThatComesAtTheLastMoment)
 {
     std::thread root([&] {
-        const Outcome o = create(0, 2, weirt_patience_ms());
+        const Outcome o = create(0, 2, weirt_timeout_ms());
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     wait_for_file();
@@ -287,7 +287,7 @@ TEST_F(Rendezvous, RankZeroLeavesAFileThatComesAtTheLastMoment)
         write("another job's");
         came = true;
     });
-    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), { { 1, 2 } }, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(id.substr(0, id.find('\n')), { { 1, 2 } }, weirt_timeout_ms())[0];
     EXPECT_EQ(o.status, WEIR_OK) << o.text;
     root.join();
     EXPECT_TRUE(came);
@@ -311,7 +311,7 @@ TEST_F(Rendezvous, OldFileIsWaitedOut)
         if (rank == 0) {
             weirt_sleep_ms(150);
         }
-        const Outcome p = create(rank, 3, weirt_patience_ms());
+        const Outcome p = create(rank, 3, weirt_timeout_ms());
         EXPECT_EQ(p.status, WEIR_OK) << p.text;
     });
     EXPECT_EQ(files(), 0u);
@@ -323,7 +323,7 @@ TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
     weirt_log_allow("foreign connection");
     const weir_unique_id id = weirt_new_id();
     std::thread other([&] {
-        const Outcome o = weirt_creates(id.text, { { 0, 2 } }, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(id.text, { { 0, 2 } }, weirt_timeout_ms())[0];
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     std::string old = id.text;
@@ -331,7 +331,7 @@ TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
     write(old);
     // On a busy machine the refusal may come after a short deadline; then the error says that there was no answer.
     Outcome o = create(1, 2);
-    for (uint32_t timeout_ms = 2 * expiry_ms; weirt_has(o, "missing at") && timeout_ms < weirt_patience_ms();
+    for (uint32_t timeout_ms = 2 * expiry_ms; weirt_has(o, "missing at") && timeout_ms < weirt_timeout_ms();
          timeout_ms *= 2) {
         o = create(1, 2, timeout_ms);
     }
@@ -341,10 +341,10 @@ TEST_F(Rendezvous, OldFileWithAPortInUseIsWaitedOut)
         if (rank == 0) {
             weirt_sleep_ms(100);
         }
-        const Outcome p = create(rank, 2, weirt_patience_ms());
+        const Outcome p = create(rank, 2, weirt_timeout_ms());
         EXPECT_EQ(p.status, WEIR_OK) << p.text;
     });
-    EXPECT_EQ(weirt_creates(id.text, { { 1, 2 } }, weirt_patience_ms())[0].status, WEIR_OK);
+    EXPECT_EQ(weirt_creates(id.text, { { 1, 2 } }, weirt_timeout_ms())[0].status, WEIR_OK);
     other.join();
 }
 
@@ -360,7 +360,7 @@ TEST_F(Rendezvous, KilledRootLeavesAFileThatTheNextJobReplaces)
     ASSERT_TRUE(WIFSIGNALED(weirt_wait(root)));
     EXPECT_EQ(content(), old);
     weirt_threads(2, [&](uint32_t rank) {
-        const Outcome o = create(rank, 2, weirt_patience_ms());
+        const Outcome o = create(rank, 2, weirt_timeout_ms());
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     EXPECT_EQ(files(), 0u);

@@ -392,7 +392,7 @@ TEST_F(BootstrapAuth, ARelayAtTheMeetingPortCannotSpeakForARank)
         uint32_t timeout_ms = 500;
         while (!run_through(deed, WEIRI_FRAME_JOIN, 0, timeout_ms, join)) {
             timeout_ms *= 2;
-            ASSERT_LT(timeout_ms, weirt_patience_ms());
+            ASSERT_LT(timeout_ms, weirt_timeout_ms());
         }
     }
 }
@@ -404,7 +404,7 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
     weirt_log_allow("altered or replayed on the way");
     for (int deed = PASS; deed <= REFLECT; deed++) {
         const bool did = run_through(
-            static_cast<Deed>(deed), WEIRI_FRAME_PEER, 2, weirt_patience_ms(),
+            static_cast<Deed>(deed), WEIRI_FRAME_PEER, 2, weirt_timeout_ms(),
             [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
                 weir_bootstrap *boot = nullptr;
                 ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
@@ -439,7 +439,7 @@ TEST_F(BootstrapAuth, AStrangerOnThePathCannotSpeakForARank)
 // received.
 TEST_F(BootstrapAuth, LastWordsAreHeard)
 {
-    const bool did = run_through(DELAY, WEIRI_FRAME_PEER, 2, weirt_patience_ms(),
+    const bool did = run_through(DELAY, WEIRI_FRAME_PEER, 2, weirt_timeout_ms(),
                                  [&](const std::string &where, uint32_t rank, const weir_bootstrap_opts &opts) {
                                      weir_bootstrap *boot = nullptr;
                                      ASSERT_EQ(weir_bootstrap_create(where.c_str(), rank, 2, &opts, &boot), WEIR_OK)

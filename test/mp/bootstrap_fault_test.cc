@@ -31,7 +31,7 @@ TEST_F(BootstrapFault, MissingRanksAreNamed)
             timeout_ms *= 4;
             outcomes = weirt_creates(by_id ? std::string(weirt_new_id().text) : weirt_free_address(),
                                      { { 0, 8 }, { 1, 8 }, { 2, 8 }, { 4, 8 }, { 6, 8 }, { 7, 8 } }, timeout_ms);
-        } while (timeout_ms < weirt_patience_ms() && !weirt_all_have(outcomes, missing));
+        } while (timeout_ms < weirt_timeout_ms() && !weirt_all_have(outcomes, missing));
         for (const Outcome &o : outcomes) {
             EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
             EXPECT_TRUE(weirt_has(o, missing)) << o.text;
@@ -74,11 +74,11 @@ TEST_F(BootstrapFault, EarliestDeadlineCounts)
         timeout_ms *= 4;
         const weir_unique_id id = weirt_new_id();
         weirt_threads(2, [&](uint32_t rank) {
-            const weir_bootstrap_opts opts = weirt_opts(rank == 0 ? 2 * weirt_patience_ms() : timeout_ms);
+            const weir_bootstrap_opts opts = weirt_opts(rank == 0 ? 2 * weirt_timeout_ms() : timeout_ms);
             weir_bootstrap *boot = nullptr;
             outcomes[rank] = weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 3, &opts, &boot); });
         });
-    } while (timeout_ms < weirt_patience_ms() && !weirt_all_have(outcomes, "rank 2 of 3 missing"));
+    } while (timeout_ms < weirt_timeout_ms() && !weirt_all_have(outcomes, "rank 2 of 3 missing"));
     for (const Outcome &o : outcomes) {
         EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT);
         EXPECT_TRUE(weirt_has(o, "rank 2 of 3 missing")) << o.text;
@@ -89,7 +89,7 @@ TEST_F(BootstrapFault, EarliestDeadlineCounts)
 TEST_F(BootstrapFault, WrongSizeFailsAll)
 {
     const std::vector<Outcome> outcomes =
-        weirt_creates(weirt_new_id().text, { { 0, 3 }, { 1, 3 }, { 2, 4 } }, weirt_patience_ms());
+        weirt_creates(weirt_new_id().text, { { 0, 3 }, { 1, 3 }, { 2, 4 } }, weirt_timeout_ms());
     for (const Outcome &o : outcomes) {
         EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
         EXPECT_TRUE(weirt_has(o, "rank 2 was created with size 4, rank 0 with size 3")) << o.text;
@@ -100,7 +100,7 @@ TEST_F(BootstrapFault, WrongSizeFailsAll)
 TEST_F(BootstrapFault, DuplicateRankFailsAll)
 {
     for (const Outcome &o :
-         weirt_creates(weirt_new_id().text, { { 0, 4 }, { 1, 4 }, { 2, 4 }, { 2, 4 } }, weirt_patience_ms())) {
+         weirt_creates(weirt_new_id().text, { { 0, 4 }, { 1, 4 }, { 2, 4 }, { 2, 4 } }, weirt_timeout_ms())) {
         EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
         EXPECT_TRUE(weirt_has(o, "two ranks were created as rank 2 of 4")) << o.text;
         EXPECT_LT(o.ms, weirt_slack_ms());
@@ -113,14 +113,14 @@ TEST_F(BootstrapFault, WrongKeyIsRefused)
     const std::string where = weirt_free_address();
     std::atomic<bool> refused{ false };
     weirt_threads(3, [&](uint32_t i) {
-        weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
         opts.key = i == 2 ? "a different secret" : "our secret";
         weir_bootstrap *boot = nullptr;
         if (i != 2) {
             // The job goes on without the foreign rank.
             ASSERT_EQ(weir_bootstrap_create(where.c_str(), i, 2, &opts, &boot), WEIR_OK) << weir_last_error();
             EXPECT_EQ(weir_bootstrap_barrier(boot, nullptr), WEIR_OK) << weir_last_error();
-            const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+            const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
             while (!refused && weirt_now_ms() < end) {
                 weirt_sleep_ms(1);
             }
@@ -156,7 +156,7 @@ TEST_F(BootstrapFault, KeyAllowsAnyAddress)
     weir_unique_id_discard(&id);
     const char *address = id.text + 6 + 64 + 1 + 32 + 1;
     weirt_threads(2, [&](uint32_t rank) {
-        weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
         opts.key = "0123";
         weir_bootstrap *boot = nullptr;
         ASSERT_EQ(weir_bootstrap_create(address, rank, 2, &opts, &boot), WEIR_OK) << weir_last_error();
@@ -200,7 +200,7 @@ TEST_F(BootstrapFault, ForeignConnectionsAreIgnored)
             EXPECT_EQ(table[0] * 10000 + table[1] * 100 + table[2], 70809u);
             weirt_sleep_ms(5);
         }
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (weirt_log_count("foreign connection") == 0 && weirt_now_ms() < end) {
             weirt_sleep_ms(1); // a busy machine reads them later
         }
@@ -244,7 +244,7 @@ Outcome meet_fake_server(size_t wrong_of_challenge, size_t wrong_of_answer)
         EXPECT_LE(recv(fd, &byte, 1, 0), 0);
         close(fd);
     });
-    weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+    weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
     opts.key = secret.c_str();
     weir_bootstrap *boot = nullptr;
     const Outcome o = weirt_outcome([&] { return weir_bootstrap_create(where.c_str(), 1, 2, &opts, &boot); });
@@ -293,7 +293,7 @@ TEST_F(BootstrapFault, NeighbourThatLeavesDuringCreate)
     const weir_unique_id id = weirt_new_id();
     const std::string key = weirt_id_key(id);
     std::thread root([&] {
-        const Outcome o = weirt_creates(id.text, { { 0, 2 } }, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(id.text, { { 0, 2 } }, weirt_timeout_ms())[0];
         EXPECT_EQ(o.status, WEIR_ERR_REMOTE);
         EXPECT_TRUE(weirt_has(o, "rank 1 left")) << o.text;
         EXPECT_LT(o.ms, 10000u * weirt_slow());
@@ -417,7 +417,7 @@ void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> 
     std::vector<pid_t> pids;
     for (uint32_t i = 0; i < 4; i++) {
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
-            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
             weir_bootstrap *boot = nullptr;
             report->outcome[rank] =
                 weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 4, &opts, &boot); });
@@ -435,7 +435,7 @@ void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> 
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (report->ready < 4 && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }
@@ -500,7 +500,7 @@ TEST_F(BootstrapFault, PortsLearnWhoDied)
         if (weiri_bootstrap_open_port(boot, port, &handler) != WEIR_OK) {
             return WEIR_ERR_INVALID;
         }
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (seen == 0 && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -535,7 +535,7 @@ TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
     std::vector<pid_t> pids;
     for (uint32_t i = 0; i < 3; i++) {
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
-            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
             weir_bootstrap *boot = nullptr;
             uint32_t word = 0;
             if (weir_bootstrap_create(id.text, rank, 3, &opts, &boot) != WEIR_OK) {
@@ -562,7 +562,7 @@ TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
                 weirt_sleep_ms(100); // the service thread may have to write it
                 _exit(sent ? 0 : 5);
             }
-            const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+            const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
             while (order->posted == 0 && weirt_now_ms() < end) {
                 weirt_sleep_ms(1);
             }
@@ -585,7 +585,7 @@ TEST_F(BootstrapFault, PortsLearnOfADeathInOrder)
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (order->ready < 3 && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }
@@ -613,14 +613,14 @@ void kill_during_the_rendezvous(uint32_t victim)
     weir_log_set_sink(count_known, report.operator->());
     for (uint32_t i = 0; i < 3; i++) { // the last of four ranks never joins
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
-            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
             weir_bootstrap *boot = nullptr;
             report->outcome[rank] =
                 weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 4, &opts, &boot); });
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (report->ready < 2 && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }
@@ -693,7 +693,7 @@ void missing_in_a_barrier(bool stopped)
                 _exit(1);
             }
             report->ready++;
-            const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+            const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
             while (report->killed_ms == 0 && weirt_now_ms() < end) {
                 weirt_sleep_ms(1);
             }
@@ -706,7 +706,7 @@ void missing_in_a_barrier(bool stopped)
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (report->ready < 4 && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }

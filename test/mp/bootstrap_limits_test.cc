@@ -56,7 +56,7 @@ class BootstrapLimits : public BootstrapTest {};
 TEST_F(BootstrapLimits, ASecondRankZeroFailsAll)
 {
     for (const std::string &where : { std::string(weirt_new_id().text), weirt_free_address() }) {
-        for (const Outcome &o : weirt_creates(where, { { 0, 3 }, { 0, 3 }, { 1, 3 } }, weirt_patience_ms())) {
+        for (const Outcome &o : weirt_creates(where, { { 0, 3 }, { 0, 3 }, { 1, 3 } }, weirt_timeout_ms())) {
             EXPECT_EQ(o.status, WEIR_ERR_MISMATCH);
             EXPECT_TRUE(weirt_has(o, "two ranks were created as rank 0 of 3")) << o.text;
             EXPECT_LT(o.ms, 5000u * weirt_slow());
@@ -88,12 +88,12 @@ TEST_F(BootstrapLimits, APortThatIsGivenUpLateIsWaitedFor)
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
             weir_unique_id_discard(&id); // as after an exec
             (*ready.operator->())++;
-            const Outcome o = weirt_creates(id.text, { { rank, 2 } }, weirt_patience_ms())[0];
+            const Outcome o = weirt_creates(id.text, { { rank, 2 } }, weirt_timeout_ms())[0];
             EXPECT_EQ(o.status, WEIR_OK) << o.text;
             _exit(HasFailure() ? 1 : 0);
         }));
     }
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (*ready.operator->() < 2 && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }
@@ -110,7 +110,7 @@ TEST_F(BootstrapLimits, LateRanksLearnOfAMismatch)
         if (rank % 2 == 1) {
             weirt_sleep_ms(1200);
         }
-        const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+        const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
         weir_bootstrap *boot = nullptr;
         const Outcome o =
             weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, rank < 2 ? 3 : 4, &opts, &boot); });
@@ -124,7 +124,7 @@ TEST_F(BootstrapLimits, LateRanksLearnOfAMismatch)
 TEST_F(BootstrapLimits, RootsLearnOfAMismatch)
 {
     weirt_job(3, [](weir_bootstrap *boot, uint32_t rank) {
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         const uint32_t root = rank == 2 ? 2 : 0;
         uint32_t word = rank;
         Outcome o = {};
@@ -158,7 +158,7 @@ TEST_F(BootstrapLimits, SendsWaitForWhoDoesNotReceive)
             sender.join();
             return;
         }
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (sent < room && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -304,7 +304,7 @@ TEST_F(BootstrapLimits, BroadcastsWaitForWhoIsBehind)
     weirt_job(2, [&](weir_bootstrap *boot, uint32_t rank) {
         std::vector<uint32_t> data((4u << 20) / 4);
         if (rank == 1) {
-            const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+            const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
             while (sent < 16 && weirt_now_ms() < end) {
                 weirt_sleep_ms(1);
             }
@@ -337,7 +337,7 @@ TEST_F(BootstrapLimits, PortsThatWereNeverOpenedAreForgotten)
             EXPECT_EQ(weiri_bootstrap_open_port(boot, never, &handler), WEIR_ERR_INVALID);
         }
         // The service thread may still be releasing some.
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (weirt_count_allocations() != allocations && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -424,7 +424,7 @@ TEST_F(BootstrapLimits, AForkedChildDoesNotHideADeath)
     std::vector<pid_t> pids;
     for (uint32_t i = 0; i < 3; i++) {
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
-            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
             weir_bootstrap *boot = nullptr;
             if (weir_bootstrap_create(id.text, rank, 3, &opts, &boot) != WEIR_OK) {
                 _exit(1);
@@ -443,7 +443,7 @@ TEST_F(BootstrapLimits, AForkedChildDoesNotHideADeath)
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while ((report->ready < 3 || report->child == 0) && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }

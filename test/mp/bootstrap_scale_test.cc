@@ -126,7 +126,7 @@ TEST_F(BootstrapScale, ADeathIsKnownToAll)
     const uint32_t victim = 23;
     for (uint32_t i = 0; i < many; i++) {
         pids.push_back(weirt_fork(i, [&](uint32_t rank) {
-            const weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
             weir_bootstrap *boot = nullptr;
             if (weir_bootstrap_create(id.text, rank, many, &opts, &boot) != WEIR_OK) {
                 _exit(1);
@@ -141,7 +141,7 @@ TEST_F(BootstrapScale, ADeathIsKnownToAll)
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (report->ready < many && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }

@@ -71,7 +71,7 @@ bool is_closed(int fd)
 {
     char bytes[256];
     pollfd p = { fd, POLLIN, 0 };
-    while (poll(&p, 1, static_cast<int>(weirt_patience_ms())) == 1) {
+    while (poll(&p, 1, static_cast<int>(weirt_timeout_ms())) == 1) {
         if (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) <= 0) {
             return true;
         }
@@ -112,7 +112,7 @@ TEST_F(BootstrapStrangers, ARunningJobKeepsItsDescriptors)
         _exit(testing::Test::HasFailure() ? 1 : 0);
     });
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
     while (!shared->here && weirt_now_ms() < end) {
         weirt_sleep_ms(1);
     }

@@ -139,7 +139,7 @@ TEST_F(Bootstrap, CallbacksMeetAtTheInterface)
         weirt_threads(2, [&](uint32_t rank) {
             Exchange::End end = { &exchange, rank };
             const weir_bootstrap_callbacks callbacks = { Exchange::broadcast, &end };
-            weir_bootstrap_opts opts = weirt_opts(weirt_patience_ms());
+            weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
             opts.interface = rank == 0 ? interface.c_str() : nullptr;
             weir_bootstrap *boot = nullptr;
             const Outcome o =
@@ -451,7 +451,7 @@ struct Seen {
     }
     template <typename Condition> bool eventually(Condition condition)
     {
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         for (;;) {
             {
                 const std::lock_guard<std::mutex> hold(mutex);
@@ -537,7 +537,7 @@ TEST_F(Bootstrap, PortsAnswerFromTheHandler)
         if (rank == 0) {
             ASSERT_EQ(weiri_bootstrap_post(boot, 1, relay.port, &hops, sizeof hops), WEIR_OK);
         }
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         while (relay.count < (rank == 0 ? 100u : 101u) && weirt_now_ms() < end) {
             weirt_sleep_ms(1);
         }
@@ -584,7 +584,7 @@ TEST_F(Bootstrap, KeyAndJobAreTheSameOnAllRanks)
     weirt_job(3, [&](weir_bootstrap *boot, uint32_t rank) {
         memcpy(seen[rank], weiri_bootstrap_key(boot), 32);
         memcpy(seen[rank] + 32, weiri_bootstrap_job(boot), 16);
-        EXPECT_EQ(weiri_bootstrap_timeout(boot), weirt_patience_ms());
+        EXPECT_EQ(weiri_bootstrap_timeout(boot), weirt_timeout_ms());
         EXPECT_NE(weiri_bootstrap_service(boot), nullptr);
         weiri_bootstrap_get(boot);
         weiri_bootstrap_put(boot);

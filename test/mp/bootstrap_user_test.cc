@@ -73,16 +73,16 @@ TEST_F(BootstrapUser, AnotherUserCannotJoin)
     weirt_log_allow("foreign connection");
     const std::string where = weirt_free_address();
     const pid_t root = start(false, [&] {
-        const Outcome o = weirt_creates(where, { { 0, 2 } }, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(where, { { 0, 2 } }, weirt_timeout_ms())[0];
         EXPECT_EQ(o.status, WEIR_OK) << o.text;
     });
     EXPECT_TRUE(as_stranger([&] {
-        const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
+        const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_timeout_ms())[0];
         EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
         EXPECT_TRUE(weirt_has(o, "different key")) << o.text;
         EXPECT_TRUE(weirt_has(o, "all ranks must be of one user")) << o.text;
     }));
-    const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_timeout_ms())[0];
     EXPECT_EQ(o.status, WEIR_OK) << o.text;
     EXPECT_EQ(weirt_wait(root), 0);
 }
@@ -96,7 +96,7 @@ TEST_F(BootstrapUser, AnotherUserCannotBeRankZero)
         const Outcome o = weirt_creates(where, { { 0, 2 } }, 2000 * weirt_slow())[0];
         EXPECT_EQ(o.status, WEIR_ERR_TIMEOUT) << o.text;
     });
-    const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
+    const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_timeout_ms())[0];
     EXPECT_EQ(o.status, WEIR_ERR_AUTH) << o.text;
     EXPECT_EQ(weirt_wait(other), 0);
 }
@@ -108,11 +108,11 @@ TEST_F(BootstrapUser, UsersMeetWhereTheySaySo)
         const std::string where = weirt_free_address();
         ASSERT_EQ(setenv(name, "1", 1), 0);
         const pid_t root = start(false, [&] {
-            const Outcome o = weirt_creates(where, { { 0, 2 } }, weirt_patience_ms())[0];
+            const Outcome o = weirt_creates(where, { { 0, 2 } }, weirt_timeout_ms())[0];
             EXPECT_EQ(o.status, WEIR_OK) << name << ": " << o.text;
         });
         EXPECT_TRUE(as_stranger([&] {
-            const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_patience_ms())[0];
+            const Outcome o = weirt_creates(where, { { 1, 2 } }, weirt_timeout_ms())[0];
             EXPECT_EQ(o.status, WEIR_OK) << name << ": " << o.text;
         }));
         EXPECT_EQ(weirt_wait(root), 0);

@@ -193,7 +193,7 @@ void exchange(weirt_rank *rank)
         const uint64_t now = weirt_now_ms();
         if (s.sent + s.received != progress) {
             progress = s.sent + s.received;
-            patient_until = now + weirt_patience_ms();
+            patient_until = now + weirt_timeout_ms();
         } else if (patient_until != 0 && now > patient_until) {
             weirt_fail(rank, __FILE__, __LINE__, "nothing goes on: %" PRIu64 " sent, %" PRIu64 " received", s.sent,
                        s.received);

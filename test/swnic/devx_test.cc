@@ -190,7 +190,7 @@ public:
     // Waits until entry 0 is the completion of the last block.
     bool wait(uint32_t kind)
     {
-        const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
         while (weirt_now_ms() < deadline) {
             if (weir_mlx5_kind(tail()) == kind && weir_mlx5_completed(tail(), next - 1) == next - 1) {
                 return true;

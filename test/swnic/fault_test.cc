@@ -394,7 +394,7 @@ void flaps_often(weirt_rank *rank)
     }
     if (rank->rank == 0) {
         WEIRT_EXPECT(rank, swnic_inject(nic.context, "link-down:0,5,1000000000,35") == 0);
-        const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
         pollfd events = { nic.context->async_fd, POLLIN, 0 };
         int changes = 0;
         for (uint64_t round = 0; changes < 6 && weirt_now_ms() < deadline; round++) {

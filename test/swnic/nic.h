@@ -338,7 +338,7 @@ inline int Nic::receive(uint64_t id, uint32_t pair)
 
 inline bool Nic::next(ibv_wc *wc, ibv_cq *from)
 {
-    const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
     for (uint32_t polls = 0; weirt_now_ms() < deadline; polls++) {
         if (ibv_poll_cq(from, 1, wc) == 1) {
             return true;
@@ -354,7 +354,7 @@ inline bool Nic::next(ibv_wc *wc, ibv_cq *from)
 inline bool Nic::await_word(uint64_t offset, uint64_t value) const
 {
     const uint64_t *word = reinterpret_cast<const uint64_t *>(memory.data() + offset);
-    const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != value && weirt_now_ms() < deadline) {
         weirt_sleep_ms(0);
     }

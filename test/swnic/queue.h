@@ -24,7 +24,7 @@ public:
         rank = of;
         kernel = what;
         control.version = WEIR_DEV_VERSION;
-        control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_patience_ms());
+        control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_timeout_ms());
         return WEIRT_OK(rank, weir_device_open("cpu:0", nullptr, &device)) &&
                WEIRT_OK(rank, weir_kernel_load(device, kernel)) && WEIRT_OK(rank, weir_stream_create(device, &stream));
     }
@@ -33,7 +33,7 @@ public:
     {
         const weir_shape shape = { 1, threads };
         WEIRT_OK(rank, weir_launch(device, kernel, shape, args, nullptr, stream));
-        WEIRT_OK(rank, weir_stream_wait(device, stream, weirt_patience_ms()));
+        WEIRT_OK(rank, weir_stream_wait(device, stream, weirt_timeout_ms()));
     }
 
     weirt_rank *rank = nullptr;

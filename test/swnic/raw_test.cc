@@ -49,7 +49,7 @@ public:
     // Returns the next entry's word at byte 60; 0, with a failure of the test, if no entry arrives.
     uint32_t wait()
     {
-        const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
         const uint8_t *entry = static_cast<uint8_t *>(cq.buf) + taken % cq.cqe_cnt * cq.cqe_size;
         while (weirt_now_ms() < deadline) {
             uint32_t tail = __atomic_load_n(reinterpret_cast<const uint32_t *>(entry + 60), __ATOMIC_ACQUIRE);

@@ -162,7 +162,7 @@ static void signals(weirt_rank *rank, bool exclusive, bool overtakes = false)
         }
     } else {
         const uint64_t *words = reinterpret_cast<const uint64_t *>(nic.memory.data());
-        const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
         uint64_t *answer = reinterpret_cast<uint64_t *>(nic.memory.data() + scratch);
         for (uint64_t i = 0; i < rounds && weirt_now_ms() < deadline;) {
             const uint64_t seen = __atomic_load_n(words + token / 8, __ATOMIC_ACQUIRE);

@@ -278,7 +278,7 @@ public:
     uint32_t wait()
     {
         entry = static_cast<const uint32_t *>(cq.buf) + taken % cq.cqe_cnt * 16;
-        const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
         uint32_t tail = 0;
         while (!weir_mlx5_is_new(tail = __atomic_load_n(entry + 15, __ATOMIC_ACQUIRE), taken, cq.cqe_cnt)) {
             if (weirt_now_ms() >= deadline) {

@@ -71,7 +71,7 @@ static void words_under_stores(weirt_rank *rank)
     const uint32_t next = nic.step + 1;
     auto *memory = reinterpret_cast<uint64_t *>(nic.memory.data());
     if (open && rank->rank == 1) {
-        const uint64_t end = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
         for (uint64_t value = 1; weirt_step_now(rank, 0) < next && weirt_now_ms() < end; value++) {
             for (uint32_t i = 0; i < words; i++) {
                 __atomic_store_n(memory + i, value << 32 | value, __ATOMIC_RELAXED);
@@ -429,7 +429,7 @@ static void overrun_ignored(weirt_rank *rank)
         // Entry 29 is the last, in the fourth pass.
         const mlx5_cqe64 *entries = static_cast<const mlx5_cqe64 *>(cq.buf);
         const uint32_t *tail = reinterpret_cast<const uint32_t *>(&entries[29 % 8].sop_drop_qpn) + 1;
-        const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+        const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
         uint32_t last = 0;
         while (weirt_now_ms() < deadline && be32toh(last) >> 16 != 29) {
             last = __atomic_load_n(tail, __ATOMIC_ACQUIRE);
@@ -583,7 +583,7 @@ TEST_F(SwnicObject, OneContextAlone)
     wr.wr.rdma.rkey = mr->rkey;
     ASSERT_EQ(ibv_post_send(qps[0], &wr, &bad), 0);
     ibv_wc wc = {};
-    const uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+    const uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
     while (ibv_poll_cq(cq, 1, &wc) == 0 && weirt_now_ms() < deadline) {
         weirt_sleep_ms(1);
     }

@@ -74,11 +74,11 @@ void run(const char *how, const Meeting &meeting)
     dlclose(library);
 }
 
-TEST(WeirPerfNccl, RanksMeet) { run("meet", { weirt_patience_ms(), { { WEIR_OK, "" }, { WEIR_OK, "" } } }); }
+TEST(WeirPerfNccl, RanksMeet) { run("meet", { weirt_timeout_ms(), { { WEIR_OK, "" }, { WEIR_OK, "" } } }); }
 
 TEST(WeirPerfNccl, ARankThatFailsIsNotWaitedFor)
 {
-    run("fail", { weirt_patience_ms(),
+    run("fail", { weirt_timeout_ms(),
                   { { WEIR_ERR_ABORTED, "ncclCommInitRank: abandoned" },
                     { WEIR_ERR_SYSTEM, "ncclCommInitRank: unhandled system error: as it shall" } } });
 }

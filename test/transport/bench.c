@@ -13,7 +13,7 @@
 #include "src/transport/ofi/ofi.h"
 #include "test/transport/bench.h"
 
-enum { window = 16, patience_s = 120 };
+enum { window = 16, timeout_s = 120 };
 
 typedef struct bare {
     struct fi_info *info;
@@ -84,7 +84,7 @@ static weir_status poll_queue(end *e)
     if (status < 0) {
         stop("poll");
     }
-    patience();
+    check_timeout();
     return status;
 }
 
@@ -155,7 +155,7 @@ static uint64_t bare_reap(end *e)
     if (count < 0 && count != -FI_EAGAIN) {
         stop("completions");
     }
-    patience();
+    check_timeout();
     return count < 0 ? 0 : (uint64_t)count;
 }
 
@@ -253,7 +253,7 @@ static void run(int socket, bool first, uint64_t bytes, uint64_t puts, uint64_t 
     e.socket = socket;
     e.first = first;
     e.bytes = (bytes + 63) / 64 * 64 + 4096;
-    give_up_ns = weiri_now_ns() + (uint64_t)patience_s * 1000000000u;
+    give_up_ns = weiri_now_ns() + (uint64_t)timeout_s * 1000000000u;
     must(weir_device_open("cpu:0", NULL, &e.device), "open the device");
     must(weiri_device_allocate(e.device, WEIR_MEMORY_HOST, e.bytes, &e.block), "allocate");
     e.memory = (uint8_t *)e.block->host_pointer;

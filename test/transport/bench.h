@@ -25,7 +25,7 @@ static void must(weir_status status, const char *what)
     }
 }
 
-static void patience(void)
+static void check_timeout(void)
 {
     if (weiri_now_ns() > give_up_ns) {
         stop("nothing in time");

@@ -262,7 +262,7 @@ inline void Side::poll_all()
 
 inline bool Side::until(const char *what, const std::function<bool()> &condition)
 {
-    uint64_t deadline = weirt_now_ms() + weirt_patience_ms();
+    uint64_t deadline = weirt_now_ms() + weirt_timeout_ms();
     while (!condition()) {
         poll_all();
         if (weirt_now_ms() > deadline) {
