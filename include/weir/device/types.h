@@ -31,7 +31,8 @@
     NOUN(6, port_channel, 1u)   \
     NOUN(7, collective, 1u)     \
     NOUN(8, rails, 1u)          \
-    NOUN(9, window, 1u)
+    NOUN(9, window, 1u)         \
+    NOUN(10, table, 1u)
 
 #define WEIR_DEV_NOUNS_MAX 32u
 
@@ -52,6 +53,7 @@ enum {
 #define WEIR_DEV_USED_collective 0
 #define WEIR_DEV_USED_rails 0
 #define WEIR_DEV_USED_window 0
+#define WEIR_DEV_USED_table 0
 
 /* The activity of a kernel's thread when it failed. In brackets: the numbers of its note. The host converts them to
  * text (src/host/comm/record.c). */
@@ -504,6 +506,39 @@ typedef struct weir_dev_window_rank {
     uint32_t number; /* in the window */
 } weir_dev_window_rank;
 
+/* ---- host tables: rows that kernels find by id; see weir/device/table.h ------------------------------------ */
+
+/* Most parts of a table. */
+#define WEIR_TABLE_PARTS 64u
+
+/* A part of a table; in device memory. */
+typedef struct weir_dev_table_part {
+    char *rows;     /* the first row */
+    uint64_t pitch; /* distance of two rows */
+    uint64_t start; /* id of the first row where parts are ranges */
+    uint64_t count;
+    const char *first; /* memory around the rows that may be read */
+    const char *last;
+} weir_dev_table_part;
+
+/* Ids that were out of range; in host memory. */
+typedef struct weir_dev_table_faults {
+    uint64_t count;
+    uint64_t known; /* 1 once the two fields below are stored */
+    uint64_t id;    /* of the first one */
+    uint64_t position;
+} weir_dev_table_faults;
+
+typedef struct weir_dev_table {
+    const weir_dev_table_part *parts;
+    weir_dev_table_faults *faults;
+    uint64_t *claimed; /* in device memory: 0 until a thread stores the first fault */
+    uint64_t rows;
+    uint64_t row_bytes;
+    uint32_t count;       /* parts */
+    uint32_t round_robin; /* id i is in part i % count; otherwise parts are ranges */
+} weir_dev_table;
+
 /* A change that breaks one of these asserts raises the version of its noun. */
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 256, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, timeout_ns) == 8, "layout of weir_dev_control");
@@ -587,6 +622,11 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_window_place, remote) == 48, "layout of wei
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window_table, places) == 1024, "layout of weir_dev_window_table");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_ring) == 32, "layout of weir_dev_window_ring");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_rank) == 16, "layout of weir_dev_window_rank");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_table) == 48, "layout of weir_dev_table");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_table, rows) == 24, "layout of weir_dev_table");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_table, count) == 40, "layout of weir_dev_table");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_table_part) == 48, "layout of weir_dev_table_part");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_table_faults) == 32, "layout of weir_dev_table_faults");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, taken) == 48, "layout of weir_dev_rdma_state");

@@ -1,0 +1,310 @@
+/* weir/device/impl/table_move.h - finds the rows of a host table, and moves them to or from packed rows.
+ *
+ * A call is divided into items: a row, or a piece of a row in each plane, and long ones are divided again into chunks
+ * that begin at a line. A group of lanes moves an item; there are as many lanes as the item has 16-byte units, up to a
+ * warp. So a warp has several short rows under way, and each is read by one instruction.
+ *
+ * The forms `flat`, `circular` and `lines` are those of other libraries. They move words of 4 bytes, or bytes where an
+ * address or a size is no multiple of 4. */
+#ifndef WEIR_DEVICE_IMPL_TABLE_MOVE_H
+#define WEIR_DEVICE_IMPL_TABLE_MOVE_H
+
+#include "weir/device/coop.h"
+#include "weir/device/impl/run.h"
+
+#undef WEIR_DEV_USED_table
+#define WEIR_DEV_USED_table weir_dev_version_table
+
+#define WEIR_TABLE_CHUNK 16384u /* bytes of a long row that a group moves at once; a multiple of WEIR_RUN_LINE */
+
+enum { WEIR_TABLE_UNITS, WEIR_TABLE_FLAT, WEIR_TABLE_CIRCULAR, WEIR_TABLE_LINES };
+
+/* What weir_dev_table_row found. */
+enum { WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED, WEIR_TABLE_OUTSIDE };
+
+/* A row, and the memory around it that may be read. */
+typedef struct weir_dev_row {
+    char *bytes;
+    const char *first;
+    const char *last;
+} weir_dev_row;
+
+typedef struct weir_table_call {
+    weir_dev_table table;
+    const void *ids;
+    const void *out_ids;      /* places of the rows in out; NULL: row i is at place i */
+    const uint64_t *count_at; /* NULL: count */
+    char *out;                /* or the rows of a scatter */
+    uint64_t count;
+    uint64_t pitch; /* of out */
+    uint64_t column;
+    uint64_t bytes; /* of each piece */
+    uint64_t plane; /* distance of the pieces, in the table and in out */
+    uint64_t out_plane;
+    uint32_t planes;
+    uint32_t wide; /* ids are int64_t */
+    uint32_t scatter;
+    uint32_t form;
+    uint32_t lanes;   /* that share an item */
+    uint32_t element; /* bytes that a thread of the other forms moves: 1 or 4 */
+    uint32_t zero_skipped;
+    uint32_t reserved;
+} weir_table_call;
+
+/* ---- rows ---------------------------------------------------------------------------------------------- */
+
+WEIR_FN int64_t weir_table_id(const void *ids, uint32_t wide, uint64_t i)
+{
+    return wide ? (int64_t)weir_arch_load_u64((const weir_alias_u64 *)ids + i)
+                : (int32_t)weir_arch_load_u32((const weir_alias_u32 *)ids + i);
+}
+
+/* The last part that starts at the id or in front of it. Empty parts lie in front of the part that has the id. */
+WEIR_FN uint32_t weir_table_part_at(const weir_dev_table *table, uint64_t id)
+{
+    uint32_t low = 0;
+    uint32_t high = table->count;
+    while (high - low > 1) {
+        const uint32_t middle = (low + high) / 2;
+        if (table->parts[middle].start <= id) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* Finds row `id`. WEIR_TABLE_THERE sets *row; WEIR_TABLE_SKIPPED: the id is negative; WEIR_TABLE_OUTSIDE: the table has
+ * no such row. */
+WEIR_FN uint32_t weir_dev_table_row(const weir_dev_table *table, int64_t id, weir_dev_row *row)
+{
+    const uint64_t number = (uint64_t)id;
+    if (id < 0) {
+        return WEIR_TABLE_SKIPPED;
+    }
+    if (number >= table->rows) {
+        return WEIR_TABLE_OUTSIDE;
+    }
+    const uint32_t which = table->count == 1    ? 0
+                           : table->round_robin ? (uint32_t)(number % table->count)
+                                                : weir_table_part_at(table, number);
+    const weir_dev_table_part *part = table->parts + which;
+    const uint64_t index = table->round_robin ? number / table->count : number - part->start;
+    row->bytes = part->rows + index * part->pitch;
+    row->first = part->first;
+    row->last = part->last;
+    return WEIR_TABLE_THERE;
+}
+
+/* Counts an id that is out of range. `position`: its index among the ids of the call. */
+WEIR_FN_COLD void weir_dev_table_fault(const weir_dev_table *table, int64_t id, uint64_t position)
+{
+    weir_dev_table_faults *faults = table->faults;
+    if (weir_arch_fetch_add_relaxed_dev_u64(table->claimed, 1) == 0) {
+        weir_arch_store_relaxed_sys_u64(&faults->id, (uint64_t)id);
+        weir_arch_store_relaxed_sys_u64(&faults->position, position);
+        weir_arch_store_release_sys_u64(&faults->known, 1);
+    }
+    weir_arch_add_relaxed_sys_u64(&faults->count, 1);
+}
+
+/* ---- items --------------------------------------------------------------------------------------------- */
+
+/* A piece of a row, and its place in out. */
+typedef struct weir_table_item {
+    uint32_t kind; /* WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED or WEIR_TABLE_OUTSIDE */
+    weir_dev_row row;
+    char *near; /* NULL: the place is negative, and nothing happens */
+} weir_table_item;
+
+/* Finds item `i`, which is plane i % planes of a row. `leads`: the caller counts an id that is out of range. */
+WEIR_FN weir_table_item weir_table_item_at(const weir_table_call *call, uint64_t i, int leads)
+{
+    const uint64_t position = call->planes == 1 ? i : i / call->planes;
+    const uint64_t plane = call->planes == 1 ? 0 : i % call->planes;
+    const int64_t id = weir_table_id(call->ids, call->wide, position);
+    const int64_t place =
+        call->out_ids == NULL ? (int64_t)position : weir_table_id(call->out_ids, call->wide, position);
+    weir_table_item item;
+    item.row.bytes = NULL;
+    item.row.first = NULL;
+    item.row.last = NULL;
+    item.kind = weir_dev_table_row(&call->table, id, &item.row);
+    item.near = place < 0 ? NULL : call->out + (uint64_t)place * call->pitch + plane * call->out_plane;
+    if (item.kind == WEIR_TABLE_THERE) {
+        item.row.bytes += call->column + plane * call->plane;
+    } else if (WEIR_UNLIKELY(item.kind == WEIR_TABLE_OUTSIDE) && leads && plane == 0) {
+        weir_dev_table_fault(&call->table, id, position);
+    }
+    return item;
+}
+
+/* Whether the call zeroes the item. */
+WEIR_FN int weir_table_zeroes(const weir_table_call *call, const weir_table_item *item)
+{
+    return item->kind == WEIR_TABLE_SKIPPED && call->zero_skipped && !call->scatter && item->near != NULL;
+}
+
+WEIR_FN_COLD void weir_table_zero(char *out, uint64_t bytes, uint32_t lane, uint32_t lanes)
+{
+    for (uint64_t i = lane; i < bytes; i += lanes) {
+        weir_arch_store_byte(out + i, 0);
+    }
+}
+
+/* ---- the default form ------------------------------------------------------------------------------------ */
+
+/* Lanes for items of `bytes` bytes, at most `most`: a power of two. A row that is not aligned may need one more unit.
+ */
+WEIR_FN uint32_t weir_table_lanes(uint64_t bytes, uint32_t most)
+{
+    uint32_t lanes = 1;
+    while (lanes * 2 <= most && lanes * WEIR_RUN_UNIT < bytes) {
+        lanes *= 2;
+    }
+    return lanes;
+}
+
+/* Chunks of an item: one, or those of a long row, which begin at multiples of WEIR_TABLE_CHUNK from its line. */
+WEIR_FN uint64_t weir_table_chunks(uint64_t bytes)
+{
+    return bytes <= WEIR_TABLE_CHUNK ? 1 : (bytes + WEIR_RUN_LINE - 1 + WEIR_TABLE_CHUNK - 1) / WEIR_TABLE_CHUNK;
+}
+
+/* `scatter` is a constant in kernels of one direction. */
+WEIR_FN void weir_table_move_chunk(const weir_table_call *call, const weir_table_item *item, uint64_t chunk,
+                                   uint64_t chunks, uint32_t lane, uint32_t scatter)
+{
+    const uint64_t line = (uintptr_t)item->row.bytes % WEIR_RUN_LINE;
+    const uint64_t begin = chunk == 0 ? 0 : chunk * WEIR_TABLE_CHUNK - line;
+    const uint64_t end = chunks == 1 ? call->bytes : (chunk + 1) * WEIR_TABLE_CHUNK - line;
+    const uint64_t to = end < call->bytes ? end : call->bytes;
+    if (begin >= to) {
+        return;
+    }
+    if (scatter) {
+        weir_run_put(item->row.bytes + begin, item->near + begin, to - begin, lane, call->lanes);
+    } else {
+        weir_run_move(item->near + begin, item->row.bytes + begin, to - begin, item->row.first, item->row.last, lane,
+                      call->lanes);
+    }
+}
+
+WEIR_FN void weir_table_move_units(const weir_table_call *call, uint64_t count, weir_coop coop, uint32_t scatter)
+{
+    const uint32_t lane = coop.rank % call->lanes;
+    const uint64_t group = coop.rank / call->lanes;
+    const uint64_t groups = coop.size / call->lanes;
+    const uint64_t chunks = weir_table_chunks(call->bytes);
+    if (group >= groups) {
+        return;
+    }
+    for (uint64_t i = group; i < count * call->planes * chunks; i += groups) {
+        const uint64_t chunk = chunks == 1 ? 0 : i % chunks;
+        const weir_table_item item = weir_table_item_at(call, chunks == 1 ? i : i / chunks, lane == 0 && chunk == 0);
+        if (item.kind == WEIR_TABLE_THERE && item.near != NULL) {
+            weir_table_move_chunk(call, &item, chunk, chunks, lane, scatter);
+        } else if (WEIR_UNLIKELY(weir_table_zeroes(call, &item)) && chunk == 0) {
+            weir_table_zero(item.near, call->bytes, lane, call->lanes);
+        }
+    }
+}
+
+/* ---- the other forms ------------------------------------------------------------------------------------- */
+
+/* Moves the element at `column` of the item. */
+WEIR_FN void weir_table_move_element(const weir_table_call *call, const weir_table_item *item, uint64_t column)
+{
+    if (item->near == NULL || (item->kind != WEIR_TABLE_THERE && !weir_table_zeroes(call, item))) {
+        return;
+    }
+    char *to = call->scatter ? item->row.bytes + column : item->near + column;
+    const char *from = call->scatter ? item->near + column : item->row.bytes + column;
+    if (item->kind == WEIR_TABLE_SKIPPED && call->element == 4) {
+        weir_arch_store_u32((weir_alias_u32 *)to, 0);
+    } else if (item->kind == WEIR_TABLE_SKIPPED) {
+        weir_arch_store_byte(to, 0);
+    } else if (call->element == 4) {
+        weir_arch_store_u32((weir_alias_u32 *)to, weir_arch_load_u32((const weir_alias_u32 *)from));
+    } else {
+        weir_arch_store_byte(to, weir_arch_load_byte(from));
+    }
+}
+
+/* Where the circular shift moves the element at `column` of item i: the thread then reads an address that equals the
+ * number of its byte modulo a line, so that a warp reads one line. What leaves one end of the row wraps to the other.
+ */
+WEIR_FN uint64_t weir_table_shift(const weir_table_call *call, const weir_table_item *item, uint64_t i, uint64_t column)
+{
+    const int64_t bytes = (int64_t)call->bytes;
+    if (item->kind != WEIR_TABLE_THERE || bytes <= (int64_t)WEIR_RUN_LINE || bytes % WEIR_RUN_LINE == 0) {
+        return column;
+    }
+    const int64_t far = (int64_t)((uintptr_t)item->row.bytes % WEIR_RUN_LINE);
+    const int64_t difference = (int64_t)(i * call->bytes % WEIR_RUN_LINE) - far;
+    const int64_t shifted = (int64_t)column + difference;
+    return (uint64_t)(shifted < 0 ? shifted + bytes : shifted >= bytes ? shifted - bytes : shifted);
+}
+
+/* A thread moves one element: flat and circular. */
+WEIR_FN void weir_table_move_elements(const weir_table_call *call, uint64_t count, weir_coop coop)
+{
+    const uint64_t elements = call->bytes / call->element;
+    for (uint64_t i = coop.rank; i < count * call->planes * elements; i += coop.size) {
+        const uint64_t column = i % elements * call->element;
+        const weir_table_item item = weir_table_item_at(call, i / elements, column == 0);
+        weir_table_move_element(call, &item,
+                                call->form == WEIR_TABLE_CIRCULAR ? weir_table_shift(call, &item, i / elements, column)
+                                                                  : column);
+    }
+}
+
+/* A group of lanes moves an item from the line in which it begins. */
+WEIR_FN void weir_table_move_lines(const weir_table_call *call, uint64_t count, weir_coop coop)
+{
+    const uint64_t lane = coop.rank % call->lanes;
+    const uint64_t groups = coop.size / call->lanes;
+    for (uint64_t i = coop.rank / call->lanes; i < count * call->planes && coop.rank / call->lanes < groups;
+         i += groups) {
+        const weir_table_item item = weir_table_item_at(call, i, lane == 0);
+        int64_t at = (int64_t)(lane * call->element) - (int64_t)((uintptr_t)item.row.bytes % WEIR_RUN_LINE);
+        for (; at < (int64_t)call->bytes; at += (int64_t)call->lanes * call->element) {
+            if (at >= 0) {
+                weir_table_move_element(call, &item, (uint64_t)at);
+            }
+        }
+    }
+}
+
+/* ---- a call ---------------------------------------------------------------------------------------------- */
+
+/* A call of the default form for whole rows. */
+WEIR_FN weir_table_call weir_table_call_of(const weir_dev_table *table, const void *ids, uint32_t wide, uint64_t count,
+                                           char *out, uint64_t pitch, uint32_t scatter, weir_coop coop)
+{
+    const uint32_t warp = weir_arch_warp_size();
+    weir_table_call call;
+    call.table = *table;
+    call.ids = ids;
+    call.out_ids = NULL;
+    call.count_at = NULL;
+    call.out = out;
+    call.count = count;
+    call.pitch = pitch;
+    call.column = 0;
+    call.bytes = table->row_bytes;
+    call.plane = 0;
+    call.out_plane = 0;
+    call.planes = 1;
+    call.wide = wide;
+    call.scatter = scatter;
+    call.form = WEIR_TABLE_UNITS;
+    call.lanes = weir_table_lanes(table->row_bytes, coop.size < warp ? coop.size : warp);
+    call.element = 1;
+    call.zero_skipped = 0;
+    call.reserved = 0;
+    return call;
+}
+
+#endif
