@@ -21,6 +21,7 @@
 #include "weir/proxy.h"
 #include "weir/semaphore.h"
 #include "weir/stream.h"
+#include "weir/table.h"
 #include "weir/transport.h"
 #include "weir/window.h"
 

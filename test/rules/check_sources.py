@@ -30,6 +30,8 @@ FOLDERS = (
      tuple(f"src/host/comm/{noun}.h"
            for noun in ("comm", "connection", "domain", "endpoint", "exchange", "memory", "semaphore")),
      ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot")),
+    ("src/host/table", "src/host/table/",
+     ("src/host/base", "src/device", "src/device/kernels", "src/host/comm")),
     ("src/host/channel", "src/host/channel/",
      ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot", "src/host/comm")),
     ("src/host/window", "src/host/window/",

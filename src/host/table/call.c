@@ -1,0 +1,141 @@
+/* call.c - gather and scatter: checks of the arguments, and the launch. */
+#include <inttypes.h>
+
+#include "src/device/kernels/table.h"
+#include "src/host/base/error.h"
+#include "src/host/table/table.h"
+
+static weir_status invalid(const char *call, const char *what)
+{
+    return weiri_fail(WEIR_ERR_INVALID, "%s: %s", call, what);
+}
+
+static weir_status check_arguments(const char *call, const weir_table *table, const void *ids, weir_ids type,
+                                   uint64_t count, const void *out, const weir_table_call_opts *opts,
+                                   const void *stream)
+{
+    if (table == NULL || stream == NULL) {
+        return weiri_fail_null(call, table == NULL ? "table" : "stream");
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return invalid(call, WEIRI_OPTS_ERROR(opts));
+    }
+    if (type != WEIR_IDS_I32 && type != WEIR_IDS_I64) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type of ids %d", call, (int)type);
+    }
+    if (count != 0 && (ids == NULL || out == NULL)) {
+        return weiri_fail_null(call, ids == NULL ? "ids" : "out or rows");
+    }
+    const uint64_t width = type == WEIR_IDS_I64 ? 8 : 4;
+    return (uintptr_t)ids % width == 0 && count <= INT64_MAX / width
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_INVALID, "%s: %" PRIu64 " ids of %" PRIu64 " bytes at %p, which must be aligned",
+                            call, count, width, ids);
+}
+
+/* Checks the part of each row that moves, and puts it into `move`. */
+static weir_status set_pieces(const char *call, const weir_table *table, const weir_table_call_opts *opts,
+                              weir_table_call *move)
+{
+    const uint64_t row_bytes = table->info.row_bytes;
+    uint64_t pieces; /* bytes from the first piece to the last one */
+    move->planes = opts->planes != 0 ? opts->planes : 1;
+    if (opts->column >= row_bytes || opts->bytes > row_bytes - opts->column) {
+        return weiri_fail(WEIR_ERR_RANGE,
+                          "%s: %" PRIu64 " bytes at column %" PRIu64 " leave a row of %" PRIu64 " bytes", call,
+                          opts->bytes, opts->column, row_bytes);
+    }
+    move->column = opts->column;
+    move->bytes = opts->bytes != 0 ? opts->bytes : row_bytes - opts->column;
+    move->plane = opts->plane;
+    move->out_plane = opts->out_plane;
+    if (__builtin_mul_overflow(opts->plane, (uint64_t)move->planes - 1, &pieces) || pieces > table->reach ||
+        move->column + move->bytes > table->reach - pieces) {
+        return weiri_fail(WEIR_ERR_RANGE,
+                          "%s: %u planes of %" PRIu64 " bytes at column %" PRIu64 ", %" PRIu64
+                          " bytes apart, leave the memory of a part, which ends %" PRIu64
+                          " bytes after the start of its last row",
+                          call, move->planes, move->bytes, move->column, opts->plane, table->reach);
+    }
+    if (move->planes > 1 && opts->out_plane < move->bytes) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: planes of %" PRIu64 " bytes are %" PRIu64 " bytes apart in out", call,
+                          move->bytes, opts->out_plane);
+    }
+    move->pitch = opts->pitch != 0 ? opts->pitch : move->bytes;
+    return move->pitch >= move->bytes
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_INVALID, "%s: a pitch of %" PRIu64 " bytes for rows of %" PRIu64, call,
+                            move->pitch, move->bytes);
+}
+
+/* Words of 4 bytes where all addresses and sizes allow it. */
+static uint32_t choose_element(const weir_table *table, const weir_table_call *move)
+{
+    const uint64_t bits = table->alignment | (uintptr_t)move->out | move->pitch | move->column | move->bytes |
+                          move->plane | move->out_plane;
+    return bits % 4 == 0 ? 4 : 1;
+}
+
+static weir_status choose_form(const char *call, const weir_table *table, weir_table_form form, weir_table_call *move,
+                               const weir_kernel **kernel)
+{
+    static const uint32_t forms[] = { WEIR_TABLE_UNITS, WEIR_TABLE_FLAT, WEIR_TABLE_CIRCULAR, WEIR_TABLE_LINES };
+    const uint32_t warp = table->device->info.warps ? 32 : 1;
+    if ((unsigned)form >= sizeof forms / sizeof forms[0]) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: unknown form %d", call, (int)form);
+    }
+    move->form = forms[form];
+    move->element = choose_element(table, move);
+    move->lanes = form == WEIR_TABLE_FORM_AUTO ? weir_table_lanes(move->bytes, warp) : warp;
+    *kernel = weiri_table_kernels[form == WEIR_TABLE_FORM_LINES  ? WEIRI_TABLE_LINES
+                                  : form != WEIR_TABLE_FORM_AUTO ? WEIRI_TABLE_ELEMENTS
+                                  : move->scatter                ? WEIRI_TABLE_SCATTER
+                                                                 : WEIRI_TABLE_GATHER];
+    return WEIR_OK;
+}
+
+static weir_status run(const char *call, weir_table *table, const void *ids, weir_ids type, uint64_t count, char *out,
+                       bool scatter, const weir_table_call_opts *opts, void *stream)
+{
+    weir_table_call_opts given;
+    weir_table_call move = { .table = { 0 } };
+    const weir_kernel *kernel = NULL;
+    weir_status status = check_arguments(call, table, ids, type, count, out, opts, stream);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_opts_copy(&given, sizeof given, opts);
+    move.table = table->handle;
+    move.ids = ids;
+    move.out_ids = given.out_ids;
+    move.count_at = given.count_at;
+    move.out = out;
+    move.count = count;
+    move.wide = type == WEIR_IDS_I64;
+    move.scatter = scatter;
+    move.zero_skipped = given.zero_skipped;
+    if (scatter && given.zero_skipped) {
+        return invalid(call, "opts.zero_skipped is for a gather");
+    }
+    status = set_pieces(call, table, &given, &move);
+    if (status == WEIR_OK) {
+        status = choose_form(call, table, given.form, &move, &kernel);
+    }
+    if (status != WEIR_OK || count == 0) {
+        return status;
+    }
+    const weir_shape wanted = { given.blocks != 0 ? given.blocks : table->info.blocks, table->info.threads };
+    return weir_launch(table->device, kernel, weir_device_fit_shape(table->device, wanted), &move, NULL, stream);
+}
+
+weir_status weir_table_gather(weir_table *table, const void *ids, weir_ids type, uint64_t count, void *out,
+                              const weir_table_call_opts *opts, void *stream)
+{
+    return run("weir_table_gather", table, ids, type, count, (char *)out, false, opts, stream);
+}
+
+weir_status weir_table_scatter(weir_table *table, const void *ids, weir_ids type, uint64_t count, const void *rows,
+                               const weir_table_call_opts *opts, void *stream)
+{
+    return run("weir_table_scatter", table, ids, type, count, (char *)(uintptr_t)rows, true, opts, stream);
+}
