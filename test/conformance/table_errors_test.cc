@@ -1,0 +1,416 @@
+// Host tables: what create and calls refuse, faults of ids, memory at the edge of a page, large tables, and failing
+// allocations and device operations.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "test/conformance/table_kernels.h"
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+WEIRT_STAGE_SUITE(TableErrors);
+
+constexpr uint64_t BYTES = 65536;
+
+// A communicator, and memory that the host reaches: rows, and ids and out behind them.
+struct World {
+    weirt_rank *rank;
+    weirt_comm c = {};
+    weir_memory *memory = nullptr;
+    void *stream = nullptr;
+    bool ready = false;
+
+    explicit World(weirt_rank *rank_) : rank(rank_)
+    {
+        weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+        host.kind = WEIR_MEMORY_HOST;
+        ready = weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, BYTES, &host, &memory)) &&
+                WEIRT_OK(rank, weir_stream_create(c.device, &stream));
+    }
+    ~World()
+    {
+        if (stream != nullptr) {
+            weir_stream_destroy(c.device, stream);
+        }
+        weir_memory_destroy(memory);
+        weirt_comm_close(&c);
+    }
+    World(const World &) = delete;
+    World &operator=(const World &) = delete;
+    char *host() const { return static_cast<char *>(weir_memory_host_pointer(memory)); }
+    char *device() const { return static_cast<char *>(weir_memory_pointer(memory)); }
+    weir_table_part part(uint64_t count) const
+    {
+        weir_table_part part = {};
+        part.memory = memory;
+        part.count = count;
+        return part;
+    }
+    // Puts ids at offset 32768 and returns where kernels find them.
+    const void *ids(const std::vector<int32_t> &list) const
+    {
+        std::memcpy(host() + 32768, list.data(), list.size() * sizeof list[0]);
+        return device() + 32768;
+    }
+    char *out() const { return device() + 49152; }
+    char *host_out() const { return host() + 49152; }
+    bool on_cpu() const { return std::strncmp(rank->device, "cpu", 3) == 0; }
+};
+
+// ---- create --------------------------------------------------------------------------------------------------------
+
+struct Refusal {
+    uint64_t row_bytes;
+    std::vector<weir_table_part> parts;
+    weir_table_split split;
+    weir_status status;
+    const char *text;
+};
+
+void refuses_at_create(weirt_rank *rank)
+{
+    World world(rank);
+    const auto part = [&](uint64_t offset, uint64_t count, uint64_t pitch) {
+        weir_table_part p = world.part(count);
+        p.offset = offset;
+        p.pitch = pitch;
+        return p;
+    };
+    weir_table_part nowhere = {};
+    nowhere.count = 1;
+    const weir_table_split none = static_cast<weir_table_split>(7);
+    const Refusal refusals[] = {
+        { 0, { part(0, 1, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_INVALID, "rows of 0 bytes; 1 to 2^30 are possible" },
+        { (1u << 30) + 1, { part(0, 1, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_INVALID, "rows of 1073741825 bytes" },
+        { 8, {}, WEIR_SPLIT_RANGES, WEIR_ERR_INVALID, "there are no parts" },
+        { 8, std::vector<weir_table_part>(65, part(0, 1, 0)), WEIR_SPLIT_RANGES, WEIR_ERR_LIMIT,
+          "65 parts, but at most 64 are possible" },
+        { 8,
+          { part(0, 1, 0), part(0, 1, 7) },
+          WEIR_SPLIT_RANGES,
+          WEIR_ERR_INVALID,
+          "part 1 has a pitch of 7 bytes for rows of 8" },
+        { 8,
+          { part(0, BYTES / 8, 0), part(0, BYTES / 8 + 1, 0) },
+          WEIR_SPLIT_RANGES,
+          WEIR_ERR_RANGE,
+          "part 1 has 8193 rows of 8 bytes, 8 apart, at offset 0 of a memory of 65536 bytes" },
+        { 8, { part(BYTES - 7, 1, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has 1 rows of 8 bytes" },
+        { 8, { part(BYTES + 1, 0, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "at offset 65537" },
+        { 8, { part(UINT64_MAX, 1, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has 1 rows" },
+        { 8, { part(0, UINT64_MAX / 8, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has" },
+        { 8, { part(0, 3, UINT64_MAX) }, WEIR_SPLIT_RANGES, WEIR_ERR_RANGE, "part 0 has 3 rows" },
+        { 8, { part(0, UINT64_MAX, 0) }, WEIR_SPLIT_RANGES, WEIR_ERR_INVALID, "a table has less than 2^63" },
+        { 8, { part(0, 1, 0), nowhere }, WEIR_SPLIT_RANGES, WEIR_ERR_INVALID, "part 1 has neither memory nor rows" },
+        { 8, { part(0, 1, 0) }, none, WEIR_ERR_INVALID, "unknown split 7" },
+        { 8,
+          { part(0, 3, 0), part(0, 5, 0) },
+          WEIR_SPLIT_ROUND_ROBIN,
+          WEIR_ERR_INVALID,
+          "part 0 has 3 rows; of 8 rows round robin it has 4" },
+    };
+    for (const Refusal &refusal : refusals) {
+        weir_table *table = nullptr;
+        weir_table_opts opts = WEIR_OPTS(weir_table_opts);
+        opts.split = refusal.split;
+        WEIRT_STATUS(rank, refusal.status,
+                     weir_table_create(world.c.device, refusal.row_bytes, refusal.parts.data(),
+                                       static_cast<uint32_t>(refusal.parts.size()), &opts, &table));
+        WEIRT_TEXT(rank, "weir_table_create: ");
+        WEIRT_TEXT(rank, refusal.text);
+        WEIRT_EXPECT(rank, table == nullptr);
+    }
+}
+
+TEST_P(TableErrors, CreateRefuses) { run(1, refuses_at_create); }
+
+// ---- calls ---------------------------------------------------------------------------------------------------------
+
+struct CallRefusal {
+    void (*change)(weir_table_call_opts *opts);
+    weir_status status;
+    const char *text;
+};
+
+void refuses_calls(weirt_rank *rank)
+{
+    World world(rank);
+    weir_table *table = nullptr;
+    weir_table_part part = world.part(100);
+    if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, 100, &part, 1, nullptr, &table))) {
+        return;
+    }
+    const CallRefusal refusals[] = {
+        { [](weir_table_call_opts *o) { o->size = 1; }, WEIR_ERR_INVALID, "size" },
+        { [](weir_table_call_opts *o) { o->column = 100; }, WEIR_ERR_RANGE, "at column 100 leave a row of 100 bytes" },
+        { [](weir_table_call_opts *o) { o->column = 60, o->bytes = 41; }, WEIR_ERR_RANGE, "41 bytes at column 60" },
+        { [](weir_table_call_opts *o) { o->bytes = UINT64_MAX; }, WEIR_ERR_RANGE, "leave a row" },
+        { [](weir_table_call_opts *o) { o->pitch = 99; }, WEIR_ERR_INVALID, "a pitch of 99 bytes for rows of 100" },
+        { [](weir_table_call_opts *o) { o->planes = 2, o->plane = BYTES - 9999, o->out_plane = 10000; }, WEIR_ERR_RANGE,
+          "2 planes of 100 bytes at column 0, 55537 bytes apart, leave the memory of a part" },
+        { [](weir_table_call_opts *o) { o->planes = 3, o->plane = UINT64_MAX / 2 + 1, o->out_plane = 100; },
+          WEIR_ERR_RANGE, "3 planes" },
+        { [](weir_table_call_opts *o) { o->planes = 2, o->plane = 20000, o->out_plane = 99; }, WEIR_ERR_INVALID,
+          "planes of 100 bytes are 99 bytes apart in out" },
+        { [](weir_table_call_opts *o) { o->form = static_cast<weir_table_form>(9); }, WEIR_ERR_INVALID,
+          "unknown form 9" },
+    };
+    const void *ids = world.ids({ 1, 2 });
+    std::memset(world.host_out(), 'g', 1000);
+    for (const CallRefusal &refusal : refusals) {
+        weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
+        refusal.change(&opts);
+        WEIRT_STATUS(rank, refusal.status,
+                     weir_table_gather(table, ids, WEIR_IDS_I32, 2, world.out(), &opts, world.stream));
+        WEIRT_TEXT(rank, refusal.text);
+        WEIRT_STATUS(rank, refusal.status,
+                     weir_table_scatter(table, ids, WEIR_IDS_I32, 2, world.out(), &opts, world.stream));
+        WEIRT_TEXT(rank, refusal.text);
+    }
+    weir_table_call_opts zeroes = WEIR_OPTS(weir_table_call_opts);
+    zeroes.zero_skipped = true;
+    const weir_ids strange = static_cast<weir_ids>(5);
+    char *out = world.out();
+    void *stream = world.stream;
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_scatter(table, ids, WEIR_IDS_I32, 2, out, &zeroes, stream));
+    WEIRT_TEXT(rank, "opts.zero_skipped is for a gather");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, nullptr, WEIR_IDS_I32, 2, out, nullptr, stream));
+    WEIRT_TEXT(rank, "ids is NULL");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, ids, WEIR_IDS_I32, 2, nullptr, nullptr, stream));
+    WEIRT_TEXT(rank, "out or rows is NULL");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, ids, strange, 2, out, nullptr, stream));
+    WEIRT_TEXT(rank, "unknown type of ids 5");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_gather(table, ids, WEIR_IDS_I32, 2, out, nullptr, nullptr));
+    WEIRT_TEXT(rank, "stream is NULL");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                 weir_table_gather(table, static_cast<const char *>(ids) + 4, WEIR_IDS_I64, 2, out, nullptr, stream));
+    WEIRT_TEXT(rank, "which must be aligned");
+    WEIRT_OK(rank, weir_table_gather(table, nullptr, WEIR_IDS_I32, 0, nullptr, nullptr, stream));
+    WEIRT_OK(rank, weir_stream_wait(world.c.device, stream, 0));
+    for (int i = 0; i < 1000; i++) {
+        WEIRT_EXPECT(rank, world.host_out()[i] == 'g');
+    }
+    weir_table_destroy(table);
+}
+
+TEST_P(TableErrors, CallsRefuse) { run(1, refuses_calls); }
+
+// Ids that are out of range are counted, and the first one is named. Calls go on.
+void counts_faults(weirt_rank *rank)
+{
+    World world(rank);
+    weir_table *table = nullptr;
+    weir_table_part part = world.part(10);
+    weir_table_faults faults;
+    weir_table_info info;
+    if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, 100, &part, 1, nullptr, &table))) {
+        return;
+    }
+    weir_table_get_info(table, &info);
+    WEIRT_EXPECT(rank, info.rows == 10 && info.row_bytes == 100 && info.span_bytes == 1000 && info.parts == 1);
+    WEIRT_EXPECT(rank, info.blocks == 8 && info.threads == 1024);
+    WEIRT_OK(rank, weir_table_status(table));
+    WEIRT_OK(rank, weir_table_gather(table, world.ids({ 3, 17, -4, 9 }), WEIR_IDS_I32, 4, world.out(), nullptr,
+                                     world.stream));
+    WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+    WEIRT_STATUS(rank, WEIR_ERR_RANGE, weir_table_status(table));
+    WEIRT_TEXT(rank, "id 17 at position 1 is out of range: the table has 10 rows; 1 ids were out of range so far");
+    WEIRT_OK(rank,
+             weir_table_scatter(table, world.ids({ 10, 20, 30 }), WEIR_IDS_I32, 3, world.out(), nullptr, world.stream));
+    WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+    weir_table_get_faults(table, &faults);
+    WEIRT_EXPECT(rank, faults.count == 4 && faults.id == 17 && faults.position == 1);
+    weir_table_destroy(table);
+}
+
+TEST_P(TableErrors, CountsIdsOutOfRange) { run(1, counts_faults); }
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+// The first row begins at a page and the last one ends at a page, with unreadable pages beside them. Only the CPU
+// device reads memory that nothing has registered.
+void between_unreadable_pages(weirt_rank *rank)
+{
+    World world(rank);
+    if (!world.ready || !world.on_cpu()) {
+        return;
+    }
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    auto *map =
+        static_cast<char *>(mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::memset(map + page, 'r', page);
+    WEIRT_EXPECT(rank, mprotect(map, page, PROT_NONE) == 0 && mprotect(map + 2 * page, page, PROT_NONE) == 0);
+    for (uint64_t row_bytes = 1; row_bytes < 600; row_bytes += 13) {
+        weir_table *table = nullptr;
+        weir_table_part part = {};
+        part.rows = map + page;
+        part.count = 2;
+        part.pitch = page - row_bytes;
+        if (WEIRT_OK(rank, weir_table_create(world.c.device, row_bytes, &part, 1, nullptr, &table))) {
+            std::memset(world.host_out(), 0, 2048);
+            WEIRT_OK(rank, weir_table_gather(table, world.ids({ 0, 1 }), WEIR_IDS_I32, 2, world.out(), nullptr,
+                                             world.stream));
+            WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+            WEIRT_EXPECT(rank, world.host_out()[0] == 'r' && world.host_out()[2 * row_bytes - 1] == 'r' &&
+                                   world.host_out()[2 * row_bytes] == 0);
+        }
+        weir_table_destroy(table);
+    }
+    munmap(map, 3 * page);
+}
+
+TEST_P(TableErrors, RowsBetweenUnreadablePages) { run(1, between_unreadable_pages); }
+
+// More than 2^32 rows in 80 GiB of virtual memory, of which few pages exist.
+void large(weirt_rank *rank)
+{
+    World world(rank);
+    const uint64_t rows = 5ull << 30;
+    weir_table *table = nullptr;
+    if (!world.ready || !world.on_cpu()) {
+        return;
+    }
+    void *map = mmap(nullptr, rows * 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) {
+        return; // a limit of this machine
+    }
+    weir_table_part part = {};
+    part.rows = map;
+    part.count = rows;
+    const int64_t ids[] = { 0, (1ll << 31) + 5, (1ll << 32) + 7, static_cast<int64_t>(rows) - 1 };
+    std::memcpy(world.host() + 32768, ids, sizeof ids);
+    for (const int64_t id : ids) {
+        std::memcpy(static_cast<char *>(map) + id * 16, &id, sizeof id);
+    }
+    if (WEIRT_OK(rank, weir_table_create(world.c.device, 16, &part, 1, nullptr, &table))) {
+        WEIRT_OK(rank,
+                 weir_table_gather(table, world.device() + 32768, WEIR_IDS_I64, 4, world.out(), nullptr, world.stream));
+        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+        for (int i = 0; i < 4; i++) {
+            WEIRT_EXPECT(rank, std::memcmp(world.host_out() + 16 * i, &ids[i], sizeof ids[i]) == 0);
+        }
+        WEIRT_OK(rank, weir_table_status(table));
+    }
+    weir_table_destroy(table);
+    munmap(map, rows * 16);
+}
+
+TEST_P(TableErrors, MoreThanFourBillionRows) { run(1, large); }
+
+// ---- faults in create and calls
+// --------------------------------------------------------------------------------------
+
+// Create and a call, while the n-th operation fails: nothing is left, and the text says what failed.
+void nth_fails(weirt_rank *rank, uint64_t (*fail)(uint64_t n), weir_status wanted)
+{
+    World world(rank);
+    weir_table_part part = world.part(10);
+    bool done = !world.ready;
+    for (uint64_t n = 1; n < 100 && !done; n++) {
+        weir_table *table = nullptr;
+        (void)fail(n);
+        weir_status status = weir_table_create(world.c.device, 100, &part, 1, nullptr, &table);
+        if (status == WEIR_OK) {
+            status = weir_table_gather(table, world.ids({ 3 }), WEIR_IDS_I32, 1, world.out(), nullptr, world.stream);
+        }
+        done = fail(0) != 0;
+        WEIRT_EXPECT(rank, status == (done ? WEIR_OK : wanted));
+        WEIRT_EXPECT(rank, done || std::strlen(weir_last_error()) > 0);
+        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+        weir_table_destroy(table);
+    }
+    WEIRT_EXPECT(rank, done);
+}
+
+void nth_allocation(weirt_rank *rank) { nth_fails(rank, weirt_fail_allocation, WEIR_ERR_NOMEM); }
+void nth_device(weirt_rank *rank) { nth_fails(rank, weirt_fail_device, WEIR_ERR_DEVICE); }
+
+TEST_P(TableErrors, NthAllocationFails) { run(1, nth_allocation); }
+TEST_P(TableErrors, NthDeviceOperationFails) { run(1, nth_device); }
+
+// A call allocates no more than the launch of a kernel that does nothing.
+void allocates_nothing(weirt_rank *rank)
+{
+    World world(rank);
+    weir_table *table = nullptr;
+    weir_table_part part = world.part(10);
+    if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, 100, &part, 1, nullptr, &table))) {
+        return;
+    }
+    const uint64_t most = 1000;
+    uint64_t left[2] = { 0, 0 };
+    const weir_shape shape = weir_device_fit_shape(world.c.device, { 8, 1024 });
+    const table_args args = {};
+    for (int round = 0; round < 2; round++) { // the first one makes workers
+        (void)weirt_fail_allocation(most);
+        WEIRT_OK(rank, weir_launch(world.c.device, table_nothing, shape, &args, nullptr, world.stream));
+        left[0] = weirt_fail_allocation(0);
+        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+        (void)weirt_fail_allocation(most);
+        WEIRT_OK(rank,
+                 weir_table_gather(table, world.ids({ 3, 4 }), WEIR_IDS_I32, 2, world.out(), nullptr, world.stream));
+        left[1] = weirt_fail_allocation(0);
+        WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+    }
+    WEIRT_EXPECT(rank, left[0] == left[1]);
+    weir_table_destroy(table);
+}
+
+TEST_P(TableErrors, CallsAllocateNothing) { run(1, allocates_nothing); }
+
+// ---- inside kernels
+// --------------------------------------------------------------------------------------------------
+
+// A kernel sums bags of rows, and gathers and scatters by itself.
+void inside_kernels(weirt_rank *rank)
+{
+    World world(rank);
+    weir_table *table = nullptr;
+    weir_table_part parts[2] = { world.part(20), world.part(20) };
+    parts[1].offset = 20 * 64;
+    if (!world.ready || !WEIRT_OK(rank, weir_table_create(world.c.device, 64, parts, 2, nullptr, &table))) {
+        return;
+    }
+    for (uint32_t i = 0; i < 40 * 16; i++) {
+        const uint32_t word = i / 16 * 1000 + i % 16;
+        std::memcpy(world.host() + i * 4, &word, 4);
+    }
+    table_args args = {};
+    weir_table_device(table, &args.table);
+    args.ids = static_cast<const int32_t *>(world.ids({ 0, 39, 20, -1, 40, 7 }));
+    args.count = 6;
+    args.out = world.out();
+    const weir_shape shape = weir_device_fit_shape(world.c.device, { 2, 64 });
+    std::memset(world.host_out(), 0, 4096);
+    WEIRT_OK(rank, weir_launch(world.c.device, table_inside, shape, &args, nullptr, world.stream));
+    WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+    uint32_t out[8 * 16];
+    std::memcpy(out, world.host_out(), sizeof out);
+    for (uint32_t i = 0; i < 16; i++) {
+        WEIRT_EXPECT(rank, out[i] == i && out[16 + i] == 39000 + i && out[32 + i] == 20000 + i);
+        WEIRT_EXPECT(rank, out[48 + i] == 0 && out[64 + i] == 0 && out[80 + i] == 7000 + i);
+        WEIRT_EXPECT(rank, out[96 + i] == 66000 + 4 * i); // the sum
+    }
+    WEIRT_EXPECT(rank, out[112] == 1 && out[113] == 1); // skipped, out of range
+    weir_table_faults faults;
+    weir_table_get_faults(table, &faults);
+    WEIRT_EXPECT(rank, faults.count == 1 && faults.id == 40 && faults.position == 4);
+    // Row 5 of the table is now the sum.
+    args.ids = static_cast<const int32_t *>(world.ids({ 5 }));
+    args.out = world.out() + 6 * 64;
+    args.count = 1;
+    WEIRT_OK(rank, weir_launch(world.c.device, table_back, shape, &args, nullptr, world.stream));
+    WEIRT_OK(rank, weir_stream_wait(world.c.device, world.stream, 0));
+    WEIRT_EXPECT(rank, std::memcmp(world.host() + 5 * 64, world.host_out() + 6 * 64, 64) == 0);
+    weir_table_destroy(table);
+}
+
+TEST_P(TableErrors, RowsInsideKernels) { run(1, inside_kernels); }
+
+} // namespace
