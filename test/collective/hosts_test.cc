@@ -165,22 +165,16 @@ void replays(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);
     Bench bench;
-    void *graph = nullptr;
-    bool fine = bench_open(rank, &opts, 32 << 10, 0, &bench);
-    weir_device *device = bench.comm.device;
-    Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5000, 0);
-    const Places at = fine ? places_of(&bench, o) : Places{ nullptr, nullptr };
-    fine = fine && WEIRT_OK(rank, weir_graph_begin(device, bench.stream));
-    for (uint32_t i = 0; i < 3 && fine; i++) {
-        fine = WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
-    }
-    fine = fine && WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
-    for (o.seed = 1; o.seed < 5 && fine; o.seed++) {
-        fine = prepare(&bench, o, at) && WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream)) &&
-               finish(&bench, o) && check(&bench, o, at);
-    }
-    if (graph != nullptr) {
-        weir_graph_destroy(device, graph);
+    if (bench_open(rank, &opts, 32 << 10, 0, &bench)) {
+        const Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 5000, 0);
+        const Places at = places_of(&bench, o);
+        (void)replay(&bench, o, at, 4, [&] {
+            bool fine = true;
+            for (uint32_t i = 0; i < 3 && fine; i++) {
+                fine = WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
+            }
+            return fine;
+        });
     }
     bench_close(&bench);
 }
@@ -296,17 +290,7 @@ void differences(weirt_rank *rank)
         }
         (void)weirt_barrier(rank);
         const Places at = places_of(&bench, o);
-        const weir_status called = call(&bench, o, at.send, at.recv);
-        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_MISMATCH);
-        const uint64_t since = weirt_now_ms();
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
-        weir_status status = weir_comm_status(bench.comm.comm);
-        while (status == WEIR_OK && weirt_now_ms() - since < weirt_timeout_ms()) {
-            weirt_sleep_ms(5);
-            status = weir_comm_status(bench.comm.comm);
-        }
-        WEIRT_EXPECT(rank, status == WEIR_ERR_MISMATCH);
-        WEIRT_TEXT(rank, part);
+        expect_mismatch(&bench, call(&bench, o, at.send, at.recv), part);
     }
     bench_close(&bench);
 }
@@ -317,24 +301,10 @@ void killed(weirt_rank *rank)
     Bench bench;
     weirt_log_allow(" failed: "); // the transport may notice first
     if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
-        const Operation o = operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 10000, 3);
-        (void)run(&bench, o);
-        (void)weirt_barrier(rank);
-        if (rank->rank == 2) {
-            weirt_die(rank, WEIRT_KILL);
-        }
-        const Places at = places_of(&bench, o);
-        const weir_status called = call(&bench, o, at.send, at.recv);
-        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
-        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
+        die_in_rank_two(&bench, operation(rank, ALLREDUCE, WEIR_F32, WEIR_SUM, 10000, 3));
         WEIRT_TEXT(rank, "rank 2 died");
-        weir_stream_destroy(bench.comm.device, bench.stream);
     }
-    weir_collective_destroy(bench.collective);
-    weir_memory_destroy(bench.out);
-    weir_memory_destroy(bench.in);
-    weirt_comm_close(&bench.comm);
+    bench_leave(&bench);
 }
 
 // The NIC of each peer refuses the requests of the rails: the call ends at once on all ranks, with the NIC's error.
@@ -351,13 +321,8 @@ void refused(weirt_rank *rank)
         const weir_status status = weir_comm_status(bench.comm.comm);
         WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE || status == WEIR_ERR_ABORTED);
         WEIRT_TEXT(rank, "port channel 0 to rank ");
-        (void)weirt_barrier(rank);
-        weir_stream_destroy(bench.comm.device, bench.stream);
     }
-    weir_collective_destroy(bench.collective);
-    weir_memory_destroy(bench.out);
-    weir_memory_destroy(bench.in);
-    weirt_comm_close(&bench.comm);
+    bench_close(&bench);
 }
 
 // ---- cases ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <string>
 
 #include "test/collective/numbers.h"
@@ -257,16 +258,26 @@ inline bool bench_open(weirt_rank *rank, const weir_collective_opts *opts, uint6
            WEIRT_OK(rank, weir_stream_create(bench->comm.device, &bench->stream));
 }
 
-inline void bench_close(Bench *bench)
+// Without a barrier: for ranks of which one has died.
+inline void bench_leave(Bench *bench)
 {
     if (bench->stream != nullptr) {
         weir_stream_destroy(bench->comm.device, bench->stream);
     }
-    (void)weirt_barrier(bench->rank);
     weir_collective_destroy(bench->collective);
     weir_memory_destroy(bench->out);
     weir_memory_destroy(bench->in);
     weirt_comm_close(&bench->comm);
+}
+
+inline void bench_close(Bench *bench)
+{
+    if (bench->stream != nullptr) {
+        weir_stream_destroy(bench->comm.device, bench->stream);
+        bench->stream = nullptr;
+    }
+    (void)weirt_barrier(bench->rank);
+    bench_leave(bench);
 }
 
 // Leaves room on a shared GPU for the kernels of all ranks, which wait for each other.
@@ -417,6 +428,55 @@ inline bool run(const Bench *b, const Operation &o)
         return false;
     }
     return finish(b, o) && check(b, o, at);
+}
+
+// Replays a graph of these calls with new data.
+inline bool replay(Bench *b, Operation o, const Places &at, uint32_t launches, const std::function<bool()> &calls)
+{
+    weir_device *device = b->comm.device;
+    void *graph = nullptr;
+    bool fine = WEIRT_OK(b->rank, weir_graph_begin(device, b->stream)) && calls() &&
+                WEIRT_OK(b->rank, weir_graph_end(device, b->stream, &graph));
+    for (o.seed = 1; o.seed <= launches && fine; o.seed++) {
+        fine = prepare(b, o, at) && WEIRT_OK(b->rank, weir_graph_launch(device, graph, b->stream)) && finish(b, o) &&
+               check(b, o, at);
+    }
+    if (graph != nullptr) {
+        weir_graph_destroy(device, graph);
+    }
+    return fine;
+}
+
+// Ranks that call different operations get WEIR_ERR_MISMATCH, with `part` in its text. `called` is the call's status.
+inline void expect_mismatch(const Bench *b, weir_status called, const char *part)
+{
+    // A late rank gets the error at once.
+    WEIRT_EXPECT(b->rank, called == WEIR_OK || called == WEIR_ERR_MISMATCH);
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+    WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms()));
+    weir_status status = weir_comm_status(b->comm.comm);
+    while (status == WEIR_OK && weirt_now_ms() < end) {
+        weirt_sleep_ms(5);
+        status = weir_comm_status(b->comm.comm);
+    }
+    WEIRT_EXPECT(b->rank, status == WEIR_ERR_MISMATCH);
+    WEIRT_TEXT(b->rank, part);
+}
+
+// Rank 2 dies; the others' next call ends with WEIR_ERR_REMOTE.
+inline void die_in_rank_two(Bench *b, const Operation &o)
+{
+    weirt_rank *rank = b->rank;
+    (void)run(b, o);
+    (void)weirt_barrier(rank);
+    if (rank->rank == 2) {
+        weirt_die(rank, WEIRT_KILL);
+    }
+    const Places at = places_of(b, o);
+    const weir_status called = call(b, o, at.send, at.recv);
+    WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
+    WEIRT_OK(rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms()));
+    WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(b->comm.comm));
 }
 
 #endif

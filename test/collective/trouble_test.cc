@@ -333,17 +333,7 @@ void differences(weirt_rank *rank)
             const Places at = places_of(&bench, o);
             called = call(&bench, o, at.send, at.recv);
         }
-        // A late rank gets the error at once.
-        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_MISMATCH);
-        const uint64_t since = weirt_now_ms();
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
-        weir_status status = weir_comm_status(bench.comm.comm);
-        while (status == WEIR_OK && weirt_now_ms() - since < weirt_timeout_ms()) {
-            weirt_sleep_ms(5);
-            status = weir_comm_status(bench.comm.comm);
-        }
-        WEIRT_EXPECT(rank, status == WEIR_ERR_MISMATCH);
-        WEIRT_TEXT(rank, part);
+        expect_mismatch(&bench, called, part);
         // Every later call returns it too.
         o = sum_of(1, 1);
         const Places at = places_of(&bench, o);
@@ -388,25 +378,10 @@ void killed(weirt_rank *rank)
     const weir_collective_opts opts = small_opts(rank);
     Bench bench;
     if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
-        const Operation o = sum_of(10000, 3);
-        (void)run(&bench, o);
-        (void)weirt_barrier(rank);
-        if (rank->rank == 2) {
-            weirt_die(rank, WEIRT_KILL);
-        }
-        const Places at = places_of(&bench, o);
-        const weir_status called = call(&bench, o, at.send, at.recv);
-        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
-        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
-        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
-        weir_stream_destroy(bench.comm.device, bench.stream);
-        bench.stream = nullptr;
+        die_in_rank_two(&bench, sum_of(10000, 3));
         sum_again(rank);
     }
-    weir_collective_destroy(bench.collective);
-    weir_memory_destroy(bench.out);
-    weir_memory_destroy(bench.in);
-    weirt_comm_close(&bench.comm);
+    bench_leave(&bench);
 }
 
 // ---- graphs, groups, several ---------------------------------------------------------------------------------------
@@ -416,24 +391,19 @@ void replays(weirt_rank *rank)
 {
     const weir_collective_opts opts = small_opts(rank);
     Bench bench;
-    void *graph = nullptr;
-    bool fine = bench_open(rank, &opts, 32 << 10, 0, &bench);
-    weir_device *device = bench.comm.device;
-    Operation o = sum_of(700, 0);
-    const Places at = places_of(&bench, o);
-    fine = fine && WEIRT_OK(rank, weir_graph_begin(device, bench.stream));
-    for (uint32_t form = WEIR_FORM_PACKETS; form <= WEIR_FORM_SLOTS && fine; form++) {
-        // The same bytes in all forms, each over the results of the one before.
-        fine = WEIRT_OK(rank, weir_collective_force(bench.collective, static_cast<weir_collective_form>(form), 0)) &&
-               WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
-    }
-    fine = fine && WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
-    for (o.seed = 1; o.seed < 6 && fine; o.seed++) {
-        fine = prepare(&bench, o, at) && WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream)) &&
-               finish(&bench, o) && check(&bench, o, at);
-    }
-    if (graph != nullptr) {
-        weir_graph_destroy(device, graph);
+    if (bench_open(rank, &opts, 32 << 10, 0, &bench)) {
+        const Operation o = sum_of(700, 0);
+        const Places at = places_of(&bench, o);
+        (void)replay(&bench, o, at, 5, [&] {
+            bool fine = true;
+            for (uint32_t form = WEIR_FORM_PACKETS; form <= WEIR_FORM_SLOTS && fine; form++) {
+                // The same bytes in all forms, each over the results of the one before.
+                fine = WEIRT_OK(rank,
+                                weir_collective_force(bench.collective, static_cast<weir_collective_form>(form), 0)) &&
+                       WEIRT_OK(rank, call(&bench, o, at.send, at.recv));
+            }
+            return fine;
+        });
     }
     bench_close(&bench);
 }
