@@ -67,60 +67,53 @@ struct Job {
 
     uint64_t wrong(uint32_t rank) { return run(perf_data_check, rank, seed); }
 
+    // Calls `as` with a value of the C type of the numbers; false for a type that C does not have.
+    template <class As> bool typed(const As &as) const
+    {
+        switch (dtype) {
+        case WEIR_F64:
+            return as(double());
+        case WEIR_I8:
+            return as(int8_t());
+        case WEIR_U8:
+            return as(uint8_t());
+        case WEIR_I32:
+            return as(int32_t());
+        case WEIR_U32:
+            return as(uint32_t());
+        case WEIR_I64:
+            return as(int64_t());
+        case WEIR_U64:
+            return as(uint64_t());
+        default:
+            return false;
+        }
+    }
+
     // A number of `rank`'s send buffer; all reduced numbers fit a double.
     double number(uint32_t rank, uint64_t index) const
     {
         const char *at = send[rank].data() + index * element();
-        const auto as = [&](auto value) {
-            memcpy(&value, at, sizeof value);
-            return static_cast<double>(value);
-        };
+        double number = 0;
         uint64_t word = 0;
         memcpy(&word, at, element());
-        switch (dtype) {
-        case WEIR_F64:
-            return as(double());
-        case WEIR_I8:
-            return as(int8_t());
-        case WEIR_U8:
-            return as(uint8_t());
-        case WEIR_I32:
-            return as(int32_t());
-        case WEIR_U32:
-            return as(uint32_t());
-        case WEIR_I64:
-            return as(int64_t());
-        case WEIR_U64:
-            return as(uint64_t());
-        default:
-            return weir_element_float(dtype, word, 0);
-        }
+        const bool found = typed([&](auto value) {
+            memcpy(&value, at, sizeof value);
+            number = static_cast<double>(value);
+            return true;
+        });
+        return found ? number : weir_element_float(dtype, word, 0);
     }
 
-    void store(char *at, double value) const
+    void store(char *at, double number) const
     {
-        const auto as = [&](auto typed) {
-            typed = static_cast<decltype(typed)>(value);
-            memcpy(at, &typed, sizeof typed);
-        };
-        uint64_t word = 0;
-        switch (dtype) {
-        case WEIR_F64:
-            return as(double());
-        case WEIR_I8:
-            return as(int8_t());
-        case WEIR_U8:
-            return as(uint8_t());
-        case WEIR_I32:
-            return as(int32_t());
-        case WEIR_U32:
-            return as(uint32_t());
-        case WEIR_I64:
-            return as(int64_t());
-        case WEIR_U64:
-            return as(uint64_t());
-        default:
-            word = weir_element_of_float(dtype, static_cast<float>(value), 0);
+        const bool found = typed([&](auto value) {
+            value = static_cast<decltype(value)>(number);
+            memcpy(at, &value, sizeof value);
+            return true;
+        });
+        if (!found) {
+            const uint64_t word = weir_element_of_float(dtype, static_cast<float>(number), 0);
             memcpy(at, &word, element());
         }
     }
