@@ -142,18 +142,15 @@ static_assert(sizeof names / sizeof names[0] == ENDING_WAITS, "each wait has a n
 
 class Ending : public ::testing::TestWithParam<std::tuple<int, int>> {
 protected:
+    void SetUp() override { weirt_require_stage(stage()); }
+    const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
     void run(weirt_death death)
     {
-        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
-        const char *reason = weirt_stage_missing(stage);
-        if (reason != nullptr) {
-            GTEST_SKIP() << reason;
-        }
-        if (death != WEIRT_ALIVE && !stage->processes) {
+        if (death != WEIRT_ALIVE && !stage()->processes) {
             GTEST_SKIP() << "only a process can be killed";
         }
         const Loop arg = { static_cast<uint32_t>(std::get<1>(GetParam())), static_cast<uint32_t>(death) };
-        weirt_ranks_run(stage, 3, runs_until_another_fails, &arg, sizeof arg);
+        weirt_ranks_run(stage(), 3, runs_until_another_fails, &arg, sizeof arg);
     }
 };
 

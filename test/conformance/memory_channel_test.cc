@@ -620,15 +620,12 @@ WEIRT_STAGE_SUITE(MemoryChannel);
 
 class Transfer : public ::testing::TestWithParam<std::tuple<int, int>> {
 protected:
+    void SetUp() override { weirt_require_stage(stage()); }
+    const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
     void run(weirt_rank_fn body)
     {
-        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
-        const char *reason = weirt_stage_missing(stage);
-        if (reason != nullptr) {
-            GTEST_SKIP() << reason;
-        }
         sweep arg = { (uint32_t)std::get<1>(GetParam()) };
-        weirt_ranks_run(stage, 2, body, &arg, sizeof arg);
+        weirt_ranks_run(stage(), 2, body, &arg, sizeof arg);
     }
 };
 

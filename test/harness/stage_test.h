@@ -12,15 +12,18 @@
 
 #include "test/harness/ranks.h"
 
+/* Skips the case if the machine cannot run the stage; for SetUp. */
+inline void weirt_require_stage(const weirt_stage *stage)
+{
+    const char *reason = weirt_stage_missing(stage);
+    if (reason != nullptr) {
+        GTEST_SKIP() << reason;
+    }
+}
+
 class StageTest : public ::testing::TestWithParam<int> {
 protected:
-    void SetUp() override
-    {
-        const char *reason = weirt_stage_missing(stage());
-        if (reason != nullptr) {
-            GTEST_SKIP() << reason;
-        }
-    }
+    void SetUp() override { weirt_require_stage(stage()); }
     const weirt_stage *stage() const { return &weirt_stages[GetParam()]; }
     void run(uint32_t ranks, weirt_rank_fn body) const { weirt_ranks_run(stage(), ranks, body, nullptr, 0); }
 };
@@ -28,15 +31,9 @@ protected:
 /* Cases that run once a stage and number of ranks. */
 class StageRanksTest : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
 protected:
-    void run(weirt_rank_fn body)
-    {
-        const weirt_stage *stage = &weirt_stages[std::get<0>(GetParam())];
-        const char *reason = weirt_stage_missing(stage);
-        if (reason != nullptr) {
-            GTEST_SKIP() << reason;
-        }
-        weirt_ranks_run(stage, std::get<1>(GetParam()), body, nullptr, 0);
-    }
+    void SetUp() override { weirt_require_stage(stage()); }
+    const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
+    void run(weirt_rank_fn body) { weirt_ranks_run(stage(), std::get<1>(GetParam()), body, nullptr, 0); }
 };
 
 inline std::string weirt_stage_ranks_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
