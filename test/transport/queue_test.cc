@@ -35,8 +35,8 @@ bool is_untouched(const uint8_t *at, uint64_t bytes)
     return std::all_of(at, at + bytes, [](uint8_t byte) { return byte == untouched; });
 }
 
-// Both ranks put to each other at once; the poster reports completion to the receiver.
-void put_all_sizes(weirt_rank *rank)
+// All sizes at changing alignments, by puts of both ranks at once, or by gets.
+void transfer_all_sizes(weirt_rank *rank, bool gets)
 {
     Side side(rank);
     if (!side.open(1, { largest() + 3 * guard, largest() + 3 * guard })) {
@@ -49,51 +49,29 @@ void put_all_sizes(weirt_rank *rank)
         fill(side.bytes(0) + from, size, round, rank->rank);
         std::memset(side.bytes(1), untouched, size + 3 * guard);
         if (!side.meet() ||
-            !WEIRT_OK(rank, side.ops->put(side.queues[0], side.remotes[1], to, side.regions[0], from, size)) ||
-            !side.finish(0) || !side.meet()) {
+            !WEIRT_OK(rank, gets ? side.ops->get(side.queues[0], side.regions[1], to, side.remotes[0], from, size)
+                                 : side.ops->put(side.queues[0], side.remotes[1], to, side.regions[0], from, size)) ||
+            !side.finish(0) || (!gets && !side.meet())) {
             return;
         }
         if (!WEIRT_EXPECT(rank, wrong(side.bytes(1) + to, size, round, 1 - rank->rank) == 0) ||
             !WEIRT_EXPECT(rank, is_untouched(side.bytes(1), to)) ||
-            !WEIRT_EXPECT(rank, is_untouched(side.bytes(1) + to + size, guard))) {
-            weirt_fail(rank, __FILE__, __LINE__, "put of %llu bytes", static_cast<unsigned long long>(size));
+            !WEIRT_EXPECT(rank, is_untouched(side.bytes(1) + to + size, guard)) || (gets && !side.meet())) {
+            weirt_fail(rank, __FILE__, __LINE__, "%s of %llu bytes", gets ? "get" : "put",
+                       static_cast<unsigned long long>(size));
             return;
         }
         round++;
     }
-    WEIRT_EXPECT(rank, side.queues[0]->posted == round);
+    WEIRT_EXPECT(rank, gets || side.queues[0]->posted == round);
     side.meet();
 }
+
+void put_all_sizes(weirt_rank *rank) { transfer_all_sizes(rank, false); }
+
+void get_all_sizes(weirt_rank *rank) { transfer_all_sizes(rank, true); }
 
 TEST_P(Queue, PutsOfAllSizes) { run(put_all_sizes); }
-
-void get_all_sizes(weirt_rank *rank)
-{
-    Side side(rank);
-    if (!side.open(1, { largest() + 3 * guard, largest() + 3 * guard })) {
-        return;
-    }
-    uint64_t round = 0;
-    for (uint64_t size : all_sizes()) {
-        uint64_t from = round % 13;
-        uint64_t to = guard + (round * 5) % 17;
-        fill(side.bytes(0) + from, size, round, rank->rank);
-        std::memset(side.bytes(1), untouched, size + 3 * guard);
-        if (!side.meet() ||
-            !WEIRT_OK(rank, side.ops->get(side.queues[0], side.regions[1], to, side.remotes[0], from, size)) ||
-            !side.finish(0)) {
-            return;
-        }
-        if (!WEIRT_EXPECT(rank, wrong(side.bytes(1) + to, size, round, 1 - rank->rank) == 0) ||
-            !WEIRT_EXPECT(rank, is_untouched(side.bytes(1), to)) ||
-            !WEIRT_EXPECT(rank, is_untouched(side.bytes(1) + to + size, guard)) || !side.meet()) {
-            weirt_fail(rank, __FILE__, __LINE__, "get of %llu bytes", static_cast<unsigned long long>(size));
-            return;
-        }
-        round++;
-    }
-    side.meet();
-}
 
 TEST_P(QueueThreads, GetsOfAllSizes) { run(get_all_sizes); }
 
