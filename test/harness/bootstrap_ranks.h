@@ -224,6 +224,16 @@ private:
     T *value_;
 };
 
+// Waits until `word` is `count`.
+template <typename T> void weirt_await_count(const std::atomic<T> &word, T count)
+{
+    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
+    while (word < count && weirt_now_ms() < end) {
+        weirt_sleep_ms(1);
+    }
+    EXPECT_EQ(word, count);
+}
+
 // Runs f(rank) in its own process.
 inline pid_t weirt_fork(uint32_t rank, const std::function<void(uint32_t)> &f)
 {

@@ -48,11 +48,7 @@ std::vector<pid_t> start(Shared<Report> &report, uint32_t count,
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
-    while (report->ready < count && weirt_now_ms() < end) {
-        weirt_sleep_ms(1);
-    }
-    EXPECT_EQ(report->ready, count);
+    weirt_await_count(report->ready, count);
     return pids;
 }
 

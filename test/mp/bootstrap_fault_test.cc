@@ -435,11 +435,7 @@ void kill_rank_two(const std::function<weir_status(weir_bootstrap *, uint32_t)> 
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
-    while (report->ready < 4 && weirt_now_ms() < end) {
-        weirt_sleep_ms(1);
-    }
-    EXPECT_EQ(report->ready, 4u);
+    weirt_await_count(report->ready, 4u);
     weirt_sleep_ms(50);
     report->killed_ms = weirt_now_ms();
     kill(pids[2], SIGKILL);
@@ -620,11 +616,7 @@ void kill_during_the_rendezvous(uint32_t victim)
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
-    while (report->ready < 2 && weirt_now_ms() < end) {
-        weirt_sleep_ms(1);
-    }
-    EXPECT_EQ(report->ready, 2u);
+    weirt_await_count(report->ready, 2u);
     kill(pids[victim], SIGKILL);
     for (uint32_t i = 0; i < 3; i++) {
         weirt_wait(pids[i]);
@@ -706,11 +698,7 @@ void missing_in_a_barrier(bool stopped)
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
-    while (report->ready < 4 && weirt_now_ms() < end) {
-        weirt_sleep_ms(1);
-    }
-    EXPECT_EQ(report->ready, 4u);
+    weirt_await_count(report->ready, 4u);
     if (stopped) {
         kill(pids[1], SIGSTOP);
     }

@@ -141,11 +141,7 @@ TEST_F(BootstrapScale, ADeathIsKnownToAll)
         }));
     }
     weir_unique_id_discard(&id);
-    const uint64_t end = weirt_now_ms() + weirt_timeout_ms();
-    while (report->ready < many && weirt_now_ms() < end) {
-        weirt_sleep_ms(1);
-    }
-    EXPECT_EQ(report->ready, many);
+    weirt_await_count(report->ready, many);
     report->killed_ms = weirt_now_ms();
     kill(pids[victim], SIGKILL);
     for (uint32_t i = 0; i < many; i++) {
