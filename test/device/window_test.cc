@@ -65,10 +65,12 @@ TEST(WindowLayout, PlacesFollowEachOther)
         EXPECT_GE(at.lines, at.sent + devices * ranks * 8);
         EXPECT_GE(at.line_bytes, WEIR_WINDOW_LINE_HEAD + devices * sizeof(weir_dev_window_ring));
         EXPECT_GE(at.devices, at.lines + ranks * at.line_bytes);
-        EXPECT_GE(at.table, at.devices + devices * sizeof(weir_dev_window_device));
+        EXPECT_GE(at.channels, at.devices + devices * sizeof(weir_dev_window_device));
+        EXPECT_GE(at.table, at.channels + devices * sizeof(weir_dev_port_channel));
         EXPECT_GE(at.private_bytes,
                   at.table + offsetof(weir_dev_window_table, places) + 64 * devices * sizeof(weir_dev_window_place));
-        for (uint64_t place : { at.taken, at.arrived, at.rounds, at.sent, at.lines, at.devices, at.table }) {
+        for (uint64_t place :
+             { at.taken, at.arrived, at.rounds, at.sent, at.lines, at.devices, at.channels, at.table }) {
             EXPECT_EQ(place % WEIR_CELL_BYTES, 0u);
         }
     }

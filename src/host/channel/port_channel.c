@@ -555,6 +555,21 @@ weir_status weir_port_channel_attach(weir_port_channel *channel, weir_memory *me
     return status;
 }
 
+void weiri_port_channel_describe(weir_port_channel *channel, uint32_t remote, uint32_t local, weir_dev_port_memory *out)
+{
+    memset(out, 0, sizeof *out);
+    if (!channel->line.open) {
+        return;
+    }
+    weiri_worker_enter(channel->requests->worker);
+    const weir_dev_port_memory here = weiri_port_line_describe(&channel->line, find(channel, local));
+    *out = weiri_port_line_describe(&channel->line, find(channel, remote));
+    weiri_worker_leave(channel->requests->worker);
+    out->local = here.local;
+    out->lkey = here.lkey;
+    out->kinds |= here.kinds & WEIR_PORT_MEMORY_LOCAL;
+}
+
 /* ---- create and destroy -------------------------------------------------------------------------------------- */
 
 static weir_status invalid(const char *what)

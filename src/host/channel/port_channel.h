@@ -20,4 +20,9 @@ weir_status weiri_port_channel_wait(weir_port_channel *channel, const char *call
  * not for signals. Call it once, before the first request. */
 weir_status weiri_port_channel_make_vital(weir_port_channel *channel);
 
+/* Describes memory `remote` of the peer and memory `local` of this rank for kernels that post to the NIC by themselves.
+ * Zeros if they do not. */
+void weiri_port_channel_describe(weir_port_channel *channel, uint32_t remote, uint32_t local,
+                                 weir_dev_port_memory *out);
+
 #endif

@@ -101,7 +101,7 @@ void weiri_port_line_close(weiri_port_line *line)
 
 /* ---- memories ----------------------------------------------------------------------------------------------- */
 
-static weir_dev_port_memory describe(const weiri_port_line *line, const weiri_port_memory *memory)
+weir_dev_port_memory weiri_port_line_describe(const weiri_port_line *line, const weiri_port_memory *memory)
 {
     weir_dev_port_memory out = { .bytes = memory->size };
     if (memory->region != NULL) {
@@ -131,8 +131,8 @@ void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token
     rdma->queue.control = comm->control_device;
     rdma->queue.state = (weir_dev_rdma_state *)weiri_slab_device(comm->device_slab.memory, line->state_cell);
     rdma->board = (weir_dev_port_board *)weiri_slab_device(comm->host_slab.memory, line->board_cell);
-    rdma->remote = describe(line, remote);
-    rdma->local = describe(line, local);
+    rdma->remote = weiri_port_line_describe(line, remote);
+    rdma->local = weiri_port_line_describe(line, local);
     rdma->token = engine_of(line)->remote(line->queue, token, &settle, &adds);
     rdma->token.address += line->semaphore->peer_cell;
     rdma->scratch = engine_of(line)->scratch(line->queue);
@@ -170,7 +170,7 @@ weir_status weiri_port_line_add(weiri_port_line *line, uint32_t id, const weiri_
     weir_status status = grow(line, index + 1);
     if (status == WEIR_OK) {
         const weiri_block *table = line->tables[line->table_count - 1];
-        ((weir_dev_port_memory *)table->host_pointer)[index] = describe(line, memory);
+        ((weir_dev_port_memory *)table->host_pointer)[index] = weiri_port_line_describe(line, memory);
         __atomic_store_n(&line->board->memories, (uint64_t)(uintptr_t)table->pointer, __ATOMIC_RELEASE);
         __atomic_store_n(&line->board->count, index + 1, __ATOMIC_RELEASE);
     }

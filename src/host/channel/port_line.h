@@ -43,6 +43,8 @@ void weiri_port_line_close(weiri_port_line *line);
 /* Fills the line's part of the handle; `token` is the peer's memory of semaphores. */
 void weiri_port_line_fill(const weiri_port_line *line, const weiri_remote *token, const weiri_port_memory *remote,
                           const weiri_port_memory *local, weir_dev_port_channel *device);
+/* Describes a memory for kernels. */
+weir_dev_port_memory weiri_port_line_describe(const weiri_port_line *line, const weiri_port_memory *memory);
 /* Adds an attached memory to the table of kernels. One thread at a time. */
 weir_status weiri_port_line_add(weiri_port_line *line, uint32_t id, const weiri_port_memory *memory);
 /* True if a kernel's request was refused; *out is the first such request, without its value. */

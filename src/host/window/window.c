@@ -4,8 +4,9 @@
  * that targets have taken, the words of the barrier. The private one has what only this device's kernels use: tickets,
  * heads, and the tables of devices and memories. include/weir/device/impl/window_layout.h has the places in both.
  *
- * The steps of create are those of a team: agree on the opts, connect, share the memory of rings, fill the tables. A
- * device becomes known to the kernels of another one in the last step, when its rings exist. */
+ * The steps of create are those of a team: agree on the opts, connect, share the memory of rings, make port channels
+ * (ports.c), fill the tables. A device becomes known to the kernels of another one in the last step, when its rings
+ * exist. */
 #include "weir/window.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
 #include "src/host/comm/exchange.h"
-#include "src/host/window/team.h"
+#include "src/host/window/ports.h"
 #include "weir/device/impl/window_layout.h"
 
 #define RANKS_CPU 2u
@@ -37,6 +38,7 @@ struct weir_window {
     weiri_team team;         /* the devices */
     weiri_team_memory rings; /* the shared memory of each device */
     weir_memory *own;        /* the private memory of this one */
+    weiri_window_ports ports;
     registered *registered[WEIR_WINDOW_MEMORIES];
     uint32_t registered_count;
     uint32_t host_ranks; /* opts.host_ranks */
@@ -64,8 +66,8 @@ static bool is_mapped(const weir_window *window, uint32_t index)
 static uint32_t way_to(const weir_window *window, uint32_t index)
 {
     return index == window->team.rank ? WEIR_WINDOW_OWN
-           : is_mapped(window, index) ? WEIR_WINDOW_MAPPED
-                                      : WEIR_WINDOW_PORT;
+           : window->ports.to[index]  ? WEIR_WINDOW_PORT
+                                      : WEIR_WINDOW_MAPPED;
 }
 
 /* Why the memory of device `index` is not mapped. */
@@ -124,6 +126,9 @@ static weir_status take_opts(weir_window *window, const weir_window_opts *opts)
                           window->team.size, ranks, WEIR_WINDOW_RANKS);
     }
     window->host_ranks = opts->host_ranks;
+    for (uint32_t k = 0; k < window->team.size; k++) {
+        window->ports.to[k] = k != window->team.rank && !is_mapped(window, k);
+    }
     window->ranks = ranks;
     window->count = 2 * next_power_of_two(notifications);
     window->layout = weir_window_layout_of(window->team.size, ranks, window->count);
@@ -145,20 +150,6 @@ static void set_words(weir_window *window, const weir_window_opts *opts)
     memcpy(window->team.names, names, sizeof names);
 }
 
-/* Whether kernels of this device reach all other devices. */
-static weir_status check_ways(const weir_window *window)
-{
-    for (uint32_t k = 0; k < window->team.size; k++) {
-        if (way_to(window, k) == WEIR_WINDOW_PORT) {
-            char why[320];
-            explain_port(window, k, why, sizeof why);
-            return weiri_fail(WEIR_ERR_UNSUPPORTED, "weir_window_create: memory of rank %u is not mapped here: %s",
-                              window->team.ranks[k], why);
-        }
-    }
-    return WEIR_OK;
-}
-
 /* Whether the memory of each mapped device is mapped. */
 static weir_status check_mapped(const weir_window *window, const weiri_team_memory *memory, const char *call)
 {
@@ -171,7 +162,7 @@ static weir_status check_mapped(const weir_window *window, const weiri_team_memo
     return WEIR_OK;
 }
 
-/* Stores the rows of the devices, when the memory of all is shared. */
+/* Opens the port channels, and stores the rows of the devices, when the memory of all is shared. */
 static weir_status fill_devices(weir_window *window)
 {
     weir_comm *comm = window->comm;
@@ -182,12 +173,20 @@ static weir_status fill_devices(weir_window *window)
     for (uint32_t k = 0; k < team->size; k++) {
         rows[k].way = way_to(window, k);
         rows[k].peer = team->ranks[k];
-        rows[k].shared = (char *)weir_memory_pointer(weiri_team_memory_of(&window->rings, k));
+        if (rows[k].way == WEIR_WINDOW_PORT) {
+            rows[k].channel = (const weir_dev_port_channel *)(own + window->layout.channels) + k;
+        } else {
+            rows[k].shared = (char *)weir_memory_pointer(weiri_team_memory_of(&window->rings, k));
+        }
     }
     weir_window_place(&window->device, team->rank, team->size, window->ranks, window->count,
                       (char *)weir_memory_pointer(window->rings.local), own);
     window->device.barrier.control = comm->control_device;
-    return weir_device_copy(comm->device, own + window->layout.devices, rows, team->size * sizeof rows[0]);
+    weir_status status = weiri_window_ports_open(&window->ports, team, "weir_window_create", &window->rings,
+                                                 window->ranks, own + window->layout.channels);
+    return status == WEIR_OK
+               ? weir_device_copy(comm->device, own + window->layout.devices, rows, team->size * sizeof rows[0])
+               : status;
 }
 
 static weir_status allocate_memories(weir_window *window, const weir_window_opts *opts)
@@ -204,26 +203,22 @@ static weir_status open_window(weir_window *window, const weir_window_opts *opts
     static const char call[] = "weir_window_create";
     weiri_team *team = &window->team;
     if (mine == WEIR_OK) {
-        mine = check_ways(window);
-    }
-    if (mine == WEIR_OK) {
         mine = allocate_memories(window, opts);
     }
     weir_status status = weiri_team_agree(team, NULL, call, mine, false);
     if (status == WEIR_OK) {
-        status = weiri_team_agree(team, NULL, call, weiri_team_connect(team, call, NULL), true);
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status = weiri_team_share(team, call, window->rings.local, false, &window->rings);
-    if (status == WEIR_OK) {
-        status = check_mapped(window, &window->rings, call);
+        status = weiri_window_ports_connect(&window->ports, team, call, opts->transport);
+        status = weiri_team_agree(team, NULL, call, status, true);
     }
     if (status == WEIR_OK) {
-        status = fill_devices(window);
+        status = weiri_team_share(team, call, window->rings.local, false, &window->rings);
+        status = status == WEIR_OK ? check_mapped(window, &window->rings, call) : status;
+        status = weiri_team_agree(team, NULL, call, status, true);
     }
-    return weiri_team_agree(team, NULL, call, status, true);
+    if (status == WEIR_OK) {
+        status = weiri_team_agree(team, NULL, call, weiri_window_ports_meet(&window->ports, team, call), true);
+    }
+    return status == WEIR_OK ? weiri_team_agree(team, NULL, call, fill_devices(window), true) : status;
 }
 
 static void close_registered(registered *memory)
@@ -237,6 +232,7 @@ static void close_registered(registered *memory)
 
 static void close_window(weir_window *window)
 {
+    weiri_window_ports_close(&window->ports);
     for (uint32_t i = 0; i < window->registered_count; i++) {
         close_registered(window->registered[i]);
     }
@@ -356,7 +352,7 @@ static weir_status new_registered(const weir_window *window, weir_memory *memory
 }
 
 /* Stores the rows of a memory that is shared. No handle knows its id yet. */
-static weir_status fill_memory(const weir_window *window, const registered *made, uint32_t id)
+static weir_status fill_memory(const weir_window *window, const registered *made, uint32_t id, const char *call)
 {
     const uint32_t devices = window->team.size;
     char *table = (char *)weir_memory_pointer(window->own) + window->layout.table;
@@ -364,12 +360,17 @@ static weir_status fill_memory(const weir_window *window, const registered *made
     weir_dev_window_place places[WEIRI_TEAM_RANKS];
     memset(places, 0, sizeof places);
     for (uint32_t k = 0; k < devices; k++) {
-        places[k].base = (char *)weir_memory_pointer(weiri_team_memory_of(&made->memory, k));
+        if (way_to(window, k) != WEIR_WINDOW_PORT) {
+            places[k].base = (char *)weir_memory_pointer(weiri_team_memory_of(&made->memory, k));
+        }
     }
-    weir_status status =
-        weir_device_copy(window->comm->device,
-                         table + offsetof(weir_dev_window_table, places) + (uint64_t)id * devices * sizeof places[0],
-                         places, devices * sizeof places[0]);
+    weir_status status = weiri_window_ports_attach(&window->ports, &window->team, call, &made->memory, places);
+    if (status == WEIR_OK) {
+        status = weir_device_copy(window->comm->device,
+                                  table + offsetof(weir_dev_window_table, places) +
+                                      (uint64_t)id * devices * sizeof places[0],
+                                  places, devices * sizeof places[0]);
+    }
     return status == WEIR_OK ? weir_device_copy(window->comm->device, table + id * sizeof row, &row, sizeof row)
                              : status;
 }
@@ -393,7 +394,7 @@ weir_status weir_window_register(weir_window *window, weir_memory *memory, uint6
             status = check_mapped(window, &made->memory, call);
         }
         if (status == WEIR_OK) {
-            status = fill_memory(window, made, window->registered_count);
+            status = fill_memory(window, made, window->registered_count, call);
         }
         status = weiri_team_agree(team, NULL, call, status, true);
     }
@@ -443,6 +444,16 @@ weir_status weir_window_get_info(weir_window *window, uint32_t device, weir_wind
     info->way = ways[way];
     info->transport = way != WEIR_WINDOW_OWN ? weir_connection_transport(window->team.connections[index]) : "";
     info->engine = "";
+    if (way == WEIR_WINDOW_PORT) {
+        weir_port_channel_info port;
+        weir_port_channel_get_info(window->ports.channels[index], &port);
+        info->engine = port.engine;
+        if (port.reason[0] != '\0') {
+            snprintf(info->reason, sizeof info->reason, "%s", port.reason);
+        } else {
+            explain_port(window, index, info->reason, sizeof info->reason);
+        }
+    }
     return WEIR_OK;
 }
 

@@ -11,7 +11,7 @@
  *               sent: for each rank of the window, the words that this device has sent to it
  *               lines: for each rank of the device, the notification that its leader passes to the group, and the
  *               states of its rings (weir_dev_window_ring)
- *               devices, and the tables of memories */
+ *               devices, the handles of their port channels, and the tables of memories */
 #ifndef WEIR_DEVICE_IMPL_WINDOW_LAYOUT_H
 #define WEIR_DEVICE_IMPL_WINDOW_LAYOUT_H
 
@@ -35,8 +35,9 @@ typedef struct weir_window_layout {
     uint64_t sent;
     uint64_t lines;
     uint64_t line_bytes;
-    uint64_t devices; /* weir_dev_window_device, */
-    uint64_t table;   /* weir_dev_window_table */
+    uint64_t devices;  /* weir_dev_window_device, */
+    uint64_t channels; /* weir_dev_port_channel of each device, */
+    uint64_t table;    /* weir_dev_window_table */
     uint64_t private_bytes;
 } weir_window_layout;
 
@@ -59,7 +60,8 @@ WEIR_FN weir_window_layout weir_window_layout_of(uint32_t devices, uint32_t rank
     at.lines = at.sent + weir_window_whole_cells(all * sizeof(uint64_t));
     at.line_bytes = weir_window_whole_cells(WEIR_WINDOW_LINE_HEAD + devices * sizeof(weir_dev_window_ring));
     at.devices = at.lines + ranks * at.line_bytes;
-    at.table = at.devices + weir_window_whole_cells(devices * sizeof(weir_dev_window_device));
+    at.channels = at.devices + weir_window_whole_cells(devices * sizeof(weir_dev_window_device));
+    at.table = at.channels + weir_window_whole_cells(devices * sizeof(weir_dev_port_channel));
     at.private_bytes = at.table + offsetof(weir_dev_window_table, places) +
                        (uint64_t)WEIR_WINDOW_MEMORIES * devices * sizeof(weir_dev_window_place);
     return at;
