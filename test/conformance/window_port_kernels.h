@@ -1,0 +1,60 @@
+/* window_port_kernels.h - kernels for window_port_test.cc: ranks of devices whose memory is not mapped. */
+#ifndef WEIRT_WINDOW_PORT_KERNELS_H
+#define WEIRT_WINDOW_PORT_KERNELS_H
+
+#include "weir/device/kernel.h"
+#include "weir/device/window.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+#define WINDOW_PORT_RANKS 8 /* of one device, at most */
+
+enum {
+    /* Rounds of an exchange between all ranks: puts, gets, waits, flushes, barriers. */
+    WINDOW_PORT_EXCHANGE,
+    /* Rank 0 of each device sends a rank 1 of the next one `rounds` notifications, which that one takes in order. */
+    WINDOW_PORT_FLOOD,
+    /* Each rank waits for a notification that nobody sends. */
+    WINDOW_PORT_WAIT,
+    /* Rank 0 of device 0 puts and notifies rank 0 of device 1 once. The other ranks do nothing. */
+    WINDOW_PORT_ONE
+};
+
+typedef struct window_port_report {
+    uint64_t wrong;  /* wrong bytes or notifications */
+    uint64_t rounds; /* that all ranks of the device have done */
+    int32_t status[WINDOW_PORT_RANKS];
+} window_port_report;
+
+/* A rank's part of memory `arrived` has a slot for each rank of the window, and one for data that it gets. Its part of
+ * memory `leaves` has one slot. */
+typedef struct window_port_args {
+    weir_dev_window window;
+    window_port_report *report;
+    uint64_t slot;  /* bytes of a slot, */
+    uint64_t bytes; /* of which so many are sent, from an odd address */
+    uint32_t arrived;
+    uint32_t leaves;
+    uint32_t rounds;
+    uint32_t op;
+} window_port_args;
+
+/* The byte at `position` of what rank `from` sends in a round. */
+WEIR_FN char window_port_pattern(uint32_t from, uint32_t round, uint64_t position)
+{
+    return (char)(((position + 1) * 0x9e3779b97f4a7c15u + (from + 1) * 0xc2b2ae3d27d4eb4fu +
+                   (round + 1) * 0x165667b19e3779f9u) >>
+                  40);
+}
+
+const weir_kernel *window_port_kernel(void);
+/* Notifies rank 0 of device 1, without the port's part of windows. */
+const weir_kernel *window_near_kernel(void);
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif

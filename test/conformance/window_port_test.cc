@@ -1,0 +1,195 @@
+// Windows between devices whose memory is not mapped: port channels over each transport and engine.
+#include <string>
+
+#include "port.h"
+#include "window_port_kernels.h"
+
+namespace {
+
+PORT_SUITE(WindowPort, PORT_IPC, PORT_IB, PORT_OFI, PORT_STAGED, PORT_DEVICE, PORT_DEVICE_STAGED, PORT_IB_STAGED);
+
+// What a run does. host_ranks: devices that map each other's memory.
+struct Plan {
+    uint32_t variant;
+    uint32_t devices;
+    uint32_t host_ranks;
+    uint32_t ranks;
+    uint32_t notifications;
+    uint32_t op;
+    uint32_t rounds;
+    uint64_t bytes;
+};
+
+const char *transport_of(const Plan &plan) { return port_transports[plan.variant]; }
+
+// A window with two memories on each device, and a kernel's arguments.
+struct Bench {
+    weirt_comm c = {};
+    Plan plan = {};
+    weir_window *window = nullptr;
+    weir_memory *arrived = nullptr;
+    weir_memory *leaves = nullptr;
+    weir_memory *shared = nullptr;
+    window_port_report *report = nullptr;
+    void *stream = nullptr;
+    window_port_args args = {};
+
+    weir_window_opts opts() const
+    {
+        weir_window_opts opts = {};
+        opts.size = sizeof opts;
+        opts.ranks = plan.ranks;
+        opts.notifications = plan.notifications;
+        opts.host_ranks = plan.host_ranks;
+        opts.transport = transport_of(plan);
+        return opts;
+    }
+
+    bool open(weirt_rank *rank)
+    {
+        plan = *static_cast<const Plan *>(rank->arg);
+        rank->staged = std::strstr(port_suffixes[plan.variant], "staged") != nullptr;
+        const uint64_t slot = plan.bytes + 16;
+        const uint64_t part = slot * (rank->size * plan.ranks + 1);
+        weir_window_opts window_opts = opts();
+        weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE };
+        weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+        if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(transport_of(plan), "ib") == 0 &&
+            weirt_use_software_nic()) {
+            data.kind = WEIR_MEMORY_HOST; // the software NIC reaches no memory of a GPU
+            window_opts.kind = WEIR_MEMORY_HOST;
+        }
+        const bool made = weirt_comm_open(rank, 0, &c) &&
+                          WEIRT_OK(rank, weir_window_create(c.comm, &window_opts, &window)) &&
+                          WEIRT_OK(rank, weir_memory_allocate(c.comm, part * plan.ranks, &data, &arrived)) &&
+                          WEIRT_OK(rank, weir_memory_allocate(c.comm, slot * plan.ranks, &data, &leaves)) &&
+                          WEIRT_OK(rank, weir_memory_allocate(c.comm, sizeof *report, &host, &shared)) &&
+                          WEIRT_OK(rank, weir_window_register(window, arrived, part, part, &args.arrived)) &&
+                          WEIRT_OK(rank, weir_window_register(window, leaves, slot, slot, &args.leaves)) &&
+                          WEIRT_OK(rank, weir_stream_create(c.device, &stream)) &&
+                          WEIRT_OK(rank, weir_kernel_load(c.device, window_port_kernel())) &&
+                          WEIRT_OK(rank, weir_kernel_load(c.device, window_near_kernel()));
+        if (made) {
+            weir_window_device(window, &args.window);
+            report = static_cast<window_port_report *>(weir_memory_host_pointer(shared));
+            args.report = static_cast<window_port_report *>(weir_memory_pointer(shared));
+            args.slot = slot;
+            args.bytes = plan.bytes;
+            args.rounds = plan.rounds;
+            args.op = plan.op;
+        }
+        return weirt_barrier(rank) && made;
+    }
+
+    // Runs a kernel of two blocks with two threads each.
+    bool run(weirt_rank *rank, const weir_kernel *kernel)
+    {
+        const weir_launch_opts together = { sizeof together, true };
+        return WEIRT_OK(rank, weir_launch(c.device, kernel, { 2, 2 }, &args, &together, stream)) &&
+               WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_patience_ms()));
+    }
+
+    void close(weirt_rank *rank)
+    {
+        (void)weirt_barrier(rank);
+        if (stream != nullptr) {
+            weir_stream_destroy(c.device, stream);
+        }
+        weir_window_destroy(window);
+        (void)weirt_barrier(rank);
+        weir_memory_destroy(arrived);
+        weir_memory_destroy(leaves);
+        weir_memory_destroy(shared);
+        weirt_comm_close(&c);
+    }
+};
+
+// ---- transfers -----------------------------------------------------------------------------------------------------
+
+void check_info(weirt_rank *rank, const Bench &b, uint32_t device)
+{
+    const bool near = device / b.plan.host_ranks == rank->rank / b.plan.host_ranks;
+    const bool by_kernels = std::strstr(port_suffixes[b.plan.variant], "device") != nullptr;
+    weir_window_info info;
+    if (!WEIRT_OK(rank, weir_window_get_info(b.window, device, &info))) {
+        return;
+    }
+    WEIRT_EXPECT(rank, std::string(info.way) == (device == rank->rank ? "own" : near ? "mapped" : "port"));
+    WEIRT_EXPECT(rank, std::string(info.engine) == (near ? "" : by_kernels ? "device" : "proxy"));
+    WEIRT_EXPECT(rank, near || std::string(info.transport) == transport_of(b.plan));
+    WEIRT_EXPECT(rank, std::string(info.reason) == (near ? "" : "opts.host_ranks puts it on another host"));
+}
+
+void goes_through(weirt_rank *rank)
+{
+    Bench b;
+    if (b.open(rank)) {
+        for (uint32_t k = 0; k < rank->size; k++) {
+            check_info(rank, b, k);
+        }
+        WEIRT_EXPECT(rank, weir_window_bytes(b.window) > rank->size * sizeof(weir_dev_port_channel));
+        if (b.run(rank, window_port_kernel())) {
+            WEIRT_EXPECT(rank, b.report->wrong == 0);
+            WEIRT_EXPECT(rank, b.plan.op != WINDOW_PORT_EXCHANGE || b.report->rounds == b.plan.rounds);
+            for (uint32_t i = 0; i < b.plan.ranks; i++) {
+                WEIRT_STATUS(rank, WEIR_OK, static_cast<weir_status>(b.report->status[i]));
+            }
+        }
+        WEIRT_OK(rank, weir_comm_status(b.c.comm));
+    }
+    b.close(rank);
+}
+
+void run_plan(const weirt_stage *stage, const Plan &plan, weirt_rank_fn body)
+{
+    weirt_ranks_run(stage, plan.devices, body, &plan, sizeof plan);
+}
+
+TEST_P(WindowPort, AllRanksExchange)
+{
+    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 3, 0, WINDOW_PORT_EXCHANGE, 20, 1003 }, goes_through);
+}
+
+// One program in which a rank reaches others in all three ways.
+TEST_P(WindowPort, HostsOfTwoDevices)
+{
+    run_plan(stage(), { std::get<1>(GetParam()), 4, 2, 2, 0, WINDOW_PORT_EXCHANGE, 5, 77 }, goes_through);
+}
+
+// Rings of four words: a sender waits for heads that come back through the channel.
+TEST_P(WindowPort, FloodsAreInOrder)
+{
+    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 2, 2, WINDOW_PORT_FLOOD, 500, 8 }, goes_through);
+}
+
+// ---- kernels without the port's part -------------------------------------------------------------------------------
+
+void without_port(weirt_rank *rank)
+{
+    Bench b;
+    if (b.open(rank)) {
+        b.args.op = WINDOW_PORT_WAIT; // to itself
+        if (b.run(rank, window_near_kernel())) {
+            WEIRT_STATUS(rank, WEIR_OK, static_cast<weir_status>(b.report->status[0]));
+        }
+        (void)weirt_barrier(rank);
+        b.args.op = WINDOW_PORT_ONE; // to device 1
+        if (rank->rank == 0) {
+            const weir_launch_opts together = { sizeof together, true };
+            WEIRT_OK(rank, weir_launch(b.c.device, window_near_kernel(), { 2, 2 }, &b.args, &together, b.stream));
+            WEIRT_OK(rank, weir_stream_wait(b.c.device, b.stream, weirt_patience_ms()));
+            WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, static_cast<weir_status>(b.report->status[0]));
+            WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_comm_status(b.c.comm));
+            WEIRT_TEXT(rank, "rank 1");
+        }
+        (void)weirt_barrier(rank);
+    }
+    b.close(rank);
+}
+
+TEST_P(WindowPort, KernelsWithoutThePortsPartAreRefused)
+{
+    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 1, 0, WINDOW_PORT_ONE, 1, 8 }, without_port);
+}
+
+} // namespace
