@@ -19,7 +19,9 @@ typedef struct rank_side {
     weir_dev_window_rank self;
     uint32_t peers[2];
     uint32_t sides[2]; /* which peer of the peer this rank is */
-    uint64_t *flags;   /* of this rank */
+    char *data;        /* of this rank: found once, as each lookup loads from tables */
+    uint64_t *flags;   /* the same */
+    char *remote[2];   /* by hand: data and flags of the peers */
     uint64_t *theirs[2];
     uint64_t sent[2];
     uint64_t seen[2];
@@ -35,6 +37,8 @@ WEIR_FN void begin_peer(const window_args *args, rank_side *side, uint32_t which
     side->peers[which] = peer;
     side->sides[which] = theirs;
     if (by_hand) {
+        side->remote[which] =
+            weir_dev_window_address(window, peer / window->ranks, peer % window->ranks, args->data, 0);
         side->theirs[which] =
             (uint64_t *)weir_dev_window_address(window, peer / window->ranks, peer % window->ranks, args->flags, 0) +
             theirs * FLAG;
@@ -46,6 +50,7 @@ WEIR_FN void begin_peer(const window_args *args, rank_side *side, uint32_t which
 WEIR_FN void begin_rank(const window_args *args, rank_side *side, uint32_t index)
 {
     side->self = weir_dev_window_at(&args->window, index);
+    side->data = (char *)weir_dev_window_pointer(&side->self, args->data);
     side->flags = (uint64_t *)weir_dev_window_pointer(&side->self, args->flags);
 }
 
@@ -62,19 +67,17 @@ WEIR_FN void end_peer(rank_side *side, uint32_t which, int by_hand, weir_coop bl
 WEIR_FN int is_own(const rank_side *side, uint32_t which)
 {
     const weir_dev_window *window = side->self.window;
-    return side->peers[which] / window->ranks == window->device;
+    return weir_window_device_of(window, side->peers[which]) == window->device;
 }
 
-WEIR_FN weir_status send_by_hand(const window_args *args, rank_side *side, uint32_t which, uint64_t to, uint64_t from,
-                                 uint64_t bytes, weir_coop block)
+WEIR_FN weir_status send_by_hand(rank_side *side, uint32_t which, uint64_t to, uint64_t from, uint64_t bytes,
+                                 weir_coop block)
 {
     const weir_dev_window *window = &args->window;
     const uint32_t peer = side->peers[which];
     (void)weir_coop_sync(block);
     if (bytes != 0) {
-        char *mine = (char *)weir_dev_window_pointer(&side->self, args->data);
-        weir_copy(weir_dev_window_address(window, peer / window->ranks, peer % window->ranks, args->data, to),
-                  mine + from, bytes, block);
+        weir_copy(side->remote[which] + to, side->data + from, bytes, block);
         (void)weir_coop_sync(block);
     }
     side->sent[which]++;
@@ -116,7 +119,7 @@ WEIR_FN uint64_t word_of(uint32_t source, uint32_t round, uint64_t index)
 /* Writes the data of a round. */
 WEIR_FN void fill(const window_args *args, const rank_side *side, uint32_t round, weir_coop block)
 {
-    uint64_t *data = (uint64_t *)weir_dev_window_pointer(&side->self, args->data);
+    uint64_t *data = (uint64_t *)(void *)side->data;
     for (uint64_t i = block.rank; args->check != 0 && i < args->batch * args->bytes / 8; i += block.size) {
         data[i] = word_of(side->self.number, round, i);
     }
@@ -131,8 +134,7 @@ WEIR_FN uint64_t place_of(const window_args *args, uint32_t which, uint32_t roun
 /* Counts the words of a round from peer `which` that are wrong. */
 WEIR_FN void compare(const window_args *args, const rank_side *side, uint32_t which, uint32_t round, weir_coop block)
 {
-    const uint64_t *data = (const uint64_t *)((const char *)weir_dev_window_pointer(&side->self, args->data) +
-                                              place_of(args, which, round));
+    const uint64_t *data = (const uint64_t *)(const void *)(side->data + place_of(args, which, round));
     uint64_t wrong = 0;
     for (uint64_t i = block.rank; args->check != 0 && i < args->batch * args->bytes / 8; i += block.size) {
         wrong += data[i] != word_of(side->peers[which], round, i);
@@ -147,7 +149,7 @@ WEIR_FN weir_status send(const window_args *args, rank_side *side, uint32_t whic
 {
     const uint64_t from = message * args->bytes;
     const uint64_t to = place_of(args, side->sides[which], round) + from;
-    return by_hand ? send_by_hand(args, side, which, to, from, args->bytes, block)
+    return by_hand ? send_by_hand(side, which, to, from, args->bytes, block)
                    : weir_dev_window_put_notify(&side->self, side->peers[which], args->data, to, args->data, from,
                                                 args->bytes, TAG + side->sides[which], block);
 }
@@ -212,7 +214,7 @@ WEIR_FN void stream(const window_args *args, int by_hand, weir_coop block, uint3
         }
         /* One way: the receiver answers each batch. */
         if (args->one_way && receives && status == WEIR_OK) {
-            status = by_hand ? send_by_hand(args, &side, 0, 0, 0, 0, block)
+            status = by_hand ? send_by_hand(&side, 0, 0, 0, 0, block)
                              : weir_dev_window_notify(&side.self, side.peers[0], ACK, block);
         } else if (args->one_way && status == WEIR_OK) {
             status = by_hand ? wait_by_hand(&side, 0, 1, block)
@@ -240,7 +242,7 @@ WEIR_FN void barriers(const window_args *args, weir_coop block)
 
 WEIR_FN void work(const window_args *args, const rank_side *side, weir_coop block)
 {
-    char *data = (char *)weir_dev_window_pointer(&side->self, args->data) + WINDOW_REGIONS * args->region;
+    char *data = side->data + WINDOW_REGIONS * args->region;
     if (args->work == WINDOW_NEWTON) {
         /* Inverse square roots, several of a thread at once and without divisions: the work is then limited by the
          * number of instructions, not by their latency. */
