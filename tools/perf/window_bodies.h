@@ -73,8 +73,6 @@ WEIR_FN int is_own(const rank_side *side, uint32_t which)
 WEIR_FN weir_status send_by_hand(rank_side *side, uint32_t which, uint64_t to, uint64_t from, uint64_t bytes,
                                  weir_coop block)
 {
-    const weir_dev_window *window = &args->window;
-    const uint32_t peer = side->peers[which];
     (void)weir_coop_sync(block);
     if (bytes != 0) {
         weir_copy(side->remote[which] + to, side->data + from, bytes, block);

@@ -345,35 +345,57 @@ WEIR_FN_COLD weir_status weir_window_collect_any(const weir_dev_window *window, 
     return weir_window_end_wait(window, index, source, tag, status);
 }
 
+/* Whether the word has arrived at a position. */
+WEIR_FN int weir_window_arrived(uint64_t word, uint64_t position, uint32_t count)
+{
+    return ((word ^ weir_window_lap(position, count)) >> 63) == 0;
+}
+
 /* Waits for `count` matches and takes them as they come. By one thread. With `pass` the last word is stored for the
- * group. The fast part takes one word at the head of the only ring that can hold a match. It keeps the head in a
- * register while it polls, and loads nothing after the word. */
+ * group. The fast part takes one word of the only ring that can hold a match, at the head or behind it: two neighbours
+ * may send in either order. It keeps the head in a register while it polls, and loads nothing after the words. */
 WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t index, uint32_t source, uint32_t tag,
                                         uint64_t count, int pass)
 {
     if (count == 1 && (source != WEIR_ANY_RANK || window->devices == 1)) {
         const uint32_t device = weir_window_first_ring(window, source);
+        const uint32_t size = window->count;
         weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
-        const weir_vec16 head = weir_arch_load_vec16(state);
-        const uint64_t *slot = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device)) +
-                               (head.lo & (window->count - 1));
-        const uint64_t lap = weir_window_lap(head.lo, window->count);
+        weir_vec16 head = weir_arch_load_vec16(state);
+        uint64_t *ring = (uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
+        uint64_t *slot = ring + (head.lo & (size - 1));
+        uint64_t *behind = ring + ((head.lo + 1) & (size - 1));
         uint32_t reads = WEIR_ARCH_FAST_READS;
-        uint64_t word;
+        uint64_t first;
+        uint64_t second;
+        int hit;
+        int miss;
         WEIR_ROLLED
         do {
-            word = weir_arch_load_relaxed_sys_u64(slot);
-        } while (((word ^ lap) >> 63) != 0 && !weir_spin_is_long(&reads));
-        /* The sum is small only if there are no holes either. */
-        if (((word ^ lap) >> 63) == 0 && weir_window_matches(word, source, tag) && head.hi + 1 < window->count / 2 &&
-            !weir_spin_is_due(head.lo)) {
-            weir_arch_acquire_loaded_sys_u64(slot);
-            weir_vec16 next = head;
-            next.lo++;
-            next.hi++;
-            weir_arch_store_vec16(state, next);
+            first = weir_arch_load_relaxed_sys_u64(slot);
+            second = weir_arch_load_relaxed_sys_u64(behind);
+            const int arrived = weir_window_arrived(first, head.lo, size);
+            hit = arrived && weir_window_matches(first, source, tag);
+            miss = arrived && !hit && weir_window_arrived(second, head.lo + 1, size);
+        } while (!hit && !miss && !weir_spin_is_long(&reads));
+        const int is_hole = hit && head.hi >= WEIR_WINDOW_HOLE && weir_window_source(second) == WEIR_WINDOW_TAKEN &&
+                            weir_window_arrived(second, head.lo + 1, size);
+        const int is_second = miss && weir_window_matches(second, source, tag);
+        const uint64_t steps = 1 + (uint64_t)is_hole;
+        /* The number of holes, but for the one that the head steps over, is the upper half: it must be 0. */
+        if ((hit || is_second) && head.hi - (is_hole ? WEIR_WINDOW_HOLE : 0) + steps < size / 2 &&
+            !weir_spin_is_due(head.lo + (uint64_t)is_second)) {
+            weir_arch_acquire_loaded_sys_u64(hit ? slot : behind);
+            if (hit) {
+                head.lo += steps;
+                head.hi += steps - (is_hole ? WEIR_WINDOW_HOLE : 0);
+            } else {
+                weir_arch_store_relaxed_sys_u64(behind, weir_window_lap(head.lo + 1, size) | WEIR_WINDOW_TAKEN);
+                head.hi += WEIR_WINDOW_HOLE;
+            }
+            weir_arch_store_vec16(state, head);
             if (pass) {
-                weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
+                weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), hit ? first : second);
             }
             return WEIR_OK;
         }
