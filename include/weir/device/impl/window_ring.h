@@ -29,6 +29,9 @@
 /* The source of a word that is taken. No rank has this number. */
 #define WEIR_WINDOW_TAKEN UINT32_MAX
 
+/* A word that no ring holds. */
+#define WEIR_WINDOW_NONE UINT64_MAX
+
 /* Failed looks at the rings after which a waiting thread reports its exact heads. */
 #define WEIR_WINDOW_CREDIT_LOOKS 16u
 
@@ -351,6 +354,82 @@ WEIR_FN int weir_window_arrived(uint64_t word, uint64_t position, uint32_t count
     return ((word ^ weir_window_lap(position, count)) >> 63) == 0;
 }
 
+/* Behind a word that was taken: steps over taken words at the head, reports the head if half of the ring has been taken
+ * since the last report, and checks the control block if the wait is due. */
+WEIR_FN_COLD weir_status weir_window_after_take(const weir_dev_window *window, uint32_t index, uint32_t device, int due)
+{
+    const uint64_t *ring = (const uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
+    weir_vec16 *state = (weir_vec16 *)(weir_window_states(window, index) + device);
+    weir_vec16 head = weir_arch_load_vec16(state);
+    WEIR_ROLLED
+    while (head.hi >= WEIR_WINDOW_HOLE && weir_window_source(weir_arch_load_relaxed_sys_u64(
+                                              ring + (head.lo & (window->count - 1)))) == WEIR_WINDOW_TAKEN) {
+        head.lo++;
+        head.hi -= WEIR_WINDOW_HOLE - 1;
+    }
+    if ((uint32_t)head.hi >= window->count / 2) {
+        head.hi -= (uint32_t)head.hi;
+        weir_window_credit(window, index, device, head.lo);
+    }
+    weir_arch_store_vec16(state, head);
+    return due ? weir_spin_look_once(window->barrier.control) : WEIR_OK;
+}
+
+/* Whether a wait that moved the head from `from` to `to` checks the control block: weir_spin_is_due is for numbers that
+ * grow by one. */
+WEIR_FN int weir_window_is_due(uint64_t from, uint64_t to)
+{
+#if defined(WEIR_UNCHECKED_WAITS)
+    (void)from, (void)to;
+    return 0;
+#else
+    return from / WEIR_ARCH_LOOK_WAITS != to / WEIR_ARCH_LOOK_WAITS;
+#endif
+}
+
+/* Looks for one match in a ring, for as long as a short wait lasts. Returns the word, whose place is then taken, or
+ * WEIR_WINDOW_NONE. weir_window_after_take follows: taken words may lie at the head. */
+WEIR_FN_COLD uint64_t weir_window_take_behind(const weir_dev_window *window, uint32_t index, uint32_t source,
+                                              uint32_t tag, weir_vec16 head)
+{
+    const uint32_t device = weir_window_first_ring(window, source);
+    const uint32_t size = window->count;
+    uint64_t *ring = (uint64_t *)((char *)window->rings + weir_window_ring_at(window, index, device));
+    uint32_t reads = WEIR_ARCH_FAST_READS;
+    uint32_t ahead = 0;
+    while (ahead < size) {
+        uint64_t *slot = ring + ((head.lo + ahead) & (size - 1));
+        uint64_t word = weir_arch_load_relaxed_sys_u64(slot);
+        const uint64_t next = weir_arch_load_relaxed_sys_u64(ring + ((head.lo + ahead + 1) & (size - 1)));
+        const int arrived = weir_window_arrived(word, head.lo + ahead, size);
+        if (arrived && !weir_window_matches(word, source, tag)) {
+            ahead++;
+            slot = ring + ((head.lo + ahead) & (size - 1));
+            word = next;
+        } else if (!arrived && weir_spin_is_long(&reads)) {
+            break;
+        }
+        if (!weir_window_arrived(word, head.lo + ahead, size) || ahead == size) {
+            continue;
+        }
+        if (!weir_window_matches(word, source, tag)) {
+            ahead++;
+            continue;
+        }
+        weir_arch_acquire_loaded_sys_u64(slot);
+        if (ahead == 0) {
+            head.lo++;
+            head.hi++;
+        } else {
+            weir_arch_store_relaxed_sys_u64(slot, weir_window_lap(head.lo + ahead, size) | WEIR_WINDOW_TAKEN);
+            head.hi += WEIR_WINDOW_HOLE;
+        }
+        weir_arch_store_vec16((weir_vec16 *)(weir_window_states(window, index) + device), head);
+        return word;
+    }
+    return WEIR_WINDOW_NONE;
+}
+
 /* Waits for `count` matches and takes them as they come. By one thread. With `pass` the last word is stored for the
  * group. The fast part takes one word of the only ring that can hold a match, at the head or behind it: two neighbours
  * may send in either order. It keeps the head in a register while it polls, and loads nothing after the words. */
@@ -378,26 +457,37 @@ WEIR_FN weir_status weir_window_collect(const weir_dev_window *window, uint32_t 
             hit = arrived && weir_window_matches(first, source, tag);
             miss = arrived && !hit && weir_window_arrived(second, head.lo + 1, size);
         } while (!hit && !miss && !weir_spin_is_long(&reads));
-        const int is_hole = hit && head.hi >= WEIR_WINDOW_HOLE && weir_window_source(second) == WEIR_WINDOW_TAKEN &&
-                            weir_window_arrived(second, head.lo + 1, size);
-        const int is_second = miss && weir_window_matches(second, source, tag);
-        const uint64_t steps = 1 + (uint64_t)is_hole;
-        /* The number of holes, but for the one that the head steps over, is the upper half: it must be 0. */
-        if ((hit || is_second) && head.hi - (is_hole ? WEIR_WINDOW_HOLE : 0) + steps < size / 2 &&
-            !weir_spin_is_due(head.lo + (uint64_t)is_second)) {
-            weir_arch_acquire_loaded_sys_u64(hit ? slot : behind);
-            if (hit) {
-                head.lo += steps;
-                head.hi += steps - (is_hole ? WEIR_WINDOW_HOLE : 0);
-            } else {
-                weir_arch_store_relaxed_sys_u64(behind, weir_window_lap(head.lo + 1, size) | WEIR_WINDOW_TAKEN);
-                head.hi += WEIR_WINDOW_HOLE;
-            }
+        const uint64_t before = head.lo;
+        uint64_t word = first;
+        int rest = 0; /* taken words may lie at the head */
+        if (hit) {
+            const int is_hole = head.hi >= WEIR_WINDOW_HOLE && weir_window_source(second) == WEIR_WINDOW_TAKEN &&
+                                weir_window_arrived(second, head.lo + 1, size);
+            weir_arch_acquire_loaded_sys_u64(slot);
+            head.lo += 1 + (uint64_t)is_hole;
+            head.hi += is_hole ? 2 - WEIR_WINDOW_HOLE : 1;
             weir_arch_store_vec16(state, head);
+            rest = is_hole && head.hi >= WEIR_WINDOW_HOLE;
+        } else if (miss && weir_window_matches(second, source, tag)) {
+            word = second;
+            weir_arch_acquire_loaded_sys_u64(behind);
+            weir_arch_store_relaxed_sys_u64(behind, weir_window_lap(head.lo + 1, size) | WEIR_WINDOW_TAKEN);
+            head.hi += WEIR_WINDOW_HOLE;
+            weir_arch_store_vec16(state, head);
+        } else if (miss) {
+            word = weir_window_take_behind(window, index, source, tag, head);
+            rest = 1;
+        } else {
+            word = WEIR_WINDOW_NONE;
+        }
+        if (word != WEIR_WINDOW_NONE) {
             if (pass) {
-                weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), hit ? first : second);
+                weir_arch_store_u64((weir_alias_u64 *)weir_window_passed(window, index), word);
             }
-            return WEIR_OK;
+            const int due = weir_window_is_due(before, head.lo);
+            return WEIR_UNLIKELY((uint32_t)head.hi >= size / 2 || due || rest)
+                       ? weir_window_after_take(window, index, device, due)
+                       : WEIR_OK;
         }
     }
     return weir_window_collect_any(window, index, source, tag, count);
