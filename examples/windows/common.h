@@ -89,8 +89,10 @@ static inline bool form_number(const char *text, uint32_t least, uint32_t most, 
     return true;
 }
 
-static inline bool form_usage(const char *program, const form_size *sizes, uint32_t count)
+static inline bool form_usage(const char *program, const char *option, const char *value, const form_size *sizes,
+                              uint32_t count)
 {
+    fprintf(stderr, "%s %s: not an option with this value\n", option, value != NULL ? value : "");
     fprintf(stderr,
             "usage: %s [--form window|steps|hand|split|graph|host] [--check] [--devices N] [--ranks N] [--threads N]\n"
             "       [--steps N] [--repeats N]",
@@ -131,7 +133,7 @@ static inline bool form_parse(int argc, char **argv, form_options *options, cons
             }
         }
         if (!good) {
-            return form_usage(argv[0], sizes, count);
+            return form_usage(argv[0], argv[i], value, sizes, count);
         }
         i++;
     }
@@ -251,7 +253,8 @@ static inline bool form_is_graph(const form_run *run)
     return run->options->form == FORM_GRAPH || run->options->form == FORM_SPLIT;
 }
 
-/* Runs all steps once. `graph` is NULL for forms without one. */
+/* Runs all steps once. `graph` is NULL for forms without one. Before the run all devices are prepared. After it all
+ * have waited for what was sent to them, so that no transfer still reads this device's memory. */
 static inline bool form_run_once(form_run *run, const form_app *app, uint32_t parts, void *graph, double *us)
 {
     const rank_job *job = &run->job;
@@ -261,7 +264,7 @@ static inline bool form_run_once(form_run *run, const form_app *app, uint32_t pa
         (graph != NULL ? ok(job, weir_graph_launch(job->device, graph, job->stream)) : app->put_steps(run, parts)) &&
         ok(job, weir_event_record(job->device, job->end, job->stream)) &&
         ok(job, weir_comm_wait(job->comm, job->stream, 0)) &&
-        ok(job, weir_event_elapsed(job->device, job->begin, job->end, &ms));
+        ok(job, weir_event_elapsed(job->device, job->begin, job->end, &ms)) && job_meet(job);
     *us = 1000 * ms / run->options->steps;
     return good;
 }

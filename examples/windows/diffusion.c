@@ -80,7 +80,7 @@ WEIR_FN weir_status do_stage(const diffusion_args *args, uint32_t index, uint32_
     const int computes = (args->parts & FORM_COMPUTES) != 0;
     weir_status status = WEIR_OK;
     if (computes) {
-        diffusion_edge(&args->grid, part_of(args, index), stage, step, block);
+        diffusion_edge(&args->grid, part_of(args, index), stage, step, args->parts == FORM_COMPUTES, block);
     }
     if (stage_sends_up(stage) && has_above(args, index)) {
         status = send_row(args, index, 1, stage, step, block);
@@ -89,7 +89,7 @@ WEIR_FN weir_status do_stage(const diffusion_args *args, uint32_t index, uint32_
         status = send_row(args, index, 0, stage, step, block);
     }
     if (computes && status == WEIR_OK) {
-        diffusion_rest(&args->grid, part_of(args, index), stage, step, block);
+        diffusion_rest(&args->grid, part_of(args, index), stage, step, args->parts == FORM_COMPUTES, block);
     }
     return status;
 }

@@ -67,27 +67,30 @@ WEIR_FN double diffusion_flux(double difference, double slope)
     return (difference > 0 && slope > 0) || (difference < 0 && slope < 0) ? 0 : difference;
 }
 
-/* Computes a row of a stage. `part` is the rank's, and its own rows are 1 to grid->rows. */
-WEIR_FN void diffusion_row(const diffusion_grid *grid, char *part, uint32_t stage, uint32_t step, uint32_t row,
-                           weir_coop block)
+/* Computes a row of a stage. `part` is the rank's, and its own rows are 1 to grid->rows. With `alone` nobody exchanges
+ * rows: the strip reads its own row in place of a neighbour's, which may be changing. */
+WEIR_FN void diffusion_row(const diffusion_grid *grid, char *part, uint32_t stage, uint32_t step, int alone,
+                           uint32_t row, weir_coop block)
 {
-    const uint32_t next = (uint32_t)row_values(grid); /* from a value to that of the row below */
+    const uint32_t values = (uint32_t)row_values(grid);
+    const uint32_t above = alone && row == 1 ? 0 : values; /* from a value to that of the row above */
+    const uint32_t below = alone && row == grid->rows ? 0 : values;
     const double *in = (const double *)(const void *)(part + row_at(grid, step % 2, row));
     double *lap = (double *)(void *)(part + row_at(grid, FIELD_LAP, row));
     double *fly = (double *)(void *)(part + row_at(grid, FIELD_FLY, row));
     double *out = (double *)(void *)(part + row_at(grid, (step + 1) % 2, row));
-    for (uint32_t at = block.rank; at < next; at += block.size) {
+    for (uint32_t at = block.rank; at < values; at += block.size) {
         const uint32_t i = at % grid->columns;
         if (stage == STAGE_LAP) {
             lap[at] = i > 0 && i + 1 < grid->columns
-                          ? 4 * in[at] - in[at - 1] - in[at + 1] - *(in + at - next) - in[at + next]
+                          ? 4 * in[at] - in[at - 1] - in[at + 1] - *(in + at - above) - in[at + below]
                           : 0;
         } else if (stage == STAGE_FLY) {
-            fly[at] = diffusion_flux(lap[at + next] - lap[at], in[at + next] - in[at]);
+            fly[at] = diffusion_flux(lap[at + below] - lap[at], in[at + below] - in[at]);
         } else if (i > 0 && i + 1 < grid->columns) {
             const double right = diffusion_flux(lap[at + 1] - lap[at], in[at + 1] - in[at]);
             const double left = diffusion_flux(lap[at] - lap[at - 1], in[at] - in[at - 1]);
-            out[at] = in[at] - DIFFUSION_COEFFICIENT * (right - left + fly[at] - *(fly + at - next));
+            out[at] = in[at] - DIFFUSION_COEFFICIENT * (right - left + fly[at] - *(fly + at - above));
         } else {
             out[at] = in[at];
         }
@@ -95,23 +98,25 @@ WEIR_FN void diffusion_row(const diffusion_grid *grid, char *part, uint32_t stag
 }
 
 /* Computes the rows of a stage that are sent. When it returns, the group has met. */
-WEIR_FN void diffusion_edge(const diffusion_grid *grid, char *part, uint32_t stage, uint32_t step, weir_coop block)
+WEIR_FN void diffusion_edge(const diffusion_grid *grid, char *part, uint32_t stage, uint32_t step, int alone,
+                            weir_coop block)
 {
     if (stage_sends_up(stage)) {
-        diffusion_row(grid, part, stage, step, 1, block);
+        diffusion_row(grid, part, stage, step, alone, 1, block);
     }
     if (stage_sends_down(stage) && (grid->rows > 1 || !stage_sends_up(stage))) {
-        diffusion_row(grid, part, stage, step, grid->rows, block);
+        diffusion_row(grid, part, stage, step, alone, grid->rows, block);
     }
     (void)weir_coop_sync(block);
 }
 
 /* Computes the other rows of a stage. When it returns, the group has met. */
-WEIR_FN void diffusion_rest(const diffusion_grid *grid, char *part, uint32_t stage, uint32_t step, weir_coop block)
+WEIR_FN void diffusion_rest(const diffusion_grid *grid, char *part, uint32_t stage, uint32_t step, int alone,
+                            weir_coop block)
 {
     const uint32_t end = grid->rows + (stage_sends_down(stage) ? 0 : 1);
     for (uint32_t row = stage_sends_up(stage) ? 2 : 1; row < end; row++) {
-        diffusion_row(grid, part, stage, step, row, block);
+        diffusion_row(grid, part, stage, step, alone, row, block);
     }
     (void)weir_coop_sync(block);
 }
