@@ -293,17 +293,18 @@ struct Blocks : Window {
     }
 };
 
-// Each thread of a block writes a word that the other one copies; each thread of the target reads both.
+// Each thread of a block writes a word that the other one copies, as each copies 16 bytes of 32; each thread of the
+// target reads both.
 struct GroupPut : Blocks {
     void thread(uint32_t i)
     {
         const weir_dev_window_rank self = at(i / 2, 0);
         if (i < 2) {
-            write(part(0, i), 5 + i);
-            check(weir_dev_window_put_notify(&self, 1, 0, 0, 0, 0, 16, 4, coop(i)));
+            write(part(0, 2 - 2 * i), 5 + i);
+            check(weir_dev_window_put_notify(&self, 1, 0, 0, 0, 0, 32, 4, coop(i)));
         } else {
             check(weir_dev_window_wait(&self, 0, 4, 1, coop(i)));
-            seen[i] = read(part(1, 0)) * 10 + read(part(1, 1));
+            seen[i] = read(part(1, 2)) * 10 + read(part(1, 0));
         }
     }
     bool right() const { return failed == 0 && seen[2] == 56 && seen[3] == 56; }

@@ -29,6 +29,11 @@ def litmus(*cases):
     return [f"litmus.{case}" for case in cases]
 
 
+def window(suite, *cases):
+    """Cases of the device headers of windows, on structures made by hand."""
+    return [f"device.{suite}.{case}" for case in cases]
+
+
 def posting(*cases):
     """Cases of posts to a NIC, there too; several where few of a case's orders of steps show a mutant."""
     return litmus(*(f"LitmusPosting.{case}" for case in cases))
@@ -88,6 +93,7 @@ BASE = "src/host/base/"
 HOST = "src/host/"
 IB = "src/transport/ib/"
 NIC = "tools/swnic/swnic_"
+RING = "include/weir/device/impl/window_ring.h"
 
 MUTANTS = [
     # ---- bounds: what kernels may touch ------------------------------------------------------------------
@@ -994,6 +1000,79 @@ MUTANTS = [
     Mutant("team-mapped", HOST + "window/team.c", "weiri_team_share", "if (mapped && ", "if (mapped && false && ",
            "memory without an address counts as mapped memory",
            stage("TeamTrouble", "UnmappedMemoryIsATargetOfTransfers")),
+    # ---- windows -----------------------------------------------------------------------------------------
+    Mutant("window-notify", RING, "weir_window_send", "weir_arch_store_behind_fence_dev_u64",
+           "weir_arch_store_relaxed_dev_u64",
+           "a notification inside a device overtakes the data before it",
+           litmus("LitmusWindow.ANotificationFollowsItsPuts")),
+    Mutant("window-notify-scope", RING, "weir_window_send", "weir_arch_store_behind_fence_sys_u64",
+           "weir_arch_store_behind_fence_dev_u64",
+           "data for another device is released inside this one only",
+           litmus("LitmusWindow.ANotificationFollowsItsPuts")),
+    Mutant("window-wait", RING, "weir_window_collect", "            weir_arch_acquire_loaded_sys_u64(slot);\n", "",
+           "data after a wait may be older than its notification",
+           litmus("LitmusWindow.ANotificationFollowsItsPuts")),
+    Mutant("window-look", RING, "weir_window_look", "                    weir_arch_acquire_loaded_sys_u64(slot);\n",
+           "", "data after a poll may be older than its notification",
+           litmus("LitmusWindow.APollOrdersDataAsAWaitDoes")),
+    Mutant("window-lap", RING, "weir_window_lap", "== 0", "!= 0",
+           "memory that was never written holds notifications",
+           window("WindowRing", "OneSourceIsInOrderWhateverItsTags")),
+    Mutant("window-room", RING, "weir_window_room", ">= window->count", "> window->count",
+           "a notification overwrites one that is not taken",
+           window("WindowRing", "ASenderWaitsForRoomUntilTheDeadline")),
+    Mutant("window-credit", RING, "weir_window_credit_all", "device, words.lo)", "device, words.lo + 1)",
+           "a word counts as taken before it is read", window("WindowRing", "ALongWaitAndAPollReportExactHeads")),
+    Mutant("window-credit-exact", RING, "weir_window_collect_any", "looks == WEIR_WINDOW_CREDIT_LOOKS ? 1 :",
+           "looks == WEIR_WINDOW_CREDIT_LOOKS ? window->count / 2 :",
+           "a rank that waits for long keeps words that it has taken to itself",
+           window("WindowRing", "ALongWaitAndAPollReportExactHeads")),
+    Mutant("window-source", RING, "weir_window_matches", ": weir_window_source(word) == source", ": 1",
+           "a wait takes notifications of any source", window("WindowRing", "WhatDoesNotMatchStays")),
+    Mutant("window-tag", RING, "weir_window_matches", "weir_window_tag(word) == tag", "1",
+           "a wait takes notifications with any tag", window("WindowRing", "WhatDoesNotMatchStays")),
+    Mutant("window-count", RING, "weir_window_collect_any", "? count :", "? count - 1 :",
+           "a wait takes one notification too few", window("WindowRing", "CountsAreTakenTogether")),
+    Mutant("window-poll", RING, "weir_window_try", "weir_window_count(window, index, source, tag, found)",
+           "weir_window_look(window, index, source, tag, found, 0)", "a poll takes some of its count",
+           window("WindowRing", "CountsAreTakenTogether")),
+    Mutant("window-hole", RING, "weir_window_look", "ahead == 0 && weir_window_source(word) == WEIR_WINDOW_TAKEN",
+           "0", "words that are taken behind the head never give room",
+           window("WindowRing", "TakenWordsBehindTheHeadGiveRoom")),
+    Mutant("window-twice", RING, "weir_window_matches", "weir_window_source(word) != WEIR_WINDOW_TAKEN", "1",
+           "a word that is taken behind the head is taken again",
+           window("WindowRing", "RandomScriptsDoAsAReferenceQueue")),
+    Mutant("window-stuck", RING, "weir_window_collect_any", "(found & WEIR_WINDOW_STUCK) != 0 ? WEIR_ERR_LIMIT : ", "",
+           "a wait that full rings make useless goes on until its deadline",
+           window("WindowRing", "AWaitThatCanNeverEndFailsAtOnce")),
+    Mutant("window-before-copy", DEVICE + "window.h", "weir_dev_window_put_notify",
+           "    status = weir_coop_agree(coop, window->barrier.control, status);\n    if (WEIR_UNLIKELY",
+           "    if (WEIR_UNLIKELY", "a put_notify copies what other threads have not written yet",
+           litmus("LitmusWindow.APutNotifySendsWhatAllThreadsWrote")),
+    Mutant("window-behind-copy", DEVICE + "window.h", "weir_dev_window_put_notify",
+           "    status = weir_coop_agree(coop, window->barrier.control, status);\n    if (leads &&", "    if (leads &&",
+           "a put_notify notifies before all threads have copied",
+           litmus("LitmusWindow.APutNotifySendsWhatAllThreadsWrote")),
+    Mutant("window-notify-meet", DEVICE + "window.h", "weir_dev_window_notify", "weir_coop_sync(coop), coop",
+           "WEIR_OK, coop", "a notification does not wait for puts of the group's other threads",
+           litmus("LitmusWindow.ANotifyCoversThePutsOfAllThreads")),
+    Mutant("window-equal", DEVICE + "window.h", "weir_dev_window_put_notify",
+           "return weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);",
+           "return bytes != 0 ? status : weir_dev_window_send_alone(self, device, target, tag, ticket, status, coop);",
+           "a put_notify between equal addresses sends no notification", window("WindowMove", "EqualAddressesOnlyNotify")),
+    Mutant("window-overlap", DEVICE + "window.h", "weir_dev_window_check_ends", "(distance < bytes) | ", "",
+           "a source may partly overlap its destination", ["device.Refused.PartialOverlaps"]),
+    Mutant("window-range", DEVICE + "window.h", "weir_dev_window_check_ends",
+           "weir_dev_in_range(remote_offset, bytes, ends.remote_bytes)",
+           "weir_dev_in_range(remote_offset, bytes, ends.remote_bytes + 1)", "a put may leave a part by one byte",
+           ["device.Refused.RangesBeyondAPart"]),
+    Mutant("window-barrier", DEVICE + "window.h", "weir_dev_window_meet_devices",
+           "(arrived + device) < round", "(arrived + device) + 1 < round",
+           "a device leaves the barrier of a window one round early",
+           litmus("LitmusWindow.AfterABarrierEveryRankSeesThePutsBeforeIt")),
+    Mutant("window-parts", HOST + "window/window.c", "check_parts", "stride <= (size - bytes) / others",
+           "stride * others <= size - bytes", "a part's place may wrap around",
+           stage("WindowCreate", "MemoriesThatDoNotFit")),
     Mutant("opts-unknown", BASE + "error.c", "weiri_opts_error", "size_t i = known;", "size_t i = known + 1;",
            "an unknown field of opts is ignored",
            ["unit.Error.LongerOptsAreReadWhileTheirUnknownBytesAreZero"]),
