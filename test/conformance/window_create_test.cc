@@ -292,7 +292,8 @@ enum Fault { ALLOCATION, DEVICE, TRANSPORT };
 
 struct Plan {
     Fault fault;
-    uint64_t least; // operations that there are
+    uint64_t least;      // operations that there are
+    uint32_t host_ranks; // 1: the devices are joined by a port channel
 };
 
 uint64_t arm(Fault fault, uint64_t n)
@@ -303,12 +304,12 @@ uint64_t arm(Fault fault, uint64_t n)
 }
 
 // A window and a memory, of which the n-th operation of rank 0 fails. Whether there may be more.
-bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
+bool try_with_fault(weirt_rank *rank, const Plan &plan, uint64_t n)
 {
     weirt_comm c;
     weir_window *window = nullptr;
     weir_memory *memory = nullptr;
-    const weir_window_opts opts = opts_of(2, 4);
+    const weir_window_opts opts = changed(2, 4, WEIR_MEMORY_DEVICE, plan.host_ranks);
     uint32_t id = 0;
     (void)weirt_barrier(rank);
     const int64_t before = weirt_count_allocations();
@@ -317,7 +318,7 @@ bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
         weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 128, nullptr, &memory));
     (void)weirt_barrier(rank);
     if (rank->rank == 0) {
-        (void)arm(fault, n);
+        (void)arm(plan.fault, n);
     }
     (void)weirt_barrier(rank);
     weir_status status = fine ? weir_window_create(c.comm, &opts, &window) : static_cast<weir_status>(WEIR_ERR_DEVICE);
@@ -337,7 +338,7 @@ bool try_with_fault(weirt_rank *rank, Fault fault, uint64_t n)
     }
     WEIRT_EXPECT(rank, !differ || weir_comm_status(c.comm) != WEIR_OK);
     (void)weirt_barrier(rank);
-    const bool happened = rank->rank == 0 && arm(fault, 0) == 0;
+    const bool happened = rank->rank == 0 && arm(plan.fault, 0) == 0;
     weir_window_destroy(window);
     (void)weirt_barrier(rank);
     weir_memory_destroy(memory);
@@ -361,7 +362,7 @@ void nth_fails(weirt_rank *rank)
     const Plan *plan = static_cast<const Plan *>(rank->arg);
     uint64_t n = 1;
     weirt_log_allow(""); // depends on what failed
-    while (n < 500 && try_with_fault(rank, plan->fault, n)) {
+    while (n < 500 && try_with_fault(rank, *plan, n)) {
         n++;
     }
     WEIRT_EXPECT(rank, n > plan->least && n < 500);
@@ -372,19 +373,37 @@ INSTANTIATE_TEST_SUITE_P(Stages, WindowNth, ::testing::Values(0, 1, 2), weirt_st
 
 TEST_P(WindowNth, AllocationFails)
 {
-    const Plan plan = { ALLOCATION, 10 };
+    const Plan plan = { ALLOCATION, 10, 0 };
     weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
 }
 
 TEST_P(WindowNth, DeviceOperationFails)
 {
-    const Plan plan = { DEVICE, 4 };
+    const Plan plan = { DEVICE, 4, 0 };
     weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
 }
 
 TEST_P(WindowNth, TransportOperationFails)
 {
-    const Plan plan = { TRANSPORT, 3 };
+    const Plan plan = { TRANSPORT, 3, 0 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+TEST_P(WindowNth, AllocationFailsWithAPort)
+{
+    const Plan plan = { ALLOCATION, 20, 1 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+TEST_P(WindowNth, DeviceOperationFailsWithAPort)
+{
+    const Plan plan = { DEVICE, 8, 1 };
+    weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
+}
+
+TEST_P(WindowNth, TransportOperationFailsWithAPort)
+{
+    const Plan plan = { TRANSPORT, 6, 1 };
     weirt_ranks_run(stage(), 2, nth_fails, &plan, sizeof plan);
 }
 
