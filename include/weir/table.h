@@ -15,13 +15,15 @@
  * from then on, and calls go on.
  *
  * Threads:   one thread at a time for each table, and status, get_faults and get_info from any thread. Calls on
- *            several streams run at the same time.
- * Blocking:  create. Calls put one kernel on the stream. They allocate nothing, do not wait, and can be captured.
+ *            several streams may run at the same time. Calls that reorder (WEIR_TABLE_ORDER_GROUPED, or AUTO with
+ *            opts.order_ids) share memory of the table: all of them must be ordered, by one stream or by events.
+ * Blocking:  create. Calls put one kernel on the stream, four if they reorder. They allocate nothing, do not wait, and
+ *            can be captured.
  * Ownership: keeps references on the device and on the parts' memories. Destroy a table when no kernel uses it any
  *            more. ids, out and count_at are the caller's until the kernel has ended.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE (a part that leaves its memory), WEIR_ERR_LIMIT (more than
- *            WEIR_TABLE_PARTS parts), WEIR_ERR_UNSUPPORTED (memory of a peer that is not mapped here), WEIR_ERR_NOMEM,
- *            WEIR_ERR_DEVICE, WEIR_ERR_FORKED. */
+ *            WEIR_TABLE_PARTS parts; an order for more ids than opts.order_ids), WEIR_ERR_UNSUPPORTED (memory of a
+ *            peer that is not mapped here), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_FORKED. */
 #ifndef WEIR_TABLE_H
 #define WEIR_TABLE_H
 
@@ -51,8 +53,11 @@ typedef enum weir_table_split {
 typedef struct weir_table_opts {
     size_t size;
     weir_table_split split;
-    uint32_t blocks; /* of a launch, 1,024 threads each; 0: 8 for rows in host memory, otherwise two for each
-                        multiprocessor */
+    uint64_t order_ids;   /* most ids of a gather that may be reordered, below 2^32; 0: none */
+    uint32_t blocks;      /* of a launch, 1,024 threads each; 0: 8 for rows in host memory, otherwise two for each
+                             multiprocessor */
+    uint64_t reach_bytes; /* span that address translation reaches; 0: 512 MiB, as measured on H200 */
+    uint32_t miss_ns;     /* time of a translation miss; 0: 30, as measured on H200 */
 } weir_table_opts;
 
 /* parts: 1 to WEIR_TABLE_PARTS. row_bytes: 1 to 2^30. */
@@ -62,6 +67,13 @@ WEIR_API WEIR_NODISCARD weir_status weir_table_create(weir_device *device, uint6
 WEIR_API void weir_table_destroy(weir_table *table);
 
 typedef enum weir_ids { WEIR_IDS_I32 = 0, WEIR_IDS_I64 = 1 } weir_ids;
+
+/* The order in which a gather reads its rows. The result is the same. */
+typedef enum weir_table_order {
+    WEIR_TABLE_ORDER_AUTO = 0,
+    WEIR_TABLE_ORDER_GIVEN = 1,
+    WEIR_TABLE_ORDER_GROUPED = 2 /* by groups of neighbouring rows that address translation reaches */
+} weir_table_order;
 
 /* The kernel's loop. All are right for every input; those after AUTO are other libraries', for comparison. */
 typedef enum weir_table_form {
@@ -81,6 +93,7 @@ typedef struct weir_table_call_opts {
     uint32_t planes;          /* a row is this many pieces of `bytes` bytes; 0: one */
     uint64_t plane; /* bytes from piece to piece in the table, and in out; of a KV page: from layer to layer */
     uint64_t out_plane;
+    weir_table_order order; /* of a gather */
     weir_table_form form;
     uint32_t blocks;   /* 0: the table's */
     bool zero_skipped; /* of a gather: zeroes the rows of negative ids */
@@ -109,10 +122,14 @@ WEIR_API void weir_table_get_faults(const weir_table *table, weir_table_faults *
 typedef struct weir_table_info {
     uint64_t rows;
     uint64_t row_bytes;
-    uint64_t span_bytes; /* from the first row to the last, over all parts */
+    uint64_t span_bytes;   /* from the first row to the last, over all parts */
+    uint64_t order_ids;    /* as in opts */
+    uint64_t grouped_from; /* AUTO groups gathers of so many ids and more; 0: none */
+    uint64_t group_bytes;  /* of WEIR_TABLE_ORDER_GROUPED */
     uint32_t parts;
     uint32_t blocks;  /* of a launch */
     uint32_t threads; /* of a block, at most */
+    char reason[160]; /* why AUTO groups from there on, or not at all */
 } weir_table_info;
 WEIR_API void weir_table_get_info(const weir_table *table, weir_table_info *out);
 

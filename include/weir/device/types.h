@@ -519,6 +519,7 @@ typedef struct weir_dev_table_part {
     uint64_t count;
     const char *first; /* memory around the rows that may be read */
     const char *last;
+    uint64_t group; /* of the first row: groups of neighbouring rows are numbered through all parts */
 } weir_dev_table_part;
 
 /* Ids that were out of range; in host memory. */
@@ -537,6 +538,7 @@ typedef struct weir_dev_table {
     uint64_t row_bytes;
     uint32_t count;       /* parts */
     uint32_t round_robin; /* id i is in part i % count; otherwise parts are ranges */
+    uint64_t group_bytes; /* of a group of neighbouring rows */
 } weir_dev_table;
 
 /* A change that breaks one of these asserts raises the version of its noun. */
@@ -622,10 +624,10 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_window_place, remote) == 48, "layout of wei
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window_table, places) == 1024, "layout of weir_dev_window_table");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_ring) == 32, "layout of weir_dev_window_ring");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_rank) == 16, "layout of weir_dev_window_rank");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_table) == 48, "layout of weir_dev_table");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_table) == 56, "layout of weir_dev_table");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_table, rows) == 24, "layout of weir_dev_table");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_table, count) == 40, "layout of weir_dev_table");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_table_part) == 48, "layout of weir_dev_table_part");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_table_part) == 56, "layout of weir_dev_table_part");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_table_faults) == 32, "layout of weir_dev_table_faults");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");

@@ -9,8 +9,29 @@
 extern "C" {
 #endif
 
-enum { WEIRI_TABLE_GATHER, WEIRI_TABLE_SCATTER, WEIRI_TABLE_LINES, WEIRI_TABLE_ELEMENTS };
-/* All take a weir_table_call and blocks of up to 1,024 threads. GATHER and SCATTER have the default form. */
+/* Three launches fill call.order with the positions of the ids, by groups of neighbouring rows: COUNT, SUM, PLACE. */
+typedef struct weiri_table_order_args {
+    weir_table_call call;
+    uint32_t *order;   /* what the gather then has as call.order */
+    uint64_t *counts;  /* ids of each group; 0 between calls */
+    uint64_t *cursors; /* where the next id of each group goes */
+    uint64_t *sums;    /* WEIRI_TABLE_SUMS words for SUM */
+    uint64_t groups;
+} weiri_table_order_args;
+
+#define WEIRI_TABLE_SUMS (1024u + 32u)
+
+enum {
+    WEIRI_TABLE_GATHER,
+    WEIRI_TABLE_SCATTER,
+    WEIRI_TABLE_LINES,
+    WEIRI_TABLE_ELEMENTS,
+    WEIRI_TABLE_COUNT,
+    WEIRI_TABLE_SUM,
+    WEIRI_TABLE_PLACE
+};
+/* Blocks have up to 1,024 threads. The first four take a weir_table_call; GATHER and SCATTER have the default form. The
+ * others take weiri_table_order_args, and SUM one block. */
 extern const weir_kernel *const weiri_table_kernels[];
 
 #if defined(__cplusplus)

@@ -1,7 +1,6 @@
 /* call.c - gather and scatter: checks of the arguments, and the launch. */
 #include <inttypes.h>
 
-#include "src/device/kernels/table.h"
 #include "src/host/base/error.h"
 #include "src/host/table/table.h"
 
@@ -94,12 +93,32 @@ static weir_status choose_form(const char *call, const weir_table *table, weir_t
     return WEIR_OK;
 }
 
+/* Whether the call reorders. */
+static weir_status choose_order(const char *call, const weir_table *table, weir_table_order order,
+                                const weir_table_call *move, bool *grouped)
+{
+    const uint64_t most = table->info.order_ids;
+    if ((unsigned)order > WEIR_TABLE_ORDER_GROUPED || (move->scatter && order == WEIR_TABLE_ORDER_GROUPED)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s order %d", call, move->scatter ? "a scatter takes no" : "unknown",
+                          (int)order);
+    }
+    if (order == WEIR_TABLE_ORDER_GROUPED && move->count > most) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: %" PRIu64 " ids to reorder, but opts.order_ids of create was %" PRIu64,
+                          call, move->count, most);
+    }
+    *grouped = order == WEIR_TABLE_ORDER_GROUPED ||
+               (order == WEIR_TABLE_ORDER_AUTO && !move->scatter &&
+                weiri_table_grouping_pays(table, move->count, move->bytes * move->planes, move->planes));
+    return WEIR_OK;
+}
+
 static weir_status run(const char *call, weir_table *table, const void *ids, weir_ids type, uint64_t count, char *out,
                        bool scatter, const weir_table_call_opts *opts, void *stream)
 {
     weir_table_call_opts given;
     weir_table_call move = { .table = { 0 } };
     const weir_kernel *kernel = NULL;
+    bool grouped = false;
     weir_status status = check_arguments(call, table, ids, type, count, out, opts, stream);
     if (status != WEIR_OK) {
         return status;
@@ -120,6 +139,12 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     status = set_pieces(call, table, &given, &move);
     if (status == WEIR_OK) {
         status = choose_form(call, table, given.form, &move, &kernel);
+    }
+    if (status == WEIR_OK) {
+        status = choose_order(call, table, given.order, &move, &grouped);
+    }
+    if (status == WEIR_OK && grouped && count != 0) {
+        status = weiri_table_launch_order(table, &move, stream);
     }
     if (status != WEIR_OK || count == 0) {
         return status;

@@ -20,7 +20,7 @@
 /* Places in the table's room. */
 #define CLAIMED_AT 0u
 #define PARTS_AT 64u
-#define ROOM_BYTES (PARTS_AT + WEIR_TABLE_PARTS * sizeof(weir_dev_table_part))
+#define ORDER_AT (PARTS_AT + WEIR_TABLE_PARTS * sizeof(weir_dev_table_part))
 
 static const char call[] = "weir_table_create";
 
@@ -164,28 +164,65 @@ static weir_status check_arguments(const weir_device *device, uint64_t row_bytes
 
 static weir_status check_opts(const weir_table_opts *opts)
 {
+    if (opts->order_ids > UINT32_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: opts.order_ids is %" PRIu64 "; less than 2^32 are possible", call,
+                          opts->order_ids);
+    }
     if (opts->split != WEIR_SPLIT_RANGES && opts->split != WEIR_SPLIT_ROUND_ROBIN) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown split %d", call, (int)opts->split);
     }
     return WEIR_OK;
 }
 
-/* Rows in host memory need few blocks for the whole link. The device's own memory and that of peers need all. */
-static uint32_t default_blocks(const weir_table *table, const weir_table_part *parts)
+static bool lies_in_host_memory(const weir_table *table, const weir_table_part *parts)
 {
     bool host = true;
     for (uint32_t i = 0; i < table->part_count; i++) {
         const weir_memory *memory = parts[i].memory;
         host = host && (memory == NULL || memory->block->host_pointer != NULL);
     }
-    return host ? HOST_BLOCKS : 2 * table->device->info.multiprocessors;
+    return host;
+}
+
+/* Says from how many ids on AUTO groups, to within a quarter. */
+static void set_grouped_from(weir_table *table)
+{
+    weir_table_info *info = &table->info;
+    uint64_t ids = 1024;
+    while (ids <= info->order_ids && !weiri_table_grouping_pays(table, ids, info->row_bytes, 1)) {
+        ids += ids / 4;
+    }
+    info->grouped_from = ids <= info->order_ids ? ids : 0;
+    (void)snprintf(info->reason, sizeof info->reason, "%s",
+                   info->order_ids == 0      ? "opts.order_ids is 0"
+                   : !table->host            ? "not all rows lie in host memory"
+                   : info->grouped_from == 0 ? "the span is within reach of address translation, or rows are so long "
+                                               "that the link is the limit"
+                                             : "from there on a miss for each page and the pass cost less than a miss "
+                                               "for each row");
+}
+
+/* Rows in host memory need few blocks for the whole link. The device's own memory and that of peers need all. */
+static void set_info(weir_table *table, const weir_table_opts *opts)
+{
+    weir_table_info *info = &table->info;
+    info->parts = table->part_count;
+    info->threads = THREADS;
+    info->blocks = opts->blocks != 0 ? opts->blocks
+                   : table->host     ? HOST_BLOCKS
+                                     : 2 * table->device->info.multiprocessors;
+    info->order_ids = opts->order_ids;
+    table->reach_bytes = opts->reach_bytes;
+    table->miss_ns = opts->miss_ns;
+    set_grouped_from(table);
 }
 
 /* Allocates what kernels need, and writes the parts there. */
 static weir_status make_room(weir_table *table, const weir_dev_table_part *parts)
 {
     weir_device *device = table->device;
-    weir_status status = weiri_device_allocate(device, WEIR_MEMORY_DEVICE, ROOM_BYTES, &table->room);
+    weir_status status =
+        weiri_device_allocate(device, WEIR_MEMORY_DEVICE, ORDER_AT + weiri_table_order_bytes(table), &table->room);
     if (status == WEIR_OK) {
         status = weiri_device_allocate(device, WEIR_MEMORY_HOST, sizeof(weir_dev_table_faults), &table->faults);
     }
@@ -196,6 +233,7 @@ static weir_status make_room(weir_table *table, const weir_dev_table_part *parts
     table->handle.parts = (const weir_dev_table_part *)(void *)(room + PARTS_AT);
     table->handle.claimed = (uint64_t *)(void *)(room + CLAIMED_AT);
     table->handle.faults = (weir_dev_table_faults *)table->faults->pointer;
+    weiri_table_place_order(table, room + ORDER_AT);
     return weir_device_copy(device, room + PARTS_AT, parts, table->part_count * sizeof *parts);
 }
 
@@ -225,9 +263,9 @@ weir_status weir_table_create(weir_device *device, uint64_t row_bytes, const wei
     if (status != WEIR_OK) {
         goto destroy;
     }
-    table->info.parts = count;
-    table->info.blocks = given.blocks != 0 ? given.blocks : default_blocks(table, parts);
-    table->info.threads = THREADS;
+    table->host = lies_in_host_memory(table, parts);
+    weiri_table_set_groups(table, described);
+    set_info(table, &given);
     table->handle.rows = table->info.rows;
     table->handle.row_bytes = row_bytes;
     table->handle.count = count;

@@ -3,7 +3,10 @@
 #define WEIRI_TABLE_H
 
 #include "src/device/device.h"
+#include "src/device/kernels/table.h"
 #include "weir/table.h"
+
+WEIR_BEGIN_DECLS
 
 /* One device allocation has everything that the kernels of a table need, because one takes at least 2 MiB on a GPU. */
 struct weir_table {
@@ -14,8 +17,27 @@ struct weir_table {
     weir_dev_table handle;
     weir_table_info info;
     uint32_t part_count;
-    uint64_t reach;     /* bytes from the start of each row that lie in its part's memory, at least */
-    uint32_t alignment; /* the bits of all addresses of rows and of all pitches, combined */
+    bool host; /* all rows lie in host memory */
+    uint64_t reach_bytes;
+    uint32_t miss_ns;
+    bool order_failed;            /* a launch failed while counts of groups were not 0 */
+    weiri_table_order_args order; /* where reordering works; without a call */
+    uint64_t reach;               /* bytes from the start of each row that lie in its part's memory, at least */
+    uint32_t alignment;           /* the bits of all addresses of rows and of all pitches, combined */
 };
+
+/* ---- order.c ------------------------------------------------------------------------------------------- */
+
+/* Numbers the groups of the parts, and sets what info says of them. */
+void weiri_table_set_groups(weir_table *table, weir_dev_table_part *parts);
+/* Bytes of room that reordering takes; `at` is their offset in the room. Sets where things lie once there is a room. */
+uint64_t weiri_table_order_bytes(const weir_table *table);
+void weiri_table_place_order(weir_table *table, char *room);
+/* Whether a gather of `count` rows, each of `bytes` bytes in all and `pieces` pieces, takes less time in groups. */
+bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t bytes, uint64_t pieces);
+/* Puts the kernels that order the ids of `move` on the stream, and sets move->order. */
+weir_status weiri_table_launch_order(weir_table *table, weir_table_call *move, void *stream);
+
+WEIR_END_DECLS
 
 #endif

@@ -34,6 +34,7 @@ typedef struct weir_table_call {
     const void *ids;
     const void *out_ids;      /* places of the rows in out; NULL: row i is at place i */
     const uint64_t *count_at; /* NULL: count */
+    const uint32_t *order;    /* the i-th row that is moved is that of ids[order[i]]; NULL: of ids[i] */
     char *out;                /* or the rows of a scatter */
     uint64_t count;
     uint64_t pitch; /* of out */
@@ -75,6 +76,30 @@ WEIR_FN uint32_t weir_table_part_at(const weir_dev_table *table, uint64_t id)
     return low;
 }
 
+/* The part of row `id`, which the table has. */
+WEIR_FN const weir_dev_table_part *weir_table_part_of(const weir_dev_table *table, uint64_t id)
+{
+    return table->parts + (table->count == 1    ? 0
+                           : table->round_robin ? (uint32_t)(id % table->count)
+                                                : weir_table_part_at(table, id));
+}
+
+/* The index of row `id` in its part. */
+WEIR_FN uint64_t weir_table_index_of(const weir_dev_table *table, const weir_dev_table_part *part, uint64_t id)
+{
+    return table->round_robin ? id / table->count : id - part->start;
+}
+
+/* The group of row `id`; 0 for ids without a row. */
+WEIR_FN uint64_t weir_table_group_of(const weir_dev_table *table, int64_t id)
+{
+    if (id < 0 || (uint64_t)id >= table->rows) {
+        return 0;
+    }
+    const weir_dev_table_part *part = weir_table_part_of(table, (uint64_t)id);
+    return part->group + weir_table_index_of(table, part, (uint64_t)id) * part->pitch / table->group_bytes;
+}
+
 /* Finds row `id`. WEIR_TABLE_THERE sets *row; WEIR_TABLE_SKIPPED: the id is negative; WEIR_TABLE_OUTSIDE: the table has
  * no such row. */
 WEIR_FN uint32_t weir_dev_table_row(const weir_dev_table *table, int64_t id, weir_dev_row *row)
@@ -86,12 +111,8 @@ WEIR_FN uint32_t weir_dev_table_row(const weir_dev_table *table, int64_t id, wei
     if (number >= table->rows) {
         return WEIR_TABLE_OUTSIDE;
     }
-    const uint32_t which = table->count == 1    ? 0
-                           : table->round_robin ? (uint32_t)(number % table->count)
-                                                : weir_table_part_at(table, number);
-    const weir_dev_table_part *part = table->parts + which;
-    const uint64_t index = table->round_robin ? number / table->count : number - part->start;
-    row->bytes = part->rows + index * part->pitch;
+    const weir_dev_table_part *part = weir_table_part_of(table, number);
+    row->bytes = part->rows + weir_table_index_of(table, part, number) * part->pitch;
     row->first = part->first;
     row->last = part->last;
     return WEIR_TABLE_THERE;
@@ -121,7 +142,8 @@ typedef struct weir_table_item {
 /* Finds item `i`, which is plane i % planes of a row. `leads`: the caller counts an id that is out of range. */
 WEIR_FN weir_table_item weir_table_item_at(const weir_table_call *call, uint64_t i, int leads)
 {
-    const uint64_t position = call->planes == 1 ? i : i / call->planes;
+    const uint64_t turn = call->planes == 1 ? i : i / call->planes;
+    const uint64_t position = call->order == NULL ? turn : call->order[turn];
     const uint64_t plane = call->planes == 1 ? 0 : i % call->planes;
     const int64_t id = weir_table_id(call->ids, call->wide, position);
     const int64_t place =
@@ -289,6 +311,7 @@ WEIR_FN weir_table_call weir_table_call_of(const weir_dev_table *table, const vo
     call.ids = ids;
     call.out_ids = NULL;
     call.count_at = NULL;
+    call.order = NULL;
     call.out = out;
     call.count = count;
     call.pitch = pitch;
