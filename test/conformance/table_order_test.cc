@@ -1,0 +1,236 @@
+// Host tables: gathers that reorder their ids have the result of those that do not, and read group after group.
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "src/host/table/table.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+WEIRT_STAGE_SUITE(TableOrder);
+
+constexpr uint64_t ROW = 100;
+constexpr uint64_t PITCH = 65540;
+constexpr uint64_t ROWS = 200; // of each part: 13 groups of 1 MiB
+constexpr uint64_t MOST = 600;
+constexpr uint64_t COUNT_AT = 8 * MOST;
+constexpr uint64_t OUT_AT = 16 * MOST;
+
+struct World {
+    weirt_rank *rank;
+    weirt_comm c = {};
+    weir_memory *memory = nullptr; // of rows
+    weir_memory *calls = nullptr;  // ids, count, out
+    weir_table *table = nullptr;
+    void *stream = nullptr;
+    bool ready = false;
+
+    World(weirt_rank *rank_, weir_table_split split, uint64_t order_ids) : rank(rank_)
+    {
+        weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+        host.kind = WEIR_MEMORY_HOST;
+        weir_table_opts opts = WEIR_OPTS(weir_table_opts);
+        opts.split = split;
+        opts.order_ids = order_ids;
+        opts.reach_bytes = 1 << 20;
+        opts.miss_ns = 1000;
+        weir_table_part parts[2] = {};
+        ready = weirt_comm_open(rank, 0, &c) &&
+                WEIRT_OK(rank, weir_memory_allocate(c.comm, 2 * ROWS * PITCH, &host, &memory)) &&
+                WEIRT_OK(rank, weir_memory_allocate(c.comm, OUT_AT + MOST * ROW, &host, &calls)) &&
+                WEIRT_OK(rank, weir_stream_create(c.device, &stream));
+        for (uint64_t i = 0; i < 2 && ready; i++) {
+            parts[i].memory = memory;
+            parts[i].offset = i * ROWS * PITCH;
+            parts[i].count = ROWS;
+            parts[i].pitch = PITCH;
+        }
+        ready = ready && WEIRT_OK(rank, weir_table_create(c.device, ROW, parts, 2, &opts, &table));
+        for (uint64_t id = 0; id < 2 * ROWS && ready; id++) {
+            const bool robin = split == WEIR_SPLIT_ROUND_ROBIN;
+            const uint64_t place = robin ? id % 2 * ROWS + id / 2 : id;
+            for (uint64_t i = 0; i < ROW; i++) {
+                static_cast<char *>(weir_memory_host_pointer(memory))[place * PITCH + i] = byte_of(id, i);
+            }
+        }
+    }
+    ~World()
+    {
+        weir_table_destroy(table);
+        if (stream != nullptr) {
+            weir_stream_destroy(c.device, stream);
+        }
+        weir_memory_destroy(calls);
+        weir_memory_destroy(memory);
+        weirt_comm_close(&c);
+    }
+    World(const World &) = delete;
+    World &operator=(const World &) = delete;
+    static char byte_of(uint64_t id, uint64_t i) { return static_cast<char>(id * 7 + i * 13 + id / 256 + 1); }
+    char *host() const { return static_cast<char *>(weir_memory_host_pointer(calls)); }
+    char *device() const { return static_cast<char *>(weir_memory_pointer(calls)); }
+    void put(const std::vector<int64_t> &ids) const
+    {
+        std::memcpy(host(), ids.data(), ids.size() * 8);
+        std::memset(host() + OUT_AT, 0x5a, MOST * ROW);
+    }
+    weir_status gather(uint64_t count, weir_table_order order, bool count_at = false) const
+    {
+        weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
+        opts.order = order;
+        opts.count_at = count_at ? reinterpret_cast<const uint64_t *>(device() + COUNT_AT) : nullptr;
+        return weir_table_gather(table, device(), WEIR_IDS_I64, count, device() + OUT_AT, &opts, stream);
+    }
+    bool wait() const { return WEIRT_OK(rank, weir_stream_wait(c.device, stream, 0)); }
+    // Wrong bytes of out after a gather of the first `count` ids.
+    uint64_t wrong(const std::vector<int64_t> &ids, uint64_t count) const
+    {
+        uint64_t wrong = 0;
+        for (uint64_t i = 0; i < MOST * ROW; i++) {
+            const uint64_t row = i / ROW;
+            const bool there = row < count && ids[row] >= 0 && ids[row] < static_cast<int64_t>(2 * ROWS);
+            const char wanted = there ? byte_of(static_cast<uint64_t>(ids[row]), i % ROW) : 0x5a;
+            wrong += host()[OUT_AT + i] != wanted;
+        }
+        return wrong;
+    }
+    // Whether the order of the last call is a permutation of the positions, by groups.
+    bool ordered(const std::vector<int64_t> &ids, uint64_t count, weir_table_split split) const
+    {
+        std::vector<uint32_t> order(count);
+        std::vector<bool> seen(count);
+        uint64_t last = 0;
+        bool right = WEIRT_OK(rank, weir_device_copy(c.device, order.data(), table->order.order, count * 4));
+        for (const uint32_t position : order) {
+            right = right && position < count && !seen[position];
+            if (!right) {
+                return false;
+            }
+            seen[position] = true;
+            const int64_t id = ids[position];
+            const bool there = id >= 0 && id < static_cast<int64_t>(2 * ROWS);
+            const auto number = static_cast<uint64_t>(id);
+            const uint64_t part = split == WEIR_SPLIT_RANGES ? number / ROWS : number % 2;
+            const uint64_t index = split == WEIR_SPLIT_RANGES ? number % ROWS : number / 2;
+            const uint64_t group = there ? part * ((ROWS - 1) * PITCH / (1 << 20) + 1) + index * PITCH / (1 << 20) : 0;
+            right = group >= last;
+            last = group;
+        }
+        return right;
+    }
+};
+
+std::vector<int64_t> random_ids(uint64_t count, std::mt19937_64 &random)
+{
+    std::vector<int64_t> ids;
+    for (uint64_t i = 0; i < count; i++) {
+        ids.push_back(static_cast<int64_t>(random() % (2 * ROWS + 20)) - 10);
+    }
+    return ids;
+}
+
+void groups(weirt_rank *rank)
+{
+    for (const weir_table_split split : { WEIR_SPLIT_RANGES, WEIR_SPLIT_ROUND_ROBIN }) {
+        World world(rank, split, MOST);
+        std::mt19937_64 random(31);
+        for (const uint64_t count : { 1, 2, 37, 599, 600, 3, 600 }) {
+            const std::vector<int64_t> ids = random_ids(count, random);
+            const uint64_t less = count - count / 3;
+            if (!world.ready) {
+                return;
+            }
+            world.put(ids);
+            WEIRT_OK(rank, world.gather(count, WEIR_TABLE_ORDER_GROUPED));
+            world.wait();
+            WEIRT_EXPECT(rank, world.wrong(ids, count) == 0);
+            WEIRT_EXPECT(rank, world.ordered(ids, count, split));
+            std::memcpy(world.host() + COUNT_AT, &less, 8);
+            world.put(ids);
+            WEIRT_OK(rank, world.gather(count, WEIR_TABLE_ORDER_GROUPED, true));
+            world.wait();
+            WEIRT_EXPECT(rank, world.wrong(ids, less) == 0);
+            WEIRT_EXPECT(rank, world.ordered(ids, less, split));
+        }
+    }
+}
+
+TEST_P(TableOrder, ReadsGroupAfterGroup) { run(1, groups); }
+
+// Faults have the position in the caller's ids.
+void faults(weirt_rank *rank)
+{
+    World world(rank, WEIR_SPLIT_RANGES, MOST);
+    weir_table_faults faults;
+    std::vector<int64_t> ids = { 399, 2, 1, 0, 500, 3, -2 };
+    if (!world.ready) {
+        return;
+    }
+    world.put(ids);
+    WEIRT_OK(rank, world.gather(ids.size(), WEIR_TABLE_ORDER_GROUPED));
+    world.wait();
+    weir_table_get_faults(world.table, &faults);
+    WEIRT_EXPECT(rank, faults.count == 1 && faults.id == 500 && faults.position == 4);
+}
+
+TEST_P(TableOrder, FaultsHaveTheirPosition) { run(1, faults); }
+
+// AUTO groups from the number of ids that info names.
+void chooses(weirt_rank *rank)
+{
+    World world(rank, WEIR_SPLIT_RANGES, 20000);
+    World none(rank, WEIR_SPLIT_RANGES, 0);
+    weir_table_info info;
+    if (!world.ready || !none.ready) {
+        return;
+    }
+    weir_table_get_info(none.table, &info);
+    WEIRT_EXPECT(rank, info.grouped_from == 0 && std::string(info.reason) == "opts.order_ids is 0");
+    WEIRT_STATUS(rank, WEIR_ERR_LIMIT, none.gather(1, WEIR_TABLE_ORDER_GROUPED));
+    WEIRT_TEXT(rank, "1 ids to reorder, but opts.order_ids of create was 0");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, none.gather(1, static_cast<weir_table_order>(3)));
+    WEIRT_TEXT(rank, "unknown order 3");
+    weir_table_get_info(world.table, &info);
+    // 400 pages at most; each id misses in the given order, for 1 us.
+    WEIRT_EXPECT(rank, info.order_ids == 20000 && info.group_bytes == 1 << 20);
+    WEIRT_EXPECT(rank, info.grouped_from == 1024);
+    WEIRT_EXPECT(rank, weiri_table_grouping_pays(world.table, 1024, ROW, 1));
+    WEIRT_EXPECT(rank, !weiri_table_grouping_pays(world.table, 20, ROW, 1));
+    WEIRT_EXPECT(rank, !weiri_table_grouping_pays(world.table, 20001, ROW, 1));
+    WEIRT_EXPECT(rank, !weiri_table_grouping_pays(world.table, 1024, 10 << 20, 1)); // the link is the limit
+    const std::vector<int64_t> ids(MOST, 5);
+    world.put(ids);
+    WEIRT_OK(rank, world.gather(MOST, WEIR_TABLE_ORDER_AUTO));
+    world.wait();
+    WEIRT_EXPECT(rank, world.wrong(ids, MOST) == 0 && world.ordered(ids, MOST, WEIR_SPLIT_RANGES));
+}
+
+TEST_P(TableOrder, AutoGroupsWhereItPays) { run(1, chooses); }
+
+// A graph that reorders is replayed with other ids.
+void replays(weirt_rank *rank)
+{
+    World world(rank, WEIR_SPLIT_RANGES, MOST);
+    std::mt19937_64 random(33);
+    void *graph = nullptr;
+    if (world.ready && WEIRT_OK(rank, weir_graph_begin(world.c.device, world.stream)) &&
+        WEIRT_OK(rank, world.gather(300, WEIR_TABLE_ORDER_GROUPED)) &&
+        WEIRT_OK(rank, weir_graph_end(world.c.device, world.stream, &graph))) {
+        for (int turn = 0; turn < 4; turn++) {
+            const std::vector<int64_t> ids = random_ids(300, random);
+            world.put(ids);
+            WEIRT_OK(rank, weir_graph_launch(world.c.device, graph, world.stream));
+            world.wait();
+            WEIRT_EXPECT(rank, world.wrong(ids, 300) == 0 && world.ordered(ids, 300, WEIR_SPLIT_RANGES));
+        }
+    }
+    weir_graph_destroy(world.c.device, graph);
+}
+
+TEST_P(TableOrder, GraphsAreReplayed) { run(1, replays); }
+
+} // namespace
