@@ -17,13 +17,16 @@
 
 #include <dlfcn.h>
 
+/* The ranks are on one machine. Without the part for port channels a kernel needs half as many registers, and twice as
+ * many blocks are resident. Remove this line to run between machines. */
+#define WEIR_WINDOW_NO_PORT
 #include <weir/device/window.h>
 
 typedef enum form_kind { FORM_WINDOW, FORM_STEPS, FORM_HAND, FORM_SPLIT, FORM_GRAPH, FORM_HOST, FORMS } form_kind;
 
 static const char *const form_names[FORMS] = { "window", "steps", "hand", "split", "graph", "host" };
 
-enum { FORM_DEVICES_MAX = 8, FORM_REPEATS_MAX = 101 };
+enum { FORM_DEVICES_MAX = 8, FORM_REPEATS_MAX = 101, FORM_THREADS_MAX = 1024 };
 
 typedef struct form_options {
     uint32_t form; /* form_kind */
@@ -109,7 +112,7 @@ static inline bool form_parse(int argc, char **argv, form_options *options, cons
 {
     const form_size own[] = { { "--devices", &options->devices, 1, FORM_DEVICES_MAX },
                               { "--ranks", &options->ranks, 1, 1 << 16 },
-                              { "--threads", &options->threads, 1, 1024 },
+                              { "--threads", &options->threads, 1, FORM_THREADS_MAX },
                               { "--steps", &options->steps, 1, 1 << 20 },
                               { "--repeats", &options->repeats, 1, FORM_REPEATS_MAX } };
     const uint32_t own_count = sizeof own / sizeof own[0];

@@ -113,7 +113,7 @@ WEIR_FN weir_status await_rows(const diffusion_args *args, uint32_t index, uint3
 
 /* Form `window`: one kernel for all steps. A block that serves several ranks computes and sends for all of them before
  * it waits for any. */
-WEIR_KERNEL(diffusion_resident, diffusion_args)
+WEIR_KERNEL_FOR(diffusion_resident, diffusion_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
     for (uint32_t count = 0; count < args->steps * STAGES; count++) {
@@ -131,7 +131,7 @@ WEIR_KERNEL(diffusion_resident, diffusion_args)
 }
 
 /* The other forms: a kernel for each stage. It waits for the rows of the stage before; the last kernel only waits. */
-WEIR_KERNEL(diffusion_stage, diffusion_args)
+WEIR_KERNEL_FOR(diffusion_stage, diffusion_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
     const uint32_t count = args->stage;

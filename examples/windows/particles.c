@@ -33,8 +33,8 @@ WEIR_FN particle_strip strip_of(const particles_args *args, uint32_t index)
     const uint64_t cells = strip_cells(&args->box);
     particle_strip strip;
     strip.number = args->first + index;
-    strip.cells[0] = args->cells + index * cells;
-    strip.cells[1] = strip.cells[0] + args->ranks * cells;
+    strip.cells = args->cells + index * cells;
+    strip.set_cells = args->ranks * cells;
     strip.above = args->seams + index * seam_bytes(&args->box);
     strip.below = strip.above + seam_bytes(&args->box);
     strip.lost = args->lost;
@@ -137,7 +137,7 @@ WEIR_FN weir_status end_step(const particles_args *args, uint32_t index, uint32_
 
 /* Form `window`: one kernel for all steps. A block serves the ranks coop.block, coop.block + coop.blocks, and so on: it
  * computes and sends for all of them before it waits for any. */
-WEIR_KERNEL(particles_resident, particles_args)
+WEIR_KERNEL_FOR(particles_resident, particles_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
     for (uint32_t step = 0; step < args->steps; step++) {
@@ -156,7 +156,7 @@ WEIR_KERNEL(particles_resident, particles_args)
 
 /* The other forms: a kernel for each step. It ends the step before and computes this one; the last kernel only ends the
  * last step. */
-WEIR_KERNEL(particles_step, particles_args)
+WEIR_KERNEL_FOR(particles_step, particles_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
     const uint32_t step = args->step;

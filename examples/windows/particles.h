@@ -77,11 +77,17 @@ WEIR_FN uint64_t strip_cells(const particle_box *box) { return (uint64_t)(box->r
 
 /* A strip of a rank. */
 typedef struct particle_strip {
-    uint32_t number;         /* of all strips */
-    particle_cell *cells[2]; /* a step reads one set and writes the other */
-    char *above, *below;     /* seams */
-    uint64_t *lost;          /* counts particles for which there was no room */
+    uint32_t number;      /* of all strips */
+    particle_cell *cells; /* two sets: a step reads one and writes the other */
+    uint64_t set_cells;   /* from a set to the other one */
+    char *above, *below;  /* seams */
+    uint64_t *lost;       /* counts particles for which there was no room */
 } particle_strip;
+
+WEIR_FN particle_cell *strip_set(const particle_strip *strip, uint32_t set)
+{
+    return strip->cells + set * strip->set_cells;
+}
 
 /* ---- physics --------------------------------------------------------------------------------------------------- */
 
@@ -125,7 +131,7 @@ WEIR_FN void particle_add_to_cell(const particle_box *box, const particle_strip 
                                   const particle *p)
 {
     const uint32_t column = (uint32_t)p->x < box->width ? (uint32_t)p->x : box->width - 1;
-    particle_cell *cell = strip->cells[set] + (uint64_t)row * box->width + column;
+    particle_cell *cell = strip_set(strip, set) + (uint64_t)row * box->width + column;
     const uint64_t place = weir_arch_fetch_add_relaxed_dev_u64(&cell->count, 1);
     if (place < CELL_PARTICLES) {
         cell->particles[place] = *p;
@@ -163,7 +169,7 @@ WEIR_FN void particle_place(const particle_box *box, const particle_strip *strip
 WEIR_FN void particle_move_cell(const particle_box *box, const particle_strip *strip, uint32_t from, uint32_t step,
                                 uint64_t index)
 {
-    const particle_cell *cells = strip->cells[from];
+    const particle_cell *cells = strip_set(strip, from);
     const uint32_t column = (uint32_t)(index % box->width);
     const uint32_t left = column > 0 ? column - 1 : 0;
     const uint32_t right = column + 1 < box->width ? column + 1 : column;
@@ -192,7 +198,7 @@ WEIR_FN void particles_move(const particle_box *box, const particle_strip *strip
                             weir_coop block)
 {
     for (uint64_t i = block.rank; i < strip_cells(box); i += block.size) {
-        strip->cells[1 - from][i].count = 0;
+        strip_set(strip, 1 - from)[i].count = 0;
     }
     if (weir_coop_leads(block)) {
         ((particle_message *)(void *)(strip->above + message_at(box, MESSAGE_UP, step)))->count = 0;

@@ -122,7 +122,7 @@ WEIR_FN weir_status end_phase(const spmv_args *args, uint32_t index, uint32_t ph
 
 /* Form `window`: one kernel for all steps. A block that serves several ranks sends for all of them before it waits for
  * any of them. */
-WEIR_KERNEL(spmv_resident, spmv_args)
+WEIR_KERNEL_FOR(spmv_resident, spmv_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
     const uint32_t phases = spmv_phases(&args->grid);
@@ -147,7 +147,7 @@ WEIR_KERNEL(spmv_resident, spmv_args)
 
 /* The other forms: a kernel for each phase. It ends the phase before and begins this one; the last kernel of a step
  * only ends the last phase. */
-WEIR_KERNEL(spmv_phase, spmv_args)
+WEIR_KERNEL_FOR(spmv_phase, spmv_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
     const uint32_t phase = args->phase;
@@ -165,7 +165,7 @@ WEIR_KERNEL(spmv_phase, spmv_args)
 }
 
 /* The barrier between two steps, of the forms `steps` and `hand`; one block. */
-WEIR_KERNEL(spmv_meet, spmv_args)
+WEIR_KERNEL_FOR(spmv_meet, spmv_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
     if (args->form == FORM_STEPS) {
