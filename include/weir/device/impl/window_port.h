@@ -46,11 +46,11 @@ WEIR_FN weir_status weir_window_port_ended(const weir_dev_port_rdma *rdma)
                : WEIR_OK;
 }
 
-/* Posts a put, a get or a value to the channel of `device`; by one thread. With `more` another request follows at once,
- * and the NIC's doorbell waits for it. */
-WEIR_FN_COLD weir_status weir_window_port_post(const weir_dev_window *window, uint32_t device, uint32_t type,
-                                               uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
-                                               uint64_t local_offset, uint64_t bytes, uint64_t value, int more)
+/* weir_window_port_post, compiled by itself. */
+WEIR_FN_COLD weir_status weir_window_port_carry_out(const weir_dev_window *window, uint32_t device, uint32_t type,
+                                                    uint32_t remote_memory, uint64_t remote_offset,
+                                                    uint32_t local_memory, uint64_t local_offset, uint64_t bytes,
+                                                    uint64_t value, int more)
 {
     const weir_dev_port_channel *channel = window->to[device].channel;
     const weir_dev_window_place *places = window->table->places;
@@ -79,6 +79,29 @@ WEIR_FN_COLD weir_status weir_window_port_post(const weir_dev_window *window, ui
         status = weir_dev_proxy_channel_push(&channel->queue, &request, &ticket);
     }
     return status;
+}
+
+/* Kernels call it through a pointer: ptxas adds the registers of a function that it can see to those of all functions
+ * on the way to it, 146 in sum. Behind the pointer it has registers for itself. */
+typedef weir_status weir_window_port_function(const weir_dev_window *window, uint32_t device, uint32_t type,
+                                              uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
+                                              uint64_t local_offset, uint64_t bytes, uint64_t value, int more);
+#if defined(__CUDACC__)
+static __device__ weir_window_port_function *volatile weir_window_port_pointer = weir_window_port_carry_out;
+#endif
+
+/* Posts a put, a get or a value to the channel of `device`; by one thread. With `more` another request follows at once,
+ * and the NIC's doorbell waits for it. */
+WEIR_FN weir_status weir_window_port_post(const weir_dev_window *window, uint32_t device, uint32_t type,
+                                          uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
+                                          uint64_t local_offset, uint64_t bytes, uint64_t value, int more)
+{
+#if defined(__CUDA_ARCH__)
+    weir_window_port_function *call = weir_window_port_pointer;
+#else
+    weir_window_port_function *call = weir_window_port_carry_out;
+#endif
+    return call(window, device, type, remote_memory, remote_offset, local_memory, local_offset, bytes, value, more);
 }
 
 /* Stores a word in the shared part of `device`, behind all earlier puts to it. */
