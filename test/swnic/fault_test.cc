@@ -5,6 +5,7 @@
 
 using weirt::fill;
 using weirt::Nic;
+using weirt::opened;
 using weirt::Options;
 using weirt::wrong;
 
@@ -150,12 +151,8 @@ TEST_P(SwnicFault, LinkDownForLong)
 }
 
 // The third of five requests gets the syndrome, and those behind it are flushed.
-void nth_fails(weirt_rank *rank)
+void nth_fails(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     if (rank->rank == 0) {
         WEIRT_EXPECT(rank, swnic_inject(nic.context, "error:3,16") == 0);
         for (uint64_t i = 1; i <= 5; i++) {
@@ -173,7 +170,7 @@ void nth_fails(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFault, TheThirdRequestFails) { run(nth_fails); }
+TEST_P(SwnicFault, TheThirdRequestFails) { run(opened<nth_fails>); }
 
 // A link that is down for less than all retries shows only in its events.
 void flaps(weirt_rank *rank)
@@ -207,12 +204,8 @@ void flaps(weirt_rank *rank)
 
 TEST_P(SwnicFaultBetween, LinkFlap) { run(flaps); }
 
-void no_atomics(weirt_rank *rank)
+void no_atomics(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     WEIRT_EXPECT(rank, swnic_inject(nic.context, "no-atomics") == 0);
     ibv_device_attr limits;
     WEIRT_EXPECT(rank, ibv_query_device(nic.context, &limits) == 0 && limits.atomic_cap == IBV_ATOMIC_NONE);
@@ -224,14 +217,10 @@ void no_atomics(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFault, NoAtomics) { run(no_atomics); }
+TEST_P(SwnicFault, NoAtomics) { run(opened<no_atomics>); }
 
-void device_fails(weirt_rank *rank)
+void device_fails(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     ibv_async_event event;
     WEIRT_EXPECT(rank, swnic_inject(nic.context, "device:0") == 0);
     WEIRT_EXPECT(rank, ibv_get_async_event(nic.context, &event) == 0 && event.event_type == IBV_EVENT_DEVICE_FATAL);
@@ -239,7 +228,7 @@ void device_fails(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicFault, DeviceFails) { run(device_fails); }
+TEST_P(SwnicFault, DeviceFails) { run(opened<device_fails>); }
 
 // The first write fails with `status` and does nothing, and another queue pair goes on.
 void fails_alone(weirt_rank *rank, const char *script, uint32_t at, ibv_wc_status status)
@@ -348,12 +337,8 @@ void late_completion(weirt_rank *rank)
 TEST_P(SwnicFaultBetween, CompletionsOfTwoPairsInAnotherOrder) { run(late_completion); }
 
 // The flag arrives before its data; a read of the data waits for it.
-void flag_first(weirt_rank *rank)
+void flag_first(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     if (rank->rank == 1) {
         WEIRT_EXPECT(rank, swnic_inject(nic.context, "flag-first:2,1,1000,3600000") == 0);
     }
@@ -380,7 +365,7 @@ void flag_first(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicFaultBetween, FlagBeforeData) { run(flag_first); }
+TEST_P(SwnicFaultBetween, FlagBeforeData) { run(opened<flag_first>); }
 
 // A link that goes down repeatedly, each time for less than all retries.
 void flaps_often(weirt_rank *rank)

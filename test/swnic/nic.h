@@ -361,6 +361,15 @@ inline bool Nic::await_word(uint64_t offset, uint64_t value) const
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) == value;
 }
 
+// A body for run(): calls `body` with an open NIC of default options.
+template <void (*body)(weirt_rank *rank, Nic &nic)> void opened(weirt_rank *rank)
+{
+    Nic nic(rank, Options());
+    if (nic.open()) {
+        body(rank, nic);
+    }
+}
+
 // Ranks are threads, or processes.
 class NicTest : public ::testing::TestWithParam<int> {
 protected:

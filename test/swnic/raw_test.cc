@@ -5,6 +5,7 @@
 
 using weirt::fill;
 using weirt::Nic;
+using weirt::opened;
 using weirt::Options;
 using weirt::wrong;
 
@@ -84,12 +85,8 @@ public:
     uint32_t error = 0; // the last entry's word at byte 52
 };
 
-void each_request(weirt_rank *rank)
+void each_request(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     uint64_t *words = reinterpret_cast<uint64_t *>(nic.memory.data());
     if (rank->rank == 0) {
         Raw raw(&nic);
@@ -113,7 +110,7 @@ void each_request(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicRaw, EachRequest) { run(each_request); }
+TEST_P(SwnicRaw, EachRequest) { run(opened<each_request>); }
 
 // Requests of one to five blocks through a ring of 64, past the 16 bits of the index; one doorbell for several
 // requests.
@@ -326,12 +323,8 @@ void refuses(weirt_rank *rank)
 }
 
 // A block is written again after its request was carried out but before its completion.
-void reuses(weirt_rank *rank)
+void reuses(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     if (rank->rank == 0) {
         Raw raw(&nic);
         WEIRT_EXPECT(rank, swnic_inject(nic.context, "late-completion:1,1,1000,3600000") == 0);
@@ -351,16 +344,12 @@ void reuses(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicRaw, BlocksThatAreUsedAgain) { run(reuses); }
+TEST_P(SwnicRaw, BlocksThatAreUsedAgain) { run(opened<reuses>); }
 
 // The record may be ahead of the doorbell, for example if two threads ring. Only requests up to the doorbell are
 // carried out.
-void record_ahead(weirt_rank *rank)
+void record_ahead(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     if (rank->rank == 0) {
         Raw raw(&nic);
         for (uint64_t i = 1; i <= 2; i++) {
@@ -384,7 +373,7 @@ void record_ahead(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicRaw, RecordAheadOfTheDoorbell) { run(record_ahead); }
+TEST_P(SwnicRaw, RecordAheadOfTheDoorbell) { run(opened<record_ahead>); }
 
 class SwnicRefuses : public ::testing::TestWithParam<size_t> {};
 

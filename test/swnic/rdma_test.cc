@@ -6,6 +6,7 @@
 
 using weirt::fill;
 using weirt::Nic;
+using weirt::opened;
 using weirt::Options;
 using weirt::wrong;
 
@@ -437,12 +438,8 @@ static void fences(weirt_rank *rank)
 TEST_P(SwnicRdma, FenceWaitsForGets) { run(fences); }
 
 // Three quarters of the queue at a time, without requested completions: room is freed again.
-static void large_spans(weirt_rank *rank)
+static void large_spans(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     if (rank->rank == 0) {
         Poster poster(&nic);
         if (poster.open(RDMA_PUTS, 1)) {
@@ -463,4 +460,4 @@ static void large_spans(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicRdma, LargeSpansGetRoom) { run(large_spans); }
+TEST_P(SwnicRdma, LargeSpansGetRoom) { run(opened<large_spans>); }

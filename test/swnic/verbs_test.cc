@@ -3,6 +3,7 @@
 
 using weirt::fill;
 using weirt::Nic;
+using weirt::opened;
 using weirt::Options;
 using weirt::wrong;
 
@@ -167,12 +168,8 @@ static void counters_wrap(weirt_rank *rank)
 TEST_P(SwnicVerbs, CountersAndRingsWrap) { run(counters_wrap); }
 
 // A fenced write follows the reads before it: it sends their data.
-static void fences(weirt_rank *rank)
+static void fences(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     constexpr uint32_t bytes = 20000;
     fill(nic.memory.data() + 500000, 20 * bytes, 9 + rank->rank);
     nic.meet();
@@ -191,7 +188,7 @@ static void fences(weirt_rank *rank)
     }
 }
 
-TEST_P(SwnicVerbs, FenceWaitsForReads) { run(fences); }
+TEST_P(SwnicVerbs, FenceWaitsForReads) { run(opened<fences>); }
 
 // Both ends send long writes and reads to each other over two pairs.
 static void both_ways(weirt_rank *rank)
@@ -313,12 +310,8 @@ static void deregistered(weirt_rank *rank)
 TEST_P(SwnicBetween, DeregistrationUnderWay) { run(deregistered); }
 
 // The responder of a refused request gets an event and is in the error state too.
-static void responder_hears(weirt_rank *rank)
+static void responder_hears(weirt_rank *rank, Nic &nic)
 {
-    Nic nic(rank, Options());
-    if (!nic.open()) {
-        return;
-    }
     if (rank->rank == 0) {
         WEIRT_EXPECT(rank, nic.post(IBV_WR_RDMA_WRITE, 0, UINT64_C(1) << 40, 8) == 0);
         nic.done(IBV_WC_REM_ACCESS_ERR);
@@ -334,7 +327,7 @@ static void responder_hears(weirt_rank *rank)
     nic.meet();
 }
 
-TEST_P(SwnicVerbs, ResponderHearsOfAnError) { run(responder_hears); }
+TEST_P(SwnicVerbs, ResponderHearsOfAnError) { run(opened<responder_hears>); }
 
 static void peer_gone(weirt_rank *rank)
 {
