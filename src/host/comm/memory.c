@@ -238,7 +238,7 @@ static weir_status allocate(weir_comm *comm, weir_memory_kind kind, uint64_t byt
 {
     weir_memory *memory = new_memory(comm, holds_comm);
     if (memory == NULL) {
-        return weiri_fail_nomem("weir_memory_allocate");
+        return weiri_fail_nomem("memory");
     }
     weir_status status = weiri_device_allocate(comm->device, kind, bytes, &memory->block);
     if (status != WEIR_OK) {
@@ -273,15 +273,17 @@ weir_status weir_memory_allocate(weir_comm *comm, uint64_t bytes, const weir_mem
     if (status != WEIR_OK) {
         return status;
     }
-    if (out == NULL || !WEIRI_OPTS_OK(opts)) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_memory_allocate: %s",
-                          out == NULL ? "out is NULL" : WEIRI_OPTS_ERROR(opts));
+    if (out == NULL) {
+        return weiri_fail_null(__func__, "out");
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s", __func__, WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
     if (options.kind != WEIR_MEMORY_DEVICE && options.kind != WEIR_MEMORY_HOST) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_allocate: unknown kind %d", (int)options.kind);
     }
-    return allocate(comm, options.kind, bytes, true, out);
+    return weiri_fail_in(__func__, allocate(comm, options.kind, bytes, true, out));
 }
 
 weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes, const weir_memory_opts *opts,
@@ -308,7 +310,7 @@ weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes,
     status = weiri_device_wrap(comm->device, pointer, bytes, &memory->block);
     if (status != WEIR_OK) {
         free_memory(memory);
-        return status;
+        return weiri_fail_in(__func__, status);
     }
     publish(memory);
     *out = memory;
@@ -434,7 +436,7 @@ weir_status weir_memory_import(weir_comm *comm, const void *handle, size_t bytes
     if (handle == NULL || out == NULL) {
         return weiri_fail_null("weir_memory_import", handle == NULL ? "handle" : "out");
     }
-    status = weiri_handle_read(comm, (const uint8_t *)handle, bytes, &parsed);
+    status = weiri_fail_in(__func__, weiri_handle_read(comm, (const uint8_t *)handle, bytes, &parsed));
     if (status == WEIR_OK) {
         status = weiri_exchange_import(comm, &parsed, finish_memory, out, &future);
     }
