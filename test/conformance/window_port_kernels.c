@@ -80,13 +80,11 @@ WEIR_FN weir_status call_once(const window_port_args *args, const weir_dev_windo
     const weir_dev_window *window = &args->window;
     const uint32_t ranks = window->ranks;
     weir_status status = WEIR_OK;
-    if (args->op == WINDOW_PORT_WAIT) {
-        return weir_dev_window_wait(self, WEIR_ANY_RANK, 99, 1, block);
+    if (args->op == WINDOW_PORT_ONE && self->number == 0) {
+        status = weir_dev_window_put_notify(self, ranks, args->arrived, 1, args->leaves, 1, args->bytes, 0, block);
     }
-    if (args->op == WINDOW_PORT_ONE) {
-        return self->number == 0
-                   ? weir_dev_window_put_notify(self, ranks, args->arrived, 1, args->leaves, 1, args->bytes, 0, block)
-                   : WEIR_OK;
+    if (args->op != WINDOW_PORT_FLOOD) {
+        return status == WEIR_OK ? weir_dev_window_wait(self, WEIR_ANY_RANK, 99, 1, block) : status;
     }
     for (uint32_t i = 0; i < args->rounds && status == WEIR_OK && self->index < 2; i++) {
         weir_dev_notification taken = { 0, 0 };

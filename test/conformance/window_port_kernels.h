@@ -18,7 +18,7 @@ enum {
     WINDOW_PORT_FLOOD,
     /* Each rank waits for a notification that nobody sends. */
     WINDOW_PORT_WAIT,
-    /* Rank 0 of device 0 puts and notifies rank 0 of device 1 once. The other ranks do nothing. */
+    /* Rank 0 of device 0 puts once to rank 0 of device 1 and notifies it. Then each rank waits as above. */
     WINDOW_PORT_ONE
 };
 

@@ -7,8 +7,9 @@
 namespace {
 
 PORT_SUITE(WindowPort, PORT_IPC, PORT_IB, PORT_OFI, PORT_STAGED, PORT_DEVICE, PORT_DEVICE_STAGED, PORT_IB_STAGED);
+PORT_SUITE(WindowPortFault, PORT_IB, PORT_DEVICE);
 
-// What a run does. host_ranks: devices that map each other's memory.
+// What a run does. host_ranks: devices that map each other's memory; 0: WEIR_TRANSPORT names only the transport.
 struct Plan {
     uint32_t variant;
     uint32_t devices;
@@ -41,7 +42,7 @@ struct Bench {
         opts.ranks = plan.ranks;
         opts.notifications = plan.notifications;
         opts.host_ranks = plan.host_ranks;
-        opts.transport = transport_of(plan);
+        opts.transport = plan.host_ranks != 0 ? transport_of(plan) : nullptr;
         return opts;
     }
 
@@ -89,14 +90,19 @@ struct Bench {
                WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_patience_ms()));
     }
 
-    void close(weirt_rank *rank)
+    // `alone`: the other rank is dead.
+    void close(weirt_rank *rank, bool alone = false)
     {
-        (void)weirt_barrier(rank);
+        if (!alone) {
+            (void)weirt_barrier(rank);
+        }
         if (stream != nullptr) {
             weir_stream_destroy(c.device, stream);
         }
         weir_window_destroy(window);
-        (void)weirt_barrier(rank);
+        if (!alone) {
+            (void)weirt_barrier(rank);
+        }
         weir_memory_destroy(arrived);
         weir_memory_destroy(leaves);
         weir_memory_destroy(shared);
@@ -108,7 +114,8 @@ struct Bench {
 
 void check_info(weirt_rank *rank, const Bench &b, uint32_t device)
 {
-    const bool near = device / b.plan.host_ranks == rank->rank / b.plan.host_ranks;
+    const uint32_t hosts = b.plan.host_ranks != 0 ? b.plan.host_ranks : 1;
+    const bool near = device / hosts == rank->rank / hosts;
     const bool by_kernels = std::strstr(port_suffixes[b.plan.variant], "device") != nullptr;
     weir_window_info info;
     if (!WEIRT_OK(rank, weir_window_get_info(b.window, device, &info))) {
@@ -117,7 +124,9 @@ void check_info(weirt_rank *rank, const Bench &b, uint32_t device)
     WEIRT_EXPECT(rank, std::string(info.way) == (device == rank->rank ? "own" : near ? "mapped" : "port"));
     WEIRT_EXPECT(rank, std::string(info.engine) == (near ? "" : by_kernels ? "device" : "proxy"));
     WEIRT_EXPECT(rank, near || std::string(info.transport) == transport_of(b.plan));
-    WEIRT_EXPECT(rank, std::string(info.reason) == (near ? "" : "opts.host_ranks puts it on another host"));
+    WEIRT_EXPECT(rank, std::string(info.reason) == (near                     ? ""
+                                                    : b.plan.host_ranks != 0 ? "opts.host_ranks puts it on another host"
+                                                                             : "ipc: WEIR_TRANSPORT does not name it"));
 }
 
 void goes_through(weirt_rank *rank)
@@ -156,6 +165,18 @@ TEST_P(WindowPort, HostsOfTwoDevices)
     run_plan(stage(), { std::get<1>(GetParam()), 4, 2, 2, 0, WINDOW_PORT_EXCHANGE, 5, 77 }, goes_through);
 }
 
+// Without ipc there is no other way to another device.
+TEST_P(WindowPort, WithoutIpc)
+{
+    const uint32_t variant = std::get<1>(GetParam());
+    if (variant == PORT_IPC) {
+        GTEST_SKIP() << "ipc maps memory";
+    }
+    setenv("WEIR_TRANSPORT", name(), 1);
+    run_plan(stage(), { variant, 3, 0, 1, 0, WINDOW_PORT_EXCHANGE, 3, 8 }, goes_through);
+    unsetenv("WEIR_TRANSPORT");
+}
+
 // Rings of four words: a sender waits for heads that come back through the channel.
 TEST_P(WindowPort, FloodsAreInOrder)
 {
@@ -190,6 +211,93 @@ void without_port(weirt_rank *rank)
 TEST_P(WindowPort, KernelsWithoutThePortsPartAreRefused)
 {
     run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 1, 0, WINDOW_PORT_ONE, 1, 8 }, without_port);
+}
+
+// ---- trouble -------------------------------------------------------------------------------------------------------
+
+// What a kernel's ranks got, when the communicator fails while it runs: not the deadline.
+void run_until_broken(weirt_rank *rank, Bench *b)
+{
+    if (b->run(rank, window_port_kernel())) {
+        const weir_status status = weir_comm_status(b->c.comm);
+        WEIRT_EXPECT(rank, status != WEIR_OK && status != WEIR_ERR_TIMEOUT);
+        for (uint32_t i = 0; i < b->plan.ranks; i++) {
+            WEIRT_EXPECT(rank, b->report->status[i] != WEIR_OK && b->report->status[i] != WEIR_ERR_TIMEOUT);
+        }
+    }
+}
+
+// The NIC refuses a request of each device. The channel fails, and with it the communicator, whose text names the other
+// device. The devices can then build another window.
+void breaks(weirt_rank *rank)
+{
+    Bench b;
+    weirt_log_allow("port channel");
+    weirt_log_allow("failed");
+    if (b.open(rank)) {
+        run_until_broken(rank, &b);
+        WEIRT_EXPECT(rank, weir_comm_status(b.c.comm) != WEIR_OK);
+        WEIRT_TEXT(rank, ("rank " + std::to_string(1 - rank->rank)).c_str());
+    }
+    b.close(rank);
+    Bench again;
+    if (again.open(rank)) {
+        again.args.rounds = 2;
+        WEIRT_EXPECT(rank, again.run(rank, window_port_kernel()) && again.report->rounds == 2);
+    }
+    again.close(rank);
+}
+
+TEST_P(WindowPortFault, AFailedChannelBreaksTheCommunicator)
+{
+    port_fault fault("remote-access:100");
+    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 2, 0, WINDOW_PORT_EXCHANGE, 100000, 64 }, breaks);
+}
+
+// The only requests of a device fail, and then all ranks wait. No post of a kernel meets the error.
+void breaks_while_waiting(weirt_rank *rank)
+{
+    Bench b;
+    weirt_log_allow("port channel");
+    weirt_log_allow("failed");
+    if (b.open(rank)) {
+        run_until_broken(rank, &b);
+        WEIRT_EXPECT(rank, weir_comm_status(b.c.comm) != WEIR_OK);
+        WEIRT_TEXT(rank, "port channel"); // of either end: both learn of it
+        WEIRT_TEXT(rank, ("rank " + std::to_string(1 - rank->rank)).c_str());
+    }
+    b.close(rank);
+}
+
+TEST_P(WindowPortFault, AFailedChannelEndsWaits)
+{
+    port_fault fault("remote-access:1,1000000");
+    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 2, 0, WINDOW_PORT_ONE, 1, 64 }, breaks_while_waiting);
+}
+
+// A process dies while the ranks of the other one wait for its notifications.
+void dies(weirt_rank *rank)
+{
+    Bench b;
+    weirt_log_allow("");
+    const bool open = b.open(rank);
+    if (open && rank->rank == 1) {
+        weirt_die(rank, WEIRT_KILL);
+    }
+    if (open) {
+        run_until_broken(rank, &b);
+        WEIRT_EXPECT(rank, weir_comm_status(b.c.comm) != WEIR_OK);
+        WEIRT_TEXT(rank, "rank 1");
+    }
+    b.close(rank, open);
+}
+
+TEST_P(WindowPort, APeerThatDiesEndsWaits)
+{
+    if (!stage()->processes) {
+        GTEST_SKIP() << "a thread does not die alone";
+    }
+    run_plan(stage(), { std::get<1>(GetParam()), 2, 1, 2, 0, WINDOW_PORT_WAIT, 1, 8 }, dies);
 }
 
 } // namespace
