@@ -1071,7 +1071,7 @@ MUTANTS = [
            "a device leaves the barrier of a window one round early",
            litmus("LitmusWindow.AfterABarrierEveryRankSeesThePutsBeforeIt")),
     Mutant("window-parts", HOST + "window/window.c", "check_parts", "stride <= (size - bytes) / others",
-           "stride * others <= size - bytes", "a part's place may wrap around",
+           "bytes + others * stride <= size", "a part's place may wrap around",
            stage("WindowCreate", "MemoriesThatDoNotFit")),
     Mutant("opts-unknown", BASE + "error.c", "weiri_opts_error", "size_t i = known;", "size_t i = known + 1;",
            "an unknown field of opts is ignored",
