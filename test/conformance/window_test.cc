@@ -1,0 +1,380 @@
+// Windows over communicators: exchanges between all ranks of all devices, and scripts of calls. A case runs once a
+// stage and a way to reach other devices.
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "test/harness/checks.h"
+#include "test/harness/stage_test.h"
+#include "test/harness/window_bench.h"
+
+namespace {
+
+using windows::Bench;
+using windows::notify;
+using windows::poll;
+using windows::put_notify;
+using windows::Script;
+using windows::step_of;
+using windows::take;
+using windows::wait;
+using windows::Way;
+
+const Way ways[] = { { "mapped", nullptr, 0, WEIR_MEMORY_DEVICE } };
+constexpr uint32_t WAYS = sizeof ways / sizeof ways[0];
+constexpr uint32_t ANY = WEIR_ANY_RANK;
+
+struct Plan {
+    uint32_t way;
+    uint32_t form;
+    uint32_t ranks; // of each device
+    uint32_t blocks;
+    uint32_t notifications;
+};
+
+const Plan *plan_of(const weirt_rank *rank) { return static_cast<const Plan *>(rank->arg); }
+
+class WindowTest : public ::testing::TestWithParam<std::tuple<int, uint32_t>> {
+protected:
+    void SetUp() override
+    {
+        const char *reason = weirt_stage_missing(stage());
+        if (reason != nullptr) {
+            GTEST_SKIP() << reason;
+        }
+    }
+    const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
+    void run(uint32_t devices, weirt_rank_fn body, uint32_t ranks, uint32_t notifications) const
+    {
+        run(devices, body, { std::get<1>(GetParam()), 0, ranks, ranks, notifications });
+    }
+    void run(uint32_t devices, weirt_rank_fn body, const Plan &plan) const
+    {
+        const windows::Transport transport(ways[plan.way]);
+        weirt_ranks_run(stage(), devices, body, &plan, sizeof plan);
+    }
+    Plan exchange(uint32_t form, uint32_t ranks, uint32_t blocks) const
+    {
+        return { std::get<1>(GetParam()), form, ranks, blocks, 0 };
+    }
+};
+
+std::string case_name(const ::testing::TestParamInfo<std::tuple<int, uint32_t>> &info)
+{
+    return std::string(weirt_stages[std::get<0>(info.param)].name) + "_" + ways[std::get<1>(info.param)].name;
+}
+
+class Window : public WindowTest {};
+INSTANTIATE_TEST_SUITE_P(Ways, Window,
+                         ::testing::Combine(::testing::Range(0, WEIRT_STAGES), ::testing::Range(0u, WAYS)), case_name);
+
+// ---- exchanges -----------------------------------------------------------------------------------------------------
+
+constexpr uint64_t SLOT = 272;
+constexpr uint64_t SIZES[] = { 0, 1, 130, SLOT };
+
+bool open_exchange(weirt_rank *rank, Bench *bench)
+{
+    const Plan *plan = plan_of(rank);
+    const uint64_t bytes = uint64_t{ 2 } * plan->ranks * rank->size * SLOT;
+    return bench->join(rank, 0) &&
+           bench->open(rank, ways[plan->way], plan->ranks, plan->notifications, bytes, bytes, 1) && weirt_barrier(rank);
+}
+
+bool exchanged(weirt_rank *rank, const Bench &bench, uint64_t rounds)
+{
+    const weirt_window_report *report = bench.report();
+    bool fine = true;
+    for (uint32_t i = 0; i < bench.ranks; i++) {
+        fine = WEIRT_EXPECT(rank, report->status[i] == WEIR_OK && report->rounds[i] == rounds) && fine;
+    }
+    if (report->wrong != 0) {
+        weirt_fail(rank, __FILE__, __LINE__, "%llu wrong, as in round %llu from rank %llu to %llu",
+                   static_cast<unsigned long long>(report->wrong), static_cast<unsigned long long>(report->wrong_round),
+                   static_cast<unsigned long long>(report->wrong_source),
+                   static_cast<unsigned long long>(report->wrong_target));
+        fine = false;
+    }
+    return fine;
+}
+
+void exchanges(weirt_rank *rank)
+{
+    const Plan *plan = plan_of(rank);
+    Bench bench;
+    uint64_t rounds = 0;
+    bool fine = open_exchange(rank, &bench);
+    for (uint64_t bytes : SIZES) { // the check finds bytes that an earlier, smaller size should not have written
+        fine = fine &&
+               WEIRT_OK(rank, bench.launch_exchange(rank, bench.exchange(SLOT, bytes, 20, plan->form), plan->blocks)) &&
+               WEIRT_OK(rank, bench.finish()) && exchanged(rank, bench, rounds += 20);
+    }
+    WEIRT_EXPECT(rank, !fine || weir_comm_status(bench.c.comm) == WEIR_OK);
+    (void)weirt_barrier(rank);
+    bench.close();
+}
+
+TEST_P(Window, PutNotify) { run(4, exchanges, exchange(WEIRT_WINDOW_PUT_NOTIFY, 2, 2)); }
+TEST_P(Window, PutAndNotify) { run(3, exchanges, exchange(WEIRT_WINDOW_PUT, 2, 2)); }
+TEST_P(Window, Take) { run(2, exchanges, exchange(WEIRT_WINDOW_TAKE, 3, 3)); }
+TEST_P(Window, Poll) { run(2, exchanges, exchange(WEIRT_WINDOW_POLL, 3, 3)); }
+TEST_P(Window, Get) { run(3, exchanges, exchange(WEIRT_WINDOW_GET, 2, 2)); }
+TEST_P(Window, Barrier) { run(4, exchanges, exchange(WEIRT_WINDOW_BARRIER, 2, 2)); }
+TEST_P(Window, OneDevice) { run(1, exchanges, exchange(WEIRT_WINDOW_PUT_NOTIFY, 4, 4)); }
+TEST_P(Window, MoreRanksThanBlocks) { run(2, exchanges, exchange(WEIRT_WINDOW_PUT_NOTIFY, 7, 2)); }
+TEST_P(Window, GetsOfMoreRanksThanBlocks) { run(2, exchanges, exchange(WEIRT_WINDOW_GET, 5, 2)); }
+
+// A thousand replays of one graph. After the first half another memory is registered; the graph has the older handle.
+void replays(weirt_rank *rank)
+{
+    const Plan *plan = plan_of(rank);
+    Bench bench;
+    void *graph = nullptr;
+    uint32_t id = 77;
+    bool fine = open_exchange(rank, &bench);
+    const uint64_t part = fine ? weir_memory_bytes(bench.memories[0]) / plan->ranks : 0;
+    fine = fine && WEIRT_OK(rank, weir_graph_begin(bench.c.device, bench.stream)) &&
+           WEIRT_OK(rank, bench.launch_exchange(rank, bench.exchange(SLOT, 130, 1, plan->form), plan->blocks)) &&
+           WEIRT_OK(rank, weir_graph_end(bench.c.device, bench.stream, &graph));
+    for (uint32_t i = 0; i < 1000 && fine; i++) {
+        fine = WEIRT_OK(rank, weir_graph_launch(bench.c.device, graph, bench.stream));
+        if (fine && i == 500) {
+            fine = WEIRT_OK(rank, weir_window_register(bench.windows[0], bench.memories[0], part, part, &id));
+        }
+    }
+    fine = fine && WEIRT_OK(rank, bench.finish()) && exchanged(rank, bench, 1000) && WEIRT_EXPECT(rank, id == 2);
+    fine = fine &&
+           WEIRT_OK(rank, bench.launch_exchange(rank, bench.exchange(SLOT, 130, 5, plan->form), plan->blocks)) &&
+           WEIRT_OK(rank, bench.finish()) && exchanged(rank, bench, 1005);
+    if (graph != nullptr) {
+        weir_graph_destroy(bench.c.device, graph);
+    }
+    (void)weirt_barrier(rank);
+    bench.close();
+}
+
+TEST_P(Window, AThousandReplaysAndANewMemory) { run(2, replays, exchange(WEIRT_WINDOW_PUT_NOTIFY, 2, 2)); }
+
+// ---- scripts -------------------------------------------------------------------------------------------------------
+
+constexpr uint64_t PART = 256;
+
+bool open_script(weirt_rank *rank, Bench *bench, uint32_t windows, uint32_t timeout_ms = 0)
+{
+    const Plan *plan = plan_of(rank);
+    return bench->join(rank, timeout_ms) &&
+           bench->open(rank, ways[plan->way], plan->ranks, plan->notifications, PART, PART, windows) &&
+           weirt_barrier(rank);
+}
+
+// Ends a case that must leave the communicator without an error.
+void close_script(weirt_rank *rank, Bench *bench)
+{
+    if (bench->c.comm != nullptr) {
+        WEIRT_OK(rank, weir_comm_status(bench->c.comm));
+    }
+    (void)weirt_barrier(rank);
+    bench->close();
+}
+
+// Rank 0 of each device sends many notifications through a small ring to rank 1 of the next device, which takes them in
+// order.
+void floods(weirt_rank *rank)
+{
+    Bench bench;
+    const uint32_t next = (rank->rank + 1) % rank->size;
+    const uint32_t previous = (rank->rank + rank->size - 1) % rank->size;
+    if (open_script(rank, &bench, 1)) {
+        bench.run(rank, { { notify(2 * next + 1, 7, 500), notify(2 * next + 1, 9, 500) },
+                          { take(2 * previous, WEIR_ANY_TAG, 7, 500), wait(2 * previous, WEIR_ANY_TAG, 500) } });
+        // Nothing is left.
+        bench.run(rank, { {}, { notify(2 * rank->rank + 1, 3), take(ANY, WEIR_ANY_TAG, 3) } });
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, FloodAtOneNotification) { run(2, floods, 2, 1); }
+TEST_P(Window, FloodAtTwoNotifications) { run(2, floods, 2, 2); }
+TEST_P(Window, FloodOnOneDevice) { run(1, floods, 2, 1); }
+
+// The ring has eight words: seven that are not waited for, and then the one that is.
+void backlog(weirt_rank *rank)
+{
+    Bench bench;
+    const uint32_t other = 1 - rank->rank;
+    if (open_script(rank, &bench, 1)) {
+        for (uint32_t round = 0; round < 5; round++) {
+            bench.run(rank, { { notify(other, 20, 7), notify(other, WEIR_WINDOW_TAG_MAX), wait(other, 26),
+                                wait(ANY, WEIR_WINDOW_TAG_MAX), take(other, WEIR_ANY_TAG, 20, 6) } });
+        }
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, BacklogUpToTheLastFreeWord) { run(2, backlog, 1, 4); }
+
+// A wait takes as it goes. A poll for more than the ring holds can never succeed; that is no error of the communicator.
+void large_counts(weirt_rank *rank)
+{
+    Bench bench;
+    const uint32_t other = 1 - rank->rank;
+    if (open_script(rank, &bench, 1)) {
+        if (rank->rank == 0) {
+            bench.run(rank, { { notify(other, 0, 60) } });
+        } else {
+            bench.run(rank, { { wait(0, WEIR_ANY_TAG, 60) } });
+        }
+        WEIRT_OK(rank, bench.launch_script(rank, { { poll(other, WEIR_ANY_TAG, 5), poll(other, WEIR_ANY_TAG, 4) } }));
+        WEIRT_OK(rank, bench.finish());
+        for (uint32_t t = 0; t < 2; t++) {
+            WEIRT_EXPECT(rank, bench.result(0, 0).status[t] == WEIR_ERR_LIMIT);
+            WEIRT_EXPECT(rank, bench.result(0, 1).status[t] == WEIR_PENDING);
+        }
+        (void)weirt_barrier(rank);
+        bench.run(rank, { { notify(other, 0, 4), wait(other, WEIR_ANY_TAG, 4) } });
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, CountsAboveTheRing) { run(2, large_counts, 1, 2); }
+
+// Puts to itself, of no bytes, and between ranks of a device; what they notify, and what they copy.
+void small_puts(weirt_rank *rank)
+{
+    Bench bench;
+    const uint32_t other = 1 - rank->rank;
+    if (open_script(rank, &bench, 1)) {
+        const uint32_t me = 2 * rank->rank;
+        const uint32_t there = 2 * other;
+        std::vector<char> data(2 * PART);
+        for (uint32_t i = 0; i < 2 * PART; i++) {
+            data[i] = weirt_pattern(rank->rank, 1, i);
+        }
+        WEIRT_OK(rank, weir_device_copy(bench.c.device, weir_memory_pointer(bench.memories[0]), data.data(), 2 * PART));
+        (void)weirt_barrier(rank);
+        bench.run(rank, { { put_notify(me, 1, 3, 5, 20),         // to itself
+                            put_notify(me + 1, 2, 0, 0, 10),     // to a rank of the device
+                            put_notify(there, 3, 101, 30, 33),   // to another device
+                            put_notify(there, 4, PART, PART, 0), // nothing, at the end of the parts
+                            wait(me, 1), take(there, WEIR_ANY_TAG, 3), take(ANY, WEIR_ANY_TAG, 4),
+                            step_of(WEIRT_CALL_FLUSH, ANY, 0) },
+                          { wait(me, 2) } });
+        std::vector<char> got(2 * PART);
+        std::vector<char> right(2 * PART);
+        std::memcpy(&right[3], &data[5], 20);
+        std::memcpy(&right[PART], &data[0], 10);
+        for (uint32_t i = 0; i < 33; i++) {
+            right[101 + i] = weirt_pattern(other, 1, 30 + i);
+        }
+        WEIRT_OK(rank, weir_device_copy(bench.c.device, got.data(), weir_memory_pointer(bench.memories[1]), 2 * PART));
+        WEIRT_EXPECT(rank, got == right);
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, PutsToItselfAndOfNoBytes) { run(2, small_puts, 2, 4); }
+
+// Two windows in one kernel, over the same memories: a notification belongs to one of them.
+void two_windows(weirt_rank *rank)
+{
+    Bench bench;
+    const uint32_t other = 1 - rank->rank;
+    if (open_script(rank, &bench, 2)) {
+        weirt_window_step second_notify = notify(other, 6);
+        weirt_window_step second_take = take(ANY, WEIR_ANY_TAG, 6);
+        weirt_window_step second_poll = poll(ANY, 5);
+        second_notify.window = second_take.window = second_poll.window = 1;
+        const Script script = { { notify(other, 5), wait(other, 5), second_poll, notify(other, 8), second_notify,
+                                  second_take, take(ANY, WEIR_ANY_TAG, 8) } };
+        WEIRT_OK(rank, bench.launch_script(rank, script));
+        WEIRT_OK(rank, bench.finish());
+        for (uint32_t i = 0; i < script[0].size(); i++) {
+            const weirt_window_result &got = bench.result(0, i);
+            WEIRT_EXPECT(rank, got.wrong == 0);
+            WEIRT_EXPECT(rank, got.status[0] == WEIR_OK && got.status[1] == WEIR_OK ? i != 2 : i == 2);
+        }
+        WEIRT_EXPECT(rank, bench.result(0, 2).status[0] == WEIR_PENDING);
+    }
+    close_script(rank, &bench);
+}
+
+TEST_P(Window, TwoWindowsInOneKernel) { run(2, two_windows, 1, 4); }
+
+// Kernels of two communicators at once.
+void two_communicators(weirt_rank *rank)
+{
+    Bench benches[2];
+    const uint32_t other = 1 - rank->rank;
+    if (open_script(rank, &benches[0], 1) && open_script(rank, &benches[1], 1)) {
+        for (uint32_t i = 0; i < 2; i++) {
+            WEIRT_OK(rank, benches[i].launch_script(rank, { { notify(other, 10 * i, 4), wait(other, 10 * i + 3),
+                                                              take(ANY, WEIR_ANY_TAG, 10 * i, 3) } }));
+        }
+        for (Bench &bench : benches) {
+            WEIRT_OK(rank, bench.finish());
+            for (uint32_t i = 0; i < 3; i++) {
+                WEIRT_EXPECT(rank, bench.result(0, i).status[0] == WEIR_OK && bench.result(0, i).wrong == 0);
+            }
+        }
+    }
+    for (Bench &bench : benches) {
+        close_script(rank, &bench);
+    }
+}
+
+TEST_P(Window, TwoCommunicators) { run(2, two_communicators, 1, 4); }
+
+// ---- waits that cannot succeed -------------------------------------------------------------------------------------
+
+// Device 0 waits for a tag that nobody sends; its communicator gets the error, with this text.
+void expect_failed_wait(weirt_rank *rank, Bench *bench, const Script &script, weir_status status,
+                        const char *const *texts, uint32_t count)
+{
+    const uint32_t last = static_cast<uint32_t>(script[0].size() - 1);
+    if (rank->rank == 0) {
+        WEIRT_OK(rank, bench->launch_script(rank, script));
+        WEIRT_OK(rank, bench->finish());
+        WEIRT_EXPECT(rank, bench->result(0, last).status[0] == status && bench->result(0, last).status[1] == status);
+        WEIRT_STATUS(rank, status, weir_comm_status(bench->c.comm));
+        for (uint32_t i = 0; i < count; i++) {
+            WEIRT_TEXT(rank, texts[i]);
+        }
+    }
+    (void)weirt_barrier(rank);
+    bench->close();
+}
+
+void wrong_tag(weirt_rank *rank)
+{
+    Bench bench;
+    weirt_log_allow("");
+    const char *const texts[] = { "window: wait of rank 0 for rank 1, tag 9", "nothing came for 300 ms" };
+    if (open_script(rank, &bench, 1, 300)) {
+        if (rank->rank == 1) {
+            bench.run(rank, { { notify(0, 8) } });
+        }
+        (void)weirt_barrier(rank);
+    }
+    expect_failed_wait(rank, &bench, { { wait(1, 9) } }, WEIR_ERR_TIMEOUT, texts, 2);
+}
+
+TEST_P(Window, AWrongTagEndsAtTheDeadline) { run(2, wrong_tag, 1, 4); }
+
+void full_ring(weirt_rank *rank)
+{
+    Bench bench;
+    weirt_log_allow("");
+    const char *const texts[] = { "window: wait of rank 0 for rank 1, tag 9",
+                                  "the ring of device 1 is full and has no match; raise opts.notifications" };
+    if (open_script(rank, &bench, 1)) {
+        if (rank->rank == 1) {
+            bench.run(rank, { { notify(0, 10, 8) } });
+        }
+        (void)weirt_barrier(rank);
+    }
+    expect_failed_wait(rank, &bench, { { wait(1, 9) } }, WEIR_ERR_LIMIT, texts, 2);
+}
+
+TEST_P(Window, AWrongTagBehindAFullRingEndsAtOnce) { run(2, full_ring, 1, 4); }
+
+} // namespace
