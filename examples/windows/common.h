@@ -17,8 +17,8 @@
 
 #include <dlfcn.h>
 
-/* The ranks are on one machine. Without the part for port channels a kernel needs half as many registers, and twice as
- * many blocks are resident. Remove this line to run between machines. */
+/* The ranks are on one machine. Without the part for port channels a kernel needs half of the registers, and twice
+ * the number of blocks is resident. Remove this line to run between machines. */
 #define WEIR_WINDOW_NO_PORT
 #include <weir/device/window.h>
 
@@ -32,7 +32,7 @@ typedef struct form_options {
     uint32_t form; /* form_kind */
     bool check;
     uint32_t devices;
-    uint32_t ranks; /* of each device; 0: as many as it has multiprocessors, 4 on the CPU */
+    uint32_t ranks; /* of each device; 0: one for each multiprocessor, 4 on the CPU */
     uint32_t threads;
     uint32_t steps;
     uint32_t repeats;

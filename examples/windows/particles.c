@@ -295,7 +295,7 @@ static double hash(uint64_t id, uint64_t salt)
     return (double)(word >> 11) / 9007199254740992.0;
 }
 
-/* A cell begins with 1 to 4 particles. Ids that no particle has exist for none. */
+/* A cell begins with 1 to 4 particles of its 4 ids. *exists says whether a particle has this id. */
 static particle first_particle(const particles *p, uint64_t id, bool *exists)
 {
     const uint64_t cell = id / 4;
@@ -399,10 +399,10 @@ static bool compute_serially(particles *p)
 static bool prepare(form_run *run)
 {
     particles *p = (particles *)run;
-    const uint64_t none = 0;
+    const uint64_t zero = 0;
     return ok(&run->job,
               weir_device_copy(run->job.device, p->args.cells, p->start, device_cells(p) * sizeof(particle_cell))) &&
-           ok(&run->job, weir_device_copy(run->job.device, p->args.lost, &none, sizeof none));
+           ok(&run->job, weir_device_copy(run->job.device, p->args.lost, &zero, sizeof zero));
 }
 
 /* Launches particles_step for the ranks from args.begin on. */

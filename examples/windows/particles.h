@@ -223,7 +223,7 @@ WEIR_FN void particles_merge(const particle_box *box, const particle_strip *stri
 }
 
 /* Adds what both neighbours sent in a step. When it returns, the group has met. With `alone` no neighbour has sent
- * anything: the strip adds its own messages, which is as much work. */
+ * anything: the strip adds its own messages, at the same cost. */
 WEIR_FN void particles_receive(const particle_box *box, const particle_strip *strip, uint32_t set, uint32_t step,
                                int alone, weir_coop block)
 {
