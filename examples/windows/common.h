@@ -143,8 +143,7 @@ static inline bool form_parse(int argc, char **argv, form_options *options, cons
     return true;
 }
 
-/* ---- a device -----------------------------------------------------------------------------------------------------
- */
+/* ---- a device ---------------------------------------------------------------------------------------------------- */
 
 /* Opens the device and finds the shapes. Devices that share a GPU share what is resident on it. */
 static inline bool form_open(form_run *run, const rank_start *start, const form_app *app, const form_options *options,
@@ -173,8 +172,7 @@ static inline bool form_open(form_run *run, const rank_start *start, const form_
     return true;
 }
 
-/* ---- a second stream ----------------------------------------------------------------------------------------------
- */
+/* ---- a second stream --------------------------------------------------------------------------------------------- */
 
 static inline bool form_driver(const form_run *run, const char *call, int result)
 {
@@ -247,8 +245,7 @@ static inline bool form_fork_end(const form_run *run)
            form_driver(run, "cuStreamWaitEvent", run->fork.wait(run->job.stream, run->fork.end, 0));
 }
 
-/* ---- checks and times ---------------------------------------------------------------------------------------------
- */
+/* ---- checks and times -------------------------------------------------------------------------------------------- */
 
 /* Forms whose steps are recorded once and replayed. */
 static inline bool form_is_graph(const form_run *run)

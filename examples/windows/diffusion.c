@@ -317,8 +317,7 @@ static bool compute_serially(diffusion *d)
     return good;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------------
- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 /* Rows that no rank writes, at both ends of all devices, stay zero. */
 static bool prepare(form_run *run)
@@ -369,8 +368,7 @@ static bool exchange(diffusion *d, uint32_t count, void *stream)
     return good;
 }
 
-/* Form `split`: the first and the last rank compute and exchange on the second stream, the others compute beside them.
- */
+/* Form `split`: the first and the last rank compute and exchange on the second stream, beside the others. */
 static bool split_stage(diffusion *d, uint32_t count, bool exchanges)
 {
     const form_run *run = &d->run;

@@ -393,8 +393,7 @@ static bool compute_serially(particles *p)
     return good;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------------
- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static bool prepare(form_run *run)
 {
@@ -462,8 +461,7 @@ static bool exchange_by_host(particles *p, uint32_t step)
     return good;
 }
 
-/* Form `split`: the first and the last rank compute and exchange on the second stream, the others compute beside them.
- */
+/* Form `split`: the first and the last rank compute and exchange on the second stream, beside the others. */
 static bool split_step(particles *p, uint32_t step, bool exchanges)
 {
     const form_run *run = &p->run;
@@ -508,8 +506,7 @@ static bool put_steps(form_run *run, uint32_t parts)
     return good;
 }
 
-/* ---- the check ----------------------------------------------------------------------------------------------------
- */
+/* ---- the check --------------------------------------------------------------------------------------------------- */
 
 static bool is_near(double a, double b) { return a - b < 1e-8 && b - a < 1e-8; }
 

@@ -394,8 +394,7 @@ static bool take_down(spmv *s)
     return true;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------------
- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 /* Every step writes x again; nothing is to be prepared. */
 static bool prepare(form_run *run)
@@ -517,8 +516,7 @@ static bool put_steps(form_run *run, uint32_t parts)
     return good;
 }
 
-/* ---- the check ----------------------------------------------------------------------------------------------------
- */
+/* ---- the check --------------------------------------------------------------------------------------------------- */
 
 /* A row of y after the last step, from the matrix and the vector themselves. */
 static double row_serially(const spmv_grid *grid, uint64_t row)
