@@ -37,6 +37,26 @@
 #define WEIR_FN_FLAT static __attribute__((noinline, unused, flatten)) /* inlines every function that it calls */
 #endif
 
+#if defined(__cplusplus)
+#define WEIR_STATIC_ASSERT(condition, text) static_assert(condition, text)
+#else
+#define WEIR_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
+#endif
+
+/* WEIR_FN_APART is `function` for a call through the pointer that WEIR_FN_POINTER defines. ptxas adds the registers of
+ * a function that it can see to those of all functions on the way to it. Behind the pointer it has registers for
+ * itself. */
+#if defined(__CUDACC__)
+#define WEIR_FN_POINTER(type, name, function) static __device__ type *volatile name##_pointer = function
+#else
+#define WEIR_FN_POINTER(type, name, function) WEIR_STATIC_ASSERT(sizeof(type *) != 0, "no pointer is needed")
+#endif
+#if defined(__CUDA_ARCH__)
+#define WEIR_FN_APART(name, function) (*name##_pointer)
+#else
+#define WEIR_FN_APART(name, function) (function)
+#endif
+
 /* Only for GPU code: nvcc's host compiler does not know the pragma. */
 #if defined(__CUDA_ARCH__)
 #define WEIR_UNROLL _Pragma("unroll")
@@ -44,12 +64,6 @@
 #else
 #define WEIR_UNROLL
 #define WEIR_ROLLED
-#endif
-
-#if defined(__cplusplus)
-#define WEIR_STATIC_ASSERT(condition, text) static_assert(condition, text)
-#else
-#define WEIR_STATIC_ASSERT(condition, text) _Static_assert(condition, text)
 #endif
 
 /* Marks conditions of error paths and slow paths. Their code then lies behind the fast path: a large part of a small

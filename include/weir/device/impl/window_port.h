@@ -81,14 +81,11 @@ WEIR_FN_COLD weir_status weir_window_port_carry_out(const weir_dev_window *windo
     return status;
 }
 
-/* Kernels call it through a pointer: ptxas adds the registers of a function that it can see to those of all functions
- * on the way to it, 146 in sum. Behind the pointer it has registers for itself. */
+/* Behind several calls: its registers would make those of a wait 146. */
 typedef weir_status weir_window_port_function(const weir_dev_window *window, uint32_t device, uint32_t type,
                                               uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
                                               uint64_t local_offset, uint64_t bytes, uint64_t value, int more);
-#if defined(__CUDACC__)
-static __device__ weir_window_port_function *volatile weir_window_port_pointer = weir_window_port_carry_out;
-#endif
+WEIR_FN_POINTER(weir_window_port_function, weir_window_port, weir_window_port_carry_out);
 
 /* Posts a put, a get or a value to the channel of `device`; by one thread. With `more` another request follows at once,
  * and the NIC's doorbell waits for it. */
@@ -96,12 +93,8 @@ WEIR_FN weir_status weir_window_port_post(const weir_dev_window *window, uint32_
                                           uint32_t remote_memory, uint64_t remote_offset, uint32_t local_memory,
                                           uint64_t local_offset, uint64_t bytes, uint64_t value, int more)
 {
-#if defined(__CUDA_ARCH__)
-    weir_window_port_function *call = weir_window_port_pointer;
-#else
-    weir_window_port_function *call = weir_window_port_carry_out;
-#endif
-    return call(window, device, type, remote_memory, remote_offset, local_memory, local_offset, bytes, value, more);
+    return WEIR_FN_APART(weir_window_port, weir_window_port_carry_out)(
+        window, device, type, remote_memory, remote_offset, local_memory, local_offset, bytes, value, more);
 }
 
 /* Stores a word in the shared part of `device`, behind all earlier puts to it. */
