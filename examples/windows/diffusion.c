@@ -130,7 +130,8 @@ WEIR_KERNEL_FOR(diffusion_resident, diffusion_args, FORM_THREADS_MAX)
     }
 }
 
-/* The other forms: a kernel for each stage. It waits for the rows of the stage before; the last kernel only waits. */
+/* The other forms: a kernel for each stage. It waits for the rows of the stage before. In the forms `steps` and `hand`
+ * one more kernel, behind the last stage, only waits. */
 WEIR_KERNEL_FOR(diffusion_stage, diffusion_args, FORM_THREADS_MAX)
 {
     const weir_coop block = weir_coop_block(coop);
@@ -389,6 +390,7 @@ static bool put_steps(form_run *run, uint32_t parts)
 {
     diffusion *d = (diffusion *)run;
     const rank_job *job = &run->job;
+    const bool exchanges = (parts & FORM_EXCHANGES) != 0;
     weir_launch_opts resident = WEIR_OPTS(weir_launch_opts);
     bool good = true;
     resident.cooperative = true;
@@ -396,8 +398,9 @@ static bool put_steps(form_run *run, uint32_t parts)
     if (options.form == FORM_WINDOW) {
         return ok(job, weir_launch(job->device, &diffusion_resident, run->resident, &d->args, &resident, job->stream));
     }
-    for (uint32_t count = 0; count <= d->args.end_stage && good; count++) {
-        const bool exchanges = count < d->args.end_stage && (parts & FORM_EXCHANGES) != 0;
+    const bool kernels_wait = options.form == FORM_STEPS || options.form == FORM_HAND;
+    const uint32_t kernels = d->args.end_stage + (kernels_wait && exchanges ? 1 : 0);
+    for (uint32_t count = 0; count < kernels && good; count++) {
         if (options.form == FORM_SPLIT) {
             good = split_stage(d, count, exchanges);
             continue;
