@@ -17,7 +17,8 @@
  * Threads:   one thread at a time for each window; distinct windows are independent.
  * Blocking:  create, register: until all devices of the group have called it, with the communicator's timeout.
  * Ownership: keeps references on comm and on registered memories. Destroy a window when no kernel of any device uses it
- *            any more. Kernels must not use a handle after that.
+ *            any more, and all that its kernels have sent has arrived: over port channels, kernels end with a flush of
+ *            all targets. Kernels must not use a handle after that.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT, WEIR_ERR_RANGE, WEIR_ERR_MISMATCH (another device gave other values),
  *            WEIR_ERR_UNSUPPORTED (a device that cannot be reached, with the reason), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE,
  *            WEIR_ERR_TIMEOUT, the communicator's error. */

@@ -148,6 +148,27 @@ void one_is_wrong(weirt_rank *rank)
 
 TEST_P(WindowCreate, ErrorsOfOneDeviceReachAll) { weirt_ranks_run(stage(), 3, one_is_wrong, nullptr, 0); }
 
+// One device names a transport that does not exist. The communicator goes on.
+void bad_transport(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_window *window = nullptr;
+    weir_window_opts opts = changed(1, 4, WEIR_MEMORY_DEVICE, 1);
+    if (weirt_comm_open(rank, 0, &c)) {
+        opts.transport = rank->rank == 1 ? "carrier-pigeon" : "ipc";
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_window_create(c.comm, &opts, &window));
+        WEIRT_TEXT(rank, rank->rank == 1 ? "weir_window_create: port channel to rank 0: transport \"carrier-pigeon\""
+                                         : "weir_window_create: rank 1 failed: weir_window_create: port channel to");
+        opts.transport = "ipc";
+        WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window));
+        (void)weirt_barrier(rank);
+        weir_window_destroy(window);
+    }
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, TransportsThatDoNotExist) { weirt_ranks_run(stage(), 3, bad_transport, nullptr, 0); }
+
 // Errors before a device knows its group stay with it.
 void stays_alone(weirt_rank *rank)
 {

@@ -9,6 +9,14 @@
 #define REQUESTS 4u       /* of a rank that may be under way */
 #define SLOTS_LEAST 2048u /* of the proxy's fifo */
 
+/* Puts the call and the device in front of the error's text. */
+static weir_status explain(const weiri_team *team, const char *call, uint32_t index, weir_status status)
+{
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weiri_fail(status, "%s: port channel to rank %u: %s", call, team->ranks[index], weir_last_error());
+}
+
 /* ---- steps with each other device ---------------------------------------------------------------------------- */
 
 typedef struct step {
@@ -16,6 +24,23 @@ typedef struct step {
     weiri_team *team;
     const char *transport;
 } step;
+
+weir_status weiri_window_ports_check(const weiri_window_ports *ports, const weiri_team *team, const char *call,
+                                     const char *transport)
+{
+    weir_comm *comm = team->comm;
+    const char *only = comm->ordered ? NULL : transport;
+    const weiri_transport_ops *found;
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < team->size && status == WEIR_OK; k++) {
+        if (ports->to[k]) {
+            status =
+                weiri_transport_choose(comm->device, &comm->end, &comm->peers[team->ranks[k]].end, only, &found, NULL);
+            status = explain(team, call, k, status);
+        }
+    }
+    return status;
+}
 
 static weir_status begin_connection(void *context, uint32_t index, weir_future **future)
 {
@@ -47,14 +72,6 @@ weir_status weiri_window_ports_meet(weiri_window_ports *ports, weiri_team *team,
 }
 
 /* ---- channels ------------------------------------------------------------------------------------------------ */
-
-/* Puts the call and the device in front of the error's text. */
-static weir_status explain(const weiri_team *team, const char *call, uint32_t index, weir_status status)
-{
-    return status == WEIR_OK
-               ? WEIR_OK
-               : weiri_fail(status, "%s: port channel to rank %u: %s", call, team->ranks[index], weir_last_error());
-}
 
 static uint32_t credits_of(uint32_t ranks)
 {

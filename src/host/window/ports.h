@@ -1,6 +1,7 @@
 /* ports.h - the port channels of a window, to the devices whose memory is not mapped here.
  *
  *     ports.to[k] = true;                                       each such device
+ *     status = weiri_window_ports_check(&ports, team, call, transport);
  *     status = weiri_window_ports_connect(&ports, team, call, transport);
  *     status = weiri_window_ports_meet(&ports, team, call);     a semaphore for each channel
  *     status = weiri_window_ports_open(&ports, team, call, &rings, ranks, handles);
@@ -28,6 +29,10 @@ typedef struct weiri_window_ports {
     weir_proxy *proxy; /* NULL if no device has a channel */
 } weiri_window_ports;
 
+/* Whether a transport joins this device to each that has a channel: `transport`, or any if it is NULL. No messages are
+ * sent, so the others can still learn of an error. */
+weir_status weiri_window_ports_check(const weiri_window_ports *ports, const weiri_team *team, const char *call,
+                                     const char *transport);
 /* Connects to each other device: over `transport`, or the default if it is NULL, where there is to be a channel. */
 weir_status weiri_window_ports_connect(weiri_window_ports *ports, weiri_team *team, const char *call,
                                        const char *transport);

@@ -203,6 +203,9 @@ static weir_status open_window(weir_window *window, const weir_window_opts *opts
     static const char call[] = "weir_window_create";
     weiri_team *team = &window->team;
     if (mine == WEIR_OK) {
+        mine = weiri_window_ports_check(&window->ports, team, call, opts->transport);
+    }
+    if (mine == WEIR_OK) {
         mine = allocate_memories(window, opts);
     }
     weir_status status = weiri_team_agree(team, NULL, call, mine, false);
