@@ -8,7 +8,7 @@
  *
  * A table too large for the device lies in host memory that one rank allocates (weir_memory_allocate with
  * WEIR_MEMORY_HOST) and the others receive (weir_memory_recv): one copy for all processes. Its rows may be divided into
- * parts in several memories.
+ * parts in several memories. docs/tables.md explains what limits a gather, and how to choose order and blocks.
  *
  * Ids lie in memory that the device reads. A negative id is skipped: its row of out stays, or is zeroed with
  * opts.zero_skipped. An id beyond the rows reads and writes nothing and is counted; weir_table_status is WEIR_ERR_RANGE
