@@ -292,7 +292,7 @@ def port(program):
 
 
 def gather(program):
-    """Gathers by hand: a row for each span, size, order, form and number of loads, with no wrong word."""
+    """Gathers by weir and by hand: a row for each span, size, order, form and number of loads, with no wrong word."""
     arguments = ["--device", "cpu", "-n", "1", "--rows", "300", "--span", "64K,100K", "--row-bytes", "100,128,1204",
                  "--order", "all", "--form", "all", "--lanes", "1,4", "--loads", "1,2,4", "--threads", "4"]
     for ranks in ("1", "2"):
@@ -303,7 +303,9 @@ def gather(program):
             with open(path, encoding="utf-8") as file:
                 rows = json.load(file)["rows"]
         # Each of 2 spans, 3 sizes, 3 orders and 2 numbers of lanes: units with 3 numbers of loads, 3 forms with one.
-        expect(len(rows) == 2 * 3 * 3 * 2 * (3 + 3), f"{len(rows)} rows")
+        # weir has 3 orders and chooses lanes and loads itself.
+        expect(len(rows) == 2 * 3 * (3 * 2 * (3 + 3) + 3), f"{len(rows)} rows")
+        expect({row["order"] for row in rows if row["form"] == "weir"} == {"given", "grouped", "auto"}, "weir's orders")
         for row in rows:
             expect(row["wrong"] == 0 and row["devices"] == int(ranks), f"data of {row}")
             expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"] and row["bound_us"] > 0, f"times of {row}")

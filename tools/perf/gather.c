@@ -1,8 +1,9 @@
-/* gather.c - weir-perf gather: rows of a table in host memory, gathered by kernels written by hand.
+/* gather.c - weir-perf gather: rows of a table in host memory, gathered by weir and by kernels written by hand.
  *
  * Rank 0 allocates the table, of the largest span, and the other ranks map it. A case is a span, a size of rows, an
  * order of ids and a form of the kernel. Each rank draws its own ids, which are all distinct. `sorted` and `grouped`
  * are ids that the host has brought into that order: by row, or by groups of 64 MiB in which they keep the drawn order.
+ * The form `weir` is weir_table_gather; it gets the drawn ids, and reorders them itself in the orders grouped and auto.
  * Row i of the output is the row of the i-th id that was drawn, whatever the order. Times are medians of replays of a
  * graph with one kernel. Every case is checked: the output is cleared, filled by one more launch, and compared. */
 #include "tools/perf/gather.h"
@@ -21,8 +22,10 @@
 #define LINK_BYTES_US 51400.0
 #define MISS_US 0.030
 
-enum { ORDER_GIVEN, ORDER_SORTED, ORDER_GROUPED, ORDERS };
-static const char *const order_names[ORDERS] = { "given", "sorted", "grouped" };
+enum { ORDER_GIVEN, ORDER_SORTED, ORDER_GROUPED, ORDER_AUTO, ORDERS };
+static const char *const order_names[ORDERS] = { "given", "sorted", "grouped", "auto" };
+
+#define FORM_WEIR GATHER_FORMS /* behind the forms by hand */
 
 typedef struct gather_bench {
     perf_rank *rank;
@@ -247,14 +250,58 @@ typedef struct gather_case {
     weir_shape shape;
 } gather_case;
 
-static weir_status check_case(gather_bench *bench, const gather_case *c, gather_args *args)
+static const char *form_name(const gather_case *c)
+{
+    return c->form == FORM_WEIR ? "weir" : gather_forms[c->form].name;
+}
+
+/* ---- weir's gather --------------------------------------------------------------------------------------- */
+
+typedef struct weir_gather {
+    weir_table *table;
+    const gather_args *args;
+    weir_table_call_opts opts;
+} weir_gather;
+
+static weir_status put_gather(perf_rank *rank, void *context, uint32_t number)
+{
+    const weir_gather *gather = (const weir_gather *)context;
+    (void)number;
+    return weir_table_gather(gather->table, gather->args->ids, WEIR_IDS_I64, gather->args->count, gather->args->out,
+                             &gather->opts, rank->stream);
+}
+
+static weir_status create_gather(const gather_bench *bench, const gather_case *c, const gather_args *args,
+                                 weir_gather *gather)
+{
+    static const weir_table_order orders[ORDERS] = { WEIR_TABLE_ORDER_GIVEN, WEIR_TABLE_ORDER_GIVEN,
+                                                     WEIR_TABLE_ORDER_GROUPED, WEIR_TABLE_ORDER_AUTO };
+    weir_table_opts opts = WEIR_OPTS(weir_table_opts);
+    weir_table_part part;
+    memset(&part, 0, sizeof part);
+    memset(gather, 0, sizeof *gather);
+    part.memory = bench->table;
+    part.count = c->span / c->row_bytes;
+    opts.order_ids = bench->most;
+    gather->args = args;
+    gather->opts.size = sizeof gather->opts;
+    gather->opts.order = orders[c->order];
+    gather->opts.blocks = c->shape.blocks;
+    return weir_table_create(bench->rank->device, c->row_bytes, &part, 1, &opts, &gather->table);
+}
+
+/* ---- measuring a case ------------------------------------------------------------------------------------ */
+
+static weir_status check_case(gather_bench *bench, const gather_case *c, gather_args *args, weir_gather *gather)
 {
     perf_rank *rank = bench->rank;
     uint64_t *wrong = (uint64_t *)weir_memory_host_pointer(bench->wrong);
     const weir_shape compare = weir_device_fit_shape(rank->device, (weir_shape){ 128, 1024 });
     *wrong = 0;
     weir_status status = weir_device_fill(rank->device, args->out, 0, bench->count * c->row_bytes);
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK && c->form == FORM_WEIR) {
+        status = put_gather(rank, gather, 1); /* the next kernel is on the same stream */
+    } else if (status == WEIR_OK) {
         status = launch_once(bench, gather_forms[c->form].kernels[c->loads], c->shape, args);
     }
     if (status == WEIR_OK) {
@@ -272,7 +319,7 @@ static void report(const gather_bench *bench, const gather_case *c, double *us, 
     perf_sort(us, replays);
     const double median = perf_percentile(us, replays, 0.5);
     const perf_field fields[] = {
-        perf_text("form", gather_forms[c->form].name),
+        perf_text("form", form_name(c)),
         perf_text("order", order_names[c->order]),
         perf_count("devices", bench->rank->ranks),
         perf_count("span", c->span),
@@ -306,24 +353,37 @@ static weir_status measure_case(gather_bench *bench, const gather_case *c)
     args.table = (char *)weir_memory_pointer(bench->table);
     args.out = (char *)weir_memory_pointer(bench->out);
     args.ids = (const int64_t *)weir_memory_pointer(bench->ids);
-    args.places = c->order == ORDER_GIVEN ? NULL : (const uint32_t *)weir_memory_pointer(bench->places);
+    args.places =
+        c->order == ORDER_GIVEN || c->form == FORM_WEIR ? NULL : (const uint32_t *)weir_memory_pointer(bench->places);
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
     args.row_bytes = c->row_bytes;
     args.count = bench->count;
     args.lanes = c->lanes;
+    weir_gather gather;
+    memset(&gather, 0, sizeof gather);
+    const perf_calls calls = { put_gather, &gather };
     perf_work work;
     memset(&work, 0, sizeof work);
-    work.kernel = gather_forms[c->form].kernels[c->loads];
-    work.shape = c->shape;
-    work.args = &args;
-    weir_status status = perf_record(rank, &work, 1, &graph);
+    weir_status status = WEIR_OK;
+    if (c->form == FORM_WEIR) {
+        status = create_gather(bench, c, &args, &gather);
+    } else {
+        work.kernel = gather_forms[c->form].kernels[c->loads];
+        work.shape = c->shape;
+        work.args = &args;
+    }
+    if (status == WEIR_OK) {
+        status =
+            c->form == FORM_WEIR ? perf_record_calls(rank, &calls, 1, &graph) : perf_record(rank, &work, 1, &graph);
+    }
     if (status == WEIR_OK) {
         status = perf_time(rank, graph, 1, rank->options->warmup, replays, us);
     }
     weir_graph_destroy(rank->device, graph);
     if (status == WEIR_OK) {
-        status = check_case(bench, c, &args);
+        status = check_case(bench, c, &args, &gather);
     }
+    weir_table_destroy(gather.table);
     if (status != WEIR_OK) {
         return status;
     }
@@ -331,7 +391,7 @@ static weir_status measure_case(gather_bench *bench, const gather_case *c)
     const uint64_t wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
     return wrong == 0 ? WEIR_OK
                       : perf_fail(rank, WEIR_ERR_CORRUPT, "gather %s %s, rows of %llu bytes: %llu words are wrong",
-                                  gather_forms[c->form].name, order_names[c->order], (unsigned long long)c->row_bytes,
+                                  form_name(c), order_names[c->order], (unsigned long long)c->row_bytes,
                                   (unsigned long long)wrong);
 }
 
@@ -363,7 +423,7 @@ static bool selects(const char *list, const char *name, bool by_default)
     return false;
 }
 
-/* All lanes and loads of a form with one shape. */
+/* All lanes and loads of a form with one shape; weir chooses both itself. */
 static weir_status measure_shape(gather_bench *bench, gather_case *c)
 {
     const perf_options *options = bench->rank->options;
@@ -374,7 +434,7 @@ static weir_status measure_shape(gather_bench *bench, gather_case *c)
         for (uint32_t k = 0; k < loads.count && status == WEIR_OK; k++) {
             c->lanes = (uint32_t)lanes.values[i];
             c->loads = loads.values[k] == 4 ? 2 : (uint32_t)loads.values[k] - 1;
-            if (gather_forms[c->form].kernels[c->loads] != NULL) {
+            if (c->form == FORM_WEIR ? i + k == 0 : gather_forms[c->form].kernels[c->loads] != NULL) {
                 status = measure_case(bench, c);
             }
         }
@@ -396,11 +456,17 @@ static weir_status measure_rows(gather_bench *bench, gather_case *c)
             continue;
         }
         status = status == WEIR_OK ? set_order(bench, c->order, c->row_bytes) : status;
-        for (c->form = 0; c->form < GATHER_FORMS; c->form++) {
+        for (c->form = 0; c->form <= FORM_WEIR; c->form++) {
+            if (c->order == (c->form == FORM_WEIR ? ORDER_SORTED : ORDER_AUTO)) {
+                continue;
+            }
+            if (c->form == FORM_WEIR && status == WEIR_OK) {
+                status = set_order(bench, ORDER_GIVEN, c->row_bytes);
+            }
             for (uint32_t i = 0; i < blocks.count * threads.count && status == WEIR_OK; i++) {
                 c->shape.blocks = (uint32_t)blocks.values[i / threads.count];
                 c->shape.threads = (uint32_t)threads.values[i % threads.count];
-                if (selects(options->form, gather_forms[c->form].name, c->form == GATHER_UNITS)) {
+                if (selects(options->form, form_name(c), c->form == GATHER_UNITS || c->form == FORM_WEIR)) {
                     status = measure_shape(bench, c);
                 }
             }
@@ -483,6 +549,6 @@ static weir_status run_gather(perf_rank *rank)
 }
 
 const perf_command perf_gather = {
-    "gather", "rows of a table in host memory, by kernels written by hand",
+    "gather", "rows of a table in host memory, by weir and by hand",
     "-g --rows --row-bytes --span --order --form --blocks --threads --lanes --loads -n -w", run_gather, NULL
 };

@@ -77,6 +77,8 @@ WEIR_FN void move_units(const gather_args *args, weir_coop coop, uint32_t loads)
         while (more) {
             WEIR_UNROLL
             for (uint32_t k = 0; k < loads; k++) {
+                units[k].lo = 0;
+                units[k].hi = 0;
                 if (at[k] + (int64_t)UNIT > 0 && at[k] < bytes) {
                     units[k] = weir_arch_load_vec16((const weir_vec16 *)(rows[k] + at[k]));
                 }

@@ -60,7 +60,7 @@ static const option_row option_rows[] = {
     { "--rows", OPTION_NUMBER, offsetof(perf_options, rows), "N", "ids of a gather; default 400000" },
     { "--row-bytes", OPTION_LIST, offsetof(perf_options, row_bytes), "LIST", "sizes of rows; default 128" },
     { "--span", OPTION_LIST, offsetof(perf_options, spans), "LIST", "bytes of the table; default 512M" },
-    { "--order", OPTION_TEXT, offsetof(perf_options, order), "LIST", "given (default), sorted, grouped; all" },
+    { "--order", OPTION_TEXT, offsetof(perf_options, order), "LIST", "given (default), sorted, grouped, auto; all" },
     { "--lanes", OPTION_LIST, offsetof(perf_options, lanes), "LIST", "lanes that share a row; default 32" },
     { "--loads", OPTION_LIST, offsetof(perf_options, loads), "LIST", "rows under way of each group of lanes: 1, 2, 4" },
     { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "treat each N ranks as a host" },
