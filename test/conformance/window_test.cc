@@ -1,5 +1,6 @@
 // Windows over communicators: exchanges between all ranks of all devices, and scripts of calls. A case runs once a
 // stage and a way to reach other devices.
+#include <cstring>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -20,7 +21,7 @@ using windows::take;
 using windows::wait;
 using windows::Way;
 
-const Way ways[] = { { "mapped", nullptr, 0, WEIR_MEMORY_DEVICE } };
+const Way ways[] = { { "mapped", 0, nullptr }, { "port_ipc", 1, "ipc" }, { "port_ofi", 1, "ofi" } };
 constexpr uint32_t WAYS = sizeof ways / sizeof ways[0];
 constexpr uint32_t ANY = WEIR_ANY_RANK;
 
@@ -42,7 +43,24 @@ protected:
         if (reason != nullptr) {
             GTEST_SKIP() << reason;
         }
+        if (way().transport != nullptr && std::strcmp(way().transport, "ofi") == 0) {
+            require_ofi();
+        }
     }
+    static void require_ofi()
+    {
+        weir_transport_info info;
+        if (std::strcmp(weirt_sanitizer(), "thread") == 0) {
+            GTEST_SKIP() << "the library of transport ofi is not built with the thread sanitizer";
+        }
+        for (uint32_t i = 0; weir_transport_get(i, &info) == WEIR_OK; i++) {
+            if (std::strcmp(info.name, "ofi") == 0 && info.works) {
+                return;
+            }
+        }
+        GTEST_SKIP() << "no transport ofi";
+    }
+    const Way &way() const { return ways[std::get<1>(GetParam())]; }
     const weirt_stage *stage() const { return &weirt_stages[std::get<0>(GetParam())]; }
     void run(uint32_t devices, weirt_rank_fn body, uint32_t ranks, uint32_t notifications) const
     {
@@ -50,7 +68,6 @@ protected:
     }
     void run(uint32_t devices, weirt_rank_fn body, const Plan &plan) const
     {
-        const windows::Transport transport(ways[plan.way]);
         weirt_ranks_run(stage(), devices, body, &plan, sizeof plan);
     }
     Plan exchange(uint32_t form, uint32_t ranks, uint32_t blocks) const

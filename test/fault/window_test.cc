@@ -15,7 +15,7 @@ using windows::Bench;
 using windows::Script;
 using windows::Way;
 
-const Way mapped = { "mapped", nullptr, 0, WEIR_MEMORY_DEVICE };
+const Way mapped = { "mapped", 0, nullptr };
 constexpr uint32_t LOST = 2;            // the device that fails
 constexpr uint32_t RANKS = 2;           // of each device
 constexpr uint32_t STOP_TIMEOUT = 5000; // WEIR_TIMEOUT_MS, ms

@@ -2,7 +2,6 @@
 #ifndef WEIRT_WINDOW_BENCH_H
 #define WEIRT_WINDOW_BENCH_H
 
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -11,25 +10,11 @@
 
 namespace windows {
 
-// A way to reach other devices. The test sets WEIR_TRANSPORT, if there is a name, around the run.
+// A way to reach other devices; weir_window_opts.
 struct Way {
     const char *name;
+    uint32_t host_ranks;
     const char *transport;
-    uint32_t host_ranks; // weir_window_opts
-    weir_memory_kind kind;
-};
-
-class Transport {
-public:
-    explicit Transport(const Way &way)
-    {
-        if (way.transport != nullptr) {
-            setenv("WEIR_TRANSPORT", way.transport, 1);
-        }
-    }
-    ~Transport() { unsetenv("WEIR_TRANSPORT"); }
-    Transport(const Transport &) = delete;
-    Transport &operator=(const Transport &) = delete;
 };
 
 // What a device's ranks call.
@@ -110,7 +95,7 @@ struct Bench {
         opts.ranks = device_ranks;
         opts.notifications = notifications;
         opts.host_ranks = way.host_ranks;
-        opts.kind = way.kind;
+        opts.transport = way.transport;
         ranks = device_ranks;
         const uint64_t room = sizeof(weirt_window_report) +
                               ranks * WEIRT_WINDOW_STEPS * (sizeof(weirt_window_step) + sizeof(weirt_window_result));
