@@ -22,7 +22,7 @@
  * dropped and logged once. Rendezvous by address needs a key, WEIR_KEY or opts.key. It is random bytes and not a
  * password, because a stranger who holds the meeting address may try passwords:
  * `head -c 32 /dev/urandom | base64` makes one. On the loopback the ranks of one user need none: they share a key in
- * /tmp/weir-UID, which weir makes with mode 0600. WEIR_ALLOW_NO_KEY=1 lets anybody join who can connect.
+ * /tmp/weir-UID, which weir makes with mode 0600. With WEIR_ALLOW_NO_KEY=1 any process that can connect may join.
  *
  * A service thread of the bootstrap does all socket work: a rank that dies is known to all within a second,
  * and every pending and later call of every rank returns WEIR_ERR_REMOTE with that rank in its text. Heartbeats of the
@@ -37,10 +37,10 @@
  *            been handed over to the socket. A rank may be 64 MiB ahead of another with its sends, and as much
  *            with collectives; beyond that it waits until the other has received some of it.
  * Ownership: data buffers belong to the caller and are free for use when a call returns.
- * Errors:    WEIR_ERR_TIMEOUT (naming who is missing), WEIR_ERR_REMOTE, WEIR_ERR_MISMATCH (naming what both
- *            sides called), WEIR_ERR_AUTH, WEIR_ERR_VERSION, WEIR_ERR_INVALID, WEIR_ERR_LIMIT (a message of more
- *            than 1 TiB), WEIR_ERR_CORRUPT (a rendezvous file or a message that is none of weir's), WEIR_ERR_NOMEM,
- *            WEIR_ERR_SYSTEM, WEIR_ERR_ENV, WEIR_ERR_FORKED. */
+ * Errors:    WEIR_ERR_TIMEOUT (naming the missing ranks), WEIR_ERR_REMOTE, WEIR_ERR_MISMATCH (naming both calls),
+ *            WEIR_ERR_AUTH, WEIR_ERR_VERSION, WEIR_ERR_INVALID, WEIR_ERR_LIMIT (a message of more than 1 TiB),
+ *            WEIR_ERR_CORRUPT (a malformed rendezvous file or message), WEIR_ERR_NOMEM, WEIR_ERR_SYSTEM, WEIR_ERR_ENV,
+ *            WEIR_ERR_FORKED. */
 #ifndef WEIR_BOOTSTRAP_H
 #define WEIR_BOOTSTRAP_H
 
@@ -98,11 +98,11 @@ WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_callbacks(const weir_b
                                                                     const weir_bootstrap_opts *opts,
                                                                     weir_bootstrap **out);
 
-/* The same with rank and size from what started this process; weir/launcher.h has the order in which that is looked
- * for. The ranks meet at WEIR_UNIQUE_ID, else through the file at WEIR_RENDEZVOUS_FILE, else at a unique id that PMIx
- * carries, else at MASTER_ADDR and WEIR_PORT (default MASTER_PORT + 1), which needs WEIR_KEY unless all ranks are of
- * one user and MASTER_ADDR is the loopback. Under PMIx every rank of the job makes this call, and equally often.
- * WEIR_ERR_ENV, with what was looked for, without a launcher. */
+/* The same with rank and size from the launcher of this process (weir/launcher.h). The ranks meet at WEIR_UNIQUE_ID,
+ * else through the file at WEIR_RENDEZVOUS_FILE, else at a unique id that PMIx carries, else at MASTER_ADDR and
+ * WEIR_PORT (default MASTER_PORT + 1), which needs WEIR_KEY unless all ranks are of one user and MASTER_ADDR is the
+ * loopback. Under PMIx every rank of the job makes this call the same number of times. WEIR_ERR_ENV without a launcher;
+ * the text lists what was looked for. */
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_create_launched(const weir_bootstrap_opts *opts,
                                                                    weir_bootstrap **out);
 
@@ -114,11 +114,11 @@ WEIR_API uint32_t weir_bootstrap_size(const weir_bootstrap *bootstrap);
 
 /* What this rank's bootstrap has done and holds. */
 typedef struct weir_bootstrap_usage {
-    uint64_t rounds;      /* steps of collectives in which it sent or received; create's are among them */
+    uint64_t rounds;      /* steps of collectives in which it sent or received, including those of create */
     uint64_t messages;    /* messages that it has written to sockets, of all kinds */
     uint64_t bytes;       /* of these messages */
     uint64_t connections; /* open now */
-    uint64_t beats;       /* heartbeats that it has sent; they are not among the messages */
+    uint64_t beats;       /* heartbeats sent, which are not counted as messages */
 } weir_bootstrap_usage;
 
 WEIR_API void weir_bootstrap_get_usage(weir_bootstrap *bootstrap, weir_bootstrap_usage *usage);
@@ -128,13 +128,13 @@ WEIR_API void weir_bootstrap_get_usage(weir_bootstrap *bootstrap, weir_bootstrap
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_send(weir_bootstrap *bootstrap, const void *data, size_t bytes,
                                                         uint32_t peer, uint64_t tag);
 
-/* Receives the next message of (peer, tag), which must have `bytes` bytes: WEIR_ERR_MISMATCH, and the message
- * is dropped, otherwise. */
+/* Receives the next message of (peer, tag). Unless it has `bytes` bytes, it is dropped, and the call returns
+ * WEIR_ERR_MISMATCH. */
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_recv(weir_bootstrap *bootstrap, void *data, size_t bytes,
                                                         uint32_t peer, uint64_t tag);
 
-/* Every rank of the group contributes `bytes`: its own, at `data` + position in the group * bytes, is sent,
- * the others' are filled in. In ceil(log2 n) steps. */
+/* Every rank of the group contributes `bytes`. Its own contribution is at `data` + position in the group * bytes; the
+ * others' are filled in. Takes ceil(log2 n) steps. */
 WEIR_API WEIR_NODISCARD weir_status weir_bootstrap_allgather(weir_bootstrap *bootstrap, const weir_group *group,
                                                              void *data, size_t bytes);
 

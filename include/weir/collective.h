@@ -14,10 +14,10 @@
  *
  * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
  * several streams. All ranks give the same operation, count, type and root; otherwise WEIR_ERR_MISMATCH becomes the
- * communicator's error on all ranks and names the difference. Operations that run at the same time need a collective
- * each, and blocks that fit on the GPU side by side (opts.blocks, opts.threads). An operation that returns an error has
- * launched nothing, and the other ranks wait. Between hosts, an error of the device may come after the first launch,
- * which has used recv.
+ * communicator's error on all ranks and names the difference. Operations that run at the same time need separate
+ * collectives, and blocks that fit on the GPU side by side (opts.blocks, opts.threads). An operation that returns an
+ * error has launched nothing, and the other ranks wait. Between hosts, an error of the device may come after the first
+ * launch, which has used recv.
  *
  * Pointers are memory that the device can access, aligned to the element. Other pointers end the device's context, or
  * on the CPU the process, unless opts.check_pointers is set. Large data in registered memory (weir_collective_register)
@@ -36,10 +36,10 @@
  * Threads:   one thread at a time per collective; distinct collectives are independent.
  * Blocking:  create, register; kernels, with the communicator's deadline.
  * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more.
- * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; what there
- *            is not between hosts), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks of a host, or
- *            WEIR_COLLECTIVE_HOSTS hosts; a form without room for the data), WEIR_ERR_MISMATCH, WEIR_ERR_NOMEM,
- *            WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error. */
+ * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; an
+ *            operation that does not work between hosts), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks of a
+ *            host, or WEIR_COLLECTIVE_HOSTS hosts; a form without room for the data), WEIR_ERR_MISMATCH,
+ *            WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error. */
 #ifndef WEIR_COLLECTIVE_H
 #define WEIR_COLLECTIVE_H
 
@@ -63,40 +63,39 @@ typedef enum weir_collective_form {
 
 typedef struct weir_collective_opts {
     size_t size;
-    const weir_group *group; /* of the communicator's ranks, this one among them; NULL: all. Ranks of operations count
-                                within it */
+    const weir_group *group; /* ranks of the communicator with this one; NULL: all. Operations count ranks in it */
     uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
                                 64 MiB on a GPU, 1 and 64 MiB on the CPU; the same on all ranks, as the next two */
-    uint32_t blocks;         /* most blocks of a kernel, each of which has a multiprocessor; default, and most on a GPU:
-                                as many as there are multiprocessors. Unless blocks or threads are given, operations
-                                by slots among more than two ranks, each with a GPU of its own, put four blocks of
-                                256 threads on each, which leaves no room beside them */
-    uint32_t threads;        /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
-                                where blocks are many */
+    uint32_t blocks; /* most blocks of a kernel, one for each multiprocessor; default, and limit on a GPU: the number of
+                        multiprocessors. Unless blocks or threads are given, operations by slots among more than two
+                        ranks, each with its own GPU, put four blocks of 256 threads on each multiprocessor, which
+                        leaves no room for other kernels */
+    uint32_t threads;          /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
+                                  where blocks are many */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */
-    uint32_t host_ranks;       /* makes hosts of so many ranks, whose memory must be mapped: to try on one host what
-                                  goes on between several; 0: as it is mapped */
-    const char *transport;     /* between hosts, as weir_connection_opts.transport */
+    uint32_t host_ranks;   /* treats every so many ranks as a host, to try several hosts on one; their memory must be
+                              mapped. 0: ranks that map each other's memory are a host */
+    const char *transport; /* between hosts, as weir_connection_opts.transport */
 } weir_collective_opts;
 
-/* Every rank of the group calls it, and creates its collectives in the same order. An error of one rank is everyone's
- * at once; the others name that rank and its cause. They are not told where a rank cannot know who they are: comm is
- * NULL, opts.size is not set, the group is none, or without this rank; ranks differ in opts.host_ranks, or in which of
- * them are one host, or a host has too many. A rank that has no memory for what it must send ends the communicator, as
- * weir_comm_abort does, with its error in the text. */
+/* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return
+ * an error at once, and the others' texts name that rank and its cause. The other ranks learn nothing if a rank cannot
+ * know them: comm is NULL, opts.size is not set, the group is empty or without this rank, ranks differ in
+ * opts.host_ranks or in which of them are one host, or a host has too many ranks. A rank without memory for its
+ * messages ends the communicator, as weir_comm_abort does, with its error in the text. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
 WEIR_API void weir_collective_destroy(weir_collective *collective);
 
 WEIR_API uint32_t weir_collective_rank(const weir_collective *collective);
 WEIR_API uint32_t weir_collective_size(const weir_collective *collective);
-/* Device memory of this rank that it has allocated. */
+/* Bytes of device memory that the collective has allocated on this rank. */
 WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 
-/* Forces a form and a number of blocks, of at most opts.blocks, on the operations that follow, on all ranks alike; 0
- * leaves it to the tuning file and the library. */
+/* Forces a form and a number of blocks, at most opts.blocks, on the operations that follow. All ranks make the same
+ * call. 0 leaves the choice to the tuning file and the library. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 
@@ -127,22 +126,23 @@ WEIR_API WEIR_NODISCARD weir_status weir_broadcast(weir_collective *collective, 
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all(weir_collective *collective, const void *send, void *recv,
                                                     uint64_t count, weir_dtype dtype, void *stream);
 
-/* What all_to_all_v sends to, or gets from, one rank: elements, from element `at` of the buffer on. */
+/* A piece that all_to_all_v sends to, or receives from, one rank: elements, from element `at` of the buffer on. */
 typedef struct weir_extent {
     uint64_t at;
     uint64_t count;
 } weir_extent;
 
-/* `sends` and `recvs` have an entry for each rank: what a rank sends to another is what that one gets. Buffers do not
- * overlap, and what is received does not either. */
+/* `sends` and `recvs` have an entry for each rank. A rank must send to another what that rank expects to receive. The
+ * two buffers must not overlap, and neither must the received pieces. */
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collective, const void *send,
                                                       const weir_extent *sends, void *recv, const weir_extent *recvs,
                                                       weir_dtype dtype, void *stream);
 
-/* Between two ranks alone: the i-th send to a rank meets its i-th recv of this one. A send that finds room at the
- * receiver (staging_bytes / 64 / blocks, but at most 1 MiB for each of up to 8 blocks, are always there after what was
- * sent before has been received) ends before it is received; otherwise it waits for that. So two ranks that both send
- * much and then receive, on one stream, wait for each other until the deadline: all_to_all_v exchanges. */
+/* A message between two ranks: the i-th send to a rank meets that rank's i-th recv from this one. A send completes
+ * early if it fits the receiver's buffer, otherwise when the matching recv runs. Once earlier messages have been
+ * received, the buffer has room for staging_bytes / 64 / blocks, but at most 1 MiB, for each of up to 8 blocks. So two
+ * ranks that both send much and then receive, on one stream, wait for each other until the deadline: use
+ * all_to_all_v. */
 WEIR_API WEIR_NODISCARD weir_status weir_send(weir_collective *collective, const void *send, uint64_t count,
                                               weir_dtype dtype, uint32_t peer, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count, weir_dtype dtype,
@@ -159,7 +159,7 @@ typedef enum weir_collective_kind {
     WEIR_ALL_TO_ALL = 5
 } weir_collective_kind;
 
-/* What one of the operations above was asked for. */
+/* The arguments of an operation. */
 typedef struct weir_collective_request {
     weir_collective_kind kind;
     weir_dtype dtype;
@@ -170,26 +170,25 @@ typedef struct weir_collective_request {
     void *recv;
 } weir_collective_request;
 
-/* The form and the shape that it would have now: as forced, by a row of the file that WEIR_COLLECTIVE_TABLE names, or
- * by the library's own rows. Of the request kind, type and count matter and, where memory is registered, send and
- * recv. Between hosts: those that it would have
- * among the ranks of this one. */
+/* The form and the shape that the request would have now: as forced, by a row of the tuning file that
+ * WEIR_COLLECTIVE_TABLE names, or by the library's own rows. Kind, type and count of the request matter and, if memory
+ * is registered, send and recv. Between hosts: the form and shape among the ranks of this host. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_choose(weir_collective *collective,
                                                            const weir_collective_request *request,
                                                            weir_collective_form *form, weir_shape *shape);
 
 typedef struct weir_collective_algorithm {
-    /* Whether it takes the request, whose arguments have been checked; the same on all ranks. */
+    /* True if the algorithm takes the request, whose arguments have been checked; the same on all ranks. */
     bool (*fits)(void *context, const weir_collective_request *request);
-    /* Puts it on the stream: an operation of the collective like any other, of the device functions of
-     * weir/device/collective.h, or one that leaves the collective alone. */
+    /* Puts the operation on the stream. It may use other operations of the collective, the device functions of
+     * weir/device/collective.h, or neither. */
     weir_status (*run)(void *context, weir_collective *collective, const weir_collective_request *request,
                        void *stream);
     void *context;
 } weir_collective_algorithm;
 
-/* From now on operations ask it whether it takes them, the latest one first, and only then the tuning file. At most 8;
- * WEIR_ERR_LIMIT. */
+/* Adds an algorithm. Later operations ask the algorithms whether they take a request, the latest one first, and only
+ * then the tuning file. At most 8; WEIR_ERR_LIMIT. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_add(weir_collective *collective,
                                                         const weir_collective_algorithm *algorithm);
 
@@ -198,8 +197,8 @@ WEIR_API void weir_collective_device(const weir_collective *collective, weir_dev
 
 /* Checks and describes a reduction for a kernel on `shape` that calls the device function of `form`, which is not
  * WEIR_FORM_AUTO. Its blocks may have fewer threads, in whole warps. The description serves any number of launches.
- * bytes: sizeof *out; WEIR_ERR_INVALID if it is another one than the library's, whose headers then differ.
- * WEIR_ERR_UNSUPPORTED between hosts. */
+ * bytes: sizeof *out; WEIR_ERR_INVALID if the library's headers have another size. WEIR_ERR_UNSUPPORTED between
+ * hosts. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_describe(weir_collective *collective,
                                                              const weir_collective_request *request,
                                                              weir_collective_form form, weir_collective_reduce *out,

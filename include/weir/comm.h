@@ -5,15 +5,15 @@
  *     weir_comm_destroy(comm);
  *
  * Setup operations between two ranks form sequences: the i-th operation that one side makes on a (rank, tag)
- * meets the i-th of the other side. Who gets another operation than the one it waits for fails with
- * WEIR_ERR_MISMATCH, naming both.
+ * meets the i-th of the other side. If the two operations differ, both sides fail with WEIR_ERR_MISMATCH, whose text
+ * names both.
  *
  * A communicator fails as a whole: when a rank dies, when a kernel reports an error (a wait that passes its deadline,
  * a range beyond the memory), or at weir_comm_abort. From then on every wait of it, on the host and in kernels, ends
  * with that error, on all ranks within about a second: WEIR_ERR_REMOTE after a death; after an error of a kernel that
  * error on its own rank and WEIR_ERR_ABORTED, naming that rank and its error, on the others. The process goes on and
- * may make a new bootstrap and communicator with the ranks that are left (docs/failure.md). A rank that destroys its
- * communicator ends only what others ask of it: WEIR_ERR_REMOTE.
+ * may make a new bootstrap and communicator with the ranks that are left (docs/failure.md). After a rank has destroyed
+ * its communicator, only operations that need that rank fail: WEIR_ERR_REMOTE.
  *
  * Threads:   all calls may be made by several threads at once, except destroy. Operations of one (rank, tag)
  *            must be made in a definite order.
@@ -67,13 +67,13 @@ WEIR_API WEIR_NODISCARD weir_status weir_comm_wait(weir_comm *comm, void *stream
 /* Ends every wait of this communicator, here and on all other ranks, with WEIR_ERR_ABORTED. */
 WEIR_API void weir_comm_abort(weir_comm *comm);
 
-/* For ranks that are threads of one process, whose kernels store into each other's memory as it is, after an error of
- * the communicator: says that nothing of this rank reaches the others' memory any more, and waits until the other ranks
- * of this process have said so, or have destroyed their communicators. Call it when this rank's streams are done
- * (weir_comm_wait) and its proxies are stopped, and destroy memory and communicator after it. Ranks that are other
- * processes are not waited for: what they have mapped stays. timeout_ms: 0 is that of the host's waits.
- * WEIR_ERR_TIMEOUT names a rank that did not call it, and whose kernels may still store into memory of this rank: keep
- * that. */
+/* For ranks that are threads of one process, after an error of the communicator. Kernels of such ranks store into each
+ * other's memory without a mapping of their own. The call reports that nothing of this rank accesses the others' memory
+ * any more, and waits until the other ranks of this process have reported the same, or have destroyed their
+ * communicators. Call it when this rank's streams are done (weir_comm_wait) and its proxies are stopped, and destroy
+ * memory and communicator after it. It does not wait for ranks in other processes, whose mappings stay. timeout_ms: 0
+ * is that of the host's waits. WEIR_ERR_TIMEOUT names a rank that did not call it, and whose kernels may still store
+ * into memory of this rank: keep that memory. */
 WEIR_API WEIR_NODISCARD weir_status weir_comm_quiesce(weir_comm *comm, uint32_t timeout_ms);
 
 WEIR_API void weir_comm_get_usage(weir_comm *comm, weir_comm_usage *usage);

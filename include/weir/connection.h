@@ -40,8 +40,8 @@ WEIR_API WEIR_NODISCARD weir_status weir_connection_create_async(weir_comm *comm
 WEIR_API void weir_connection_destroy(weir_connection *connection);
 
 WEIR_API uint32_t weir_connection_peer(const weir_connection *connection);
-/* Whether 128-byte lines (weir/device/impl/line.h) can be sent over it: between CPU devices, inside a GPU, and over
- * NVLink between GPUs that this process sees both. */
+/* True if 128-byte lines (weir/device/impl/line.h) can be sent over it: between CPU devices, inside a GPU, and over
+ * NVLink between two GPUs that this process sees. */
 WEIR_API bool weir_connection_keeps_lines(const weir_connection *connection);
 /* "ipc", "ib" or "ofi". */
 WEIR_API const char *weir_connection_transport(const weir_connection *connection);

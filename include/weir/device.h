@@ -6,7 +6,7 @@
  *     weir_device_close(device);
  *
  * The CPU is a device like any other: kernels run on threads of its own, so that everything works, and can be
- * tested and debugged, without a GPU. "cpu:0", "cpu:1", ... are as many devices as one likes, all alike.
+ * tested and debugged, without a GPU. "cpu:0" to "cpu:1023" all name the same CPU.
  * GPUs are numbered as the process sees them (CUDA_VISIBLE_DEVICES) and identified by UUID.
  *
  * Threads:   all calls on a device may be made by several threads at once, except close.
@@ -67,14 +67,14 @@ WEIR_API void weir_device_get_info(const weir_device *device, weir_device_info *
  * WEIR_ERR_UNSUPPORTED, with the reason, when they cannot. */
 WEIR_API WEIR_NODISCARD weir_status weir_device_reaches(weir_device *device, const weir_device *peer);
 
-/* `wanted` itself where the device can keep it resident as a whole, so that a cooperative launch of it is accepted: on
- * the CPU up to info.resident_threads, on a GPU as many threads as fit for a kernel of 64 registers each. Otherwise a
- * smaller shape that can be: on a GPU the largest, on the CPU at most 8 threads, which suffice to run a grid that was
+/* Returns `wanted` if the device can keep all of it resident, so that a cooperative launch of it is accepted: on the
+ * CPU up to info.resident_threads, on a GPU as many threads as fit for a kernel of 64 registers each. Otherwise returns
+ * a smaller resident shape: on a GPU the largest, on the CPU at most 8 threads, which suffice to run a grid that was
  * meant for a GPU. Both fields of the result are at least 1. */
 WEIR_API weir_shape weir_device_fit_shape(const weir_device *device, weir_shape wanted);
 
-/* Copies between any two of host memory and the device's memory; returns when done. Orders with nothing that
- * runs on streams. */
+/* Copies between host memory and the device's memory, in any direction. Returns when the copy is done. It is not
+ * ordered with work on streams. */
 WEIR_API WEIR_NODISCARD weir_status weir_device_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
 WEIR_API WEIR_NODISCARD weir_status weir_device_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
 

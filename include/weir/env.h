@@ -7,7 +7,7 @@
  * A set variable wins over the opts field of the same meaning. A malformed value is an error, WEIR_ERR_ENV,
  * of the call that needs it, and its text names variable and value.
  *
- * Threads:   any, as long as nobody changes the environment.
+ * Threads:   any, as long as no thread changes the environment.
  * Blocking:  never.
  * Ownership: strings belong to weir and the environment.
  * Errors:    WEIR_ERR_RANGE past the last row. */

@@ -15,10 +15,10 @@
 
 WEIR_BEGIN_DECLS
 
-/* "WEIR_ERR_TIMEOUT"; "WEIR_UNKNOWN" for a value that is none. */
+/* "WEIR_ERR_TIMEOUT"; "WEIR_UNKNOWN" for an unknown value. */
 WEIR_API const char *weir_status_name(weir_status status);
 
-/* "the deadline passed"; "unknown status" for a value that is none. */
+/* "the deadline passed"; "unknown status" for an unknown value. */
 WEIR_API const char *weir_status_text(weir_status status);
 
 /* What went wrong in this thread's latest failing call: object, operation and cause; "" before the first. */

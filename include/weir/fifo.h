@@ -11,7 +11,7 @@
  *     }
  *     weir_fifo_destroy(fifo);
  *
- * It stands by itself: what requests mean is the caller's matter. weir/proxy.h has threads that poll fifos.
+ * The caller decides what requests mean. weir/proxy.h has threads that poll fifos.
  *
  * Any number of threads push at the same time, whatever the number of slots; requests carry ids of 32 bits and offsets,
  * sizes and values of 64 bits.
@@ -40,7 +40,7 @@ typedef enum weir_fifo_end {
 
 typedef struct weir_fifo_opts {
     size_t size;
-    weir_fifo_end end; /* of those who push */
+    weir_fifo_end end; /* where the pushers run */
     uint32_t slots;    /* 2 to WEIR_FIFO_SLOTS_MAX, rounded up to a power of two; default 2,048. 64 bytes each */
 } weir_fifo_opts;
 
@@ -50,8 +50,8 @@ WEIR_API void weir_fifo_destroy(weir_fifo *fifo);
 /* The handle for kernels, of a fifo into which kernels push. */
 WEIR_API WEIR_NODISCARD weir_status weir_fifo_device(const weir_fifo *fifo, weir_dev_fifo *out);
 
-/* Takes the next request: WEIR_OK, or WEIR_PENDING when there is none. The communicator's error is returned within
- * some hundred polls that find nothing; what was pushed can be polled for all the same. */
+/* Takes the next request; WEIR_PENDING if there is no request. After the communicator has failed, it returns that error
+ * within some hundred empty polls. Requests that were pushed can still be polled. */
 WEIR_API WEIR_NODISCARD weir_status weir_fifo_poll(weir_fifo *fifo, weir_request *out);
 /* Completes all requests that were polled so far: their tickets are done and their slots free. Once after several
  * requests is cheaper than after each. */

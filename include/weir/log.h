@@ -4,7 +4,7 @@
  * call returns: a peer that died, a foreign connection, a fallback that was taken. It goes to standard error,
  * one line an event ("weir: warn: ..."), or to a sink of the user's. The level comes from WEIR_LOG.
  *
- * At level info weir also tells what it has chosen, and why nothing else, each once: for a pair of ranks the transport
+ * At level info weir also logs what it has chosen, and why, once for each choice: for a pair of ranks the transport
  * of their first connection and the engine of their first port channel; for an operation of all ranks the form, blocks
  * and threads of its first call in each form.
  *

@@ -6,14 +6,14 @@
  *     ...                                                          channels over both
  *     weir_memory_destroy(remote); weir_memory_destroy(local);
  *
- * What is registered may be part of an allocation. Kinds of memory: the device's own (weir allocates it so
- * that other processes can map it; cudaMalloc and exportable cuMem pointers can be registered), host memory
- * that the device can read and write (pinned), and on the CPU device any memory, which peers of the same
- * process can use, and memory of weir_memory_allocate, which all processes of the host can.
+ * A part of an allocation can be registered. On a GPU, memory is the device's own or pinned host memory. Device memory
+ * of weir_memory_allocate, of cudaMalloc and of exportable cuMem allocations can be mapped by other processes. On the
+ * CPU device any memory can be registered: peers in the same process can use it, and memory of weir_memory_allocate can
+ * be used by all processes of the host.
  *
  * A handle (export, import) is bytes: versioned, length-checked and authenticated with the job's key, so that
- * a truncated or altered one is refused. Each allocation has an identity of its own: a buffer that was freed
- * and allocated again at the same address is never taken for the old one.
+ * a truncated or altered one is refused. Each allocation has a unique identity: a new buffer at the address of a freed
+ * one is never taken for it.
  *
  * Threads:   as weir/comm.h.
  * Blocking:  recv and import, with the communicator's timeout; the others never wait for a peer.

@@ -4,9 +4,9 @@
  *     ...
  *     status = weir_nic_check(device, print, NULL);
  *
- * It does what port channels do where WEIR_PORT_ENGINE asks for the device: finds the NIC, registers memory with it,
- * makes a queue pair whose rings and registers the device can reach, joined to itself, and lets a kernel put bytes
- * through it. weir-info --nic prints it.
+ * It takes the steps of a port channel whose kernels post (WEIR_PORT_ENGINE): it finds the NIC, registers memory with
+ * it, makes a queue pair that is joined to itself and whose rings and registers the device can reach, and lets a kernel
+ * put bytes through it. weir-info --nic prints it.
  *
  * Threads:   any; one check of a device at a time. The report is called by the calling thread.
  * Blocking:  while libraries are loaded and the kernel runs, at most the device's timeout.
@@ -22,7 +22,7 @@ WEIR_BEGIN_DECLS
 
 typedef struct weir_nic_step {
     const char *name;   /* what was tried */
-    weir_status status; /* what comes after a failed step is not tried, but for memory of the device */
+    weir_status status; /* after a failed step only memory of the device is still tried */
     const char *text;   /* what was found, or the cause and the remedy */
 } weir_nic_step;
 

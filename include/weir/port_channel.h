@@ -31,10 +31,10 @@
  *
  * Threads:   any, at the same time, except destroy.
  * Blocking:  connect, until the peer has called it; create, until the peer's communicator has opened its end of the
- *            queue, for which the peer need not call anything (over ipc there is none); requests, while the channel
- *            has no credit; wait; with a timeout in milliseconds, 0 is the communicator's. destroy of a channel over
- *            copy engines waits for kernels that run on the GPU in this process, as the driver does: not for a kernel
- *            that waits for what comes after it.
+ *            queue, which needs no call of the peer (ipc has no queue); requests, while the channel has no credit;
+ *            wait; with a timeout in milliseconds, 0 is the communicator's. destroy of a channel over copy engines
+ *            waits for kernels that run on the GPU in this process, as the driver does: it would wait forever for a
+ *            kernel that waits for later work.
  * Ownership: keeps references on proxy, semaphore and memories. Kernels must not use the handle after destroy.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_UNSUPPORTED (a transport without queues; memory that it cannot reach, saying
  *            what to do), WEIR_ERR_LIMIT, WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_TIMEOUT; of
@@ -55,9 +55,9 @@ typedef struct weir_port_channel weir_port_channel;
 
 typedef struct weir_port_channel_opts {
     size_t size;
-    /* Transfers between `remote` and `local` of up to so many bytes are done by the calling threads' own stores, where
-     * the peer's memory is mapped and nothing of the channel is queued; default 4,096. WEIR_PORT_DIRECT_NEVER: none
-     * are. Two ranks on one device do all of them so, whatever their size. */
+    /* Up to this many bytes, the calling threads move data between `remote` and `local` by their own stores, if the
+     * peer's memory is mapped and nothing of the channel is queued; default 4,096. WEIR_PORT_DIRECT_NEVER: they never
+     * do. Two ranks on one device move all data that way. */
     uint64_t direct_bytes;
     uint32_t credits; /* as weir_proxy_channel_opts */
     uint32_t thread;
@@ -96,7 +96,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_connect(weir_proxy *proxy,
                                                               const weir_port_channel_connect_opts *opts,
                                                               weir_port_channel **out);
 
-/* What is not completed is dropped. */
+/* Drops requests that are not completed. */
 WEIR_API void weir_port_channel_destroy(weir_port_channel *channel);
 
 /* The handle for kernels; WEIR_ERR_INVALID when the semaphore's end is on the host. */
@@ -110,9 +110,9 @@ WEIR_API weir_memory *weir_port_channel_memory(weir_port_channel *channel, uint3
 
 typedef struct weir_port_channel_info {
     const char *transport;
-    const char *engine; /* who posts what kernels ask for: "proxy", or "device", the kernels themselves */
-    char reason[320];   /* why it is not the engine that WEIR_PORT_ENGINE asks for; "" when it is, and with a semaphore
-                         * whose end is on the host: kernels have no handle then, and the engine is "proxy" */
+    const char *engine; /* poster of kernels' requests: "proxy", or "device", the kernels themselves */
+    char reason[320];   /* why it is not the engine that WEIR_PORT_ENGINE asks for, or "". With a semaphore whose end is
+                           on the host kernels have no handle: the engine is "proxy", and the reason "" */
 } weir_port_channel_info;
 
 WEIR_API void weir_port_channel_get_info(const weir_port_channel *channel, weir_port_channel_info *info);
@@ -153,12 +153,12 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add(weir_port_channel *cha
 /* Waits until all of the host's requests before it are done; the communicator's timeout is that of the whole call. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush(weir_port_channel *channel);
 
-/* Any request (weir/device/request.h), between any memories of the channel by their ids; its `channel`
- * is not looked at. */
+/* Posts any request (weir/device/request.h), between any memories of the channel by their ids; its `channel` is
+ * ignored. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_post(weir_port_channel *channel, const weir_request *request,
                                                            uint32_t timeout_ms, uint64_t *ticket);
 
-/* The same calls, which never block: WEIR_PENDING, and nothing is asked for, when the channel has no credit or the
+/* The same calls without blocking. They return WEIR_PENDING and post nothing if the channel has no credit or the
  * proxy's queue no room. Handlers and progress callbacks of proxies may make them, also over channels of their own
  * thread, whose requests are carried out in a later round:
  *
@@ -195,9 +195,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait(weir_port_channel *ch
 /* The calls of kernels in the order of a stream (weir/stream.h): each is the call of a single thread, in a kernel of
  * our own, ordered with those of other kernels as theirs are. They can be recorded in graphs, with their arguments.
  *
- * What is returned concerns the launch alone. As in kernels, a request that fails is its channel's error, and a wait or
+ * The status is that of the launch alone. As in kernels, a request that fails is its channel's error, and a wait or
  * flush that passes its deadline the communicator's. A wait for the peer's signal that ends because a channel has
- * failed fails the communicator, so that nothing behind it on the stream runs on data that never came. The thread
+ * failed fails the communicator, so that later work on the stream does not use data that never arrived. The thread
  * copies up to 512 bytes itself, where direct_bytes allows it. WEIR_ERR_INVALID when the semaphore's end is on the
  * host; on GPUs WEIR_ERR_UNSUPPORTED when libweir was built without nvcc, or not for this GPU. */
 
@@ -221,9 +221,9 @@ WEIR_API WEIR_NODISCARD weir_status weir_port_channel_value_on_stream(weir_port_
                                                                       uint32_t bytes, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_add_on_stream(weir_port_channel *channel, uint64_t remote_offset,
                                                                     uint64_t value, void *stream);
-/* What follows on the stream finds all requests before it done. */
+/* Later work on the stream finds all requests before it done. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_flush_on_stream(weir_port_channel *channel, void *stream);
-/* What follows on the stream finds a signal of the peer consumed, and what the peer sent before it. */
+/* Later work on the stream finds a signal of the peer consumed, and the data that the peer sent before it. */
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_wait_on_stream(weir_port_channel *channel, void *stream);
 
 WEIR_END_DECLS

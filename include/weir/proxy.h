@@ -94,15 +94,15 @@ typedef struct weir_proxy_usage {
 } weir_proxy_usage;
 
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_create(weir_comm *comm, const weir_proxy_opts *opts, weir_proxy **out);
-/* Releases the caller's reference. Stops the proxy if nobody has; its threads end with its last channel. */
+/* Releases the caller's reference. Stops the proxy if it still runs; its threads end with its last channel. */
 WEIR_API void weir_proxy_destroy(weir_proxy *proxy);
 
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_start(weir_proxy *proxy);
 /* Fails all channels with WEIR_ERR_ABORTED. When it returns, all requests that were in the queues have failed, and no
  * callback runs any more. A proxy that was never started, or was stopped before, may be stopped too. */
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_stop(weir_proxy *proxy);
-/* Waits until everything that was pushed before the call is completed or has failed; new requests may come meanwhile,
- * but a queue that is never empty is a timeout. */
+/* Waits until everything that was pushed before the call is completed or has failed. Requests may be pushed meanwhile,
+ * but if the queue never becomes empty, the call times out. */
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_drain(weir_proxy *proxy, uint32_t timeout_ms);
 WEIR_API void weir_proxy_get_usage(weir_proxy *proxy, weir_proxy_usage *usage);
 
@@ -110,15 +110,15 @@ WEIR_API void weir_proxy_get_usage(weir_proxy *proxy, weir_proxy_usage *usage);
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_create(weir_proxy *proxy, const weir_proxy_handler *handler,
                                                               const weir_proxy_channel_opts *opts,
                                                               weir_proxy_channel **out);
-/* What is queued is dropped; nobody may push to it, or wait for its tickets, any more. */
+/* Drops queued requests. After it, no thread may push to the channel or wait for its tickets. */
 WEIR_API void weir_proxy_channel_destroy(weir_proxy_channel *channel);
 
 /* The handle for kernels. */
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_device(const weir_proxy_channel *channel,
                                                               weir_dev_proxy_channel *out);
 
-/* The same as kernels can do, for host threads. Tickets are of host and kernels each by themselves. A push that times
- * out leaves nothing behind, and is no error of the communicator. `ticket` may be NULL. */
+/* The calls of kernels, for host threads. Kernels and the host have separate tickets. A push that times out pushes
+ * nothing, and is no error of the communicator. `ticket` may be NULL. */
 WEIR_API WEIR_NODISCARD weir_status weir_proxy_channel_push(weir_proxy_channel *channel, const weir_request *request,
                                                             uint32_t timeout_ms, uint64_t *ticket);
 /* WEIR_PENDING, and nothing is pushed, when no credit or no slot is free. Never blocks; callbacks may call it. */

@@ -5,7 +5,7 @@
  *     ...
  *     weir_semaphore_destroy(semaphore);
  *
- * Each end says who signals and waits there, kernels or the host, so that all pairs exist: device to device,
+ * Each end states whether kernels or the host signal and wait there. All pairs work: device to device,
  * host to device, host to host. Each signal of one end lets one wait of the other end return. What was
  * written before a signal is visible after the wait that it ends.
  *
@@ -32,7 +32,7 @@ typedef struct weir_semaphore weir_semaphore;
 
 typedef enum weir_semaphore_end {
     WEIR_SEMAPHORE_DEVICE = 0, /* kernels signal and wait at this rank */
-    WEIR_SEMAPHORE_HOST = 1    /* the host does */
+    WEIR_SEMAPHORE_HOST = 1    /* the host signals and waits at this rank */
 } weir_semaphore_end;
 
 typedef struct weir_semaphore_opts {

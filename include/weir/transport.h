@@ -23,8 +23,9 @@ typedef struct weir_transport_info {
 
 WEIR_API WEIR_NODISCARD weir_status weir_transport_get(uint32_t index, weir_transport_info *info);
 
-/* The transport that joins a rank on `device` to one on `peer`, which is another device of this host, the same one, or
- * NULL for one of another host, as far as this end knows: the other must have it too. */
+/* Finds the transport between a rank on `device` and one on `peer`. `peer` is another device of this host, the same
+ * device, or NULL for a device of another host. The result is what this end knows: the other end must have the
+ * transport too. */
 WEIR_API WEIR_NODISCARD weir_status weir_transport_find(weir_device *device, const weir_device *peer,
                                                         weir_transport_info *info);
 
