@@ -145,6 +145,16 @@ static inline bool form_parse(int argc, char **argv, form_options *options, cons
 
 /* ---- a device ---------------------------------------------------------------------------------------------------- */
 
+/* Memory of the host, filled with zeros. Without any it prints an error and returns NULL. */
+static inline void *form_allocate(uint64_t count, size_t size)
+{
+    void *memory = calloc(count != 0 ? count : 1, size);
+    if (memory == NULL) {
+        fprintf(stderr, "The host has no memory for %" PRIu64 " values of %zu bytes\n", count, size);
+    }
+    return memory;
+}
+
 /* Opens the device and finds the shapes. Devices that share a GPU share what is resident on it. */
 static inline bool form_open(form_run *run, const rank_start *start, const form_app *app, const form_options *options,
                              uint32_t gpus)

@@ -293,11 +293,11 @@ static bool compute_serially(diffusion *d)
     const uint64_t own = field_bytes(grid) / sizeof(double);
     const uint64_t count = ((uint64_t)grid->strips * grid->rows + 2) * next;
     const uint64_t first = (uint64_t)d->args.first * grid->rows * next;
-    double *values = (double *)calloc(4 * count, sizeof(double));
+    double *values = (double *)form_allocate(4 * count, sizeof(double));
     double *in = values;
     double *out = values != NULL ? values + count : NULL;
-    d->start = (double *)malloc(own * sizeof(double));
-    d->expected = (double *)malloc(count * sizeof(double));
+    d->start = (double *)form_allocate(own, sizeof(double));
+    d->expected = (double *)form_allocate(count, sizeof(double));
     const bool good = values != NULL && d->start != NULL && d->expected != NULL;
     for (uint64_t at = next; at < count - next && good; at++) {
         in[at] = first_value(at);
@@ -424,7 +424,7 @@ static bool compare(form_run *run)
     const uint64_t count = (uint64_t)grid->ranks * grid->rows * row_values(grid);
     const double *right = d->expected + ((uint64_t)d->args.first * grid->rows + 1) * row_values(grid);
     const char *result = d->args.fields + row_at(grid, options.steps % 2, 1);
-    double *values = (double *)malloc(count * sizeof(double));
+    double *values = (double *)form_allocate(count, sizeof(double));
     uint64_t wrong = 0;
     const bool good =
         values != NULL && ok(&run->job, weir_device_copy(run->job.device, values, result, count * sizeof(double)));
@@ -443,7 +443,7 @@ static const form_app app = { "diffusion", &diffusion_resident, &diffusion_stage
 
 static bool run_device(const rank_start *start)
 {
-    diffusion *d = (diffusion *)calloc(1, sizeof(diffusion));
+    diffusion *d = (diffusion *)form_allocate(1, sizeof(diffusion));
     if (d == NULL) {
         return false;
     }

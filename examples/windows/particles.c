@@ -367,10 +367,10 @@ static bool compute_serially(particles *p)
 {
     const uint64_t cells = box_rows(p) * p->args.box.width;
     const uint64_t ids = 4 * cells;
-    particle *from = (particle *)calloc(ids, sizeof(particle));
-    particle *to = (particle *)calloc(ids, sizeof(particle));
-    uint64_t *heads = (uint64_t *)calloc(cells + ids, sizeof(uint64_t));
-    p->start = (particle_cell *)calloc(device_cells(p), sizeof(particle_cell));
+    particle *from = (particle *)form_allocate(ids, sizeof(particle));
+    particle *to = (particle *)form_allocate(ids, sizeof(particle));
+    uint64_t *heads = (uint64_t *)form_allocate(cells + ids, sizeof(uint64_t));
+    p->start = (particle_cell *)form_allocate(device_cells(p), sizeof(particle_cell));
     bool good = from != NULL && to != NULL && heads != NULL && p->start != NULL;
     if (good) {
         fill_start(p);
@@ -544,7 +544,7 @@ static bool compare(form_run *run)
     const uint64_t bytes = device_cells(p) * sizeof(particle_cell);
     uint64_t sums[FORM_DEVICES_MAX][3]; /* particles, their ids, lost ones */
     uint64_t *own = sums[job->rank];
-    particle_cell *cells = (particle_cell *)malloc(bytes);
+    particle_cell *cells = (particle_cell *)form_allocate(bytes, 1);
     memset(sums, 0, sizeof sums);
     bool good =
         cells != NULL &&
@@ -575,7 +575,7 @@ static const form_app app = { "particles", &particles_resident, &particles_step,
 
 static bool run_device(const rank_start *start)
 {
-    particles *p = (particles *)calloc(1, sizeof(particles));
+    particles *p = (particles *)form_allocate(1, sizeof(particles));
     if (p == NULL) {
         return false;
     }

@@ -289,10 +289,10 @@ static bool make_blocks(spmv *s)
 {
     const rank_job *job = &s->run.job;
     const uint64_t rows = (uint64_t)s->run.ranks * (s->args.grid.size + 1);
-    uint64_t *starts = (uint64_t *)malloc(rows * sizeof(uint64_t));
+    uint64_t *starts = (uint64_t *)form_allocate(rows, sizeof(uint64_t));
     const uint64_t count = starts != NULL ? count_elements(s, starts) + 1 : 0; /* at least one: no memory is empty */
-    uint32_t *columns = (uint32_t *)calloc(count, sizeof(uint32_t));
-    double *values = (double *)calloc(count, sizeof(double));
+    uint32_t *columns = (uint32_t *)form_allocate(count, sizeof(uint32_t));
+    double *values = (double *)form_allocate(count, sizeof(double));
     bool good = starts != NULL && columns != NULL && values != NULL;
     if (good) {
         fill_elements(s, columns, values);
@@ -536,7 +536,7 @@ static bool compare(form_run *run)
 {
     spmv *s = (spmv *)run;
     const spmv_grid *grid = &s->args.grid;
-    double *y = (double *)malloc(spmv_piece(grid, 1));
+    double *y = (double *)form_allocate(grid->size, sizeof(double));
     uint64_t wrong = 0;
     bool good = y != NULL;
     for (uint32_t index = 0; index < run->ranks && good; index++) {
@@ -561,7 +561,7 @@ static const form_app app = { "spmv", &spmv_resident, &spmv_phase, prepare, put_
 
 static bool run_device(const rank_start *start)
 {
-    spmv *s = (spmv *)calloc(1, sizeof(spmv));
+    spmv *s = (spmv *)form_allocate(1, sizeof(spmv));
     if (s == NULL) {
         return false;
     }
