@@ -4,8 +4,9 @@
  *               [--steps N] [--repeats N] [--columns N] [--levels N] [--rows N]
  *
  * diffusion.h is the computing of a rank and says which rows go to the neighbours. This file has the forms. */
-#include "diffusion.h"
 #include "common.h"
+
+#include "diffusion.h"
 
 static diffusion_grid sizes_of_grid = { 128, 26, 8, 0, 0 };
 static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11 };

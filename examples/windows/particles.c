@@ -4,8 +4,9 @@
  *               [--steps N] [--repeats N] [--width N] [--rows N]
  *
  * particles.h is the computing of a rank and says what a message is. This file has the forms. */
-#include "particles.h"
 #include "common.h"
+
+#include "particles.h"
 
 static particle_box box = { 64, 4, 0 };
 static form_options options = { FORM_WINDOW, false, 0, 0, 128, 20, 11 };

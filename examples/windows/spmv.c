@@ -4,8 +4,9 @@
  *          [--repeats N] [--size N] [--nonzeros N]
  *
  * spmv.h is the computing of a rank and says what goes from rank to rank. This file has the forms. */
-#include "spmv.h"
 #include "common.h"
+
+#include "spmv.h"
 
 static uint32_t block_size = 1024; /* rows and columns of a block */
 static uint32_t nonzeros = 8;      /* of a row of a block, on average */
