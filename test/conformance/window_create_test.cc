@@ -148,6 +148,22 @@ void one_is_wrong(weirt_rank *rank)
 
 TEST_P(WindowCreate, ErrorsOfOneDeviceReachAll) { weirt_ranks_run(stage(), 3, one_is_wrong, nullptr, 0); }
 
+// More ranks than a channel has credits for.
+void many_ranks(weirt_rank *rank)
+{
+    weirt_comm c;
+    weir_window *window = nullptr;
+    const weir_window_opts opts = changed(20000, 1, WEIR_MEMORY_DEVICE, 1);
+    if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_window_create(c.comm, &opts, &window))) {
+        WEIRT_EXPECT(rank, weir_window_ranks(window) == 40000);
+    }
+    (void)weirt_barrier(rank);
+    weir_window_destroy(window);
+    weirt_comm_close(&c);
+}
+
+TEST_P(WindowCreate, MoreRanksThanCredits) { weirt_ranks_run(stage(), 2, many_ranks, nullptr, 0); }
+
 // One device names a transport that does not exist. The communicator goes on.
 void bad_transport(weirt_rank *rank)
 {

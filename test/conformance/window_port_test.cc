@@ -151,6 +151,10 @@ void goes_through(weirt_rank *rank)
 
 void run_plan(const weirt_stage *stage, const Plan &plan, weirt_rank_fn body)
 {
+    const bool staged = std::strstr(port_suffixes[plan.variant], "staged") != nullptr;
+    if (staged && std::strcmp(weirt_sanitizer(), "thread") == 0) {
+        GTEST_SKIP() << "the thread sanitizer takes the NIC's read behind a put for a race with notifications";
+    }
     weirt_ranks_run(stage, plan.devices, body, &plan, sizeof plan);
 }
 
