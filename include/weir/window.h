@@ -7,7 +7,7 @@
  *     weir_window_destroy(window);
  *
  * Here a device is a rank of the communicator, and a rank is a rank of the window: a group of threads of a kernel. Each
- * device has the same number of ranks. They are numbered through: device i of the group has the ranks from
+ * device has the same number of ranks. Numbers count from 0 across all devices: device i of the group has the ranks from
  * i * opts.ranks on. docs/windows.md explains what a wait promises, how many notifications fit, and which kernels must
  * be resident.
  *

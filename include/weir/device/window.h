@@ -5,7 +5,7 @@
  *     weir_dev_window_put_notify(&self, self.number + 1, 0, 0, 0, 0, bytes, 7, block);   my part -> the next rank's
  *     status = weir_dev_window_wait(&self, WEIR_ANY_RANK, 7, 1, block);                  a rank's data is here
  *
- * A rank is a group of threads, usually a block. The ranks of all devices are numbered through; weir_dev_window_at
+ * A rank is a group of threads, usually a block. Numbers of ranks count across all devices from 0; weir_dev_window_at
  * gives rank `index` of this device. The rank is an argument of every call, so a block can serve several ranks: it
  * calls put_notify for all of them and then waits for all of them. Blocks that wait for each other must be resident:
  * weir_launch with opts.cooperative checks that.
