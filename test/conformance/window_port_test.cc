@@ -87,7 +87,7 @@ struct Bench {
     {
         const weir_launch_opts together = { sizeof together, true };
         return WEIRT_OK(rank, weir_launch(c.device, kernel, { 2, 2 }, &args, &together, stream)) &&
-               WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_patience_ms()));
+               WEIRT_OK(rank, weir_stream_wait(c.device, stream, weirt_timeout_ms()));
     }
 
     // `alone`: the other rank is dead.
@@ -202,7 +202,7 @@ void without_port(weirt_rank *rank)
         if (rank->rank == 0) {
             const weir_launch_opts together = { sizeof together, true };
             WEIRT_OK(rank, weir_launch(b.c.device, window_near_kernel(), { 2, 2 }, &b.args, &together, b.stream));
-            WEIRT_OK(rank, weir_stream_wait(b.c.device, b.stream, weirt_patience_ms()));
+            WEIRT_OK(rank, weir_stream_wait(b.c.device, b.stream, weirt_timeout_ms()));
             WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, static_cast<weir_status>(b.report->status[0]));
             WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_comm_status(b.c.comm));
             WEIRT_TEXT(rank, "rank 1");

@@ -107,7 +107,6 @@ void weirt_die(weirt_rank *rank, weirt_death how);
 
 /* The timeout of waits that must succeed, in ms, and its factor from WEIR_TEST_SLOW. */
 uint32_t weirt_timeout_ms(void);
-#define weirt_patience_ms weirt_timeout_ms /* for branches that still use the former name */
 uint32_t weirt_slow(void);
 /* How long after its deadline a wait may end, in ms. */
 uint32_t weirt_slack_ms(void);
