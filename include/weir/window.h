@@ -7,9 +7,9 @@
  *     weir_window_destroy(window);
  *
  * Here a device is a rank of the communicator, and a rank is a rank of the window: a group of threads of a kernel. Each
- * device has the same number of ranks. Numbers count from 0 across all devices: device i of the group has the ranks from
- * i * opts.ranks on. docs/windows.md explains what a wait promises, how many notifications fit, and which kernels must
- * be resident.
+ * device has the same number of ranks. Numbers count from 0 across all devices: device i of the group has the ranks
+ * from i * opts.ranks on. docs/windows.md explains what a wait promises, how many notifications fit, and which kernels
+ * must be resident.
  *
  * A device reaches the ranks of another one in one of three ways, found at creation: "own" (the same device), "mapped"
  * (kernels store into the other device's memory), or "port" (a port channel carries requests out).
