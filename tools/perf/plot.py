@@ -5,7 +5,9 @@
 
 Each table of the file that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
-number of blocks say, are lines of their own. A dashed line is what the link carries one way.
+number of blocks say, are lines of their own. A dashed line is what the link carries one way. The overlap of windows gets
+two diagrams for each kind of work: the hidden share, and the time of a step beside the longer of work and exchange,
+against the ratio of work to exchange.
 
 Exits with 77 where matplotlib is not installed."""
 import json
@@ -36,6 +38,15 @@ def tables_of(rows):
         if isinstance(row.get("bytes"), (int, float)) and row["bytes"] > 0 and row.get("time_us") is not None:
             tables.setdefault(row["table"], []).append(row)
     return tables
+
+
+def curves_of(rows):
+    """Rows of overlap by kind of work: {title: rows}."""
+    curves = {}
+    for row in rows:
+        if row.get("hidden") is not None and row.get("tx_us"):
+            curves.setdefault(f"{row['table']}, {row['work']}, {row['way']}", []).append(row)
+    return curves
 
 
 def ways_of(rows):
@@ -88,11 +99,35 @@ def size_name(size, _position=None):
     return ""
 
 
+def draw_curve(title, rows, hidden, steps):
+    """Weir's lines are solid, those by hand dashed in the same colour."""
+    for ranks in sorted({row["ranks"] for row in rows}):
+        group = sorted((row for row in rows if row["ranks"] == ranks), key=lambda row: row["tc_us"] / row["tx_us"])
+        ratio = [row["tc_us"] / row["tx_us"] for row in group]
+        line, = hidden.plot(ratio, [row["hidden"] for row in group], marker="o", label=f"{ranks} ranks")
+        hidden.plot(ratio, [row["hand_hidden"] for row in group], marker=".", linestyle=":", color=line.get_color())
+        steps.plot(ratio, [row["tb_us"] / max(row["tc_us"], row["tx_us"]) for row in group], marker="o",
+                   label=f"{ranks} ranks")
+        steps.plot(ratio, [row["hand_tb_us"] / max(row["tc_us"], row["hand_tx_us"]) for row in group], marker=".",
+                   linestyle=":", color=line.get_color())
+    hidden.set(title=f"{title} (dotted: by hand)", ylabel="hidden share", ylim=(-1, 1.1))
+    steps.set(xlabel="work / exchange", ylabel="step / the longer of both", ylim=(0.9, None))
+    for axis in (hidden, steps):
+        axis.set_xscale("log", base=2)
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.grid(True)
+        axis.legend()
+
+
 def draw(results, path, pyplot):
     tables = tables_of(results["rows"])
-    if not tables:
+    curves = curves_of(results["rows"])
+    count = len(tables) + len(curves)
+    if not count:
         sys.exit("plot.py: no table has rows by size")
-    figure, axes = pyplot.subplots(2, len(tables), figsize=(9 * len(tables), 10), squeeze=False, layout="constrained")
+    figure, axes = pyplot.subplots(2, count, figsize=(9 * count, 10), squeeze=False, layout="constrained")
+    for column, (title, rows) in enumerate(curves.items(), len(tables)):
+        draw_curve(title, rows, axes[0][column], axes[1][column])
     limit = limit_of(results["facts"])
     for column, (title, rows) in enumerate(tables.items()):
         times, widths = axes[0][column], axes[1][column]
