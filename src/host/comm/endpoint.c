@@ -301,6 +301,18 @@ void weiri_endpoint_stop(weir_comm *comm)
 
 /* ---- what the peer sends; service thread, mutex held ---------------------------------------------------- */
 
+/* Sends the address once more. If that fails, neither rank waits for the other. Mutex held. */
+static void send_again(weiri_endpoint_queue *q)
+{
+    const weir_status status = send_address(q);
+    if (status != WEIR_OK) {
+        q->address_bytes = 0;
+        q->refused = status;
+        snprintf(q->refusal, sizeof q->refusal, "%s", weir_last_error());
+        send_refusal(q->connection->comm, q->connection->peer, q->peer_key, status, q->refusal);
+    }
+}
+
 static void take_address(weir_connection *connection, uint64_t key, uint64_t peer_key, const uint8_t *address,
                          uint16_t bytes)
 {
@@ -318,11 +330,15 @@ static void take_address(weir_connection *connection, uint64_t key, uint64_t pee
     if (q->joined || q->address_bytes != 0) {
         return; /* the other half of two questions that answer each other */
     }
+    /* The peer could not answer this rank's question, and then asked by itself: it has dropped this rank's address. */
+    const bool dropped = q->meets && q->refused != WEIR_OK;
     memcpy(q->address, address, bytes);
     q->address_bytes = bytes;
     q->refused = WEIR_OK;
     if (!q->meets) {
         want_locked(q);
+    } else if (dropped) {
+        send_again(q);
     }
     pthread_cond_broadcast(&comm->changed);
 }
