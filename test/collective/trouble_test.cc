@@ -179,7 +179,7 @@ const Trouble troubles[] = { { WEIR_ERR_INVALID, "1000 bytes of staging" },
                              { WEIR_ERR_INVALID, "out is NULL" },
                              { WEIR_ERR_ENV, "No such file" },
                              { WEIR_ERR_NOMEM, "weir_collective_create: out of memory" },
-                             { WEIR_ERR_NOMEM, "weir_memory_allocate: out of memory" },
+                             { WEIR_ERR_NOMEM, "weir_memory_allocate: memory: out of memory" },
                              { WEIR_ERR_DEVICE, "fault of a test" } };
 
 weir_status create_wrongly(const Bench *b, uint32_t what)
