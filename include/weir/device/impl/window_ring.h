@@ -5,14 +5,15 @@
  * that was never written holds no notification.
  *
  * The source device draws positions from a counter in its own memory. Beside it lies the number of words that the
- * target has taken. A sender whose position is a whole lap ahead of that number waits. Its load of the number is an
- * acquire: the slot's earlier word may come from another thread, and the new word must follow it. The target stores the
- * number when half of the ring has been taken since, and exactly before a long wait. Half of the ring is therefore free
- * once the target has taken everything, and no thread polls another device's memory.
+ * target has taken. A sender whose position is a whole lap ahead of that number waits. The slot's earlier word may come
+ * from another thread, and the new word must follow it: on a GPU the fence between the load of the number and the store
+ * of the word is a MEMBAR, which also waits for loads; on a CPU the load is an acquire. The target stores the number
+ * when half of the ring has been taken since, and exactly before a long wait. Half of the ring is therefore free once
+ * the target has taken everything, and no thread polls another device's memory.
  *
  * The waiting thread polls by relaxed loads, because an acquire empties the first-level cache of its multiprocessor. An
- * acquire follows for each word that it takes. A word taken behind the head is replaced by
- * WEIR_WINDOW_TAKEN, which the head later steps over.
+ * acquire follows for each word that it takes. A word taken behind the head is replaced by WEIR_WINDOW_TAKEN, which the
+ * head later steps over.
  *
  * A full ring without a match can never bring one: its rank has one waiting group at a time, and the source device
  * knows the head, because it has filled the ring up to one lap behind it. */
