@@ -85,6 +85,10 @@ WEIR_FN int64_t weir_run_to(int64_t at, int64_t bytes)
     return bytes - at < (int64_t)WEIR_RUN_UNIT ? bytes - at : (int64_t)WEIR_RUN_UNIT;
 }
 
+/* Whether a run of `bytes` bytes has a byte of the unit at `at`. A lane without one idles: if it went on to its next
+ * unit, the lanes that share a line would read it in two requests. */
+WEIR_FN int weir_run_has(int64_t at, int64_t bytes) { return at > -(int64_t)WEIR_RUN_UNIT && at < bytes; }
+
 /* Copies `bytes` bytes from src to dst. It reads whole units of src where they lie in [first, last), and no byte
  * outside; it writes exactly the run. */
 WEIR_FN void weir_run_move_units(char *dst, const char *src, uint64_t bytes, const char *first, const char *last,
@@ -93,9 +97,6 @@ WEIR_FN void weir_run_move_units(char *dst, const char *src, uint64_t bytes, con
     const int64_t size = (int64_t)bytes;
     const int64_t stride = (int64_t)lanes * WEIR_RUN_UNIT;
     int64_t at = weir_run_start(src, bytes, lanes) + (int64_t)lane * WEIR_RUN_UNIT;
-    while (at + (int64_t)WEIR_RUN_UNIT <= 0) { /* in front of the run, in its first line */
-        at += stride;
-    }
     for (; at < size; at += WEIR_RUN_BATCH * stride) {
         weir_vec16 units[WEIR_RUN_BATCH];
         WEIR_UNROLL
@@ -103,14 +104,14 @@ WEIR_FN void weir_run_move_units(char *dst, const char *src, uint64_t bytes, con
             const int64_t unit = at + k * stride;
             units[k].lo = 0;
             units[k].hi = 0;
-            if (unit < size) {
+            if (weir_run_has(unit, size)) {
                 units[k] = weir_run_load(src, unit, weir_run_from(unit), weir_run_to(unit, size), first, last);
             }
         }
         WEIR_UNROLL
         for (int k = 0; k < WEIR_RUN_BATCH; k++) {
             const int64_t unit = at + k * stride;
-            if (unit < size) {
+            if (weir_run_has(unit, size)) {
                 weir_run_store(dst, unit, weir_run_from(unit), weir_run_to(unit, size), units[k]);
             }
         }
