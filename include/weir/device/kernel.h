@@ -48,7 +48,7 @@ typedef struct weir_kernel {
     {                                                                                                          \
         WEIR_DEV_USED_semaphore, WEIR_DEV_USED_grid_barrier, WEIR_DEV_USED_memory_channel, WEIR_DEV_USED_fifo, \
             WEIR_DEV_USED_proxy, WEIR_DEV_USED_rdma, WEIR_DEV_USED_port_channel, WEIR_DEV_USED_collective,     \
-            WEIR_DEV_USED_rails, WEIR_DEV_USED_window, WEIR_DEV_USED_table                                     \
+            WEIR_DEV_USED_rails, WEIR_DEV_USED_window, WEIR_DEV_USED_table, WEIR_DEV_USED_layout               \
     }
 
 #if defined(__CUDACC__)

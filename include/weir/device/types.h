@@ -32,7 +32,8 @@
     NOUN(7, collective, 1u)     \
     NOUN(8, rails, 1u)          \
     NOUN(9, window, 1u)         \
-    NOUN(10, table, 1u)
+    NOUN(10, table, 1u)         \
+    NOUN(11, layout, 1u)
 
 #define WEIR_DEV_NOUNS_MAX 32u
 
@@ -54,6 +55,7 @@ enum {
 #define WEIR_DEV_USED_rails 0
 #define WEIR_DEV_USED_window 0
 #define WEIR_DEV_USED_table 0
+#define WEIR_DEV_USED_layout 0
 
 /* The activity of a kernel's thread when it failed. In brackets: the numbers of its note. The host converts them to
  * text (src/host/comm/record.c). */
@@ -541,6 +543,44 @@ typedef struct weir_dev_table {
     uint64_t group_bytes; /* of a group of neighbouring rows */
 } weir_dev_table;
 
+/* Most dims of a layout. */
+#define WEIR_LAYOUT_DIMS 8u
+
+/* A loop of a nest: `count` steps of `stride` bytes. */
+typedef struct weir_layout_dim {
+    uint64_t count;
+    int64_t stride;
+} weir_layout_dim;
+
+/* Nested dims around a run of bytes, in packed order. */
+typedef struct weir_layout_nest {
+    int64_t offset; /* of the first packed byte */
+    uint64_t run;   /* packed bytes inside the dims */
+    uint64_t size;  /* packed bytes: run times the counts of all dims */
+    uint32_t dims;
+    uint32_t reserved;
+    weir_layout_dim dim[WEIR_LAYOUT_DIMS + 1]; /* the outermost first; one is for the items of a handle */
+} weir_layout_nest;
+
+/* A piece of a piece list. A list has one entry more than pieces, with the size of the list as its prefix: a piece that
+ * is a run ends where the next piece begins. */
+typedef struct weir_layout_piece {
+    int64_t place;   /* of its first packed byte, relative to that of the list */
+    uint64_t prefix; /* packed bytes of the list before it */
+} weir_layout_piece;
+
+/* All items of a layout: a nest around a contiguous run, or around a piece list of nest.run packed bytes. */
+typedef struct weir_dev_layout {
+    weir_layout_nest nest;           /* nest.size counts the bytes of all items */
+    int64_t first;                   /* no byte of an item lies before this offset, */
+    int64_t last;                    /* and none at or behind this one */
+    const weir_layout_piece *pieces; /* NULL: the run is contiguous */
+    const uint32_t *nest_of;         /* piece i is nests[nest_of[i]] with offset 0; NULL: each piece is a run */
+    const weir_layout_nest *nests;
+    uint32_t piece_count;
+    uint32_t nest_count;
+} weir_dev_layout;
+
 /* A change that breaks one of these asserts raises the version of its noun. */
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 256, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, timeout_ns) == 8, "layout of weir_dev_control");
@@ -629,6 +669,12 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_table, rows) == 24, "layout of weir_dev_tab
 WEIR_STATIC_ASSERT(offsetof(weir_dev_table, count) == 40, "layout of weir_dev_table");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_table_part) == 56, "layout of weir_dev_table_part");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_table_faults) == 32, "layout of weir_dev_table_faults");
+WEIR_STATIC_ASSERT(sizeof(weir_layout_nest) == 176, "layout of weir_layout_nest");
+WEIR_STATIC_ASSERT(offsetof(weir_layout_nest, dim) == 32, "layout of weir_layout_nest");
+WEIR_STATIC_ASSERT(sizeof(weir_layout_piece) == 16, "layout of weir_layout_piece");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_layout) == 224, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, pieces) == 192, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, piece_count) == 216, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, taken) == 48, "layout of weir_dev_rdma_state");
