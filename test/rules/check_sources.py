@@ -32,6 +32,8 @@ FOLDERS = (
      ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot")),
     ("src/host/table", "src/host/table/",
      ("src/host/base", "src/device", "src/device/kernels", "src/host/comm")),
+    ("src/host/layout", "src/host/layout/",
+     ("src/host/base", "src/device", "src/device/kernels", "src/host/comm")),
     ("src/host/channel", "src/host/channel/",
      ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot", "src/host/comm")),
     ("src/host/window", "src/host/window/",
