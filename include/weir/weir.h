@@ -13,6 +13,7 @@
 #include "weir/future.h"
 #include "weir/grid_barrier.h"
 #include "weir/launcher.h"
+#include "weir/layout.h"
 #include "weir/log.h"
 #include "weir/memory.h"
 #include "weir/memory_channel.h"

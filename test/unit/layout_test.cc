@@ -1,0 +1,285 @@
+// Layouts: the canonical form, its bounds, and what creates refuse. layout_tree_test.cc compares random layouts with an
+// interpreter of type maps.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "src/host/base/alloc.h"
+#include "src/host/layout/layout.h"
+#include "weir/error.h"
+}
+
+namespace {
+
+using dims = std::vector<std::pair<uint64_t, int64_t>>;
+
+// A layout, destroyed at the end of its scope.
+class layout {
+public:
+    layout() = default;
+    template <typename Create, typename... Arguments> explicit layout(Create create, Arguments... arguments)
+    {
+        EXPECT_EQ(create(arguments..., &of), WEIR_OK) << weir_last_error();
+    }
+    layout(layout &&other) noexcept : of(other.of) { other.of = nullptr; }
+    layout(const layout &) = delete;
+    layout &operator=(const layout &) = delete;
+    ~layout() { weir_layout_destroy(of); }
+    operator const weir_layout *() const { return of; } // NOLINT: passed to calls as it is
+    [[nodiscard]] weir_layout_info info() const
+    {
+        weir_layout_info out;
+        weir_layout_get_info(of, &out);
+        return out;
+    }
+    [[nodiscard]] dims all_dims() const
+    {
+        const weir_layout_info out = info();
+        dims all;
+        for (uint32_t i = 0; i < out.dims; i++) {
+            all.emplace_back(out.dim[i].count, out.dim[i].stride);
+        }
+        return all;
+    }
+    weir_layout *of = nullptr;
+};
+
+layout bytes(uint64_t count) { return layout(weir_layout_create_bytes, count); }
+
+void expect_form(const layout &l, int64_t offset, uint64_t run, const dims &want)
+{
+    EXPECT_EQ(l.info().offset, offset);
+    EXPECT_EQ(l.info().run, run);
+    EXPECT_EQ(l.info().pieces, 0u);
+    EXPECT_EQ(l.all_dims(), want);
+}
+
+void expect_bounds(const layout &l, int64_t lb, int64_t extent, int64_t true_lb, uint64_t true_extent)
+{
+    EXPECT_EQ(l.info().lb, lb);
+    EXPECT_EQ(l.info().extent, extent);
+    EXPECT_EQ(l.info().true_lb, true_lb);
+    EXPECT_EQ(l.info().true_extent, true_extent);
+}
+
+void expect_refused(weir_status status, weir_status want, const std::string &text)
+{
+    EXPECT_EQ(status, want);
+    EXPECT_NE(std::string(weir_last_error()).find(text), std::string::npos) << weir_last_error();
+}
+
+TEST(Layout, RunsAndVectors)
+{
+    const layout item = bytes(4);
+    expect_form(item, 0, 4, {});
+    expect_bounds(item, 0, 4, 0, 4);
+    const layout none = bytes(0);
+    expect_form(none, 0, 0, {});
+    expect_bounds(layout(weir_layout_create_contiguous, 7u, static_cast<const weir_layout *>(none)), 0, 0, 0, 0);
+    const layout vector(weir_layout_create_vector, 2u, 3u, 4, static_cast<const weir_layout *>(item));
+    expect_form(vector, 0, 12, { { 2, 16 } });
+    expect_bounds(vector, 0, 28, 0, 28);
+    // A stride of the length is a run. A count of 1 leaves no dim.
+    expect_form(layout(weir_layout_create_vector, 5u, 2u, 2, static_cast<const weir_layout *>(item)), 0, 40, {});
+    expect_form(layout(weir_layout_create_vector, 1u, 2u, 9, static_cast<const weir_layout *>(item)), 0, 8, {});
+    // Two dims merge where the outer stride is the inner count times the inner stride.
+    const layout column(weir_layout_create_hvector, 4u, 1u, 16, static_cast<const weir_layout *>(item));
+    expect_form(layout(weir_layout_create_hvector, 3u, 1u, 64, static_cast<const weir_layout *>(column)), 0, 4,
+                { { 12, 16 } });
+    // A transpose keeps its order.
+    expect_form(layout(weir_layout_create_hvector, 4u, 1u, 4, static_cast<const weir_layout *>(column)), 0, 4,
+                { { 4, 4 }, { 4, 16 } });
+}
+
+TEST(Layout, SignsAndBounds)
+{
+    const layout item = bytes(2);
+    const layout down(weir_layout_create_hvector, 3u, 1u, -10, static_cast<const weir_layout *>(item));
+    expect_form(down, 0, 2, { { 3, -10 } });
+    expect_bounds(down, -20, 22, -20, 22);
+    const layout resized(weir_layout_create_resized, -5, -30, static_cast<const weir_layout *>(down));
+    expect_bounds(resized, -5, -30, -20, 22);
+    const layout two(weir_layout_create_contiguous, 2u, static_cast<const weir_layout *>(resized));
+    expect_form(two, 0, 2, { { 6, -10 } });
+    expect_bounds(two, -35, 0, -50, 52);
+    // Stride 0: the bytes overlap.
+    expect_form(layout(weir_layout_create_hvector, 3u, 1u, 0, static_cast<const weir_layout *>(item)), 0, 2,
+                { { 3, 0 } });
+    // Of a struct with a resized part, only that part sets bounds.
+    const uint64_t lengths[] = { 1, 1 };
+    const int64_t places[] = { 100, 0 };
+    const weir_layout *const parts[] = { item, resized };
+    expect_bounds(layout(weir_layout_create_struct, 2u, lengths, places, parts), -5, -30, -20, 122);
+}
+
+TEST(Layout, Subarrays)
+{
+    const layout item = bytes(4);
+    const uint64_t sizes[] = { 8, 8 };
+    const uint64_t parts[] = { 4, 3 };
+    const uint64_t starts[] = { 2, 5 };
+    const layout c(weir_layout_create_subarray, 2u, sizes, parts, starts, WEIR_LAYOUT_C,
+                   static_cast<const weir_layout *>(item));
+    expect_form(c, (2 * 8 + 5) * 4, 12, { { 4, 32 } });
+    expect_bounds(c, 0, 256, 84, 108);
+    const layout fortran(weir_layout_create_subarray, 2u, sizes, parts, starts, WEIR_LAYOUT_FORTRAN,
+                         static_cast<const weir_layout *>(item));
+    expect_form(fortran, (5 * 8 + 2) * 4, 16, { { 3, 32 } });
+    // A dropped dim of count 1 leaves its offset.
+    const uint64_t one[] = { 1, 1 };
+    expect_form(layout(weir_layout_create_subarray, 2u, sizes, one, starts, WEIR_LAYOUT_C,
+                       static_cast<const weir_layout *>(item)),
+                84, 4, {});
+    const uint64_t nothing[] = { 0, 3 };
+    const layout empty(weir_layout_create_subarray, 2u, sizes, nothing, starts, WEIR_LAYOUT_C,
+                       static_cast<const weir_layout *>(item));
+    EXPECT_EQ(empty.info().size, 0u);
+    expect_bounds(empty, 0, 256, 0, 0);
+}
+
+TEST(Layout, RegularListsAreDims)
+{
+    const layout item = bytes(1);
+    std::vector<int64_t> places;
+    std::vector<uint64_t> lengths;
+    for (int64_t z = 0; z < 3; z++) {
+        for (int64_t y = 0; y < 4; y++) {
+            places.push_back(7 + z * 1000 + y * 100);
+            lengths.push_back(10);
+        }
+    }
+    const dims want = { { 3, 1000 }, { 4, 100 } };
+    const uint64_t count = places.size();
+    const auto *of = static_cast<const weir_layout *>(item);
+    expect_form(layout(weir_layout_create_hindexed, count, lengths.data(), places.data(), of), 7, 10, want);
+    expect_form(layout(weir_layout_create_indexed_block, count, 10u, places.data(), of), 7, 10, want);
+    const std::vector<const weir_layout *> ofs(count, of);
+    expect_form(layout(weir_layout_create_struct, count, lengths.data(), places.data(), ofs.data()), 7, 10, want);
+    // Rows in two halves, and an empty block between them.
+    std::vector<int64_t> halves;
+    lengths.clear();
+    for (const int64_t place : places) {
+        halves.insert(halves.end(), { place, place + 500, place + 5 });
+        lengths.insert(lengths.end(), { 5, 0, 5 });
+    }
+    expect_form(layout(weir_layout_create_indexed, halves.size(), lengths.data(), halves.data(), of), 7, 10, want);
+}
+
+TEST(Layout, IrregularListsArePieces)
+{
+    const layout item = bytes(4);
+    const uint64_t lengths[] = { 1, 2, 2, 4, 0, 4 };
+    const int64_t places[] = { 9, 18, 26, 36, 1, 40 };
+    const layout list(weir_layout_create_indexed, 6u, lengths, places, static_cast<const weir_layout *>(item));
+    EXPECT_EQ(list.info().size, 52u);
+    EXPECT_EQ(list.info().pieces, 4u); // the last two touch
+    EXPECT_EQ(list.info().runs, 4u);
+    EXPECT_EQ(list.info().offset, 36);
+    expect_bounds(list, 36, 140, 36, 140);
+    ASSERT_NE(list.of->form.list, nullptr);
+    EXPECT_EQ(list.of->form.list->nest_of, nullptr);
+    const weir_layout_piece *pieces = list.of->form.list->pieces;
+    EXPECT_EQ(pieces[0].place, 0);
+    EXPECT_EQ(pieces[3].place, 108);
+    EXPECT_EQ(pieces[3].prefix, 20u);
+    EXPECT_EQ(pieces[4].prefix, 52u);
+    EXPECT_EQ(weir_layout_piece_of(pieces, 4, 19), 2u);
+    EXPECT_EQ(weir_layout_piece_of(pieces, 4, 20), 3u);
+    // Dims enclose the list, and further layouts share it.
+    const layout outer(weir_layout_create_hvector, 5u, 1u, 1000, static_cast<const weir_layout *>(list));
+    EXPECT_EQ(outer.all_dims(), (dims{ { 5, 1000 } }));
+    EXPECT_EQ(outer.of->form.list, list.of->form.list);
+    // Equal nests of pieces are there once.
+    const layout column(weir_layout_create_hvector, 3u, 1u, 8, static_cast<const weir_layout *>(item));
+    const int64_t odd[] = { 0, 100, 300, 450 };
+    const uint64_t of_columns[] = { 1, 1, 1, 1 };
+    const weir_layout *const mixed[] = { column, column, item, column };
+    const layout nests(weir_layout_create_struct, 4u, of_columns, odd, mixed);
+    EXPECT_EQ(nests.info().pieces, 4u);
+    EXPECT_EQ(nests.info().runs, 10u);
+    EXPECT_EQ(nests.of->form.list->nest_count, 2u);
+    EXPECT_EQ(nests.of->form.list->nest_of[3], nests.of->form.list->nest_of[0]);
+}
+
+TEST(Layout, MoreThanEightDims)
+{
+    layout l = bytes(1);
+    for (int64_t i = 0; i < 17; i++) {
+        weir_layout *next = nullptr;
+        ASSERT_EQ(weir_layout_create_hvector(2, 1, static_cast<int64_t>(1) << (2 * i + 1), l.of, &next), WEIR_OK);
+        weir_layout_destroy(l.of);
+        l.of = next;
+        EXPECT_EQ(l.info().size, static_cast<uint64_t>(2) << i);
+        EXPECT_EQ(l.info().pieces, i < 8 ? 0u : i < 16 ? 1u : 2u) << i;
+        EXPECT_EQ(l.info().runs, static_cast<uint64_t>(2) << i);
+    }
+}
+
+TEST(Layout, Refusals)
+{
+    const layout item = bytes(8);
+    weir_layout *out = nullptr;
+    const int64_t most = static_cast<int64_t>(1) << 62;
+    const uint64_t lengths[] = { 1, 1 };
+    const int64_t places[] = { 0, most };
+    expect_refused(weir_layout_create_bytes(static_cast<uint64_t>(most) + 1, &out), WEIR_ERR_RANGE, "2^62");
+    expect_refused(weir_layout_create_contiguous(static_cast<uint64_t>(most), item, &out), WEIR_ERR_RANGE, "2^62");
+    expect_refused(weir_layout_create_hvector(3, 1, most, item, &out), WEIR_ERR_RANGE, "weir_layout_create_hvector: ");
+    expect_refused(weir_layout_create_vector(2, 1, INT64_MIN, item, &out), WEIR_ERR_RANGE, "2^62");
+    expect_refused(weir_layout_create_hindexed(2, lengths, places, item, &out), WEIR_ERR_RANGE, "block 1 ");
+    expect_refused(weir_layout_create_indexed(2, lengths, places, item, &out), WEIR_ERR_RANGE, "block 1 ");
+    expect_refused(weir_layout_create_resized(most, 1, item, &out), WEIR_ERR_RANGE, "2^62");
+    expect_refused(weir_layout_create_hvector(UINT64_MAX, 1, 0, item, &out), WEIR_ERR_RANGE, "more than 2^62 bytes");
+    const uint64_t two[] = { 8, 8 };
+    const uint64_t starts[] = { 0, 7 };
+    expect_refused(weir_layout_create_subarray(2, two, lengths, two, WEIR_LAYOUT_C, item, &out), WEIR_ERR_INVALID,
+                   "dimension 0: 1 items from 8 on");
+    expect_refused(weir_layout_create_subarray(0, two, lengths, starts, WEIR_LAYOUT_C, item, &out), WEIR_ERR_INVALID,
+                   "dims is 0");
+    expect_refused(weir_layout_create_subarray(2, two, lengths, starts, static_cast<weir_layout_order>(7), item, &out),
+                   WEIR_ERR_INVALID, "unknown order 7");
+    expect_refused(weir_layout_create_hindexed(2, nullptr, places, item, &out), WEIR_ERR_INVALID, "lengths is NULL");
+    expect_refused(weir_layout_create_indexed_block(2, 1, nullptr, item, &out), WEIR_ERR_INVALID, "places is NULL");
+    const weir_layout *const ofs[] = { item, nullptr };
+    expect_refused(weir_layout_create_struct(2, lengths, places, ofs, &out), WEIR_ERR_INVALID, "of[1] is NULL");
+    // 2^33 pieces: an irregular list of two inside and nothing regular around it.
+    const int64_t odd[] = { 0, 100, 300 };
+    const uint64_t odd_lengths[] = { 1, 2, 1 };
+    const layout list(weir_layout_create_hindexed, 3u, odd_lengths, odd, static_cast<const weir_layout *>(item));
+    const layout many(weir_layout_create_hvector, static_cast<uint64_t>(1) << 33, 1u, 1000,
+                      static_cast<const weir_layout *>(list));
+    expect_refused(weir_layout_create_hindexed(3, odd_lengths, odd, many, &out), WEIR_ERR_LIMIT, "2^31 pieces");
+    EXPECT_EQ(out, nullptr);
+}
+
+// Each allocation of a create fails once: the status says so, and nothing is left.
+TEST(Layout, MemoryRunsShort)
+{
+    const layout item = bytes(4);
+    const layout column(weir_layout_create_hvector, 3u, 1u, 8, static_cast<const weir_layout *>(item));
+    std::vector<uint64_t> lengths(40);
+    std::vector<int64_t> places(40);
+    for (size_t i = 0; i < lengths.size(); i++) {
+        lengths[i] = 1 + i % 19;
+        places[i] = static_cast<int64_t>(i * i * 1000);
+    }
+    const int64_t alive = weiri_alloc_alive();
+    uint64_t n = 1;
+    for (weir_status status = WEIR_ERR_NOMEM; status != WEIR_OK; n++) {
+        weir_layout *out = nullptr;
+        (void)weiri_alloc_fail_nth(n);
+        status = weir_layout_create_hindexed(lengths.size(), lengths.data(), places.data(), column, &out);
+        (void)weiri_alloc_fail_nth(0);
+        EXPECT_TRUE(status == WEIR_OK || status == WEIR_ERR_NOMEM);
+        weir_layout_destroy(out);
+        EXPECT_EQ(weiri_alloc_alive(), alive) << n;
+    }
+    EXPECT_GT(n, 6u);
+}
+
+} // namespace
