@@ -43,13 +43,21 @@ static weir_status check(const perf_cuda *cuda, const char *what, int result)
     return result == 0 ? WEIR_OK : perf_fail(cuda->rank, WEIR_ERR_DEVICE, "%s: CUDA error %d", what, result);
 }
 
+weir_status perf_cuda_find(const perf_cuda *cuda, const perf_cuda_function *functions, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        void *symbol = dlsym(cuda->library, functions[i].name);
+        if (symbol == NULL && functions[i].needed) {
+            return perf_fail(cuda->rank, WEIR_ERR_UNSUPPORTED, "the CUDA driver has no %s", functions[i].name);
+        }
+        memcpy(functions[i].function, &symbol, sizeof symbol);
+    }
+    return WEIR_OK;
+}
+
 static weir_status find_functions(perf_cuda *cuda)
 {
-    const struct {
-        const char *name;
-        void *function; /* pointer to the function */
-        bool needed;
-    } rows[] = {
+    const perf_cuda_function rows[] = {
         { "cuStreamGetCtx", &cuda->stream_context, true },
         { "cuCtxSetCurrent", &cuda->set_context, true },
         { "cuMemAlloc_v2", &cuda->allocate, true },
@@ -63,14 +71,7 @@ static weir_status find_functions(perf_cuda *cuda)
         { "cuKernelGetFunction", &cuda->kernel_function, false },
         { "cuFuncGetName", &cuda->function_name, false },
     };
-    for (size_t i = 0; i < ROWS(rows); i++) {
-        void *symbol = dlsym(cuda->library, rows[i].name);
-        if (symbol == NULL && rows[i].needed) {
-            return perf_fail(cuda->rank, WEIR_ERR_UNSUPPORTED, "the CUDA driver has no %s", rows[i].name);
-        }
-        memcpy(rows[i].function, &symbol, sizeof symbol);
-    }
-    return WEIR_OK;
+    return perf_cuda_find(cuda, rows, ROWS(rows));
 }
 
 weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out)

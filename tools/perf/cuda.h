@@ -14,9 +14,18 @@ typedef struct perf_launched {
     char kernel[160];
 } perf_launched;
 
+/* A function to look up: `function` points to the pointer that receives it, which stays NULL if an optional function is
+ * missing. */
+typedef struct perf_cuda_function {
+    const char *name;
+    void *function;
+    bool needed;
+} perf_cuda_function;
+
 /* Makes the context of rank->stream (of a GPU) current for this thread. */
 weir_status perf_cuda_open(perf_rank *rank, perf_cuda **out);
 void perf_cuda_close(perf_cuda *cuda);
+weir_status perf_cuda_find(const perf_cuda *cuda, const perf_cuda_function *functions, uint32_t count);
 /* Makes that context current for the calling thread. */
 bool perf_cuda_attach(const perf_cuda *cuda);
 

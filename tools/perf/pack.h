@@ -1,0 +1,120 @@
+/* pack.h - what the files of weir-perf pack share: boxes in perf/pack_boxes.c, kernels by hand in perf/pack_kernels.c,
+ * and peers in perf/pack_peers.c. */
+#ifndef WEIR_PERF_PACK_H
+#define WEIR_PERF_PACK_H
+
+#include "tools/perf/common.h"
+
+WEIR_BEGIN_DECLS
+
+/* Rows of `run` bytes: counts[0] groups of counts[1] rows, strides in bytes. The packed form has the rows in this
+ * order, without gaps. */
+typedef struct pack_box {
+    uint64_t run;
+    uint64_t counts[2];
+    uint64_t strides[2];
+} pack_box;
+
+typedef struct pack_config {
+    char name[24];
+    pack_box box;
+} pack_config;
+
+typedef struct pack_configs {
+    pack_config rows[PERF_LIST_MAX];
+    uint32_t count;
+} pack_configs;
+
+/* The boxes of --config, or the sweep of the seed. */
+weir_status pack_list_configs(perf_rank *rank, pack_configs *configs);
+
+typedef struct pack_case {
+    const pack_config *config;
+    bool cold;
+    uint64_t bytes; /* of the packed form */
+    uint64_t rows;
+    uint64_t span;       /* of the strided side */
+    uint64_t wide_step;  /* between two places of the strided side */
+    uint64_t dense_step; /* of the packed side */
+    uint32_t places;
+} pack_case;
+
+/* Places follow each other, or lie beside each other between the rows if they take more memory than WIDE_MAX. */
+void pack_plan_case(perf_rank *rank, const pack_config *config, bool cold, pack_case *c);
+
+static inline uint64_t pack_round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+static inline uint64_t pack_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Divides numbers below 2^31: n / divisor = n * multiplier >> shift. */
+typedef struct pack_divisor {
+    uint32_t multiplier;
+    uint32_t shift;
+} pack_divisor;
+
+typedef struct pack_args {
+    char *wide;  /* the strided side */
+    char *dense; /* the packed side */
+    pack_box box;
+    uint64_t bytes; /* of the packed form; below 2^31 */
+    pack_divisor by_run;
+    pack_divisor by_inner; /* counts[1] */
+    uint32_t unpack;       /* from dense to wide */
+    uint32_t lanes;        /* of the form `runs`: lanes that share a row, a power of two up to 32 */
+    uint32_t word;         /* of the form `seed`: bytes, up to 8 */
+    uint32_t seed_bits[3]; /* of the form `seed`: threads of a block in x, y and z, as powers of two */
+    uint64_t first;        /* of pack_compare: the place of `wide` in the memory with the pattern */
+    uint32_t gap;          /* of pack_compare: the byte behind each row must be PACK_POISON */
+    uint32_t reserved;
+    uint64_t *wrong; /* counts wrong bytes */
+} pack_args;
+
+#define PACK_POISON 0x5a
+
+/* `units`: a thread moves 16 bytes of the dense side, in words of 1, 2, 4, 8 or 16 bytes; the first index is the log2
+ * of the word. The forms differ in `batch`, the units that a thread has under way; a kernel may be NULL.
+ * `runs`: a group of lanes moves a row in units of 16 bytes; a thread has PACK_RUNS_BATCH units under way. */
+typedef struct pack_units_form {
+    const weir_kernel *kernel;
+    uint32_t batch;
+} pack_units_form;
+
+#define PACK_WORDS 5u
+extern const pack_units_form pack_units[PACK_WORDS][2];
+extern const weir_kernel *const pack_runs;
+#define PACK_RUNS_BATCH 4u
+/* Reads one byte of each row, PACK_LONE_BATCH rows a thread. */
+extern const weir_kernel *const pack_lone;
+extern const weir_kernel *const pack_lone_batch;
+#define PACK_LONE_BATCH 8u
+extern const weir_kernel *const pack_seed;
+/* Stores the pattern into `bytes` bytes of dense. Counts the wrong bytes of a pack or unpack. */
+extern const weir_kernel *const pack_fill;
+extern const weir_kernel *const pack_compare;
+
+/* ---- peers: functions of the CUDA driver ----------------------------------------------------------------- */
+
+typedef enum pack_peer {
+    PACK_PEER_CONTIGUOUS, /* a copy of the packed bytes from dense memory: the ceiling */
+    PACK_PEER_3D,
+    PACK_PEER_2D,
+    PACK_PEER_ROWS,
+    PACK_PEER_ROWS_SYNC,
+    PACK_PEER_BATCH,
+    PACK_PEERS
+} pack_peer;
+extern const char *const pack_peer_names[PACK_PEERS];
+
+typedef struct pack_driver pack_driver;
+
+weir_status pack_driver_open(perf_rank *rank, pack_driver **out);
+void pack_driver_close(pack_driver *driver);
+/* Whether the peer can move the box; the peers with a call for each row take up to 64 Ki rows. */
+bool pack_peer_takes(const pack_driver *driver, pack_peer peer, const pack_box *box);
+/* Whether the peer's calls can be recorded as a graph. */
+bool pack_peer_records(pack_peer peer);
+weir_status pack_peer_put(pack_driver *driver, pack_peer peer, const pack_args *args, void *stream);
+
+WEIR_END_DECLS
+
+#endif
