@@ -60,6 +60,10 @@ typedef struct perf_options {
     const char *order;   /* of ids */
     perf_list lanes;     /* that share a row */
     perf_list loads;     /* rows that a group of lanes has under way */
+    const char *config;  /* of pack: boxes */
+    uint32_t cube;       /* of pack: side */
+    const char *peers;   /* of pack */
+    bool cold;           /* of pack: no warm cases */
     const char *compare; /* "nccl" or NULL */
     const char *nccl;    /* NCCL's library */
     uint32_t host_ranks; /* treat each group of this many ranks as a host */
