@@ -317,6 +317,29 @@ def gather(program):
         expect(result.returncode == 1 and text in result.stdout, f"refusal of {option} {value}: {result.stdout}")
 
 
+def pack(program):
+    """Packs and unpacks of strided boxes: a row for each box, with no wrong byte; with two ranks into the peer."""
+    boxes = "seed,C5,C6,C7,C8,C9,C10,C11,4x1K@64,48x9@64"
+    for command in ("pack", "unpack"):
+        for ranks, memory in (("1", "device"), ("2", "peer")):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "results.json")
+                result = start(program, command, "--device", "cpu", "-g", ranks, "-n", "1", "--cube", "32", "--config",
+                               boxes, "--peers", "all", "--json", path)
+                expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+                with open(path, encoding="utf-8") as file:
+                    rows = json.load(file)["rows"]
+            expect([row["config"] for row in rows] == ["seed"] * 6 + boxes.split(",")[1:], f"boxes of {rows}")
+            expect([row["run"] for row in rows[:6]] == [1, 2, 4, 8, 16, 32], "rows of the sweep")
+            for row in rows:
+                expect(row["wrong"] == 0 and row["memory"] == memory, f"data of {row}")
+                expect(row["bytes"] == row["run"] * row["rows"], f"bytes of {row}")
+                expect(row["raw_us"] > 0 and row["seed_us"] > 0 and row["floor_us"] >= 0, f"times of {row}")
+    for box in ("C4", "4x8@2", "4x8", "0x8@16", "x", "8x8@16x", "9999999x999999999@9999999"):
+        result = start(program, "pack", "--device", "cpu", "-g", "1", "--config", box)
+        expect(result.returncode == 1 and f"'{box}' is not seed" in result.stdout, f"refusal of {box}: {result.stdout}")
+
+
 def window(program):
     """Notified windows beside the same by hand: a row for each shape, size and number of ranks, with no wrong word."""
     def rows_of(*arguments):
@@ -545,7 +568,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather,
+         "gather": gather, "pack": pack,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

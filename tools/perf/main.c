@@ -17,10 +17,10 @@
 #include <string.h>
 
 static const perf_command *const commands[] = {
-    &perf_put,       &perf_get,       &perf_packets,   &perf_semaphore,      &perf_probe,
-    &perf_fifo,      &perf_port,      &perf_rdma,      &perf_window,         &perf_gather,
-    &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter, &perf_all_to_all,
-    &perf_broadcast, &perf_reduce,
+    &perf_put,       &perf_get,       &perf_packets,   &perf_semaphore,      &perf_probe,      &perf_fifo,
+    &perf_port,      &perf_rdma,      &perf_window,    &perf_gather,         &perf_pack,       &perf_unpack,
+    &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter, &perf_all_to_all, &perf_broadcast,
+    &perf_reduce,
 };
 
 /* Options of every command. */
@@ -63,6 +63,12 @@ static const option_row option_rows[] = {
     { "--order", OPTION_TEXT, offsetof(perf_options, order), "LIST", "given (default), sorted, grouped, auto; all" },
     { "--lanes", OPTION_LIST, offsetof(perf_options, lanes), "LIST", "lanes that share a row; default 32" },
     { "--loads", OPTION_LIST, offsetof(perf_options, loads), "LIST", "rows under way of each group of lanes: 1, 2, 4" },
+    { "--config", OPTION_TEXT, offsetof(perf_options, config), "LIST",
+      "boxes of a pack: seed (default), C5 to C11, RUNxROWS@STRIDE" },
+    { "--cube", OPTION_NUMBER, offsetof(perf_options, cube), "N", "side of the cube of these boxes; default 1024" },
+    { "--peers", OPTION_TEXT, offsetof(perf_options, peers), "LIST",
+      "contiguous,memcpy3d,seed (default), memcpy2d, rows, rows-sync, batch; all" },
+    { "--cold", OPTION_FLAG, offsetof(perf_options, cold), "", "only with a cold cache" },
     { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "treat each N ranks as a host" },
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "register buffers with all ranks: zero-copy" },
