@@ -14,6 +14,11 @@ WEIR_KERNEL_FOR(weiri_table_gather, weir_table_call, 1024)
     weir_table_move_units(args, weiri_table_count(args), coop, 0);
 }
 
+WEIR_KERNEL_FOR(weiri_table_gather_short, weir_table_call, 1024)
+{
+    weir_table_gather_short(args, weiri_table_count(args), coop);
+}
+
 WEIR_KERNEL_FOR(weiri_table_scatter, weir_table_call, 1024)
 {
     weir_table_move_units(args, weiri_table_count(args), coop, 1);
@@ -92,7 +97,8 @@ WEIR_KERNEL_FOR(weiri_table_place_ids, weiri_table_order_args, 1024)
     }
 }
 
-const weir_kernel *const weiri_table_kernels[] = { &weiri_table_gather,       &weiri_table_scatter,
-                                                   &weiri_table_lines,        &weiri_table_elements,
-                                                   &weiri_table_count_groups, &weiri_table_sum_groups,
-                                                   &weiri_table_place_ids,    NULL };
+const weir_kernel *const weiri_table_kernels[] = {
+    &weiri_table_gather,     &weiri_table_gather_short, &weiri_table_scatter,
+    &weiri_table_lines,      &weiri_table_elements,     &weiri_table_count_groups,
+    &weiri_table_sum_groups, &weiri_table_place_ids,    NULL
+};

@@ -23,6 +23,7 @@ typedef struct weiri_table_order_args {
 
 enum {
     WEIRI_TABLE_GATHER,
+    WEIRI_TABLE_GATHER_SHORT,
     WEIRI_TABLE_SCATTER,
     WEIRI_TABLE_LINES,
     WEIRI_TABLE_ELEMENTS,
@@ -30,8 +31,9 @@ enum {
     WEIRI_TABLE_SUM,
     WEIRI_TABLE_PLACE
 };
-/* Blocks have up to 1,024 threads. The first four take a weir_table_call; GATHER and SCATTER have the default form. The
- * others take weiri_table_order_args, and SUM one block. */
+/* Blocks have up to 1,024 threads. The first five take a weir_table_call; GATHER, GATHER_SHORT (items of up to
+ * WEIR_TABLE_SHORT bytes) and SCATTER have the default form. The others take weiri_table_order_args, and SUM one block.
+ */
 extern const weir_kernel *const weiri_table_kernels[];
 
 #if defined(__cplusplus)

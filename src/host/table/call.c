@@ -75,6 +75,14 @@ static uint32_t choose_element(const weir_table *table, const weir_table_call *m
     return bits % 4 == 0 ? 4 : 1;
 }
 
+/* One instruction reads a row of up to a line, so its lanes must cover all units that it can lie in. */
+static uint32_t choose_lanes(const weir_table *table, const weir_table_call *move, uint32_t warp)
+{
+    const uint64_t bits = table->alignment | move->column | move->plane;
+    const uint64_t covered = bits % WEIR_RUN_UNIT == 0 ? move->bytes : move->bytes + WEIR_RUN_UNIT - 1;
+    return weir_table_lanes(covered, warp);
+}
+
 static weir_status choose_form(const char *call, const weir_table *table, weir_table_form form, weir_table_call *move,
                                const weir_kernel **kernel)
 {
@@ -85,11 +93,12 @@ static weir_status choose_form(const char *call, const weir_table *table, weir_t
     }
     move->form = forms[form];
     move->element = choose_element(table, move);
-    move->lanes = form == WEIR_TABLE_FORM_AUTO ? weir_table_lanes(move->bytes, warp) : warp;
-    *kernel = weiri_table_kernels[form == WEIR_TABLE_FORM_LINES  ? WEIRI_TABLE_LINES
-                                  : form != WEIR_TABLE_FORM_AUTO ? WEIRI_TABLE_ELEMENTS
-                                  : move->scatter                ? WEIRI_TABLE_SCATTER
-                                                                 : WEIRI_TABLE_GATHER];
+    move->lanes = form == WEIR_TABLE_FORM_AUTO ? choose_lanes(table, move, warp) : warp;
+    *kernel = weiri_table_kernels[form == WEIR_TABLE_FORM_LINES     ? WEIRI_TABLE_LINES
+                                  : form != WEIR_TABLE_FORM_AUTO    ? WEIRI_TABLE_ELEMENTS
+                                  : move->scatter                   ? WEIRI_TABLE_SCATTER
+                                  : move->bytes <= WEIR_TABLE_SHORT ? WEIRI_TABLE_GATHER_SHORT
+                                                                    : WEIRI_TABLE_GATHER];
     return WEIR_OK;
 }
 

@@ -54,10 +54,17 @@ typedef struct weir_table_call {
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
+WEIR_FN uint64_t weir_table_load_id(const void *ids, uint32_t wide, uint64_t i)
+{
+    return wide ? weir_arch_load_u64((const weir_alias_u64 *)ids + i)
+                : weir_arch_load_u32((const weir_alias_u32 *)ids + i);
+}
+
+WEIR_FN int64_t weir_table_signed(uint64_t id, uint32_t wide) { return wide ? (int64_t)id : (int32_t)(uint32_t)id; }
+
 WEIR_FN int64_t weir_table_id(const void *ids, uint32_t wide, uint64_t i)
 {
-    return wide ? (int64_t)weir_arch_load_u64((const weir_alias_u64 *)ids + i)
-                : (int32_t)weir_arch_load_u32((const weir_alias_u32 *)ids + i);
+    return weir_table_signed(weir_table_load_id(ids, wide, i), wide);
 }
 
 /* The last part that starts at the id or in front of it. Empty parts lie in front of the part that has the id. */
@@ -132,6 +139,14 @@ WEIR_FN_COLD void weir_dev_table_fault(const weir_dev_table *table, int64_t id, 
 
 /* ---- items --------------------------------------------------------------------------------------------- */
 
+/* What memory says of an item: ids without their sign, so that a thread does not wait for a load that it has just
+ * begun. */
+typedef struct weir_table_turn {
+    uint64_t position; /* of the id */
+    uint64_t id;
+    uint64_t place; /* in out; negative: nothing happens */
+} weir_table_turn;
+
 /* A piece of a row, and its place in out. */
 typedef struct weir_table_item {
     uint32_t kind; /* WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED or WEIR_TABLE_OUTSIDE */
@@ -139,15 +154,30 @@ typedef struct weir_table_item {
     char *near; /* NULL: the place is negative, and nothing happens */
 } weir_table_item;
 
-/* Finds item `i`, which is plane i % planes of a row. `leads`: the caller counts an id that is out of range. */
-WEIR_FN weir_table_item weir_table_item_at(const weir_table_call *call, uint64_t i, int leads)
+/* Item `i` is plane i % planes of a row. */
+WEIR_FN uint64_t weir_table_plane(const weir_table_call *call, uint64_t i)
 {
-    const uint64_t turn = call->planes == 1 ? i : i / call->planes;
-    const uint64_t position = call->order == NULL ? turn : call->order[turn];
-    const uint64_t plane = call->planes == 1 ? 0 : i % call->planes;
-    const int64_t id = weir_table_id(call->ids, call->wide, position);
-    const int64_t place =
-        call->out_ids == NULL ? (int64_t)position : weir_table_id(call->out_ids, call->wide, position);
+    return call->planes == 1 ? 0 : i % call->planes;
+}
+
+/* Reads the id of item `i`. */
+WEIR_FN weir_table_turn weir_table_turn_at(const weir_table_call *call, uint64_t i)
+{
+    const uint64_t number = call->planes == 1 ? i : i / call->planes;
+    weir_table_turn turn;
+    turn.position = call->order == NULL ? number : call->order[number];
+    turn.id = weir_table_load_id(call->ids, call->wide, turn.position);
+    turn.place = call->out_ids == NULL ? turn.position : weir_table_load_id(call->out_ids, call->wide, turn.position);
+    return turn;
+}
+
+/* Finds item `i`. `leads`: the caller counts an id that is out of range. */
+WEIR_FN weir_table_item weir_table_item_of(const weir_table_call *call, uint64_t i, const weir_table_turn *turn,
+                                           int leads)
+{
+    const uint64_t plane = weir_table_plane(call, i);
+    const int64_t id = weir_table_signed(turn->id, call->wide);
+    const int64_t place = call->out_ids == NULL ? (int64_t)turn->place : weir_table_signed(turn->place, call->wide);
     weir_table_item item;
     item.row.bytes = NULL;
     item.row.first = NULL;
@@ -157,9 +187,15 @@ WEIR_FN weir_table_item weir_table_item_at(const weir_table_call *call, uint64_t
     if (item.kind == WEIR_TABLE_THERE) {
         item.row.bytes += call->column + plane * call->plane;
     } else if (WEIR_UNLIKELY(item.kind == WEIR_TABLE_OUTSIDE) && leads && plane == 0) {
-        weir_dev_table_fault(&call->table, id, position);
+        weir_dev_table_fault(&call->table, id, turn->position);
     }
     return item;
+}
+
+WEIR_FN weir_table_item weir_table_item_at(const weir_table_call *call, uint64_t i, int leads)
+{
+    const weir_table_turn turn = weir_table_turn_at(call, i);
+    return weir_table_item_of(call, i, &turn, leads);
 }
 
 /* Whether the call zeroes the item. */
@@ -232,6 +268,129 @@ WEIR_FN void weir_table_move_units(const weir_table_call *call, uint64_t count, 
             weir_table_move_chunk(call, &item, chunk, chunks, lane, scatter);
         } else if (WEIR_UNLIKELY(weir_table_zeroes(call, &item)) && chunk == 0) {
             weir_table_zero(item.near, call->bytes, lane, call->lanes);
+        }
+    }
+}
+
+/* ---- short rows -------------------------------------------------------------------------------------------
+ * The time of a short row is that of its id and then that of the link. So a group of lanes has two rows under way, and
+ * reads the next ids before the rows arrive. */
+
+#define WEIR_TABLE_SHORT 512u /* most bytes of an item */
+#define WEIR_TABLE_PAIR 2
+#define WEIR_TABLE_NOTHING (1 << 30)
+
+/* A row under way, as a lane sees it. */
+typedef struct weir_table_run {
+    char *near;
+    const char *far;
+    int32_t at; /* of the lane's next unit, from the start of the row; WEIR_TABLE_NOTHING: nothing to move */
+    int units;  /* whole units may be read */
+} weir_table_run;
+
+WEIR_FN weir_table_run weir_table_run_of(const weir_table_call *call, uint64_t i, const weir_table_turn *turn,
+                                         uint32_t lane)
+{
+    const weir_table_item item = weir_table_item_of(call, i, turn, lane == 0);
+    const uintptr_t far = (uintptr_t)item.row.bytes;
+    weir_table_run run;
+    run.near = item.near;
+    run.far = item.row.bytes;
+    run.at = WEIR_TABLE_NOTHING;
+    run.units = 0;
+    if (item.kind == WEIR_TABLE_THERE && item.near != NULL) {
+        run.at = (int32_t)weir_run_start(run.far, call->bytes, call->lanes) + (int32_t)(lane * WEIR_RUN_UNIT);
+        run.units = WEIR_ARCH_READS_UNITS && far - (uintptr_t)item.row.first >= WEIR_RUN_UNIT &&
+                    (uintptr_t)item.row.last - far >= call->bytes + WEIR_RUN_UNIT;
+    } else if (WEIR_UNLIKELY(weir_table_zeroes(call, &item))) {
+        weir_table_zero(item.near, call->bytes, lane, call->lanes);
+    }
+    return run;
+}
+
+/* The unit at `at` of a row at an end of its memory, of which exactly the row is read. */
+WEIR_FN_COLD weir_vec16 weir_table_load_edge(const char *far, int32_t at, int32_t bytes)
+{
+    return weir_run_load(far, at, weir_run_from(at), weir_run_to(at, bytes), far, far + bytes);
+}
+
+/* Loads the unit at `at`, if the row of `bytes` bytes has a byte of it. */
+WEIR_FN weir_vec16 weir_table_load(const weir_table_run *run, int32_t at, int32_t bytes)
+{
+    weir_vec16 unit;
+    unit.lo = 0;
+    unit.hi = 0;
+    if (at > -(int32_t)WEIR_RUN_UNIT && at < bytes) {
+        unit = run->units ? weir_arch_load_vec16((const weir_vec16 *)(run->far + at))
+                          : weir_table_load_edge(run->far, at, bytes);
+    }
+    return unit;
+}
+
+WEIR_FN void weir_table_store(const weir_table_run *run, int32_t at, int32_t bytes, weir_vec16 unit)
+{
+    if (at >= 0 && at + (int32_t)WEIR_RUN_UNIT <= bytes && ((uintptr_t)run->near + (uint32_t)at) % 16 == 0) {
+        weir_arch_store_vec16((weir_vec16 *)(run->near + at), unit);
+    } else if (at > -(int32_t)WEIR_RUN_UNIT && at < bytes) {
+        weir_run_store(run->near, at, weir_run_from(at), weir_run_to(at, bytes), unit);
+    }
+}
+
+/* Reads the ids of items i and i + groups; behind the last item there is nothing to move. */
+WEIR_FN void weir_table_read_turns(const weir_table_call *call, uint64_t i, uint64_t groups, uint64_t items,
+                                   weir_table_turn *turns)
+{
+    WEIR_UNROLL
+    for (int k = 0; k < WEIR_TABLE_PAIR; k++) {
+        turns[k].id = UINT64_MAX;
+        turns[k].place = UINT64_MAX;
+        turns[k].position = 0;
+        if (i + k * groups < items) {
+            turns[k] = weir_table_turn_at(call, i + k * groups);
+        }
+    }
+}
+
+/* A gather whose items have up to WEIR_TABLE_SHORT bytes. */
+WEIR_FN void weir_table_gather_short(const weir_table_call *call, uint64_t count, weir_coop coop)
+{
+    const uint32_t lane = coop.rank % call->lanes;
+    const int32_t stride = (int32_t)(call->lanes * WEIR_RUN_UNIT);
+    const uint64_t group = coop.rank / call->lanes;
+    const uint64_t groups = coop.size / call->lanes;
+    const uint64_t items = count * call->planes;
+    const int32_t bytes = (int32_t)call->bytes;
+    weir_table_turn turns[WEIR_TABLE_PAIR];
+    if (group >= groups) {
+        return;
+    }
+    weir_table_read_turns(call, group, groups, items, turns);
+    for (uint64_t i = group; i < items; i += WEIR_TABLE_PAIR * groups) {
+        weir_table_run runs[WEIR_TABLE_PAIR];
+        int more = 1;
+        WEIR_UNROLL
+        for (int k = 0; k < WEIR_TABLE_PAIR; k++) {
+            runs[k] = weir_table_run_of(call, i + k * groups, &turns[k], lane);
+        }
+        for (int turn = 0; more; turn++) {
+            weir_vec16 units[2 * WEIR_TABLE_PAIR];
+            WEIR_UNROLL
+            for (int k = 0; k < 2 * WEIR_TABLE_PAIR; k++) {
+                units[k] = weir_table_load(&runs[k / 2], runs[k / 2].at + k % 2 * stride, bytes);
+            }
+            if (turn == 0) {
+                weir_table_read_turns(call, i + WEIR_TABLE_PAIR * groups, groups, items, turns);
+            }
+            more = 0;
+            WEIR_UNROLL
+            for (int k = 0; k < 2 * WEIR_TABLE_PAIR; k++) {
+                weir_table_store(&runs[k / 2], runs[k / 2].at + k % 2 * stride, bytes, units[k]);
+            }
+            WEIR_UNROLL
+            for (int k = 0; k < WEIR_TABLE_PAIR; k++) {
+                runs[k].at += 2 * stride;
+                more |= runs[k].at < bytes;
+            }
         }
     }
 }
