@@ -19,10 +19,10 @@
  * descriptions of one box have one form. Blocks at irregular places become a piece list.
  *
  * Threads:   a layout does not change, and any threads may use it.
- * Blocking:  never. A create reads its arrays once or a few times. weir_layout_equal may visit all runs of irregular
- *            layouts.
- * Ownership: a layout keeps what it needs of `of`: the caller may destroy both in any order. Arrays are the caller's
- *            and are not used after the call.
+ * Blocking:  commit. A create reads its arrays a few times.
+ * Ownership: a layout keeps what it needs of `of`, and after a commit a reference on the device: the order of
+ *            destruction is free. Arrays are the caller's and are not used after the call. Destroy a layout when no
+ *            kernel uses its piece list any more.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE (a size, an offset or an extent beyond 2^62), WEIR_ERR_LIMIT (more than
  *            WEIR_LAYOUT_PIECES pieces), WEIR_ERR_NOMEM. */
 #ifndef WEIR_LAYOUT_H
@@ -104,6 +104,15 @@ typedef struct weir_layout_info {
     weir_layout_dim dim[WEIR_LAYOUT_DIMS];
 } weir_layout_info;
 WEIR_API void weir_layout_get_info(const weir_layout *layout, weir_layout_info *out);
+
+/* Puts the piece list of an irregular layout into the device's memory, where kernels find it. Layouts that share the
+ * list need no commit of their own, a strided layout needs none at all, and commit may be repeated. Layouts share
+ * allocations on a device. WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_FORKED. */
+WEIR_API WEIR_NODISCARD weir_status weir_layout_commit(weir_layout *layout, weir_device *device);
+/* The handle of `count` items for kernels (weir/device/layout.h), valid until the layout is destroyed.
+ * WEIR_ERR_INVALID: an irregular layout that is not committed to the device. */
+WEIR_API WEIR_NODISCARD weir_status weir_layout_device(const weir_layout *layout, const weir_device *device,
+                                                       uint64_t count, weir_dev_layout *out);
 
 WEIR_END_DECLS
 

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <functional>
+#include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 extern "C" {
+#include "src/device/device.h"
 #include "src/host/base/alloc.h"
 #include "src/host/layout/layout.h"
 #include "weir/error.h"
@@ -29,6 +31,11 @@ public:
     layout(layout &&other) noexcept : of(other.of) { other.of = nullptr; }
     layout(const layout &) = delete;
     layout &operator=(const layout &) = delete;
+    layout &operator=(layout &&other) noexcept
+    {
+        std::swap(of, other.of);
+        return *this;
+    }
     ~layout() { weir_layout_destroy(of); }
     operator const weir_layout *() const { return of; } // NOLINT: passed to calls as it is
     [[nodiscard]] weir_layout_info info() const
@@ -280,6 +287,136 @@ TEST(Layout, MemoryRunsShort)
         EXPECT_EQ(weiri_alloc_alive(), alive) << n;
     }
     EXPECT_GT(n, 6u);
+}
+
+// Lists of 4 runs; with nests, of columns.
+layout irregular(uint64_t seed, bool nests)
+{
+    const layout item = bytes(4);
+    const layout column(weir_layout_create_hvector, 3u, 1u, 8, static_cast<const weir_layout *>(item));
+    const int64_t at = static_cast<int64_t>(seed) * 10;
+    const int64_t places[] = { at, 100, 300 + at, 450 };
+    const uint64_t lengths[] = { 1, 2, 1, 1 };
+    return layout(weir_layout_create_hindexed, 4u, lengths, places,
+                  static_cast<const weir_layout *>(nests ? column : item));
+}
+
+class LayoutDevice : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        alive = weiri_alloc_alive();
+        ASSERT_EQ(weir_device_open("cpu:0", nullptr, &device), WEIR_OK) << weir_last_error();
+    }
+    void TearDown() override
+    {
+        weir_device_close(device);
+        EXPECT_EQ(weiri_alloc_alive(), alive);
+    }
+    // The handle has the list, in memory of the device.
+    void expect_list(const layout &l)
+    {
+        weir_dev_layout handle;
+        ASSERT_EQ(weir_layout_device(l, device, 1, &handle), WEIR_OK) << weir_last_error();
+        const weiri_layout_list *list = l.of->form.list;
+        ASSERT_EQ(handle.piece_count, list->count);
+        EXPECT_NE(handle.pieces, list->pieces);
+        EXPECT_EQ(memcmp(handle.pieces, list->pieces, (list->count + 1u) * sizeof *list->pieces), 0);
+        EXPECT_EQ(handle.nest_count, list->nest_count);
+        EXPECT_EQ(handle.nest_of == nullptr, list->nest_of == nullptr);
+        if (list->nest_of != nullptr) {
+            EXPECT_EQ(memcmp(handle.nests, list->nests, list->nest_count * sizeof *list->nests), 0);
+            EXPECT_EQ(memcmp(handle.nest_of, list->nest_of, list->count * sizeof *list->nest_of), 0);
+        }
+    }
+    int64_t alive = 0;
+    weir_device *device = nullptr;
+};
+
+TEST_F(LayoutDevice, HandlesOfItems)
+{
+    const layout item = bytes(4);
+    const layout vector(weir_layout_create_hvector, 3u, 1u, 16, static_cast<const weir_layout *>(item));
+    weir_dev_layout handle;
+    ASSERT_EQ(weir_layout_device(vector, device, 5, &handle), WEIR_OK);
+    EXPECT_EQ(handle.nest.dims, 2u);
+    EXPECT_EQ(handle.nest.dim[0].count, 5u);
+    EXPECT_EQ(handle.nest.dim[0].stride, 36); // item 2 begins one extent later
+    EXPECT_EQ(handle.nest.size, 60u);
+    EXPECT_EQ(handle.first, 0);
+    EXPECT_EQ(handle.last, 4 * 36 + 36);
+    EXPECT_EQ(handle.pieces, nullptr);
+    uint64_t into = 0;
+    EXPECT_EQ(weir_layout_nest_at(&handle.nest, 12 + 4 + 3, &into), 36 + 16);
+    EXPECT_EQ(into, 3u);
+    ASSERT_EQ(weir_layout_device(item, device, 5, &handle), WEIR_OK);
+    EXPECT_EQ(handle.nest.run, 20u);
+    ASSERT_EQ(weir_layout_device(vector, device, 0, &handle), WEIR_OK);
+    EXPECT_EQ(handle.nest.size, 0u);
+    expect_refused(weir_layout_device(vector, device, static_cast<uint64_t>(1) << 60, &handle), WEIR_ERR_RANGE,
+                   "weir_layout_device: ");
+    // Eight dims and one for the items.
+    layout deep = bytes(1);
+    for (int64_t i = 0; i < 8; i++) {
+        weir_layout *next = nullptr;
+        ASSERT_EQ(weir_layout_create_hvector(2, 1, static_cast<int64_t>(1) << (2 * i + 1), deep.of, &next), WEIR_OK);
+        weir_layout_destroy(deep.of);
+        deep.of = next;
+    }
+    ASSERT_EQ(weir_layout_device(deep, device, 3, &handle), WEIR_OK);
+    EXPECT_EQ(handle.nest.dims, 9u);
+    EXPECT_EQ(handle.nest.dim[0].count, 3u);
+    EXPECT_EQ(handle.nest.size, 768u);
+}
+
+TEST_F(LayoutDevice, Commit)
+{
+    const layout plain = irregular(1, false);
+    weir_dev_layout handle;
+    expect_refused(weir_layout_device(plain, device, 1, &handle), WEIR_ERR_INVALID, "not committed to CPU");
+    const layout derived(weir_layout_create_hvector, 3u, 1u, 5000, static_cast<const weir_layout *>(plain));
+    ASSERT_EQ(weir_layout_commit(plain.of, device), WEIR_OK) << weir_last_error();
+    expect_list(plain);
+    expect_list(derived);
+    ASSERT_EQ(weir_layout_commit(derived.of, device), WEIR_OK);
+    std::vector<layout> more;
+    weir_dev_layout first;
+    ASSERT_EQ(weir_layout_device(plain, device, 1, &first), WEIR_OK);
+    for (uint64_t i = 0; i < 20; i++) {
+        more.push_back(irregular(i, i % 2 == 1));
+        ASSERT_EQ(weir_layout_commit(more.back().of, device), WEIR_OK);
+        ASSERT_EQ(weir_layout_device(more.back(), device, 1, &handle), WEIR_OK);
+        EXPECT_LT(reinterpret_cast<uintptr_t>(handle.pieces) - reinterpret_cast<uintptr_t>(first.pieces), 2u << 20);
+        if (i % 3 == 2) {
+            more.erase(more.end() - 2); // leaves a gap for the next ones
+        }
+    }
+    expect_list(plain);
+    for (const layout &l : more) {
+        expect_list(l);
+    }
+}
+
+// Each allocation and each operation of the device fails once: nothing is left, and the next commit succeeds.
+TEST_F(LayoutDevice, CommitFails)
+{
+    for (const bool of_device : { false, true }) {
+        const layout l = irregular(3, true);
+        const int64_t before = weiri_alloc_alive();
+        auto *arm = of_device ? weiri_device_fail_nth : weiri_alloc_fail_nth;
+        uint64_t n = 1;
+        for (weir_status status = WEIR_ERR_NOMEM; status != WEIR_OK; n++) {
+            (void)arm(n);
+            status = weir_layout_commit(l.of, device);
+            (void)arm(0);
+            if (status != WEIR_OK) {
+                EXPECT_EQ(status, of_device ? WEIR_ERR_DEVICE : WEIR_ERR_NOMEM) << weir_last_error();
+                EXPECT_EQ(weiri_alloc_alive(), before);
+            }
+        }
+        EXPECT_GT(n, 3u);
+        expect_list(l);
+    }
 }
 
 } // namespace

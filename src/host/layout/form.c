@@ -68,9 +68,8 @@ bool weiri_layout_nest_same(const weir_layout_nest *a, const weir_layout_nest *b
 }
 
 /* Whether `count` times the nest at this stride is the nest with a longer outermost dim, or with a longer run. */
-static bool merge(weiri_layout_form *form, uint64_t count, int64_t stride)
+static bool merge(weir_layout_nest *nest, bool listed, uint64_t count, int64_t stride)
 {
-    weir_layout_nest *nest = &form->nest;
     int64_t whole;
     if (nest->dims != 0) {
         weir_layout_dim *outer = &nest->dim[0];
@@ -80,10 +79,27 @@ static bool merge(weiri_layout_form *form, uint64_t count, int64_t stride)
         outer->count *= count; /* below the size, which is in range */
         return true;
     }
-    if (form->list != NULL || stride < 0 || (uint64_t)stride != nest->run) {
+    if (listed || stride < 0 || (uint64_t)stride != nest->run) {
         return false;
     }
     nest->run *= count;
+    return true;
+}
+
+bool weiri_layout_nest_repeat(weir_layout_nest *nest, bool listed, uint64_t count, int64_t stride, uint32_t room)
+{
+    if (count == 1) {
+        return true;
+    }
+    if (!merge(nest, listed, count, stride)) {
+        if (nest->dims == room) {
+            return false;
+        }
+        memmove(&nest->dim[1], &nest->dim[0], nest->dims * sizeof nest->dim[0]);
+        nest->dim[0] = (weir_layout_dim){ .count = count, .stride = stride };
+        nest->dims++;
+    }
+    nest->size *= count;
     return true;
 }
 
@@ -95,23 +111,14 @@ weir_status weiri_layout_form_repeat(const char *call, weiri_layout_form *form, 
         weiri_layout_form_release(form);
         return WEIR_OK;
     }
-    if (count == 1) {
-        return WEIR_OK;
-    }
     if (__builtin_mul_overflow(nest->size, count, &size) || size > (uint64_t)WEIRI_LAYOUT_MOST) {
         return weiri_fail(WEIR_ERR_RANGE, "%s: one item has more than 2^62 bytes", call);
     }
-    if (!merge(form, count, stride)) {
-        if (nest->dims == WEIR_LAYOUT_DIMS) {
-            const weir_status status = weiri_layout_list_fold(call, form);
-            if (status != WEIR_OK) {
-                return status;
-            }
+    while (!weiri_layout_nest_repeat(nest, form->list != NULL, count, stride, WEIR_LAYOUT_DIMS)) {
+        const weir_status status = weiri_layout_list_fold(call, form);
+        if (status != WEIR_OK) {
+            return status;
         }
-        memmove(&nest->dim[1], &nest->dim[0], nest->dims * sizeof nest->dim[0]);
-        nest->dim[0] = (weir_layout_dim){ .count = count, .stride = stride };
-        nest->dims++;
     }
-    nest->size = size;
     return WEIR_OK;
 }

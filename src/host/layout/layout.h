@@ -1,6 +1,7 @@
 /* layout.h - a layout and its canonical form.
  *
- * layout.c has the constructors of dims, blocks.c those of blocks, form.c the nests, list.c the piece lists. */
+ * layout.c has the constructors of dims, blocks.c those of blocks, form.c the nests, list.c the piece lists,
+ * commit.c their copies in the memory of devices. */
 #ifndef WEIRI_LAYOUT_H
 #define WEIRI_LAYOUT_H
 
@@ -13,6 +14,8 @@ WEIR_BEGIN_DECLS
 /* Sizes, offsets and extents lie between -WEIRI_LAYOUT_MOST and WEIRI_LAYOUT_MOST. */
 #define WEIRI_LAYOUT_MOST ((int64_t)1 << 62)
 
+typedef struct weiri_layout_copy weiri_layout_copy;
+
 /* A piece list. It does not change once it is made, and the layouts derived from one share it. */
 typedef struct weiri_layout_list {
     weiri_refcount refs;
@@ -23,6 +26,7 @@ typedef struct weiri_layout_list {
     weir_layout_piece *pieces; /* count + 1; the first one has place 0 */
     uint32_t *nest_of;         /* NULL: all pieces are runs */
     weir_layout_nest *nests;   /* with offset 0 */
+    weiri_layout_copy *copies; /* in the memory of devices (commit.c); only ever grows */
 } weiri_layout_list;
 
 /* The canonical form. Without bytes all is zero. */
@@ -62,6 +66,9 @@ weiri_layout_form weiri_layout_form_of_run(uint64_t bytes);
 weiri_layout_form weiri_layout_form_copy(const weiri_layout_form *form);
 void weiri_layout_form_release(weiri_layout_form *form);
 bool weiri_layout_nest_same(const weir_layout_nest *a, const weir_layout_nest *b);
+/* Puts a dim around the nest, whose size stays in range. `listed`: the run is a piece list. False if it would be a dim
+ * more than `room`. */
+bool weiri_layout_nest_repeat(weir_layout_nest *nest, bool listed, uint64_t count, int64_t stride, uint32_t room);
 /* `count` times the form, `stride` bytes apart. The caller has checked that all offsets are in range. WEIR_ERR_RANGE,
  * WEIR_ERR_LIMIT, WEIR_ERR_NOMEM; the form then stays, and its text begins with `call`. */
 weir_status weiri_layout_form_repeat(const char *call, weiri_layout_form *form, uint64_t count, int64_t stride);
@@ -88,6 +95,14 @@ weir_status weiri_layout_form_of_blocks(const weiri_layout_blocks *blocks, weiri
 /* Makes the form's inner dims part of a piece list until the nest has room for one more dim. */
 weir_status weiri_layout_list_fold(const char *call, weiri_layout_form *form);
 void weiri_layout_list_release(weiri_layout_list *list);
+
+/* ---- devices ---------------------------------------------------------------------------------------------- */
+
+/* Frees the list's copies in the memory of devices. */
+void weiri_layout_copies_release(weiri_layout_list *list);
+/* As weir_layout_device. The text begins with `call`. Does not wait and allocates nothing. */
+weir_status weiri_layout_handle(const char *call, const weir_layout *layout, const weir_device *device, uint64_t count,
+                                weir_dev_layout *out);
 
 WEIR_END_DECLS
 

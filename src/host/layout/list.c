@@ -356,6 +356,7 @@ static weir_status end_list(builder *b, weiri_layout_form *out)
 void weiri_layout_list_release(weiri_layout_list *list)
 {
     if (list != NULL && weiri_refcount_put(&list->refs)) {
+        weiri_layout_copies_release(list);
         weiri_free(list->pieces);
         weiri_free(list->nest_of);
         weiri_free(list->nests);

@@ -10,8 +10,8 @@
 #undef WEIR_DEV_USED_layout
 #define WEIR_DEV_USED_layout weir_dev_version_layout
 
-/* The offset of packed byte `at`, which is below nest->size. *into is its place in the run: up to nest->run bytes
- * follow in packed order before the next step of the dims. Without a piece list they are contiguous. */
+/* The offset of the run that has packed byte `at`, which is below nest->size. *into is the byte's place in the run:
+ * without a piece list the byte lies there, and nest->run - *into contiguous bytes follow from it on. */
 WEIR_FN int64_t weir_layout_nest_at(const weir_layout_nest *nest, uint64_t at, uint64_t *into)
 {
     uint64_t run = at / nest->run;
