@@ -11,9 +11,10 @@
  * Threads:   all calls may be made by several threads at once; work is ordered within a stream.
  * Blocking:  weir_stream_wait, and the destroy calls until the work has ended.
  * Ownership: the caller destroys what it created. Kernel arguments are copied at the call.
- * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT (more threads than the device runs; a cooperative launch that
- *            cannot be resident as a whole), WEIR_ERR_VERSION (kernel compiled with other headers),
- *            WEIR_ERR_UNSUPPORTED (kernel not compiled for this device), WEIR_ERR_TIMEOUT, WEIR_ERR_DEVICE. */
+ * Errors:    WEIR_ERR_INVALID, WEIR_ERR_LIMIT (more threads or multiprocessors than the device has; a cooperative
+ *            launch that cannot be resident as a whole), WEIR_ERR_VERSION (kernel compiled with other headers),
+ *            WEIR_ERR_UNSUPPORTED (kernel not compiled for this device; a driver without streams of few
+ *            multiprocessors), WEIR_ERR_TIMEOUT, WEIR_ERR_DEVICE. */
 #ifndef WEIR_STREAM_H
 #define WEIR_STREAM_H
 
@@ -32,7 +33,26 @@ typedef struct weir_launch_opts {
 } weir_launch_opts;
 
 WEIR_API WEIR_NODISCARD weir_status weir_stream_create(weir_device *device, void **out);
+/* Destroys either kind of stream. */
 WEIR_API void weir_stream_destroy(weir_device *device, void *stream);
+
+typedef struct weir_stream_limits {
+    size_t size;
+    uint32_t multiprocessors; /* 1 to the number of the device; a GPU rounds up to what it can split: multiples of 8 on
+                                 H200 */
+    int32_t priority;         /* a lower number goes first; a GPU clamps it to its range; default: 0, the lowest */
+} weir_stream_limits;
+
+/* A stream whose kernels leave the other multiprocessors free. Every call takes it. Streams get different
+ * multiprocessors while the device has unused ones, then they share. Blocks that wait for each other must fit on the
+ * multiprocessors of the stream: a cooperative launch checks that, and opts.blocks of a collective limits its own. On
+ * the CPU it is an ordinary stream. WEIR_ERR_LIMIT: the GPU has fewer multiprocessors. WEIR_ERR_UNSUPPORTED: the driver
+ * has no green contexts (CUDA 12.5 and later), or libweir was built without them. */
+WEIR_API WEIR_NODISCARD weir_status weir_stream_create_limited(weir_device *device, const weir_stream_limits *limits,
+                                                               void **out);
+/* How many multiprocessors the stream's kernels may use: those of the device, or after rounding those of the limit. */
+WEIR_API uint32_t weir_stream_multiprocessors(weir_device *device, void *stream);
+
 /* Waits until everything that was put on the stream is done. timeout_ms: 0 is the second number of WEIR_TIMEOUT_MS, ten
  * minutes without it, and two seconds more, so that a kernel whose wait passes its deadline ends first. WEIR_OK says
  * that the work has ended, not that it went well: weir_comm_wait (weir/comm.h) asks the communicator, too. */

@@ -274,6 +274,37 @@ weir_status weir_stream_create(weir_device *device, void **out)
     return status != WEIR_OK ? status : adopt(device, weiri_fail_in(__func__, device->ops->stream_create(device, out)));
 }
 
+weir_status weir_stream_create_limited(weir_device *device, const weir_stream_limits *limits, void **out)
+{
+    weir_stream_limits given;
+    weir_status status =
+        begin(device, __func__, limits == NULL ? "limits" : "out", limits == NULL ? NULL : (const void *)out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (!WEIRI_OPTS_OK(limits)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: limits: %s", __func__, device->info.label,
+                          WEIRI_OPTS_ERROR(limits));
+    }
+    weiri_opts_copy(&given, sizeof given, limits);
+    if (given.multiprocessors == 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: %s: limits.multiprocessors is 0", __func__, device->info.label);
+    }
+    return adopt(device, weiri_fail_in(__func__, device->ops->stream_create_limited != NULL
+                                                     ? device->ops->stream_create_limited(device, &given, out)
+                                                     : device->ops->stream_create(device, out)));
+}
+
+uint32_t weir_stream_multiprocessors(weir_device *device, void *stream)
+{
+    if (device == NULL || stream == NULL) {
+        return 0;
+    }
+    const uint32_t limited =
+        device->ops->stream_multiprocessors != NULL ? device->ops->stream_multiprocessors(device, stream) : 0;
+    return limited != 0 ? limited : device->info.multiprocessors;
+}
+
 void weir_stream_destroy(weir_device *device, void *stream)
 {
     if (device != NULL && stream != NULL) {

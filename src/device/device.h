@@ -99,6 +99,10 @@ typedef struct weiri_device_ops {
 
     /* Same contracts as the public calls of weir/stream.h. The callers have checked arguments for NULL. */
     weir_status (*stream_create)(weir_device *device, void **out);
+    /* NULL for devices without multiprocessors to choose from: their streams are all of one kind. */
+    weir_status (*stream_create_limited)(weir_device *device, const weir_stream_limits *limits, void **out);
+    /* Of a stream of stream_create_limited; 0 for other streams. NULL as above. */
+    uint32_t (*stream_multiprocessors)(weir_device *device, void *stream);
     void (*stream_destroy)(weir_device *device, void *stream);
     weir_status (*stream_wait)(weir_device *device, void *stream, uint64_t deadline_ns);
     weir_status (*event_create)(weir_device *device, void **out);

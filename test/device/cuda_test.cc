@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -697,6 +698,117 @@ TEST_F(GpuStream, GraphRecordsAndReplays)
     }
     weir_graph_destroy(device, graph);
     weiri_block_release(other);
+    weiri_block_release(block);
+}
+
+const weir_kernel count = { WEIR_DEV_VERSION, sizeof(weirt_foreign_args), "count",
+                            nullptr,          weirt_foreign_count,        WEIR_DEV_USED };
+
+class GpuLimited : public GpuStream {
+protected:
+    // False if the driver has no such streams.
+    bool create(uint32_t multiprocessors, void **out)
+    {
+        const weir_stream_limits limits = { sizeof limits, multiprocessors, 0 };
+        const weir_status status = weir_stream_create_limited(device, &limits, out);
+        if (status == WEIR_ERR_UNSUPPORTED) {
+            EXPECT_NE(std::string(weir_last_error()).find("multiprocessors"), std::string::npos) << weir_last_error();
+            return false;
+        }
+        EXPECT_EQ(status, WEIR_OK) << weir_last_error();
+        return status == WEIR_OK;
+    }
+    // The multiprocessors that ran blocks of 20,000, which is more than fit on any GPU at once.
+    std::vector<bool> ran_on(void *on, bool graph = false)
+    {
+        weir_device_info info;
+        weir_device_get_info(device, &info, sizeof info);
+        weiri_block *block = allocate(4096 * 4);
+        weirt_foreign_args args = { static_cast<uint32_t *>(block->pointer), 0 };
+        void *made = nullptr;
+        EXPECT_TRUE(!graph || weir_graph_begin(device, on) == WEIR_OK);
+        EXPECT_EQ(weir_launch(device, &count, { 20000, 64 }, &args, nullptr, on), WEIR_OK) << weir_last_error();
+        EXPECT_TRUE(!graph ||
+                    (weir_graph_end(device, on, &made) == WEIR_OK && weir_graph_launch(device, made, on) == WEIR_OK))
+            << weir_last_error();
+        EXPECT_EQ(weir_stream_wait(device, on, 0), WEIR_OK) << weir_last_error();
+        weir_graph_destroy(device, made);
+        std::vector<uint32_t> words(4096);
+        EXPECT_EQ(weir_device_copy(device, words.data(), block->pointer, words.size() * 4), WEIR_OK);
+        uint64_t threads = 0;
+        std::vector<bool> found(words.size());
+        for (size_t i = 0; i < words.size(); i++) {
+            threads += words[i];
+            found[i] = words[i] != 0;
+        }
+        EXPECT_EQ(threads, 20000u * 64);
+        weiri_block_release(block);
+        return found;
+    }
+    static size_t size_of(const std::vector<bool> &set)
+    {
+        return static_cast<size_t>(std::count(set.begin(), set.end(), true));
+    }
+};
+
+// Kernels on a limited stream run on its multiprocessors alone, also in a graph; a second stream has others.
+TEST_F(GpuLimited, KernelsStayOnTheMultiprocessorsOfTheStream)
+{
+    void *limited[2] = { nullptr, nullptr };
+    if (!create(1, &limited[0])) {
+        GTEST_SKIP() << weir_last_error();
+    }
+    weir_device_info info;
+    weir_device_get_info(device, &info, sizeof info);
+    const uint32_t unit = weir_stream_multiprocessors(device, limited[0]);
+    EXPECT_GE(unit, 1u);
+    EXPECT_LE(unit, info.multiprocessors / 2);
+    EXPECT_EQ(weir_stream_multiprocessors(device, stream), info.multiprocessors);
+    ASSERT_TRUE(create(unit + 1, &limited[1]));
+    EXPECT_EQ(weir_stream_multiprocessors(device, limited[1]), 2 * unit);
+    const std::vector<bool> first = ran_on(limited[0]);
+    const std::vector<bool> second = ran_on(limited[1]);
+    EXPECT_LE(size_of(first), unit);
+    EXPECT_LE(size_of(second), 2 * unit);
+    EXPECT_GT(size_of(second), unit);
+    EXPECT_GT(size_of(ran_on(stream)), 2 * unit) << "other streams are not limited";
+    for (size_t i = 0; i < first.size(); i++) {
+        EXPECT_FALSE(first[i] && second[i]) << "both streams use multiprocessor " << i;
+    }
+    EXPECT_LE(size_of(ran_on(limited[0], true)), unit) << "in a graph";
+    weir_stream_destroy(device, limited[0]);
+    weir_stream_destroy(device, limited[1]);
+    EXPECT_EQ(weir_stream_multiprocessors(device, stream), info.multiprocessors);
+}
+
+TEST_F(GpuLimited, LimitsThatCannotBe)
+{
+    void *limited = nullptr;
+    weir_device_info info;
+    weir_device_get_info(device, &info, sizeof info);
+    if (!create(1, &limited)) {
+        GTEST_SKIP() << weir_last_error();
+    }
+    weiri_block *block = allocate(1 << 20);
+    weirt_foreign_args args = { static_cast<uint32_t *>(block->pointer), 7 };
+    weir_launch_opts opts = { sizeof opts, true };
+    const uint32_t unit = weir_stream_multiprocessors(device, limited);
+    EXPECT_EQ(weir_launch(device, &store, { unit * 2 + 1, 1024 }, &args, &opts, limited), WEIR_ERR_LIMIT);
+    EXPECT_NE(std::string(weir_last_error()).find("on " + std::to_string(unit) + " multiprocessors"), std::string::npos)
+        << weir_last_error();
+    EXPECT_EQ(weir_launch(device, &store, { unit, 1024 }, &args, &opts, limited), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(weir_stream_wait(device, limited, 0), WEIR_OK) << weir_last_error();
+    expect_words(block, unit * 1024, 7);
+    weir_stream_destroy(device, limited);
+    limited = nullptr;
+    for (uint32_t wrong : { info.multiprocessors + 1, UINT32_MAX }) {
+        const weir_stream_limits limits = { sizeof limits, wrong, 0 };
+        EXPECT_EQ(weir_stream_create_limited(device, &limits, &limited), WEIR_ERR_LIMIT);
+        EXPECT_NE(std::string(weir_last_error()).find("limits.multiprocessors is " + std::to_string(wrong)),
+                  std::string::npos)
+            << weir_last_error();
+    }
+    EXPECT_EQ(limited, nullptr);
     weiri_block_release(block);
 }
 

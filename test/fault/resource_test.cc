@@ -408,6 +408,7 @@ int calls_in_child(family *f)
     size_t size = sizeof bytes;
     double ms = 0;
     weirt_signal_args signal = {};
+    const weir_stream_limits limits = { sizeof limits, 1, 0 };
     const weir_status statuses[] = {
         weir_comm_status(comm),
         weir_comm_create(boot, device, nullptr, &new_comm),
@@ -463,6 +464,7 @@ int calls_in_child(family *f)
         weir_proxy_channel_test(f->requests, 0),
         weir_proxy_channel_wait(f->requests, 0, 100),
         weir_proxy_channel_status(f->requests),
+        weir_stream_create_limited(device, &limits, &object), // 55
     };
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
         if (statuses[i] != WEIR_ERR_FORKED || weir_last_error()[0] == 0) {

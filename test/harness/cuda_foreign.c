@@ -72,7 +72,12 @@ static const char source[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                              " mov.u64 %rd2, %globaltimer; add.u64 %rd2, %rd2, 5000000000;\n"
                              "again: ld.volatile.global.u32 %r1, [%rd1]; setp.ne.u32 %p1, %r1, 0; @%p1 bra done;\n"
                              " mov.u64 %rd3, %globaltimer; setp.lt.u64 %p2, %rd3, %rd2; @%p2 bra again;\n"
-                             "done: ret; }\n";
+                             "done: ret; }\n"
+                             ".visible .entry weirt_count(.param .align 8 .b8 args[16]) {\n"
+                             " .reg .b32 %r<2>; .reg .b64 %rd<3>;\n"
+                             " ld.param.u64 %rd1, [args]; cvta.to.global.u64 %rd1, %rd1;\n"
+                             " mov.u32 %r1, %smid; mul.wide.u32 %rd2, %r1, 4; add.u64 %rd1, %rd1, %rd2;\n"
+                             " red.global.add.u32 [%rd1], 1; ret; }\n";
 
 /* Stores the address of `symbol` to the function pointer at `slot`; false if it is missing. */
 static bool find(void *slot, const char *symbol)
@@ -214,3 +219,5 @@ static int load(void **function, const char *name)
 int weirt_foreign_store(void **function) { return load(function, "weirt_store"); }
 
 int weirt_foreign_spin(void **function) { return load(function, "weirt_spin"); }
+
+int weirt_foreign_count(void **function) { return load(function, "weirt_count"); }

@@ -32,7 +32,7 @@ uint64_t weirt_foreign_free_memory(void);
 int weirt_foreign_begin_capture(void *stream);
 int weirt_foreign_end_capture(void *stream);
 
-/* Arguments of the two kernels below. */
+/* Arguments of the three kernels below. */
 typedef struct weirt_foreign_args {
     uint32_t *words;
     uint32_t value;
@@ -42,6 +42,8 @@ typedef struct weirt_foreign_args {
 int weirt_foreign_store(void **function);
 /* Spins until words[0] is not 0, 5 s at most. */
 int weirt_foreign_spin(void **function);
+/* Adds 1 to words[m], where m is the number of the multiprocessor, for each thread. */
+int weirt_foreign_count(void **function);
 
 WEIR_END_DECLS
 

@@ -213,6 +213,11 @@ TEST_F(Device, NullArgumentsAreRefused)
     weir_shape one = { 1, 1 };
     EXPECT_EQ(weir_stream_create(nullptr, &out), WEIR_ERR_INVALID);
     EXPECT_EQ(weir_stream_create(device, nullptr), WEIR_ERR_INVALID);
+    const weir_stream_limits limits = { sizeof limits, 1, 0 };
+    EXPECT_EQ(weir_stream_create_limited(nullptr, &limits, &out), WEIR_ERR_INVALID);
+    EXPECT_EQ(weir_stream_create_limited(device, nullptr, &out), WEIR_ERR_INVALID);
+    EXPECT_TRUE(says("weir_stream_create_limited: limits is NULL")) << weir_last_error();
+    EXPECT_EQ(weir_stream_create_limited(device, &limits, nullptr), WEIR_ERR_INVALID);
     EXPECT_EQ(weir_stream_wait(device, nullptr, 0), WEIR_ERR_INVALID);
     EXPECT_EQ(weir_stream_wait(nullptr, stream, 0), WEIR_ERR_INVALID);
     EXPECT_EQ(weir_event_create(device, nullptr), WEIR_ERR_INVALID);
@@ -240,6 +245,26 @@ TEST_F(Device, NullArgumentsAreRefused)
     weir_event_destroy(device, nullptr);
     weir_graph_destroy(device, nullptr);
     weiri_block_release(nullptr);
+}
+
+TEST_F(Device, LimitedStreamsOfTheCpuAreOrdinary)
+{
+    void *limited = nullptr;
+    weir_stream_limits limits = { sizeof limits, 1000000, -5 };
+    ASSERT_EQ(weir_stream_create_limited(device, &limits, &limited), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(weir_stream_multiprocessors(device, limited), 1u);
+    EXPECT_EQ(weir_stream_multiprocessors(device, stream), 1u);
+    EXPECT_EQ(weir_launch(device, &nothing, { 2, 4 }, &args, nullptr, limited), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(weir_stream_wait(device, limited, 0), WEIR_OK) << weir_last_error();
+    weir_stream_destroy(device, limited);
+    limited = nullptr;
+    limits.multiprocessors = 0;
+    EXPECT_EQ(weir_stream_create_limited(device, &limits, &limited), WEIR_ERR_INVALID);
+    EXPECT_TRUE(says("CPU 0: limits.multiprocessors is 0")) << weir_last_error();
+    limits = { 0, 8, 0 };
+    EXPECT_EQ(weir_stream_create_limited(device, &limits, &limited), WEIR_ERR_INVALID);
+    EXPECT_TRUE(says("limits: opts.size")) << weir_last_error();
+    EXPECT_EQ(limited, nullptr);
 }
 
 TEST_F(Device, LaunchesThatAreRefused)
@@ -295,6 +320,9 @@ TEST_F(Device, EveryOperationAsksTheFaultHook)
     EXPECT_TRUE(fails(weir_device_open("cpu:0", nullptr, &second)));
     arm();
     EXPECT_TRUE(fails(weir_stream_create(device, &out)));
+    arm();
+    const weir_stream_limits limits = { sizeof limits, 1, 0 };
+    EXPECT_TRUE(fails(weir_stream_create_limited(device, &limits, &out)));
     arm();
     EXPECT_TRUE(fails(weir_stream_wait(device, stream, 0)));
     arm();

@@ -1,5 +1,5 @@
 /* cuda.c - the GPU backend: implements weiri_device_ops with the CUDA driver API. Memory is in cuda/memory.c, loading
- * of the driver in cuda/driver.c, kernels in cuda/launch.c.
+ * of the driver in cuda/driver.c, kernels in cuda/launch.c, streams of few multiprocessors in cuda/limited.c.
  *
  * A device works in the primary context, as the CUDA runtime does: streams, pointers and functions of both are the
  * same. Each op enters the context and leaves it, and the caller's current context stays unchanged. No op uses the
@@ -176,6 +176,8 @@ static void cuda_close(weir_device *device)
     }
     pthread_mutex_destroy(&native->stream_lock);
     pthread_mutex_destroy(&native->kernels_lock);
+    pthread_mutex_destroy(&native->limited_lock);
+    weiri_cuda_limits_free(native);
     weiri_free(native->kernels);
     weiri_free(native);
     device->native = NULL;
@@ -216,6 +218,7 @@ static weir_status cuda_open(weir_device *device)
     }
     pthread_mutex_init(&native->stream_lock, NULL);
     pthread_mutex_init(&native->kernels_lock, NULL);
+    pthread_mutex_init(&native->limited_lock, NULL);
     status = weiri_cuda_load_families(device);
     weiri_cuda_leave(mode);
     if (status != WEIR_OK) {
@@ -350,7 +353,7 @@ static void cuda_stream_destroy(weir_device *device, void *stream)
         return;
     }
     (void)weiri_cuda_poll(device, "stream_destroy", stream, weiri_deadline(device->kernel_timeout_ms));
-    (void)weiri_cuda.cuStreamDestroy(stream);
+    weiri_cuda_stream_end(device, stream);
     weiri_cuda_leave(mode);
 }
 
@@ -513,6 +516,8 @@ const weiri_device_ops weiri_cuda_ops = {
     .copy_async = weiri_cuda_copy_async,
     .store_async = weiri_cuda_store_async,
     .stream_create = cuda_stream_create,
+    .stream_create_limited = weiri_cuda_stream_create_limited,
+    .stream_multiprocessors = weiri_cuda_stream_multiprocessors,
     .stream_destroy = cuda_stream_destroy,
     .stream_wait = cuda_stream_wait,
     .event_create = cuda_event_create,

@@ -17,8 +17,22 @@
 CUresult CUDAAPI cuFuncLoad(CUfunction function);
 #endif
 
+#if CUDA_VERSION < 12050
+/* These CUDA headers do not declare the functions for streams of few multiprocessors. */
+#define WEIRI_CUDA_GREEN_FUNCTIONS(X)
+#else
+#define WEIRI_CUDA_GREEN_FUNCTIONS(X)     \
+    X(cuDeviceGetDevResource, false)      \
+    X(cuDevSmResourceSplitByCount, false) \
+    X(cuDevResourceGenerateDesc, false)   \
+    X(cuGreenCtxCreate, false)            \
+    X(cuGreenCtxDestroy, false)           \
+    X(cuGreenCtxStreamCreate, false)
+#endif
+
 /* X(function, whether the backend requires it) */
 #define WEIRI_CUDA_FUNCTIONS(X)                     \
+    WEIRI_CUDA_GREEN_FUNCTIONS(X)                   \
     X(cuInit, true)                                 \
     X(cuDriverGetVersion, true)                     \
     X(cuGetErrorName, true)                         \
@@ -118,6 +132,8 @@ typedef struct weiri_cuda_device {
     weiri_cuda_kernel *kernels;
     size_t kernel_count;
     size_t kernel_capacity;
+    pthread_mutex_t limited_lock;
+    struct weiri_cuda_limits *limits;          /* of cuda/limited.c; NULL before its first stream */
     char families_reason[WEIRI_FAMILIES][160]; /* why a family of weir's kernels is missing; "" if it is loaded */
 } weiri_cuda_device;
 
@@ -148,6 +164,14 @@ weir_status weiri_cuda_kernel_load(weir_device *device, const weir_kernel *kerne
 weir_status weiri_cuda_kernel_fit(weir_device *device, const weir_kernel *kernel, uint32_t threads, uint32_t *blocks);
 weir_status weiri_cuda_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                               bool cooperative, void *stream);
+
+/* Streams of few multiprocessors, in cuda/limited.c; contracts in device.h. */
+weir_status weiri_cuda_stream_create_limited(weir_device *device, const weir_stream_limits *limits, void **out);
+uint32_t weiri_cuda_stream_multiprocessors(weir_device *device, void *stream);
+/* Destroys an idle stream of any kind, in the entered context. */
+void weiri_cuda_stream_end(weir_device *device, CUstream stream);
+/* Frees what limited streams share; all of them are destroyed. */
+void weiri_cuda_limits_free(weiri_cuda_device *native);
 
 /* Memory ops, in cuda/memory.c and cuda/share.c; contracts in device.h. */
 weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);

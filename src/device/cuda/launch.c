@@ -201,9 +201,9 @@ static weir_status check_shape(const weir_device *device, const weiri_cuda_kerne
     return check_threads(device, loaded, shape.threads);
 }
 
-/* How many blocks of `threads` threads can be resident at once. */
+/* How many blocks of `threads` threads can be resident on so many multiprocessors at once. */
 static weir_status resident_blocks(const weir_device *device, const weiri_cuda_kernel *loaded, uint32_t threads,
-                                   uint32_t *out)
+                                   uint32_t multiprocessors, uint32_t *out)
 {
     int blocks = 0;
     CUresult result =
@@ -211,27 +211,30 @@ static weir_status resident_blocks(const weir_device *device, const weiri_cuda_k
     if (result != CUDA_SUCCESS) {
         return weiri_cuda_check(device, "cuOccupancyMaxActiveBlocksPerMultiprocessor", result);
     }
-    *out = (uint32_t)(blocks < 0 ? 0 : blocks) * device->info.multiprocessors;
+    *out = (uint32_t)(blocks < 0 ? 0 : blocks) * multiprocessors;
     return WEIR_OK;
 }
 
-/* Whether all blocks can be resident at once. */
-static weir_status check_resident(const weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape)
+/* Whether all blocks can be resident at once on the multiprocessors of the stream. */
+static weir_status check_resident(weir_device *device, const weiri_cuda_kernel *loaded, weir_shape shape,
+                                  CUstream stream)
 {
     if (!weiri_cuda_native(device)->cooperative) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "gpu:%u: kernel %s: the GPU has no cooperative launch",
                           device->info.index, loaded->kernel->name);
     }
     uint32_t resident = 0;
-    weir_status status = resident_blocks(device, loaded, shape.threads, &resident);
+    const uint32_t multiprocessors = weir_stream_multiprocessors(device, stream);
+    weir_status status = resident_blocks(device, loaded, shape.threads, multiprocessors, &resident);
     if (status != WEIR_OK) {
         return status;
     }
     if (resident < shape.blocks) {
         return weiri_fail(
             WEIR_ERR_LIMIT,
-            "gpu:%u: kernel %s: cooperative launch of %u blocks x %u threads, but only %u blocks can be resident",
-            device->info.index, loaded->kernel->name, shape.blocks, shape.threads, resident);
+            "gpu:%u: kernel %s: cooperative launch of %u blocks x %u threads, but only %u blocks can be resident on %u "
+            "multiprocessors",
+            device->info.index, loaded->kernel->name, shape.blocks, shape.threads, resident, multiprocessors);
     }
     return WEIR_OK;
 }
@@ -249,7 +252,7 @@ weir_status weiri_cuda_kernel_fit(weir_device *device, const weir_kernel *kernel
         status = check_threads(device, &loaded, threads);
     }
     if (status == WEIR_OK) {
-        status = resident_blocks(device, &loaded, threads, blocks);
+        status = resident_blocks(device, &loaded, threads, device->info.multiprocessors, blocks);
     }
     weiri_cuda_leave(mode);
     return status;
@@ -265,7 +268,7 @@ static weir_status launch(weir_device *device, const weir_kernel *kernel, weir_s
         status = check_shape(device, &loaded, shape);
     }
     if (status == WEIR_OK && cooperative) {
-        status = check_resident(device, &loaded, shape);
+        status = check_resident(device, &loaded, shape, stream);
     }
     if (status != WEIR_OK) {
         return status;
