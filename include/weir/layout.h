@@ -104,6 +104,16 @@ typedef struct weir_layout_info {
     weir_layout_dim dim[WEIR_LAYOUT_DIMS];
 } weir_layout_info;
 WEIR_API void weir_layout_get_info(const weir_layout *layout, weir_layout_info *out);
+/* Whether one item of each is the same bytes in the same order. Bounds may differ. Two strided layouts are compared in
+ * constant time. With piece lists that are not equal, the runs of both may all be compared. */
+WEIR_API bool weir_layout_equal(const weir_layout *a, const weir_layout *b);
+
+/* Writes the layout to `bytes`, of *length capacity, and its length to *length. WEIR_ERR_RANGE when it does not fit:
+ * *length is then the length needed, and with a capacity of 0 `bytes` may be NULL. */
+WEIR_API WEIR_NODISCARD weir_status weir_layout_export(const weir_layout *layout, void *bytes, size_t *length);
+/* The layout of exported bytes, which may come from another host. All numbers are checked. WEIR_ERR_CORRUPT,
+ * WEIR_ERR_VERSION. */
+WEIR_API WEIR_NODISCARD weir_status weir_layout_import(const void *bytes, size_t length, weir_layout **out);
 
 /* Puts the piece list of an irregular layout into the device's memory, where kernels find it. Layouts that share the
  * list need no commit of their own, a strided layout needs none at all, and commit may be repeated. Layouts share

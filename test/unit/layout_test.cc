@@ -80,6 +80,18 @@ void expect_refused(weir_status status, weir_status want, const std::string &tex
     EXPECT_NE(std::string(weir_last_error()).find(text), std::string::npos) << weir_last_error();
 }
 
+// Lists of 4 runs; with nests, of columns.
+layout irregular(uint64_t seed, bool nests)
+{
+    const layout item = bytes(4);
+    const layout column(weir_layout_create_hvector, 3u, 1u, 8, static_cast<const weir_layout *>(item));
+    const int64_t at = static_cast<int64_t>(seed) * 10;
+    const int64_t places[] = { at, 100, 300 + at, 450 };
+    const uint64_t lengths[] = { 1, 2, 1, 1 };
+    return layout(weir_layout_create_hindexed, 4u, lengths, places,
+                  static_cast<const weir_layout *>(nests ? column : item));
+}
+
 TEST(Layout, RunsAndVectors)
 {
     const layout item = bytes(4);
@@ -289,16 +301,116 @@ TEST(Layout, MemoryRunsShort)
     EXPECT_GT(n, 6u);
 }
 
-// Lists of 4 runs; with nests, of columns.
-layout irregular(uint64_t seed, bool nests)
+TEST(Layout, Equal)
 {
     const layout item = bytes(4);
-    const layout column(weir_layout_create_hvector, 3u, 1u, 8, static_cast<const weir_layout *>(item));
-    const int64_t at = static_cast<int64_t>(seed) * 10;
-    const int64_t places[] = { at, 100, 300 + at, 450 };
-    const uint64_t lengths[] = { 1, 2, 1, 1 };
-    return layout(weir_layout_create_hindexed, 4u, lengths, places,
-                  static_cast<const weir_layout *>(nests ? column : item));
+    const auto *of = static_cast<const weir_layout *>(item);
+    // Runs of 8 whose ends touch: a vector of pairs, and the runs that its bytes make.
+    const layout pair(weir_layout_create_hvector, 2u, 1u, 10, of);
+    const layout pairs(weir_layout_create_hvector, 3u, 1u, 14, static_cast<const weir_layout *>(pair));
+    uint64_t lengths[] = { 4, 8, 8, 4 };
+    int64_t places[] = { 0, 10, 24, 38 };
+    const layout byte = bytes(1);
+    const auto *of_byte = static_cast<const weir_layout *>(byte);
+    const layout runs(weir_layout_create_hindexed, 4u, lengths, places, of_byte);
+    EXPECT_EQ(pairs.info().pieces, 0u);
+    EXPECT_EQ(runs.info().pieces, 4u);
+    EXPECT_TRUE(weir_layout_equal(pairs, runs));
+    EXPECT_TRUE(weir_layout_equal(runs, pairs));
+    const layout bounded(weir_layout_create_resized, -9, 1000, static_cast<const weir_layout *>(runs));
+    EXPECT_TRUE(weir_layout_equal(bounded, pairs));
+    places[3] = 39;
+    EXPECT_FALSE(weir_layout_equal(layout(weir_layout_create_hindexed, 4u, lengths, places, of_byte), pairs));
+    lengths[3] = 3;
+    EXPECT_FALSE(weir_layout_equal(layout(weir_layout_create_hindexed, 4u, lengths, places, of_byte), pairs));
+    // 2^50 items are compared as one.
+    const uint64_t many = static_cast<uint64_t>(1) << 50;
+    places[3] = 38;
+    lengths[3] = 4;
+    const layout all_runs(
+        weir_layout_create_hvector, many, 1u, 64,
+        static_cast<const weir_layout *>(layout(weir_layout_create_hindexed, 4u, lengths, places, of_byte)));
+    const layout all_pairs(weir_layout_create_hvector, many, 1u, 64, static_cast<const weir_layout *>(pairs));
+    EXPECT_TRUE(weir_layout_equal(all_runs, all_pairs));
+    // The same bytes in another order.
+    const layout rows(weir_layout_create_hvector, 3u, 1u, 10,
+                      static_cast<const weir_layout *>(layout(weir_layout_create_hvector, 2u, 1u, 100, of)));
+    const layout columns(weir_layout_create_hvector, 2u, 1u, 100,
+                         static_cast<const weir_layout *>(layout(weir_layout_create_hvector, 3u, 1u, 10, of)));
+    EXPECT_FALSE(weir_layout_equal(rows, columns));
+    EXPECT_TRUE(weir_layout_equal(irregular(2, true), irregular(2, true)));
+    EXPECT_FALSE(weir_layout_equal(irregular(2, true), irregular(3, true)));
+    EXPECT_FALSE(weir_layout_equal(irregular(2, true), irregular(2, false)));
+    EXPECT_TRUE(weir_layout_equal(bytes(0), layout(weir_layout_create_contiguous, 0u, of)));
+}
+
+std::vector<char> exported(const layout &l)
+{
+    size_t length = 0;
+    expect_refused(weir_layout_export(l, nullptr, &length), WEIR_ERR_RANGE, "bytes needed, 0 given");
+    std::vector<char> out(length);
+    EXPECT_EQ(weir_layout_export(l, out.data(), &length), WEIR_OK) << weir_last_error();
+    EXPECT_EQ(length, out.size());
+    return out;
+}
+
+TEST(Layout, ExportAndImport)
+{
+    const layout plain = irregular(1, false);
+    const layout nests = irregular(1, true);
+    const layout item = bytes(4);
+    std::vector<layout> all;
+    all.push_back(bytes(0));
+    all.push_back(bytes(9));
+    all.emplace_back(weir_layout_create_resized, -50, -9, static_cast<const weir_layout *>(item));
+    all.emplace_back(weir_layout_create_hvector, 3u, 2u, -17, static_cast<const weir_layout *>(item));
+    all.emplace_back(weir_layout_create_hvector, 3u, 2u, 5000, static_cast<const weir_layout *>(plain));
+    all.emplace_back(weir_layout_create_resized, -5, 7000, static_cast<const weir_layout *>(nests));
+    for (const layout &l : all) {
+        const std::vector<char> data = exported(l);
+        const layout again(weir_layout_import, static_cast<const void *>(data.data()), data.size());
+        EXPECT_TRUE(weir_layout_equal(l, again));
+        const weir_layout_info a = l.info();
+        const weir_layout_info b = again.info();
+        EXPECT_EQ(memcmp(&a, &b, sizeof a), 0);
+        EXPECT_EQ(exported(again), data);
+        weir_layout *out = nullptr;
+        for (size_t length = 0; length < data.size(); length++) {
+            expect_refused(weir_layout_import(data.data(), length, &out), WEIR_ERR_CORRUPT, "weir_layout_import: ");
+        }
+    }
+}
+
+// Each single bit turned: the import refuses it, or makes another layout that exports to these bytes.
+TEST(Layout, ImportOfOtherBits)
+{
+    const layout nests = irregular(1, true);
+    const layout l(weir_layout_create_hvector, 3u, 2u, 5000, static_cast<const weir_layout *>(nests));
+    const std::vector<char> data = exported(l);
+    uint32_t refused = 0;
+    for (size_t i = 0; i < data.size() * 8; i++) {
+        std::vector<char> other = data;
+        other[i / 8] = static_cast<char>(other[i / 8] ^ (1 << i % 8));
+        weir_layout *out = nullptr;
+        const weir_status status = weir_layout_import(other.data(), other.size(), &out);
+        if (status != WEIR_OK) {
+            EXPECT_EQ(status, i / 8 == 4 || i / 8 == 5 ? WEIR_ERR_VERSION : WEIR_ERR_CORRUPT) << i;
+            refused++;
+            continue;
+        }
+        layout made;
+        made.of = out;
+        EXPECT_EQ(exported(made), other);
+        EXPECT_FALSE(weir_layout_equal(made, l)) << i;
+    }
+    EXPECT_GT(refused, 100u);
+    // Lengths that are not there are refused before memory is taken.
+    std::vector<char> huge = exported(irregular(1, false));
+    const size_t count_at = 4 + 2 + 1 + 8 + 9;
+    const uint32_t pieces = 1u << 30;
+    memcpy(huge.data() + count_at, &pieces, sizeof pieces);
+    weir_layout *out = nullptr;
+    expect_refused(weir_layout_import(huge.data(), huge.size(), &out), WEIR_ERR_CORRUPT, "list of a wrong size");
 }
 
 class LayoutDevice : public ::testing::Test {
