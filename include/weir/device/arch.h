@@ -85,7 +85,7 @@ uint32_t weir_cpu_block_or(void *block, uint32_t value);
 }
 #endif
 
-/* 16 bytes, moved by one instruction: the unit of bulk copies. This type and the two after it may alias the user's
+/* 16 bytes, moved by one instruction: the unit of bulk copies. This type and the three after it may alias the user's
  * types. */
 typedef struct weir_vec16 {
     uint64_t lo;
@@ -93,6 +93,7 @@ typedef struct weir_vec16 {
 } __attribute__((aligned(16), may_alias)) weir_vec16;
 typedef uint64_t __attribute__((may_alias)) weir_alias_u64;
 typedef uint32_t __attribute__((may_alias)) weir_alias_u32;
+typedef uint16_t __attribute__((may_alias)) weir_alias_u16;
 
 #if defined(WEIR_ARCH_MODEL) && !defined(__CUDA_ARCH__)
 #include WEIR_ARCH_MODEL
@@ -522,6 +523,15 @@ WEIR_FN uint32_t weir_arch_load_u32(const weir_alias_u32 *p)
 }
 
 WEIR_FN void weir_arch_store_u32(weir_alias_u32 *p, uint32_t v) { WEIR_CPU_WRITE(p, v); }
+
+WEIR_FN uint16_t weir_arch_load_u16(const weir_alias_u16 *p)
+{
+    uint16_t v;
+    WEIR_CPU_READ(p, v);
+    return v;
+}
+
+WEIR_FN void weir_arch_store_u16(weir_alias_u16 *p, uint16_t v) { WEIR_CPU_WRITE(p, v); }
 
 WEIR_FN char weir_arch_load_byte(const char *p)
 {

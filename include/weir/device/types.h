@@ -569,6 +569,12 @@ typedef struct weir_layout_piece {
     uint64_t prefix; /* packed bytes of the list before it */
 } weir_layout_piece;
 
+/* Divides numbers below 2^31: n / divisor is n * multiplier >> shift. */
+typedef struct weir_layout_divisor {
+    uint32_t multiplier;
+    uint32_t shift;
+} weir_layout_divisor;
+
 /* All items of a layout: a nest around a contiguous run, or around a piece list of nest.run packed bytes. */
 typedef struct weir_dev_layout {
     weir_layout_nest nest;           /* nest.size counts the bytes of all items */
@@ -579,6 +585,11 @@ typedef struct weir_dev_layout {
     const weir_layout_nest *nests;
     uint32_t piece_count;
     uint32_t nest_count;
+    /* Set by weir_layout_prepare (impl/layout_nest.h) from the fields above. */
+    uint32_t small; /* nest.size is below 2^31, so that the divisors can be used */
+    uint32_t word;  /* the largest power of two up to 16 that divides all places and runs; 1 with a piece list */
+    weir_layout_divisor by_run;
+    weir_layout_divisor by_dim[WEIR_LAYOUT_DIMS + 1]; /* by the counts */
 } weir_dev_layout;
 
 /* A change that breaks one of these asserts raises the version of its noun. */
@@ -672,9 +683,10 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_table_faults) == 32, "layout of weir_dev_tabl
 WEIR_STATIC_ASSERT(sizeof(weir_layout_nest) == 176, "layout of weir_layout_nest");
 WEIR_STATIC_ASSERT(offsetof(weir_layout_nest, dim) == 32, "layout of weir_layout_nest");
 WEIR_STATIC_ASSERT(sizeof(weir_layout_piece) == 16, "layout of weir_layout_piece");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_layout) == 224, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_layout) == 312, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, pieces) == 192, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, piece_count) == 216, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, by_run) == 232, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, taken) == 48, "layout of weir_dev_rdma_state");

@@ -253,6 +253,7 @@ weir_status weiri_layout_handle(const char *call, const weir_layout *layout, con
             out->nest_of = (const uint32_t *)(const void *)(at + piece_bytes(list) + nest_bytes(list));
         }
     }
+    weir_layout_prepare(out);
     return WEIR_OK;
 }
 

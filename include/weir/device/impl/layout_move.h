@@ -1,0 +1,408 @@
+/* weir/device/impl/layout_move.h - moves the bytes of layouts: pack, unpack, and copies between two layouts.
+ *
+ * A thread moves 16 packed bytes at a time, a unit. If one side is packed, units are aligned there, and only the bytes
+ * in front of the first unit and behind the last one move one by one. A unit is read and written by words of 2, 4, 8 or
+ * 16 bytes if runs, strides and addresses allow it. Otherwise it is put together from pieces of runs: a piece is read
+ * by aligned loads of 16 bytes and shifted, and written by the widest words that its address allows.
+ *
+ * Threads:   all threads of the group call with the same arguments. Memory must not overlap.
+ * Order:     none; use a signal or a barrier afterwards. */
+#ifndef WEIR_DEVICE_IMPL_LAYOUT_MOVE_H
+#define WEIR_DEVICE_IMPL_LAYOUT_MOVE_H
+
+#include "weir/device/coop.h"
+#include "weir/device/impl/layout_nest.h"
+
+#define WEIR_LAYOUT_UNIT 16u
+
+/* Where a packed byte lies, and how many bytes follow from there on, in packed order and in memory; at least 1. */
+typedef struct weir_dev_layout_run {
+    int64_t place;
+    uint64_t bytes;
+} weir_dev_layout_run;
+
+/* ---- places ---------------------------------------------------------------------------------------------- */
+
+/* The run of byte `into` of the piece list whose first byte lies at `place`. */
+WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *layout, int64_t place, uint64_t into)
+{
+    const uint32_t i = weir_layout_piece_of(layout->pieces, layout->piece_count, into);
+    const weir_layout_piece *piece = layout->pieces + i;
+    const uint64_t inside = into - piece->prefix;
+    weir_dev_layout_run run;
+    run.place = place + piece->place;
+    if (layout->nest_of == NULL) {
+        run.place += (int64_t)inside;
+        run.bytes = piece[1].prefix - into;
+    } else {
+        const weir_layout_nest *nest = layout->nests + layout->nest_of[i];
+        uint64_t past;
+        run.place += weir_layout_nest_at(nest, inside, &past);
+        run.place += (int64_t)past;
+        run.bytes = nest->run - past;
+    }
+    return run;
+}
+
+/* `at` is below layout->nest.size. */
+WEIR_FN weir_dev_layout_run weir_layout_find(const weir_dev_layout *layout, uint64_t at)
+{
+    weir_dev_layout_run run;
+    uint64_t into = 0;
+    if (layout->small) {
+        uint32_t small_into;
+        run.place = weir_layout_small_at(layout, (uint32_t)at, &small_into);
+        into = small_into;
+    } else {
+        run.place = weir_layout_nest_at(&layout->nest, at, &into);
+    }
+    if (layout->pieces != NULL) {
+        return weir_layout_find_piece(layout, run.place, into);
+    }
+    run.place += (int64_t)into;
+    run.bytes = layout->nest.run - into;
+    return run;
+}
+
+/* ---- units by words: of small layouts without a piece list ----------------------------------------------- */
+
+WEIR_FN int64_t weir_layout_word_at(const weir_dev_layout *layout, uint32_t at)
+{
+    uint32_t into;
+    const int64_t place = weir_layout_small_at(layout, at, &into);
+    return place + into;
+}
+
+/* `word` is a constant that divides `at`, all runs and all places. */
+WEIR_FN weir_vec16 weir_layout_load_words(const weir_dev_layout *layout, const char *src, uint32_t at, uint32_t word)
+{
+    uint64_t words[16];
+    weir_vec16 unit;
+    if (word == 16) {
+        return weir_arch_load_vec16((const weir_vec16 *)(src + weir_layout_word_at(layout, at)));
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 16 / word; k++) {
+        const char *from = src + weir_layout_word_at(layout, at + k * word);
+        words[k] = word == 8   ? weir_arch_load_u64((const weir_alias_u64 *)from)
+                   : word == 4 ? weir_arch_load_u32((const weir_alias_u32 *)from)
+                   : word == 2 ? weir_arch_load_u16((const weir_alias_u16 *)from)
+                               : (unsigned char)weir_arch_load_byte(from);
+    }
+    unit.lo = 0;
+    unit.hi = 0;
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 8 / word; k++) {
+        unit.lo |= words[k] << k * word * 8;
+        unit.hi |= words[k + 8 / word] << k * word * 8;
+    }
+    return unit;
+}
+
+WEIR_FN void weir_layout_store_words(const weir_dev_layout *layout, char *dst, uint32_t at, weir_vec16 unit,
+                                     uint32_t word)
+{
+    if (word == 16) {
+        weir_arch_store_vec16((weir_vec16 *)(dst + weir_layout_word_at(layout, at)), unit);
+        return;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < 16; k += word) {
+        char *to = dst + weir_layout_word_at(layout, at + k);
+        const uint64_t value = (k < 8 ? unit.lo : unit.hi) >> k % 8 * 8;
+        if (word == 8) {
+            weir_arch_store_u64((weir_alias_u64 *)to, value);
+        } else if (word == 4) {
+            weir_arch_store_u32((weir_alias_u32 *)to, (uint32_t)value);
+        } else if (word == 2) {
+            weir_arch_store_u16((weir_alias_u16 *)to, (uint16_t)value);
+        } else {
+            weir_arch_store_byte(to, (char)(unsigned char)value);
+        }
+    }
+}
+
+/* ---- units by pieces of runs: of all layouts -------------------------------------------------------------- */
+
+/* The unit shifted right by `bytes` (below 16) bytes; those of `next` follow. */
+WEIR_FN weir_vec16 weir_layout_shift_down(weir_vec16 unit, weir_vec16 next, uint32_t bytes)
+{
+    const uint32_t bits = bytes % 8 * 8;
+    const uint64_t words[3] = { bytes < 8 ? unit.lo : unit.hi, bytes < 8 ? unit.hi : next.lo,
+                                bytes < 8 ? next.lo : next.hi };
+    weir_vec16 out;
+    /* In two steps, because a shift by 64 bits has no result. */
+    out.lo = words[0] >> bits | words[1] << 1 << (63 - bits);
+    out.hi = words[1] >> bits | words[2] << 1 << (63 - bits);
+    return out;
+}
+
+/* The unit shifted left by `bytes` (below 16) bytes. */
+WEIR_FN weir_vec16 weir_layout_shift_up(weir_vec16 unit, uint32_t bytes)
+{
+    const uint32_t bits = bytes % 8 * 8;
+    weir_vec16 out;
+    out.lo = unit.lo << bits;
+    out.hi = unit.hi << bits | unit.lo >> 1 >> (63 - bits);
+    if (bytes >= 8) {
+        out.hi = out.lo;
+        out.lo = 0;
+    }
+    return out;
+}
+
+/* The low `bytes` (1 to 16) bytes of the unit. */
+WEIR_FN weir_vec16 weir_layout_low_bytes(weir_vec16 unit, uint32_t bytes)
+{
+    weir_vec16 out;
+    out.lo = bytes < 8 ? unit.lo & (((uint64_t)1 << bytes * 8) - 1) : unit.lo;
+    out.hi = bytes <= 8 ? 0 : unit.hi & ~(uint64_t)0 >> (16 - bytes) * 8;
+    return out;
+}
+
+/* `bytes` (1 to 16) bytes from `src` on. Aligned units that contain them are read whole if they lie in [first, last).
+ */
+WEIR_FN weir_vec16 weir_layout_load_piece(const char *src, uint32_t bytes, const char *first, const char *last)
+{
+    const uint32_t skew = (uint32_t)((uintptr_t)src % WEIR_LAYOUT_UNIT);
+    const char *unit = src - skew;
+    const uint32_t more = skew + bytes > WEIR_LAYOUT_UNIT;
+    weir_vec16 low;
+    weir_vec16 high;
+    high.lo = 0;
+    high.hi = 0;
+    if (WEIR_ARCH_READS_UNITS && (uintptr_t)unit >= (uintptr_t)first &&
+        (uintptr_t)unit + WEIR_LAYOUT_UNIT * (1 + more) <= (uintptr_t)last) {
+        low = weir_arch_load_vec16((const weir_vec16 *)unit);
+        if (more) {
+            high = weir_arch_load_vec16((const weir_vec16 *)(unit + WEIR_LAYOUT_UNIT));
+        }
+        return weir_layout_low_bytes(weir_layout_shift_down(low, high, skew), bytes);
+    }
+    low = high;
+    WEIR_ROLLED
+    for (uint32_t i = 0; i < bytes; i++) {
+        const uint64_t byte = (unsigned char)weir_arch_load_byte(src + i);
+        low.lo |= i < 8 ? byte << i * 8 : 0;
+        low.hi |= i < 8 ? 0 : byte << (i - 8) * 8;
+    }
+    return low;
+}
+
+/* The low `bytes` (1 to 16) bytes of the unit, by the widest words that `dst` allows. */
+WEIR_FN void weir_layout_store_piece(char *dst, weir_vec16 unit, uint32_t bytes)
+{
+    const weir_vec16 none = { 0, 0 };
+    if (bytes == WEIR_LAYOUT_UNIT && (uintptr_t)dst % WEIR_LAYOUT_UNIT == 0) {
+        weir_arch_store_vec16((weir_vec16 *)dst, unit);
+        return;
+    }
+    WEIR_ROLLED
+    while (bytes != 0) {
+        const uint32_t address = (uint32_t)(uintptr_t)dst;
+        const uint32_t word = address % 8 == 0 && bytes >= 8   ? 8
+                              : address % 4 == 0 && bytes >= 4 ? 4
+                              : address % 2 == 0 && bytes >= 2 ? 2
+                                                               : 1;
+        if (word == 8) {
+            weir_arch_store_u64((weir_alias_u64 *)dst, unit.lo);
+        } else if (word == 4) {
+            weir_arch_store_u32((weir_alias_u32 *)dst, (uint32_t)unit.lo);
+        } else if (word == 2) {
+            weir_arch_store_u16((weir_alias_u16 *)dst, (uint16_t)unit.lo);
+        } else {
+            weir_arch_store_byte(dst, (char)(unsigned char)unit.lo);
+        }
+        unit = weir_layout_shift_down(unit, none, word);
+        dst += word;
+        bytes -= word;
+    }
+}
+
+WEIR_FN weir_vec16 weir_layout_load_pieces(const weir_dev_layout *layout, const char *src, uint64_t at)
+{
+    weir_vec16 unit;
+    unit.lo = 0;
+    unit.hi = 0;
+    WEIR_ROLLED
+    for (uint32_t got = 0; got < WEIR_LAYOUT_UNIT;) {
+        const weir_dev_layout_run run = weir_layout_find(layout, at + got);
+        const uint32_t left = WEIR_LAYOUT_UNIT - got;
+        const uint32_t bytes = run.bytes < left ? (uint32_t)run.bytes : left;
+        const weir_vec16 piece = weir_layout_shift_up(
+            weir_layout_load_piece(src + run.place, bytes, src + layout->first, src + layout->last), got);
+        unit.lo |= piece.lo;
+        unit.hi |= piece.hi;
+        got += bytes;
+    }
+    return unit;
+}
+
+WEIR_FN void weir_layout_store_pieces(const weir_dev_layout *layout, char *dst, uint64_t at, weir_vec16 unit)
+{
+    const weir_vec16 none = { 0, 0 };
+    WEIR_ROLLED
+    for (uint32_t done = 0; done < WEIR_LAYOUT_UNIT;) {
+        const weir_dev_layout_run run = weir_layout_find(layout, at + done);
+        const uint32_t left = WEIR_LAYOUT_UNIT - done;
+        const uint32_t bytes = run.bytes < left ? (uint32_t)run.bytes : left;
+        weir_layout_store_piece(dst + run.place, unit, bytes);
+        if (bytes < left) {
+            unit = weir_layout_shift_down(unit, none, bytes);
+        }
+        done += bytes;
+    }
+}
+
+/* ---- loops ----------------------------------------------------------------------------------------------- */
+
+/* One side of a move: a layout around `memory`, or, with layout NULL, packed bytes, of which byte `start` is at
+ * `memory`. */
+typedef struct weir_layout_side {
+    const weir_dev_layout *layout;
+    char *memory;
+    uint64_t start;
+} weir_layout_side;
+
+WEIR_FN weir_layout_side weir_layout_wide(const weir_dev_layout *layout, const void *memory)
+{
+    const weir_layout_side side = { layout, (char *)(uintptr_t)memory, 0 };
+    return side;
+}
+
+WEIR_FN weir_layout_side weir_layout_packed(const void *memory, uint64_t start)
+{
+    const weir_layout_side side = { NULL, (char *)(uintptr_t)memory, start };
+    return side;
+}
+
+/* `small`: a constant; the layout is small and has no piece list. */
+WEIR_FN char *weir_layout_byte_of(weir_layout_side side, uint64_t at, int small)
+{
+    return side.memory + (side.layout == NULL ? (int64_t)(at - side.start)
+                          : small             ? weir_layout_word_at(side.layout, (uint32_t)at)
+                                              : weir_layout_find(side.layout, at).place);
+}
+
+/* The bytes in front of the units, which begin at packed byte `body`, and those behind them. */
+WEIR_FN void weir_layout_move_edges(weir_layout_side to, weir_layout_side from, uint64_t body, uint64_t units,
+                                    uint64_t head, uint64_t tail, int small, weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < head + tail; i += coop.size) {
+        const uint64_t at = i < head ? body - head + i : body + units * WEIR_LAYOUT_UNIT + (i - head);
+        weir_arch_store_byte(weir_layout_byte_of(to, at, small),
+                             weir_arch_load_byte(weir_layout_byte_of(from, at, small)));
+    }
+}
+
+/* Units from packed byte `at` on. `word` is a constant. */
+WEIR_FN void weir_layout_move_words(weir_layout_side to, weir_layout_side from, uint32_t at, uint32_t units,
+                                    uint32_t word, weir_coop coop)
+{
+    for (uint32_t i = coop.rank; i < units; i += coop.size) {
+        const uint32_t place = at + i * WEIR_LAYOUT_UNIT;
+        const weir_vec16 unit = from.layout != NULL
+                                    ? weir_layout_load_words(from.layout, from.memory, place, word)
+                                    : weir_arch_load_vec16((const weir_vec16 *)(from.memory + (place - from.start)));
+        if (to.layout != NULL) {
+            weir_layout_store_words(to.layout, to.memory, place, unit, word);
+        } else {
+            weir_arch_store_vec16((weir_vec16 *)(to.memory + (place - to.start)), unit);
+        }
+    }
+}
+
+WEIR_FN void weir_layout_move_pieces(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t units,
+                                     weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint64_t i = coop.rank; i < units; i += coop.size) {
+        const uint64_t place = at + i * WEIR_LAYOUT_UNIT;
+        const weir_vec16 unit = from.layout != NULL
+                                    ? weir_layout_load_pieces(from.layout, from.memory, place)
+                                    : weir_arch_load_vec16((const weir_vec16 *)(from.memory + (place - from.start)));
+        if (to.layout != NULL) {
+            weir_layout_store_pieces(to.layout, to.memory, place, unit);
+        } else {
+            weir_arch_store_vec16((weir_vec16 *)(to.memory + (place - to.start)), unit);
+        }
+    }
+}
+
+/* The word for units from `at` on; 0: by pieces. Pieces cost fewer instructions than words where runs are longer than a
+ * few words of 1 or 2 bytes. */
+WEIR_FN uint32_t weir_layout_word_of(weir_layout_side side, uint64_t at)
+{
+    if (side.layout == NULL) {
+        return 16;
+    }
+    const uint64_t all = side.layout->word | (uintptr_t)side.memory | at;
+    const uint32_t word = (uint32_t)(all & (0 - all));
+    const int few = side.layout->nest.run < (word == 1 ? 6 : word == 2 ? 12 : side.layout->nest.run + 1);
+    return side.layout->small && side.layout->pieces == NULL && few ? word : 0;
+}
+
+/* The bytes in front of the first unit of a move of packed bytes [at, at + bytes): units are aligned on the packed
+ * side.
+ */
+WEIR_FN uint64_t weir_layout_head(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes)
+{
+    const uintptr_t packed = to.layout == NULL     ? (uintptr_t)to.memory + (at - to.start)
+                             : from.layout == NULL ? (uintptr_t)from.memory + (at - from.start)
+                                                   : 0;
+    const uint64_t head = (0 - packed) % WEIR_LAYOUT_UNIT;
+    return head < bytes ? head : bytes;
+}
+
+/* The word for the units of a move of packed bytes [at, at + bytes); 0: by pieces. */
+WEIR_FN uint32_t weir_layout_choose_word(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes)
+{
+    const uint64_t body = at + weir_layout_head(to, from, at, bytes);
+    const uint32_t word_to = weir_layout_word_of(to, body);
+    const uint32_t word_from = weir_layout_word_of(from, body);
+    return word_to < word_from ? word_to : word_from;
+}
+
+/* Moves packed bytes [at, at + bytes). At most one side is packed. `word` is a constant: that of
+ * weir_layout_choose_word, or a divisor of it, or 0. */
+WEIR_FN void weir_layout_move(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes, uint32_t word,
+                              weir_coop coop)
+{
+    const uint64_t head = weir_layout_head(to, from, at, bytes);
+    const uint64_t units = (bytes - head) / WEIR_LAYOUT_UNIT;
+    const uint64_t tail = (bytes - head) % WEIR_LAYOUT_UNIT;
+    if (word == 0) {
+        weir_layout_move_pieces(to, from, at + head, units, coop);
+    } else {
+        weir_layout_move_words(to, from, (uint32_t)(at + head), (uint32_t)units, word, coop);
+    }
+    weir_layout_move_edges(to, from, at + head, units, head, tail, word != 0, coop);
+}
+
+/* The same with the word of weir_layout_choose_word. */
+WEIR_FN_COLD void weir_layout_move_any(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes,
+                                       weir_coop coop)
+{
+    switch (weir_layout_choose_word(to, from, at, bytes)) {
+    case 16:
+        weir_layout_move(to, from, at, bytes, 16, coop);
+        break;
+    case 8:
+        weir_layout_move(to, from, at, bytes, 8, coop);
+        break;
+    case 4:
+        weir_layout_move(to, from, at, bytes, 4, coop);
+        break;
+    case 2:
+        weir_layout_move(to, from, at, bytes, 2, coop);
+        break;
+    case 1:
+        weir_layout_move(to, from, at, bytes, 1, coop);
+        break;
+    default:
+        weir_layout_move(to, from, at, bytes, 0, coop);
+    }
+}
+
+#endif

@@ -1,0 +1,35 @@
+/* layout.h - the kernels of layouts. */
+#ifndef WEIRI_KERNELS_LAYOUT_H
+#define WEIRI_KERNELS_LAYOUT_H
+
+#include "weir/device/impl/layout_move.h"
+#include "weir/device/kernel.h"
+
+#if defined(__cplusplus)
+extern "C" {
+#endif
+
+/* Moves packed bytes [at, at + bytes). */
+typedef struct weiri_layout_args {
+    weir_dev_layout to;   /* not used by a pack */
+    weir_dev_layout from; /* not used by an unpack */
+    char *dst;            /* of a pack: packed byte `at` */
+    char *src;            /* of an unpack: packed byte `at` */
+    uint64_t at;
+    uint64_t bytes;
+} weiri_layout_args;
+
+/* A kernel for each direction and each word that weir_layout_choose_word returns: log2 of the word, or PIECES. */
+enum { WEIRI_LAYOUT_PACK, WEIRI_LAYOUT_UNPACK, WEIRI_LAYOUT_COPY };
+#define WEIRI_LAYOUT_PIECES 5u
+#define WEIRI_LAYOUT_WORDS 6u
+
+/* The kernel of a direction and a word has the index direction * WEIRI_LAYOUT_WORDS + word. Blocks have up to 1,024
+ * threads. */
+extern const weir_kernel *const weiri_layout_kernels[];
+
+#if defined(__cplusplus)
+}
+#endif
+
+#endif
