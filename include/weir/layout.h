@@ -124,6 +124,38 @@ WEIR_API WEIR_NODISCARD weir_status weir_layout_commit(weir_layout *layout, weir
 WEIR_API WEIR_NODISCARD weir_status weir_layout_device(const weir_layout *layout, const weir_device *device,
                                                        uint64_t count, weir_dev_layout *out);
 
+/* ---- calls in the order of a stream ------------------------------------------------------------------------ */
+
+typedef struct weir_layout_opts {
+    size_t size;
+    uint64_t offset;     /* the part of the packed bytes that moves: where it begins, */
+    uint64_t bytes;      /* and how long it is; 0: all behind offset */
+    uint32_t blocks;     /* most blocks of the launch; 0: a default that depends on the part */
+    bool check_pointers; /* asks whether the device can access all memory of the call, which takes some us */
+} weir_layout_opts;
+
+/* A call moves data by one launch of a kernel on the stream of the device. Pointers may have any alignment. They are
+ * memory that the device can access: its own, a peer's, pinned host memory; source and destination must not overlap.
+ * Nothing is launched for a part of 0 bytes. Irregular layouts must be committed to the device. A call never waits, it
+ * allocates nothing, and a graph can record it; a layout must outlive the graph.
+ *
+ * WEIR_ERR_INVALID (also: an irregular layout that is not committed; with opts.check_pointers, memory that the device
+ * cannot access), WEIR_ERR_RANGE (a part beyond the packed bytes; items beyond 2^62 bytes), WEIR_ERR_DEVICE. */
+
+/* Copies the part of `count` items around `src` to `packed`, where its first byte goes. */
+WEIR_API WEIR_NODISCARD weir_status weir_layout_pack(weir_device *device, const weir_layout *layout, uint64_t count,
+                                                     const void *src, void *packed, const weir_layout_opts *opts,
+                                                     void *stream);
+/* Copies `packed`, the part of the packed bytes, to `count` items around `dst`. */
+WEIR_API WEIR_NODISCARD weir_status weir_layout_unpack(weir_device *device, const weir_layout *layout, uint64_t count,
+                                                       void *dst, const void *packed, const weir_layout_opts *opts,
+                                                       void *stream);
+/* Copies the items of `from` to those of `to`, packed byte by packed byte. Both have the same size in all:
+ * WEIR_ERR_INVALID otherwise. */
+WEIR_API WEIR_NODISCARD weir_status weir_layout_copy(weir_device *device, const weir_layout *to, uint64_t to_count,
+                                                     void *dst, const weir_layout *from, uint64_t from_count,
+                                                     const void *src, const weir_layout_opts *opts, void *stream);
+
 WEIR_END_DECLS
 
 #endif
