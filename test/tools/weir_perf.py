@@ -334,7 +334,7 @@ def pack(program):
             for row in rows:
                 expect(row["wrong"] == 0 and row["memory"] == memory, f"data of {row}")
                 expect(row["bytes"] == row["run"] * row["rows"], f"bytes of {row}")
-                expect(row["raw_us"] > 0 and row["seed_us"] > 0 and row["floor_us"] >= 0, f"times of {row}")
+                expect(row["raw_us"] > 0 and row["weir_us"] > 0 and row["seed_us"] > 0 and row["floor_us"] >= 0, f"times of {row}")
     for box in ("C4", "4x8@2", "4x8", "0x8@16", "x", "8x8@16x", "9999999x999999999@999"):
         result = start(program, "pack", "--device", "cpu", "-g", "1", "--config", box)
         expect(result.returncode == 1 and f"'{box}' is not seed" in result.stdout, f"refusal of {box}: {result.stdout}")

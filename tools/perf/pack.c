@@ -1,4 +1,5 @@
-/* pack.c - weir-perf pack and unpack: strided rows by kernels written by hand and by copies of the CUDA driver.
+/* pack.c - weir-perf pack and unpack: strided rows by weir, by kernels written by hand and by copies of
+ * the CUDA driver.
  *
  * A case is a box (a configuration and a size) and whether the cache is cold. The graph of a cold case has a node for
  * each of several places, so that more than COLD_BYTES are touched before a place comes again; a warm case uses one
@@ -128,6 +129,7 @@ static pack_args args_of(const pack_bench *bench, const pack_case *c)
     args.by_run = divisor_of(box->run);
     args.by_inner = divisor_of(box->counts[1]);
     args.unpack = bench->unpack;
+    args.never = UINT32_MAX;
     args.wide = (char *)weir_memory_pointer(bench->unpack ? bench->to : bench->wide);
     args.dense = (char *)weir_memory_pointer(bench->unpack ? bench->dense : bench->to);
     args.wrong = (uint64_t *)weir_memory_pointer(bench->wrong);
@@ -135,9 +137,10 @@ static pack_args args_of(const pack_bench *bench, const pack_case *c)
     return args;
 }
 
-/* One way to move the box: a kernel with a shape, or a peer. */
+/* One way to move the box: a kernel with a shape, weir's call, or a peer. */
 typedef struct pack_form {
-    const weir_kernel *kernel; /* NULL: a peer */
+    const weir_kernel *kernel; /* NULL: weir's call or a peer */
+    const weir_layout *layout; /* of weir's call */
     weir_shape shape;
     uint32_t lanes;
     pack_peer peer;
@@ -159,6 +162,11 @@ static weir_status put_form(perf_rank *rank, void *context, uint32_t number)
     args.wide += place * node->c->wide_step;
     args.dense += place * node->c->dense_step;
     args.lanes = node->form->lanes;
+    if (node->form->layout != NULL) {
+        return args.unpack
+                   ? weir_layout_unpack(rank->device, node->form->layout, 1, args.wide, args.dense, NULL, rank->stream)
+                   : weir_layout_pack(rank->device, node->form->layout, 1, args.wide, args.dense, NULL, rank->stream);
+    }
     if (node->form->kernel == NULL) {
         return pack_peer_put(node->bench->driver, node->form->peer, &args, rank->stream);
     }
@@ -201,7 +209,7 @@ static weir_status time_node(form_node *node, double *median)
     const pack_case *c = node->c;
     const pack_form *form = node->form;
     const perf_options *options = rank->options;
-    const bool recorded = form->kernel != NULL || pack_peer_records(form->peer);
+    const bool recorded = form->kernel != NULL || form->layout != NULL || pack_peer_records(form->peer);
     const uint32_t nodes = !recorded || !rank->gpu ? 1 : c->places > 1 ? c->places : WARM_NODES;
     const uint32_t wanted = !recorded ? CALL_REPLAYS : options->iters != 0 ? options->iters : rank->gpu ? 10 : 1;
     const uint32_t replays = wanted < PERF_REPLAYS_MAX ? wanted : PERF_REPLAYS_MAX;
@@ -218,7 +226,7 @@ static weir_status time_node(form_node *node, double *median)
         perf_sort(us, replays);
         *median = perf_percentile(us, replays, 0.5);
         /* The ceiling and the bytes of `lone` are not a pack. */
-        const bool checked = form->kernel == NULL ? form->peer != PACK_PEER_CONTIGUOUS
+        const bool checked = form->kernel == NULL ? form->layout != NULL || form->peer != PACK_PEER_CONTIGUOUS
                                                   : form->kernel != pack_lone && form->kernel != pack_lone_batch;
         status = checked ? check_form(node) : WEIR_OK;
     }
@@ -260,7 +268,7 @@ static weir_status try_shapes(pack_bench *bench, const pack_case *c, const weir_
         const uint64_t blocks = (threads + size - 1) / size;
         const weir_shape all = { (uint32_t)pack_least(blocks, rank->gpu ? INT32_MAX : 2), size };
         const weir_shape resident = weir_device_fit_shape(rank->device, all);
-        pack_form form = { kernel, all, lanes, PACK_PEERS };
+        pack_form form = { kernel, NULL, all, lanes, PACK_PEERS };
         status = try_form(bench, c, &form, text, best);
         if (status == WEIR_OK && resident.blocks < all.blocks) {
             form.shape = resident;
@@ -328,7 +336,7 @@ static weir_status time_lone(pack_bench *bench, const pack_case *c, double *us)
 static weir_status time_seed(pack_bench *bench, const pack_case *c, double *us)
 {
     const pack_box *box = &c->config->box;
-    pack_form form = { pack_seed, { 0, 0 }, 0, PACK_PEERS };
+    pack_form form = { pack_seed, NULL, { 0, 0 }, 0, PACK_PEERS };
     form_node node = { bench, c, &form, args_of(bench, c) };
     const uint32_t word = 1u << word_bits(box, 3);
     const uint64_t sizes[3] = { box->run / word, box->counts[1], box->counts[0] };
@@ -392,7 +400,7 @@ static weir_status time_peers(pack_bench *bench, const pack_case *c, double *us)
         us[i] = NAN;
     }
     for (uint32_t i = 0; i < PACK_PEERS && bench->driver != NULL && status == WEIR_OK; i++) {
-        const pack_form form = { NULL, { 0, 0 }, 0, (pack_peer)i };
+        const pack_form form = { NULL, NULL, { 0, 0 }, 0, (pack_peer)i };
         form_node node = { bench, c, &form, args_of(bench, c) };
         if (selects(wanted, pack_peer_names[i]) && pack_peer_takes(bench->driver, (pack_peer)i, &c->config->box)) {
             status = time_node(&node, &us[i]);
@@ -401,16 +409,49 @@ static weir_status time_peers(pack_bench *bench, const pack_case *c, double *us)
     return status == WEIR_OK && selects(wanted, "seed") ? time_seed(bench, c, &us[PACK_PEERS]) : status;
 }
 
+static weir_status create_layout(const pack_box *box, weir_layout **out)
+{
+    weir_layout *row = NULL;
+    weir_layout *group = NULL;
+    weir_status status = weir_layout_create_bytes(box->run, &row);
+    if (status == WEIR_OK) {
+        status = weir_layout_create_hvector(box->counts[1], 1, (int64_t)box->strides[1], row, &group);
+    }
+    if (status == WEIR_OK) {
+        status = weir_layout_create_hvector(box->counts[0], 1, (int64_t)box->strides[0], group, out);
+    }
+    weir_layout_destroy(group);
+    weir_layout_destroy(row);
+    return status;
+}
+
+static weir_status time_weir(pack_bench *bench, const pack_case *c, double *us)
+{
+    weir_layout *layout = NULL;
+    weir_status status = create_layout(&c->config->box, &layout);
+    if (status == WEIR_OK) {
+        const pack_form form = { NULL, layout, { 0, 0 }, 0, PACK_PEERS };
+        form_node node = { bench, c, &form, args_of(bench, c) };
+        status = time_node(&node, us);
+    }
+    weir_layout_destroy(layout);
+    return status;
+}
+
 static weir_status measure_case(pack_bench *bench, const pack_case *c)
 {
     perf_rank *rank = bench->rank;
     best_form raw;
     double lone = NAN;
+    double weir = NAN;
     double peers[PACK_PEERS + 1];
     *(uint64_t *)weir_memory_host_pointer(bench->wrong) = 0;
     weir_status status = time_lone(bench, c, &lone);
     if (status == WEIR_OK) {
         status = time_raw(bench, c, &raw);
+    }
+    if (status == WEIR_OK) {
+        status = time_weir(bench, c, &weir);
     }
     if (status == WEIR_OK) {
         status = time_peers(bench, c, peers);
@@ -433,6 +474,7 @@ static weir_status measure_case(pack_bench *bench, const pack_case *c)
         perf_real("lone_us", lone, 2),
         perf_as(perf_real("raw_us", raw.us, 2), PERF_LATENCY),
         perf_wide(perf_text("raw_form", raw.text), -24),
+        perf_as(perf_real("weir_us", weir, 2), PERF_LATENCY),
         perf_real("contiguous_us", peers[PACK_PEER_CONTIGUOUS], 2),
         perf_real("memcpy3d_us", peers[PACK_PEER_3D], 2),
         perf_real("memcpy2d_us", peers[PACK_PEER_2D], 2),
@@ -488,7 +530,7 @@ static weir_status run_unpack(perf_rank *rank) { return run_box(rank, true); }
 
 #define PACK_OPTIONS "-g --config --cube --sizes --peers --host --cold -n -w"
 
-const perf_command perf_pack = { "pack", "strided rows into packed bytes, by hand and by the CUDA driver", PACK_OPTIONS,
-                                 run_pack, NULL };
-const perf_command perf_unpack = { "unpack", "packed bytes into strided rows, by hand and by the CUDA driver",
+const perf_command perf_pack = { "pack", "strided rows into packed bytes, by weir, by hand and by the CUDA driver",
+                                 PACK_OPTIONS, run_pack, NULL };
+const perf_command perf_unpack = { "unpack", "packed bytes into strided rows, by weir, by hand and by the CUDA driver",
                                    PACK_OPTIONS, run_unpack, NULL };

@@ -75,7 +75,7 @@ static weir_status add_config(perf_rank *rank, pack_configs *configs, const char
     if (configs->count == PERF_LIST_MAX) {
         return perf_fail(rank, WEIR_ERR_LIMIT, "%s: more than %u configurations", rank->command, PERF_LIST_MAX);
     }
-    if (bytes == 0 || bytes >= (uint64_t)1 << 31 || box.strides[1] > WIDE_MAX / 2 / box.counts[1]) {
+    if (bytes == 0 || bytes >= (uint64_t)1 << 31 || box.strides[1] > WIDE_MAX / box.counts[1]) {
         return perf_fail(rank, WEIR_ERR_INVALID, "%s: configuration '%s' is not seed, C5 to C11 or RUNxROWS@STRIDE",
                          rank->command, name);
     }

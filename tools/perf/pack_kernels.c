@@ -220,7 +220,7 @@ WEIR_KERNEL_FOR(pack_seed_words, pack_args, 1024)
 
 /* ---- lone ---------------------------------------------------------------------------------------------- */
 
-/* The sum keeps the loads alive: no byte is stored, because the sum of `batch` bytes is below 4096. */
+/* The sum keeps the loads alive: no byte is stored, because `never` is above each sum. */
 WEIR_FN void read_lone(const pack_args *args, weir_coop coop, uint32_t batch)
 {
     const uint32_t rows = (uint32_t)(args->box.counts[0] * args->box.counts[1]);
@@ -236,7 +236,7 @@ WEIR_FN void read_lone(const pack_args *args, weir_coop coop, uint32_t batch)
                                                           inner * args->box.strides[1]);
             }
         }
-        if (sum >= 4096) {
+        if (sum == args->never) {
             weir_arch_store_byte(args->dense, (char)sum);
         }
     }
