@@ -1,7 +1,9 @@
-// Host tables: gathers that reorder their ids have the result of those that do not, and read group after group.
+// Host tables: gathers that reorder their ids have the result of those that do not, read group after group, and in the
+// order UNIQUE each row once.
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +16,8 @@ namespace {
 WEIRT_STAGE_SUITE(TableOrder);
 
 constexpr uint64_t ROW = 100;
-constexpr uint64_t PITCH = 65540;
-constexpr uint64_t ROWS = 200; // of each part: 13 groups of 1 MiB
+constexpr uint64_t PITCH = 40004;
+constexpr uint64_t ROWS = 1200; // of each part: 733 groups, so that there are two spans of groups
 constexpr uint64_t MOST = 600;
 constexpr uint64_t COUNT_AT = 8 * MOST;
 constexpr uint64_t OUT_AT = 16 * MOST;
@@ -98,13 +100,24 @@ struct World {
         }
         return wrong;
     }
-    // Whether the order of the last call is a permutation of the positions, by groups.
+    bool has(int64_t id) const { return id >= 0 && id < static_cast<int64_t>(2 * ROWS); }
+    // Positions in the order of the last call.
+    uint64_t placed() const
+    {
+        uint64_t placed = 0;
+        WEIRT_OK(rank, weir_device_copy(c.device, &placed, table->order.placed, sizeof placed));
+        return placed;
+    }
+    // Whether the order of the last call has different positions below `count`, by groups.
     bool ordered(const std::vector<int64_t> &ids, uint64_t count, weir_table_split split) const
     {
-        std::vector<uint32_t> order(count);
+        weir_table_info info;
+        weir_table_get_info(table, &info);
+        const uint64_t bytes = info.group_bytes;
+        std::vector<uint32_t> order(placed());
         std::vector<bool> seen(count);
         uint64_t last = 0;
-        bool right = WEIRT_OK(rank, weir_device_copy(c.device, order.data(), table->order.order, count * 4));
+        bool right = WEIRT_OK(rank, weir_device_copy(c.device, order.data(), table->order.order, order.size() * 4));
         for (const uint32_t position : order) {
             right = right && position < count && !seen[position];
             if (!right) {
@@ -112,12 +125,11 @@ struct World {
             }
             seen[position] = true;
             const int64_t id = ids[position];
-            const bool there = id >= 0 && id < static_cast<int64_t>(2 * ROWS);
             const auto number = static_cast<uint64_t>(id);
             const uint64_t part = split == WEIR_SPLIT_RANGES ? number / ROWS : number % 2;
             const uint64_t index = split == WEIR_SPLIT_RANGES ? number % ROWS : number / 2;
-            const uint64_t group = there ? part * ((ROWS - 1) * PITCH / (1 << 20) + 1) + index * PITCH / (1 << 20) : 0;
-            right = group >= last;
+            const uint64_t group = has(id) ? part * ((ROWS - 1) * PITCH / bytes + 1) + index * PITCH / bytes : 0;
+            right = group >= last && bytes >= 65536;
             last = group;
         }
         return right;
@@ -148,25 +160,111 @@ void groups(weirt_rank *rank)
             WEIRT_OK(rank, world.gather(count, WEIR_TABLE_ORDER_GROUPED));
             world.wait();
             WEIRT_EXPECT(rank, world.wrong(ids, count) == 0);
-            WEIRT_EXPECT(rank, world.ordered(ids, count, split));
+            WEIRT_EXPECT(rank, world.placed() == count && world.ordered(ids, count, split));
             std::memcpy(world.host() + COUNT_AT, &less, 8);
             world.put(ids);
             WEIRT_OK(rank, world.gather(count, WEIR_TABLE_ORDER_GROUPED, true));
             world.wait();
             WEIRT_EXPECT(rank, world.wrong(ids, less) == 0);
-            WEIRT_EXPECT(rank, world.ordered(ids, less, split));
+            WEIRT_EXPECT(rank, world.placed() == less && world.ordered(ids, less, split));
         }
     }
 }
 
 TEST_P(TableOrder, ReadsGroupAfterGroup) { run(1, groups); }
 
+// Ids that a gather in the order UNIQUE reads: of equal ids one, and each that has no row.
+uint64_t reads(const World &world, const std::vector<int64_t> &ids, uint64_t count)
+{
+    std::set<int64_t> rows;
+    uint64_t others = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        others += world.has(ids[i]) ? 0 : 1;
+        rows.insert(ids[i]);
+    }
+    const auto missing = std::count_if(rows.begin(), rows.end(), [&](int64_t id) { return !world.has(id); });
+    return rows.size() - static_cast<uint64_t>(missing) + others;
+}
+
+// Ids of which many are equal.
+void uniques(weirt_rank *rank)
+{
+    for (const weir_table_split split : { WEIR_SPLIT_RANGES, WEIR_SPLIT_ROUND_ROBIN }) {
+        World world(rank, split, MOST);
+        std::mt19937_64 random(32);
+        if (!world.ready) {
+            return;
+        }
+        for (const int64_t range : { 1, 2, 30, 2400, 8000 }) {
+            for (const uint64_t count : { 1, 2, 599, 600 }) {
+                std::vector<int64_t> ids;
+                const uint64_t less = count - count / 3;
+                for (uint64_t i = 0; i < count; i++) {
+                    ids.push_back(2399 - static_cast<int64_t>(random() % static_cast<uint64_t>(range)));
+                }
+                world.put(ids);
+                WEIRT_OK(rank, world.gather(count, WEIR_TABLE_ORDER_UNIQUE));
+                world.wait();
+                WEIRT_EXPECT(rank, world.wrong(ids, count) == 0 && world.placed() == reads(world, ids, count));
+                WEIRT_EXPECT(rank, world.ordered(ids, count, split));
+                std::memcpy(world.host() + COUNT_AT, &less, 8);
+                world.put(ids);
+                WEIRT_OK(rank, world.gather(count, WEIR_TABLE_ORDER_UNIQUE, true));
+                world.wait();
+                WEIRT_EXPECT(rank, world.wrong(ids, less) == 0 && world.placed() == reads(world, ids, less));
+            }
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, world.gather(MOST + 1, WEIR_TABLE_ORDER_UNIQUE));
+    }
+}
+
+TEST_P(TableOrder, ReadsEachRowOnce) { run(1, uniques); }
+
+// Equal ids go to places of their own, in two planes; a negative place takes nothing, also of the first of equal ids.
+void places(weirt_rank *rank)
+{
+    World world(rank, WEIR_SPLIT_RANGES, MOST);
+    const std::vector<int64_t> ids = { 7, 7, 9, 7, -1, 9, 5000, 7 };
+    const std::vector<int64_t> out_ids = { -3, 6, 0, 1, 2, 4, 5, 3 };
+    weir_table_call_opts opts = WEIR_OPTS(weir_table_call_opts);
+    if (!world.ready) {
+        return;
+    }
+    world.put(ids);
+    std::memcpy(world.host() + COUNT_AT, out_ids.data(), out_ids.size() * 8);
+    opts.order = WEIR_TABLE_ORDER_UNIQUE;
+    opts.out_ids = world.device() + COUNT_AT;
+    opts.bytes = 20;
+    opts.planes = 2;
+    opts.plane = 50;
+    opts.out_plane = 30;
+    opts.pitch = ROW;
+    opts.zero_skipped = true;
+    WEIRT_OK(rank, weir_table_gather(world.table, world.device(), WEIR_IDS_I64, ids.size(), world.device() + OUT_AT,
+                                     &opts, world.stream));
+    world.wait();
+    WEIRT_EXPECT(rank, world.placed() == 5); // the place -3, 7, 9, -1 and 5000
+    uint64_t wrong = 0;
+    for (uint64_t place = 0; place < 8; place++) {
+        const auto at = std::find(out_ids.begin(), out_ids.end(), static_cast<int64_t>(place));
+        const int64_t id = at == out_ids.end() ? 5000 : ids[static_cast<uint64_t>(at - out_ids.begin())];
+        for (uint64_t i = 0; i < ROW; i++) {
+            const bool moved = i % 30 < 20 && i < 60 && id != 5000;
+            const char value = world.has(id) ? World::byte_of(static_cast<uint64_t>(id), i / 30 * 50 + i % 30) : '\0';
+            wrong += world.host()[OUT_AT + place * ROW + i] != (moved ? value : 0x5a);
+        }
+    }
+    WEIRT_EXPECT(rank, wrong == 0);
+}
+
+TEST_P(TableOrder, EqualIdsGoToTheirPlaces) { run(1, places); }
+
 // Faults have the position in the caller's ids.
 void faults(weirt_rank *rank)
 {
     World world(rank, WEIR_SPLIT_RANGES, MOST);
     weir_table_faults faults;
-    std::vector<int64_t> ids = { 399, 2, 1, 0, 500, 3, -2 };
+    std::vector<int64_t> ids = { 399, 2, 1, 0, 5000, 3, -2 };
     if (!world.ready) {
         return;
     }
@@ -174,7 +272,11 @@ void faults(weirt_rank *rank)
     WEIRT_OK(rank, world.gather(ids.size(), WEIR_TABLE_ORDER_GROUPED));
     world.wait();
     weir_table_get_faults(world.table, &faults);
-    WEIRT_EXPECT(rank, faults.count == 1 && faults.id == 500 && faults.position == 4);
+    WEIRT_EXPECT(rank, faults.count == 1 && faults.id == 5000 && faults.position == 4);
+    WEIRT_OK(rank, world.gather(ids.size(), WEIR_TABLE_ORDER_UNIQUE));
+    world.wait();
+    weir_table_get_faults(world.table, &faults);
+    WEIRT_EXPECT(rank, faults.count == 2 && faults.position == 4);
 }
 
 TEST_P(TableOrder, FaultsHaveTheirPosition) { run(1, faults); }
@@ -192,11 +294,11 @@ void chooses(weirt_rank *rank)
     WEIRT_EXPECT(rank, info.grouped_from == 0 && std::string(info.reason) == "opts.order_ids is 0");
     WEIRT_STATUS(rank, WEIR_ERR_LIMIT, none.gather(1, WEIR_TABLE_ORDER_GROUPED));
     WEIRT_TEXT(rank, "1 ids to reorder, but opts.order_ids of create was 0");
-    WEIRT_STATUS(rank, WEIR_ERR_INVALID, none.gather(1, static_cast<weir_table_order>(3)));
-    WEIRT_TEXT(rank, "unknown order 3");
+    WEIRT_STATUS(rank, WEIR_ERR_INVALID, none.gather(1, static_cast<weir_table_order>(4)));
+    WEIRT_TEXT(rank, "unknown order 4");
     weir_table_get_info(world.table, &info);
-    // 400 pages at most; each id misses in the given order, for 1 us.
-    WEIRT_EXPECT(rank, info.order_ids == 20000 && info.group_bytes == 1 << 20);
+    // 1,466 pages at most; each id misses in the given order, for 1 us.
+    WEIRT_EXPECT(rank, info.order_ids == 20000 && info.group_bytes == 65536);
     WEIRT_EXPECT(rank, info.grouped_from == 1024);
     WEIRT_EXPECT(rank, weiri_table_grouping_pays(world.table, 1024, ROW, 1));
     WEIRT_EXPECT(rank, !weiri_table_grouping_pays(world.table, 20, ROW, 1));
@@ -212,13 +314,13 @@ void chooses(weirt_rank *rank)
 TEST_P(TableOrder, AutoGroupsWhereItPays) { run(1, chooses); }
 
 // A graph that reorders is replayed with other ids.
-void replays(weirt_rank *rank)
+void replay(weirt_rank *rank, weir_table_order order)
 {
     World world(rank, WEIR_SPLIT_RANGES, MOST);
     std::mt19937_64 random(33);
     void *graph = nullptr;
     if (world.ready && WEIRT_OK(rank, weir_graph_begin(world.c.device, world.stream)) &&
-        WEIRT_OK(rank, world.gather(300, WEIR_TABLE_ORDER_GROUPED)) &&
+        WEIRT_OK(rank, world.gather(300, order)) &&
         WEIRT_OK(rank, weir_graph_end(world.c.device, world.stream, &graph))) {
         for (int turn = 0; turn < 4; turn++) {
             const std::vector<int64_t> ids = random_ids(300, random);
@@ -229,6 +331,12 @@ void replays(weirt_rank *rank)
         }
     }
     weir_graph_destroy(world.c.device, graph);
+}
+
+void replays(weirt_rank *rank)
+{
+    replay(rank, WEIR_TABLE_ORDER_GROUPED);
+    replay(rank, WEIR_TABLE_ORDER_UNIQUE);
 }
 
 TEST_P(TableOrder, GraphsAreReplayed) { run(1, replays); }

@@ -21,6 +21,7 @@ void weirt_weak_store(void *p, size_t bytes, uint64_t v, int order, int scope);
 /* Accesses of 8 bytes; they return the old value. */
 uint64_t weirt_weak_fetch_add(void *p, uint64_t v, int order, int scope);
 uint64_t weirt_weak_fetch_or(void *p, uint64_t v, int order, int scope);
+uint64_t weirt_weak_compare_exchange(void *p, uint64_t expected, uint64_t v, int order, int scope);
 /* Ordinary accesses of any size; each 8-byte word is one access. */
 void weirt_weak_read(const void *p, void *v, size_t bytes);
 void weirt_weak_write(void *p, const void *v, size_t bytes);
@@ -42,6 +43,8 @@ uint32_t weirt_weak_block_or(void *block, uint32_t value);
 #define WEIR_CPU_STORE(p, v, order, scope) weirt_weak_store(p, sizeof *(p), v, order, WEIRT_WEAK_##scope)
 #define WEIR_CPU_FETCH_ADD(p, v, order, scope) weirt_weak_fetch_add(p, v, order, WEIRT_WEAK_##scope)
 #define WEIR_CPU_FETCH_OR(p, v, order, scope) weirt_weak_fetch_or(p, v, order, WEIRT_WEAK_##scope)
+#define WEIR_CPU_COMPARE_EXCHANGE(p, expected, v, order, scope) \
+    weirt_weak_compare_exchange(p, expected, v, order, WEIRT_WEAK_##scope)
 #define WEIR_CPU_READ(p, v) weirt_weak_read(p, &(v), sizeof *(p))
 #define WEIR_CPU_WRITE(p, v) weirt_weak_write(p, &(v), sizeof *(p))
 

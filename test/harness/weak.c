@@ -411,6 +411,22 @@ uint64_t weirt_weak_fetch_or(void *p, uint64_t v, int order, int scope)
     return old;
 }
 
+/* An exchange that fails stores the old value again. */
+uint64_t weirt_weak_compare_exchange(void *p, uint64_t expected, uint64_t v, int order, int scope)
+{
+    if (self != NULL) {
+        access a = begin(p, 8, order, scope);
+        check_access(&a, true);
+        const uint32_t previous = choose_previous(a.word);
+        const uint64_t old = take(&a, previous);
+        put(&a, previous, old == expected ? v : old, true, true);
+        return old;
+    }
+    const uint64_t old = *(uint64_t *)p;
+    *(uint64_t *)p = old == expected ? v : old;
+    return old;
+}
+
 void weirt_weak_read(const void *p, void *v, size_t bytes)
 {
     if (self == NULL) {

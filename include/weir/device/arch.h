@@ -104,6 +104,12 @@ typedef uint16_t __attribute__((may_alias)) weir_alias_u16;
 #define WEIR_CPU_STORE(p, v, order, scope) __atomic_store_n(p, v, order)
 #define WEIR_CPU_FETCH_ADD(p, v, order, scope) __atomic_fetch_add(p, v, order)
 #define WEIR_CPU_FETCH_OR(p, v, order, scope) __atomic_fetch_or(p, v, order)
+#define WEIR_CPU_COMPARE_EXCHANGE(p, expected, v, order, scope) weir_cpu_compare_exchange(p, expected, v, order)
+WEIR_FN uint64_t weir_cpu_compare_exchange(uint64_t *p, uint64_t expected, uint64_t v, int order)
+{
+    (void)__atomic_compare_exchange_n(p, &expected, v, 0, order, __ATOMIC_RELAXED);
+    return expected;
+}
 /* Ordinary accesses of the type of `*p`. A GPU uses these two as well. */
 #define WEIR_CPU_READ(p, v) ((v) = *(p))
 #define WEIR_CPU_WRITE(p, v) (*(p) = (v))
@@ -261,6 +267,21 @@ WEIR_FN uint64_t weir_arch_fetch_add_relaxed_dev_u64(uint64_t *p, uint64_t v)
     return old;
 #else
     return WEIR_CPU_FETCH_ADD(p, v, __ATOMIC_RELAXED, DEV);
+#endif
+}
+
+/* Stores v where p has `expected`; returns what p had. */
+WEIR_FN uint64_t weir_arch_compare_exchange_relaxed_dev_u64(uint64_t *p, uint64_t expected, uint64_t v)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t old;
+    asm volatile("atom.relaxed.gpu.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(old)
+                 : "l"(p), "l"(expected), "l"(v)
+                 : "memory");
+    return old;
+#else
+    return WEIR_CPU_COMPARE_EXCHANGE(p, expected, v, __ATOMIC_RELAXED, DEV);
 #endif
 }
 

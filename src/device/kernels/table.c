@@ -36,51 +36,113 @@ WEIR_KERNEL_FOR(weiri_table_elements, weir_table_call, 1024)
 
 /* ---- order --------------------------------------------------------------------------------------------- */
 
+/* The place of row `number` in out; negative: none. */
+WEIR_FN int64_t weiri_table_place(const weir_table_call *call, uint64_t number)
+{
+    return call->out_ids == NULL ? (int64_t)number : weir_table_id(call->out_ids, call->wide, number);
+}
+
+/* The position that stands for all that have the id: the first that gets a slot. Ids that move nothing stand for
+ * themselves. */
+WEIR_FN uint64_t weiri_table_head(const weiri_table_order_args *args, uint64_t number, int64_t id)
+{
+    const weir_table_call *call = &args->call;
+    uint64_t slot = ((uint64_t)id * 0x9e3779b97f4a7c15u >> 20) & args->mask;
+    if (id < 0 || (uint64_t)id >= call->table.rows || weiri_table_place(call, number) < 0) {
+        return number;
+    }
+    for (;;) {
+        uint64_t found = weir_arch_load_relaxed_dev_u64(args->slots + slot);
+        if (found == 0) {
+            found = weir_arch_compare_exchange_relaxed_dev_u64(args->slots + slot, 0, number + 1);
+        }
+        if (found == 0) {
+            return number;
+        }
+        if (weir_table_id(call->ids, call->wide, found - 1) == id) {
+            return found - 1;
+        }
+        slot = (slot + 1) & args->mask;
+    }
+}
+
 WEIR_KERNEL_FOR(weiri_table_count_groups, weiri_table_order_args, 1024)
 {
     const weir_table_call *call = &args->call;
     const uint64_t count = weiri_table_count(call);
     for (uint64_t i = coop.rank; i < count; i += coop.size) {
-        const uint64_t group = weir_table_group_of(&call->table, weir_table_id(call->ids, call->wide, i));
+        const int64_t id = weir_table_id(call->ids, call->wide, i);
+        if (args->slots != NULL) {
+            const uint64_t head = weiri_table_head(args, i, id);
+            args->heads[i] = (uint32_t)head;
+            if (head != i) {
+                continue;
+            }
+        }
+        const uint64_t group = weir_table_group_of(&call->table, id);
         weir_arch_add_relaxed_dev_u64(args->counts + group, 1);
+        weir_arch_add_relaxed_dev_u64(
+            args->spans + group / WEIRI_TABLE_SPAN * WEIRI_TABLE_COPIES + coop.rank % WEIRI_TABLE_COPIES, 1);
     }
 }
 
-/* One block turns the counts into the places where groups begin, and clears them for the next call. Each thread sums a
- * run of groups. Then the threads' sums are summed in two levels, 32 to a sum, so that a thread adds at most 62. */
-WEIR_KERNEL_FOR(weiri_table_sum_groups, weiri_table_order_args, 1024)
+/* The sum of 32 words from `first` on, at most to `end`. */
+WEIR_FN uint64_t weiri_table_sum_32(const uint64_t *words, uint64_t first, uint64_t end)
 {
-    const weir_coop block = weir_coop_block(coop);
-    const uint64_t run = (args->groups + block.size - 1) / block.size;
-    const uint64_t first = block.rank * run < args->groups ? block.rank * run : args->groups;
-    const uint64_t last = first + run < args->groups ? first + run : args->groups;
-    uint64_t *sums = args->sums;
-    uint64_t *upper = args->sums + 1024;
+    uint64_t sum = 0;
+    for (uint64_t i = first; i < first + 32 && i < end; i++) {
+        sum += words[i];
+    }
+    return sum;
+}
+
+/* A block turns the counts of a span into the places where its groups begin, and clears them. Each thread sums a run of
+ * groups and a part of the spans in front. The threads' sums are then summed in two levels, 32 to a sum. */
+WEIR_FN void weiri_table_sum_span(const weiri_table_order_args *args, weir_coop block, uint64_t span, uint64_t *scratch)
+{
+    const uint64_t begin = span * WEIRI_TABLE_SPAN;
+    const uint64_t end = begin + WEIRI_TABLE_SPAN < args->groups ? begin + WEIRI_TABLE_SPAN : args->groups;
+    const uint64_t run = (WEIRI_TABLE_SPAN + block.size - 1) / block.size;
+    const uint64_t first = begin + block.rank * run < end ? begin + block.rank * run : end;
+    const uint64_t last = first + run < end ? first + run : end;
+    uint64_t *sums = scratch;
+    uint64_t *in_front = scratch + 1024;
+    uint64_t *upper = scratch + 2048;
     uint64_t sum = 0;
     for (uint64_t i = first; i < last; i++) {
         sum += args->counts[i];
     }
     sums[block.rank] = sum;
+    sum = 0;
+    for (uint64_t i = block.rank; i < span * WEIRI_TABLE_COPIES; i += block.size) {
+        sum += args->spans[i];
+    }
+    in_front[block.rank] = sum;
     (void)weir_coop_sync(block);
     if (block.rank < 32) {
-        sum = 0;
-        for (uint32_t i = block.rank * 32; i < block.rank * 32 + 32 && i < block.size; i++) {
-            sum += sums[i];
-        }
-        upper[block.rank] = sum;
+        upper[block.rank] = weiri_table_sum_32(sums, block.rank * 32, block.size);
+        upper[32 + block.rank] = weiri_table_sum_32(in_front, block.rank * 32, block.size);
     }
     (void)weir_coop_sync(block);
-    sum = 0;
-    for (uint32_t i = 0; i < block.rank / 32; i++) {
-        sum += upper[i];
-    }
-    for (uint32_t i = block.rank / 32 * 32; i < block.rank; i++) {
-        sum += sums[i];
-    }
+    sum = weiri_table_sum_32(upper, 32, 32 + (block.size + 31) / 32) + weiri_table_sum_32(upper, 0, block.rank / 32) +
+          weiri_table_sum_32(sums, block.rank / 32 * 32, block.rank);
     for (uint64_t i = first; i < last; i++) {
         args->cursors[i] = sum;
         sum += args->counts[i];
         args->counts[i] = 0;
+    }
+    if (first < last && last == args->groups) {
+        *args->placed = sum;
+    }
+    (void)weir_coop_sync(block); /* the next span uses the scratch */
+}
+
+WEIR_KERNEL_FOR(weiri_table_sum_groups, weiri_table_order_args, 1024)
+{
+    const weir_coop block = weir_coop_block(coop);
+    uint64_t *scratch = args->scratch + coop.block * WEIRI_TABLE_SCRATCH;
+    for (uint64_t span = coop.block; span * WEIRI_TABLE_SPAN < args->groups; span += coop.blocks) {
+        weiri_table_sum_span(args, block, span, scratch);
     }
 }
 
@@ -88,7 +150,17 @@ WEIR_KERNEL_FOR(weiri_table_place_ids, weiri_table_order_args, 1024)
 {
     const weir_table_call *call = &args->call;
     const uint64_t count = weiri_table_count(call);
+    const uint64_t spans = (args->groups + WEIRI_TABLE_SPAN - 1) / WEIRI_TABLE_SPAN;
+    for (uint64_t i = coop.rank; i < spans * WEIRI_TABLE_COPIES; i += coop.size) {
+        args->spans[i] = 0;
+    }
+    for (uint64_t i = coop.rank; args->slots != NULL && i <= args->mask; i += coop.size) {
+        args->slots[i] = 0;
+    }
     for (uint64_t i = coop.rank; i < count; i += coop.size) {
+        if (args->slots != NULL && args->heads[i] != i) {
+            continue;
+        }
         const uint64_t group = weir_table_group_of(&call->table, weir_table_id(call->ids, call->wide, i));
         const uint64_t at = weir_arch_fetch_add_relaxed_dev_u64(args->cursors + group, 1);
         if (at < call->count) { /* always, unless ids or the count changed since they were counted */
@@ -97,8 +169,27 @@ WEIR_KERNEL_FOR(weiri_table_place_ids, weiri_table_order_args, 1024)
     }
 }
 
-const weir_kernel *const weiri_table_kernels[] = {
-    &weiri_table_gather,     &weiri_table_gather_short, &weiri_table_scatter,
-    &weiri_table_lines,      &weiri_table_elements,     &weiri_table_count_groups,
-    &weiri_table_sum_groups, &weiri_table_place_ids,    NULL
-};
+/* The heads' rows are in out. */
+WEIR_KERNEL_FOR(weiri_table_copy_equal, weiri_table_order_args, 1024)
+{
+    const weir_table_call *call = &args->call;
+    const uint64_t groups = coop.size / call->lanes;
+    const uint64_t group = coop.rank / call->lanes;
+    const uint64_t items = weiri_table_count(call) * call->planes;
+    for (uint64_t i = group; group < groups && i < items; i += groups) {
+        const uint64_t number = i / call->planes;
+        const uint64_t head = args->heads[number];
+        if (head != number) {
+            const uint64_t plane = i % call->planes * call->out_plane;
+            const char *from = call->out + (uint64_t)weiri_table_place(call, head) * call->pitch + plane;
+            char *to = call->out + (uint64_t)weiri_table_place(call, number) * call->pitch + plane;
+            weir_run_move(to, from, call->bytes, from, from + call->bytes, coop.rank % call->lanes, call->lanes);
+        }
+    }
+}
+
+const weir_kernel *const weiri_table_kernels[] = { &weiri_table_gather,     &weiri_table_gather_short,
+                                                   &weiri_table_scatter,    &weiri_table_lines,
+                                                   &weiri_table_elements,   &weiri_table_count_groups,
+                                                   &weiri_table_sum_groups, &weiri_table_place_ids,
+                                                   &weiri_table_copy_equal, NULL };

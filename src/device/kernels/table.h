@@ -9,17 +9,27 @@
 extern "C" {
 #endif
 
-/* Three launches fill call.order with the positions of the ids, by groups of neighbouring rows: COUNT, SUM, PLACE. */
+/* Three launches fill `order` with the positions of the ids, by groups of neighbouring rows: COUNT, SUM, PLACE. Where
+ * there are slots, equal ids count as one: order has the position of one of them, their head, and COPY then copies its
+ * row to the places of the others. PLACE clears what must be 0 between calls. */
 typedef struct weiri_table_order_args {
     weir_table_call call;
     uint32_t *order;   /* what the gather then has as call.order */
     uint64_t *counts;  /* ids of each group; 0 between calls */
     uint64_t *cursors; /* where the next id of each group goes */
-    uint64_t *sums;    /* WEIRI_TABLE_SUMS words for SUM */
+    uint64_t *spans;   /* ids of each span of groups, WEIRI_TABLE_COPIES counters for each; 0 between calls */
+    uint64_t *scratch; /* of SUM, WEIRI_TABLE_SCRATCH words for each block */
+    uint64_t *placed;  /* positions in order */
+    uint64_t *slots;   /* NULL: all ids count. A hash table of ids: 1 + the head's position; 0 between calls */
+    uint64_t mask;     /* slots - 1; at least two slots for each id */
+    uint32_t *heads;   /* of each position the head's */
     uint64_t groups;
 } weiri_table_order_args;
 
-#define WEIRI_TABLE_SUMS (1024u + 32u)
+#define WEIRI_TABLE_SPAN 1024u  /* groups */
+#define WEIRI_TABLE_COPIES 32u  /* counters of a span, so that threads seldom meet at one */
+#define WEIRI_TABLE_SUMMERS 64u /* most blocks of SUM */
+#define WEIRI_TABLE_SCRATCH (2 * 1024u + 2 * 32u)
 
 enum {
     WEIRI_TABLE_GATHER,
@@ -29,10 +39,11 @@ enum {
     WEIRI_TABLE_ELEMENTS,
     WEIRI_TABLE_COUNT,
     WEIRI_TABLE_SUM,
-    WEIRI_TABLE_PLACE
+    WEIRI_TABLE_PLACE,
+    WEIRI_TABLE_COPY
 };
 /* Blocks have up to 1,024 threads. The first five take a weir_table_call; GATHER, GATHER_SHORT (items of up to
- * WEIR_TABLE_SHORT bytes) and SCATTER have the default form. The others take weiri_table_order_args, and SUM one block.
+ * WEIR_TABLE_SHORT bytes) and SCATTER have the default form. The others take weiri_table_order_args.
  */
 extern const weir_kernel *const weiri_table_kernels[];
 

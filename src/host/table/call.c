@@ -102,23 +102,39 @@ static weir_status choose_form(const char *call, const weir_table *table, weir_t
     return WEIR_OK;
 }
 
-/* Whether the call reorders. */
-static weir_status choose_order(const char *call, const weir_table *table, weir_table_order order,
-                                const weir_table_call *move, bool *grouped)
+/* Puts what AUTO chooses in the place of AUTO. */
+static weir_status choose_order(const char *call, const weir_table *table, const weir_table_call *move,
+                                weir_table_order *order)
 {
     const uint64_t most = table->info.order_ids;
-    if ((unsigned)order > WEIR_TABLE_ORDER_GROUPED || (move->scatter && order == WEIR_TABLE_ORDER_GROUPED)) {
+    if ((unsigned)*order > WEIR_TABLE_ORDER_UNIQUE || (move->scatter && *order > WEIR_TABLE_ORDER_GIVEN)) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: %s order %d", call, move->scatter ? "a scatter takes no" : "unknown",
-                          (int)order);
+                          (int)*order);
     }
-    if (order == WEIR_TABLE_ORDER_GROUPED && move->count > most) {
+    if (*order > WEIR_TABLE_ORDER_GIVEN && move->count > most) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: %" PRIu64 " ids to reorder, but opts.order_ids of create was %" PRIu64,
                           call, move->count, most);
     }
-    *grouped = order == WEIR_TABLE_ORDER_GROUPED ||
-               (order == WEIR_TABLE_ORDER_AUTO && !move->scatter &&
-                weiri_table_grouping_pays(table, move->count, move->bytes * move->planes, move->planes));
+    if (*order == WEIR_TABLE_ORDER_AUTO) {
+        *order =
+            !move->scatter && weiri_table_grouping_pays(table, move->count, move->bytes * move->planes, move->planes)
+                ? WEIR_TABLE_ORDER_GROUPED
+                : WEIR_TABLE_ORDER_GIVEN;
+    }
     return WEIR_OK;
+}
+
+static weir_status launch(weir_table *table, const weir_kernel *kernel, const weir_table_call *move,
+                          weir_table_order order, weir_shape shape, void *stream)
+{
+    const bool unique = order == WEIR_TABLE_ORDER_UNIQUE;
+    weir_table_call ordered = *move;
+    weir_status status =
+        order == WEIR_TABLE_ORDER_GIVEN ? WEIR_OK : weiri_table_launch_order(table, unique, &ordered, stream);
+    if (status == WEIR_OK) {
+        status = weir_launch(table->device, kernel, shape, &ordered, NULL, stream);
+    }
+    return status == WEIR_OK && unique ? weiri_table_launch_copy(table, move, shape, stream) : status;
 }
 
 static weir_status run(const char *call, weir_table *table, const void *ids, weir_ids type, uint64_t count, char *out,
@@ -127,7 +143,6 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     weir_table_call_opts given;
     weir_table_call move = { .table = { 0 } };
     const weir_kernel *kernel = NULL;
-    bool grouped = false;
     weir_status status = check_arguments(call, table, ids, type, count, out, opts, stream);
     if (status != WEIR_OK) {
         return status;
@@ -150,16 +165,13 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
         status = choose_form(call, table, given.form, &move, &kernel);
     }
     if (status == WEIR_OK) {
-        status = choose_order(call, table, given.order, &move, &grouped);
-    }
-    if (status == WEIR_OK && grouped && count != 0) {
-        status = weiri_table_launch_order(table, &move, stream);
+        status = choose_order(call, table, &move, &given.order);
     }
     if (status != WEIR_OK || count == 0) {
         return status;
     }
     const weir_shape wanted = { given.blocks != 0 ? given.blocks : table->info.blocks, table->info.threads };
-    return weir_launch(table->device, kernel, weir_device_fit_shape(table->device, wanted), &move, NULL, stream);
+    return launch(table, kernel, &move, given.order, weir_device_fit_shape(table->device, wanted), stream);
 }
 
 weir_status weir_table_gather(weir_table *table, const void *ids, weir_ids type, uint64_t count, void *out,

@@ -2,17 +2,21 @@
  *
  * Address translation reaches a span of about 512 MiB on H200. Beyond it each row of a random order costs a miss. In
  * groups of neighbouring rows, one after the other, each page misses once. One pass partitions the ids into groups: it
- * counts the ids of each group, sums the counts, and places each id. The order inside a group is any. Smaller groups
- * are closer to a sort, which reads neighbouring pages one after the other and so makes the misses themselves cheaper.
+ * counts the ids of each group, sums the counts, and places each id. The order inside a group is any. Rows of one page
+ * must follow each other, or they miss again while its first miss is under way. So a group is a page, up to a span of
+ * 16 GiB. The sums are by spans of groups, so that many blocks can work at them at the same time.
+ *
+ * UNIQUE needs no sort. A hash table finds the ids that are equal, the pass goes over one of them, and a last kernel
+ * copies its row from there to the places of the others. A sort of equal ids would give the places of a frequent row to
+ * one group of lanes; the copy spreads them over all.
  *
  * The model: a gather takes the longer of the time of its bytes on the link and the time of its misses. docs/tables.md
  * has the measurements. */
 #include "src/host/base/error.h"
 #include "src/host/table/table.h"
 
-#define GROUP_LEAST ((uint64_t)1 << 20)
-#define GROUPS_MOST 16384u
 #define PAGE_BYTES ((uint64_t)64 << 10) /* that misses once */
+#define GROUPS_MOST ((uint64_t)1 << 18)
 #define REACH_BYTES ((uint64_t)512 << 20)
 #define MISS_NS 30u
 #define LINK_BYTES_NS 51.4
@@ -23,7 +27,7 @@
 
 void weiri_table_set_groups(weir_table *table, weir_dev_table_part *parts)
 {
-    uint64_t bytes = GROUP_LEAST;
+    uint64_t bytes = PAGE_BYTES;
     while (table->info.span_bytes / bytes > GROUPS_MOST) {
         bytes *= 2;
     }
@@ -37,11 +41,32 @@ void weiri_table_set_groups(weir_table *table, weir_dev_table_part *parts)
     table->order.groups = groups != 0 ? groups : 1; /* ids without a row are in group 0 */
 }
 
+static uint64_t spans(const weir_table *table)
+{
+    return (table->order.groups + WEIRI_TABLE_SPAN - 1) / WEIRI_TABLE_SPAN;
+}
+
+/* Blocks of SUM. */
+static uint32_t summers(const weir_table *table)
+{
+    return spans(table) < WEIRI_TABLE_SUMMERS ? (uint32_t)spans(table) : WEIRI_TABLE_SUMMERS;
+}
+
+/* A power of two, at least twice as large as the number of ids. */
+static uint64_t slots_for(uint64_t ids)
+{
+    uint64_t slots = 2;
+    while (slots < 2 * ids) {
+        slots *= 2;
+    }
+    return slots;
+}
+
 uint64_t weiri_table_order_bytes(const weir_table *table)
 {
-    return table->info.order_ids == 0 ? 0
-                                      : (2 * table->order.groups + WEIRI_TABLE_SUMS) * sizeof(uint64_t) +
-                                            table->info.order_ids * sizeof(uint32_t);
+    const uint64_t words = 2 * table->order.groups + WEIRI_TABLE_COPIES * spans(table) +
+                           (uint64_t)WEIRI_TABLE_SCRATCH * summers(table) + 1 + slots_for(table->info.order_ids);
+    return table->info.order_ids == 0 ? 0 : words * sizeof(uint64_t) + 2 * table->info.order_ids * sizeof(uint32_t);
 }
 
 void weiri_table_place_order(weir_table *table, char *room)
@@ -49,8 +74,12 @@ void weiri_table_place_order(weir_table *table, char *room)
     weiri_table_order_args *order = &table->order;
     order->counts = (uint64_t *)(void *)room;
     order->cursors = order->counts + order->groups;
-    order->sums = order->cursors + order->groups;
-    order->order = (uint32_t *)(void *)(order->sums + WEIRI_TABLE_SUMS);
+    order->spans = order->cursors + order->groups;
+    order->scratch = order->spans + WEIRI_TABLE_COPIES * spans(table);
+    order->placed = order->scratch + (uint64_t)WEIRI_TABLE_SCRATCH * summers(table);
+    order->slots = order->placed + 1;
+    order->order = (uint32_t *)(void *)(order->slots + slots_for(table->info.order_ids));
+    order->heads = order->order + table->info.order_ids;
 }
 
 /* ---- the model ----------------------------------------------------------------------------------------- */
@@ -75,28 +104,42 @@ bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-weir_status weiri_table_launch_order(weir_table *table, weir_table_call *move, void *stream)
+/* Passes are short and work in device memory, so they take the whole device. */
+static weir_shape whole(const weir_device *device)
+{
+    return weir_device_fit_shape(device, (weir_shape){ device->info.multiprocessors, 1024 });
+}
+
+weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_call *move, void *stream)
 {
     weir_device *device = table->device;
     weiri_table_order_args args = table->order;
-    /* The pass is short and works in device memory, so it takes the whole device. */
-    const weir_shape all = weir_device_fit_shape(device, (weir_shape){ device->info.multiprocessors, 1024 });
-    const weir_shape one = weir_device_fit_shape(device, (weir_shape){ 1, 1024 });
+    const weir_shape summing = weir_device_fit_shape(device, (weir_shape){ summers(table), 1024 });
     args.call = *move;
+    args.slots = unique ? args.slots : NULL;
+    args.mask = slots_for(move->count) - 1;
     if (table->order_failed) {
         return weiri_fail(WEIR_ERR_DEVICE, "table on %s: an earlier launch failed, so that its ids cannot be reordered",
                           device->info.label);
     }
-    table->order_failed = true; /* until SUM clears the counts */
-    weir_status status = weir_launch(device, weiri_table_kernels[WEIRI_TABLE_COUNT], all, &args, NULL, stream);
+    table->order_failed = true; /* until PLACE clears the counts */
+    weir_status status =
+        weir_launch(device, weiri_table_kernels[WEIRI_TABLE_COUNT], whole(device), &args, NULL, stream);
     if (status == WEIR_OK) {
-        status = weir_launch(device, weiri_table_kernels[WEIRI_TABLE_SUM], (weir_shape){ 1, one.threads }, &args, NULL,
-                             stream);
+        status = weir_launch(device, weiri_table_kernels[WEIRI_TABLE_SUM], summing, &args, NULL, stream);
     }
     if (status == WEIR_OK) {
-        table->order_failed = false;
-        status = weir_launch(device, weiri_table_kernels[WEIRI_TABLE_PLACE], all, &args, NULL, stream);
+        status = weir_launch(device, weiri_table_kernels[WEIRI_TABLE_PLACE], whole(device), &args, NULL, stream);
     }
+    table->order_failed = status != WEIR_OK;
     move->order = args.order;
+    move->count_at = args.placed;
     return status;
+}
+
+weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, weir_shape shape, void *stream)
+{
+    weiri_table_order_args args = table->order;
+    args.call = *move;
+    return weir_launch(table->device, weiri_table_kernels[WEIRI_TABLE_COPY], shape, &args, NULL, stream);
 }

@@ -35,8 +35,11 @@ uint64_t weiri_table_order_bytes(const weir_table *table);
 void weiri_table_place_order(weir_table *table, char *room);
 /* Whether a gather of `count` rows, each of `bytes` bytes in all and `pieces` pieces, takes less time in groups. */
 bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t bytes, uint64_t pieces);
-/* Puts the kernels that order the ids of `move` on the stream, and sets move->order. */
-weir_status weiri_table_launch_order(weir_table *table, weir_table_call *move, void *stream);
+/* Puts the kernels that order the ids of `move` on the stream, and sets move->order and move->count_at. `unique`: one
+ * of equal ids stands for all of them. */
+weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_call *move, void *stream);
+/* Behind the gather of a unique order: copies rows to the places of the other equal ids. `move` is that of before. */
+weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, weir_shape shape, void *stream);
 
 WEIR_END_DECLS
 
