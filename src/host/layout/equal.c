@@ -8,26 +8,26 @@
 #include "src/host/layout/layout.h"
 
 /* The steps of a nest, in packed order. */
-typedef struct loop {
+typedef struct nest_loop {
     const weir_layout_nest *nest;
     uint64_t index[WEIR_LAYOUT_DIMS + 1];
     int64_t place; /* of this step */
-} loop;
+} nest_loop;
 
 /* The runs of a layout, in packed order. */
-typedef struct walk {
+typedef struct run_walk {
     const weiri_layout_list *list; /* NULL: the layout is one piece */
-    loop outer;                    /* of the layout's nest, if it has a list */
+    nest_loop outer;               /* of the layout's nest, if it has a list */
     uint32_t piece;
     weir_layout_nest run; /* of a piece that is a run */
-    loop inner;           /* of the piece */
+    nest_loop inner;      /* of the piece */
     bool whole;           /* no byte of the piece has been passed */
     bool ended;
     int64_t place; /* the next byte, */
     uint64_t left; /* and how many follow in its run */
-} walk;
+} run_walk;
 
-static void begin_loop(loop *l, const weir_layout_nest *nest, int64_t place)
+static void begin_loop(nest_loop *l, const weir_layout_nest *nest, int64_t place)
 {
     l->nest = nest;
     l->place = place;
@@ -35,7 +35,7 @@ static void begin_loop(loop *l, const weir_layout_nest *nest, int64_t place)
 }
 
 /* False if there is no further step. */
-static bool next_step(loop *l)
+static bool next_step(nest_loop *l)
 {
     for (uint32_t i = l->nest->dims; i-- > 0;) {
         const weir_layout_dim *dim = &l->nest->dim[i];
@@ -50,7 +50,7 @@ static bool next_step(loop *l)
     return false;
 }
 
-static void begin_piece(walk *w)
+static void begin_piece(run_walk *w)
 {
     const weiri_layout_list *list = w->list;
     if (list != NULL) {
@@ -67,7 +67,7 @@ static void begin_piece(walk *w)
     w->left = w->inner.nest->run;
 }
 
-static void begin_walk(walk *w, const weiri_layout_form *form)
+static void begin_walk(run_walk *w, const weiri_layout_form *form)
 {
     memset(w, 0, sizeof *w);
     w->list = form->list;
@@ -75,7 +75,7 @@ static void begin_walk(walk *w, const weiri_layout_form *form)
     begin_piece(w);
 }
 
-static void next_piece(walk *w)
+static void next_piece(run_walk *w)
 {
     w->piece++;
     if (w->list == NULL || w->piece == w->list->count) {
@@ -87,7 +87,7 @@ static void next_piece(walk *w)
     }
 }
 
-static void pass(walk *w, uint64_t bytes)
+static void pass(run_walk *w, uint64_t bytes)
 {
     w->whole = false;
     w->place += (int64_t)bytes;
@@ -105,8 +105,8 @@ static void pass(walk *w, uint64_t bytes)
 
 static bool runs_are_equal(const weiri_layout_form *a, const weiri_layout_form *b)
 {
-    walk wa;
-    walk wb;
+    run_walk wa;
+    run_walk wb;
     begin_walk(&wa, a);
     begin_walk(&wb, b);
     while (!wa.ended && !wb.ended) {
