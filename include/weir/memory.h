@@ -22,7 +22,8 @@
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE, WEIR_ERR_UNSUPPORTED (memory that cannot be shared, naming the
  *            setting to change; a rank on another host), WEIR_ERR_CORRUPT, WEIR_ERR_VERSION, WEIR_ERR_AUTH,
  *            WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_ABORTED, WEIR_ERR_LIMIT (send, when the
- *            peer is 64 MiB behind), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM, WEIR_ERR_FORKED. */
+ *            peer is 64 MiB behind; opts.touch_threads), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM,
+ * WEIR_ERR_FORKED. */
 #ifndef WEIR_MEMORY_H
 #define WEIR_MEMORY_H
 
@@ -39,7 +40,10 @@ typedef enum weir_memory_kind {
 
 typedef struct weir_memory_opts {
     size_t size;
-    weir_memory_kind kind; /* for allocate */
+    weir_memory_kind kind;  /* for allocate, as the next two, which need WEIR_MEMORY_HOST */
+    bool huge_pages;        /* pages of 2 MiB if the system has enough (vm.nr_hugepages); the log says at level info
+                               which pages it got */
+    uint32_t touch_threads; /* threads that write to all pages before allocate returns, at most 64; 0: none */
 } weir_memory_opts;
 
 /* Most bytes of a handle. */

@@ -505,15 +505,23 @@ weir_status weir_launch(weir_device *device, const weir_kernel *kernel, weir_sha
 
 weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
 {
+    weir_memory_opts opts = WEIR_OPTS(weir_memory_opts);
+    opts.kind = kind;
+    return weiri_device_allocate_opts(device, &opts, bytes, out);
+}
+
+weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_opts *opts, uint64_t bytes,
+                                       weiri_block **out)
+{
     weir_status status = begin(device, "device: allocate", "out", out);
     if (status != WEIR_OK) {
         return status;
     }
-    if (bytes == 0 || (kind != WEIR_MEMORY_DEVICE && kind != WEIR_MEMORY_HOST)) {
+    if (bytes == 0 || (opts->kind != WEIR_MEMORY_DEVICE && opts->kind != WEIR_MEMORY_HOST)) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: allocate: %s", device->info.label,
                           bytes == 0 ? "0 bytes" : "no such kind of memory");
     }
-    return adopt(device, device->ops->allocate(device, kind, bytes, out));
+    return adopt(device, device->ops->allocate(device, opts, bytes, out));
 }
 
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out)

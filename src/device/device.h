@@ -58,8 +58,8 @@ typedef struct weiri_device_ops {
     weir_status (*open)(weir_device *device);
     void (*close)(weir_device *device);
 
-    /* Zeroed memory that peers can map. May block. WEIR_ERR_NOMEM, WEIR_ERR_DEVICE. */
-    weir_status (*allocate)(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
+    /* Zeroed memory that peers can map; opts has only valid values. May block. WEIR_ERR_NOMEM, WEIR_ERR_DEVICE. */
+    weir_status (*allocate)(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out);
     /* A block over the caller's memory, which the device can access. The caller keeps the memory. WEIR_ERR_INVALID (not
      * accessible), WEIR_ERR_RANGE (beyond its allocation). Memory that other processes cannot map is valid: its share
      * is NONE, with a reason. */
@@ -147,6 +147,8 @@ extern const weiri_device_ops weiri_cuda_ops;
 
 /* Ops with the fault hook, for the nouns. */
 weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
+weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_opts *opts, uint64_t bytes,
+                                       weiri_block **out);
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                                 weiri_block **out);

@@ -123,7 +123,7 @@ bool run_large(LargeBench *b, uint32_t op, uint64_t bytes)
 void large_operations(weirt_rank *rank)
 {
     const auto *what = static_cast<const LargeCase *>(rank->arg);
-    const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+    const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
     weir_collective_opts opts = {};
     opts.size = sizeof opts;
     opts.form = what->offset != 0 ? WEIR_FORM_SLOTS : WEIR_FORM_AUTO; // slots write directly to registered memory

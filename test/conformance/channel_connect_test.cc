@@ -27,7 +27,7 @@ weir_memory_channel_connect_opts memory_opts(weir_connection *connection, uint32
 // A pair of the harness whose channels are made by connect and own all other objects.
 bool open_pair(weirt_rank *rank, weir_comm *comm, uint32_t peer, weirt_pair *pair)
 {
-    const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+    const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
     weir_device *device = weir_comm_device(comm);
     *pair = {};
     pair->comm = comm;
@@ -126,7 +126,7 @@ void mesh(weirt_rank *rank)
 {
     weirt_comm c;
     weirt_pair pair = {}; // without channels; only what launches need
-    const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+    const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
     weir_memory_channel *channels[WEIRT_RANKS_MAX] = {};
     bool good = weirt_comm_open(rank, 0, &c);
     pair.comm = c.comm;

@@ -569,7 +569,7 @@ void host_at_one_end(weirt_rank *rank)
     const bool host = *(const uint32_t *)rank->arg == rank->rank;
     const bool first = rank->rank == 0;
     const uint32_t peer = 1 - rank->rank;
-    const weir_memory_opts shared = { sizeof shared, WEIR_MEMORY_HOST };
+    const weir_memory_opts shared = { sizeof shared, WEIR_MEMORY_HOST, false, 0 };
     weirt_comm c;
     weir_connection *connection = nullptr;
     weir_semaphore *semaphore = nullptr;

@@ -63,7 +63,7 @@ void kinds(weirt_rank *rank)
     uint32_t peer = 1 - rank->rank;
     bool open = weirt_comm_open(rank, 0, &c);
     for (int kind = 0; kind < 2 && open; kind++) {
-        weir_memory_opts opts = { sizeof opts, kind == 0 ? WEIR_MEMORY_DEVICE : WEIR_MEMORY_HOST };
+        weir_memory_opts opts = { sizeof opts, kind == 0 ? WEIR_MEMORY_DEVICE : WEIR_MEMORY_HOST, false, 0 };
         open = WEIRT_OK(rank, weir_memory_allocate(c.comm, some + kind, &opts, &local[kind])) &&
                has_zeros(rank, c.comm, local[kind], 0, some + kind) &&
                WEIRT_OK(rank, weir_memory_send(c.comm, local[kind], peer, 1)) &&
@@ -89,6 +89,31 @@ void kinds(weirt_rank *rank)
     weirt_barrier(rank);
     weir_memory_destroy(local[0]);
     weir_memory_destroy(local[1]);
+    weirt_comm_close(&c);
+}
+
+// Host memory of large pages, if the system has any, that threads have touched: peers write to it as to any other.
+void pages(weirt_rank *rank)
+{
+    constexpr uint64_t large = (5u << 20) + 123;
+    weirt_comm c;
+    uint32_t peer = 1 - rank->rank;
+    bool open = weirt_comm_open(rank, 0, &c);
+    for (uint32_t round = 0; round < 6 && open; round++) {
+        weir_memory *local = nullptr;
+        weir_memory *remote = nullptr;
+        const uint32_t threads[] = { 0, 1, 3, 64, 2, 5 };
+        weir_memory_opts opts = { sizeof opts, WEIR_MEMORY_HOST, round % 2 == 0, threads[round] };
+        open = WEIRT_OK(rank, weir_memory_allocate(c.comm, large, &opts, &local)) &&
+               has_zeros(rank, c.comm, local, 0, large) && WEIRT_OK(rank, weir_memory_send(c.comm, local, peer, 1)) &&
+               WEIRT_OK(rank, weir_memory_recv(c.comm, peer, 1, &remote)) &&
+               write_bytes(rank, c.comm, remote, 0, large, rank->rank + 1) && weirt_barrier(rank) &&
+               has_bytes(rank, c.comm, local, 0, large, peer + 1) &&
+               WEIRT_EXPECT(rank, weir_memory_bytes(remote) == large && weir_memory_bytes(local) == large);
+        weir_memory_destroy(remote);
+        open = weirt_barrier(rank) && open;
+        weir_memory_destroy(local);
+    }
     weirt_comm_close(&c);
 }
 
@@ -475,13 +500,22 @@ void null_and_wrong_arguments(weirt_rank *rank)
     uint8_t handle[WEIR_MEMORY_HANDLE_MAX];
     size_t bytes = sizeof handle;
     if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, some, nullptr, &local))) {
-        weir_memory_opts wrong = { sizeof wrong, (weir_memory_kind)7 };
+        weir_memory_opts wrong = { sizeof wrong, (weir_memory_kind)7, false, 0 };
         weir_memory_opts unsized = {};
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(nullptr, 1, nullptr, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 0, nullptr, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, nullptr, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, &wrong, &out));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, &unsized, &out));
+        weir_memory_opts pages = { sizeof pages, WEIR_MEMORY_DEVICE, true, 0 };
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, &pages, &out));
+        WEIRT_TEXT(rank, "weir_memory_allocate: opts.huge_pages is for memory of kind WEIR_MEMORY_HOST");
+        pages = { sizeof pages, WEIR_MEMORY_DEVICE, false, 1 };
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_allocate(c.comm, 1, &pages, &out));
+        WEIRT_TEXT(rank, "opts.touch_threads");
+        pages = { sizeof pages, WEIR_MEMORY_HOST, false, 65 };
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_memory_allocate(c.comm, 1, &pages, &out));
+        WEIRT_TEXT(rank, "opts.touch_threads is 65, the limit is 64");
         WEIRT_EXPECT(rank, weir_memory_allocate(c.comm, UINT64_MAX, nullptr, &out) < 0);
         WEIRT_EXPECT(rank, weir_memory_allocate(c.comm, (uint64_t)1 << 61, nullptr, &out) < 0);
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_memory_register(c.comm, nullptr, 1, nullptr, &out));
@@ -649,6 +683,7 @@ WEIRT_STAGE_SUITE(Memory);
 WEIRT_STAGE_SUITE(Future);
 
 TEST_P(Memory, BothKindsAreWrittenByPeers) { run(2, kinds); }
+TEST_P(Memory, PagesOfAnySizeAndTouch) { run(2, pages); }
 TEST_P(Memory, PartsOfAnAllocation) { run(2, parts); }
 TEST_P(Memory, ManyRegistrationsShareADescriptor) { run(2, many_registrations); }
 TEST_P(Memory, OperationsMeetInOrder) { run(2, in_order); }

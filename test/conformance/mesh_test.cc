@@ -67,8 +67,8 @@ struct mesh_bench {
 
     bool open(weirt_rank *rank, weir_memory_kind kind, bool with_packets)
     {
-        const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
-        const weir_memory_opts data = { sizeof data, kind };
+        const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
+        const weir_memory_opts data = { sizeof data, kind, false, 0 };
         peers = rank->size - 1;
         for (uint32_t i = 0; i < peers; i++) {
             links[i].rank = i + (i >= rank->rank);

@@ -156,7 +156,8 @@ struct port_bench {
     weir_dev_port_channel device = {};
     void *stream = nullptr;
     port_case plan = {};
-    weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE }; // kind of the memory; swnic cannot reach GPU memory
+    weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE, false,
+                              0 }; // kind of the memory; swnic cannot reach GPU memory
 
     bool connect(weirt_rank *rank, uint64_t tag, weir_connection **out)
     {
@@ -175,7 +176,7 @@ struct port_bench {
     // Opens everything except the channel.
     bool open_ends(weirt_rank *rank, uint32_t timeout_ms, uint64_t half_bytes, weir_semaphore_end end)
     {
-        weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+        weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
         plan = *static_cast<const port_case *>(rank->arg);
         peer = to_itself ? rank->rank : 1 - rank->rank;
         half = half_bytes;

@@ -115,9 +115,9 @@ struct try_bench {
     bool open(weirt_rank *rank)
     {
         const weir_proxy_handler handler = { fan_out::handle, &out, fan_out::progress, &out };
-        const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
-        const weir_memory_opts data = { sizeof data, std::strcmp(rank->stage->kind, "gpu") == 0 ? WEIR_MEMORY_HOST
-                                                                                                : WEIR_MEMORY_DEVICE };
+        const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
+        weir_memory_opts data = WEIR_OPTS(weir_memory_opts);
+        data.kind = std::strcmp(rank->stage->kind, "gpu") == 0 ? WEIR_MEMORY_HOST : WEIR_MEMORY_DEVICE;
         out.rank = rank->rank;
         bool good =
             weirt_comm_open(rank, 0, &comm) && WEIRT_OK(rank, weir_stream_create(comm.device, &stream)) &&

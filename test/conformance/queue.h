@@ -26,7 +26,7 @@ struct queue_bench {
 inline bool queue_open(weirt_rank *rank, uint32_t timeout_ms, queue_bench *bench)
 {
     std::memset(static_cast<void *>(bench), 0, sizeof *bench);
-    weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+    weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
     if (!weirt_comm_open(rank, timeout_ms, &bench->comm) ||
         !WEIRT_OK(rank, weir_memory_allocate(bench->comm.comm, sizeof(queue_report), &host, &bench->shared)) ||
         !WEIRT_OK(rank, weir_kernel_load(bench->comm.device, queue_push_kernel())) ||

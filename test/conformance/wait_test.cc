@@ -430,7 +430,7 @@ void host_signals_order_data(weirt_rank *rank)
     weir_semaphore *host = nullptr;
     weir_memory *mine = nullptr;
     weir_memory *theirs = nullptr;
-    const weir_memory_opts in_host = { sizeof in_host, WEIR_MEMORY_HOST };
+    const weir_memory_opts in_host = { sizeof in_host, WEIR_MEMORY_HOST, false, 0 };
     if (weirt_channel_open(rank, 0, 1024, &channel) &&
         weirt_semaphore(rank, channel.pair.connection, 5, WEIR_SEMAPHORE_HOST, &host) &&
         WEIRT_OK(rank, weir_memory_allocate(channel.comm.comm, WORDS * 8, &in_host, &mine)) &&

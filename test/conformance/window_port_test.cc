@@ -53,8 +53,8 @@ struct Bench {
         const uint64_t slot = plan.bytes + 16;
         const uint64_t part = slot * (rank->size * plan.ranks + 1);
         weir_window_opts window_opts = opts();
-        weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE };
-        weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+        weir_memory_opts data = { sizeof data, WEIR_MEMORY_DEVICE, false, 0 };
+        weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
         if (std::strcmp(rank->stage->kind, "gpu") == 0 && std::strcmp(transport_of(plan), "ib") == 0 &&
             weirt_use_software_nic()) {
             data.kind = WEIR_MEMORY_HOST; // the software NIC reaches no memory of a GPU

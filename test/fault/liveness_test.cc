@@ -28,7 +28,7 @@ struct liveness_pair {
 
     bool open(weirt_rank *rank, const weirt_comm *comm)
     {
-        const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+        const weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
         if (!weirt_connect(rank, comm->comm, 1 - rank->rank, 1, &connection) ||
             !weirt_semaphore(rank, connection, 2, WEIR_SEMAPHORE_DEVICE, &semaphore) ||
             !WEIRT_OK(rank, weir_memory_allocate(comm->comm, sizeof(liveness_report), &host, &shared)) ||

@@ -88,7 +88,7 @@ weir_status make_comm(state *s) { return weir_comm_create(s->boot, s->device, nu
 
 weir_status exchange_memory(state *s)
 {
-    weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST };
+    weir_memory_opts host = { sizeof host, WEIR_MEMORY_HOST, false, 0 };
     weir_status status = weir_memory_allocate(s->comm, 4096, nullptr, &s->local);
     if (status == WEIR_OK) {
         status = weir_memory_allocate(s->comm, sizeof(weirt_report), &host, &s->shared);

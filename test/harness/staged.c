@@ -55,10 +55,10 @@ static weir_status refuse_store(weir_device *device, void *stream, void *dst, ui
     return weiri_fail(WEIR_ERR_UNSUPPORTED, "a device of a test stores nothing");
 }
 
-static weir_status allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
+static weir_status allocate(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out)
 {
-    weir_status status = weiri_cpu_ops.allocate(device, kind, bytes, out);
-    if (status == WEIR_OK && kind == WEIR_MEMORY_DEVICE) {
+    weir_status status = weiri_cpu_ops.allocate(device, opts, bytes, out);
+    if (status == WEIR_OK && opts->kind == WEIR_MEMORY_DEVICE) {
         (*out)->host_pointer = NULL;
     }
     return status;

@@ -89,7 +89,7 @@ struct Bench {
     bool open(weirt_rank *rank, const Way &way, uint32_t device_ranks, uint32_t notifications, uint64_t stride,
               uint64_t bytes, uint32_t count)
     {
-        const weir_memory_opts host_opts = { sizeof host_opts, WEIR_MEMORY_HOST };
+        const weir_memory_opts host_opts = { sizeof host_opts, WEIR_MEMORY_HOST, false, 0 };
         weir_window_opts opts = {};
         opts.size = sizeof opts;
         opts.ranks = device_ranks;

@@ -17,7 +17,7 @@ bool weiri_cpu_is_foreign(const weir_device *device);
 
 /* ---- cpu/memory.c: the ops of these names --------------------------------------------------------------- */
 
-weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
+weir_status weiri_cpu_allocate(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out);
 weir_status weiri_cpu_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_cpu_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                              weiri_block **out);

@@ -16,7 +16,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
-#include "src/host/base/file.h"
+#include "src/host/base/pages.h"
 #include "src/host/base/refcount.h"
 
 /* The memfd of an allocation, shared by its block and the blocks that wrap parts of it. */
@@ -100,25 +100,33 @@ static void set_file(cpu_memory *memory, cpu_file *file)
     memory->block.export_.fd = file->fd;
 }
 
-/* Makes a file of `bytes`, and maps it. */
-static weir_status create_file(const char *text, uint64_t bytes, cpu_file **out, void **map)
+/* Makes a file of *bytes, which become whole pages, and maps it. */
+static weir_status create_file(const char *text, const weir_memory_opts *opts, uint64_t *bytes, cpu_file **out,
+                               void **map)
 {
     cpu_file *file = (cpu_file *)weiri_alloc(1, sizeof(*file));
     if (file == NULL) {
         return weiri_fail_nomem("memory");
     }
     weiri_refcount_init(&file->refs);
-    weir_status status = weiri_memfd_create(text, bytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL, &file->fd);
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    weir_status status = weiri_pages_create(text, opts->huge_pages, bytes, seals, &file->fd);
     if (status != WEIR_OK) {
         goto free_file;
     }
-    *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
+    *map = mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->fd, 0);
     if (*map == MAP_FAILED) {
         status = weiri_fail_errno(errno, "%s: mmap", text);
         goto close_fd;
     }
+    status = weiri_pages_touch(text, *map, *bytes, opts->touch_threads);
+    if (status != WEIR_OK) {
+        goto unmap;
+    }
     *out = file;
     return WEIR_OK;
+unmap:
+    (void)munmap(*map, *bytes);
 close_fd:
     (void)close(file->fd);
 free_file:
@@ -142,15 +150,14 @@ static void set_reason(weiri_block *block, const char *text)
 
 /* ---- allocate ------------------------------------------------------------------------------------------- */
 
-weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
+weir_status weiri_cpu_allocate(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     /* The kernel allocates pages when they are first touched, which is too late to report an error. */
-    if (bytes > INT64_MAX - page || (device->info.memory_bytes != 0 && bytes > device->info.memory_bytes)) {
+    if (bytes > INT64_MAX || (device->info.memory_bytes != 0 && bytes > device->info.memory_bytes)) {
         return weiri_fail(WEIR_ERR_NOMEM, "%s: allocate %llu bytes: the machine has %llu", device->info.label,
                           (unsigned long long)bytes, (unsigned long long)device->info.memory_bytes);
     }
-    uint64_t rounded = (bytes + page - 1) / page * page;
+    uint64_t rounded = bytes;
     cpu_memory *memory = memory_create(device);
     if (memory == NULL) {
         return weiri_fail_nomem("memory");
@@ -159,7 +166,7 @@ weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint6
     (void)snprintf(text, sizeof text, "memory: allocate %llu bytes", (unsigned long long)bytes);
     cpu_file *file = NULL;
     void *map = NULL;
-    weir_status status = create_file(text, rounded, &file, &map);
+    weir_status status = create_file(text, opts, &rounded, &file, &map);
     if (status != WEIR_OK) {
         weiri_free(memory);
         return status;
@@ -169,7 +176,7 @@ weir_status weiri_cpu_allocate(weir_device *device, weir_memory_kind kind, uint6
     memory->map = map;
     memory->owned = true;
     memory->block.allocated = rounded;
-    memory->block.export_.kind = (uint32_t)kind;
+    memory->block.export_.kind = (uint32_t)opts->kind;
     memory->block.export_.base = (uint64_t)(uintptr_t)map;
     memory->block.export_.base_bytes = rounded;
     list_add(memory);

@@ -174,7 +174,7 @@ void weiri_cuda_stream_end(weir_device *device, CUstream stream);
 void weiri_cuda_limits_free(weiri_cuda_device *native);
 
 /* Memory ops, in cuda/memory.c and cuda/share.c; contracts in device.h. */
-weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out);
+weir_status weiri_cuda_allocate(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                               weiri_block **out);

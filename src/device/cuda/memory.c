@@ -21,7 +21,7 @@
 #include "src/host/base/alloc.h"
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
-#include "src/host/base/file.h"
+#include "src/host/base/pages.h"
 
 typedef unsigned long long ull;
 
@@ -154,17 +154,37 @@ free_addresses:
     return status;
 }
 
-weir_status weiri_cuda_map_memfd(weiri_cuda_block *made, int fd, uint64_t bytes)
+/* Pins host memory, in whole. */
+static weir_status lock_memory(const weir_device *device, void *host, uint64_t bytes)
+{
+    const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    const CUresult result = weiri_cuda.cuMemHostRegister(host, bytes, flags);
+    if (result == CUDA_SUCCESS) {
+        return WEIR_OK;
+    }
+    char cause[160];
+    char limit[WEIRI_LOCK_LIMIT_BYTES];
+    weiri_cuda_describe(result, cause, sizeof cause);
+    weiri_pages_lock_limit(limit, sizeof limit);
+    return weiri_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? WEIR_ERR_NOMEM : WEIR_ERR_DEVICE,
+                      "gpu:%u: cuMemHostRegister: lock %llu bytes of host memory: %s%s", device->info.index, (ull)bytes,
+                      cause, limit);
+}
+
+weir_status weiri_cuda_map_memfd(weiri_cuda_block *made, int fd, uint64_t bytes, uint32_t touch_threads)
 {
     const weir_device *device = made->block.device;
     void *host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (host == MAP_FAILED) {
         return weiri_fail_errno(errno, "gpu:%u: mmap of %llu bytes of host memory", device->info.index, (ull)bytes);
     }
-    const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     CUdeviceptr base = 0;
-    weir_status status =
-        weiri_cuda_check(device, "cuMemHostRegister", weiri_cuda.cuMemHostRegister(host, bytes, flags));
+    char text[64];
+    snprintf(text, sizeof text, "gpu:%u: %llu bytes of host memory", device->info.index, (ull)bytes);
+    weir_status status = weiri_pages_touch(text, host, bytes, touch_threads);
+    if (status == WEIR_OK) {
+        status = lock_memory(device, host, bytes);
+    }
     if (status != WEIR_OK) {
         goto unmap;
     }
@@ -359,17 +379,13 @@ static weir_status allocate_device(const weir_device *device, weiri_cuda_block *
     return status;
 }
 
-static weir_status allocate_host(const weir_device *device, weiri_cuda_block *made)
+static weir_status allocate_host(const weir_device *device, const weir_memory_opts *opts, weiri_cuda_block *made)
 {
-    uint64_t bytes;
-    if (!round_up(made->block.size, (uint64_t)sysconf(_SC_PAGESIZE), &bytes) || bytes > INT64_MAX) {
-        return weiri_fail(WEIR_ERR_NOMEM, "gpu:%u: allocate: %llu bytes are too many", device->info.index,
-                          (ull)made->block.size);
-    }
+    uint64_t bytes = made->block.size;
     int fd;
     char text[96];
     snprintf(text, sizeof text, "gpu:%u: allocate %llu bytes of host memory", device->info.index, (ull)bytes);
-    weir_status status = weiri_memfd_create(text, bytes, F_SEAL_SHRINK, &fd);
+    weir_status status = weiri_pages_create(text, opts->huge_pages, &bytes, F_SEAL_SHRINK, &fd);
     if (status != WEIR_OK) {
         return status;
     }
@@ -380,10 +396,10 @@ static weir_status allocate_host(const weir_device *device, weiri_cuda_block *ma
     }
     made->block.export_.share = WEIRI_SHARE_MEMFD;
     made->block.export_.fd = fd;
-    return weiri_cuda_map_memfd(made, fd, bytes);
+    return weiri_cuda_map_memfd(made, fd, bytes, opts->touch_threads);
 }
 
-weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
+weir_status weiri_cuda_allocate(weir_device *device, const weir_memory_opts *opts, uint64_t bytes, weiri_block **out)
 {
     weiri_cuda_block *made = weiri_cuda_block_create(device, bytes);
     if (made == NULL) {
@@ -392,7 +408,7 @@ weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint
     CUstreamCaptureMode mode;
     weir_status status = weiri_cuda_enter(device, &mode);
     if (status == WEIR_OK) {
-        status = kind == WEIR_MEMORY_HOST ? allocate_host(device, made) : allocate_device(device, made);
+        status = opts->kind == WEIR_MEMORY_HOST ? allocate_host(device, opts, made) : allocate_device(device, made);
         weiri_cuda_leave(mode);
     }
     if (status != WEIR_OK) {
@@ -402,7 +418,7 @@ weir_status weiri_cuda_allocate(weir_device *device, weir_memory_kind kind, uint
     made->block.pointer = weiri_cuda_pointer(made->base);
     made->block.host_pointer = made->host;
     made->block.allocated = made->mapped;
-    made->block.export_.kind = (uint32_t)kind;
+    made->block.export_.kind = (uint32_t)opts->kind;
     made->block.export_.base = made->host != NULL ? (uint64_t)(uintptr_t)made->host : made->base;
     made->block.export_.base_bytes = made->mapped;
     own_insert(made);

@@ -57,8 +57,9 @@ CUmemAccessDesc weiri_cuda_access(const weir_device *device);
 /* Maps the first `bytes` of a cuMem allocation for the device: sets base, mapped and undo. WEIR_ERR_CORRUPT if the
  * allocation is shorter. */
 weir_status weiri_cuda_map_handle(weiri_cuda_block *made, CUmemGenericAllocationHandle handle, uint64_t bytes);
-/* Maps a memfd into this process and for the device: sets base, host, mapped and undo. */
-weir_status weiri_cuda_map_memfd(weiri_cuda_block *made, int fd, uint64_t bytes);
+/* Maps a memfd into this process and for the device: sets base, host, mapped and undo. `touch_threads` threads touch
+ * the pages of a new one. */
+weir_status weiri_cuda_map_memfd(weiri_cuda_block *made, int fd, uint64_t bytes, uint32_t touch_threads);
 /* Exports one of weir's cuMem allocations as a descriptor, which the block owns: sets shared, export_.share and fd. */
 weir_status weiri_cuda_export_handle(weiri_cuda_block *made, CUmemGenericAllocationHandle handle);
 /* Exports an allocation that the user made. Blocks around parts of one allocation share one descriptor. Takes over the

@@ -458,7 +458,7 @@ static weir_status import_memfd(const weir_device *device, weiri_cuda_block *mad
         return weiri_fail(WEIR_ERR_CORRUPT, "gpu:%u: import: the memfd has %lld bytes, not %llu", device->info.index,
                           (long long)state.st_size, (ull)peer->base_bytes);
     }
-    weir_status status = weiri_cuda_map_memfd(made, fd, peer->base_bytes);
+    weir_status status = weiri_cuda_map_memfd(made, fd, peer->base_bytes, 0);
     if (status == WEIR_OK) {
         made->block.pointer = weiri_cuda_pointer(made->base + peer->offset);
         made->block.host_pointer = (char *)made->host + peer->offset;

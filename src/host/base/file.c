@@ -15,6 +15,10 @@
 
 #include "src/host/base/error.h"
 
+#ifndef MFD_HUGE_2MB
+#define MFD_HUGE_2MB (21u << 26) /* glibc before 2.38 leaves it to linux/memfd.h */
+#endif
+
 typedef struct guard {
     sigset_t before;
     bool pending; /* the program had blocked the signal, and one waits: it is not ours */
@@ -60,12 +64,12 @@ static weir_status fail_size(const char *text, int error)
     return weiri_fail_errno(error, "%s: size the memfd", text);
 }
 
-weir_status weiri_memfd_create(const char *text, uint64_t bytes, int seals, int *out)
+static weir_status create(const char *text, uint64_t bytes, unsigned flags, int seals, int *out)
 {
     if (bytes > INT64_MAX) {
         return weiri_fail(WEIR_ERR_NOMEM, "%s: a file cannot have that many bytes", text);
     }
-    int fd = memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = memfd_create("weir", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
     if (fd < 0) {
         return weiri_fail_errno(errno, "%s: memfd_create", text);
     }
@@ -81,6 +85,31 @@ weir_status weiri_memfd_create(const char *text, uint64_t bytes, int seals, int 
         (void)close(fd);
         return status;
     }
+    *out = fd;
+    return WEIR_OK;
+}
+
+weir_status weiri_memfd_create(const char *text, uint64_t bytes, int seals, int *out)
+{
+    return create(text, bytes, 0, seals, out);
+}
+
+weir_status weiri_memfd_create_huge(const char *text, uint64_t bytes, int seals, int *out)
+{
+    int fd;
+    weir_status status = create(text, bytes, MFD_HUGETLB | MFD_HUGE_2MB, seals, &fd);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    /* The first mapping reserves the pages for the file, which keeps them. */
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) {
+        status = weiri_fail_errno(errno, "%s: reserve %llu pages of 2 MiB (vm.nr_hugepages)", text,
+                                  (unsigned long long)(bytes >> 21));
+        (void)close(fd);
+        return status;
+    }
+    (void)munmap(map, bytes);
     *out = fd;
     return WEIR_OK;
 }

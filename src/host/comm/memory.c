@@ -7,6 +7,7 @@
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/base/pages.h"
 #include "src/host/boot/boot.h"
 #include "src/host/comm/domain.h"
 #include "src/host/comm/exchange.h"
@@ -234,13 +235,14 @@ void weir_memory_destroy(weir_memory *memory)
     }
 }
 
-static weir_status allocate(weir_comm *comm, weir_memory_kind kind, uint64_t bytes, bool holds_comm, weir_memory **out)
+static weir_status allocate(weir_comm *comm, const weir_memory_opts *opts, uint64_t bytes, bool holds_comm,
+                            weir_memory **out)
 {
     weir_memory *memory = new_memory(comm, holds_comm);
     if (memory == NULL) {
         return weiri_fail_nomem("memory");
     }
-    weir_status status = weiri_device_allocate(comm->device, kind, bytes, &memory->block);
+    weir_status status = weiri_device_allocate_opts(comm->device, opts, bytes, &memory->block);
     if (status != WEIR_OK) {
         free_memory(memory);
         return status;
@@ -252,7 +254,9 @@ static weir_status allocate(weir_comm *comm, weir_memory_kind kind, uint64_t byt
 
 weir_status weiri_memory_allocate_slab(weir_comm *comm, weir_memory_kind kind, uint64_t bytes, weir_memory **out)
 {
-    return allocate(comm, kind, bytes, false, out);
+    weir_memory_opts opts = WEIR_OPTS(weir_memory_opts);
+    opts.kind = kind;
+    return allocate(comm, &opts, bytes, false, out);
 }
 
 static weir_status check_bytes(const char *call, uint64_t bytes)
@@ -283,7 +287,15 @@ weir_status weir_memory_allocate(weir_comm *comm, uint64_t bytes, const weir_mem
     if (options.kind != WEIR_MEMORY_DEVICE && options.kind != WEIR_MEMORY_HOST) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_memory_allocate: unknown kind %d", (int)options.kind);
     }
-    return weiri_fail_in(__func__, allocate(comm, options.kind, bytes, true, out));
+    if (options.kind != WEIR_MEMORY_HOST && (options.huge_pages || options.touch_threads != 0)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: opts.%s is for memory of kind WEIR_MEMORY_HOST", __func__,
+                          options.huge_pages ? "huge_pages" : "touch_threads");
+    }
+    if (options.touch_threads > WEIRI_TOUCH_THREADS_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: opts.touch_threads is %u, the limit is %u", __func__,
+                          options.touch_threads, WEIRI_TOUCH_THREADS_MAX);
+    }
+    return weiri_fail_in(__func__, allocate(comm, &options, bytes, true, out));
 }
 
 weir_status weir_memory_register(weir_comm *comm, void *pointer, uint64_t bytes, const weir_memory_opts *opts,

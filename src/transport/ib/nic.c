@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
+#include "src/host/base/pages.h"
 #include "src/transport/ib/ib.h"
 
 #define LOOK_NS 5000000u
@@ -75,17 +75,12 @@ void weiri_ib_look(weiri_ib_nic *nic)
 
 weir_status weiri_ib_fail(const weiri_ib_nic *nic, int error, const char *what)
 {
-    struct rlimit limit;
-    weir_status status = error == ENOMEM ? WEIR_ERR_NOMEM : WEIR_ERR_SYSTEM;
-    if ((error == ENOMEM || error == EPERM || error == EAGAIN) && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
-        limit.rlim_cur != RLIM_INFINITY) {
-        return weiri_fail(status,
-                          "ib: %s: %s: %s; NICs lock memory, and RLIMIT_MEMLOCK allows %llu KiB: raise it by "
-                          "`ulimit -l unlimited`, memlock in /etc/security/limits.conf, LimitMEMLOCK=infinity of a "
-                          "systemd unit, or docker's --ulimit memlock=-1",
-                          nic->port.device, what, strerror(error), (unsigned long long)limit.rlim_cur / 1024);
+    char limit[WEIRI_LOCK_LIMIT_BYTES] = "";
+    if (error == ENOMEM || error == EPERM || error == EAGAIN) { /* NICs lock memory */
+        weiri_pages_lock_limit(limit, sizeof limit);
     }
-    return weiri_fail(status, "ib: %s: %s: %s", nic->port.device, what, strerror(error));
+    return weiri_fail(error == ENOMEM ? WEIR_ERR_NOMEM : WEIR_ERR_SYSTEM, "ib: %s: %s: %s%s", nic->port.device, what,
+                      strerror(error), limit);
 }
 
 /* Reads the GID of a port that sysfs does not list. */
