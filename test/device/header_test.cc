@@ -45,8 +45,7 @@ protected:
         shape = weir_device_fit_shape(device, { 3, 64 });
         threads = shape.blocks * shape.threads;
         control = memory<weir_dev_control>(1);
-        control->version = WEIR_DEV_VERSION;
-        control->timeout_ns = WAIT_NS;
+        weir_dev_control_begin(control, WAIT_NS);
         args = header_args();
         args.control = control;
         args.barrier.control = control;
@@ -251,7 +250,7 @@ TEST_P(Headers, GridBarrierManyRounds)
 
 TEST_P(Headers, AbsentBlockIsATimeoutForTheRest)
 {
-    control->timeout_ns = EXPIRE_MS * 1000000;
+    weir_dev_control_begin(control, EXPIRE_MS * 1000000);
     args.chosen = 1;
     uint64_t begin = now_ms();
     run("grid_absent");
@@ -491,7 +490,7 @@ TEST_P(Headers, MissingPacketIsATimeout)
     char *dst = memory<char>(64);
     char *wire = memory<char>(256);
     connect(dst, 64, wire, 256);
-    control->timeout_ns = EXPIRE_MS * 1000000;
+    weir_dev_control_begin(control, EXPIRE_MS * 1000000);
     args.rounds = 1;
     args.bytes = 64;
     args.operation = PACKETS_UNPACK;
@@ -636,6 +635,7 @@ TEST_P(Headers, WaitEndsWithTheAbortWordAndTheStickyError)
     ASSERT_EQ(launch("wait_once", stream, args, shape), WEIR_OK);
     EXPECT_EQ(weir_stream_wait(device, stream, EXPIRE_MS), WEIR_ERR_TIMEOUT);
     __atomic_store_n(&control->abort_status, WEIR_ERR_REMOTE, __ATOMIC_RELAXED);
+    weir_dev_control_end(control);
     ASSERT_EQ(weir_stream_wait(device, stream, 60000), WEIR_OK);
     EXPECT_EQ(args.out[0], word(WEIR_ERR_REMOTE));
     EXPECT_EQ(args.out[1], word(WEIR_ERR_REMOTE));

@@ -16,7 +16,7 @@ template <class Program> void holds()
 {
     for (int round = 0; round < ROUNDS; round++) {
         Program program;
-        program.control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_timeout_ms());
+        weir_dev_control_begin(&program.control, 1000000u * static_cast<uint64_t>(weirt_timeout_ms()));
         std::vector<std::thread> threads;
         for (uint32_t i = 0; i < Program::threads; i++) {
             threads.emplace_back([&program, i] { program.thread(i); });

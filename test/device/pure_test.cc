@@ -24,7 +24,7 @@ std::string name_in(const weir_dev_control &control) { return reinterpret_cast<c
 TEST(DeviceParts, FirstFailureIsRecorded)
 {
     weir_dev_control control = {};
-    control.timeout_ns = 200000000;
+    weir_dev_control_begin(&control, 200000000);
     weir_dev_note note = weir_dev_note_of(WEIR_DOING_PUT, 5, 1ull << 40, 7, 9);
     note.index = 3;
     weir_arch_name_kernel("a_name_of_more_than_sixty_three_bytes_is_cut_behind_its_first_63_of_them");
@@ -42,7 +42,7 @@ TEST(DeviceParts, FirstFailureIsRecorded)
     EXPECT_EQ(name_in(control), "a_name_of_more_than_sixty_three_bytes_is_cut_behind_its_first_6");
 
     weir_dev_control other = {};
-    other.timeout_ns = 200000000;
+    weir_dev_control_begin(&other, 200000000);
     EXPECT_EQ(weir_dev_control_fail_in(&other, WEIR_ERR_RANGE, note), WEIR_ERR_RANGE);
     EXPECT_EQ(other.record.waited_ns, 0u); // only deadlines set it
     EXPECT_EQ(name_in(other), "");
@@ -79,10 +79,25 @@ TEST(DeviceParts, EveryLoopOfWaitsLooks)
     }
 }
 
+TEST(DeviceParts, EachCheckShowsTheTimeoutAndAnError)
+{
+    weir_dev_control control = {};
+    weir_dev_control_begin(&control, 7);
+    for (const weir_dev_check &check : control.checks) {
+        EXPECT_EQ(check.timeout_ns, 7u);
+        EXPECT_EQ(check.ended, 0u);
+    }
+    EXPECT_EQ(weir_dev_control_fail(&control, WEIR_ERR_RANGE), WEIR_ERR_RANGE);
+    for (const weir_dev_check &check : control.checks) {
+        EXPECT_EQ(check.ended, 1u);
+    }
+}
+
 TEST(DeviceParts, ErrorOfAKernelComesBeforeTheAbortWord)
 {
     weir_dev_control control = {};
     control.abort_status = WEIR_ERR_REMOTE;
+    weir_dev_control_end(&control);
     EXPECT_EQ(weir_dev_control_status(&control), WEIR_ERR_REMOTE);
     EXPECT_EQ(weir_dev_control_fail(&control, WEIR_ERR_TIMEOUT), WEIR_ERR_TIMEOUT);
     EXPECT_EQ(weir_dev_control_status(&control), WEIR_ERR_TIMEOUT);

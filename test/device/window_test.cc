@@ -303,6 +303,7 @@ TEST(WindowRing, WaitsThatSucceedAtOnceEndToo)
 {
     World world(1, 1, 4, 64, 64, TIMEOUT_NS);
     world.device(0).control.abort_status = WEIR_ERR_REMOTE;
+    weir_dev_control_end(&world.device(0).control);
     weir_status waited = WEIR_OK;
     weir_status polled = WEIR_OK;
     for (uint32_t i = 0; i < 2 * WEIR_ARCH_LOOK_WAITS && waited == WEIR_OK; i++) {
@@ -340,7 +341,7 @@ struct Refused : ::testing::Test {
             EXPECT_EQ(world.word(k, 0, 0), 0u);
         }
         std::memset(static_cast<void *>(&control), 0, sizeof control);
-        control.timeout_ns = TIMEOUT_NS;
+        weir_dev_control_begin(&control, TIMEOUT_NS);
     }
     weir_status put_notify(uint32_t target, uint32_t remote, uint64_t remote_offset, uint32_t local,
                            uint64_t local_offset, uint64_t bytes, uint32_t tag = 1)

@@ -63,8 +63,7 @@ struct Queue {
     Queue()
     {
         std::memset(static_cast<void *>(this), 0, sizeof *this);
-        control.version = WEIR_DEV_VERSION;
-        control.timeout_ns = 5000000000u;
+        weir_dev_control_begin(&control, 5000000000u);
         busy = 1;
         state.ready = state.completed = state.reserved = state.rung = START;
         last_doorbell = doorbell = weir_mlx5_doorbell(START, PAIR);

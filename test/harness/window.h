@@ -53,8 +53,7 @@ public:
         }
         for (uint32_t i = 0; i < devices; i++) {
             Device &device = *list[i];
-            device.control.version = WEIR_DEV_VERSION;
-            device.control.timeout_ns = timeout_ns;
+            weir_dev_control_begin(&device.control, timeout_ns);
             weir_window_place(&device.window, i, devices, ranks, count, device.shared.data(), device.own.data());
             device.window.barrier.control = &device.control;
             device.window.memories = 2;

@@ -241,7 +241,7 @@ struct Late : Pair {
     static uint32_t device(uint32_t) { return 0; }
     weir_status status[3] = {};
 
-    Late() { rank[0].control.timeout_ns = WAIT_NS / 100; }
+    Late() { weir_dev_control_begin(&rank[0].control, WAIT_NS / 100); }
     void thread(uint32_t i)
     {
         const uint64_t *word = rank[0].barrier.word;

@@ -25,8 +25,7 @@ template <uint32_t count> struct Queue {
     Queue()
     {
         std::memset(static_cast<void *>(this), 0, sizeof *this);
-        control.version = WEIR_DEV_VERSION;
-        control.timeout_ns = WAIT_NS;
+        weir_dev_control_begin(&control, WAIT_NS);
         fifo.control = &control;
         fifo.credits = &credits;
         fifo.head = &head;

@@ -58,8 +58,7 @@ struct Rank {
 
 inline void connect(Rank &mine, Rank &peer)
 {
-    mine.control.version = WEIR_DEV_VERSION;
-    mine.control.timeout_ns = WAIT_NS;
+    weir_dev_control_begin(&mine.control, WAIT_NS);
     mine.barrier.control = &mine.control;
     mine.barrier.word = &mine.barrier_word;
     weir_dev_memory_channel &channel = mine.channel;

@@ -43,7 +43,7 @@ struct Transfer : Pair {
             offset = draw(32 / unit) * unit;
         }
         for (uint32_t r = 0; r < 2; r++) {
-            rank[r].control.timeout_ns = 4 * WAIT_NS;
+            weir_dev_control_begin(&rank[r].control, 4 * WAIT_NS);
             for (uint64_t i = 0; i < HALF; i++) {
                 reinterpret_cast<uint8_t *>(rank[r].data)[i] = pattern(r, i);
             }

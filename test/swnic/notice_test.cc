@@ -226,7 +226,7 @@ static void no_more_receives(weirt_rank *rank)
         side.args.rounds = receives;
         side.run(1, &side.args);
         WEIRT_EXPECT(rank, side.report.status[0] == WEIR_OK && side.report.wrong == 0);
-        side.control.timeout_ns = 150000000;
+        weir_dev_control_begin(&side.control, 150000000);
         const uint64_t begun = weirt_now_ms();
         WEIRT_EXPECT(rank, weir_dev_rdma_wait_notice(&side.args.inbox, &none) == WEIR_ERR_TIMEOUT);
         WEIRT_EXPECT(rank, weirt_now_ms() - begun >= 150 && weirt_now_ms() - begun < 150 + weirt_slack_ms());

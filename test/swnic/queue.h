@@ -23,8 +23,7 @@ public:
     {
         rank = of;
         kernel = what;
-        control.version = WEIR_DEV_VERSION;
-        control.timeout_ns = 1000000u * static_cast<uint64_t>(weirt_timeout_ms());
+        weir_dev_control_begin(&control, 1000000u * static_cast<uint64_t>(weirt_timeout_ms()));
         return WEIRT_OK(rank, weir_device_open("cpu:0", nullptr, &device)) &&
                WEIRT_OK(rank, weir_kernel_load(device, kernel)) && WEIRT_OK(rank, weir_stream_create(device, &stream));
     }

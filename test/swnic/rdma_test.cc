@@ -332,7 +332,7 @@ static void meets_fault(weirt_rank *rank)
         if (poster.open(RDMA_PUTS, rounds)) {
             const uint64_t begun = weirt_now_ms();
             if (fault.status == WEIR_ERR_TIMEOUT) {
-                poster.control.timeout_ns = 150000000;
+                weir_dev_control_begin(&poster.control, 150000000);
             }
             WEIRT_EXPECT(rank, poster.run(1) == fault.status);
             WEIRT_EXPECT(rank, fault.status != WEIR_ERR_TIMEOUT ||
@@ -383,7 +383,7 @@ static void silent(weirt_rank *rank, bool exclusive)
         if (poster.open(RDMA_PUTS, 1000)) {
             const uint32_t count = poster.args.queue.count;
             poster.args.queue.exclusive = exclusive;
-            poster.control.timeout_ns = 150000000;
+            weir_dev_control_begin(&poster.control, 150000000);
             const uint64_t begun = weirt_now_ms();
             WEIRT_EXPECT(rank, poster.run(exclusive ? 1 : pushers()) == WEIR_ERR_TIMEOUT);
             WEIRT_EXPECT(rank, weirt_now_ms() - begun >= 150 && weirt_now_ms() - begun < 150 + weirt_slack_ms());

@@ -37,8 +37,7 @@ int main(int argc, char **argv)
     memset(&control, 0, sizeof control);
     memset(&window, 0, sizeof window);
     memset(&coop, 0, sizeof coop);
-    control.version = WEIR_DEV_VERSION;
-    control.timeout_ns = 1000000000;
+    weir_dev_control_begin(&control, 1000000000);
     weir_window_place(&window, 0, 1, 1, RING, shared, own);
     window.barrier.control = &control;
     ((weir_dev_window_device *)(own + at.devices))->shared = shared;

@@ -730,6 +730,18 @@ WEIR_FN void weir_arch_load_line(const char *line, uint32_t lane, weir_vec16 *pa
 #define WEIR_ARCH_LOOK_TICKETS 16u
 #endif
 
+/* The multiprocessor of the calling thread; 0 on the CPU. */
+WEIR_FN uint32_t weir_arch_multiprocessor(void)
+{
+#if defined(__CUDA_ARCH__)
+    uint32_t number;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
+    return number;
+#else
+    return 0;
+#endif
+}
+
 #define WEIR_ARCH_HOST_ANSWER_NS 340u /* measured on H200 */
 
 WEIR_FN uint64_t weir_arch_clock_ns(void)

@@ -268,10 +268,6 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
     }
     uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
-    status = unpack ? weir_line_look(unpack_flag, channel->semaphore.control) : WEIR_OK;
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
     char *out = put ? channel->remote + line_offset + (halves == 2 && put_flag % 2 != 0 ? half : 0) : NULL;
     char *in = unpack ? channel->packets + line_offset + (halves == 2 && unpack_flag % 2 != 0 ? half : 0) : NULL;
     const char *src = channel->local + put_offset;
@@ -284,6 +280,10 @@ WEIR_FN weir_status weir_dev_memory_channel_run_lines(const weir_dev_memory_chan
     } else {
         status = weir_line_run(out, src, weir_line_flag(put_flag), dst, in, weir_line_flag(unpack_flag), bytes,
                                coop.rank, coop.size, channel->semaphore.control);
+    }
+    /* Last: a branch on the flag in front of the transfer would hold up the first loads of the data. */
+    if (unpack && status == WEIR_OK) {
+        status = weir_line_look(unpack_flag, channel->semaphore.control);
     }
     return weir_dev_memory_channel_end_packets(channel, weir_dev_memory_channel_doing(put, unpack), line_offset, bytes,
                                                0, status);

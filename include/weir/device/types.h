@@ -15,7 +15,7 @@
 
 /* Version of weir_kernel, weir_coop and the control block, which all kernels use. A launch of a kernel that was built
  * with another version is refused. */
-#define WEIR_DEV_VERSION 11u
+#define WEIR_DEV_VERSION 12u
 
 /* The other layouts in this file belong to nouns, and each noun has a version. The columns are the noun's number in
  * weir_kernel.nouns, its name and its version. A kernel records the versions of the nouns whose headers its file
@@ -116,8 +116,19 @@ typedef struct weir_dev_record {
     uint64_t reserved[3];
 } weir_dev_record;
 
+/* The words that a wait checks. There are several copies, each in a line of its own, because a GPU's reads of one line
+ * of host memory follow each other at about 1 us: 1,056 warps that check at the same moment took 1.2 ms with one. */
+#define WEIR_CONTROL_CHECKS 64u
+
+typedef struct weir_dev_check {
+    uint64_t ended; /* 0; 1 once error_status or abort_status is set */
+    uint64_t timeout_ns;
+    uint64_t reserved[14];
+} weir_dev_check;
+
 /* One per communicator, in host memory that the device can read. Only the host writes the first cache line, only
- * kernels write the rest. Kernels read it in long waits, and in one of WEIR_ARCH_LOOK_WAITS short ones. */
+ * kernels write those up to the checks. Kernels read a check in long waits, and in one of WEIR_ARCH_LOOK_WAITS short
+ * ones. */
 typedef struct weir_dev_control {
     uint32_t version;     /* WEIR_DEV_VERSION */
     int32_t abort_status; /* 0, or the error with which every wait of this communicator ends */
@@ -129,6 +140,7 @@ typedef struct weir_dev_control {
     uint64_t reserved2[6];
     weir_dev_record record;
     uint64_t kernel[WEIR_KERNEL_NAME_WORDS]; /* name of the kernel that failed, if it has one */
+    weir_dev_check checks[WEIR_CONTROL_CHECKS];
 } weir_dev_control;
 
 /* Distance between the semaphores of a set, and between their other cells. */
@@ -593,10 +605,11 @@ typedef struct weir_dev_layout {
 } weir_dev_layout;
 
 /* A change that breaks one of these asserts raises the version of its noun. */
-WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 256, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 8448, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, timeout_ns) == 8, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, claimed) == 72, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, kernel) == 192, "layout of weir_dev_control");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_control, checks) == 256, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, error_status) == 64, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, record) == 128, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_note) == 32, "layout of weir_dev_note");

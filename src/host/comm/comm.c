@@ -19,6 +19,7 @@
 #include "src/host/comm/exchange.h"
 #include "src/host/comm/exit.h"
 #include "src/host/comm/fd_pass.h"
+#include "weir/device/impl/spin.h"
 #include "weir/stream.h"
 
 #define KERNEL_GRACE_MS 2000 /* a kernel whose wait passes its deadline ends before the wait for its stream */
@@ -248,8 +249,7 @@ static weir_status open_slabs(weir_comm *comm)
     if (status == WEIR_OK) {
         comm->control = (weir_dev_control *)weiri_slab_host(comm->host_slab.memory, 0);
         comm->control_device = (weir_dev_control *)weiri_slab_device(comm->host_slab.memory, 0);
-        comm->control->version = WEIR_DEV_VERSION;
-        comm->control->timeout_ns = (uint64_t)comm->kernel_timeout_ms * 1000000u;
+        weir_dev_control_begin(comm->control, (uint64_t)comm->kernel_timeout_ms * 1000000u);
     }
     return status;
 }
@@ -470,6 +470,7 @@ void weiri_comm_fail_locked(weir_comm *comm, weir_status status, const char *tex
     snprintf(comm->failed_text, sizeof comm->failed_text, "%s", text);
     if (comm->control != NULL) {
         __atomic_store_n(&comm->control->abort_status, (int32_t)status, __ATOMIC_RELEASE);
+        weir_dev_control_end(comm->control);
     }
     weiri_exchange_fail_locked(comm, true, 0, status, text);
     pthread_cond_broadcast(&comm->changed);

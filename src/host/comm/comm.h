@@ -15,7 +15,8 @@
 #include "weir/comm.h"
 #include "weir/memory.h"
 
-#define WEIRI_CONTROL_BYTES 4096u /* at the start of the host slab, before its cells */
+#define WEIRI_CONTROL_BYTES 16384u /* at the start of the host slab, before its cells */
+WEIR_STATIC_ASSERT(sizeof(weir_dev_control) <= WEIRI_CONTROL_BYTES, "the control block fits");
 
 typedef struct weiri_comm_peer {
     weiri_end end;

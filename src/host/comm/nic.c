@@ -9,6 +9,7 @@
 #include "src/device/kernels/port_channel.h"
 #include "src/host/base/error.h"
 #include "src/transport/transport.h"
+#include "weir/device/impl/spin.h"
 
 #define WORD UINT64_C(0x7765697220776f72)
 #define DATA_BYTES 4096u /* the first word is sent, the second arrives */
@@ -130,8 +131,7 @@ static weir_status make_handle(walk *w, weir_dev_port_channel *out)
         return status;
     }
     shared_words *here = (shared_words *)w->shared->host_pointer, *there = (shared_words *)w->shared->pointer;
-    here->control.version = WEIR_DEV_VERSION;
-    here->control.timeout_ns = (uint64_t)w->device->timeout_ms * 1000000u;
+    weir_dev_control_begin(&here->control, (uint64_t)w->device->timeout_ms * 1000000u);
     rdma->queue.control = &there->control;
     rdma->queue.state = &there->state;
     rdma->board = &there->board;

@@ -44,12 +44,43 @@ WEIR_FN weir_spin weir_spin_begin(void)
     return spin;
 }
 
-/* The status with which waits of this communicator end now; WEIR_OK while there is no error. */
-WEIR_FN weir_status weir_dev_control_status(const weir_dev_control *control)
+/* Makes a control block of zeros ready: version, and the timeout of a wait. */
+WEIR_FN void weir_dev_control_begin(weir_dev_control *control, uint64_t timeout_ns)
+{
+    control->version = WEIR_DEV_VERSION;
+    control->timeout_ns = timeout_ns;
+    for (uint32_t i = 0; i < WEIR_CONTROL_CHECKS; i++) {
+        control->checks[i].timeout_ns = timeout_ns;
+    }
+}
+
+/* Shows an error that the caller has stored in the control block to the waits that check. */
+WEIR_FN_COLD void weir_dev_control_end(weir_dev_control *control)
+{
+    WEIR_ROLLED
+    for (uint32_t i = 0; i < WEIR_CONTROL_CHECKS; i++) {
+        weir_arch_store_release_sys_u64(&control->checks[i].ended, 1);
+    }
+}
+
+/* The check of the multiprocessor on which the calling thread runs. */
+WEIR_FN weir_vec16 weir_dev_control_check(const weir_dev_control *control)
+{
+    return weir_arch_load_relaxed_sys_pair(&control->checks[weir_arch_multiprocessor() % WEIR_CONTROL_CHECKS]);
+}
+
+/* The error that a check announces. */
+WEIR_FN weir_status weir_dev_control_ended(const weir_dev_control *control)
 {
     int32_t error = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->error_status);
     int32_t abort_status = (int32_t)weir_arch_load_relaxed_sys_u32((const uint32_t *)&control->abort_status);
     return (weir_status)(error != 0 ? error : abort_status);
+}
+
+/* The status with which waits of this communicator end now; WEIR_OK while there is no error. */
+WEIR_FN weir_status weir_dev_control_status(const weir_dev_control *control)
+{
+    return WEIR_UNLIKELY(weir_dev_control_check(control).lo != 0) ? weir_dev_control_ended(control) : WEIR_OK;
 }
 
 WEIR_FN weir_dev_note weir_dev_note_of(uint32_t doing, uint32_t peer, uint64_t first, uint64_t second, uint64_t third)
@@ -88,6 +119,7 @@ WEIR_FN_COLD void weir_dev_control_fail_second(weir_dev_control *control, weir_s
         weir_arch_relax(++reads);
         if (weir_arch_clock_ns() - since_ns > 1000000000u) {
             weir_arch_store_release_sys_u32(word, (uint32_t)status);
+            weir_dev_control_end(control);
         }
     }
 }
@@ -112,6 +144,7 @@ WEIR_FN_COLD weir_status weir_dev_control_fail_in(weir_dev_control *control, wei
     /* Release: a reader that sees the error also sees the record, and the other memory that this thread wrote about
      * it. */
     weir_arch_store_release_sys_u32((uint32_t *)&control->error_status, (uint32_t)status);
+    weir_dev_control_end(control);
     return status;
 }
 
@@ -123,7 +156,7 @@ WEIR_FN weir_status weir_dev_control_fail(weir_dev_control *control, weir_status
 /* The error with which a group ends if one of its threads reported an error. */
 WEIR_FN_COLD weir_status weir_dev_control_error(const weir_dev_control *control)
 {
-    weir_status status = weir_dev_control_status(control);
+    const weir_status status = weir_dev_control_ended(control);
     return status != WEIR_OK ? status : WEIR_ERR_ABORTED;
 }
 
@@ -138,8 +171,9 @@ WEIR_FN_COLD weir_status weir_dev_control_end_wait(weir_dev_control *control, we
  * the wait may go on, and a negative status when it must end. */
 WEIR_FN_COLD int64_t weir_spin_look(const weir_dev_control *control, uint64_t since_ns)
 {
-    uint64_t timeout_ns = weir_arch_load_relaxed_sys_u64(&control->timeout_ns);
-    weir_status status = weir_dev_control_status(control);
+    const weir_vec16 check = weir_dev_control_check(control);
+    const uint64_t timeout_ns = check.hi;
+    const weir_status status = check.lo != 0 ? weir_dev_control_ended(control) : WEIR_OK;
     if (status != WEIR_OK) {
         return (int64_t)status;
     }
