@@ -1,0 +1,418 @@
+// Layouts: pack, unpack and copy beside a loop over single bytes, for nests and piece lists, alignments and parts.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+WEIRT_STAGE_SUITE(Layout);
+
+constexpr char GUARD = 0x5a;
+constexpr uint64_t ARENA = 128 << 10; // of each side
+constexpr uint64_t CENTRE = 64 << 10; // where the pointer to the items lies, to which offsets are relative
+
+char byte_of(uint64_t i) { return static_cast<char>(i * 131 + i / 251 + i / 65521 + 1); }
+
+// A layout and where its bytes lie, in packed order.
+struct Described {
+    weir_layout *layout = nullptr;
+    std::vector<int64_t> bytes;
+    int64_t extent = 0;
+};
+
+void check(weirt_rank *rank, weir_status status) { WEIRT_OK(rank, status); }
+
+Described run_of(weirt_rank *rank, uint64_t bytes)
+{
+    Described d;
+    check(rank, weir_layout_create_bytes(bytes, &d.layout));
+    d.bytes.resize(bytes);
+    std::iota(d.bytes.begin(), d.bytes.end(), 0);
+    d.extent = static_cast<int64_t>(bytes);
+    return d;
+}
+
+// Items of `of` at these places.
+Described at_places(weirt_rank *rank, Described of, const std::vector<int64_t> &places)
+{
+    Described d;
+    check(rank, weir_layout_create_hindexed_block(places.size(), 1, places.data(), of.layout, &d.layout));
+    for (const int64_t place : places) {
+        for (const int64_t byte : of.bytes) {
+            d.bytes.push_back(place + byte);
+        }
+    }
+    weir_layout_destroy(of.layout);
+    weir_layout_info info;
+    weir_layout_get_info(d.layout, &info);
+    d.extent = info.extent;
+    return d;
+}
+
+Described repeated(weirt_rank *rank, Described of, uint64_t count, int64_t stride)
+{
+    std::vector<int64_t> places;
+    for (uint64_t i = 0; i < count; i++) {
+        places.push_back(static_cast<int64_t>(i) * stride);
+    }
+    return at_places(rank, std::move(of), places);
+}
+
+struct Dim {
+    uint64_t count;
+    int64_t stride;
+};
+
+// The innermost dim comes first.
+Described nest(weirt_rank *rank, uint64_t run, const std::vector<Dim> &dims)
+{
+    Described d = run_of(rank, run);
+    for (const Dim &dim : dims) {
+        d = repeated(rank, std::move(d), dim.count, dim.stride);
+    }
+    return d;
+}
+
+// Nests of each word, with strides of each sign, and piece lists of runs and of nests.
+std::vector<Described> all_layouts(weirt_rank *rank)
+{
+    std::vector<Described> all;
+    for (const uint64_t run : { 1, 2, 3, 4, 5, 7, 8, 12, 13, 16, 24, 31, 48, 64, 100, 640 }) {
+        const auto length = static_cast<int64_t>(run);
+        all.push_back(nest(rank, run, { { 9, length + 16 } }));
+        all.push_back(nest(rank, run, { { 5, length * 3 }, { 3, 16 * length + 64 } }));
+        all.push_back(nest(rank, run, { { 4, -length - 5 }, { 3, 6 * length + 31 } }));
+    }
+    all.push_back(run_of(rank, 1000));
+    all.push_back(nest(rank, 4, { { 16, 256 }, { 16, 4 } })); // a transpose
+    all.push_back(nest(rank, 2, { { 3, 4 }, { 2, 20 }, { 3, 64 }, { 2, -300 }, { 2, 1000 }, { 2, 2500 } }));
+    all.push_back(nest(rank, 1,
+                       { { 2, 2 },
+                         { 2, 5 },
+                         { 2, 11 },
+                         { 2, 23 },
+                         { 2, 47 },
+                         { 2, 95 },
+                         { 2, 191 },
+                         { 2, 383 },
+                         { 2, 767 },
+                         { 2, 1535 } })); // more dims than a nest has
+    for (const uint64_t run : { 1, 3, 8, 16, 40 }) {
+        std::vector<int64_t> places;
+        for (int64_t i = 0; i < 40; i++) {
+            places.push_back((i * i * 37 + i * 5) % 977 * 48 - 20000);
+        }
+        all.push_back(at_places(rank, run_of(rank, run), places));
+        places.resize(7);
+        all.push_back(at_places(rank, nest(rank, run, { { 3, 41 }, { 2, 200 } }), places)); // bytes may overlap
+    }
+    all.push_back(repeated(rank, at_places(rank, run_of(rank, 5), { 0, 7, 31, 90, 18 }), 6, 512)); // a nest of lists
+    return all;
+}
+
+// ---- one call ----------------------------------------------------------------------------------------------
+
+// A rank's memory, which the host reaches too, and a stream.
+struct World {
+    weirt_rank *rank = nullptr;
+    weirt_comm c = {};
+    weir_memory *wide = nullptr;
+    weir_memory *other = nullptr;
+    void *stream = nullptr;
+    bool ready = false;
+
+    explicit World(weirt_rank *rank_) : rank(rank_)
+    {
+        weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+        host.kind = WEIR_MEMORY_HOST;
+        ready = weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, ARENA, &host, &wide)) &&
+                WEIRT_OK(rank, weir_memory_allocate(c.comm, ARENA, &host, &other)) &&
+                WEIRT_OK(rank, weir_stream_create(c.device, &stream));
+    }
+    ~World()
+    {
+        if (stream != nullptr) {
+            weir_stream_destroy(c.device, stream);
+        }
+        weir_memory_destroy(other);
+        weir_memory_destroy(wide);
+        weirt_comm_close(&c);
+    }
+    World(const World &) = delete;
+    World &operator=(const World &) = delete;
+    char *host(weir_memory *memory) const { return static_cast<char *>(weir_memory_host_pointer(memory)); }
+    char *device(weir_memory *memory) const { return static_cast<char *>(weir_memory_pointer(memory)); }
+    bool finish() const { return WEIRT_OK(rank, weir_stream_wait(c.device, stream, 0)); }
+};
+
+void fill(std::vector<char> &data, uint64_t seed)
+{
+    for (uint64_t i = 0; i < data.size(); i++) {
+        data[i] = byte_of(seed * ARENA + i);
+    }
+}
+
+// Where packed byte `at` of `count` items lies, relative to the pointer.
+int64_t place_of(const Described &d, uint64_t at)
+{
+    return static_cast<int64_t>(at / d.bytes.size()) * d.extent + d.bytes[at % d.bytes.size()];
+}
+
+// The number of items, up to `most`, that stay in the arena.
+uint64_t items_that_fit(const Described &d, uint64_t most)
+{
+    const auto [least, greatest] = std::minmax_element(d.bytes.begin(), d.bytes.end());
+    uint64_t count = 1;
+    for (; count < most; count++) {
+        const int64_t shift = static_cast<int64_t>(count) * d.extent;
+        if (*least + shift < -static_cast<int64_t>(CENTRE) + 64 ||
+            *greatest + shift > static_cast<int64_t>(CENTRE) - 64 || (count + 1) * d.bytes.size() > ARENA / 2) {
+            break;
+        }
+    }
+    return count;
+}
+
+struct Part {
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+// The pointers have these distances from aligned places.
+struct Shifts {
+    uint64_t wide;
+    uint64_t packed;
+};
+
+// Whether the bytes of `found` are those of `wanted`.
+void expect_same(const World &world, const std::vector<char> &wanted, const char *found, const std::string &what)
+{
+    const auto wrong = std::mismatch(wanted.begin(), wanted.end(), found);
+    if (wrong.first != wanted.end()) {
+        weirt_fail(world.rank, __FILE__, __LINE__, "%s: byte %zd is wrong", what.c_str(), wrong.first - wanted.begin());
+    }
+}
+
+void check_pack(const World &world, const Described &d, uint64_t count, Shifts shifts, const std::vector<Part> &parts)
+{
+    std::vector<char> wide(ARENA);
+    std::vector<char> packed(ARENA, GUARD);
+    fill(wide, 1);
+    std::memcpy(world.host(world.wide), wide.data(), ARENA);
+    std::memset(world.host(world.other), GUARD, ARENA);
+    for (const Part &part : parts) {
+        weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+        opts.offset = part.offset;
+        opts.bytes = part.bytes;
+        char *to = world.device(world.other) + 64 + shifts.packed + part.offset;
+        WEIRT_OK(world.rank,
+                 weir_layout_pack(world.c.device, d.layout, count, world.device(world.wide) + CENTRE + shifts.wide, to,
+                                  &opts, world.stream));
+        for (uint64_t i = part.offset; i < part.offset + part.bytes; i++) {
+            packed[64 + shifts.packed + i] =
+                wide[static_cast<uint64_t>(static_cast<int64_t>(CENTRE + shifts.wide) + place_of(d, i))];
+        }
+    }
+    world.finish();
+    expect_same(world, packed, world.host(world.other), "pack");
+    expect_same(world, wide, world.host(world.wide), "source of a pack");
+}
+
+// Bytes that overlap get one of the values.
+void check_unpack(const World &world, const Described &d, uint64_t count, Shifts shifts, const std::vector<Part> &parts)
+{
+    std::vector<char> wide(ARENA, GUARD);
+    std::vector<char> packed(ARENA);
+    fill(packed, 2);
+    std::memcpy(world.host(world.other), packed.data(), ARENA);
+    std::memset(world.host(world.wide), GUARD, ARENA);
+    const char *found = world.host(world.wide);
+    for (const Part &part : parts) {
+        weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+        opts.offset = part.offset;
+        opts.bytes = part.bytes;
+        const char *from = world.device(world.other) + 64 + shifts.packed + part.offset;
+        WEIRT_OK(world.rank,
+                 weir_layout_unpack(world.c.device, d.layout, count, world.device(world.wide) + CENTRE + shifts.wide,
+                                    from, &opts, world.stream));
+    }
+    world.finish();
+    for (const Part &part : parts) {
+        for (uint64_t i = part.offset; i < part.offset + part.bytes; i++) {
+            const auto at = static_cast<uint64_t>(static_cast<int64_t>(CENTRE + shifts.wide) + place_of(d, i));
+            const char value = packed[64 + shifts.packed + i];
+            wide[at] = wide[at] != GUARD && found[at] == wide[at] ? wide[at] : value;
+        }
+    }
+    expect_same(world, wide, found, "unpack");
+}
+
+// ---- cases -------------------------------------------------------------------------------------------------
+
+void each_layout(weirt_rank *rank)
+{
+    World world(rank);
+    for (Described &d : all_layouts(rank)) {
+        if (world.ready && WEIRT_OK(rank, weir_layout_commit(d.layout, world.c.device))) {
+            for (const uint64_t most : { 1, 3 }) {
+                const uint64_t count = items_that_fit(d, most);
+                const uint64_t size = count * d.bytes.size();
+                check_pack(world, d, count, { 0, 0 }, { { 0, size } });
+                check_unpack(world, d, count, { 0, 0 }, { { 0, size } });
+            }
+        }
+        weir_layout_destroy(d.layout);
+    }
+}
+
+TEST_P(Layout, PackAndUnpackOfEachLayout) { run(1, each_layout); }
+
+void alignments(weirt_rank *rank)
+{
+    World world(rank);
+    std::vector<Described> some;
+    some.push_back(run_of(rank, 300));
+    some.push_back(nest(rank, 16, { { 11, 48 } }));
+    some.push_back(nest(rank, 8, { { 21, 24 } }));
+    some.push_back(nest(rank, 13, { { 19, 53 } }));
+    some.push_back(nest(rank, 1, { { 70, 3 } }));
+    some.push_back(nest(rank, 100, { { 3, 128 }, { 2, 1000 } }));
+    some.push_back(at_places(rank, run_of(rank, 37), { 500, 0, 77, 1000, 301 }));
+    for (Described &d : some) {
+        if (world.ready && WEIRT_OK(rank, weir_layout_commit(d.layout, world.c.device))) {
+            for (uint64_t i = 0; i < 16; i++) {
+                const Part whole = { 0, d.bytes.size() };
+                check_pack(world, d, 1, { i, 0 }, { whole });
+                check_pack(world, d, 1, { i * 7 % 16, i }, { whole });
+                check_unpack(world, d, 1, { 0, i }, { whole });
+                check_unpack(world, d, 1, { i, i * 5 % 16 }, { whole });
+            }
+        }
+        weir_layout_destroy(d.layout);
+    }
+}
+
+TEST_P(Layout, AnyAlignmentOfBothEnds) { run(1, alignments); }
+
+// Parts of odd sizes join to the whole. A part alone leaves the rest as it was.
+void parts(weirt_rank *rank)
+{
+    World world(rank);
+    std::mt19937_64 random(7);
+    for (Described &d : all_layouts(rank)) {
+        const uint64_t count = items_that_fit(d, 2);
+        const uint64_t size = count * d.bytes.size();
+        if (world.ready && WEIRT_OK(rank, weir_layout_commit(d.layout, world.c.device))) {
+            std::vector<Part> all;
+            for (uint64_t at = 0; at < size;) {
+                const uint64_t bytes = std::min<uint64_t>(1 + random() % (size / 3 + 1), size - at);
+                all.push_back({ at, bytes });
+                at += bytes;
+            }
+            check_pack(world, d, count, { 0, 0 }, all);
+            check_unpack(world, d, count, { 0, 0 }, all);
+            all = { all[all.size() / 2] };
+            check_pack(world, d, count, { 3, 1 }, all);
+            check_unpack(world, d, count, { 1, 3 }, all);
+        }
+        weir_layout_destroy(d.layout);
+    }
+}
+
+TEST_P(Layout, PartsJoinToTheWhole) { run(1, parts); }
+
+// Copies between layouts of one size. The source has its own arena.
+void check_copy(const World &world, const Described &to, uint64_t to_count, const Described &from, uint64_t from_count,
+                uint64_t shift, Part part)
+{
+    std::vector<char> source(ARENA);
+    std::vector<char> wanted(ARENA, GUARD);
+    fill(source, 3);
+    std::memcpy(world.host(world.other), source.data(), ARENA);
+    std::memset(world.host(world.wide), GUARD, ARENA);
+    weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+    opts.offset = part.offset;
+    opts.bytes = part.bytes;
+    WEIRT_OK(world.rank,
+             weir_layout_copy(world.c.device, to.layout, to_count, world.device(world.wide) + CENTRE + shift,
+                              from.layout, from_count, world.device(world.other) + CENTRE, &opts, world.stream));
+    world.finish();
+    for (uint64_t i = part.offset; i < part.offset + part.bytes; i++) {
+        wanted[static_cast<uint64_t>(static_cast<int64_t>(CENTRE + shift) + place_of(to, i))] =
+            source[static_cast<uint64_t>(static_cast<int64_t>(CENTRE) + place_of(from, i))];
+    }
+    expect_same(world, wanted, world.host(world.wide), "copy");
+}
+
+void copies(weirt_rank *rank)
+{
+    World world(rank);
+    std::vector<Described> all; // of 960 bytes each
+    all.push_back(run_of(rank, 960));
+    all.push_back(nest(rank, 16, { { 60, 64 } }));
+    all.push_back(nest(rank, 8, { { 12, 16 }, { 10, 512 } }));
+    all.push_back(nest(rank, 4, { { 240, 12 } }));
+    all.push_back(nest(rank, 2, { { 20, 6 }, { 24, 130 } }));
+    all.push_back(nest(rank, 1, { { 960, 5 } }));
+    all.push_back(nest(rank, 15, { { 64, -31 } }));
+    all.push_back(nest(rank, 4, { { 15, 256 }, { 16, 4 } }));
+    all.push_back(at_places(rank, run_of(rank, 120), { 0, 130, 1300, 290, 5000, 4000, 3000, 2000 }));
+    all.push_back(at_places(rank, nest(rank, 10, { { 12, 25 } }), { 0, 1000, 310, 5000, 4000, 3000, 2000, 6001 }));
+    for (const Described &d : all) {
+        WEIRT_OK(rank, weir_layout_commit(d.layout, world.c.device));
+    }
+    for (const Described &to : all) {
+        for (const Described &from : all) {
+            check_copy(world, to, 1, from, 1, 0, { 0, 960 });
+            check_copy(world, to, 2, from, 2, 1, { 333, 1001 });
+        }
+    }
+    const Described half = nest(rank, 24, { { 20, 40 } });
+    check_copy(world, all[1], 1, half, 2, 0, { 0, 960 }); // of one size in all
+    weir_layout_destroy(half.layout);
+    for (Described &d : all) {
+        weir_layout_destroy(d.layout);
+    }
+}
+
+TEST_P(Layout, CopyBetweenTwoLayouts) { run(1, copies); }
+
+// A graph repeats the calls with the data of its replay.
+void replays(weirt_rank *rank)
+{
+    World world(rank);
+    void *graph = nullptr;
+    Described d = nest(rank, 12, { { 30, 20 }, { 3, 1000 } });
+    char *wide = world.device(world.wide);
+    char *packed = world.device(world.other);
+    if (world.ready && WEIRT_OK(rank, weir_graph_begin(world.c.device, world.stream)) &&
+        WEIRT_OK(rank, weir_layout_pack(world.c.device, d.layout, 1, wide, packed, nullptr, world.stream)) &&
+        WEIRT_OK(rank,
+                 weir_layout_unpack(world.c.device, d.layout, 1, wide + ARENA / 2, packed, nullptr, world.stream)) &&
+        WEIRT_OK(rank, weir_graph_end(world.c.device, world.stream, &graph))) {
+        for (uint64_t turn = 0; turn < 4; turn++) {
+            std::vector<char> data(ARENA);
+            fill(data, turn + 10);
+            std::memcpy(world.host(world.wide), data.data(), ARENA);
+            WEIRT_OK(rank, weir_graph_launch(world.c.device, graph, world.stream));
+            world.finish();
+            for (const int64_t byte : d.bytes) {
+                data[ARENA / 2 + static_cast<uint64_t>(byte)] = data[static_cast<uint64_t>(byte)];
+            }
+            expect_same(world, data, world.host(world.wide), "replay");
+        }
+    }
+    weir_graph_destroy(world.c.device, graph);
+    weir_layout_destroy(d.layout);
+}
+
+TEST_P(Layout, GraphsAreReplayed) { run(1, replays); }
+
+} // namespace
