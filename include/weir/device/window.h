@@ -370,10 +370,12 @@ WEIR_FN weir_status weir_dev_window_put_notify(const weir_dev_window_rank *self,
         return status;
     }
     const uint32_t device = weir_window_device_of(window, target);
+    if (leads) {
+        ticket = weir_window_draw(window, device, target);
+    }
     const weir_dev_window_ends ends =
         weir_dev_window_find(self, device, target, remote_memory, remote_offset, local_memory, local_offset);
     if (leads) {
-        ticket = weir_window_draw(window, device, target);
         status =
             weir_dev_window_check_ends(window, WEIR_DOING_WINDOW_PUT, target, remote_offset, local_offset, bytes, ends);
     }
