@@ -303,15 +303,25 @@ def gather(program):
             with open(path, encoding="utf-8") as file:
                 rows = json.load(file)["rows"]
         # Each of 2 spans, 3 sizes, 3 orders and 2 numbers of lanes: units with 3 numbers of loads, 3 forms with one.
-        # weir has 3 orders and chooses lanes and loads itself.
-        expect(len(rows) == 2 * 3 * (3 * 2 * (3 + 3) + 3), f"{len(rows)} rows")
-        expect({row["order"] for row in rows if row["form"] == "weir"} == {"given", "grouped", "auto"}, "weir's orders")
+        # weir has 4 orders and chooses lanes and loads itself.
+        expect(len(rows) == 2 * 3 * (3 * 2 * (3 + 3) + 4), f"{len(rows)} rows")
+        expect({row["order"] for row in rows if row["form"] == "weir"} == {"given", "grouped", "unique", "auto"},
+               "weir's orders")
         for row in rows:
             expect(row["wrong"] == 0 and row["devices"] == int(ranks), f"data of {row}")
             expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"] and row["bound_us"] > 0, f"times of {row}")
             expect(row["ids"] == min(300, row["span"] // row["row_bytes"]), f"ids of {row}")
+            expect(row["distinct"] == row["ids"], f"distinct ids of {row}")
             expect(row["pages"] == (1 if row["span"] == 65536 else 2), f"pages of {row}")
-    for option, value, text in (("--row-bytes", "6", "multiple of 4"), ("--lanes", "3", "power of two"),
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "gather", "-g", "1", *arguments, "--ids", "zipf", "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            for row in json.load(file)["rows"]:
+                expect(row["wrong"] == 0 and 1 < row["distinct"] < row["ids"], f"repeated ids of {row}")
+    for option, value, text in (("--ids", "zip", "uniform or zipf"),
+                                ("--row-bytes", "6", "multiple of 4"), ("--lanes", "3", "power of two"),
                                 ("--loads", "3", "1, 2 or 4"), ("--row-bytes", "2M", "lie in the span")):
         result = start(program, "gather", "--device", "cpu", "-g", "1", option, value)
         expect(result.returncode == 1 and text in result.stdout, f"refusal of {option} {value}: {result.stdout}")

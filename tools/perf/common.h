@@ -58,6 +58,7 @@ typedef struct perf_options {
     perf_list row_bytes;
     perf_list spans;     /* bytes of the table */
     const char *order;   /* of ids */
+    const char *ids;     /* "uniform" or "zipf"; NULL: uniform */
     perf_list lanes;     /* that share a row */
     perf_list loads;     /* rows that a group of lanes has under way */
     const char *config;  /* of pack: boxes */

@@ -1,9 +1,11 @@
 /* gather.c - weir-perf gather: rows of a table in host memory, gathered by weir and by kernels written by hand.
  *
  * Rank 0 allocates the table, of the largest span, and the other ranks map it. A case is a span, a size of rows, an
- * order of ids and a form of the kernel. Each rank draws its own ids, which are all distinct. `sorted` and `grouped`
+ * order of ids and a form of the kernel. Each rank draws its own ids, which are all distinct, or follow Zipf's law: the
+ * k-th most frequent row has a frequency of 1 / k. Bandwidth counts each distinct row once. `sorted` and `grouped`
  * are ids that the host has brought into that order: by row, or by groups of 64 MiB in which they keep the drawn order.
- * The form `weir` is weir_table_gather; it gets the drawn ids, and reorders them itself in the orders grouped and auto.
+ * The form `weir` is weir_table_gather; it gets the drawn ids, and reorders them itself in the
+ * orders grouped, unique and auto.
  * Row i of the output is the row of the i-th id that was drawn, whatever the order. Times are medians of replays of a
  * graph with one kernel. Every case is checked: the output is cleared, filled by one more launch, and compared. */
 #include "tools/perf/gather.h"
@@ -22,8 +24,8 @@
 #define LINK_BYTES_US 51400.0
 #define MISS_US 0.030
 
-enum { ORDER_GIVEN, ORDER_SORTED, ORDER_GROUPED, ORDER_AUTO, ORDERS };
-static const char *const order_names[ORDERS] = { "given", "sorted", "grouped", "auto" };
+enum { ORDER_GIVEN, ORDER_SORTED, ORDER_GROUPED, ORDER_UNIQUE, ORDER_AUTO, ORDERS };
+static const char *const order_names[ORDERS] = { "given", "sorted", "grouped", "unique", "auto" };
 
 #define FORM_WEIR GATHER_FORMS /* behind the forms by hand */
 
@@ -55,16 +57,20 @@ static uint64_t permute(uint64_t value, uint32_t bits, uint64_t seed)
     return value;
 }
 
-/* Draws `count` distinct ids below `rows`: the values of a permutation that are below it. */
+/* Draws `count` ids below `rows`. Uniform ones are the values of a permutation, and so distinct. */
 static void draw_ids(gather_bench *bench, uint64_t rows, uint64_t count)
 {
+    const uint64_t seed = 977 * bench->rank->rank;
+    const bool zipf = bench->rank->options->ids != NULL && strcmp(bench->rank->options->ids, "zipf") == 0;
     uint32_t bits = 1;
     while ((uint64_t)1 << bits < rows) {
         bits++;
     }
     uint64_t found = 0;
     for (uint64_t i = 0; found < count; i++) {
-        const uint64_t id = permute(i, bits, 977 * bench->rank->rank);
+        const double uniform = (double)permute(i % ((uint64_t)1 << 40), 40, seed) / (double)((uint64_t)1 << 40);
+        const uint64_t rank = zipf ? (uint64_t)exp(uniform * log((double)rows)) - 1 : i;
+        const uint64_t id = permute(rank, bits, seed);
         if (id < rows) {
             bench->drawn[found++] = (int64_t)id;
         }
@@ -115,7 +121,6 @@ static weir_status set_order(gather_bench *bench, uint32_t order, uint64_t row_b
     return status;
 }
 
-/* Pages that the ids touch. `sorted` is scratch of host_ids' size. */
 static int compare_ids(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a;
@@ -123,13 +128,16 @@ static int compare_ids(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint64_t count_pages(gather_bench *bench, uint64_t row_bytes)
+/* The pages that the ids touch, and the number of distinct ids. */
+static uint64_t count_pages(gather_bench *bench, uint64_t row_bytes, uint64_t *distinct)
 {
     memcpy(bench->host_ids, bench->drawn, bench->count * sizeof bench->drawn[0]);
     qsort(bench->host_ids, bench->count, sizeof bench->host_ids[0], compare_ids);
     uint64_t pages = 0;
     uint64_t next = 0; /* the first page that is not counted yet */
+    *distinct = 0;
     for (uint64_t i = 0; i < bench->count; i++) {
+        *distinct += i == 0 || bench->host_ids[i] != bench->host_ids[i - 1];
         const uint64_t first = (uint64_t)bench->host_ids[i] * row_bytes / PAGE_BYTES;
         const uint64_t last = ((uint64_t)(bench->host_ids[i] + 1) * row_bytes - 1) / PAGE_BYTES;
         pages += last < next ? 0 : last + 1 - (first > next ? first : next);
@@ -243,6 +251,7 @@ typedef struct gather_case {
     uint64_t span;
     uint64_t row_bytes;
     uint64_t pages;
+    uint64_t distinct; /* ids */
     uint32_t order;
     uint32_t form;
     uint32_t loads; /* index in gather_form.kernels */
@@ -275,7 +284,8 @@ static weir_status create_gather(const gather_bench *bench, const gather_case *c
                                  weir_gather *gather)
 {
     static const weir_table_order orders[ORDERS] = { WEIR_TABLE_ORDER_GIVEN, WEIR_TABLE_ORDER_GIVEN,
-                                                     WEIR_TABLE_ORDER_GROUPED, WEIR_TABLE_ORDER_AUTO };
+                                                     WEIR_TABLE_ORDER_GROUPED, WEIR_TABLE_ORDER_UNIQUE,
+                                                     WEIR_TABLE_ORDER_AUTO };
     weir_table_opts opts = WEIR_OPTS(weir_table_opts);
     weir_table_part part;
     memset(&part, 0, sizeof part);
@@ -312,8 +322,8 @@ static weir_status check_case(gather_bench *bench, const gather_case *c, gather_
 
 static void report(const gather_bench *bench, const gather_case *c, double *us, uint32_t replays)
 {
-    const double bytes = (double)bench->count * (double)c->row_bytes;
-    const double misses = c->order == ORDER_GIVEN ? (double)bench->count : (double)c->pages;
+    const double bytes = (double)c->distinct * (double)c->row_bytes;
+    const double misses = c->order == ORDER_GIVEN ? (double)c->distinct : (double)c->pages;
     const double link = bytes / LINK_BYTES_US;
     const double bound = link > misses * MISS_US ? link : misses * MISS_US;
     perf_sort(us, replays);
@@ -325,6 +335,7 @@ static void report(const gather_bench *bench, const gather_case *c, double *us, 
         perf_count("span", c->span),
         perf_count("row_bytes", c->row_bytes),
         perf_count("ids", bench->count),
+        perf_count("distinct", c->distinct),
         perf_count("pages", c->pages),
         perf_count("blocks", c->shape.blocks),
         perf_count("threads", c->shape.threads),
@@ -450,14 +461,14 @@ static weir_status measure_rows(gather_bench *bench, gather_case *c)
     const uint64_t rows = c->span / c->row_bytes;
     weir_status status = WEIR_OK;
     draw_ids(bench, rows, rows < bench->most ? rows : bench->most);
-    c->pages = count_pages(bench, c->row_bytes);
+    c->pages = count_pages(bench, c->row_bytes, &c->distinct);
     for (c->order = 0; c->order < ORDERS; c->order++) {
         if (!selects(options->order, order_names[c->order], c->order == ORDER_GIVEN)) {
             continue;
         }
         status = status == WEIR_OK ? set_order(bench, c->order, c->row_bytes) : status;
         for (c->form = 0; c->form <= FORM_WEIR; c->form++) {
-            if (c->order == (c->form == FORM_WEIR ? ORDER_SORTED : ORDER_AUTO)) {
+            if (c->form == FORM_WEIR ? c->order == ORDER_SORTED : c->order >= ORDER_UNIQUE) {
                 continue;
             }
             if (c->form == FORM_WEIR && status == WEIR_OK) {
@@ -487,6 +498,9 @@ static weir_status check_options(perf_rank *rank, const perf_list *spans, const 
                     (unsigned long long)sizes->values[i], (unsigned long long)spans->values[k]);
             }
         }
+    }
+    if (options->ids != NULL && strcmp(options->ids, "uniform") != 0 && strcmp(options->ids, "zipf") != 0) {
+        return perf_fail(rank, WEIR_ERR_INVALID, "gather: --ids %s; uniform or zipf", options->ids);
     }
     for (uint32_t i = 0; i < options->lanes.count; i++) {
         const uint64_t lanes = options->lanes.values[i];
@@ -535,7 +549,7 @@ static weir_status run_gather(perf_rank *rank)
     }
     status = create_bench(rank, perf_largest(&spans), rows, perf_largest(&sizes), &bench);
     if (status == WEIR_OK) {
-        perf_fact(rank->output, "time", "us of a gather, longest of the devices; median of replays; distinct ids");
+        perf_fact(rank->output, "time", "us of a gather, longest of the devices; median of replays");
         perf_fact(rank->output, "bulk copy", "%.2f GB/s", bench.copy_gbytes_s);
         status = measure_all(&bench, &spans, &sizes);
     }
@@ -550,5 +564,5 @@ static weir_status run_gather(perf_rank *rank)
 
 const perf_command perf_gather = {
     "gather", "rows of a table in host memory, by weir and by hand",
-    "-g --rows --row-bytes --span --order --form --blocks --threads --lanes --loads -n -w", run_gather, NULL
+    "-g --rows --row-bytes --span --order --ids --form --blocks --threads --lanes --loads -n -w", run_gather, NULL
 };
