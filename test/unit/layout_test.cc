@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -342,6 +344,97 @@ TEST(Layout, Equal)
     EXPECT_FALSE(weir_layout_equal(irregular(2, true), irregular(3, true)));
     EXPECT_FALSE(weir_layout_equal(irregular(2, true), irregular(2, false)));
     EXPECT_TRUE(weir_layout_equal(bytes(0), layout(weir_layout_create_contiguous, 0u, of)));
+}
+
+// Which byte goes where, as {place in to, place in from}, in order of the places in to.
+std::vector<std::pair<int64_t, int64_t>> moves(const weir_layout_nest &to, const weir_layout_nest &from)
+{
+    std::vector<std::pair<int64_t, int64_t>> out;
+    for (uint64_t at = 0; at < to.size; at++) {
+        uint64_t in_to = 0;
+        uint64_t in_from = 0;
+        const int64_t place = weir_layout_nest_at(&to, at, &in_to);
+        const int64_t source = weir_layout_nest_at(&from, at, &in_from);
+        out.emplace_back(place + static_cast<int64_t>(in_to), source + static_cast<int64_t>(in_from));
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+}
+
+// A nest of 48 * 2^n bytes whose bytes do not overlap, with its dims in any order.
+weir_layout_nest random_nest(std::mt19937_64 &random, uint64_t size)
+{
+    std::vector<uint64_t> counts;
+    const uint64_t run = 1 + random() % 3;
+    uint64_t rest = size / (run == 3 ? 3 : run);
+    for (uint64_t count = 2; rest > 1; count = 2 + random() % 3) {
+        counts.push_back(rest % count == 0 ? count : rest);
+        rest /= counts.back();
+    }
+    std::shuffle(counts.begin(), counts.end(), random);
+    weir_layout_nest nest = weiri_layout_form_of_run(run).nest;
+    std::vector<std::pair<uint64_t, int64_t>> all;
+    int64_t stride = static_cast<int64_t>(run + random() % 2);
+    for (const uint64_t count : counts) {
+        all.emplace_back(count, random() % 3 == 0 ? -stride : stride);
+        stride *= static_cast<int64_t>(count + random() % 2);
+    }
+    std::shuffle(all.begin(), all.end(), random);
+    nest.offset = static_cast<int64_t>(random() % 1000) - 500;
+    for (const auto &[count, step] : all) {
+        if (!weiri_layout_nest_repeat(&nest, false, count, step, WEIR_LAYOUT_DIMS + 1)) {
+            return random_nest(random, size); // more dims than a nest has
+        }
+    }
+    return nest;
+}
+
+TEST(Layout, RefinedCopiesMoveTheSameBytes)
+{
+    const uint64_t seed = std::random_device()();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    uint32_t refined = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        const uint64_t size = static_cast<uint64_t>(6) << random() % 6;
+        weir_layout_nest to = random_nest(random, size);
+        weir_layout_nest from = random_nest(random, size);
+        ASSERT_EQ(to.size, size);
+        const auto want = moves(to, from);
+        refined += weiri_layout_refine(&to, &from) ? 1 : 0;
+        ASSERT_EQ(to.size, size);
+        ASSERT_EQ(from.size, size);
+        ASSERT_EQ(moves(to, from), want) << i;
+    }
+    EXPECT_GT(refined, 100u);
+    EXPECT_LT(refined, 1000u);
+}
+
+TEST(Layout, RefinedCopiesFollowTheDestination)
+{
+    // Two transposed descriptions of 4 rows of 8 bytes become rows.
+    const layout item = bytes(1);
+    const layout column(weir_layout_create_hvector, 4u, 1u, 100, static_cast<const weir_layout *>(item));
+    const layout columns(weir_layout_create_hvector, 8u, 1u, 1, static_cast<const weir_layout *>(column));
+    const layout wide(weir_layout_create_hvector, 4u, 1u, -32, static_cast<const weir_layout *>(item));
+    const layout wides(weir_layout_create_hvector, 8u, 1u, 1, static_cast<const weir_layout *>(wide));
+    weir_layout_nest to = wides.of->form.nest;
+    weir_layout_nest from = columns.of->form.nest;
+    ASSERT_TRUE(weiri_layout_refine(&to, &from));
+    EXPECT_EQ(to.run, 8u);
+    EXPECT_EQ(from.run, 8u);
+    ASSERT_EQ(to.dims, 1u);
+    EXPECT_EQ(to.offset, -96);
+    EXPECT_EQ(to.dim[0].stride, 32);
+    EXPECT_EQ(from.offset, 300);
+    EXPECT_EQ(from.dim[0].stride, -100);
+    // Runs of 6 and of 4 do not divide.
+    weir_layout_nest six =
+        layout(weir_layout_create_hvector, 2u, 6u, 50, static_cast<const weir_layout *>(item)).of->form.nest;
+    weir_layout_nest four =
+        layout(weir_layout_create_hvector, 3u, 4u, 50, static_cast<const weir_layout *>(item)).of->form.nest;
+    EXPECT_FALSE(weiri_layout_refine(&six, &four));
+    EXPECT_EQ(six.run, 6u);
 }
 
 std::vector<char> exported(const layout &l)

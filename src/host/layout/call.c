@@ -116,6 +116,19 @@ static weir_shape choose_shape(const weir_device *device, uint64_t bytes, uint32
     return shape;
 }
 
+/* A whole copy between strided layouts moves its bytes in the order of the destination. A part of the packed form is
+ * known in packed order alone. */
+static void refine(weiri_layout_args *args)
+{
+    weir_dev_layout *to = &args->to;
+    weir_dev_layout *from = &args->from;
+    if (args->bytes == to->nest.size && args->bytes == from->nest.size && to->pieces == NULL && from->pieces == NULL &&
+        weiri_layout_refine(&to->nest, &from->nest)) {
+        weir_layout_prepare(to);
+        weir_layout_prepare(from);
+    }
+}
+
 static weir_status run(const move *m)
 {
     weir_layout_opts opts;
@@ -150,6 +163,7 @@ static weir_status run(const move *m)
     if (status != WEIR_OK) {
         return status;
     }
+    refine(&args);
     return weir_launch(m->device, choose_kernel(m, &args), choose_shape(m->device, args.bytes, opts.blocks), &args,
                        NULL, m->stream);
 }

@@ -1,7 +1,8 @@
 /* layout.h - a layout and its canonical form.
  *
  * layout.c has the constructors of dims, blocks.c those of blocks, form.c the nests, list.c the piece lists,
- * commit.c their copies in the memory of devices. */
+ * commit.c their copies in the memory of devices,
+ * refine.c the order of copies between two layouts, export.c the bytes for peers. */
 #ifndef WEIRI_LAYOUT_H
 #define WEIRI_LAYOUT_H
 
@@ -95,6 +96,12 @@ weir_status weiri_layout_form_of_blocks(const weiri_layout_blocks *blocks, weiri
 /* Makes the form's inner dims part of a piece list until the nest has room for one more dim. */
 weir_status weiri_layout_list_fold(const char *call, weiri_layout_form *form);
 void weiri_layout_list_release(weiri_layout_list *list);
+
+/* ---- copies between two layouts --------------------------------------------------------------------------- */
+
+/* Puts the bytes of two nests of one size, not 0, into the order that suits a copy from `from` to `to`: packed byte i
+ * of `to` still gets its byte of `from`. False: the nests do not divide each other and stay as they are. */
+bool weiri_layout_refine(weir_layout_nest *to, weir_layout_nest *from);
 
 /* ---- devices ---------------------------------------------------------------------------------------------- */
 
