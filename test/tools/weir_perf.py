@@ -327,6 +327,31 @@ def gather(program):
         expect(result.returncode == 1 and text in result.stdout, f"refusal of {option} {value}: {result.stdout}")
 
 
+def scatter(program):
+    """Rows to a table, and pages in both directions: a row for each span, size and way, with no wrong piece."""
+    arguments = ["--device", "cpu", "-n", "1", "--rows", "300", "--span", "64K,1M", "--row-bytes", "128,1204,4096",
+                 "--blocks", "1,2", "--peers", "all"]
+    for command, directions, planes in (("scatter", ["host"], 1), ("pages", ["device", "host"], 3)):
+        for ranks in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "results.json")
+                more = ["--planes", "3"] if command == "pages" else []
+                result = start(program, command, "-g", str(ranks), *arguments, *more, "--json", path)
+                expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+                with open(path, encoding="utf-8") as file:
+                    rows = json.load(file)["rows"]
+            expect([(row["to"], row["way"]) for row in rows] ==
+                   [(to, way) for to in directions for way in ("weir", "linear")] * (2 * 3 * 2), "rows")
+            for row in rows:
+                expect(row["wrong"] == 0 and row["devices"] == ranks and row["planes"] == planes, f"data of {row}")
+                pages = row["span"] // planes // row["row_bytes"]
+                expect(row["ids"] == min(300 // planes, pages // ranks), f"ids of {row}")
+                expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
+    for option, value, text in (("--row-bytes", "6", "multiple of 4"), ("--row-bytes", "2M", "no page of 1 piece")):
+        result = start(program, "pages", "--device", "cpu", "-g", "1", option, value)
+        expect(result.returncode == 1 and text in result.stdout, f"refusal of {option} {value}: {result.stdout}")
+
+
 def pack(program):
     """Packs and unpacks of strided boxes: a row for each box, with no wrong byte; with two ranks into the peer."""
     boxes = "seed,C5,C6,C7,C8,C9,C10,C11,4x1K@64,48x9@64"
@@ -578,7 +603,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "pack": pack,
+         "gather": gather, "scatter": scatter, "pack": pack,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

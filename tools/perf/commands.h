@@ -14,6 +14,8 @@ extern const perf_command perf_port;
 extern const perf_command perf_rdma;
 extern const perf_command perf_window;
 extern const perf_command perf_gather;
+extern const perf_command perf_scatter;
+extern const perf_command perf_pages;
 extern const perf_command perf_pack;
 extern const perf_command perf_unpack;
 extern const perf_command perf_bootstrap;

@@ -57,13 +57,14 @@ typedef struct perf_options {
     uint32_t rows; /* of gather: ids */
     perf_list row_bytes;
     perf_list spans;     /* bytes of the table */
+    uint32_t planes;     /* of pages: pieces of a page */
     const char *order;   /* of ids */
     const char *ids;     /* "uniform" or "zipf"; NULL: uniform */
     perf_list lanes;     /* that share a row */
     perf_list loads;     /* rows that a group of lanes has under way */
     const char *config;  /* of pack: boxes */
     uint32_t cube;       /* of pack: side */
-    const char *peers;   /* of pack */
+    const char *peers;   /* of pack, scatter and pages */
     bool cold;           /* of pack: no warm cases */
     const char *compare; /* "nccl" or NULL */
     const char *nccl;    /* NCCL's library */

@@ -17,10 +17,10 @@
 #include <string.h>
 
 static const perf_command *const commands[] = {
-    &perf_put,       &perf_get,       &perf_packets,   &perf_semaphore,      &perf_probe,      &perf_fifo,
-    &perf_port,      &perf_rdma,      &perf_window,    &perf_gather,         &perf_pack,       &perf_unpack,
-    &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter, &perf_all_to_all, &perf_broadcast,
-    &perf_reduce,
+    &perf_put,        &perf_get,       &perf_packets,   &perf_semaphore, &perf_probe,     &perf_fifo,
+    &perf_port,       &perf_rdma,      &perf_window,    &perf_gather,    &perf_scatter,   &perf_pages,
+    &perf_pack,       &perf_unpack,    &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter,
+    &perf_all_to_all, &perf_broadcast, &perf_reduce,
 };
 
 /* Options of every command. */
@@ -60,6 +60,7 @@ static const option_row option_rows[] = {
     { "--rows", OPTION_NUMBER, offsetof(perf_options, rows), "N", "ids of a gather; default 400000" },
     { "--row-bytes", OPTION_LIST, offsetof(perf_options, row_bytes), "LIST", "sizes of rows; default 128" },
     { "--span", OPTION_LIST, offsetof(perf_options, spans), "LIST", "bytes of the table; default 512M" },
+    { "--planes", OPTION_NUMBER, offsetof(perf_options, planes), "N", "pieces of a page; default 1" },
     { "--order", OPTION_TEXT, offsetof(perf_options, order), "LIST",
       "given (default), sorted, grouped, unique, auto; all" },
     { "--ids", OPTION_TEXT, offsetof(perf_options, ids), "uniform", "distinct ids (default); or zipf: few ids often" },
@@ -69,7 +70,7 @@ static const option_row option_rows[] = {
       "boxes of a pack: seed (default), C5 to C11, RUNxROWS@STRIDE" },
     { "--cube", OPTION_NUMBER, offsetof(perf_options, cube), "N", "side of the cube of these boxes; default 1024" },
     { "--peers", OPTION_TEXT, offsetof(perf_options, peers), "LIST",
-      "contiguous,memcpy3d,seed (default), memcpy2d, rows, rows-sync, batch; all" },
+      "contiguous,memcpy3d,seed (default), memcpy2d, rows, rows-sync, batch; of pages: batch, each; all" },
     { "--cold", OPTION_FLAG, offsetof(perf_options, cold), "", "only with a cold cache" },
     { "--host-ranks", OPTION_NUMBER, offsetof(perf_options, host_ranks), "N", "treat each N ranks as a host" },
     { "--graph", OPTION_FLAG, offsetof(perf_options, graph), "", "replay graphs; default: launch one by one" },
