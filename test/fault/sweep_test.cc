@@ -489,6 +489,16 @@ bool silence_was_late(const point *p, uint32_t ranks)
     return late;
 }
 
+// Whether a rank came to rank 0 so late that rank 0 had given up: it cannot know of the death.
+bool came_late(const point *p, uint32_t ranks)
+{
+    bool late = false;
+    for (uint32_t i = 1; i < ranks && p->victim != 0 && p->step == 0; i++) {
+        late = late || std::strstr(p->text[i], "timeout: rank 0 of") != nullptr;
+    }
+    return late;
+}
+
 // A machine that is too busy for the short deadline gets a longer one. Silence is declared after three quarters of the
 // deadline: with eight seconds, that is two seconds before waits end.
 void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summary *sum)
@@ -498,7 +508,7 @@ void run_point(const weirt_stage *stage, uint32_t ranks, const point *what, summ
         p = *what;
         p.timeout_ms = needs_deadline(&p) ? timeout_ms * weirt_slow() : weirt_timeout_ms();
         weirt_ranks_run_shared(stage, ranks, body, &p, sizeof p);
-        const bool again = p.slow != 0 || silence_was_late(&p, ranks);
+        const bool again = p.slow != 0 || silence_was_late(&p, ranks) || came_late(&p, ranks);
         if (!again || timeout_ms > 8000 || ::testing::Test::HasFailure()) {
             break;
         }

@@ -600,26 +600,38 @@ void count_known(void *report, weir_log_level, const char *text)
     static_cast<Report *>(report)->ready += strstr(text, "rank 0 knows of rank") != nullptr;
 }
 
-// Three of four ranks join, and one is killed when rank 0 knows of all three.
+// Three of four ranks join, and one is killed when rank 0 knows of all three. If rank 0 lives, the fourth rank comes
+// after that.
 void kill_during_the_rendezvous(uint32_t victim)
 {
     Shared<Report> report;
     const weir_unique_id id = weirt_new_id();
     std::vector<pid_t> pids;
     weir_log_set_sink(count_known, report.operator->());
-    for (uint32_t i = 0; i < 3; i++) { // the last of four ranks never joins
-        pids.push_back(weirt_fork(i, [&](uint32_t rank) {
+    const auto start = [&] {
+        pids.push_back(weirt_fork((uint32_t)pids.size(), [&](uint32_t rank) {
             const weir_bootstrap_opts opts = weirt_opts(weirt_timeout_ms());
             weir_bootstrap *boot = nullptr;
             report->outcome[rank] =
                 weirt_outcome([&] { return weir_bootstrap_create(id.text, rank, 4, &opts, &boot); });
         }));
+    };
+    for (uint32_t i = 0; i < 3; i++) {
+        start();
     }
-    weir_unique_id_discard(&id);
     weirt_await_count(report->ready, 2u);
     kill(pids[victim], SIGKILL);
-    for (uint32_t i = 0; i < 3; i++) {
-        weirt_wait(pids[i]);
+    weirt_wait(pids[victim]);
+    weirt_wait(pids[2]);
+    if (victim != 0) {
+        start();
+        weirt_wait(pids[0]);
+        weirt_wait(pids[3]);
+    } else {
+        weirt_wait(pids[1]);
+    }
+    weir_unique_id_discard(&id);
+    for (uint32_t i = 0; i < pids.size(); i++) {
         if (i != victim) {
             const Outcome &o = report->outcome[i];
             EXPECT_EQ(o.status, WEIR_ERR_REMOTE) << "rank " << i << ": " << o.text;

@@ -17,7 +17,7 @@
 #define ADDRESS_BYTES 19u
 #define NEIGHBOURS_MAX 32u
 #define LINGER_NS 1000000000u
-#define LINGER_MISMATCH_NS 3000000000u
+#define LINGER_LATE_NS 3000000000u
 #define SECOND_NS 1000000000u
 #define PAUSE_FIRST_NS 10000000u
 #define PAUSE_LAST_NS 200000000u
@@ -132,7 +132,8 @@ static void queue_refusal(weiri_conn *conn)
     weiri_conn_queue(conn, weiri_message_create(WEIRI_FRAME_REFUSE, 0, data, w.size, NULL, 0));
 }
 
-/* Rank 0: the rendezvous has failed. All ranks receive the error; after a mismatch also ranks that come later. */
+/* Rank 0: the rendezvous has failed. All ranks receive the error. After a mismatch or a death rank 0 stays for ranks
+ * that come later, which otherwise would report that rank 0 is missing. */
 static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
 {
     weiri_join *join = &boot->join;
@@ -140,7 +141,8 @@ static void refuse(weir_bootstrap *boot, weir_status status, const char *text)
         return;
     }
     set_failed(boot, status, text);
-    const uint64_t linger = weiri_now_ns() + (status == WEIR_ERR_MISMATCH ? LINGER_MISMATCH_NS : 0);
+    const bool stay = status == WEIR_ERR_MISMATCH || status == WEIR_ERR_REMOTE;
+    const uint64_t linger = weiri_now_ns() + (stay ? LINGER_LATE_NS : 0);
     join->linger_ns = linger < join->deadline_ns ? linger : join->deadline_ns;
     for (weiri_conn *conn = boot->conns; conn != NULL; conn = conn->next) {
         if (conn->join && conn->state == WEIRI_CONN_OPEN) {

@@ -18,7 +18,7 @@ typedef struct weiri_join {
     weiri_conn *conn;     /* to rank 0 */
     uint64_t deadline_ns; /* of the create of this rank; on rank 0 the earliest of all ranks */
     uint64_t pause_ns;    /* before the next attempt to reach rank 0 */
-    uint64_t linger_ns;   /* rank 0, after a mismatch: how long later ranks receive the error */
+    uint64_t linger_ns;   /* rank 0: until when ranks that come later receive the error */
     uint32_t expected;    /* rank 0: the largest size that a rank named */
     uint32_t came;        /* rank 0: ranks that came, duplicates too */
     uint32_t present;     /* rank 0: different ranks */
