@@ -73,10 +73,52 @@ static bool measure_block(measured *m, const weir_layout *of, uint64_t length, i
     return *size <= (uint64_t)WEIRI_LAYOUT_MOST;
 }
 
+/* The same for blocks of one `of`, quickly: the places of the first and last items give all bounds. False: something
+ * may be out of range. */
+static bool measure_places(const weiri_layout_blocks *blocks, weir_layout *layout)
+{
+    const weir_layout *of = blocks->of;
+    const int64_t extent = of->bounds.ub - of->bounds.lb;
+    int64_t lowest = INT64_MAX;
+    int64_t highest = INT64_MIN;
+    uint64_t items = 0;
+    bool beyond = false;
+    for (uint64_t i = 0; i < blocks->count; i++) {
+        const uint64_t length = blocks->lengths != NULL ? blocks->lengths[i] : blocks->length;
+        int64_t place;
+        int64_t last;
+        if (length == 0) {
+            continue;
+        }
+        beyond |= __builtin_mul_overflow(blocks->places[i], blocks->scale, &place);
+        beyond |= __builtin_mul_overflow(length - 1, extent, &last);
+        beyond |= __builtin_add_overflow(last, place, &last);
+        beyond |= __builtin_add_overflow(items, length, &items);
+        lowest = place < lowest ? place : lowest;
+        lowest = last < lowest ? last : lowest;
+        highest = place > highest ? place : highest;
+        highest = last > highest ? last : highest;
+    }
+    uint64_t *size = &layout->form.nest.size;
+    if (beyond || items == 0 || __builtin_mul_overflow(items, of->form.nest.size, size) ||
+        *size > (uint64_t)WEIRI_LAYOUT_MOST || lowest < -WEIRI_LAYOUT_MOST || highest > WEIRI_LAYOUT_MOST) {
+        return false;
+    }
+    layout->resized = of->resized;
+    layout->bounds = of->bounds;
+    layout->true_bounds = of->true_bounds;
+    return weiri_layout_move(&layout->bounds, lowest, highest) &&
+           (*size == 0 || weiri_layout_move(&layout->true_bounds, lowest, highest));
+}
+
 /* Sets bounds and form.nest.size of the layout. */
 static weir_status measure(const weiri_layout_blocks *blocks, weir_layout *layout)
 {
     measured m;
+    if (blocks->ofs == NULL && weiri_layout_has_bounds(blocks->of) && measure_places(blocks, layout)) {
+        return WEIR_OK;
+    }
+    memset(layout, 0, sizeof *layout);
     memset(&m, 0, sizeof m);
     m.layout = layout;
     for (uint64_t i = 0; i < blocks->count; i++) {

@@ -21,18 +21,30 @@ typedef struct places_dims {
 
 /* ---- regular places -------------------------------------------------------------------------------------- */
 
+/* An array of structs that have a place, in units of `scale` bytes. */
+typedef struct place_array {
+    const char *at; /* the first place */
+    size_t bytes;   /* from one to the next */
+    int64_t scale;
+} place_array;
+
+static inline int64_t place_in(const place_array *places, uint64_t i)
+{
+    return *(const int64_t *)(const void *)(places->at + i * places->bytes) * places->scale;
+}
+
 /* Whether places 0 to count - 1 are a loop nest, and which. In a nest, the innermost dim is the longest arithmetic
  * beginning, and all further steps of this dim repeat it; the same holds for the places at which the dim begins. */
-static bool find_dims(int64_t (*place)(const void *of, uint64_t i), const void *of, uint64_t count, places_dims *out)
+static bool find_dims(const place_array *places, uint64_t count, places_dims *out)
 {
     uint64_t step = 1;
     out->count = 0;
     while (step < count) {
         const uint64_t rest = count / step;
-        int64_t last = place(of, step);
-        const int64_t stride = last - place(of, 0);
+        int64_t last = place_in(places, step);
+        const int64_t stride = last - place_in(places, 0);
         uint64_t steps = 2;
-        while (steps < rest && place(of, steps * step) - last == stride) {
+        while (steps < rest && place_in(places, steps * step) - last == stride) {
             last += stride;
             steps++;
         }
@@ -40,10 +52,10 @@ static bool find_dims(int64_t (*place)(const void *of, uint64_t i), const void *
             return false;
         }
         for (uint64_t i = steps; i < rest; i += steps) {
-            last = place(of, i * step);
+            last = place_in(places, i * step);
             for (uint64_t j = 1; j < steps; j++) {
                 last += stride;
-                if (place(of, (i + j) * step) != last) {
+                if (place_in(places, (i + j) * step) != last) {
                     return false;
                 }
             }
@@ -285,12 +297,6 @@ static uint64_t pieces_of(const weiri_layout_form *form)
     return pieces <= WEIR_LAYOUT_PIECES ? pieces : WEIR_LAYOUT_PIECES + 1;
 }
 
-static int64_t place_of_piece(const void *of, uint64_t i)
-{
-    const weiri_layout_list *list = (const weiri_layout_list *)of;
-    return list->pieces[i].place;
-}
-
 static bool pieces_are_equal(const weiri_layout_list *list)
 {
     const uint64_t run = list->pieces[1].prefix;
@@ -320,6 +326,9 @@ static void trim(builder *b)
 static weir_status end_list(builder *b, weiri_layout_form *out)
 {
     weiri_layout_list *list = b->list;
+    const place_array places = { .at = (const char *)&list->pieces[0].place,
+                                 .bytes = sizeof *list->pieces,
+                                 .scale = 1 };
     places_dims dims;
     const weir_status status = add_waiting(b);
     if (status != WEIR_OK) {
@@ -329,7 +338,7 @@ static weir_status end_list(builder *b, weiri_layout_form *out)
     list->pieces[list->count].prefix = list->size;
     weiri_layout_form form = weiri_layout_form_of_run(list->size);
     form.nest.offset = b->first;
-    if (pieces_are_equal(list) && find_dims(place_of_piece, list, list->count, &dims)) {
+    if (pieces_are_equal(list) && find_dims(&places, list->count, &dims)) {
         if (list->nest_of != NULL) {
             form.nest = list->nests[list->nest_of[0]];
             form.nest.offset = b->first;
@@ -401,9 +410,8 @@ weir_status weiri_layout_list_fold(const char *call, weiri_layout_form *form)
 
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
 
-static int64_t place_of_block(const void *of, uint64_t i)
+static int64_t place_of_block(const weiri_layout_blocks *blocks, uint64_t i)
 {
-    const weiri_layout_blocks *blocks = (const weiri_layout_blocks *)of;
     return blocks->places[i] * blocks->scale;
 }
 
@@ -443,15 +451,18 @@ static weir_status form_of_block(const weiri_layout_blocks *blocks, uint64_t i, 
     return weiri_layout_form_repeat(blocks->call, form, length, of->bounds.ub - of->bounds.lb);
 }
 
+/* Whether items of the layout are one run. */
+static bool is_contiguous(const weir_layout *of)
+{
+    return of->form.nest.dims == 0 && of->form.list == NULL &&
+           of->bounds.ub - of->bounds.lb == (int64_t)of->form.nest.run;
+}
+
 /* The bytes of block i if it is a run; otherwise 0. */
 static uint64_t run_of_block(const weiri_layout_blocks *blocks, uint64_t i)
 {
     const weir_layout *of = layout_of(blocks, i);
-    const weir_layout_nest *nest = &of->form.nest;
-    const uint64_t length = length_of(blocks, i);
-    const bool run = nest->dims == 0 && of->form.list == NULL &&
-                     (length == 1 || of->bounds.ub - of->bounds.lb == (int64_t)nest->run);
-    return run ? length * nest->run : 0;
+    return is_contiguous(of) ? length_of(blocks, i) * of->form.nest.run : 0;
 }
 
 static weir_status count_pieces(const weiri_layout_blocks *blocks, uint64_t *pieces)
@@ -460,8 +471,8 @@ static weir_status count_pieces(const weiri_layout_blocks *blocks, uint64_t *pie
     weir_status status = WEIR_OK;
     *pieces = 0;
     for (uint64_t i = 0; i < blocks->count && *pieces <= WEIR_LAYOUT_PIECES && status == WEIR_OK; i++) {
-        if (run_of_block(blocks, i) != 0) {
-            weiri_layout_form_release(&form);
+        const weiri_layout_form *of = &layout_of(blocks, i)->form;
+        if (of->list == NULL && of->nest.dims < WEIR_LAYOUT_DIMS) {
             *pieces += 1;
         } else {
             status = form_of_block(blocks, i, &form);
@@ -470,6 +481,28 @@ static weir_status count_pieces(const weiri_layout_blocks *blocks, uint64_t *pie
     }
     weiri_layout_form_release(&form);
     return status;
+}
+
+/* Blocks of contiguous items, as most are: each block is a run. */
+static void add_runs(builder *b, const weiri_layout_blocks *blocks)
+{
+    weiri_layout_list *list = b->list;
+    const weir_layout_nest *nest = &blocks->of->form.nest;
+    int64_t end = 0;
+    for (uint64_t i = 0; i < blocks->count; i++) {
+        const uint64_t bytes = length_of(blocks, i) * nest->run;
+        if (bytes == 0) {
+            continue;
+        }
+        const int64_t place = place_of_block(blocks, i) + nest->offset;
+        if (list->count == 0 || place != end) {
+            b->first = list->count == 0 ? place : b->first;
+            list->pieces[list->count++] = (weir_layout_piece){ .place = place - b->first, .prefix = list->size };
+        }
+        end = place + (int64_t)bytes;
+        list->size += bytes;
+    }
+    list->runs = list->count;
 }
 
 static weir_status add_blocks(builder *b, const weiri_layout_blocks *blocks)
@@ -492,32 +525,42 @@ static weir_status add_blocks(builder *b, const weiri_layout_blocks *blocks)
     return status;
 }
 
+/* The form of equal blocks at regular places. */
+static weir_status form_of_dims(const weiri_layout_blocks *blocks, const places_dims *dims, weiri_layout_form *out)
+{
+    weiri_layout_form form = weiri_layout_form_of_run(0);
+    weir_status status = form_of_block(blocks, 0, &form);
+    form.nest.offset += place_of_block(blocks, 0);
+    if (status == WEIR_OK) {
+        status = repeat_dims(blocks->call, &form, dims);
+    }
+    if (status != WEIR_OK) {
+        weiri_layout_form_release(&form);
+        return status;
+    }
+    *out = form;
+    return WEIR_OK;
+}
+
 weir_status weiri_layout_form_of_blocks(const weiri_layout_blocks *blocks, weiri_layout_form *out)
 {
+    const place_array places = { .at = (const char *)blocks->places,
+                                 .bytes = sizeof *blocks->places,
+                                 .scale = blocks->scale };
     uint64_t pieces;
     builder b;
     places_dims dims;
-    weir_status status;
-    if (blocks_are_equal(blocks) && find_dims(place_of_block, blocks, blocks->count, &dims)) {
-        weiri_layout_form form = weiri_layout_form_of_run(0);
-        status = form_of_block(blocks, 0, &form);
-        form.nest.offset += place_of_block(blocks, 0);
-        if (status == WEIR_OK) {
-            status = repeat_dims(blocks->call, &form, &dims);
-        }
-        if (status != WEIR_OK) {
-            weiri_layout_form_release(&form);
-            return status;
-        }
-        *out = form;
-        return WEIR_OK;
+    if (blocks_are_equal(blocks) && find_dims(&places, blocks->count, &dims)) {
+        return form_of_dims(blocks, &dims, out);
     }
-    status = count_pieces(blocks, &pieces);
+    weir_status status = count_pieces(blocks, &pieces);
     if (status != WEIR_OK) {
         return status;
     }
     status = begin_list(&b, blocks->call, pieces);
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK && blocks->ofs == NULL && is_contiguous(blocks->of)) {
+        add_runs(&b, blocks);
+    } else if (status == WEIR_OK) {
         status = add_blocks(&b, blocks);
     }
     if (status != WEIR_OK) {
