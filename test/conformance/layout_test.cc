@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "test/conformance/layout_kernels.h"
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
@@ -414,5 +415,128 @@ void replays(weirt_rank *rank)
 }
 
 TEST_P(Layout, GraphsAreReplayed) { run(1, replays); }
+
+// Runs the kernel once; returns the status of its call.
+weir_status launch_inside(const World &world, layout_args &args)
+{
+    char *at = world.host(world.other) + ARENA - 64;
+    const weir_shape shape = weir_device_fit_shape(world.c.device, { 2, 64 });
+    args.status = reinterpret_cast<int32_t *>(world.device(world.other) + ARENA - 64);
+    int32_t status = -1;
+    std::memcpy(at, &status, sizeof status);
+    WEIRT_OK(world.rank, weir_launch(world.c.device, layout_inside, shape, &args, nullptr, world.stream));
+    world.finish();
+    std::memcpy(&status, at, sizeof status);
+    std::memset(at, GUARD, sizeof status);
+    return static_cast<weir_status>(status);
+}
+
+// A pack by the kernel, of the bytes of `d` from `offset` on.
+void check_inside(const World &world, const Described &d, layout_args args, uint64_t offset, uint64_t bytes)
+{
+    std::vector<char> wide(ARENA);
+    std::vector<char> packed(ARENA, GUARD);
+    fill(wide, 4);
+    std::memcpy(world.host(world.wide), wide.data(), ARENA);
+    std::memset(world.host(world.other), GUARD, ARENA);
+    args.src = world.device(world.wide) + CENTRE;
+    args.dst = world.device(world.other) + 67;
+    args.offset = offset;
+    args.bytes = bytes;
+    WEIRT_EXPECT(world.rank, launch_inside(world, args) == WEIR_OK);
+    for (uint64_t i = 0; i < bytes; i++) {
+        packed[67 + i] = wide[static_cast<uint64_t>(static_cast<int64_t>(CENTRE) + place_of(d, offset + i))];
+    }
+    expect_same(world, packed, world.host(world.other), "pack inside a kernel");
+}
+
+void inside_kernels(weirt_rank *rank)
+{
+    World world(rank);
+    for (Described &d : all_layouts(rank)) {
+        layout_args args = {};
+        const uint64_t count = items_that_fit(d, 2);
+        const uint64_t size = count * d.bytes.size();
+        if (world.ready && WEIRT_OK(rank, weir_layout_commit(d.layout, world.c.device)) &&
+            WEIRT_OK(rank, weir_layout_device(d.layout, world.c.device, count, &args.from))) {
+            args.to = args.from;
+            args.call = LAYOUT_PACK;
+            check_inside(world, d, args, 0, size);
+            check_inside(world, d, args, size / 3, size / 2);
+            args.call = LAYOUT_AT;
+            check_inside(world, d, args, size / 3, size / 2);
+            args.call = LAYOUT_COPY;
+            args.without = 1;
+            check_inside(world, d, args, 0, size);
+            // Back into another place of the arena.
+            std::vector<char> wide(ARENA, GUARD);
+            std::vector<char> packed(ARENA);
+            fill(packed, 5);
+            for (const bool unpack : { true, false }) {
+                std::memcpy(world.host(world.other), packed.data(), ARENA - 64);
+                std::memset(world.host(world.wide), GUARD, ARENA);
+                args.call = unpack ? LAYOUT_UNPACK : LAYOUT_COPY;
+                args.without = 2;
+                args.src = world.device(world.other) + 5;
+                args.dst = world.device(world.wide) + CENTRE + 1;
+                args.offset = unpack ? 1 : 0;
+                args.bytes = size - 1;
+                WEIRT_EXPECT(rank, launch_inside(world, args) == WEIR_OK);
+                uint64_t wrong = 0;
+                for (uint64_t i = args.offset; i < size; i++) {
+                    const char found = world.host(world.wide)[static_cast<int64_t>(CENTRE) + 1 + place_of(d, i)];
+                    wrong += found != packed[5 + i - args.offset];
+                }
+                std::vector<int64_t> bytes = d.bytes;
+                std::sort(bytes.begin(), bytes.end());
+                const bool overlaps = std::adjacent_find(bytes.begin(), bytes.end()) != bytes.end();
+                WEIRT_EXPECT(rank, wrong == 0 || overlaps);
+            }
+        }
+        weir_layout_destroy(d.layout);
+    }
+}
+
+TEST_P(Layout, CallsInsideAKernel) { run(1, inside_kernels); }
+
+void refusals_inside(weirt_rank *rank)
+{
+    World world(rank);
+    layout_args args = {};
+    Described d = nest(rank, 8, { { 10, 24 } });
+    Described other = nest(rank, 8, { { 9, 24 } });
+    if (world.ready && WEIRT_OK(rank, weir_layout_device(d.layout, world.c.device, 1, &args.from)) &&
+        WEIRT_OK(rank, weir_layout_device(other.layout, world.c.device, 1, &args.to))) {
+        std::memset(world.host(world.other), GUARD, ARENA);
+        const std::vector<char> untouched(ARENA, GUARD);
+        args.src = world.device(world.wide);
+        args.dst = world.device(world.other);
+        const struct {
+            layout_call call;
+            uint64_t offset;
+            uint64_t bytes;
+            weir_status status;
+        } rows[] = {
+            { LAYOUT_PACK, 0, 81, WEIR_ERR_RANGE },
+            { LAYOUT_PACK, 81, 0, WEIR_ERR_RANGE },
+            { LAYOUT_PACK, 1, UINT64_MAX, WEIR_ERR_RANGE },
+            { LAYOUT_UNPACK, 70, 3, WEIR_ERR_RANGE },
+            { LAYOUT_AT, 80, 1, WEIR_ERR_RANGE },
+            { LAYOUT_COPY, 0, 0, WEIR_ERR_INVALID },
+            { LAYOUT_PACK, 80, 0, WEIR_OK },
+        };
+        for (const auto &row : rows) {
+            args.call = row.call;
+            args.offset = row.offset;
+            args.bytes = row.bytes;
+            WEIRT_EXPECT(rank, launch_inside(world, args) == row.status);
+            expect_same(world, untouched, world.host(world.other), "refused call");
+        }
+    }
+    weir_layout_destroy(other.layout);
+    weir_layout_destroy(d.layout);
+}
+
+TEST_P(Layout, RefusalsInsideAKernel) { run(1, refusals_inside); }
 
 } // namespace

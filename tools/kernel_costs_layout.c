@@ -1,0 +1,31 @@
+/* kernel_costs_layout.c - one minimal kernel for each call of weir/device/layout.h. Only tools/kernel-costs uses it, as
+ * it does kernel_costs.c. */
+#include "weir/device/kernel.h"
+#include "weir/device/layout.h"
+
+typedef struct layout_cost_args {
+    weir_dev_layout to;
+    weir_dev_layout from;
+    char *dst;
+    char *src;
+    uint64_t offset;
+    uint64_t bytes;
+    weir_dev_layout_run *run;
+} layout_cost_args;
+
+WEIR_KERNEL(layout_pack, layout_cost_args)
+{
+    (void)weir_dev_layout_pack(&args->from, args->dst, args->src, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(layout_unpack, layout_cost_args)
+{
+    (void)weir_dev_layout_unpack(&args->to, args->dst, args->src, args->offset, args->bytes, coop);
+}
+
+WEIR_KERNEL(layout_copy, layout_cost_args)
+{
+    (void)weir_dev_layout_copy(&args->to, args->dst, &args->from, args->src, coop);
+}
+
+WEIR_KERNEL(layout_at, layout_cost_args) { (void)weir_dev_layout_at(&args->from, args->offset, args->run + coop.rank); }
