@@ -1,0 +1,204 @@
+// Calls of layouts: refusals and their texts, no allocations, and memory of more than 4 GiB.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <sys/mman.h>
+
+extern "C" {
+#include "src/host/base/alloc.h"
+#include "weir/weir.h"
+}
+
+namespace {
+
+class LayoutCall : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        ASSERT_EQ(weir_device_open("cpu:0", nullptr, &device), WEIR_OK);
+        ASSERT_EQ(weir_stream_create(device, &stream), WEIR_OK);
+        ASSERT_EQ(weir_layout_create_bytes(8, &run), WEIR_OK);
+        ASSERT_EQ(weir_layout_create_hvector(10, 1, 24, run, &rows), WEIR_OK);
+        const int64_t places[] = { 0, 9, 100 };
+        ASSERT_EQ(weir_layout_create_hindexed_block(3, 1, places, run, &irregular), WEIR_OK);
+    }
+    void TearDown() override
+    {
+        weir_layout_destroy(irregular);
+        weir_layout_destroy(rows);
+        weir_layout_destroy(run);
+        weir_stream_destroy(device, stream);
+        weir_device_close(device);
+    }
+    weir_status pack(const weir_layout *layout, uint64_t count, uint64_t offset, uint64_t bytes)
+    {
+        weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+        opts.offset = offset;
+        opts.bytes = bytes;
+        return weir_layout_pack(device, layout, count, wide, packed, &opts, stream);
+    }
+    static void expect_text(const char *part)
+    {
+        EXPECT_NE(std::string(weir_last_error()).find(part), std::string::npos) << weir_last_error();
+    }
+    void finish() { ASSERT_EQ(weir_stream_wait(device, stream, 0), WEIR_OK); }
+
+    weir_device *device = nullptr;
+    void *stream = nullptr;
+    weir_layout *run = nullptr;
+    weir_layout *rows = nullptr; // 80 packed bytes
+    weir_layout *irregular = nullptr;
+    char wide[512] = {};
+    char packed[512] = {};
+};
+
+TEST_F(LayoutCall, APartBeyondThePackedBytesIsRefused)
+{
+    EXPECT_EQ(pack(rows, 1, 80, 1), WEIR_ERR_RANGE);
+    expect_text("weir_layout_pack: 1 bytes from 80 on, of 80 packed bytes");
+    EXPECT_EQ(pack(rows, 2, 161, 0), WEIR_ERR_RANGE);
+    EXPECT_EQ(pack(rows, 1, 8, UINT64_MAX), WEIR_ERR_RANGE);
+    EXPECT_EQ(pack(rows, UINT64_MAX, 0, 1), WEIR_ERR_RANGE);
+}
+
+TEST_F(LayoutCall, NothingIsLaunchedForNoBytes)
+{
+    EXPECT_EQ(weir_layout_pack(device, rows, 0, nullptr, nullptr, nullptr, stream), WEIR_OK);
+    EXPECT_EQ(pack(rows, 1, 80, 0), WEIR_OK);
+    weir_layout *none = nullptr;
+    ASSERT_EQ(weir_layout_create_bytes(0, &none), WEIR_OK);
+    EXPECT_EQ(weir_layout_unpack(device, none, 7, nullptr, nullptr, nullptr, stream), WEIR_OK);
+    EXPECT_EQ(weir_layout_copy(device, none, 7, nullptr, none, 1, nullptr, nullptr, stream), WEIR_OK);
+    weir_layout_destroy(none);
+}
+
+TEST_F(LayoutCall, PointersThatAreNullAreNamed)
+{
+    EXPECT_EQ(weir_layout_pack(device, rows, 1, nullptr, packed, nullptr, stream), WEIR_ERR_INVALID);
+    expect_text("weir_layout_pack: src is NULL");
+    EXPECT_EQ(weir_layout_unpack(device, rows, 1, wide, nullptr, nullptr, stream), WEIR_ERR_INVALID);
+    expect_text("weir_layout_unpack: packed is NULL");
+    EXPECT_EQ(weir_layout_copy(device, rows, 1, nullptr, rows, 1, wide, nullptr, stream), WEIR_ERR_INVALID);
+    expect_text("weir_layout_copy: dst is NULL");
+    EXPECT_EQ(weir_layout_copy(device, rows, 1, wide, nullptr, 1, wide, nullptr, stream), WEIR_ERR_INVALID);
+    expect_text("weir_layout_copy: from is NULL");
+    EXPECT_EQ(weir_layout_pack(device, rows, 1, wide, packed, nullptr, nullptr), WEIR_ERR_INVALID);
+    expect_text("stream is NULL");
+}
+
+TEST_F(LayoutCall, LayoutsOfUnequalSizesAreNotCopied)
+{
+    EXPECT_EQ(weir_layout_copy(device, rows, 3, wide, run, 29, wide, nullptr, stream), WEIR_ERR_INVALID);
+    expect_text("weir_layout_copy: to has 240 packed bytes, but from has 232");
+}
+
+TEST_F(LayoutCall, AnIrregularLayoutMustBeCommitted)
+{
+    EXPECT_EQ(pack(irregular, 1, 0, 0), WEIR_ERR_INVALID);
+    expect_text("not committed to");
+    ASSERT_EQ(weir_layout_commit(irregular, device), WEIR_OK);
+    std::memcpy(wide + 9, "abcdefgh", 8);
+    EXPECT_EQ(pack(irregular, 1, 0, 0), WEIR_OK);
+    finish();
+    EXPECT_EQ(std::string(packed + 8, 8), "abcdefgh");
+}
+
+// The CPU device allocates the launch in its queue, which is the first and only allocation.
+TEST_F(LayoutCall, ACallAllocatesNothing)
+{
+    ASSERT_EQ(weir_layout_commit(irregular, device), WEIR_OK);
+    ASSERT_EQ(pack(rows, 1, 0, 0), WEIR_OK); // the first launch loads the kernel
+    ASSERT_EQ(pack(irregular, 1, 0, 0), WEIR_OK);
+    finish();
+    for (const weir_layout *layout : { rows, irregular }) {
+        weiri_alloc_fail_nth(1);
+        EXPECT_EQ(pack(layout, 1, 3, 17), WEIR_ERR_NOMEM);
+        expect_text("weir_launch");
+        weiri_alloc_fail_nth(2);
+        const weir_status status = pack(layout, 1, 3, 17);
+        weiri_alloc_fail_nth(0);
+        EXPECT_EQ(status, WEIR_OK) << weir_last_error();
+        finish();
+    }
+}
+
+// Memory of which only the touched pages exist.
+class Sparse {
+public:
+    explicit Sparse(uint64_t bytes)
+        : size(bytes),
+          memory(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))
+    {
+    }
+    ~Sparse() { munmap(memory, size); }
+    Sparse(const Sparse &) = delete;
+    Sparse &operator=(const Sparse &) = delete;
+    [[nodiscard]] bool ready() const { return memory != MAP_FAILED; }
+    [[nodiscard]] char *data() const { return static_cast<char *>(memory); }
+
+private:
+    uint64_t size;
+    void *memory;
+};
+
+char value_of(uint64_t i) { return static_cast<char>(i * 37 + i / 200 + 1); }
+
+TEST_F(LayoutCall, StridesOfMoreThan4GiB)
+{
+    constexpr int64_t STRIDE = (int64_t{ 5 } << 30) + 3;
+    const Sparse memory(static_cast<uint64_t>(STRIDE) * 3 + 4096);
+    weir_layout *far = nullptr;
+    ASSERT_TRUE(memory.ready());
+    ASSERT_EQ(weir_layout_create_hvector(4, 1, -STRIDE, rows, &far), WEIR_OK);
+    char *last = memory.data() + 3 * STRIDE;
+    std::vector<char> wanted;
+    for (uint64_t i = 0; i < 320; i++) {
+        last[static_cast<int64_t>(i % 80 / 8 * 24 + i % 8) - static_cast<int64_t>(i / 80) * STRIDE] = value_of(i);
+        wanted.push_back(value_of(i));
+    }
+    ASSERT_EQ(weir_layout_pack(device, far, 1, last, packed, nullptr, stream), WEIR_OK) << weir_last_error();
+    finish();
+    EXPECT_EQ(std::vector<char>(packed, packed + 320), wanted);
+    std::memset(packed, 'x', 320);
+    ASSERT_EQ(weir_layout_unpack(device, far, 1, last, packed, nullptr, stream), WEIR_OK) << weir_last_error();
+    finish();
+    EXPECT_EQ(last[-3 * STRIDE + 9 * 24 + 7], 'x');
+    EXPECT_EQ(last[-3 * STRIDE + 9 * 24 + 8], '\0');
+    weir_layout_destroy(far);
+}
+
+// More packed bytes than 32-bit indices count: parts around 2^31, 2^32 and the end.
+TEST_F(LayoutCall, PartsOfMoreThan4GiB)
+{
+    constexpr uint64_t RUN = 1000;
+    constexpr uint64_t STRIDE = 1030;
+    constexpr uint64_t COUNT = (uint64_t{ 5 } << 30) / RUN;
+    const Sparse memory(COUNT * STRIDE);
+    weir_layout *row = nullptr;
+    weir_layout *large = nullptr;
+    ASSERT_TRUE(memory.ready());
+    ASSERT_EQ(weir_layout_create_bytes(RUN, &row), WEIR_OK);
+    ASSERT_EQ(weir_layout_create_hvector(COUNT, 1, STRIDE, row, &large), WEIR_OK);
+    for (const uint64_t offset : { (uint64_t{ 1 } << 31) - 700, (uint64_t{ 1 } << 32) - 5, COUNT * RUN - 2500 }) {
+        std::vector<char> out(2600, 'x');
+        std::vector<char> wanted(2600, 'x');
+        weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+        opts.offset = offset;
+        opts.bytes = 2500;
+        for (uint64_t i = 0; i < 2500; i++) {
+            const uint64_t at = offset + i;
+            wanted[i] = value_of(at);
+            memory.data()[at / RUN * STRIDE + at % RUN] = wanted[i];
+        }
+        ASSERT_EQ(weir_layout_pack(device, large, 1, memory.data(), out.data(), &opts, stream), WEIR_OK);
+        finish();
+        EXPECT_EQ(out, wanted) << offset;
+    }
+    weir_layout_destroy(large);
+    weir_layout_destroy(row);
+}
+
+} // namespace
