@@ -11,6 +11,8 @@
  * Read the kernels first, then train and feed. */
 #include "../../common/ranks.h"
 
+#include <time.h>
+
 #include <weir/device/semaphore.h>
 #include <weir/table.h>
 
@@ -334,6 +336,7 @@ static bool time_alone(loop *l, double *ms)
 static void *allocate_all_the_time(void *data)
 {
     const bool *on = (const bool *)data;
+    const struct timespec pause = { 0, 100000 };
     while (__atomic_load_n(on, __ATOMIC_RELAXED)) {
 #if defined(__CUDACC__)
         void *memory = NULL;
@@ -343,7 +346,7 @@ static void *allocate_all_the_time(void *data)
 #endif
         void *more = malloc(1 << 20);
         free(more);
-        usleep(100);
+        nanosleep(&pause, NULL);
     }
     return NULL;
 }
