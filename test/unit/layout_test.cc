@@ -156,6 +156,8 @@ TEST(Layout, Subarrays)
     expect_form(layout(weir_layout_create_subarray, 2u, sizes, one, starts, WEIR_LAYOUT_C,
                        static_cast<const weir_layout *>(item)),
                 84, 4, {});
+    const layout no_parts(weir_layout_create_struct, 0u, nullptr, nullptr, nullptr);
+    expect_bounds(no_parts, 0, 0, 0, 0);
     const uint64_t nothing[] = { 0, 3 };
     const layout empty(weir_layout_create_subarray, 2u, sizes, nothing, starts, WEIR_LAYOUT_C,
                        static_cast<const weir_layout *>(item));

@@ -115,7 +115,7 @@ static bool measure_places(const weiri_layout_blocks *blocks, weir_layout *layou
 static weir_status measure(const weiri_layout_blocks *blocks, weir_layout *layout)
 {
     measured m;
-    if (blocks->ofs == NULL && weiri_layout_has_bounds(blocks->of) && measure_places(blocks, layout)) {
+    if (blocks->of != NULL && weiri_layout_has_bounds(blocks->of) && measure_places(blocks, layout)) {
         return WEIR_OK;
     }
     memset(layout, 0, sizeof *layout);
