@@ -4,6 +4,7 @@
  *     weir_table_create(device, row_bytes, &part, 1, NULL, &table);
  *     weir_table_gather(table, ids, WEIR_IDS_I32, count, out, NULL, stream);       out[i] = table[ids[i]]
  *     weir_table_scatter(table, ids, WEIR_IDS_I32, count, rows, NULL, stream);     table[ids[i]] = rows[i]
+ *     weir_table_cache(table, hot_ids, WEIR_IDS_I32, hot, stream);                 their rows are in device memory, too
  *     weir_table_destroy(table);
  *
  * A table too large for the device lies in host memory that one rank allocates (weir_memory_allocate with
@@ -22,7 +23,7 @@
  * Ownership: keeps references on the device and on the parts' memories. Destroy a table when no kernel uses it any
  *            more. ids, out and count_at are the caller's until the kernel has ended.
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE (a part that leaves its memory), WEIR_ERR_LIMIT (more than
- *            WEIR_TABLE_PARTS parts; an order for more ids than opts.order_ids), WEIR_ERR_UNSUPPORTED (memory of a
+ *            WEIR_TABLE_PARTS parts; an order or copies for more ids than opts says), WEIR_ERR_UNSUPPORTED (memory of a
  *            peer that is not mapped here), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_FORKED. */
 #ifndef WEIR_TABLE_H
 #define WEIR_TABLE_H
@@ -53,6 +54,7 @@ typedef enum weir_table_split {
 typedef struct weir_table_opts {
     size_t size;
     weir_table_split split;
+    uint64_t cache_rows;  /* rows that weir_table_cache can copy to device memory, below 2^32; 0: none */
     uint64_t order_ids;   /* most ids of a gather that may be reordered, below 2^32; 0: none */
     uint32_t blocks;      /* of a launch, 1,024 threads each; 0: 8 for rows in host memory, otherwise two for each
                              multiprocessor */
@@ -111,6 +113,16 @@ WEIR_API WEIR_NODISCARD weir_status weir_table_scatter(weir_table *table, const 
                                                        uint64_t count, const void *rows,
                                                        const weir_table_call_opts *opts, void *stream);
 
+/* From here on in stream order, copies of these rows are in device memory, and those of an earlier call are not.
+ * Gathers read the copies; of rows with planes they do so where all planes lie in the row. Scatters to this table, also
+ * those of kernels (weir/device/table.h), store to the row and its copy. A row that other stores or other processes
+ * change is as it was here until the next call. Negative ids are skipped, equal ids have one copy, and
+ * ids out of range are counted. Call with 0 ids
+ * before rows are changed otherwise. Puts three kernels on the stream and can be captured; calls of other streams that
+ * use the table must be ordered with it. WEIR_ERR_LIMIT: more than opts.cache_rows ids. */
+WEIR_API WEIR_NODISCARD weir_status weir_table_cache(weir_table *table, const void *ids, weir_ids type, uint64_t count,
+                                                     void *stream);
+
 typedef struct weir_table_faults {
     uint64_t count;    /* ids that were out of range so far */
     uint64_t id;       /* of the first one */
@@ -124,8 +136,9 @@ WEIR_API void weir_table_get_faults(const weir_table *table, weir_table_faults *
 typedef struct weir_table_info {
     uint64_t rows;
     uint64_t row_bytes;
-    uint64_t span_bytes;   /* from the first row to the last, over all parts */
-    uint64_t order_ids;    /* as in opts */
+    uint64_t span_bytes; /* from the first row to the last, over all parts */
+    uint64_t order_ids;  /* as in opts */
+    uint64_t cache_rows;
     uint64_t grouped_from; /* AUTO groups gathers of so many ids and more; 0: none */
     uint64_t group_bytes;  /* of WEIR_TABLE_ORDER_GROUPED */
     uint32_t parts;

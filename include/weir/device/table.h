@@ -8,6 +8,9 @@
  *     }
  *     weir_dev_table_gather(&args->table, ids, WEIR_IDS_I32, count, out, pitch, weir_coop_blocks(coop));
  *
+ * Gather reads the copies of weir_table_cache, and scatter stores to them as well. weir_dev_table_row finds the row
+ * itself: a program that stores there calls weir_table_cache afterwards.
+ *
  * Threads:   row: any thread. gather and scatter: all threads of the group, with the same arguments. They divide the
  *            rows among them, do not meet, and need no barrier.
  * Order:     none; use a signal or a barrier afterwards. Of equal ids in a scatter, one row is there afterwards, whole

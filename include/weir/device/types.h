@@ -32,7 +32,7 @@
     NOUN(7, collective, 1u)     \
     NOUN(8, rails, 1u)          \
     NOUN(9, window, 1u)         \
-    NOUN(10, table, 1u)         \
+    NOUN(10, table, 2u)         \
     NOUN(11, layout, 1u)
 
 #define WEIR_DEV_NOUNS_MAX 32u
@@ -553,6 +553,13 @@ typedef struct weir_dev_table {
     uint32_t count;       /* parts */
     uint32_t round_robin; /* id i is in part i % count; otherwise parts are ranges */
     uint64_t group_bytes; /* of a group of neighbouring rows */
+    /* Copies of rows in device memory. Their slots are a hash table of pairs: id + 1, or 0 for none, and the number of
+     * the copy. */
+    uint64_t *slots; /* NULL: there are no copies */
+    uint64_t mask;   /* slots - 1 */
+    char *copies;
+    uint64_t copy_pitch;
+    uint64_t copy_count;
 } weir_dev_table;
 
 /* Most dims of a layout. */
@@ -688,7 +695,7 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_window_place, remote) == 48, "layout of wei
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window_table, places) == 1024, "layout of weir_dev_window_table");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_ring) == 32, "layout of weir_dev_window_ring");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window_rank) == 16, "layout of weir_dev_window_rank");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_table) == 56, "layout of weir_dev_table");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_table) == 96, "layout of weir_dev_table");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_table, rows) == 24, "layout of weir_dev_table");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_table, count) == 40, "layout of weir_dev_table");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_table_part) == 56, "layout of weir_dev_table_part");

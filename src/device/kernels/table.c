@@ -47,7 +47,7 @@ WEIR_FN int64_t weiri_table_place(const weir_table_call *call, uint64_t number)
 WEIR_FN uint64_t weiri_table_head(const weiri_table_order_args *args, uint64_t number, int64_t id)
 {
     const weir_table_call *call = &args->call;
-    uint64_t slot = ((uint64_t)id * 0x9e3779b97f4a7c15u >> 20) & args->mask;
+    uint64_t slot = weir_table_hash((uint64_t)id, args->mask);
     if (id < 0 || (uint64_t)id >= call->table.rows || weiri_table_place(call, number) < 0) {
         return number;
     }
@@ -188,8 +188,36 @@ WEIR_KERNEL_FOR(weiri_table_copy_equal, weiri_table_order_args, 1024)
     }
 }
 
-const weir_kernel *const weiri_table_kernels[] = { &weiri_table_gather,     &weiri_table_gather_short,
-                                                   &weiri_table_scatter,    &weiri_table_lines,
-                                                   &weiri_table_elements,   &weiri_table_count_groups,
-                                                   &weiri_table_sum_groups, &weiri_table_place_ids,
-                                                   &weiri_table_copy_equal, NULL };
+/* ---- copies of rows in device memory ------------------------------------------------------------------- */
+
+WEIR_KERNEL_FOR(weiri_table_clear_slots, weiri_table_copies_args, 1024)
+{
+    for (uint64_t i = coop.rank; i < 2 * (args->mask + 1); i += coop.size) {
+        args->slots[i] = 0;
+    }
+}
+
+/* Of equal ids the first that gets a slot has the copy. */
+WEIR_KERNEL_FOR(weiri_table_fill_slots, weiri_table_copies_args, 1024)
+{
+    const weir_table_call *call = &args->call;
+    for (uint64_t i = coop.rank; i < call->count; i += coop.size) {
+        const int64_t id = weir_table_id(call->ids, call->wide, i);
+        uint64_t slot = weir_table_hash((uint64_t)id, args->mask);
+        uint64_t found = id < 0 || (uint64_t)id >= call->table.rows ? (uint64_t)id + 1 : 0;
+        while (found != (uint64_t)id + 1) {
+            found = weir_arch_compare_exchange_relaxed_dev_u64(args->slots + 2 * slot, 0, (uint64_t)id + 1);
+            if (found == 0) {
+                args->slots[2 * slot + 1] = i;
+                break;
+            }
+            slot = (slot + 1) & args->mask;
+        }
+    }
+}
+
+const weir_kernel *const weiri_table_kernels[] = {
+    &weiri_table_gather,     &weiri_table_gather_short, &weiri_table_scatter,    &weiri_table_lines,
+    &weiri_table_elements,   &weiri_table_count_groups, &weiri_table_sum_groups, &weiri_table_place_ids,
+    &weiri_table_copy_equal, &weiri_table_clear_slots,  &weiri_table_fill_slots, NULL
+};

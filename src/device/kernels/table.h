@@ -26,6 +26,13 @@ typedef struct weiri_table_order_args {
     uint64_t groups;
 } weiri_table_order_args;
 
+/* CLEAR_SLOTS and FILL_SLOTS make the ids of the call those that have copies. */
+typedef struct weiri_table_copies_args {
+    weir_table_call call;
+    uint64_t *slots; /* as in weir_dev_table */
+    uint64_t mask;   /* at least two slots for each id */
+} weiri_table_copies_args;
+
 #define WEIRI_TABLE_SPAN 1024u  /* groups */
 #define WEIRI_TABLE_COPIES 32u  /* counters of a span, so that threads seldom meet at one */
 #define WEIRI_TABLE_SUMMERS 64u /* most blocks of SUM */
@@ -40,10 +47,13 @@ enum {
     WEIRI_TABLE_COUNT,
     WEIRI_TABLE_SUM,
     WEIRI_TABLE_PLACE,
-    WEIRI_TABLE_COPY
+    WEIRI_TABLE_COPY,
+    WEIRI_TABLE_CLEAR_SLOTS,
+    WEIRI_TABLE_FILL_SLOTS
 };
 /* Blocks have up to 1,024 threads. The first five take a weir_table_call; GATHER, GATHER_SHORT (items of up to
- * WEIR_TABLE_SHORT bytes) and SCATTER have the default form. The others take weiri_table_order_args.
+ * WEIR_TABLE_SHORT bytes) and SCATTER have the default form. The next four take weiri_table_order_args, the last two
+ * weiri_table_copies_args.
  */
 extern const weir_kernel *const weiri_table_kernels[];
 

@@ -9,15 +9,11 @@ static weir_status invalid(const char *call, const char *what)
     return weiri_fail(WEIR_ERR_INVALID, "%s: %s", call, what);
 }
 
-static weir_status check_arguments(const char *call, const weir_table *table, const void *ids, weir_ids type,
-                                   uint64_t count, const void *out, const weir_table_call_opts *opts,
-                                   const void *stream)
+weir_status weiri_table_check_call(const char *call, const weir_table *table, const void *ids, weir_ids type,
+                                   uint64_t count, const void *out, const void *stream)
 {
     if (table == NULL || stream == NULL) {
         return weiri_fail_null(call, table == NULL ? "table" : "stream");
-    }
-    if (!WEIRI_OPTS_OK(opts)) {
-        return invalid(call, WEIRI_OPTS_ERROR(opts));
     }
     if (type != WEIR_IDS_I32 && type != WEIR_IDS_I64) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type of ids %d", call, (int)type);
@@ -65,6 +61,12 @@ static weir_status set_pieces(const char *call, const weir_table *table, const w
                ? WEIR_OK
                : weiri_fail(WEIR_ERR_INVALID, "%s: a pitch of %" PRIu64 " bytes for rows of %" PRIu64, call,
                             move->pitch, move->bytes);
+}
+
+/* Whether copies of rows have all pieces. */
+static bool pieces_lie_in_row(const weir_table *table, const weir_table_call *move)
+{
+    return (move->planes - 1) * move->plane + move->column + move->bytes <= table->info.row_bytes;
 }
 
 /* Words of 4 bytes where all addresses and sizes allow it. */
@@ -143,9 +145,12 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     weir_table_call_opts given;
     weir_table_call move = { .table = { 0 } };
     const weir_kernel *kernel = NULL;
-    weir_status status = check_arguments(call, table, ids, type, count, out, opts, stream);
+    weir_status status = weiri_table_check_call(call, table, ids, type, count, out, stream);
     if (status != WEIR_OK) {
         return status;
+    }
+    if (!WEIRI_OPTS_OK(opts)) {
+        return invalid(call, WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&given, sizeof given, opts);
     move.table = table->handle;
@@ -170,8 +175,16 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     if (status != WEIR_OK || count == 0) {
         return status;
     }
+    const bool in_row = pieces_lie_in_row(table, &move);
+    if (!in_row) {
+        move.table.slots = NULL;
+    }
     const weir_shape wanted = { given.blocks != 0 ? given.blocks : table->info.blocks, table->info.threads };
-    return launch(table, kernel, &move, given.order, weir_device_fit_shape(table->device, wanted), stream);
+    status = launch(table, kernel, &move, given.order, weir_device_fit_shape(table->device, wanted), stream);
+    /* Pieces outside the row may be those of other rows, whose copies this scatter does not know. */
+    return status == WEIR_OK && scatter && !in_row && table->info.cache_rows != 0
+               ? weiri_table_launch_clear(table, stream)
+               : status;
 }
 
 weir_status weir_table_gather(weir_table *table, const void *ids, weir_ids type, uint64_t count, void *out,

@@ -168,6 +168,10 @@ static weir_status check_opts(const weir_table_opts *opts)
         return weiri_fail(WEIR_ERR_LIMIT, "%s: opts.order_ids is %" PRIu64 "; less than 2^32 are possible", call,
                           opts->order_ids);
     }
+    if (opts->cache_rows > UINT32_MAX) {
+        return weiri_fail(WEIR_ERR_LIMIT, "%s: opts.cache_rows is %" PRIu64 "; less than 2^32 are possible", call,
+                          opts->cache_rows);
+    }
     if (opts->split != WEIR_SPLIT_RANGES && opts->split != WEIR_SPLIT_ROUND_ROBIN) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown split %d", call, (int)opts->split);
     }
@@ -221,8 +225,9 @@ static void set_info(weir_table *table, const weir_table_opts *opts)
 static weir_status make_room(weir_table *table, const weir_dev_table_part *parts)
 {
     weir_device *device = table->device;
-    weir_status status =
-        weiri_device_allocate(device, WEIR_MEMORY_DEVICE, ORDER_AT + weiri_table_order_bytes(table), &table->room);
+    const uint64_t order_bytes = (weiri_table_order_bytes(table) + 15) / 16 * 16;
+    weir_status status = weiri_device_allocate(device, WEIR_MEMORY_DEVICE,
+                                               ORDER_AT + order_bytes + weiri_table_cache_bytes(table), &table->room);
     if (status == WEIR_OK) {
         status = weiri_device_allocate(device, WEIR_MEMORY_HOST, sizeof(weir_dev_table_faults), &table->faults);
     }
@@ -234,6 +239,7 @@ static weir_status make_room(weir_table *table, const weir_dev_table_part *parts
     table->handle.claimed = (uint64_t *)(void *)(room + CLAIMED_AT);
     table->handle.faults = (weir_dev_table_faults *)table->faults->pointer;
     weiri_table_place_order(table, room + ORDER_AT);
+    weiri_table_place_cache(table, room + ORDER_AT + order_bytes);
     return weir_device_copy(device, room + PARTS_AT, parts, table->part_count * sizeof *parts);
 }
 
@@ -259,6 +265,7 @@ weir_status weir_table_create(weir_device *device, uint64_t row_bytes, const wei
     table->device = device;
     table->part_count = count;
     table->info.row_bytes = row_bytes;
+    table->info.cache_rows = given.cache_rows;
     status = add_parts(table, parts, given.split, described);
     if (status != WEIR_OK) {
         goto destroy;

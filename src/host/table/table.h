@@ -26,6 +26,20 @@ struct weir_table {
     uint32_t alignment;           /* the bits of all addresses of rows and of all pitches, combined */
 };
 
+/* ---- call.c -------------------------------------------------------------------------------------------- */
+
+/* Checks what all calls take. `out`: of a gather or scatter. */
+weir_status weiri_table_check_call(const char *call, const weir_table *table, const void *ids, weir_ids type,
+                                   uint64_t count, const void *out, const void *stream);
+
+/* ---- cache.c ------------------------------------------------------------------------------------------- */
+
+/* Bytes of room that copies take, and where they lie in it. */
+uint64_t weiri_table_cache_bytes(const weir_table *table);
+void weiri_table_place_cache(weir_table *table, char *room);
+/* Puts a kernel on the stream behind which there are no copies. */
+weir_status weiri_table_launch_clear(weir_table *table, void *stream);
+
 /* ---- order.c ------------------------------------------------------------------------------------------- */
 
 /* Numbers the groups of the parts, and sets what info says of them. */

@@ -125,6 +125,23 @@ WEIR_FN uint32_t weir_dev_table_row(const weir_dev_table *table, int64_t id, wei
     return WEIR_TABLE_THERE;
 }
 
+/* The slot in which the search for an id begins. */
+WEIR_FN uint64_t weir_table_hash(uint64_t id, uint64_t mask) { return (id * 0x9e3779b97f4a7c15u >> 20) & mask; }
+
+/* The copy of row `id` in device memory; NULL: none. */
+WEIR_FN char *weir_table_copy_of(const weir_dev_table *table, uint64_t id)
+{
+    for (uint64_t slot = weir_table_hash(id, table->mask);; slot = (slot + 1) & table->mask) {
+        const weir_vec16 found = weir_arch_load_vec16((const weir_vec16 *)(const void *)(table->slots + 2 * slot));
+        if (found.lo == id + 1) {
+            return table->copies + found.hi * table->copy_pitch;
+        }
+        if (found.lo == 0) {
+            return NULL;
+        }
+    }
+}
+
 /* Counts an id that is out of range. `position`: its index among the ids of the call. */
 WEIR_FN_COLD void weir_dev_table_fault(const weir_dev_table *table, int64_t id, uint64_t position)
 {
@@ -149,9 +166,10 @@ typedef struct weir_table_turn {
 
 /* A piece of a row, and its place in out. */
 typedef struct weir_table_item {
-    uint32_t kind; /* WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED or WEIR_TABLE_OUTSIDE */
-    weir_dev_row row;
-    char *near; /* NULL: the place is negative, and nothing happens */
+    uint32_t kind;    /* WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED or WEIR_TABLE_OUTSIDE */
+    weir_dev_row row; /* of a gather its copy, if there is one */
+    char *copy;       /* of a scatter; NULL: none */
+    char *near;       /* NULL: the place is negative, and nothing happens */
 } weir_table_item;
 
 /* Item `i` is plane i % planes of a row. */
@@ -171,6 +189,19 @@ WEIR_FN weir_table_turn weir_table_turn_at(const weir_table_call *call, uint64_t
     return turn;
 }
 
+/* Puts the copy of the row into the item. */
+WEIR_FN void weir_table_find_copy(const weir_table_call *call, uint64_t id, uint64_t plane, weir_table_item *item)
+{
+    char *copy = weir_table_copy_of(&call->table, id);
+    if (copy != NULL && call->scatter) {
+        item->copy = copy + call->column + plane * call->plane;
+    } else if (copy != NULL) {
+        item->row.bytes = copy;
+        item->row.first = call->table.copies;
+        item->row.last = call->table.copies + call->table.copy_count * call->table.copy_pitch;
+    }
+}
+
 /* Finds item `i`. `leads`: the caller counts an id that is out of range. */
 WEIR_FN weir_table_item weir_table_item_of(const weir_table_call *call, uint64_t i, const weir_table_turn *turn,
                                            int leads)
@@ -182,8 +213,12 @@ WEIR_FN weir_table_item weir_table_item_of(const weir_table_call *call, uint64_t
     item.row.bytes = NULL;
     item.row.first = NULL;
     item.row.last = NULL;
+    item.copy = NULL;
     item.kind = weir_dev_table_row(&call->table, id, &item.row);
     item.near = place < 0 ? NULL : call->out + (uint64_t)place * call->pitch + plane * call->out_plane;
+    if (item.kind == WEIR_TABLE_THERE && call->table.slots != NULL) {
+        weir_table_find_copy(call, (uint64_t)id, plane, &item);
+    }
     if (item.kind == WEIR_TABLE_THERE) {
         item.row.bytes += call->column + plane * call->plane;
     } else if (WEIR_UNLIKELY(item.kind == WEIR_TABLE_OUTSIDE) && leads && plane == 0) {
@@ -246,6 +281,9 @@ WEIR_FN void weir_table_move_chunk(const weir_table_call *call, const weir_table
     }
     if (scatter) {
         weir_run_put(item->row.bytes + begin, item->near + begin, to - begin, lane, call->lanes);
+        if (item->copy != NULL) {
+            weir_run_put(item->copy + begin, item->near + begin, to - begin, lane, call->lanes);
+        }
     } else {
         weir_run_move(item->near + begin, item->row.bytes + begin, to - begin, item->row.first, item->row.last, lane,
                       call->lanes);
@@ -397,14 +435,11 @@ WEIR_FN void weir_table_gather_short(const weir_table_call *call, uint64_t count
 
 /* ---- the other forms ------------------------------------------------------------------------------------- */
 
-/* Moves the element at `column` of the item. */
-WEIR_FN void weir_table_move_element(const weir_table_call *call, const weir_table_item *item, uint64_t column)
+/* Moves the element at `column` of the item to or from the row or its copy. */
+WEIR_FN void weir_table_move_one(const weir_table_call *call, const weir_table_item *item, char *far, uint64_t column)
 {
-    if (item->near == NULL || (item->kind != WEIR_TABLE_THERE && !weir_table_zeroes(call, item))) {
-        return;
-    }
-    char *to = call->scatter ? item->row.bytes + column : item->near + column;
-    const char *from = call->scatter ? item->near + column : item->row.bytes + column;
+    char *to = call->scatter ? far + column : item->near + column;
+    const char *from = call->scatter ? item->near + column : far + column;
     if (item->kind == WEIR_TABLE_SKIPPED && call->element == 4) {
         weir_arch_store_u32((weir_alias_u32 *)to, 0);
     } else if (item->kind == WEIR_TABLE_SKIPPED) {
@@ -413,6 +448,17 @@ WEIR_FN void weir_table_move_element(const weir_table_call *call, const weir_tab
         weir_arch_store_u32((weir_alias_u32 *)to, weir_arch_load_u32((const weir_alias_u32 *)from));
     } else {
         weir_arch_store_byte(to, weir_arch_load_byte(from));
+    }
+}
+
+WEIR_FN void weir_table_move_element(const weir_table_call *call, const weir_table_item *item, uint64_t column)
+{
+    if (item->near == NULL || (item->kind != WEIR_TABLE_THERE && !weir_table_zeroes(call, item))) {
+        return;
+    }
+    weir_table_move_one(call, item, item->row.bytes, column);
+    if (call->scatter && item->copy != NULL) {
+        weir_table_move_one(call, item, item->copy, column);
     }
 }
 
