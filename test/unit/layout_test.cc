@@ -193,6 +193,21 @@ TEST(Layout, RegularListsAreDims)
     expect_form(layout(weir_layout_create_indexed, halves.size(), lengths.data(), halves.data(), of), 7, 10, want);
 }
 
+// Blocks of different lengths that continue each other are one nest.
+TEST(Layout, PiecesThatContinueAreJoined)
+{
+    const layout item = bytes(4);
+    const layout spaced(weir_layout_create_resized, 0, 10, static_cast<const weir_layout *>(item));
+    const layout row(weir_layout_create_vector, 3u, 1u, 1, static_cast<const weir_layout *>(spaced));
+    const layout plane(weir_layout_create_resized, 0, 100, static_cast<const weir_layout *>(row));
+    const uint64_t lengths[] = { 1, 3, 2, 1 };
+    const int64_t places[] = { 5, 6, 9, 11 };
+    expect_form(layout(weir_layout_create_indexed, 4u, lengths, places, static_cast<const weir_layout *>(spaced)), 50,
+                4, { { 7, 10 } });
+    expect_form(layout(weir_layout_create_indexed, 4u, lengths, places, static_cast<const weir_layout *>(plane)), 500,
+                4, { { 7, 100 }, { 3, 10 } });
+}
+
 TEST(Layout, IrregularListsArePieces)
 {
     const layout item = bytes(4);

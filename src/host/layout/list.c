@@ -1,8 +1,8 @@
 /* list.c - the canonical form of blocks: dims if their places are regular, otherwise a piece list.
  *
  * Equal blocks at regular places become dims at once, without memory. All other blocks become pieces one after the
- * other; empty ones are dropped, and runs that touch are joined. If the pieces are equal and their places regular, the
- * result is a nest after all. Otherwise it is the list.
+ * other. Empty ones are dropped, and a piece that continues the one before it is joined to it. If the pieces are equal
+ * and their places regular, the result is a nest after all. Otherwise it is the list.
  *
  * A piece takes 16 bytes if all pieces are runs, otherwise 20 and a table of the distinct nests. */
 #include <string.h>
@@ -233,32 +233,55 @@ static weir_status add_waiting(builder *b)
     return WEIR_OK;
 }
 
-static weir_status add_run(builder *b, int64_t place, uint64_t bytes)
+/* Whether dims `from_a` of a and `from_b` of b to the innermost are equal. */
+static bool same_inside(const weir_layout_nest *a, uint32_t from_a, const weir_layout_nest *b, uint32_t from_b)
 {
-    if (b->waiting && b->nest.dims == 0 && b->place + (int64_t)b->nest.run == place) {
-        b->nest.run += bytes;
-        b->nest.size += bytes;
-        return WEIR_OK;
+    return a->run == b->run && a->dims - from_a == b->dims - from_b &&
+           memcmp(&a->dim[from_a], &b->dim[from_b], (a->dims - from_a) * sizeof a->dim[0]) == 0;
+}
+
+/* Joins the nest to the piece that is kept back if it is the next step, or the next steps, of that piece's outermost
+ * dim, or if that piece is the step in front of the nest's outermost dim. */
+static bool join_nest(builder *b, int64_t distance, const weir_layout_nest *nest)
+{
+    weir_layout_nest *last = &b->nest;
+    const uint64_t steps = last->dims != 0 ? last->dim[0].count : 0;
+    const bool follows = last->dims != 0 && distance == last->dim[0].stride * (int64_t)steps;
+    if (last->dims == 0 && nest->dims == 0 && distance == (int64_t)last->run) {
+        last->run += nest->run;
+    } else if (follows && nest->dims != 0 && nest->dim[0].stride == last->dim[0].stride &&
+               same_inside(last, 1, nest, 1)) {
+        last->dim[0].count += nest->dim[0].count;
+    } else if (follows && same_inside(last, 1, nest, 0)) {
+        last->dim[0].count++;
+    } else if (nest->dims != 0 && distance == nest->dim[0].stride && same_inside(last, 0, nest, 1)) {
+        const uint64_t size = last->size;
+        *last = *nest;
+        last->dim[0].count++;
+        last->size = size;
+    } else {
+        return false;
     }
-    const weir_status status = add_waiting(b);
-    b->waiting = true;
-    b->place = place;
-    b->nest.dims = 0;
-    b->nest.run = bytes;
-    b->nest.size = bytes;
-    return status;
+    last->size += nest->size;
+    return true;
 }
 
 static weir_status add_nest(builder *b, int64_t place, const weir_layout_nest *nest)
 {
-    if (nest->dims == 0) {
-        return add_run(b, place, nest->run);
+    if (b->waiting && join_nest(b, place - b->place, nest)) {
+        return WEIR_OK;
     }
     const weir_status status = add_waiting(b);
     b->waiting = true;
     b->place = place;
     b->nest = *nest;
     return status;
+}
+
+static weir_status add_run(builder *b, int64_t place, uint64_t bytes)
+{
+    const weiri_layout_form run = weiri_layout_form_of_run(bytes);
+    return add_nest(b, place, &run.nest);
 }
 
 static weir_status add_list(builder *b, int64_t place, const weiri_layout_list *list)
