@@ -954,6 +954,17 @@ MUTANTS = [
     Mutant("collective-order", DEVICE + "impl/collective_call.h", "weir_collective_join",
            "weir_reduce_next(&all, dtype, op, words[k]);", "weir_reduce_next(&all, dtype, op, words[ranks - k]);",
            "elements are reduced in another order than that of the ranks", collective("Collective", "SizesOnce")),
+    Mutant("slice-part", DEVICE + "impl/collective_packets.h", "weir_packets_join",
+           "words[k] = k == c->rank ? own : words[k];",
+           "if (k == c->rank) { words[k] = words[0]; words[0] = own; }",
+           "a sum begins with the rank that reduces its part, so a slice has other bits than the whole",
+           collective("CollectiveSlices", "HaveTheBitsOfTheWhole")),
+    Mutant("slice-turned", DEVICE + "impl/collective_slots.h", "weir_slots_join_places",
+           "        weir_slots_load(c, w, p, k, even);\n        if (two) {\n            weir_slots_load(c, w, p, k + 1, odd);",
+           "        weir_slots_load(c, w, p, c->ranks - 1 - k, even);\n        if (two) {\n"
+           "            weir_slots_load(c, w, p, c->ranks - 2 - k, odd);",
+           "slots join the ranks from the last to the first",
+           collective("CollectiveSlices", "HaveTheBitsOfTheWhole")),
     Mutant("collective-round-each", DEVICE + "reduce.h", "weir_reduce_next",
            "weir_join_float(op, all->f[k], weir_element_float(dtype, word, k));",
            "weir_element_float(dtype, weir_element_of_float(dtype, weir_join_float(op, all->f[k], "
