@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -617,6 +618,29 @@ TEST_F(LayoutDevice, Commit)
     for (const layout &l : more) {
         expect_list(l);
     }
+}
+
+// Threads commit layouts that share a list, and others, and destroy them.
+TEST_F(LayoutDevice, CommitsOfSeveralThreads)
+{
+    const layout shared = irregular(7, true);
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 4; t++) {
+        threads.emplace_back([&, t] {
+            for (uint64_t i = 0; i < 50; i++) {
+                const layout own = irregular(t * 50 + i, i % 2 == 0);
+                const layout derived(weir_layout_create_dup, static_cast<const weir_layout *>(shared));
+                EXPECT_EQ(weir_layout_commit(own.of, device), WEIR_OK);
+                EXPECT_EQ(weir_layout_commit(derived.of, device), WEIR_OK);
+                expect_list(own);
+                expect_list(derived);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    expect_list(shared);
 }
 
 // Each allocation and each operation of the device fails once: nothing is left, and the next commit succeeds.
