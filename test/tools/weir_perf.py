@@ -327,6 +327,24 @@ def gather(program):
         expect(result.returncode == 1 and text in result.stdout, f"refusal of {option} {value}: {result.stdout}")
 
 
+def beside(program):
+    """A gather beside a computation: a row for each number of multiprocessors, with no wrong word."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "gather", "--device", "cpu", "-g", "1", "-n", "1", "--rows", "300", "--row-bytes", "100",
+                       "--beside", "compute", "--sms", "1,8", "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    expect(len(rows) == 3, f"{len(rows)} rows")
+    for row in rows:
+        expect(row["wrong"] == 0 and row["ids"] == 300 and row["sms"] == 1, f"data of {row}")
+        expect(row["time_us"] > 0 and row["slowdown"] > 0 and row["small_slowdown"] > 0, f"times of {row}")
+    for what, text in (("gemm", "needs a GPU"), ("nothing", "compute or gemm")):
+        result = start(program, "gather", "--device", "cpu", "-g", "1", "--beside", what)
+        expect(result.returncode == 1 and text in result.stdout, f"refusal of {what}: {result.stdout}")
+
+
 def scatter(program):
     """Rows to a table, and pages in both directions: a row for each span, size and way, with no wrong piece."""
     arguments = ["--device", "cpu", "-n", "1", "--rows", "300", "--span", "64K,1M", "--row-bytes", "128,1204,4096",
@@ -603,7 +621,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "scatter": scatter, "pack": pack,
+         "gather": gather, "beside": beside, "scatter": scatter, "pack": pack,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

@@ -57,6 +57,8 @@ typedef struct perf_options {
     uint32_t rows; /* of gather: ids */
     perf_list row_bytes;
     perf_list spans;     /* bytes of the table */
+    const char *beside;  /* of gather: a computation */
+    perf_list sms;       /* of the gather's stream */
     uint32_t planes;     /* of pages: pieces of a page */
     const char *order;   /* of ids */
     const char *ids;     /* "uniform" or "zipf"; NULL: uniform */

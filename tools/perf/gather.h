@@ -2,8 +2,7 @@
 #ifndef WEIR_PERF_GATHER_H
 #define WEIR_PERF_GATHER_H
 
-#include "weir/device/kernel.h"
-#include "weir/weir.h"
+#include "tools/perf/common.h"
 
 WEIR_BEGIN_DECLS
 
@@ -32,6 +31,20 @@ extern const gather_form gather_forms[GATHER_FORMS];
 /* Stores the data of the table, and counts the wrong words of a gather. */
 extern const weir_kernel *const gather_fill;
 extern const weir_kernel *const gather_compare;
+
+/* A step that visits all numbers below `limit`, modulo it, far from one to the next; in perf/scatter.c. */
+uint64_t gather_step(uint64_t limit);
+
+/* ---- perf/beside.c ---------------------------------------------------------------------------------------- */
+
+typedef struct beside_args {
+    float *out; /* one for each thread */
+    uint32_t work;
+} beside_args;
+extern const weir_kernel *const beside_multiply;
+
+/* weir-perf gather --beside */
+weir_status gather_beside(perf_rank *rank);
 
 WEIR_END_DECLS
 

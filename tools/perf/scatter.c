@@ -58,13 +58,19 @@ static uint64_t bytes_of(const move_case *c) { return c->count * c->planes * c->
 
 static uint64_t divisor(uint64_t a, uint64_t b) { return b == 0 ? a : divisor(b, a % b); }
 
-/* `count` distinct numbers below `limit`, from the `first`-th one of a sequence that visits all of them. */
-static void spread(int32_t *out, uint64_t count, uint64_t limit, uint64_t first)
+uint64_t gather_step(uint64_t limit)
 {
     uint64_t step = (uint64_t)((double)limit * 0.6180339887) | 1;
     while (divisor(step, limit) != 1) {
         step++;
     }
+    return step;
+}
+
+/* `count` distinct numbers below `limit`, from the `first`-th one of a sequence that visits all of them. */
+static void spread(int32_t *out, uint64_t count, uint64_t limit, uint64_t first)
+{
+    const uint64_t step = gather_step(limit);
     for (uint64_t i = 0; i < count; i++) {
         out[i] = (int32_t)((first + i) * step % limit);
     }
