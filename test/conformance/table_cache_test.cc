@@ -193,6 +193,7 @@ void scatters(weirt_rank *rank)
                 wrong += i % ROW < 80 && world.host()[OUT_AT + i] != byte_of(id, 20 + i % ROW, moved ? 3 : 0);
             }
             WEIRT_OK(rank, world.copy({}));
+            world.wait();
         }
         WEIRT_EXPECT(rank, wrong == 0);
     }
