@@ -169,21 +169,39 @@ WEIR_KERNEL_FOR(weiri_table_place_ids, weiri_table_order_args, 1024)
     }
 }
 
+/* Copies the row of a head to the place of another position. */
+WEIR_FN void weiri_table_copy_row(const weir_table_call *call, uint64_t head, uint64_t number, uint32_t lane)
+{
+    const char *from = call->out + (uint64_t)weiri_table_place(call, head) * call->pitch;
+    char *to = call->out + (uint64_t)weiri_table_place(call, number) * call->pitch;
+    for (uint32_t plane = 0; plane < call->planes; plane++) {
+        weir_run_move(to, from, call->bytes, from, from + call->bytes, lane, call->lanes);
+        from += call->out_plane;
+        to += call->out_plane;
+    }
+}
+
+#define WEIRI_TABLE_HEADS 4 /* loads under way: most positions are often heads, which need no copy */
+
 /* The heads' rows are in out. */
 WEIR_KERNEL_FOR(weiri_table_copy_equal, weiri_table_order_args, 1024)
 {
     const weir_table_call *call = &args->call;
     const uint64_t groups = coop.size / call->lanes;
     const uint64_t group = coop.rank / call->lanes;
-    const uint64_t items = weiri_table_count(call) * call->planes;
-    for (uint64_t i = group; group < groups && i < items; i += groups) {
-        const uint64_t number = i / call->planes;
-        const uint64_t head = args->heads[number];
-        if (head != number) {
-            const uint64_t plane = i % call->planes * call->out_plane;
-            const char *from = call->out + (uint64_t)weiri_table_place(call, head) * call->pitch + plane;
-            char *to = call->out + (uint64_t)weiri_table_place(call, number) * call->pitch + plane;
-            weir_run_move(to, from, call->bytes, from, from + call->bytes, coop.rank % call->lanes, call->lanes);
+    const uint64_t count = weiri_table_count(call);
+    for (uint64_t i = group; group < groups && i < count; i += WEIRI_TABLE_HEADS * groups) {
+        uint32_t heads[WEIRI_TABLE_HEADS];
+        WEIR_UNROLL
+        for (int k = 0; k < WEIRI_TABLE_HEADS; k++) {
+            heads[k] = i + k * groups < count ? args->heads[i + k * groups] : (uint32_t)(i + k * groups);
+        }
+        WEIR_UNROLL
+        for (int k = 0; k < WEIRI_TABLE_HEADS; k++) {
+            const uint64_t number = i + k * groups;
+            if (heads[k] != (uint32_t)number) {
+                weiri_table_copy_row(call, heads[k], number, coop.rank % call->lanes);
+            }
         }
     }
 }

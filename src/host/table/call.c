@@ -136,7 +136,7 @@ static weir_status launch(weir_table *table, const weir_kernel *kernel, const we
     if (status == WEIR_OK) {
         status = weir_launch(table->device, kernel, shape, &ordered, NULL, stream);
     }
-    return status == WEIR_OK && unique ? weiri_table_launch_copy(table, move, shape, stream) : status;
+    return status == WEIR_OK && unique ? weiri_table_launch_copy(table, move, stream) : status;
 }
 
 static weir_status run(const char *call, weir_table *table, const void *ids, weir_ids type, uint64_t count, char *out,

@@ -104,7 +104,7 @@ bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t
 
 /* ---- launches ------------------------------------------------------------------------------------------ */
 
-/* Passes are short and work in device memory, so they take the whole device. */
+/* Passes and copies are short and work in device memory, so they take the whole device. */
 static weir_shape whole(const weir_device *device)
 {
     return weir_device_fit_shape(device, (weir_shape){ device->info.multiprocessors, 1024 });
@@ -137,9 +137,9 @@ weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_
     return status;
 }
 
-weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, weir_shape shape, void *stream)
+weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, void *stream)
 {
     weiri_table_order_args args = table->order;
     args.call = *move;
-    return weir_launch(table->device, weiri_table_kernels[WEIRI_TABLE_COPY], shape, &args, NULL, stream);
+    return weir_launch(table->device, weiri_table_kernels[WEIRI_TABLE_COPY], whole(table->device), &args, NULL, stream);
 }

@@ -53,7 +53,7 @@ bool weiri_table_grouping_pays(const weir_table *table, uint64_t count, uint64_t
  * of equal ids stands for all of them. */
 weir_status weiri_table_launch_order(weir_table *table, bool unique, weir_table_call *move, void *stream);
 /* Behind the gather of a unique order: copies rows to the places of the other equal ids. `move` is that of before. */
-weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, weir_shape shape, void *stream);
+weir_status weiri_table_launch_copy(weir_table *table, const weir_table_call *move, void *stream);
 
 WEIR_END_DECLS
 
