@@ -530,6 +530,12 @@ def plot(program):
     for row in rows:
         expect((row["bytes"], row["time_us"], row["busbw"]) in lines[f"weir: {row['form']}"], f"{row} in {lines}")
     expect(script["limit_of"]({"link": "478 GB/s each way, all NVLinks of rank 0"}) == 478, "the link's limit")
+    gathers = [{"table": "gather", "form": "weir", "row_bytes": size, "span": span, "blocks": 8, "time_us": 1.0,
+                "gbytes_s": size / 100} for span in (1000, 1001, 2000) for size in (128, 512)]
+    tables = script["tables_of"](gathers)
+    expect(set(tables) == {"gather by row_bytes", "gather by span"}, tables)
+    expect(dict(script["lines_of"](tables["gather by row_bytes"]))["weir: 2000 span"] ==
+           [(128, 1.0, 1.28), (512, 1.0, 5.12)], "bandwidth against the bytes of a row")
     compared = dict(rows[0], nccl_us=2 * rows[0]["time_us"])
     (nccl,) = dict(script["lines_of"]([compared]))["NCCL"]
     expect(abs(nccl[2] - rows[0]["busbw"] / 2) < 1e-9, "NCCL's bandwidth follows from its time")

@@ -5,7 +5,8 @@
 
 Each table of the file that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
-number of blocks say, are lines of their own. A dashed line is what the link carries one way. The overlap of windows gets
+number of blocks say, are lines of their own. Rows of tables (gather, scatter, pages) are drawn against the bytes of a
+row, the span of the table and the number of blocks, where a run has several. A dashed line is what the link carries one way. The overlap of windows gets
 two diagrams for each kind of work: the hidden share, and the time of a step beside the longer of work and exchange,
 against the ratio of work to exchange.
 
@@ -28,13 +29,28 @@ LINES = (
 )
 
 # Columns that name the ways.
-WAYS = ("shape", "form", "blocks", "threads", "what", "via")
+WAYS = ("to", "way", "shape", "form", "order", "row_bytes", "span", "blocks", "threads", "lanes", "loads", "what", "via")
+COUNTED = ("row_bytes", "span", "blocks", "threads", "lanes", "loads")
+
+# What tables of rows are drawn against.
+ROW_AXES = ("row_bytes", "span", "blocks")
+
+
+def rows_by_axis(rows):
+    """Rows of gather, scatter and pages, once for each axis with several values, which becomes their size."""
+    drawn = [row for row in rows if "row_bytes" not in row or "bytes" in row]
+    for table in sorted({row["table"] for row in rows if "row_bytes" in row and "bytes" not in row}):
+        group = [row for row in rows if row["table"] == table]
+        for axis in ROW_AXES:
+            if max(row.get(axis, 0) for row in group) > 1.5 * min(row.get(axis, 0) for row in group):
+                drawn += [{**row, "bytes": row[axis], "table": f"{table} by {axis}"} for row in group]
+    return drawn
 
 
 def tables_of(rows):
     """Tables with several sizes or a time for one: {title: rows}."""
     tables = {}
-    for row in rows:
+    for row in rows_by_axis(rows):
         if isinstance(row.get("bytes"), (int, float)) and row["bytes"] > 0 and row.get("time_us") is not None:
             tables.setdefault(row["table"], []).append(row)
     return tables
@@ -58,7 +74,7 @@ def ways_of(rows):
              if any(len({row.get(column) for row in group}) > 1 for group in sizes.values())]
     ways = {}
     for row in rows:
-        name = ", ".join(f"{row[column]} {column}" if column in ("blocks", "threads") else str(row[column])
+        name = ", ".join(f"{row.get(column)} {column}" if column in COUNTED else str(row.get(column))
                          for column in apart)
         ways.setdefault(name, []).append(row)
     return ways
@@ -140,6 +156,8 @@ def draw(results, path, pyplot):
             widths.axhline(limit, linestyle="--", color="black", label=f"link, one way: {limit:.0f} GB/s")
         times.set(title=title, yscale="log", ylabel="time, us")
         widths.set(xlabel="size", ylabel="bandwidth, GB/s", ylim=(0, None))
+        if " by " in title:
+            widths.set(xlabel=title.split(" by ")[1], yscale="log", ylim=(None, None))
         for axis in (times, widths):
             axis.set_xscale("log", base=4)
             axis.xaxis.set_major_formatter(size_name)
