@@ -205,7 +205,7 @@ void without_port(weirt_rank *rank)
             WEIRT_OK(rank, weir_stream_wait(b.c.device, b.stream, weirt_timeout_ms()));
             WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, static_cast<weir_status>(b.report->status[0]));
             WEIRT_STATUS(rank, WEIR_ERR_UNSUPPORTED, weir_comm_status(b.c.comm));
-            WEIRT_TEXT(rank, "rank 1");
+            WEIRT_TEXT(rank, "device 1 is behind a port channel, but the kernel is compiled with WEIR_WINDOW_NO_PORT");
         }
         (void)weirt_barrier(rank);
     }

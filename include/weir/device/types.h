@@ -91,6 +91,7 @@ enum {
     WEIR_DOING_WINDOW_NOTIFY = 28,  /* waits for room in a ring: [the calling rank, target, tag] */
     WEIR_DOING_WINDOW_WAIT = 29,    /* waits for a notification: [the calling rank, source, tag] */
     WEIR_DOING_WINDOW_BARRIER = 30, /* waits for another device: [number of the barrier] */
+    WEIR_DOING_WINDOW_NO_PORT = 31, /* a request to a port channel, in kernels without the port's part */
     WEIR_DOINGS
 };
 

@@ -171,6 +171,12 @@ static void describe_window(const weir_dev_note *note, char *text)
         (void)snprintf(text, TEXT_BYTES, "window: wait of rank %" PRIu64 " for %s, %s", numbers[0],
                        number_or_any(numbers[1], "rank", source), number_or_any(numbers[2], "tag", tag));
         break;
+    case WEIR_DOING_WINDOW_NO_PORT:
+        (void)snprintf(text, TEXT_BYTES,
+                       "window: device %u is behind a port channel, but the kernel is compiled with "
+                       "WEIR_WINDOW_NO_PORT",
+                       note->peer);
+        break;
     default:
         (void)snprintf(text, TEXT_BYTES, "window: barrier with device %u", note->peer);
     }
@@ -242,6 +248,7 @@ static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_stat
     case WEIR_DOING_WINDOW_NOTIFY:
     case WEIR_DOING_WINDOW_WAIT:
     case WEIR_DOING_WINDOW_BARRIER:
+    case WEIR_DOING_WINDOW_NO_PORT:
         describe_window(note, text);
         return true;
     default:

@@ -24,6 +24,13 @@
 /* The memory of a request that is no memory of the window but the shared parts. */
 #define WEIR_WINDOW_SHARED UINT32_MAX
 
+/* What a kernel does when it posts to a port channel. */
+#if defined(WEIR_WINDOW_NO_PORT)
+#define WEIR_WINDOW_PORT_DOING WEIR_DOING_WINDOW_NO_PORT
+#else
+#define WEIR_WINDOW_PORT_DOING WEIR_DOING_CHANNEL_PUSH
+#endif
+
 /* Fails the communicator for a request to `device` that returned `status`, unless it has failed already. */
 WEIR_FN_COLD weir_status weir_window_port_fail(const weir_dev_window *window, uint32_t device, weir_status status)
 {
@@ -32,7 +39,7 @@ WEIR_FN_COLD weir_status weir_window_port_fail(const weir_dev_window *window, ui
     return failed != WEIR_OK
                ? failed
                : weir_dev_control_fail_in(control, status,
-                                          weir_dev_note_of(WEIR_DOING_CHANNEL_PUSH, window->to[device].peer, 0, 0, 0));
+                                          weir_dev_note_of(WEIR_WINDOW_PORT_DOING, window->to[device].peer, 0, 0, 0));
 }
 
 #if !defined(WEIR_WINDOW_NO_PORT)
