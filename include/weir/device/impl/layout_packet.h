@@ -1,0 +1,104 @@
+/* weir/device/impl/layout_packet.h - LL16 packets (impl/packet.h) from and to the items of a layout.
+ *
+ * Packet i carries packed bytes [8 * i, 8 * i + 8). The last packet is padded with zeros. If runs, strides and
+ * addresses allow it, the 8 bytes are read and written by words of 4 or 8 bytes, otherwise by pieces of runs.
+ *
+ * Threads:   all threads of the group call with the same arguments. */
+#ifndef WEIR_DEVICE_IMPL_LAYOUT_PACKET_H
+#define WEIR_DEVICE_IMPL_LAYOUT_PACKET_H
+
+#include "weir/device/impl/layout_move.h"
+#include "weir/device/impl/packet.h"
+
+/* 8 or 4: the side can be read and written by words of this size. 0: it cannot. */
+WEIR_FN uint32_t weir_layout_packet_word(weir_layout_side side)
+{
+    const uint32_t word = side.layout != NULL ? weir_layout_word_of(side, 0) : (uintptr_t)side.memory % 8 == 0 ? 8 : 0;
+    return word >= 8 ? 8 : word == 4 ? 4 : 0;
+}
+
+/* The `left` bytes from packed byte `at` on, 8 at most, padded with zeros. */
+WEIR_FN uint64_t weir_layout_packet_gather(weir_layout_side side, uint64_t at, uint64_t left, uint32_t word)
+{
+    const weir_dev_layout *layout = side.layout;
+    const uint32_t bytes = left < 8 ? (uint32_t)left : 8;
+    uint64_t data = 0;
+    if (word == 8 && bytes == 8) {
+        return weir_arch_load_u64((const weir_alias_u64 *)weir_layout_byte_of(side, at, 1));
+    }
+    if (word == 4 && bytes == 8) {
+        data = weir_arch_load_u32((const weir_alias_u32 *)weir_layout_byte_of(side, at + 4, 1));
+        return data << 32 | weir_arch_load_u32((const weir_alias_u32 *)weir_layout_byte_of(side, at, 1));
+    }
+    if (layout == NULL) {
+        return weir_packet_gather(side.memory + at, bytes, 8);
+    }
+    WEIR_ROLLED
+    for (uint32_t got = 0; got < bytes;) {
+        const weir_dev_layout_run run = weir_layout_find(layout, at + got);
+        const uint32_t part = run.bytes < bytes - got ? (uint32_t)run.bytes : bytes - got;
+        data |= weir_layout_load_piece(side.memory + run.place, part, side.memory + layout->first,
+                                       side.memory + layout->last)
+                    .lo
+                << got * 8;
+        got += part;
+    }
+    return data;
+}
+
+WEIR_FN void weir_layout_packet_scatter(weir_layout_side side, uint64_t at, uint64_t left, uint32_t word, uint64_t data)
+{
+    const uint32_t bytes = left < 8 ? (uint32_t)left : 8;
+    if (word == 8 && bytes == 8) {
+        weir_arch_store_u64((weir_alias_u64 *)weir_layout_byte_of(side, at, 1), data);
+        return;
+    }
+    if (word == 4 && bytes == 8) {
+        weir_arch_store_u32((weir_alias_u32 *)weir_layout_byte_of(side, at, 1), (uint32_t)data);
+        weir_arch_store_u32((weir_alias_u32 *)weir_layout_byte_of(side, at + 4, 1), (uint32_t)(data >> 32));
+        return;
+    }
+    if (side.layout == NULL) {
+        weir_packet_scatter(side.memory + at, bytes, 8, data);
+        return;
+    }
+    WEIR_ROLLED
+    for (uint32_t done = 0; done < bytes;) {
+        const weir_dev_layout_run run = weir_layout_find(side.layout, at + done);
+        const uint32_t part = run.bytes < bytes - done ? (uint32_t)run.bytes : bytes - done;
+        const weir_vec16 unit = { data >> done * 8, 0 };
+        weir_layout_store_piece(side.memory + run.place, unit, part);
+        done += part;
+    }
+}
+
+/* Sends the packed bytes of `from`, `bytes` in all. */
+WEIR_FN_COLD void weir_layout_ll16_put(char *packets, weir_layout_side from, uint64_t bytes, uint32_t flag,
+                                       uint32_t rank, uint32_t size)
+{
+    const uint32_t word = weir_layout_packet_word(from);
+    WEIR_ROLLED
+    for (uint64_t i = rank; i * 8 < bytes; i += size) {
+        weir_ll16_store(packets + i * 16, weir_layout_packet_gather(from, i * 8, bytes - i * 8, word), flag);
+    }
+}
+
+/* Waits for the packets and stores their data to `to`. Ends as weir_spin_step does. */
+WEIR_FN_COLD weir_status weir_layout_ll16_unpack(weir_layout_side to, const char *packets, uint64_t bytes,
+                                                 uint32_t flag, uint32_t rank, uint32_t size,
+                                                 const weir_dev_control *control)
+{
+    const uint32_t word = weir_layout_packet_word(to);
+    WEIR_ROLLED
+    for (uint64_t i = rank; i * 8 < bytes; i += size) {
+        uint64_t data = 0;
+        const weir_status status = weir_ll16_load(packets + i * 16, flag, control, &data);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        weir_layout_packet_scatter(to, i * 8, bytes - i * 8, word, data);
+    }
+    return WEIR_OK;
+}
+
+#endif
