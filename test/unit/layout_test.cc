@@ -207,6 +207,11 @@ TEST(Layout, PiecesThatContinueAreJoined)
                 4, { { 7, 10 } });
     expect_form(layout(weir_layout_create_indexed, 4u, lengths, places, static_cast<const weir_layout *>(plane)), 500,
                 4, { { 7, 100 }, { 3, 10 } });
+    // Two blocks could be anything; the third one shows that they are steps.
+    const uint64_t ones[] = { 1, 1, 5 };
+    const int64_t touching[] = { 5, 6, 7 };
+    expect_form(layout(weir_layout_create_indexed, 3u, ones, touching, static_cast<const weir_layout *>(spaced)), 50, 4,
+                { { 7, 10 } });
 }
 
 TEST(Layout, IrregularListsArePieces)
@@ -477,6 +482,13 @@ TEST(Layout, ExportAndImport)
     all.emplace_back(weir_layout_create_hvector, 3u, 2u, -17, static_cast<const weir_layout *>(item));
     all.emplace_back(weir_layout_create_hvector, 3u, 2u, 5000, static_cast<const weir_layout *>(plain));
     all.emplace_back(weir_layout_create_resized, -5, 7000, static_cast<const weir_layout *>(nests));
+    // A list whose joined pieces have left a nest that no piece uses.
+    const layout spaced(weir_layout_create_resized, 0, 10, static_cast<const weir_layout *>(item));
+    const uint64_t lengths[] = { 2, 1, 1, 5 };
+    const int64_t places[] = { 50, 5, 6, 7 };
+    all.emplace_back(weir_layout_create_indexed, 4u, lengths, places, static_cast<const weir_layout *>(spaced));
+    EXPECT_EQ(all.back().info().pieces, 2u);
+    EXPECT_EQ(all.back().of->form.list->nest_count, 3u);
     for (const layout &l : all) {
         const std::vector<char> data = exported(l);
         const layout again(weir_layout_import, static_cast<const void *>(data.data()), data.size());
@@ -490,6 +502,23 @@ TEST(Layout, ExportAndImport)
             expect_refused(weir_layout_import(data.data(), length, &out), WEIR_ERR_CORRUPT, "weir_layout_import: ");
         }
     }
+}
+
+TEST(Layout, ImportRunsShortOfMemory)
+{
+    const std::vector<char> data = exported(irregular(1, true));
+    const int64_t alive = weiri_alloc_alive();
+    uint64_t failures = 0;
+    for (weir_status status = WEIR_ERR_NOMEM; status != WEIR_OK; failures++) {
+        weir_layout *out = nullptr;
+        (void)weiri_alloc_fail_nth(failures + 1);
+        status = weir_layout_import(data.data(), data.size(), &out);
+        (void)weiri_alloc_fail_nth(0);
+        EXPECT_TRUE(status == WEIR_OK || status == WEIR_ERR_NOMEM);
+        weir_layout_destroy(out);
+        EXPECT_EQ(weiri_alloc_alive(), alive) << failures;
+    }
+    EXPECT_EQ(failures, 6u); // of the layout, the list, its pieces, nests and indices; the last import succeeds
 }
 
 // Each single bit turned: the import refuses it, or makes another layout that exports to these bytes.

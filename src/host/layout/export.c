@@ -223,7 +223,7 @@ static weir_status read_list(weiri_reader *r, weiri_layout_bounds *bounds, weiri
     const uint64_t count = weiri_read_u32(r);
     const uint64_t nests = weiri_read_u32(r);
     const uint64_t bytes = nests * NEST_BYTES + count * (nests != 0 ? NESTED_PIECE_BYTES : RUN_PIECE_BYTES);
-    if (r->failed || count == 0 || count > WEIR_LAYOUT_PIECES || nests > count || bytes > r->size - r->at) {
+    if (r->failed || count == 0 || count > WEIR_LAYOUT_PIECES || bytes > r->size - r->at) {
         return corrupt("a piece list of a wrong size");
     }
     weiri_layout_list *list = (weiri_layout_list *)weiri_alloc(1, sizeof *list);

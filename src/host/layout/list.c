@@ -266,9 +266,34 @@ static bool join_nest(builder *b, int64_t distance, const weir_layout_nest *nest
     return true;
 }
 
+/* Joins earlier pieces to the one that is kept back if they are the steps in front of its outermost dim: two pieces
+ * alone are no dim, and the third one shows it. */
+static void join_earlier(builder *b)
+{
+    weiri_layout_list *list = b->list;
+    while (list->count != 0 && b->nest.dims != 0) {
+        const weir_layout_piece *earlier = &list->pieces[list->count - 1];
+        weir_layout_nest nest = weiri_layout_form_of_run(list->size - earlier->prefix).nest;
+        if (list->nest_of != NULL) {
+            nest = list->nests[list->nest_of[list->count - 1]];
+        }
+        const int64_t distance = b->place - (earlier->place + b->first);
+        if (distance != b->nest.dim[0].stride || !same_inside(&nest, 0, &b->nest, 1)) {
+            return;
+        }
+        b->place -= distance;
+        b->nest.dim[0].count++;
+        b->nest.size += nest.size;
+        list->size -= nest.size;
+        list->runs -= nest.size / nest.run;
+        list->count--;
+    }
+}
+
 static weir_status add_nest(builder *b, int64_t place, const weir_layout_nest *nest)
 {
     if (b->waiting && join_nest(b, place - b->place, nest)) {
+        join_earlier(b);
         return WEIR_OK;
     }
     const weir_status status = add_waiting(b);
