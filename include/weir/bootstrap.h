@@ -112,7 +112,7 @@ WEIR_API void weir_bootstrap_destroy(weir_bootstrap *bootstrap);
 WEIR_API uint32_t weir_bootstrap_rank(const weir_bootstrap *bootstrap);
 WEIR_API uint32_t weir_bootstrap_size(const weir_bootstrap *bootstrap);
 
-/* What this rank's bootstrap has done and holds. */
+/* Traffic and resources of this rank's bootstrap. */
 typedef struct weir_bootstrap_usage {
     uint64_t rounds;      /* steps of collectives in which it sent or received, including those of create */
     uint64_t messages;    /* messages that it has written to sockets, of all kinds */

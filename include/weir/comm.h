@@ -39,7 +39,7 @@ typedef struct weir_comm_opts {
                                    is ten minutes by default. The second number of WEIR_TIMEOUT_MS wins */
 } weir_comm_opts;
 
-/* What the communicator itself has allocated, in bytes; users' memories are not counted. */
+/* Memory that the communicator itself has allocated, in bytes; users' memories are not counted. */
 typedef struct weir_comm_usage {
     uint64_t host_bytes;
     uint64_t device_bytes;

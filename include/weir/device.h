@@ -5,7 +5,7 @@
  *     ...
  *     weir_device_close(device);
  *
- * The CPU is a device like any other: kernels run on threads of its own, so that everything works, and can be
+ * The CPU is a device like any other: kernels run on threads that it starts, so that everything works, and can be
  * tested and debugged, without a GPU. "cpu:0" to "cpu:1023" all name the same CPU.
  * GPUs are numbered as the process sees them (CUDA_VISIBLE_DEVICES) and identified by UUID.
  *
@@ -40,7 +40,7 @@ typedef struct weir_device_info {
     uint32_t resident_threads; /* most threads that run at the same time; on the CPU those of one launch */
     uint32_t multiprocessors;  /* 1 for the CPU */
     uint32_t driver_version;   /* as the driver counts, 13000 is 13.0; 0 for the CPU */
-    /* What distinguishes devices; all false for the CPU but atomic_to_host. */
+    /* Differences between devices; all false for the CPU but atomic_to_host. */
     bool warps;          /* threads run in warps of 32, and many blocks side by side */
     bool own_cores;      /* kernels take no time of the host's cores */
     bool stream_copies;  /* copies between memories go through streams; otherwise the CPU copies */

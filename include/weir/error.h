@@ -21,7 +21,7 @@ WEIR_API const char *weir_status_name(weir_status status);
 /* "the deadline passed"; "unknown status" for an unknown value. */
 WEIR_API const char *weir_status_text(weir_status status);
 
-/* What went wrong in this thread's latest failing call: object, operation and cause; "" before the first. */
+/* The text of this thread's latest failing call: object, operation and cause; "" before the first. */
 WEIR_API const char *weir_last_error(void);
 
 /* The version of the library that is loaded, as WEIR_VERSION_STRING. */

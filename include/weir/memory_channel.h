@@ -74,7 +74,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_memory_channel_connect(weir_comm *comm,
 WEIR_API void weir_memory_channel_destroy(weir_memory_channel *channel);
 WEIR_API void weir_memory_channel_device(const weir_memory_channel *channel, weir_dev_memory_channel *out);
 
-/* What the channel keeps references on: valid until it is destroyed. weir_semaphore_connection has the connection. */
+/* Objects to which the channel keeps references: valid until its end. weir_semaphore_connection has the connection. */
 WEIR_API weir_semaphore *weir_memory_channel_semaphore(const weir_memory_channel *channel);
 WEIR_API weir_memory *weir_memory_channel_remote(const weir_memory_channel *channel);
 WEIR_API weir_memory *weir_memory_channel_local(const weir_memory_channel *channel);

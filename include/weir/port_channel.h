@@ -103,9 +103,9 @@ WEIR_API void weir_port_channel_destroy(weir_port_channel *channel);
 WEIR_API WEIR_NODISCARD weir_status weir_port_channel_device(const weir_port_channel *channel,
                                                              weir_dev_port_channel *out);
 
-/* What the channel keeps references on: valid until it is destroyed. weir_semaphore_connection has the connection. */
+/* Objects to which the channel keeps references: valid until its end. weir_semaphore_connection has the connection. */
 WEIR_API weir_semaphore *weir_port_channel_semaphore(const weir_port_channel *channel);
-/* The memory with this id: 0 is the remote one, 1 the local one; NULL when there is none. */
+/* The memory with this id: 0 is the remote one, 1 the local one. NULL if no memory has this id. */
 WEIR_API weir_memory *weir_port_channel_memory(weir_port_channel *channel, uint32_t id);
 
 typedef struct weir_port_channel_info {

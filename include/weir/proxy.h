@@ -74,7 +74,7 @@ typedef struct weir_proxy_opts {
 typedef struct weir_proxy_handler {
     weir_status (*request)(void *context, const weir_request *request);
     void *context;
-    weir_status (*progress)(void *progress_context); /* NULL: there is none */
+    weir_status (*progress)(void *progress_context); /* or NULL */
     void *progress_context;
 } weir_proxy_handler;
 
@@ -84,7 +84,7 @@ typedef struct weir_proxy_channel_opts {
     uint32_t thread;  /* 1 to opts.threads: that thread; default: the one with the fewest channels */
 } weir_proxy_channel_opts;
 
-/* What a proxy has done so far. */
+/* Counters of a proxy since its creation. */
 typedef struct weir_proxy_usage {
     uint64_t requests;  /* taken from the fifos */
     uint64_t completed; /* among them */

@@ -174,7 +174,7 @@ WEIR_FN weir_status weir_dev_fifo_push(const weir_dev_fifo *fifo, const weir_req
     return weir_dev_fifo_write_checked(fifo, request, ticket);
 }
 
-/* Takes room for a request: WEIR_OK, WEIR_PENDING if there is none now, or the communicator's sticky error if there
+/* Takes room for a request: WEIR_OK, WEIR_PENDING without room, or the communicator's sticky error if there
  * will be none. */
 WEIR_FN weir_status weir_dev_fifo_try_room(const weir_dev_fifo *fifo)
 {

@@ -47,7 +47,7 @@ WEIR_FN void weir_dev_rdma_receive(const weir_dev_rdma_receives *receives, uint3
     weir_arch_store_release_sys_u32(receives->record, weir_mlx5_record(posted));
 }
 
-/* Takes the next notice: WEIR_OK, WEIR_PENDING if there is none, or WEIR_ERR_REMOTE. An entry that reports a failure
+/* Takes the next notice: WEIR_OK, WEIR_PENDING without one, or WEIR_ERR_REMOTE. An entry that reports a failure
  * stays in the inbox: the next call finds it too. */
 WEIR_FN weir_status weir_dev_rdma_take_notice(const weir_dev_rdma_inbox *inbox, weir_dev_rdma_notice *notice)
 {

@@ -19,7 +19,7 @@
 
 enum { WEIR_TABLE_UNITS, WEIR_TABLE_FLAT, WEIR_TABLE_CIRCULAR, WEIR_TABLE_LINES };
 
-/* What weir_dev_table_row found. */
+/* Results of weir_dev_table_row. */
 enum { WEIR_TABLE_THERE, WEIR_TABLE_SKIPPED, WEIR_TABLE_OUTSIDE };
 
 /* A row, and the memory around it that may be read. */
@@ -156,7 +156,7 @@ WEIR_FN_COLD void weir_dev_table_fault(const weir_dev_table *table, int64_t id, 
 
 /* ---- items --------------------------------------------------------------------------------------------- */
 
-/* What memory says of an item: ids without their sign, so that a thread does not wait for a load that it has just
+/* An item as memory describes it: ids without their sign, so that a thread does not wait for a load that it has just
  * begun. */
 typedef struct weir_table_turn {
     uint64_t position; /* of the id */
@@ -463,7 +463,7 @@ WEIR_FN void weir_table_move_element(const weir_table_call *call, const weir_tab
 }
 
 /* Where the circular shift moves the element at `column` of item i: the thread then reads an address that equals the
- * number of its byte modulo a line, so that a warp reads one line. What leaves one end of the row wraps to the other.
+ * number of its byte modulo a line, so that a warp reads one line. Bytes beyond one end of the row wrap to the other.
  */
 WEIR_FN uint64_t weir_table_shift(const weir_table_call *call, const weir_table_item *item, uint64_t i, uint64_t column)
 {

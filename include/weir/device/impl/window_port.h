@@ -44,7 +44,7 @@ WEIR_FN_COLD weir_status weir_window_port_fail(const weir_dev_window *window, ui
 
 #if !defined(WEIR_WINDOW_NO_PORT)
 
-/* What has ended the queue of a channel to whose NIC kernels post, as far as the device knows; or WEIR_OK. */
+/* The error that ended the queue of a channel to whose NIC kernels post, as far as the device knows; or WEIR_OK. */
 WEIR_FN weir_status weir_window_port_ended(const weir_dev_port_rdma *rdma)
 {
     const weir_dev_rdma_state *state = rdma->queue.state;

@@ -115,7 +115,7 @@ typedef struct weir_window_entry {
     uint64_t word;
 } weir_window_entry;
 
-/* What a ticket with room stores, and where; before the fence, which the arithmetic would otherwise follow. */
+/* The word that a ticket with room stores, and where; before the fence, which the arithmetic would otherwise follow. */
 WEIR_FN weir_window_entry weir_window_entry_of(const weir_dev_window *window, uint32_t number, uint32_t device,
                                                uint32_t target, uint32_t tag, weir_window_ticket ticket)
 {
