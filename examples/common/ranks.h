@@ -38,7 +38,7 @@
 
 /* ---- a rank ------------------------------------------------------------------------------------------- */
 
-/* What a rank knows when it starts. */
+/* The facts that a rank knows when it starts. */
 typedef struct rank_start {
     const char *where;     /* address or unique id at which the ranks meet; NULL: the launcher knows it */
     const char *transport; /* NULL: weir chooses */
@@ -47,7 +47,7 @@ typedef struct rank_start {
     uint32_t ranks;
 } rank_start;
 
-/* What a rank opens first. */
+/* The objects that a rank opens first. */
 typedef struct rank_job {
     uint32_t rank;
     uint32_t ranks;

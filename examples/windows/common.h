@@ -45,7 +45,7 @@ typedef struct form_size {
     uint32_t least, most;
 } form_size;
 
-/* What a step does. */
+/* The actions of a step. */
 typedef enum form_part { FORM_COMPUTES = 1, FORM_EXCHANGES = 2, FORM_BOTH = 3 } form_part;
 
 /* A second stream of a GPU, with a high priority, beside the job's. Libweir has no such streams: these are calls of the
@@ -241,14 +241,14 @@ static inline void form_fork_close(form_run *run)
     }
 }
 
-/* What is put on the second stream from here on follows what is on the job's stream. */
+/* Later work of the second stream follows the work that is on the job's stream now. */
 static inline bool form_fork_begin(const form_run *run)
 {
     return ok(&run->job, weir_event_record(run->job.device, run->fork.begin, run->job.stream)) &&
            form_driver(run, "cuStreamWaitEvent", run->fork.wait(run->fork.stream, run->fork.begin, 0));
 }
 
-/* What is put on the job's stream from here on follows what is on the second stream. */
+/* Later work of the job's stream follows the work that is on the second stream now. */
 static inline bool form_fork_end(const form_run *run)
 {
     return ok(&run->job, weir_event_record(run->job.device, run->fork.end, run->fork.stream)) &&

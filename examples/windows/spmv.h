@@ -95,7 +95,7 @@ WEIR_FN void spmv_multiply(const spmv_grid *grid, const spmv_block *own, const d
     }
 }
 
-/* What a rank computes at the beginning of a phase: the first row makes x, and all ranks multiply before the sums. The
+/* A rank's work at the beginning of a phase: the first row makes x, and all ranks multiply before the sums. The
  * group has met when it returns. */
 WEIR_FN void spmv_begin(const spmv_grid *grid, const spmv_block *own, char *part, uint32_t number, uint32_t step,
                         uint32_t phase, weir_coop block)
@@ -114,7 +114,7 @@ WEIR_FN void spmv_begin(const spmv_grid *grid, const spmv_block *own, char *part
     }
 }
 
-/* What a rank computes at the end of a phase: it adds the piece of y that it has received. */
+/* A rank's work at the end of a phase: it adds the piece of y that it has received. */
 WEIR_FN void spmv_end(const spmv_grid *grid, char *part, uint32_t number, uint32_t phase, weir_coop block)
 {
     if (phase >= grid->broadcasts && spmv_source(grid, number, phase) != SPMV_NOBODY) {

@@ -17,7 +17,7 @@ enum { ROUNDS = 1000 };
 
 /* ---- the kernel --------------------------------------------------------------------------------------- */
 
-/* What the kernel reports: rounds that were played, and signals that came out of turn. */
+/* Counters that the kernel reports: rounds that were played, and signals that came out of turn. */
 typedef struct score {
     uint64_t rounds;
     uint64_t out_of_turn;

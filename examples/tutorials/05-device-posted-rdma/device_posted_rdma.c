@@ -53,7 +53,7 @@ WEIR_KERNEL(take_turns, turn_args)
     }
 }
 
-/* What a rank sends in its turn. */
+/* The value that a rank sends in its turn. */
 typedef struct turn {
     transfer what;
     uint64_t bytes; /* of each put */

@@ -63,7 +63,7 @@ typedef struct worker {
     float *send, *fused, *unfused, *bias; /* parts of it */
 } worker;
 
-/* What `rank` has of element `index`: eighths, so that sums are exact. */
+/* The value of element `index` on `rank`: eighths, so that sums are exact. */
 static float part_of(uint32_t rank, uint64_t index) { return (float)((index * 7 + rank * 13) % 101) / 8 - 6; }
 
 static bool set_up(worker *w, const rank_start *start)

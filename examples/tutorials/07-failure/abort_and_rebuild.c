@@ -45,7 +45,7 @@ WEIR_KERNEL(relay, relay_args)
     *args->result = status;
 }
 
-/* What a rank has of one job. */
+/* A rank's objects of one job. */
 typedef struct job {
     uint32_t rank;
     uint32_t size;

@@ -39,7 +39,7 @@
     X(WEIR_OFI_LIBRARY, string, ofi_library, "libfabric.so.1", "libfabric to load.")                                   \
     X(WEIR_CUDA_LIBRARY, string, cuda_library, "libcuda.so.1", "CUDA driver library to load.")
 
-/* What launchers set, and weir only reads. */
+/* Variables that launchers set and weir only reads. */
 #define WEIRI_LAUNCH_TABLE(X)     \
     X(TORCHELASTIC_RUN_ID)        \
     X(RANK)                       \

@@ -8,7 +8,7 @@
 #include "src/host/base/error.h"
 #include "src/host/layout/layout.h"
 
-/* What measuring knows so far. */
+/* Results of the measurement so far. */
 typedef struct measured {
     weir_layout *layout; /* gets bounds and size */
     bool bounds_known;

@@ -425,7 +425,7 @@ weir_status weiri_layout_list_fold(const char *call, weiri_layout_form *form)
 {
     weiri_layout_form inner = *form;
     builder b;
-    /* What becomes the list: the whole nest, or if it has a list already, that list in the innermost dim. */
+    /* The part that becomes the list: the whole nest, or if it has a list already, that list in the innermost dim. */
     const uint32_t kept = form->list == NULL ? 0 : form->nest.dims - 1;
     inner.nest.dims = form->nest.dims - kept;
     inner.nest.offset = 0;

@@ -140,7 +140,7 @@ static weir_status take_opts(weir_window *window, const weir_window_opts *opts)
                             (unsigned long long)info.memory_bytes);
 }
 
-/* What all devices must have in common. */
+/* Values that all devices must have in common. */
 static void set_words(weir_window *window, const weir_window_opts *opts)
 {
     static const char *const names[] = { "opts.ranks", "opts.notifications", "opts.kind", "opts.host_ranks", "stride",

@@ -41,7 +41,7 @@ typedef struct weiri_ib_nic {
     bool broken;            /* the device is gone; atomic */
 } weiri_ib_nic;
 
-/* What a NIC has for its device engine. */
+/* State of a NIC for its device engine. */
 typedef struct weiri_ib_chunk weiri_ib_chunk;
 typedef struct weiri_ib_page weiri_ib_page;
 typedef struct weiri_ib_slab weiri_ib_slab;
