@@ -151,6 +151,22 @@ std::string runs_of(const std::vector<int64_t> &offsets)
     return out;
 }
 
+// The runs as a hindexed layout.
+weirt_tree runs_as_blocks(const std::vector<int64_t> &offsets)
+{
+    std::vector<uint64_t> lengths;
+    std::vector<int64_t> places;
+    for (size_t at = 0; at < offsets.size(); at++) {
+        if (at != 0 && offsets[at] == offsets[at - 1] + 1) {
+            lengths.back()++;
+        } else {
+            places.push_back(offsets[at]);
+            lengths.push_back(1);
+        }
+    }
+    return blocks(weirt_call::hindexed, lengths, places, bytes(1));
+}
+
 class LayoutTree : public ::testing::Test {
 protected:
     void SetUp() override
@@ -219,6 +235,18 @@ std::string LayoutTree::wrong(const weirt_tree &tree, uint64_t count)
     if (handle.nest.size != order.size() || handle.first > items.true_lb() || handle.last < items.true_ub()) {
         return "the handle has " + std::to_string(handle.nest.size) + " bytes from " + std::to_string(handle.first) +
                " to " + std::to_string(handle.last);
+    }
+    // The same bytes as a list of runs, and with the last byte moved.
+    const weirt_tree runs = runs_as_blocks(map.bytes);
+    if (!weir_layout_equal(layout.get(), weirt_build(runs).get())) {
+        return "weir_layout_equal says that it is not " + runs_of(map.bytes);
+    }
+    if (!map.bytes.empty()) {
+        weirt_map moved = map;
+        moved.bytes.back() += 1;
+        if (weir_layout_equal(layout.get(), weirt_build(runs_as_blocks(moved.bytes)).get())) {
+            return "weir_layout_equal says that it is " + runs_of(moved.bytes);
+        }
     }
     return "";
 }
@@ -301,16 +329,19 @@ TEST_F(LayoutTree, SeedsBoxes)
 TEST_F(LayoutTree, OneBoxOneForm)
 {
     const std::vector<std::array<uint64_t, 3>> shapes = { { 1, 1024, 16 }, { 100, 200, 30 }, { 3, 1, 7 },
-                                                          { 5, 9, 1 },       { 1024, 8, 1 },   { 1024, 1024, 2 } };
+                                                          { 5, 9, 1 },     { 1024, 8, 1 },   { 1024, 1024, 2 } };
     for (const auto &[x, y, z] : shapes) {
         const auto all = boxes(x, y, z);
+        const weirt_layout one = weirt_build(all[0]);
         weir_layout_info first;
-        weir_layout_get_info(weirt_build(all[0]).get(), &first);
+        weir_layout_get_info(one.get(), &first);
         EXPECT_EQ(first.pieces, 0u);
         EXPECT_EQ(first.size, x * y * z);
         for (size_t i = 1; i < all.size(); i++) {
+            const weirt_layout other = weirt_build(all[i]);
+            EXPECT_TRUE(weir_layout_equal(one.get(), other.get()));
             weir_layout_info info;
-            weir_layout_get_info(weirt_build(all[i]).get(), &info);
+            weir_layout_get_info(other.get(), &info);
             info.lb = first.lb; // only subarray has the bounds of the array
             info.extent = first.extent;
             EXPECT_EQ(memcmp(&info, &first, sizeof info), 0) << "box " << x << " " << y << " " << z << ", form " << i;
