@@ -345,6 +345,21 @@ def beside(program):
         expect(result.returncode == 1 and text in result.stdout, f"refusal of {what}: {result.stdout}")
 
 
+def calibrate(program):
+    """The time of a row for each span from 64 KiB on, and what weir_table_opts gets."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "gather", "--device", "cpu", "-g", "1", "--calibrate", "--span", "512K", "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            *rows, last = json.load(file)["rows"]
+    expect([row["span"] for row in rows] == [65536 << i for i in range(4)], rows)
+    expect(all(row["row_ns"] > 0 for row in rows) and last["reach_bytes"] in [row["span"] for row in rows], rows)
+    expect(abs(last["miss_ns"] - rows[-1]["row_ns"]) <= 0.6, last)
+    result = start(program, "gather", "--device", "cpu", "-g", "1", "--calibrate", "--span", "1K")
+    expect(result.returncode == 1 and "at least 65536 bytes" in result.stdout, result.stdout)
+
+
 def scatter(program):
     """Rows to a table, and pages in both directions: a row for each span, size and way, with no wrong piece."""
     arguments = ["--device", "cpu", "-n", "1", "--rows", "300", "--span", "64K,1M", "--row-bytes", "128,1204,4096",
@@ -627,7 +642,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "beside": beside, "scatter": scatter, "pack": pack,
+         "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

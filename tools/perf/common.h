@@ -57,6 +57,7 @@ typedef struct perf_options {
     uint32_t rows; /* of gather: ids */
     perf_list row_bytes;
     perf_list spans;     /* bytes of the table */
+    bool calibrate;      /* of gather */
     const char *beside;  /* of gather: a computation */
     perf_list sms;       /* of the gather's stream */
     uint32_t planes;     /* of pages: pieces of a page */

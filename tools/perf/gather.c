@@ -540,6 +540,9 @@ static weir_status run_gather(perf_rank *rank)
     const perf_list sizes = list_or(options->row_bytes, 128);
     const uint64_t rows = options->rows != 0 ? options->rows : rank->gpu ? 400000 : 512;
     gather_bench bench;
+    if (options->calibrate) {
+        return gather_calibrate(rank);
+    }
     if (options->beside != NULL) {
         return gather_beside(rank);
     }
@@ -565,8 +568,7 @@ static weir_status run_gather(perf_rank *rank)
     return status;
 }
 
-const perf_command perf_gather = {
-    "gather", "rows of a table in host memory, by weir and by hand",
-    "-g --rows --row-bytes --span --order --ids --form --blocks --threads --lanes --loads --beside --sms -n -w",
-    run_gather, NULL
-};
+const perf_command perf_gather = { "gather", "rows of a table in host memory, by weir and by hand",
+                                   "-g --rows --row-bytes --span --order --ids --form --blocks --threads --lanes "
+                                   "--loads --beside --sms --calibrate -n -w",
+                                   run_gather, NULL };

@@ -43,8 +43,9 @@ typedef struct beside_args {
 } beside_args;
 extern const weir_kernel *const beside_multiply;
 
-/* weir-perf gather --beside */
+/* weir-perf gather --beside, and --calibrate (perf/calibrate.c). */
 weir_status gather_beside(perf_rank *rank);
+weir_status gather_calibrate(perf_rank *rank);
 
 WEIR_END_DECLS
 

@@ -63,6 +63,7 @@ static const option_row option_rows[] = {
     { "--beside", OPTION_TEXT, offsetof(perf_options, beside), "WHAT",
       "a computation beside the gather: compute, gemm" },
     { "--sms", OPTION_LIST, offsetof(perf_options, sms), "LIST", "multiprocessors of the gather's stream; default 8" },
+    { "--calibrate", OPTION_FLAG, offsetof(perf_options, calibrate), "", "measure reach_bytes and miss_ns of tables" },
     { "--planes", OPTION_NUMBER, offsetof(perf_options, planes), "N", "pieces of a page; default 1" },
     { "--order", OPTION_TEXT, offsetof(perf_options, order), "LIST",
       "given (default), sorted, grouped, unique, auto; all" },
