@@ -63,7 +63,7 @@ typedef struct pack_args {
     uint32_t lanes;        /* of the form `runs`: lanes that share a row, a power of two up to 32 */
     uint32_t word;         /* of the form `seed`: bytes, up to 8 */
     uint32_t seed_bits[3]; /* of the form `seed`: threads of a block in x, y and z, as powers of two */
-    uint64_t first;        /* of pack_compare: the place of `wide` in the memory with the pattern */
+    uint64_t first;        /* of pack_compare: the place of the source in the memory with the pattern */
     uint32_t gap;          /* of pack_compare: the byte behind each row must be PACK_POISON */
     uint32_t never;        /* of pack_lone: UINT32_MAX */
     uint64_t *wrong;       /* counts wrong bytes */

@@ -137,7 +137,7 @@ void pack_plan_case(perf_rank *rank, const pack_config *config, bool cold, pack_
     c->dense_step = pack_round_up(c->bytes, 256);
     const uint64_t touched =
         c->bytes + pack_least(c->span, c->rows * pack_round_up(box->run + LINE_BYTES - 1, LINE_BYTES));
-    uint64_t places = cold && rank->gpu ? COLD_BYTES / touched + 2 : 1;
+    uint64_t places = !cold ? 1 : rank->gpu ? COLD_BYTES / touched + 2 : 2;
     places = pack_least(places, PLACES_MAX);
     if (places * c->wide_step > WIDE_MAX) {
         const uint64_t beside = pack_round_up(box->run, 128);

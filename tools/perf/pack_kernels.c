@@ -272,7 +272,7 @@ WEIR_KERNEL_FOR(compare_bytes, pack_args, 1024)
         const uint64_t at = row / args->box.counts[1] * args->box.strides[0] +
                             row % args->box.counts[1] * args->box.strides[1] + column;
         if (args->unpack) {
-            wrong += (unsigned char)weir_arch_load_byte(args->wide + at) != pattern_byte(i);
+            wrong += (unsigned char)weir_arch_load_byte(args->wide + at) != pattern_byte(args->first + i);
             if (args->gap && column + 1 == args->box.run && i + 1 < args->bytes) {
                 wrong += (unsigned char)weir_arch_load_byte(args->wide + at + 1) != PACK_POISON;
             }
