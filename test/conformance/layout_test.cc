@@ -92,7 +92,14 @@ std::vector<Described> all_layouts(weirt_rank *rank)
         all.push_back(nest(rank, run, { { 4, -length - 5 }, { 3, 6 * length + 31 } }));
     }
     all.push_back(run_of(rank, 1000));
-    all.push_back(nest(rank, 4, { { 16, 256 }, { 16, 4 } })); // a transpose
+    for (const uint64_t run : { 1, 2, 4, 8, 16 }) { // transposes; the first three divide into tiles
+        const auto length = static_cast<int64_t>(run);
+        all.push_back(nest(rank, run, { { 128 / run, 300 }, { 16, length } }));
+        all.push_back(nest(rank, run, { { 64 / run, 300 * length }, { 24, length } }));
+        all.push_back(nest(rank, run, { { 4, 64 * length }, { 128 / run, 256 * length }, { 8, length } }));
+        all.push_back(nest(rank, run, { { 16, 64 * length }, { 12, length } }));
+        all.push_back(nest(rank, run, { { 12, 64 * length }, { 16, length } }));
+    }
     all.push_back(nest(rank, 2, { { 3, 4 }, { 2, 20 }, { 3, 64 }, { 2, -300 }, { 2, 1000 }, { 2, 2500 } }));
     all.push_back(nest(rank, 1,
                        { { 2, 2 },

@@ -603,6 +603,9 @@ typedef struct weir_dev_layout {
     const weir_layout_piece *pieces; /* NULL: the run is contiguous */
     const uint32_t *nest_of;         /* piece i is nests[nest_of[i]] with offset 0; NULL: each piece is a run */
     const weir_layout_nest *nests;
+    const uint32_t *tiles; /* entry i: the piece of byte i << tile_shift of the list; the last entry: the last piece */
+    uint32_t tile_shift;
+    uint32_t reserved;
     uint32_t piece_count;
     uint32_t nest_count;
     /* Set by weir_layout_prepare (impl/layout_nest.h) from the fields above. */
@@ -704,10 +707,10 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_table_faults) == 32, "layout of weir_dev_tabl
 WEIR_STATIC_ASSERT(sizeof(weir_layout_nest) == 176, "layout of weir_layout_nest");
 WEIR_STATIC_ASSERT(offsetof(weir_layout_nest, dim) == 32, "layout of weir_layout_nest");
 WEIR_STATIC_ASSERT(sizeof(weir_layout_piece) == 16, "layout of weir_layout_piece");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_layout) == 312, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_layout) == 328, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, pieces) == 192, "layout of weir_dev_layout");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, piece_count) == 216, "layout of weir_dev_layout");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, by_run) == 232, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, piece_count) == 232, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, by_run) == 248, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, taken) == 48, "layout of weir_dev_rdma_state");

@@ -16,6 +16,7 @@
 
 #define CHUNK_BYTES ((uint64_t)2 << 20)
 #define ALIGNMENT ((uint64_t)256)
+#define TILE_SHIFT 9u /* 512 bytes: what a warp moves at once */
 
 typedef struct chunk {
     struct chunk *next;
@@ -24,13 +25,14 @@ typedef struct chunk {
     weiri_layout_copy *first; /* by offset */
 } chunk;
 
-/* A list in the memory of a device: pieces, nests, and the index of each piece's nest. */
+/* A list in the memory of a device: pieces, nests, the index of each piece's nest, and tiles. */
 struct weiri_layout_copy {
     weiri_layout_copy *next; /* of the same list */
     chunk *chunk;
     weiri_layout_copy *behind; /* in the chunk */
-    uint64_t offset;
+    uint64_t offset;           /* in the chunk */
     uint64_t bytes;
+    uint64_t tiles; /* in the chunk */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards the chunks, and adding copies */
@@ -147,6 +149,40 @@ static uint64_t index_bytes(const weiri_layout_list *list)
     return list->nest_of != NULL ? (uint64_t)list->count * sizeof *list->nest_of : 0;
 }
 
+/* A kernel finds the piece of a byte through its tile: 512 bytes, or more for lists of long pieces, so that there are
+ * at most two tiles for each piece. */
+static uint32_t tile_shift(const weiri_layout_list *list)
+{
+    uint32_t shift = TILE_SHIFT;
+    while (list->size >> shift > 2 * (uint64_t)list->count) {
+        shift++;
+    }
+    return shift;
+}
+
+static uint64_t tile_count(const weiri_layout_list *list) { return ((list->size - 1) >> tile_shift(list)) + 2; }
+
+static weir_status write_tiles(weir_device *device, const weiri_layout_list *list, char *to)
+{
+    const uint64_t count = tile_count(list);
+    const uint32_t shift = tile_shift(list);
+    uint32_t piece = 0;
+    uint32_t *tiles = (uint32_t *)weiri_alloc(count, sizeof *tiles);
+    if (tiles == NULL) {
+        return weiri_fail_nomem("layout: tiles of a piece list");
+    }
+    for (uint64_t i = 0; i + 1 < count; i++) {
+        while (list->pieces[piece + 1].prefix <= i << shift) {
+            piece++;
+        }
+        tiles[i] = piece;
+    }
+    tiles[count - 1] = list->count - 1;
+    const weir_status status = weir_device_copy(device, to, tiles, count * sizeof *tiles);
+    weiri_free(tiles);
+    return status;
+}
+
 static weir_status write_copy(weir_device *device, const weiri_layout_list *list, const weiri_layout_copy *copy)
 {
     char *at = (char *)copy->chunk->block->pointer + copy->offset;
@@ -159,7 +195,7 @@ static weir_status write_copy(weir_device *device, const weiri_layout_list *list
         at += nest_bytes(list);
         status = weir_device_copy(device, at, list->nest_of, index_bytes(list));
     }
-    return status;
+    return status == WEIR_OK ? write_tiles(device, list, (char *)copy->chunk->block->pointer + copy->tiles) : status;
 }
 
 /* With the mutex. */
@@ -172,12 +208,14 @@ static weir_status add_copy(weiri_layout_list *list, weir_device *device)
     if (copy == NULL) {
         return weiri_fail_nomem("layout: memory of a device");
     }
-    copy->bytes = (piece_bytes(list) + nest_bytes(list) + index_bytes(list) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const uint64_t tiles_at = piece_bytes(list) + nest_bytes(list) + index_bytes(list);
+    copy->bytes = (tiles_at + tile_count(list) * sizeof(uint32_t) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     weir_status status = place_copy(device, copy);
     if (status != WEIR_OK) {
         weiri_free(copy);
         return status;
     }
+    copy->tiles = copy->offset + tiles_at;
     status = write_copy(device, list, copy);
     if (status != WEIR_OK) {
         remove_copy(copy);
@@ -248,6 +286,8 @@ weir_status weiri_layout_handle(const char *call, const weir_layout *layout, con
         out->pieces = (const weir_layout_piece *)(const void *)at;
         out->piece_count = list->count;
         out->nest_count = list->nest_count;
+        out->tiles = (const uint32_t *)(const void *)((const char *)copy->chunk->block->pointer + copy->tiles);
+        out->tile_shift = tile_shift(list);
         if (list->nest_of != NULL) {
             out->nests = (const weir_layout_nest *)(const void *)(at + piece_bytes(list));
             out->nest_of = (const uint32_t *)(const void *)(at + piece_bytes(list) + nest_bytes(list));

@@ -23,10 +23,13 @@ typedef struct weir_dev_layout_run {
 
 /* ---- places ---------------------------------------------------------------------------------------------- */
 
-/* The run of byte `into` of the piece list whose first byte lies at `place`. */
+/* The run of byte `into` of the piece list whose first byte lies at `place`. The entries of its tile bound the search:
+ * on average a tile has few pieces. */
 WEIR_FN_COLD weir_dev_layout_run weir_layout_find_piece(const weir_dev_layout *layout, int64_t place, uint64_t into)
 {
-    const uint32_t i = weir_layout_piece_of(layout->pieces, layout->piece_count, into);
+    const uint32_t *tile = layout->tiles + (into >> layout->tile_shift);
+    const uint32_t first = tile[0];
+    const uint32_t i = first + weir_layout_piece_of(layout->pieces + first, tile[1] - first + 1, into);
     const weir_layout_piece *piece = layout->pieces + i;
     const uint64_t inside = into - piece->prefix;
     weir_dev_layout_run run;
@@ -66,28 +69,77 @@ WEIR_FN weir_dev_layout_run weir_layout_find(const weir_dev_layout *layout, uint
 
 /* ---- units by words: of small layouts without a piece list ----------------------------------------------- */
 
-WEIR_FN int64_t weir_layout_word_at(const weir_dev_layout *layout, uint32_t at)
+/* The place of a packed byte, and how far it can move on without a division. */
+typedef struct weir_layout_walk {
+    int64_t place;
+    uint32_t run;   /* bytes left in the run */
+    uint32_t inner; /* steps left in the innermost dim */
+} weir_layout_walk;
+
+WEIR_FN weir_layout_walk weir_layout_walk_from(const weir_dev_layout *layout, uint32_t at)
 {
-    uint32_t into;
-    const int64_t place = weir_layout_small_at(layout, at, &into);
-    return place + into;
+    const weir_layout_nest *nest = &layout->nest;
+    uint32_t step = weir_layout_divide(at, layout->by_run);
+    const uint32_t into = at - step * (uint32_t)nest->run;
+    weir_layout_walk walk;
+    walk.place = nest->offset + into;
+    walk.run = (uint32_t)nest->run - into;
+    walk.inner = 1;
+    if (nest->dims != 0) {
+        walk.inner = (uint32_t)nest->dim[nest->dims - 1].count - step;
+    }
+    WEIR_ROLLED
+    for (uint32_t i = nest->dims; i-- > 1;) {
+        const uint32_t outer = weir_layout_divide(step, layout->by_dim[i]);
+        const uint32_t index = step - outer * (uint32_t)nest->dim[i].count;
+        walk.place += (int64_t)index * nest->dim[i].stride;
+        if (i + 1 == nest->dims) {
+            walk.inner = (uint32_t)nest->dim[i].count - index;
+        }
+        step = outer;
+    }
+    if (nest->dims != 0) {
+        walk.place += (int64_t)step * nest->dim[0].stride;
+    }
+    return walk;
+}
+
+/* Moves on by a word to packed byte `at`. */
+WEIR_FN weir_layout_walk weir_layout_walk_on(const weir_dev_layout *layout, weir_layout_walk walk, uint32_t word,
+                                             uint32_t at)
+{
+    const weir_layout_nest *nest = &layout->nest;
+    walk.place += word;
+    walk.run -= word;
+    if (walk.run == 0) {
+        if (--walk.inner == 0) {
+            return weir_layout_walk_from(layout, at);
+        }
+        walk.run = (uint32_t)nest->run;
+        walk.place += nest->dim[nest->dims - 1].stride - (int64_t)nest->run;
+    }
+    return walk;
 }
 
 /* `word` is a constant that divides `at`, all runs and all places. */
 WEIR_FN weir_vec16 weir_layout_load_words(const weir_dev_layout *layout, const char *src, uint32_t at, uint32_t word)
 {
+    weir_layout_walk walk = weir_layout_walk_from(layout, at);
     uint64_t words[16];
     weir_vec16 unit;
     if (word == 16) {
-        return weir_arch_load_vec16((const weir_vec16 *)(src + weir_layout_word_at(layout, at)));
+        return weir_arch_load_vec16((const weir_vec16 *)(src + walk.place));
     }
     WEIR_UNROLL
     for (uint32_t k = 0; k < 16 / word; k++) {
-        const char *from = src + weir_layout_word_at(layout, at + k * word);
+        const char *from = src + walk.place;
         words[k] = word == 8   ? weir_arch_load_u64((const weir_alias_u64 *)from)
                    : word == 4 ? weir_arch_load_u32((const weir_alias_u32 *)from)
                    : word == 2 ? weir_arch_load_u16((const weir_alias_u16 *)from)
                                : (unsigned char)weir_arch_load_byte(from);
+        if (k + 1 < 16 / word) {
+            walk = weir_layout_walk_on(layout, walk, word, at + (k + 1) * word);
+        }
     }
     unit.lo = 0;
     unit.hi = 0;
@@ -102,13 +154,14 @@ WEIR_FN weir_vec16 weir_layout_load_words(const weir_dev_layout *layout, const c
 WEIR_FN void weir_layout_store_words(const weir_dev_layout *layout, char *dst, uint32_t at, weir_vec16 unit,
                                      uint32_t word)
 {
+    weir_layout_walk walk = weir_layout_walk_from(layout, at);
     if (word == 16) {
-        weir_arch_store_vec16((weir_vec16 *)(dst + weir_layout_word_at(layout, at)), unit);
+        weir_arch_store_vec16((weir_vec16 *)(dst + walk.place), unit);
         return;
     }
     WEIR_UNROLL
     for (uint32_t k = 0; k < 16; k += word) {
-        char *to = dst + weir_layout_word_at(layout, at + k);
+        char *to = dst + walk.place;
         const uint64_t value = (k < 8 ? unit.lo : unit.hi) >> k % 8 * 8;
         if (word == 8) {
             weir_arch_store_u64((weir_alias_u64 *)to, value);
@@ -118,6 +171,9 @@ WEIR_FN void weir_layout_store_words(const weir_dev_layout *layout, char *dst, u
             weir_arch_store_u16((weir_alias_u16 *)to, (uint16_t)value);
         } else {
             weir_arch_store_byte(to, (char)(unsigned char)value);
+        }
+        if (k + word < 16) {
+            walk = weir_layout_walk_on(layout, walk, word, at + k + word);
         }
     }
 }
@@ -280,7 +336,7 @@ WEIR_FN weir_layout_side weir_layout_packed(const void *memory, uint64_t start)
 WEIR_FN char *weir_layout_byte_of(weir_layout_side side, uint64_t at, int small)
 {
     return side.memory + (side.layout == NULL ? (int64_t)(at - side.start)
-                          : small             ? weir_layout_word_at(side.layout, (uint32_t)at)
+                          : small             ? weir_layout_walk_from(side.layout, (uint32_t)at).place
                                               : weir_layout_find(side.layout, at).place);
 }
 
@@ -296,12 +352,41 @@ WEIR_FN void weir_layout_move_edges(weir_layout_side to, weir_layout_side from, 
     }
 }
 
+/* A transpose has neighbouring runs in the steps of its outermost dim. There a warp takes a tile of 8 such steps by 4
+ * units, so that its lanes access neighbouring bytes on both sides. Returns the number of tiles in 8 steps; 0: the
+ * layout is no transpose, or its sides do not divide. All of its units move. */
+#define WEIR_LAYOUT_TILE_STEPS 8u
+#define WEIR_LAYOUT_TILE_UNITS 4u
+
+WEIR_FN uint32_t weir_layout_tiles(const weir_dev_layout *layout, uint32_t at, uint32_t units)
+{
+    const weir_layout_nest *nest = &layout->nest;
+    const uint32_t width = WEIR_LAYOUT_TILE_UNITS * WEIR_LAYOUT_UNIT;
+    if (nest->dims < 2 || nest->dim[0].stride != (int64_t)nest->run || at != 0 ||
+        units * (uint64_t)WEIR_LAYOUT_UNIT != nest->size || nest->dim[0].count % WEIR_LAYOUT_TILE_STEPS != 0) {
+        return 0;
+    }
+    const uint32_t step = (uint32_t)nest->size / (uint32_t)nest->dim[0].count;
+    return step % width == 0 ? step / width : 0;
+}
+
+/* The i-th unit in the order of tiles. */
+WEIR_FN uint32_t weir_layout_tiled_unit(uint32_t i, uint32_t tiles)
+{
+    const uint32_t tile = i / (WEIR_LAYOUT_TILE_STEPS * WEIR_LAYOUT_TILE_UNITS);
+    const uint32_t lane = i % (WEIR_LAYOUT_TILE_STEPS * WEIR_LAYOUT_TILE_UNITS);
+    const uint32_t strip = tile / tiles;
+    const uint32_t step = strip * WEIR_LAYOUT_TILE_STEPS + lane % WEIR_LAYOUT_TILE_STEPS;
+    return (step * tiles + (tile - strip * tiles)) * WEIR_LAYOUT_TILE_UNITS + lane / WEIR_LAYOUT_TILE_STEPS;
+}
+
 /* Units from packed byte `at` on. `word` is a constant. */
 WEIR_FN void weir_layout_move_words(weir_layout_side to, weir_layout_side from, uint32_t at, uint32_t units,
                                     uint32_t word, weir_coop coop)
 {
+    const uint32_t tiles = weir_layout_tiles(from.layout != NULL ? from.layout : to.layout, at, units);
     for (uint32_t i = coop.rank; i < units; i += coop.size) {
-        const uint32_t place = at + i * WEIR_LAYOUT_UNIT;
+        const uint32_t place = at + (tiles == 0 ? i : weir_layout_tiled_unit(i, tiles)) * WEIR_LAYOUT_UNIT;
         const weir_vec16 unit = from.layout != NULL
                                     ? weir_layout_load_words(from.layout, from.memory, place, word)
                                     : weir_arch_load_vec16((const weir_vec16 *)(from.memory + (place - from.start)));
@@ -330,8 +415,11 @@ WEIR_FN void weir_layout_move_pieces(weir_layout_side to, weir_layout_side from,
     }
 }
 
-/* The word for units from `at` on; 0: by pieces. Pieces cost fewer instructions than words where runs are longer than a
- * few words of 1 or 2 bytes. */
+/* From this length of runs on, a warp needs at most two pieces for most units, which then cost less than words of 1 or
+ * 2 bytes. */
+#define WEIR_LAYOUT_LONG_RUN 1024u
+
+/* The word for units from `at` on; 0: by pieces. */
 WEIR_FN uint32_t weir_layout_word_of(weir_layout_side side, uint64_t at)
 {
     if (side.layout == NULL) {
@@ -339,8 +427,9 @@ WEIR_FN uint32_t weir_layout_word_of(weir_layout_side side, uint64_t at)
     }
     const uint64_t all = side.layout->word | (uintptr_t)side.memory | at;
     const uint32_t word = (uint32_t)(all & (0 - all));
-    const int few = side.layout->nest.run < (word == 1 ? 6 : word == 2 ? 12 : side.layout->nest.run + 1);
-    return side.layout->small && side.layout->pieces == NULL && few ? word : 0;
+    const int pieces = side.layout->pieces != NULL || !side.layout->small ||
+                       (word <= 2 && side.layout->nest.run >= WEIR_LAYOUT_LONG_RUN);
+    return pieces ? 0 : word;
 }
 
 /* The bytes in front of the first unit of a move of packed bytes [at, at + bytes): units are aligned on the packed
