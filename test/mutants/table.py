@@ -59,6 +59,16 @@ def port_device(suite, case, variant="device"):
     return [f"conformance.Transports/{suite}.{case}/cpu_threads_ib_{variant}"]
 
 
+def unit_layout(case):
+    """A case of layouts that are written by hand."""
+    return [f"unit.Layout.{case}"]
+
+
+def unit_tree(case):
+    """A case of layouts beside an interpreter of type maps."""
+    return [f"unit.LayoutTree.{case}"]
+
+
 def stage(suite, case, *stages):
     return [f"conformance.Stages/{suite}.{case}/{name}" for name in stages or ("cpu_threads",)]
 
@@ -1156,4 +1166,31 @@ MUTANTS = [
     Mutant("table-fault-count", DEVICE + "impl/table_move.h", "weir_dev_table_fault",
            "weir_arch_add_relaxed_sys_u64(&faults->count, 1);", "", "ids out of range are not counted",
            stage("TableErrors", "CountsIdsOutOfRange")),
+    Mutant("layout-order", HOST + "layout/layout.c", "repeat_box", "last_is_fastest ? dims - 1 - i : i",
+           "last_is_fastest ? i : dims - 1 - i", "C and Fortran orders are swapped", unit_tree("GoldenValues")),
+    Mutant("layout-start", HOST + "layout/layout.c", "repeat_box", "layout->form.nest.offset += offset;", "",
+           "a box begins where its array begins", unit_tree("GoldenValues")),
+    Mutant("layout-extent", HOST + "layout/layout.c", "repeat_blocks",
+           "repeat(call, layout, length, extent_of(layout))",
+           "repeat(call, layout, length, (int64_t)layout->form.nest.size)", "items of a block lie a size apart",
+           unit_tree("RandomTrees")),
+    Mutant("layout-sign", HOST + "layout/form.c", "weiri_layout_spread", "span < 0 ? span : 0, span > 0 ? span : 0",
+           "0, span", "a negative stride lowers the upper bound", unit_tree("RandomTrees")),
+    Mutant("layout-merge-dim", HOST + "layout/form.c", "merge", "|| whole != stride",
+           "|| (whole != stride && whole != -stride)",
+           "dims of opposite directions merge", unit_tree("RandomTrees")),
+    Mutant("layout-merge-run", HOST + "layout/form.c", "merge", "listed || stride < 0 ||", "stride < 0 ||",
+           "a piece list is taken for a run", unit_tree("RandomTrees")),
+    Mutant("layout-prefix", HOST + "layout/list.c", "add_waiting", "list->size += b->nest.size;",
+           "list->size += b->nest.run;", "prefixes count one run of a piece", unit_tree("RandomTrees")),
+    Mutant("layout-search", "include/weir/device/impl/layout_nest.h", "weir_layout_piece_of",
+           "pieces[first + half].prefix <= at",
+           "pieces[first + half].prefix < at", "a piece's first byte is looked for in the piece before",
+           unit_layout("IrregularListsArePieces")),
+    Mutant("layout-join", HOST + "layout/list.c", "join_nest", "distance == (int64_t)last->run) {",
+           "distance >= (int64_t)last->run) {", "runs with a gap between them are joined", unit_tree("RandomTrees")),
+    Mutant("layout-place", HOST + "layout/list.c", "add_waiting", "b->place - b->first", "b->place",
+           "the first piece's place counts twice", unit_tree("RandomTrees")),
+    Mutant("layout-range", HOST + "layout/form.c", "weiri_layout_add", "*out <= WEIRI_LAYOUT_MOST && ", "",
+           "offsets beyond 2^62 are accepted", unit_layout("Refusals")),
 ]
