@@ -27,51 +27,66 @@
 #include "weir/device/layout.h"
 #include "weir/device/memory_channel.h"
 
-/* Whether the items around `offset`, or `bytes` packed bytes without a layout, lie in a memory of `size` bytes. The
- * memory is the peer's unless `local`. */
-WEIR_FN weir_status weir_dev_memory_channel_check_layout(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                         int local, const weir_dev_layout *layout, uint64_t offset,
-                                                         uint64_t bytes, uint64_t size)
+/* Whether the items around `offset`, or `bytes` packed bytes without a layout, lie in a memory of `size` bytes. */
+WEIR_FN int weir_dev_layout_in_range(const weir_dev_layout *layout, uint64_t offset, uint64_t bytes, uint64_t size)
 {
     const int64_t first = layout != NULL ? layout->first : 0;
-    const uint64_t span = layout != NULL ? (uint64_t)layout->last - (uint64_t)layout->first : bytes;
+    const uint64_t span = layout != NULL ? (uint64_t)layout->last - (uint64_t)first : bytes;
     const uint64_t start = offset + (uint64_t)first;
     const int wraps = first < 0 ? start > offset : start < offset;
-    if (WEIR_UNLIKELY(wraps || !weir_dev_in_range(start, span, size))) {
-        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_RANGE,
-                                        weir_dev_memory_channel_note(channel, doing, local, start, span, size));
-    }
-    return WEIR_OK;
+    return !wraps && weir_dev_in_range(start, span, size);
 }
 
-/* Sets *bytes to the packed size of `to` and `from`. One of the two may be NULL. */
-WEIR_FN weir_status weir_dev_memory_channel_check_sizes(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                        const weir_dev_layout *to, const weir_dev_layout *from,
-                                                        uint64_t offset, uint64_t *bytes)
+/* The packed size of two sides, one of which may be NULL; WEIR_UNKNOWN_BYTES if they do not match. */
+WEIR_FN uint64_t weir_dev_layout_bytes_of(const weir_dev_layout *to, const weir_dev_layout *from)
 {
     const weir_dev_layout *layout = to != NULL ? to : from;
-    *bytes = layout != NULL ? layout->nest.size : 0;
-    if (WEIR_UNLIKELY(layout == NULL || (from != NULL && from->nest.size != *bytes))) {
-        return weir_dev_control_fail_in(channel->semaphore.control, WEIR_ERR_INVALID,
-                                        weir_dev_memory_channel_note(channel, doing, 0, offset, *bytes, 0));
+    const int match = layout != NULL && (from == NULL || from->nest.size == layout->nest.size);
+    return match ? layout->nest.size : WEIR_UNKNOWN_BYTES;
+}
+
+/* Fails a call for bytes that leave a memory of `size` bytes: the items around `offset`, or packed bytes. */
+WEIR_FN weir_status weir_dev_layout_fail_range(weir_dev_control *control, weir_dev_note note, int local,
+                                               const weir_dev_layout *layout, uint64_t offset, uint64_t bytes,
+                                               uint64_t size)
+{
+    note.numbers[0] = offset + (layout != NULL ? (uint64_t)layout->first : 0);
+    note.numbers[1] = layout != NULL ? (uint64_t)layout->last - (uint64_t)layout->first : bytes;
+    note.numbers[2] = size;
+    note.index = local ? WEIR_LOCAL_MEMORY : 0;
+    return weir_dev_control_fail_in(control, WEIR_ERR_RANGE, note);
+}
+
+/* Fails a put or a get. Arguments are passed by value, as to all functions that are not inlined. */
+WEIR_FN_COLD weir_status weir_dev_memory_channel_layouts_left(weir_dev_control *control, uint32_t peer, uint32_t doing,
+                                                              const weir_dev_layout *remote, uint64_t remote_offset,
+                                                              const weir_dev_layout *local, uint64_t local_offset,
+                                                              uint64_t remote_bytes, uint64_t local_bytes)
+{
+    const uint64_t bytes = weir_dev_layout_bytes_of(remote, local);
+    const weir_dev_note note = weir_dev_note_of(doing, peer, remote_offset, remote != NULL ? remote->nest.size : 0, 0);
+    if (bytes == WEIR_UNKNOWN_BYTES) {
+        return weir_dev_control_fail_in(control, WEIR_ERR_INVALID, note);
     }
-    return WEIR_OK;
+    return weir_dev_layout_in_range(remote, remote_offset, bytes, remote_bytes)
+               ? weir_dev_layout_fail_range(control, note, 1, local, local_offset, bytes, local_bytes)
+               : weir_dev_layout_fail_range(control, note, 0, remote, remote_offset, bytes, remote_bytes);
 }
 
 /* Whether a put or a get may go on. */
-WEIR_FN weir_status weir_dev_memory_channel_check_sides(const weir_dev_memory_channel *channel, uint32_t doing,
-                                                        const weir_dev_layout *remote, uint64_t remote_offset,
-                                                        const weir_dev_layout *local, uint64_t local_offset)
+WEIR_FN weir_status weir_dev_memory_channel_check_layouts(const weir_dev_memory_channel *channel, uint32_t doing,
+                                                          const weir_dev_layout *remote, uint64_t remote_offset,
+                                                          const weir_dev_layout *local, uint64_t local_offset)
 {
-    uint64_t bytes;
-    weir_status status = weir_dev_memory_channel_check_sizes(channel, doing, remote, local, remote_offset, &bytes);
-    if (status == WEIR_OK) {
-        status = weir_dev_memory_channel_check_layout(channel, doing, 0, remote, remote_offset, bytes,
-                                                      channel->remote_bytes);
+    const uint64_t bytes = weir_dev_layout_bytes_of(remote, local);
+    if (WEIR_UNLIKELY(bytes == WEIR_UNKNOWN_BYTES ||
+                      !weir_dev_layout_in_range(remote, remote_offset, bytes, channel->remote_bytes) ||
+                      !weir_dev_layout_in_range(local, local_offset, bytes, channel->local_bytes))) {
+        return weir_dev_memory_channel_layouts_left(channel->semaphore.control, channel->semaphore.peer, doing, remote,
+                                                    remote_offset, local, local_offset, channel->remote_bytes,
+                                                    channel->local_bytes);
     }
-    return status != WEIR_OK ? status
-                             : weir_dev_memory_channel_check_layout(channel, doing, 1, local, local_offset, bytes,
-                                                                    channel->local_bytes);
+    return WEIR_OK;
 }
 
 /* Copies the items of `from` in the local memory to those of `to` in the remote memory. */
@@ -81,7 +96,7 @@ WEIR_FN weir_status weir_dev_memory_channel_put_layout(const weir_dev_memory_cha
                                                        weir_coop coop)
 {
     const weir_status status =
-        weir_dev_memory_channel_check_sides(channel, WEIR_DOING_PUT, to, remote_offset, from, local_offset);
+        weir_dev_memory_channel_check_layouts(channel, WEIR_DOING_PUT, to, remote_offset, from, local_offset);
     return status != WEIR_OK
                ? status
                : weir_dev_layout_copy(to, channel->remote + remote_offset, from, channel->local + local_offset, coop);
@@ -94,34 +109,48 @@ WEIR_FN weir_status weir_dev_memory_channel_get_layout(const weir_dev_memory_cha
                                                        const weir_dev_layout *to, uint64_t local_offset, weir_coop coop)
 {
     const weir_status status =
-        weir_dev_memory_channel_check_sides(channel, WEIR_DOING_GET, from, remote_offset, to, local_offset);
+        weir_dev_memory_channel_check_layouts(channel, WEIR_DOING_GET, from, remote_offset, to, local_offset);
     return status != WEIR_OK
                ? status
                : weir_dev_layout_copy(to, channel->local + local_offset, from, channel->remote + remote_offset, coop);
 }
 
-/* Whether a call with packets may go on. It uses `needed` bytes of packet buffers at packet_offset. */
-WEIR_FN weir_status weir_dev_memory_channel_check_packets(const weir_dev_memory_channel *channel, int put, int unpack,
-                                                          uint64_t packet_offset, uint64_t needed, weir_coop coop)
+/* The bytes that `halves` packet buffers take, each of `bytes` data. A layout has up to 2^62 bytes, also in a small
+ * memory if its items overlap: twice that many packets may not fit in 64 bits. */
+WEIR_FN uint64_t weir_dev_layout_ll16_bytes(uint64_t bytes, int halves)
 {
-    const uint32_t doing = weir_dev_memory_channel_doing(put, unpack);
-    const uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
-                           (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
-    weir_status status = WEIR_OK;
-    if (put) {
-        status =
-            weir_dev_memory_channel_check_layout(channel, doing, 0, NULL, packet_offset, needed, channel->remote_bytes);
+    const uint64_t half = (bytes + 7) / 8 * 16;
+    return halves == 2 && half >> 63 == 0 ? 2 * half : half;
+}
+
+/* Fails a call with packets. The channel's cell lies behind `epochs`. */
+WEIR_FN_COLD weir_status weir_dev_memory_channel_layouts_refused(weir_dev_control *control, const uint64_t *epochs,
+                                                                 uint32_t doing, uint64_t packet_offset,
+                                                                 const weir_dev_layout *from, uint64_t put_offset,
+                                                                 const weir_dev_layout *to, uint64_t unpack_offset)
+{
+    const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
+    const int put = doing != WEIR_DOING_UNPACK;
+    const int unpack = doing != WEIR_DOING_PUT_PACKETS;
+    const uint64_t bytes = weir_dev_layout_bytes_of(to, from);
+    const uint64_t needed = weir_dev_layout_ll16_bytes(bytes, put + unpack);
+    const weir_dev_note note = weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, needed, 0);
+    if (bytes == WEIR_UNKNOWN_BYTES) {
+        return weir_dev_control_fail_in(control, WEIR_ERR_INVALID, note);
     }
-    if (unpack && status == WEIR_OK) {
-        status = weir_dev_memory_channel_check_layout(channel, doing, 1, NULL, packet_offset, needed,
-                                                      channel->packets_bytes);
+    if (put && !weir_dev_layout_in_range(from, put_offset, bytes, cell->local_bytes)) {
+        return weir_dev_layout_fail_range(control, note, 1, from, put_offset, bytes, cell->local_bytes);
     }
-    if (status == WEIR_OK && WEIR_UNLIKELY(ends % 16 != 0 || (channel->indexed && weir_packet_spans(coop)))) {
-        return weir_dev_control_fail_in(
-            channel->semaphore.control, WEIR_ERR_INVALID,
-            weir_dev_memory_channel_note(channel, doing, unpack && !put, packet_offset, needed, 0));
+    if (unpack && !weir_dev_layout_in_range(to, unpack_offset, bytes, cell->local_bytes)) {
+        return weir_dev_layout_fail_range(control, note, 1, to, unpack_offset, bytes, cell->local_bytes);
     }
-    return status;
+    if (put && !weir_dev_in_range(packet_offset, needed, cell->remote_bytes)) {
+        return weir_dev_layout_fail_range(control, note, 0, NULL, packet_offset, needed, cell->remote_bytes);
+    }
+    if (unpack && !weir_dev_in_range(packet_offset, needed, cell->packets_bytes)) {
+        return weir_dev_layout_fail_range(control, note, 1, NULL, packet_offset, needed, cell->packets_bytes);
+    }
+    return weir_dev_control_fail_in(control, WEIR_ERR_INVALID, note);
 }
 
 /* One direction of packets, or both. `put` and `unpack` are constants; the layout of a direction that is left out is
@@ -132,23 +161,19 @@ WEIR_FN weir_status weir_dev_memory_channel_run_layout_ll16(const weir_dev_memor
                                                             uint64_t unpack_offset, weir_coop coop)
 {
     const uint32_t doing = weir_dev_memory_channel_doing(put, unpack);
-    uint64_t bytes;
-    weir_status status = weir_dev_memory_channel_check_sizes(channel, doing, to, from, packet_offset, &bytes);
-    if (put && status == WEIR_OK) {
-        status = weir_dev_memory_channel_check_layout(channel, doing, 1, from, put_offset, bytes, channel->local_bytes);
-    }
-    if (unpack && status == WEIR_OK) {
-        status =
-            weir_dev_memory_channel_check_layout(channel, doing, 1, to, unpack_offset, bytes, channel->local_bytes);
-    }
-    /* A layout has up to 2^62 bytes, also in a small memory if its items overlap: twice `half` may not fit. */
-    const uint64_t half = (bytes + 7) / 8 * 16;
-    const uint64_t needed = put && unpack && half >> 63 == 0 ? 2 * half : half;
-    if (status == WEIR_OK) {
-        status = weir_dev_memory_channel_check_packets(channel, put, unpack, packet_offset, needed, coop);
-    }
-    if (status != WEIR_OK) {
-        return status;
+    const uint64_t bytes = weir_dev_layout_bytes_of(to, from);
+    const uint64_t half = weir_dev_layout_ll16_bytes(bytes, 1);
+    const uint64_t needed = weir_dev_layout_ll16_bytes(bytes, put + unpack);
+    const uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
+                           (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
+    if (WEIR_UNLIKELY(bytes == WEIR_UNKNOWN_BYTES ||
+                      (put && (!weir_dev_layout_in_range(from, put_offset, bytes, channel->local_bytes) ||
+                               !weir_dev_in_range(packet_offset, needed, channel->remote_bytes))) ||
+                      (unpack && (!weir_dev_layout_in_range(to, unpack_offset, bytes, channel->local_bytes) ||
+                                  !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
+                      ends % 16 != 0 || (channel->indexed && weir_packet_spans(coop)))) {
+        return weir_dev_memory_channel_layouts_refused(channel->semaphore.control, channel->epochs, doing,
+                                                       packet_offset, from, put_offset, to, unpack_offset);
     }
     const uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     const uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
@@ -164,7 +189,7 @@ WEIR_FN weir_status weir_dev_memory_channel_run_layout_ll16(const weir_dev_memor
         return WEIR_OK;
     }
     weir_layout_side side = { to, channel->local + unpack_offset, 0 };
-    status =
+    const weir_status status =
         weir_layout_ll16_unpack(side, channel->packets + packet_offset + (halves && unpack_flag % 2 != 0 ? half : 0),
                                 bytes, unpack_flag, coop.rank, coop.size, channel->semaphore.control);
     return weir_dev_memory_channel_end_packets(channel, doing, packet_offset, bytes, unpack_flag, status);
