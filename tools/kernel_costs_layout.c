@@ -1,7 +1,7 @@
-/* kernel_costs_layout.c - one minimal kernel for each call of weir/device/layout.h. Only tools/kernel-costs uses it, as
- * it does kernel_costs.c. */
+/* kernel_costs_layout.c - one minimal kernel for each call of weir/device/layout.h, and for the packets of
+ * weir/device/layout_channel.h. Only tools/kernel-costs uses it, as it does kernel_costs.c. */
 #include "weir/device/kernel.h"
-#include "weir/device/layout.h"
+#include "weir/device/layout_channel.h"
 
 typedef struct layout_cost_args {
     weir_dev_layout to;
@@ -29,3 +29,31 @@ WEIR_KERNEL(layout_copy, layout_cost_args)
 }
 
 WEIR_KERNEL(layout_at, layout_cost_args) { (void)weir_dev_layout_at(&args->from, args->offset, args->run + coop.rank); }
+
+typedef struct layout_channel_cost_args {
+    weir_dev_memory_channel channel;
+    weir_dev_layout to;
+    weir_dev_layout from;
+    uint64_t to_offset;
+    uint64_t from_offset;
+    uint64_t packet_offset;
+    int32_t *status;
+} layout_channel_cost_args;
+
+WEIR_KERNEL(put_layout_ll16, layout_channel_cost_args)
+{
+    (void)weir_dev_memory_channel_put_layout_ll16(&args->channel, args->packet_offset, &args->from, args->from_offset,
+                                                  coop);
+}
+
+WEIR_KERNEL(unpack_layout_ll16, layout_channel_cost_args)
+{
+    *args->status = (int32_t)weir_dev_memory_channel_unpack_layout_ll16(&args->channel, args->packet_offset, &args->to,
+                                                                        args->to_offset, coop);
+}
+
+WEIR_KERNEL(exchange_layout_ll16, layout_channel_cost_args)
+{
+    *args->status = (int32_t)weir_dev_memory_channel_exchange_layout_ll16(
+        &args->channel, args->packet_offset, &args->from, args->from_offset, &args->to, args->to_offset, coop);
+}
