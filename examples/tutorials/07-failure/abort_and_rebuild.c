@@ -131,7 +131,8 @@ static bool join_neighbours(job *j)
 /* Returns when all ranks are ready. */
 static bool open_job(job *j, const char *where, const char *device, uint32_t rank, uint32_t size)
 {
-    const weir_memory_opts host = { .size = sizeof host, .kind = WEIR_MEMORY_HOST };
+    weir_memory_opts host = WEIR_OPTS(weir_memory_opts);
+    host.kind = WEIR_MEMORY_HOST;
     memset(j, 0, sizeof *j);
     j->rank = rank;
     j->size = size;
