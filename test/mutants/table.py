@@ -1164,7 +1164,7 @@ MUTANTS = [
     Mutant("table-count-at", "src/device/kernels/table.c", "weiri_table_count", "most < call->count ? most : call->count",
            "most - most + call->count", "the count in memory is ignored", stage("Table", "GraphsAreReplayedWithOtherIds")),
     Mutant("table-fault-count", DEVICE + "impl/table_move.h", "weir_dev_table_fault",
-           "weir_arch_add_relaxed_sys_u64(&faults->count, 1);", "", "ids out of range are not counted",
+           "weir_arch_store_relaxed_sys_u64(&faults->count, shown);", "", "ids out of range are not counted",
            stage("TableErrors", "CountsIdsOutOfRange")),
     Mutant("layout-order", HOST + "layout/layout.c", "repeat_box", "last_is_fastest ? dims - 1 - i : i",
            "last_is_fastest ? i : dims - 1 - i", "C and Fortran orders are swapped", unit_tree("GoldenValues")),

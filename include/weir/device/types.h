@@ -548,7 +548,7 @@ typedef struct weir_dev_table_faults {
 typedef struct weir_dev_table {
     const weir_dev_table_part *parts;
     weir_dev_table_faults *faults;
-    uint64_t *claimed; /* in device memory: 0 until a thread stores the first fault */
+    uint64_t *claimed; /* in device memory: faults so far; the thread that raises it from 0 stores the first */
     uint64_t rows;
     uint64_t row_bytes;
     uint32_t count;       /* parts */

@@ -146,12 +146,20 @@ WEIR_FN char *weir_table_copy_of(const weir_dev_table *table, uint64_t id)
 WEIR_FN_COLD void weir_dev_table_fault(const weir_dev_table *table, int64_t id, uint64_t position)
 {
     weir_dev_table_faults *faults = table->faults;
-    if (weir_arch_fetch_add_relaxed_dev_u64(table->claimed, 1) == 0) {
+    uint64_t count = weir_arch_fetch_add_acq_rel_dev_u64(table->claimed, 1) + 1;
+    uint64_t shown;
+    if (count == 1) {
         weir_arch_store_relaxed_sys_u64(&faults->id, (uint64_t)id);
         weir_arch_store_relaxed_sys_u64(&faults->position, position);
         weir_arch_store_release_sys_u64(&faults->known, 1);
     }
-    weir_arch_add_relaxed_sys_u64(&faults->count, 1);
+    /* Not every GPU has atomics in host memory. So the count lies in device memory. The thread that raises it shows it
+     * to the host, and again if another thread has raised it meanwhile: the last store has the last count. */
+    do {
+        shown = count;
+        weir_arch_store_relaxed_sys_u64(&faults->count, shown);
+        count = weir_arch_fetch_add_acq_rel_dev_u64(table->claimed, 0);
+    } while (count != shown);
 }
 
 /* ---- items --------------------------------------------------------------------------------------------- */
