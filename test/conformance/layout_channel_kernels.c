@@ -42,7 +42,7 @@ WEIR_KERNEL(layout_channel_calls, layout_channel_args)
         status = layout_channel_once(args, i * args->step, team);
     }
     if (status != WEIR_OK) {
-        *args->status = (int32_t)status;
+        weir_arch_store_relaxed_sys_u32((uint32_t *)args->status, (uint32_t)status); /* by several threads */
     }
 }
 
