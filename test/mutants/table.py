@@ -1201,6 +1201,8 @@ MUTANTS = [
            "distance >= (int64_t)last->run) {", "runs with a gap between them are joined", unit_tree("RandomTrees")),
     Mutant("layout-place", HOST + "layout/list.c", "add_waiting", "b->place - b->first", "b->place",
            "the first piece's place counts twice", unit_tree("RandomTrees")),
+    Mutant("layout-import-dims", HOST + "layout/export.c", "read_nest", " || dims > WEIR_LAYOUT_DIMS", "",
+           "exported bytes with too many dims are written past a nest", unit_layout("ImportOfDimsOutOfBounds")),
     Mutant("layout-range", HOST + "layout/form.c", "weiri_layout_add", "*out <= WEIRI_LAYOUT_MOST && ", "",
            "offsets beyond 2^62 are accepted", unit_layout("Refusals")),
 ]

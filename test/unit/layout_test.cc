@@ -553,6 +553,40 @@ TEST(Layout, ImportOfOtherBits)
     expect_refused(weir_layout_import(huge.data(), huge.size(), &out), WEIR_ERR_CORRUPT, "list of a wrong size");
 }
 
+// An exported run of one byte inside `dims` dims of {count, stride}; the encoding is that of export.c.
+std::vector<char> nest_image(uint8_t dims, uint64_t count, int64_t stride)
+{
+    std::vector<char> image = exported(layout(weir_layout_create_bytes, 1u));
+    image.back() = static_cast<char>(dims); // a run without dims ends with their number
+    for (uint8_t i = 0; i < dims; i++) {
+        const int64_t place = stride * (2 * (dims - i) - 1); // two dims of 2 are not joined
+        const char *words[] = { reinterpret_cast<const char *>(&count), reinterpret_cast<const char *>(&place) };
+        for (const char *word : words) {
+            image.insert(image.end(), word, word + 8);
+        }
+    }
+    return image;
+}
+
+TEST(Layout, ImportOfDimsOutOfBounds)
+{
+    const auto import = [](const std::vector<char> &image) {
+        weir_layout *out = nullptr;
+        const weir_status status = weir_layout_import(image.data(), image.size(), &out);
+        weir_layout_destroy(out);
+        return status;
+    };
+    EXPECT_EQ(import(nest_image(WEIR_LAYOUT_DIMS, 2, 1000)), WEIR_OK) << weir_last_error();
+    expect_refused(import(nest_image(WEIR_LAYOUT_DIMS + 1, 2, 1000)), WEIR_ERR_CORRUPT, "a run of a wrong size");
+    expect_refused(import(nest_image(255, 2, 1000)), WEIR_ERR_CORRUPT, "a run of a wrong size");
+    expect_refused(import(nest_image(1, 0, 1000)), WEIR_ERR_CORRUPT, "wrong dims");
+    expect_refused(import(nest_image(1, 1, 1000)), WEIR_ERR_CORRUPT, "wrong dims");
+    expect_refused(import(nest_image(2, UINT64_C(1) << 32, 1000)), WEIR_ERR_CORRUPT, "wrong dims"); // 2^64 bytes
+    expect_refused(import(nest_image(1, (UINT64_C(1) << 62) + 1, 0)), WEIR_ERR_CORRUPT, "wrong dims");
+    expect_refused(import(nest_image(1, 2, INT64_C(1) << 62)), WEIR_ERR_CORRUPT, "wrong place");
+    expect_refused(import(nest_image(1, 2, (INT64_C(1) << 62) + 1)), WEIR_ERR_CORRUPT, "wrong dims");
+}
+
 class LayoutDevice : public ::testing::Test {
 protected:
     void SetUp() override
