@@ -332,7 +332,7 @@ static bool time_alone(loop *l, double *ms)
     return good && end(l) && elapsed(l, ms);
 }
 
-/* What a framework's allocator does beside the loop, while `data` is true. */
+/* Allocates and frees memory while `data` is true, as a framework's allocator does beside the loop. */
 static void *allocate_all_the_time(void *data)
 {
     const bool *on = (const bool *)data;

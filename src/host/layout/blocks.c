@@ -159,7 +159,7 @@ static weir_status create_blocks(const weiri_layout_blocks *blocks, weir_layout 
     return WEIR_OK;
 }
 
-/* The first argument that is NULL though the call needs it; NULL if there is none. */
+/* The name of the first missing argument; NULL if all are there. */
 static const char *missing(const weiri_layout_blocks *blocks, const weir_layout *of, bool with_lengths,
                            const char *places, weir_layout **out)
 {

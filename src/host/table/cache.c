@@ -1,8 +1,8 @@
 /* cache.c - copies of rows in device memory.
  *
  * A hash table in device memory has the ids that have copies. It has at least two slots for each, so that a kernel
- * finds an id, or that there is none, by one or two loads of 16 bytes. The copies are filled by the gather itself, from
- * a handle that knows no copies. */
+ * finds or misses an id by one or two loads of 16 bytes. The gather itself fills the copies, from a handle that knows
+ * no copies. */
 #include <inttypes.h>
 
 #include "src/host/base/error.h"

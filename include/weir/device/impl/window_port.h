@@ -24,7 +24,7 @@
 /* The memory of a request that is no memory of the window but the shared parts. */
 #define WEIR_WINDOW_SHARED UINT32_MAX
 
-/* What a kernel does when it posts to a port channel. */
+/* The calls of a kernel that posts to a port channel. */
 #if defined(WEIR_WINDOW_NO_PORT)
 #define WEIR_WINDOW_PORT_DOING WEIR_DOING_WINDOW_NO_PORT
 #else
