@@ -4,16 +4,9 @@
 #include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
 
-#define BYTES_MOST ((uint64_t)1 << 56)
-
 /* ---- checks -------------------------------------------------------------------------------------------------- */
 
-typedef struct span {
-    const char *data;
-    uint64_t bytes;
-} span;
-
-static bool apart(span a, span b)
+bool weiri_spans_apart(weiri_span a, weiri_span b)
 {
     return a.bytes == 0 || b.bytes == 0 || (uintptr_t)a.data + a.bytes <= (uintptr_t)b.data ||
            (uintptr_t)b.data + b.bytes <= (uintptr_t)a.data;
@@ -24,8 +17,7 @@ static weir_status invalid(const char *name, const char *what)
     return weiri_fail(WEIR_ERR_INVALID, "%s: %s", name, what);
 }
 
-/* Checks of all operations: the communicator, type and count. */
-static weir_status check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count)
+weir_status weiri_check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count)
 {
     weir_status status = weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, name);
     if (status != WEIR_OK) {
@@ -34,13 +26,13 @@ static weir_status check_call(const weir_collective *collective, const char *nam
     if ((uint32_t)dtype >= WEIR_DTYPES) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type %d", name, (int)dtype);
     }
-    if (count > BYTES_MOST / weir_dtype_bytes(dtype) / WEIR_COLLECTIVE_RANKS) {
+    if (count > WEIRI_BYTES_MOST / weir_dtype_bytes(dtype) / WEIR_COLLECTIVE_RANKS) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: %llu elements", name, (unsigned long long)count);
     }
     return WEIR_OK;
 }
 
-static weir_status check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op)
+weir_status weiri_check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op)
 {
     if ((uint32_t)op >= WEIR_OPS) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown operation %d", name, (int)op);
@@ -64,7 +56,7 @@ static weir_status check_rank(const weir_collective *collective, const char *nam
 }
 
 /* Checks that the device can access all of it, as a registration does. */
-static weir_status check_access(const weir_collective *collective, const char *name, const char *which, span what)
+static weir_status check_access(const weir_collective *collective, const char *name, const char *which, weiri_span what)
 {
     weiri_block *block = NULL;
     void *data = (void *)(uintptr_t)what.data;
@@ -76,8 +68,8 @@ static weir_status check_access(const weir_collective *collective, const char *n
     return WEIR_OK;
 }
 
-static weir_status check_span(const weir_collective *collective, const char *name, const char *which, span what,
-                              uint32_t element)
+weir_status weiri_check_span(const weir_collective *collective, const char *name, const char *which, weiri_span what,
+                             uint32_t element)
 {
     if (what.bytes == 0) {
         return WEIR_OK;
@@ -93,14 +85,14 @@ static weir_status check_span(const weir_collective *collective, const char *nam
 }
 
 /* Checks both. They must not overlap, unless recv begins at `place`, where the operation allows it. */
-static weir_status check_spans(const weir_collective *collective, const char *name, span send, span recv,
+static weir_status check_spans(const weir_collective *collective, const char *name, weiri_span send, weiri_span recv,
                                const char *place, uint32_t element)
 {
-    weir_status status = check_span(collective, name, "send", send, element);
+    weir_status status = weiri_check_span(collective, name, "send", send, element);
     if (status == WEIR_OK) {
-        status = check_span(collective, name, "recv", recv, element);
+        status = weiri_check_span(collective, name, "recv", recv, element);
     }
-    if (status == WEIR_OK && recv.data != place && !apart(send, recv)) {
+    if (status == WEIR_OK && recv.data != place && !weiri_spans_apart(send, recv)) {
         return invalid(name, "send and recv overlap");
     }
     return status;
@@ -109,7 +101,7 @@ static weir_status check_spans(const weir_collective *collective, const char *na
 static weir_status check_reduction(const weir_collective *collective, const char *name,
                                    const weir_collective_request *q)
 {
-    weir_status status = check_op(collective, name, q->dtype, q->op);
+    weir_status status = weiri_check_op(collective, name, q->dtype, q->op);
     if (status == WEIR_OK && q->kind == WEIR_REDUCE) {
         status = check_rank(collective, name, q->root);
     }
@@ -117,8 +109,8 @@ static weir_status check_reduction(const weir_collective *collective, const char
         return status;
     }
     const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
-    span send = { (const char *)q->send, bytes };
-    span recv = { (const char *)q->recv, bytes };
+    weiri_span send = { (const char *)q->send, bytes };
+    weiri_span recv = { (const char *)q->recv, bytes };
     const char *place = send.data;
     if (q->kind == WEIR_REDUCE_SCATTER) {
         send.bytes *= collective->size;
@@ -132,8 +124,8 @@ static weir_status check_reduction(const weir_collective *collective, const char
 static weir_status check_move(const weir_collective *collective, const char *name, const weir_collective_request *q)
 {
     const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
-    span send = { (const char *)q->send, bytes };
-    span recv = { (const char *)q->recv, bytes };
+    weiri_span send = { (const char *)q->send, bytes };
+    weiri_span recv = { (const char *)q->recv, bytes };
     const char *place = send.data; /* where recv may begin in place */
     if (q->kind == WEIR_BROADCAST) {
         weir_status status = check_rank(collective, name, q->root);
@@ -169,7 +161,7 @@ static bool delegate(weir_collective *collective, const weir_collective_request 
 
 static weir_status run(weir_collective *collective, const char *name, const weir_collective_request *q, void *stream)
 {
-    weir_status status = check_call(collective, name, q->dtype, q->count);
+    weir_status status = weiri_check_call(collective, name, q->dtype, q->count);
     if (status == WEIR_OK) {
         status =
             q->kind <= WEIR_REDUCE_SCATTER ? check_reduction(collective, name, q) : check_move(collective, name, q);
@@ -230,7 +222,7 @@ weir_status weir_collective_choose(weir_collective *collective, const weir_colle
     if (request == NULL || form == NULL || shape == NULL) {
         return invalid(name, request == NULL ? "request is NULL" : form == NULL ? "form is NULL" : "shape is NULL");
     }
-    weir_status status = check_call(collective, name, request->dtype, request->count);
+    weir_status status = weiri_check_call(collective, name, request->dtype, request->count);
     if (status != WEIR_OK) {
         return status;
     }
@@ -252,7 +244,7 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
         return weiri_fail(WEIR_ERR_INVALID, "%s: out has %llu bytes, but %llu in this library: other headers", name,
                           (unsigned long long)bytes, (unsigned long long)sizeof *out);
     }
-    weir_status status = check_call(collective, name, request->dtype, request->count);
+    weir_status status = weiri_check_call(collective, name, request->dtype, request->count);
     if (status != WEIR_OK) {
         return status;
     }
@@ -273,7 +265,7 @@ weir_status weir_collective_describe(weir_collective *collective, const weir_col
 static weir_status take_extents(const char *name, const weir_extent *extents, uint32_t ranks, uint32_t element,
                                 uint64_t *at, uint64_t *bytes, uint64_t *end)
 {
-    const uint64_t most = BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
+    const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
     if (extents == NULL) {
         return invalid(name, "extents are NULL");
     }
@@ -296,9 +288,9 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
     weiri_move_args args;
     memset(&args, 0, sizeof args);
     weir_collective_move *what = &args.move;
-    span in = { (const char *)send, 0 };
-    span out = { (const char *)recv, 0 };
-    weir_status status = check_call(collective, name, dtype, 0);
+    weiri_span in = { (const char *)send, 0 };
+    weiri_span out = { (const char *)recv, 0 };
+    weir_status status = weiri_check_call(collective, name, dtype, 0);
     if (status != WEIR_OK) {
         return status;
     }
@@ -321,10 +313,10 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
         return invalid(name, "this rank sends itself one count and receives another");
     }
     for (uint32_t k = 0; k < device->ranks; k++) {
-        const span mine = { out.data + what->recv_at[k], what->recv_bytes[k] };
+        const weiri_span mine = { out.data + what->recv_at[k], what->recv_bytes[k] };
         for (uint32_t other = 0; other < k; other++) {
-            const span theirs = { out.data + what->recv_at[other], what->recv_bytes[other] };
-            if (!apart(mine, theirs)) {
+            const weiri_span theirs = { out.data + what->recv_at[other], what->recv_bytes[other] };
+            if (!weiri_spans_apart(mine, theirs)) {
                 return weiri_fail(WEIR_ERR_INVALID, "%s: the places of what ranks %u and %u send overlap", name, other,
                                   k);
             }
@@ -343,7 +335,7 @@ weir_status weir_all_to_all_v(weir_collective *collective, const void *send, con
 static weir_status message(weir_collective *collective, const char *name, const void *data, uint64_t count,
                            weir_dtype dtype, uint32_t peer, uint32_t kernel, void *stream)
 {
-    weir_status status = check_call(collective, name, dtype, count);
+    weir_status status = weiri_check_call(collective, name, dtype, count);
     if (status == WEIR_OK) {
         status = check_rank(collective, name, peer);
     }
@@ -357,9 +349,9 @@ static weir_status message(weir_collective *collective, const char *name, const 
     if (peer < first || peer >= first + collective->device.ranks) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is on another host", name, peer);
     }
-    const span what = { (const char *)data, count * weir_dtype_bytes(dtype) };
+    const weiri_span what = { (const char *)data, count * weir_dtype_bytes(dtype) };
     const char *which = kernel == WEIRI_MESSAGE_SEND ? "send" : "recv";
-    status = check_span(collective, name, which, what, weir_dtype_bytes(dtype));
+    status = weiri_check_span(collective, name, which, what, weir_dtype_bytes(dtype));
     if (status != WEIR_OK) {
         return status;
     }

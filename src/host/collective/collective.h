@@ -125,8 +125,28 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes);
 /* Writes how the calls of two ranks differ; `peer` is the other's rank in the communicator. */
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes);
 
+/* ---- checks of arguments (call.c) ------------------------------------------------------------------------------ */
+
+#define WEIRI_BYTES_MOST ((uint64_t)1 << 56)
+
+typedef struct weiri_span {
+    const char *data;
+    uint64_t bytes;
+} weiri_span;
+
+/* True if the two share no byte. */
+bool weiri_spans_apart(weiri_span a, weiri_span b);
+/* Checks of all operations: the communicator, type and count. `name` is the public call. */
+weir_status weiri_check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count);
+weir_status weiri_check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op);
+/* Checks address and alignment, and with opts.check_pointers also access. `which` is the argument. */
+weir_status weiri_check_span(const weir_collective *collective, const char *name, const char *which, weiri_span what,
+                             uint32_t element);
+
 /* ---- plan.c ---------------------------------------------------------------------------------------------------- */
 
+/* The registered memory that has all of [data, data + bytes), or NULL. NULL on all ranks if `bytes` is 0. */
+const weiri_team_memory *weiri_plan_registered(const weir_collective *collective, const void *data, uint64_t bytes);
 /* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. */
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
                            void *stream);

@@ -16,8 +16,7 @@
 
 /* ---- what a request asks for ----------------------------------------------------------------------------------- */
 
-/* The registered memory that has all of [data, data + bytes), or NULL. NULL on all ranks if `bytes` is 0. */
-static const weiri_team_memory *find_registered(const weir_collective *collective, const void *data, uint64_t bytes)
+const weiri_team_memory *weiri_plan_registered(const weir_collective *collective, const void *data, uint64_t bytes)
 {
     for (uint32_t i = 0; i < collective->registered_count; i++) {
         const weiri_team_memory *memory = &collective->registered[i];
@@ -57,11 +56,11 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     step->send = NULL;
     step->recv = NULL;
     if (!reduces(q)) {
-        step->recv = find_registered(collective, q->recv, work.bytes);
+        step->recv = weiri_plan_registered(collective, q->recv, work.bytes);
         work.zero_copy = step->recv != NULL;
     } else if (ranks == PULL_RANKS && q->kind != WEIR_REDUCE) {
-        step->send = find_registered(collective, q->send, work.bytes);
-        step->recv = one ? find_registered(collective, q->recv, work.bytes) : NULL;
+        step->send = weiri_plan_registered(collective, q->send, work.bytes);
+        step->recv = one ? weiri_plan_registered(collective, q->recv, work.bytes) : NULL;
         work.zero_copy = step->send != NULL && (!one || step->recv != NULL);
     }
     if (reduces(q) && one) {
