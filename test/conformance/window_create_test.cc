@@ -1,11 +1,13 @@
 // Windows on the host: what create and register make, and the errors that all devices get when one of them goes wrong.
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "test/harness/checks.h"
 #include "test/harness/comm.h"
 #include "test/harness/stage_test.h"
+#include "test/harness/window_bench.h"
 
 namespace {
 
@@ -77,6 +79,50 @@ void rings_are_small(weirt_rank *rank)
 }
 
 TEST_P(WindowCreate, RingsOf132RanksOnEightDevices) { weirt_ranks_run(stage(), 8, rings_are_small, nullptr, 0); }
+
+// All devices that a window can have, one more in the communicator. Device i notifies device i + 1 and waits for device
+// i - 1; the notification passes through all of them.
+constexpr uint32_t MOST = 64;
+
+void most_devices(weirt_rank *rank)
+{
+    windows::Bench bench;
+    weir_window *refused = nullptr;
+    std::vector<uint32_t> members(MOST);
+    std::iota(members.begin(), members.end(), 0);
+    const weir_group group = { members.data(), MOST };
+    const uint32_t me = rank->rank;
+    if (bench.join(rank, 0)) {
+        const weir_window_opts all = opts_of(1, 1);
+        WEIRT_STATUS(rank, WEIR_ERR_LIMIT, weir_window_create(bench.c.comm, &all, &refused));
+        WEIRT_TEXT(rank, "weir_window_create: 65 ranks, but at most 64 are possible");
+        if (me < MOST && bench.open(rank, { "mapped", 0, nullptr }, 1, 1, 0, 16, 1, &group)) {
+            const uint32_t next = (me + 1) % MOST;
+            const uint32_t previous = (me + MOST - 1) % MOST;
+            const weirt_window_step send = windows::put_notify(next, me, 8, 0, 8);
+            const weirt_window_step await = windows::wait(previous, previous);
+            WEIRT_EXPECT(rank, weir_window_ranks(bench.windows[0]) == MOST);
+            const uint64_t mine[] = { me + 1000, 0 };
+            weir_device *device = bench.c.device;
+            WEIRT_OK(rank, weir_device_copy(device, weir_memory_pointer(bench.memories[0]), mine, sizeof mine));
+            if (bench.run(rank, { me == 0 ? std::vector{ send, await } : std::vector{ await, send } })) {
+                uint64_t found[2] = {};
+                WEIRT_OK(rank, weir_device_copy(device, found, weir_memory_pointer(bench.memories[1]), sizeof found));
+                WEIRT_EXPECT(rank, found[1] == previous + 1000);
+            }
+        }
+    }
+    (void)weirt_barrier(rank);
+    bench.close();
+}
+
+TEST(WindowMost, SixtyFourDevicesAndNotOneMore)
+{
+    if (std::strcmp(weirt_sanitizer(), "thread") == 0) {
+        GTEST_SKIP() << "64 threads that wait for each other are too many for the thread sanitizer";
+    }
+    weirt_ranks_run(&weirt_stages[0], MOST + 1, most_devices, nullptr, 0);
+}
 
 // ---- create fails --------------------------------------------------------------------------------------------------
 

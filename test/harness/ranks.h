@@ -24,7 +24,7 @@
 WEIR_BEGIN_DECLS
 
 #define WEIRT_ARG_MAX 4096
-#define WEIRT_RANKS_MAX 16
+#define WEIRT_RANKS_MAX 72
 
 typedef struct weirt_stage {
     const char *name; /* "cpu_threads" */

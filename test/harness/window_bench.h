@@ -87,11 +87,12 @@ struct Bench {
     }
     // Makes `count` windows over memories whose parts have `bytes` and lie `stride` bytes apart.
     bool open(weirt_rank *rank, const Way &way, uint32_t device_ranks, uint32_t notifications, uint64_t stride,
-              uint64_t bytes, uint32_t count)
+              uint64_t bytes, uint32_t count, const weir_group *group = nullptr)
     {
         const weir_memory_opts host_opts = { sizeof host_opts, WEIR_MEMORY_HOST, false, 0 };
         weir_window_opts opts = {};
         opts.size = sizeof opts;
+        opts.group = group;
         opts.ranks = device_ranks;
         opts.notifications = notifications;
         opts.host_ranks = way.host_ranks;

@@ -1114,6 +1114,11 @@ MUTANTS = [
            "weiri_window_ports_check(&window->ports, team, call, opts->transport)", "WEIR_OK",
            "an unknown transport of one device breaks the communicator",
            stage("WindowCreate", "TransportsThatDoNotExist")),
+    Mutant("window-port-order", DEVICE + "window.h", "weir_dev_window_put_notify_far",
+           "    if (status == WEIR_OK) {\n        status = weir_dev_window_far(",
+           "    if (status == WEIR_OK) {\n        status = weir_window_send_far(window, number, target, tag, position,"
+           " position);\n    }\n    if (status == WEIR_OK) {\n        return weir_dev_window_far(",
+           "the value of a notification is posted before its put", port_device("WindowPort", "AllRanksExchange")),
     Mutant("window-port-key", HOST + "channel/port_channel.c", "weiri_port_channel_describe",
            "    out->lkey = here.lkey;\n", "", "kernels that post name no memory of their device",
            port_device("WindowPort", "AllRanksExchange")),
