@@ -57,3 +57,21 @@ WEIR_KERNEL(exchange_layout_ll16, layout_channel_cost_args)
     *args->status = (int32_t)weir_dev_memory_channel_exchange_layout_ll16(
         &args->channel, args->packet_offset, &args->from, args->from_offset, &args->to, args->to_offset, coop);
 }
+
+WEIR_KERNEL(put_layout_lines, layout_channel_cost_args)
+{
+    (void)weir_dev_memory_channel_put_layout_lines(&args->channel, args->packet_offset, &args->from, args->from_offset,
+                                                   coop);
+}
+
+WEIR_KERNEL(unpack_layout_lines, layout_channel_cost_args)
+{
+    *args->status = (int32_t)weir_dev_memory_channel_unpack_layout_lines(&args->channel, args->packet_offset, &args->to,
+                                                                         args->to_offset, coop);
+}
+
+WEIR_KERNEL(exchange_layout_lines, layout_channel_cost_args)
+{
+    *args->status = (int32_t)weir_dev_memory_channel_exchange_layout_lines(
+        &args->channel, args->packet_offset, &args->from, args->from_offset, &args->to, args->to_offset, coop);
+}

@@ -3,6 +3,24 @@
 
 #include "test/conformance/layout_channel_kernels.h"
 
+WEIR_FN weir_status layout_channel_lines(const layout_channel_args *args, const weir_dev_layout *to, uint64_t to_offset,
+                                         const weir_dev_layout *from, uint64_t from_offset, weir_coop team)
+{
+    const weir_dev_memory_channel *channel = &args->channel;
+    weir_status status = WEIR_OK;
+    if (args->call == LAYOUT_CHANNEL_EXCHANGE_LINES) {
+        return weir_dev_memory_channel_exchange_layout_lines(channel, args->packet_offset, from, from_offset, to,
+                                                             to_offset, team);
+    }
+    if (args->call != LAYOUT_CHANNEL_UNPACK_LINES) {
+        status = weir_dev_memory_channel_put_layout_lines(channel, args->packet_offset, from, from_offset, team);
+    }
+    if (args->call != LAYOUT_CHANNEL_PUT_LINES && status == WEIR_OK) {
+        status = weir_dev_memory_channel_unpack_layout_lines(channel, args->packet_offset, to, to_offset, team);
+    }
+    return status;
+}
+
 WEIR_FN weir_status layout_channel_once(const layout_channel_args *args, uint64_t shift, weir_coop team)
 {
     const weir_dev_memory_channel *channel = &args->channel;
@@ -20,6 +38,9 @@ WEIR_FN weir_status layout_channel_once(const layout_channel_args *args, uint64_
     if (args->call == LAYOUT_CHANNEL_EXCHANGE_LL16) {
         return weir_dev_memory_channel_exchange_layout_ll16(channel, args->packet_offset, from, from_offset, to,
                                                             to_offset, team);
+    }
+    if (args->call >= LAYOUT_CHANNEL_PUT_LINES) {
+        return layout_channel_lines(args, to, to_offset, from, from_offset, team);
     }
     if (args->call != LAYOUT_CHANNEL_UNPACK_LL16) {
         status = weir_dev_memory_channel_put_layout_ll16(channel, args->packet_offset, from, from_offset, team);

@@ -14,7 +14,11 @@ typedef enum layout_channel_call {
     LAYOUT_CHANNEL_PUT_LL16,
     LAYOUT_CHANNEL_UNPACK_LL16,
     LAYOUT_CHANNEL_EXCHANGE_LL16,
-    LAYOUT_CHANNEL_PUT_UNPACK_LL16 /* one after the other */
+    LAYOUT_CHANNEL_PUT_UNPACK_LL16, /* one after the other */
+    LAYOUT_CHANNEL_PUT_LINES,
+    LAYOUT_CHANNEL_UNPACK_LINES,
+    LAYOUT_CHANNEL_EXCHANGE_LINES,
+    LAYOUT_CHANNEL_PUT_UNPACK_LINES
 } layout_channel_call;
 
 /* A source and a destination of the call. Offsets grow by `step` with each round; the packet offset does not. */

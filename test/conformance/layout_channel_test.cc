@@ -160,6 +160,23 @@ void check(weirt_rank *rank, const weirt_pair *pair, const Sides &sides, const l
     }
 }
 
+// Bytes of the packet buffers that have held lines cannot hold packets.
+void each_call_with_lines(weirt_rank *rank, const weirt_pair *pair, const Sides &sides, layout_channel_args args,
+                          uint64_t shift)
+{
+    if (!args.channel.lines) {
+        return;
+    }
+    args.call = LAYOUT_CHANNEL_EXCHANGE_LINES;
+    args.packet_offset = HALF + WEIR_LINE_BYTES * shift;
+    check(rank, pair, sides, args);
+    args.call = LAYOUT_CHANNEL_PUT_UNPACK_LINES;
+    args.packet_offset = 3 * HALF;
+    if (sides.without == 0) {
+        check(rank, pair, sides, args);
+    }
+}
+
 void each_call(weirt_rank *rank)
 {
     weirt_channel channel;
@@ -189,6 +206,7 @@ void each_call(weirt_rank *rank)
                 if (sides.without == 0) { // a layout gives the number of packets
                     check(rank, pair, sides, args);
                 }
+                each_call_with_lines(rank, pair, sides, args, shift);
             }
             destroy(sides);
         }
@@ -200,7 +218,7 @@ void each_call(weirt_rank *rank)
 TEST_P(LayoutChannel, EachCallMovesTheBytesOfBothLayouts) { run(2, each_call); }
 
 // Many exchanges in one kernel, with other data and other alignments each time.
-void exchanges(weirt_rank *rank)
+template <layout_channel_call Call> void exchanges(weirt_rank *rank)
 {
     weirt_channel channel;
     if (weirt_channel_open(rank, 0, HALF, &channel)) {
@@ -209,7 +227,7 @@ void exchanges(weirt_rank *rank)
             if (handle_of(rank, channel.comm.device, sides.to, &args.to) &&
                 handle_of(rank, channel.comm.device, sides.from, &args.from)) {
                 weir_memory_channel_device(channel.pair.packet, &args.channel);
-                args.call = LAYOUT_CHANNEL_EXCHANGE_LL16;
+                args.call = Call;
                 args.without = sides.without;
                 args.to_offset = HALF + CENTRE;
                 args.from_offset = CENTRE;
@@ -224,7 +242,8 @@ void exchanges(weirt_rank *rank)
     weirt_channel_close(rank, &channel);
 }
 
-TEST_P(LayoutChannel, HundredExchangesInOneKernel) { run(2, exchanges); }
+TEST_P(LayoutChannel, HundredExchangesInOneKernel) { run(2, exchanges<LAYOUT_CHANNEL_EXCHANGE_LL16>); }
+TEST_P(LayoutChannel, HundredExchangesOfLinesInOneKernel) { run(2, exchanges<LAYOUT_CHANNEL_EXCHANGE_LINES>); }
 
 // ---- refusals ----------------------------------------------------------------------------------------------
 
@@ -268,6 +287,15 @@ const Refusal refusals[] = {
       WEIR_ERR_RANGE },
     { "exchange to before the memory", LAYOUT_CHANNEL_EXCHANGE_LL16, BACKWARD, 47, AHEAD, 0, 0, WEIR_ERR_RANGE },
     { "exchange of unequal sizes", LAYOUT_CHANNEL_EXCHANGE_LL16, LARGER, 0, AHEAD, 0, 0, WEIR_ERR_INVALID },
+    { "line that just fits", LAYOUT_CHANNEL_PUT_LINES, NONE, 0, BACKWARD, 48, PACKETS - 128, WEIR_OK },
+    { "lines beyond", LAYOUT_CHANNEL_PUT_LINES, NONE, 0, AHEAD, 0, PACKETS, WEIR_ERR_RANGE },
+    { "lines from before the memory", LAYOUT_CHANNEL_PUT_LINES, NONE, 0, BACKWARD, 47, 0, WEIR_ERR_RANGE },
+    { "lines misaligned", LAYOUT_CHANNEL_PUT_LINES, NONE, 0, AHEAD, 0, 64, WEIR_ERR_INVALID },
+    { "lines without a layout", LAYOUT_CHANNEL_PUT_LINES, NONE, 0, NONE, 0, 0, WEIR_ERR_INVALID },
+    { "unpack of lines to beyond", LAYOUT_CHANNEL_UNPACK_LINES, BACKWARD, MEMORY - 7, NONE, 0, 0, WEIR_ERR_RANGE },
+    { "exchange of lines without room for the second half", LAYOUT_CHANNEL_EXCHANGE_LINES, AHEAD, 0, AHEAD, 0,
+      PACKETS - 128, WEIR_ERR_RANGE },
+    { "exchange of lines of unequal sizes", LAYOUT_CHANNEL_EXCHANGE_LINES, LARGER, 0, AHEAD, 0, 0, WEIR_ERR_INVALID },
 };
 
 bool holds(weirt_rank *rank, weir_device *device, const weir_memory *memory, char value)

@@ -13,7 +13,7 @@
  * is NULL stands for packed bytes from the offset on. Packed byte i of one side goes to packed byte i of the other.
  *
  * put_layout stores straight into the peer's memory. Runs of a few bytes there use a small part of the link: packets,
- * or a put to packed bytes that the peer unpacks, are faster then.
+ * lines, or a put to packed bytes that the peer unpacks, are faster then.
  *
  * Threads, Blocking, Order: as the call of the same name without layouts (weir/device/memory_channel.h). The layouts of
  *            a call are those of weir_layout_device on the calling rank, also the layout of the peer's memory.
@@ -115,25 +115,26 @@ WEIR_FN weir_status weir_dev_memory_channel_get_layout(const weir_dev_memory_cha
                : weir_dev_layout_copy(to, channel->local + local_offset, from, channel->remote + remote_offset, coop);
 }
 
-/* The bytes that `halves` packet buffers take, each of `bytes` data. A layout has up to 2^62 bytes, also in a small
- * memory if its items overlap: twice that many packets may not fit in 64 bits. */
-WEIR_FN uint64_t weir_dev_layout_ll16_bytes(uint64_t bytes, int halves)
+/* The bytes that `halves` packet buffers take, each of `bytes` data in packets, or lines, of `packet` bytes. A layout
+ * has up to 2^62 bytes, also in a small memory if its items overlap: twice that many packets may not fit in 64 bits. */
+WEIR_FN uint64_t weir_dev_layout_packets_bytes(uint64_t bytes, uint32_t packet, int halves)
 {
-    const uint64_t half = (bytes + 7) / 8 * 16;
+    const uint64_t half = packet == WEIR_LINE_BYTES ? weir_line_count(bytes) * WEIR_LINE_BYTES : (bytes + 7) / 8 * 16;
     return halves == 2 && half >> 63 == 0 ? 2 * half : half;
 }
 
 /* Fails a call with packets. The channel's cell lies behind `epochs`. */
 WEIR_FN_COLD weir_status weir_dev_memory_channel_layouts_refused(weir_dev_control *control, const uint64_t *epochs,
-                                                                 uint32_t doing, uint64_t packet_offset,
-                                                                 const weir_dev_layout *from, uint64_t put_offset,
-                                                                 const weir_dev_layout *to, uint64_t unpack_offset)
+                                                                 uint32_t doing, uint32_t packet,
+                                                                 uint64_t packet_offset, const weir_dev_layout *from,
+                                                                 uint64_t put_offset, const weir_dev_layout *to,
+                                                                 uint64_t unpack_offset)
 {
     const weir_dev_channel_cell *cell = (const weir_dev_channel_cell *)epochs;
     const int put = doing != WEIR_DOING_UNPACK;
     const int unpack = doing != WEIR_DOING_PUT_PACKETS;
     const uint64_t bytes = weir_dev_layout_bytes_of(to, from);
-    const uint64_t needed = weir_dev_layout_ll16_bytes(bytes, put + unpack);
+    const uint64_t needed = weir_dev_layout_packets_bytes(bytes, packet, put + unpack);
     const weir_dev_note note = weir_dev_note_of(doing, (uint32_t)cell->peer, packet_offset, needed, 0);
     if (bytes == WEIR_UNKNOWN_BYTES) {
         return weir_dev_control_fail_in(control, WEIR_ERR_INVALID, note);
@@ -153,17 +154,19 @@ WEIR_FN_COLD weir_status weir_dev_memory_channel_layouts_refused(weir_dev_contro
     return weir_dev_control_fail_in(control, WEIR_ERR_INVALID, note);
 }
 
-/* One direction of packets, or both. `put` and `unpack` are constants; the layout of a direction that is left out is
- * NULL. */
-WEIR_FN weir_status weir_dev_memory_channel_run_layout_ll16(const weir_dev_memory_channel *channel, int put, int unpack,
-                                                            uint64_t packet_offset, const weir_dev_layout *from,
-                                                            uint64_t put_offset, const weir_dev_layout *to,
-                                                            uint64_t unpack_offset, weir_coop coop)
+/* One direction, or both. `put` and `unpack` are constants, and so is `packet`: 16, or WEIR_LINE_BYTES for lines. The
+ * layout of a direction that is left out is NULL. */
+WEIR_FN weir_status weir_dev_memory_channel_run_layouts(const weir_dev_memory_channel *channel, int put, int unpack,
+                                                        uint32_t packet, uint64_t packet_offset,
+                                                        const weir_dev_layout *from, uint64_t put_offset,
+                                                        const weir_dev_layout *to, uint64_t unpack_offset,
+                                                        weir_coop coop)
 {
+    const int lines = packet == WEIR_LINE_BYTES;
     const uint32_t doing = weir_dev_memory_channel_doing(put, unpack);
     const uint64_t bytes = weir_dev_layout_bytes_of(to, from);
-    const uint64_t half = weir_dev_layout_ll16_bytes(bytes, 1);
-    const uint64_t needed = weir_dev_layout_ll16_bytes(bytes, put + unpack);
+    const uint64_t half = weir_dev_layout_packets_bytes(bytes, packet, 1);
+    const uint64_t needed = weir_dev_layout_packets_bytes(bytes, packet, put + unpack);
     const uintptr_t ends = (put ? (uintptr_t)channel->remote + packet_offset : 0) |
                            (unpack ? (uintptr_t)channel->packets + packet_offset : 0);
     if (WEIR_UNLIKELY(bytes == WEIR_UNKNOWN_BYTES ||
@@ -171,28 +174,41 @@ WEIR_FN weir_status weir_dev_memory_channel_run_layout_ll16(const weir_dev_memor
                                !weir_dev_in_range(packet_offset, needed, channel->remote_bytes))) ||
                       (unpack && (!weir_dev_layout_in_range(to, unpack_offset, bytes, channel->local_bytes) ||
                                   !weir_dev_in_range(packet_offset, needed, channel->packets_bytes))) ||
-                      ends % 16 != 0 || (channel->indexed && weir_packet_spans(coop)))) {
-        return weir_dev_memory_channel_layouts_refused(channel->semaphore.control, channel->epochs, doing,
+                      ends % packet != 0 || (channel->indexed && weir_packet_spans(coop)) ||
+                      (lines && (!channel->lines || !weir_line_fits(coop))))) {
+        return weir_dev_memory_channel_layouts_refused(channel->semaphore.control, channel->epochs, doing, packet,
                                                        packet_offset, from, put_offset, to, unpack_offset);
     }
     const uint32_t put_flag = put ? weir_packet_flag(channel->epochs + WEIR_EPOCH_PUT) : 0;
     const uint32_t unpack_flag = unpack ? weir_packet_flag(channel->epochs + WEIR_EPOCH_UNPACK) : 0;
     const int halves = put && unpack;
     if (put) {
-        weir_layout_side side = { from, channel->local + put_offset, 0 };
-        weir_layout_ll16_put(channel->remote + packet_offset + (halves && put_flag % 2 != 0 ? half : 0), side, bytes,
-                             put_flag, coop.rank, coop.size);
+        const weir_layout_side side = { from, channel->local + put_offset, 0 };
+        char *out = channel->remote + packet_offset + (halves && put_flag % 2 != 0 ? half : 0);
+        if (lines) {
+            weir_layout_line_put(out, side, 0, bytes, put_flag, coop.rank, coop.size);
+        } else {
+            weir_layout_ll16_put(out, side, 0, bytes, put_flag, coop.rank, coop.size);
+        }
     }
     weir_packet_advance(channel->epochs, put ? WEIR_EPOCH_PUT : WEIR_EPOCH_UNPACK,
                         unpack ? WEIR_EPOCH_UNPACK : WEIR_EPOCH_PUT, coop);
     if (!unpack) {
         return WEIR_OK;
     }
-    weir_layout_side side = { to, channel->local + unpack_offset, 0 };
-    const weir_status status =
-        weir_layout_ll16_unpack(side, channel->packets + packet_offset + (halves && unpack_flag % 2 != 0 ? half : 0),
-                                bytes, unpack_flag, coop.rank, coop.size, channel->semaphore.control);
-    return weir_dev_memory_channel_end_packets(channel, doing, packet_offset, bytes, unpack_flag, status);
+    const weir_layout_side side = { to, channel->local + unpack_offset, 0 };
+    const char *in = channel->packets + packet_offset + (halves && unpack_flag % 2 != 0 ? half : 0);
+    weir_dev_control *control = channel->semaphore.control;
+    if (!lines) {
+        const weir_status status =
+            weir_layout_ll16_unpack(side, in, 0, bytes, unpack_flag, coop.rank, coop.size, control);
+        return weir_dev_memory_channel_end_packets(channel, doing, packet_offset, bytes, unpack_flag, status);
+    }
+    weir_status status = weir_layout_line_unpack(side, in, 0, bytes, unpack_flag, coop.rank, coop.size, control);
+    if (status == WEIR_OK) {
+        status = weir_line_look(unpack_flag, control);
+    }
+    return weir_dev_memory_channel_end_packets(channel, doing, packet_offset, bytes, 0, status);
 }
 
 /* Sends the items of `from` in the local memory as LL16 packets: as put_ll16, whose data is their packed bytes. `from`
@@ -201,7 +217,7 @@ WEIR_FN weir_status weir_dev_memory_channel_put_layout_ll16(const weir_dev_memor
                                                             uint64_t packet_offset, const weir_dev_layout *from,
                                                             uint64_t local_offset, weir_coop coop)
 {
-    return weir_dev_memory_channel_run_layout_ll16(channel, 1, 0, packet_offset, from, local_offset, NULL, 0, coop);
+    return weir_dev_memory_channel_run_layouts(channel, 1, 0, 16, packet_offset, from, local_offset, NULL, 0, coop);
 }
 
 /* Waits for LL16 packets and stores their data to the items of `to`: as unpack_ll16. `to` is not NULL. */
@@ -209,7 +225,7 @@ WEIR_FN weir_status weir_dev_memory_channel_unpack_layout_ll16(const weir_dev_me
                                                                uint64_t packet_offset, const weir_dev_layout *to,
                                                                uint64_t local_offset, weir_coop coop)
 {
-    return weir_dev_memory_channel_run_layout_ll16(channel, 0, 1, packet_offset, NULL, 0, to, local_offset, coop);
+    return weir_dev_memory_channel_run_layouts(channel, 0, 1, 16, packet_offset, NULL, 0, to, local_offset, coop);
 }
 
 /* Sends the items of `from`, and receives those of `to`, of the same size: as exchange_ll16. Either may be NULL. */
@@ -218,8 +234,36 @@ WEIR_FN weir_status weir_dev_memory_channel_exchange_layout_ll16(const weir_dev_
                                                                  uint64_t put_offset, const weir_dev_layout *to,
                                                                  uint64_t unpack_offset, weir_coop coop)
 {
-    return weir_dev_memory_channel_run_layout_ll16(channel, 1, 1, packet_offset, from, put_offset, to, unpack_offset,
-                                                   coop);
+    return weir_dev_memory_channel_run_layouts(channel, 1, 1, 16, packet_offset, from, put_offset, to, unpack_offset,
+                                               coop);
+}
+
+/* The three with lines, as put_lines, unpack_lines and exchange_lines: 120 packed bytes take 128 bytes of the buffers,
+ * line_offset is a multiple of 128, and the group consists of whole warps. Lines suit large parts with runs of a few
+ * bytes: 15 of 16 bytes that cross the link are data, whatever the runs. */
+WEIR_FN weir_status weir_dev_memory_channel_put_layout_lines(const weir_dev_memory_channel *channel,
+                                                             uint64_t line_offset, const weir_dev_layout *from,
+                                                             uint64_t local_offset, weir_coop coop)
+{
+    return weir_dev_memory_channel_run_layouts(channel, 1, 0, WEIR_LINE_BYTES, line_offset, from, local_offset, NULL, 0,
+                                               coop);
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_unpack_layout_lines(const weir_dev_memory_channel *channel,
+                                                                uint64_t line_offset, const weir_dev_layout *to,
+                                                                uint64_t local_offset, weir_coop coop)
+{
+    return weir_dev_memory_channel_run_layouts(channel, 0, 1, WEIR_LINE_BYTES, line_offset, NULL, 0, to, local_offset,
+                                               coop);
+}
+
+WEIR_FN weir_status weir_dev_memory_channel_exchange_layout_lines(const weir_dev_memory_channel *channel,
+                                                                  uint64_t line_offset, const weir_dev_layout *from,
+                                                                  uint64_t put_offset, const weir_dev_layout *to,
+                                                                  uint64_t unpack_offset, weir_coop coop)
+{
+    return weir_dev_memory_channel_run_layouts(channel, 1, 1, WEIR_LINE_BYTES, line_offset, from, put_offset, to,
+                                               unpack_offset, coop);
 }
 
 #endif

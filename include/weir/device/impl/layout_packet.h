@@ -1,14 +1,16 @@
-/* weir/device/impl/layout_packet.h - LL16 packets (impl/packet.h) from and to the items of a layout.
+/* weir/device/impl/layout_packet.h - LL16 packets (impl/packet.h) and lines (impl/line.h) from and to the items of a
+ * layout.
  *
- * Packet i carries packed bytes [8 * i, 8 * i + 8). The last packet is padded with zeros. If runs, strides and
- * addresses allow it, the 8 bytes are read and written by words of 4 or 8 bytes, otherwise by pieces of runs.
+ * A call moves `bytes` packed bytes from packed byte `at` on, a multiple of 8. Packet i carries 8 of them, and line i
+ * 120, the last one padded with zeros. If runs, strides and addresses allow it, 8 bytes are read and written by words
+ * of 4 or 8 bytes, otherwise by pieces of runs.
  *
- * Threads:   all threads of the group call with the same arguments. */
+ * Threads:   all threads of the group call with the same arguments. Lines need groups of whole warps. */
 #ifndef WEIR_DEVICE_IMPL_LAYOUT_PACKET_H
 #define WEIR_DEVICE_IMPL_LAYOUT_PACKET_H
 
 #include "weir/device/impl/layout_move.h"
-#include "weir/device/impl/packet.h"
+#include "weir/device/impl/line.h"
 
 /* 8 or 4: the side can be read and written by words of this size. 0: it cannot. */
 WEIR_FN uint32_t weir_layout_packet_word(weir_layout_side side)
@@ -72,19 +74,18 @@ WEIR_FN void weir_layout_packet_scatter(weir_layout_side side, uint64_t at, uint
     }
 }
 
-/* Sends the packed bytes of `from`, `bytes` in all. */
-WEIR_FN_COLD void weir_layout_ll16_put(char *packets, weir_layout_side from, uint64_t bytes, uint32_t flag,
+WEIR_FN_COLD void weir_layout_ll16_put(char *packets, weir_layout_side from, uint64_t at, uint64_t bytes, uint32_t flag,
                                        uint32_t rank, uint32_t size)
 {
     const uint32_t word = weir_layout_packet_word(from);
     WEIR_ROLLED
     for (uint64_t i = rank; i * 8 < bytes; i += size) {
-        weir_ll16_store(packets + i * 16, weir_layout_packet_gather(from, i * 8, bytes - i * 8, word), flag);
+        weir_ll16_store(packets + i * 16, weir_layout_packet_gather(from, at + i * 8, bytes - i * 8, word), flag);
     }
 }
 
 /* Waits for the packets and stores their data to `to`. Ends as weir_spin_step does. */
-WEIR_FN_COLD weir_status weir_layout_ll16_unpack(weir_layout_side to, const char *packets, uint64_t bytes,
+WEIR_FN_COLD weir_status weir_layout_ll16_unpack(weir_layout_side to, const char *packets, uint64_t at, uint64_t bytes,
                                                  uint32_t flag, uint32_t rank, uint32_t size,
                                                  const weir_dev_control *control)
 {
@@ -96,7 +97,95 @@ WEIR_FN_COLD weir_status weir_layout_ll16_unpack(weir_layout_side to, const char
         if (status != WEIR_OK) {
             return status;
         }
-        weir_layout_packet_scatter(to, i * 8, bytes - i * 8, word, data);
+        weir_layout_packet_scatter(to, at + i * 8, bytes - i * 8, word, data);
+    }
+    return WEIR_OK;
+}
+
+/* ---- lines: lane l of a line holds the words l and l + 8 of its data, as in impl/line.h ------------------- */
+
+/* Word `number` of a line with `left` bytes of data from packed byte `at` on; zero beyond their end. */
+WEIR_FN uint64_t weir_layout_line_gather(weir_layout_side from, uint64_t at, uint64_t left, uint32_t number,
+                                         uint32_t word)
+{
+    return 8 * number < left ? weir_layout_packet_gather(from, at + 8 * number, left - 8 * number, word) : 0;
+}
+
+/* The data bytes of line `line`, out of `bytes`; 0 for a line beyond the last one. */
+WEIR_FN uint64_t weir_layout_line_left(uint64_t line, uint64_t bytes)
+{
+    const uint64_t before = line * WEIR_LINE_DATA;
+    return before < bytes ? bytes - before : 0;
+}
+
+WEIR_FN_COLD void weir_layout_line_put(char *lines, weir_layout_side from, uint64_t at, uint64_t bytes, uint32_t flag,
+                                       uint32_t rank, uint32_t size)
+{
+    const uint32_t word = weir_layout_packet_word(from);
+    const uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
+    const uint32_t stride = size / WEIR_ARCH_LINE_LANES;
+    const uint32_t lines_of_warp = weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
+    /* All lanes of a warp take the same steps, so the loop counts by the warp's first line. */
+    const uint32_t first = rank / weir_arch_warp_size() * lines_of_warp;
+    const uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
+    WEIR_ROLLED
+    for (uint64_t base = first; base * WEIR_LINE_DATA < bytes; base += stride) {
+        const uint64_t line = base + mine;
+        const uint64_t left = weir_layout_line_left(line, bytes);
+        weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+        WEIR_UNROLL
+        for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS; p++) {
+            const uint32_t number = lane * WEIR_ARCH_LINE_PARTS + p;
+            parts[p].lo = 0;
+            parts[p].hi = weir_line_flag(flag);
+            WEIR_ROLLED
+            for (uint32_t k = number; k < WEIR_LINE_WORDS; k += 8) {
+                const uint64_t data = weir_layout_line_gather(from, at + line * WEIR_LINE_DATA, left, k, word);
+                parts[p].lo = k == number ? data : parts[p].lo;
+                parts[p].hi = k == number ? parts[p].hi : data;
+            }
+        }
+        weir_arch_warp_converge();
+        if (left != 0) {
+            weir_arch_store_line(lines + line * WEIR_LINE_BYTES, lane, parts);
+        }
+    }
+}
+
+/* Waits for the lines and stores their data to `to`. Ends as weir_spin_step does, for all lanes of a warp together. */
+WEIR_FN_COLD weir_status weir_layout_line_unpack(weir_layout_side to, const char *lines, uint64_t at, uint64_t bytes,
+                                                 uint32_t flag, uint32_t rank, uint32_t size,
+                                                 const weir_dev_control *control)
+{
+    const uint32_t word = weir_layout_packet_word(to);
+    const uint32_t lane = rank % WEIR_ARCH_LINE_LANES;
+    const uint32_t stride = size / WEIR_ARCH_LINE_LANES;
+    const uint32_t lines_of_warp = weir_arch_warp_size() / WEIR_ARCH_LINE_LANES;
+    const uint32_t first = rank / weir_arch_warp_size() * lines_of_warp;
+    const uint32_t mine = rank / WEIR_ARCH_LINE_LANES - first;
+    WEIR_ROLLED
+    for (uint64_t base = first; base * WEIR_LINE_DATA < bytes; base += stride) {
+        const uint64_t line = base + mine;
+        const uint64_t left = weir_layout_line_left(line, bytes);
+        const char *from = lines + line * WEIR_LINE_BYTES;
+        weir_vec16 parts[WEIR_ARCH_LINE_PARTS];
+        const weir_status status = weir_line_await(from, 0, 1, left != 0, weir_line_flag(flag), lane, control);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        if (left != 0) {
+            weir_arch_load_line(from, lane, parts);
+        }
+        WEIR_UNROLL
+        for (uint32_t p = 0; p < WEIR_ARCH_LINE_PARTS && left != 0; p++) {
+            const uint32_t number = lane * WEIR_ARCH_LINE_PARTS + p;
+            WEIR_ROLLED
+            for (uint32_t k = number; k < WEIR_LINE_WORDS && 8 * k < left; k += 8) {
+                weir_layout_packet_scatter(to, at + line * WEIR_LINE_DATA + 8 * k, left - 8 * k, word,
+                                           k == number ? parts[p].lo : parts[p].hi);
+            }
+        }
+        weir_arch_warp_converge();
     }
     return WEIR_OK;
 }
