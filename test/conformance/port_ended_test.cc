@@ -128,7 +128,7 @@ void fails_in_a_kernel(weirt_rank *rank)
                 t.b.ended(rank, { WEIR_OK, WEIR_OK, WEIR_ERR_REMOTE, WEIR_ERR_REMOTE });
             }
         }
-        weirt_barrier(rank); // rank 0's wait has failed: the signal below cannot end it
+        weirt_barrier(rank);   // rank 0's wait has failed: the signal below cannot end it
         if (rank->rank == 1) { // the peer's requests go on
             WEIRT_OK(rank, weir_port_channel_put_signal_flush(t.b.channel, half, 0, 8));
         }
