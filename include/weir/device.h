@@ -78,6 +78,13 @@ WEIR_API weir_shape weir_device_fit_shape(const weir_device *device, weir_shape 
 WEIR_API WEIR_NODISCARD weir_status weir_device_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
 WEIR_API WEIR_NODISCARD weir_status weir_device_fill(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
 
+/* Allocates `bytes` (at least 1) of zeroed memory of the device. It belongs to no communicator: any communicator on the
+ * device, also a later one, can register it (weir_memory_register), and other processes can map it then. Free it
+ * after every registration of it is destroyed and no kernel uses it. The device stays open until all is freed. */
+WEIR_API WEIR_NODISCARD weir_status weir_device_allocate(weir_device *device, uint64_t bytes, void **out);
+/* NULL is ignored, and so is any other pointer that weir_device_allocate did not return, with an error in the log. */
+WEIR_API void weir_device_free(weir_device *device, void *pointer);
+
 WEIR_END_DECLS
 
 #endif

@@ -4,6 +4,7 @@
  * keep a reference on their device here; backends do not count references. */
 #include "src/device/device.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "src/host/base/clock.h"
 #include "src/host/base/error.h"
 #include "src/host/base/fault.h"
+#include "src/host/base/log.h"
 
 #define CPU_THREADS_MAX 1024u
 
@@ -520,6 +522,70 @@ weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_op
     if (bytes == 0 || (opts->kind != WEIR_MEMORY_DEVICE && opts->kind != WEIR_MEMORY_HOST)) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: allocate: %s", device->info.label,
                           bytes == 0 ? "0 bytes" : "no such kind of memory");
+/* ---- memory of programs ------------------------------------------------------------------------------------ */
+
+typedef struct weiri_held {
+    weiri_block *block;
+    struct weiri_held *next;
+} weiri_held;
+
+/* Guards the lists of all devices. */
+static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+weir_status weir_device_allocate(weir_device *device, uint64_t bytes, void **out)
+{
+    weir_status status = begin(device, __func__, "out", out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    weiri_held *held = (weiri_held *)weiri_alloc(1, sizeof *held);
+    if (held == NULL) {
+        return weiri_fail_nomem(__func__);
+    }
+    status = weiri_fail_in(__func__, weiri_device_allocate(device, WEIR_MEMORY_DEVICE, bytes, &held->block));
+    if (status != WEIR_OK) {
+        weiri_free(held);
+        return status;
+    }
+    (void)pthread_mutex_lock(&held_mutex);
+    held->next = device->held;
+    device->held = held;
+    (void)pthread_mutex_unlock(&held_mutex);
+    *out = held->block->pointer;
+    return WEIR_OK;
+}
+
+/* Takes the entry of the pointer off the list; NULL if there is none. */
+static weiri_held *take_held(weir_device *device, const void *pointer)
+{
+    (void)pthread_mutex_lock(&held_mutex);
+    weiri_held **link = &device->held;
+    while (*link != NULL && (*link)->block->pointer != pointer) {
+        link = &(*link)->next;
+    }
+    weiri_held *found = *link;
+    if (found != NULL) {
+        *link = found->next;
+    }
+    (void)pthread_mutex_unlock(&held_mutex);
+    return found;
+}
+
+void weir_device_free(weir_device *device, void *pointer)
+{
+    if (device == NULL || pointer == NULL || device->pid != (int)getpid()) {
+        return;
+    }
+    weiri_held *held = take_held(device, pointer);
+    if (held == NULL) {
+        weiri_log(WEIR_LOG_ERROR, "weir_device_free: %s: %p is not memory of weir_device_allocate", device->info.label,
+                  pointer);
+        return;
+    }
+    weiri_block_release(held->block);
+    weiri_free(held);
+}
+
     }
     return adopt(device, device->ops->allocate(device, opts, bytes, out));
 }

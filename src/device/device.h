@@ -137,6 +137,7 @@ struct weir_device {
 void weiri_device_get(weir_device *device);
 void weiri_device_put(weir_device *device);
 
+    struct weiri_held *held; /* memory of weir_device_allocate */
 /* For tests: the n-th call from now of an op that can fail fails with WEIR_ERR_DEVICE. 0 turns it off. Returns the
  * calls that were left: 0 if one has failed. Every dispatch in device.c asks weiri_device_fault(operation) first. */
 uint64_t weiri_device_fail_nth(uint64_t n);

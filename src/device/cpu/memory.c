@@ -210,7 +210,8 @@ static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t
         }
         memory->block.export_.base = pointer;
         memory->block.export_.base_bytes = bytes;
-        set_reason(&memory->block, "other processes can map only CPU memory of weir_memory_allocate");
+        set_reason(&memory->block,
+                   "other processes can map only CPU memory of weir_memory_allocate and weir_device_allocate");
         return WEIR_OK;
     }
     uint64_t offset = pointer - owner->block.export_.base;
