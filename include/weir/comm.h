@@ -61,7 +61,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_comm_status(weir_comm *comm);
 /* Waits until everything that was put on `stream`, a stream of the communicator's device, is done, and returns the
  * communicator's error: WEIR_OK says that the kernels have ended and that none of them reported an error.
  * timeout_ms: 0 is the deadline of kernels' waits and two seconds more. An error of the stream comes first:
- * WEIR_ERR_TIMEOUT (work on it goes on), WEIR_ERR_DEVICE, WEIR_ERR_INVALID for a NULL comm or stream. */
+ * WEIR_ERR_TIMEOUT (work on it goes on), WEIR_ERR_DEVICE. */
 WEIR_API WEIR_NODISCARD weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms);
 
 /* Ends every wait of this communicator, here and on all other ranks, with WEIR_ERR_ABORTED. */

@@ -5,8 +5,10 @@
  *     weir_stream_wait(device, stream, 0);
  *
  * A stream, event or graph is the device's own object as a void pointer: on a GPU a CUstream, CUevent and
- * CUgraphExec, so that streams of the CUDA runtime can be used as they are. The legacy default stream (NULL)
- * is refused. Users of the CUDA runtime may equally launch their kernels themselves.
+ * CUgraphExec, so that streams of the CUDA runtime can be used as they are. NULL, cudaStreamLegacy and
+ * cudaStreamPerThread are streams too, with their meaning in CUDA; on the CPU all three are the device's default
+ * stream. Two ranks of one process that share a device share its default stream, so that a kernel of one waits behind a
+ * kernel of the other. Users of the CUDA runtime may equally launch their kernels themselves.
  *
  * Threads:   all calls may be made by several threads at once; work is ordered within a stream.
  * Blocking:  weir_stream_wait, and the destroy calls until the work has ended.
@@ -75,10 +77,17 @@ WEIR_API WEIR_NODISCARD weir_status weir_launch(weir_device *device, const struc
 WEIR_API WEIR_NODISCARD weir_status weir_event_create(weir_device *device, void **out);
 WEIR_API void weir_event_destroy(weir_device *device, void *event);
 WEIR_API WEIR_NODISCARD weir_status weir_event_record(weir_device *device, void *event, void *stream);
+/* Later work on the stream waits until the event's latest record before this call has passed; the host does not wait.
+ * An event that was never recorded has passed. If the event was recorded on a stream that records a graph, the waiting
+ * stream records into the same graph, until weir_graph_end of the stream that began it. A stream that records a graph
+ * waits for events of that graph only. */
+WEIR_API WEIR_NODISCARD weir_status weir_stream_wait_event(weir_device *device, void *stream, void *event);
 /* Milliseconds between two recorded events that have passed; WEIR_PENDING before that. */
 WEIR_API WEIR_NODISCARD weir_status weir_event_elapsed(weir_device *device, void *from, void *to, double *ms);
 
-/* Between begin and end, launches on the stream are recorded into a graph instead of being run. */
+/* Between begin and end, launches on the stream are recorded into a graph instead of being run. WEIR_ERR_INVALID for
+ * NULL and cudaStreamLegacy, on which CUDA does not record. On the CPU the operations of a graph run one after the
+ * other, in the order of the calls. */
 WEIR_API WEIR_NODISCARD weir_status weir_graph_begin(weir_device *device, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_graph_end(weir_device *device, void *stream, void **out);
 WEIR_API WEIR_NODISCARD weir_status weir_graph_launch(weir_device *device, void *graph, void *stream);

@@ -225,16 +225,6 @@ static weir_status begin(const weir_device *device, const char *call, const char
     return weiri_device_fault(call);
 }
 
-/* begin() for calls on a stream. */
-static weir_status begin_on(const weir_device *device, const char *call, const char *name, const void *argument,
-                            const void *stream)
-{
-    if (device != NULL && stream == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: stream is NULL, and the legacy default stream is refused", call);
-    }
-    return begin(device, call, name, argument);
-}
-
 weir_status weir_device_reaches(weir_device *device, const weir_device *peer)
 {
     weir_status status = begin(device, __func__, "peer", peer);
@@ -299,7 +289,7 @@ weir_status weir_stream_create_limited(weir_device *device, const weir_stream_li
 
 uint32_t weir_stream_multiprocessors(weir_device *device, void *stream)
 {
-    if (device == NULL || stream == NULL) {
+    if (device == NULL) {
         return 0;
     }
     const uint32_t limited =
@@ -309,7 +299,7 @@ uint32_t weir_stream_multiprocessors(weir_device *device, void *stream)
 
 void weir_stream_destroy(weir_device *device, void *stream)
 {
-    if (device != NULL && stream != NULL) {
+    if (device != NULL && !weiri_stream_is_default(stream)) {
         device->ops->stream_destroy(device, stream);
         weiri_device_put(device);
     }
@@ -317,7 +307,7 @@ void weir_stream_destroy(weir_device *device, void *stream)
 
 weir_status weir_stream_wait(weir_device *device, void *stream, uint32_t timeout_ms)
 {
-    weir_status status = begin_on(device, __func__, "stream", stream, stream);
+    weir_status status = begin(device, __func__, "device", device);
     if (status != WEIR_OK) {
         return status;
     }
@@ -343,8 +333,34 @@ void weir_event_destroy(weir_device *device, void *event)
 
 weir_status weir_event_record(weir_device *device, void *event, void *stream)
 {
-    weir_status status = begin_on(device, __func__, "event", event, stream);
-    return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->event_record(device, event, stream));
+    weir_status status = begin(device, __func__, "event", event);
+    return status != WEIR_OK ? status
+                             : weiri_fail_in(__func__, device->ops->event_record(device, event, stream, false));
+}
+
+weir_status weir_stream_wait_event(weir_device *device, void *stream, void *event)
+{
+    weir_status status = begin(device, __func__, "event", event);
+    return status != WEIR_OK ? status
+                             : weiri_fail_in(__func__, device->ops->stream_wait_event(device, stream, event, false));
+}
+
+weir_status weiri_event_record_outside(weir_device *device, void *event, void *stream)
+{
+    weir_status status = begin(device, "device: record an event", "event", event);
+    return status != WEIR_OK ? status : device->ops->event_record(device, event, stream, true);
+}
+
+weir_status weiri_stream_wait_event_outside(weir_device *device, void *stream, void *event)
+{
+    weir_status status = begin(device, "device: wait for an event", "event", event);
+    return status != WEIR_OK ? status : device->ops->stream_wait_event(device, stream, event, true);
+}
+
+weir_status weiri_stream_recording(weir_device *device, void *stream, uint64_t *id)
+{
+    weir_status status = begin(device, "device: ask a stream for its graph", "id", id);
+    return status != WEIR_OK ? status : device->ops->stream_recording(device, stream, id);
 }
 
 weir_status weir_event_elapsed(weir_device *device, void *from, void *to, double *ms)
@@ -358,20 +374,24 @@ weir_status weir_event_elapsed(weir_device *device, void *from, void *to, double
 
 weir_status weir_graph_begin(weir_device *device, void *stream)
 {
-    weir_status status = begin_on(device, __func__, "stream", stream, stream);
+    weir_status status = begin(device, __func__, "device", device);
+    if (status == WEIR_OK && (uintptr_t)stream <= 1) {
+        status = weiri_fail(WEIR_ERR_INVALID, "%s: %s: the legacy default stream cannot record a graph", __func__,
+                            device->info.label);
+    }
     return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->graph_begin(device, stream));
 }
 
 weir_status weir_graph_end(weir_device *device, void *stream, void **out)
 {
-    weir_status status = begin_on(device, __func__, "out", out, stream);
+    weir_status status = begin(device, __func__, "out", out);
     return status != WEIR_OK ? status
                              : adopt(device, weiri_fail_in(__func__, device->ops->graph_end(device, stream, out)));
 }
 
 weir_status weir_graph_launch(weir_device *device, void *graph, void *stream)
 {
-    weir_status status = begin_on(device, __func__, "graph", graph, stream);
+    weir_status status = begin(device, __func__, "graph", graph);
     return status != WEIR_OK ? status : weiri_fail_in(__func__, device->ops->graph_launch(device, graph, stream));
 }
 
@@ -483,8 +503,7 @@ weir_status weir_launch(weir_device *device, const weir_kernel *kernel, weir_sha
                         const weir_launch_opts *opts, void *stream)
 {
     weir_launch_opts given;
-    weir_status status =
-        begin_on(device, __func__, kernel != NULL ? "args" : "kernel", kernel != NULL ? args : NULL, stream);
+    weir_status status = begin(device, __func__, kernel != NULL ? "args" : "kernel", kernel != NULL ? args : NULL);
     if (status == WEIR_OK) {
         status = check_kernel(__func__, kernel);
     }
@@ -503,25 +522,6 @@ weir_status weir_launch(weir_device *device, const weir_kernel *kernel, weir_sha
     return weiri_fail_in(__func__, device->ops->launch(device, kernel, shape, args, given.cooperative, stream));
 }
 
-/* ---- memory, for the nouns ------------------------------------------------------------------------------ */
-
-weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
-{
-    weir_memory_opts opts = WEIR_OPTS(weir_memory_opts);
-    opts.kind = kind;
-    return weiri_device_allocate_opts(device, &opts, bytes, out);
-}
-
-weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_opts *opts, uint64_t bytes,
-                                       weiri_block **out)
-{
-    weir_status status = begin(device, "device: allocate", "out", out);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    if (bytes == 0 || (opts->kind != WEIR_MEMORY_DEVICE && opts->kind != WEIR_MEMORY_HOST)) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: allocate: %s", device->info.label,
-                          bytes == 0 ? "0 bytes" : "no such kind of memory");
 /* ---- memory of programs ------------------------------------------------------------------------------------ */
 
 typedef struct weiri_held {
@@ -586,6 +586,25 @@ void weir_device_free(weir_device *device, void *pointer)
     weiri_free(held);
 }
 
+/* ---- memory, for the nouns ------------------------------------------------------------------------------ */
+
+weir_status weiri_device_allocate(weir_device *device, weir_memory_kind kind, uint64_t bytes, weiri_block **out)
+{
+    weir_memory_opts opts = WEIR_OPTS(weir_memory_opts);
+    opts.kind = kind;
+    return weiri_device_allocate_opts(device, &opts, bytes, out);
+}
+
+weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_opts *opts, uint64_t bytes,
+                                       weiri_block **out)
+{
+    weir_status status = begin(device, "device: allocate", "out", out);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (bytes == 0 || (opts->kind != WEIR_MEMORY_DEVICE && opts->kind != WEIR_MEMORY_HOST)) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: allocate: %s", device->info.label,
+                          bytes == 0 ? "0 bytes" : "no such kind of memory");
     }
     return adopt(device, device->ops->allocate(device, opts, bytes, out));
 }

@@ -97,7 +97,8 @@ typedef struct weiri_device_ops {
      * there. */
     weir_status (*store_async)(weir_device *device, void *stream, void *dst, uint64_t value);
 
-    /* Same contracts as the public calls of weir/stream.h. The callers have checked arguments for NULL. */
+    /* Same contracts as the public calls of weir/stream.h. The callers have checked arguments for NULL. A stream may be
+     * one of weiri_stream_is_default, except in create and destroy. */
     weir_status (*stream_create)(weir_device *device, void **out);
     /* NULL for devices without multiprocessors to choose from: their streams are all of one kind. */
     weir_status (*stream_create_limited)(weir_device *device, const weir_stream_limits *limits, void **out);
@@ -107,7 +108,12 @@ typedef struct weiri_device_ops {
     weir_status (*stream_wait)(weir_device *device, void *stream, uint64_t deadline_ns);
     weir_status (*event_create)(weir_device *device, void **out);
     void (*event_destroy)(weir_device *device, void *event);
-    weir_status (*event_record)(weir_device *device, void *event, void *stream);
+    /* With `outside`, on a stream that records a graph: each launch of the graph records the event, or waits for its
+     * latest record, as an operation outside of the graph would. */
+    weir_status (*event_record)(weir_device *device, void *event, void *stream, bool outside);
+    weir_status (*stream_wait_event)(weir_device *device, void *stream, void *event, bool outside);
+    /* Sets *id to a number of the graph that the stream records, or 0 if it records none. */
+    weir_status (*stream_recording)(weir_device *device, void *stream, uint64_t *id);
     weir_status (*event_elapsed)(weir_device *device, void *from, void *to, double *ms);
     weir_status (*graph_begin)(weir_device *device, void *stream);
     weir_status (*graph_end)(weir_device *device, void *stream, void **out);
@@ -131,13 +137,17 @@ struct weir_device {
     uint32_t cpu_threads;
     char pci[16]; /* PCI address, as "0000:1b:00.0"; "" for a device that runs on the CPU */
     int pid;      /* process that opened it; in others calls return WEIR_ERR_FORKED, and destroys join no threads */
+    struct weiri_held *held; /* memory of weir_device_allocate */
     void *native;
 };
+
+/* The streams that every CUDA process has: NULL, cudaStreamLegacy and cudaStreamPerThread. The CPU device has one
+ * stream for all three. */
+static inline bool weiri_stream_is_default(const void *stream) { return (uintptr_t)stream <= 2; }
 
 void weiri_device_get(weir_device *device);
 void weiri_device_put(weir_device *device);
 
-    struct weiri_held *held; /* memory of weir_device_allocate */
 /* For tests: the n-th call from now of an op that can fail fails with WEIR_ERR_DEVICE. 0 turns it off. Returns the
  * calls that were left: 0 if one has failed. Every dispatch in device.c asks weiri_device_fault(operation) first. */
 uint64_t weiri_device_fail_nth(uint64_t n);
@@ -153,6 +163,10 @@ weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_op
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out);
 weir_status weiri_device_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                                 weiri_block **out);
+/* As the ops of these names, whose `outside` is set. */
+weir_status weiri_event_record_outside(weir_device *device, void *event, void *stream);
+weir_status weiri_stream_wait_event_outside(weir_device *device, void *stream, void *event);
+weir_status weiri_stream_recording(weir_device *device, void *stream, uint64_t *id);
 /* *out is NULL if kernels use the CPU's addresses. */
 weir_status weiri_device_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 void weiri_block_release(weiri_block *block);

@@ -156,9 +156,6 @@ void misuse(weirt_rank *rank)
     weir_semaphore *semaphore = nullptr;
     weir_port_channel *host = nullptr;
     if (b.open(rank, 0, 4096) && b.add(rank, 10, WEIR_SEMAPHORE_HOST, &semaphore, &host)) {
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_put_on_stream(b.channel, 0, 0, 1, nullptr));
-        WEIRT_TEXT(rank, "legacy default stream");
-        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_wait_on_stream(b.channel, nullptr));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_signal_on_stream(nullptr, b.stream));
         WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_port_channel_signal_on_stream(host, b.stream));
         WEIRT_TEXT(rank, "host");

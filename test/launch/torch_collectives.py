@@ -142,7 +142,6 @@ def run_torch(library):
     dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
     weir = Weir(library, f"gpu:{local_rank}")
     calls = 0
-    # The default stream of PyTorch is the legacy one, which weir refuses.
     with torch.cuda.stream(torch.cuda.Stream()):
         for operation in ("allreduce", "all_to_all"):
             for dtype in DTYPES:

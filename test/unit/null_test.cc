@@ -237,6 +237,7 @@ const row rows[] = {
     NOTHING(weir_stream_destroy, nullptr, nullptr),
     ZERO(weir_stream_multiprocessors, nullptr, nullptr),
     INVALID(weir_stream_wait, nullptr, nullptr, 0),
+    INVALID(weir_stream_wait_event, nullptr, nullptr, nullptr),
     INVALID(weir_table_cache, nullptr, nullptr, static_cast<weir_ids>(0), 0, nullptr),
     INVALID(weir_table_create, nullptr, 0, nullptr, 0, nullptr, nullptr),
     NOTHING(weir_table_destroy, nullptr),

@@ -88,7 +88,11 @@ static weir_status open_device(weir_device *device)
 
 static void close_device(weir_device *device)
 {
-    weiri_cpu_pool_destroy((weiri_cpu_pool *)device->native, weiri_cpu_is_foreign(device));
+    weiri_cpu_pool *pool = (weiri_cpu_pool *)device->native;
+    if (pool->default_stream != NULL) {
+        weiri_cpu_stream_destroy(device, pool->default_stream);
+    }
+    weiri_cpu_pool_destroy(pool, weiri_cpu_is_foreign(device));
     device->native = NULL;
 }
 
@@ -180,6 +184,8 @@ const weiri_device_ops weiri_cpu_ops = {
     .event_create = weiri_cpu_event_create,
     .event_destroy = weiri_cpu_event_destroy,
     .event_record = weiri_cpu_event_record,
+    .stream_wait_event = weiri_cpu_stream_wait_event,
+    .stream_recording = weiri_cpu_stream_recording,
     .event_elapsed = weiri_cpu_event_elapsed,
     .graph_begin = weiri_cpu_graph_begin,
     .graph_end = weiri_cpu_graph_end,

@@ -30,7 +30,9 @@ void weiri_cpu_stream_destroy(weir_device *device, void *stream);
 weir_status weiri_cpu_stream_wait(weir_device *device, void *stream, uint64_t deadline_ns);
 weir_status weiri_cpu_event_create(weir_device *device, void **out);
 void weiri_cpu_event_destroy(weir_device *device, void *event);
-weir_status weiri_cpu_event_record(weir_device *device, void *event, void *stream);
+weir_status weiri_cpu_event_record(weir_device *device, void *event, void *stream, bool outside);
+weir_status weiri_cpu_stream_wait_event(weir_device *device, void *stream, void *event, bool outside);
+weir_status weiri_cpu_stream_recording(weir_device *device, void *stream, uint64_t *id);
 weir_status weiri_cpu_event_elapsed(weir_device *device, void *from, void *to, double *ms);
 weir_status weiri_cpu_graph_begin(weir_device *device, void *stream);
 weir_status weiri_cpu_graph_end(weir_device *device, void *stream, void **out);
@@ -51,10 +53,12 @@ typedef void (*weiri_cpu_kernel)(const void *args, weir_coop coop);
 
 typedef struct weiri_cpu_worker weiri_cpu_worker;
 
-/* The device's idle workers. */
+/* The device's idle workers, and its default stream. */
 typedef struct weiri_cpu_pool {
     pthread_mutex_t mutex;
     weiri_cpu_worker *idle;
+    pthread_mutex_t streams_mutex;
+    void *default_stream; /* NULL before its first use */
 } weiri_cpu_pool;
 
 /* The workers of a stream. Launches of different streams never wait for each other's threads. */

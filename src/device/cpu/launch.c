@@ -221,6 +221,12 @@ weir_status weiri_cpu_pool_create(weiri_cpu_pool **out)
         weiri_free(pool);
         return weiri_fail_errno(error, "CPU device: mutex");
     }
+    error = pthread_mutex_init(&pool->streams_mutex, NULL);
+    if (error != 0) {
+        (void)pthread_mutex_destroy(&pool->mutex);
+        weiri_free(pool);
+        return weiri_fail_errno(error, "CPU device: mutex");
+    }
     *out = pool;
     return WEIR_OK;
 }
@@ -233,6 +239,7 @@ void weiri_cpu_pool_destroy(weiri_cpu_pool *pool, bool foreign)
         worker_destroy(worker, foreign);
     }
     if (!foreign) {
+        (void)pthread_mutex_destroy(&pool->streams_mutex);
         (void)pthread_mutex_destroy(&pool->mutex);
     }
     weiri_free(pool);

@@ -382,14 +382,64 @@ static void cuda_event_destroy(weir_device *device, void *event)
     }
 }
 
-static weir_status cuda_event_record(weir_device *device, void *event, void *stream)
+/* In the entered context. *id is 0 if the stream captures nothing. While another stream captures, the legacy stream
+ * cannot be asked, and nothing can be put on it. */
+static weir_status find_capture(const weir_device *device, CUstream stream, cuuint64_t *id)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t found = 0;
+    const CUresult result = weiri_cuda.cuStreamGetCaptureInfo_v2(stream, &capture, &found, NULL, NULL, NULL);
+    *id = capture == CU_STREAM_CAPTURE_STATUS_ACTIVE ? found : 0;
+    return weiri_cuda_check(device, "cuStreamGetCaptureInfo", result);
+}
+
+static weir_status cuda_stream_recording(weir_device *device, void *stream, uint64_t *id)
 {
     CUstreamCaptureMode mode;
+    cuuint64_t found = 0;
     weir_status status = weiri_cuda_enter(device, &mode);
     if (status != WEIR_OK) {
         return status;
     }
-    status = weiri_cuda_check(device, "cuEventRecord", weiri_cuda.cuEventRecord(event, stream));
+    status = find_capture(device, stream, &found);
+    weiri_cuda_leave(mode);
+    *id = found;
+    return status;
+}
+
+/* The driver accepts the flags for nodes of events only where a stream captures. */
+static weir_status cuda_event_record(weir_device *device, void *event, void *stream, bool outside)
+{
+    CUstreamCaptureMode mode;
+    cuuint64_t capture = 0;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = outside ? find_capture(device, stream, &capture) : WEIR_OK;
+    if (status == WEIR_OK && capture != 0) {
+        status = weiri_cuda_check(device, "cuEventRecordWithFlags",
+                                  weiri_cuda.cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+    } else if (status == WEIR_OK) {
+        status = weiri_cuda_check(device, "cuEventRecord", weiri_cuda.cuEventRecord(event, stream));
+    }
+    weiri_cuda_leave(mode);
+    return status;
+}
+
+static weir_status cuda_stream_wait_event(weir_device *device, void *stream, void *event, bool outside)
+{
+    CUstreamCaptureMode mode;
+    cuuint64_t capture = 0;
+    weir_status status = weiri_cuda_enter(device, &mode);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = outside ? find_capture(device, stream, &capture) : WEIR_OK;
+    if (status == WEIR_OK) {
+        const unsigned flags = capture != 0 ? CU_EVENT_WAIT_EXTERNAL : CU_EVENT_WAIT_DEFAULT;
+        status = weiri_cuda_check(device, "cuStreamWaitEvent", weiri_cuda.cuStreamWaitEvent(stream, event, flags));
+    }
     weiri_cuda_leave(mode);
     return status;
 }
@@ -523,6 +573,8 @@ const weiri_device_ops weiri_cuda_ops = {
     .event_create = cuda_event_create,
     .event_destroy = cuda_event_destroy,
     .event_record = cuda_event_record,
+    .stream_wait_event = cuda_stream_wait_event,
+    .stream_recording = cuda_stream_recording,
     .event_elapsed = cuda_event_elapsed,
     .graph_begin = cuda_graph_begin,
     .graph_end = cuda_graph_end,

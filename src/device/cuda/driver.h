@@ -30,6 +30,10 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuGreenCtxStreamCreate, false)
 #endif
 
+/* cuda.h maps cuStreamGetCaptureInfo to versions with different parameters. */
+CUresult CUDAAPI cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                                           CUgraph *graph, const CUgraphNode **dependencies, size_t *count);
+
 /* X(function, whether the backend requires it) */
 #define WEIRI_CUDA_FUNCTIONS(X)                     \
     WEIRI_CUDA_GREEN_FUNCTIONS(X)                   \
@@ -82,9 +86,12 @@ CUresult CUDAAPI cuFuncLoad(CUfunction function);
     X(cuStreamQuery, true)                          \
     X(cuStreamBeginCapture, true)                   \
     X(cuStreamEndCapture, true)                     \
+    X(cuStreamGetCaptureInfo_v2, true)              \
+    X(cuStreamWaitEvent, true)                      \
     X(cuEventCreate, true)                          \
     X(cuEventDestroy, true)                         \
     X(cuEventRecord, true)                          \
+    X(cuEventRecordWithFlags, true)                 \
     X(cuEventQuery, true)                           \
     X(cuEventElapsedTime, true)                     \
     X(cuGraphInstantiate, true)                     \

@@ -560,8 +560,8 @@ weir_status weir_comm_status(weir_comm *comm) { return weiri_comm_check("comm", 
 
 weir_status weir_comm_wait(weir_comm *comm, void *stream, uint32_t timeout_ms)
 {
-    if (comm == NULL || stream == NULL) {
-        return weiri_fail(WEIR_ERR_INVALID, "weir_comm_wait: %s is NULL", comm == NULL ? "comm" : "stream");
+    if (comm == NULL) {
+        return weiri_fail_null("weir_comm_wait", "comm");
     }
     if (weiri_comm_forked(comm)) {
         return weiri_fail(WEIR_ERR_FORKED, "weir_comm_wait: the communicator belongs to the parent process");

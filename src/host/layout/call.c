@@ -35,8 +35,8 @@ typedef struct move {
 static weir_status check_arguments(const move *m)
 {
     const bool no_layout = m->to.layout == NULL && m->from.layout == NULL;
-    if (m->device == NULL || no_layout || m->stream == NULL) {
-        return weiri_fail_null(m->call, m->device == NULL ? "device" : no_layout ? "layout" : "stream");
+    if (m->device == NULL || no_layout) {
+        return weiri_fail_null(m->call, m->device == NULL ? "device" : "layout");
     }
     return WEIRI_OPTS_OK(m->opts) ? WEIR_OK
                                   : weiri_fail(WEIR_ERR_INVALID, "%s: %s", m->call, WEIRI_OPTS_ERROR(m->opts));

@@ -10,10 +10,10 @@ static weir_status invalid(const char *call, const char *what)
 }
 
 weir_status weiri_table_check_call(const char *call, const weir_table *table, const void *ids, weir_ids type,
-                                   uint64_t count, const void *out, const void *stream)
+                                   uint64_t count, const void *out)
 {
-    if (table == NULL || stream == NULL) {
-        return weiri_fail_null(call, table == NULL ? "table" : "stream");
+    if (table == NULL) {
+        return weiri_fail_null(call, "table");
     }
     if (type != WEIR_IDS_I32 && type != WEIR_IDS_I64) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown type of ids %d", call, (int)type);
@@ -145,7 +145,7 @@ static weir_status run(const char *call, weir_table *table, const void *ids, wei
     weir_table_call_opts given;
     weir_table_call move = { .table = { 0 } };
     const weir_kernel *kernel = NULL;
-    weir_status status = weiri_table_check_call(call, table, ids, type, count, out, stream);
+    weir_status status = weiri_table_check_call(call, table, ids, type, count, out);
     if (status != WEIR_OK) {
         return status;
     }

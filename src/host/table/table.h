@@ -30,7 +30,7 @@ struct weir_table {
 
 /* Checks what all calls take. `out`: of a gather or scatter. */
 weir_status weiri_table_check_call(const char *call, const weir_table *table, const void *ids, weir_ids type,
-                                   uint64_t count, const void *out, const void *stream);
+                                   uint64_t count, const void *out);
 
 /* ---- cache.c ------------------------------------------------------------------------------------------- */
 
