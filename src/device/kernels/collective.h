@@ -1,9 +1,10 @@
-/* collective.h - kernels of collectives: moves of data of any type, reductions by type, and the exchange between
- * hosts. */
+/* collective.h - kernels of collectives: moves of data of any type, reductions by type, parts, and the exchange
+ * between hosts. */
 #ifndef WEIRI_KERNELS_COLLECTIVE_H
 #define WEIRI_KERNELS_COLLECTIVE_H
 
 #include "weir/device/collective.h"
+#include "weir/device/impl/collective_parts.h"
 #include "weir/device/impl/collective_rails.h"
 #include "weir/device/kernel.h"
 
@@ -34,6 +35,11 @@ typedef struct weiri_message_args {
     weir_collective_message message;
 } weiri_message_args;
 
+typedef struct weiri_parts_args {
+    weir_dev_collective collective;
+    weir_collective_parts parts;
+} weiri_parts_args;
+
 typedef struct weiri_rail_args {
     weir_dev_rails rails;
     weir_rail_step step;
@@ -41,6 +47,10 @@ typedef struct weiri_rail_args {
 
 enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_MESSAGE_SEND, WEIRI_MESSAGE_RECEIVE };
 extern const weir_kernel *const weiri_collective_kernels[];
+
+/* Parts: without and with a reduction, each by packets and by slots. */
+enum { WEIRI_PARTS_GATHER_PACKETS, WEIRI_PARTS_GATHER_SLOTS, WEIRI_PARTS_REDUCE_PACKETS, WEIRI_PARTS_REDUCE_SLOTS };
+extern const weir_kernel *const weiri_collective_parts_kernels[];
 
 extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
 

@@ -1,0 +1,532 @@
+/* weir/device/impl/collective_parts.h - allgather and reduce_scatter of many parts of uneven sizes in one call.
+ *
+ * A part has an extent for each rank. The sequence of rank k is the elements of extent k of all parts, one part after
+ * the other. The elements of each part begin at a multiple of 16 bytes of the sequence. An allgather brings the
+ * sequence of each rank to all others. A reduce_scatter brings each rank's data for the sequence of rank k to rank k,
+ * which joins it. Packets and slots carry sequences, whatever the number of parts: the threads of a grid or of a block
+ * divide a sequence among them, and find the part of a place by the beginnings of the parts. */
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_PARTS_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_PARTS_H
+
+#include "weir/device/impl/collective_slots.h"
+
+#define WEIR_PARTS_MOST 104u /* parts of a launch, and words of their rows */
+#define WEIR_PARTS_WORDS 416u
+#define WEIR_PARTS_UNIT 16u
+
+/* The parts of a launch. The row of a part has `stride` words: send; recv; and for each rank the first element of its
+ * extent and the place of the part in its sequence. The place is the first byte, plus the bytes that follow the
+ * elements up to the next part, which are fewer than 16. Both numbers are one word, or two if the launch is `wide`. */
+typedef struct weir_collective_parts {
+    weir_collective_what what;
+    char *peer_recv[WEIR_COLLECTIVE_RANKS]; /* for zero-copy: mappings of `base` here; NULL without */
+    char *base;
+    uint64_t bytes[WEIR_COLLECTIVE_RANKS]; /* of each rank's sequence */
+    uint64_t range[WEIR_COLLECTIVE_RANKS]; /* for slots: weir_slots_range of each */
+    uint64_t most;                         /* the largest of bytes */
+    uint64_t chunk;                        /* for slots: bytes of a round */
+    uint32_t count;
+    uint32_t stride;
+    uint32_t wide;
+    uint32_t op;
+    uint8_t dtypes[WEIR_PARTS_MOST];
+    uint64_t words[WEIR_PARTS_WORDS];
+} weir_collective_parts;
+
+/* The extent of one rank in one part. */
+typedef struct weir_parts_piece {
+    const char *send; /* this rank's data for the extent */
+    char *recv;       /* place of the extent's results on this rank */
+    uint64_t begin;   /* place in the sequence */
+    uint64_t bytes;
+    uint32_t dtype;
+} weir_parts_piece;
+
+WEIR_FN uint64_t weir_parts_place(const weir_collective_parts *p, uint32_t part, uint32_t rank)
+{
+    const uint64_t *row = p->words + (uint64_t)part * p->stride + 2;
+    return p->wide ? row[2 * rank + 1] : (uint32_t)row[rank];
+}
+
+WEIR_FN uint64_t weir_parts_begin(const weir_collective_parts *p, uint32_t part, uint32_t rank)
+{
+    return weir_parts_place(p, part, rank) / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
+}
+
+/* With `joins` the extents lie in send, otherwise in recv. */
+WEIR_FN weir_parts_piece weir_parts_piece_of(const weir_collective_parts *p, uint32_t part, uint32_t rank, int joins)
+{
+    const uint64_t *row = p->words + (uint64_t)part * p->stride;
+    const uint64_t place = weir_parts_place(p, part, rank);
+    const uint64_t first = p->wide ? row[2 + 2 * rank] : row[2 + rank] >> 32;
+    const uint64_t end = part + 1 < p->count ? weir_parts_begin(p, part + 1, rank) : p->bytes[rank];
+    weir_parts_piece piece;
+    piece.dtype = p->dtypes[part];
+    piece.begin = place / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
+    piece.bytes = end - place;
+    piece.send = (const char *)(uintptr_t)row[0];
+    piece.recv = (char *)(uintptr_t)row[1];
+    if (joins) {
+        piece.send += first * weir_dtype_bytes(piece.dtype);
+    } else {
+        piece.recv += first * weir_dtype_bytes(piece.dtype);
+    }
+    return piece;
+}
+
+/* The part at byte `at` of a sequence, which is longer. */
+WEIR_FN uint32_t weir_parts_find(const weir_collective_parts *p, uint32_t rank, uint64_t at)
+{
+    uint32_t found = 0;
+    uint32_t end = p->count;
+    WEIR_ROLLED
+    while (end - found > 1) {
+        const uint32_t middle = found + (end - found) / 2;
+        if (weir_parts_begin(p, middle, rank) <= at) {
+            found = middle;
+        } else {
+            end = middle;
+        }
+    }
+    return found;
+}
+
+/* ---- packets ------------------------------------------------------------------------------------------------- */
+
+/* The piece at word `word` of a sequence. Moves send and recv to the word; *left is 0 or less for a word without
+ * elements. */
+WEIR_FN weir_parts_piece weir_parts_at_word(const weir_collective_parts *p, uint32_t rank, uint64_t word, int joins,
+                                            int64_t *left)
+{
+    weir_parts_piece piece = weir_parts_piece_of(p, weir_parts_find(p, rank, 8 * word), rank, joins);
+    const uint64_t skipped = 8 * word - piece.begin;
+    *left = weir_left(piece.bytes, skipped);
+    if (*left > 0) {
+        piece.send += skipped;
+        piece.recv += skipped;
+    }
+    return piece;
+}
+
+/* Sends this rank's sequence to all others, and keeps it. */
+WEIR_FN void weir_parts_spread(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                               weir_coop coop)
+{
+    const uint64_t words = p->bytes[c->rank] / 8;
+    for (uint64_t i = coop.rank; i < words; i += coop.size) {
+        int64_t left;
+        const weir_parts_piece piece = weir_parts_at_word(p, c->rank, i, 0, &left);
+        if (left > 0) {
+            const uint64_t word = weir_word_load(piece.send, left);
+            weir_packets_spread(c, weir_collective_others(c), 0, flag, i, word);
+            if (piece.recv != piece.send) {
+                weir_word_store(piece.recv, left, word);
+            }
+        }
+    }
+}
+
+/* Takes the sequences of the other ranks. A thread has a word of one rank at a time. */
+WEIR_FN weir_status weir_parts_take(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                    weir_coop coop)
+{
+    const char *in = weir_packets_in(c, 0, flag);
+    uint64_t i = coop.rank;
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        const uint64_t words = p->bytes[peer] / 8;
+        WEIR_ROLLED
+        for (; i < words; i += coop.size) {
+            int64_t left;
+            const weir_parts_piece piece = weir_parts_at_word(p, peer, i, 0, &left);
+            uint64_t data[WEIR_COLLECTIVE_RANKS];
+            if (left > 0) {
+                const char *packet = in + peer * c->packet_room + 16 * i;
+                const weir_status status = weir_packets_await(c, packet, c->packet_room, 1, peer, flag, data);
+                if (WEIR_UNLIKELY(status != WEIR_OK)) {
+                    return status;
+                }
+                weir_word_store(piece.recv, left, data[0]);
+            }
+        }
+        i -= words;
+    }
+    return WEIR_OK;
+}
+
+/* Sends each other rank the data for its sequence. */
+WEIR_FN void weir_parts_scatter(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                weir_coop coop)
+{
+    uint64_t i = coop.rank;
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        const uint64_t words = p->bytes[peer] / 8;
+        WEIR_ROLLED
+        for (; i < words; i += coop.size) {
+            int64_t left;
+            const weir_parts_piece piece = weir_parts_at_word(p, peer, i, 1, &left);
+            if (left > 0) {
+                weir_ll16_store(weir_packet_at(c, peer, 0, flag, i), weir_word_load(piece.send, left), flag);
+            }
+        }
+        i -= words;
+    }
+}
+
+/* One result of a word of each rank. The type becomes a constant here: the parts of a launch may differ in type. */
+WEIR_FN uint64_t weir_parts_join_words(const uint64_t *words, uint32_t ranks, uint32_t dtype, uint32_t op)
+{
+    switch (dtype) {
+    case WEIR_F64:
+        return weir_collective_join(words, ranks, WEIR_F64, op);
+    case WEIR_F32:
+        return weir_collective_join(words, ranks, WEIR_F32, op);
+    case WEIR_F16:
+        return weir_collective_join(words, ranks, WEIR_F16, op);
+    case WEIR_BF16:
+        return weir_collective_join(words, ranks, WEIR_BF16, op);
+    case WEIR_F8E4M3:
+        return weir_collective_join(words, ranks, WEIR_F8E4M3, op);
+    case WEIR_F8E5M2:
+        return weir_collective_join(words, ranks, WEIR_F8E5M2, op);
+    case WEIR_I8:
+        return weir_collective_join(words, ranks, WEIR_I8, op);
+    case WEIR_U8:
+        return weir_collective_join(words, ranks, WEIR_U8, op);
+    case WEIR_I32:
+        return weir_collective_join(words, ranks, WEIR_I32, op);
+    case WEIR_U32:
+        return weir_collective_join(words, ranks, WEIR_U32, op);
+    case WEIR_I64:
+        return weir_collective_join(words, ranks, WEIR_I64, op);
+    default:
+        return weir_collective_join(words, ranks, WEIR_U64, op);
+    }
+}
+
+/* Joins the ranks' data for this rank's sequence. */
+WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                    weir_coop coop)
+{
+    const char *in = weir_packets_in(c, 0, flag);
+    const uint64_t words = p->bytes[c->rank] / 8;
+    for (uint64_t i = coop.rank; i < words; i += coop.size) {
+        int64_t left;
+        const weir_parts_piece piece = weir_parts_at_word(p, c->rank, i, 1, &left);
+        uint64_t data[WEIR_COLLECTIVE_RANKS];
+        if (left <= 0) {
+            continue;
+        }
+        const uint64_t own = weir_word_load(piece.send, left);
+        const weir_status status =
+            weir_packets_await(c, in + 16 * i, c->packet_room, weir_collective_others(c), WEIR_NO_PEER, flag, data);
+        if (WEIR_UNLIKELY(status != WEIR_OK)) {
+            return status;
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+            data[k] = k == c->rank ? own : data[k];
+        }
+        weir_word_store(piece.recv, left, weir_parts_join_words(data, c->ranks, piece.dtype, p->op));
+    }
+    return WEIR_OK;
+}
+
+/* Carries out the parts by packets, like weir_collective_move_packets. */
+WEIR_FN weir_status weir_collective_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p,
+                                                  int joins, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
+    if (joins) {
+        weir_parts_scatter(c, p, flag, coop);
+    } else {
+        weir_parts_spread(c, p, flag, coop);
+    }
+    weir_collective_announce(c, &p->what, NULL, flag, mailbox, coop);
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    const weir_status status = weir_collective_compare(c, &p->what, NULL, flag, mailbox, coop);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    return joins ? weir_parts_join(c, p, flag, coop) : weir_parts_take(c, p, flag, coop);
+}
+
+/* ---- slots --------------------------------------------------------------------------------------------------- */
+
+/* A range of a sequence: `left` bytes from byte `at` on, which may be no bytes. */
+typedef struct weir_parts_range {
+    uint32_t rank; /* whose sequence it is */
+    uint64_t at;
+    int64_t left;
+} weir_parts_range;
+
+/* The column's range of a sequence in one round. */
+WEIR_FN weir_parts_range weir_parts_round(const weir_collective_parts *p, uint32_t rank, uint64_t round,
+                                          uint32_t column)
+{
+    weir_parts_range range;
+    range.rank = rank;
+    range.at = weir_slots_piece(p->bytes[rank], p->range[rank], round, p->chunk, column, &range.left);
+    return range;
+}
+
+/* Bytes that a piece and a range share; they begin *skip bytes after the piece and *to bytes after the range. */
+WEIR_FN int64_t weir_parts_shared(const weir_parts_piece *piece, const weir_parts_range *range, uint64_t *skip,
+                                  uint64_t *to)
+{
+    *skip = range->at > piece->begin ? range->at - piece->begin : 0;
+    *to = range->at > piece->begin ? 0 : piece->begin - range->at;
+    return weir_least(weir_left(piece->bytes, *skip), range->left - (int64_t)*to);
+}
+
+/* The block with its threads turned by the units of 16 bytes that lie before byte `to` of a range: short pieces that
+ * follow each other occupy different threads. */
+WEIR_FN weir_coop weir_parts_turned(weir_coop coop, uint64_t to)
+{
+    const uint32_t units = (uint32_t)(to / WEIR_PARTS_UNIT) % coop.block_size;
+    coop = weir_coop_block(coop);
+    coop.block_rank = (coop.block_rank + coop.block_size - units) % coop.block_size;
+    coop.rank = coop.block_rank;
+    return coop;
+}
+
+enum { WEIR_PARTS_TO_SLOT, WEIR_PARTS_FROM_SLOT, WEIR_PARTS_KEEP, WEIR_PARTS_TO_PEER };
+
+/* Copies a range, by the calling block: from send to `there`, which is a slot, or a peer's mapping of `base`; from the
+ * slot `there` to recv; or from send to recv. */
+WEIR_FN void weir_parts_copy(const weir_collective_parts *p, const weir_parts_range *range, int joins, int way,
+                             char *there, weir_coop coop)
+{
+    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at) : p->count;
+    WEIR_ROLLED
+    for (; part < p->count && weir_left(weir_parts_begin(p, part, range->rank), range->at) < range->left; part++) {
+        const weir_parts_piece piece = weir_parts_piece_of(p, part, range->rank, joins);
+        uint64_t skip;
+        uint64_t to;
+        const int64_t bytes = weir_parts_shared(&piece, range, &skip, &to);
+        if (bytes <= 0 || (way == WEIR_PARTS_KEEP && piece.send == piece.recv)) {
+            continue;
+        }
+        const char *src = way == WEIR_PARTS_FROM_SLOT ? there + to : piece.send + skip;
+        char *dst = way == WEIR_PARTS_TO_SLOT   ? there + to
+                    : way == WEIR_PARTS_TO_PEER ? there + (piece.recv - p->base) + skip
+                                                : piece.recv + skip;
+        weir_copy(dst, src, (uint64_t)bytes, weir_parts_turned(coop, to));
+    }
+}
+
+/* weir_slots_join with a constant type. Sums of halves and floats, which training needs most, have a constant
+ * operation, too. */
+WEIR_FN void weir_parts_join_piece(const weir_dev_collective *c, const weir_collective_reduce *r,
+                                   const weir_slots_work *w, int64_t bytes, uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    if (op == WEIR_SUM && dtype == WEIR_F16) {
+        weir_slots_join(c, r, w, bytes, WEIR_F16, WEIR_SUM, coop);
+        return;
+    }
+    if (op == WEIR_SUM && dtype == WEIR_BF16) {
+        weir_slots_join(c, r, w, bytes, WEIR_BF16, WEIR_SUM, coop);
+        return;
+    }
+    if (op == WEIR_SUM && dtype == WEIR_F32) {
+        weir_slots_join(c, r, w, bytes, WEIR_F32, WEIR_SUM, coop);
+        return;
+    }
+    switch (dtype) {
+    case WEIR_F64:
+        weir_slots_join(c, r, w, bytes, WEIR_F64, op, coop);
+        break;
+    case WEIR_F32:
+        weir_slots_join(c, r, w, bytes, WEIR_F32, op, coop);
+        break;
+    case WEIR_F16:
+        weir_slots_join(c, r, w, bytes, WEIR_F16, op, coop);
+        break;
+    case WEIR_BF16:
+        weir_slots_join(c, r, w, bytes, WEIR_BF16, op, coop);
+        break;
+    case WEIR_F8E4M3:
+        weir_slots_join(c, r, w, bytes, WEIR_F8E4M3, op, coop);
+        break;
+    case WEIR_F8E5M2:
+        weir_slots_join(c, r, w, bytes, WEIR_F8E5M2, op, coop);
+        break;
+    case WEIR_I8:
+        weir_slots_join(c, r, w, bytes, WEIR_I8, op, coop);
+        break;
+    case WEIR_U8:
+        weir_slots_join(c, r, w, bytes, WEIR_U8, op, coop);
+        break;
+    case WEIR_I32:
+        weir_slots_join(c, r, w, bytes, WEIR_I32, op, coop);
+        break;
+    case WEIR_U32:
+        weir_slots_join(c, r, w, bytes, WEIR_U32, op, coop);
+        break;
+    case WEIR_I64:
+        weir_slots_join(c, r, w, bytes, WEIR_I64, op, coop);
+        break;
+    default:
+        weir_slots_join(c, r, w, bytes, WEIR_U64, op, coop);
+    }
+}
+
+/* Joins a range of this rank's sequence, of which the others' data is in slots that begin at `in`. */
+WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_collective_parts *p,
+                                   const weir_parts_range *range, const char *in, weir_coop coop)
+{
+    weir_collective_reduce r;
+    weir_slots_work w;
+    __builtin_memset(&r, 0, sizeof r);
+    __builtin_memset(&w, 0, sizeof w);
+    w.keep = 1;
+    uint32_t part = range->left > 0 ? weir_parts_find(p, range->rank, range->at) : p->count;
+    WEIR_ROLLED
+    for (; part < p->count && weir_left(weir_parts_begin(p, part, range->rank), range->at) < range->left; part++) {
+        const weir_parts_piece piece = weir_parts_piece_of(p, part, range->rank, 1);
+        uint64_t skip;
+        uint64_t to;
+        const int64_t bytes = weir_parts_shared(&piece, range, &skip, &to);
+        if (bytes <= 0) {
+            continue;
+        }
+        w.own = piece.send + skip;
+        w.in = in + to;
+        r.recv = piece.recv + skip;
+        weir_parts_join_piece(c, &r, &w, bytes, piece.dtype, p->op, weir_parts_turned(coop, to));
+    }
+}
+
+/* The peers to which this column sends in a round, or from which it receives. One sequence goes to all peers in an
+ * allgather, and comes from all in a reduce_scatter. */
+WEIR_FN uint32_t weir_parts_busy(const weir_dev_collective *c, const weir_collective_parts *p, int one, uint64_t round,
+                                 uint32_t column)
+{
+    if (!one) {
+        return weir_slots_busy(c, p->bytes, p->range, round, p->chunk, column);
+    }
+    return weir_parts_round(p, c->rank, round, column).left > 0 ? weir_collective_others(c) : 0;
+}
+
+WEIR_FN void weir_parts_send_round(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
+                                   uint64_t round, uint32_t column, weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        const weir_parts_range range = weir_parts_round(p, joins ? peer : c->rank, round, column);
+        weir_parts_copy(p, &range, joins, WEIR_PARTS_TO_SLOT, weir_slot_at(c, peer, 0, round, column), coop);
+    }
+}
+
+WEIR_FN void weir_parts_take_round(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
+                                   uint64_t round, uint32_t column, weir_coop coop)
+{
+    const char *in = weir_slots_in(c, 0, round, column);
+    if (joins) {
+        const weir_parts_range range = weir_parts_round(p, c->rank, round, column);
+        weir_parts_join_range(c, p, &range, in, coop);
+        return;
+    }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        const weir_parts_range range = weir_parts_round(p, peer, round, column);
+        weir_parts_copy(p, &range, 0, WEIR_PARTS_FROM_SLOT, (char *)(uintptr_t)in + peer * c->slot_bytes, coop);
+    }
+}
+
+/* Copies half of the column's range of this rank's own sequence: each block of a column copies one half. */
+WEIR_FN void weir_parts_keep(const weir_dev_collective *c, const weir_collective_parts *p, uint64_t round,
+                             uint32_t column, int second, weir_coop coop)
+{
+    weir_parts_range range = weir_parts_round(p, c->rank, round, column);
+    const int64_t half = range.left / 2 / 128 * 128;
+    range.at += second ? (uint64_t)half : 0;
+    range.left = second ? range.left - half : half;
+    weir_parts_copy(p, &range, 0, WEIR_PARTS_KEEP, NULL, coop);
+}
+
+/* Like weir_slots_move. */
+WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
+                                     weir_coop coop)
+{
+    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const uint32_t column = duty.column;
+    const uint64_t rounds = column < duty.columns ? weir_slots_rounds(p->most, 0, duty.columns, p->chunk) : 0;
+    weir_status status = WEIR_OK;
+    for (uint64_t i = 0; i < rounds + 2 && rounds != 0 && status == WEIR_OK; i++) {
+        if (duty.sends && i >= 2) {
+            status =
+                weir_collective_wait(c, WEIR_CELL_TAKEN, weir_parts_busy(c, p, !joins, i - 2, column), column, coop);
+        }
+        if (duty.sends && i < rounds && status == WEIR_OK) {
+            weir_parts_send_round(c, p, joins, i, column, coop);
+            weir_collective_signal(c, WEIR_CELL_DATA, weir_parts_busy(c, p, !joins, i, column), column, coop);
+            if (!joins) {
+                weir_parts_keep(c, p, i, column, 0, coop);
+            }
+        }
+        if (duty.takes && i >= 1 && i <= rounds && status == WEIR_OK) {
+            const uint32_t from = weir_parts_busy(c, p, joins, i - 1, column);
+            if (!joins) {
+                weir_parts_keep(c, p, i - 1, column, 1, coop);
+            }
+            status = weir_collective_wait(c, WEIR_CELL_DATA, from, column, coop);
+            if (status == WEIR_OK) {
+                weir_parts_take_round(c, p, joins, i - 1, column, coop);
+                weir_collective_signal(c, WEIR_CELL_TAKEN, from, column, coop);
+            }
+        }
+    }
+    return status;
+}
+
+/* An allgather that writes directly into the peers' memory, like weir_zero_copy_move. */
+WEIR_FN weir_status weir_parts_zero_copy(const weir_dev_collective *c, const weir_collective_parts *p, weir_coop coop)
+{
+    const weir_slots_duty duty = weir_slots_duty_of(coop);
+    const uint32_t others = weir_collective_others(c);
+    const uint64_t each = p->range[c->rank];
+    weir_parts_range range;
+    range.rank = c->rank;
+    range.at = duty.column * each;
+    range.left = weir_least((int64_t)each, weir_left(p->bytes[c->rank], range.at));
+    if (duty.takes) {
+        weir_parts_copy(p, &range, 0, WEIR_PARTS_KEEP, NULL, coop);
+    }
+    if (!duty.sends) {
+        return WEIR_OK;
+    }
+    weir_collective_signal(c, WEIR_CELL_READY, others, duty.column, coop);
+    const weir_status status = weir_collective_wait(c, WEIR_CELL_READY, others, duty.column, coop);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        weir_parts_copy(p, &range, 0, WEIR_PARTS_TO_PEER, p->peer_recv[weir_collective_peer(c, k)], coop);
+    }
+    weir_collective_signal(c, WEIR_CELL_DATA, others, duty.column, coop);
+    return weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
+}
+
+/* Carries out the parts by slots, or an allgather directly between buffers of users. */
+WEIR_FN weir_status weir_collective_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
+                                                weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const int zero_copy = !joins && p->peer_recv[c->rank] != NULL;
+    weir_status status = weir_slots_meet(c, &p->what, NULL, NULL, zero_copy, coop);
+    if (status == WEIR_OK) {
+        status = zero_copy ? weir_parts_zero_copy(c, p, coop) : weir_parts_slots(c, p, joins, coop);
+    }
+    return weir_slots_end(c, status);
+}
+
+#endif
