@@ -126,17 +126,46 @@ WEIR_API WEIR_NODISCARD weir_status weir_broadcast(weir_collective *collective, 
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all(weir_collective *collective, const void *send, void *recv,
                                                     uint64_t count, weir_dtype dtype, void *stream);
 
-/* A piece that all_to_all_v sends to, or receives from, one rank: elements, from element `at` of the buffer on. */
+/* `count` elements, from element `at` of a buffer on. */
 typedef struct weir_extent {
     uint64_t at;
     uint64_t count;
 } weir_extent;
 
-/* `sends` and `recvs` have an entry for each rank. A rank must send to another what that rank expects to receive. The
- * two buffers must not overlap, and neither must the received pieces. */
+/* `sends` and `recvs` have an entry for each rank, with the piece that goes to it or comes from it. A rank must send to
+ * another what that rank expects to receive. The two buffers must not overlap, and neither must the received pieces. */
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all_v(weir_collective *collective, const void *send,
                                                       const weir_extent *sends, void *recv, const weir_extent *recvs,
                                                       weir_dtype dtype, void *stream);
+
+/* A part of allgather_parts or reduce_scatter_parts: one buffer with an extent for each rank. Extents come in any
+ * order, may have gaps between them, and may be empty. A part with one extent that is not empty is a broadcast from
+ * that rank, or a reduce to it. All ranks pass the same extents and types; otherwise WEIR_ERR_MISMATCH names the first
+ * rank that differs. send and recv may be NULL where they have no elements. */
+typedef struct weir_part {
+    const void *send; /* allgather: this rank's elements; reduce_scatter: the elements of all extents */
+    void *recv;       /* allgather: the elements of all extents; reduce_scatter: the results of this rank's extent */
+    const weir_extent *extents; /* one for each rank, in elements of recv (allgather) or of send (reduce_scatter) */
+    weir_dtype dtype;
+} weir_part;
+
+/* All `n` parts at once, which may differ in type: as many in each launch as its arguments have room for, which are 104
+ * of two ranks, 69 of four and 41 of eight. Any number of parts is allowed; 0 parts only compare the ranks' calls. In
+ * place, for each part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent. The buffers of
+ * different parts must not overlap, which is not checked. The call has read `parts` and their extents when it returns.
+ *
+ * An allgather whose parts all arrive in one registered memory goes straight into it. Between hosts every extent is a
+ * broadcast or a reduce, so prefer few parts there. */
+WEIR_API WEIR_NODISCARD weir_status weir_allgather_parts(weir_collective *collective, const weir_part *parts,
+                                                         uint32_t n, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter_parts(weir_collective *collective, const weir_part *parts,
+                                                              uint32_t n, weir_op op, void *stream);
+/* One part. */
+WEIR_API WEIR_NODISCARD weir_status weir_allgather_v(weir_collective *collective, const void *send, void *recv,
+                                                     const weir_extent *extents, weir_dtype dtype, void *stream);
+WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter_v(weir_collective *collective, const void *send, void *recv,
+                                                          const weir_extent *extents, weir_dtype dtype, weir_op op,
+                                                          void *stream);
 
 /* A message between two ranks: the i-th send to a rank meets that rank's i-th recv from this one. A send completes
  * early if it fits the receiver's buffer, otherwise when the matching recv runs. Once earlier messages have been

@@ -1,6 +1,7 @@
 /* collective.h - inside the folder: the state of a collective, and the way of an operation through the files.
  *
  *     call.c     the public call: checks its arguments, makes a request
+ *     parts.c    the same for many parts, with their plan
  *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
  *     choice.c   the form and the shape of a step inside the host
  *     local.c    describes a step inside the host for its kernel
@@ -23,7 +24,13 @@
 #define WEIRI_ALGORITHMS 8u /* of users */
 
 /* Kinds beyond those of weir_collective_kind. */
-enum { WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1, WEIRI_MESSAGE, WEIRI_KINDS };
+enum {
+    WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1,
+    WEIRI_MESSAGE,
+    WEIRI_ALLGATHER_PARTS, /* root is the number of parts, count a digest of the parts */
+    WEIRI_REDUCE_SCATTER_PARTS,
+    WEIRI_KINDS
+};
 
 /* A row of a tuning file: up to `bytes` of data on `ranks` ranks take this form. */
 typedef struct weiri_row {
@@ -213,6 +220,10 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
 weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_message_args *args);
 
+/* Completes parts, and launches them. Its caller has filled the rows, bytes, most, op, and in what.where a digest of
+ * the places in registered memory. */
+weir_status weiri_local_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
+
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 
 /* Finds this host's ranks, by opts or by whose memory is mapped, and the number of hosts, and fills both teams. `rank`
@@ -235,6 +246,7 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 weir_status weiri_launch_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                  weiri_message_args *args);
+weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
                                void *stream);
 

@@ -64,6 +64,17 @@ weir_status weiri_launch_message(const weir_collective *collective, const weiri_
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 
+weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args)
+{
+    const bool joins = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS;
+    const bool slots = step->call.form == WEIR_FORM_SLOTS;
+    const uint32_t kernel = joins   ? slots ? WEIRI_PARTS_REDUCE_SLOTS : WEIRI_PARTS_REDUCE_PACKETS
+                            : slots ? WEIRI_PARTS_GATHER_SLOTS
+                                    : WEIRI_PARTS_GATHER_PACKETS;
+    set_handle(collective, &args->parts.what, &args->collective);
+    return launch(collective, weiri_collective_parts_kernels[kernel], step, args);
+}
+
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
                                void *stream)
 {

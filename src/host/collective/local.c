@@ -92,3 +92,20 @@ weir_status weiri_local_message(const weir_collective *collective, const weiri_s
     set_what(step, &args->message.what);
     return weiri_launch_message(collective, step, kernel, args);
 }
+
+weir_status weiri_local_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args)
+{
+    weir_collective_parts *p = &args->parts;
+    const uint64_t places = p->what.where;
+    set_what(step, &p->what);
+    p->what.where = 0;
+    p->chunk = chunk_of(collective, p->most, step->call.blocks);
+    for (uint32_t k = 0; k < collective->device.ranks; k++) {
+        p->range[k] = weir_slots_range(p->bytes[k], weir_slots_columns(step->call.blocks));
+    }
+    if (step->recv != NULL) {
+        p->base = (char *)weir_memory_pointer(step->recv->local);
+        p->what.where = find_peers(collective, step->recv, p->base, p->peer_recv) | places >> 8;
+    }
+    return weiri_launch_parts(collective, step, args);
+}

@@ -1,13 +1,18 @@
 /* text.c - writes the calls of ranks as text. */
 #include <stdio.h>
+#include <string.h>
 
 #include "src/host/collective/collective.h"
 
-const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce", "reduce",     "reduce_scatter", "allgather",
-                                                    "broadcast", "all_to_all", "all_to_all_v",   "send or recv" };
+const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce",           "reduce",       "reduce_scatter",
+                                                    "allgather",           "broadcast",    "all_to_all",
+                                                    "all_to_all_v",        "send or recv", "allgather_parts",
+                                                    "reduce_scatter_parts" };
 static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
+
+static bool has_parts(uint32_t kind) { return kind == WEIRI_ALLGATHER_PARTS || kind == WEIRI_REDUCE_SCATTER_PARTS; }
 
 /* A word may come from a rank whose memory is damaged, so every index is checked. */
 static void describe_words(const uint64_t *words, bool form, char *text, size_t bytes)
@@ -16,13 +21,18 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
     const uint32_t dtype = (uint32_t)(words[0] >> 8) & 0xff;
     const uint32_t op = (uint32_t)(words[0] >> 16) & 0xff;
     const uint32_t root = (uint32_t)(words[0] >> 24) & 0xffff;
-    int used = snprintf(text, bytes, "%s of %llu %s%s", kind < WEIRI_KINDS ? weiri_kind_names[kind] : "?",
+    int used;
+    if (has_parts(kind)) {
+        used = snprintf(text, bytes, "%s of %u part%s", weiri_kind_names[kind], root, root == 1 ? "" : "s");
+    } else {
+        used = snprintf(text, bytes, "%s of %llu %s%s", kind < WEIRI_KINDS ? weiri_kind_names[kind] : "?",
                         (unsigned long long)words[2], kind == WEIRI_ALL_TO_ALL_V ? "bytes between the two, " : "",
                         dtype < WEIR_DTYPES ? dtypes[dtype] : "?");
+    }
     if (op != WEIRI_NO_OP && used > 0 && (size_t)used < bytes) {
         used += snprintf(text + used, bytes - (size_t)used, ", %s", op < WEIR_OPS ? ops[op] : "?");
     }
-    if (root != WEIRI_NO_ROOT && used > 0 && (size_t)used < bytes) {
+    if (root != WEIRI_NO_ROOT && !has_parts(kind) && used > 0 && (size_t)used < bytes) {
         used += snprintf(text + used, bytes - (size_t)used, ", root %u", root);
     }
     if (form && used > 0 && (size_t)used < bytes) {
@@ -46,6 +56,8 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
                        (unsigned long long)(count * weir_dtype_bytes(dtype)));
     } else if (kind == WEIRI_ALL_TO_ALL_V) {
         (void)snprintf(text, bytes, "weir_%s", weiri_kind_names[kind]);
+    } else if (has_parts(kind)) {
+        (void)snprintf(text, bytes, "weir_%s of %u parts", weiri_kind_names[kind], (uint32_t)(word >> 24) & 0xffff);
     } else {
         (void)snprintf(text, bytes, "weir_%s of %llu bytes", weiri_kind_names[kind],
                        (unsigned long long)(count * weir_dtype_bytes(dtype)));
@@ -66,5 +78,8 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
     bool form = ((mine_words[0] ^ their_words[0]) & what) == 0 && mine_words[2] == their_words[2];
     describe_words(mine_words, form, mine, sizeof mine);
     describe_words(their_words, form, theirs, sizeof theirs);
-    (void)snprintf(text, bytes, "it called %s, rank %u %s", mine, peer, theirs);
+    /* The texts of parts are equal where only types and extents differ. */
+    const bool digests = strcmp(mine, theirs) == 0 && has_parts((uint32_t)mine_words[0] & 0xff);
+    (void)snprintf(text, bytes, "it called %s, rank %u %s%s", mine, peer, theirs,
+                   digests ? " with other extents or types" : "");
 }

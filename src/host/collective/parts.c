@@ -1,0 +1,380 @@
+/* parts.c - weir_allgather_parts and weir_reduce_scatter_parts: checks the parts, divides them among launches, and
+ * describes each launch for its kernel (include/weir/device/impl/collective_parts.h).
+ *
+ * A launch takes as many parts as its arguments have room for. Most rows are narrow: 32 bits for an offset and for a
+ * place. Offsets from 4 Gi elements on, and more than 4 GiB of one rank in one launch, make the rows of a launch wide.
+ *
+ * All ranks know all extents, so no counts travel. Each launch carries the digest of all parts of the call, which the
+ * ranks compare. Between hosts each extent is a broadcast or a reduce. */
+#include <stdio.h>
+#include <string.h>
+
+#include "src/host/base/error.h"
+#include "src/host/collective/collective.h"
+
+/* Packets carry up to this many bytes where the library's rows ask for lines, which carry no parts. */
+#define PACKETS_MOST ((uint64_t)1 << 20)
+#define PARTS_NAMED_MOST 0xfffeu /* the word that ranks compare has 16 bits for the number of parts */
+
+typedef struct parts_call {
+    weir_collective *collective;
+    const char *name;
+    const weir_part *parts;
+    uint32_t n;
+    bool joins;
+    weir_op op;
+    uint64_t digest;
+    void *stream;
+} parts_call;
+
+/* ---- checks ---------------------------------------------------------------------------------------------------- */
+
+static weiri_span span_of(const void *data, weir_extent extent, uint32_t element)
+{
+    const weiri_span span = { (const char *)((uintptr_t)data + extent.at * element), extent.count * element };
+    return span;
+}
+
+/* Checks the extents of a part, and finds the end of the last one, in bytes. */
+static weir_status check_extents(const parts_call *call, const weir_part *part, const char *name, uint64_t *end)
+{
+    const uint32_t element = weir_dtype_bytes(part->dtype);
+    const uint64_t most = WEIRI_BYTES_MOST / element / WEIR_COLLECTIVE_RANKS;
+    if (part->extents == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: extents are NULL", name);
+    }
+    *end = 0;
+    for (uint32_t k = 0; k < call->collective->size; k++) {
+        const weir_extent a = part->extents[k];
+        if (a.at > most || a.count > most) {
+            return weiri_fail(WEIR_ERR_INVALID, "%s: the extent of rank %u has %llu elements at %llu", name, k,
+                              (unsigned long long)a.count, (unsigned long long)a.at);
+        }
+        for (uint32_t i = 0; i < k; i++) {
+            const weir_extent b = part->extents[i];
+            if (a.count != 0 && b.count != 0 && a.at < b.at + b.count && b.at < a.at + a.count) {
+                return weiri_fail(WEIR_ERR_INVALID, "%s: the extents of ranks %u and %u overlap", name, i, k);
+            }
+        }
+        if (a.count != 0 && (a.at + a.count) * element > *end) {
+            *end = (a.at + a.count) * element;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Checks a part. `name` is the call, with the index of the part if there are several. */
+static weir_status check_part(const parts_call *call, const weir_part *part, const char *name)
+{
+    const weir_collective *collective = call->collective;
+    uint64_t end = 0;
+    weir_status status = weiri_check_call(collective, name, part->dtype, 0);
+    if (status == WEIR_OK && call->joins) {
+        status = weiri_check_op(collective, name, part->dtype, call->op);
+    }
+    if (status == WEIR_OK) {
+        status = check_extents(call, part, name, &end);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    /* The buffer of all extents, and the one of this rank's elements alone. */
+    const uint32_t element = weir_dtype_bytes(part->dtype);
+    const weir_extent own = part->extents[collective->rank];
+    const weiri_span all = { (const char *)(call->joins ? part->send : part->recv), end };
+    const weiri_span one = { (const char *)(call->joins ? part->recv : part->send), own.count * element };
+    status = weiri_check_span(collective, name, "send", call->joins ? all : one, element);
+    if (status == WEIR_OK) {
+        status = weiri_check_span(collective, name, "recv", call->joins ? one : all, element);
+    }
+    for (uint32_t k = 0; k < collective->size && status == WEIR_OK; k++) {
+        const weiri_span extent = span_of(all.data, part->extents[k], element);
+        const bool in_place = k == collective->rank && extent.data == one.data;
+        if (!in_place && !weiri_spans_apart(extent, one)) {
+            status = weiri_fail(WEIR_ERR_INVALID, "%s: send and recv overlap in the extent of rank %u", name, k);
+        }
+    }
+    return status;
+}
+
+static weir_status check_parts(const parts_call *call)
+{
+    if (call->parts == NULL && call->n != 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: parts are NULL", call->name);
+    }
+    for (uint32_t i = 0; i < call->n; i++) {
+        char name[64];
+        const weir_status status = check_part(call, &call->parts[i], call->name);
+        if (status != WEIR_OK && call->n > 1) {
+            (void)snprintf(name, sizeof name, "%s: part %u", call->name, i);
+            return check_part(call, &call->parts[i], name);
+        }
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 32;
+}
+
+/* The digest of number, types and extents of the parts. */
+static uint64_t digest_of(const parts_call *call)
+{
+    uint64_t digest = mix(0, call->n);
+    for (uint32_t i = 0; i < call->n; i++) {
+        digest = mix(digest, (uint64_t)call->parts[i].dtype);
+        for (uint32_t k = 0; k < call->collective->size; k++) {
+            const weir_extent extent = call->parts[i].extents[k];
+            digest = mix(mix(digest, extent.count != 0 ? extent.at : 0), extent.count);
+        }
+    }
+    return digest;
+}
+
+/* ---- launches -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of `count` elements in a sequence. */
+static uint64_t room_of(uint64_t count, uint32_t element)
+{
+    return (count * element + WEIR_PARTS_UNIT - 1) / WEIR_PARTS_UNIT * WEIR_PARTS_UNIT;
+}
+
+static bool is_empty(const weir_part *part, uint32_t ranks)
+{
+    uint64_t count = 0;
+    for (uint32_t k = 0; k < ranks; k++) {
+        count |= part->extents[k].count;
+    }
+    return count == 0;
+}
+
+/* True if a narrow row can describe the part behind those of *p. */
+static bool is_narrow(const weir_collective_parts *p, const weir_part *part, uint32_t ranks)
+{
+    for (uint32_t k = 0; k < ranks; k++) {
+        const weir_extent extent = part->extents[k];
+        if (extent.count != 0 && (extent.at > UINT32_MAX || p->bytes[k] > UINT32_MAX)) {
+            return false;
+        }
+        if (p->bytes[k] + room_of(extent.count, weir_dtype_bytes(part->dtype)) > UINT32_MAX) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void add_row(weir_collective_parts *p, const weir_part *part, uint32_t ranks)
+{
+    const uint32_t element = weir_dtype_bytes(part->dtype);
+    uint64_t *row = p->words + (uint64_t)p->count * p->stride;
+    row[0] = (uintptr_t)part->send;
+    row[1] = (uintptr_t)part->recv;
+    for (uint32_t k = 0; k < ranks; k++) {
+        const weir_extent extent = part->extents[k];
+        const uint64_t room = room_of(extent.count, element);
+        const uint64_t at = extent.count != 0 ? extent.at : 0;
+        const uint64_t place = p->bytes[k] + (room - extent.count * element);
+        if (p->wide) {
+            row[2 + 2 * k] = at;
+            row[3 + 2 * k] = place;
+        } else {
+            row[2 + k] = at << 32 | place;
+        }
+        p->bytes[k] += room;
+        p->most = p->bytes[k] > p->most ? p->bytes[k] : p->most;
+    }
+    p->dtypes[p->count++] = (uint8_t)part->dtype;
+}
+
+static bool is_full(const weir_collective_parts *p)
+{
+    return p->count == WEIR_PARTS_MOST || (p->count + 1) * p->stride > WEIR_PARTS_WORDS;
+}
+
+/* Describes the parts from `first` on, as many as fit. Returns the first part that does not. */
+static uint32_t fill(const parts_call *call, uint32_t first, bool wide, weir_collective_parts *p)
+{
+    const uint32_t ranks = call->collective->device.ranks;
+    memset(p, 0, sizeof *p);
+    p->wide = wide;
+    p->stride = 2 + ranks * (wide ? 2 : 1);
+    p->op = (uint32_t)call->op;
+    uint32_t i = first;
+    for (; i < call->n; i++) {
+        const weir_part *part = &call->parts[i];
+        if (is_empty(part, ranks)) {
+            continue;
+        }
+        if (is_full(p) || (!wide && !is_narrow(p, part, ranks))) {
+            break;
+        }
+        add_row(p, part, ranks);
+    }
+    return i;
+}
+
+/* The registered memory that receives all parts from `first` to `end`, or NULL. Sets *where to a digest of the places.
+ */
+static const weiri_team_memory *find_memory(const parts_call *call, uint32_t first, uint32_t end, uint64_t *where)
+{
+    const weiri_team_memory *all = NULL;
+    for (uint32_t i = first; i < end && !call->joins; i++) {
+        const weir_part *part = &call->parts[i];
+        const uint32_t element = weir_dtype_bytes(part->dtype);
+        for (uint32_t k = 0; k < call->collective->size; k++) {
+            const weiri_span span = span_of(part->recv, part->extents[k], element);
+            if (span.bytes == 0) {
+                continue;
+            }
+            const weiri_team_memory *memory = weiri_plan_registered(call->collective, span.data, span.bytes);
+            if (memory == NULL || (all != NULL && memory != all)) {
+                return NULL;
+            }
+            all = memory;
+            *where = mix(*where, (uintptr_t)span.data - (uintptr_t)weir_memory_pointer(memory->local));
+        }
+    }
+    return all;
+}
+
+/* Chooses form and shape as for the even operation whose parts are all as long as the longest sequence. */
+static weir_status choose(const parts_call *call, const weir_collective_parts *p, bool zero_copy,
+                          weir_collective_form *form, weir_shape *shape)
+{
+    weir_collective *collective = call->collective;
+    const weiri_work work = { .kind = call->joins ? WEIR_REDUCE_SCATTER : WEIR_ALLGATHER,
+                              .bytes = p->most * collective->device.ranks,
+                              .piece = p->most,
+                              .zero_copy = zero_copy };
+    weir_status status = weiri_choose_step(collective, &work, call->name, true, form, shape);
+    if (status != WEIR_OK || *form == WEIR_FORM_PACKETS || *form == WEIR_FORM_SLOTS) {
+        return status;
+    }
+    *form = work.bytes <= PACKETS_MOST ? WEIR_FORM_PACKETS : WEIR_FORM_SLOTS;
+    status = weiri_choose(collective, &work, call->name, form, shape);
+    if (status == WEIR_ERR_LIMIT) {
+        *form = WEIR_FORM_SLOTS;
+        status = weiri_choose(collective, &work, call->name, form, shape);
+    }
+    return status;
+}
+
+/* Launches the parts from `first` on; sets *end to the first part that is left. */
+static weir_status launch(const parts_call *call, uint32_t first, uint32_t *end)
+{
+    weiri_parts_args args;
+    weir_collective_form form;
+    weir_shape shape;
+    uint64_t where = 0;
+    *end = fill(call, first, false, &args.parts);
+    if (*end < call->n && !is_full(&args.parts)) {
+        const uint32_t narrow = *end;
+        *end = fill(call, first, true, &args.parts);
+        if (*end < narrow) {
+            *end = fill(call, first, false, &args.parts);
+        }
+    }
+    const weiri_team_memory *memory = find_memory(call, first, *end, &where);
+    const weir_status status = choose(call, &args.parts, memory != NULL, &form, &shape);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    const weiri_step step = {
+        .call = { .kind = call->joins ? WEIRI_REDUCE_SCATTER_PARTS : WEIRI_ALLGATHER_PARTS,
+                  .op = call->joins ? (uint32_t)call->op : WEIRI_NO_OP,
+                  .root = call->n < PARTS_NAMED_MOST ? call->n : PARTS_NAMED_MOST,
+                  .form = (uint32_t)form,
+                  .blocks = shape.blocks },
+        .count = call->digest,
+        .threads = shape.threads,
+        .recv = form == WEIR_FORM_SLOTS && call->collective->device.ranks > 1 ? memory : NULL,
+        .stream = call->stream,
+    };
+    args.parts.what.where = where;
+    return weiri_local_parts(call->collective, &step, &args);
+}
+
+/* ---- between hosts --------------------------------------------------------------------------------------------- */
+
+static weir_status run_between(const parts_call *call)
+{
+    const uint32_t rank = call->collective->rank;
+    weir_status status = WEIR_OK;
+    for (uint32_t i = 0; i < call->n; i++) {
+        const weir_part *part = &call->parts[i];
+        for (uint32_t k = 0; k < call->collective->size && status == WEIR_OK; k++) {
+            const uint64_t at = part->extents[k].at * weir_dtype_bytes(part->dtype);
+            weir_collective_request q = { .kind = call->joins ? WEIR_REDUCE : WEIR_BROADCAST,
+                                          .dtype = part->dtype,
+                                          .op = call->op,
+                                          .root = k,
+                                          .count = part->extents[k].count };
+            if (q.count == 0) {
+                continue;
+            }
+            q.send = call->joins ? (const char *)part->send + at : k == rank ? part->send : NULL;
+            q.recv = !call->joins ? (char *)part->recv + at : k == rank ? part->recv : NULL;
+            status = weiri_plan_run(call->collective, call->name, &q, call->stream);
+        }
+    }
+    return status;
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------ */
+
+static weir_status run(parts_call *call)
+{
+    weir_status status = weiri_check_call(call->collective, call->name, WEIR_F32, 0);
+    if (status == WEIR_OK && call->joins) {
+        status = weiri_check_op(call->collective, call->name, WEIR_F32, call->op);
+    }
+    if (status == WEIR_OK) {
+        status = check_parts(call);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (call->collective->rails.device.hosts > 1) {
+        return run_between(call);
+    }
+    call->digest = digest_of(call);
+    uint32_t next = 0;
+    do {
+        status = launch(call, next, &next);
+    } while (status == WEIR_OK && next < call->n);
+    return status;
+}
+
+weir_status weir_allgather_parts(weir_collective *collective, const weir_part *parts, uint32_t n, void *stream)
+{
+    parts_call call = { collective, "weir_allgather_parts", parts, n, false, WEIR_SUM, 0, stream };
+    return run(&call);
+}
+
+weir_status weir_reduce_scatter_parts(weir_collective *collective, const weir_part *parts, uint32_t n, weir_op op,
+                                      void *stream)
+{
+    parts_call call = { collective, "weir_reduce_scatter_parts", parts, n, true, op, 0, stream };
+    return run(&call);
+}
+
+weir_status weir_allgather_v(weir_collective *collective, const void *send, void *recv, const weir_extent *extents,
+                             weir_dtype dtype, void *stream)
+{
+    const weir_part part = { send, recv, extents, dtype };
+    parts_call call = { collective, "weir_allgather_v", &part, 1, false, WEIR_SUM, 0, stream };
+    return run(&call);
+}
+
+weir_status weir_reduce_scatter_v(weir_collective *collective, const void *send, void *recv, const weir_extent *extents,
+                                  weir_dtype dtype, weir_op op, void *stream)
+{
+    const weir_part part = { send, recv, extents, dtype };
+    parts_call call = { collective, "weir_reduce_scatter_v", &part, 1, true, op, 0, stream };
+    return run(&call);
+}
