@@ -1,0 +1,371 @@
+// Parts: allgather and reduce_scatter of random parts against a second implementation, on one to eight ranks, and wrong
+// calls of parts. A case that fails is shrunk before it is reported.
+#include "test/collective/operations.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+struct Setting {
+    weir_collective_form form;
+    uint32_t blocks;
+    uint32_t threads;
+    bool registered;
+    uint32_t host_ranks;
+    uint32_t cases;
+    uint64_t elements; // about the most of an extent
+};
+
+// A part as all ranks know it.
+struct Part {
+    weir_dtype dtype;
+    uint32_t shift; // misalignment in elements
+    bool in_place;
+    uint64_t seed;
+    std::vector<weir_extent> extents;
+};
+
+// A call.
+struct Case {
+    bool joins;
+    weir_op op;
+    bool captured;
+    std::vector<Part> parts;
+};
+
+constexpr uint64_t most_parts = 8;
+
+// Room for the parts of a case: random_part gives up to twice `elements`, with gaps.
+uint64_t memory_bytes(const Setting &s) { return most_parts * (2 * s.elements + 150) * 8; }
+
+uint64_t end_of(const Part &part)
+{
+    uint64_t end = 0;
+    for (const weir_extent &extent : part.extents) {
+        end = std::max(end, extent.at + extent.count);
+    }
+    return end;
+}
+
+Operation operation_of(const Case &c, const Part &part, uint32_t host_ranks)
+{
+    return { c.joins ? REDUCE_SCATTER : ALLGATHER, part.dtype, c.op, 0, 0, 0, false, true, part.seed, host_ranks };
+}
+
+// Extents in random order with gaps. Some parts are a broadcast or a reduce, or have one extent that is much longer.
+Part random_part(uint64_t seed, uint32_t ranks, weir_dtype dtype, uint64_t elements)
+{
+    Part part = { dtype, static_cast<uint32_t>(mix(seed) % 5), mix(seed + 1) % 3 == 0, seed, {} };
+    part.extents.resize(ranks);
+    const uint64_t skew = mix(seed + 2) % 4;
+    const uint32_t chosen = static_cast<uint32_t>(mix(seed + 3) % ranks);
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < ranks; i++) {
+        const uint32_t k = (i * 3 + chosen) % ranks; // with 3 or 6 ranks some come twice, others stay empty
+        const uint64_t random = mix(seed * 16 + i + 5);
+        uint64_t count = random % 4 == 0 ? random / 4 % 3 : random / 4 % (elements / 4 + 1);
+        if (skew == 0) {
+            count = k == chosen ? elements / 2 : 0;
+        } else if (skew == 1) {
+            count = k == chosen ? elements : count / 8;
+        }
+        if (part.extents[k].count == 0) {
+            at += random >> 60;
+            part.extents[k] = { at, count };
+            at += count;
+        }
+    }
+    return part;
+}
+
+bool is_defined(weir_dtype dtype, weir_op op)
+{
+    return (dtype != WEIR_F8E4M3 && dtype != WEIR_F8E5M2) || (op != WEIR_PROD && op != WEIR_AVG);
+}
+
+Case random_case(uint64_t seed, uint32_t ranks, const Setting &s)
+{
+    Case c = { mix(seed) % 2 != 0, static_cast<weir_op>(mix(seed + 1) % WEIR_OPS), mix(seed + 2) % 3 == 0, {} };
+    if (s.host_ranks != 0 && c.op == WEIR_AVG) {
+        c.op = WEIR_SUM; // averages of integers are not supported there
+    }
+    const uint64_t n = mix(seed + 3) % (most_parts + 1);
+    for (uint64_t i = 0; i < n; i++) {
+        const uint64_t random = mix(seed * 64 + i);
+        const weir_dtype dtype = static_cast<weir_dtype>(random % WEIR_DTYPES);
+        c.parts.push_back(random_part(random, ranks, is_defined(dtype, c.op) ? dtype : WEIR_F16, s.elements));
+    }
+    return c;
+}
+
+std::string text_of(const Case &c)
+{
+    std::string text = std::string(c.joins ? "reduce_scatter_parts, op " : "allgather_parts, op ") +
+                       std::to_string(c.op) + (c.captured ? ", captured" : "");
+    for (const Part &part : c.parts) {
+        text += "\n  type " + std::to_string(part.dtype) + ", shift " + std::to_string(part.shift) +
+                (part.in_place ? ", in place:" : ":");
+        for (const weir_extent &extent : part.extents) {
+            text += " " + std::to_string(extent.count) + " at " + std::to_string(extent.at);
+        }
+    }
+    return text;
+}
+
+// Both memories of a rank before and after a call, and the parts in them.
+struct Image {
+    Bytes in;
+    Bytes out;
+    Bytes want_in;
+    Bytes want_out;
+    std::vector<weir_part> parts;
+};
+
+Image image_of(const Bench *b, const Case &c, uint32_t host_ranks)
+{
+    const uint32_t rank = weir_collective_rank(b->collective);
+    const uint32_t ranks = weir_collective_size(b->collective);
+    char *in = static_cast<char *>(weir_memory_pointer(b->in));
+    char *out = static_cast<char *>(weir_memory_pointer(b->out));
+    Image image;
+    image.in.assign(weir_memory_bytes(b->in), poison);
+    image.out.assign(weir_memory_bytes(b->out), poison);
+    uint64_t in_at = guard;
+    uint64_t out_at = guard;
+    std::vector<std::function<void()>> after;
+    image.want_in = image.in;
+    image.want_out = image.out;
+    for (const Part &part : c.parts) {
+        const uint32_t size = weir_dtype_bytes(part.dtype);
+        const weir_extent own = part.extents[rank];
+        const Operation o = operation_of(c, part, host_ranks);
+        // All extents lie in `out` of an allgather, and in `in` of a reduce_scatter; the rank's own in the other one.
+        uint64_t &all_at = c.joins ? in_at : out_at;
+        uint64_t &one_at = c.joins ? out_at : in_at;
+        Bytes &all = c.joins ? image.in : image.out;
+        Bytes &one = c.joins ? image.out : image.in;
+        const uint64_t all_first = (all_at + 15) / 16 * 16 + part.shift * size;
+        all_at = all_first + end_of(part) * size + 16;
+        char *all_pointer = (c.joins ? in : out) + all_first;
+        char *one_pointer = all_pointer + own.at * size;
+        uint64_t one_first = all_first + own.at * size;
+        if (!part.in_place) {
+            one_first = (one_at + 15) / 16 * 16 + part.shift * size;
+            one_at = one_first + own.count * size + 16;
+            one_pointer = (c.joins ? out : in) + one_first;
+        }
+        Bytes &own_bytes = part.in_place ? all : one;
+        for (uint32_t k = 0; k < ranks; k++) {
+            for (uint64_t i = 0; i < part.extents[k].count && c.joins; i++) {
+                const uint64_t index = part.extents[k].at + i;
+                put_element(all, all_first / size + index, size, element(o, rank, index));
+            }
+        }
+        for (uint64_t i = 0; i < own.count && !c.joins; i++) {
+            put_element(own_bytes, one_first / size + i, size, element(o, rank, i));
+        }
+        after.push_back([&image, &c, &part, o, rank, ranks, size, own, all_first, one_first] {
+            Bytes &results = c.joins && part.in_place ? image.want_in : image.want_out;
+            for (uint64_t i = 0; i < own.count && c.joins; i++) {
+                put_element(results, one_first / size + i, size, joined(o, ranks, own.at + i));
+            }
+            for (uint32_t k = 0; k < ranks && !c.joins; k++) {
+                for (uint64_t i = 0; i < part.extents[k].count; i++) {
+                    put_element(results, all_first / size + part.extents[k].at + i, size, element(o, k, i));
+                }
+            }
+        });
+        const bool some_all = end_of(part) != 0;
+        weir_part p = { own.count != 0 ? one_pointer : nullptr, some_all ? all_pointer : nullptr, part.extents.data(),
+                        part.dtype };
+        if (c.joins) {
+            p = { p.recv, own.count != 0 ? one_pointer : nullptr, part.extents.data(), part.dtype };
+        }
+        image.parts.push_back(p);
+    }
+    image.want_in = image.in;
+    image.want_out = image.out;
+    for (const std::function<void()> &step : after) {
+        step();
+    }
+    return image;
+}
+
+weir_status call_parts(const Bench *b, const Case &c, const std::vector<weir_part> &parts)
+{
+    const uint32_t n = static_cast<uint32_t>(parts.size());
+    const weir_part *first = parts.data();
+    if (n == 1 && c.joins) {
+        return weir_reduce_scatter_v(b->collective, first->send, first->recv, first->extents, first->dtype, c.op,
+                                     b->stream);
+    }
+    if (n == 1) {
+        return weir_allgather_v(b->collective, first->send, first->recv, first->extents, first->dtype, b->stream);
+    }
+    return c.joins ? weir_reduce_scatter_parts(b->collective, first, n, c.op, b->stream)
+                   : weir_allgather_parts(b->collective, first, n, b->stream);
+}
+
+// Runs a call. False if a call failed; *right says whether this rank has the right bytes.
+bool attempt(const Bench *b, const Case &c, uint32_t host_ranks, bool *right, std::string *text)
+{
+    weirt_rank *rank = b->rank;
+    weir_device *device = b->comm.device;
+    const Image image = image_of(b, c, host_ranks);
+    Bytes in(image.in.size());
+    Bytes out(image.out.size());
+    void *graph = nullptr;
+    bool fine = WEIRT_OK(rank, weir_device_copy(device, weir_memory_pointer(b->in), image.in.data(), in.size())) &&
+                WEIRT_OK(rank, weir_device_copy(device, weir_memory_pointer(b->out), image.out.data(), out.size())) &&
+                weirt_barrier(rank);
+    fine = fine && (!c.captured || WEIRT_OK(rank, weir_graph_begin(device, b->stream))) &&
+           WEIRT_OK(rank, call_parts(b, c, image.parts));
+    if (c.captured) {
+        fine = fine && WEIRT_OK(rank, weir_graph_end(device, b->stream, &graph)) &&
+               WEIRT_OK(rank, weir_graph_launch(device, graph, b->stream));
+    }
+    fine = fine && WEIRT_OK(rank, weir_stream_wait(device, b->stream, weirt_timeout_ms())) &&
+           WEIRT_OK(rank, weir_comm_status(b->comm.comm)) &&
+           WEIRT_OK(rank, weir_device_copy(device, in.data(), weir_memory_pointer(b->in), in.size())) &&
+           WEIRT_OK(rank, weir_device_copy(device, out.data(), weir_memory_pointer(b->out), out.size()));
+    if (graph != nullptr) {
+        weir_graph_destroy(device, graph);
+    }
+    const auto wrong_in = std::mismatch(in.begin(), in.end(), image.want_in.begin()).first - in.begin();
+    const auto wrong_out = std::mismatch(out.begin(), out.end(), image.want_out.begin()).first - out.begin();
+    *right = in == image.want_in && out == image.want_out;
+    *text = "first wrong bytes: " + std::to_string(wrong_in) + " of in, " + std::to_string(wrong_out) + " of out";
+    return fine;
+}
+
+// Runs a call on all ranks. One that gives wrong bytes loses parts for as long as it still does, and is then reported.
+bool run_case(const Bench *b, Case c, uint32_t host_ranks, uint64_t seed)
+{
+    const auto everyone = [b, host_ranks](const Case &tried, bool *right, std::string *text) {
+        uint8_t rights[WEIR_COLLECTIVE_RANKS] = {};
+        bool mine = false;
+        const bool fine = attempt(b, tried, host_ranks, &mine, text);
+        rights[b->rank->rank] = mine ? 1 : 0;
+        if (!fine || !WEIRT_OK(b->rank, weir_bootstrap_allgather(b->comm.boot, nullptr, rights, 1))) {
+            return false;
+        }
+        *right = std::count(rights, rights + b->rank->size, 1) == static_cast<int>(b->rank->size);
+        return true;
+    };
+    bool right = false;
+    std::string text;
+    std::string last;
+    if (!everyone(c, &right, &text)) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "seed %llu: %s", static_cast<unsigned long long>(seed),
+                   text_of(c).c_str());
+        return false;
+    }
+    if (right) {
+        return true;
+    }
+    for (size_t i = 0; i < c.parts.size();) {
+        Case less = c;
+        less.parts.erase(less.parts.begin() + static_cast<ptrdiff_t>(i));
+        if (everyone(less, &right, &last) && !right) {
+            c = less;
+            text = last;
+        } else {
+            i++;
+        }
+    }
+    weirt_fail(b->rank, __FILE__, __LINE__, "seed %llu: %s\n%s", static_cast<unsigned long long>(seed), text.c_str(),
+               text_of(c).c_str());
+    return false;
+}
+
+bool open(weirt_rank *rank, const Setting &s, Bench *b)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.form = s.form;
+    opts.host_ranks = s.host_ranks;
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = s.blocks;
+        opts.threads = s.threads;
+    } else {
+        fit_together(rank, &opts);
+    }
+    // Slots get little memory, so calls take several rounds.
+    opts.staging_bytes = s.form == WEIR_FORM_SLOTS ? 128 << 10 : 4 << 20;
+    return bench_open(rank, &opts, memory_bytes(s), 0, b) &&
+           (!s.registered || (WEIRT_OK(rank, weir_collective_register(b->collective, b->in)) &&
+                              WEIRT_OK(rank, weir_collective_register(b->collective, b->out))));
+}
+
+void random_cases(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint64_t i = 0; i < s->cases && fine; i++) {
+        const uint64_t seed = i * 8 + rank->size;
+        fine = run_case(&b, random_case(seed, rank->size, *s), s->host_ranks, seed);
+    }
+    bench_close(&b);
+}
+
+// Every type and operation, in two parts of that type and one of another.
+void types(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    for (uint32_t n = 0; n < WEIR_DTYPES * WEIR_OPS && fine; n++) {
+        const weir_dtype dtype = static_cast<weir_dtype>(n / WEIR_OPS);
+        const weir_op op = static_cast<weir_op>(n % WEIR_OPS);
+        Case c = { true, op, false, {} };
+        for (const weir_dtype each : { dtype, WEIR_F16, dtype }) {
+            c.parts.push_back(random_part(n * 3 + c.parts.size(), rank->size, each, s->elements));
+        }
+        if (is_defined(dtype, op)) {
+            const weir_collective_form form = n % 2 != 0 ? WEIR_FORM_PACKETS : WEIR_FORM_SLOTS;
+            fine = WEIRT_OK(rank, weir_collective_force(b.collective, form, 0)) && run_case(&b, c, 0, n);
+        }
+    }
+    bench_close(&b);
+}
+
+WEIRT_STAGE_SUITE(CollectiveParts);
+
+// On the CPU, threads run all numbers of ranks; processes run the first number.
+void run_all(const weirt_stage *stage, std::vector<uint32_t> numbers, weirt_rank_fn body, Setting setting)
+{
+    if (stage->processes && std::strcmp(stage->kind, "cpu") == 0) {
+        numbers.resize(1);
+    }
+    for (const uint32_t ranks : numbers) {
+        weirt_ranks_run(stage, ranks, body, &setting, sizeof setting);
+    }
+}
+
+TEST_P(CollectiveParts, AllTypesAndOperations)
+{
+    run_all(stage(), { 3, 1, 8 }, types, { WEIR_FORM_AUTO, 2, 1, false, 0, 0, 60 });
+}
+
+TEST_P(CollectiveParts, RandomByPackets)
+{
+    run_all(stage(), { 3, 2, 4, 8 }, random_cases, { WEIR_FORM_PACKETS, 2, 1, false, 0, 16, 300 });
+}
+
+TEST_P(CollectiveParts, RandomBySlots)
+{
+    run_all(stage(), { 3, 1, 2, 5, 7 }, random_cases, { WEIR_FORM_SLOTS, 3, 1, false, 0, 16, 1500 });
+    run_all(stage(), { 2, 6 }, random_cases, { WEIR_FORM_SLOTS, 1, 2, false, 0, 12, 1500 });
+}
+
+TEST_P(CollectiveParts, RandomRegistered)
+{
+    run_all(stage(), { 3, 2, 8 }, random_cases, { WEIR_FORM_SLOTS, 2, 1, true, 0, 16, 1500 });
+}
+
+TEST_P(CollectiveParts, RandomBetweenHosts)
+{
+    run_all(stage(), { 4 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 2, 4, 300 });
+}
+
+} // namespace
