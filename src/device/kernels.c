@@ -2,6 +2,7 @@
 #include "src/device/kernels.h"
 
 #include "src/device/kernels/collective.h"
+#include "src/device/kernels/halo.h"
 #include "src/device/kernels/layout.h"
 #include "src/device/kernels/port_channel.h"
 #include "src/device/kernels/table.h"
@@ -17,6 +18,7 @@ extern const unsigned char weiri_module_collective_parts[];
 extern const unsigned char weiri_module_collective_rails[];
 extern const unsigned char weiri_module_table[];
 extern const unsigned char weiri_module_layout[];
+extern const unsigned char weiri_module_halo[];
 
 const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_PORT_CHANNEL] = { weiri_module_port_channel, weiri_port_channel_kernels },
@@ -29,4 +31,5 @@ const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_COLLECTIVE_RAILS] = { weiri_module_collective_rails, weiri_collective_rails_kernels },
     [WEIRI_FAMILY_TABLE] = { weiri_module_table, weiri_table_kernels },
     [WEIRI_FAMILY_LAYOUT] = { weiri_module_layout, weiri_layout_kernels },
+    [WEIRI_FAMILY_HALO] = { weiri_module_halo, weiri_halo_kernels },
 };

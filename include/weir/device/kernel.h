@@ -44,11 +44,11 @@ typedef struct weir_kernel {
 } weir_kernel;
 
 /* The initializer of weir_kernel.nouns: it depends on the headers that are included above the kernel. */
-#define WEIR_DEV_USED                                                                                          \
-    {                                                                                                          \
-        WEIR_DEV_USED_semaphore, WEIR_DEV_USED_grid_barrier, WEIR_DEV_USED_memory_channel, WEIR_DEV_USED_fifo, \
-            WEIR_DEV_USED_proxy, WEIR_DEV_USED_rdma, WEIR_DEV_USED_port_channel, WEIR_DEV_USED_collective,     \
-            WEIR_DEV_USED_rails, WEIR_DEV_USED_window, WEIR_DEV_USED_table, WEIR_DEV_USED_layout               \
+#define WEIR_DEV_USED                                                                                                \
+    {                                                                                                                \
+        WEIR_DEV_USED_semaphore, WEIR_DEV_USED_grid_barrier, WEIR_DEV_USED_memory_channel, WEIR_DEV_USED_fifo,       \
+            WEIR_DEV_USED_proxy, WEIR_DEV_USED_rdma, WEIR_DEV_USED_port_channel, WEIR_DEV_USED_collective,           \
+            WEIR_DEV_USED_rails, WEIR_DEV_USED_window, WEIR_DEV_USED_table, WEIR_DEV_USED_layout, WEIR_DEV_USED_halo \
     }
 
 #if defined(__CUDACC__)

@@ -33,7 +33,8 @@
     NOUN(8, rails, 1u)          \
     NOUN(9, window, 1u)         \
     NOUN(10, table, 2u)         \
-    NOUN(11, layout, 1u)
+    NOUN(11, layout, 1u)        \
+    NOUN(12, halo, 1u)
 
 #define WEIR_DEV_NOUNS_MAX 32u
 
@@ -56,6 +57,7 @@ enum {
 #define WEIR_DEV_USED_window 0
 #define WEIR_DEV_USED_table 0
 #define WEIR_DEV_USED_layout 0
+#define WEIR_DEV_USED_halo 0
 
 /* The activity of a kernel's thread when it failed. In brackets: the numbers of its note. The host converts them to
  * text (src/host/comm/record.c). */
@@ -92,6 +94,9 @@ enum {
     WEIR_DOING_WINDOW_WAIT = 29,    /* waits for a notification: [the calling rank, source, tag] */
     WEIR_DOING_WINDOW_BARRIER = 30, /* waits for another device: [number of the barrier] */
     WEIR_DOING_WINDOW_NO_PORT = 31, /* a request to a port channel, in kernels without the port's part */
+    WEIR_DOING_HALO_PUT = 32,       /* waits until a neighbour is ready: [index of the part] */
+    WEIR_DOING_HALO_WAIT = 33,      /* waits for a neighbour's part: [its index] */
+    WEIR_DOING_HALO_GROUP = 34,     /* lines by a block that is not whole warps: [threads of the block] */
     WEIR_DOINGS
 };
 
@@ -615,6 +620,70 @@ typedef struct weir_dev_layout {
     weir_layout_divisor by_dim[WEIR_LAYOUT_DIMS + 1]; /* by the counts */
 } weir_dev_layout;
 
+/* ---- halos: neighbours exchange parts of their arrays; see weir/device/halo.h ------------------------------ */
+
+/* How the bytes of a part go to a neighbour. */
+typedef enum weir_halo_form {
+    WEIR_HALO_AUTO = 0,    /* the halo chooses for each part */
+    WEIR_HALO_STORES = 1,  /* stores to the neighbour's items, between two signals */
+    WEIR_HALO_PACKETS = 2, /* LL16 packets, which the neighbour unpacks */
+    WEIR_HALO_LINES = 3    /* 128-byte lines, which the neighbour unpacks */
+} weir_halo_form;
+
+/* A part of this rank and that of the neighbour, in device memory. Layouts lie around their pointers. */
+typedef struct weir_dev_halo_part {
+    weir_dev_layout from;  /* what this rank sends */
+    weir_dev_layout to;    /* where it keeps what it receives */
+    weir_dev_layout there; /* with stores: where the neighbour keeps what this rank sends */
+    char *from_memory;
+    char *to_memory;
+    char *there_memory;
+    uint32_t put_form; /* of what this rank sends: a weir_halo_form, not AUTO */
+    uint32_t wait_form;
+    uint32_t asks;    /* a put waits until the neighbour is ready */
+    uint32_t answers; /* a put tells the neighbour that this rank is ready */
+    uint32_t peer;    /* rank of the neighbour */
+    uint32_t index;   /* of the part */
+} weir_dev_halo_part;
+
+/* Words of a share that the neighbour stores: the number of the exchange for which it is ready, and of the exchange
+ * whose stores are done. One in a cell, zeroed. */
+typedef struct weir_dev_halo_words {
+    uint64_t ready;
+    uint64_t done;
+} weir_dev_halo_words;
+
+/* Exchanges of a share so far, as its block counts them: device memory, zeroed. */
+typedef struct weir_dev_halo_counts {
+    uint64_t puts;
+    uint64_t waits;
+} weir_dev_halo_counts;
+
+/* What one block moves of a part; in device memory. */
+typedef struct weir_dev_halo_share {
+    uint64_t put_at; /* packed bytes of `from` */
+    uint64_t put_bytes;
+    uint64_t wait_at; /* packed bytes of `to` */
+    uint64_t wait_bytes;
+    char *out;      /* two halves of the neighbour's buffer; NULL with stores */
+    const char *in; /* two halves of this rank's buffer; NULL with stores */
+    uint64_t out_half;
+    uint64_t in_half;
+    weir_dev_halo_words *there; /* the neighbour's words; NULL for a part within this rank */
+    weir_dev_halo_words *here;  /* this rank's */
+    weir_dev_halo_counts *counts;
+    uint32_t part;
+    uint32_t reserved;
+} weir_dev_halo_share;
+
+typedef struct weir_dev_halo {
+    weir_dev_control *control;
+    const weir_dev_halo_part *parts;
+    const weir_dev_halo_share *shares;
+    uint32_t share_count;
+    uint32_t lines; /* a part goes as lines */
+} weir_dev_halo;
+
 /* A change that breaks one of these asserts raises the version of its noun. */
 WEIR_STATIC_ASSERT(sizeof(weir_dev_control) == 8448, "layout of weir_dev_control");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_control, timeout_ns) == 8, "layout of weir_dev_control");
@@ -711,6 +780,13 @@ WEIR_STATIC_ASSERT(sizeof(weir_dev_layout) == 328, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, pieces) == 192, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, piece_count) == 232, "layout of weir_dev_layout");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_layout, by_run) == 248, "layout of weir_dev_layout");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_halo_part) == 1032, "layout of weir_dev_halo_part");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_halo_part, put_form) == 1008, "layout of weir_dev_halo_part");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_halo_words) == 16, "layout of weir_dev_halo_words");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_halo_counts) == 16, "layout of weir_dev_halo_counts");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_halo_share) == 96, "layout of weir_dev_halo_share");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_halo_share, there) == 64, "layout of weir_dev_halo_share");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_halo) == 32, "layout of weir_dev_halo");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_rdma_state) == 128, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, rung) == 32, "layout of weir_dev_rdma_state");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rdma_state, taken) == 48, "layout of weir_dev_rdma_state");

@@ -20,10 +20,12 @@ typedef enum weiri_op {
     WEIRI_OP_IMPORT = 7 /* without a message */
 } weiri_op;
 
-/* The create and register calls of collectives and windows consist of operations between two ranks, with these tags. */
+/* The create and register calls of collectives, windows and halos consist of operations between two ranks, with these
+ * tags. */
 #define WEIRI_TAG_COLLECTIVE 0x636f6c6c65637469u
 #define WEIRI_TAG_RAILS 0x7261696c73u
 #define WEIRI_TAG_WINDOW 0x77696e646f77u
+#define WEIRI_TAG_HALO 0x68616c6fu
 
 #define WEIRI_PAYLOAD_MAX 328 /* of an operation's own fields, beside its handles */
 #define WEIRI_HANDLES_MAX 2

@@ -182,6 +182,17 @@ static void describe_window(const weir_dev_note *note, char *text)
     }
 }
 
+static void describe_halo(const weir_dev_note *note, char *text)
+{
+    if (note->doing == WEIR_DOING_HALO_GROUP) {
+        (void)snprintf(text, TEXT_BYTES, "halo: lines need blocks of whole warps, but a block has %" PRIu64 " threads",
+                       note->numbers[0]);
+    } else {
+        (void)snprintf(text, TEXT_BYTES, "halo: %s part %" PRIu64 " of rank %u",
+                       note->doing == WEIR_DOING_HALO_PUT ? "put to" : "wait for", note->numbers[0], note->peer);
+    }
+}
+
 /* Describes the call in which the kernel failed. False if the record does not say. */
 static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_status status, char *text)
 {
@@ -251,6 +262,11 @@ static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_stat
     case WEIR_DOING_WINDOW_NO_PORT:
         describe_window(note, text);
         return true;
+    case WEIR_DOING_HALO_PUT:
+    case WEIR_DOING_HALO_WAIT:
+    case WEIR_DOING_HALO_GROUP:
+        describe_halo(note, text);
+        return true;
     default:
         return false;
     }
@@ -279,6 +295,9 @@ static void describe_missing(const weir_dev_record *record, char *text)
         break;
     case WEIR_DOING_WINDOW_BARRIER:
         what = "it did not come";
+        break;
+    case WEIR_DOING_HALO_PUT:
+        what = "it was not ready";
         break;
     case WEIR_DOING_UNPACK:
     case WEIR_DOING_EXCHANGE:
