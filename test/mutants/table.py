@@ -1027,7 +1027,7 @@ MUTANTS = [
     Mutant("team-lines", HOST + "window/team.c", "exchange_reports", " && reports[k].lines", "",
            "members use lines although one of them knows that a link splits them",
            ["conformance.Stages/Team.ErrorOfOneIsTheStatusOfAll/cpu_threads_3_ranks"]),
-    Mutant("team-mapped", HOST + "window/team.c", "weiri_team_share", "if (mapped && ", "if (mapped && false && ",
+    Mutant("team-mapped", HOST + "window/team.c", "weiri_team_share_any", " && mapped && ", " && mapped && false && ",
            "memory without an address counts as mapped memory",
            stage("TeamTrouble", "UnmappedMemoryIsATargetOfTransfers")),
     # ---- windows -----------------------------------------------------------------------------------------

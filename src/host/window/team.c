@@ -282,21 +282,28 @@ static weir_status begin_sharing(void *context, uint32_t index, weir_future **fu
     return status == WEIR_OK ? weir_memory_send(team->comm, s->memory->local, peer, team->tag) : status;
 }
 
-weir_status weiri_team_share(weiri_team *team, const char *call, weir_memory *local, bool mapped,
-                             weiri_team_memory *memory)
+weir_status weiri_team_share_any(weiri_team *team, const char *call, weir_memory *local, bool mapped,
+                                 weiri_team_memory *memory)
 {
     sharing context = { team, memory };
     memset(memory, 0, sizeof *memory);
     memory->local = local;
     weir_status status = weiri_team_each(team, call, begin_sharing, &context);
     for (uint32_t k = 0; k < team->size && status == WEIR_OK; k++) {
-        const weir_memory *remote = memory->remote[k];
-        if (k == team->rank) {
-            continue;
-        }
-        if (mapped && weir_memory_pointer(remote) == NULL) {
+        if (k != team->rank && mapped && weir_memory_pointer(memory->remote[k]) == NULL) {
             status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: memory of rank %u is not mapped here", call, team->ranks[k]);
-        } else if (weir_memory_bytes(remote) != weir_memory_bytes(local)) {
+        }
+    }
+    return status;
+}
+
+weir_status weiri_team_share(weiri_team *team, const char *call, weir_memory *local, bool mapped,
+                             weiri_team_memory *memory)
+{
+    weir_status status = weiri_team_share_any(team, call, local, mapped, memory);
+    for (uint32_t k = 0; k < team->size && status == WEIR_OK; k++) {
+        const weir_memory *remote = memory->remote[k];
+        if (k != team->rank && weir_memory_bytes(remote) != weir_memory_bytes(local)) {
             status = weiri_fail(WEIR_ERR_MISMATCH, "%s: rank %u has a memory of %llu bytes, this rank of %llu", call,
                                 team->ranks[k], (unsigned long long)weir_memory_bytes(remote),
                                 (unsigned long long)weir_memory_bytes(local));

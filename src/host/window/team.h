@@ -84,6 +84,9 @@ weir_status weiri_team_connect(weiri_team *team, const char *call, const weir_co
  * also after an error. */
 weir_status weiri_team_share(weiri_team *team, const char *call, weir_memory *local, bool mapped,
                              weiri_team_memory *memory);
+/* weiri_team_share of memories whose sizes may differ. */
+weir_status weiri_team_share_any(weiri_team *team, const char *call, weir_memory *local, bool mapped,
+                                 weiri_team_memory *memory);
 /* The memory of member `index`. */
 static inline weir_memory *weiri_team_memory_of(const weiri_team_memory *memory, uint32_t index)
 {
