@@ -12,6 +12,7 @@
 #include "weir/fifo.h"
 #include "weir/future.h"
 #include "weir/grid_barrier.h"
+#include "weir/halo.h"
 #include "weir/launcher.h"
 #include "weir/layout.h"
 #include "weir/log.h"
