@@ -1,5 +1,6 @@
-// Layouts compared with an interpreter of type maps (harness/layout_tree.h): golden values of Open MPI, one box in
-// seven descriptions, and random trees of all constructors. WEIR_LAYOUT_SEED=N chooses other trees.
+// Layouts compared with an interpreter of type maps (harness/layout_tree.h): golden values of Open MPI
+// (harness/layout_golden.h), one box in seven descriptions, and random trees of all constructors. WEIR_LAYOUT_SEED=N
+// chooses other trees.
 
 #include <gtest/gtest.h>
 
@@ -7,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "test/harness/layout_tree.h"
+#include "test/harness/layout_golden.h"
 
 extern "C" {
 #include "src/host/base/alloc.h"
@@ -16,124 +17,17 @@ extern "C" {
 
 namespace {
 
-// ---- calls, as trees -----------------------------------------------------------------------------------------
-
-weirt_tree bytes(uint64_t count)
-{
-    weirt_tree tree;
-    tree.count = count;
-    return tree;
-}
-
-weirt_tree around(weirt_call call, weirt_tree of)
-{
-    weirt_tree tree;
-    tree.call = call;
-    tree.of.push_back(std::move(of));
-    return tree;
-}
-
-weirt_tree contiguous(uint64_t count, weirt_tree of)
-{
-    weirt_tree tree = around(weirt_call::contiguous, std::move(of));
-    tree.count = count;
-    return tree;
-}
-
-weirt_tree vector(uint64_t count, uint64_t length, int64_t stride, weirt_tree of)
-{
-    weirt_tree tree = around(weirt_call::vector, std::move(of));
-    tree.count = count;
-    tree.length = length;
-    tree.stride = stride;
-    return tree;
-}
-
-weirt_tree hvector(uint64_t count, uint64_t length, int64_t stride, weirt_tree of)
-{
-    weirt_tree tree = vector(count, length, stride, std::move(of));
-    tree.call = weirt_call::hvector;
-    return tree;
-}
-
-weirt_tree resized(int64_t lb, int64_t extent, weirt_tree of)
-{
-    weirt_tree tree = around(weirt_call::resized, std::move(of));
-    tree.stride = lb;
-    tree.extent = extent;
-    return tree;
-}
-
-// Blocks; with one length for all, in a call that takes one.
-weirt_tree blocks(weirt_call call, std::vector<uint64_t> lengths, std::vector<int64_t> places, weirt_tree of)
-{
-    weirt_tree tree = around(call, std::move(of));
-    tree.count = places.size();
-    tree.places = std::move(places);
-    if (call == weirt_call::indexed_block || call == weirt_call::hindexed_block) {
-        tree.length = lengths[0];
-    } else {
-        tree.lengths = std::move(lengths);
-    }
-    return tree;
-}
-
-weirt_tree subarray(std::vector<uint64_t> sizes, std::vector<uint64_t> parts, std::vector<int64_t> starts,
-                    weirt_tree of, bool fortran = false)
-{
-    weirt_tree tree = around(weirt_call::subarray, std::move(of));
-    tree.sizes = std::move(sizes);
-    tree.lengths = std::move(parts);
-    tree.places = std::move(starts);
-    tree.fortran = fortran;
-    return tree;
-}
-
-// The rows of a box of `rows` of 1024 x 1024 rows of a KiB, as the seed's loops place them.
-std::vector<int64_t> row_places(uint64_t y_rows, uint64_t z_rows)
-{
-    std::vector<int64_t> places;
-    for (uint64_t z = 0; z < z_rows; z++) {
-        for (uint64_t y = 0; y < y_rows; y++) {
-            places.push_back(static_cast<int64_t>(z * 1024 * 1024 + y * 1024));
-        }
-    }
-    return places;
-}
-
-// Seven descriptions of a box of x bytes, y rows and z planes of 1024^3 bytes.
-std::vector<weirt_tree> boxes(uint64_t x, uint64_t y, uint64_t z)
-{
-    const std::vector<int64_t> places = row_places(y, z);
-    const std::vector<uint64_t> lengths(places.size(), x);
-    weirt_tree structure;
-    structure.call = weirt_call::structure;
-    structure.count = places.size();
-    structure.places = places;
-    structure.lengths = lengths;
-    structure.of.assign(places.size(), bytes(1));
-    return { hvector(z, 1, 1 << 20, hvector(y, 1, 1024, vector(x, 1, 1, bytes(1)))),
-             hvector(z, 1, 1 << 20, vector(y, x, 1024, bytes(1))),
-             blocks(weirt_call::hindexed, lengths, places, bytes(1)),
-             blocks(weirt_call::hindexed_block, lengths, places, bytes(1)),
-             blocks(weirt_call::indexed, lengths, places, bytes(1)),
-             subarray({ 1024, 1024, 1024 }, { z, y, x }, { 0, 0, 0 }, bytes(1)),
-             structure };
-}
-
 // ---- checks ----------------------------------------------------------------------------------------------------
 
-// zlib's.
+// Of the packed bytes of a source.
 uint32_t crc32_of(const std::vector<int64_t> &offsets)
 {
-    uint32_t crc = UINT32_MAX;
+    std::vector<uint8_t> packed;
+    packed.reserve(offsets.size());
     for (const int64_t offset : offsets) {
-        crc ^= (static_cast<uint32_t>(offset) * 2654435761u) >> 24;
-        for (int bit = 0; bit < 8; bit++) {
-            crc = (crc >> 1) ^ (crc % 2 != 0 ? 0xedb88320u : 0);
-        }
+        packed.push_back(weirt_pattern(offset));
     }
-    return ~crc;
+    return weirt_crc32(packed);
 }
 
 // Contiguous runs in packed order, as start+length.
@@ -164,7 +58,7 @@ weirt_tree runs_as_blocks(const std::vector<int64_t> &offsets)
             lengths.push_back(1);
         }
     }
-    return blocks(weirt_call::hindexed, lengths, places, bytes(1));
+    return weirt_blocks(weirt_call::hindexed, lengths, places, weirt_bytes(1));
 }
 
 class LayoutTree : public ::testing::Test {
@@ -191,8 +85,7 @@ protected:
     }
     // What is wrong with the layout of a tree, or "".
     std::string wrong(const weirt_tree &tree, uint64_t count);
-    void expect_golden(const weirt_tree &tree, uint64_t size, int64_t extent, int64_t true_lb, const std::string &runs,
-                       std::initializer_list<uint32_t> crcs);
+    void expect_golden(const weirt_golden &golden);
     int64_t alive = 0;
     weir_device *device = nullptr;
 };
@@ -251,75 +144,44 @@ std::string LayoutTree::wrong(const weirt_tree &tree, uint64_t count)
     return "";
 }
 
-void LayoutTree::expect_golden(const weirt_tree &tree, uint64_t size, int64_t extent, int64_t true_lb,
-                               const std::string &runs, std::initializer_list<uint32_t> crcs)
+void LayoutTree::expect_golden(const weirt_golden &golden)
 {
-    const weirt_layout layout = weirt_build(tree);
+    const weirt_layout layout = weirt_build(golden.tree);
     ASSERT_NE(layout, nullptr) << weir_last_error();
     weir_layout_info info;
     weir_layout_get_info(layout.get(), &info);
-    EXPECT_EQ(info.size, size);
-    EXPECT_EQ(info.extent, extent);
-    EXPECT_EQ(info.true_lb, true_lb);
+    EXPECT_EQ(info.size, golden.size);
+    EXPECT_EQ(info.extent, golden.extent);
+    EXPECT_EQ(info.true_lb, golden.true_lb);
     uint64_t count = 1;
-    for (const uint32_t crc : crcs) {
+    for (const uint32_t crc : golden.crcs) {
         const std::vector<int64_t> order = order_of(layout.get(), count);
-        if (count == 1 && !runs.empty()) {
-            EXPECT_EQ(runs_of(order).substr(0, runs.size()), runs);
+        if (count == 1) {
+            EXPECT_EQ(runs_of(order).substr(0, golden.runs.size()), golden.runs);
         }
         EXPECT_TRUE(crc == 0 || crc == crc32_of(order)) << "count " << count << ": " << runs_of(order).substr(0, 400);
         count++;
     }
-    EXPECT_EQ(weirt_interpret(tree).bytes, order_of(layout.get(), 1));
+    EXPECT_EQ(weirt_interpret(golden.tree).bytes, order_of(layout.get(), 1));
 }
 
 // ---- cases -----------------------------------------------------------------------------------------------------
 
-// The values of MPI_Pack. A checksum is that of 1, 2, 3 items; 0 stands for one that is not known.
 TEST_F(LayoutTree, GoldenValues)
 {
-    const weirt_tree four = bytes(4);
-    expect_golden(vector(2, 3, 4, bytes(1)), 6, 7, 0, "0+3 4+3", { 0x816385b6, 0x8e3b8691 });
-    expect_golden(subarray({ 2, 4 }, { 2, 3 }, { 0, 0 }, bytes(1)), 6, 8, 0, "0+3 4+3", { 0x816385b6, 0xa58d8034 });
-    expect_golden(subarray({ 16, 16, 16 }, { 2, 3, 4 }, { 1, 1, 4 }, bytes(1)), 24, 4096, 276,
-                  "276+4 292+4 308+4 532+4 548+4 564+4", { 0xfbad2c66, 0x9ded0db9 });
-    for (const bool fortran : { false, true }) {
-        expect_golden(subarray({ 8, 8 }, { 4, 4 }, { 4, 4 }, four, fortran), 64, 256, 144,
-                      "144+16 176+16 208+16 240+16", { 0x495ec5bc });
+    for (const weirt_golden &golden : weirt_golden_layouts()) {
+        SCOPED_TRACE(weirt_text(golden.tree));
+        expect_golden(golden);
     }
-    expect_golden(vector(5, 2, 2, four), 40, 40, 0, "0+40", { 0x37616cd2 });
-    expect_golden(hvector(4, 1, 4, vector(4, 1, 4, four)), 64, 64, 0, "0+4 16+4 32+4 48+4 4+4 20+4", { 0x82be8ebc });
-    // Resized columns of a matrix of 8 x 8 items.
-    expect_golden(contiguous(8, resized(0, 4, vector(8, 1, 8, four))), 256, 32, 0, "0+4 32+4 64+4", { 0x92d82c3c });
-    expect_golden(vector(2, 8, 13, bytes(1)), 16, 21, 0, "0+8 13+8", { 0xa436fdfe });
-    const std::vector<uint64_t> lengths = { 1, 2, 2, 4, 4, 4, 4 };
-    const std::vector<int64_t> places = { 9, 18, 26, 36, 44, 52, 60 };
-    std::vector<int64_t> places_bytes;
-    for (const int64_t place : places) {
-        places_bytes.push_back(place * 4);
-    }
-    const std::string seven = "36+4 72+8 104+8 144+16 176+16 208+16 240+16";
-    expect_golden(blocks(weirt_call::indexed, lengths, places, four), 84, 220, 36, seven, { 0x9cd07787 });
-    expect_golden(blocks(weirt_call::hindexed, lengths, places_bytes, four), 84, 220, 36, seven, { 0x9cd07787 });
-    expect_golden(blocks(weirt_call::hindexed_block, { 4 }, { 16, 48, 80, 112, 128, 160, 192, 224 }, four), 128, 224,
-                  16, "16+16 48+16 80+16 112+32 160+16", { 0x9f86ad14 });
-    // Its source overlaps itself.
-    expect_golden(blocks(weirt_call::indexed_block, { 2 }, { 2, 3, 4, 7, 10 }, bytes(8)), 80, 80, 16,
-                  "16+16 24+16 32+16 56+16 80+16", { 0x18261807 });
-    expect_golden(vector(5, 1, 10, vector(3, 2, 3, four)), 120, 1312, 0, "0+8 12+8 24+8 320+8", { 0x4eb1b64e });
-    expect_golden(hvector(100, 1, 40000, vector(100, 100, 200, bytes(1))), 1000000, 3979900, 0, "0+100 200+100",
-                  { 0x4426ad47, 0, 0xce064054 });
 }
 
 TEST_F(LayoutTree, SeedsBoxes)
 {
-    const std::pair<uint64_t, uint32_t> checksums[] = {
-        { 1, 0xb3fa12f2 }, { 8, 0x3163cd89 }, { 64, 0xd7feddd1 }, { 1024, 0x158987c5 }
-    };
-    for (const auto &[x, crc] : checksums) {
+    for (const auto &[x, crc] : weirt_golden_boxes) {
         const uint64_t rows = (1 << 20) / x;
         const uint64_t y = std::min<uint64_t>(rows, 1024);
-        const weirt_layout layout = weirt_build(hvector(rows / y, 1, 1 << 20, vector(y, x, 1024, bytes(1))));
+        const weirt_layout layout =
+            weirt_build(weirt_hvector(rows / y, 1, 1 << 20, weirt_vector(y, x, 1024, weirt_bytes(1))));
         ASSERT_NE(layout, nullptr) << weir_last_error();
         EXPECT_EQ(crc32_of(order_of(layout.get(), 1)), crc) << "x " << x;
     }
@@ -331,7 +193,7 @@ TEST_F(LayoutTree, OneBoxOneForm)
     const std::vector<std::array<uint64_t, 3>> shapes = { { 1, 1024, 16 }, { 100, 200, 30 }, { 3, 1, 7 },
                                                           { 5, 9, 1 },     { 1024, 8, 1 },   { 1024, 1024, 2 } };
     for (const auto &[x, y, z] : shapes) {
-        const auto all = boxes(x, y, z);
+        const auto all = weirt_boxes(x, y, z);
         const weirt_layout one = weirt_build(all[0]);
         weir_layout_info first;
         weir_layout_get_info(one.get(), &first);
@@ -358,7 +220,8 @@ TEST_F(LayoutTree, RandomTrees)
     std::array<int, weirt_calls> seen{};
     uint64_t with_pieces = 0;
     // Lists share its memory, so that the device allocates once.
-    const weirt_layout kept = weirt_build(blocks(weirt_call::hindexed, { 1, 2, 1 }, { 0, 10, 30 }, bytes(4)));
+    const weirt_layout kept =
+        weirt_build(weirt_blocks(weirt_call::hindexed, { 1, 2, 1 }, { 0, 10, 30 }, weirt_bytes(4)));
     ASSERT_EQ(weir_layout_commit(kept.get(), device), WEIR_OK) << weir_last_error();
     for (int i = 0; i < 10000; i++) {
         const auto [tree, map] = trees.next(1 + static_cast<uint32_t>(trees.below(6)));
