@@ -53,6 +53,7 @@ LAYERS = (
     ("include/weir", ("weir/",)),
     ("examples/common", ("weir/", "ranks.h")),
     ("examples/windows", ("weir/", "../common/", "common.h", "diffusion.h", "particles.h", "spmv.h")),
+    ("examples/mpi", ("box.h",)),
     ("examples", ("weir/", "../../common/")),
     ("tools/swnic", ("swnic.h", "src/transport/ib/prm.h")),
     ("tools", ("weir/", "tools/perf/", "weir_perf_commit.h")),
