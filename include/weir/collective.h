@@ -13,11 +13,11 @@
  * averages of integers where a host has several ranks.
  *
  * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
- * several streams. All ranks give the same operation, count, type and root; otherwise WEIR_ERR_MISMATCH becomes the
- * communicator's error on all ranks and names the difference. Operations that run at the same time need separate
- * collectives, and blocks that fit on the GPU side by side (opts.blocks, opts.threads). An operation that returns an
- * error has launched nothing, and the other ranks wait. Between hosts, an error of the device may come after the first
- * launch, which has used recv.
+ * several streams, unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
+ * WEIR_ERR_MISMATCH becomes the communicator's error on all ranks and names the difference. Operations that run at the
+ * same time need separate collectives, and blocks that fit on the GPU side by side (opts.blocks, opts.threads). An
+ * operation that returns an error has launched nothing, and the other ranks wait. Between hosts, an error of the device
+ * may come after the first launch, which has used recv.
  *
  * Pointers are memory that the device can access, aligned to the element. Other pointers end the device's context, or
  * on the CPU the process, unless opts.check_pointers is set. Large data in registered memory (weir_collective_register)
@@ -78,6 +78,9 @@ typedef struct weir_collective_opts {
     uint32_t host_ranks;   /* treats every so many ranks as a host, to try several hosts on one; their memory must be
                               mapped. 0: ranks that map each other's memory are a host */
     const char *transport; /* between hosts, as weir_connection_opts.transport */
+    bool order_streams;    /* operations on several streams run one after the other, in the order of the calls; the
+                              launch of a graph counts where it is made. Costs an event for each kernel. Kernels of the
+                              caller are not ordered. Not needed where all operations use one stream */
 } weir_collective_opts;
 
 /* Every rank of the group calls it, and creates its collectives in the same order. If one rank fails, all ranks return

@@ -126,7 +126,10 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     collective->check_pointers = opts->check_pointers;
     *bytes = lay_out(&collective->device, collective->sm_limit, staging);
     weiri_env env;
-    weir_status status = weiri_env_read(&env);
+    weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
+    if (status == WEIR_OK) {
+        status = weiri_env_read(&env);
+    }
     return status == WEIR_OK && env.collective_table_set ? weiri_tuning_read(collective, env.collective_table) : status;
 }
 
@@ -224,6 +227,7 @@ static void close_collective(weir_collective *collective)
     }
     weiri_free(collective->registered);
     weiri_free(collective->rows);
+    weiri_order_close(collective);
     weiri_rails_close(collective);
     weiri_team_memory_close(&collective->memory);
     weiri_team_close(&collective->host);

@@ -7,6 +7,7 @@
  *     local.c    describes a step inside the host for its kernel
  *     rails.c    describes a step over the rails for its kernel; sets the rails up
  *     launch.c   launches the kernel of a step
+ *     order.c    orders the kernels of several streams
  *
  * A file calls those below it, once for each step, and local.c and rails.c call launch.c alone. collective.c creates,
  * registers and destroys; tuning.c reads the tuning file; text.c says what ranks called. */
@@ -55,6 +56,8 @@ typedef struct weiri_rails {
     char *hold; /* data between two steps of an operation, in the rails' memory */
 } weiri_rails;
 
+typedef struct weiri_order weiri_order; /* order.c */
+
 struct weir_collective {
     weir_comm *comm;
     weiri_error_hook error_hook;
@@ -67,6 +70,7 @@ struct weir_collective {
     weiri_rails rails;
     weiri_team_memory *registered; /* memories of weir_collective_register */
     uint32_t registered_count;
+    weiri_order *order;    /* of opts.order_streams; NULL without it */
     bool check_pointers;   /* opts.check_pointers */
     bool many;             /* the device has many multiprocessors: a GPU */
     uint32_t threads;      /* threads of a block; 0: the form decides */
@@ -237,6 +241,16 @@ void weiri_rails_close(weir_collective *collective);
 /* Completes a step over the rails that is part of `q`, and launches it. */
 weir_status weiri_rails_run(const weir_collective *collective, const weir_collective_request *q, weir_rail_step *step,
                             void *stream);
+
+/* ---- order.c --------------------------------------------------------------------------------------------------- */
+
+/* For opts.order_streams. close also undoes a part of open. */
+weir_status weiri_order_open(weir_collective *collective);
+void weiri_order_close(weir_collective *collective);
+/* Before and after each kernel: begin lets the stream wait for the collective's latest kernel. Both do nothing without
+ * opts.order_streams. */
+weir_status weiri_order_begin(const weir_collective *collective, void *stream);
+weir_status weiri_order_end(const weir_collective *collective, void *stream);
 
 /* ---- launch.c -------------------------------------------------------------------------------------------------- */
 

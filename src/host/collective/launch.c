@@ -31,11 +31,22 @@ static void set_handle(const weir_collective *collective, const weir_collective_
     handle->count = what->count;
 }
 
+/* Launches the kernel in the order of the collective. */
+static weir_status launch_ordered(const weir_collective *collective, const weir_kernel *kernel, weir_shape shape,
+                                  const void *args, void *stream)
+{
+    weir_status status = weiri_order_begin(collective, stream);
+    if (status == WEIR_OK) {
+        status = weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
+    }
+    return status == WEIR_OK ? weiri_order_end(collective, stream) : status;
+}
+
 static weir_status launch(const weir_collective *collective, const weir_kernel *kernel, const weiri_step *step,
                           const void *args)
 {
     const weir_shape shape = { step->call.blocks, step->threads };
-    return weir_launch(collective->comm->device, kernel, shape, args, NULL, step->stream);
+    return launch_ordered(collective, kernel, shape, args, step->stream);
 }
 
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
@@ -79,5 +90,5 @@ weir_status weiri_launch_rails(const weir_collective *collective, weir_shape sha
                                void *stream)
 {
     const weiri_rail_args args = { collective->rails.device, *step };
-    return weir_launch(collective->comm->device, weiri_collective_rails_kernels[0], shape, &args, NULL, stream);
+    return launch_ordered(collective, weiri_collective_rails_kernels[0], shape, &args, stream);
 }
