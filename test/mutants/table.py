@@ -73,6 +73,11 @@ def stage(suite, case, *stages):
     return [f"conformance.Stages/{suite}.{case}/{name}" for name in stages or ("cpu_threads",)]
 
 
+def halo(case, form):
+    """A case of halos in one form, between threads."""
+    return [f"conformance.Stages/HaloForms.{case}/cpu_threads_{form}"]
+
+
 def ending(wait):
     """The loop of one kind of waits that all succeed, between threads."""
     return [f"conformance.Stages/Ending.KernelsEndWhenAThirdRankAborts/cpu_threads_{wait}"]
@@ -104,6 +109,7 @@ HOST = "src/host/"
 IB = "src/transport/ib/"
 NIC = "tools/swnic/swnic_"
 RING = "include/weir/device/impl/window_ring.h"
+SHARE = "include/weir/device/impl/halo_share.h"
 
 MUTANTS = [
     # ---- bounds: what kernels may touch ------------------------------------------------------------------
@@ -1122,6 +1128,33 @@ MUTANTS = [
     Mutant("window-port-key", HOST + "channel/port_channel.c", "weiri_port_channel_describe",
            "    out->lkey = here.lkey;\n", "", "kernels that post name no memory of their device",
            port_device("WindowPort", "AllRanksExchange")),
+    # ---- halos -------------------------------------------------------------------------------------------
+    Mutant("halo-ready", SHARE, "weir_halo_put_share", "part->asks && share->put_bytes != 0", "0",
+           "a put with stores does not wait until the neighbour is ready",
+           halo("ARankAheadOverwritesNothing", "stores")),
+    Mutant("halo-half", SHARE, "weir_halo_put_share", "(number % 2 != 0 ? share->out_half : 0)", "0",
+           "packets of the next exchange overwrite those that the neighbour has not taken",
+           halo("TwoRanksAlongZ", "packets")),
+    Mutant("halo-answer", SHARE, "weir_halo_answer", "&share->counts->puts) + 1", "&share->counts->puts) + 2",
+           "a rank is ready one exchange too early", halo("ARankAheadOverwritesNothing", "stores")),
+    Mutant("halo-done", SHARE, "weir_halo_wait_share", "share->wait_bytes != 0 && block.rank == 0",
+           "share->wait_bytes != 0 && block.rank != 0", "a wait for stores does not wait",
+           halo("KernelsExchangeByThemselves", "stores")),
+    Mutant("halo-unequal", HOST + "halo/halo.c", "fill_part", "out->asks = !part->inside && (!equal || ",
+           "out->asks = !part->inside && (", "packets go to a neighbour that sends none before it is ready",
+           halo("UnequalBytes", "packets")),
+    Mutant("halo-share", HOST + "halo/parts.c", "weiri_halo_share_range", "const uint64_t start = i * each;",
+           "const uint64_t start = i * each + (i == 1 ? 240 : 0);", "a share begins too late",
+           halo("PartsOfManyShares", "lines")),
+    Mutant("halo-bytes", HOST + "halo/meet.c", "take_row",
+           "row->wait_bytes != part->put.bytes || row->put_bytes != part->wait.bytes", "false",
+           "neighbours with parts of different sizes exchange them",
+           stage("Halo", "ErrorsOfOneRankReachItsNeighbour")),
+    Mutant("halo-count", HOST + "halo/meet.c", "meet_neighbour", "mine != theirs", "false",
+           "a neighbour's part without a counterpart is left out", stage("Halo", "ErrorsOfOneRankReachItsNeighbour")),
+    Mutant("layout-lines-at", "include/weir/device/impl/layout_packet.h", "weir_layout_line_unpack",
+           "8 * k < left; k += 8", "8 * k <= left; k += 8", "a line's padding is stored behind the items",
+           stage("LayoutChannel", "EachCallMovesTheBytesOfBothLayouts")),
     Mutant("opts-unknown", BASE + "error.c", "weiri_opts_error", "size_t i = known;", "size_t i = known + 1;",
            "an unknown field of opts is ignored",
            ["unit.Error.LongerOptsAreReadWhileTheirUnknownBytesAreZero"]),

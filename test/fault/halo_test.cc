@@ -1,0 +1,121 @@
+// Halos of which one neighbour is killed, aborts, or never makes its exchange. The exchange of the other rank ends, and
+// the text names that neighbour.
+#include <cstring>
+#include <string>
+
+#include "test/harness/checks.h"
+#include "test/harness/comm.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+constexpr uint32_t SILENCE_MS = 150;
+
+enum Moment : uint32_t { IN_CREATE, IN_EXCHANGE };
+enum End : uint32_t { KILLED, ABORTS, SILENT };
+
+struct Plan {
+    Moment moment;
+    End end;
+    weir_halo_form form;
+};
+
+struct Bench {
+    weirt_comm c = {};
+    weir_memory *array = nullptr;
+    weir_memory_channel *channel = nullptr;
+    weir_layout *bytes = nullptr;
+    weir_halo *halo = nullptr;
+    void *stream = nullptr;
+
+    bool open(weirt_rank *rank, End end)
+    {
+        const bool joined =
+            end == SILENT ? weirt_comm_open_kernels(rank, SILENCE_MS, &c) : weirt_comm_open(rank, 0, &c);
+        return joined && WEIRT_OK(rank, weir_memory_allocate(c.comm, 64, nullptr, &array)) &&
+               WEIRT_OK(rank, weir_stream_create(c.device, &stream)) &&
+               WEIRT_OK(rank, weir_layout_create_bytes(16, &bytes)) &&
+               WEIRT_OK(rank, weir_memory_channel_connect(c.comm, 1 - rank->rank, 2, array, nullptr, &channel));
+    }
+    weir_status create(weir_halo_form form)
+    {
+        const weir_halo_part part = { channel, 7, bytes, bytes, 0, 32 };
+        const weir_halo_opts opts = { sizeof opts, 0, form, nullptr };
+        return weir_halo_create(c.comm, &part, 1, &opts, &halo);
+    }
+    void close()
+    {
+        weir_halo_destroy(halo);
+        weir_memory_channel_destroy(channel);
+        weir_layout_destroy(bytes);
+        if (stream != nullptr) {
+            weir_stream_destroy(c.device, stream);
+        }
+        weir_memory_destroy(array);
+        weirt_comm_close(&c);
+    }
+};
+
+// The kernel's error, and what its text says.
+void expect_end(weirt_rank *rank, Bench *bench, const Plan *plan)
+{
+    const weir_status expected = plan->end == KILLED   ? WEIR_ERR_REMOTE
+                                 : plan->end == ABORTS ? WEIR_ERR_ABORTED
+                                                       : WEIR_ERR_TIMEOUT;
+    WEIRT_OK(rank, weir_stream_wait(bench->c.device, bench->stream, weirt_timeout_ms()));
+    WEIRT_STATUS(rank, expected, weir_comm_status(bench->c.comm));
+    WEIRT_TEXT(rank, "rank 1");
+    if (plan->end == SILENT) {
+        WEIRT_TEXT(rank, plan->form == WEIR_HALO_STORES ? "halo: put to part 7 of rank 1: it was not ready for 150 ms"
+                                                        : "halo: wait for part 7 of rank 1: nothing came for 150 ms");
+    }
+    WEIRT_STATUS(rank, expected, weir_halo_exchange(bench->halo, bench->stream));
+}
+
+void lose_neighbour(weirt_rank *rank)
+{
+    const Plan *plan = static_cast<const Plan *>(rank->arg);
+    Bench bench;
+    weirt_log_allow(""); // the log depends on the end
+    bool fine = bench.open(rank, plan->end) && weirt_barrier(rank);
+    if (fine && plan->moment == IN_EXCHANGE) {
+        fine = WEIRT_OK(rank, bench.create(plan->form)) && weirt_barrier(rank);
+    }
+    if (fine && rank->rank == 0 && plan->moment == IN_EXCHANGE) {
+        WEIRT_OK(rank, weir_halo_exchange(bench.halo, bench.stream));
+        weirt_sleep_ms(30); // so that the kernel waits already
+        weirt_step(rank, 1);
+        expect_end(rank, &bench, plan);
+        weirt_step(rank, 2);
+    } else if (fine && rank->rank == 0) {
+        weirt_step(rank, 1);
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, bench.create(plan->form));
+        WEIRT_TEXT(rank, "rank 1");
+        WEIRT_EXPECT(rank, bench.halo == nullptr);
+    } else if (fine && weirt_step_wait(rank, 0, 1)) {
+        if (plan->end == KILLED) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        if (plan->end == ABORTS) {
+            weir_comm_abort(bench.c.comm);
+        }
+        (void)weirt_step_wait(rank, 0, 2); // its memory stays until the other rank has ended
+    }
+    bench.close();
+}
+
+class HaloFault : public StageTest {
+protected:
+    void lose(Plan plan) const { weirt_ranks_run(stage(), 2, lose_neighbour, &plan, sizeof plan); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Stages, HaloFault, ::testing::Values(1, 3), weirt_stage_name);
+
+TEST_P(HaloFault, DeathEndsCreate) { lose({ IN_CREATE, KILLED, WEIR_HALO_AUTO }); }
+TEST_P(HaloFault, DeathEndsAWaitForLines) { lose({ IN_EXCHANGE, KILLED, WEIR_HALO_LINES }); }
+TEST_P(HaloFault, DeathEndsAPutWithStores) { lose({ IN_EXCHANGE, KILLED, WEIR_HALO_STORES }); }
+TEST_P(HaloFault, AbortEndsAWaitForPackets) { lose({ IN_EXCHANGE, ABORTS, WEIR_HALO_PACKETS }); }
+TEST_P(HaloFault, ANeighbourThatNeverCallsEndsAPut) { lose({ IN_EXCHANGE, SILENT, WEIR_HALO_STORES }); }
+TEST_P(HaloFault, ANeighbourThatNeverCallsEndsAWait) { lose({ IN_EXCHANGE, SILENT, WEIR_HALO_LINES }); }
+
+} // namespace
