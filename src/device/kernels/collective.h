@@ -48,8 +48,16 @@ typedef struct weiri_rail_args {
 enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_MESSAGE_SEND, WEIRI_MESSAGE_RECEIVE };
 extern const weir_kernel *const weiri_collective_kernels[];
 
-/* Parts: without and with a reduction, each by packets and by slots. */
-enum { WEIRI_PARTS_GATHER_PACKETS, WEIRI_PARTS_GATHER_SLOTS, WEIRI_PARTS_REDUCE_PACKETS, WEIRI_PARTS_REDUCE_SLOTS };
+/* Parts: without and with a reduction, each by packets and by slots; and sums of one type by slots. */
+enum {
+    WEIRI_PARTS_GATHER_PACKETS,
+    WEIRI_PARTS_GATHER_SLOTS,
+    WEIRI_PARTS_REDUCE_PACKETS,
+    WEIRI_PARTS_REDUCE_SLOTS,
+    WEIRI_PARTS_SUM_F16,
+    WEIRI_PARTS_SUM_BF16,
+    WEIRI_PARTS_SUM_F32
+};
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 
 extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */

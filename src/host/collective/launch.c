@@ -75,13 +75,30 @@ weir_status weiri_launch_message(const weir_collective *collective, const weiri_
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 
+/* The kernel that joins the parts by slots. */
+static uint32_t joining_kernel(const weir_collective_parts *p)
+{
+    for (uint32_t i = 1; i < p->count; i++) {
+        if (p->dtypes[i] != p->dtypes[0]) {
+            return WEIRI_PARTS_REDUCE_SLOTS;
+        }
+    }
+    if (p->op != WEIR_SUM) {
+        return WEIRI_PARTS_REDUCE_SLOTS;
+    }
+    return p->dtypes[0] == WEIR_F16    ? WEIRI_PARTS_SUM_F16
+           : p->dtypes[0] == WEIR_BF16 ? WEIRI_PARTS_SUM_BF16
+           : p->dtypes[0] == WEIR_F32  ? WEIRI_PARTS_SUM_F32
+                                       : WEIRI_PARTS_REDUCE_SLOTS;
+}
+
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args)
 {
-    const bool joins = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS;
     const bool slots = step->call.form == WEIR_FORM_SLOTS;
-    const uint32_t kernel = joins   ? slots ? WEIRI_PARTS_REDUCE_SLOTS : WEIRI_PARTS_REDUCE_PACKETS
-                            : slots ? WEIRI_PARTS_GATHER_SLOTS
-                                    : WEIRI_PARTS_GATHER_PACKETS;
+    uint32_t kernel = slots ? WEIRI_PARTS_GATHER_SLOTS : WEIRI_PARTS_GATHER_PACKETS;
+    if (step->call.kind == WEIRI_REDUCE_SCATTER_PARTS) {
+        kernel = slots ? joining_kernel(&args->parts) : WEIRI_PARTS_REDUCE_PACKETS;
+    }
     set_handle(collective, &args->parts.what, &args->collective);
     return launch(collective, weiri_collective_parts_kernels[kernel], step, args);
 }

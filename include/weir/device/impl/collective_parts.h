@@ -235,25 +235,36 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
     return WEIR_OK;
 }
 
-/* Carries out the parts by packets, like weir_collective_move_packets. */
-WEIR_FN weir_status weir_collective_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p,
-                                                  int joins, weir_coop coop)
+/* The ranks exchange their calls after the packets of this rank are on their way. */
+WEIR_FN weir_status weir_parts_meet(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                    weir_coop coop)
+{
+    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
+    weir_collective_announce(c, &p->what, NULL, flag, mailbox, coop);
+    weir_packet_advance(c->epoch, 0, 0, coop);
+    return weir_collective_compare(c, &p->what, NULL, flag, mailbox, coop);
+}
+
+/* Allgather by packets, like weir_collective_move_packets. */
+WEIR_FN weir_status weir_collective_gather_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p,
+                                                         weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
     const uint32_t flag = weir_packet_flag(c->epoch);
-    const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
-    if (joins) {
-        weir_parts_scatter(c, p, flag, coop);
-    } else {
-        weir_parts_spread(c, p, flag, coop);
-    }
-    weir_collective_announce(c, &p->what, NULL, flag, mailbox, coop);
-    weir_packet_advance(c->epoch, 0, 0, coop);
-    const weir_status status = weir_collective_compare(c, &p->what, NULL, flag, mailbox, coop);
-    if (WEIR_UNLIKELY(status != WEIR_OK)) {
-        return status;
-    }
-    return joins ? weir_parts_join(c, p, flag, coop) : weir_parts_take(c, p, flag, coop);
+    weir_parts_spread(c, p, flag, coop);
+    const weir_status status = weir_parts_meet(c, p, flag, coop);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_parts_take(c, p, flag, coop);
+}
+
+/* Reduce_scatter by packets, of parts of any types. */
+WEIR_FN weir_status weir_collective_reduce_parts_packets(const weir_dev_collective *c, const weir_collective_parts *p,
+                                                         weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    weir_parts_scatter(c, p, flag, coop);
+    const weir_status status = weir_parts_meet(c, p, flag, coop);
+    return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_parts_join(c, p, flag, coop);
 }
 
 /* ---- slots --------------------------------------------------------------------------------------------------- */
@@ -320,23 +331,10 @@ WEIR_FN void weir_parts_copy(const weir_collective_parts *p, const weir_parts_ra
     }
 }
 
-/* weir_slots_join with a constant type. Sums of halves and floats, which training needs most, have a constant
- * operation, too. */
+/* weir_slots_join with a constant type. */
 WEIR_FN void weir_parts_join_piece(const weir_dev_collective *c, const weir_collective_reduce *r,
                                    const weir_slots_work *w, int64_t bytes, uint32_t dtype, uint32_t op, weir_coop coop)
 {
-    if (op == WEIR_SUM && dtype == WEIR_F16) {
-        weir_slots_join(c, r, w, bytes, WEIR_F16, WEIR_SUM, coop);
-        return;
-    }
-    if (op == WEIR_SUM && dtype == WEIR_BF16) {
-        weir_slots_join(c, r, w, bytes, WEIR_BF16, WEIR_SUM, coop);
-        return;
-    }
-    if (op == WEIR_SUM && dtype == WEIR_F32) {
-        weir_slots_join(c, r, w, bytes, WEIR_F32, WEIR_SUM, coop);
-        return;
-    }
     switch (dtype) {
     case WEIR_F64:
         weir_slots_join(c, r, w, bytes, WEIR_F64, op, coop);
@@ -376,9 +374,13 @@ WEIR_FN void weir_parts_join_piece(const weir_dev_collective *c, const weir_coll
     }
 }
 
+/* The type of parts that may differ in type. */
+#define WEIR_PARTS_ANY_TYPE WEIR_DTYPES
+
 /* Joins a range of this rank's sequence, of which the others' data is in slots that begin at `in`. */
 WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_collective_parts *p,
-                                   const weir_parts_range *range, const char *in, weir_coop coop)
+                                   const weir_parts_range *range, const char *in, uint32_t dtype, uint32_t op,
+                                   weir_coop coop)
 {
     weir_collective_reduce r;
     weir_slots_work w;
@@ -398,7 +400,11 @@ WEIR_FN void weir_parts_join_range(const weir_dev_collective *c, const weir_coll
         w.own = piece.send + skip;
         w.in = in + to;
         r.recv = piece.recv + skip;
-        weir_parts_join_piece(c, &r, &w, bytes, piece.dtype, p->op, weir_parts_turned(coop, to));
+        if (dtype == WEIR_PARTS_ANY_TYPE) {
+            weir_parts_join_piece(c, &r, &w, bytes, piece.dtype, op, weir_parts_turned(coop, to));
+        } else {
+            weir_slots_join(c, &r, &w, bytes, dtype, op, weir_parts_turned(coop, to));
+        }
     }
 }
 
@@ -424,21 +430,23 @@ WEIR_FN void weir_parts_send_round(const weir_dev_collective *c, const weir_coll
     }
 }
 
-WEIR_FN void weir_parts_take_round(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
-                                   uint64_t round, uint32_t column, weir_coop coop)
+WEIR_FN void weir_parts_take_round(const weir_dev_collective *c, const weir_collective_parts *p, uint64_t round,
+                                   uint32_t column, weir_coop coop)
 {
     const char *in = weir_slots_in(c, 0, round, column);
-    if (joins) {
-        const weir_parts_range range = weir_parts_round(p, c->rank, round, column);
-        weir_parts_join_range(c, p, &range, in, coop);
-        return;
-    }
     WEIR_ROLLED
     for (uint32_t k = 0; k + 1 < c->ranks; k++) {
         const uint32_t peer = weir_collective_peer(c, k);
         const weir_parts_range range = weir_parts_round(p, peer, round, column);
         weir_parts_copy(p, &range, 0, WEIR_PARTS_FROM_SLOT, (char *)(uintptr_t)in + peer * c->slot_bytes, coop);
     }
+}
+
+WEIR_FN void weir_parts_join_round(const weir_dev_collective *c, const weir_collective_parts *p, uint64_t round,
+                                   uint32_t column, uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    const weir_parts_range range = weir_parts_round(p, c->rank, round, column);
+    weir_parts_join_range(c, p, &range, weir_slots_in(c, 0, round, column), dtype, op, coop);
 }
 
 /* Copies half of the column's range of this rank's own sequence: each block of a column copies one half. */
@@ -454,7 +462,7 @@ WEIR_FN void weir_parts_keep(const weir_dev_collective *c, const weir_collective
 
 /* Like weir_slots_move. */
 WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
-                                     weir_coop coop)
+                                     uint32_t dtype, uint32_t op, weir_coop coop)
 {
     const weir_slots_duty duty = weir_slots_duty_of(coop);
     const uint32_t column = duty.column;
@@ -479,7 +487,11 @@ WEIR_FN weir_status weir_parts_slots(const weir_dev_collective *c, const weir_co
             }
             status = weir_collective_wait(c, WEIR_CELL_DATA, from, column, coop);
             if (status == WEIR_OK) {
-                weir_parts_take_round(c, p, joins, i - 1, column, coop);
+                if (joins) {
+                    weir_parts_join_round(c, p, i - 1, column, dtype, op, coop);
+                } else {
+                    weir_parts_take_round(c, p, i - 1, column, coop);
+                }
                 weir_collective_signal(c, WEIR_CELL_TAKEN, from, column, coop);
             }
         }
@@ -516,15 +528,27 @@ WEIR_FN weir_status weir_parts_zero_copy(const weir_dev_collective *c, const wei
     return weir_collective_wait(c, WEIR_CELL_DATA, others, duty.column, coop);
 }
 
-/* Carries out the parts by slots, or an allgather directly between buffers of users. */
-WEIR_FN weir_status weir_collective_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
-                                                weir_coop coop)
+/* Allgather by slots, or directly between buffers of users. */
+WEIR_FN weir_status weir_collective_gather_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p,
+                                                       weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const int zero_copy = !joins && p->peer_recv[c->rank] != NULL;
+    const int zero_copy = p->peer_recv[c->rank] != NULL;
     weir_status status = weir_slots_meet(c, &p->what, NULL, NULL, zero_copy, coop);
     if (status == WEIR_OK) {
-        status = zero_copy ? weir_parts_zero_copy(c, p, coop) : weir_parts_slots(c, p, joins, coop);
+        status = zero_copy ? weir_parts_zero_copy(c, p, coop) : weir_parts_slots(c, p, 0, 0, 0, coop);
+    }
+    return weir_slots_end(c, status);
+}
+
+/* Reduce_scatter by slots, of parts that all have the type `dtype`, or of parts of WEIR_PARTS_ANY_TYPE. */
+WEIR_FN weir_status weir_collective_reduce_parts_slots(const weir_dev_collective *c, const weir_collective_parts *p,
+                                                       uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    weir_status status = weir_slots_meet(c, &p->what, NULL, NULL, 0, coop);
+    if (status == WEIR_OK) {
+        status = weir_parts_slots(c, p, 1, dtype, op, coop);
     }
     return weir_slots_end(c, status);
 }
