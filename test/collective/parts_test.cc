@@ -329,7 +329,240 @@ void types(weirt_rank *rank)
     bench_close(&b);
 }
 
+// ---- numbers of parts, and far offsets -----------------------------------------------------------------------------
+
+// The number of kernels that the collective has launched.
+uint64_t launches_of(const Bench *b)
+{
+    uint64_t epoch = 0;
+    weir_dev_collective device;
+    weir_collective_device(b->collective, &device);
+    WEIRT_OK(b->rank, weir_device_copy(b->comm.device, &epoch, device.epoch, sizeof epoch));
+    return epoch >> 32;
+}
+
+// More parts than a launch takes, and some that are empty.
+void many_parts(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    const uint32_t n = static_cast<uint32_t>(s->elements);
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    char *in = static_cast<char *>(weir_memory_pointer(b.in));
+    char *out = static_cast<char *>(weir_memory_pointer(b.out));
+    std::vector<weir_extent> extents(rank->size);
+    std::vector<weir_part> parts(n);
+    for (uint32_t k = 0; k < rank->size; k++) {
+        extents[k] = { 1 + k, 1 };
+    }
+    const std::vector<weir_extent> none(rank->size, { 3, 0 });
+    const uint64_t each = rank->size + 2; // bytes of a part
+    for (uint32_t i = 0; i < n; i++) {
+        parts[i] = { in + i, out + i * each, i % 10 == 3 ? none.data() : extents.data(), WEIR_U8 };
+    }
+    Bytes mine(n);
+    for (uint32_t i = 0; i < n; i++) {
+        mine[i] = static_cast<uint8_t>(i * 7 + rank->rank);
+    }
+    Bytes have(n * each);
+    const uint64_t before = fine ? launches_of(&b) : 0;
+    fine = fine && WEIRT_OK(rank, weir_device_copy(b.comm.device, in, mine.data(), n)) &&
+           WEIRT_OK(rank, weir_device_fill(b.comm.device, out, poison, have.size())) && weirt_barrier(rank) &&
+           WEIRT_OK(rank, weir_allgather_parts(b.collective, parts.data(), n, b.stream)) &&
+           WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms())) &&
+           WEIRT_OK(rank, weir_comm_status(b.comm.comm)) &&
+           WEIRT_OK(rank, weir_device_copy(b.comm.device, have.data(), out, have.size()));
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < have.size(); i++) {
+        const uint64_t part = i / each;
+        const uint64_t k = i % each - 1; // a large number for the byte before the extents
+        const bool data = k < rank->size && part % 10 != 3;
+        wrong += have[i] != (data ? static_cast<uint8_t>(part * 7 + k) : poison);
+    }
+    WEIRT_EXPECT(rank, !fine || wrong == 0);
+    // include/weir/collective.h says how many parts fit.
+    const uint64_t fit = rank->size == 2 ? 104 : rank->size == 3 ? 83 : 41;
+    WEIRT_EXPECT(rank, !fine || launches_of(&b) - before == (n - n / 10 + fit - 1) / fit);
+    bench_close(&b);
+}
+
+// Offsets that need 33 bits, beside a part that does not. The buffers begin 4 GiB before the memory that is used.
+void far_offsets(weirt_rank *rank)
+{
+    const Setting *s = static_cast<const Setting *>(rank->arg);
+    constexpr uint64_t far = (uint64_t)1 << 32;
+    constexpr uint64_t count = 40;
+    Bench b;
+    bool fine = open(rank, *s, &b);
+    char *in = static_cast<char *>(weir_memory_pointer(b.in));
+    char *out = static_cast<char *>(weir_memory_pointer(b.out));
+    std::vector<weir_extent> near(rank->size);
+    std::vector<weir_extent> away(rank->size);
+    for (uint32_t k = 0; k < rank->size; k++) {
+        near[k] = { k * count, count };
+        away[k] = { far + near[k].at, count };
+    }
+    const uint64_t all = count * rank->size;
+    char *far_in = reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(in) - far);
+    char *far_out = reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(out) + all - far);
+    const weir_part gathers[] = { { in, out, near.data(), WEIR_U8 }, { in + count, far_out, away.data(), WEIR_U8 } };
+    const weir_part sums[] = { { far_in, out, away.data(), WEIR_U8 }, { in + all, out + count, near.data(), WEIR_U8 } };
+    Bytes mine(2 * all);
+    Bytes have(2 * all);
+    for (uint64_t i = 0; i < mine.size(); i++) {
+        mine[i] = static_cast<uint8_t>(i * 3 + 5 * rank->rank);
+    }
+    fine = fine && WEIRT_OK(rank, weir_device_copy(b.comm.device, in, mine.data(), mine.size())) &&
+           weirt_barrier(rank) && WEIRT_OK(rank, weir_allgather_parts(b.collective, gathers, 2, b.stream)) &&
+           WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms())) &&
+           WEIRT_OK(rank, weir_device_copy(b.comm.device, have.data(), out, have.size()));
+    for (uint64_t i = 0; i < have.size() && fine; i++) {
+        const uint64_t k = i % all / count;
+        const uint64_t sent = i % count + (i >= all ? count : 0);
+        fine = WEIRT_EXPECT(rank, have[i] == static_cast<uint8_t>(sent * 3 + 5 * k));
+    }
+    fine = fine && weirt_barrier(rank) &&
+           WEIRT_OK(rank, weir_reduce_scatter_parts(b.collective, sums, 2, WEIR_SUM, b.stream)) &&
+           WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms())) &&
+           WEIRT_OK(rank, weir_device_copy(b.comm.device, have.data(), out, 2 * count));
+    for (uint64_t i = 0; i < 2 * count && fine; i++) {
+        const uint64_t index = (i < count ? 0 : all) + count * rank->rank + i % count;
+        uint8_t sum = 0;
+        for (uint32_t k = 0; k < rank->size; k++) {
+            sum = static_cast<uint8_t>(sum + index * 3 + 5 * k);
+        }
+        fine = WEIRT_EXPECT(rank, have[i] == sum);
+    }
+    bench_close(&b);
+}
+
+// ---- wrong calls ---------------------------------------------------------------------------------------------------
+
+void refused(weirt_rank *rank, const char *part, weir_status status, weir_status expected_status = WEIR_ERR_INVALID)
+{
+    WEIRT_EXPECT(rank, status == expected_status);
+    WEIRT_TEXT(rank, part);
+}
+
+void arguments(weirt_rank *rank)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.check_pointers = true;
+    opts.blocks = std::strcmp(rank->stage->kind, "cpu") == 0 ? 1 : 0;
+    Bench b;
+    if (bench_open(rank, &opts, 4096, 0, &b)) {
+        weir_collective *c = b.collective;
+        char *in = static_cast<char *>(weir_memory_pointer(b.in));
+        char *out = static_cast<char *>(weir_memory_pointer(b.out));
+        void *s = b.stream;
+        const weir_extent good[] = { { 4, 4 }, { 0, 4 } };
+        const weir_extent over[] = { { 0, 4 }, { 3, 4 } };
+        const weir_extent huge[] = { { 0, 4 }, { UINT64_MAX - 3, 4 } };
+        const weir_extent long_one[] = { { 0, 1 }, { 8, UINT64_MAX / 2 } };
+        const weir_extent far[] = { { 0, 1 }, { 1 << 20, 1 } };
+        const weir_extent none[] = { { 7, 0 }, { 9, 0 } };
+        weir_part parts[] = { { in, out, good, WEIR_F32 }, { in, out + 64, over, WEIR_F32 } };
+        refused(rank, "weir_allgather_parts: parts are NULL", weir_allgather_parts(c, nullptr, 1, s));
+        refused(rank, "weir_allgather_parts: part 1: the extents of ranks 0 and 1 overlap",
+                weir_allgather_parts(c, parts, 2, s));
+        refused(rank, "part 1: the extents of ranks 0 and 1 overlap",
+                weir_reduce_scatter_parts(c, parts, 2, WEIR_SUM, s));
+        refused(rank, "weir_allgather_v: the extents", weir_allgather_v(c, in, out, over, WEIR_F32, s));
+        refused(rank, "the extent of rank 1 has 4 elements at 18446744073709551612",
+                weir_allgather_v(c, in, out, huge, WEIR_U8, s));
+        refused(rank, "the extent of rank 1", weir_reduce_scatter_v(c, in, out, long_one, WEIR_U8, WEIR_SUM, s));
+        refused(rank, "recv: ", weir_allgather_v(c, in, out, far, WEIR_U8, s), WEIR_ERR_RANGE);
+        refused(rank, "send: ", weir_reduce_scatter_v(c, in, out, far, WEIR_U8, WEIR_SUM, s), WEIR_ERR_RANGE);
+        refused(rank, "extents are NULL", weir_allgather_v(c, in, out, nullptr, WEIR_U8, s));
+        refused(rank, "send is NULL", weir_allgather_v(c, nullptr, out, good, WEIR_U8, s));
+        refused(rank, "recv is NULL", weir_allgather_v(c, in, nullptr, good, WEIR_U8, s));
+        refused(rank, "send is NULL", weir_reduce_scatter_v(c, nullptr, out, good, WEIR_U8, WEIR_MAX, s));
+        refused(rank, "recv is NULL", weir_reduce_scatter_v(c, in, nullptr, good, WEIR_U8, WEIR_MAX, s));
+        refused(rank, "not aligned", weir_allgather_v(c, in + 2, out, good, WEIR_F32, s));
+        refused(rank, "not aligned", weir_reduce_scatter_v(c, in, out + 2, good, WEIR_F32, WEIR_SUM, s));
+        refused(rank, "unknown type", weir_allgather_v(c, in, out, good, static_cast<weir_dtype>(12), s));
+        refused(rank, "unknown operation",
+                weir_reduce_scatter_parts(c, parts, 0, static_cast<weir_op>(WEIR_OPS + 4), s));
+        // In place is this rank's extent, and nothing else.
+        const uint64_t at = 4 * good[rank->rank].at;
+        refused(rank, "overlap in the extent of rank", weir_allgather_v(c, out + at + 4, out, good, WEIR_F32, s));
+        refused(rank, "overlap in the extent of rank",
+                weir_reduce_scatter_v(c, in, in + 16 - at, good, WEIR_F32, WEIR_SUM, s));
+        // Without elements both pointers may be NULL, and without parts all of it.
+        WEIRT_OK(rank, weir_allgather_v(c, nullptr, nullptr, none, WEIR_F32, s));
+        WEIRT_OK(rank, weir_reduce_scatter_v(c, nullptr, nullptr, none, WEIR_F32, WEIR_SUM, s));
+        WEIRT_OK(rank, weir_allgather_parts(c, nullptr, 0, s));
+        WEIRT_OK(rank, weir_reduce_scatter_parts(c, nullptr, 0, WEIR_SUM, s));
+        // Nothing that was refused has been launched: the ranks are still in step.
+        const Setting plain = { WEIR_FORM_AUTO, 1, 1, false, 0, 1, 8 };
+        WEIRT_OK(rank, weir_stream_wait(b.comm.device, s, weirt_timeout_ms()));
+        (void)run_case(&b, random_case(5, rank->size, plain), 0, 5);
+    }
+    bench_close(&b);
+}
+
+// Rank 1 calls something else.
+struct Difference {
+    weir_collective_form form;
+    uint32_t what;
+};
+
+void differences(weirt_rank *rank)
+{
+    const Difference *d = static_cast<const Difference *>(rank->arg);
+    const Setting s = { d->form, 2, 1, false, 0, 0, 400 };
+    const bool odd = rank->rank == 1;
+    Bench b;
+    if (open(rank, s, &b)) {
+        char *in = static_cast<char *>(weir_memory_pointer(b.in));
+        char *out = static_cast<char *>(weir_memory_pointer(b.out));
+        weir_extent extents[] = { { 0, 100 }, { 100, 100 }, { 200, 100 } };
+        weir_part parts[] = { { in, out, extents, WEIR_BF16 }, { in + 1024, out + 1024, extents, WEIR_F16 } };
+        const uint32_t n = odd && d->what == 2 ? 1 : 2;
+        // The text is of the rank that found the difference first, and names the other one.
+        const char *const texts[] = { "with other extents or types", "with other extents or types",
+                                      "reduce_scatter_parts of 1 part, sum", "allgather_parts of 2 parts" };
+        if (odd && d->what == 0) {
+            extents[2].count = 99;
+        } else if (odd && d->what == 1) {
+            parts[1].dtype = WEIR_BF16;
+        }
+        const weir_status called = odd && d->what == 3
+                                       ? weir_allgather_parts(b.collective, parts, n, b.stream)
+                                       : weir_reduce_scatter_parts(b.collective, parts, n, WEIR_SUM, b.stream);
+        expect_mismatch(&b, called, texts[d->what]);
+        WEIRT_TEXT(rank, "rank 1");
+    }
+    bench_close(&b);
+}
+
+void killed(weirt_rank *rank)
+{
+    const Difference *d = static_cast<const Difference *>(rank->arg);
+    const Setting s = { d->form, 2, 1, false, 0, 0, 1500 };
+    Bench b;
+    if (open(rank, s, &b)) {
+        Case c = random_case(9, rank->size, s);
+        c.captured = false;
+        c.joins = d->what != 0;
+        c.op = WEIR_SUM;
+        (void)run_case(&b, c, 0, 9);
+        const Image image = image_of(&b, c, 0);
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        const weir_status called = call_parts(&b, c, image.parts);
+        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
+        WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, weirt_timeout_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(b.comm.comm));
+    }
+    bench_leave(&b);
+}
+
 WEIRT_STAGE_SUITE(CollectiveParts);
+WEIRT_PROCESS_SUITE(CollectivePartsDeath);
 
 // On the CPU, threads run all numbers of ranks; processes run the first number.
 void run_all(const weirt_stage *stage, std::vector<uint32_t> numbers, weirt_rank_fn body, Setting setting)
@@ -366,6 +599,40 @@ TEST_P(CollectiveParts, RandomRegistered)
 TEST_P(CollectiveParts, RandomBetweenHosts)
 {
     run_all(stage(), { 4 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 2, 4, 300 });
+}
+
+TEST_P(CollectiveParts, ManyParts)
+{
+    run_all(stage(), { 3, 8 }, many_parts, { WEIR_FORM_AUTO, 1, 1, false, 0, 0, 400 });
+    run_all(stage(), { 2 }, many_parts, { WEIR_FORM_AUTO, 1, 1, false, 0, 0, 100000 });
+}
+
+TEST_P(CollectiveParts, OffsetsOfMoreThan32Bits)
+{
+    run_all(stage(), { 3 }, far_offsets, { WEIR_FORM_PACKETS, 1, 1, false, 0, 0, 400 });
+    run_all(stage(), { 2 }, far_offsets, { WEIR_FORM_SLOTS, 2, 1, false, 0, 0, 400 });
+}
+
+TEST_P(CollectiveParts, ArgumentsAreChecked) { run(2, arguments); }
+
+TEST_P(CollectiveParts, DifferentPartsAreAMismatch)
+{
+    for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS }) {
+        for (uint32_t what = 0; what < 4 && !HasFailure(); what++) {
+            const Difference d = { form, what };
+            weirt_ranks_run(stage(), 3, differences, &d, sizeof d);
+        }
+    }
+}
+
+TEST_P(CollectivePartsDeath, OthersEnd)
+{
+    for (const weir_collective_form form : { WEIR_FORM_PACKETS, WEIR_FORM_SLOTS }) {
+        for (uint32_t what = 0; what < 2 && !HasFailure(); what++) {
+            const Difference d = { form, what };
+            weirt_ranks_run(stage(), 3, killed, &d, sizeof d);
+        }
+    }
 }
 
 } // namespace
