@@ -9,8 +9,8 @@
  * allocates nothing, does not wait on the host, and can be recorded in a graph and replayed.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
- * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, send, recv, and
- * averages of integers where a host has several ranks.
+ * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, exchange, send,
+ * recv, and averages of integers where a host has several ranks.
  *
  * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
  * several streams, unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
@@ -170,11 +170,27 @@ WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter_v(weir_collective *colle
                                                           const weir_extent *extents, weir_dtype dtype, weir_op op,
                                                           void *stream);
 
-/* A message between two ranks: the i-th send to a rank meets that rank's i-th recv from this one. A send completes
- * early if it fits the receiver's buffer, otherwise when the matching recv runs. Once earlier messages have been
- * received, the buffer has room for staging_bytes / 64 / blocks, but at most 1 MiB, for each of up to 8 blocks. So two
- * ranks that both send much and then receive, on one stream, wait for each other until the deadline: use
- * all_to_all_v. */
+/* What a rank sends to `peer`, or receives from it: `count` elements at `buffer`. A send only reads them. */
+typedef struct weir_transfer {
+    void *buffer; /* may be NULL if count is 0 */
+    uint64_t count;
+    weir_dtype dtype;
+    uint32_t peer; /* a rank of the group; may be this one */
+    bool receive;
+} weir_transfer;
+
+/* Carries out `n` sends and receives at the same time. The i-th send to a rank meets that rank's i-th receive from this
+ * one, in the order of their lists. Count and type must be the same at both ends, or WEIR_ERR_MISMATCH becomes the
+ * communicator's error. Neither the order nor the size of transfers can make ranks wait for each other in vain. Only
+ * ranks with transfers call it, and a call with n = 0 does nothing. A send may complete before its receive runs, if it
+ * fits the collective's memory; otherwise it waits for the receive, until the deadline. What a rank sends to itself, it
+ * receives in the same call. The buffer of a receive must not overlap another buffer of the call, except that a rank
+ * may receive from itself in place. WEIR_ERR_INVALID names the transfer, and nothing is launched. */
+WEIR_API WEIR_NODISCARD weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers,
+                                                  uint32_t n, void *stream);
+
+/* An exchange of one transfer with another rank. They meet the transfers of exchanges, too. Two ranks that both send
+ * much and then receive wait for each other until the deadline: use weir_exchange. */
 WEIR_API WEIR_NODISCARD weir_status weir_send(weir_collective *collective, const void *send, uint64_t count,
                                               weir_dtype dtype, uint32_t peer, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count, weir_dtype dtype,

@@ -15,6 +15,7 @@ extern const unsigned char weiri_module_collective_half[];
 extern const unsigned char weiri_module_collective_small[];
 extern const unsigned char weiri_module_collective_integer[];
 extern const unsigned char weiri_module_collective_parts[];
+extern const unsigned char weiri_module_collective_exchange[];
 extern const unsigned char weiri_module_collective_rails[];
 extern const unsigned char weiri_module_table[];
 extern const unsigned char weiri_module_layout[];
@@ -28,6 +29,7 @@ const weiri_kernel_family weiri_kernel_families[WEIRI_FAMILIES] = {
     [WEIRI_FAMILY_COLLECTIVE_SMALL] = { weiri_module_collective_small, weiri_collective_small_kernels },
     [WEIRI_FAMILY_COLLECTIVE_INTEGER] = { weiri_module_collective_integer, weiri_collective_integer_kernels },
     [WEIRI_FAMILY_COLLECTIVE_PARTS] = { weiri_module_collective_parts, weiri_collective_parts_kernels },
+    [WEIRI_FAMILY_COLLECTIVE_EXCHANGE] = { weiri_module_collective_exchange, weiri_collective_exchange_kernels },
     [WEIRI_FAMILY_COLLECTIVE_RAILS] = { weiri_module_collective_rails, weiri_collective_rails_kernels },
     [WEIRI_FAMILY_TABLE] = { weiri_module_table, weiri_table_kernels },
     [WEIRI_FAMILY_LAYOUT] = { weiri_module_layout, weiri_layout_kernels },

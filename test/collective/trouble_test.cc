@@ -327,7 +327,7 @@ void differences(weirt_rank *rank)
                 called = odd ? weir_recv(bench.collective, at.recv, 99, WEIR_F32, 0, bench.stream)
                              : weir_send(bench.collective, at.send, 100, WEIR_F32, 1, bench.stream);
             }
-            part = "send or recv of 100 f32";
+            part = "its receive 0 from rank 0 is of 99 f32, but send 0 of rank 0 has 100 f32";
         }
         if (what < 7) {
             const Places at = places_of(&bench, o);

@@ -104,6 +104,7 @@ const row rows[] = {
     NOTHING(weir_event_destroy, nullptr, nullptr),
     INVALID(weir_event_elapsed, nullptr, nullptr, nullptr, nullptr),
     INVALID(weir_event_record, nullptr, nullptr, nullptr),
+    INVALID(weir_exchange, nullptr, nullptr, 0, nullptr),
     NOTHING(weir_fifo_complete, nullptr),
     INVALID(weir_fifo_create, nullptr, nullptr, nullptr),
     NOTHING(weir_fifo_destroy, nullptr),

@@ -225,12 +225,12 @@ typedef struct weir_dev_collective {
     uint64_t line_room;
     uint64_t slots;
     uint64_t slot_bytes;
-    uint64_t messages; /* message slots of send and recv, */
+    uint64_t messages; /* message slots of exchanges, two for each column and rank */
     uint64_t message_bytes;
     uint32_t rank;
     uint32_t ranks;
     uint32_t blocks;                       /* blocks that there is room for; perhaps more than can be resident */
-    uint32_t message_blocks;               /* most blocks of a kernel of send or recv */
+    uint32_t message_blocks;               /* columns of an exchange */
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */

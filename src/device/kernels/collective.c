@@ -16,15 +16,5 @@ WEIR_KERNEL_FOR(weiri_move_slots, weiri_move_args, WEIRI_SLOT_THREADS)
     (void)weir_collective_move_slots(&args->collective, &args->move, coop);
 }
 
-WEIR_KERNEL_FOR(weiri_message_send, weiri_message_args, WEIRI_SLOT_THREADS)
-{
-    (void)weir_collective_send_message(&args->collective, &args->message, coop);
-}
-
-WEIR_KERNEL_FOR(weiri_message_receive, weiri_message_args, WEIRI_SLOT_THREADS)
-{
-    (void)weir_collective_receive_message(&args->collective, &args->message, coop);
-}
-
-const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines,      &weiri_move_slots,
-                                                        &weiri_message_send, &weiri_message_receive, NULL };
+const weir_kernel *const weiri_collective_kernels[] = { &weiri_move_packets, &weiri_move_lines, &weiri_move_slots,
+                                                        NULL };

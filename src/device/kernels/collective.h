@@ -4,6 +4,7 @@
 #define WEIRI_KERNELS_COLLECTIVE_H
 
 #include "weir/device/collective.h"
+#include "weir/device/impl/collective_exchange.h"
 #include "weir/device/impl/collective_parts.h"
 #include "weir/device/impl/collective_rails.h"
 #include "weir/device/kernel.h"
@@ -30,10 +31,10 @@ typedef struct weiri_move_args {
     weir_collective_move move;
 } weiri_move_args;
 
-typedef struct weiri_message_args {
+typedef struct weiri_exchange_args {
     weir_dev_collective collective;
-    weir_collective_message message;
-} weiri_message_args;
+    weir_collective_exchange exchange;
+} weiri_exchange_args;
 
 typedef struct weiri_parts_args {
     weir_dev_collective collective;
@@ -45,7 +46,7 @@ typedef struct weiri_rail_args {
     weir_rail_step step;
 } weiri_rail_args;
 
-enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_MESSAGE_SEND, WEIRI_MESSAGE_RECEIVE };
+enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS };
 extern const weir_kernel *const weiri_collective_kernels[];
 
 /* Parts: without and with a reduction, each by packets and by slots; and sums of one type by slots. */
@@ -60,7 +61,8 @@ enum {
 };
 extern const weir_kernel *const weiri_collective_parts_kernels[];
 
-extern const weir_kernel *const weiri_collective_rails_kernels[]; /* one */
+extern const weir_kernel *const weiri_collective_exchange_kernels[]; /* one */
+extern const weir_kernel *const weiri_collective_rails_kernels[];    /* one */
 
 /* Reductions: WEIRI_REDUCE_FORMS kernels for each type, or each type and operation, as listed here. */
 enum {

@@ -15,7 +15,8 @@
 #define STAGING_LEAST ((uint64_t)128 << 10)
 #define STAGING_MOST ((uint64_t)64 << 30)
 #define BLOCKS_MOST 1024u
-#define MESSAGE_BLOCKS 8u
+#define MESSAGE_COLUMNS 8u /* at least, as far as there are blocks; more if their slots are not too small: */
+#define MESSAGE_BYTES ((uint64_t)16 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)
 #define REGISTERED_MOST 255u /* memories: the word that ranks compare has 8 bits for the index */
 
@@ -41,13 +42,16 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->slot_bytes = slot_of(staging / 2, rooms * columns);
-    device->message_bytes = slot_of(staging / 2, rooms * weir_slots_columns(sm_limit));
-    device->message_blocks = sm_limit < MESSAGE_BLOCKS ? sm_limit : MESSAGE_BLOCKS;
+    const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
+    const uint64_t wanted = staging / 16 / messages / MESSAGE_BYTES;
+    const uint32_t most = wanted < MESSAGE_COLUMNS ? MESSAGE_COLUMNS : wanted < sm_limit ? (uint32_t)wanted : sm_limit;
+    device->message_blocks = sm_limit < most ? sm_limit : most;
+    device->message_bytes = slot_of(staging / 16, messages * device->message_blocks);
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
     device->messages = device->slots + rooms * columns * device->slot_bytes;
-    return device->messages + (uint64_t)2 * device->message_blocks * WEIR_COLLECTIVE_RANKS * device->message_bytes;
+    return device->messages + messages * device->message_blocks * device->message_bytes;
 }
 
 /* The ranks compare their rows by this hash. */

@@ -8,6 +8,7 @@
  *     rails.c    describes a step over the rails for its kernel; sets the rails up
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
+ *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c
  *
  * A file calls those below it, once for each step, and local.c and rails.c call launch.c alone. collective.c creates,
  * registers and destroys; tuning.c reads the tuning file; text.c says what ranks called. */
@@ -30,6 +31,7 @@ enum {
     WEIRI_MESSAGE,
     WEIRI_ALLGATHER_PARTS, /* root is the number of parts, count a digest of the parts */
     WEIRI_REDUCE_SCATTER_PARTS,
+    WEIRI_EXCHANGE,
     WEIRI_KINDS
 };
 
@@ -161,11 +163,8 @@ const weiri_team_memory *weiri_plan_registered(const weir_collective *collective
 /* Puts an operation, whose arguments have been checked, on the stream. `name` is the public call. */
 weir_status weiri_plan_run(weir_collective *collective, const char *name, const weir_collective_request *q,
                            void *stream);
-/* The same for weir_all_to_all_v, whose pieces are known, and for weir_send and weir_recv. `peer` is the peer's place
- * on this host. */
+/* The same for weir_all_to_all_v, whose pieces are known. */
 weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args *args, weir_dtype dtype, void *stream);
-weir_status weiri_plan_message(weir_collective *collective, uint32_t kernel, char *data, uint64_t count,
-                               weir_dtype dtype, uint32_t peer, void *stream);
 /* For weir_collective_choose: the form and the shape of a request. */
 weir_status weiri_plan_choose(const weir_collective *collective, const char *name, const weir_collective_request *q,
                               weir_collective_form *form, weir_shape *shape);
@@ -220,9 +219,6 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
 /* Completes pieces that go from each rank to each, and launches the step. Its caller has filled send, recv, their
  * offsets and bytes, most, counted, in_place and peer_recv_at. */
 weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
-/* Completes a message between two ranks, and launches `kernel`, which sends or receives. */
-weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                weiri_message_args *args);
 
 /* Completes parts, and launches them. Its caller has filled the rows, bytes, most, op, and in what.where a digest of
  * the places in registered memory. */
@@ -258,9 +254,8 @@ weir_status weiri_order_end(const weir_collective *collective, void *stream);
 weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
                                 weiri_reduce_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
-weir_status weiri_launch_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                 weiri_message_args *args);
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
+weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, weiri_exchange_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
                                void *stream);
 

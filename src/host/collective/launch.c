@@ -68,11 +68,11 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
     return launch(collective, weiri_collective_kernels[kernels[step->call.form]], step, args);
 }
 
-weir_status weiri_launch_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                 weiri_message_args *args)
+weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, weiri_exchange_args *args)
 {
-    set_handle(collective, &args->message.what, &args->collective);
-    return launch(collective, weiri_collective_kernels[kernel], step, args);
+    const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };
+    set_handle(collective, &what, &args->collective);
+    return launch(collective, weiri_collective_exchange_kernels[0], step, args);
 }
 
 /* The kernel that joins the parts by slots. */

@@ -66,7 +66,7 @@ weir_status weiri_local_reduce(const weir_collective *collective, const weiri_st
     return weiri_launch_reduce(collective, step, kernel, args);
 }
 
-/* ---- moves and messages ---------------------------------------------------------------------------------------- */
+/* ---- moves ---------------------------------------------------------------------------------------- */
 
 weir_status weiri_local_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args)
 {
@@ -84,13 +84,6 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
         m->what.where = find_peers(collective, step->recv, m->recv, m->peer_recv);
     }
     return weiri_launch_move(collective, step, args);
-}
-
-weir_status weiri_local_message(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
-                                weiri_message_args *args)
-{
-    set_what(step, &args->message.what);
-    return weiri_launch_message(collective, step, kernel, args);
 }
 
 weir_status weiri_local_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args)

@@ -193,29 +193,6 @@ weir_status weiri_plan_all_to_all_v(weir_collective *collective, weiri_move_args
     return weiri_local_move(collective, &step, args);
 }
 
-weir_status weiri_plan_message(weir_collective *collective, uint32_t kernel, char *data, uint64_t count,
-                               weir_dtype dtype, uint32_t peer, void *stream)
-{
-    const weir_dev_collective *device = &collective->device;
-    const uint64_t bytes = count * weir_dtype_bytes(dtype);
-    const uint64_t wanted = (bytes + device->message_bytes - 1) / device->message_bytes;
-    const bool forced = collective->forced != 0 && collective->forced < device->message_blocks;
-    const uint32_t most = forced ? collective->forced : device->message_blocks;
-    const uint32_t blocks = wanted == 0 ? 1 : wanted < most ? (uint32_t)wanted : most;
-    const weiri_step step = {
-        .call = { .kind = WEIRI_MESSAGE, .dtype = dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT, .blocks = blocks },
-        .count = count,
-        .threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, blocks),
-        .stream = stream
-    };
-    weiri_message_args args;
-    memset(&args, 0, sizeof args);
-    args.message.data = data;
-    args.message.bytes = bytes;
-    args.message.peer = peer;
-    return weiri_local_message(collective, &step, kernel, &args);
-}
-
 /* ---- between hosts --------------------------------------------------------------------------------------------- */
 
 typedef struct hosts_call {

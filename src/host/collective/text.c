@@ -4,10 +4,10 @@
 
 #include "src/host/collective/collective.h"
 
-const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce",           "reduce",       "reduce_scatter",
-                                                    "allgather",           "broadcast",    "all_to_all",
-                                                    "all_to_all_v",        "send or recv", "allgather_parts",
-                                                    "reduce_scatter_parts" };
+const char *const weiri_kind_names[WEIRI_KINDS] = {
+    "allreduce",    "reduce",          "reduce_scatter",       "allgather", "broadcast", "all_to_all", "all_to_all_v",
+    "send or recv", "allgather_parts", "reduce_scatter_parts", "exchange"
+};
 static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
@@ -54,6 +54,8 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
     } else if (kind == WEIRI_MESSAGE) {
         (void)snprintf(text, bytes, "weir_send or weir_recv of %llu bytes",
                        (unsigned long long)(count * weir_dtype_bytes(dtype)));
+    } else if (kind == WEIRI_EXCHANGE) {
+        (void)snprintf(text, bytes, "weir_exchange of %llu transfers", (unsigned long long)count);
     } else if (kind == WEIRI_ALL_TO_ALL_V) {
         (void)snprintf(text, bytes, "weir_%s", weiri_kind_names[kind]);
     } else if (has_parts(kind)) {
@@ -64,6 +66,17 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
     }
 }
 
+/* Writes how the two ends of a transfer differ. This rank receives. */
+static void describe_transfer(const uint64_t *mine, const uint64_t *theirs, uint32_t peer, char *text, size_t bytes)
+{
+    const uint32_t own_type = (uint32_t)(mine[0] >> 8) & 0xff;
+    const uint32_t type = (uint32_t)(theirs[0] >> 8) & 0xff;
+    (void)snprintf(text, bytes, "its receive %u from rank %u is of %llu %s, but send %u of rank %u has %llu %s",
+                   (uint32_t)mine[1], peer, (unsigned long long)mine[2],
+                   own_type < WEIR_DTYPES ? dtypes[own_type] : "?", (uint32_t)theirs[1], peer,
+                   (unsigned long long)theirs[2], type < WEIR_DTYPES ? dtypes[type] : "?");
+}
+
 void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *text, size_t bytes)
 {
     uint64_t mine_words[WEIR_MAILBOX_WORDS];
@@ -71,6 +84,10 @@ void weiri_call_differ(const weir_dev_difference *found, uint32_t peer, char *te
     for (uint32_t i = 0; i < WEIR_MAILBOX_WORDS; i++) { /* kernels that are still running may write the mailbox again */
         mine_words[i] = weir_arch_load_relaxed_sys_u64(&found->mine[i]);
         their_words[i] = weir_arch_load_relaxed_sys_u64(&found->theirs[i]);
+    }
+    if ((mine_words[0] & 0xff) == WEIRI_MESSAGE) {
+        describe_transfer(mine_words, their_words, peer, text, bytes);
+        return;
     }
     char mine[128];
     char theirs[128];

@@ -1,9 +1,9 @@
 /* weir/device/impl/collective_call.h - parts that all forms of a collective share: places, mailboxes, words.
  *
  * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. From its start it
- * holds the epoch, and a word that is set when a call by slots has failed; mailboxes; cells of semaphores; packets;
- * lines; slots; message slots of send and recv. Packets and lines have two sections, for data and for results. A
- * section has two halves, which calls use in turn, with room for each rank.
+ * holds the epoch, a word that is set when a call by slots has failed, and two words of exchanges; mailboxes; cells of
+ * semaphores; packets; lines; slots; message slots of exchanges. Packets and lines have two sections, for data and for
+ * results. A section has two halves, which calls use in turn, with room for each rank.
  *
  * In each call a rank writes its call into a mailbox of each other rank, as packets beside the data, and compares the
  * contents of its own mailboxes. This finds ranks that call different operations. It also keeps two ranks within one
@@ -26,7 +26,7 @@ enum {
     WEIR_CELL_DATA = 0,
     WEIR_CELL_TAKEN = 1,
     WEIR_CELL_READY = 2,
-    WEIR_CELL_MESSAGE = 3, /* for send and recv */
+    WEIR_CELL_MESSAGE = 3, /* for exchanges */
     WEIR_CELL_MESSAGE_TAKEN = 4,
     WEIR_CELL_KINDS = 5
 };

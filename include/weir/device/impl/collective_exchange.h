@@ -1,0 +1,362 @@
+/* weir/device/impl/collective_exchange.h - transfers between pairs of ranks: exchange, send and recv.
+ *
+ * A lane is all that a rank sends to one peer, or receives from it, in the order of its calls. Each lane has `columns`
+ * columns, and each column has two message slots in the receiver's memory, with a semaphore each way. A transfer is
+ * cut into pieces of at least WEIR_EXCHANGE_PIECE bytes. They go into different columns, from a first column on that
+ * follows from the number of the transfer. Both ends know it without an agreement, so small transfers spread over the
+ * columns too.
+ *
+ * A block serves one column of all lanes at once. It takes the lanes in the order in which they become ready, so no
+ * lane waits for another one. Neither the order nor the size of transfers can make ranks wait for each other.
+ *
+ * The first message of a piece carries the sender's call. The receiver compares it with its own. */
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_EXCHANGE_H
+
+#include "weir/device/impl/collective_slots.h"
+
+#define WEIR_EXCHANGE_LANES (2u * (WEIR_COLLECTIVE_RANKS - 1))
+#define WEIR_EXCHANGE_TRANSFERS 208u /* of a launch */
+#define WEIR_EXCHANGE_PIECE ((uint64_t)16 << 10)
+
+typedef struct weir_exchange_transfer {
+    char *data;
+    uint64_t count; /* of elements, and their type in the highest 8 bits */
+} weir_exchange_transfer;
+
+typedef struct weir_exchange_lane {
+    uint32_t peer;
+    uint32_t receives;
+    uint32_t first; /* of its transfers */
+    uint32_t count;
+    uint32_t index; /* of the first one, among the transfers of the call between the two ranks in this direction */
+    uint32_t reserved;
+} weir_exchange_lane;
+
+/* An exchange of one launch. A grid of one block has at most one transfer, of one piece, in its lanes, or one column.
+ * Other grids have at least `columns` blocks. */
+typedef struct weir_collective_exchange {
+    uint64_t call; /* that both ends compare, without the type */
+    uint32_t lanes;
+    uint32_t columns;
+    uint32_t copies;                              /* of this rank to itself: two transfers each, source and target, */
+    uint32_t copy;                                /* from this one on */
+    weir_exchange_lane lane[WEIR_EXCHANGE_LANES]; /* first those that receive */
+    weir_exchange_transfer transfers[WEIR_EXCHANGE_TRANSFERS];
+} weir_collective_exchange;
+
+WEIR_FN uint64_t weir_exchange_count(const weir_exchange_transfer *t) { return t->count & UINT64_MAX >> 8; }
+
+WEIR_FN uint32_t weir_exchange_dtype(const weir_exchange_transfer *t) { return (uint32_t)(t->count >> 56); }
+
+WEIR_FN uint64_t weir_exchange_bytes(const weir_exchange_transfer *t)
+{
+    return weir_exchange_count(t) * weir_dtype_bytes(weir_exchange_dtype(t));
+}
+
+/* Pieces of a transfer of `bytes` bytes. */
+WEIR_FN uint32_t weir_exchange_pieces(uint64_t bytes, uint32_t columns)
+{
+    const uint64_t pieces = (bytes + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE;
+    return pieces == 0 ? 1 : pieces < columns ? (uint32_t)pieces : columns;
+}
+
+/* The first column of transfer `number` of a lane. */
+WEIR_FN uint32_t weir_exchange_first(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                     uint32_t number)
+{
+    const uint32_t peer = x->lane[lane].peer;
+    const uint32_t from = x->lane[lane].receives ? peer : c->rank;
+    const uint32_t to = x->lane[lane].receives ? c->rank : peer;
+    return (number + from * c->ranks + to) % x->columns;
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------- */
+
+/* The slot of message `number` of a column from `from` in the memory of `to`. */
+WEIR_FN char *weir_message_slot(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
+                                uint32_t column)
+{
+    const uint64_t index = ((number % 2) * c->message_blocks + column) * c->ranks + from;
+    return c->memory[to] + c->messages + index * c->message_bytes;
+}
+
+/* The sender's call, in the cell of the column's semaphore. */
+WEIR_FN uint64_t *weir_message_head(const weir_dev_collective *c, uint32_t from, uint32_t to, uint64_t number,
+                                    uint32_t column)
+{
+    return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_MESSAGE, column, from) + 8 +
+                        24 * (number % 2));
+}
+
+/* The number of transfers of a lane so far, in the cell of the peer's first semaphore. */
+WEIR_FN uint64_t *weir_exchange_number(const weir_dev_collective *c, const weir_exchange_lane *lane)
+{
+    return (uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, WEIR_CELL_MESSAGE, 0, lane->peer) + 80 +
+                        (lane->receives ? 8 : 0));
+}
+
+/* ---- a lane in one column ------------------------------------------------------------------------------------- */
+
+typedef struct weir_exchange_state {
+    uint64_t messages; /* of the column so far */
+    char *data;        /* the rest of the piece: `left` bytes */
+    int64_t left;
+    uint32_t number; /* of transfers before those of the launch */
+    uint32_t next;   /* transfer of the lane whose piece this is */
+    uint32_t begun;  /* the piece's first message has passed */
+    uint32_t reserved;
+} weir_exchange_state;
+
+/* Finds the next piece of the column, from transfer `next` on. Returns 0 if there is none. */
+WEIR_FN uint32_t weir_exchange_find(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                    uint32_t column, weir_exchange_state *s)
+{
+    s->begun = 0;
+    WEIR_ROLLED
+    for (; s->next < x->lane[lane].count; s->next++) {
+        const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
+        const uint32_t first = weir_exchange_first(c, x, lane, s->number + s->next);
+        const uint32_t piece = column >= first ? column - first : column + x->columns - first;
+        const uint64_t bytes = weir_exchange_bytes(t);
+        const uint32_t pieces = weir_exchange_pieces(bytes, x->columns);
+        const uint64_t range = weir_slots_range(bytes, pieces);
+        s->data = t->data + piece * range;
+        s->left = weir_least((int64_t)range, weir_left(bytes, piece * range));
+        if (piece < pieces && (s->left > 0 || piece == 0)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Whether the lane can go on: a message has come, or a slot is free. */
+WEIR_FN uint32_t weir_exchange_ready(const weir_dev_collective *c, const weir_exchange_lane *lane, uint32_t column,
+                                     const weir_exchange_state *s)
+{
+    const uint32_t kind = lane->receives ? WEIR_CELL_MESSAGE : WEIR_CELL_MESSAGE_TAKEN;
+    const uint64_t *word = (const uint64_t *)(c->memory[c->rank] + weir_collective_cell(c, kind, column, lane->peer));
+    if (lane->receives) {
+        return weir_arch_load_acquire_sys_u64(word) > s->messages;
+    }
+    return s->messages < 2 || weir_arch_load_acquire_sys_u64(word) > s->messages - 2;
+}
+
+/* What the two ends of a transfer must have in common; the lower half of the second word is for the text. */
+WEIR_FN void weir_exchange_what(const weir_collective_exchange *x, uint32_t lane, const weir_exchange_state *s,
+                                uint64_t *words)
+{
+    const weir_exchange_transfer *t = &x->transfers[x->lane[lane].first + s->next];
+    words[0] = x->call | (uint64_t)weir_exchange_dtype(t) << 8;
+    words[1] = (uint64_t)(s->number + s->next) << 32 | (x->lane[lane].index + s->next);
+    words[2] = weir_exchange_count(t);
+}
+
+/* Compares the sender's call; called by one thread. If the numbers of the transfers differ, so do the two ends of an
+ * earlier transfer, and the block that compares those reports it. */
+WEIR_FN weir_status weir_exchange_compare(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                          uint32_t lane, uint32_t column, const weir_exchange_state *s)
+{
+    const uint32_t peer = x->lane[lane].peer;
+    const uint64_t *head = weir_message_head(c, peer, c->rank, s->messages, column);
+    uint64_t mine[WEIR_MAILBOX_WORDS];
+    uint64_t theirs[WEIR_MAILBOX_WORDS];
+    weir_exchange_what(x, lane, s, mine);
+    for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS; k++) {
+        theirs[k] = weir_arch_load_relaxed_sys_u64(head + k);
+    }
+    const int same_transfer = (mine[1] ^ theirs[1]) >> 32 == 0;
+    if (same_transfer && mine[0] == theirs[0] && mine[2] == theirs[2]) {
+        return WEIR_OK;
+    }
+    if (same_transfer && weir_arch_fetch_or_acquire_dev_u64(c->epoch + 3, 1) == 0) {
+        return weir_collective_differ(c->differences + peer, mine, theirs, c->control);
+    }
+    return weir_collective_await_error(c->control);
+}
+
+/* Takes the message that has come. The status is the calling thread's. */
+WEIR_FN weir_status weir_exchange_take(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                       uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    const uint32_t peer = x->lane[lane].peer;
+    const weir_status status =
+        coop.block_rank == 0 && !s->begun ? weir_exchange_compare(c, x, lane, column, s) : WEIR_OK;
+    if (bytes != 0) {
+        weir_copy(s->data, weir_message_slot(c, peer, c->rank, s->messages, column), bytes, weir_coop_block(coop));
+    }
+    weir_arch_block_sync(coop.host);
+    if (coop.block_rank == 0 && status == WEIR_OK) {
+        const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, peer);
+        const weir_dev_semaphore taken = weir_collective_semaphore(c, WEIR_CELL_MESSAGE_TAKEN, column, peer);
+        weir_arch_store_relaxed_dev_u64(data.expected, s->messages + 1);
+        weir_dev_semaphore_signal(&taken);
+    }
+    return status;
+}
+
+/* Fills the free slot. */
+WEIR_FN void weir_exchange_put(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                               uint32_t column, const weir_exchange_state *s, uint64_t bytes, weir_coop coop)
+{
+    const uint32_t peer = x->lane[lane].peer;
+    if (bytes != 0) {
+        weir_copy(weir_message_slot(c, c->rank, peer, s->messages, column), s->data, bytes, weir_coop_block(coop));
+    }
+    weir_arch_block_sync(coop.host);
+    if (coop.block_rank == 0) {
+        const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, peer);
+        uint64_t *head = weir_message_head(c, c->rank, peer, s->messages, column);
+        uint64_t words[WEIR_MAILBOX_WORDS];
+        weir_exchange_what(x, lane, s, words);
+        for (uint32_t k = 0; k < WEIR_MAILBOX_WORDS && !s->begun; k++) {
+            weir_arch_store_relaxed_sys_u64(head + k, words[k]);
+        }
+        weir_dev_semaphore_signal(&data);
+    }
+}
+
+/* Passes one message. Returns 0 in *open when the column has no more of the lane. The status is the calling thread's.
+ */
+WEIR_FN weir_status weir_exchange_step(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t lane,
+                                       uint32_t column, weir_exchange_state *s, uint32_t *open, weir_coop coop)
+{
+    const int64_t bytes = weir_least(s->left, (int64_t)c->message_bytes);
+    weir_status status = WEIR_OK;
+    if (x->lane[lane].receives) {
+        status = weir_exchange_take(c, x, lane, column, s, (uint64_t)bytes, coop);
+    } else {
+        weir_exchange_put(c, x, lane, column, s, (uint64_t)bytes, coop);
+    }
+    s->messages++;
+    s->data += bytes;
+    s->left -= bytes;
+    s->begun = 1;
+    *open = 1;
+    if (s->left <= 0) {
+        s->next++;
+        *open = weir_exchange_find(c, x, lane, column, s);
+    }
+    return status;
+}
+
+/* ---- a column of all lanes -------------------------------------------------------------------------------------- */
+
+/* The lanes in `open` that the calling thread finds ready: the threads of the block divide the lanes. */
+WEIR_FN uint32_t weir_exchange_poll(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t open,
+                                    uint32_t column, const weir_exchange_state *states, weir_coop coop)
+{
+    uint32_t ready = 0;
+    WEIR_ROLLED
+    for (uint32_t lane = coop.block_rank; lane < x->lanes; lane += coop.block_size) {
+        if ((open >> lane & 1) != 0) {
+            ready |= weir_exchange_ready(c, &x->lane[lane], column, &states[lane]) << lane;
+        }
+    }
+    return ready;
+}
+
+/* After a poll that found no lane ready; called by one thread. A timeout names the peer of the first open lane. */
+WEIR_FN weir_status weir_exchange_pause(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t open,
+                                        weir_spin *spin)
+{
+    const weir_status status = weir_spin_step(spin, c->control);
+    uint32_t lane = 0;
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        while ((open >> lane & 1) == 0) {
+            lane++;
+        }
+        return weir_collective_end_wait(c, x->lane[lane].peer, status);
+    }
+    return WEIR_OK;
+}
+
+/* Carries out the parts of all lanes in this column. All threads of the block go on, or end, together. */
+WEIR_FN weir_status weir_exchange_column(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                         const uint32_t *numbers, uint32_t column, weir_coop coop)
+{
+    weir_exchange_state states[WEIR_EXCHANGE_LANES];
+    weir_spin spin = weir_spin_begin();
+    weir_status status = WEIR_OK; /* of the calling thread */
+    uint32_t open = 0;
+    uint64_t turns = 0;
+    WEIR_ROLLED
+    for (uint32_t lane = 0; lane < x->lanes; lane++) {
+        const weir_dev_semaphore data = weir_collective_semaphore(c, WEIR_CELL_MESSAGE, column, x->lane[lane].peer);
+        states[lane].messages = weir_arch_load_relaxed_dev_u64(x->lane[lane].receives ? data.expected : data.sent);
+        states[lane].number = numbers[lane];
+        states[lane].next = 0;
+        open |= weir_exchange_find(c, x, lane, column, &states[lane]) << lane;
+    }
+    while (open != 0) {
+        const uint32_t ready = status == WEIR_OK ? weir_exchange_poll(c, x, open, column, states, coop) : 0;
+        if (weir_arch_block_or(coop.host, ready | (uint32_t)(status != WEIR_OK)) == 0) {
+            status = coop.block_rank == 0 ? weir_exchange_pause(c, x, open, &spin) : WEIR_OK;
+            continue;
+        }
+        if (coop.block_rank == 0 && status == WEIR_OK && weir_spin_is_due(turns++)) {
+            status = weir_spin_look_once(c->control);
+        }
+        status = weir_coop_agree(weir_coop_block(coop), c->control, status);
+        if (status != WEIR_OK) {
+            return status;
+        }
+        spin = weir_spin_begin();
+        WEIR_ROLLED
+        for (uint32_t lane = 0; lane < x->lanes; lane++) {
+            if ((open >> lane & 1) != 0 && weir_arch_block_or(coop.host, ready >> lane & 1) != 0) {
+                uint32_t more;
+                const weir_status step = weir_exchange_step(c, x, lane, column, &states[lane], &more, coop);
+                status = status != WEIR_OK ? status : step;
+                open &= ~((1u ^ more) << lane);
+            }
+        }
+    }
+    return weir_coop_agree(weir_coop_block(coop), c->control, status);
+}
+
+/* ---- the exchange ----------------------------------------------------------------------------------------------- */
+
+/* Reads the numbers of the lanes' transfers. The last block that has read them adds those of this launch. */
+WEIR_FN void weir_exchange_begin(const weir_dev_collective *c, const weir_collective_exchange *x, uint32_t *numbers,
+                                 weir_coop coop)
+{
+    WEIR_ROLLED
+    for (uint32_t lane = 0; lane < x->lanes; lane++) {
+        numbers[lane] = (uint32_t)weir_arch_load_relaxed_dev_u64(weir_exchange_number(c, &x->lane[lane]));
+    }
+    weir_arch_block_sync(coop.host);
+    if (coop.block_rank + 1 == coop.block_size &&
+        weir_arch_fetch_add_acq_rel_dev_u64(c->epoch + 2, 1) + 1 == coop.blocks) {
+        WEIR_ROLLED
+        for (uint32_t lane = 0; lane < x->lanes; lane++) {
+            weir_arch_store_relaxed_dev_u64(weir_exchange_number(c, &x->lane[lane]),
+                                            numbers[lane] + x->lane[lane].count);
+        }
+        weir_arch_store_relaxed_dev_u64(c->epoch + 2, 0);
+    }
+}
+
+/* Carries out all transfers of the launch. A send may end before its peer has received it. */
+WEIR_FN weir_status weir_collective_exchange_all(const weir_dev_collective *c, const weir_collective_exchange *x,
+                                                 weir_coop coop)
+{
+    uint32_t numbers[WEIR_EXCHANGE_LANES];
+    coop = weir_coop_blocks(coop);
+    weir_status status = weir_slots_begin(c, coop);
+    if (status == WEIR_OK && x->lanes != 0) {
+        weir_exchange_begin(c, x, numbers, coop);
+        const uint32_t column = coop.blocks > 1 ? coop.block : weir_exchange_first(c, x, 0, numbers[0]);
+        status = column < x->columns ? weir_exchange_column(c, x, numbers, column, coop) : WEIR_OK;
+    }
+    WEIR_ROLLED
+    for (uint32_t k = 0; k < x->copies && status == WEIR_OK; k++) {
+        const weir_exchange_transfer *t = &x->transfers[x->copy + 2 * k];
+        if (t[0].data != t[1].data) {
+            weir_copy(t[1].data, t[0].data, weir_exchange_bytes(t), coop);
+        }
+    }
+    return weir_slots_end(c, status);
+}
+
+#endif

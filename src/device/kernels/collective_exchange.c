@@ -1,0 +1,9 @@
+/* collective_exchange.c - the exchange of transfers between ranks; see collective.h. */
+#include "src/device/kernels/collective.h"
+
+WEIR_KERNEL_FOR(weiri_exchange, weiri_exchange_args, WEIRI_SLOT_THREADS)
+{
+    (void)weir_collective_exchange_all(&args->collective, &args->exchange, coop);
+}
+
+const weir_kernel *const weiri_collective_exchange_kernels[] = { &weiri_exchange, NULL };

@@ -1,0 +1,294 @@
+/* exchange.c - weir_exchange, weir_send and weir_recv: transfers between pairs of ranks.
+ *
+ * A launch takes a fixed number of transfers of each lane, which is all that a rank sends to one peer, or receives from
+ * it. Both ends of a transfer put it into the launch of the same number, and launches of that number wait only for each
+ * other. So calls with any number of transfers, in any order, come to an end. */
+#include <string.h>
+
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+#include "src/host/collective/collective.h"
+
+/* A call, and the progress of its lanes. The first index is weir_transfer.receive. */
+typedef struct exchange {
+    weir_collective *collective;
+    const char *name;
+    const weir_transfer *transfers;
+    uint32_t n;
+    uint32_t first;                            /* rank of the first rank of this host */
+    uint32_t next[2][WEIR_COLLECTIVE_RANKS];   /* the transfer at which the lane continues */
+    uint32_t passed[2][WEIR_COLLECTIVE_RANKS]; /* transfers of the lane before it */
+} exchange;
+
+/* ---- checks ---------------------------------------------------------------------------------------------------- */
+
+static weiri_span span_of(const weir_transfer *t)
+{
+    const weiri_span span = { (const char *)t->buffer, t->count * weir_dtype_bytes(t->dtype) };
+    return span;
+}
+
+static weir_status check_transfer(const exchange *e, const weir_transfer *t, const char *which)
+{
+    const weir_collective *collective = e->collective;
+    weir_status status = weiri_check_call(collective, e->name, t->dtype, t->count);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (t->peer >= collective->size) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", e->name, t->peer, collective->size);
+    }
+    if (t->peer < e->first || t->peer >= e->first + collective->device.ranks) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is on another host", e->name, t->peer);
+    }
+    return weiri_check_span(collective, e->name, which, span_of(t), weir_dtype_bytes(t->dtype));
+}
+
+/* The next transfer of this rank with itself in this direction, from transfer `i` on, or n. */
+static uint32_t next_own(const exchange *e, uint32_t i, bool receive)
+{
+    while (i < e->n && (e->transfers[i].peer != e->collective->rank || e->transfers[i].receive != receive)) {
+        i++;
+    }
+    return i;
+}
+
+/* Checks that this rank sends to itself what it receives from itself. */
+static weir_status check_own(const exchange *e)
+{
+    uint32_t send = next_own(e, 0, false);
+    uint32_t receive = next_own(e, 0, true);
+    for (; send < e->n && receive < e->n;
+         send = next_own(e, send + 1, false), receive = next_own(e, receive + 1, true)) {
+        const weir_transfer *from = &e->transfers[send];
+        const weir_transfer *to = &e->transfers[receive];
+        if (from->count != to->count || from->dtype != to->dtype) {
+            return weiri_fail(
+                WEIR_ERR_INVALID,
+                "%s: rank %u sends itself %llu elements in transfer %u, but receives %llu in transfer %u%s", e->name,
+                to->peer, (unsigned long long)from->count, send, (unsigned long long)to->count, receive,
+                from->count == to->count ? ", of another type" : "");
+        }
+        if (from->buffer != to->buffer && !weiri_spans_apart(span_of(from), span_of(to))) {
+            return weiri_fail(WEIR_ERR_INVALID,
+                              "%s: the buffers of transfers %u and %u, of this rank to itself, overlap", e->name, send,
+                              receive);
+        }
+    }
+    if (send < e->n || receive < e->n) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u %s itself transfer %u, which it does not %s", e->name,
+                          e->collective->rank, send < e->n ? "sends" : "receives from", send < e->n ? send : receive,
+                          send < e->n ? "receive" : "send");
+    }
+    return WEIR_OK;
+}
+
+/* ---- a launch ---------------------------------------------------------------------------------------------------- */
+
+/* Transfers of each lane that a launch takes: the same on all ranks. */
+static uint32_t window_of(const exchange *e) { return WEIR_EXCHANGE_TRANSFERS / (2 * e->collective->device.ranks); }
+
+/* The next transfer of the lane, or NULL. `peer` is the peer's place on this host. */
+static const weir_transfer *take(exchange *e, uint32_t peer, bool receive)
+{
+    uint32_t *next = &e->next[receive][peer];
+    while (*next < e->n) {
+        const weir_transfer *t = &e->transfers[(*next)++];
+        if (t->peer == e->first + peer && t->receive == receive) {
+            e->passed[receive][peer]++;
+            return t;
+        }
+    }
+    return NULL;
+}
+
+static void put(weir_exchange_transfer *to, const weir_transfer *t)
+{
+    to->data = (char *)t->buffer;
+    to->count = t->count | (uint64_t)t->dtype << 56;
+}
+
+/* Adds the next transfers of a lane, from transfer `*used` of the launch on. */
+static void add_lane(exchange *e, weir_collective_exchange *x, uint32_t peer, bool receive, uint32_t *used)
+{
+    weir_exchange_lane *lane = &x->lane[x->lanes];
+    const weir_transfer *t = NULL;
+    memset(lane, 0, sizeof *lane);
+    lane->peer = peer;
+    lane->receives = receive;
+    lane->first = *used;
+    lane->index = e->passed[receive][peer];
+    while (lane->count < window_of(e) && (t = take(e, peer, receive)) != NULL) {
+        put(&x->transfers[(*used)++], t);
+        lane->count++;
+    }
+    x->lanes += lane->count != 0;
+}
+
+/* Adds the next transfers of this rank to itself. */
+static void add_copies(exchange *e, weir_collective_exchange *x, uint32_t used)
+{
+    const uint32_t own = e->collective->device.rank;
+    const weir_transfer *from = NULL;
+    x->copy = used;
+    while (x->copies < window_of(e) && (from = take(e, own, false)) != NULL) {
+        const weir_transfer *to = take(e, own, true);
+        put(&x->transfers[used++], from);
+        put(&x->transfers[used++], to);
+        x->copies++;
+    }
+}
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Blocks of the launch: see weir_collective_exchange. */
+static uint32_t blocks_of(const exchange *e, const weir_collective_exchange *x)
+{
+    const uint32_t limit = e->collective->forced != 0 ? e->collective->forced : e->collective->sm_limit;
+    uint64_t pieces = 0;
+    uint64_t copied = 0;
+    for (uint32_t i = 0; i < x->copy; i++) {
+        pieces += weir_exchange_pieces(weir_exchange_bytes(&x->transfers[i]), x->columns);
+    }
+    for (uint32_t i = 0; i < x->copies; i++) {
+        copied += weir_exchange_bytes(&x->transfers[x->copy + 2 * i]);
+    }
+    const uint32_t moving = pieces <= 1 ? (uint32_t)pieces : x->columns;
+    const uint32_t copying = (uint32_t)least(limit, (copied + WEIR_EXCHANGE_PIECE - 1) / WEIR_EXCHANGE_PIECE);
+    const uint32_t blocks = moving > copying ? moving : copying;
+    return blocks == 0 ? 1 : pieces != 0 && blocks > 1 && blocks < x->columns ? x->columns : blocks;
+}
+
+/* Launches the next transfers of all lanes. Sets *more if there were any. */
+static weir_status launch_next(exchange *e, weiri_exchange_args *args, const weiri_step *call, bool *more)
+{
+    const weir_collective *collective = e->collective;
+    weir_collective_exchange *x = &args->exchange;
+    const uint32_t limit = collective->forced != 0 ? collective->forced : collective->sm_limit;
+    const uint32_t own = collective->device.rank;
+    const weiri_call word = { .kind = WEIRI_MESSAGE, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT };
+    uint32_t used = 0;
+    x->call = weiri_call_word(&word);
+    x->lanes = 0;
+    x->copies = 0;
+    x->columns = (uint32_t)least(collective->device.message_blocks, limit);
+    for (uint32_t k = 0; k < 2 * collective->device.ranks; k++) {
+        const bool receive = k < collective->device.ranks;
+        const uint32_t peer = k % collective->device.ranks;
+        if (peer != own) {
+            add_lane(e, x, peer, receive, &used);
+        }
+    }
+    add_copies(e, x, used);
+    *more = x->lanes != 0 || x->copies != 0;
+    if (!*more) {
+        return WEIR_OK;
+    }
+    weiri_step step = *call;
+    step.call.blocks = blocks_of(e, x);
+    step.threads = weiri_choice_threads(collective, WEIR_FORM_SLOTS, step.call.blocks);
+    return weiri_launch_exchange(collective, &step, args);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+/* Carries out the transfers, which have been checked. *call describes the call for the text of an error. */
+static weir_status run(exchange *e, const weiri_step *call)
+{
+    weiri_exchange_args args;
+    bool more = true;
+    weir_status status = WEIR_OK;
+    memset(&args, 0, sizeof args);
+    while (more && status == WEIR_OK) {
+        status = launch_next(e, &args, call, &more);
+    }
+    return status;
+}
+
+static exchange exchange_of(weir_collective *collective, const char *name, const weir_transfer *transfers, uint32_t n)
+{
+    exchange e;
+    memset(&e, 0, sizeof e);
+    e.collective = collective;
+    e.name = name;
+    e.transfers = transfers;
+    e.n = n;
+    e.first = collective->rank - collective->device.rank;
+    return e;
+}
+
+static void log_first(weir_collective *collective, uint32_t n)
+{
+    if (collective->logged[WEIRI_EXCHANGE] == 0) {
+        collective->logged[WEIRI_EXCHANGE] = 1u << WEIR_FORM_SLOTS;
+        weiri_log(WEIR_LOG_INFO,
+                  "weir_exchange of rank %u, %u transfers: %u columns of two slots of %llu bytes for each peer",
+                  collective->comm->rank, n, collective->device.message_blocks,
+                  (unsigned long long)collective->device.message_bytes);
+    }
+}
+
+weir_status weir_exchange(weir_collective *collective, const weir_transfer *transfers, uint32_t n, void *stream)
+{
+    static const char name[] = "weir_exchange";
+    weir_status status = weiri_check_call(collective, name, WEIR_U8, 0);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (transfers == NULL && n != 0) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: transfers is NULL", name);
+    }
+    exchange e = exchange_of(collective, name, transfers, n);
+    for (uint32_t i = 0; i < n && status == WEIR_OK; i++) {
+        status = check_transfer(&e, &transfers[i], "buffer");
+        if (status != WEIR_OK) {
+            return weiri_fail(status, "%s (transfer %u of %u)", weir_last_error(), i, n);
+        }
+    }
+    status = check_own(&e);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    log_first(collective, n);
+    const weiri_step call = { .call = { .kind = WEIRI_EXCHANGE, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT },
+                              .count = n,
+                              .stream = stream };
+    return run(&e, &call);
+}
+
+static weir_status message(weir_collective *collective, const char *name, const weir_transfer *t, void *stream)
+{
+    weir_status status = weiri_check_call(collective, name, t->dtype, t->count);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    exchange e = exchange_of(collective, name, t, 1);
+    status = check_transfer(&e, t, t->receive ? "recv" : "send");
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (t->peer == collective->rank) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u is this one: send and receive in one weir_exchange", name,
+                          t->peer);
+    }
+    const weiri_step call = {
+        .call = { .kind = WEIRI_MESSAGE, .dtype = t->dtype, .op = WEIRI_NO_OP, .root = WEIRI_NO_ROOT },
+        .count = t->count,
+        .stream = stream
+    };
+    return run(&e, &call);
+}
+
+weir_status weir_send(weir_collective *collective, const void *send, uint64_t count, weir_dtype dtype, uint32_t peer,
+                      void *stream)
+{
+    const weir_transfer t = { (void *)(uintptr_t)send, count, dtype, peer, false };
+    return message(collective, "weir_send", &t, stream);
+}
+
+weir_status weir_recv(weir_collective *collective, void *recv, uint64_t count, weir_dtype dtype, uint32_t peer,
+                      void *stream)
+{
+    const weir_transfer t = { recv, count, dtype, peer, true };
+    return message(collective, "weir_recv", &t, stream);
+}
