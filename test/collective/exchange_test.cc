@@ -1,0 +1,456 @@
+// Exchanges: random transfers among one to eight ranks, their errors, and send and recv beside them.
+#include <algorithm>
+
+#include "test/collective/operations.h"
+#include "test/harness/checks.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+struct Transfer {
+    uint32_t from;
+    uint32_t to;
+    uint64_t count;
+    weir_dtype dtype;
+    uint32_t id;
+};
+
+using Transfers = std::vector<Transfer>;
+
+uint64_t bytes_of(const Transfer &t) { return t.count * weir_dtype_bytes(t.dtype); }
+
+uint8_t byte_of(const Transfer &t, uint64_t i) { return static_cast<uint8_t>(mix(mix(t.id) ^ i)); }
+
+struct Setting {
+    uint32_t blocks;
+    uint32_t transfers; // of an exchange
+    uint64_t most;      // elements of the largest
+    uint32_t exchanges;
+};
+
+constexpr uint64_t room = 1 << 20;
+
+weir_collective_opts opts_of(const weirt_rank *rank, uint32_t blocks)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.staging_bytes = 128 << 10; // large transfers take many rounds
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = blocks;
+        opts.threads = 3 - std::min(blocks, 2u);
+    } else {
+        fit_together(rank, &opts);
+    }
+    return opts;
+}
+
+Transfers random_transfers(uint64_t seed, uint32_t ranks, const Setting &setting)
+{
+    Transfers all;
+    for (uint32_t i = 0; i < setting.transfers; i++) {
+        const uint64_t random = mix(mix(seed) ^ i);
+        const uint64_t most = random >> 40 & 3 ? 200 : setting.most;
+        all.push_back({ static_cast<uint32_t>(random % ranks), static_cast<uint32_t>((random >> 8) % ranks),
+                        random >> 48 & 7 ? (random >> 16 & 0xffffff) % most : 0,
+                        static_cast<weir_dtype>((random >> 4) % WEIR_DTYPES), static_cast<uint32_t>(seed * 1000 + i) });
+    }
+    return all;
+}
+
+// A rank's list in an order of its own, and the places of its buffers.
+struct List {
+    std::vector<weir_transfer> transfers;
+    std::vector<Transfer> meant;
+};
+
+List list_of(const Bench *b, const Transfers &all, uint64_t seed)
+{
+    const uint32_t rank = weir_collective_rank(b->collective);
+    char *send = static_cast<char *>(weir_memory_pointer(b->in));
+    char *recv = static_cast<char *>(weir_memory_pointer(b->out)) + guard;
+    List sends;
+    List receives;
+    for (const Transfer &t : all) {
+        if (t.from == rank) {
+            sends.transfers.push_back({ t.count != 0 ? send : nullptr, t.count, t.dtype, t.to, false });
+            sends.meant.push_back(t);
+            send += (bytes_of(t) + 15) / 8 * 8;
+        }
+        if (t.to == rank) {
+            receives.transfers.push_back({ t.count != 0 ? recv : nullptr, t.count, t.dtype, t.from, true });
+            receives.meant.push_back(t);
+            recv += (bytes_of(t) + 15) / 8 * 8;
+        }
+    }
+    List list;
+    size_t s = 0;
+    for (size_t r = 0; s < sends.meant.size() || r < receives.meant.size();) {
+        const bool takes_send =
+            r == receives.meant.size() || (s < sends.meant.size() && mix(seed ^ (rank * 100000 + s + r)) % 2 != 0);
+        const List &from = takes_send ? sends : receives;
+        size_t &next = takes_send ? s : r;
+        list.transfers.push_back(from.transfers[next]);
+        list.meant.push_back(from.meant[next++]);
+    }
+    return list;
+}
+
+Bytes data_of(const Transfer &t)
+{
+    Bytes data(bytes_of(t));
+    for (uint64_t i = 0; i < data.size(); i++) {
+        data[i] = byte_of(t, i);
+    }
+    return data;
+}
+
+bool prepare_list(const Bench *b, const List &list)
+{
+    bool fine = WEIRT_OK(
+        b->rank, weir_device_fill(b->comm.device, weir_memory_pointer(b->out), poison, weir_memory_bytes(b->out)));
+    for (size_t i = 0; i < list.meant.size() && fine; i++) {
+        const Bytes data = data_of(list.meant[i]);
+        if (!list.transfers[i].receive && !data.empty()) {
+            fine =
+                WEIRT_OK(b->rank, weir_device_copy(b->comm.device, list.transfers[i].buffer, data.data(), data.size()));
+        }
+    }
+    return fine && weirt_barrier(b->rank);
+}
+
+// The first wrong byte, or "".
+std::string wrong(const Bench *b, const List &list)
+{
+    const char *base = static_cast<char *>(weir_memory_pointer(b->out));
+    Bytes want(weir_memory_bytes(b->out), poison);
+    Bytes have(want.size());
+    for (size_t i = 0; i < list.meant.size(); i++) {
+        const Bytes data = data_of(list.meant[i]);
+        if (list.transfers[i].receive && !data.empty()) {
+            std::memcpy(want.data() + (static_cast<char *>(list.transfers[i].buffer) - base), data.data(), data.size());
+        }
+    }
+    if (weir_device_copy(b->comm.device, have.data(), base, have.size()) != WEIR_OK) {
+        return weir_last_error();
+    }
+    const auto differ = std::mismatch(have.begin(), have.end(), want.begin());
+    return differ.first == have.end() ? "" : "byte " + std::to_string(differ.first - have.begin()) + " of the memory";
+}
+
+std::string text_of(const Transfers &all)
+{
+    std::string text;
+    for (const Transfer &t : all) {
+        text += " " + std::to_string(t.from) + "->" + std::to_string(t.to) + ":" + std::to_string(t.count) + "x" +
+                std::to_string(weir_dtype_bytes(t.dtype));
+    }
+    return text;
+}
+
+// All ranks run it. Sets *alive to false on an error of a call.
+std::string run_list(const Bench *b, const Transfers &all, uint64_t seed, bool *alive)
+{
+    const List list = list_of(b, all, seed);
+    *alive = prepare_list(b, list) &&
+             WEIRT_OK(b->rank, weir_exchange(b->collective, list.transfers.data(),
+                                             static_cast<uint32_t>(list.transfers.size()), b->stream)) &&
+             WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) &&
+             WEIRT_OK(b->rank, weir_comm_status(b->comm.comm));
+    return *alive ? wrong(b, list) : "an error";
+}
+
+// Whether all ranks are fine; each passes its own outcome.
+bool all_fine(weirt_rank *rank, uint32_t *step, bool fine)
+{
+    bool all = true;
+    *step += 2;
+    weirt_step(rank, *step + fine);
+    (void)weirt_barrier(rank);
+    for (uint32_t k = 0; k < rank->size; k++) {
+        all = all && weirt_step_now(rank, k) % 2 != 0;
+    }
+    (void)weirt_barrier(rank);
+    return all;
+}
+
+// Removes transfers as long as the exchange still fails, and reports what is left.
+void shrink(const Bench *b, Transfers all, uint64_t seed, uint32_t *step)
+{
+    std::string last = "wrong data on another rank";
+    bool alive = true;
+    for (size_t i = 0; i < all.size() && alive;) {
+        Transfers less = all;
+        less.erase(less.begin() + static_cast<Transfers::difference_type>(i));
+        const std::string found = run_list(b, less, seed, &alive);
+        if (all_fine(b->rank, step, found.empty())) {
+            i++;
+        } else {
+            all = less;
+            last = found.empty() ? last : found;
+        }
+    }
+    weirt_fail(b->rank, __FILE__, __LINE__, "seed %llu: %s;%s", static_cast<unsigned long long>(seed), last.c_str(),
+               text_of(all).c_str());
+}
+
+void exchanges(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting->blocks);
+    uint32_t step = 0;
+    Bench bench;
+    bool alive = bench_open(rank, &opts, room, 0, &bench);
+    for (uint64_t seed = 1; seed <= setting->exchanges && alive; seed++) {
+        const Transfers all = random_transfers(seed + 100 * rank->size, rank->size, *setting);
+        const std::string found = run_list(&bench, all, seed, &alive);
+        if (!all_fine(rank, &step, found.empty())) {
+            shrink(&bench, all, seed, &step);
+            break;
+        }
+    }
+    // Exchanges leave the operations of all ranks in step.
+    const Operation o = { ALLREDUCE, WEIR_F32, WEIR_SUM, 100, 0, 0, false, true, 7 };
+    (void)(alive && run(&bench, o));
+    bench_close(&bench);
+}
+
+class Exchange : public StageTest {
+protected:
+    void random(std::vector<uint32_t> numbers, Setting setting)
+    {
+        if (stage()->processes && std::strcmp(stage()->kind, "cpu") == 0) {
+            numbers.resize(1);
+        }
+        for (const uint32_t ranks : numbers) {
+            weirt_ranks_run(stage(), ranks, exchanges, &setting, sizeof setting);
+        }
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Stages, Exchange, ::testing::Values(0, 1, 2, 3), weirt_stage_name);
+
+TEST_P(Exchange, RandomTransfers) { random({ 3, 1, 2, 8 }, { 2, 20, 3000, 6 }); }
+TEST_P(Exchange, RandomTransfersOfOneBlock) { random({ 2, 5 }, { 1, 20, 3000, 6 }); }
+TEST_P(Exchange, ManyTransfersTakeSeveralLaunches) { random({ 2, 4 }, { 2, 400, 300, 1 }); }
+TEST_P(Exchange, LargeTransfersUseAllColumns) { random({ 2, 3 }, { 5, 6, 30000, 4 }); }
+
+// ---- send and recv ------------------------------------------------------------------------------------------------
+
+// The sends of an exchange meet the receives of three calls. Rank 2 takes no part.
+void meets_calls(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank, 3);
+    const Transfers all = { { 0, 1, 100, WEIR_F32, 1 },  { 0, 1, 0, WEIR_U8, 2 },  { 0, 1, 70000, WEIR_U8, 3 },
+                            { 1, 0, 70000, WEIR_U8, 4 }, { 1, 0, 9, WEIR_F64, 5 }, { 1, 0, 33, WEIR_U8, 6 } };
+    Bench bench;
+    bool fine = bench_open(rank, &opts, room, 0, &bench);
+    for (uint32_t round = 0; round < 3 && fine; round++) {
+        const List list = list_of(&bench, all, round);
+        fine = prepare_list(&bench, list);
+        if (rank->rank == 0 && fine) {
+            fine = WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(), 6, bench.stream));
+        }
+        // Rank 1 receives everything first, then sends: three calls each.
+        for (uint32_t k = 0; k < 12 && rank->rank == 1 && fine; k++) {
+            const weir_transfer &t = list.transfers[k % 6];
+            if (t.receive && k < 6) {
+                fine = WEIRT_OK(rank, weir_recv(bench.collective, t.buffer, t.count, t.dtype, 0, bench.stream));
+            } else if (!t.receive && k >= 6) {
+                fine = WEIRT_OK(rank, weir_send(bench.collective, t.buffer, t.count, t.dtype, 0, bench.stream));
+            }
+        }
+        fine = fine && WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms())) &&
+               WEIRT_OK(rank, weir_comm_status(bench.comm.comm));
+        const std::string found = fine ? wrong(&bench, list) : "";
+        WEIRT_EXPECT(rank, found.empty());
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, MeetsSendAndRecv) { run(3, meets_calls); }
+
+void replays(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank, 2);
+    const Setting setting = { 2, 12, 3000, 1 };
+    Bench bench;
+    void *graph = nullptr;
+    bool fine = bench_open(rank, &opts, room, 0, &bench);
+    Transfers all = random_transfers(5, rank->size, setting);
+    List list = fine ? list_of(&bench, all, 5) : List();
+    weir_device *device = bench.comm.device;
+    fine = fine && WEIRT_OK(rank, weir_graph_begin(device, bench.stream)) &&
+           WEIRT_OK(rank, weir_exchange(bench.collective, list.transfers.data(),
+                                        static_cast<uint32_t>(list.transfers.size()), bench.stream)) &&
+           WEIRT_OK(rank, weir_graph_end(device, bench.stream, &graph));
+    for (uint32_t round = 0; round < 3 && fine; round++) {
+        for (Transfer &t : list.meant) {
+            t.id += 1000;
+        }
+        fine = prepare_list(&bench, list) && WEIRT_OK(rank, weir_graph_launch(device, graph, bench.stream)) &&
+               WEIRT_OK(rank, weir_stream_wait(device, bench.stream, weirt_timeout_ms())) &&
+               WEIRT_OK(rank, weir_comm_status(bench.comm.comm));
+        const std::string found = fine ? wrong(&bench, list) : "";
+        WEIRT_EXPECT(rank, found.empty());
+    }
+    if (graph != nullptr) {
+        weir_graph_destroy(device, graph);
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, ReplaysInAGraph) { run(3, replays); }
+
+// ---- errors --------------------------------------------------------------------------------------------------------
+
+void refused(const Bench *b, const char *part, weir_status status, weir_status expected_status = WEIR_ERR_INVALID)
+{
+    if (status != expected_status) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "%s: status %d", part, status);
+    }
+    WEIRT_TEXT(b->rank, part);
+}
+
+void arguments(weirt_rank *rank)
+{
+    weir_collective_opts opts = opts_of(rank, 1);
+    opts.check_pointers = true;
+    Bench bench;
+    if (bench_open(rank, &opts, 4096, 0, &bench)) {
+        weir_collective *c = bench.collective;
+        void *s = bench.stream;
+        const uint32_t own = rank->rank;
+        char *in = static_cast<char *>(weir_memory_pointer(bench.in));
+        const auto call = [&](std::vector<weir_transfer> list) {
+            return weir_exchange(c, list.data(), static_cast<uint32_t>(list.size()), s);
+        };
+        const weir_transfer good = { in, 1, WEIR_F32, 1 - own, false };
+        refused(&bench, "transfers is NULL", weir_exchange(c, nullptr, 1, s));
+        refused(&bench, "rank 2 of 2 (transfer 1 of 2)", call({ good, { in, 1, WEIR_U8, 2, true } }));
+        refused(&bench, "buffer is NULL (transfer 0 of 2)", call({ { nullptr, 1, WEIR_U8, 1 - own, true }, good }));
+        refused(&bench, "not aligned", call({ good, { in + 1, 1, WEIR_F32, 1 - own, true } }));
+        refused(&bench, "unknown type 12", call({ { in, 1, static_cast<weir_dtype>(12), 1 - own, false } }));
+        refused(&bench, "elements", call({ { in, UINT64_MAX / 2, WEIR_F64, 1 - own, false } }));
+        refused(&bench, "(transfer 0 of 1)", call({ { in, 1 << 20, WEIR_U8, 1 - own, false } }), WEIR_ERR_RANGE);
+        refused(&bench, "sends itself transfer 1, which it does not receive",
+                call({ good, { in, 1, WEIR_U8, own, false } }));
+        refused(&bench, "receives from itself transfer 0, which it does not send",
+                call({ { in, 1, WEIR_U8, own, true } }));
+        refused(&bench, "sends itself 2 elements in transfer 0, but receives 3 in transfer 1",
+                call({ { in, 2, WEIR_U8, own, false }, { in + 64, 3, WEIR_U8, own, true } }));
+        refused(&bench, "of another type",
+                call({ { in, 2, WEIR_U8, own, false }, { in + 64, 2, WEIR_I8, own, true } }));
+        refused(&bench, "transfers 1 and 0, of this rank to itself, overlap",
+                call({ { in + 1, 2, WEIR_U8, own, true }, { in, 2, WEIR_U8, own, false } }));
+        // Nothing to do, and in place.
+        WEIRT_OK(rank, weir_exchange(c, nullptr, 0, s));
+        WEIRT_OK(rank, call({ { in, 2, WEIR_U8, own, true }, { in, 2, WEIR_U8, own, false } }));
+        // Nothing was launched: the ranks are still in step.
+        const Transfers all = { { 0, 1, 10, WEIR_U8, 1 }, { 1, 0, 20, WEIR_U8, 2 } };
+        bool alive = true;
+        WEIRT_EXPECT(rank, run_list(&bench, all, 1, &alive).empty());
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, RefusesBadArguments) { run(2, arguments); }
+
+struct Difference {
+    uint64_t sent;
+    uint64_t received;
+    weir_dtype dtype; // of the receive
+    char text[96];    // part of the error
+};
+
+// Ranks 1 and 2 differ in their second transfer. Rank 0 waits for both.
+void differs(weirt_rank *rank)
+{
+    const Difference *what = static_cast<const Difference *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, 3);
+    Bench bench;
+    weirt_log_allow("");
+    if (bench_open(rank, &opts, room, 0, &bench)) {
+        char *in = static_cast<char *>(weir_memory_pointer(bench.in));
+        char *out = static_cast<char *>(weir_memory_pointer(bench.out));
+        std::vector<weir_transfer> list;
+        if (rank->rank == 1) {
+            list = { { in, 500, WEIR_U8, 2, false },
+                     { in, what->sent, WEIR_U8, 2, false },
+                     { in, 7, WEIR_U8, 0, false } };
+        } else if (rank->rank == 2) {
+            list = { { out, 500, WEIR_U8, 1, true }, { out + 512, what->received, what->dtype, 1, true } };
+        } else {
+            list = { { out, 7, WEIR_U8, 1, true }, { out, 8, WEIR_U8, 2, true } };
+        }
+        const weir_status called =
+            weir_exchange(bench.collective, list.data(), static_cast<uint32_t>(list.size()), bench.stream);
+        expect_mismatch(&bench, called, what->text);
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, DifferentCountsAreNamed)
+{
+    const Difference all[] = {
+        { 100, 99, WEIR_U8, "its receive 1 from rank 1 is of 99 u8, but send 1 of rank 1 has 100 u8" },
+        { 300000, 100, WEIR_U8, "its receive 1 from rank 1 is of 100 u8, but send 1 of rank 1 has 300000 u8" },
+        { 0, 300000, WEIR_U8, "its receive 1 from rank 1 is of 300000 u8, but send 1 of rank 1 has 0 u8" },
+        { 100, 100, WEIR_I8, "its receive 1 from rank 1 is of 100 i8, but send 1 of rank 1 has 100 u8" },
+    };
+    for (const Difference &what : all) {
+        weirt_ranks_run(stage(), 3, differs, &what, sizeof what);
+    }
+}
+
+// Rank 0 receives from rank 2, which does not send.
+void nobody_sends(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank, 2);
+    Bench bench;
+    weirt_log_allow("");
+    if (bench_open(rank, &opts, 4096, 300 * weirt_slow(), &bench)) {
+        char *out = static_cast<char *>(weir_memory_pointer(bench.out));
+        const weir_transfer list[] = { { out, 7, WEIR_U8, 1, true }, { out + 8, 7, WEIR_U8, 2, true } };
+        const weir_transfer send = { out, 7, WEIR_U8, 0, false };
+        if (rank->rank == 0) {
+            WEIRT_OK(rank, weir_exchange(bench.collective, list, 2, bench.stream));
+            WEIRT_STATUS(rank, WEIR_ERR_TIMEOUT, weir_comm_wait(bench.comm.comm, bench.stream, weirt_timeout_ms()));
+            WEIRT_TEXT(rank, "weir_exchange of 2 transfers");
+            WEIRT_TEXT(rank, "rank 2");
+        } else if (rank->rank == 1) {
+            WEIRT_OK(rank, weir_exchange(bench.collective, &send, 1, bench.stream));
+            WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
+        }
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Exchange, ADeadlineNamesThePeer) { run(3, nobody_sends); }
+
+WEIRT_PROCESS_SUITE(ExchangeDeath);
+
+void killed(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank, 2);
+    Bench bench;
+    if (bench_open(rank, &opts, room, 0, &bench)) {
+        const Transfers before = { { 0, 1, 10, WEIR_U8, 1 }, { 1, 2, 20, WEIR_U8, 2 }, { 2, 0, 20, WEIR_U8, 3 } };
+        bool alive = true;
+        WEIRT_EXPECT(rank, run_list(&bench, before, 1, &alive).empty());
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        const Transfers all = { { 0, 1, 90000, WEIR_U8, 1 }, { 1, 2, 300000, WEIR_U8, 2 }, { 2, 0, 20, WEIR_U8, 3 } };
+        const List list = list_of(&bench, all, 1);
+        const weir_status called = weir_exchange(bench.collective, list.transfers.data(),
+                                                 static_cast<uint32_t>(list.transfers.size()), bench.stream);
+        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
+        WEIRT_STATUS(rank, WEIR_ERR_REMOTE, weir_comm_status(bench.comm.comm));
+    }
+    bench_leave(&bench);
+}
+
+TEST_P(ExchangeDeath, EndsTheOthersExchanges) { run(3, killed); }
+
+} // namespace
