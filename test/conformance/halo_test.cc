@@ -589,8 +589,13 @@ void stays_alone(weirt_rank *rank)
 
 TEST_P(Halo, ErrorsWithoutANeighbour) { run(2, stays_alone); }
 
-// Parts that send and receive different numbers of bytes, or go in one direction alone, many times without other words
-// between the ranks.
+// A part that sends and receives different numbers of bytes, or sends in one direction alone: nothing else tells the
+// rank that sends how far its neighbour is.
+struct Unequal {
+    weir_halo_form form;
+    bool one_way;
+};
+
 void unequal(weirt_rank *rank)
 {
     weirt_comm c;
@@ -603,17 +608,17 @@ void unequal(weirt_rank *rank)
     void *stream = nullptr;
     constexpr uint64_t ROUNDS = 40;
     constexpr uint64_t LARGE = 4096;
-    const weir_halo_form form = static_cast<weir_halo_form>(*static_cast<const uint32_t *>(rank->arg));
+    const Unequal *how = static_cast<const Unequal *>(rank->arg);
     const bool first = rank->rank == 0;
     if (weirt_comm_open(rank, 0, &c) && WEIRT_OK(rank, weir_memory_allocate(c.comm, 4 * LARGE, nullptr, &array)) &&
         WEIRT_OK(rank, weir_stream_create(c.device, &stream)) &&
         WEIRT_OK(rank, weir_layout_create_bytes(LARGE, &large)) &&
         WEIRT_OK(rank, weir_layout_create_bytes(8, &small)) && WEIRT_OK(rank, weir_layout_create_bytes(0, &none)) &&
         WEIRT_OK(rank, weir_memory_channel_connect(c.comm, 1 - rank->rank, 2, array, nullptr, &channel))) {
-        const weir_halo_part parts[] = { { channel, 0, first ? large : small, first ? small : large, 0, 2 * LARGE },
-                                         { channel, 1, first ? large : none, first ? none : large, 0, 3 * LARGE } };
-        const weir_halo_opts opts = { sizeof opts, 0, form, nullptr };
-        bool fine = WEIRT_OK(rank, weir_halo_create(c.comm, parts, 2, &opts, &halo));
+        weir_layout *back = how->one_way ? none : small;
+        const weir_halo_part part = { channel, 0, first ? large : back, first ? back : large, 0, 2 * LARGE };
+        const weir_halo_opts opts = { sizeof opts, 0, how->form, nullptr };
+        bool fine = WEIRT_OK(rank, weir_halo_create(c.comm, &part, 1, &opts, &halo));
         for (uint64_t round = 1; round <= ROUNDS && fine; round++) {
             std::vector<uint64_t> cells(LARGE / 8, round);
             std::vector<uint64_t> found(4 * LARGE / 8);
@@ -623,9 +628,9 @@ void unequal(weirt_rank *rank)
             weirt_sleep_ms(first ? 0 : round % 4); // the rank that sends more is ahead
             fine =
                 fine && WEIRT_OK(rank, weir_device_copy(c.device, found.data(), weir_memory_pointer(array), 4 * LARGE));
-            for (uint64_t i = 2 * LARGE / 8; i < found.size() && fine; i++) {
-                const bool written = first ? i == 2 * LARGE / 8 : true;
-                fine = WEIRT_EXPECT(rank, found[i] == (written ? round : 0));
+            const uint64_t words = first ? (how->one_way ? 0 : 1) : LARGE / 8;
+            for (uint64_t i = 0; i < 2 * LARGE / 8 && fine; i++) {
+                fine = WEIRT_EXPECT(rank, found[2 * LARGE / 8 + i] == (i < words ? round : 0));
             }
         }
     }
@@ -644,8 +649,14 @@ void unequal(weirt_rank *rank)
 
 TEST_P(HaloForms, UnequalBytes)
 {
-    const uint32_t form = static_cast<uint32_t>(std::get<1>(GetParam()));
-    weirt_ranks_run(stage(), 2, unequal, &form, sizeof form);
+    const Unequal how = { static_cast<weir_halo_form>(std::get<1>(GetParam())), false };
+    weirt_ranks_run(stage(), 2, unequal, &how, sizeof how);
+}
+
+TEST_P(HaloForms, OneDirection)
+{
+    const Unequal how = { static_cast<weir_halo_form>(std::get<1>(GetParam())), true };
+    weirt_ranks_run(stage(), 2, unequal, &how, sizeof how);
 }
 
 } // namespace
