@@ -47,6 +47,17 @@ typedef struct weir_device_info {
     bool atomic_to_host; /* its atomic operations on host memory are atomic to those of the host */
 } weir_device_info;
 
+typedef enum weir_memory_kind {
+    WEIR_MEMORY_DEVICE = 0, /* the device's own memory */
+    WEIR_MEMORY_HOST = 1    /* host memory that the device can access; on the CPU device the same as DEVICE */
+} weir_memory_kind;
+
+/* Where memory is. */
+typedef struct weir_device_place {
+    char device[16];       /* "gpu:0", the name for weir_device_open; "" for plain host memory */
+    weir_memory_kind kind; /* WEIR_MEMORY_HOST for plain host memory */
+} weir_device_place;
+
 /* Blocks of a launch and threads of each block; one-dimensional. */
 typedef struct weir_shape {
     uint32_t blocks;
@@ -84,6 +95,15 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_fill(weir_device *device, void *
 WEIR_API WEIR_NODISCARD weir_status weir_device_allocate(weir_device *device, uint64_t bytes, void **out);
 /* NULL is ignored, and so is any other pointer that weir_device_allocate did not return, with an error in the log. */
 WEIR_API void weir_device_free(weir_device *device, void *pointer);
+/* The same for host memory that the device can access, pinned on a GPU. The CPU and kernels use the same pointer. Free
+ * it with weir_device_free. WEIR_ERR_UNSUPPORTED: the GPU needs another address than the CPU. */
+WEIR_API WEIR_NODISCARD weir_status weir_device_allocate_host(weir_device *device, uint64_t bytes, void **out);
+
+/* Says which memory `pointer` points into: memory of a GPU, also of cudaMalloc and cudaMallocManaged; host memory that
+ * is pinned for a GPU; memory that a CPU device of this process has allocated; or plain host memory. Any other address
+ * counts as plain host memory, mapped or not. The call opens no device, loads no driver and starts no context: memory
+ * of a GPU exists only in a process that has done so before. Takes less than a microsecond and never waits. */
+WEIR_API WEIR_NODISCARD weir_status weir_device_locate(const void *pointer, weir_device_place *out);
 
 WEIR_END_DECLS
 

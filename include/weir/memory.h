@@ -33,11 +33,6 @@ WEIR_BEGIN_DECLS
 
 typedef struct weir_memory weir_memory;
 
-typedef enum weir_memory_kind {
-    WEIR_MEMORY_DEVICE = 0, /* the device's own memory */
-    WEIR_MEMORY_HOST = 1    /* host memory that the device can access; on the CPU device the same as DEVICE */
-} weir_memory_kind;
-
 typedef struct weir_memory_opts {
     size_t size;
     weir_memory_kind kind;  /* for allocate, as the next two, which need WEIR_MEMORY_HOST */

@@ -232,6 +232,21 @@ weir_status weir_device_reaches(weir_device *device, const weir_device *peer)
                              : weiri_fail_in(__func__, device->ops->reach(device, peer->info.kind, peer->info.uuid));
 }
 
+weir_status weir_device_locate(const void *pointer, weir_device_place *out)
+{
+    if (out == NULL) {
+        return weiri_fail_null(__func__, "out");
+    }
+    memset(out, 0, sizeof *out);
+    out->kind = WEIR_MEMORY_HOST;
+    for (size_t i = 0; i < REGISTRY_SIZE; i++) {
+        if (registry[i]->locate != NULL && registry[i]->locate(pointer, out)) {
+            break;
+        }
+    }
+    return WEIR_OK;
+}
+
 /* ---- copies --------------------------------------------------------------------------------------------- */
 
 weir_status weir_device_copy(weir_device *device, void *dst, const void *src, uint64_t bytes)
@@ -532,17 +547,22 @@ typedef struct weiri_held {
 /* Guards the lists of all devices. */
 static pthread_mutex_t held_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-weir_status weir_device_allocate(weir_device *device, uint64_t bytes, void **out)
+static weir_status hold(const char *call, weir_device *device, weir_memory_kind kind, uint64_t bytes, void **out)
 {
-    weir_status status = begin(device, __func__, "out", out);
+    weir_status status = begin(device, call, "out", out);
     if (status != WEIR_OK) {
         return status;
     }
     weiri_held *held = (weiri_held *)weiri_alloc(1, sizeof *held);
     if (held == NULL) {
-        return weiri_fail_nomem(__func__);
+        return weiri_fail_nomem(call);
     }
-    status = weiri_fail_in(__func__, weiri_device_allocate(device, WEIR_MEMORY_DEVICE, bytes, &held->block));
+    status = weiri_fail_in(call, weiri_device_allocate(device, kind, bytes, &held->block));
+    if (status == WEIR_OK && kind == WEIR_MEMORY_HOST && held->block->host_pointer != held->block->pointer) {
+        status = weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: %s: the GPU needs another address of host memory than the CPU",
+                            call, device->info.label);
+        weiri_block_release(held->block);
+    }
     if (status != WEIR_OK) {
         weiri_free(held);
         return status;
@@ -553,6 +573,16 @@ weir_status weir_device_allocate(weir_device *device, uint64_t bytes, void **out
     (void)pthread_mutex_unlock(&held_mutex);
     *out = held->block->pointer;
     return WEIR_OK;
+}
+
+weir_status weir_device_allocate(weir_device *device, uint64_t bytes, void **out)
+{
+    return hold(__func__, device, WEIR_MEMORY_DEVICE, bytes, out);
+}
+
+weir_status weir_device_allocate_host(weir_device *device, uint64_t bytes, void **out)
+{
+    return hold(__func__, device, WEIR_MEMORY_HOST, bytes, out);
 }
 
 /* Takes the entry of the pointer off the list; NULL if there is none. */

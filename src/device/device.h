@@ -86,6 +86,10 @@ typedef struct weiri_device_ops {
      * one thread of a CPU stores it flag last (weir/device/impl/line.h). */
     bool (*keeps_lines)(weir_device *device, const uint8_t uuid[16]);
 
+    /* Whether the pointer is in memory of this kind of device; sets *out if it is. Opens nothing, loads nothing, never
+     * fails. NULL for a kind without devices. */
+    bool (*locate)(const void *pointer, weir_device_place *out);
+
     /* Blocking. */
     weir_status (*copy)(weir_device *device, void *dst, const void *src, uint64_t bytes);
     weir_status (*fill)(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
@@ -137,7 +141,7 @@ struct weir_device {
     uint32_t cpu_threads;
     char pci[16]; /* PCI address, as "0000:1b:00.0"; "" for a device that runs on the CPU */
     int pid;      /* process that opened it; in others calls return WEIR_ERR_FORKED, and destroys join no threads */
-    struct weiri_held *held; /* memory of weir_device_allocate */
+    struct weiri_held *held; /* memory of weir_device_allocate(_host) */
     void *native;
 };
 

@@ -199,6 +199,10 @@ TEST_F(CpuStream, MemoryForPrograms)
     ASSERT_EQ(weir_device_allocate(device, 1, &second), WEIR_OK);
     EXPECT_NE(second, out);
     weir_device_free(device, out);
+    ASSERT_EQ(weir_device_allocate_host(device, 100, &out), WEIR_OK);
+    EXPECT_EQ(static_cast<char *>(out)[99], 0);
+    weir_device_free(device, out);
+    EXPECT_EQ(weir_device_allocate_host(device, 0, &out), WEIR_ERR_INVALID);
     weirt_checks checks;
     weirt_checks_begin(&checks);
     weirt_log_allow("is not memory of weir_device_allocate");
@@ -208,6 +212,43 @@ TEST_F(CpuStream, MemoryForPrograms)
         &checks, false, [](void *, const char *text) { ADD_FAILURE() << text; }, nullptr);
     weir_device_free(device, nullptr);
     weir_device_free(device, second);
+}
+
+TEST_F(CpuStream, LocateMemory)
+{
+    weir_device_place place;
+    weir_device *other = nullptr;
+    void *mine = nullptr;
+    void *host = nullptr;
+    ASSERT_EQ(weir_device_open("cpu:17", nullptr, &other), WEIR_OK);
+    ASSERT_EQ(weir_device_allocate(other, 5000, &mine), WEIR_OK);
+    ASSERT_EQ(weir_device_allocate_host(device, 5000, &host), WEIR_OK);
+    for (uint64_t offset : { 0u, 1u, 4999u }) {
+        ASSERT_EQ(weir_device_locate(static_cast<char *>(mine) + offset, &place), WEIR_OK);
+        EXPECT_STREQ(place.device, "cpu:17");
+        EXPECT_EQ(place.kind, WEIR_MEMORY_DEVICE);
+        ASSERT_EQ(weir_device_locate(static_cast<char *>(host) + offset, &place), WEIR_OK);
+        EXPECT_STREQ(place.device, "cpu:0");
+        EXPECT_EQ(place.kind, WEIR_MEMORY_HOST);
+    }
+    std::vector<char> plain(100);
+    const void *const others[] = { plain.data(), &place,
+                                   nullptr,      reinterpret_cast<void *>(UINTPTR_MAX),
+                                   "text",       static_cast<char *>(mine) - 1 };
+    for (const void *pointer : others) {
+        ASSERT_EQ(weir_device_locate(pointer, &place), WEIR_OK);
+        EXPECT_NE(place.device, std::string("cpu:17"));
+        if (pointer != others[5]) { // the byte before may belong to the other allocation
+            EXPECT_STREQ(place.device, "");
+            EXPECT_EQ(place.kind, WEIR_MEMORY_HOST);
+        }
+    }
+    weir_device_free(other, mine);
+    ASSERT_EQ(weir_device_locate(mine, &place), WEIR_OK);
+    EXPECT_STREQ(place.device, "") << "freed memory";
+    weir_device_free(device, host);
+    weir_device_close(other);
+    EXPECT_EQ(weir_device_locate(mine, nullptr), WEIR_ERR_INVALID);
 }
 
 } // namespace

@@ -176,6 +176,7 @@ const weiri_device_ops weiri_cpu_ops = {
     .release = weiri_cpu_release,
     .reach = reach,
     .keeps_lines = keeps_lines,
+    .locate = weiri_cpu_locate,
     .copy = copy,
     .fill = fill,
     .stream_create = weiri_cpu_stream_create,

@@ -22,6 +22,7 @@ weir_status weiri_cpu_wrap(weir_device *device, void *pointer, uint64_t bytes, w
 weir_status weiri_cpu_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                              weiri_block **out);
 void weiri_cpu_release(weiri_block *block);
+bool weiri_cpu_locate(const void *pointer, weir_device_place *out);
 
 /* ---- cpu/stream.c: the ops of these names --------------------------------------------------------------- */
 

@@ -194,15 +194,35 @@ static bool is_mapped(const void *pointer, uint64_t bytes)
     return msync((void *)first, (uintptr_t)pointer + bytes - first, MS_ASYNC) == 0;
 }
 
-/* Describes the range as part of the allocation that it begins in, if there is one. The caller holds the list's
- * lock. */
-static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t bytes)
+/* The allocation that has the address; NULL without one. The caller holds the list's lock. */
+static const cpu_memory *find_allocation(uintptr_t pointer)
 {
     const cpu_memory *owner = allocations;
     while (owner != NULL && (pointer < owner->block.export_.base ||
                              pointer - owner->block.export_.base >= owner->block.export_.base_bytes)) {
         owner = owner->next;
     }
+    return owner;
+}
+
+bool weiri_cpu_locate(const void *pointer, weir_device_place *out)
+{
+    lock_allocations();
+    const cpu_memory *owner = find_allocation((uintptr_t)pointer);
+    if (owner != NULL) {
+        const weir_device_info *info = &owner->block.device->info;
+        (void)snprintf(out->device, sizeof out->device, "%s:%u", info->kind, info->index);
+        out->kind = (weir_memory_kind)owner->block.export_.kind;
+    }
+    unlock_allocations();
+    return owner != NULL;
+}
+
+/* Describes the range as part of the allocation that it begins in, if there is one. The caller holds the list's
+ * lock. */
+static weir_status share_as_part(cpu_memory *memory, uintptr_t pointer, uint64_t bytes)
+{
+    const cpu_memory *owner = find_allocation(pointer);
     if (owner == NULL) {
         if (!is_mapped((const void *)pointer, bytes)) {
             return weiri_fail(WEIR_ERR_INVALID, "%s: register %llu bytes at %p: not all of them are mapped",

@@ -561,6 +561,7 @@ const weiri_device_ops weiri_cuda_ops = {
     .map_registers = weiri_cuda_map_registers,
     .reach = cuda_reach,
     .keeps_lines = cuda_keeps_lines,
+    .locate = weiri_cuda_locate,
     .copy = weiri_cuda_copy,
     .fill = weiri_cuda_fill,
     .copy_async = weiri_cuda_copy_async,

@@ -186,6 +186,8 @@ weir_status weiri_cuda_wrap(weir_device *device, void *pointer, uint64_t bytes, 
 weir_status weiri_cuda_import(weir_device *device, const weiri_export *peer, bool same_process, int fd,
                               weiri_block **out);
 void weiri_cuda_release(weiri_block *block);
+/* The op of this name: cuda/locate.c. */
+bool weiri_cuda_locate(const void *pointer, weir_device_place *out);
 weir_status weiri_cuda_dmabuf(weir_device *device, const weiri_block *block, int *fd, uint64_t *offset);
 weir_status weiri_cuda_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 weir_status weiri_cuda_copy(weir_device *device, void *dst, const void *src, uint64_t bytes);
