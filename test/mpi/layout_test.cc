@@ -129,7 +129,8 @@ TEST_F(MpiLayout, RandomTrees)
     const weirt_layout kept = weirt_build(weirt_blocks(weirt_call::hindexed, { 1, 2 }, { 0, 10 }, weirt_bytes(4)));
     ASSERT_EQ(weir_layout_commit(kept.get(), device), WEIR_OK) << weir_last_error();
     for (int compared = 0; compared < 10000;) {
-        const weirt_tree tree = weirt_mpi_tree(trees.next(1 + static_cast<uint32_t>(trees.below(6))).first);
+        const weirt_tree any = weirt_mpi_tree(trees.next(1 + static_cast<uint32_t>(trees.below(6))).first);
+        const weirt_tree tree = weirt_mpi_spaced(any);
         const uint64_t count = 1 + trees.below(3);
         const weirt_layout layout = weirt_build(tree);
         ASSERT_NE(layout, nullptr) << weir_last_error();

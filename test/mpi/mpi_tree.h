@@ -11,8 +11,7 @@
 // have no alignment.
 enum class weirt_mpi_leaf { bytes, named };
 
-// A tree that Open MPI 4.1.4 can create and pack, close to this one. MPI refuses empty parts of subarrays: they become
-// one item. Open MPI takes a distance of -1 byte for the distance of contiguous items: it becomes another.
+// The tree with parts of one item in place of empty parts of subarrays, which MPI refuses.
 inline weirt_tree weirt_mpi_tree(weirt_tree tree)
 {
     for (weirt_tree &child : tree.of) {
@@ -23,6 +22,15 @@ inline weirt_tree weirt_mpi_tree(weirt_tree tree)
             tree.lengths[i] = 1;
             tree.places[i] = std::min(tree.places[i], static_cast<int64_t>(tree.sizes[i]) - 1);
         }
+    }
+    return tree;
+}
+
+// The tree with other distances in place of those of -1 byte, which Open MPI 4.1.4 takes for contiguous items.
+inline weirt_tree weirt_mpi_spaced(weirt_tree tree)
+{
+    for (weirt_tree &child : tree.of) {
+        child = weirt_mpi_spaced(std::move(child));
     }
     const bool one = tree.stride == 1 || tree.stride == -1;
     if ((tree.call == weirt_call::hvector && tree.stride == -1) ||

@@ -1,0 +1,165 @@
+// weir-mpi-program CASE...: runs cases on the ranks of mpirun. Rank 0 prints "CASE: right" for each; a failed check
+// prints its place, and the exit status is 1.
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+
+#include "test/mpi/program/program.h"
+
+static std::atomic<int> failures;
+
+void check_failed(const char *file, int line, const char *condition, const std::string &more)
+{
+    if (failures++ < 5) {
+        fprintf(stderr, "%s:%d: rank %d: %s %s\n", file, line, my_rank(), condition, more.substr(0, 2000).c_str());
+    }
+}
+
+int my_rank()
+{
+    int initialized = 0;
+    int rank = 0;
+    MPI_Initialized(&initialized);
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (initialized && !finalized) {
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    }
+    return rank;
+}
+
+int other_rank() { return 1 - my_rank(); }
+
+// ---- buffers ---------------------------------------------------------------------------------------------------
+
+constexpr int64_t guard = 32;
+
+std::vector<uint8_t> pattern_bytes(size_t count, int64_t seed)
+{
+    std::vector<uint8_t> out(count);
+    for (size_t i = 0; i < count; i++) {
+        out[i] = weirt_pattern(static_cast<int64_t>(i) + seed);
+    }
+    return out;
+}
+
+int size_of(MPI_Datatype type, int count)
+{
+    int size = 0;
+    MPI_Type_size(type, &size);
+    return size * count;
+}
+
+static std::pair<int64_t, int64_t> bounds_of(MPI_Datatype type, int count)
+{
+    MPI_Aint lb = 0;
+    MPI_Aint extent = 0;
+    MPI_Aint true_lb = 0;
+    MPI_Aint true_extent = 0;
+    MPI_Type_get_extent(type, &lb, &extent);
+    MPI_Type_get_true_extent(type, &true_lb, &true_extent);
+    const int64_t last = count > 0 ? (count - 1) * extent : 0;
+    return { true_lb + std::min<int64_t>(last, 0), true_lb + true_extent + std::max<int64_t>(last, 0) };
+}
+
+int64_t span_of(MPI_Datatype type, int count)
+{
+    const auto [first, end] = bounds_of(type, count);
+    return end - first;
+}
+
+items::items(MPI_Datatype type, int count, int64_t seed)
+    : type(type), count(count), first(bounds_of(type, count).first - guard),
+      bytes(pattern_bytes(static_cast<size_t>(span_of(type, count) + 2 * guard), seed))
+{
+}
+
+void *items::origin() { return reinterpret_cast<void *>(reinterpret_cast<intptr_t>(bytes.data()) - first); }
+
+std::vector<uint8_t> items::packed() const
+{
+    std::vector<uint8_t> out(static_cast<size_t>(size_of(type, count)) + 1); // an address, also without bytes
+    int position = 0;
+    PMPI_Pack(reinterpret_cast<const void *>(reinterpret_cast<intptr_t>(bytes.data()) - first), count, type, out.data(),
+              static_cast<int>(out.size()), &position, MPI_COMM_SELF);
+    out.resize(static_cast<size_t>(position));
+    return out;
+}
+
+void items::unpack(const std::vector<uint8_t> &packed)
+{
+    int position = 0;
+    std::vector<uint8_t> from = packed;
+    from.push_back(0);
+    PMPI_Unpack(from.data(), static_cast<int>(packed.size()), &position, origin(), count, type, MPI_COMM_SELF);
+}
+
+bool can_receive(MPI_Datatype type, int count)
+{
+    items here(type, count, 1);
+    const std::vector<uint8_t> values = pattern_bytes(static_cast<size_t>(size_of(type, count)), 77777);
+    here.unpack(values);
+    return here.packed() == values;
+}
+
+// ---- random datatypes ------------------------------------------------------------------------------------------
+
+std::unique_ptr<weirt_mpi_type> random_types::next(bool receive, int *count)
+{
+    constexpr int64_t most = 1 << 17;
+    for (;;) {
+        const weirt_tree tree = weirt_mpi_tree(trees.next(1 + static_cast<uint32_t>(trees.below(6))).first);
+        const bool named = trees.below(2) == 0;
+        *count = static_cast<int>(trees.below(4));
+        auto type = std::make_unique<weirt_mpi_type>(tree, named ? weirt_mpi_leaf::named : weirt_mpi_leaf::bytes);
+        if (span_of(type->get(), *count) > most || (receive && !can_receive(type->get(), *count))) {
+            continue;
+        }
+        text = std::to_string(*count) + (named ? " items, named, of " : " items of ") + weirt_text(tree);
+        return type;
+    }
+}
+
+// ---- cases -----------------------------------------------------------------------------------------------------
+
+static const mpi_case *find(const char *name)
+{
+    for (const std::vector<mpi_case> *cases : { &pack_cases }) {
+        for (const mpi_case &one : *cases) {
+            if (strcmp(one.name, name) == 0) {
+                return &one;
+            }
+        }
+    }
+    return nullptr;
+}
+
+int main(int argc, char **argv)
+{
+    bool here = false;
+    for (int i = 1; i < argc; i++) {
+        const mpi_case *one = find(argv[i]);
+        if (one == nullptr) {
+            fprintf(stderr, "weir-mpi-program: there is no case %s\n", argv[i]);
+            return 2;
+        }
+        if (!one->starts_mpi && !here) {
+            MPI_Init(&argc, &argv);
+            here = true;
+        }
+        const int before = failures;
+        one->run();
+        int all = failures - before;
+        if (here) {
+            MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        }
+        if (all == 0 && (!here || my_rank() == 0)) {
+            printf("%s: right\n", one->name);
+        }
+        (void)fflush(stdout);
+    }
+    if (here) {
+        MPI_Finalize();
+    }
+    return failures == 0 ? 0 : 1;
+}
