@@ -15,6 +15,7 @@ struct mpi_case {
 // The cases of each file.
 extern const std::vector<mpi_case> pack_cases;
 extern const std::vector<mpi_case> message_cases;
+extern const std::vector<mpi_case> request_cases;
 
 // Counts a failed check, and prints the first ones.
 void check_failed(const char *file, int line, const char *condition, const std::string &more);
