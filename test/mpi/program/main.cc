@@ -124,7 +124,7 @@ std::unique_ptr<weirt_mpi_type> random_types::next(bool receive, int *count)
 
 static const mpi_case *find(const char *name)
 {
-    for (const std::vector<mpi_case> *cases : { &pack_cases, &message_cases, &request_cases }) {
+    for (const std::vector<mpi_case> *cases : { &pack_cases, &message_cases, &request_cases, &trouble_cases }) {
         for (const mpi_case &one : *cases) {
             if (strcmp(one.name, name) == 0) {
                 return &one;

@@ -16,6 +16,7 @@ struct mpi_case {
 extern const std::vector<mpi_case> pack_cases;
 extern const std::vector<mpi_case> message_cases;
 extern const std::vector<mpi_case> request_cases;
+extern const std::vector<mpi_case> trouble_cases;
 
 // Counts a failed check, and prints the first ones.
 void check_failed(const char *file, int line, const char *condition, const std::string &more);

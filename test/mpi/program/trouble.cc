@@ -1,0 +1,174 @@
+// Threads, errors, forks, ranks that end early, and calls outside of MPI_Init and MPI_Finalize.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test/mpi/program/program.h"
+
+namespace {
+
+constexpr int tag = 7;
+
+// A message of this rank to the other one, and one from there.
+void exchange(int from_tag, int seed)
+{
+    const weirt_mpi_type rows(weirt_vector(40, 3, 7, weirt_bytes(1)));
+    items out(rows.get(), 1, seed + my_rank());
+    items in(rows.get(), 1, 500);
+    MPI_Request request;
+    MPI_Irecv(in.origin(), 1, rows.get(), other_rank(), from_tag, MPI_COMM_WORLD, &request);
+    MPI_Send(out.origin(), 1, rows.get(), other_rank(), from_tag, MPI_COMM_WORLD);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    CHECK(in.packed() == items(rows.get(), 1, seed + other_rank()).packed());
+}
+
+// Four threads of each rank pack, send and receive at once.
+void threads()
+{
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+    if (provided == MPI_THREAD_MULTIPLE) {
+        std::vector<std::thread> all;
+        for (int t = 0; t < 4; t++) {
+            all.emplace_back([t] {
+                for (int i = 0; i < 50; i++) {
+                    const weirt_mpi_type rows(weirt_vector(30 + t, 2, 5 + i, weirt_bytes(1)));
+                    items from(rows.get(), 1, i);
+                    std::vector<uint8_t> packed(static_cast<size_t>(size_of(rows.get(), 1)));
+                    int position = 0;
+                    MPI_Pack(from.origin(), 1, rows.get(), packed.data(), static_cast<int>(packed.size()), &position,
+                             MPI_COMM_WORLD);
+                    CHECK(packed == from.packed());
+                    exchange(tag + t, 10 * t + i);
+                }
+            });
+        }
+        for (std::thread &one : all) {
+            one.join();
+        }
+    }
+    MPI_Finalize();
+}
+
+int errors_seen;
+
+void count_error(MPI_Comm *, int *, ...) { errors_seen++; }
+
+int class_of(int status)
+{
+    int code = MPI_SUCCESS;
+    MPI_Error_class(status, &code);
+    return code;
+}
+
+// Each mistake is MPI's own error, and its error handler runs once.
+void error_handlers()
+{
+    MPI_Comm comm;
+    MPI_Errhandler handler;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_create_errhandler(count_error, &handler);
+    const weirt_mpi_type rows(weirt_vector(4, 2, 5, weirt_bytes(1)));
+    items buffer(rows.get(), 1, 3);
+    const std::vector<uint8_t> before = buffer.bytes;
+    void *at = buffer.origin();
+    MPI_Request request = MPI_REQUEST_NULL;
+    for (const bool counted : { false, true }) {
+        MPI_Comm_set_errhandler(comm, counted ? handler : MPI_ERRORS_RETURN);
+        errors_seen = 0;
+        CHECK(class_of(MPI_Send(at, 1, rows.get(), 99, tag, comm)) == MPI_ERR_RANK);
+        CHECK(class_of(MPI_Ssend(at, 1, rows.get(), 1, -5, comm)) == MPI_ERR_TAG);
+        CHECK(class_of(MPI_Recv(at, -1, rows.get(), 0, tag, comm, MPI_STATUS_IGNORE)) == MPI_ERR_COUNT);
+        CHECK(class_of(MPI_Isend(at, 1, MPI_DATATYPE_NULL, 0, tag, comm, &request)) == MPI_ERR_TYPE);
+        CHECK(class_of(MPI_Irecv(at, 1, rows.get(), 99, tag, comm, &request)) == MPI_ERR_RANK);
+        CHECK(class_of(MPI_Send_init(at, 1, rows.get(), 99, tag, comm, &request)) == MPI_ERR_RANK);
+        CHECK(class_of(MPI_Recv_init(at, 1, rows.get(), 99, tag, comm, &request)) == MPI_ERR_RANK);
+        CHECK(class_of(MPI_Sendrecv(at, 1, rows.get(), 99, tag, at, 1, rows.get(), 0, tag, comm, MPI_STATUS_IGNORE)) ==
+              MPI_ERR_RANK);
+        CHECK(errors_seen == (counted ? 8 : 0));
+    }
+    CHECK(buffer.bytes == before);
+    MPI_Errhandler_free(&handler);
+    MPI_Comm_free(&comm);
+    exchange(tag, 3);
+}
+
+// A child of fork ends without MPI; the parent goes on.
+void forks()
+{
+    exchange(tag, 1);
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(42);
+    }
+    int status = 0;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
+    CHECK(system("true") == 0);
+    exchange(tag, 2);
+}
+
+// Receives that nothing ever completes, and sends whose requests are not completed.
+void unfinished()
+{
+    MPI_Init(nullptr, nullptr);
+    MPI_Datatype rows;
+    MPI_Type_vector(40, 3, 7, MPI_BYTE, &rows);
+    MPI_Type_commit(&rows);
+    static items buffer(rows, 1, 3);
+    static items again(rows, 1, 3);
+    MPI_Request request;
+    MPI_Irecv(buffer.origin(), 1, rows, other_rank(), tag + 1, MPI_COMM_WORLD, &request);
+    MPI_Recv_init(buffer.origin(), 1, rows, other_rank(), tag + 2, MPI_COMM_WORLD, &request);
+    MPI_Start(&request);
+    MPI_Isend(again.origin(), 1, rows, other_rank(), tag, MPI_COMM_WORLD, &request);
+    items in(rows, 1, 500);
+    MPI_Recv(in.origin(), 1, rows, other_rank(), tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    CHECK(in.packed() == again.packed());
+    exchange(tag + 3, 1);
+    MPI_Type_free(&rows);
+    MPI_Finalize();
+}
+
+// MPI ends the program with its own text.
+void before_init()
+{
+    const int from = 1;
+    int packed = 0;
+    int position = 0;
+    MPI_Pack(&from, 1, MPI_INT, &packed, sizeof packed, &position, MPI_COMM_WORLD);
+}
+
+void after_finalize()
+{
+    MPI_Init(nullptr, nullptr);
+    MPI_Finalize();
+    before_init();
+}
+
+// mpirun ends the job.
+void killed()
+{
+    MPI_Init(nullptr, nullptr);
+    exchange(tag, 1);
+    if (my_rank() == 1) {
+        raise(SIGKILL);
+    }
+    exchange(tag, 2);
+    printf("a killed rank has sent a message\n");
+}
+
+} // namespace
+
+const std::vector<mpi_case> trouble_cases = {
+    { "threads", threads, true },
+    { "error_handlers", error_handlers, false },
+    { "forks", forks, false },
+    { "unfinished", unfinished, true },
+    { "before_init", before_init, true },
+    { "after_finalize", after_finalize, true },
+    { "killed", killed, true },
+};
