@@ -23,11 +23,11 @@
  * on the CPU the process, unless opts.check_pointers is set. Large data in registered memory (weir_collective_register)
  * is not staged: see there. Whether the pointers are registered, and whether the operation is in place, must be the
  * same on all ranks. In place means: send equals recv for allreduce, reduce, broadcast and all_to_all; send is this
- * rank's part of recv for allgather; recv is this rank's part of send for reduce_scatter. Otherwise the two must not
- * overlap.
+ * rank's part of recv for allgather and gather; recv is this rank's part of send for reduce_scatter and scatter.
+ * Otherwise the two must not overlap.
  *
  * Counts are elements: of all data for allreduce, reduce, broadcast, send and recv; of each rank's part for allgather,
- * reduce_scatter and all_to_all. A count may be 0.
+ * reduce_scatter, all_to_all, gather and scatter. A count may be 0.
  *
  * Reductions join the ranks' elements in the order of ranks, at one place, and round once (weir/device/reduce.h): all
  * ranks get the same bits, in every run and by every form. Between hosts they round twice: once in each host, and once
@@ -128,6 +128,12 @@ WEIR_API WEIR_NODISCARD weir_status weir_broadcast(weir_collective *collective, 
                                                    uint64_t count, weir_dtype dtype, uint32_t root, void *stream);
 WEIR_API WEIR_NODISCARD weir_status weir_all_to_all(weir_collective *collective, const void *send, void *recv,
                                                     uint64_t count, weir_dtype dtype, void *stream);
+/* The root's recv has `count` elements of each rank. It may be NULL on other ranks. */
+WEIR_API WEIR_NODISCARD weir_status weir_gather(weir_collective *collective, const void *send, void *recv,
+                                                uint64_t count, weir_dtype dtype, uint32_t root, void *stream);
+/* The root's send has `count` elements for each rank. It may be NULL on other ranks. */
+WEIR_API WEIR_NODISCARD weir_status weir_scatter(weir_collective *collective, const void *send, void *recv,
+                                                 uint64_t count, weir_dtype dtype, uint32_t root, void *stream);
 
 /* `count` elements, from element `at` of a buffer on. */
 typedef struct weir_extent {
@@ -204,7 +210,9 @@ typedef enum weir_collective_kind {
     WEIR_REDUCE_SCATTER = 2,
     WEIR_ALLGATHER = 3,
     WEIR_BROADCAST = 4,
-    WEIR_ALL_TO_ALL = 5
+    WEIR_ALL_TO_ALL = 5,
+    WEIR_GATHER = 6,
+    WEIR_SCATTER = 7
 } weir_collective_kind;
 
 /* The arguments of an operation. */
@@ -212,7 +220,7 @@ typedef struct weir_collective_request {
     weir_collective_kind kind;
     weir_dtype dtype;
     weir_op op;    /* of reductions */
-    uint32_t root; /* of reduce and broadcast */
+    uint32_t root; /* of reduce, broadcast, gather and scatter */
     uint64_t count;
     const void *send;
     void *recv;

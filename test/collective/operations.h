@@ -10,10 +10,24 @@
 #include "test/collective/numbers.h"
 #include "test/harness/comm.h"
 
-enum Kind { ALLREDUCE, REDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, ALL_TO_ALL, ALL_TO_ALL_V, MESSAGES, KINDS };
+enum Kind {
+    ALLREDUCE,
+    REDUCE,
+    REDUCE_SCATTER,
+    ALLGATHER,
+    BROADCAST,
+    ALL_TO_ALL,
+    GATHER,
+    SCATTER,
+    ALL_TO_ALL_V,
+    MESSAGES,
+    KINDS
+};
 
-static const char *const kind_names[KINDS] = { "allreduce", "reduce",     "reduce_scatter", "allgather",
-                                               "broadcast", "all_to_all", "all_to_all_v",   "send and recv" };
+static const char *const kind_names[KINDS] = {
+    "allreduce",  "reduce", "reduce_scatter", "allgather",    "broadcast",
+    "all_to_all", "gather", "scatter",        "all_to_all_v", "send and recv"
+};
 
 // One operation of all ranks.
 struct Operation {
@@ -168,6 +182,8 @@ inline uint64_t send_count(const Operation &o, uint32_t rank, uint32_t ranks)
         return count;
     case BROADCAST:
         return rank == o.root ? o.count : 0;
+    case SCATTER:
+        return rank == o.root ? o.count * ranks : 0;
     default:
         return o.count;
     }
@@ -187,6 +203,8 @@ inline uint64_t recv_count(const Operation &o, uint32_t rank, uint32_t ranks)
         return count;
     case REDUCE:
         return rank == o.root ? o.count : 0;
+    case GATHER:
+        return rank == o.root ? o.count * ranks : 0;
     default:
         return o.count;
     }
@@ -222,11 +240,13 @@ inline Bytes expected(const Operation &o, uint32_t rank, uint32_t ranks)
     }
     for (uint32_t from = 0; !reduces(o) && from < ranks; from++) {
         const uint32_t previous = (rank + ranks - 1) % ranks;
-        const uint64_t first = o.kind == ALL_TO_ALL     ? rank * o.count
-                               : o.kind == ALL_TO_ALL_V ? sent_at(o, from, rank)
-                                                        : 0;
+        const uint64_t first = o.kind == ALL_TO_ALL || o.kind == SCATTER ? rank * o.count
+                               : o.kind == ALL_TO_ALL_V                  ? sent_at(o, from, rank)
+                                                                         : 0;
         const uint64_t count = o.kind == ALL_TO_ALL_V ? extent(o, from, rank) : o.count;
-        if ((o.kind == BROADCAST && from != o.root) || (o.kind == MESSAGES && from != previous)) {
+        const bool from_root = o.kind == BROADCAST || o.kind == SCATTER;
+        if ((from_root && from != o.root) || (o.kind == MESSAGES && from != previous) ||
+            (o.kind == GATHER && rank != o.root)) {
             continue;
         }
         for (uint64_t i = 0; i < count; i++) {
@@ -310,6 +330,10 @@ inline weir_status call(const Bench *b, const Operation &o, const void *send, vo
         return weir_broadcast(c, rank == o.root ? send : nullptr, recv, o.count, o.dtype, o.root, b->stream);
     case ALL_TO_ALL:
         return weir_all_to_all(c, send, recv, o.count, o.dtype, b->stream);
+    case GATHER:
+        return weir_gather(c, send, rank == o.root ? recv : nullptr, o.count, o.dtype, o.root, b->stream);
+    case SCATTER:
+        return weir_scatter(c, rank == o.root ? send : nullptr, recv, o.count, o.dtype, o.root, b->stream);
     case ALL_TO_ALL_V:
         for (uint32_t k = 0; k < ranks; k++) {
             sends[k] = { sent_at(o, rank, k), extent(o, rank, k) };
@@ -345,9 +369,9 @@ inline Places places_of(const Bench *b, const Operation &o)
     const uint64_t part = rank * o.count * weir_dtype_bytes(o.dtype);
     Places at = { static_cast<char *>(weir_memory_pointer(b->in)) + off,
                   static_cast<char *>(weir_memory_pointer(b->out)) + off };
-    if (o.in_place && o.kind == ALLGATHER) {
+    if (o.in_place && (o.kind == ALLGATHER || o.kind == GATHER)) {
         at.send = at.recv + part;
-    } else if (o.in_place && o.kind == REDUCE_SCATTER) {
+    } else if (o.in_place && (o.kind == REDUCE_SCATTER || o.kind == SCATTER)) {
         at.send = at.recv;
         at.recv += part;
     } else if (o.in_place) {

@@ -266,22 +266,22 @@ static const char *form_name(const gather_case *c)
 
 /* ---- weir's gather --------------------------------------------------------------------------------------- */
 
-typedef struct weir_gather {
+typedef struct own_gather {
     weir_table *table;
     const gather_args *args;
     weir_table_call_opts opts;
-} weir_gather;
+} own_gather;
 
 static weir_status put_gather(perf_rank *rank, void *context, uint32_t number)
 {
-    const weir_gather *gather = (const weir_gather *)context;
+    const own_gather *gather = (const own_gather *)context;
     (void)number;
     return weir_table_gather(gather->table, gather->args->ids, WEIR_IDS_I64, gather->args->count, gather->args->out,
                              &gather->opts, rank->stream);
 }
 
 static weir_status create_gather(const gather_bench *bench, const gather_case *c, const gather_args *args,
-                                 weir_gather *gather)
+                                 own_gather *gather)
 {
     static const weir_table_order orders[ORDERS] = { WEIR_TABLE_ORDER_GIVEN, WEIR_TABLE_ORDER_GIVEN,
                                                      WEIR_TABLE_ORDER_GROUPED, WEIR_TABLE_ORDER_UNIQUE,
@@ -302,7 +302,7 @@ static weir_status create_gather(const gather_bench *bench, const gather_case *c
 
 /* ---- measuring a case ------------------------------------------------------------------------------------ */
 
-static weir_status check_case(gather_bench *bench, const gather_case *c, gather_args *args, weir_gather *gather)
+static weir_status check_case(gather_bench *bench, const gather_case *c, gather_args *args, own_gather *gather)
 {
     perf_rank *rank = bench->rank;
     uint64_t *wrong = (uint64_t *)weir_memory_host_pointer(bench->wrong);
@@ -370,7 +370,7 @@ static weir_status measure_case(gather_bench *bench, const gather_case *c)
     args.row_bytes = c->row_bytes;
     args.count = bench->count;
     args.lanes = c->lanes;
-    weir_gather gather;
+    own_gather gather;
     memset(&gather, 0, sizeof gather);
     const perf_calls calls = { put_gather, &gather };
     perf_work work;

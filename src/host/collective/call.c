@@ -127,18 +127,23 @@ static weir_status check_move(const weir_collective *collective, const char *nam
     weiri_span send = { (const char *)q->send, bytes };
     weiri_span recv = { (const char *)q->recv, bytes };
     const char *place = send.data; /* where recv may begin in place */
+    const bool rooted = q->kind == WEIR_BROADCAST || q->kind == WEIR_GATHER || q->kind == WEIR_SCATTER;
+    const bool is_root = q->root == collective->rank;
+    weir_status status = rooted ? check_rank(collective, name, q->root) : WEIR_OK;
+    if (status != WEIR_OK) {
+        return status;
+    }
     if (q->kind == WEIR_BROADCAST) {
-        weir_status status = check_rank(collective, name, q->root);
-        if (status != WEIR_OK) {
-            return status;
-        }
-        send.bytes = q->root == collective->rank ? bytes : 0;
+        send.bytes = is_root ? bytes : 0;
+    } else if (q->kind == WEIR_SCATTER) {
+        send.bytes = is_root ? bytes * collective->size : 0;
+        place = is_root && place != NULL ? place + bytes * collective->rank : place;
     } else {
-        recv.bytes *= collective->size;
+        recv.bytes = q->kind == WEIR_GATHER && !is_root ? 0 : bytes * collective->size;
     }
     if (q->kind == WEIR_ALL_TO_ALL) {
         send.bytes *= collective->size;
-    } else if (q->kind == WEIR_ALLGATHER) {
+    } else if (q->kind == WEIR_ALLGATHER || q->kind == WEIR_GATHER) {
         place = recv.data != NULL && send.data == recv.data + bytes * collective->rank ? recv.data : NULL;
     }
     return check_spans(collective, name, send, recv, place, weir_dtype_bytes(q->dtype));
@@ -212,6 +217,20 @@ weir_status weir_all_to_all(weir_collective *collective, const void *send, void 
     return run(collective, "weir_all_to_all", &q, stream);
 }
 
+weir_status weir_gather(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
+                        uint32_t root, void *stream)
+{
+    const weir_collective_request q = { WEIR_GATHER, dtype, WEIR_SUM, root, count, send, recv };
+    return run(collective, "weir_gather", &q, stream);
+}
+
+weir_status weir_scatter(weir_collective *collective, const void *send, void *recv, uint64_t count, weir_dtype dtype,
+                         uint32_t root, void *stream)
+{
+    const weir_collective_request q = { WEIR_SCATTER, dtype, WEIR_SUM, root, count, send, recv };
+    return run(collective, "weir_scatter", &q, stream);
+}
+
 /* ---- choice, and kernels of users ---------------------------------------------------------------------------------
  */
 
@@ -226,7 +245,7 @@ weir_status weir_collective_choose(weir_collective *collective, const weir_colle
     if (status != WEIR_OK) {
         return status;
     }
-    if ((uint32_t)request->kind > WEIR_ALL_TO_ALL) {
+    if ((uint32_t)request->kind > WEIR_SCATTER) {
         return invalid(name, "unknown operation");
     }
     return weiri_plan_choose(collective, name, request, form, shape);

@@ -15,7 +15,8 @@
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
 #define REDUCTIONS (1u << WEIR_ALLREDUCE | 1u << WEIR_REDUCE | 1u << WEIR_REDUCE_SCATTER)
-#define MOVES (1u << WEIR_ALLGATHER | 1u << WEIR_BROADCAST | 1u << WEIR_ALL_TO_ALL)
+#define MOVES \
+    (1u << WEIR_ALLGATHER | 1u << WEIR_BROADCAST | 1u << WEIR_ALL_TO_ALL | 1u << WEIR_GATHER | 1u << WEIR_SCATTER)
 
 /* The library's rows, measured on two and four H200 and extrapolated for eight. */
 static const weiri_row own_rows[] = {

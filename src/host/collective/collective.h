@@ -27,7 +27,7 @@
 
 /* Kinds beyond those of weir_collective_kind. */
 enum {
-    WEIRI_ALL_TO_ALL_V = WEIR_ALL_TO_ALL + 1,
+    WEIRI_ALL_TO_ALL_V = WEIR_SCATTER + 1,
     WEIRI_MESSAGE,
     WEIRI_ALLGATHER_PARTS, /* root is the number of parts, count a digest of the parts */
     WEIRI_REDUCE_SCATTER_PARTS,
@@ -113,7 +113,8 @@ typedef struct weiri_call {
 static inline weiri_call weiri_call_of(const weir_collective_request *request, uint32_t form, uint32_t blocks)
 {
     const bool reduces = request->kind <= WEIR_REDUCE_SCATTER;
-    const bool rooted = request->kind == WEIR_REDUCE || request->kind == WEIR_BROADCAST;
+    const bool rooted = request->kind == WEIR_REDUCE || request->kind == WEIR_BROADCAST ||
+                        request->kind == WEIR_GATHER || request->kind == WEIR_SCATTER;
     const weiri_call call = { (uint32_t)request->kind,
                               (uint32_t)request->dtype,
                               reduces ? (uint32_t)request->op : WEIRI_NO_OP,

@@ -55,6 +55,9 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     weiri_work work = { .kind = q->kind, .bytes = one ? own : own * ranks, .piece = own };
     step->send = NULL;
     step->recv = NULL;
+    if (q->kind == WEIR_GATHER || q->kind == WEIR_SCATTER) {
+        return work; /* not every rank has a place in registered memory that it could compare */
+    }
     if (!reduces(q)) {
         step->recv = weiri_plan_registered(collective, q->recv, work.bytes);
         work.zero_copy = step->recv != NULL;
@@ -99,17 +102,19 @@ static void fill_move(const weir_collective *collective, const weir_collective_r
                       weir_collective_move *m)
 {
     const weir_dev_collective *device = &collective->device;
-    const bool one_sends = q->kind == WEIR_BROADCAST;
+    const bool one_sends = q->kind == WEIR_BROADCAST || q->kind == WEIR_SCATTER;
+    const bool one_receives = q->kind == WEIR_GATHER;
+    const bool each_its_own = q->kind == WEIR_ALL_TO_ALL || q->kind == WEIR_SCATTER;
     m->send = (const char *)q->send;
     m->recv = (char *)q->recv;
     m->most = piece;
     m->peer_recv_at = one_sends ? 0 : piece * device->rank;
     m->in_place = q->kind == WEIR_ALL_TO_ALL && q->send == q->recv;
     for (uint32_t k = 0; k < device->ranks; k++) {
-        m->send_at[k] = q->kind == WEIR_ALL_TO_ALL ? piece * k : 0;
-        m->send_bytes[k] = one_sends && q->root != device->rank ? 0 : piece;
+        m->send_at[k] = each_its_own ? piece * k : 0;
+        m->send_bytes[k] = (one_sends && q->root != device->rank) || (one_receives && q->root != k) ? 0 : piece;
         m->recv_at[k] = one_sends ? 0 : piece * k;
-        m->recv_bytes[k] = one_sends && q->root != k ? 0 : piece;
+        m->recv_bytes[k] = (one_sends && q->root != k) || (one_receives && q->root != device->rank) ? 0 : piece;
     }
 }
 
@@ -506,6 +511,82 @@ static weir_status all_to_all(const hosts_call *h)
     return in_chunks(h, chunk_bytes(h, h->hosts * h->ranks), all_to_all_chunk);
 }
 
+/* Gathers the chunk of `bytes` at offset `at` of each rank's data: rank i of each host sends it to rank i of the root's
+ * host. */
+static weir_status gather_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
+{
+    char *hold = h->collective->rails.hold;
+    const uint32_t root = h->q->root % h->ranks;
+    const uint32_t root_host = h->q->root / h->ranks;
+    const uint64_t held = (bytes + UNIT - 1) / UNIT * UNIT;
+    weir_rail_step s = equal_pieces(h, h->send + at, 0, hold, held, bytes);
+    s.to = (uint64_t)1 << root_host;
+    weir_status status = over_rails(h, &s);
+    for (uint32_t k = 0; k < h->hosts && h->host == root_host && status == WEIR_OK; k++) {
+        weiri_move_args args;
+        memset(&args, 0, sizeof args);
+        args.move.send = hold + k * held;
+        args.move.recv = h->recv + k * h->ranks * h->bytes + at;
+        args.move.most = bytes;
+        args.move.send_bytes[root] = bytes;
+        for (uint32_t from = 0; from < h->ranks; from++) {
+            args.move.recv_at[from] = from * h->bytes;
+            args.move.recv_bytes[from] = h->rank == root ? bytes : 0;
+        }
+        status = exchange_inside(h, &args);
+    }
+    return status;
+}
+
+static weir_status gather(const hosts_call *h)
+{
+    if (h->ranks == 1) {
+        weir_rail_step s = equal_pieces(h, h->send, 0, h->recv, h->bytes, h->bytes);
+        s.to = (uint64_t)1 << h->q->root;
+        return over_rails(h, &s);
+    }
+    return in_chunks(h, chunk_bytes(h, h->hosts), gather_chunk);
+}
+
+/* Scatters the chunk of `bytes` at offset `at` of each rank's data: rank i of the root's host sends it to rank i of
+ * each host. */
+static weir_status scatter_chunk(const hosts_call *h, uint64_t at, uint64_t bytes)
+{
+    char *hold = h->collective->rails.hold;
+    const uint32_t root = h->q->root % h->ranks;
+    const uint32_t root_host = h->q->root / h->ranks;
+    const uint64_t held = (bytes + UNIT - 1) / UNIT * UNIT;
+    weir_status status = WEIR_OK;
+    for (uint32_t k = 0; k < h->hosts && h->host == root_host && status == WEIR_OK; k++) {
+        weiri_move_args args;
+        memset(&args, 0, sizeof args);
+        args.move.send = h->send + k * h->ranks * h->bytes + at;
+        args.move.recv = hold + k * held;
+        args.move.most = bytes;
+        args.move.recv_bytes[root] = bytes;
+        for (uint32_t to = 0; to < h->ranks; to++) {
+            args.move.send_at[to] = to * h->bytes;
+            args.move.send_bytes[to] = h->rank == root ? bytes : 0;
+        }
+        status = exchange_inside(h, &args);
+    }
+    weir_rail_step s = equal_pieces(h, hold, held, h->recv + at, 0, bytes);
+    s.scatter = 1;
+    s.from = (uint64_t)1 << root_host;
+    return status == WEIR_OK ? over_rails(h, &s) : status;
+}
+
+static weir_status scatter(const hosts_call *h)
+{
+    if (h->ranks == 1) {
+        weir_rail_step s = equal_pieces(h, h->send, h->bytes, h->recv, 0, h->bytes);
+        s.scatter = 1;
+        s.from = (uint64_t)1 << h->q->root;
+        return over_rails(h, &s);
+    }
+    return in_chunks(h, chunk_bytes(h, h->hosts), scatter_chunk);
+}
+
 static void log_rails(weir_collective *collective, uint32_t kind)
 {
     const weiri_rails *rails = &collective->rails;
@@ -546,6 +627,10 @@ static weir_status run_between(weir_collective *collective, const weir_collectiv
         return allgather(&h);
     case WEIR_BROADCAST:
         return broadcast(&h);
+    case WEIR_GATHER:
+        return gather(&h);
+    case WEIR_SCATTER:
+        return scatter(&h);
     default:
         return all_to_all(&h);
     }

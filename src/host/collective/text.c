@@ -4,10 +4,11 @@
 
 #include "src/host/collective/collective.h"
 
-const char *const weiri_kind_names[WEIRI_KINDS] = {
-    "allreduce",    "reduce",          "reduce_scatter",       "allgather", "broadcast", "all_to_all", "all_to_all_v",
-    "send or recv", "allgather_parts", "reduce_scatter_parts", "exchange"
-};
+const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce",    "reduce",          "reduce_scatter",
+                                                    "allgather",    "broadcast",       "all_to_all",
+                                                    "gather",       "scatter",         "all_to_all_v",
+                                                    "send or recv", "allgather_parts", "reduce_scatter_parts",
+                                                    "exchange" };
 static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };

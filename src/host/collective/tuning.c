@@ -51,11 +51,11 @@ static bool parse_row(char *line, weiri_row *row)
     uint64_t ranks = 0;
     uint64_t blocks = 0;
     uint64_t threads = 0;
-    const uint32_t kind = take_name(&line, weiri_kind_names, 0, WEIR_ALL_TO_ALL + 1);
+    const uint32_t kind = take_name(&line, weiri_kind_names, 0, WEIR_SCATTER + 1);
     const bool numbers =
         take_number(&line, WEIR_COLLECTIVE_RANKS, &ranks) && take_number(&line, UINT64_MAX, &row->bytes);
     const uint32_t form = take_name(&line, weiri_form_names, WEIR_FORM_ONCE, WEIR_FORM_SLOTS + 1);
-    if (kind > WEIR_ALL_TO_ALL || !numbers || form > WEIR_FORM_SLOTS || !take_number(&line, UINT32_MAX, &blocks) ||
+    if (kind > WEIR_SCATTER || !numbers || form > WEIR_FORM_SLOTS || !take_number(&line, UINT32_MAX, &blocks) ||
         !take_number(&line, UINT32_MAX, &threads) || strtok_r(NULL, " ", &line) != NULL) {
         return false;
     }
