@@ -153,6 +153,42 @@ install_wanted() {
     wanted=()
 }
 
+# ---- Open MPI on machines without MPI ------------------------------------------------------------------------
+
+# pack_mpi FOLDER: copies the files of Debian's Open MPI that mpirun and the ranks of one machine need, if it is
+# installed. Components that need libraries of networks stay behind. The folder may be moved.
+pack_mpi() {
+    local to=$1 lib component name
+    lib=/usr/lib/$(gcc -print-multiarch)
+    [ -e "$lib/libmpi.so.40" ] && [ -e "$lib/openmpi/lib/openmpi3" ] && [ -e /usr/bin/orted ] || return 0
+    mkdir -p "$to"
+    cp -rL --parents -t "$to" /usr/bin/orterun /usr/bin/orted /usr/share/openmpi "$lib/openmpi/lib/openmpi3" \
+        "$lib/pmix2/lib/pmix" "$lib/pmix2/share"
+    for name in mpi:40 open-pal:40 open-rte:40 mca_common_sm:40 mca_common_ompio:41 mca_common_monitoring:50 hwloc:15 \
+        event_core-2.1:7 event_pthreads-2.1:7 munge:2; do
+        cp -L "$lib/lib${name%:*}.so.${name#*:}" "$to$lib/"
+    done
+    cp -L "$lib/pmix2/lib/libpmix.so.2" "$to$lib/"
+    cp -L /usr/bin/orterun "$to/usr/bin/mpirun"
+    for component in "$to$lib"/openmpi/lib/openmpi3/*.so; do
+        if ldd "$component" | grep -q -E 'libuc[pst]|libfabric|libibverbs|librdmacm|libpsm'; then
+            rm "$component"
+        fi
+    done
+}
+
+# use_mpi FOLDER: uses the files of pack_mpi, if they are there, in place of an installed Open MPI.
+use_mpi() {
+    local folder=$1 lib
+    [ -x "$folder/usr/bin/mpirun" ] || return 0
+    lib=$(echo "$folder"/usr/lib/*-linux-gnu)
+    export PATH="$folder/usr/bin:$PATH" LD_LIBRARY_PATH="$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    export OPAL_PREFIX="$folder/usr" PMIX_INSTALL_PREFIX="$lib/pmix2"
+    export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_mca_base_component_show_load_errors=0
+    export PMIX_MCA_pcompress_base_silence_warning=1
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+}
+
 # ---- machine -----------------------------------------------------------------------------------------------
 
 jobs=$(nproc)
