@@ -408,6 +408,27 @@ def pack(program):
         expect(result.returncode == 1 and f"'{box}' is not seed" in result.stdout, f"refusal of {box}: {result.stdout}")
 
 
+def halo(program):
+    """All parts of a halo: a row for each split and form, with no wrong cell."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "halo", "--device", "cpu", "-n", "2", "--size", "7", "--radius", "2", "--config", "all",
+                       "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    forms = ["auto", "stores", "packets", "lines", "packed"]
+    expect([(row["split"], row["form"]) for row in rows] == [(axis, form) for axis in "zyx" for form in forms], rows)
+    for row in rows:
+        expect(row["wrong"] == 0 and row["parts"] == 26 and row["size"] == 7 and row["radius"] == 2, f"data of {row}")
+        expect(row["peer_bytes"] == 8 * 2 * 2 * (7 + 2 * 2) ** 2, f"bytes of {row}")
+        expect(0 < row["min_us"] <= row["time_us"] <= row["p95_us"], f"times of {row}")
+    for arguments, text in ((["--config", "w"], "--config is z, y, x"), (["--form", "put"], "--form is auto"),
+                            (["--size", "2", "--radius", "3"], "--radius is larger"), (["-g", "1"], "two ranks")):
+        result = start(program, "halo", "--device", "cpu", *arguments)
+        expect(result.returncode == 1 and text in result.stdout, f"refusal of {arguments}: {result.stdout}")
+
+
 def window(program):
     """Notified windows beside the same by hand: a row for each shape, size and number of ranks, with no wrong word."""
     def rows_of(*arguments):
@@ -642,7 +663,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack,
+         "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack, "halo": halo,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

@@ -17,10 +17,11 @@
 #include <string.h>
 
 static const perf_command *const commands[] = {
-    &perf_put,        &perf_get,       &perf_packets,   &perf_semaphore, &perf_probe,     &perf_fifo,
-    &perf_port,       &perf_rdma,      &perf_window,    &perf_gather,    &perf_scatter,   &perf_pages,
-    &perf_pack,       &perf_unpack,    &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter,
-    &perf_all_to_all, &perf_broadcast, &perf_reduce,
+    &perf_put,       &perf_get,       &perf_packets,   &perf_semaphore,      &perf_probe,
+    &perf_fifo,      &perf_port,      &perf_rdma,      &perf_window,         &perf_gather,
+    &perf_scatter,   &perf_pages,     &perf_pack,      &perf_unpack,         &perf_halo,
+    &perf_bootstrap, &perf_allreduce, &perf_allgather, &perf_reduce_scatter, &perf_all_to_all,
+    &perf_broadcast, &perf_reduce,
 };
 
 /* Options of every command. */
@@ -73,6 +74,9 @@ static const option_row option_rows[] = {
     { "--config", OPTION_TEXT, offsetof(perf_options, config), "LIST",
       "boxes of a pack: seed (default), C5 to C11, RUNxROWS@STRIDE" },
     { "--cube", OPTION_NUMBER, offsetof(perf_options, cube), "N", "side of the cube of these boxes; default 1024" },
+    { "--size", OPTION_NUMBER, offsetof(perf_options, size), "N",
+      "cells of a halo's box along each side; default 256" },
+    { "--radius", OPTION_NUMBER, offsetof(perf_options, radius), "R", "ghosts of a halo on each side; default 1" },
     { "--peers", OPTION_TEXT, offsetof(perf_options, peers), "LIST",
       "contiguous,memcpy3d,seed (default), memcpy2d, rows, rows-sync, batch; of pages: batch, each; all" },
     { "--cold", OPTION_FLAG, offsetof(perf_options, cold), "", "only with a cold cache" },
