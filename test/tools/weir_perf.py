@@ -523,7 +523,11 @@ def collectives(program):
             (["reduce_scatter", "--register", "-d", "i32", "-o", "avg"], 3, 3, 4, 2 / 3, ("i32", "avg")),
             (["all_to_all", "--check", "--register", "-d", "f8e4m3"], 3, 3, 1, 2 / 3, ("f8e4m3", "none")),
             (["broadcast", "--graph", "-d", "bf16"], 2, 1, 2, 1, ("bf16", "none")),
-            (["reduce", "--processes", "-d", "f64", "-o", "max"], 2, 1, 8, 1, ("f64", "max"))):
+            (["reduce", "--processes", "-d", "f64", "-o", "max"], 2, 1, 8, 1, ("f64", "max")),
+            (["allgather_parts", "--check", "--parts", "5", "--skew", "linear", "-d", "i32"], 3, 3, 4, 5 / 6,
+             ("i32", "none")),
+            (["reduce_scatter_parts", "--check", "--graph", "--parts", "3", "--skew", "3,1", "--layout", "rank"], 2, 2,
+             2, 3 / 4, ("f16", "sum"))):
         rows, output = collective(program, *arguments, "-g", str(ranks), "--sizes", ",".join(map(str, sizes)))
         check_collective(rows, sizes, parts, element, factor, names)
         expect(re.search(r"^ +bytes +count +type +redop +form +blocks +time_us +min_us +p95_us +algbw +busbw +wrong"

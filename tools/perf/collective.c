@@ -158,6 +158,9 @@ static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t thre
     if (status == WEIR_OK) {
         status = create_collective(b, threads);
     }
+    if (status == WEIR_OK) {
+        status = perf_parts_open(b);
+    }
     if (status == WEIR_OK && rank->options->tune != NULL) {
         status = check_tunable(b);
     }
@@ -180,6 +183,7 @@ static void destroy_bench(perf_bench *b)
         perf_cuda_free(b->cuda, b->plain[1]);
     }
     perf_cuda_close(b->cuda);
+    perf_parts_close(b);
     weir_collective_destroy(b->collective);
     weir_memory_destroy(b->wrong);
     weir_memory_destroy(b->recv);
@@ -191,9 +195,12 @@ static void destroy_bench(perf_bench *b)
 enum { OUT, IN, PLAIN, WINDOWS, RESULTS };
 
 /* The fraction of a size that each rank must send at least. */
-static double bus_factor(const perf_bench *b)
+static double bus_factor(const perf_bench *b, uint64_t count)
 {
     const double ranks = b->rank->ranks;
+    if (b->parts != NULL) {
+        return perf_parts_bus(b, count);
+    }
     const double factor = b->wish.what->kind == WEIR_ALLREDUCE ? 2 : b->wish.what->parts ? 1 : 0;
     return factor != 0 ? factor * (ranks - 1) / ranks : 1;
 }
@@ -207,7 +214,7 @@ static void report_row(perf_bench *b, uint64_t count, uint64_t bytes, const perf
     const perf_result *in = &results[IN];
     const perf_result *plain = &results[PLAIN];
     const perf_result *windows = &results[WINDOWS];
-    const double factor = bus_factor(b);
+    const double factor = bus_factor(b, count);
     const double best = isnan(windows->us) || plain->us < windows->us ? plain->us : windows->us;
     const perf_field fields[] = {
         perf_count("bytes", bytes),
@@ -261,10 +268,15 @@ static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes
                                    perf_result *results)
 {
     char how[64];
-    const perf_party ours = { call_weir, b->collective, (char *)weir_memory_pointer(b->send),
-                              (char *)weir_memory_pointer(b->recv), NULL };
-    const perf_party plain = { call_nccl, b->nccl, (char *)b->plain[0], (char *)b->plain[1], b->cuda };
-    const perf_party windows = { call_nccl, b->nccl, (char *)b->windows.send, (char *)b->windows.recv, b->cuda };
+    perf_party ours = { call_weir, b->collective, (char *)weir_memory_pointer(b->send),
+                        (char *)weir_memory_pointer(b->recv), NULL };
+    perf_party plain = { call_nccl, b->nccl, (char *)b->plain[0], (char *)b->plain[1], b->cuda };
+    perf_party windows = { call_nccl, b->nccl, (char *)b->windows.send, (char *)b->windows.recv, b->cuda };
+    perf_party *const parties[] = { &ours, &plain, &windows };
+    for (uint32_t i = 0; i < ROWS(parties) && b->parts != NULL; i++) {
+        parties[i]->call = i == 0 ? perf_parts_call_weir : perf_parts_call_nccl;
+        parties[i]->context = b;
+    }
     (void)snprintf(how, sizeof how, "%s, %" PRIu32 " blocks of %" PRIu32, perf_form_names[chosen->form],
                    chosen->shape.blocks, chosen->shape.threads);
     show_progress(b, bytes, how);
@@ -314,11 +326,13 @@ static weir_status force(perf_bench *b, uint64_t count, weir_collective_form for
     request.kind = b->wish.what->kind;
     request.dtype = (weir_dtype)b->wish.dtype;
     request.op = (weir_op)b->wish.op;
-    request.count = count;
+    request.count = b->parts != NULL ? perf_parts_longest(b) : count;
     request.send = weir_memory_pointer(b->send);
     request.recv = weir_memory_pointer(b->recv);
     weir_status status = weir_collective_force(b->collective, form, blocks);
-    return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
+    status =
+        status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
+    return status == WEIR_OK && b->parts != NULL ? perf_parts_choose(b, &request, blocks, chosen) : status;
 }
 
 /* Measures one size in one form with each number of blocks; with --tune only with numbers that make a difference. */
@@ -327,6 +341,9 @@ static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_fo
     const uint64_t count = size / weir_dtype_bytes(b->wish.dtype) / (b->wish.what->parts ? b->rank->ranks : 1);
     perf_choice chosen = { form, { 0, 0 } };
     weir_status status = WEIR_OK;
+    if (b->parts != NULL) {
+        perf_parts_divide(b, count);
+    }
     for (uint32_t i = 0; i < blocks->count && status == WEIR_OK; i++) {
         const uint32_t most = (uint32_t)blocks->values[i];
         const uint32_t before = chosen.shape.blocks;
@@ -461,11 +478,17 @@ const perf_command perf_broadcast = { "broadcast", "all ranks get rank 0's data"
                                       start_collective };
 const perf_command perf_reduce = { "reduce", "rank 0 gets the reduction of all ranks' data", OPTIONS, run_collective,
                                    start_collective };
+const perf_command perf_allgather_parts = { "allgather_parts", "all ranks get uneven parts of all ranks",
+                                            OPTIONS " --parts --skew --layout", run_collective, start_collective };
+const perf_command perf_reduce_scatter_parts = { "reduce_scatter_parts", "each rank gets its extents of reduced parts",
+                                                 OPTIONS " --parts --skew --layout", run_collective, start_collective };
 
 static int start_collective(const perf_options *options, char **arguments)
 {
-    static const perf_command *const commands[] = { &perf_allreduce,  &perf_allgather, &perf_reduce_scatter,
-                                                    &perf_all_to_all, &perf_broadcast, &perf_reduce };
+    static const perf_command *const commands[] = { &perf_allreduce,       &perf_allgather,
+                                                    &perf_reduce_scatter,  &perf_all_to_all,
+                                                    &perf_broadcast,       &perf_reduce,
+                                                    &perf_allgather_parts, &perf_reduce_scatter_parts };
     perf_options mine = *options;
     perf_wish asked;
     if (!perf_take_wish(arguments[1], options, &asked)) {

@@ -20,8 +20,9 @@ typedef struct perf_operation {
     const char *name; /* name of the command */
     weir_collective_kind kind;
     bool reduces;
-    bool parts; /* a size counts all ranks' parts; the count argument is one part */
-    bool once;  /* has the form `once` */
+    bool parts;  /* a size counts all ranks' parts; the count argument is one part */
+    bool once;   /* has the form `once` */
+    bool uneven; /* takes --parts, --skew and --layout */
 } perf_operation;
 
 typedef struct perf_wish {
@@ -71,6 +72,8 @@ bool perf_tune_write(const perf_tune *tune, const char *path, const perf_rank *r
 
 /* ---- state of a rank ------------------------------------------------------------------------------------ */
 
+typedef struct perf_parts perf_parts; /* parts.c */
+
 typedef struct perf_bench {
     perf_rank *rank;
     perf_wish wish;
@@ -79,6 +82,7 @@ typedef struct perf_bench {
     weir_memory *send;
     weir_memory *recv;
     weir_memory *wrong; /* a count */
+    perf_parts *parts;  /* of operations that take them */
     perf_cuda *cuda;
     perf_nccl *nccl;
     void *plain[2]; /* NCCL's send and receive buffers */
@@ -114,6 +118,27 @@ typedef struct perf_result {
  * size. */
 weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,
                          perf_result *out);
+
+/* ---- parts ------------------------------------------------------------------------------------------------ */
+
+/* Takes the options; does nothing for other operations. close also undoes a part of open. */
+weir_status perf_parts_open(perf_bench *b);
+void perf_parts_close(perf_bench *b);
+/* Divides `count` elements for each rank into the parts. */
+void perf_parts_divide(perf_bench *b, uint64_t count);
+/* Elements of the rank that has most, and the fraction of all elements that some rank must send or receive. */
+uint64_t perf_parts_longest(const perf_bench *b);
+double perf_parts_bus(const perf_bench *b, uint64_t count);
+/* If *chosen is a form that parts do not have, forces the one that they take in its place. */
+weir_status perf_parts_choose(perf_bench *b, const weir_collective_request *request, uint32_t blocks,
+                              perf_choice *chosen);
+/* Calls of a perf_party whose context is the bench. */
+weir_status perf_parts_call_weir(void *context, const weir_collective_request *q, void *stream);
+weir_status perf_parts_call_nccl(void *context, const weir_collective_request *q, void *stream);
+/* The extents of all parts, each as a broadcast or a reduce of its elements. */
+uint32_t perf_parts_extents(const perf_bench *b);
+void perf_parts_extent(const perf_bench *b, const weir_collective_request *q, uint32_t index,
+                       weir_collective_request *out);
 
 WEIR_END_DECLS
 

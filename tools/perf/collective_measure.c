@@ -30,7 +30,9 @@ static void make_task(perf_bench *b, const perf_party *by, uint64_t count, bool 
     char *send = in_place ? by->recv : by->send;
     char *recv = by->recv;
     memset(out, 0, sizeof *out);
-    if (in_place && b->wish.what->kind == WEIR_ALLGATHER) {
+    if (in_place && b->parts != NULL) {
+        recv = send; /* parts.c finds the rank's extents in it */
+    } else if (in_place && b->wish.what->kind == WEIR_ALLGATHER) {
         send += part;
     } else if (in_place && b->wish.what->kind == WEIR_REDUCE_SCATTER) {
         recv += part;
@@ -46,7 +48,9 @@ static void make_task(perf_bench *b, const perf_party *by, uint64_t count, bool 
     out->request.recv = recv;
 }
 
-static weir_status put_data(perf_rank *rank, const task *t, const weir_kernel *kernel, uint64_t seed)
+/* Writes or checks the data of one operation. */
+static weir_status put_data_of(perf_rank *rank, const task *t, const weir_collective_request *q,
+                               const weir_kernel *kernel, uint64_t seed)
 {
     const weir_shape gpu_shape = { 264, 512 };
     const weir_shape cpu_shape = { 1, 2 };
@@ -54,21 +58,36 @@ static weir_status put_data(perf_rank *rank, const task *t, const weir_kernel *k
     perf_work work;
     memset(&args, 0, sizeof args);
     memset(&work, 0, sizeof work);
-    args.send = (char *)(uintptr_t)t->request.send;
-    args.recv = (char *)t->request.recv;
+    args.send = (char *)(uintptr_t)q->send;
+    args.recv = (char *)q->recv;
     args.wrong = (uint64_t *)weir_memory_pointer(t->bench->wrong);
-    args.count = t->request.count;
+    args.count = q->count;
     args.seed = seed;
-    args.kind = t->request.kind;
-    args.dtype = t->request.dtype;
-    args.op = t->request.op;
-    args.root = t->request.root;
+    args.kind = q->kind;
+    args.dtype = q->dtype;
+    args.op = q->op;
+    args.root = q->root;
     args.rank = rank->rank;
     args.ranks = rank->ranks;
     work.kernel = kernel;
     work.shape = weir_device_fit_shape(rank->device, rank->gpu ? gpu_shape : cpu_shape);
     work.args = &args;
     return perf_launch(rank, &work);
+}
+
+/* The data of parts is that of a broadcast or a reduce for each extent. */
+static weir_status put_data(perf_rank *rank, const task *t, const weir_kernel *kernel, uint64_t seed)
+{
+    weir_status status = WEIR_OK;
+    if (t->bench->parts == NULL) {
+        return put_data_of(rank, t, &t->request, kernel, seed);
+    }
+    for (uint32_t i = 0; i < perf_parts_extents(t->bench) && status == WEIR_OK; i++) {
+        weir_collective_request extent;
+        perf_parts_extent(t->bench, &t->request, i, &extent);
+        status = put_data_of(rank, t, &extent, kernel, seed + ((uint64_t)(i + 1) << 32));
+    }
+    return status;
 }
 
 static weir_status put_call(perf_rank *rank, void *context, uint32_t number)

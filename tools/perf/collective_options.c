@@ -5,12 +5,14 @@
 
 /* clang-format off */
 static const perf_operation operations[] = {
-    { "allreduce", WEIR_ALLREDUCE, true, false, true },
-    { "allgather", WEIR_ALLGATHER, false, true, false },
-    { "reduce_scatter", WEIR_REDUCE_SCATTER, true, true, false },
-    { "all_to_all", WEIR_ALL_TO_ALL, false, true, false },
-    { "broadcast", WEIR_BROADCAST, false, false, false },
-    { "reduce", WEIR_REDUCE, true, false, true },
+    { "allreduce", WEIR_ALLREDUCE, true, false, true, false },
+    { "allgather", WEIR_ALLGATHER, false, true, false, false },
+    { "reduce_scatter", WEIR_REDUCE_SCATTER, true, true, false, false },
+    { "all_to_all", WEIR_ALL_TO_ALL, false, true, false, false },
+    { "broadcast", WEIR_BROADCAST, false, false, false, false },
+    { "reduce", WEIR_REDUCE, true, false, true, false },
+    { "allgather_parts", WEIR_ALLGATHER, false, true, false, true },
+    { "reduce_scatter_parts", WEIR_REDUCE_SCATTER, true, true, false, true },
 };
 /* clang-format on */
 
@@ -108,6 +110,8 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--nccl needs --compare nccl";
     } else if (options->ranks.count > 1 || (options->threads.count > 1 && options->tune == NULL)) {
         refused = "-g and --threads take one number";
+    } else if (options->tune != NULL && out->what->uneven) {
+        refused = "--tune measures even operations, whose rows parts take too";
     } else if (options->tune != NULL && options->compare != NULL) {
         refused = "--tune measures weir alone, without --compare";
     } else if (options->tune != NULL && has_auto(out)) {

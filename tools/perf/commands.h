@@ -26,5 +26,7 @@ extern const perf_command perf_reduce_scatter;
 extern const perf_command perf_all_to_all;
 extern const perf_command perf_broadcast;
 extern const perf_command perf_reduce;
+extern const perf_command perf_allgather_parts;
+extern const perf_command perf_reduce_scatter_parts;
 
 #endif

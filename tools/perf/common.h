@@ -73,6 +73,9 @@ typedef struct perf_options {
     bool cold;           /* of pack: no warm cases */
     const char *compare; /* "nccl" or NULL */
     const char *nccl;    /* NCCL's library */
+    uint32_t parts;      /* of collectives of parts: their number */
+    const char *skew;    /* shares of the ranks; NULL: even */
+    const char *layout;  /* "part" or "rank"; NULL: part */
     uint32_t host_ranks; /* treat each group of this many ranks as a host */
     bool graph;          /* replay graphs */
     bool registered;     /* register buffers with all ranks */

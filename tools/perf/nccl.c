@@ -327,6 +327,11 @@ static int exchange_all(const perf_nccl *nccl, const weir_collective_request *q,
     return result != 0 ? result : ended;
 }
 
+weir_status perf_nccl_group(perf_nccl *nccl, bool begin)
+{
+    return begin ? check(nccl, "ncclGroupStart", nccl->group_start()) : check(nccl, "ncclGroupEnd", nccl->group_end());
+}
+
 weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, void *stream)
 {
     const int dtype = dtypes[q->dtype];

@@ -26,6 +26,8 @@ weir_status perf_nccl_open_windows(perf_nccl *nccl, uint64_t bytes, perf_nccl_wi
 void perf_nccl_close_windows(perf_nccl *nccl, perf_nccl_windows *windows);
 void perf_nccl_close(perf_nccl *nccl);
 
+/* Begins or ends a group of operations. */
+weir_status perf_nccl_group(perf_nccl *nccl, bool begin);
 /* Puts the operation on the stream. */
 weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *request, void *stream);
 
