@@ -403,6 +403,21 @@ def pack(program):
                 expect(row["wrong"] == 0 and row["memory"] == memory, f"data of {row}")
                 expect(row["bytes"] == row["run"] * row["rows"], f"bytes of {row}")
                 expect(row["raw_us"] > 0 and row["weir_us"] > 0 and row["seed_us"] > 0 and row["floor_us"] >= 0, f"times of {row}")
+    for command in ("pack", "unpack"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "results.json")
+            result = start(program, command, "--device", "cpu", "-g", "1", "-n", "2", "--cube", "32", "--config",
+                           "C12,C12-shuffled,8x30@64,C11", "--layout", "all", "--json", path)
+            expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["rows"]
+        expect([(row["config"], row["blocks"], row["wrong"]) for row in rows[:2]] ==
+               [("C12", 1024, 0), ("C12-shuffled", 1024, 0)], f"lists of {rows}")
+        expect(rows[0]["bytes"] == rows[1]["bytes"] and rows[0]["commit_us"] > 0, f"sizes of {rows}")
+        layouts = ["v_hv_hv", "v_hv", "hi", "hib", "subarray"]
+        expect([row["layout"] for row in rows[2:]] == layouts + layouts[:4], f"descriptions of {rows}")
+        for row in rows[2:]:
+            expect(row["wrong"] == 0 and row["trimean_us"] > 0 and row["create_us"] > 0 and row["host_us"] > 0, row)
     for box in ("C4", "4x8@2", "4x8", "0x8@16", "x", "8x8@16x", "9999999x999999999@999"):
         result = start(program, "pack", "--device", "cpu", "-g", "1", "--config", box)
         expect(result.returncode == 1 and f"'{box}' is not seed" in result.stdout, f"refusal of {box}: {result.stdout}")

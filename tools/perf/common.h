@@ -67,6 +67,7 @@ typedef struct perf_options {
     perf_list loads;     /* rows that a group of lanes has under way */
     const char *config;  /* of pack: boxes */
     uint32_t cube;       /* of pack: side */
+    const char *layout;  /* of pack: descriptions */
     uint32_t size;       /* of halo: cells along each side */
     uint32_t radius;     /* of halo: ghosts on each side */
     const char *peers;   /* of pack, scatter and pages */

@@ -151,6 +151,7 @@ typedef struct form_node {
     const pack_case *c;
     const pack_form *form;
     pack_args args;
+    double trimean; /* set by time_node */
 } form_node;
 
 /* Node `number` uses the place after that of the node before it. */
@@ -223,6 +224,7 @@ static weir_status time_node(form_node *node, double *median)
     }
     weir_graph_destroy(rank->device, graph);
     if (status == WEIR_OK) {
+        node->trimean = pack_trimean(us, replays);
         perf_sort(us, replays);
         *median = perf_percentile(us, replays, 0.5);
         /* The ceiling and the bytes of `lone` are not a pack. */
@@ -245,7 +247,7 @@ static weir_status try_form(pack_bench *bench, const pack_case *c, const pack_fo
                             best_form *best)
 {
     double us = 0;
-    form_node node = { bench, c, form, args_of(bench, c) };
+    form_node node = { bench, c, form, args_of(bench, c), 0 };
     const weir_status status = time_node(&node, &us);
     if (status == WEIR_OK && !(best->us <= us)) {
         best->us = us;
@@ -337,7 +339,7 @@ static weir_status time_seed(pack_bench *bench, const pack_case *c, double *us)
 {
     const pack_box *box = &c->config->box;
     pack_form form = { pack_seed, NULL, { 0, 0 }, 0, PACK_PEERS };
-    form_node node = { bench, c, &form, args_of(bench, c) };
+    form_node node = { bench, c, &form, args_of(bench, c), 0 };
     const uint32_t word = 1u << word_bits(box, 3);
     const uint64_t sizes[3] = { box->run / word, box->counts[1], box->counts[0] };
     uint32_t left = 9;
@@ -378,20 +380,6 @@ static double sector_time(const pack_case *c)
     return (fmin((double)c->rows * average * SECTOR_BYTES, (double)c->span) + (double)c->bytes) / COPY_BYTES_US;
 }
 
-static bool selects(const char *list, const char *name)
-{
-    const size_t length = strlen(name);
-    if (strcmp(list, "all") == 0) {
-        return true;
-    }
-    for (const char *at = list; at != NULL; at = strchr(at, ',') == NULL ? NULL : strchr(at, ',') + 1) {
-        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0')) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static weir_status time_peers(pack_bench *bench, const pack_case *c, double *us)
 {
     const char *wanted = bench->rank->options->peers != NULL ? bench->rank->options->peers : "contiguous,memcpy3d,seed";
@@ -401,80 +389,86 @@ static weir_status time_peers(pack_bench *bench, const pack_case *c, double *us)
     }
     for (uint32_t i = 0; i < PACK_PEERS && bench->driver != NULL && status == WEIR_OK; i++) {
         const pack_form form = { NULL, NULL, { 0, 0 }, 0, (pack_peer)i };
-        form_node node = { bench, c, &form, args_of(bench, c) };
-        if (selects(wanted, pack_peer_names[i]) && pack_peer_takes(bench->driver, (pack_peer)i, &c->config->box)) {
+        form_node node = { bench, c, &form, args_of(bench, c), 0 };
+        if (pack_selects(wanted, pack_peer_names[i]) && pack_peer_takes(bench->driver, (pack_peer)i, &c->config->box)) {
             status = time_node(&node, &us[i]);
         }
     }
-    return status == WEIR_OK && selects(wanted, "seed") ? time_seed(bench, c, &us[PACK_PEERS]) : status;
+    return status == WEIR_OK && pack_selects(wanted, "seed") ? time_seed(bench, c, &us[PACK_PEERS]) : status;
 }
 
-static weir_status create_layout(const pack_box *box, weir_layout **out)
+/* One description of the box. */
+typedef struct weir_times {
+    double us; /* NaN: the box cannot be described so */
+    double trimean;
+    pack_costs costs;
+} weir_times;
+
+/* The time that the host takes for a call, with calls behind each other. */
+static weir_status time_host(form_node *node, double *us)
 {
-    weir_layout *row = NULL;
-    weir_layout *group = NULL;
-    weir_status status = weir_layout_create_bytes(box->run, &row);
-    if (status == WEIR_OK) {
-        status = weir_layout_create_hvector(box->counts[1], 1, (int64_t)box->strides[1], row, &group);
+    const uint32_t calls = node->bench->rank->gpu ? 20 : 2;
+    perf_rank *rank = node->bench->rank;
+    weir_status status = WEIR_OK;
+    const double begin = pack_now_us();
+    for (uint32_t i = 1; i <= calls && status == WEIR_OK; i++) {
+        status = put_form(rank, node, i);
     }
-    if (status == WEIR_OK) {
-        status = weir_layout_create_hvector(box->counts[0], 1, (int64_t)box->strides[0], group, out);
-    }
-    weir_layout_destroy(group);
-    weir_layout_destroy(row);
-    return status;
+    *us = (pack_now_us() - begin) / calls;
+    return status == WEIR_OK ? weir_stream_wait(rank->device, rank->stream, 0) : status;
 }
 
-static weir_status time_weir(pack_bench *bench, const pack_case *c, double *us)
+static weir_status time_weir(pack_bench *bench, const pack_case *c, uint32_t description, weir_times *times)
 {
     weir_layout *layout = NULL;
-    weir_status status = create_layout(&c->config->box, &layout);
-    if (status == WEIR_OK) {
+    times->us = NAN;
+    weir_status status = pack_describe(bench->rank, &c->config->box, description, &times->costs, &layout);
+    if (status == WEIR_OK && layout != NULL) {
         const pack_form form = { NULL, layout, { 0, 0 }, 0, PACK_PEERS };
-        form_node node = { bench, c, &form, args_of(bench, c) };
-        status = time_node(&node, us);
+        form_node node = { bench, c, &form, args_of(bench, c), 0 };
+        status = time_node(&node, &times->us);
+        times->trimean = node.trimean;
+        if (status == WEIR_OK) {
+            status = time_host(&node, &times->costs.call);
+        }
     }
     weir_layout_destroy(layout);
     return status;
 }
 
-static weir_status measure_case(pack_bench *bench, const pack_case *c)
+/* What a case has beside weir's own times. */
+typedef struct case_times {
+    best_form raw;
+    double lone;
+    double peers[PACK_PEERS + 1];
+} case_times;
+
+static weir_status report(pack_bench *bench, const pack_case *c, const case_times *others, const char *description,
+                          const weir_times *weir)
 {
     perf_rank *rank = bench->rank;
-    best_form raw;
-    double lone = NAN;
-    double weir = NAN;
-    double peers[PACK_PEERS + 1];
-    *(uint64_t *)weir_memory_host_pointer(bench->wrong) = 0;
-    weir_status status = time_lone(bench, c, &lone);
-    if (status == WEIR_OK) {
-        status = time_raw(bench, c, &raw);
-    }
-    if (status == WEIR_OK) {
-        status = time_weir(bench, c, &weir);
-    }
-    if (status == WEIR_OK) {
-        status = time_peers(bench, c, peers);
-    }
-    if (status != WEIR_OK) {
-        return status;
-    }
     const uint64_t wrong = *(uint64_t *)weir_memory_host_pointer(bench->wrong);
+    const double *peers = others->peers;
     const perf_field fields[] = {
         perf_wide(perf_text("config", c->config->name), -12),
         perf_text("cache", c->cold ? "cold" : "warm"),
         perf_text("memory", rank->ranks > 1       ? "peer"
                             : rank->options->host ? "host"
                                                   : "device"),
+        perf_text("layout", description),
         perf_count("run", c->config->box.run),
         perf_count("rows", c->rows),
         perf_count("bytes", c->bytes),
         perf_count("places", c->places),
-        perf_real("floor_us", fmax(lone, sector_time(c)), 2),
-        perf_real("lone_us", lone, 2),
-        perf_as(perf_real("raw_us", raw.us, 2), PERF_LATENCY),
-        perf_wide(perf_text("raw_form", raw.text), -24),
-        perf_as(perf_real("weir_us", weir, 2), PERF_LATENCY),
+        perf_real("floor_us", fmax(others->lone, sector_time(c)), 2),
+        perf_real("lone_us", others->lone, 2),
+        perf_as(perf_real("raw_us", others->raw.us, 2), PERF_LATENCY),
+        perf_wide(perf_text("raw_form", others->raw.text), -24),
+        perf_as(perf_real("weir_us", weir->us, 2), PERF_LATENCY),
+        perf_real("trimean_us", weir->trimean, 2),
+        perf_real("host_us", weir->costs.call, 2),
+        perf_real("create_us", weir->costs.create, 2),
+        perf_real("commit_us", weir->costs.commit, 2),
         perf_real("contiguous_us", peers[PACK_PEER_CONTIGUOUS], 2),
         perf_real("memcpy3d_us", peers[PACK_PEER_3D], 2),
         perf_real("memcpy2d_us", peers[PACK_PEER_2D], 2),
@@ -482,13 +476,38 @@ static weir_status measure_case(pack_bench *bench, const pack_case *c)
         perf_real("rows_sync_us", peers[PACK_PEER_ROWS_SYNC], 2),
         perf_real("batch_us", peers[PACK_PEER_BATCH], 2),
         perf_real("seed_us", peers[PACK_PEERS], 2),
-        perf_real("raw_gbytes_s", (double)c->bytes / raw.us / 1e3, 1),
+        perf_real("raw_gbytes_s", (double)c->bytes / others->raw.us / 1e3, 1),
         perf_count("wrong", wrong),
     };
     perf_row(rank->output, rank->command, fields, ROWS(fields));
     return wrong == 0 ? WEIR_OK
                       : perf_fail(rank, WEIR_ERR_CORRUPT, "%s %s, run %llu: %llu bytes are wrong", rank->command,
                                   c->config->name, (unsigned long long)c->config->box.run, (unsigned long long)wrong);
+}
+
+/* A row for each description that was asked for. */
+static weir_status measure_case(pack_bench *bench, const pack_case *c)
+{
+    const char *wanted = bench->rank->options->layout != NULL ? bench->rank->options->layout : "v_hv";
+    case_times others;
+    *(uint64_t *)weir_memory_host_pointer(bench->wrong) = 0;
+    weir_status status = time_lone(bench, c, &others.lone);
+    if (status == WEIR_OK) {
+        status = time_raw(bench, c, &others.raw);
+    }
+    if (status == WEIR_OK) {
+        status = time_peers(bench, c, others.peers);
+    }
+    for (uint32_t i = 0; i < PACK_LAYOUTS && status == WEIR_OK; i++) {
+        weir_times weir;
+        if (pack_selects(wanted, pack_layout_names[i])) {
+            status = time_weir(bench, c, i, &weir);
+            if (status == WEIR_OK && !isnan(weir.us)) {
+                status = report(bench, c, &others, pack_layout_names[i], &weir);
+            }
+        }
+    }
+    return status;
 }
 
 /* ---- the commands ---------------------------------------------------------------------------------------- */
@@ -504,10 +523,17 @@ static weir_status run_box(perf_rank *rank, bool unpack)
     if (status != WEIR_OK) {
         return status;
     }
-    status = create_bench(rank, unpack, &configs, &bench);
-    if (status == WEIR_OK) {
-        perf_fact(rank->output, "time", "us of a call, longest of the ranks; median of replays of the fastest shape");
+    perf_fact(rank->output, "time", "us of a call, longest of the ranks; median of replays of the fastest shape");
+    if (configs.sorted) {
+        status = pack_measure_list(rank, unpack, false);
     }
+    if (configs.shuffled && status == WEIR_OK) {
+        status = pack_measure_list(rank, unpack, true);
+    }
+    if (configs.count == 0 || status != WEIR_OK) {
+        return status;
+    }
+    status = create_bench(rank, unpack, &configs, &bench);
     for (uint32_t i = 0; i < 2 * configs.count && status == WEIR_OK; i++) {
         pack_case c;
         pack_plan_case(rank, &configs.rows[i / 2], i % 2 == 0, &c);
@@ -528,7 +554,7 @@ static weir_status run_pack(perf_rank *rank) { return run_box(rank, false); }
 
 static weir_status run_unpack(perf_rank *rank) { return run_box(rank, true); }
 
-#define PACK_OPTIONS "-g --config --cube --sizes --peers --host --cold -n -w"
+#define PACK_OPTIONS "-g --config --cube --sizes --layout --peers --host --cold -n -w"
 
 const perf_command perf_pack = { "pack", "strided rows into packed bytes, by weir, by hand and by the CUDA driver",
                                  PACK_OPTIONS, run_pack, NULL };

@@ -23,10 +23,36 @@ typedef struct pack_config {
 typedef struct pack_configs {
     pack_config rows[PERF_LIST_MAX];
     uint32_t count;
+    bool sorted;   /* C12: blocks of many lengths, in the order of memory, */
+    bool shuffled; /* and in another order */
 } pack_configs;
 
 /* The boxes of --config, or the sweep of the seed. */
 weir_status pack_list_configs(perf_rank *rank, pack_configs *configs);
+
+/* ---- descriptions of a box, in perf/pack_layouts.c ---------------------------------------------------------- */
+
+/* v_hv_hv, v_hv: nested vectors. hi, hib: a list of all rows, by hindexed and by hindexed_block. */
+#define PACK_LAYOUTS 5u
+extern const char *const pack_layout_names[PACK_LAYOUTS];
+
+/* What a description costs the host, in us. */
+typedef struct pack_costs {
+    double create;
+    double commit;
+    double call; /* of a pack or unpack */
+} pack_costs;
+
+/* Whether `list` has `name`, or is "all". */
+bool pack_selects(const char *list, const char *name);
+/* Creates and commits description `index` of the box. *out stays NULL if the box cannot be described in this way. */
+weir_status pack_describe(perf_rank *rank, const pack_box *box, uint32_t index, pack_costs *costs, weir_layout **out);
+/* Measures C12: a list of blocks of 1 to 256 bytes at irregular places. */
+weir_status pack_measure_list(perf_rank *rank, bool unpack, bool shuffled);
+/* The trimean of the first five times: a quarter of both quartiles, and half of the median. */
+double pack_trimean(const double *us, uint32_t count);
+/* Monotonic time, in us. */
+double pack_now_us(void);
 
 typedef struct pack_case {
     const pack_config *config;

@@ -76,7 +76,8 @@ static weir_status add_config(perf_rank *rank, pack_configs *configs, const char
         return perf_fail(rank, WEIR_ERR_LIMIT, "%s: more than %u configurations", rank->command, PERF_LIST_MAX);
     }
     if (bytes == 0 || bytes >= (uint64_t)1 << 31 || box.strides[1] > WIDE_MAX / box.counts[1]) {
-        return perf_fail(rank, WEIR_ERR_INVALID, "%s: configuration '%s' is not seed, C5 to C11 or RUNxROWS@STRIDE",
+        return perf_fail(rank, WEIR_ERR_INVALID,
+                         "%s: configuration '%s' is not seed, C5 to C12, C12-shuffled or RUNxROWS@STRIDE",
                          rank->command, name);
     }
     pack_config *config = &configs->rows[configs->count++];
@@ -110,13 +111,18 @@ weir_status pack_list_configs(perf_rank *rank, pack_configs *configs)
     const char *list = rank->options->config != NULL ? rank->options->config : "seed";
     const uint64_t n = rank->options->cube != 0 ? rank->options->cube : rank->gpu ? 1024 : 32;
     weir_status status = WEIR_OK;
-    configs->count = 0;
+    memset(configs, 0, sizeof *configs);
     while (list != NULL && status == WEIR_OK) {
         const char *comma = strchr(list, ',');
         char name[24];
         (void)snprintf(name, sizeof name, "%.*s", comma != NULL ? (int)(comma - list) : 23, list);
         const pack_box box = name[0] == 'C' ? named_box(name, n) : parse_box(name);
-        status = strcmp(name, "seed") == 0 ? add_seed(rank, configs, n) : add_config(rank, configs, name, box);
+        if (strcmp(name, "C12") == 0 || strcmp(name, "C12-shuffled") == 0) {
+            configs->sorted |= name[3] == '\0';
+            configs->shuffled |= name[3] != '\0';
+        } else {
+            status = strcmp(name, "seed") == 0 ? add_seed(rank, configs, n) : add_config(rank, configs, name, box);
+        }
         list = comma != NULL ? comma + 1 : NULL;
     }
     return status;
