@@ -359,6 +359,8 @@ TEST_F(Env, UnknownVariablesAreWarnedOfOnce)
         setenv("WEIR_TIMEOUT", "1", 1); // a prefix of a known name
         setenv("WEIR_KEYS", "hush", 1); // a known name is a prefix
         setenv("WEIR_TEST_SLOW", "1", 1);
+        setenv("WEIR_MPI", "report", 1);
+        setenv("WEIR_MPI_DEVICE", "cpu:0", 1);
         setenv("WEIR_KEY", "hush", 1);
         setenv("WEIRD", "1", 1);
         static std::string lines;

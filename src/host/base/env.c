@@ -165,11 +165,12 @@ static weir_status parse_string(const char *name, const char *text, const char *
     return WEIR_OK;
 }
 
-/* WEIR_TEST_... belongs to the tests. */
+/* WEIR_TEST_... belongs to the tests, WEIR_MPI and WEIR_MPI_... to libweir-mpi. */
 static bool is_known(const char *entry)
 {
     size_t length = strcspn(entry, "=");
-    if (strncmp(entry, "WEIR_", 5) != 0 || strncmp(entry, "WEIR_TEST_", 10) == 0) {
+    if (strncmp(entry, "WEIR_", 5) != 0 || strncmp(entry, "WEIR_TEST_", 10) == 0 ||
+        strncmp(entry, "WEIR_MPI=", 9) == 0 || strncmp(entry, "WEIR_MPI_", 9) == 0) {
         return true;
     }
     for (size_t i = 0; i < ROW_COUNT; i++) {
