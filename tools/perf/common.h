@@ -67,7 +67,6 @@ typedef struct perf_options {
     perf_list loads;     /* rows that a group of lanes has under way */
     const char *config;  /* of pack: boxes */
     uint32_t cube;       /* of pack: side */
-    const char *layout;  /* of pack: descriptions */
     uint32_t size;       /* of halo: cells along each side */
     uint32_t radius;     /* of halo: ghosts on each side */
     const char *peers;   /* of pack, scatter and pages */
@@ -76,7 +75,7 @@ typedef struct perf_options {
     const char *nccl;    /* NCCL's library */
     uint32_t parts;      /* of collectives of parts: their number */
     const char *skew;    /* shares of the ranks; NULL: even */
-    const char *layout;  /* "part" or "rank"; NULL: part */
+    const char *layout;  /* of pack: descriptions; of parts: "part" or "rank" */
     uint32_t host_ranks; /* treat each group of this many ranks as a host */
     bool graph;          /* replay graphs */
     bool registered;     /* register buffers with all ranks */
