@@ -44,6 +44,8 @@ FOLDERS = (
     ("src/host/collective", "src/host/collective/",
      ("src/host/base", "src/device", "src/device/kernels", "src/transport", "src/host/boot", "src/host/comm",
       "src/host/channel", "src/host/window")),
+    # A library on top of libweir: it includes mpi.h and weir's public headers alone.
+    ("src/mpi", "src/mpi/", ()),
 )
 
 # Includes with quotes in all other files: a file or a folder, and the prefixes that it may include.
@@ -197,9 +199,16 @@ def fabric(root):
             yield f"{place}: {system}: only src/transport/ofi knows libfabric"
 
 
+def mpi(root):
+    for name, place, ours, system in includes(root, "include", "src"):
+        if (ours or system).startswith("mpi") and not name.startswith("src/mpi/"):
+            yield f"{place}: {system}: only src/mpi knows MPI"
+
+
 def environment(root):
-    yield from only_in(root, ["src"], r"\b(secure_getenv|getenv|setenv|putenv|environ)\b", "src/host/base/environ.c",
-                       "only environ.c reads the environment")
+    yield from only_in(root, ["src"], r"\b(secure_getenv|getenv|setenv|putenv|environ)\b",
+                       r"src/host/base/environ\.c|src/mpi/settings\.c",
+                       "only environ.c, and settings.c of libweir-mpi, read the environment")
     table = (root / "src/host/base/env_table.h").read_text(encoding="utf-8")
     names = re.findall(r"^\s*X\((WEIR_\w+),", table, flags=re.M)
     if not 0 < len(names) <= 24:
@@ -208,13 +217,14 @@ def environment(root):
 
 def output(root):
     yield from only_in(root, ["src"], r"\b(stderr|stdout|STDERR_FILENO|STDOUT_FILENO|"
-                       r"(perror|v?d?printf|puts|putchar|v?syslog)(?=\s*\())", "src/host/base/log.c", "only log.c writes")
+                       r"(perror|v?d?printf|puts|putchar|v?syslog)(?=\s*\())", r"src/host/base/log\.c|src/mpi/report\.c",
+                       "only log.c, and report.c of libweir-mpi, write")
 
 
 def allocation(root):
     yield from only_in(root, ["src"], r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|memalign|"
                        r"strdup|strndup|v?asprintf|open_memstream|getline|getdelim|free)(?=\s*\()",
-                       "src/host/base/alloc.c", "only alloc.c calls the allocator")
+                       r"src/host/base/alloc\.c|src/mpi/alloc\.c", "only alloc.c calls the allocator")
 
 
 def endings(root):
@@ -274,7 +284,7 @@ def litmus(root):
             yield f"docs/memory-ordering.md does not name {test}"
 
 
-RULES = (include_direction, tags, heads, clang_format, cuda, verbs, fabric, environment, output, allocation, endings,
+RULES = (include_direction, tags, heads, clang_format, cuda, verbs, fabric, mpi, environment, output, allocation, endings,
          threads, names, documentation, litmus, text)
 
 

@@ -1,0 +1,20 @@
+/* alloc.h - memory of the library itself, and the fault hook of its tests. */
+#ifndef WEIRI_MPI_ALLOC_H
+#define WEIRI_MPI_ALLOC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum weiri_mpi_fault {
+    WEIRI_MPI_FAULT_ALLOC,
+    WEIRI_MPI_FAULT_DEVICE /* an operation of a device: open, allocate, launch, wait, copy */
+} weiri_mpi_fault;
+
+/* Whether this operation must fail, because WEIR_MPI_FAIL counts to it. */
+bool weiri_mpi_fault_due(weiri_mpi_fault kind);
+
+/* Zeroed; NULL without memory. */
+void *weiri_mpi_alloc(size_t count, size_t bytes);
+void weiri_mpi_free(void *memory);
+
+#endif

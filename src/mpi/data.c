@@ -1,0 +1,272 @@
+/* data.c - packs and unpacks, by a kernel or through the host.
+ *
+ * Through the host: all memory between the first and the last byte of the items is copied to the host, MPI packs or
+ * unpacks it there, and after an unpack it is copied back. An unpack is a receive from this process itself, because
+ * MPI_Unpack does not take a message that ends inside of an item. */
+#include "src/mpi/data.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "src/mpi/alloc.h"
+#include "weir/error.h"
+#include "weir/stream.h"
+
+/* ---- begin and end --------------------------------------------------------------------------------------- */
+
+/* False if MPI must do it, with *reason set. */
+static bool find(weiri_mpi_data *data, weiri_mpi_reason *reason)
+{
+    const weiri_mpi_type *type = data->type;
+    weiri_mpi_device *last = NULL;
+    if (!weiri_mpi_device_find(data->buffer + type->true_lb, &data->device)) {
+        *reason = WEIRI_MPI_REASONS; /* explained there */
+        return false;
+    }
+    if (data->device == NULL) {
+        *reason = WEIRI_MPI_HOST_MEMORY;
+        return false;
+    }
+    /* Absolute addresses may point into different memories. */
+    if (data->buffer == MPI_BOTTOM &&
+        (!weiri_mpi_device_find(data->buffer + type->true_lb + type->true_extent - 1, &last) || last != data->device)) {
+        *reason = WEIRI_MPI_TYPE;
+        return false;
+    }
+    if (weiri_mpi_device_stages_there() && type->layout == NULL) {
+        *reason = WEIRI_MPI_TYPE;
+        return false;
+    }
+    *reason = WEIRI_MPI_TOO_LARGE;
+    return data->bytes <= INT_MAX || (type->layout != NULL && type->size <= INT_MAX);
+}
+
+bool weiri_mpi_data_begin(weiri_mpi_call call, const void *buffer, int count, MPI_Datatype datatype,
+                          weiri_mpi_data *out)
+{
+    weiri_mpi_reason reason = WEIRI_MPI_LEFT_TO_MPI;
+    weiri_mpi_data data = { .call = call, .datatype = datatype, .buffer = (char *)(uintptr_t)buffer, .count = count };
+    reason = count == 0 ? WEIRI_MPI_NO_BYTES : reason;
+    data.type = count > 0 ? weiri_mpi_type_get(datatype) : NULL;
+    if (data.type != NULL) {
+        reason = WEIRI_MPI_NO_BYTES;
+        data.bytes = (uint64_t)count * data.type->size;
+        if (data.bytes != 0 && find(&data, &reason)) {
+            *out = data;
+            return true;
+        }
+    }
+    if (reason != WEIRI_MPI_REASONS) {
+        weiri_mpi_explain(reason, NULL);
+    }
+    weiri_mpi_data_leave(&data);
+    weiri_mpi_type_put(data.type);
+    return false;
+}
+
+void weiri_mpi_data_end(weiri_mpi_data *data)
+{
+    weiri_mpi_type_put(data->type);
+    data->type = NULL;
+}
+
+bool weiri_mpi_data_keep(weiri_mpi_data *data)
+{
+    if (!weiri_mpi_type_keep(data->type, data->datatype)) {
+        return false;
+    }
+    data->datatype = data->type->kept;
+    return true;
+}
+
+void weiri_mpi_data_leave(const weiri_mpi_data *data) { weiri_mpi_count(data->call, WEIRI_MPI_BY_MPI, data->bytes); }
+
+/* ---- by a kernel ----------------------------------------------------------------------------------------- */
+
+static bool commit(const weiri_mpi_data *data)
+{
+    weiri_mpi_type *type = data->type;
+    const uint64_t bit = (uint64_t)1 << data->device->index;
+    if ((__atomic_load_n(&type->committed, __ATOMIC_ACQUIRE) & bit) != 0) {
+        return true;
+    }
+    if (weiri_mpi_fault_due(WEIRI_MPI_FAULT_DEVICE) ||
+        weir_layout_commit(type->layout, data->device->device) != WEIR_OK) {
+        return false;
+    }
+    (void)__atomic_or_fetch(&type->committed, bit, __ATOMIC_RELEASE);
+    return true;
+}
+
+static bool launch(const weiri_mpi_data *data, void *to, const void *from, uint64_t bytes, void *stream)
+{
+    weir_device *device = data->device->device;
+    const weir_layout *layout = data->type->layout;
+    weir_layout_opts opts = WEIR_OPTS(weir_layout_opts);
+    const uint64_t count = (uint64_t)data->count;
+    opts.bytes = bytes;
+    return !weiri_mpi_fault_due(WEIRI_MPI_FAULT_DEVICE) &&
+           (from == NULL ? weir_layout_pack(device, layout, count, data->buffer, to, NULL, stream)
+                         : weir_layout_unpack(device, layout, count, data->buffer, from, &opts, stream)) == WEIR_OK;
+}
+
+/* Packs to `to`, or with `from` unpacks its bytes. */
+static bool run_kernel(const weiri_mpi_data *data, void *to, const void *from, uint64_t bytes)
+{
+    weiri_mpi_stream *stream = commit(data) ? weiri_mpi_stream_take(data->device) : NULL;
+    bool good = stream != NULL;
+    if (good) {
+        good = launch(data, to, from, bytes, stream->stream);
+        good = weiri_mpi_stream_finish(stream) && good;
+    }
+    if (!good) {
+        weiri_mpi_explain(WEIRI_MPI_NO_KERNEL, weir_last_error());
+    }
+    return good;
+}
+
+/* ---- through the host ------------------------------------------------------------------------------------ */
+
+/* The host's copy of the memory of all items. */
+typedef struct span {
+    char *memory;
+    char *device; /* where it is on the device */
+    uint64_t bytes;
+} span;
+
+static bool span_begin(const weiri_mpi_data *data, span *out)
+{
+    const weiri_mpi_type *type = data->type;
+    const int64_t last = (data->count - 1) * type->extent;
+    const int64_t least = type->true_lb + (last < 0 ? last : 0);
+    out->bytes = (uint64_t)type->true_extent + (uint64_t)(last < 0 ? -last : last);
+    out->device = data->buffer + least;
+    out->memory = weiri_mpi_alloc(1, out->bytes);
+    if (out->memory == NULL) {
+        weiri_mpi_explain(WEIRI_MPI_NO_MEMORY, "a copy on the host");
+        return false;
+    }
+    if (!weiri_mpi_device_copy(data->device, out->memory, out->device, out->bytes)) {
+        weiri_mpi_free(out->memory);
+        return false;
+    }
+    return true;
+}
+
+/* The buffer to call MPI with. It may lie outside of the copy. */
+static void *span_buffer(const weiri_mpi_data *data, const span *s)
+{
+    return (void *)((uintptr_t)s->memory + ((uintptr_t)data->buffer - (uintptr_t)s->device));
+}
+
+static bool pack_by_host(const weiri_mpi_data *data, void *packed)
+{
+    span s;
+    int position = 0;
+    if (data->bytes > INT_MAX || !span_begin(data, &s)) {
+        return false;
+    }
+    const bool good = PMPI_Pack(span_buffer(data, &s), data->count, data->datatype, packed, (int)data->bytes, &position,
+                                weiri_mpi_type_self()) == MPI_SUCCESS;
+    weiri_mpi_free(s.memory);
+    return good;
+}
+
+/* MPI copies `bytes` from `packed` into the items around `buffer`. */
+static bool receive_from_self(const weiri_mpi_data *data, void *buffer, const void *packed, int bytes)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* messages of two threads would mix */
+    (void)pthread_mutex_lock(&mutex);
+    const int result = PMPI_Sendrecv(packed, bytes, MPI_BYTE, 0, 0, buffer, data->count, data->datatype, 0, 0,
+                                     weiri_mpi_type_self(), MPI_STATUS_IGNORE);
+    (void)pthread_mutex_unlock(&mutex);
+    return result == MPI_SUCCESS;
+}
+
+static bool unpack_by_host(const weiri_mpi_data *data, const void *packed, uint64_t bytes)
+{
+    span s;
+    if (bytes > INT_MAX) {
+        return false;
+    }
+    if (weiri_mpi_device_stages_there()) {
+        return receive_from_self(data, data->buffer, packed, (int)bytes); /* MPI takes the device's memory */
+    }
+    if (!span_begin(data, &s)) {
+        return false;
+    }
+    const bool good = receive_from_self(data, span_buffer(data, &s), packed, (int)bytes) &&
+                      weiri_mpi_device_copy(data->device, s.device, s.memory, s.bytes);
+    weiri_mpi_free(s.memory);
+    return good;
+}
+
+/* The same for packed bytes in the device's memory, by a copy on the host. */
+static bool move_by_host(const weiri_mpi_data *data, void *to, const void *from, uint64_t bytes, bool there)
+{
+    if (!there || (from != NULL && weiri_mpi_device_stages_there())) {
+        return from == NULL ? pack_by_host(data, to) : unpack_by_host(data, from, bytes);
+    }
+    void *copy = weiri_mpi_alloc(1, bytes);
+    if (copy == NULL) {
+        weiri_mpi_explain(WEIRI_MPI_NO_MEMORY, "a copy on the host");
+        return false;
+    }
+    const bool good = from == NULL
+                          ? pack_by_host(data, copy) && weiri_mpi_device_copy(data->device, to, copy, bytes)
+                          : weiri_mpi_device_copy(data->device, copy, from, bytes) && unpack_by_host(data, copy, bytes);
+    weiri_mpi_free(copy);
+    return good;
+}
+
+/* ---- pack and unpack ------------------------------------------------------------------------------------- */
+
+static bool move(const weiri_mpi_data *data, void *to, const void *from, uint64_t bytes, bool there)
+{
+    if (data->type->layout != NULL && run_kernel(data, to, from, bytes)) {
+        weiri_mpi_count(data->call, there ? WEIRI_MPI_ON_DEVICE : WEIRI_MPI_ONE_SHOT, bytes);
+        return true;
+    }
+    if (data->type->layout == NULL) {
+        weiri_mpi_explain(WEIRI_MPI_TYPE, NULL);
+    }
+    if (!move_by_host(data, to, from, bytes, there)) {
+        return false;
+    }
+    weiri_mpi_count(data->call, WEIRI_MPI_BY_HOST, bytes);
+    return true;
+}
+
+bool weiri_mpi_data_pack(const weiri_mpi_data *data, void *packed, bool there)
+{
+    return move(data, packed, NULL, data->bytes, there);
+}
+
+bool weiri_mpi_data_unpack(const weiri_mpi_data *data, const void *packed, uint64_t bytes, bool there)
+{
+    return bytes == 0 || move(data, NULL, packed, bytes, there);
+}
+
+/* ---- wire ------------------------------------------------------------------------------------------------ */
+
+bool weiri_mpi_wire_begin(const weiri_mpi_data *data, weiri_mpi_wire *out)
+{
+    out->datatype = MPI_BYTE;
+    out->count = (int)data->bytes;
+    if (data->bytes <= INT_MAX) {
+        return true;
+    }
+    out->count = data->count;
+    if (PMPI_Type_contiguous((int)data->type->size, MPI_BYTE, &out->datatype) != MPI_SUCCESS) {
+        return false;
+    }
+    return PMPI_Type_commit(&out->datatype) == MPI_SUCCESS;
+}
+
+void weiri_mpi_wire_end(weiri_mpi_wire *wire)
+{
+    if (wire->datatype != MPI_BYTE) {
+        (void)PMPI_Type_free(&wire->datatype);
+    }
+}

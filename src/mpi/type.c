@@ -1,0 +1,185 @@
+/* type.c - entries of datatypes.
+ *
+ * `types_mutex` makes finding an entry and taking a reference one step, because a datatype of no entry may be decoded
+ * by two threads. The callback of the attribute does not take it: MPI calls it inside of calls that hold it.
+ * `list_mutex` guards the list of all entries and is never held in a call of MPI. */
+#include "src/mpi/type.h"
+
+#include <pthread.h>
+
+#include "src/mpi/alloc.h"
+#include "src/mpi/report.h"
+
+static pthread_mutex_t types_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+static weiri_mpi_type *first;
+static int keyval = MPI_KEYVAL_INVALID;
+static MPI_Comm self = MPI_COMM_NULL;
+
+static void list_add(weiri_mpi_type *type)
+{
+    (void)pthread_mutex_lock(&list_mutex);
+    type->next = first;
+    if (first != NULL) {
+        first->previous = type;
+    }
+    first = type;
+    (void)pthread_mutex_unlock(&list_mutex);
+}
+
+static void list_remove(weiri_mpi_type *type)
+{
+    (void)pthread_mutex_lock(&list_mutex);
+    if (type->previous != NULL) {
+        type->previous->next = type->next;
+    } else {
+        first = type->next;
+    }
+    if (type->next != NULL) {
+        type->next->previous = type->previous;
+    }
+    (void)pthread_mutex_unlock(&list_mutex);
+}
+
+void weiri_mpi_type_put(weiri_mpi_type *type)
+{
+    if (type == NULL || __atomic_sub_fetch(&type->references, 1, __ATOMIC_ACQ_REL) != 0) {
+        return;
+    }
+    list_remove(type);
+    if (type->kept != MPI_DATATYPE_NULL) {
+        (void)PMPI_Type_free(&type->kept);
+    }
+    weir_layout_destroy(type->layout);
+    weiri_mpi_free(type);
+}
+
+static int forget(MPI_Datatype datatype, int key, void *value, void *state)
+{
+    weiri_mpi_type *type = value;
+    (void)datatype;
+    (void)key;
+    (void)state;
+    type->attached = MPI_DATATYPE_NULL;
+    weiri_mpi_type_put(type);
+    return MPI_SUCCESS;
+}
+
+/* ---- start and end --------------------------------------------------------------------------------------- */
+
+bool weiri_mpi_type_start(void)
+{
+    if (PMPI_Comm_dup(MPI_COMM_SELF, &self) != MPI_SUCCESS ||
+        PMPI_Comm_set_errhandler(self, MPI_ERRORS_RETURN) != MPI_SUCCESS) {
+        return false;
+    }
+    return PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget, &keyval, NULL) == MPI_SUCCESS;
+}
+
+MPI_Comm weiri_mpi_type_self(void) { return self; }
+
+void weiri_mpi_type_stop(void)
+{
+    for (weiri_mpi_type *type = first, *next; type != NULL; type = next) {
+        next = type->next;
+        if (type->kept != MPI_DATATYPE_NULL) {
+            (void)PMPI_Type_free(&type->kept); /* sets MPI_DATATYPE_NULL */
+        }
+        if (type->attached != MPI_DATATYPE_NULL) {
+            (void)PMPI_Type_delete_attr(type->attached, keyval);
+        }
+    }
+    (void)PMPI_Type_free_keyval(&keyval);
+    (void)PMPI_Comm_free(&self);
+}
+
+/* Requests that the program has never completed still have references. */
+void weiri_mpi_type_end(void)
+{
+    while (first != NULL) {
+        weiri_mpi_type *type = first;
+        first = type->next;
+        weir_layout_destroy(type->layout);
+        weiri_mpi_free(type);
+    }
+}
+
+/* ---- entries --------------------------------------------------------------------------------------------- */
+
+static weiri_mpi_type *create(MPI_Datatype datatype)
+{
+    MPI_Count size = 0, lb = 0, extent = 0, true_lb = 0, true_extent = 0;
+    char reason[128] = "";
+    if (PMPI_Type_size_x(datatype, &size) != MPI_SUCCESS ||
+        PMPI_Type_get_extent_x(datatype, &lb, &extent) != MPI_SUCCESS ||
+        PMPI_Type_get_true_extent_x(datatype, &true_lb, &true_extent) != MPI_SUCCESS || size < 0) {
+        return NULL;
+    }
+    weiri_mpi_type *type = weiri_mpi_alloc(1, sizeof *type);
+    if (type == NULL) {
+        weiri_mpi_explain(WEIRI_MPI_NO_MEMORY, "an entry of a datatype");
+        return NULL;
+    }
+    type->references = 1;
+    type->size = (uint64_t)size;
+    type->extent = (int64_t)extent;
+    type->true_lb = (int64_t)true_lb;
+    type->true_extent = (int64_t)true_extent;
+    type->attached = datatype;
+    type->kept = MPI_DATATYPE_NULL;
+    list_add(type);
+    if (size != 0 && !weiri_mpi_decode(datatype, &type->layout, reason)) {
+        weiri_mpi_explain(WEIRI_MPI_TYPE, reason);
+    }
+    if (PMPI_Type_set_attr(datatype, keyval, type) != MPI_SUCCESS) {
+        weiri_mpi_type_put(type);
+        return NULL;
+    }
+    return type;
+}
+
+/* The entry of the datatype, or NULL. The caller holds types_mutex. */
+static weiri_mpi_type *find(MPI_Datatype datatype)
+{
+    void *value = NULL;
+    int found = 0;
+    return PMPI_Type_get_attr(datatype, keyval, &value, &found) == MPI_SUCCESS && found ? value : NULL;
+}
+
+void weiri_mpi_type_commit(MPI_Datatype datatype)
+{
+    (void)pthread_mutex_lock(&types_mutex);
+    if (find(datatype) == NULL) {
+        (void)create(datatype);
+    }
+    (void)pthread_mutex_unlock(&types_mutex);
+}
+
+weiri_mpi_type *weiri_mpi_type_get(MPI_Datatype datatype)
+{
+    if (datatype == MPI_DATATYPE_NULL) {
+        return NULL;
+    }
+    (void)pthread_mutex_lock(&types_mutex);
+    weiri_mpi_type *type = find(datatype);
+    /* A named datatype, a duplicate, or one that was not committed: MPI says whether it can be sent. */
+    if (type == NULL && PMPI_Send(NULL, 0, datatype, MPI_PROC_NULL, 0, self) == MPI_SUCCESS) {
+        type = create(datatype);
+    }
+    if (type != NULL) {
+        (void)__atomic_add_fetch(&type->references, 1, __ATOMIC_RELAXED);
+    }
+    (void)pthread_mutex_unlock(&types_mutex);
+    return type;
+}
+
+bool weiri_mpi_type_keep(weiri_mpi_type *type, MPI_Datatype datatype)
+{
+    (void)pthread_mutex_lock(&types_mutex);
+    bool good = type->kept != MPI_DATATYPE_NULL;
+    if (!good) {
+        good = PMPI_Type_dup(datatype, &type->kept) == MPI_SUCCESS;
+    }
+    (void)pthread_mutex_unlock(&types_mutex);
+    return good;
+}
