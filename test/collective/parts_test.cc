@@ -163,7 +163,7 @@ Image image_of(const Bench *b, const Case &c, uint32_t host_ranks)
         for (uint64_t i = 0; i < own.count && !c.joins; i++) {
             put_element(own_bytes, one_first / size + i, size, element(o, rank, i));
         }
-        after.push_back([&image, &c, &part, o, rank, ranks, size, own, all_first, one_first] {
+        after.push_back([&image, &c, &part, o, ranks, size, own, all_first, one_first] {
             Bytes &results = c.joins && part.in_place ? image.want_in : image.want_out;
             for (uint64_t i = 0; i < own.count && c.joins; i++) {
                 put_element(results, one_first / size + i, size, joined(o, ranks, own.at + i));
