@@ -423,6 +423,24 @@ def pack(program):
         expect(result.returncode == 1 and f"'{box}' is not seed" in result.stdout, f"refusal of {box}: {result.stdout}")
 
 
+def strided(program):
+    """Strided transfers to a peer: a row for each box, form and kind of destination, with no wrong byte."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "results.json")
+        result = start(program, "strided", "--device", "cpu", "-n", "2", "--cube", "32", "--config", "13x70@53,C10",
+                       "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)["rows"]
+    forms = [(form, to) for form in ("put", "get", "packets", "lines") for to in ("rows", "packed")] + [("port", "rows")]
+    expect([(row["config"], row["form"], row["to"]) for row in rows] ==
+           [(box, *form) for box in ("13x70@53", "C10") for form in forms], rows)
+    for row in rows:
+        expect(row["wrong"] == 0 and row["bytes"] == row["run"] * row["rows"] and row["gbytes_s"] >= 0, f"data of {row}")
+    result = start(program, "strided", "--device", "cpu", "-g", "1")
+    expect(result.returncode == 1 and "two ranks" in result.stdout, result.stdout)
+
+
 def halo(program):
     """All parts of a halo: a row for each split and form, with no wrong cell."""
     with tempfile.TemporaryDirectory() as folder:
@@ -682,7 +700,7 @@ def wrong_result(program):
 
 CASES = {"put": transfer("put"), "get": transfer("get"), "packets": transfer("packets"), "processes": processes,
          "grids": grids, "semaphore": semaphore, "probe": probe, "fifo": fifo, "port": port, "window": window, "rdma": rdma,
-         "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack, "halo": halo,
+         "gather": gather, "beside": beside, "calibrate": calibrate, "scatter": scatter, "pack": pack, "strided": strided, "halo": halo,
          "log": log,
          "bootstrap": bootstrap, "collectives": collectives, "forms": forms, "plot": plot, "tune": tune,
          "tuned_again": tuned_again, "launched": launched, "wrong_result": wrong_result, "mistakes": mistakes,

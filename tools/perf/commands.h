@@ -18,6 +18,7 @@ extern const perf_command perf_scatter;
 extern const perf_command perf_pages;
 extern const perf_command perf_pack;
 extern const perf_command perf_unpack;
+extern const perf_command perf_strided;
 extern const perf_command perf_halo;
 extern const perf_command perf_bootstrap;
 extern const perf_command perf_allreduce;
