@@ -3,8 +3,8 @@
 
 ctest would start a process for each case, and under the sanitizers a start takes longer than most cases do. FOLDER is
 a build folder, RESULTS the JUnit file to write. Cases with the label long, and cases whose ctest name matches RE, are
-left out. Suites with RUN_SERIAL run alone, in one process each. The others run in processes of ten cases, two processes
-for each core, because tests wait more than they compute.
+left out. Suites with RUN_SERIAL run one after the other, in one process each. The others run beside them in processes
+of ten cases, one process for each core, because tests wait more than they compute.
 
 A process may end badly (signal, sanitizer, leak, silence for longer than a case's TIMEOUT) without a failed case to
 explain it. Its cases then run again, one at a time. If none of them fails, the suite counts as one failed test."""
@@ -22,7 +22,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
-CASES_AT_ONCE = 10 # cases in a process, for suites that do not run alone
+CASES_AT_ONCE = 10 # cases in a process, for suites without RUN_SERIAL
 
 Case = collections.namedtuple("Case", "name filter program folder timeout serial")
 
@@ -140,13 +140,12 @@ def main():
         print(f"{done}/{len(suites)} Test {os.path.basename(key[0])} {key[1]}: {len(elements)} cases, {bad} failed, "
               f"{seconds:.1f} s, CPU {cpu:.1f} s", flush=True)
 
-    with concurrent.futures.ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:
-        running = {pool.submit(timed, cases, environment): key for key, cases in suites.items() if not cases[0].serial}
+    with concurrent.futures.ThreadPoolExecutor(1) as serial, \
+            concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        running = {(serial if cases[0].serial else pool).submit(timed, cases, environment): key
+                   for key, cases in suites.items()}
         for future in concurrent.futures.as_completed(running):
             note(running[future], future.result())
-    for key, cases in suites.items():
-        if cases[0].serial:
-            note(key, timed(cases, environment))
     ElementTree.ElementTree(root).write(arguments.results)
     failures = [element for element in root if element.find("failure") is not None]
     for element in failures:
