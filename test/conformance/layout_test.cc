@@ -280,7 +280,7 @@ void each_layout(weirt_rank *rank)
     }
 }
 
-TEST_P(Layout, PackAndUnpackOfEachLayout) { run(1, each_layout); }
+TEST_P(Layout, PackAndUnpackOfEachLayout) { run_alone(each_layout); }
 
 void alignments(weirt_rank *rank)
 {
@@ -307,7 +307,7 @@ void alignments(weirt_rank *rank)
     }
 }
 
-TEST_P(Layout, AnyAlignmentOfBothEnds) { run(1, alignments); }
+TEST_P(Layout, AnyAlignmentOfBothEnds) { run_alone(alignments); }
 
 // Parts of odd sizes join to the whole. A part alone leaves the rest as it was.
 void parts(weirt_rank *rank)
@@ -334,7 +334,7 @@ void parts(weirt_rank *rank)
     }
 }
 
-TEST_P(Layout, PartsJoinToTheWhole) { run(1, parts); }
+TEST_P(Layout, PartsJoinToTheWhole) { run_alone(parts); }
 
 // Copies between layouts of one size. The source has its own arena.
 void check_copy(const World &world, const Described &to, uint64_t to_count, const Described &from, uint64_t from_count,
@@ -390,7 +390,7 @@ void copies(weirt_rank *rank)
     }
 }
 
-TEST_P(Layout, CopyBetweenTwoLayouts) { run(1, copies); }
+TEST_P(Layout, CopyBetweenTwoLayouts) { run_alone(copies); }
 
 // A graph repeats the calls with the data of its replay.
 void replays(weirt_rank *rank)
@@ -421,7 +421,7 @@ void replays(weirt_rank *rank)
     weir_layout_destroy(d.layout);
 }
 
-TEST_P(Layout, GraphsAreReplayed) { run(1, replays); }
+TEST_P(Layout, GraphsAreReplayed) { run_alone(replays); }
 
 // Runs the kernel once; returns the status of its call.
 weir_status launch_inside(const World &world, layout_args &args)
@@ -504,7 +504,7 @@ void inside_kernels(weirt_rank *rank)
     }
 }
 
-TEST_P(Layout, CallsInsideAKernel) { run(1, inside_kernels); }
+TEST_P(Layout, CallsInsideAKernel) { run_alone(inside_kernels); }
 
 void refusals_inside(weirt_rank *rank)
 {
@@ -544,6 +544,6 @@ void refusals_inside(weirt_rank *rank)
     weir_layout_destroy(d.layout);
 }
 
-TEST_P(Layout, RefusalsInsideAKernel) { run(1, refusals_inside); }
+TEST_P(Layout, RefusalsInsideAKernel) { run_alone(refusals_inside); }
 
 } // namespace

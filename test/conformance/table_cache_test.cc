@@ -153,7 +153,7 @@ void reads(weirt_rank *rank)
     }
 }
 
-TEST_P(TableCache, GathersReadCopies) { run(1, reads); }
+TEST_P(TableCache, GathersReadCopies) { run_alone(reads); }
 
 // A scatter stores to the row and to its copy.
 void scatters(weirt_rank *rank)
@@ -199,7 +199,7 @@ void scatters(weirt_rank *rank)
     }
 }
 
-TEST_P(TableCache, ScattersStoreToRowAndCopy) { run(1, scatters); }
+TEST_P(TableCache, ScattersStoreToRowAndCopy) { run_alone(scatters); }
 
 // Planes outside the row are in no copy: a gather reads the rows, and a scatter drops the copies, because it may store
 // to other rows.
@@ -256,7 +256,7 @@ void planes(weirt_rank *rank)
     weir_table_destroy(less);
 }
 
-TEST_P(TableCache, PlanesOutsideTheRowHaveNoCopy) { run(1, planes); }
+TEST_P(TableCache, PlanesOutsideTheRowHaveNoCopy) { run_alone(planes); }
 
 // A graph is replayed with other rows.
 void replays(weirt_rank *rank)
@@ -279,7 +279,7 @@ void replays(weirt_rank *rank)
     weir_graph_destroy(world.c.device, graph);
 }
 
-TEST_P(TableCache, GraphsAreReplayed) { run(1, replays); }
+TEST_P(TableCache, GraphsAreReplayed) { run_alone(replays); }
 
 void refuses(weirt_rank *rank)
 {
@@ -305,6 +305,6 @@ void refuses(weirt_rank *rank)
     WEIRT_EXPECT(rank, world.wrong(versions_of(1, { 3 }, 0)) == 0);
 }
 
-TEST_P(TableCache, RefusesAndCounts) { run(1, refuses); }
+TEST_P(TableCache, RefusesAndCounts) { run_alone(refuses); }
 
 } // namespace

@@ -128,7 +128,7 @@ void refuses_at_create(weirt_rank *rank)
     }
 }
 
-TEST_P(TableErrors, CreateRefuses) { run(1, refuses_at_create); }
+TEST_P(TableErrors, CreateRefuses) { run_alone(refuses_at_create); }
 
 // ---- calls ---------------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ void refuses_calls(weirt_rank *rank)
     weir_table_destroy(table);
 }
 
-TEST_P(TableErrors, CallsRefuse) { run(1, refuses_calls); }
+TEST_P(TableErrors, CallsRefuse) { run_alone(refuses_calls); }
 
 // Ids that are out of range are counted, and the first one is named. Calls go on.
 void counts_faults(weirt_rank *rank)
@@ -227,7 +227,7 @@ void counts_faults(weirt_rank *rank)
     weir_table_destroy(table);
 }
 
-TEST_P(TableErrors, CountsIdsOutOfRange) { run(1, counts_faults); }
+TEST_P(TableErrors, CountsIdsOutOfRange) { run_alone(counts_faults); }
 
 // ---- memory --------------------------------------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ void between_unreadable_pages(weirt_rank *rank)
     munmap(map, 3 * page);
 }
 
-TEST_P(TableErrors, RowsBetweenUnreadablePages) { run(1, between_unreadable_pages); }
+TEST_P(TableErrors, RowsBetweenUnreadablePages) { run_alone(between_unreadable_pages); }
 
 // More than 2^32 rows in 80 GiB of virtual memory, of which few pages exist.
 void large(weirt_rank *rank)
@@ -299,7 +299,7 @@ void large(weirt_rank *rank)
     munmap(map, rows * 16);
 }
 
-TEST_P(TableErrors, MoreThanFourBillionRows) { run(1, large); }
+TEST_P(TableErrors, MoreThanFourBillionRows) { run_alone(large); }
 
 // ---- faults in create and calls
 // --------------------------------------------------------------------------------------
@@ -329,8 +329,8 @@ void nth_fails(weirt_rank *rank, uint64_t (*fail)(uint64_t n), weir_status wante
 void nth_allocation(weirt_rank *rank) { nth_fails(rank, weirt_fail_allocation, WEIR_ERR_NOMEM); }
 void nth_device(weirt_rank *rank) { nth_fails(rank, weirt_fail_device, WEIR_ERR_DEVICE); }
 
-TEST_P(TableErrors, NthAllocationFails) { run(1, nth_allocation); }
-TEST_P(TableErrors, NthDeviceOperationFails) { run(1, nth_device); }
+TEST_P(TableErrors, NthAllocationFails) { run_alone(nth_allocation); }
+TEST_P(TableErrors, NthDeviceOperationFails) { run_alone(nth_device); }
 
 // A call allocates no more than the launch of a kernel that does nothing.
 void allocates_nothing(weirt_rank *rank)
@@ -360,7 +360,7 @@ void allocates_nothing(weirt_rank *rank)
     weir_table_destroy(table);
 }
 
-TEST_P(TableErrors, CallsAllocateNothing) { run(1, allocates_nothing); }
+TEST_P(TableErrors, CallsAllocateNothing) { run_alone(allocates_nothing); }
 
 // ---- inside kernels
 // --------------------------------------------------------------------------------------------------
@@ -409,6 +409,6 @@ void inside_kernels(weirt_rank *rank)
     weir_table_destroy(table);
 }
 
-TEST_P(TableErrors, RowsInsideKernels) { run(1, inside_kernels); }
+TEST_P(TableErrors, RowsInsideKernels) { run_alone(inside_kernels); }
 
 } // namespace

@@ -171,7 +171,7 @@ void groups(weirt_rank *rank)
     }
 }
 
-TEST_P(TableOrder, ReadsGroupAfterGroup) { run(1, groups); }
+TEST_P(TableOrder, ReadsGroupAfterGroup) { run_alone(groups); }
 
 // Ids that a gather in the order UNIQUE reads: of equal ids one, and each that has no row.
 uint64_t reads(const World &world, const std::vector<int64_t> &ids, uint64_t count)
@@ -218,9 +218,9 @@ void uniques(weirt_rank *rank)
     }
 }
 
-TEST_P(TableOrder, ReadsEachRowOnce) { run(1, uniques); }
+TEST_P(TableOrder, ReadsEachRowOnce) { run_alone(uniques); }
 
-// Equal ids go to places of their own, in two planes; a negative place takes nothing, also of the first of equal ids.
+// Each of several equal ids goes to its own place, in two planes. A negative place takes nothing, even for the first.
 void places(weirt_rank *rank)
 {
     World world(rank, WEIR_SPLIT_RANGES, MOST);
@@ -257,7 +257,7 @@ void places(weirt_rank *rank)
     WEIRT_EXPECT(rank, wrong == 0);
 }
 
-TEST_P(TableOrder, EqualIdsGoToTheirPlaces) { run(1, places); }
+TEST_P(TableOrder, EqualIdsGoToTheirPlaces) { run_alone(places); }
 
 // Faults have the position in the caller's ids.
 void faults(weirt_rank *rank)
@@ -279,7 +279,7 @@ void faults(weirt_rank *rank)
     WEIRT_EXPECT(rank, faults.count == 2 && faults.position == 4);
 }
 
-TEST_P(TableOrder, FaultsHaveTheirPosition) { run(1, faults); }
+TEST_P(TableOrder, FaultsHaveTheirPosition) { run_alone(faults); }
 
 // AUTO groups from the number of ids that info names.
 void chooses(weirt_rank *rank)
@@ -311,7 +311,7 @@ void chooses(weirt_rank *rank)
     WEIRT_EXPECT(rank, world.wrong(ids, MOST) == 0 && world.ordered(ids, MOST, WEIR_SPLIT_RANGES));
 }
 
-TEST_P(TableOrder, AutoGroupsWhereItPays) { run(1, chooses); }
+TEST_P(TableOrder, AutoGroupsWhereItPays) { run_alone(chooses); }
 
 // A graph that reorders is replayed with other ids.
 void replay(weirt_rank *rank, weir_table_order order)
@@ -339,6 +339,6 @@ void replays(weirt_rank *rank)
     replay(rank, WEIR_TABLE_ORDER_UNIQUE);
 }
 
-TEST_P(TableOrder, GraphsAreReplayed) { run(1, replays); }
+TEST_P(TableOrder, GraphsAreReplayed) { run_alone(replays); }
 
 } // namespace

@@ -265,7 +265,7 @@ void every_size(weirt_rank *rank)
     }
 }
 
-TEST_P(Table, EverySizeOfRows) { run(1, every_size); }
+TEST_P(Table, EverySizeOfRows) { run_alone(every_size); }
 
 void every_alignment(weirt_rank *rank)
 {
@@ -285,7 +285,7 @@ void every_alignment(weirt_rank *rank)
     }
 }
 
-TEST_P(Table, EveryAlignmentOfRows) { run(1, every_alignment); }
+TEST_P(Table, EveryAlignmentOfRows) { run_alone(every_alignment); }
 
 // Rows that several groups of lanes share.
 void long_rows(weirt_rank *rank)
@@ -309,7 +309,7 @@ void long_rows(weirt_rank *rank)
     }
 }
 
-TEST_P(Table, LongRows) { run(1, long_rows); }
+TEST_P(Table, LongRows) { run_alone(long_rows); }
 
 void every_split(weirt_rank *rank)
 {
@@ -340,7 +340,7 @@ void every_split(weirt_rank *rank)
     }
 }
 
-TEST_P(Table, EverySplit) { run(1, every_split); }
+TEST_P(Table, EverySplit) { run_alone(every_split); }
 
 void every_id(weirt_rank *rank)
 {
@@ -368,7 +368,7 @@ void every_id(weirt_rank *rank)
     }
 }
 
-TEST_P(Table, EveryKindOfId) { run(1, every_id); }
+TEST_P(Table, EveryKindOfId) { run_alone(every_id); }
 
 // A part of each row, places of out, and planes.
 void pieces(weirt_rank *rank)
@@ -402,7 +402,7 @@ void pieces(weirt_rank *rank)
     }
 }
 
-TEST_P(Table, PiecesPlacesAndPlanes) { run(1, pieces); }
+TEST_P(Table, PiecesPlacesAndPlanes) { run_alone(pieces); }
 
 // One table for all ranks: rank 0 allocates it, and each rank gathers other rows of it. The last part is memory of this
 // rank.
@@ -495,6 +495,6 @@ void replays(weirt_rank *rank)
     weir_table_destroy(table);
 }
 
-TEST_P(Table, GraphsAreReplayedWithOtherIds) { run(1, replays); }
+TEST_P(Table, GraphsAreReplayedWithOtherIds) { run_alone(replays); }
 
 } // namespace

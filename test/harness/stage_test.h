@@ -26,6 +26,15 @@ protected:
     void SetUp() override { weirt_require_stage(stage()); }
     const weirt_stage *stage() const { return &weirt_stages[GetParam()]; }
     void run(uint32_t ranks, weirt_rank_fn body) const { weirt_ranks_run(stage(), ranks, body, nullptr, 0); }
+    /* The whole of a case in which one rank meets no other: between processes it would show the same as between
+     * threads. */
+    void run_alone(weirt_rank_fn body) const
+    {
+        if (stage()->processes) {
+            GTEST_SKIP() << "one rank: the same as in the stage of threads";
+        }
+        run(1, body);
+    }
 };
 
 /* Cases that run once a stage and number of ranks. */
