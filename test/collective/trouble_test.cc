@@ -77,7 +77,7 @@ void arguments(weirt_rank *rank)
         refused(b, "rank 9", weir_broadcast(c, in, out, 1, WEIR_F32, 9, s));
         refused(b, "rank 2 of 2", weir_gather(c, in, out, 1, WEIR_F32, 2, s));
         refused(b, "recv is NULL", weir_gather(c, in, nullptr, 1, WEIR_F32, rank->rank, s));
-        refused(b, "overlap", weir_gather(c, in, in + 4 - 4 * rank->rank, 1, WEIR_F32, rank->rank, s));
+        refused(b, "overlap", weir_gather(c, in + 4 - 4 * rank->rank, in, 1, WEIR_F32, rank->rank, s));
         refused(b, "send is NULL", weir_scatter(c, nullptr, out, 1, WEIR_F32, rank->rank, s));
         refused(b, "overlap", weir_scatter(c, in, in + 4 - 4 * rank->rank, 1, WEIR_F32, rank->rank, s));
         refused(b, "extents", weir_all_to_all_v(c, in, nullptr, out, extents, WEIR_U8, s));
