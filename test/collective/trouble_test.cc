@@ -596,14 +596,15 @@ void good_table(weirt_rank *rank)
 {
     weir_collective_opts opts = small_opts(rank);
     opts.blocks = 2;
-    opts.threads = std::strcmp(rank->stage->kind, "gpu") == 0 ? 32 : 2;
+    const bool limited = std::strcmp(rank->stage->kind, "gpu") == 0; // two blocks are all that the CPU device has
+    opts.threads = limited ? 32 : 2;
     Bench bench;
     if (bench_open(rank, &opts, 4096, 0, &bench)) {
         chooses(&bench, WEIR_ALLREDUCE, 100, WEIR_FORM_SLOTS, 2);
         chooses(&bench, WEIR_ALLREDUCE, 101, WEIR_FORM_LINES, 1);
         chooses(&bench, WEIR_ALLREDUCE, 5000, WEIR_FORM_LINES, 1);
         chooses(&bench, WEIR_ALLREDUCE, 1 << 20, WEIR_FORM_SLOTS, 0); // no room for lines
-        chooses(&bench, WEIR_REDUCE, 100, WEIR_FORM_ONCE, 0);
+        chooses(&bench, WEIR_REDUCE, 100, limited ? WEIR_FORM_PACKETS : WEIR_FORM_ONCE, 0);
         chooses(&bench, WEIR_ALLGATHER, 100, WEIR_FORM_PACKETS, 0); // the row belongs to another device
         chooses(&bench, WEIR_BROADCAST, 100, WEIR_FORM_SLOTS, 1);
         const weir_collective_request broadcast = { WEIR_BROADCAST, WEIR_F32, WEIR_SUM, 0, 100, nullptr, nullptr };
@@ -615,6 +616,8 @@ void good_table(weirt_rank *rank)
         (void)run(&bench, sum_of(101, 2));
         WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_PACKETS, 1));
         chooses(&bench, WEIR_ALLREDUCE, 100, WEIR_FORM_PACKETS, 1);
+        WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_AUTO, 1));
+        chooses(&bench, WEIR_REDUCE, 100, WEIR_FORM_PACKETS, 1); // the row for an SM limit of 1
     }
     bench_close(&bench);
 }
@@ -671,13 +674,15 @@ TEST_P(CollectiveUse, TuningFilesChoose)
     ASSERT_GE(fd, 0);
     close(fd);
     std::ofstream(path) << "# forms\n\nallreduce 2 400 slots 2 0\nallreduce 2 0 lines 1 0\nallreduce 3 0 packets 0 0\n"
+                           "reduce 2 400 packets 0 0 1\n"
                            "device None\nallgather 2 0 slots 1 100000\ndevice *\n#"
                         << std::string(1000, 'x') << "\nbroadcast 2 0 slots 1 64"; // the last row has no newline
     setenv("WEIR_COLLECTIVE_TABLE", path, 1);
     run(2, good_table);
-    for (const char *line : { "sum 2 1 once 0 0", "allreduce 9 1 once 0 0", "allreduce 2 x once 0 0",
-                              "allreduce 2 1 auto 0 0", "allreduce 2 1 once 0", "allreduce 2 1 once 0 0 0",
-                              "allreduce 2 1 once 0 1025", "allreduce 2 99999999999999999999 once 0 0" }) {
+    for (const char *line :
+         { "sum 2 1 once 0 0", "allreduce 9 1 once 0 0", "allreduce 2 x once 0 0", "allreduce 2 1 auto 0 0",
+           "allreduce 2 1 once 0", "allreduce 2 1 once 0 0 0", "allreduce 2 1 once 0 0 x", "allreduce 2 1 once 0 0 8 8",
+           "allreduce 2 1 once 0 1025", "allreduce 2 99999999999999999999 once 0 0" }) {
         std::ofstream(path) << "# forms\n" << line << "\n";
         const char part[] = "line 2: malformed row";
         weirt_ranks_run(stage(), 1, bad_tuning_file, part, sizeof part);

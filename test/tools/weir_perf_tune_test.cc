@@ -77,6 +77,20 @@ TEST(WeirPerfTune, NeighboursWithTheSameChoiceAreOneRow)
                                          "allreduce 2 16384 lines 16 256\nallreduce 2 65536 lines 16 512\n");
 }
 
+TEST(WeirPerfTune, ALimitIsPartOfARow)
+{
+    perf_tune tune = {};
+    tune.limit = 8;
+    add(&tune, 256, WEIR_FORM_SLOTS, { 8, 512 }, 8, 3.0);
+    const std::string mine = std::string("device Model A\n# tuned allreduce 2 8 by weir-perf ") + weir_version() +
+                             ": title\nallreduce 2 256 slots 8 512 8\n";
+    const std::string others = "allreduce 2 256 once 0 0\nallreduce 2 256 once 0 0 16\n";
+    const std::string old = "# tuned allreduce 2 8 by weir-perf 0: old\nallreduce 2 9 lines 8 0 8\n";
+    EXPECT_EQ(write(&tune, ("device Model A\n" + old + others).c_str()), mine + others);
+    tune.limit = 0;
+    EXPECT_EQ(write(&tune, mine.c_str()), head() + "allreduce 2 256 slots 8 512\n" + mine.substr(mine.find('#')));
+}
+
 TEST(WeirPerfTune, OthersRowsStayBehindTheNewOnes)
 {
     perf_tune tune = {};

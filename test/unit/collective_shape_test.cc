@@ -92,7 +92,7 @@ TEST(CollectiveShape, RowsAreBound)
         for (uint32_t blocks : { 0u, 1u, 132u, 140u, 300u, 528u, 100000u }) {
             for (uint32_t threads : { 0u, 32u, 256u, 512u, 1024u }) {
                 weir_collective c = make(132, 4, shared);
-                weiri_row row = { 1u << WEIR_ALLGATHER, 4, UINT64_MAX, WEIR_FORM_SLOTS, blocks, threads };
+                weiri_row row = { 1u << WEIR_ALLGATHER, 4, UINT64_MAX, WEIR_FORM_SLOTS, blocks, threads, 0 };
                 c.rows = &row;
                 c.row_count = 1;
                 const weir_shape shape = choose(&c, work, WEIR_FORM_AUTO);
@@ -107,6 +107,61 @@ TEST(CollectiveShape, RowsAreBound)
             }
         }
     }
+}
+
+weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
+{
+    weir_collective_form form = WEIR_FORM_AUTO;
+    weir_shape shape = {};
+    const weiri_work work = { WEIR_ALLREDUCE, bytes, bytes / 2, false, false };
+    EXPECT_EQ(weiri_choose(c, &work, "test", &form, &shape), WEIR_OK);
+    return form;
+}
+
+TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
+{
+    weir_collective c = make(132, 2, false);
+    c.device.packet_room = 64 << 20;
+    EXPECT_EQ(form_of(&c, 8 << 20), WEIR_FORM_LINES);
+    c.forced = 132; // all
+    EXPECT_EQ(form_of(&c, 8 << 20), WEIR_FORM_LINES);
+    for (uint32_t limit : { 1u, 8u, 16u, 24u, 32u }) {
+        for (bool forced : { false, true }) {
+            c.forced = forced ? limit : 0;
+            c.limited = !forced;
+            c.sm_limit = forced ? 132 : limit;
+            EXPECT_EQ(form_of(&c, limit << 14), limit << 14 <= 256 << 10 ? WEIR_FORM_ONCE : WEIR_FORM_LINES) << limit;
+            EXPECT_EQ(form_of(&c, (limit << 14) + 2), WEIR_FORM_SLOTS) << limit;
+        }
+    }
+}
+
+TEST(CollectiveShape, RowsOfTheNextSmallerLimitCount)
+{
+    const uint32_t kinds = 1u << WEIR_ALLREDUCE;
+    weiri_row rows[] = {
+        { kinds, 2, 4096, WEIR_FORM_LINES, 0, 0, 0 },          { kinds, 2, 4096, WEIR_FORM_PACKETS, 0, 0, 16 },
+        { kinds, 2, UINT64_MAX, WEIR_FORM_SLOTS, 0, 0, 8 },    { kinds, 2, 4096, WEIR_FORM_ONCE, 0, 0, 16 },
+        { kinds, 2, UINT64_MAX, WEIR_FORM_PACKETS, 0, 0, 32 },
+    };
+    weir_collective c = make(132, 2, false);
+    c.rows = rows;
+    c.row_count = sizeof rows / sizeof rows[0];
+    EXPECT_EQ(form_of(&c, 4096), WEIR_FORM_LINES); // without a limit
+    c.limited = true;
+    const struct {
+        uint32_t limit;
+        weir_collective_form form;
+    } cases[] = { { 4, WEIR_FORM_LINES },    { 8, WEIR_FORM_SLOTS },    { 15, WEIR_FORM_SLOTS },
+                  { 16, WEIR_FORM_PACKETS }, { 31, WEIR_FORM_PACKETS }, { 32, WEIR_FORM_PACKETS } };
+    for (const auto &one : cases) {
+        c.sm_limit = one.limit;
+        EXPECT_EQ(form_of(&c, 4096), one.form) << one.limit;
+    }
+    c.sm_limit = 24; // the row for 16 ends at 4,096 bytes
+    EXPECT_EQ(form_of(&c, 8192), WEIR_FORM_SLOTS);
+    c.sm_limit = 64;
+    EXPECT_EQ(form_of(&c, 8192), WEIR_FORM_PACKETS);
 }
 
 } // namespace

@@ -54,6 +54,7 @@ static weir_status create_collective(perf_bench *b, uint64_t threads)
     opts.blocks = blocks->count != 0 ? (uint32_t)most : rank->shared ? rank->info.multiprocessors / rank->ranks : 0;
     opts.threads = (uint32_t)threads;
     b->threads = opts.threads;
+    b->tune.limit = blocks->count != 0 && most < rank->info.multiprocessors ? (uint32_t)most : 0;
     opts.host_ranks = rank->options->host_ranks;
     weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
     for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {

@@ -58,6 +58,7 @@ typedef struct perf_best {
 typedef struct perf_tune {
     perf_best rows[PERF_LIST_MAX];
     uint32_t count;
+    uint32_t limit; /* SM limit that the rows name; 0: none */
 } perf_tune;
 
 /* Keeps `chosen`, measured with up to `most` blocks (0: the library's default shape), if it is the fastest so far. */
@@ -65,9 +66,9 @@ void perf_tune_add(perf_tune *tune, uint64_t bytes, const perf_choice *chosen, u
 /* Whether the file can be written. Call it before any rank starts, while the process has one thread. Each collective
  * reads and checks the file's current rows. */
 bool perf_tune_prepare(const char *path);
-/* Puts the new rows in front of the file's rows and removes old rows of the same device, operation and number of ranks.
- * `title` describes the measurement. Reports the result on standard output. False, with errno, if the file cannot be
- * written. */
+/* Puts the new rows in front of the file's rows and removes old rows of the same device, operation, number of ranks and
+ * SM limit. `title` describes the measurement. Reports the result on standard output. False, with errno, if the file
+ * cannot be written. */
 bool perf_tune_write(const perf_tune *tune, const char *path, const perf_rank *rank, const char *title);
 
 /* ---- state of a rank ------------------------------------------------------------------------------------ */

@@ -37,12 +37,20 @@ bool perf_tune_prepare(const char *path)
     return file != NULL && fclose(file) == 0 && setenv("WEIR_COLLECTIVE_TABLE", path, 1) == 0;
 }
 
+static void put_limit(FILE *file, uint32_t limit)
+{
+    if (limit != 0) {
+        fprintf(file, " %" PRIu32, limit);
+    }
+}
+
 /* Returns the number of rows; neighbours with the same choice share a row. */
 static uint32_t put_rows(FILE *file, const perf_tune *tune, const perf_rank *rank, const char *title)
 {
     uint32_t count = 0;
-    fprintf(file, "device %s\n# tuned %s %" PRIu32 " by weir-perf %s: %s\n", rank->info.model, rank->command,
-            rank->ranks, weir_version(), title);
+    fprintf(file, "device %s\n# tuned %s %" PRIu32, rank->info.model, rank->command, rank->ranks);
+    put_limit(file, tune->limit);
+    fprintf(file, " by weir-perf %s: %s\n", weir_version(), title);
     for (uint32_t i = 0; i < tune->count; i++) {
         const perf_best *row = &tune->rows[i];
         const perf_best *next = row + 1;
@@ -50,24 +58,30 @@ static uint32_t put_rows(FILE *file, const perf_tune *tune, const perf_rank *ran
             row->threads == next->threads) {
             continue;
         }
-        fprintf(file, "%s %" PRIu32 " %" PRIu64 " %s %" PRIu32 " %" PRIu32 "\n", rank->command, rank->ranks, row->bytes,
+        fprintf(file, "%s %" PRIu32 " %" PRIu64 " %s %" PRIu32 " %" PRIu32, rank->command, rank->ranks, row->bytes,
                 perf_form_names[row->form], row->blocks, row->threads);
+        put_limit(file, tune->limit);
+        fprintf(file, "\n");
         count++;
     }
     return count;
 }
 
-/* Whether `line` is a row of this operation and number of ranks, or the comment above such rows. */
-static bool is_replaced(const char *line, const perf_rank *rank)
+/* Whether `line` is a row of this operation, number of ranks and SM limit, or the comment above such rows. */
+static bool is_replaced(const char *line, const perf_rank *rank, uint32_t limit)
 {
     char name[32];
     unsigned ranks = 0;
-    return (sscanf(line, "# tuned %31s %u", name, &ranks) == 2 || sscanf(line, "%31s %u", name, &ranks) == 2) &&
-           strcmp(name, rank->command) == 0 && ranks == rank->ranks;
+    unsigned named = 0; /* the limit */
+    if (sscanf(line, "# tuned %31s %u %u", name, &ranks, &named) < 2 &&
+        sscanf(line, "%31s %u %*s %*s %*s %*s %u", name, &ranks, &named) < 2) {
+        return false;
+    }
+    return strcmp(name, rank->command) == 0 && ranks == rank->ranks && named == limit;
 }
 
 /* Copies rows that are not replaced. One device row applies to all rows behind it. */
-static void put_rest(FILE *file, FILE *old, const perf_rank *rank)
+static void put_rest(FILE *file, FILE *old, const perf_rank *rank, uint32_t limit)
 {
     static const char device[] = "device ";
     char line[LINE_BYTES];
@@ -80,7 +94,7 @@ static void put_rest(FILE *file, FILE *old, const perf_rank *rank)
             (void)snprintf(here, sizeof here, "%s", line + sizeof device - 1);
             continue;
         }
-        if (strcmp(here, rank->info.model) == 0 && is_replaced(line, rank)) {
+        if (strcmp(here, rank->info.model) == 0 && is_replaced(line, rank, limit)) {
             continue;
         }
         if (strcmp(here, named) != 0) {
@@ -111,7 +125,7 @@ bool perf_tune_write(const perf_tune *tune, const char *path, const perf_rank *r
     FILE *file = old != NULL ? open_memstream(&text, &bytes) : NULL;
     if (file != NULL) {
         count = put_rows(file, tune, rank, title);
-        put_rest(file, old, rank);
+        put_rest(file, old, rank, tune->limit);
         good = ferror(old) == 0 && ferror(file) == 0;
         good = fclose(file) == 0 && good;
     }

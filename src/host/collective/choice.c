@@ -11,6 +11,7 @@
 #define RANGE_LEAST ((uint64_t)16 << 10)
 #define ZERO_COPY_LEAST ((uint64_t)1 << 20)
 #define MANY_BLOCKS 64u
+#define LIMITED_BYTES ((uint64_t)16 << 10)
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
@@ -20,15 +21,15 @@
 
 /* The library's rows, measured on two and four H200 and extrapolated for eight. */
 static const weiri_row own_rows[] = {
-    { REDUCTIONS, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE, 0, 0 },
-    { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0 },
-    { REDUCTIONS, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0 },
-    { REDUCTIONS, 8, (uint64_t)64 << 10, WEIR_FORM_PACKETS, 0, 0 },
-    { REDUCTIONS, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
-    { REDUCTIONS, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0 }, /* if the link keeps no lines */
-    { MOVES, 8, (uint64_t)128 << 10, WEIR_FORM_PACKETS, 0, 0 },
-    { MOVES, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0 },
-    { MOVES, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0 },
+    { REDUCTIONS, 2, (uint64_t)256 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
+    { REDUCTIONS, 4, (uint64_t)64 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)32 << 10, WEIR_FORM_ONCE, 0, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)64 << 10, WEIR_FORM_PACKETS, 0, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0, 0 },
+    { REDUCTIONS, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0, 0 }, /* if the link keeps no lines */
+    { MOVES, 8, (uint64_t)128 << 10, WEIR_FORM_PACKETS, 0, 0, 0 },
+    { MOVES, 8, (uint64_t)8 << 20, WEIR_FORM_LINES, 0, 0, 0 },
+    { MOVES, 8, (uint64_t)1 << 20, WEIR_FORM_PACKETS, 0, 0, 0 },
 };
 
 #define OWN_ROWS (sizeof own_rows / sizeof own_rows[0])
@@ -58,25 +59,64 @@ static bool is_zero_copy(const weiri_work *work)
     return work->zero_copy && work->piece > (reduces ? ZERO_COPY_LEAST : 2 * ZERO_COPY_LEAST);
 }
 
-/* The first row that fits, or NULL. A row of a tuning file holds for its number of ranks only, a row of the library
- * also for fewer. */
-static const weiri_row *look_up(const weir_collective *collective, const weiri_work *work)
+/* The number of multiprocessors to which the caller limits the collective, or 0. */
+static uint32_t limit_of(const weir_collective *collective)
 {
-    const uint32_t ranks = collective->device.ranks;
+    if (collective->forced != 0 && collective->forced < collective->sm_limit) {
+        return collective->forced;
+    }
+    return collective->limited ? collective->sm_limit : 0;
+}
+
+/* Slots carry what is larger than LIMITED_BYTES for each multiprocessor of an SM limit.
+ *
+ * The bound is an estimate from figures of two H200 (allreduce, f16, 8 to 32 blocks, 2026-11-22): a block carries 2.0
+ * to 2.5 GB/s by lines at 1 and 4 MiB, and 15 to 18 GB/s by slots from 16 MiB on. With 6 us for the signals of slots,
+ * both take the same time at 16 KiB a block. */
+static bool is_for_slots(const weir_collective *collective, const weiri_work *work)
+{
+    const uint32_t limit = limit_of(collective);
+    return limit != 0 && work->bytes > limit * LIMITED_BYTES;
+}
+
+/* The row of the tuning file, or NULL: of those that fit the one with the greatest SM limit, and of equal limits the
+ * first. */
+static const weiri_row *look_up_tuned(const weir_collective *collective, const weiri_work *work)
+{
+    const uint32_t limit = limit_of(collective);
+    const weiri_row *found = NULL;
     for (uint32_t i = 0; i < collective->row_count; i++) {
         const weiri_row *row = &collective->rows[i];
-        if ((row->kinds >> work->kind & 1) != 0 && row->ranks == ranks && work->bytes <= row->bytes &&
+        if ((row->kinds >> work->kind & 1) != 0 && row->ranks == collective->device.ranks &&
+            work->bytes <= row->bytes && row->limit <= limit && (found == NULL || row->limit > found->limit) &&
             has_room(collective, work, row->form)) {
+            found = row;
+        }
+    }
+    return found;
+}
+
+/* The first of the library's rows that fits, or NULL. */
+static const weiri_row *look_up_own(const weir_collective *collective, const weiri_work *work)
+{
+    if (is_zero_copy(work) || is_for_slots(collective, work)) {
+        return NULL;
+    }
+    for (size_t i = 0; i < OWN_ROWS; i++) {
+        const weiri_row *row = &own_rows[i];
+        if ((row->kinds >> work->kind & 1) != 0 && collective->device.ranks <= row->ranks &&
+            work->bytes <= row->bytes && has_room(collective, work, row->form)) {
             return row;
         }
     }
-    for (size_t i = 0; i < OWN_ROWS && !is_zero_copy(work); i++) {
-        if ((own_rows[i].kinds >> work->kind & 1) != 0 && ranks <= own_rows[i].ranks &&
-            work->bytes <= own_rows[i].bytes && has_room(collective, work, own_rows[i].form)) {
-            return &own_rows[i];
-        }
-    }
     return NULL;
+}
+
+/* A row of a tuning file holds for its number of ranks only, a row of the library also for fewer. */
+static const weiri_row *look_up(const weir_collective *collective, const weiri_work *work)
+{
+    const weiri_row *row = look_up_tuned(collective, work);
+    return row != NULL ? row : look_up_own(collective, work);
 }
 
 static uint32_t most_threads(weir_collective_form form)
@@ -123,7 +163,7 @@ uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri
 weir_status weiri_choose(const weir_collective *collective, const weiri_work *work, const char *name,
                          weir_collective_form *form, weir_shape *shape)
 {
-    const weiri_row none = { 0, 0, 0, WEIR_FORM_SLOTS, 0, 0 };
+    const weiri_row none = { 0, 0, 0, WEIR_FORM_SLOTS, 0, 0, 0 };
     const weiri_row *row = NULL;
     weir_collective_form chosen = *form;
     if (collective->device.ranks == 1) {
@@ -175,7 +215,10 @@ static void describe_choice(const weir_collective *collective, const weiri_work 
         (void)snprintf(text, bytes, "%s has it up to %llu bytes",
                        ours ? "a row of the library" : "WEIR_COLLECTIVE_TABLE", (unsigned long long)row->bytes);
     } else {
-        (void)snprintf(text, bytes, is_zero_copy(work) ? "all ranks have registered the memory" : "no row fits");
+        (void)snprintf(text, bytes, "%s",
+                       is_zero_copy(work)               ? "all ranks have registered the memory"
+                       : is_for_slots(collective, work) ? "the SM limit leaves too few blocks for another form"
+                                                        : "no row fits");
     }
 }
 

@@ -115,6 +115,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     const weir_shape all = { collective->many ? info.multiprocessors : 2, info.block_threads };
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
     collective->sm_limit = opts->blocks != 0 ? opts->blocks : fit.blocks;
+    collective->limited = collective->sm_limit < fit.blocks;
     collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
     collective->most_threads = opts->threads != 0 ? opts->threads : info.block_threads;
     /* The blocks of one kernel wait for each other, so all must be resident. */

@@ -35,7 +35,8 @@ enum {
     WEIRI_KINDS
 };
 
-/* A row of a tuning file: up to `bytes` of data on `ranks` ranks take this form. */
+/* A row of a tuning file: up to `bytes` of data on `ranks` ranks take this form. A row with an SM limit holds for
+ * collectives that may use so many multiprocessors or more, but not all. */
 typedef struct weiri_row {
     uint32_t kinds; /* one bit for each kind */
     uint32_t ranks;
@@ -43,6 +44,7 @@ typedef struct weiri_row {
     weir_collective_form form;
     uint32_t blocks; /* 0: chosen by the library */
     uint32_t threads;
+    uint32_t limit; /* 0: the row holds for every collective */
 } weiri_row;
 
 /* Connects this rank to the rank of the same place on each other host. */
@@ -79,6 +81,7 @@ struct weir_collective {
     uint32_t most_threads; /* most threads of a block; also limits a row of a tuning file */
     uint32_t sm_limit; /* multiprocessors that a kernel may use, one for each block; by slots, device.blocks blocks may
                           share them */
+    bool limited;      /* sm_limit is less than the device has */
     uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
     weiri_row *rows; /* of the tuning file */

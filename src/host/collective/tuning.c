@@ -4,11 +4,16 @@
  *     device NVIDIA H200
  *     allreduce 2 262144 once 32 256
  *     allreduce 2 0 slots 0 0
+ *     allreduce 2 131072 lines 0 0 8
  *
  * A row is an operation, the number of ranks, the most bytes of data (of all ranks together if each has a piece; 0: any
- * number), the form, blocks, and threads of a block (0: chosen by the library). The first row that fits counts. Rows
- * behind "device MODEL" are for that model alone. Rows behind "device *", and those before the first such row, are for
- * any model. weir-perf --tune writes such a file. */
+ * number), the form, blocks, and threads of a block (0: chosen by the library). The first row that fits counts.
+ *
+ * A seventh word is an SM limit. Such a row is for collectives that are limited to so many SMs or more, and counts
+ * before rows with a smaller limit or without one. So a collective that is limited to 12 SMs takes the rows for 8.
+ *
+ * Rows behind "device MODEL" are for that model alone. Rows behind "device *", and those before the first such row, are
+ * for any model. weir-perf --tune writes such a file. */
 #include "src/host/collective/collective.h"
 
 #include <errno.h>
@@ -51,12 +56,18 @@ static bool parse_row(char *line, weiri_row *row)
     uint64_t ranks = 0;
     uint64_t blocks = 0;
     uint64_t threads = 0;
+    uint64_t limit = 0;
     const uint32_t kind = take_name(&line, weiri_kind_names, 0, WEIR_SCATTER + 1);
     const bool numbers =
         take_number(&line, WEIR_COLLECTIVE_RANKS, &ranks) && take_number(&line, UINT64_MAX, &row->bytes);
     const uint32_t form = take_name(&line, weiri_form_names, WEIR_FORM_ONCE, WEIR_FORM_SLOTS + 1);
     if (kind > WEIR_SCATTER || !numbers || form > WEIR_FORM_SLOTS || !take_number(&line, UINT32_MAX, &blocks) ||
-        !take_number(&line, UINT32_MAX, &threads) || strtok_r(NULL, " ", &line) != NULL) {
+        !take_number(&line, UINT32_MAX, &threads)) {
+        return false;
+    }
+    line += strspn(line, " ");
+    if (line[0] != '\0' &&
+        (!take_number(&line, UINT32_MAX, &limit) || limit == 0 || strtok_r(NULL, " ", &line) != NULL)) {
         return false;
     }
     row->kinds = (uint32_t)1 << kind;
@@ -65,6 +76,7 @@ static bool parse_row(char *line, weiri_row *row)
     row->form = (weir_collective_form)form;
     row->blocks = (uint32_t)blocks;
     row->threads = (uint32_t)threads;
+    row->limit = (uint32_t)limit;
     return true;
 }
 
