@@ -247,26 +247,3 @@ bool weiri_mpi_data_unpack(const weiri_mpi_data *data, const void *packed, uint6
 {
     return bytes == 0 || move(data, NULL, packed, bytes, there);
 }
-
-/* ---- wire ------------------------------------------------------------------------------------------------ */
-
-bool weiri_mpi_wire_begin(const weiri_mpi_data *data, weiri_mpi_wire *out)
-{
-    out->datatype = MPI_BYTE;
-    out->count = (int)data->bytes;
-    if (data->bytes <= INT_MAX) {
-        return true;
-    }
-    out->count = data->count;
-    if (PMPI_Type_contiguous((int)data->type->size, MPI_BYTE, &out->datatype) != MPI_SUCCESS) {
-        return false;
-    }
-    return PMPI_Type_commit(&out->datatype) == MPI_SUCCESS;
-}
-
-void weiri_mpi_wire_end(weiri_mpi_wire *wire)
-{
-    if (wire->datatype != MPI_BYTE) {
-        (void)PMPI_Type_free(&wire->datatype);
-    }
-}

@@ -34,12 +34,4 @@ bool weiri_mpi_data_pack(const weiri_mpi_data *data, void *packed, bool there);
 /* Unpacks `bytes` packed bytes, at most those of the data. */
 bool weiri_mpi_data_unpack(const weiri_mpi_data *data, const void *packed, uint64_t bytes, bool there);
 
-/* What MPI is called with for packed bytes: *count items of *datatype. The caller frees it with weiri_mpi_wire_end. */
-typedef struct weiri_mpi_wire {
-    MPI_Datatype datatype;
-    int count;
-} weiri_mpi_wire;
-bool weiri_mpi_wire_begin(const weiri_mpi_data *data, weiri_mpi_wire *out);
-void weiri_mpi_wire_end(weiri_mpi_wire *wire);
-
 #endif

@@ -11,6 +11,7 @@
 
 #include "src/mpi/device.h"
 #include "src/mpi/report.h"
+#include "src/mpi/request.h"
 #include "src/mpi/settings.h"
 #include "src/mpi/type.h"
 
@@ -66,11 +67,13 @@ int MPI_Finalize(void)
         return PMPI_Finalize();
     }
     __atomic_store_n(&active, false, __ATOMIC_RELEASE);
+    weiri_mpi_request_stop();
     if (weiri_mpi_settings_get()->report) {
         weiri_mpi_report_print();
     }
     weiri_mpi_type_stop();
     const int result = PMPI_Finalize();
+    weiri_mpi_request_end();
     weiri_mpi_type_end();
     weiri_mpi_device_end();
     return result;
