@@ -1,33 +1,81 @@
-// weir-mpi-program under mpirun: each case on two ranks.
+// weir-mpi-program on two ranks of mpirun, with libweir-mpi.so in front of MPI; its settings, report and symbols.
+#include <cstdio>
+#include <set>
+#include <sstream>
+
 #include <gtest/gtest.h>
 
 #include "test/harness/command.h"
 
 namespace {
 
-// Also works as root, and with more ranks than cores. `exported` reaches the ranks alone.
-Ended mpirun(const std::string &arguments, const Variables &exported = {})
+// In front of MPI, in a build tree or beside the folder of the programs.
+std::string library()
 {
-    std::string line = "mpirun --oversubscribe -n 2";
-    for (const auto &variable : exported) {
+    const std::string built = weirt_beside("../src/mpi/libweir-mpi.so");
+    return built.empty() ? weirt_beside("../lib/libweir-mpi.so") : built;
+}
+
+const Variables on_cpu = { { "WEIR_MPI_DEVICE", "cpu:0" } };
+
+// Two ranks with the library in front of MPI; also as root, and with more ranks than cores. `settings` reach the ranks
+// alone.
+Ended mpirun(const std::string &cases, const Variables &settings = on_cpu)
+{
+    std::string preload = library();
+#ifdef WEIRT_ASAN_LIBRARY
+    preload = WEIRT_ASAN_LIBRARY ":" + preload; // it must come first
+#endif
+    // MPI's own leaks have no names: it has unloaded its components by then.
+    std::string line = "mpirun --oversubscribe -n 2 -x 'LD_PRELOAD=" + preload +
+                       "' -x WEIR_CPU_THREADS=4 -x ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1";
+    for (const auto &variable : settings) {
         line += " -x '" + variable.first + "=" + variable.second + "'";
     }
-    return weirt_command(line + " " + weirt_beside("weir-mpi-program") + " " + arguments,
+    return weirt_command(line + " " + weirt_beside("weir-mpi-program") + " " + cases,
                          { { "OMPI_ALLOW_RUN_AS_ROOT", "1" },
                            { "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1" },
                            { "OMPI_MCA_pml", "ob1" },
                            { "OMPI_MCA_btl", "self,vader" } });
 }
 
+void expect_right(const Ended &ended, const std::string &cases)
+{
+    EXPECT_EQ(ended.status, 0) << ended.text;
+    std::istringstream names(cases);
+    for (std::string name; names >> name;) {
+        EXPECT_TRUE(ended.has(name + ": right\n")) << name << "\n" << ended.text;
+    }
+}
+
+// The numbers of a row of the report of rank 0: calls, bytes, and how the buffers went.
+struct row {
+    unsigned long long calls, bytes, one_shot, on_device, by_host, by_mpi;
+};
+
+row row_of(const Ended &ended, const std::string &call)
+{
+    row out = {};
+    const size_t at = ended.text.find("rank 0: " + call + " ");
+    if (at == std::string::npos ||
+        sscanf(ended.text.c_str() + at, "rank 0: %*s %llu %llu %llu %llu %llu %llu", &out.calls, &out.bytes,
+               &out.one_shot, &out.on_device, &out.by_host, &out.by_mpi) != 6) {
+        ADD_FAILURE() << "no row " << call << " in\n" << ended.text;
+    }
+    return out;
+}
+
 class MpiProgram : public ::testing::Test {
 protected:
     void SetUp() override
     {
-        if (weirt_sanitizer()[0] != '\0') {
+        if (weirt_sanitizer() == std::string("thread")) {
             GTEST_SKIP() << "the MPI library is not built with the sanitizer";
         }
-        const Ended ended = weirt_command("mpirun --version");
-        if (ended.status != 0) {
+        if (library().empty()) {
+            GTEST_SKIP() << "there is no libweir-mpi.so";
+        }
+        if (weirt_command("mpirun --version").status != 0) {
             GTEST_SKIP() << "mpirun does not run here; install openmpi-bin";
         }
     }
@@ -35,12 +83,30 @@ protected:
 
 class MpiCase : public MpiProgram, public ::testing::WithParamInterface<const char *> {};
 
+// All memory counts as the device's.
 TEST_P(MpiCase, IsRight)
 {
-    const std::string name = GetParam();
-    const Ended ended = mpirun(name);
-    EXPECT_EQ(ended.status, 0) << ended.text;
-    EXPECT_TRUE(ended.has(name + ": right\n")) << ended.text;
+    const Ended ended = mpirun(GetParam());
+    expect_right(ended, GetParam());
+}
+
+// The buffers are GPU memory.
+class MpiGpuCase : public MpiCase {
+protected:
+    void SetUp() override
+    {
+        uint32_t gpus = 0;
+        if (weir_device_count("gpu", &gpus) != WEIR_OK || gpus == 0) {
+            GTEST_SKIP() << "there is no GPU";
+        }
+        MpiCase::SetUp();
+    }
+};
+
+TEST_P(MpiGpuCase, IsRight)
+{
+    const Ended ended = mpirun(GetParam(), { { "WEIRT_MPI_GPU", "1" } });
+    expect_right(ended, GetParam());
 }
 
 const char *const cases[] = {
@@ -79,6 +145,101 @@ const char *const cases[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Mpirun, MpiCase, ::testing::ValuesIn(cases),
                          [](const auto &info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Mpirun, MpiGpuCase, ::testing::ValuesIn(cases),
+                         [](const auto &info) { return std::string(info.param); });
+
+// Without a GPU all memory is the host's, and MPI does everything. Nothing is logged.
+TEST_F(MpiProgram, HostMemoryIsLeftToMpi)
+{
+    const std::string cases = "pack_positions sendrecv persistent";
+    const Ended ended = mpirun(cases, { { "WEIR_MPI", "report" }, { "CUDA_VISIBLE_DEVICES", "" } });
+    expect_right(ended, cases);
+    const row packs = row_of(ended, "MPI_Pack");
+    EXPECT_EQ(packs.calls, 3u);
+    EXPECT_EQ(packs.by_mpi, 3u);
+    const Ended quiet = mpirun("pack_positions", { { "CUDA_VISIBLE_DEVICES", "" } });
+    expect_right(quiet, "pack_positions");
+    EXPECT_FALSE(quiet.has("weir")) << quiet.text;
+}
+
+TEST_F(MpiProgram, OffLeavesEveryCallToMpi)
+{
+    const std::string cases = "pack_positions sendrecv requests_mixed request_cancelled";
+    const Ended ended = mpirun(cases, { { "WEIR_MPI", "off" }, { "WEIR_MPI_DEVICE", "cpu:0" } });
+    expect_right(ended, cases);
+    EXPECT_FALSE(ended.has("weir-mpi:")) << ended.text;
+}
+
+TEST_F(MpiProgram, ReportHasCallsBytesAndWays)
+{
+    const std::string cases = "pack_positions";
+    const Ended ended = mpirun(cases, { { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } });
+    expect_right(ended, cases);
+    for (const char *call : { "MPI_Pack", "MPI_Unpack" }) {
+        const row row = row_of(ended, call);
+        EXPECT_EQ(row.calls, 3u);
+        EXPECT_EQ(row.bytes, 24u + 8u + 9u);
+        EXPECT_EQ(row.one_shot + row.on_device, 3u) << ended.text;
+        EXPECT_EQ(row.by_host + row.by_mpi, 0u) << ended.text;
+    }
+    EXPECT_EQ(ended.count("setting WEIR_MPI=report"), 2u) << ended.text;
+    EXPECT_FALSE(ended.has("reason:")) << ended.text;
+}
+
+// Each rank logs the reason once, and the report counts it.
+TEST_F(MpiProgram, UnknownTypesGoThroughTheHost)
+{
+    const std::string why = "weir does not know the datatype";
+    const Ended ended = mpirun("pack_other_combiners", { { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } });
+    expect_right(ended, "pack_other_combiners");
+    EXPECT_EQ(ended.count(": " + why), 2u) << ended.text;
+    EXPECT_EQ(ended.count("x " + why), 2u) << ended.text;
+    EXPECT_GT(row_of(ended, "MPI_Pack").by_host + row_of(ended, "MPI_Pack").by_mpi, 0u) << ended.text;
+}
+
+TEST_F(MpiProgram, DeviceThatIsNotThere)
+{
+    for (const char *device : { "gpu:77", "abacus", "a name that no device can have" }) {
+        const Ended ended = mpirun("pack_positions", { { "WEIR_MPI_DEVICE", device } });
+        expect_right(ended, "pack_positions");
+        EXPECT_EQ(ended.count("weir-mpi: rank 0: "), 1u) << ended.text;
+        EXPECT_EQ(ended.count("weir-mpi: rank 1: "), 1u) << ended.text;
+    }
+}
+
+TEST_F(MpiProgram, WrongSettingIsLoggedOnce)
+{
+    const Ended ended = mpirun("pack_positions", { { "WEIR_MPI", "maybe" }, { "WEIR_MPI_DEVICE", "cpu:0" } });
+    expect_right(ended, "pack_positions");
+    EXPECT_EQ(ended.count("WEIR_MPI=maybe"), 2u) << ended.text;
+}
+
+// The n-th allocation or operation of a device fails in each rank: MPI does the rest.
+TEST_F(MpiProgram, FailuresLeaveTheWorkToMpi)
+{
+    const std::string cases = "pack_positions send_zero_sizes sendrecv persistent_type_freed request_cancelled";
+    for (const char *kind : { "alloc:", "device:" }) {
+        for (int n = 1; n <= 4; n++) {
+            const std::string fail = kind + std::to_string(n);
+            SCOPED_TRACE(fail);
+            expect_right(mpirun(cases, { { "WEIR_MPI_FAIL", fail }, { "WEIR_MPI_DEVICE", "cpu:0" } }), cases);
+        }
+    }
+}
+
+TEST_F(MpiProgram, ExportsTheWrappedCallsAlone)
+{
+    const Ended ended = weirt_command("nm -D --defined-only --format=posix " + library());
+    ASSERT_EQ(ended.status, 0) << ended.text;
+    std::istringstream lines(ended.text);
+    std::set<std::string> found;
+    for (std::string line; std::getline(lines, line);) {
+        found.insert(line.substr(0, line.find(' ')));
+    }
+    const std::set<std::string> wrapped = { "MPI_Init",      "MPI_Init_thread", "MPI_Finalize", "MPI_Type_commit",
+                                            "MPI_Type_free", "MPI_Pack",        "MPI_Unpack" };
+    EXPECT_EQ(found, wrapped);
+}
 
 TEST_F(MpiProgram, CallBeforeInitEndsTheProgram)
 {

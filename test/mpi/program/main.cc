@@ -2,7 +2,10 @@
 // prints its place, and the exit status is 1.
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+
+#include <dlfcn.h>
 
 #include "test/mpi/program/program.h"
 
@@ -33,6 +36,61 @@ int other_rank() { return 1 - my_rank(); }
 // ---- buffers ---------------------------------------------------------------------------------------------------
 
 constexpr int64_t guard = 32;
+
+// The calls of the CUDA driver, if the buffers are the GPU's.
+static struct {
+    void *context;
+    int (*set_context)(void *);
+    int (*allocate)(unsigned long long *, size_t, unsigned);
+    int (*free)(unsigned long long);
+} driver;
+
+template <typename Function> static bool find_symbol(void *library, const char *name, Function *out)
+{
+    *out = reinterpret_cast<Function>(library != nullptr ? dlsym(library, name) : nullptr);
+    return *out != nullptr;
+}
+
+static bool open_driver()
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*init)(unsigned) = nullptr;
+    int (*count_gpus)(int *) = nullptr;
+    int (*retain)(void **, int) = nullptr;
+    int gpus = 0;
+    const char *local_rank = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    const int rank = local_rank != nullptr ? std::atoi(local_rank) : 0;
+    return find_symbol(library, "cuInit", &init) && find_symbol(library, "cuDeviceGetCount", &count_gpus) &&
+           find_symbol(library, "cuDevicePrimaryCtxRetain", &retain) &&
+           find_symbol(library, "cuCtxSetCurrent", &driver.set_context) &&
+           find_symbol(library, "cuMemAllocManaged", &driver.allocate) &&
+           find_symbol(library, "cuMemFree_v2", &driver.free) && init(0) == 0 && count_gpus(&gpus) == 0 && gpus > 0 &&
+           retain(&driver.context, rank % gpus) == 0;
+}
+
+void *buffer_allocate(size_t bytes)
+{
+    constexpr unsigned any_stream = 1; // may access the memory
+    unsigned long long address = 0;
+    if (driver.context == nullptr) {
+        return std::malloc(bytes);
+    }
+    if (driver.set_context(driver.context) != 0 || driver.allocate(&address, bytes, any_stream) != 0) {
+        fprintf(stderr, "weir-mpi-program: no memory of the GPU is left\n");
+        std::exit(2);
+    }
+    return reinterpret_cast<void *>(address);
+}
+
+void buffer_free(void *memory)
+{
+    if (driver.context == nullptr) {
+        std::free(memory);
+    } else {
+        (void)driver.set_context(driver.context);
+        (void)driver.free(reinterpret_cast<unsigned long long>(memory));
+    }
+}
 
 std::vector<uint8_t> pattern_bytes(size_t count, int64_t seed)
 {
@@ -70,8 +128,11 @@ int64_t span_of(MPI_Datatype type, int count)
 
 items::items(MPI_Datatype type, int count, int64_t seed)
     : type(type), count(count), first(bounds_of(type, count).first - guard),
-      bytes(pattern_bytes(static_cast<size_t>(span_of(type, count) + 2 * guard), seed))
+      bytes(static_cast<size_t>(span_of(type, count) + 2 * guard))
 {
+    for (size_t i = 0; i < bytes.size(); i++) {
+        bytes[i] = weirt_pattern(static_cast<int64_t>(i) + seed);
+    }
 }
 
 void *items::origin() { return reinterpret_cast<void *>(reinterpret_cast<intptr_t>(bytes.data()) - first); }
@@ -157,6 +218,10 @@ static const mpi_case *find(const char *name)
 int main(int argc, char **argv)
 {
     bool here = false;
+    if (std::getenv("WEIRT_MPI_GPU") != nullptr && !open_driver()) {
+        fprintf(stderr, "weir-mpi-program: the CUDA driver does not start\n");
+        return 2;
+    }
     for (int i = 1; i < argc; i++) {
         const mpi_case *one = find(argv[i]);
         if (one == nullptr) {

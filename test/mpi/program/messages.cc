@@ -198,7 +198,7 @@ void proc_null()
 {
     const weirt_mpi_type rows(weirt_vector(4, 2, 5, weirt_bytes(1)));
     items buffer(rows.get(), 2, 30);
-    const std::vector<uint8_t> before = buffer.bytes;
+    const buffer_bytes before = buffer.bytes;
     MPI_Status status;
     MPI_Request requests[2];
     MPI_Send(buffer.origin(), 2, rows.get(), MPI_PROC_NULL, tag, MPI_COMM_WORLD);
@@ -227,7 +227,7 @@ void to_itself()
         const int self = comm == MPI_COMM_SELF ? 0 : my_rank();
         items from(rows.get(), 2, 30);
         items to(list.get(), 1, 500);
-        const std::vector<uint8_t> right = expected(list.get(), 1, from.packed()).bytes;
+        const buffer_bytes right = expected(list.get(), 1, from.packed()).bytes;
         MPI_Request request;
         MPI_Isend(from.origin(), 2, rows.get(), self, tag, comm, &request);
         MPI_Recv(to.origin(), 1, list.get(), self, tag, comm, MPI_STATUS_IGNORE);
@@ -246,7 +246,7 @@ void zero_sizes()
     const weirt_mpi_type nothing(weirt_contiguous(0, weirt_bytes(4)));
     const weirt_mpi_type rows(weirt_vector(4, 2, 5, weirt_bytes(1)));
     items buffer(rows.get(), 1, 30);
-    const std::vector<uint8_t> before = buffer.bytes;
+    const buffer_bytes before = buffer.bytes;
     for (int i = 0; i < 3; i++) {
         const MPI_Datatype type = i == 0 ? nothing.get() : rows.get();
         const int count = i == 0 ? 4 : 0;

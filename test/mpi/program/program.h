@@ -33,6 +33,19 @@ int other_rank(); // of two
 
 // ---- buffers ---------------------------------------------------------------------------------------------------
 
+// With WEIRT_MPI_GPU=1 this is managed memory of the GPU: libweir-mpi takes it for the GPU's, and the host reaches it.
+void *buffer_allocate(size_t bytes);
+void buffer_free(void *memory);
+
+template <typename Value> struct buffer_allocator {
+    typedef Value value_type;
+    Value *allocate(size_t count) { return static_cast<Value *>(buffer_allocate(count * sizeof(Value))); }
+    void deallocate(Value *memory, size_t) { buffer_free(memory); }
+    bool operator==(const buffer_allocator &) const { return true; }
+    bool operator!=(const buffer_allocator &) const { return false; }
+};
+typedef std::vector<uint8_t, buffer_allocator<uint8_t>> buffer_bytes;
+
 // The bytes that `count` items of a datatype reach, with some more at both ends.
 class items {
 public:
@@ -48,7 +61,7 @@ public:
     MPI_Datatype type;
     int count;
     int64_t first = 0;
-    std::vector<uint8_t> bytes;
+    buffer_bytes bytes;
 };
 
 // `count` bytes of the pattern from `seed` on.

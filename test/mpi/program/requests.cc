@@ -347,7 +347,7 @@ void cancel()
 {
     const weirt_mpi_type rows(weirt_vector(5, 3, 7, weirt_bytes(1)));
     items buffer(rows.get(), 1, 500);
-    const std::vector<uint8_t> before = buffer.bytes;
+    const buffer_bytes before = buffer.bytes;
     MPI_Status status;
     MPI_Request request;
     int cancelled = 0;

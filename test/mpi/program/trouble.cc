@@ -74,7 +74,7 @@ void error_handlers()
     MPI_Comm_create_errhandler(count_error, &handler);
     const weirt_mpi_type rows(weirt_vector(4, 2, 5, weirt_bytes(1)));
     items buffer(rows.get(), 1, 3);
-    const std::vector<uint8_t> before = buffer.bytes;
+    const buffer_bytes before = buffer.bytes;
     void *at = buffer.origin();
     MPI_Request request = MPI_REQUEST_NULL;
     for (const bool counted : { false, true }) {
