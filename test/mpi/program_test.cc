@@ -172,7 +172,7 @@ TEST_F(MpiProgram, OffLeavesEveryCallToMpi)
 
 TEST_F(MpiProgram, ReportHasCallsBytesAndWays)
 {
-    const std::string cases = "pack_positions";
+    const std::string cases = "pack_positions persistent_type_freed";
     const Ended ended = mpirun(cases, { { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } });
     expect_right(ended, cases);
     for (const char *call : { "MPI_Pack", "MPI_Unpack" }) {
@@ -182,6 +182,11 @@ TEST_F(MpiProgram, ReportHasCallsBytesAndWays)
         EXPECT_EQ(row.one_shot + row.on_device, 3u) << ended.text;
         EXPECT_EQ(row.by_host + row.by_mpi, 0u) << ended.text;
     }
+    const row sends = row_of(ended, "MPI_Send_init"); // one request, started three times
+    EXPECT_EQ(sends.calls, 1u) << ended.text;
+    EXPECT_EQ(sends.bytes, 3u * 15u) << ended.text;
+    EXPECT_EQ(sends.one_shot, 3u) << ended.text;
+    EXPECT_EQ(ended.count("rank 1: MPI_Recv_init "), 1u) << ended.text;
     EXPECT_EQ(ended.count("setting WEIR_MPI=report"), 2u) << ended.text;
     EXPECT_FALSE(ended.has("reason:")) << ended.text;
 }
@@ -219,7 +224,7 @@ TEST_F(MpiProgram, FailuresLeaveTheWorkToMpi)
 {
     const std::string cases = "pack_positions send_zero_sizes sendrecv persistent_type_freed request_cancelled";
     for (const char *kind : { "alloc:", "device:" }) {
-        for (int n = 1; n <= 4; n++) {
+        for (const int n : { 1, 2, 3, 5, 8 }) {
             const std::string fail = kind + std::to_string(n);
             SCOPED_TRACE(fail);
             expect_right(mpirun(cases, { { "WEIR_MPI_FAIL", fail }, { "WEIR_MPI_DEVICE", "cpu:0" } }), cases);
@@ -236,8 +241,20 @@ TEST_F(MpiProgram, ExportsTheWrappedCallsAlone)
     for (std::string line; std::getline(lines, line);) {
         found.insert(line.substr(0, line.find(' ')));
     }
-    const std::set<std::string> wrapped = { "MPI_Init",      "MPI_Init_thread", "MPI_Finalize", "MPI_Type_commit",
-                                            "MPI_Type_free", "MPI_Pack",        "MPI_Unpack" };
+    const std::set<std::string> wrapped = { "MPI_Init",        "MPI_Init_thread",
+                                            "MPI_Finalize",    "MPI_Type_commit",
+                                            "MPI_Type_free",   "MPI_Pack",
+                                            "MPI_Unpack",      "MPI_Send",
+                                            "MPI_Ssend",       "MPI_Isend",
+                                            "MPI_Recv",        "MPI_Irecv",
+                                            "MPI_Sendrecv",    "MPI_Send_init",
+                                            "MPI_Recv_init",   "MPI_Start",
+                                            "MPI_Startall",    "MPI_Wait",
+                                            "MPI_Waitall",     "MPI_Waitany",
+                                            "MPI_Waitsome",    "MPI_Test",
+                                            "MPI_Testall",     "MPI_Testany",
+                                            "MPI_Testsome",    "MPI_Request_get_status",
+                                            "MPI_Request_free" };
     EXPECT_EQ(found, wrapped);
 }
 

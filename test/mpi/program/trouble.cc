@@ -35,7 +35,7 @@ void threads()
         std::vector<std::thread> all;
         for (int t = 0; t < 4; t++) {
             all.emplace_back([t] {
-                for (int i = 0; i < 50; i++) {
+                for (int i = 0; i < 20; i++) {
                     const weirt_mpi_type rows(weirt_vector(30 + t, 2, 5 + i, weirt_bytes(1)));
                     items from(rows.get(), 1, i);
                     std::vector<uint8_t> packed(static_cast<size_t>(size_of(rows.get(), 1)));
