@@ -58,7 +58,8 @@ typedef enum weir_collective_form {
     WEIR_FORM_ONCE = 1,    /* reductions: packets, everything to everyone */
     WEIR_FORM_PACKETS = 2, /* packets */
     WEIR_FORM_LINES = 3,   /* 128-byte lines */
-    WEIR_FORM_SLOTS = 4    /* plain stores and signals, for data of any size */
+    WEIR_FORM_SLOTS = 4,   /* plain stores and signals, for data of any size */
+    WEIR_FORM_COPIES = 5   /* copy engines, only where it is forced: see weir_collective_force */
 } weir_collective_form;
 
 typedef struct weir_collective_opts {
@@ -98,7 +99,13 @@ WEIR_API uint32_t weir_collective_size(const weir_collective *collective);
 WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 
 /* Forces a form and a number of blocks, at most opts.blocks, on the operations that follow. All ranks make the same
- * call. 0 leaves the choice to the tuning file and the library. */
+ * call. 0 leaves the choice to the tuning file and the library.
+ *
+ * WEIR_FORM_COPIES: copy engines move the data of allgather, all_to_all, broadcast, gather and scatter among the ranks
+ * of one host. At most one block of one warp waits. recv is in registered memory, at the same offset on all ranks, and
+ * every rank gives it, also where it receives nothing. all_to_all and scatter are not in place. WEIR_ERR_UNSUPPORTED
+ * otherwise, and where a kernel has to compute. An error of the device may come after the first launch. After an error
+ * of the communicator the contents of recv are undefined: copies that are on the stream cannot be stopped. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 

@@ -94,8 +94,7 @@ typedef struct weiri_device_ops {
     weir_status (*copy)(weir_device *device, void *dst, const void *src, uint64_t bytes);
     weir_status (*fill)(weir_device *device, void *dst, uint8_t value, uint64_t bytes);
 
-    /* Both run in the order of the stream and do not wait. NULL for a device whose memory the CPU copies itself. Either
-     * end may be imported memory. */
+    /* Both run in the order of the stream and do not wait. A graph records them. Either end may be imported memory. */
     weir_status (*copy_async)(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes);
     /* Stores a count at `dst`, a device address and a multiple of 8. WEIR_ERR_UNSUPPORTED if the device cannot store
      * there. */

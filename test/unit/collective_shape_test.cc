@@ -54,7 +54,7 @@ TEST(CollectiveShape, BlocksFitSideBySide)
             const weir_collective c = make(multiprocessors, ranks, ranks > 2);
             uint32_t most = 0;
             for (uint64_t piece = 1; piece <= (uint64_t)1 << 32; piece = piece * 3 / 2 + 1) {
-                const weiri_work work = { WEIR_ALL_TO_ALL, piece * ranks, piece, false, false };
+                const weiri_work work = { WEIR_ALL_TO_ALL, piece * ranks, piece, false, false, false };
                 const weir_shape shape = choose(&c, work, WEIR_FORM_SLOTS);
                 fits(&c, shape);
                 EXPECT_GE(shape.blocks, most);
@@ -69,16 +69,16 @@ TEST(CollectiveShape, SomeHaveAMultiprocessorForEachBlock)
 {
     const uint64_t piece = (uint64_t)64 << 20;
     weir_collective c = make(132, 4, true);
-    const weir_shape zero_copy = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, true, false }, WEIR_FORM_SLOTS);
+    const weir_shape zero_copy = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, true, false, false }, WEIR_FORM_SLOTS);
     EXPECT_EQ(zero_copy.blocks, 132u);
     EXPECT_EQ(zero_copy.threads, 512u);
-    const weir_shape alone = choose(&c, { WEIR_ALLREDUCE, 4 * piece, piece, false, true }, WEIR_FORM_SLOTS);
+    const weir_shape alone = choose(&c, { WEIR_ALLREDUCE, 4 * piece, piece, false, true, false }, WEIR_FORM_SLOTS);
     EXPECT_EQ(alone.blocks, 132u);
-    const weir_shape lines = choose(&c, { WEIR_ALLGATHER, 4 << 20, 1 << 20, false, false }, WEIR_FORM_LINES);
+    const weir_shape lines = choose(&c, { WEIR_ALLGATHER, 4 << 20, 1 << 20, false, false, false }, WEIR_FORM_LINES);
     EXPECT_EQ(lines.blocks, 132u);
     for (uint32_t forced : { 1u, 16u, 131u, 132u }) {
         c.forced = forced;
-        const weir_shape shape = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, false, false }, WEIR_FORM_SLOTS);
+        const weir_shape shape = choose(&c, { WEIR_ALLGATHER, 4 * piece, piece, false, false, false }, WEIR_FORM_SLOTS);
         EXPECT_EQ(shape.blocks, forced);
         EXPECT_EQ(shape.threads, forced < 64 ? 1024u : 512u);
     }
@@ -87,7 +87,7 @@ TEST(CollectiveShape, SomeHaveAMultiprocessorForEachBlock)
 TEST(CollectiveShape, RowsAreBound)
 {
     const uint64_t piece = (uint64_t)64 << 20;
-    const weiri_work work = { WEIR_ALLGATHER, 4 * piece, piece, false, false };
+    const weiri_work work = { WEIR_ALLGATHER, 4 * piece, piece, false, false, false };
     for (bool shared : { false, true }) {
         for (uint32_t blocks : { 0u, 1u, 132u, 140u, 300u, 528u, 100000u }) {
             for (uint32_t threads : { 0u, 32u, 256u, 512u, 1024u }) {
@@ -113,7 +113,7 @@ weir_collective_form form_of(const weir_collective *c, uint64_t bytes)
 {
     weir_collective_form form = WEIR_FORM_AUTO;
     weir_shape shape = {};
-    const weiri_work work = { WEIR_ALLREDUCE, bytes, bytes / 2, false, false };
+    const weiri_work work = { WEIR_ALLREDUCE, bytes, bytes / 2, false, false, false };
     EXPECT_EQ(weiri_choose(c, &work, "test", &form, &shape), WEIR_OK);
     return form;
 }

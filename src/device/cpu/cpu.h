@@ -3,6 +3,7 @@
  *   cpu.c         ops table, open and close, limits
  *   cpu/memory.c  memory: memfd allocations, registered and imported memory
  *   cpu/stream.c  streams, events and graphs: the order of operations
+ *   cpu/copy.c    copies and stores in the order of a stream
  *   cpu/launch.c  worker threads, launches, and the functions that kernels call */
 #ifndef WEIRI_DEVICE_CPU_CPU_H
 #define WEIRI_DEVICE_CPU_CPU_H
@@ -41,6 +42,11 @@ weir_status weiri_cpu_graph_launch(weir_device *device, void *graph, void *strea
 void weiri_cpu_graph_destroy(weir_device *device, void *graph);
 weir_status weiri_cpu_launch(weir_device *device, const weir_kernel *kernel, weir_shape shape, const void *args,
                              bool cooperative, void *stream);
+
+/* ---- cpu/copy.c: the ops of these names ----------------------------------------------------------------- */
+
+weir_status weiri_cpu_copy_async(weir_device *device, void *stream, void *dst, const void *src, uint64_t bytes);
+weir_status weiri_cpu_store_async(weir_device *device, void *stream, void *dst, uint64_t value);
 
 /* How many blocks of `threads` threads, at least 1, a launch may have: all of its threads run at the same time. */
 static inline uint32_t weiri_cpu_resident_blocks(const weir_device *device, uint32_t threads)

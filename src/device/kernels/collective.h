@@ -4,6 +4,7 @@
 #define WEIRI_KERNELS_COLLECTIVE_H
 
 #include "weir/device/collective.h"
+#include "weir/device/impl/collective_copies.h"
 #include "weir/device/impl/collective_exchange.h"
 #include "weir/device/impl/collective_parts.h"
 #include "weir/device/impl/collective_rails.h"
@@ -46,7 +47,7 @@ typedef struct weiri_rail_args {
     weir_rail_step step;
 } weiri_rail_args;
 
-enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS };
+enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_COPIES_MEET, WEIRI_COPIES_WAIT };
 extern const weir_kernel *const weiri_collective_kernels[];
 
 /* Parts: without and with a reduction, each by packets and by slots; and sums of one type by slots. */

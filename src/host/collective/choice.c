@@ -160,6 +160,21 @@ uint32_t weiri_choice_most_blocks(const weir_collective *collective, const weiri
                                                                        : collective->sm_limit;
 }
 
+/* Copies leave the kernels nothing to do but to wait, so one warp is enough. */
+static weir_status choose_copies(const weir_collective *collective, const weiri_work *work, const char *name,
+                                 weir_shape *shape)
+{
+    if (!work->copies) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: the form of copies is forced, but %s", name,
+                          (REDUCTIONS >> work->kind & 1) != 0
+                              ? "a kernel has to compute"
+                              : "copies need recv in registered memory on all ranks, of one host, and not in place");
+    }
+    shape->blocks = 1;
+    shape->threads = collective->many ? WARP : 1;
+    return WEIR_OK;
+}
+
 weir_status weiri_choose(const weir_collective *collective, const weiri_work *work, const char *name,
                          weir_collective_form *form, weir_shape *shape)
 {
@@ -174,6 +189,9 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
         chosen = row->form;
     } else if (chosen == WEIR_FORM_ONCE && ((REDUCTIONS >> work->kind & 1) == 0 || work->kind == WEIR_REDUCE_SCATTER)) {
         chosen = WEIR_FORM_PACKETS;
+    }
+    if (chosen == WEIR_FORM_COPIES) {
+        return choose_copies(collective, work, name, shape);
     }
     if (!has_room(collective, work, chosen)) {
         return weiri_fail(WEIR_ERR_LIMIT, "%s: %llu bytes are too many for the form that is forced%s", name,
@@ -196,9 +214,11 @@ weir_status weiri_choose(const weir_collective *collective, const weiri_work *wo
 
 /* ---- what was chosen ---------------------------------------------------------------------------------------- */
 
-const char *const weiri_form_names[WEIR_FORM_SLOTS + 1] = {
-    [WEIR_FORM_ONCE] = "once", [WEIR_FORM_PACKETS] = "packets", [WEIR_FORM_LINES] = "lines", [WEIR_FORM_SLOTS] = "slots"
-};
+const char *const weiri_form_names[WEIR_FORM_COPIES + 1] = { [WEIR_FORM_ONCE] = "once",
+                                                             [WEIR_FORM_PACKETS] = "packets",
+                                                             [WEIR_FORM_LINES] = "lines",
+                                                             [WEIR_FORM_SLOTS] = "slots",
+                                                             [WEIR_FORM_COPIES] = "copies" };
 
 /* Writes why the form was chosen. */
 static void describe_choice(const weir_collective *collective, const weiri_work *work, char *text, size_t bytes)

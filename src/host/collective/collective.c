@@ -109,7 +109,7 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %llu bytes of staging; at least %llu are needed",
                           (unsigned long long)staging, (unsigned long long)STAGING_LEAST);
     }
-    if (opts->form > WEIR_FORM_SLOTS) {
+    if (opts->form > WEIR_FORM_COPIES) {
         return invalid("weir_collective_create", "unknown form");
     }
     const weir_shape all = { collective->many ? info.multiprocessors : 2, info.block_threads };
@@ -363,7 +363,7 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     if (status != WEIR_OK) {
         return status;
     }
-    if ((uint32_t)form > WEIR_FORM_SLOTS || blocks > collective->sm_limit) {
+    if ((uint32_t)form > WEIR_FORM_COPIES || blocks > collective->sm_limit) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_force: form %d, %u blocks of at most %u", (int)form,
                           blocks, collective->sm_limit);
     }

@@ -5,13 +5,14 @@
  *     plan.c     the steps of a request: one inside the host, or several inside it and over the rails
  *     choice.c   the form and the shape of a step inside the host
  *     local.c    describes a step inside the host for its kernel
+ *     copies.c   carries out a step inside the host by copy engines
  *     rails.c    describes a step over the rails for its kernel; sets the rails up
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
  *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c
  *
- * A file calls those below it, once for each step, and local.c and rails.c call launch.c alone. collective.c creates,
- * registers and destroys; tuning.c reads the tuning file; text.c says what ranks called. */
+ * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone. collective.c
+ * creates, registers and destroys; tuning.c reads the tuning file; text.c says what ranks called. */
 #ifndef WEIRI_COLLECTIVE_COLLECTIVE_H
 #define WEIRI_COLLECTIVE_COLLECTIVE_H
 
@@ -135,7 +136,7 @@ static inline uint64_t weiri_call_word(const weiri_call *call)
 }
 
 extern const char *const weiri_kind_names[WEIRI_KINDS];
-extern const char *const weiri_form_names[WEIR_FORM_SLOTS + 1]; /* NULL: WEIR_FORM_AUTO */
+extern const char *const weiri_form_names[WEIR_FORM_COPIES + 1]; /* NULL: WEIR_FORM_AUTO */
 
 /* Writes a call of this rank of `count` elements as text: "weir_allreduce of 1024 bytes". */
 void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes);
@@ -189,6 +190,7 @@ typedef struct weiri_work {
     uint64_t piece; /* most bytes from one rank to another; 0 if everything goes at once */
     bool zero_copy; /* by slots the data goes directly between buffers of users */
     bool alone;     /* each block has a multiprocessor to itself, as in a user's kernel of unknown needs */
+    bool copies;    /* copy engines can carry it out */
 } weiri_work;
 
 /* Most blocks of a kernel of the library. */
@@ -228,6 +230,11 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
  * the places in registered memory. */
 weir_status weiri_local_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
 
+/* ---- copies.c -------------------------------------------------------------------------------------------------- */
+
+/* Carries out a move by copies. The move is complete. */
+weir_status weiri_copies_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
+
 /* ---- rails.c --------------------------------------------------------------------------------------------------- */
 
 /* Finds this host's ranks, by opts or by whose memory is mapped, and the number of hosts, and fills both teams. `rank`
@@ -259,6 +266,9 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
                                 weiri_reduce_args *args);
 weir_status weiri_launch_move(const weir_collective *collective, const weiri_step *step, weiri_move_args *args);
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args);
+/* WEIRI_COPIES_MEET or WEIRI_COPIES_WAIT */
+weir_status weiri_launch_copies(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                weiri_move_args *args);
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, weiri_exchange_args *args);
 weir_status weiri_launch_rails(const weir_collective *collective, weir_shape shape, const weir_rail_step *step,
                                void *stream);

@@ -38,6 +38,12 @@ static weir_status check_transfer(const exchange *e, const weir_transfer *t, con
     if (t->peer >= collective->size) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u", e->name, t->peer, collective->size);
     }
+    if (collective->form == WEIR_FORM_COPIES) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "%s: the form of copies is forced, but a sender does not know the buffer "
+                          "of the receiver",
+                          e->name);
+    }
     if (t->peer < e->first || t->peer >= e->first + collective->device.ranks) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: rank %u is on another host", e->name, t->peer);
     }

@@ -68,6 +68,13 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
     return launch(collective, weiri_collective_kernels[kernels[step->call.form]], step, args);
 }
 
+weir_status weiri_launch_copies(const weir_collective *collective, const weiri_step *step, uint32_t kernel,
+                                weiri_move_args *args)
+{
+    set_handle(collective, &args->move.what, &args->collective);
+    return launch(collective, weiri_collective_kernels[kernel], step, args);
+}
+
 weir_status weiri_launch_exchange(const weir_collective *collective, const weiri_step *step, weiri_exchange_args *args)
 {
     const weir_collective_what what = { weiri_call_word(&step->call), 0, step->count };

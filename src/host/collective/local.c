@@ -80,8 +80,12 @@ weir_status weiri_local_move(const weir_collective *collective, const weiri_step
     /* If pieces differ in size, a rank knows only its own largest, but all ranks must use the same chunk. */
     m->chunk = m->counted ? collective->device.slot_bytes : chunk_of(collective, m->most, step->call.blocks);
     /* In place, peers would overwrite data that this rank has not sent yet. */
-    if (step->call.form == WEIR_FORM_SLOTS && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
+    const bool direct = step->call.form == WEIR_FORM_SLOTS || step->call.form == WEIR_FORM_COPIES;
+    if (direct && step->recv != NULL && !m->in_place && collective->device.ranks > 1) {
         m->what.where = find_peers(collective, step->recv, m->recv, m->peer_recv);
+    }
+    if (step->call.form == WEIR_FORM_COPIES) {
+        return weiri_copies_move(collective, step, args);
     }
     return weiri_launch_move(collective, step, args);
 }

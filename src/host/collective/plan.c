@@ -56,11 +56,15 @@ static weiri_work work_of(const weir_collective *collective, const weir_collecti
     step->send = NULL;
     step->recv = NULL;
     if (q->kind == WEIR_GATHER || q->kind == WEIR_SCATTER) {
-        return work; /* not every rank has a place in registered memory that it could compare */
-    }
-    if (!reduces(q)) {
+        /* Other ranks than the root may give no place in registered memory. Only copies demand it. */
+        const uint64_t bytes = q->kind == WEIR_GATHER ? work.bytes : own;
+        step->recv = weiri_plan_registered(collective, q->recv, bytes);
+        work.copies = step->recv != NULL || bytes == 0;
+        step->recv = collective->form == WEIR_FORM_COPIES ? step->recv : NULL;
+    } else if (!reduces(q)) {
         step->recv = weiri_plan_registered(collective, q->recv, work.bytes);
         work.zero_copy = step->recv != NULL;
+        work.copies = (step->recv != NULL || work.bytes == 0) && (q->kind != WEIR_ALL_TO_ALL || q->send != q->recv);
     } else if (ranks == PULL_RANKS && q->kind != WEIR_REDUCE) {
         step->send = weiri_plan_registered(collective, q->send, work.bytes);
         step->recv = one ? weiri_plan_registered(collective, q->recv, work.bytes) : NULL;

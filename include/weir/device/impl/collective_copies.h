@@ -1,0 +1,44 @@
+/* weir/device/impl/collective_copies.h - what kernels do where copy engines move the data.
+ *
+ * Before the copies, a kernel meets the other ranks: their memory is then free to be written. Behind each copy the
+ * stream of the sender stores 1 into a word of the receiver. After the copies, a kernel waits for these words and sets
+ * them to 0. The sender stores into them again only after it has met the receiver again. So the value can be constant,
+ * as a graph needs it.
+ *
+ * Both kernels have one block of at most one warp. */
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_COPIES_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_COPIES_H
+
+#include "weir/device/impl/collective_slots.h"
+
+/* The word in the memory of `to` that says that the copy from `from` has ended: behind a semaphore in its cell. */
+WEIR_FN uint64_t *weir_copies_word(const weir_dev_collective *c, uint32_t from, uint32_t to)
+{
+    return (uint64_t *)(c->memory[to] + weir_collective_cell(c, WEIR_CELL_READY, 0, from) + 80);
+}
+
+/* The ranks compare their calls. */
+WEIR_FN weir_status weir_copies_meet(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    return weir_slots_end(c, weir_slots_meet(c, &m->what, NULL, NULL, 1, coop));
+}
+
+/* Returns when the copies of all ranks that send to this one have ended. */
+WEIR_FN weir_status weir_copies_wait(const weir_dev_collective *c, const weir_collective_move *m, weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    weir_status status = weir_slots_begin(c, coop);
+    for (uint32_t peer = coop.block_rank; peer < c->ranks && status == WEIR_OK; peer += coop.block_size) {
+        uint64_t *word = weir_copies_word(c, peer, c->rank);
+        if (peer != c->rank && m->recv_bytes[peer] != 0) {
+            status = weir_spin_above(word, 0, 1, c->control, weir_collective_note(c, peer));
+            if (status == WEIR_OK) {
+                weir_arch_store_relaxed_sys_u64(word, 0);
+            }
+        }
+    }
+    return weir_slots_end(c, weir_coop_agree(weir_coop_block(coop), c->control, status));
+}
+
+#endif

@@ -1,0 +1,148 @@
+// WEIR_FORM_COPIES: copy engines move the data of registered memory.
+#include "test/collective/operations.h"
+#include "test/harness/checks.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+const Kind moves[] = { ALLGATHER, BROADCAST, ALL_TO_ALL, GATHER, SCATTER };
+
+bool copies_open(weirt_rank *rank, uint32_t timeout_ms, Bench *bench)
+{
+    weir_collective_opts opts = {};
+    opts.size = sizeof opts;
+    opts.staging_bytes = 128 << 10;
+    opts.form = WEIR_FORM_COPIES;
+    return bench_open(rank, &opts, 64 << 10, timeout_ms, bench) &&
+           WEIRT_OK(rank, weir_collective_register(bench->collective, bench->out));
+}
+
+// Every rank gives recv.
+weir_status copy(const Bench *b, const Operation &o, const Places &at)
+{
+    return o.kind == GATHER ? weir_gather(b->collective, at.send, at.recv, o.count, o.dtype, o.root, b->stream)
+                            : call(b, o, at.send, at.recv);
+}
+
+Operation operation(Kind kind, uint64_t count, uint32_t root, bool in_place, uint64_t seed)
+{
+    return { kind, seed % 2 != 0 ? WEIR_U8 : WEIR_F64, WEIR_SUM, count, root, 0, in_place, false, seed };
+}
+
+void sizes(weirt_rank *rank)
+{
+    Bench bench;
+    bool fine = copies_open(rank, 0, &bench);
+    uint64_t seed = 10;
+    for (const Kind kind : moves) {
+        for (const uint64_t count : { 0, 1, 333, 1000 }) {
+            const uint32_t root = static_cast<uint32_t>(seed % rank->size);
+            const bool in_place = (kind == ALLGATHER || kind == BROADCAST) && seed % 3 == 0;
+            const Operation o = operation(kind, count, root, in_place, seed++);
+            const Places at = fine ? places_of(&bench, o) : Places();
+            fine = fine && prepare(&bench, o, at) && WEIRT_OK(rank, copy(&bench, o, at)) && finish(&bench, o) &&
+                   check(&bench, o, at);
+        }
+    }
+    // Other forms go on in step.
+    fine = fine && WEIRT_OK(rank, weir_collective_force(bench.collective, WEIR_FORM_SLOTS, 0)) &&
+           run(&bench, operation(ALLGATHER, 100, 0, false, 3));
+    bench_close(&bench);
+}
+
+WEIRT_STAGE_SUITE(Copies);
+
+TEST_P(Copies, MoveAllSizes)
+{
+    for (const uint32_t ranks : { 3, 1, 2, 8 }) {
+        weirt_ranks_run(stage(), ranks, sizes, nullptr, 0);
+        if (stage()->processes && std::strcmp(stage()->kind, "cpu") == 0) {
+            break;
+        }
+    }
+}
+
+// All moves in one graph, three times with new data: the words of the copies start at 0 each time.
+void replays(weirt_rank *rank)
+{
+    Bench bench;
+    bool fine = copies_open(rank, 0, &bench);
+    for (const Kind kind : moves) {
+        const Operation o = operation(kind, 300, 1, false, 1);
+        const Places at = fine ? places_of(&bench, o) : Places();
+        fine = fine && replay(&bench, { kind, WEIR_U8, WEIR_SUM, 300, 1, 0, false, false, 0 }, at, 3,
+                              [&] { return WEIRT_OK(rank, copy(&bench, o, at)); });
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Copies, ReplayInAGraph) { run(3, replays); }
+
+void refused(const Bench *b, const char *part, weir_status status)
+{
+    if (status != WEIR_ERR_UNSUPPORTED) {
+        weirt_fail(b->rank, __FILE__, __LINE__, "%s: status %d", part, status);
+    }
+    WEIRT_TEXT(b->rank, part);
+}
+
+void refuses(weirt_rank *rank)
+{
+    Bench bench;
+    if (copies_open(rank, 0, &bench)) {
+        weir_collective *c = bench.collective;
+        char *in = static_cast<char *>(weir_memory_pointer(bench.in));
+        char *out = static_cast<char *>(weir_memory_pointer(bench.out));
+        void *s = bench.stream;
+        const weir_transfer t = { in, 1, WEIR_U8, 1 - rank->rank, rank->rank == 0 };
+        const weir_collective_request moved = { WEIR_ALLGATHER, WEIR_U8, WEIR_SUM, 0, 100, in, out };
+        weir_collective_form form = WEIR_FORM_AUTO;
+        weir_shape shape = { 0, 0 };
+        refused(&bench, "a kernel has to compute", weir_allreduce(c, in, out, 1, WEIR_F32, WEIR_SUM, s));
+        refused(&bench, "a kernel has to compute", weir_reduce_scatter(c, in, out, 1, WEIR_F32, WEIR_SUM, s));
+        refused(&bench, "registered memory", weir_allgather(c, out, in, 1, WEIR_F32, s));
+        refused(&bench, "registered memory",
+                weir_gather(c, in, rank->rank == 0 ? in + 64 : nullptr, 1, WEIR_F32, 0, s));
+        refused(&bench, "not in place", weir_all_to_all(c, out, out, 1, WEIR_F32, s));
+        refused(&bench, "does not know the buffer", weir_exchange(c, &t, 1, s));
+        WEIRT_OK(rank, weir_collective_choose(c, &moved, &form, &shape));
+        WEIRT_EXPECT(rank, form == WEIR_FORM_COPIES && shape.blocks == 1 && shape.threads <= 32);
+        // Nothing was launched.
+        const Operation o = operation(ALLGATHER, 10, 0, false, 1);
+        const Places at = places_of(&bench, o);
+        (void)(prepare(&bench, o, at) && WEIRT_OK(rank, copy(&bench, o, at)) && finish(&bench, o) &&
+               check(&bench, o, at));
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Copies, RefuseWhatTheyCannotDo) { run(2, refuses); }
+
+void differs(weirt_rank *rank)
+{
+    Bench bench;
+    weirt_log_allow("");
+    if (copies_open(rank, 0, &bench)) {
+        const Operation o = operation(ALLGATHER, rank->rank == 1 ? 101 : 100, 0, false, 1);
+        const Places at = places_of(&bench, o);
+        expect_mismatch(&bench, copy(&bench, o, at), "allgather of 101 u8");
+    }
+    bench_close(&bench);
+}
+
+TEST_P(Copies, NameDifferentCounts) { run(3, differs); }
+
+WEIRT_PROCESS_SUITE(CopiesDeath);
+
+void killed(weirt_rank *rank)
+{
+    Bench bench;
+    if (copies_open(rank, 0, &bench)) {
+        die_in_rank_two(&bench, operation(ALLGATHER, 1000, 0, false, 1));
+    }
+    bench_leave(&bench);
+}
+
+TEST_P(CopiesDeath, EndsTheOthers) { run(3, killed); }
+
+} // namespace
