@@ -331,9 +331,7 @@ static weir_status force(perf_bench *b, uint64_t count, weir_collective_form for
     request.send = weir_memory_pointer(b->send);
     request.recv = weir_memory_pointer(b->recv);
     weir_status status = weir_collective_force(b->collective, form, blocks);
-    status =
-        status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
-    return status == WEIR_OK && b->parts != NULL ? perf_parts_choose(b, &request, blocks, chosen) : status;
+    return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
 }
 
 /* Measures one size in one form with each number of blocks; with --tune only with numbers that make a difference. */

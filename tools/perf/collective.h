@@ -130,9 +130,6 @@ void perf_parts_divide(perf_bench *b, uint64_t count);
 /* Elements of the rank that has most, and the fraction of all elements that some rank must send or receive. */
 uint64_t perf_parts_longest(const perf_bench *b);
 double perf_parts_bus(const perf_bench *b, uint64_t count);
-/* If *chosen is a form that parts do not have, forces the one that they take in its place. */
-weir_status perf_parts_choose(perf_bench *b, const weir_collective_request *request, uint32_t blocks,
-                              perf_choice *chosen);
 /* Calls of a perf_party whose context is the bench. */
 weir_status perf_parts_call_weir(void *context, const weir_collective_request *q, void *stream);
 weir_status perf_parts_call_nccl(void *context, const weir_collective_request *q, void *stream);

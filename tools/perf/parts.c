@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PACKETS_MOST ((uint64_t)1 << 20) /* as docs/collectives.md says */
-
 struct perf_parts {
     uint32_t count;
     uint32_t ranks;
@@ -136,24 +134,6 @@ uint64_t perf_parts_longest(const perf_bench *b) { return b->parts->longest; }
 double perf_parts_bus(const perf_bench *b, uint64_t count)
 {
     return count == 0 ? 0 : 1 - (double)b->parts->least / ((double)count * b->parts->ranks);
-}
-
-weir_status perf_parts_choose(perf_bench *b, const weir_collective_request *request, uint32_t blocks,
-                              perf_choice *chosen)
-{
-    const uint64_t bytes = request->count * weir_dtype_bytes(request->dtype) * b->parts->ranks;
-    weir_collective_form form = bytes <= PACKETS_MOST ? WEIR_FORM_PACKETS : WEIR_FORM_SLOTS;
-    if (chosen->form == WEIR_FORM_PACKETS || chosen->form == WEIR_FORM_SLOTS) {
-        return WEIR_OK;
-    }
-    weir_status status = weir_collective_force(b->collective, form, blocks);
-    status = status == WEIR_OK ? weir_collective_choose(b->collective, request, &chosen->form, &chosen->shape) : status;
-    if (status == WEIR_ERR_LIMIT) {
-        status = weir_collective_force(b->collective, WEIR_FORM_SLOTS, blocks);
-        status =
-            status == WEIR_OK ? weir_collective_choose(b->collective, request, &chosen->form, &chosen->shape) : status;
-    }
-    return status;
 }
 
 /* ---- calls ------------------------------------------------------------------------------- */

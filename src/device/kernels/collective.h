@@ -6,7 +6,7 @@
 #include "weir/device/collective.h"
 #include "weir/device/impl/collective_copies.h"
 #include "weir/device/impl/collective_exchange.h"
-#include "weir/device/impl/collective_parts.h"
+#include "weir/device/impl/collective_parts_lines.h"
 #include "weir/device/impl/collective_rails.h"
 #include "weir/device/kernel.h"
 
@@ -50,11 +50,13 @@ typedef struct weiri_rail_args {
 enum { WEIRI_MOVE_PACKETS, WEIRI_MOVE_LINES, WEIRI_MOVE_SLOTS, WEIRI_COPIES_MEET, WEIRI_COPIES_WAIT };
 extern const weir_kernel *const weiri_collective_kernels[];
 
-/* Parts: without and with a reduction, each by packets and by slots; and sums of one type by slots. */
+/* Parts: without and with a reduction, each by packets, lines and slots; and sums of one type by slots. */
 enum {
     WEIRI_PARTS_GATHER_PACKETS,
+    WEIRI_PARTS_GATHER_LINES,
     WEIRI_PARTS_GATHER_SLOTS,
     WEIRI_PARTS_REDUCE_PACKETS,
+    WEIRI_PARTS_REDUCE_LINES,
     WEIRI_PARTS_REDUCE_SLOTS,
     WEIRI_PARTS_SUM_F16,
     WEIRI_PARTS_SUM_BF16,

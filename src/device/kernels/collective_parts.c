@@ -11,6 +11,11 @@ WEIR_KERNEL(weiri_parts_gather_packets, weiri_parts_args)
     (void)weir_collective_gather_parts_packets(&args->collective, &args->parts, coop);
 }
 
+WEIR_KERNEL(weiri_parts_gather_lines, weiri_parts_args)
+{
+    (void)weir_collective_parts_lines(&args->collective, &args->parts, 0, coop);
+}
+
 WEIR_KERNEL_FOR(weiri_parts_gather_slots, weiri_parts_args, SLOT_BOUNDS)
 {
     (void)weir_collective_gather_parts_slots(&args->collective, &args->parts, coop);
@@ -19,6 +24,11 @@ WEIR_KERNEL_FOR(weiri_parts_gather_slots, weiri_parts_args, SLOT_BOUNDS)
 WEIR_KERNEL(weiri_parts_reduce_packets, weiri_parts_args)
 {
     (void)weir_collective_reduce_parts_packets(&args->collective, &args->parts, coop);
+}
+
+WEIR_KERNEL(weiri_parts_reduce_lines, weiri_parts_args)
+{
+    (void)weir_collective_parts_lines(&args->collective, &args->parts, 1, coop);
 }
 
 WEIR_KERNEL_FOR(weiri_parts_reduce_slots, weiri_parts_args, SLOT_BOUNDS)
@@ -42,7 +52,8 @@ WEIR_KERNEL_FOR(weiri_parts_sum_f32, weiri_parts_args, SLOT_BOUNDS)
     (void)weir_collective_reduce_parts_slots(&args->collective, &args->parts, WEIR_F32, WEIR_SUM, coop);
 }
 
-const weir_kernel *const weiri_collective_parts_kernels[] = { &weiri_parts_gather_packets, &weiri_parts_gather_slots,
-                                                              &weiri_parts_reduce_packets, &weiri_parts_reduce_slots,
+const weir_kernel *const weiri_collective_parts_kernels[] = { &weiri_parts_gather_packets, &weiri_parts_gather_lines,
+                                                              &weiri_parts_gather_slots,   &weiri_parts_reduce_packets,
+                                                              &weiri_parts_reduce_lines,   &weiri_parts_reduce_slots,
                                                               &weiri_parts_sum_f16,        &weiri_parts_sum_bf16,
                                                               &weiri_parts_sum_f32,        NULL };

@@ -101,11 +101,14 @@ static uint32_t joining_kernel(const weir_collective_parts *p)
 
 weir_status weiri_launch_parts(const weir_collective *collective, const weiri_step *step, weiri_parts_args *args)
 {
-    const bool slots = step->call.form == WEIR_FORM_SLOTS;
-    uint32_t kernel = slots ? WEIRI_PARTS_GATHER_SLOTS : WEIRI_PARTS_GATHER_PACKETS;
-    if (step->call.kind == WEIRI_REDUCE_SCATTER_PARTS) {
-        kernel = slots ? joining_kernel(&args->parts) : WEIRI_PARTS_REDUCE_PACKETS;
-    }
+    static const uint32_t gathers[] = { [WEIR_FORM_PACKETS] = WEIRI_PARTS_GATHER_PACKETS,
+                                        [WEIR_FORM_LINES] = WEIRI_PARTS_GATHER_LINES,
+                                        [WEIR_FORM_SLOTS] = WEIRI_PARTS_GATHER_SLOTS };
+    const uint32_t joining[] = { [WEIR_FORM_PACKETS] = WEIRI_PARTS_REDUCE_PACKETS,
+                                 [WEIR_FORM_LINES] = WEIRI_PARTS_REDUCE_LINES,
+                                 [WEIR_FORM_SLOTS] = joining_kernel(&args->parts) };
+    const bool joins = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS;
+    const uint32_t kernel = (joins ? joining : gathers)[step->call.form];
     set_handle(collective, &args->parts.what, &args->collective);
     return launch(collective, weiri_collective_parts_kernels[kernel], step, args);
 }

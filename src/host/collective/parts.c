@@ -12,8 +12,6 @@
 #include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
 
-/* Packets carry up to this many bytes where the library's rows ask for lines, which carry no parts. */
-#define PACKETS_MOST ((uint64_t)1 << 20)
 #define PARTS_NAMED_MOST 0xfffeu /* the word that ranks compare has 16 bits for the number of parts */
 
 typedef struct parts_call {
@@ -251,17 +249,7 @@ static weir_status choose(const parts_call *call, const weir_collective_parts *p
                               .bytes = p->most * collective->device.ranks,
                               .piece = p->most,
                               .zero_copy = zero_copy };
-    weir_status status = weiri_choose_step(collective, &work, call->name, true, form, shape);
-    if (status != WEIR_OK || *form == WEIR_FORM_PACKETS || *form == WEIR_FORM_SLOTS) {
-        return status;
-    }
-    *form = work.bytes <= PACKETS_MOST ? WEIR_FORM_PACKETS : WEIR_FORM_SLOTS;
-    status = weiri_choose(collective, &work, call->name, form, shape);
-    if (status == WEIR_ERR_LIMIT) {
-        *form = WEIR_FORM_SLOTS;
-        status = weiri_choose(collective, &work, call->name, form, shape);
-    }
-    return status;
+    return weiri_choose_step(collective, &work, call->name, true, form, shape);
 }
 
 /* Launches the parts from `first` on; sets *end to the first part that is left. */

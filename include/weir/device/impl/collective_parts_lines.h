@@ -1,0 +1,189 @@
+/* weir/device/impl/collective_parts_lines.h - parts by 128-byte lines, for data of middle size. A line carries 15 words
+ * of a sequence (weir/device/impl/collective_parts.h), which may belong to several parts. */
+#ifndef WEIR_DEVICE_IMPL_COLLECTIVE_PARTS_LINES_H
+#define WEIR_DEVICE_IMPL_COLLECTIVE_PARTS_LINES_H
+
+#include "weir/device/impl/collective_lines.h"
+#include "weir/device/impl/collective_parts.h"
+
+/* The word of a sequence that a lane has in the low (half 0) or high (half 1) half of part `part` of a line. The high
+ * half of the last part is the flag. */
+WEIR_FN uint64_t weir_parts_line_word(uint64_t line, uint32_t lane, uint32_t part, uint32_t half)
+{
+    return line * (WEIR_LINE_DATA / 8) + lane * WEIR_ARCH_LINE_PARTS + part + 8 * half;
+}
+
+WEIR_FN int weir_parts_line_flagged(uint32_t lane, uint32_t part, uint32_t half)
+{
+    return half == 1 && lane * WEIR_ARCH_LINE_PARTS + part == 7;
+}
+
+WEIR_FN uint64_t weir_parts_load_word(const weir_collective_parts *p, uint32_t rank, uint64_t word, int joins)
+{
+    int64_t left;
+    const weir_parts_piece piece = weir_parts_at_word(p, rank, word, joins, &left);
+    return left > 0 ? weir_word_load(piece.send, left) : 0;
+}
+
+/* The lane's part of a line of this rank's data for the sequence of `rank`. */
+WEIR_FN void weir_parts_load_line(const weir_collective_parts *p, uint32_t rank, uint64_t line, uint32_t lane,
+                                  uint32_t flag, int joins, weir_vec16 *data)
+{
+    WEIR_UNROLL
+    for (uint32_t i = 0; i < WEIR_ARCH_LINE_PARTS; i++) {
+        data[i].lo = weir_parts_load_word(p, rank, weir_parts_line_word(line, lane, i, 0), joins);
+        data[i].hi = weir_parts_line_flagged(lane, i, 1)
+                         ? weir_line_flag(flag)
+                         : weir_parts_load_word(p, rank, weir_parts_line_word(line, lane, i, 1), joins);
+    }
+}
+
+/* Stores the lane's part of a line of the sequence of `rank`. This rank's own elements may be in place already. */
+WEIR_FN void weir_parts_store_line(const weir_collective_parts *p, uint32_t rank, uint64_t line, uint32_t lane,
+                                   const weir_vec16 *data)
+{
+    WEIR_UNROLL
+    for (uint32_t i = 0; i < WEIR_ARCH_LINE_PARTS; i++) {
+        WEIR_UNROLL
+        for (uint32_t half = 0; half < 2; half++) {
+            int64_t left;
+            const weir_parts_piece piece =
+                weir_parts_at_word(p, rank, weir_parts_line_word(line, lane, i, half), 0, &left);
+            if (left > 0 && piece.recv != piece.send && !weir_parts_line_flagged(lane, i, half)) {
+                weir_word_store(piece.recv, left, half == 0 ? data[i].lo : data[i].hi);
+            }
+        }
+    }
+}
+
+/* The ranks in `mask` whose sequences reach line `line`. */
+WEIR_FN uint32_t weir_parts_reach(const weir_collective_parts *p, uint32_t mask, uint64_t line)
+{
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        mask &= ~((uint32_t)(p->bytes[k] <= line * WEIR_LINE_DATA) << k);
+    }
+    return mask;
+}
+
+/* Sends a line of this rank's sequence to all others, and keeps it. */
+WEIR_FN void weir_parts_spread_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                    uint64_t line, uint32_t lane)
+{
+    const int there = p->bytes[c->rank] > line * WEIR_LINE_DATA;
+    weir_vec16 data[WEIR_ARCH_LINE_PARTS];
+    if (there) {
+        weir_parts_load_line(p, c->rank, line, lane, flag, 0, data);
+    }
+    weir_arch_warp_converge();
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS - 1; k++) {
+        if (there && k + 1 < c->ranks) {
+            weir_arch_store_line(weir_line_at(c, weir_collective_peer(c, k), 0, flag, line), lane, data);
+        }
+    }
+    if (there) {
+        weir_parts_store_line(p, c->rank, line, lane, data);
+    }
+}
+
+/* Takes a line of the sequences of all other ranks. */
+WEIR_FN weir_status weir_parts_take_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                         uint64_t line, uint32_t lane)
+{
+    const uint32_t mask = weir_parts_reach(p, weir_collective_others(c), line);
+    weir_line_set set;
+    const weir_status status =
+        weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, mask, weir_line_flag(flag), lane, &set);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+        if ((mask >> k & 1) != 0) {
+            weir_parts_store_line(p, k, line, lane, set.of[k]);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Sends each other rank a line of the data for its sequence. */
+WEIR_FN void weir_parts_scatter_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                     uint64_t line, uint32_t lane)
+{
+    WEIR_ROLLED
+    for (uint32_t k = 0; k + 1 < c->ranks; k++) {
+        const uint32_t peer = weir_collective_peer(c, k);
+        const int there = p->bytes[peer] > line * WEIR_LINE_DATA;
+        weir_vec16 data[WEIR_ARCH_LINE_PARTS];
+        if (there) {
+            weir_parts_load_line(p, peer, line, lane, flag, 1, data);
+        }
+        weir_arch_warp_converge();
+        if (there) {
+            weir_arch_store_line(weir_line_at(c, peer, 0, flag, line), lane, data);
+        }
+    }
+}
+
+/* Joins a line of this rank's sequence. Its words may differ in type. */
+WEIR_FN weir_status weir_parts_join_line(const weir_dev_collective *c, const weir_collective_parts *p, uint32_t flag,
+                                         uint64_t line, uint32_t lane)
+{
+    const int there = p->bytes[c->rank] > line * WEIR_LINE_DATA;
+    weir_line_set set;
+    const weir_status status =
+        weir_lines_await(c, weir_lines_in(c, 0, flag) + WEIR_LINE_BYTES * line, there ? weir_collective_others(c) : 0,
+                         weir_line_flag(flag), lane, &set);
+    if (WEIR_UNLIKELY(status != WEIR_OK)) {
+        return status;
+    }
+    WEIR_UNROLL
+    for (uint32_t i = 0; i < WEIR_ARCH_LINE_PARTS; i++) {
+        WEIR_ROLLED
+        for (uint32_t half = 0; half < 2 && there; half++) {
+            int64_t left;
+            const weir_parts_piece piece =
+                weir_parts_at_word(p, c->rank, weir_parts_line_word(line, lane, i, half), 1, &left);
+            if (left <= 0 || weir_parts_line_flagged(lane, i, half)) {
+                continue;
+            }
+            const uint64_t own = weir_word_load(piece.send, left);
+            uint64_t words[WEIR_COLLECTIVE_RANKS];
+            WEIR_UNROLL
+            for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
+                words[k] = k == c->rank ? own : k >= c->ranks ? 0 : half == 0 ? set.of[k][i].lo : set.of[k][i].hi;
+            }
+            weir_word_store(piece.recv, left, weir_parts_join_words(words, c->ranks, piece.dtype, p->op));
+        }
+    }
+    return WEIR_OK;
+}
+
+/* Allgather, or with `joins` reduce_scatter, by lines. WEIR_ERR_INVALID for blocks that are not whole warps. */
+WEIR_FN weir_status weir_collective_parts_lines(const weir_dev_collective *c, const weir_collective_parts *p, int joins,
+                                                weir_coop coop)
+{
+    coop = weir_coop_blocks(coop);
+    if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
+        return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
+    }
+    const uint32_t flag = weir_packet_flag(c->epoch);
+    const uint64_t count = weir_line_count(p->most);
+    const weir_line_walk walk = weir_line_walk_of(coop);
+    for (uint64_t i = walk.first; i < count; i += walk.stride) {
+        if (joins) {
+            weir_parts_scatter_line(c, p, flag, i + walk.mine, walk.lane);
+        } else {
+            weir_parts_spread_line(c, p, flag, i + walk.mine, walk.lane);
+        }
+    }
+    weir_status status = weir_lines_agree(weir_parts_meet(c, p, flag, coop), c->control);
+    for (uint64_t i = walk.first; i < count && status == WEIR_OK; i += walk.stride) {
+        status = joins ? weir_parts_join_line(c, p, flag, i + walk.mine, walk.lane)
+                       : weir_parts_take_line(c, p, flag, i + walk.mine, walk.lane);
+    }
+    return status;
+}
+
+#endif
