@@ -125,6 +125,8 @@ def mistakes(program):
             (["allreduce", "--form", "once,twice"], "--form 'twice' is unknown"),
             (["allreduce", "--compare", "mpi"], "--compare knows only nccl"),
             (["allreduce", "--nccl", "libnccl.so"], "--nccl needs --compare nccl"),
+            (["allreduce", "--match-nccl"], "--match-nccl needs --compare nccl"),
+            (["allreduce", "--match-nccl", "--compare", "nccl", "--blocks", "8"], "takes the place of --blocks"),
             (["allreduce", "--device", "cpu", "-g", "9"], "9 ranks, but at most 8"),
             (["allreduce", "--device", "cpu", "-g", "2,3"], "-g and --threads take one number"),
             (["allreduce", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),

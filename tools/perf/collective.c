@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,20 +42,23 @@ static weir_status call_nccl(void *context, const weir_collective_request *q, vo
     return perf_nccl_call((perf_nccl *)context, q, stream);
 }
 
-static weir_status create_collective(perf_bench *b, uint64_t threads)
+/* `blocks` is the SM limit; 0: that of --blocks. */
+static weir_status create_collective(perf_bench *b, uint64_t threads, uint32_t blocks)
 {
     const perf_rank *rank = b->rank;
-    const perf_list *blocks = &rank->options->blocks;
-    const uint64_t most = perf_largest(blocks);
+    const uint64_t most = perf_largest(&rank->options->blocks);
     weir_memory *const buffers[] = { b->send, b->recv };
     weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
     if (most > UINT32_MAX || threads > UINT32_MAX) {
         return perf_fail(b->rank, WEIR_ERR_INVALID, "too many blocks or threads");
     }
-    opts.blocks = blocks->count != 0 ? (uint32_t)most : rank->shared ? rank->info.multiprocessors / rank->ranks : 0;
+    opts.blocks = blocks != 0    ? blocks
+                  : most != 0    ? (uint32_t)most
+                  : rank->shared ? rank->info.multiprocessors / rank->ranks
+                                 : 0;
     opts.threads = (uint32_t)threads;
     b->threads = opts.threads;
-    b->tune.limit = blocks->count != 0 && most < rank->info.multiprocessors ? (uint32_t)most : 0;
+    b->tune.limit = most < rank->info.multiprocessors ? (uint32_t)most : 0;
     opts.host_ranks = rank->options->host_ranks;
     weir_status status = weir_collective_create(rank->comm, &opts, &b->collective);
     for (uint32_t i = 0; i < 2 && status == WEIR_OK && rank->options->registered; i++) {
@@ -63,9 +67,9 @@ static weir_status create_collective(perf_bench *b, uint64_t threads)
     return status;
 }
 
-/* Makes the collective anew with another number of threads, once the kernels of all ranks have finished with the old
- * one. */
-static weir_status replace_collective(perf_bench *b, uint64_t threads)
+/* Makes the collective anew with another number of threads or blocks, once the kernels of all ranks have finished with
+ * the old one. */
+static weir_status replace_collective(perf_bench *b, uint64_t threads, uint32_t blocks)
 {
     weir_status status = weir_bootstrap_barrier(b->rank->bootstrap, NULL);
     if (status != WEIR_OK) {
@@ -73,7 +77,7 @@ static weir_status replace_collective(perf_bench *b, uint64_t threads)
     }
     weir_collective_destroy(b->collective);
     b->collective = NULL;
-    return create_collective(b, threads);
+    return create_collective(b, threads, blocks);
 }
 
 static weir_status create_buffers(perf_bench *b, uint64_t bytes)
@@ -157,7 +161,7 @@ static weir_status create_bench(perf_rank *rank, uint64_t largest, uint64_t thre
     }
     weir_status status = create_buffers(b, bytes);
     if (status == WEIR_OK) {
-        status = create_collective(b, threads);
+        status = create_collective(b, threads, 0);
     }
     if (status == WEIR_OK) {
         status = perf_parts_open(b);
@@ -265,18 +269,15 @@ static void show_progress(const perf_bench *b, uint64_t bytes, const char *what)
     }
 }
 
-static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
-                                   perf_result *results)
+static weir_status measure_weir(perf_bench *b, uint64_t count, uint64_t bytes, const perf_choice *chosen,
+                                perf_result *results)
 {
     char how[64];
     perf_party ours = { call_weir, b->collective, (char *)weir_memory_pointer(b->send),
                         (char *)weir_memory_pointer(b->recv), NULL };
-    perf_party plain = { call_nccl, b->nccl, (char *)b->plain[0], (char *)b->plain[1], b->cuda };
-    perf_party windows = { call_nccl, b->nccl, (char *)b->windows.send, (char *)b->windows.recv, b->cuda };
-    perf_party *const parties[] = { &ours, &plain, &windows };
-    for (uint32_t i = 0; i < ROWS(parties) && b->parts != NULL; i++) {
-        parties[i]->call = i == 0 ? perf_parts_call_weir : perf_parts_call_nccl;
-        parties[i]->context = b;
+    if (b->parts != NULL) {
+        ours.call = perf_parts_call_weir;
+        ours.context = b;
     }
     (void)snprintf(how, sizeof how, "%s, %" PRIu32 " blocks of %" PRIu32, perf_form_names[chosen->form],
                    chosen->shape.blocks, chosen->shape.threads);
@@ -286,36 +287,25 @@ static weir_status measure_parties(perf_bench *b, uint64_t count, uint64_t bytes
         show_progress(b, bytes, "in place");
         status = perf_measure(b, &ours, count, bytes, true, &results[IN]);
     }
-    if (status == WEIR_OK && b->nccl != NULL) {
-        show_progress(b, bytes, "NCCL");
-        status = perf_measure(b, &plain, count, bytes, false, &results[PLAIN]);
-    }
-    if (status == WEIR_OK && b->nccl != NULL && windows.send != NULL) {
-        show_progress(b, bytes, "NCCL with symmetric windows");
-        status = perf_measure(b, &windows, count, bytes, false, &results[WINDOWS]);
-    }
     show_progress(b, bytes, NULL);
     return status;
 }
 
-/* Measures one row. `chosen` is the form and shape, with up to `most` blocks. */
-static weir_status measure_row(perf_bench *b, uint64_t count, const perf_choice *chosen, uint32_t most)
+static weir_status measure_nccl(perf_bench *b, uint64_t count, uint64_t bytes, perf_result *results)
 {
-    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * (b->wish.what->parts ? b->rank->ranks : 1);
-    perf_result results[RESULTS];
-    memset(results, 0, sizeof results);
-    for (uint32_t i = 0; i < RESULTS; i++) {
-        results[i].us = NAN;
-        results[i].min_us = NAN;
-        results[i].p95_us = NAN;
+    perf_party plain = { call_nccl, b->nccl, (char *)b->plain[0], (char *)b->plain[1], b->cuda };
+    perf_party windows = { call_nccl, b->nccl, (char *)b->windows.send, (char *)b->windows.recv, b->cuda };
+    if (b->parts != NULL) {
+        plain.call = windows.call = perf_parts_call_nccl;
+        plain.context = windows.context = b;
     }
-    weir_status status = measure_parties(b, count, bytes, chosen, results);
-    if (status == WEIR_OK) {
-        report_row(b, count, bytes, chosen, results);
-        perf_tune_add(&b->tune, bytes, chosen, most, results[OUT].us);
-        b->rows++;
-        b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
+    show_progress(b, bytes, "NCCL");
+    weir_status status = perf_measure(b, &plain, count, bytes, false, &results[PLAIN]);
+    if (status == WEIR_OK && windows.send != NULL) {
+        show_progress(b, bytes, "NCCL with symmetric windows");
+        status = perf_measure(b, &windows, count, bytes, false, &results[WINDOWS]);
     }
+    show_progress(b, bytes, NULL);
     return status;
 }
 
@@ -334,6 +324,69 @@ static weir_status force(perf_bench *b, uint64_t count, weir_collective_form for
     return status == WEIR_OK ? weir_collective_choose(b->collective, &request, &chosen->form, &chosen->shape) : status;
 }
 
+/* The most blocks of NCCL's kernel on any rank: on symmetric windows with --register, else on ordinary buffers. */
+static weir_status find_nccl_blocks(const perf_bench *b, const perf_result *results, uint32_t *out)
+{
+    perf_rank *rank = b->rank;
+    const bool windows = rank->options->registered && b->windows.send != NULL;
+    uint32_t *all = (uint32_t *)calloc(rank->ranks, sizeof *all);
+    if (all == NULL) {
+        return perf_fail(rank, WEIR_ERR_NOMEM, "--match-nccl");
+    }
+    all[rank->rank] = results[windows ? WINDOWS : PLAIN].launched.blocks;
+    weir_status status = weir_bootstrap_allgather(rank->bootstrap, NULL, all, sizeof *all);
+    *out = 0;
+    for (uint32_t i = 0; i < rank->ranks; i++) {
+        *out = all[i] > *out ? all[i] : *out;
+    }
+    free(all);
+    return status == WEIR_OK && *out == 0
+               ? perf_fail(rank, WEIR_ERR_UNSUPPORTED, "--match-nccl: NCCL launched no kernel for %s", rank->command)
+               : status;
+}
+
+/* Limits weir to the SMs of NCCL's kernel, by a new collective: opts.blocks also decides the size of slots. */
+static weir_status match_nccl(perf_bench *b, uint64_t count, weir_collective_form form, const perf_result *results,
+                              perf_choice *chosen)
+{
+    uint32_t blocks = 0;
+    weir_status status = find_nccl_blocks(b, results, &blocks);
+    blocks = blocks < b->rank->info.multiprocessors ? blocks : b->rank->info.multiprocessors;
+    if (status == WEIR_OK && blocks != b->matched) {
+        b->matched = blocks;
+        status = replace_collective(b, b->threads, blocks);
+    }
+    return status == WEIR_OK ? force(b, count, form, 0, chosen) : status;
+}
+
+/* Measures one row. `chosen` is the form and shape, with up to `most` blocks. */
+static weir_status measure_row(perf_bench *b, uint64_t count, weir_collective_form form, perf_choice *chosen,
+                               uint32_t most)
+{
+    const uint64_t bytes = count * weir_dtype_bytes(b->wish.dtype) * (b->wish.what->parts ? b->rank->ranks : 1);
+    perf_result results[RESULTS];
+    memset(results, 0, sizeof results);
+    for (uint32_t i = 0; i < RESULTS; i++) {
+        results[i].us = NAN;
+        results[i].min_us = NAN;
+        results[i].p95_us = NAN;
+    }
+    weir_status status = b->nccl != NULL ? measure_nccl(b, count, bytes, results) : WEIR_OK;
+    if (status == WEIR_OK && b->rank->options->match_nccl) {
+        status = match_nccl(b, count, form, results, chosen);
+    }
+    if (status == WEIR_OK) {
+        status = measure_weir(b, count, bytes, chosen, results);
+    }
+    if (status == WEIR_OK) {
+        report_row(b, count, bytes, chosen, results);
+        perf_tune_add(&b->tune, bytes, chosen, most, results[OUT].us);
+        b->rows++;
+        b->wrong_rows += results[OUT].wrong + results[IN].wrong != 0 ? 1 : 0;
+    }
+    return status;
+}
+
 /* Measures one size in one form with each number of blocks; with --tune only with numbers that make a difference. */
 static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_form form, const perf_list *blocks)
 {
@@ -349,7 +402,7 @@ static weir_status measure_form(perf_bench *b, uint64_t size, weir_collective_fo
         status = force(b, count, form, most, &chosen);
         const bool differs = chosen.shape.blocks != before && (b->threads == 0 || chosen.shape.threads == b->threads);
         if (status == WEIR_OK && (b->rank->options->tune == NULL || differs)) {
-            status = measure_row(b, count, &chosen, most);
+            status = measure_row(b, count, form, &chosen, most);
         }
     }
     /* WEIR_ERR_LIMIT: no rank has room for this size in this form. */
@@ -449,7 +502,7 @@ static weir_status run_collective(perf_rank *rank)
     choose_threads(rank, &threads);
     status = create_bench(rank, perf_largest(&sizes), threads.values[0], &b);
     for (uint32_t i = 0; i < threads.count && status == WEIR_OK; i++) {
-        status = i != 0 ? replace_collective(&b, threads.values[i]) : WEIR_OK;
+        status = i != 0 ? replace_collective(&b, threads.values[i], 0) : WEIR_OK;
         if (status == WEIR_OK) {
             status = measure_sizes(&b, &sizes);
         }
@@ -463,7 +516,7 @@ static int start_collective(const perf_options *options, char **arguments);
 
 #define OPTIONS                                                                                      \
     "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
-    " --form --tune --host-ranks"
+    " --form --tune --host-ranks --match-nccl"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the reduction of all ranks' data", OPTIONS,
                                       run_collective, start_collective };

@@ -89,6 +89,7 @@ typedef struct perf_bench {
     void *plain[2]; /* NCCL's send and receive buffers */
     perf_nccl_windows windows;
     uint32_t threads; /* maximum of a block; 0: the collective's default */
+    uint32_t matched; /* SM limit of the current collective by --match-nccl; 0: none yet */
     perf_tune tune;
     double limit; /* of the link, in GB/s */
     uint64_t seed;

@@ -108,6 +108,8 @@ bool perf_take_wish(const char *command, const perf_options *options, perf_wish 
         refused = "--compare knows only nccl";
     } else if (options->nccl != NULL && options->compare == NULL) {
         refused = "--nccl needs --compare nccl";
+    } else if (options->match_nccl && (options->compare == NULL || options->blocks.count != 0)) {
+        refused = "--match-nccl needs --compare nccl, and takes the place of --blocks";
     } else if (options->ranks.count > 1 || (options->threads.count > 1 && options->tune == NULL)) {
         refused = "-g and --threads take one number";
     } else if (options->tune != NULL && out->what->uneven) {

@@ -73,6 +73,7 @@ typedef struct perf_options {
     bool cold;           /* of pack: no warm cases */
     const char *compare; /* "nccl" or NULL */
     const char *nccl;    /* NCCL's library */
+    bool match_nccl;     /* weir gets the blocks of NCCL's kernel */
     uint32_t parts;      /* of collectives of parts: their number */
     const char *skew;    /* shares of the ranks; NULL: even */
     const char *layout;  /* of pack: descriptions; of parts: "part" or "rank" */

@@ -90,6 +90,8 @@ static const option_row option_rows[] = {
     { "--register", OPTION_FLAG, offsetof(perf_options, registered), "", "register buffers with all ranks: zero-copy" },
     { "--compare", OPTION_TEXT, offsetof(perf_options, compare), "nccl",
       "also measure NCCL, plain and with symmetric windows" },
+    { "--match-nccl", OPTION_FLAG, offsetof(perf_options, match_nccl), "",
+      "limit weir to as many blocks as NCCL's kernel of each size has" },
     { "--nccl", OPTION_TEXT, offsetof(perf_options, nccl), "FILE", "NCCL's library; default: libnccl.so.2" },
     { "--plot", OPTION_TEXT, offsetof(perf_options, plot), "FILE", "draw time and bandwidth; rows go to FILE.json" },
     { "--tune", OPTION_TEXT, offsetof(perf_options, tune), "FILE",

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #define NVLS "NCCL_NVLS_ENABLE"
+#define GRAPH_REGISTER "NCCL_GRAPH_REGISTER"
 #define WINDOW_SYMMETRIC 1
 #define WINDOWS_SINCE 22700
 #define CUDA_FAILED 1 /* ncclUnhandledCudaError */
@@ -124,6 +125,9 @@ static void report(const perf_nccl *nccl)
             (void)snprintf(name, sizeof name, "%.*s", (int)(value - *variable), *variable);
             perf_fact(nccl->rank->output, name, "%s", value + 1);
         }
+    }
+    if (getenv(GRAPH_REGISTER) == NULL) { /* the ordinary buffers of graphs may be zero-copy */
+        perf_fact(nccl->rank->output, GRAPH_REGISTER, "1, NCCL's default");
     }
 }
 
