@@ -78,16 +78,27 @@ bool weiri_mpi_type_start(void)
 
 MPI_Comm weiri_mpi_type_self(void) { return self; }
 
-void weiri_mpi_type_stop(void)
+/* Frees what MPI has for an entry; false if there is nothing. MPI may end a datatype with its last duplicate, and then
+ * the entry, or others, are gone. */
+static bool release_one(void)
 {
-    for (weiri_mpi_type *type = first, *next; type != NULL; type = next) {
-        next = type->next;
-        if (type->kept != MPI_DATATYPE_NULL) {
-            (void)PMPI_Type_free(&type->kept); /* sets MPI_DATATYPE_NULL */
+    for (weiri_mpi_type *type = first; type != NULL; type = type->next) {
+        MPI_Datatype kept = type->kept;
+        if (kept != MPI_DATATYPE_NULL) {
+            type->kept = MPI_DATATYPE_NULL;
+            (void)PMPI_Type_free(&kept);
+            return true;
         }
         if (type->attached != MPI_DATATYPE_NULL) {
-            (void)PMPI_Type_delete_attr(type->attached, keyval);
+            return PMPI_Type_delete_attr(type->attached, keyval) == MPI_SUCCESS;
         }
+    }
+    return false;
+}
+
+void weiri_mpi_type_stop(void)
+{
+    while (release_one()) {
     }
     (void)PMPI_Type_free_keyval(&keyval);
     (void)PMPI_Comm_free(&self);
