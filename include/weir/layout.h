@@ -116,7 +116,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_layout_export(const weir_layout *layout
 WEIR_API WEIR_NODISCARD weir_status weir_layout_import(const void *bytes, size_t length, weir_layout **out);
 
 /* Puts the piece list of an irregular layout into the device's memory, where kernels find it. Layouts that share the
- * list need no commit of their own, a strided layout needs none at all, and commit may be repeated. Layouts share
+ * list need no separate commit, a strided layout needs none at all, and commit may be repeated. Layouts share
  * allocations on a device. WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_FORKED. */
 WEIR_API WEIR_NODISCARD weir_status weir_layout_commit(weir_layout *layout, weir_device *device);
 /* The handle of `count` items for kernels (weir/device/layout.h), valid until the layout is destroyed.

@@ -24,7 +24,7 @@
  * an error of the transport. Waits that find no signal then end with the channel's error here, and with WEIR_ERR_REMOTE
  * on the peer, whose own requests go on. Signals that arrived before still count. weir_port_channel_status has the text
  * on both ranks. If both ends fail, a rank may see WEIR_ERR_REMOTE first; its own error replaces that, at the latest
- * when a ticket fails. Requests of the host have a queue of their own: they go on after posts of kernels have failed.
+ * when a ticket fails. Requests of the host have a separate queue: they go on after posts of kernels have failed.
  *
  * Waits return WEIR_ERR_INVALID at once, "weir_proxy_start was not called", until the proxy is started. Kernels that
  * post to the NIC themselves need no started proxy.

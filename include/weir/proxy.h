@@ -32,7 +32,7 @@
  * context share one call. It returns WEIR_OK if it got something done, WEIR_PENDING if not, and an error to fail all
  * channels that share it.
  *
- * Handlers make requests of their own by the calls named try. A handler whose try call returns WEIR_PENDING remembers
+ * Handlers make requests by the calls named try. A handler whose try call returns WEIR_PENDING remembers
  * its position and returns WEIR_ERR_BUSY. A progress callback tests the tickets of such requests.
  *
  * Create, start, stop and destroy are called once each, in this order. Until start, requests stay in the queue, and

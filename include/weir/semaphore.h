@@ -16,7 +16,7 @@
  * Blocking:  create, until the peer has called it; wait.
  * Ownership: keeps a reference on connection. Kernels must not use the handle after destroy.
  *            Before destroy every signal of the peer has been waited for, or can no longer come: a later semaphore may
- *            get the same memory, and would take a late signal for one of its own.
+ *            get the same memory, and would mistake a late signal for its own.
  * Errors:    WEIR_ERR_INVALID (a host call on a device end, and the reverse), WEIR_ERR_LIMIT (16,000 semaphores,
  *            channels and barriers a communicator), WEIR_ERR_MISMATCH (of kinds and counts), WEIR_ERR_TIMEOUT,
  *            WEIR_ERR_REMOTE, WEIR_ERR_ABORTED, WEIR_ERR_DEVICE. */

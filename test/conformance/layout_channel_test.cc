@@ -12,7 +12,7 @@ namespace {
 WEIRT_STAGE_SUITE(LayoutChannel);
 
 constexpr char GUARD = 0x5a;
-constexpr uint64_t HALF = 32 << 10; // the source; as many bytes behind it are the destination
+constexpr uint64_t HALF = 32 << 10; // the source; the destination has the same size and lies behind it
 constexpr uint64_t CENTRE = HALF / 2;
 constexpr uint32_t ROUNDS = 100;
 constexpr uint32_t WITHOUT_TO = 1;

@@ -126,7 +126,7 @@ TEST(WindowMost, SixtyFourDevicesAndNotOneMore)
 
 // ---- create fails --------------------------------------------------------------------------------------------------
 
-// What rank 1 gives that differs from what rank 0 gives. `one`: the text that rank 1 gets; the others get it with "rank
+// The argument in which rank 1 differs from rank 0. `one`: the text that rank 1 gets; the others get it with "rank
 // 1 failed" or, for a difference, `others`.
 struct Wrong {
     weir_window_opts opts;
@@ -327,7 +327,7 @@ void bad_memories(weirt_rank *rank)
         }
         WEIRT_EXPECT(rank, id == 77);
     }
-    // What failed has used no id; the same memory may be registered many times.
+    // A failed call has used no id; the same memory may be registered many times.
     for (uint32_t i = 0; i < WEIR_WINDOW_MEMORIES && fine; i++) {
         fine = WEIRT_OK(rank, weir_window_register(window, memories[0], 60, 40, &id)) && WEIRT_EXPECT(rank, id == i);
     }

@@ -9,7 +9,7 @@ namespace {
 PORT_SUITE(WindowPort, PORT_IPC, PORT_IB, PORT_OFI, PORT_STAGED, PORT_DEVICE, PORT_DEVICE_STAGED, PORT_IB_STAGED);
 PORT_SUITE(WindowPortFault, PORT_IB, PORT_DEVICE);
 
-// What a run does. host_ranks: devices that map each other's memory; 0: WEIR_TRANSPORT names only the transport.
+// A run. host_ranks: devices that map each other's memory; 0: WEIR_TRANSPORT names only the transport.
 struct Plan {
     uint32_t variant;
     uint32_t devices;
@@ -219,7 +219,7 @@ TEST_P(WindowPort, KernelsWithoutThePortsPartAreRefused)
 
 // ---- trouble -------------------------------------------------------------------------------------------------------
 
-// What a kernel's ranks got, when the communicator fails while it runs: not the deadline.
+// Runs the kernel until the communicator fails. Its ranks receive that error, and no timeout.
 void run_until_broken(weirt_rank *rank, Bench *b)
 {
     if (b->run(rank, window_port_kernel())) {

@@ -265,7 +265,7 @@ TEST(WindowRing, ASenderWaitsForRoomUntilTheDeadline)
     World world(2, 2, 2, 64, 64, TIMEOUT_NS);
     ASSERT_EQ(notify(world, 2, 1, 5), WEIR_OK);
     ASSERT_EQ(notify(world, 3, 1, 5), WEIR_OK);
-    EXPECT_EQ(notify(world, 2, 0, 5), WEIR_OK); /* another rank has a ring of its own */
+    EXPECT_EQ(notify(world, 2, 0, 5), WEIR_OK); /* another rank has its own ring */
     EXPECT_EQ(notify(world, 2, 1, 6), WEIR_ERR_TIMEOUT);
     const weir_dev_record &record = world.device(1).control.record;
     EXPECT_EQ(record.note.doing, WEIR_DOING_WINDOW_NOTIFY);
@@ -503,7 +503,7 @@ TEST(WindowMove, EqualAddressesOnlyNotify)
 
 // ---- random scripts -----------------------------------------------------------------------------------------------
 
-// What a ring should hold: its notifications from the head on.
+// The notifications that a ring should hold, from its head on.
 struct Entry {
     uint32_t source;
     uint32_t tag;

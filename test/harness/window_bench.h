@@ -17,7 +17,7 @@ struct Way {
     const char *transport;
 };
 
-// What a device's ranks call.
+// The calls of a device's ranks, a list for each rank.
 using Script = std::vector<std::vector<weirt_window_step>>;
 
 inline weirt_window_step step_of(uint32_t call, uint32_t peer, uint32_t tag)

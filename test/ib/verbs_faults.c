@@ -3,7 +3,7 @@
  *   no-atomics   they have no atomic operations, and refuse memory and queue pairs that allow them
  *   unexpected   writes come with immediate data, for which the receiver, who expects none, is never ready
  *
- * What is not defined here is that of libibverbs, which this library is linked to. */
+ * All other functions come from libibverbs, to which this library is linked. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>

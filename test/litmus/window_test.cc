@@ -1,4 +1,4 @@
-// What puts, notifications, waits and the barrier of a window promise; docs/memory-ordering.md.
+// The promises of puts, notifications, waits and the barrier of a window: docs/memory-ordering.md.
 #include "weir/device/window.h"
 
 #include "test/harness/window.h"

@@ -197,7 +197,7 @@ TEST_F(BootstrapAuth, ConnectionsForSomethingElseAreRefused)
 
 // ---- on the path -----------------------------------------------------------------------------------------
 
-// What the relay does with a frame; frame 0 is the first after the server's answer.
+// The relay's action on a frame; frame 0 is the first after the server's answer.
 enum Deed {
     PASS,
     ALTER_KIND,

@@ -20,7 +20,7 @@
 #define BLOCKS 4
 #define EVERY 2 /* the last of so many blocks has a completion */
 
-/* What may be done wrong; CMakeLists.txt reads this list. */
+/* Mistakes that the model can make; CMakeLists.txt reads this list. */
 #define WRONG_PUBLISHED_FIRST 1   /* an entry is published before it is written */
 #define WRONG_PUBLISHED_RELAXED 2 /* an entry is published by a store that is no release */
 #define WRONG_NO_TURN 3           /* an entry is published before those before it */

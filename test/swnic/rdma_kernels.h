@@ -12,7 +12,7 @@ extern "C" {
 #define RDMA_THREADS 64
 
 enum {
-    RDMA_PUTS,    /* each thread: put `i` carries 8 bytes of its own, from memory or inline in turn */
+    RDMA_PUTS,    /* each thread: put `i` carries its own 8 bytes, from memory or inline in turn */
     RDMA_COUNTED, /* the same, by a thread with counts in registers for some rounds, which rings from time to time */
     RDMA_SPANS,   /* the same, eight at a time */
     RDMA_GROUPS,  /* the same, all threads of the block together */

@@ -49,7 +49,7 @@ def measure(program, *arguments):
         with open(paths[1], encoding="utf-8") as file:
             lines = [line for line in csv.reader(file) if not line[0].startswith("#")]
     rows = report["rows"]
-    expect(len(rows) == sum(line[0] != "table" for line in lines), "JSON and CSV have as many rows")
+    expect(len(rows) == sum(line[0] != "table" for line in lines), "JSON and CSV have the same number of rows")
     for fact in ("date", "weir", "compiler", "waits", "rank 0", "rank 1", "link", "WEIR_TIMEOUT_MS"):
         expect(report["facts"].get(fact), f"fact {fact}")
     for row in rows:
@@ -642,7 +642,7 @@ def tune(program):
            f"{len(lines)} row{'s' * (len(lines) > 1)} for allreduce of 2 ranks" in output,
            "a row for the last size")
     expect(all(line.split()[3:] != next_line.split()[3:] for line, next_line in zip(lines, lines[1:])),
-           "neighbours that are alike are one row")
+           "equal neighbours become one row")
     for row in rows:
         same = [one for one in tried if one["bytes"] == row["bytes"]]
         best = min(one["time_us"] for one in same)

@@ -83,7 +83,7 @@ protected:
         }
         return weirt_walk(handle);
     }
-    // What is wrong with the layout of a tree, or "".
+    // The mistake in the layout of a tree, or "".
     std::string wrong(const weirt_tree &tree, uint64_t count);
     void expect_golden(const weirt_golden &golden);
     int64_t alive = 0;

@@ -109,7 +109,7 @@ static weir_status load(perf_nccl *nccl, const char *library)
     return status == WEIR_OK ? check(nccl, "ncclGetVersion", nccl->get_version(&nccl->version)) : status;
 }
 
-/* What ran, from where, and what the environment says to it. */
+/* Prints the version and path of the NCCL library, and the NCCL_ variables of the environment. */
 static void report(const perf_nccl *nccl)
 {
     extern char **environ;

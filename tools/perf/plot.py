@@ -5,7 +5,7 @@
 
 Each table of the file that has rows by size gets two diagrams, one of time and one of bandwidth. A line is one way to
 move the data: weir's, NCCL's, a kernel written by hand. Rows that differ in more than their size, in their shape or
-number of blocks say, are lines of their own. Rows of tables (gather, scatter, pages) are drawn against the bytes of a
+number of blocks say, are separate lines. Rows of tables (gather, scatter, pages) are drawn against the bytes of a
 row, the span of the table and the number of blocks, where a run has several. A dashed line is what the link carries one way. The overlap of windows gets
 two diagrams for each kind of work: the hidden share, and the time of a step beside the longer of work and exchange,
 against the ratio of work to exchange.

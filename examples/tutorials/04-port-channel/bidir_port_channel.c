@@ -1,5 +1,5 @@
 /* bidir_port_channel - two ranks move data to each other, both ways at once, without a kernel that copies. A thread of
- * a proxy carries out what kernels ask for: by copy engines, by a NIC, or by copies of its own.
+ * a proxy carries out what kernels ask for: by copy engines, by a NIC, or by its own copies.
  *
  *     bidir_port_channel                                          both ranks, on this host
  *     mpirun -n 2 bidir_port_channel [<device>]                   one rank in each process; srun and torchrun too

@@ -9,7 +9,7 @@
  * the lap and marks the word's arrival. So words may arrive in any order, slots need no clearing, and stores of 8 bytes
  * are enough. Memory that was never written holds no request.
  *
- * A push costs a GPU two read-modify-writes of its own memory, one after the other, and the stores. The compiler merges
+ * A push costs a GPU two read-modify-writes of its memory, one after the other, and the stores. The compiler merges
  * the read-modify-writes of the lanes of a warp that push together. A push takes room only if there is room: a push
  * that times out leaves no hole. One thread at a time reads over PCIe how much room the host has given back, and only
  * when half of the slots were used since or no room is known.

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Most threads of a block. Kernels by packets and lines take more than a hundred registers. A bound would reduce them
- * and make these kernels slower. Kernels by slots need as many loads in flight as possible, and are bound. */
+ * and make these kernels slower. Kernels by slots need the most loads in flight, and are bound. */
 #define WEIRI_PACKET_THREADS 256
 #define WEIRI_SLOT_THREADS 1024
 

@@ -22,7 +22,7 @@ weir_status weiri_fail_nomem(const char *object);
 const char *weiri_opts_error(const void *opts, size_t known);
 #define WEIRI_OPTS_ERROR(opts) weiri_opts_error(opts, sizeof *(opts))
 #define WEIRI_OPTS_OK(opts) (WEIRI_OPTS_ERROR(opts) == NULL)
-/* Copies the caller's opts into *to (zeroed first), as many bytes as both know. */
+/* Copies the bytes of the caller's opts that both know into *to, which is zeroed first. */
 void weiri_opts_copy(void *to, size_t to_size, const void *from);
 
 #endif

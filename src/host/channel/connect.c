@@ -234,7 +234,7 @@ weir_status weir_memory_channel_connect(weir_comm *comm, uint32_t peer, uint64_t
     status = make_parts(&request, &parts);
     if (status == WEIR_OK) {
         status = weir_memory_channel_create(parts.semaphore, parts.memories[0], local, &channel, out);
-        release(&parts); /* the channel has references of its own */
+        release(&parts); /* the channel holds its own references */
     }
     return status;
 }
@@ -288,7 +288,7 @@ weir_status weir_port_channel_connect(weir_proxy *proxy, uint32_t peer, uint64_t
     if (status == WEIR_OK) {
         channel.peer_packets = parts.memories[1];
         status = weir_port_channel_create(proxy, parts.semaphore, parts.memories[0], local, &channel, out);
-        release(&parts); /* the channel has references of its own */
+        release(&parts); /* the channel holds its own references */
     }
     return status;
 }

@@ -7,7 +7,7 @@
 #include "src/host/base/error.h"
 #include "src/host/base/log.h"
 
-#define FIRST_ROOM 32u /* memories in the first table; each further table has twice as many */
+#define FIRST_ROOM 32u /* memories in the first table; each further table holds twice the number */
 
 static weir_comm *comm_of(const weiri_port_line *line) { return line->semaphore->connection->comm; }
 

@@ -81,7 +81,7 @@ struct weir_comm {
     weiri_fd_pass fd_pass;
     weiri_watch *error_watch; /* checks the control block for errors of kernels */
 
-    /* These have locks of their own. */
+    /* These have their own locks. */
     weiri_domains domains;
     weiri_passive_queues passive;
     weiri_quiesce quiesce;

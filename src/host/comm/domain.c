@@ -1,6 +1,6 @@
 /* domain.c - domains, regions and passive queues of a communicator.
  *
- * The domains have a mutex of their own, since registering memory may take long. The service thread needs the
+ * The domains have a separate mutex, since registering memory may take long. The service thread needs the
  * communicator's mutex and must not wait for that. */
 #include "src/host/comm/domain.h"
 

@@ -2,7 +2,7 @@
  * of the others.
  *
  * A kernel of such a rank uses the addresses of the other ranks' memory directly, so it must end before an owner frees
- * that memory. Ranks in other processes have mappings of their own, which stay.
+ * that memory. Ranks in other processes have their own mappings, which stay.
  *
  * All communicators of the process are in one list, from before a rank's create meets the other ranks until the
  * communicator ends: a rank that is not in the list has ended. The lock is held during fork. */

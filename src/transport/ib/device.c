@@ -226,12 +226,12 @@ weir_status weiri_ib_choose(const weiri_ib_search *how, weiri_ib_port *out, uint
         return status;
     }
     qsort(s.ports, s.count, sizeof s.ports[0], compare_ports);
-    uint32_t alike = 1, taken = 0;
-    while (alike < s.count && compare_quality(&s.ports[0], &s.ports[alike]) == 0) {
-        alike++;
+    uint32_t equals = 1, taken = 0;
+    while (equals < s.count && compare_quality(&s.ports[0], &s.ports[equals]) == 0) {
+        equals++;
     }
     for (uint32_t i = 0; i < s.count && taken < *count; i++) {
-        const weiri_ib_port *port = &s.ports[i < alike ? (how->spread + i) % alike : i];
+        const weiri_ib_port *port = &s.ports[i < equals ? (how->spread + i) % equals : i];
         if (port->ethernet == s.ports[0].ethernet) {
             out[taken++] = *port;
         }

@@ -19,7 +19,7 @@
 #include "src/transport/ib/ib.h"
 
 #define DEPTH 256        /* requests; drivers may reserve four blocks for each */
-#define COMPLETIONS 1023 /* at least as many as blocks: each may have one, and one entry stays free */
+#define COMPLETIONS 1023 /* at least one for each block, and one entry that stays free */
 #define CHUNK_BYTES (UINT64_C(1) << 20)
 
 /* ---- memory --------------------------------------------------------------------------------------------- */
