@@ -69,6 +69,11 @@ def unit_tree(case):
     return [f"unit.LayoutTree.{case}"]
 
 
+def mpi(*cases):
+    """Cases of weir-mpi-program, with libweir-mpi.so in front of MPI."""
+    return [f"mpi.Mpirun/MpiCase.IsRight/{case}" for case in cases]
+
+
 def stage(suite, case, *stages):
     return [f"conformance.Stages/{suite}.{case}/{name}" for name in stages or ("cpu_threads",)]
 
@@ -1262,4 +1267,28 @@ MUTANTS = [
            "exported bytes with too many dims are written past a nest", unit_layout("ImportOfDimsOutOfBounds")),
     Mutant("layout-range", HOST + "layout/form.c", "weiri_layout_add", "*out <= WEIRI_LAYOUT_MOST && ", "",
            "offsets beyond 2^62 are accepted", unit_layout("Refusals")),
+    Mutant("mpi-extent", "src/mpi/decode.c", "compare", "if (info.lb == lb && info.extent == extent) {",
+           "if (info.lb == lb) {", "the extent of a padded struct is trusted", mpi("pack_trees")),
+    Mutant("mpi-position", "src/mpi/pack.c", "MPI_Pack", "*position += (int)data.bytes;", "",
+           "a second MPI_Pack overwrites the first", mpi("pack_positions")),
+    Mutant("mpi-room", "src/mpi/pack.c", "fits", "data->bytes <= (uint64_t)(size - *position)",
+           "data->bytes <= (uint64_t)size", "MPI_Pack writes behind the packed buffer", mpi("pack_errors")),
+    Mutant("mpi-fallback", "src/mpi/data.c", "move", "if (!move_by_host(data, to, from, bytes, there)) {",
+           "if (data->type->layout != NULL && !move_by_host(data, to, from, bytes, there)) {",
+           "an unknown datatype is not brought to the host", mpi("pack_other_combiners")),
+    Mutant("mpi-unpack-early", "src/mpi/complete.c", "MPI_Request_get_status", "*flag && found->receives",
+           "found->receives", "a receive is unpacked before the message is there",
+           mpi("irecv_unpacked_at_completion")),
+    Mutant("mpi-request-reused", "src/mpi/request.c", "weiri_mpi_request_settle",
+           "        remove_request(request);",
+           "        error != 0 ? remove_request(request) : weiri_mpi_request_idle(request);",
+           "a completed request stays under its handle", mpi("request_handles_again")),
+    Mutant("mpi-persistent", "src/mpi/complete.c", "prepare", "    request->active = good;\n", "",
+           "a persistent receive is not unpacked", mpi("persistent")),
+    Mutant("mpi-type-freed", "src/mpi/type.c", "weiri_mpi_type_get",
+           "(void)__atomic_add_fetch(&type->references, 1, __ATOMIC_RELAXED);", "",
+           "a request has no reference to its datatype", mpi("request_types_freed")),
+    Mutant("mpi-shorter", "src/mpi/data.c", "launch", "opts.bytes = bytes;",
+           "opts.bytes = bytes != 0 ? 0 : bytes;",
+           "a short message is unpacked as a whole one", mpi("recv_shorter")),
 ]

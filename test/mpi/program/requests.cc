@@ -241,6 +241,20 @@ void handles_again()
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
         CHECK(derived.packed() == items(rows.get(), 1, i).packed());
         CHECK(plain.packed() == items(MPI_INT, 4, i).packed());
+        // A request of a call that is not wrapped leaves the buffers alone.
+        int number = i;
+        if (my_rank() == 0) {
+            MPI_Send(&number, 1, MPI_INT, 1, tag, MPI_COMM_WORLD);
+        } else {
+            MPI_Message message;
+            std::fill(derived.bytes.begin(), derived.bytes.end(), 0);
+            std::fill(plain.bytes.begin(), plain.bytes.end(), 0);
+            MPI_Mprobe(0, tag, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+            MPI_Imrecv(&number, 1, MPI_INT, &message, &requests[0]);
+            MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+            CHECK(derived.packed() == std::vector<uint8_t>(15) && plain.packed() == std::vector<uint8_t>(16));
+        }
+        CHECK(number == i);
     }
 }
 
