@@ -169,6 +169,8 @@ typedef struct weir_part {
  * of two ranks, 69 of four and 41 of eight. Any number of parts is allowed; 0 parts only compare the ranks' calls. In
  * place, for each part by itself: send (allgather) or recv (reduce_scatter) is this rank's extent. The buffers of
  * different parts must not overlap, which is not checked. The call has read `parts` and their extents when it returns.
+ * If it takes several launches, an error of the device may come after the first one. Copy engines carry no parts:
+ * WEIR_ERR_UNSUPPORTED if WEIR_FORM_COPIES is forced.
  *
  * An allgather whose parts all arrive in one registered memory goes straight into it. Between hosts every extent is a
  * broadcast or a reduce, so prefer few parts there. */

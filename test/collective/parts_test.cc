@@ -489,6 +489,12 @@ void arguments(weirt_rank *rank)
         refused(rank, "overlap in the extent of rank", weir_allgather_v(c, out + at + 4, out, good, WEIR_F32, s));
         refused(rank, "overlap in the extent of rank",
                 weir_reduce_scatter_v(c, in, in + 16 - at, good, WEIR_F32, WEIR_SUM, s));
+        WEIRT_OK(rank, weir_collective_force(c, WEIR_FORM_COPIES, 0));
+        refused(rank, "copy engines carry no parts", weir_allgather_v(c, in, out, good, WEIR_F32, s),
+                WEIR_ERR_UNSUPPORTED);
+        refused(rank, "copy engines carry no parts", weir_reduce_scatter_v(c, in, out, good, WEIR_F32, WEIR_SUM, s),
+                WEIR_ERR_UNSUPPORTED);
+        WEIRT_OK(rank, weir_collective_force(c, WEIR_FORM_AUTO, 0));
         // Without elements both pointers may be NULL, and without parts all of it.
         WEIRT_OK(rank, weir_allgather_v(c, nullptr, nullptr, none, WEIR_F32, s));
         WEIRT_OK(rank, weir_reduce_scatter_v(c, nullptr, nullptr, none, WEIR_F32, WEIR_SUM, s));
