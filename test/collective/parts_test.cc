@@ -599,13 +599,13 @@ TEST_P(CollectiveParts, RandomByLines)
 
 TEST_P(CollectiveParts, RandomBySlots)
 {
-    run_all(stage(), { 3, 1, 2, 5, 7 }, random_cases, { WEIR_FORM_SLOTS, 3, 1, false, 0, 10, 1500 });
-    run_all(stage(), { 2, 6 }, random_cases, { WEIR_FORM_SLOTS, 1, 2, false, 0, 8, 1500 });
+    run_all(stage(), { 3, 1, 2, 5, 7 }, random_cases, { WEIR_FORM_SLOTS, 3, 1, false, 0, 10, 700 });
+    run_all(stage(), { 2, 6 }, random_cases, { WEIR_FORM_SLOTS, 1, 2, false, 0, 8, 700 });
 }
 
 TEST_P(CollectiveParts, RandomRegistered)
 {
-    run_all(stage(), { 3, 2, 8 }, random_cases, { WEIR_FORM_SLOTS, 2, 1, true, 0, 12, 1500 });
+    run_all(stage(), { 3, 2, 8 }, random_cases, { WEIR_FORM_SLOTS, 2, 1, true, 0, 12, 700 });
 }
 
 TEST_P(CollectiveParts, RandomBetweenHosts)
