@@ -130,8 +130,9 @@ TEST(CollectiveShape, AnSmLimitLeavesLargeDataToSlots)
             c.forced = forced ? limit : 0;
             c.limited = !forced;
             c.sm_limit = forced ? 132 : limit;
-            EXPECT_EQ(form_of(&c, limit << 14), limit << 14 <= 256 << 10 ? WEIR_FORM_ONCE : WEIR_FORM_LINES) << limit;
-            EXPECT_EQ(form_of(&c, (limit << 14) + 2), WEIR_FORM_SLOTS) << limit;
+            const uint64_t most = limit * (56 << 10);
+            EXPECT_EQ(form_of(&c, most), most <= 256 << 10 ? WEIR_FORM_ONCE : WEIR_FORM_LINES) << limit;
+            EXPECT_EQ(form_of(&c, most + 2), WEIR_FORM_SLOTS) << limit;
         }
     }
 }

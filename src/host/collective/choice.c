@@ -11,7 +11,7 @@
 #define RANGE_LEAST ((uint64_t)16 << 10)
 #define ZERO_COPY_LEAST ((uint64_t)1 << 20)
 #define MANY_BLOCKS 64u
-#define LIMITED_BYTES ((uint64_t)16 << 10)
+#define LIMITED_BYTES ((uint64_t)56 << 10)
 
 /* ---- choice ------------------------------------------------------------------------------------------------- */
 
@@ -70,9 +70,9 @@ static uint32_t limit_of(const weir_collective *collective)
 
 /* Slots carry what is larger than LIMITED_BYTES for each multiprocessor of an SM limit.
  *
- * The bound is an estimate from figures of two H200 (allreduce, f16, 8 to 32 blocks, 2026-11-22): a block carries 2.0
- * to 2.5 GB/s by lines at 1 and 4 MiB, and 15 to 18 GB/s by slots from 16 MiB on. With 6 us for the signals of slots,
- * both take the same time at 16 KiB a block. */
+ * The bound is an estimate from figures of two H200 (allreduce, f16, 8, 16 and 32 blocks, 2026-11-22). By lines a call
+ * takes 3.5 us, and 385 us for each MB that a block has (1 and 4 MiB). By slots it takes 22 us, and 60 to 110 us for
+ * each MB (16 and 64 MiB). Both take the same time at 55 to 65 KiB a block. */
 static bool is_for_slots(const weir_collective *collective, const weiri_work *work)
 {
     const uint32_t limit = limit_of(collective);
