@@ -9,6 +9,7 @@
  *     rails.c    describes a step over the rails for its kernel; sets the rails up
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
+ *     gather.c   gather_v and scatter_v: checks them, and calls choice.c and local.c
  *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c
  *
  * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone. collective.c
@@ -33,6 +34,8 @@ enum {
     WEIRI_ALLGATHER_PARTS, /* root is the number of parts, count a digest of the parts */
     WEIRI_REDUCE_SCATTER_PARTS,
     WEIRI_EXCHANGE,
+    WEIRI_GATHER_V, /* count is a digest of the extents */
+    WEIRI_SCATTER_V,
     WEIRI_KINDS
 };
 

@@ -8,12 +8,14 @@ const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce",    "reduce",   
                                                     "allgather",    "broadcast",       "all_to_all",
                                                     "gather",       "scatter",         "all_to_all_v",
                                                     "send or recv", "allgather_parts", "reduce_scatter_parts",
-                                                    "exchange" };
+                                                    "exchange",     "gather_v",        "scatter_v" };
 static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
 static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
 
 static bool has_parts(uint32_t kind) { return kind == WEIRI_ALLGATHER_PARTS || kind == WEIRI_REDUCE_SCATTER_PARTS; }
+
+static bool has_extents(uint32_t kind) { return kind == WEIRI_GATHER_V || kind == WEIRI_SCATTER_V; }
 
 /* A word may come from a rank whose memory is damaged, so every index is checked. */
 static void describe_words(const uint64_t *words, bool form, char *text, size_t bytes)
@@ -25,6 +27,9 @@ static void describe_words(const uint64_t *words, bool form, char *text, size_t 
     int used;
     if (has_parts(kind)) {
         used = snprintf(text, bytes, "%s of %u part%s", weiri_kind_names[kind], root, root == 1 ? "" : "s");
+    } else if (has_extents(kind)) {
+        used = snprintf(text, bytes, "%s of %s, extents of digest %016llx", weiri_kind_names[kind],
+                        dtype < WEIR_DTYPES ? dtypes[dtype] : "?", (unsigned long long)words[2]);
     } else {
         used = snprintf(text, bytes, "%s of %llu %s%s", kind < WEIRI_KINDS ? weiri_kind_names[kind] : "?",
                         (unsigned long long)words[2], kind == WEIRI_ALL_TO_ALL_V ? "bytes between the two, " : "",
@@ -57,7 +62,7 @@ void weiri_call_text(uint64_t word, uint64_t count, char *text, size_t bytes)
                        (unsigned long long)(count * weir_dtype_bytes(dtype)));
     } else if (kind == WEIRI_EXCHANGE) {
         (void)snprintf(text, bytes, "weir_exchange of %llu transfers", (unsigned long long)count);
-    } else if (kind == WEIRI_ALL_TO_ALL_V) {
+    } else if (kind == WEIRI_ALL_TO_ALL_V || has_extents(kind)) {
         (void)snprintf(text, bytes, "weir_%s", weiri_kind_names[kind]);
     } else if (has_parts(kind)) {
         (void)snprintf(text, bytes, "weir_%s of %u parts", weiri_kind_names[kind], (uint32_t)(word >> 24) & 0xffff);
