@@ -1030,7 +1030,7 @@ MUTANTS = [
            "averages of negative numbers are large", ["collective.Reduce.IntegersWrapAndAveragesAreExact"]),
     Mutant("collective-overlap", HOST + "collective/call.c", "check_spans", "!weiri_spans_apart(send, recv)", "false",
            "buffers that overlap are accepted", collective("CollectiveTrouble", "ArgumentsAreChecked")),
-    Mutant("collective-row", HOST + "collective/choice.c", "look_up", " && work->bytes <= row->bytes", "",
+    Mutant("collective-row", HOST + "collective/choice.c", "look_up_tuned", "work->bytes <= row->bytes && ", "",
            "rows for less data are taken", collective("CollectiveUse", "TuningFilesChoose")),
     Mutant("collective-shared", HOST + "collective/choice.c", "weiri_choice_threads",
            "blocks > collective->sm_limit ? WEIRI_OVERSUBSCRIBED_THREADS", "false ? WEIRI_OVERSUBSCRIBED_THREADS",
