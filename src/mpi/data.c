@@ -229,7 +229,7 @@ static bool move(const weiri_mpi_data *data, void *to, const void *from, uint64_
         return true;
     }
     if (data->type->layout == NULL) {
-        weiri_mpi_explain(WEIRI_MPI_TYPE, NULL);
+        weiri_mpi_explain(WEIRI_MPI_TYPE, data->type->reason);
     }
     if (!move_by_host(data, to, from, bytes, there)) {
         return false;

@@ -120,7 +120,6 @@ void weiri_mpi_type_end(void)
 static weiri_mpi_type *create(MPI_Datatype datatype)
 {
     MPI_Count size = 0, lb = 0, extent = 0, true_lb = 0, true_extent = 0;
-    char reason[128] = "";
     if (PMPI_Type_size_x(datatype, &size) != MPI_SUCCESS ||
         PMPI_Type_get_extent_x(datatype, &lb, &extent) != MPI_SUCCESS ||
         PMPI_Type_get_true_extent_x(datatype, &true_lb, &true_extent) != MPI_SUCCESS || size < 0) {
@@ -139,8 +138,9 @@ static weiri_mpi_type *create(MPI_Datatype datatype)
     type->attached = datatype;
     type->kept = MPI_DATATYPE_NULL;
     list_add(type);
-    if (size != 0 && !weiri_mpi_decode(datatype, &type->layout, reason)) {
-        weiri_mpi_explain(WEIRI_MPI_TYPE, reason);
+    if (size != 0) {
+        /* A refusal is logged when data of the datatype lies in a device's memory. */
+        (void)weiri_mpi_decode(datatype, &type->layout, type->reason);
     }
     if (PMPI_Type_set_attr(datatype, keyval, type) != MPI_SUCCESS) {
         weiri_mpi_type_put(type);

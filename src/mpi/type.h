@@ -19,6 +19,7 @@ typedef struct weiri_mpi_type {
     uint64_t committed;    /* bit i: the layout is committed to device i */
     MPI_Datatype attached; /* the datatype that has this entry as an attribute; MPI_DATATYPE_NULL without one */
     MPI_Datatype kept;     /* a datatype of our own with the same map, or MPI_DATATYPE_NULL */
+    char reason[128];      /* why there is no layout */
     struct weiri_mpi_type *next;
     struct weiri_mpi_type *previous;
 } weiri_mpi_type;

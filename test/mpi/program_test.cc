@@ -157,8 +157,8 @@ TEST_F(MpiProgram, HostMemoryIsLeftToMpi)
     const row packs = row_of(ended, "MPI_Pack");
     EXPECT_EQ(packs.calls, 3u);
     EXPECT_EQ(packs.by_mpi, 3u);
-    const Ended quiet = mpirun("pack_positions", { { "CUDA_VISIBLE_DEVICES", "" } });
-    expect_right(quiet, "pack_positions");
+    const Ended quiet = mpirun("pack_other_combiners", { { "CUDA_VISIBLE_DEVICES", "" } });
+    expect_right(quiet, "pack_other_combiners");
     EXPECT_FALSE(quiet.has("weir")) << quiet.text;
 }
 
