@@ -67,6 +67,9 @@ bool weiri_mpi_data_begin(weiri_mpi_call call, const void *buffer, int count, MP
 
 void weiri_mpi_data_end(weiri_mpi_data *data)
 {
+    if (data->kept) {
+        weiri_mpi_type_release(data->type);
+    }
     weiri_mpi_type_put(data->type);
     data->type = NULL;
 }
@@ -77,6 +80,7 @@ bool weiri_mpi_data_keep(weiri_mpi_data *data)
         return false;
     }
     data->datatype = data->type->kept;
+    data->kept = true;
     return true;
 }
 

@@ -12,8 +12,9 @@
 typedef struct weiri_mpi_data {
     weiri_mpi_call call;
     weiri_mpi_device *device;
-    weiri_mpi_type *type;  /* has a reference */
-    MPI_Datatype datatype; /* of the program */
+    weiri_mpi_type *type; /* has a reference */
+    MPI_Datatype datatype;
+    bool kept; /* `datatype` is that of the entry, which the data keeps */
     char *buffer;
     int count;
     uint64_t bytes; /* packed */

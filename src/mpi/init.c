@@ -88,5 +88,7 @@ int MPI_Type_commit(MPI_Datatype *datatype)
     return result;
 }
 
-/* The attribute of the datatype ends its entry. */
-int MPI_Type_free(MPI_Datatype *datatype) { return PMPI_Type_free(datatype); }
+int MPI_Type_free(MPI_Datatype *datatype)
+{
+    return weiri_mpi_active() && datatype != NULL ? weiri_mpi_type_free(datatype) : PMPI_Type_free(datatype);
+}

@@ -47,9 +47,6 @@ void weiri_mpi_type_put(weiri_mpi_type *type)
         return;
     }
     list_remove(type);
-    if (type->kept != MPI_DATATYPE_NULL) {
-        (void)PMPI_Type_free(&type->kept);
-    }
     weir_layout_destroy(type->layout);
     weiri_mpi_free(type);
 }
@@ -184,13 +181,55 @@ weiri_mpi_type *weiri_mpi_type_get(MPI_Datatype datatype)
     return type;
 }
 
+/* A duplicate keeps its original alive in MPI, and the original keeps the entry. So the duplicate must end for the
+ * entry to end: when the program has freed the datatype, and no request needs it. */
 bool weiri_mpi_type_keep(weiri_mpi_type *type, MPI_Datatype datatype)
 {
     (void)pthread_mutex_lock(&types_mutex);
-    bool good = type->kept != MPI_DATATYPE_NULL;
-    if (!good) {
-        good = PMPI_Type_dup(datatype, &type->kept) == MPI_SUCCESS;
-    }
+    const bool good = type->kept != MPI_DATATYPE_NULL || PMPI_Type_dup(datatype, &type->kept) == MPI_SUCCESS;
+    type->keepers += good;
     (void)pthread_mutex_unlock(&types_mutex);
     return good;
+}
+
+/* Ends the duplicate if nothing needs it. The caller has a reference and does not hold types_mutex. */
+static void drop_kept(weiri_mpi_type *type)
+{
+    MPI_Datatype kept = MPI_DATATYPE_NULL;
+    (void)pthread_mutex_lock(&types_mutex);
+    if (type->freed && type->keepers == 0) {
+        kept = type->kept;
+        type->kept = MPI_DATATYPE_NULL;
+    }
+    (void)pthread_mutex_unlock(&types_mutex);
+    if (kept != MPI_DATATYPE_NULL) {
+        (void)PMPI_Type_free(&kept);
+    }
+}
+
+void weiri_mpi_type_release(weiri_mpi_type *type)
+{
+    (void)pthread_mutex_lock(&types_mutex);
+    type->keepers--;
+    (void)pthread_mutex_unlock(&types_mutex);
+    drop_kept(type);
+}
+
+int weiri_mpi_type_free(MPI_Datatype *datatype)
+{
+    (void)pthread_mutex_lock(&types_mutex);
+    weiri_mpi_type *type = *datatype != MPI_DATATYPE_NULL ? find(*datatype) : NULL;
+    if (type != NULL) {
+        (void)__atomic_add_fetch(&type->references, 1, __ATOMIC_RELAXED);
+    }
+    (void)pthread_mutex_unlock(&types_mutex);
+    const int result = PMPI_Type_free(datatype);
+    if (type != NULL && result == MPI_SUCCESS) {
+        (void)pthread_mutex_lock(&types_mutex);
+        type->freed = true;
+        (void)pthread_mutex_unlock(&types_mutex);
+        drop_kept(type);
+    }
+    weiri_mpi_type_put(type);
+    return result;
 }

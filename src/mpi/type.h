@@ -18,7 +18,9 @@ typedef struct weiri_mpi_type {
     int64_t true_extent;
     uint64_t committed;    /* bit i: the layout is committed to device i */
     MPI_Datatype attached; /* the datatype that has this entry as an attribute; MPI_DATATYPE_NULL without one */
-    MPI_Datatype kept;     /* a datatype of our own with the same map, or MPI_DATATYPE_NULL */
+    MPI_Datatype kept;     /* a duplicate for requests that outlive the datatype, or MPI_DATATYPE_NULL */
+    uint32_t keepers;      /* requests that need it */
+    bool freed;            /* the program has freed the datatype */
     char reason[128];      /* why there is no layout */
     struct weiri_mpi_type *next;
     struct weiri_mpi_type *previous;
@@ -39,8 +41,11 @@ void weiri_mpi_type_commit(MPI_Datatype datatype);
 /* The entry with a new reference; NULL for datatypes that MPI does not accept, and without memory. */
 weiri_mpi_type *weiri_mpi_type_get(MPI_Datatype datatype);
 void weiri_mpi_type_put(weiri_mpi_type *type); /* NULL is ignored */
-/* Gives the entry a datatype that outlives the program's. */
+/* Makes type->kept until the release. */
 bool weiri_mpi_type_keep(weiri_mpi_type *type, MPI_Datatype datatype);
+void weiri_mpi_type_release(weiri_mpi_type *type);
+/* MPI_Type_free. */
+int weiri_mpi_type_free(MPI_Datatype *datatype);
 
 /* Makes a layout of the datatype. False, with the reason in `reason`, if weir does not know it, or if MPI says
  * otherwise about its size or bounds. */
