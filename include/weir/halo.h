@@ -50,7 +50,8 @@ typedef struct weir_halo_part {
 
 typedef struct weir_halo_opts {
     size_t size;
-    uint32_t blocks;     /* most blocks of a launch; 0: what fits on the device at once */
+    uint32_t blocks;     /* most blocks of a launch; 0: what fits on the device at once. Ranks that share a device limit
+                            it, so that the launches of all of them fit */
     weir_halo_form form; /* how neighbours send to this rank; each rank may choose for itself. AUTO, the default, takes
                             stores for parts of 256 KiB and more with runs of 64 bytes and more, otherwise lines, or
                             packets where the link does not keep lines whole */

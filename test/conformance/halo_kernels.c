@@ -12,7 +12,7 @@ WEIR_KERNEL(halo_rounds, halo_kernel_args)
         return;
     }
     for (uint32_t round = 0; round < args->rounds && status == WEIR_OK; round++) {
-        for (uint64_t i = all.rank; i < args->count; i += all.size) {
+        for (uint64_t i = all.rank; i < args->count && args->group != HALO_WARP; i += all.size) {
             if ((args->expected[i] & HALO_GHOST) == 0) {
                 args->cells[i] = args->expected[i] + round;
             }

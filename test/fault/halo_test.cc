@@ -118,4 +118,68 @@ TEST_P(HaloFault, AbortEndsAWaitForPackets) { lose({ IN_EXCHANGE, ABORTS, WEIR_H
 TEST_P(HaloFault, ANeighbourThatNeverCallsEndsAPut) { lose({ IN_EXCHANGE, SILENT, WEIR_HALO_STORES }); }
 TEST_P(HaloFault, ANeighbourThatNeverCallsEndsAWait) { lose({ IN_EXCHANGE, SILENT, WEIR_HALO_LINES }); }
 
+// ---- the n-th allocation or device operation of a create fails ---------------------------------------------
+
+// One n in its own job. Returns whether there may be more operations.
+bool try_with_fault(weirt_rank *rank, bool device, uint64_t n)
+{
+    auto *arm = device ? weirt_fail_device : weirt_fail_allocation;
+    const uint32_t step = 3 * static_cast<uint32_t>(n);
+    Bench bench;
+    (void)weirt_barrier(rank);
+    const int64_t before = weirt_count_allocations();
+    (void)weirt_barrier(rank);
+    const bool open = bench.open(rank, ABORTS);
+    (void)weirt_barrier(rank);
+    if (rank->rank == 0) {
+        (void)arm(n);
+    }
+    (void)weirt_barrier(rank);
+    const uint64_t since = weirt_now_ms();
+    const weir_status status = open ? bench.create(n % 2 == 0 ? WEIR_HALO_STORES : WEIR_HALO_LINES) : WEIR_ERR_INVALID;
+    const bool in_time = WEIRT_EXPECT(rank, weirt_now_ms() - since < 10000 * static_cast<uint64_t>(weirt_slow()));
+    WEIRT_EXPECT(rank, status == WEIR_OK || std::string(weir_last_error()).find(": ") != std::string::npos);
+    (void)weirt_barrier(rank);
+    bool happened = false;
+    if (rank->rank == 0) {
+        happened = arm(0) == 0;
+        WEIRT_EXPECT(rank, happened || status == WEIR_OK);
+    }
+    bench.close();
+    (void)weirt_barrier(rank);
+    if (rank->rank == 0) {
+        const int64_t left = weirt_count_allocations() - before;
+        if (left != 0) {
+            weirt_fail(rank, __FILE__, __LINE__, "%s %llu failed: %lld allocations left behind",
+                       device ? "device operation" : "allocation", static_cast<unsigned long long>(n),
+                       static_cast<long long>(left));
+        }
+        weirt_step(rank, step + (happened && in_time ? 1 : 2));
+    }
+    (void)weirt_barrier(rank);
+    return weirt_step_now(rank, 0) == step + 1;
+}
+
+void nth_fails(weirt_rank *rank)
+{
+    const bool device = *static_cast<const uint32_t *>(rank->arg) != 0;
+    uint64_t n = 1;
+    weirt_log_allow(""); // the log depends on the failed operation
+    while (n < 500 && try_with_fault(rank, device, n)) {
+        n++;
+    }
+    WEIRT_EXPECT(rank, n > (device ? 4 : 20) && n < 500);
+}
+
+TEST(HaloNth, AllocationFails)
+{
+    const uint32_t device = 0;
+    weirt_ranks_run(&weirt_stages[0], 2, nth_fails, &device, sizeof device);
+}
+TEST(HaloNth, DeviceOperationFails)
+{
+    const uint32_t device = 1;
+    weirt_ranks_run(&weirt_stages[0], 2, nth_fails, &device, sizeof device);
+}
+
 } // namespace

@@ -140,6 +140,7 @@ static weir_status open_form(halo_bench *bench, uint32_t form)
     if (form != PACKED) {
         opts.form = (weir_halo_form)form;
         opts.array = weir_memory_pointer(bench->field);
+        opts.blocks = rank->shared ? rank->info.multiprocessors : 0;
         return weir_halo_create(rank->comm, bench->parts, PARTS, &opts, &bench->halo);
     }
     weir_status status = weir_memory_allocate(rank->comm, 3 * bench->staging_bytes, NULL, &bench->staging);

@@ -1,8 +1,8 @@
 /* halo.c - creates halos, and launches their exchanges.
  *
- * The steps of create are those of a team of this rank and its neighbours: share a memory with the table, words and
- * buffers; agree; find the counterparts of the parts; agree. A rank takes all steps even after an error, so that its
- * neighbours, whose teams differ, do not wait for it. */
+ * The steps of create are those of a team of this rank and its neighbours: share a memory with words and buffers;
+ * agree; find the counterparts of the parts; agree. A rank takes all steps even after an error, so that its neighbours,
+ * whose teams differ, do not wait for it. */
 #include "weir/halo.h"
 
 #include <stdio.h>
@@ -215,21 +215,13 @@ static weir_status allocate_shared(weir_halo *halo)
     return weiri_fail_in(CALL, weir_memory_allocate(halo->comm, bytes, NULL, &halo->shared.local));
 }
 
-/* Without an error the memory has the table, words and buffers. Otherwise it has a byte, which the neighbours do not
- * read, because they agree on the error first. */
 static weir_status prepare(weir_halo *halo, const weir_halo_part *parts, const weir_halo_opts *opts)
 {
     weir_status status = weiri_halo_plan(halo, parts, opts);
     if (status == WEIR_OK) {
         status = choose_blocks(halo, opts);
     }
-    if (status == WEIR_OK) {
-        status = allocate_shared(halo);
-    }
-    if (status == WEIR_OK) {
-        status = weiri_fail_in(CALL, weiri_halo_write_table(halo));
-    }
-    return status;
+    return status == WEIR_OK ? allocate_shared(halo) : status;
 }
 
 /* The steps that neighbours take together. `mine`: the outcome of this rank's part so far. */
@@ -246,14 +238,15 @@ static weir_status open_halo(weir_halo *halo, weir_status mine)
         status = weiri_fail(mine, "%s", text);
     }
     status = weiri_team_agree(team, NULL, CALL, status, true);
-    mine = status == WEIR_OK ? weiri_halo_meet(halo) : status;
+    mine = weiri_halo_meet(halo, status);
     mine = mine == WEIR_OK ? fill_device(halo) : mine;
     return weiri_team_agree(team, NULL, CALL, mine, true);
 }
 
-static void close_halo(weir_halo *halo)
+static void close_halo(const weir_halo *halo)
 {
-    weiri_team_memory_close(&halo->shared);
+    weiri_team_memory shared = halo->shared;
+    weiri_team_memory_close(&shared);
     weir_memory_destroy(halo->shared.local);
     weir_memory_destroy(halo->own);
     for (uint32_t i = 0; i < halo->count && halo->parts != NULL; i++) {
@@ -264,13 +257,26 @@ static void close_halo(weir_halo *halo)
     }
     weiri_free(halo->parts);
     weiri_comm_put(halo->comm);
-    weiri_free(halo);
+}
+
+/* Makes the halo in *made, whose communicator, team and count are set. A rank without memory for `halo` or for parts
+ * still tells its neighbours. */
+static weir_status make_halo(weir_halo *made, const weir_halo *halo, const weir_halo_part *parts,
+                             const weir_halo_opts *opts)
+{
+    made->parts = (weiri_halo_part *)weiri_alloc((size_t)made->count + 1, sizeof *made->parts);
+    if (halo == NULL || made->parts == NULL) {
+        return open_halo(made, weiri_fail_nomem(CALL));
+    }
+    set_neighbours(made, parts);
+    return open_halo(made, prepare(made, parts, opts));
 }
 
 weir_status weir_halo_create(weir_comm *comm, const weir_halo_part *parts, uint32_t count, const weir_halo_opts *opts,
                              weir_halo **out)
 {
     weir_halo_opts options;
+    weir_halo made;
     weir_status status = weiri_comm_check("comm", comm, CALL);
     if (status != WEIR_OK) {
         return status;
@@ -282,26 +288,25 @@ weir_status weir_halo_create(weir_comm *comm, const weir_halo_part *parts, uint3
         return weiri_fail(WEIR_ERR_INVALID, CALL ": %s", WEIRI_OPTS_ERROR(opts));
     }
     weiri_opts_copy(&options, sizeof options, opts);
-    weir_halo *halo = (weir_halo *)weiri_alloc(1, sizeof *halo);
-    if (halo == NULL) {
-        return weiri_fail_nomem(CALL);
+    memset(&made, 0, sizeof made);
+    made.comm = comm;
+    made.count = count;
+    weiri_team_init(&made.team, comm, WEIRI_TAG_HALO);
+    status = find_team(&made, parts);
+    if (status != WEIR_OK) {
+        return status;
     }
-    halo->comm = comm;
-    halo->count = count;
     weiri_comm_get(comm);
-    weiri_team_init(&halo->team, comm, WEIRI_TAG_HALO);
-    halo->parts = (weiri_halo_part *)weiri_alloc((size_t)count + 1, sizeof *halo->parts);
-    status = halo->parts != NULL ? find_team(halo, parts) : weiri_fail_nomem(CALL);
-    if (status == WEIR_OK) {
-        set_neighbours(halo, parts);
-        status = open_halo(halo, prepare(halo, parts, &options));
-    }
+    weir_halo *halo = (weir_halo *)weiri_alloc(1, sizeof *halo);
+    status = make_halo(&made, halo, parts, &options);
     if (status != WEIR_OK) {
         char text[512];
         snprintf(text, sizeof text, "%s", weir_last_error());
-        close_halo(halo);
+        close_halo(&made);
+        weiri_free(halo);
         return weiri_fail(status, "%s", text);
     }
+    *halo = made;
     *out = halo;
     return WEIR_OK;
 }
@@ -310,6 +315,7 @@ void weir_halo_destroy(weir_halo *halo)
 {
     if (halo != NULL && !weiri_comm_forked(halo->comm)) {
         close_halo(halo);
+        weiri_free(halo);
     }
 }
 

@@ -51,15 +51,14 @@ typedef struct weiri_halo_part {
 struct weir_halo {
     weir_comm *comm;
     weiri_team team;          /* this rank and its neighbours */
-    weiri_team_memory shared; /* table, words and buffers of each */
+    weiri_team_memory shared; /* words and buffers of each */
     weir_memory *own;         /* parts, shares and counts, for this rank's kernels */
     weiri_halo_part *parts;
     uint32_t count;
     uint32_t share_count;
     uint32_t blocks; /* most of a launch, on all multiprocessors */
     uint32_t blocks_of_multiprocessor;
-    uint64_t table_bytes; /* of the table at the start of the shared memory, */
-    uint64_t bytes;       /* and of all of it */
+    uint64_t bytes; /* of the shared memory */
     weir_dev_halo device;
 };
 
@@ -76,13 +75,10 @@ uint64_t weiri_halo_half(const weiri_halo_way *way, uint32_t shares);
 
 /* ---- meet.c ----------------------------------------------------------------------------------------------- */
 
-/* Bytes of a table of this rank's parts. */
-uint64_t weiri_halo_table_bytes(const weir_halo *halo);
-/* Writes the table to the start of the shared memory. */
-weir_status weiri_halo_write_table(const weir_halo *halo);
-/* Reads the neighbours' tables, finds the counterpart of each part, and sets what it says. WEIR_ERR_MISMATCH,
- * WEIR_ERR_CORRUPT. */
-weir_status weiri_halo_meet(weir_halo *halo);
+/* Sends a table to each neighbour, receives theirs, finds the counterpart of each part, and sets what it says.
+ * Neighbours whose tables say that they have failed are left out: the next agreement brings their error. `mine`: the
+ * outcome of this rank's part so far, which is returned if it is an error. WEIR_ERR_MISMATCH, WEIR_ERR_CORRUPT. */
+weir_status weiri_halo_meet(weir_halo *halo, weir_status mine);
 
 WEIR_END_DECLS
 

@@ -1,18 +1,23 @@
 /* meet.c - the table by which neighbours find the counterparts of their parts.
  *
- * It lies at the start of each rank's shared memory: a head, a row for each part to a neighbour, and the exported
- * layouts to which neighbours store. Nothing of a neighbour's table is used before it is checked. */
+ * Each rank sends each neighbour a table: a head, a row for each part to it, and the exported layouts to which it may
+ * store. A table goes as messages of the communicator's exchange, as many as its bytes need. A rank that has failed
+ * sends a head alone, so that the ranks stay in step. Nothing of a neighbour's table is used before it is checked. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "src/host/base/alloc.h"
 #include "src/host/base/error.h"
+#include "src/host/comm/exchange.h"
 #include "src/host/halo/halo.h"
 #include "weir/device/layout_channel.h"
 
 #define CALL "weir_halo_create"
 #define MAGIC 0x6f6c61682d726977u
 #define VERSION 1u
+#define FAILED 0u                      /* the version in the head of a rank that has failed */
+#define TABLE_MOST ((uint64_t)1 << 32) /* bytes */
 
 typedef struct table_head {
     uint64_t magic;
@@ -24,7 +29,7 @@ typedef struct table_head {
 typedef struct table_row {
     uint64_t id; /* of the channel */
     uint32_t index;
-    uint32_t rank; /* to which the part goes */
+    uint32_t wait_form;
     uint64_t put_bytes;
     uint64_t wait_bytes;
     uint64_t to_offset;
@@ -32,65 +37,77 @@ typedef struct table_row {
     uint64_t layout_bytes;
     uint64_t words; /* places in the shared memory */
     uint64_t buffer;
-    uint32_t wait_form;
-    uint32_t reserved;
 } table_row;
 
 /* A neighbour's table. */
 typedef struct table {
     char *bytes;
-    uint64_t size;        /* of the table, */
-    uint64_t memory_size; /* and of the shared memory */
+    uint64_t size;
     uint32_t rows;
     uint32_t rank;
+    bool failed; /* the neighbour has an error, which it reports later */
 } table;
 
-/* ---- this rank's table ------------------------------------------------------------------------------------ */
+/* ---- messages --------------------------------------------------------------------------------------------- */
 
-static uint32_t count_rows(const weir_halo *halo)
+typedef struct message_bytes {
+    uint8_t bytes[WEIRI_PAYLOAD_MAX];
+    size_t size;
+} message_bytes;
+
+static weir_status take_message(weir_future *future)
 {
-    uint32_t rows = 0;
-    for (uint32_t i = 0; i < halo->count; i++) {
-        rows += !halo->parts[i].inside;
-    }
-    return rows;
+    message_bytes *out = (message_bytes *)future->out;
+    out->size = future->payload_bytes;
+    memcpy(out->bytes, future->payload, future->payload_bytes);
+    return future->handle_count == 0
+               ? WEIR_OK
+               : weiri_fail(WEIR_ERR_CORRUPT, CALL ": rank %u sent a malformed message", future->peer);
 }
 
-uint64_t weiri_halo_table_bytes(const weir_halo *halo)
+static weir_status receive_message(const weir_halo *halo, uint32_t k, message_bytes *out)
 {
-    uint64_t bytes = sizeof(table_head) + (uint64_t)count_rows(halo) * sizeof(table_row);
-    for (uint32_t i = 0; i < halo->count; i++) {
-        bytes += halo->parts[i].export_bytes;
-    }
-    return bytes;
+    weir_future *future;
+    const weir_status status = weiri_exchange_expect(halo->comm, halo->team.ranks[k], halo->team.tag, WEIRI_OP_TEAM,
+                                                     take_message, NULL, NULL, out, &future);
+    return status == WEIR_OK ? weiri_exchange_complete(future) : weiri_team_fail_to_begin(halo->comm, CALL, status);
 }
 
-weir_status weiri_halo_write_table(const weir_halo *halo)
+static weir_status send_bytes(const weir_halo *halo, uint32_t k, const char *bytes, uint64_t size)
 {
-    char *bytes = (char *)weiri_alloc(1, halo->table_bytes);
-    if (bytes == NULL) {
-        return weiri_fail_nomem(CALL);
+    weir_status status = WEIR_OK;
+    for (uint64_t at = 0; at < size && status == WEIR_OK; at += WEIRI_PAYLOAD_MAX) {
+        const uint64_t left = size - at < WEIRI_PAYLOAD_MAX ? size - at : WEIRI_PAYLOAD_MAX;
+        const weiri_op_message message = { WEIRI_OP_TEAM, (const uint8_t *)bytes + at, left, { NULL, NULL }, 0 };
+        status = weiri_exchange_send(halo->comm, halo->team.ranks[k], halo->team.tag, &message);
     }
-    const table_head head = { MAGIC, VERSION, count_rows(halo), halo->table_bytes };
-    char *at = bytes + sizeof head;
-    uint64_t layout = sizeof head + head.rows * sizeof(table_row);
-    memcpy(bytes, &head, sizeof head);
+    return status == WEIR_OK ? WEIR_OK : weiri_team_fail_to_begin(halo->comm, CALL, status);
+}
+
+/* ---- this rank's tables ----------------------------------------------------------------------------------- */
+
+static bool goes_to(const weiri_halo_part *part, uint32_t k) { return !part->inside && part->member == k; }
+
+static void write_table(const weir_halo *halo, uint32_t k, const table_head *head, char *bytes)
+{
+    char *at = bytes + sizeof *head;
+    uint64_t layout = sizeof *head + head->rows * sizeof(table_row);
+    memcpy(bytes, head, sizeof *head);
     for (uint32_t i = 0; i < halo->count; i++) {
         const weiri_halo_part *part = &halo->parts[i];
-        if (part->inside) {
+        if (!goes_to(part, k)) {
             continue;
         }
         const table_row row = { .id = part->id,
                                 .index = part->index,
-                                .rank = part->peer,
+                                .wait_form = (uint32_t)part->wait.form,
                                 .put_bytes = part->put.bytes,
                                 .wait_bytes = part->wait.bytes,
                                 .to_offset = part->to_offset,
                                 .layout = layout,
                                 .layout_bytes = part->export_bytes,
                                 .words = part->wait.words,
-                                .buffer = part->wait.buffer,
-                                .wait_form = (uint32_t)part->wait.form };
+                                .buffer = part->wait.buffer };
         memcpy(at, &row, sizeof row);
         at += sizeof row;
         if (part->export_bytes != 0) {
@@ -98,10 +115,27 @@ weir_status weiri_halo_write_table(const weir_halo *halo)
         }
         layout += part->export_bytes;
     }
-    const weir_status status =
-        weir_device_copy(halo->comm->device, weir_memory_pointer(halo->shared.local), bytes, halo->table_bytes);
-    weiri_free(bytes);
-    return status;
+}
+
+/* Sends the table for member `k`, or after an error a head alone. */
+static weir_status send_table(const weir_halo *halo, uint32_t k, weir_status mine)
+{
+    table_head head = { MAGIC, VERSION, 0, sizeof head };
+    for (uint32_t i = 0; i < halo->count && mine == WEIR_OK; i++) {
+        const bool has_row = goes_to(&halo->parts[i], k);
+        head.rows += has_row;
+        head.bytes += has_row ? sizeof(table_row) + halo->parts[i].export_bytes : 0;
+    }
+    char *bytes = mine == WEIR_OK ? (char *)weiri_alloc(1, head.bytes) : NULL;
+    if (bytes != NULL) {
+        write_table(halo, k, &head, bytes);
+        mine = send_bytes(halo, k, bytes, head.bytes);
+        weiri_free(bytes);
+        return mine;
+    }
+    const table_head failed = { MAGIC, FAILED, 0, sizeof failed };
+    const weir_status sent = send_bytes(halo, k, (const char *)&failed, sizeof failed);
+    return mine != WEIR_OK ? mine : sent != WEIR_OK ? sent : weiri_fail_nomem(CALL);
 }
 
 /* ---- neighbours' tables ----------------------------------------------------------------------------------- */
@@ -111,35 +145,53 @@ static weir_status corrupt(const table *t, const char *what)
     return weiri_fail(WEIR_ERR_CORRUPT, CALL ": rank %u sent a malformed table: %s", t->rank, what);
 }
 
-/* Reads the table of member `k`. The caller frees out->bytes, also after an error. */
-static weir_status read_table(const weir_halo *halo, uint32_t k, table *out)
+static weir_status check_head(const table_head *head, size_t size, const table *t)
 {
-    const weir_memory *remote = halo->shared.remote[k];
-    const char *from = (const char *)weir_memory_pointer(remote);
+    if (size < sizeof *head || head->magic != MAGIC || (head->version != VERSION && head->version != FAILED)) {
+        return weiri_fail(WEIR_ERR_VERSION, CALL ": rank %u sent no table of version %u", t->rank, VERSION);
+    }
+    if (head->bytes < sizeof *head || head->bytes > TABLE_MOST ||
+        head->rows > (head->bytes - sizeof *head) / sizeof(table_row)) {
+        return corrupt(t, "its rows leave it");
+    }
+    return WEIR_OK;
+}
+
+/* Receives the table of member `k`. The caller frees out->bytes, also after an error. All its messages are taken, even
+ * without memory for them. */
+static weir_status receive_table(const weir_halo *halo, uint32_t k, table *out)
+{
+    message_bytes part;
     table_head head;
     memset(out, 0, sizeof *out);
     out->rank = halo->team.ranks[k];
-    out->memory_size = weir_memory_bytes(remote);
-    if (out->memory_size < sizeof head) {
-        return corrupt(out, "it is too short");
-    }
-    weir_status status = weir_device_copy(halo->comm->device, &head, from, sizeof head);
+    weir_status status = receive_message(halo, k, &part);
     if (status != WEIR_OK) {
         return weiri_fail_in(CALL, status);
     }
-    if (head.magic != MAGIC || head.version != VERSION) {
-        return weiri_fail(WEIR_ERR_VERSION, CALL ": rank %u has tables of version %u, this rank of %u", out->rank,
-                          head.version, VERSION);
+    memcpy(&head, part.bytes, sizeof head);
+    status = check_head(&head, part.size, out);
+    if (status != WEIR_OK) {
+        return status;
     }
-    if (head.bytes < sizeof head || head.bytes > out->memory_size ||
-        head.rows > (head.bytes - sizeof head) / sizeof(table_row)) {
-        return corrupt(out, "its rows leave it");
-    }
-    out->bytes = (char *)weiri_alloc(1, head.bytes);
-    out->size = head.bytes;
+    out->failed = head.version == FAILED;
     out->rows = head.rows;
-    return out->bytes == NULL ? weiri_fail_nomem(CALL)
-                              : weiri_fail_in(CALL, weir_device_copy(halo->comm->device, out->bytes, from, head.bytes));
+    out->size = head.bytes;
+    out->bytes = (char *)weiri_alloc(1, head.bytes);
+    for (uint64_t at = 0; at < head.bytes; at += WEIRI_PAYLOAD_MAX) {
+        const uint64_t wanted = head.bytes - at < WEIRI_PAYLOAD_MAX ? head.bytes - at : WEIRI_PAYLOAD_MAX;
+        status = at == 0 ? WEIR_OK : receive_message(halo, k, &part);
+        if (status != WEIR_OK) {
+            return weiri_fail_in(CALL, status);
+        }
+        if (part.size != wanted) {
+            return corrupt(out, "a message has another size");
+        }
+        if (out->bytes != NULL) {
+            memcpy(out->bytes + at, part.bytes, wanted);
+        }
+    }
+    return out->bytes == NULL ? weiri_fail_nomem(CALL) : WEIR_OK;
 }
 
 static table_row row_at(const table *t, uint32_t i)
@@ -179,6 +231,7 @@ static weir_status take_row(const weir_halo *halo, const table *t, const table_r
 {
     const uint32_t rank = halo->comm->rank;
     const weir_halo_form form = (weir_halo_form)row->wait_form;
+    const uint64_t memory = weir_memory_bytes(halo->shared.remote[part->member]);
     if (row->wait_bytes != part->put.bytes || row->put_bytes != part->wait.bytes) {
         const bool puts = row->wait_bytes != part->put.bytes;
         return weiri_fail(WEIR_ERR_MISMATCH,
@@ -193,8 +246,8 @@ static weir_status take_row(const weir_halo *halo, const table *t, const table_r
     part->put.form = form;
     part->put.words = row->words;
     part->put.buffer = row->buffer;
-    if (!weir_dev_in_range(row->words, (uint64_t)part->shares * WEIR_CELL_BYTES, t->memory_size) ||
-        !weir_dev_in_range(row->buffer, 2 * part->shares * weiri_halo_half(&part->put, part->shares), t->memory_size) ||
+    if (!weir_dev_in_range(row->words, (uint64_t)part->shares * WEIR_CELL_BYTES, memory) ||
+        !weir_dev_in_range(row->buffer, 2 * part->shares * weiri_halo_half(&part->put, part->shares), memory) ||
         row->words % WEIR_CELL_BYTES != 0 || row->buffer % WEIR_CELL_BYTES != 0) {
         return corrupt(t, "a buffer leaves the memory");
     }
@@ -204,21 +257,17 @@ static weir_status take_row(const weir_halo *halo, const table *t, const table_r
 static weir_status meet_neighbour(weir_halo *halo, uint32_t k, const table *t)
 {
     uint32_t mine = 0;
-    uint32_t theirs = 0;
     weir_status status = WEIR_OK;
-    for (uint32_t i = 0; i < t->rows; i++) {
-        theirs += row_at(t, i).rank == halo->comm->rank;
-    }
     for (uint32_t i = 0; i < halo->count && status == WEIR_OK; i++) {
         weiri_halo_part *part = &halo->parts[i];
         bool found = false;
-        if (part->inside || part->member != k) {
+        if (!goes_to(part, k)) {
             continue;
         }
         mine++;
         for (uint32_t j = 0; j < t->rows && !found; j++) {
             const table_row row = row_at(t, j);
-            found = row.rank == halo->comm->rank && row.id == part->id && row.index == part->index;
+            found = row.id == part->id && row.index == part->index;
             status = found ? take_row(halo, t, &row, part) : WEIR_OK;
         }
         if (!found) {
@@ -227,26 +276,36 @@ static weir_status meet_neighbour(weir_halo *halo, uint32_t k, const table *t)
                               halo->comm->rank, part->index, t->rank, t->rank);
         }
     }
-    if (status == WEIR_OK && mine != theirs) {
+    if (status == WEIR_OK && mine != t->rows) {
         return weiri_fail(WEIR_ERR_MISMATCH, CALL ": rank %u has %u parts for rank %u, which has %u for it", t->rank,
-                          theirs, halo->comm->rank, mine);
+                          t->rows, halo->comm->rank, mine);
     }
     return status;
 }
 
-weir_status weiri_halo_meet(weir_halo *halo)
+/* The first error counts, with its text. */
+weir_status weiri_halo_meet(weir_halo *halo, weir_status mine)
 {
-    weir_status status = WEIR_OK;
-    for (uint32_t k = 0; k < halo->team.size && status == WEIR_OK; k++) {
-        table t;
+    char text[512];
+    (void)snprintf(text, sizeof text, "%s", mine != WEIR_OK ? weir_last_error() : "");
+    for (uint32_t step = 0; step < 2 * halo->team.size; step++) {
+        const uint32_t k = step % halo->team.size;
+        weir_status status = WEIR_OK;
+        table t = { .bytes = NULL };
         if (k == halo->team.rank) {
             continue;
         }
-        status = read_table(halo, k, &t);
-        if (status == WEIR_OK) {
-            status = meet_neighbour(halo, k, &t);
+        if (step < halo->team.size) {
+            status = send_table(halo, k, mine);
+        } else {
+            status = receive_table(halo, k, &t);
+            status = status == WEIR_OK && mine == WEIR_OK && !t.failed ? meet_neighbour(halo, k, &t) : status;
         }
         weiri_free(t.bytes);
+        if (mine == WEIR_OK && status != WEIR_OK) {
+            (void)snprintf(text, sizeof text, "%s", weir_last_error());
+            mine = status;
+        }
     }
-    return status;
+    return mine == WEIR_OK ? WEIR_OK : weiri_fail(mine, "%s", text);
 }

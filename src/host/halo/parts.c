@@ -1,7 +1,7 @@
 /* parts.c - the parts of a halo: checks, forms, shares and places.
  *
- * The shared memory begins with the table for neighbours. Behind it are the words that neighbours store, a cell for
- * each share, and the buffers of packets and lines. */
+ * For each part the shared memory has the words that the neighbour stores, a cell for each share, and the buffers of
+ * packets or lines. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -225,8 +225,6 @@ weir_status weiri_halo_plan(weir_halo *halo, const weir_halo_part *parts, const 
     for (uint32_t i = 0; i < halo->count && status == WEIR_OK; i++) {
         status = plan_part(halo, &parts[i], opts, &halo->parts[i]);
     }
-    halo->table_bytes = status == WEIR_OK ? weiri_halo_table_bytes(halo) : 0;
-    halo->bytes = round_up(halo->table_bytes, BUFFER_UNIT);
     for (uint32_t i = 0; i < halo->count && status == WEIR_OK; i++) {
         weiri_halo_part *part = &halo->parts[i];
         if (part->inside || part->shares == 0) {

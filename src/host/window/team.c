@@ -75,9 +75,7 @@ void weiri_team_close(weiri_team *team)
 
 /* ---- steps with each other member ---------------------------------------------------------------------------- */
 
-/* A step with a member could not be begun. If the member finds the same error, its wait ends. After any other error the
- * member would wait for a message that never comes, so the communicator fails. */
-static weir_status fail_to_begin(weir_comm *comm, const char *call, weir_status status)
+weir_status weiri_team_fail_to_begin(weir_comm *comm, const char *call, weir_status status)
 {
     char cause[256];
     if (status == WEIR_ERR_REMOTE || status == WEIR_ERR_UNSUPPORTED || status == WEIR_ERR_TIMEOUT) {
@@ -97,7 +95,7 @@ weir_status weiri_team_each(weiri_team *team, const char *call, weiri_team_begin
     for (uint32_t k = 0; k < team->size; k++) {
         const weir_status begun = k == team->rank ? WEIR_OK : begin(context, k, &futures[k]);
         if (begun != WEIR_OK) {
-            status = fail_to_begin(team->comm, call, begun);
+            status = weiri_team_fail_to_begin(team->comm, call, begun);
         }
     }
     for (uint32_t k = 0; k < team->size; k++) {
@@ -215,7 +213,7 @@ static void exchange_reports(weiri_team *team, const char *call, bool waits, out
         if (begun == WEIR_OK) {
             begun = weiri_exchange_send(comm, team->ranks[k], team->tag, &message);
         }
-        add_error(all, begun == WEIR_OK ? begun : fail_to_begin(comm, call, begun), comm->rank);
+        add_error(all, begun == WEIR_OK ? begun : weiri_team_fail_to_begin(comm, call, begun), comm->rank);
     }
     /* Destroyed futures still take the messages that were meant for them. */
     for (uint32_t k = 0; k < team->size; k++) {

@@ -95,6 +95,10 @@ static inline weir_memory *weiri_team_memory_of(const weiri_team_memory *memory,
 /* Destroys the memories of the other members. `local` stays the caller's. */
 void weiri_team_memory_close(weiri_team_memory *memory);
 
+/* For a step with a member that could not be begun, with `status`. If the member finds the same error, its wait ends.
+ * After any other error the member would wait for a message that never comes, so the communicator fails. Returns the
+ * error. */
+weir_status weiri_team_fail_to_begin(weir_comm *comm, const char *call, weir_status status);
 /* Begins an asynchronous step with member `index`, which is not this rank. */
 typedef weir_status (*weiri_team_begin)(void *context, uint32_t index, weir_future **future);
 /* Begins a step with each other member, even after one could not be begun, and waits for all. A member with which the
