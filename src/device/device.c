@@ -33,6 +33,67 @@ weir_status weiri_device_fault(const char *operation)
     return weiri_fault_due(&fault) ? weiri_fail(WEIR_ERR_DEVICE, "%s: fault of a test", operation) : WEIR_OK;
 }
 
+/* ---- allocations of this process -------------------------------------------------------------------------------- */
+
+static pthread_mutex_t blocks_mutex = PTHREAD_MUTEX_INITIALIZER;
+static weiri_block *allocations;
+
+static void list_block(weiri_block *block)
+{
+    (void)pthread_mutex_lock(&blocks_mutex);
+    block->uses = 1;
+    block->next = allocations;
+    allocations = block;
+    (void)pthread_mutex_unlock(&blocks_mutex);
+}
+
+/* The import of an allocation of this process uses the allocation: kernels of another rank may access it after its
+ * owner has released it. */
+static void use_whole(weiri_block *import, uint64_t base)
+{
+    (void)pthread_mutex_lock(&blocks_mutex);
+    weiri_block *whole = allocations;
+    while (whole != NULL && whole->export_.base != base) {
+        whole = whole->next;
+    }
+    if (whole != NULL) {
+        whole->uses++;
+        weiri_device_get(whole->device);
+    }
+    import->whole = whole;
+    (void)pthread_mutex_unlock(&blocks_mutex);
+}
+
+/* Ends one use of the allocation; true if it was the last. */
+static bool end_use(weiri_block *block)
+{
+    (void)pthread_mutex_lock(&blocks_mutex);
+    const bool last = --block->uses == 0;
+    weiri_block **link = &allocations;
+    while (last && *link != block) {
+        link = &(*link)->next;
+    }
+    if (last) {
+        *link = block->next;
+    }
+    (void)pthread_mutex_unlock(&blocks_mutex);
+    return last;
+}
+
+/* Releases the block, or its use of an allocation, without the reference on its device. */
+static void drop_block(weiri_block *block)
+{
+    weiri_block *whole = block->whole;
+    if (block->uses == 0 || end_use(block)) {
+        block->device->ops->release(block);
+    }
+    if (whole != NULL) {
+        weir_device *device = whole->device;
+        drop_block(whole);
+        weiri_device_put(device);
+    }
+}
+
 /* ---- open and close ----------------------------------------------------------------------------------- */
 
 /* The ops of the device kind in the first `length` characters of `text`; NULL for an unknown kind. */
@@ -187,6 +248,11 @@ void weiri_device_get(weir_device *device) { weiri_refcount_get(&device->refs); 
 void weiri_device_put(weir_device *device)
 {
     if (weiri_refcount_put(&device->refs)) {
+        while (device->kept != NULL) {
+            weiri_block *block = device->kept;
+            device->kept = block->next_kept;
+            drop_block(block);
+        }
         device->ops->close(device);
         weiri_free(device);
     }
@@ -275,10 +341,70 @@ static weir_status adopt(weir_device *device, weir_status status)
     return status;
 }
 
+typedef struct weiri_made_stream {
+    void *stream;
+    struct weiri_made_stream *next;
+} weiri_made_stream;
+
+/* Guards the lists of all devices. */
+static pthread_mutex_t made_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Creates a stream and lists it. `limits` is NULL for an ordinary stream. */
+static weir_status make_stream(weir_device *device, const weir_stream_limits *limits, void **out)
+{
+    weiri_made_stream *made = (weiri_made_stream *)weiri_alloc(1, sizeof *made);
+    if (made == NULL) {
+        return weiri_fail_nomem("stream");
+    }
+    const bool ordinary = limits == NULL || device->ops->stream_create_limited == NULL;
+    weir_status status = ordinary ? device->ops->stream_create(device, &made->stream)
+                                  : device->ops->stream_create_limited(device, limits, &made->stream);
+    if (status != WEIR_OK) {
+        weiri_free(made);
+        return status;
+    }
+    *out = made->stream;
+    (void)pthread_mutex_lock(&made_mutex);
+    made->next = device->made;
+    device->made = made;
+    (void)pthread_mutex_unlock(&made_mutex);
+    return WEIR_OK;
+}
+
+/* Where the list of the device points to the stream, or its end. With the lock. */
+static weiri_made_stream **find_made(weiri_made_stream **link, const void *stream)
+{
+    while (*link != NULL && (*link)->stream != stream) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+bool weiri_stream_is_ours(const weir_device *device, const void *stream)
+{
+    (void)pthread_mutex_lock(&made_mutex);
+    weiri_made_stream *first = device->made;
+    const bool found = *find_made(&first, stream) != NULL;
+    (void)pthread_mutex_unlock(&made_mutex);
+    return found;
+}
+
+static void forget_made(weir_device *device, const void *stream)
+{
+    (void)pthread_mutex_lock(&made_mutex);
+    weiri_made_stream **link = find_made(&device->made, stream);
+    weiri_made_stream *found = *link;
+    if (found != NULL) {
+        *link = found->next;
+    }
+    (void)pthread_mutex_unlock(&made_mutex);
+    weiri_free(found);
+}
+
 weir_status weir_stream_create(weir_device *device, void **out)
 {
     weir_status status = begin(device, __func__, "out", out);
-    return status != WEIR_OK ? status : adopt(device, weiri_fail_in(__func__, device->ops->stream_create(device, out)));
+    return status != WEIR_OK ? status : adopt(device, weiri_fail_in(__func__, make_stream(device, NULL, out)));
 }
 
 weir_status weir_stream_create_limited(weir_device *device, const weir_stream_limits *limits, void **out)
@@ -297,9 +423,7 @@ weir_status weir_stream_create_limited(weir_device *device, const weir_stream_li
     if (given.multiprocessors == 0) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: %s: limits.multiprocessors is 0", __func__, device->info.label);
     }
-    return adopt(device, weiri_fail_in(__func__, device->ops->stream_create_limited != NULL
-                                                     ? device->ops->stream_create_limited(device, &given, out)
-                                                     : device->ops->stream_create(device, out)));
+    return adopt(device, weiri_fail_in(__func__, make_stream(device, &given, out)));
 }
 
 uint32_t weir_stream_multiprocessors(weir_device *device, void *stream)
@@ -315,6 +439,9 @@ uint32_t weir_stream_multiprocessors(weir_device *device, void *stream)
 void weir_stream_destroy(weir_device *device, void *stream)
 {
     if (device != NULL && !weiri_stream_is_default(stream)) {
+        if (device->pid == (int)getpid()) {
+            forget_made(device, stream);
+        }
         device->ops->stream_destroy(device, stream);
         weiri_device_put(device);
     }
@@ -636,7 +763,11 @@ weir_status weiri_device_allocate_opts(weir_device *device, const weir_memory_op
         return weiri_fail(WEIR_ERR_INVALID, "%s: allocate: %s", device->info.label,
                           bytes == 0 ? "0 bytes" : "no such kind of memory");
     }
-    return adopt(device, device->ops->allocate(device, opts, bytes, out));
+    status = adopt(device, device->ops->allocate(device, opts, bytes, out));
+    if (status == WEIR_OK) {
+        list_block(*out);
+    }
+    return status;
 }
 
 weir_status weiri_device_wrap(weir_device *device, void *pointer, uint64_t bytes, weiri_block **out)
@@ -669,14 +800,30 @@ weir_status weiri_device_import(weir_device *device, const weiri_export *peer, b
                                 weiri_block **out)
 {
     weir_status status = begin(device, "device: import memory", "peer", peer);
-    return status != WEIR_OK ? status : adopt(device, device->ops->import(device, peer, same_process, fd, out));
+    if (status == WEIR_OK) {
+        status = adopt(device, device->ops->import(device, peer, same_process, fd, out));
+    }
+    if (status == WEIR_OK && same_process) {
+        use_whole(*out, peer->base);
+    }
+    return status;
 }
 
 void weiri_block_release(weiri_block *block)
 {
     if (block != NULL) {
         weir_device *device = block->device;
-        device->ops->release(block);
+        drop_block(block);
         weiri_device_put(device);
     }
+}
+
+void weiri_block_keep(weiri_block *block)
+{
+    weir_device *device = block->device;
+    (void)pthread_mutex_lock(&blocks_mutex);
+    block->next_kept = device->kept;
+    device->kept = block;
+    (void)pthread_mutex_unlock(&blocks_mutex);
+    weiri_device_put(device);
 }

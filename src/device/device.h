@@ -41,6 +41,11 @@ typedef struct weiri_block {
     weiri_export export_;
     char reason[160]; /* for WEIRI_SHARE_NONE, or how registers are mapped */
     void *native;     /* belongs to the backend */
+    /* Of device.c. An allocation that this process has imported too is freed after the last of these blocks. */
+    uint32_t uses;             /* of an allocation: itself, and the imports */
+    struct weiri_block *whole; /* of an import: the allocation of this process, or NULL */
+    struct weiri_block *next;  /* in the list of allocations */
+    struct weiri_block *next_kept;
 } weiri_block;
 
 typedef struct weiri_device_ops {
@@ -140,7 +145,9 @@ struct weir_device {
     uint32_t cpu_threads;
     char pci[16]; /* PCI address, as "0000:1b:00.0"; "" for a device that runs on the CPU */
     int pid;      /* process that opened it; in others calls return WEIR_ERR_FORKED, and destroys join no threads */
-    struct weiri_held *held; /* memory of weir_device_allocate(_host) */
+    struct weiri_held *held;        /* memory of weir_device_allocate(_host) */
+    struct weiri_made_stream *made; /* streams of weir_stream_create and weir_stream_create_limited */
+    weiri_block *kept;              /* of weiri_block_keep */
     void *native;
 };
 
@@ -170,8 +177,13 @@ weir_status weiri_device_import(weir_device *device, const weiri_export *peer, b
 weir_status weiri_event_record_outside(weir_device *device, void *event, void *stream);
 weir_status weiri_stream_wait_event_outside(weir_device *device, void *stream, void *event);
 weir_status weiri_stream_recording(weir_device *device, void *stream, uint64_t *id);
+/* Whether the stream was made by this device and not destroyed. Other streams cannot be asked whether they exist. */
+bool weiri_stream_is_ours(const weir_device *device, const void *stream);
 /* *out is NULL if kernels use the CPU's addresses. */
 weir_status weiri_device_map_registers(weir_device *device, void *registers, uint64_t bytes, weiri_block **out);
 void weiri_block_release(weiri_block *block);
+/* In place of release, for memory that a graph may still access: the block is released when the device closes, and so
+ * after the last graph. */
+void weiri_block_keep(weiri_block *block);
 
 #endif
