@@ -6,11 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "src/device/device.h"
 #include "src/host/base/alloc.h"
+#include "src/host/comm/leave.h"
 #include "src/transport/transport.h"
 
+#define LEAVE_MS 10000 /* for abandoned objects to end */
 #define LINES_MAX 64
 #define LINE_BYTES 256
 #define ALLOWED_MAX 16
@@ -144,6 +147,9 @@ static void check_log(weirt_complain complain, void *context)
 void weirt_checks_end(const weirt_checks *checks, bool device_state, weirt_complain complain, void *context)
 {
     char text[128];
+    for (uint32_t waited = 0; !weiri_leave_is_done() && waited < LEAVE_MS; waited++) {
+        usleep(1000);
+    }
     weir_log_set_sink(NULL, NULL);
     pthread_mutex_lock(&lock);
     check_log(complain, context);

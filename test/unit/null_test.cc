@@ -77,6 +77,7 @@ const row rows[] = {
     ZERO(weir_collective_size, nullptr),
     NOTHING(weir_comm_abort, nullptr),
     INVALID(weir_comm_create, nullptr, nullptr, nullptr, nullptr),
+    NOTHING(weir_comm_abandon, nullptr),
     NOTHING(weir_comm_destroy, nullptr),
     ZERO(weir_comm_device, nullptr),
     ZEROED(weir_comm_usage, weir_comm_get_usage, nullptr, out),

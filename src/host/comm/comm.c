@@ -290,8 +290,8 @@ static void free_comm(weir_comm *comm)
         weir_memory_destroy(comm->peers[rank].host_slab);
     }
     weiri_free(comm->peers);
-    weiri_slab_close(&comm->device_slab);
-    weiri_slab_close(&comm->host_slab);
+    weiri_slab_close(&comm->device_slab, comm->keeps_slabs);
+    weiri_slab_close(&comm->host_slab, comm->keeps_slabs);
     weiri_domains_close(comm);
     pthread_cond_destroy(&comm->changed);
     pthread_mutex_destroy(&comm->passive.mutex);
@@ -437,6 +437,28 @@ void weir_comm_destroy(weir_comm *comm)
     if (comm != NULL) {
         weiri_comm_put(comm);
     }
+}
+
+static bool may_end(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static void end(void *context) { weiri_comm_put((weir_comm *)context); }
+
+void weir_comm_abandon(weir_comm *comm)
+{
+    if (comm == NULL || weiri_comm_forked(comm) || !weiri_exit_mark_abandoned(comm)) {
+        return;
+    }
+    pthread_mutex_lock(&comm->mutex);
+    weiri_comm_fail_locked(comm, WEIR_ERR_ABORTED, "communicator: it was abandoned (weir_comm_abandon)");
+    pthread_mutex_unlock(&comm->mutex);
+    comm->leaver.may_end = may_end;
+    comm->leaver.end = end;
+    comm->leaver.context = comm;
+    weiri_leave(&comm->leaver);
 }
 
 uint32_t weir_comm_rank(const weir_comm *comm) { return comm != NULL ? comm->rank : 0; }

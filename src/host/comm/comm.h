@@ -9,6 +9,7 @@
 #include "src/host/base/service.h"
 #include "src/host/comm/domain.h"
 #include "src/host/comm/fd_pass.h"
+#include "src/host/comm/leave.h"
 #include "src/host/comm/quiesce.h"
 #include "src/host/comm/slab.h"
 #include "src/transport/transport.h"
@@ -54,11 +55,14 @@ struct weir_comm {
     uint32_t port;
     uint32_t timeout_ms;
     uint32_t kernel_timeout_ms;
-    bool ordered; /* WEIR_TRANSPORT is set */
+    bool ordered;     /* WEIR_TRANSPORT is set */
+    bool abandoned;   /* by weir_comm_abandon; guarded as next_alive */
+    bool keeps_slabs; /* graphs may still name them: they end with the device */
     pid_t pid;
     weiri_end end;
     weiri_comm_peer *peers;
     weir_comm *next_alive; /* see exit.c, which guards it */
+    weiri_leaver leaver;   /* of weir_comm_abandon */
     weiri_slab device_slab;
     weiri_slab host_slab;
     weir_dev_control *control;        /* for the CPU */

@@ -66,3 +66,19 @@ void weiri_exit_remove(weir_comm *comm)
     }
     unlock();
 }
+
+bool weiri_exit_mark_abandoned(weir_comm *comm)
+{
+    lock();
+    weir_comm *at = alive;
+    while (at != NULL && at != comm) {
+        at = at->next_alive;
+    }
+    const bool marked = at != NULL && !at->abandoned;
+    if (marked) {
+        at->abandoned = true;
+        at->keeps_slabs = true;
+    }
+    unlock();
+    return marked;
+}

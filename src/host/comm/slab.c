@@ -19,8 +19,12 @@ weir_status weiri_slab_open(weir_comm *comm, weiri_slab *slab, weir_memory_kind 
     return weiri_memory_allocate_slab(comm, kind, first + (uint64_t)WEIRI_CELLS * WEIR_CELL_BYTES, &slab->memory);
 }
 
-void weiri_slab_close(weiri_slab *slab)
+void weiri_slab_close(weiri_slab *slab, bool keeps)
 {
+    if (keeps) {
+        weiri_block_keep(slab->memory->block);
+        slab->memory->block = NULL;
+    }
     weir_memory_destroy(slab->memory);
     weiri_free(slab->states);
 }

@@ -21,7 +21,8 @@ typedef struct weiri_slab {
 
 /* Allocates the memory; cell 0 is at offset `first`. After a failure the slab is closed like an open one. */
 weir_status weiri_slab_open(weir_comm *comm, weiri_slab *slab, weir_memory_kind kind, uint64_t first);
-void weiri_slab_close(weiri_slab *slab);
+/* With `keeps`, the memory stays until the device is closed. */
+void weiri_slab_close(weiri_slab *slab, bool keeps);
 
 /* Takes `count` zeroed cells in a row; *offset is that of the first in the slab's memory. WEIR_ERR_LIMIT,
  * WEIR_ERR_DEVICE. */
