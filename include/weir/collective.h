@@ -6,7 +6,8 @@
  *     weir_collective_destroy(collective);
  *
  * create makes everything that operations need. An operation then launches one kernel, or a few between hosts: it
- * allocates nothing, does not wait on the host, and can be recorded in a graph and replayed.
+ * allocates nothing, except at the first call on a stream, does not wait on the host, and can be recorded in a graph
+ * and replayed.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
  * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, gather_v,
@@ -35,11 +36,13 @@
  *
  * Threads:   one thread at a time per collective; distinct collectives are independent.
  * Blocking:  create, register; kernels, with the communicator's deadline.
- * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more.
+ * Ownership: keeps references on comm, and on registered memories. Destroy when no rank's kernels use it any more, or
+ *            abandon.
  * Errors:    WEIR_ERR_INVALID (with the reason), WEIR_ERR_UNSUPPORTED (hosts of different numbers of ranks; an
  *            operation that does not work between hosts), WEIR_ERR_LIMIT (more than WEIR_COLLECTIVE_RANKS ranks of a
  *            host, or WEIR_COLLECTIVE_HOSTS hosts; a form without room for the data), WEIR_ERR_MISMATCH,
- *            WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error. */
+ *            WEIR_ERR_BUSY (deregister), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_TIMEOUT, the communicator's error.
+ */
 #ifndef WEIR_COLLECTIVE_H
 #define WEIR_COLLECTIVE_H
 
@@ -91,7 +94,18 @@ typedef struct weir_collective_opts {
  * messages ends the communicator, as weir_comm_abort does, with its error in the text. */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *opts,
                                                            weir_collective **out);
+/* If a stream of the collective's operations still has work, of whatever kind, destroy acts as abandon and logs an
+ * error. It asks default streams and those of weir_stream_create; others may have been destroyed. */
 WEIR_API void weir_collective_destroy(weir_collective *collective);
+/* Destroys the collective also while its kernels are queued or in graphs that live on. Returns at once. A kernel that
+ * has begun goes on, and fails at its deadline if it misses other ranks. A kernel that begins later, queued or in a
+ * graph, ends in WEIR_ERR_INVALID, which becomes the communicator's error; it accesses no memory of the collective.
+ * That memory is freed when the work has ended that is now on the streams of the collective's operations. The streams
+ * must exist, unless weir_stream_destroy has destroyed them. A graph with kernels of the collective that runs now must
+ * run on one of them. For cudaStreamPerThread the stream of the calling thread counts. No graph with copies of
+ * WEIR_FORM_COPIES may be launched any more: nothing stops the copies. A second call for the same collective does
+ * nothing, on any thread. */
+WEIR_API void weir_collective_abandon(weir_collective *collective);
 
 WEIR_API uint32_t weir_collective_rank(const weir_collective *collective);
 WEIR_API uint32_t weir_collective_size(const weir_collective *collective);
@@ -110,13 +124,22 @@ WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *colle
                                                           uint32_t blocks);
 
 /* Every rank of the group registers a memory of its own, all of the same size, in the same order; it stays registered
- * until the collective's end. At most 255; WEIR_ERR_LIMIT. An error of one rank reaches all ranks, as in create.
+ * until deregister or the collective's end. At most 255 at a time; WEIR_ERR_LIMIT. An error of one rank reaches all
+ * ranks, as in create.
  *
  * Inside a host, large data goes straight between registered memories, if it has the same offset in the memory of every
  * rank: what allgather, broadcast and all_to_all receive, and what reduce_scatter sends. For allreduce it is the result
  * between two ranks, and what is sent if recv is registered too. All other data goes through the collective's memory.
  */
 WEIR_API WEIR_NODISCARD weir_status weir_collective_register(weir_collective *collective, weir_memory *memory);
+/* Every rank of the group ends the registration of its memory, in the same order as all calls. The memory may then be
+ * freed. A graph with a kernel that moves data straight between these memories ends in WEIR_ERR_INVALID, the
+ * communicator's error, before it accesses them; kernels of the caller (weir_collective_describe), and copies of
+ * WEIR_FORM_COPIES, are not checked.
+ * WEIR_ERR_BUSY if, on one rank, a stream of the collective's operations still has work: nothing has changed then. The
+ * streams must exist, as for abandon.
+ * WEIR_ERR_MISMATCH if the ranks name different registrations. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_deregister(weir_collective *collective, weir_memory *memory);
 
 WEIR_API WEIR_NODISCARD weir_status weir_allreduce(weir_collective *collective, const void *send, void *recv,
                                                    uint64_t count, weir_dtype dtype, weir_op op, void *stream);

@@ -205,7 +205,7 @@ weir_status create_wrongly(const Bench *b, uint32_t what)
         break;
     case 4:
     case 5:
-        (void)weirt_fail_allocation(what - 3);
+        (void)weirt_fail_allocation(what == 4 ? 1 : 3);
         break;
     default:
         (void)weirt_fail_device(1);

@@ -29,8 +29,8 @@
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 1u)   \
-    NOUN(7, collective, 1u)     \
-    NOUN(8, rails, 1u)          \
+    NOUN(7, collective, 2u)     \
+    NOUN(8, rails, 2u)          \
     NOUN(9, window, 1u)         \
     NOUN(10, table, 2u)         \
     NOUN(11, layout, 1u)        \
@@ -97,6 +97,8 @@ enum {
     WEIR_DOING_HALO_PUT = 32,       /* waits until a neighbour is ready: [index of the part] */
     WEIR_DOING_HALO_WAIT = 33,      /* waits for a neighbour's part: [its index] */
     WEIR_DOING_HALO_GROUP = 34,     /* lines by a block that is not whole warps: [threads of the block] */
+    WEIR_DOING_ABANDONED = 35,      /* starts an operation of an abandoned collective: as WEIR_DOING_COLLECTIVE */
+    WEIR_DOING_DEREGISTERED = 36,   /* starts an operation on memory that was deregistered: the same */
     WEIR_DOINGS
 };
 
@@ -216,7 +218,11 @@ typedef struct weir_dev_difference {
  * the start of each rank's memory, the same on all. */
 typedef struct weir_dev_collective {
     weir_dev_control *control;
-    uint64_t *epoch; /* calls so far, as 32.32 fixed point */
+    uint64_t *epoch; /* calls so far, as 32.32 fixed point; then a word that is set when a call by slots has failed */
+    const uint64_t *abandoned;   /* 0; 1 once the collective is abandoned */
+    const uint64_t *generations; /* of each registration: how often it has ended */
+    uint64_t lives;              /* of up to two registrations that this launch uses: 8 bits for the number of each,
+                                    from 1 on, and 24 bits for its generation */
     weir_dev_difference *differences;
     char *memory[WEIR_COLLECTIVE_RANKS]; /* of each rank, mapped here */
     uint64_t packets;                    /* place; room for packets of one rank: */
@@ -439,6 +445,7 @@ typedef struct weir_dev_rails {
     const weir_dev_port_channel *channels; /* to each host; device memory */
     weir_dev_difference *differences;      /* of each host */
     char *memory;                          /* of this rank */
+    const uint64_t *abandoned;             /* as in weir_dev_collective */
     uint64_t slots;                        /* place */
     uint64_t slot_bytes;
     uint32_t host;
@@ -708,11 +715,11 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, epochs) == 112, "layout of 
 WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, indexed) == 124, "layout of weir_dev_memory_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_channel_cell) == 48, "layout of weir_dev_channel_cell");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 216, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, lines) == 104, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, messages) == 136, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 160, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 208, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 240, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, lines) == 128, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, messages) == 160, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 184, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 232, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(offsetof(weir_request, bytes) == 16, "layout of weir_request");
 WEIR_STATIC_ASSERT(offsetof(weir_request, remote) == 32, "layout of weir_request");
@@ -750,11 +757,11 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, local_bytes) == 168, "layout 
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, direct_adds) == 192, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, peer_packets) == 400, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, epochs) == 416, "layout of weir_dev_port_channel");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 64, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 72, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, memory) == 24, "layout of weir_dev_rails");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, slot_bytes) == 40, "layout of weir_dev_rails");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, hosts) == 52, "layout of weir_dev_rails");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, blocks) == 56, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, slot_bytes) == 48, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, hosts) == 60, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, blocks) == 64, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_window) == 128, "layout of weir_dev_window");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window, rings) == 40, "layout of weir_dev_window");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_window, lines) == 64, "layout of weir_dev_window");

@@ -1,4 +1,4 @@
-/* collective.c - create, register and destroy: a collective's teams, and its memory with the layout of
+/* collective.c - create and free: a collective's teams, and its memory with the layout of
  * include/weir/device/impl/collective_call.h. */
 #include "src/host/collective/collective.h"
 
@@ -18,7 +18,6 @@
 #define MESSAGE_COLUMNS 8u /* at least, as far as there are blocks; more if their slots are not too small: */
 #define MESSAGE_BYTES ((uint64_t)16 << 10)
 #define SLOT_MOST ((uint64_t)512 << 10)
-#define REGISTERED_MOST 255u /* memories: the word that ranks compare has 8 bits for the index */
 
 static weir_status invalid(const char *call, const char *what)
 {
@@ -174,6 +173,9 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     weir_dev_collective *device = &collective->device;
     weir_memory *local = NULL;
     if (mine == WEIR_OK) {
+        mine = weiri_life_open(collective);
+    }
+    if (mine == WEIR_OK) {
         mine = weir_memory_allocate(comm, bytes, NULL, &local);
     }
     collective->memory.local = local;
@@ -196,7 +198,6 @@ static weir_status open_memories(weir_collective *collective, uint64_t bytes, we
     device->call = WEIR_NO_CALL;
     if (status == WEIR_OK) {
         device->control = comm->control_device;
-        device->epoch = (uint64_t *)weir_memory_pointer(local);
         device->differences = (weir_dev_difference *)weir_memory_pointer(collective->differences);
     }
     return status;
@@ -218,19 +219,13 @@ static bool describe_difference(void *context, weir_status status, char *text, s
     return false;
 }
 
-/* Closes a registered memory, including the reference that new_registered took. */
-static void close_registered(weiri_team_memory *memory)
+void weiri_collective_close(weir_collective *collective, bool keeps)
 {
-    weiri_team_memory_close(memory);
-    weir_memory_destroy(memory->local);
-}
-
-static void close_collective(weir_collective *collective)
-{
-    for (uint32_t i = 0; i < collective->registered_count; i++) {
-        close_registered(&collective->registered[i]);
+    if (collective->error_hook.describe != NULL) {
+        weiri_comm_remove_error_hook(collective->comm, &collective->error_hook);
     }
-    weiri_free(collective->registered);
+    weiri_registrations_close(collective);
+    weiri_life_close(collective, keeps);
     weiri_free(collective->rows);
     weiri_order_close(collective);
     weiri_rails_close(collective);
@@ -294,23 +289,16 @@ weir_status weir_collective_create(weir_comm *comm, const weir_collective_opts *
     if (status != WEIR_OK) {
         char text[512];
         snprintf(text, sizeof text, "%s", weir_last_error());
-        close_collective(collective);
+        weiri_collective_close(collective, false);
         return weiri_fail(status, "%s", text);
     }
     collective->error_hook.describe = describe_difference;
     collective->error_hook.context = collective;
     weiri_comm_set_call_text(comm, weiri_call_text);
     weiri_comm_add_error_hook(comm, &collective->error_hook);
+    weiri_life_begin(collective);
     *out = collective;
     return WEIR_OK;
-}
-
-void weir_collective_destroy(weir_collective *collective)
-{
-    if (collective != NULL && !weiri_comm_forked(collective->comm)) {
-        weiri_comm_remove_error_hook(collective->comm, &collective->error_hook);
-        close_collective(collective);
-    }
 }
 
 /* ---- the rest ------------------------------------------------------------------------------------------------- */
@@ -370,53 +358,4 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     collective->form = form;
     collective->forced = blocks;
     return WEIR_OK;
-}
-
-/* Makes room for one more memory, with a reference to this rank's. The memory is not counted yet. */
-static weir_status new_registered(weir_collective *collective, const char *call, weir_memory *memory,
-                                  weiri_team_memory **out)
-{
-    if (memory == NULL || memory->comm != collective->comm || memory->rank != collective->comm->rank) {
-        return invalid(call, "memory is not one of this rank and communicator");
-    }
-    if (collective->registered_count == REGISTERED_MOST) {
-        return weiri_fail(WEIR_ERR_LIMIT, "%s: %u memories are registered already", call, REGISTERED_MOST);
-    }
-    weiri_team_memory *all =
-        (weiri_team_memory *)weiri_realloc(collective->registered, (collective->registered_count + 1) * sizeof *all);
-    if (all == NULL) {
-        return weiri_fail_nomem(call);
-    }
-    collective->registered = all;
-    *out = &all[collective->registered_count];
-    memset(*out, 0, sizeof **out);
-    weiri_memory_get(memory);
-    (*out)->local = memory;
-    return WEIR_OK;
-}
-
-weir_status weir_collective_register(weir_collective *collective, weir_memory *memory)
-{
-    static const char call[] = "weir_collective_register";
-    weiri_team_memory *registered = NULL;
-    weir_status status = weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, call);
-    if (status != WEIR_OK) {
-        return status;
-    }
-    status =
-        weiri_team_agree(&collective->host, NULL, call, new_registered(collective, call, memory, &registered), false);
-    if (status == WEIR_OK) {
-        status = weiri_team_agree(&collective->host, NULL, call,
-                                  weiri_team_share(&collective->host, call, memory, true, registered), true);
-    }
-    if (status == WEIR_OK) {
-        collective->registered_count++;
-        return WEIR_OK;
-    }
-    char text[512];
-    snprintf(text, sizeof text, "%s", weir_last_error());
-    if (registered != NULL) {
-        close_registered(registered);
-    }
-    return weiri_fail(status, "%s", text);
 }

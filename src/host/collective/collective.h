@@ -11,9 +11,11 @@
  *     order.c    orders the kernels of several streams
  *     gather.c   gather_v and scatter_v: checks them, and calls choice.c and local.c
  *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c
+ *     life.c     remembers the streams
  *
  * A file calls those below it, once for each step, and local.c, copies.c and rails.c call launch.c alone. collective.c
- * creates, registers and destroys; tuning.c reads the tuning file; text.c says what ranks called. */
+ * creates and frees; register.c registers; life.c destroys and abandons; tuning.c reads the tuning file; text.c says
+ * what ranks called. */
 #ifndef WEIRI_COLLECTIVE_COLLECTIVE_H
 #define WEIRI_COLLECTIVE_COLLECTIVE_H
 
@@ -26,6 +28,8 @@
 /* ---- the collective (collective.c) ----------------------------------------------------------------------------- */
 
 #define WEIRI_ALGORITHMS 8u /* of users */
+/* Registered memories: the word that ranks compare has 8 bits for the number of each. */
+#define WEIRI_REGISTERED_MOST 255u
 
 /* Kinds beyond those of weir_collective_kind. */
 enum {
@@ -65,6 +69,7 @@ typedef struct weiri_rails {
 } weiri_rails;
 
 typedef struct weiri_order weiri_order; /* order.c */
+typedef struct weiri_life weiri_life;   /* life.c */
 
 struct weir_collective {
     weir_comm *comm;
@@ -78,6 +83,7 @@ struct weir_collective {
     weiri_rails rails;
     weiri_team_memory *registered; /* memories of weir_collective_register */
     uint32_t registered_count;
+    weiri_life *life;
     weiri_order *order;    /* of opts.order_streams; NULL without it */
     bool check_pointers;   /* opts.check_pointers */
     bool many;             /* the device has many multiprocessors: a GPU */
@@ -97,6 +103,9 @@ struct weir_collective {
 
 /* Ends a step of all ranks of all hosts, as weiri_team_agree does. */
 weir_status weiri_collective_agree(weir_collective *collective, const char *call, weir_status mine, bool waits);
+
+/* Frees everything. If the collective was abandoned, `keeps` is set: graphs may still name its cells. */
+void weiri_collective_close(weir_collective *collective, bool keeps);
 
 /* Adds the rows of a tuning file for this device. WEIR_ERR_ENV names the line. */
 weir_status weiri_tuning_read(weir_collective *collective, const char *path);
@@ -251,6 +260,29 @@ void weiri_rails_close(weir_collective *collective);
 /* Completes a step over the rails that is part of `q`, and launches it. */
 weir_status weiri_rails_run(const weir_collective *collective, const weir_collective_request *q, weir_rail_step *step,
                             void *stream);
+
+/* ---- register.c ------------------------------------------------------------------------------------------------ */
+
+void weiri_registrations_close(weir_collective *collective);
+
+/* ---- life.c ---------------------------------------------------------------------------------------------------- */
+
+/* Makes the cell of the collective. close frees it, unless `keeps`, and undoes nothing if open failed. */
+weir_status weiri_life_open(weir_collective *collective);
+void weiri_life_close(weir_collective *collective, bool keeps);
+/* The collective is complete: it can be destroyed or abandoned. */
+void weiri_life_begin(weir_collective *collective);
+/* Before each kernel: its stream is one of those that the collective waits for when it ends. */
+weir_status weiri_life_use(const weir_collective *collective, void *stream);
+/* Whether one of these streams has work, of whatever kind. May take a millisecond for each. Without `foreign`, streams
+ * that weir did not make are not asked: they may be destroyed. */
+bool weiri_life_is_busy(const weir_collective *collective, bool foreign);
+/* Before the first registration. */
+weir_status weiri_life_prepare_registrations(weir_collective *collective);
+/* Kernels that use registration `index` end in an error from here on. */
+weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index);
+/* Number and generation of a registration, as in weir_dev_collective.lives; 0 for NULL. */
+uint64_t weiri_life_of(const weir_collective *collective, const weiri_team_memory *memory);
 
 /* ---- order.c --------------------------------------------------------------------------------------------------- */
 

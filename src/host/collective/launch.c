@@ -31,11 +31,20 @@ static void set_handle(const weir_collective *collective, const weir_collective_
     handle->count = what->count;
 }
 
+/* The registrations that a step uses, which its kernel checks. */
+static uint64_t lives_of(const weir_collective *collective, const weiri_step *step, const weir_collective_what *what)
+{
+    return what->where == 0 ? 0 : weiri_life_of(collective, step->send) | weiri_life_of(collective, step->recv) << 32;
+}
+
 /* Launches the kernel in the order of the collective. */
 static weir_status launch_ordered(const weir_collective *collective, const weir_kernel *kernel, weir_shape shape,
                                   const void *args, void *stream)
 {
-    weir_status status = weiri_order_begin(collective, stream);
+    weir_status status = weiri_life_use(collective, stream);
+    if (status == WEIR_OK) {
+        status = weiri_order_begin(collective, stream);
+    }
     if (status == WEIR_OK) {
         status = weir_launch(collective->comm->device, kernel, shape, args, NULL, stream);
     }
@@ -55,6 +64,7 @@ weir_status weiri_launch_reduce(const weir_collective *collective, const weiri_s
     const reductions *of = &reductions_of[step->call.dtype];
     const uint32_t first = (step->call.op == WEIR_SUM ? of->sum : of->any) * WEIRI_REDUCE_FORMS;
     set_handle(collective, &args->reduce.what, &args->collective);
+    args->collective.lives = lives_of(collective, step, &args->reduce.what);
     args->op = step->call.op;
     return launch(collective, of->kernels[first + kernel], step, args);
 }
@@ -65,6 +75,7 @@ weir_status weiri_launch_move(const weir_collective *collective, const weiri_ste
                                         [WEIR_FORM_LINES] = WEIRI_MOVE_LINES,
                                         [WEIR_FORM_SLOTS] = WEIRI_MOVE_SLOTS };
     set_handle(collective, &args->move.what, &args->collective);
+    args->collective.lives = lives_of(collective, step, &args->move.what);
     return launch(collective, weiri_collective_kernels[kernels[step->call.form]], step, args);
 }
 
@@ -72,6 +83,7 @@ weir_status weiri_launch_copies(const weir_collective *collective, const weiri_s
                                 weiri_move_args *args)
 {
     set_handle(collective, &args->move.what, &args->collective);
+    args->collective.lives = lives_of(collective, step, &args->move.what);
     return launch(collective, weiri_collective_kernels[kernel], step, args);
 }
 
@@ -110,6 +122,7 @@ weir_status weiri_launch_parts(const weir_collective *collective, const weiri_st
     const bool joins = step->call.kind == WEIRI_REDUCE_SCATTER_PARTS;
     const uint32_t kernel = (joins ? joining : gathers)[step->call.form];
     set_handle(collective, &args->parts.what, &args->collective);
+    args->collective.lives = lives_of(collective, step, &args->parts.what);
     return launch(collective, weiri_collective_parts_kernels[kernel], step, args);
 }
 

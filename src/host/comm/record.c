@@ -193,6 +193,21 @@ static void describe_halo(const weir_dev_note *note, char *text)
     }
 }
 
+static void describe_collective(const weir_comm *comm, const weir_dev_note *note, char *text)
+{
+    if (comm->call_text != NULL && note->numbers[0] != WEIR_NO_CALL) {
+        comm->call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
+    } else {
+        (void)snprintf(text, TEXT_BYTES, "collective");
+    }
+    const size_t used = strlen(text);
+    if (note->doing != WEIR_DOING_COLLECTIVE) {
+        (void)snprintf(text + used, TEXT_BYTES - used, ", %s",
+                       note->doing == WEIR_DOING_ABANDONED ? "whose collective was abandoned"
+                                                           : "on memory that was deregistered");
+    }
+}
+
 /* Describes the call in which the kernel failed. False if the record does not say. */
 static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_status status, char *text)
 {
@@ -243,11 +258,9 @@ static bool describe(const weir_comm *comm, const weir_dev_note *note, weir_stat
         (void)snprintf(text, TEXT_BYTES, "wait for notice %" PRIu64, note->numbers[1]);
         return true;
     case WEIR_DOING_COLLECTIVE:
-        if (comm->call_text != NULL) {
-            comm->call_text(note->numbers[0], note->numbers[1], text, TEXT_BYTES);
-        } else {
-            (void)snprintf(text, TEXT_BYTES, "collective");
-        }
+    case WEIR_DOING_ABANDONED:
+    case WEIR_DOING_DEREGISTERED:
+        describe_collective(comm, note, text);
         return true;
     case WEIR_DOING_WINDOW_AT:
     case WEIR_DOING_WINDOW_PUT:

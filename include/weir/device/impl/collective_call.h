@@ -1,9 +1,10 @@
 /* weir/device/impl/collective_call.h - parts that all forms of a collective share: places, mailboxes, words.
  *
- * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. From its start it
- * holds the epoch, a word that is set when a call by slots has failed, and two words of exchanges; mailboxes; cells of
- * semaphores; packets; lines; slots; message slots of exchanges. Packets and lines have two sections, for data and for
- * results. A section has two halves, which calls use in turn, with room for each rank.
+ * Each rank of a collective has one memory, of the same layout on all ranks, which the others map. It holds mailboxes;
+ * cells of semaphores; packets; lines; slots; message slots of exchanges. Packets and lines have two sections, for data
+ * and for results. A section has two halves, which calls use in turn, with room for each rank. A cell that belongs to
+ * this rank alone has the epoch, a word that is set when a call by slots has failed, two words of exchanges, and a word
+ * that is set when the collective is abandoned.
  *
  * In each call a rank writes its call into a mailbox of each other rank, as packets beside the data, and compares the
  * contents of its own mailboxes. This finds ranks that call different operations. It also keeps two ranks within one
@@ -36,7 +37,7 @@ enum {
 WEIR_FN uint64_t weir_collective_mailbox(const weir_dev_collective *c, uint32_t half, uint32_t block, uint32_t from)
 {
     uint64_t index = ((uint64_t)half * c->blocks + block) * WEIR_COLLECTIVE_RANKS + from;
-    return WEIR_CELL_BYTES + index * WEIR_MAILBOX_BYTES;
+    return index * WEIR_MAILBOX_BYTES;
 }
 
 WEIR_FN uint64_t weir_collective_cell(const weir_dev_collective *c, uint32_t kind, uint32_t block, uint32_t from)
@@ -91,6 +92,34 @@ WEIR_FN weir_dev_note weir_collective_note(const weir_dev_collective *c, uint32_
 WEIR_FN weir_status weir_collective_end_wait(const weir_dev_collective *c, uint32_t peer, weir_status status)
 {
     return weir_dev_control_end_wait(c->control, status, weir_collective_note(c, peer));
+}
+
+/* A call may be in a graph that is launched after its collective was abandoned, or after memory that it uses was
+ * deregistered. It then accesses nothing but the collective's state, which stays, and becomes an error. */
+WEIR_FN_COLD weir_status weir_collective_gone(const weir_dev_collective *c, uint32_t doing)
+{
+    return weir_dev_control_fail_in(c->control, WEIR_ERR_INVALID,
+                                    weir_dev_note_of(doing, WEIR_NO_PEER, c->call, c->count, 0));
+}
+
+/* The first step of each call by packets and lines, by each thread: sets the flag of the call. */
+WEIR_FN weir_status weir_collective_begin(const weir_dev_collective *c, uint32_t *flag)
+{
+    const uint64_t abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
+    *flag = weir_packet_flag(c->epoch);
+    return WEIR_UNLIKELY(abandoned != 0) ? weir_collective_gone(c, WEIR_DOING_ABANDONED) : WEIR_OK;
+}
+
+/* Whether the registrations that this launch uses have ended. */
+WEIR_FN int weir_collective_deregistered(const weir_dev_collective *c)
+{
+    int ended = 0;
+    for (uint64_t lives = c->lives; lives != 0; lives >>= 32) {
+        const uint64_t number = lives & 0xff;
+        const uint64_t now = number != 0 ? weir_arch_load_relaxed_dev_u64(c->generations + number - 1) : 0;
+        ended |= number != 0 && (now & 0xffffff) != (lives >> 8 & 0xffffff);
+    }
+    return ended;
 }
 
 /* The error with which waits of the communicator end, or WEIR_OK; see weir_dev_semaphore_status. */

@@ -257,7 +257,11 @@ WEIR_FN weir_status weir_collective_reduce_lines(const weir_dev_collective *c, c
     if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t count = weir_line_count(r->length);
     const weir_line_walk walk = weir_line_walk_of(coop);
@@ -342,7 +346,11 @@ WEIR_FN weir_status weir_collective_move_lines(const weir_dev_collective *c, con
     if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t count = weir_line_count(m->most);
     const weir_line_walk walk = weir_line_walk_of(coop);

@@ -76,7 +76,11 @@ WEIR_FN weir_status weir_collective_reduce_once(const weir_dev_collective *c, co
                                                 uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t words = (r->bytes + 7) / 8;
     const char *in = weir_packets_in(c, 0, flag);
@@ -112,7 +116,11 @@ WEIR_FN weir_status weir_collective_reduce_packets(const weir_dev_collective *c,
                                                    uint32_t dtype, uint32_t op, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t words = (r->length + 7) / 8;
     const char *mine = r->send + c->rank * r->part;
@@ -193,7 +201,11 @@ WEIR_FN weir_status weir_collective_move_packets(const weir_dev_collective *c, c
                                                  weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     const uint32_t mailbox = weir_collective_mailbox_of(coop, 0);
     const uint64_t words = (m->most + 7) / 8;
     const char *in = weir_packets_in(c, 0, flag);

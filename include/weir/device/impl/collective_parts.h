@@ -250,7 +250,11 @@ WEIR_FN weir_status weir_collective_gather_parts_packets(const weir_dev_collecti
                                                          weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     weir_parts_spread(c, p, flag, coop);
     const weir_status status = weir_parts_meet(c, p, flag, coop);
     return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_parts_take(c, p, flag, coop);
@@ -261,7 +265,11 @@ WEIR_FN weir_status weir_collective_reduce_parts_packets(const weir_dev_collecti
                                                          weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     weir_parts_scatter(c, p, flag, coop);
     const weir_status status = weir_parts_meet(c, p, flag, coop);
     return WEIR_UNLIKELY(status != WEIR_OK) ? status : weir_parts_join(c, p, flag, coop);

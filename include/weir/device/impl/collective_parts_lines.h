@@ -168,7 +168,11 @@ WEIR_FN weir_status weir_collective_parts_lines(const weir_dev_collective *c, co
     if (WEIR_UNLIKELY(!weir_line_fits(coop))) {
         return weir_dev_control_fail(c->control, WEIR_ERR_INVALID);
     }
-    const uint32_t flag = weir_packet_flag(c->epoch);
+    uint32_t flag;
+    const weir_status begun = weir_collective_begin(c, &flag);
+    if (WEIR_UNLIKELY(begun != WEIR_OK)) {
+        return begun;
+    }
     const uint64_t count = weir_line_count(p->most);
     const weir_line_walk walk = weir_line_walk_of(coop);
     for (uint64_t i = walk.first; i < count; i += walk.stride) {

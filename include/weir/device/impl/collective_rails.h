@@ -382,19 +382,28 @@ WEIR_FN void weir_rail_keep(const weir_dev_rails *c, const weir_rail_step *s, co
     }
 }
 
+/* After a failed step, or if the collective was abandoned, the step does nothing. */
+WEIR_FN weir_status weir_rail_begin(const weir_dev_rails *c, const weir_rail_step *s, const uint64_t *count)
+{
+    if (WEIR_UNLIKELY(weir_arch_load_relaxed_dev_u64(c->abandoned) != 0)) {
+        return weir_dev_control_fail_in(
+            c->control, WEIR_ERR_INVALID,
+            weir_dev_note_of(WEIR_DOING_ABANDONED, WEIR_NO_PEER, s->what.call, s->what.count, 0));
+    }
+    return weir_arch_load_relaxed_dev_u64(count + 1) != 0 ? weir_dev_control_error(c->control) : WEIR_OK;
+}
+
 /* All threads of the grid call it, in whole blocks: at most `blocks`, the same number on all ranks. A failure becomes
  * the communicator's error: WEIR_ERR_MISMATCH if ranks call different steps, WEIR_ERR_TIMEOUT, or an earlier error. */
 WEIR_FN weir_status weir_rail_run(const weir_dev_rails *c, const weir_rail_step *s, weir_coop coop)
 {
     coop = weir_coop_blocks(coop);
-    const weir_rail_walk walk = weir_rail_walk_of(c, s, coop);
     uint64_t *count = (uint64_t *)(c->memory + weir_rail_count(coop.block));
-    weir_status status =
-        weir_coop_agree(weir_coop_block(coop), c->control,
-                        weir_arch_load_relaxed_dev_u64(count + 1) != 0 ? weir_dev_control_error(c->control) : WEIR_OK);
+    weir_status status = weir_coop_agree(weir_coop_block(coop), c->control, weir_rail_begin(c, s, count));
     if (status != WEIR_OK) {
         return status;
     }
+    const weir_rail_walk walk = weir_rail_walk_of(c, s, coop);
     WEIR_ROLLED
     for (uint64_t i = 0; i < walk.messages + WEIR_RAIL_LAG; i++) {
         if (i < walk.messages) {

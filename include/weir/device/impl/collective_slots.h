@@ -277,9 +277,15 @@ WEIR_FN void weir_slots_gather(const weir_dev_collective *c, const weir_collecti
  * together. */
 WEIR_FN weir_status weir_slots_begin(const weir_dev_collective *c, weir_coop coop)
 {
+    const uint64_t abandoned = weir_arch_load_relaxed_dev_u64(c->abandoned);
     const uint64_t failed = weir_arch_load_relaxed_dev_u64(c->epoch + 1);
-    return weir_coop_agree(weir_coop_block(coop), c->control,
-                           WEIR_UNLIKELY(failed != 0) ? weir_dev_control_error(c->control) : WEIR_OK);
+    weir_status status = WEIR_OK;
+    if (WEIR_UNLIKELY(abandoned != 0 || weir_collective_deregistered(c))) {
+        status = weir_collective_gone(c, abandoned != 0 ? WEIR_DOING_ABANDONED : WEIR_DOING_DEREGISTERED);
+    } else if (WEIR_UNLIKELY(failed != 0)) {
+        status = weir_dev_control_error(c->control);
+    }
+    return weir_coop_agree(weir_coop_block(coop), c->control, status);
 }
 
 WEIR_FN weir_status weir_slots_end(const weir_dev_collective *c, weir_status status)

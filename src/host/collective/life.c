@@ -1,0 +1,247 @@
+/* life.c - how a collective ends: destroy, abandon, and what both leave behind.
+ *
+ * A collective remembers the streams of its kernels. When it is abandoned, it records an event on each of them, and its
+ * memory is freed when all have passed (leave.h). Graphs with its kernels may be launched later, on any stream. Such a
+ * kernel first reads the collective's cell of the communicator's slab, which has the epoch and the word `abandoned`.
+ * That cell, the control block and the generations of registrations stay until the device is closed, and so until the
+ * last graph is destroyed. */
+#include <string.h>
+
+#include "src/host/base/alloc.h"
+#include "src/host/base/error.h"
+#include "src/host/base/log.h"
+#include "src/host/collective/collective.h"
+
+#define ABANDONED_WORD 8u /* of the cell, behind the words of kernels */
+#define IDLE_MS 1u        /* a stream whose work does not end in this time is busy */
+#define GENERATION_CELLS (WEIRI_REGISTERED_MOST * sizeof(uint64_t) / WEIR_CELL_BYTES + 1)
+
+typedef struct used_stream {
+    void *stream;
+    void *event;
+    bool ours;    /* made by the device, which knows when it is destroyed */
+    bool pending; /* the event was recorded when the collective was abandoned */
+} used_stream;
+
+struct weiri_life {
+    uint64_t cell;                         /* offset in the device slab */
+    uint64_t generations;                  /* the same, once device.generations is set */
+    uint32_t ended[WEIRI_REGISTERED_MOST]; /* the generation of each registration */
+    used_stream *streams;
+    uint32_t count;
+    weiri_leaver leaver;
+    weir_collective *next; /* in the list of collectives that were not abandoned or destroyed */
+};
+
+static pthread_mutex_t alive_mutex = PTHREAD_MUTEX_INITIALIZER;
+static weir_collective *alive;
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+weir_status weiri_life_open(weir_collective *collective)
+{
+    weir_comm *comm = collective->comm;
+    weiri_life *life = (weiri_life *)weiri_alloc(1, sizeof *life);
+    if (life == NULL) {
+        return weiri_fail_nomem("weir_collective_create");
+    }
+    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, 1, &life->cell);
+    if (status != WEIR_OK) {
+        weiri_free(life);
+        return status;
+    }
+    uint64_t *words = (uint64_t *)weiri_slab_device(comm->device_slab.memory, life->cell);
+    collective->life = life;
+    collective->device.epoch = words;
+    collective->device.abandoned = words + ABANDONED_WORD;
+    collective->rails.device.abandoned = words + ABANDONED_WORD;
+    return WEIR_OK;
+}
+
+void weiri_life_begin(weir_collective *collective)
+{
+    (void)pthread_mutex_lock(&alive_mutex);
+    collective->life->next = alive;
+    alive = collective;
+    (void)pthread_mutex_unlock(&alive_mutex);
+}
+
+/* Takes the collective off the list; false if it is not there. Reads nothing of a collective that is gone. */
+static bool end_life(const weir_collective *collective)
+{
+    (void)pthread_mutex_lock(&alive_mutex);
+    weir_collective **link = &alive;
+    while (*link != NULL && *link != collective) {
+        link = &(*link)->life->next;
+    }
+    const bool found = *link != NULL;
+    if (found) {
+        *link = collective->life->next;
+    }
+    (void)pthread_mutex_unlock(&alive_mutex);
+    return found;
+}
+
+void weiri_life_close(weir_collective *collective, bool keeps)
+{
+    weiri_life *life = collective->life;
+    weir_comm *comm = collective->comm;
+    if (life == NULL) {
+        return;
+    }
+    if (keeps) {
+        __atomic_store_n(&comm->keeps_slabs, true, __ATOMIC_RELAXED);
+    } else {
+        weiri_cells_free(comm, &comm->device_slab, 1, life->cell);
+        if (collective->device.generations != NULL) {
+            weiri_cells_free(comm, &comm->device_slab, GENERATION_CELLS, life->generations);
+        }
+    }
+    for (uint32_t i = 0; i < life->count; i++) {
+        weir_event_destroy(comm->device, life->streams[i].event);
+    }
+    weiri_free(life->streams);
+    weiri_free(life);
+}
+
+/* ---- registrations ----------------------------------------------------------------------------------------------- */
+
+weir_status weiri_life_prepare_registrations(weir_collective *collective)
+{
+    weir_comm *comm = collective->comm;
+    weiri_life *life = collective->life;
+    if (collective->device.generations != NULL) {
+        return WEIR_OK;
+    }
+    weir_status status = weiri_cells_allocate(comm, &comm->device_slab, GENERATION_CELLS, &life->generations);
+    if (status == WEIR_OK) {
+        collective->device.generations = (uint64_t *)weiri_slab_device(comm->device_slab.memory, life->generations);
+    }
+    return status;
+}
+
+weir_status weiri_life_end_registration(weir_collective *collective, uint32_t index)
+{
+    uint64_t *word =
+        (uint64_t *)weiri_slab_device(collective->comm->device_slab.memory, collective->life->generations) + index;
+    const uint64_t now = collective->life->ended[index] + 1;
+    weir_status status = weir_device_copy(collective->comm->device, word, &now, sizeof now);
+    if (status == WEIR_OK) {
+        collective->life->ended[index]++;
+    }
+    return status;
+}
+
+uint64_t weiri_life_of(const weir_collective *collective, const weiri_team_memory *memory)
+{
+    if (memory == NULL) {
+        return 0;
+    }
+    const uint32_t index = (uint32_t)(memory - collective->registered);
+    return (uint64_t)(index + 1) | (uint64_t)(collective->life->ended[index] & 0xffffff) << 8;
+}
+
+/* ---- streams ----------------------------------------------------------------------------------------------------- */
+
+weir_status weiri_life_use(const weir_collective *collective, void *stream)
+{
+    weiri_life *life = collective->life;
+    for (uint32_t i = life->count; i > 0; i--) {
+        if (life->streams[i - 1].stream == stream) {
+            return WEIR_OK;
+        }
+    }
+    used_stream *all = (used_stream *)weiri_realloc(life->streams, (life->count + 1) * sizeof *all);
+    if (all == NULL) {
+        return weiri_fail_nomem("collective: stream");
+    }
+    life->streams = all;
+    const used_stream used = { .stream = stream, .ours = weiri_stream_is_ours(collective->comm->device, stream) };
+    all[life->count] = used;
+    weir_status status = weir_event_create(collective->comm->device, &all[life->count].event);
+    life->count += status == WEIR_OK;
+    return status;
+}
+
+/* Whether the stream can be asked for its work. A stream that was destroyed has none. A stream that records a graph
+ * cannot be asked; its graph is launched later. */
+static bool can_be_asked(weir_device *device, const used_stream *used)
+{
+    uint64_t recording = 0;
+    return (!used->ours || weiri_stream_is_ours(device, used->stream)) &&
+           weiri_stream_recording(device, used->stream, &recording) == WEIR_OK && recording == 0;
+}
+
+bool weiri_life_is_busy(const weir_collective *collective, bool foreign)
+{
+    weir_device *device = collective->comm->device;
+    for (uint32_t i = 0; i < collective->life->count; i++) {
+        const used_stream *used = &collective->life->streams[i];
+        const bool asks = used->ours || weiri_stream_is_default(used->stream) || foreign;
+        if (asks && can_be_asked(device, used) && weir_stream_wait(device, used->stream, IDLE_MS) == WEIR_ERR_TIMEOUT) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static bool may_end(void *context)
+{
+    const weir_collective *collective = (const weir_collective *)context;
+    bool passed = true;
+    for (uint32_t i = 0; i < collective->life->count && passed; i++) {
+        const used_stream *used = &collective->life->streams[i];
+        double ms;
+        passed = !used->pending ||
+                 weir_event_elapsed(collective->comm->device, used->event, used->event, &ms) != WEIR_PENDING;
+    }
+    return passed;
+}
+
+static void end(void *context) { weiri_collective_close((weir_collective *)context, true); }
+
+/* Kernels that begin from here on end in an error. */
+static void leave(weir_collective *collective)
+{
+    static const uint64_t one = 1;
+    weiri_life *life = collective->life;
+    weir_device *device = collective->comm->device;
+    uint64_t *word = (uint64_t *)weiri_slab_device(collective->comm->device_slab.memory, life->cell) + ABANDONED_WORD;
+    if (weir_device_copy(device, word, &one, sizeof one) != WEIR_OK) {
+        weiri_log(WEIR_LOG_ERROR, "weir_collective_abandon: its memory is kept: %s", weir_last_error());
+        return;
+    }
+    for (uint32_t i = 0; i < life->count; i++) {
+        used_stream *used = &life->streams[i];
+        used->pending = can_be_asked(device, used) && weir_event_record(device, used->event, used->stream) == WEIR_OK;
+    }
+    life->leaver.may_end = may_end;
+    life->leaver.end = end;
+    life->leaver.context = collective;
+    weiri_leave(&life->leaver);
+}
+
+void weir_collective_abandon(weir_collective *collective)
+{
+    if (collective != NULL && end_life(collective) && !weiri_comm_forked(collective->comm)) {
+        leave(collective);
+    }
+}
+
+void weir_collective_destroy(weir_collective *collective)
+{
+    if (collective == NULL || weiri_comm_forked(collective->comm) || !end_life(collective)) {
+        return;
+    }
+    if (weiri_life_is_busy(collective, false)) {
+        weiri_log(WEIR_LOG_ERROR,
+                  "weir_collective_destroy of rank %u: a stream of its operations still has work; the collective is "
+                  "abandoned",
+                  collective->comm->rank);
+        leave(collective);
+        return;
+    }
+    weiri_collective_close(collective, false);
+}

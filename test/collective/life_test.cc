@@ -1,0 +1,251 @@
+// The end of collectives and of registrations while kernels are queued, and while graphs live on.
+#include <thread>
+
+#include "test/collective/operations.h"
+#include "test/harness/checks.h"
+#include "test/harness/stage_test.h"
+
+namespace {
+
+WEIRT_STAGE_SUITE(CollectiveLife);
+
+weir_collective_opts opts_for(const weirt_rank *rank)
+{
+    weir_collective_opts opts = WEIR_OPTS(weir_collective_opts);
+    opts.staging_bytes = 1 << 20;
+    if (std::strcmp(rank->stage->kind, "cpu") == 0) {
+        opts.blocks = 2;
+        opts.threads = 2;
+    }
+    return opts;
+}
+
+Operation operation(Kind kind, uint64_t count, uint64_t seed)
+{
+    return { kind, WEIR_I32, WEIR_SUM, count, 0, 0, false, false, seed };
+}
+
+// Records the operation into a graph, and runs it once.
+bool record(const Bench *b, const Operation &o, void **graph)
+{
+    const Places at = places_of(b, o);
+    return prepare(b, o, at) && WEIRT_OK(b->rank, weir_graph_begin(b->comm.device, b->stream)) &&
+           WEIRT_OK(b->rank, call(b, o, at.send, at.recv)) &&
+           WEIRT_OK(b->rank, weir_graph_end(b->comm.device, b->stream, graph)) &&
+           WEIRT_OK(b->rank, weir_graph_launch(b->comm.device, *graph, b->stream)) && finish(b, o) && check(b, o, at);
+}
+
+// The graph ends, and stores nothing.
+bool launch_ends(const Bench *b, void *graph)
+{
+    Bytes have(weir_memory_bytes(b->out));
+    return WEIRT_OK(b->rank, weir_device_fill(b->comm.device, weir_memory_pointer(b->out), 0x77, have.size())) &&
+           WEIRT_OK(b->rank, weir_graph_launch(b->comm.device, graph, b->stream)) &&
+           WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, 0)) &&
+           WEIRT_OK(b->rank, weir_device_copy(b->comm.device, have.data(), weir_memory_pointer(b->out), have.size())) &&
+           WEIRT_EXPECT(b->rank, have == Bytes(have.size(), 0x77));
+}
+
+// Rank 0 launches the graph first: its kernel is the first to fail.
+void launch_fails(const Bench *b, void *graph, const char *why)
+{
+    if (b->rank->rank == 0) {
+        (void)launch_ends(b, graph);
+        WEIRT_STATUS(b->rank, WEIR_ERR_INVALID, weir_comm_status(b->comm.comm));
+        WEIRT_TEXT(b->rank, why);
+    }
+    if (weirt_barrier(b->rank) && b->rank->rank != 0) {
+        (void)launch_ends(b, graph);
+        WEIRT_EXPECT(b->rank, weir_comm_status(b->comm.comm) != WEIR_OK);
+        WEIRT_TEXT(b->rank, why);
+    }
+}
+
+void graph_after_abandon(weirt_rank *rank)
+{
+    static const struct {
+        Kind kind;
+        weir_collective_form form;
+    } all[] = { { ALLREDUCE, WEIR_FORM_ONCE },  { ALLREDUCE, WEIR_FORM_PACKETS }, { ALLREDUCE, WEIR_FORM_LINES },
+                { ALLREDUCE, WEIR_FORM_SLOTS }, { ALLGATHER, WEIR_FORM_PACKETS }, { ALLGATHER, WEIR_FORM_LINES },
+                { ALLGATHER, WEIR_FORM_SLOTS }, { MESSAGES, WEIR_FORM_AUTO } };
+    for (const auto &one : all) {
+        const weir_collective_opts opts = opts_for(rank);
+        Bench b;
+        void *graph = nullptr;
+        if (bench_open(rank, &opts, 16 << 10, 0, &b) &&
+            WEIRT_OK(rank, weir_collective_force(b.collective, one.form, 0)) &&
+            record(&b, operation(one.kind, 900, 1), &graph)) {
+            const uint32_t before = weirt_count_mappings(true);
+            (void)weirt_barrier(rank);
+            weir_collective_abandon(b.collective);
+            weir_collective_abandon(b.collective);
+            b.collective = nullptr;
+            // The memory goes, while the graph lives.
+            for (uint32_t i = 0; weirt_count_mappings(true) >= before && i < weirt_timeout_ms(); i++) {
+                weirt_sleep_ms(1);
+            }
+            WEIRT_EXPECT(rank, rank->stage->kind[0] == 'g' || weirt_count_mappings(true) < before);
+            (void)weirt_barrier(rank);
+            launch_fails(&b, graph, "whose collective was abandoned");
+        }
+        weir_graph_destroy(b.comm.device, graph);
+        bench_close(&b);
+    }
+}
+
+// Rank 1 comes late: kernels of rank 0 have begun, or are queued.
+void abandon_with_kernels_queued(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLREDUCE, 3000, 1);
+    Bench b;
+    void *extra = nullptr;
+    if (bench_open(rank, &opts, 16 << 10, 0, &b) && run(&b, o) &&
+        WEIRT_OK(rank, weir_stream_create(b.comm.device, &extra))) {
+        const Places at = places_of(&b, o);
+        for (int i = 0; i < 3 && rank->rank == 0; i++) {
+            WEIRT_OK(rank, call(&b, o, at.send, at.recv));
+        }
+        (void)weirt_barrier(rank);
+        const uint64_t since = weirt_now_ms();
+        std::thread other([&] { weir_collective_abandon(b.collective); });
+        weir_collective_abandon(b.collective);
+        other.join();
+        b.collective = nullptr;
+        WEIRT_EXPECT(rank, weirt_now_ms() - since < weirt_slack_ms());
+        (void)weirt_barrier(rank);
+        if (rank->rank == 1) {
+            weir_comm_abort(b.comm.comm);
+        }
+        WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, 0));
+        WEIRT_OK(rank, weir_stream_wait(b.comm.device, extra, 0));
+        WEIRT_EXPECT(rank, weir_comm_status(b.comm.comm) != WEIR_OK);
+    }
+    weir_stream_destroy(b.comm.device, extra);
+    bench_close(&b);
+}
+
+void destroy_with_kernels_queued(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLREDUCE, 3000, 1);
+    Bench b;
+    weirt_log_allow("the collective is abandoned");
+    if (bench_open(rank, &opts, 16 << 10, 0, &b) && run(&b, o)) {
+        const Places at = places_of(&b, o);
+        if (rank->rank == 0) {
+            WEIRT_OK(rank, call(&b, o, at.send, at.recv));
+            weir_collective_destroy(b.collective);
+            WEIRT_EXPECT(rank, weirt_log_count("the collective is abandoned") == 1);
+        }
+        (void)weirt_barrier(rank);
+        if (rank->rank == 1) {
+            weir_comm_abort(b.comm.comm);
+            weir_collective_destroy(b.collective);
+        }
+        b.collective = nullptr;
+        WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, 0));
+        WEIRT_EXPECT(rank, weir_comm_status(b.comm.comm) != WEIR_OK);
+    }
+    bench_close(&b);
+}
+
+// A graph is launched after its communicator is gone.
+void abandoned_communicator(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    Bench b;
+    void *graph = nullptr;
+    if (bench_open(rank, &opts, 16 << 10, 0, &b) && record(&b, operation(ALLREDUCE, 900, 1), &graph)) {
+        weir_memory_destroy(b.in);
+        weir_memory_destroy(b.out);
+        b.in = b.out = nullptr;
+        (void)weirt_barrier(rank);
+        weir_collective_abandon(b.collective);
+        weir_comm_abandon(b.comm.comm);
+        weir_comm_abandon(b.comm.comm);
+        b.collective = nullptr;
+        b.comm.comm = nullptr;
+        (void)weirt_barrier(rank);
+        for (int i = 0; i < 3; i++) {
+            WEIRT_OK(rank, weir_graph_launch(b.comm.device, graph, b.stream));
+            WEIRT_OK(rank, weir_stream_wait(b.comm.device, b.stream, 0));
+            weirt_sleep_ms(5);
+        }
+    }
+    weir_graph_destroy(b.comm.device, graph);
+    bench_close(&b);
+}
+
+// ---- registrations -----------------------------------------------------------------------------------------------
+
+constexpr uint64_t LARGE = 40000; // elements
+
+bool register_both(const Bench *b)
+{
+    return WEIRT_OK(b->rank, weir_collective_register(b->collective, b->in)) &&
+           WEIRT_OK(b->rank, weir_collective_register(b->collective, b->out));
+}
+
+void deregister(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLGATHER, LARGE, 1);
+    Bench b;
+    void *graph = nullptr;
+    if (bench_open(rank, &opts, 8 * LARGE, 0, &b) &&
+        WEIRT_OK(rank, weir_collective_force(b.collective, WEIR_FORM_SLOTS, 0)) && register_both(&b) &&
+        record(&b, o, &graph) && weirt_barrier(rank)) {
+        // Ranks that name different registrations, and a memory that has none.
+        WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_deregister(b.collective, rank->rank == 0 ? b.in : b.out));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID,
+                     weir_collective_deregister(b.collective, rank->rank == 0 ? nullptr : b.out));
+        WEIRT_TEXT(rank, "memory is NULL");
+        (void)run(&b, o);
+        WEIRT_OK(rank, weir_collective_deregister(b.collective, b.out));
+        WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_collective_deregister(b.collective, b.out));
+        WEIRT_TEXT(rank, "is not registered");
+        (void)run(&b, o); // staged
+        // The place is used again, and the graph does not take the new registration for its own.
+        WEIRT_OK(rank, weir_collective_register(b.collective, b.out));
+        (void)run(&b, o);
+        (void)weirt_barrier(rank);
+        launch_fails(&b, graph, "on memory that was deregistered");
+    }
+    weir_graph_destroy(b.comm.device, graph);
+    bench_close(&b);
+}
+
+// Rank 0 has a kernel that waits for rank 1: neither rank deregisters.
+void deregister_while_busy(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_for(rank);
+    const Operation o = operation(ALLGATHER, LARGE, 1);
+    Bench b;
+    if (bench_open(rank, &opts, 8 * LARGE, 0, &b) &&
+        WEIRT_OK(rank, weir_collective_force(b.collective, WEIR_FORM_SLOTS, 0)) && register_both(&b)) {
+        const Places at = places_of(&b, o);
+        (void)prepare(&b, o, at);
+        if (rank->rank == 0) {
+            WEIRT_OK(rank, call(&b, o, at.send, at.recv));
+        }
+        WEIRT_STATUS(rank, WEIR_ERR_BUSY, weir_collective_deregister(b.collective, b.out));
+        WEIRT_TEXT(rank, rank->rank == 0 ? "still has work" : "rank 0 failed");
+        if (rank->rank == 1) {
+            WEIRT_OK(rank, call(&b, o, at.send, at.recv));
+        }
+        (void)(finish(&b, o) && check(&b, o, at) && WEIRT_OK(rank, weir_collective_deregister(b.collective, b.out)) &&
+               run(&b, o));
+    }
+    bench_close(&b);
+}
+
+TEST_P(CollectiveLife, GraphAfterAbandon) { run(2, graph_after_abandon); }
+TEST_P(CollectiveLife, AbandonWithKernelsQueued) { run(2, abandon_with_kernels_queued); }
+TEST_P(CollectiveLife, DestroyWithKernelsQueued) { run(2, destroy_with_kernels_queued); }
+TEST_P(CollectiveLife, AbandonedCommunicator) { run(2, abandoned_communicator); }
+TEST_P(CollectiveLife, Deregister) { run(2, deregister); }
+TEST_P(CollectiveLife, DeregisterWhileBusy) { run(2, deregister_while_busy); }
+
+} // namespace
