@@ -322,7 +322,23 @@ def gather(program):
         with open(path, encoding="utf-8") as file:
             for row in json.load(file)["rows"]:
                 expect(row["wrong"] == 0 and 1 < row["distinct"] < row["ids"], f"repeated ids of {row}")
-    for option, value, text in (("--ids", "zip", "uniform or zipf"),
+    with tempfile.TemporaryDirectory() as folder:
+        path, ids = os.path.join(folder, "results.json"), os.path.join(folder, "ids")
+        with open(ids, "w", encoding="utf-8") as file:
+            file.write("7 0\n163 7\t84\n" + "5 " * 400)
+        result = start(program, "gather", "-g", "2", *arguments, "--span", "200000", "--ids", ids, "--json", path)
+        expect(result.returncode == 0, f"status {result.returncode}: {result.stdout}")
+        with open(path, encoding="utf-8") as file:
+            for row in json.load(file)["rows"]:
+                expect((row["wrong"], row["ids"], row["distinct"]) == (0, 300, 5), f"ids of a file: {row}")
+        for text, message in (("3 8192", "id 1 is 8192; ids are numbers below 8192"), ("1 -1", "id 1 is -1"),
+                              ("1 2 3x", "id 2 is 3x"), ("9" * 50, "id 0 is 9999"), (" \n", "no ids")):
+            with open(ids, "w", encoding="utf-8") as file:
+                file.write(text)
+            result = start(program, "gather", "--device", "cpu", "-g", "1", "--span", "1M", "--ids", ids)
+            expect(result.returncode == 1 and message in result.stdout, f"refusal of ids {text}: {result.stdout}")
+    for option, value, text in (("--ids", "zip", "zip: No such file or directory; --ids takes uniform, zipf or a file"),
+                                ("--ids", "/", "/: Is a directory"),
                                 ("--row-bytes", "6", "multiple of 4"), ("--lanes", "3", "power of two"),
                                 ("--loads", "3", "1, 2 or 4"), ("--row-bytes", "2M", "lie in the span")):
         result = start(program, "gather", "--device", "cpu", "-g", "1", option, value)

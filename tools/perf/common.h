@@ -62,7 +62,7 @@ typedef struct perf_options {
     perf_list sms;       /* of the gather's stream */
     uint32_t planes;     /* of pages: pieces of a page */
     const char *order;   /* of ids */
-    const char *ids;     /* "uniform" or "zipf"; NULL: uniform */
+    const char *ids;     /* "uniform", "zipf" or a file; NULL: uniform */
     perf_list lanes;     /* that share a row */
     perf_list loads;     /* rows that a group of lanes has under way */
     const char *config;  /* of pack: boxes */

@@ -2,7 +2,8 @@
  *
  * Rank 0 allocates the table, of the largest span, and the other ranks map it. A case is a span, a size of rows, an
  * order of ids and a form of the kernel. Each rank draws its own ids, which are all distinct, or follow Zipf's law: the
- * k-th most frequent row has a frequency of 1 / k. Bandwidth counts each distinct row once. `sorted` and `grouped`
+ * k-th most frequent row has a frequency of 1 / k. Or all ranks take the ids of a file. Bandwidth counts each distinct
+ * row once. `sorted` and `grouped`
  * are ids that the host has brought into that order: by row, or by groups of 64 MiB in which they keep the drawn order.
  * The form `weir` is weir_table_gather; it gets the drawn ids, and reorders them itself in the
  * orders grouped, unique and auto.
@@ -10,7 +11,9 @@
  * graph with one kernel. Every case is checked: the output is cleared, filled by one more launch, and compared. */
 #include "tools/perf/gather.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +58,36 @@ static uint64_t permute(uint64_t value, uint32_t bits, uint64_t seed)
         value ^= value >> (bits / 2 + 1);
     }
     return value;
+}
+
+/* Takes the ids of the file that --ids names, up to bench->most: decimal numbers below `rows`, with white space between
+ * them. */
+static weir_status read_ids(gather_bench *bench, uint64_t rows)
+{
+    const char *path = bench->rank->options->ids;
+    char word[24]; /* longer words are cut, and then too large for an id */
+    bench->count = 0;
+    errno = 0;
+    FILE *file = fopen(path, "r");
+    while (file != NULL && bench->count < bench->most && fscanf(file, "%23s", word) == 1) {
+        char *end = NULL;
+        const uint64_t id = strtoull(word, &end, 10);
+        if (word[0] < '0' || word[0] > '9' || *end != '\0' || id >= rows) {
+            (void)fclose(file);
+            return perf_fail(bench->rank, WEIR_ERR_INVALID,
+                             "gather: --ids %s: id %llu is %s; ids are numbers below %llu, the rows of the span", path,
+                             (unsigned long long)bench->count, word, (unsigned long long)rows);
+        }
+        bench->drawn[bench->count++] = (int64_t)id;
+    }
+    const int error = file == NULL || ferror(file) != 0 ? errno : 0;
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return error == 0 && bench->count != 0
+               ? WEIR_OK
+               : perf_fail(bench->rank, WEIR_ERR_INVALID, "gather: --ids %s: %s; --ids takes uniform, zipf or a file",
+                           path, error == 0 ? "no ids" : strerror(error));
 }
 
 /* Draws `count` ids below `rows`. Uniform ones are the values of a permutation, and so distinct. */
@@ -460,7 +493,14 @@ static weir_status measure_rows(gather_bench *bench, gather_case *c)
     const perf_list threads = list_or(options->threads, bench->rank->gpu ? 1024 : 4);
     const uint64_t rows = c->span / c->row_bytes;
     weir_status status = WEIR_OK;
-    draw_ids(bench, rows, rows < bench->most ? rows : bench->most);
+    if (options->ids == NULL || strcmp(options->ids, "uniform") == 0 || strcmp(options->ids, "zipf") == 0) {
+        draw_ids(bench, rows, rows < bench->most ? rows : bench->most);
+    } else {
+        status = read_ids(bench, rows);
+    }
+    if (status != WEIR_OK) {
+        return status;
+    }
     c->pages = count_pages(bench, c->row_bytes, &c->distinct);
     for (c->order = 0; c->order < ORDERS; c->order++) {
         if (!selects(options->order, order_names[c->order], c->order == ORDER_GIVEN)) {
@@ -498,9 +538,6 @@ static weir_status check_options(perf_rank *rank, const perf_list *spans, const 
                     (unsigned long long)sizes->values[i], (unsigned long long)spans->values[k]);
             }
         }
-    }
-    if (options->ids != NULL && strcmp(options->ids, "uniform") != 0 && strcmp(options->ids, "zipf") != 0) {
-        return perf_fail(rank, WEIR_ERR_INVALID, "gather: --ids %s; uniform or zipf", options->ids);
     }
     for (uint32_t i = 0; i < options->lanes.count; i++) {
         const uint64_t lanes = options->lanes.values[i];

@@ -68,7 +68,7 @@ static const option_row option_rows[] = {
     { "--planes", OPTION_NUMBER, offsetof(perf_options, planes), "N", "pieces of a page; default 1" },
     { "--order", OPTION_TEXT, offsetof(perf_options, order), "LIST",
       "given (default), sorted, grouped, unique, auto; all" },
-    { "--ids", OPTION_TEXT, offsetof(perf_options, ids), "uniform", "distinct ids (default); or zipf: few ids often" },
+    { "--ids", OPTION_TEXT, offsetof(perf_options, ids), "uniform", "distinct (default); zipf; or a file of ids" },
     { "--lanes", OPTION_LIST, offsetof(perf_options, lanes), "LIST", "lanes that share a row; default 32" },
     { "--loads", OPTION_LIST, offsetof(perf_options, loads), "LIST", "rows under way of each group of lanes: 1, 2, 4" },
     { "--config", OPTION_TEXT, offsetof(perf_options, config), "LIST",
