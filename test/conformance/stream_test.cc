@@ -1,5 +1,6 @@
 // Streams that wait for events, recorded or not; the default streams; memory of a device without a communicator.
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "test/harness/checks.h"
@@ -151,6 +152,34 @@ void default_streams(weirt_rank *rank)
     b.close();
 }
 
+// The place of a pointer is the device that owns the memory, whatever the offset in it.
+void memory_is_located(weirt_rank *rank)
+{
+    weir_device *device = nullptr;
+    void *data = nullptr;
+    void *host = nullptr;
+    weir_device_place place;
+    uint8_t byte = 0;
+    if (WEIRT_OK(rank, weir_device_open(rank->device, nullptr, &device)) &&
+        WEIRT_OK(rank, weir_device_allocate(device, 5000, &data)) &&
+        WEIRT_OK(rank, weir_device_allocate_host(device, 5000, &host))) {
+        for (uint32_t offset : { 0u, 4999u }) {
+            (void)WEIRT_OK(rank, weir_device_locate(static_cast<char *>(data) + offset, &place));
+            (void)WEIRT_EXPECT(rank, place.device == std::string(rank->device) && place.kind == WEIR_MEMORY_DEVICE);
+            (void)WEIRT_OK(rank, weir_device_locate(static_cast<char *>(host) + offset, &place));
+            (void)WEIRT_EXPECT(rank, place.device == std::string(rank->device) && place.kind == WEIR_MEMORY_HOST);
+        }
+        (void)WEIRT_OK(rank, weir_device_locate(&byte, &place));
+        (void)WEIRT_EXPECT(rank, place.device[0] == '\0' && place.kind == WEIR_MEMORY_HOST);
+        static_cast<uint8_t *>(host)[4999] = 77; // the CPU uses the pointer of the kernels
+        (void)(WEIRT_OK(rank, weir_device_copy(device, data, static_cast<char *>(host) + 4999, 1)) &&
+               WEIRT_OK(rank, weir_device_copy(device, &byte, data, 1)) && WEIRT_EXPECT(rank, byte == 77));
+    }
+    weir_device_free(device, data);
+    weir_device_free(device, host);
+    weir_device_close(device);
+}
+
 // The memory is older than the communicators that share it, and outlives them.
 void memory_without_communicator(weirt_rank *rank)
 {
@@ -188,5 +217,6 @@ TEST_P(Stream, EventsOrderStreams) { run(1, events_order_streams); }
 TEST_P(Stream, EventsJoinGraphs) { run(1, events_join_graphs); }
 TEST_P(Stream, DefaultStreams) { run(2, default_streams); }
 TEST_P(Stream, MemoryWithoutCommunicator) { run(2, memory_without_communicator); }
+TEST_P(Stream, MemoryIsLocated) { run(1, memory_is_located); }
 
 } // namespace
