@@ -102,7 +102,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_device_allocate_host(weir_device *devic
 /* Says which memory `pointer` points into: memory of a GPU, also of cudaMalloc and cudaMallocManaged; host memory that
  * is pinned for a GPU; memory that a CPU device of this process has allocated; or plain host memory. Any other address
  * counts as plain host memory, mapped or not. The call opens no device, loads no driver and starts no context: memory
- * of a GPU exists only in a process that has done so before. Takes less than a microsecond and never waits. */
+ * of a GPU exists only in a process that has done so before. It costs one call of the driver at most. */
 WEIR_API WEIR_NODISCARD weir_status weir_device_locate(const void *pointer, weir_device_place *out);
 
 WEIR_END_DECLS
