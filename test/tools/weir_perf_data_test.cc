@@ -143,14 +143,17 @@ struct Job {
                 memcpy(to + k * part(), send[k].data() + (kind == WEIR_ALL_TO_ALL ? rank * part() : 0), part());
             }
         }
-        if (kind == WEIR_BROADCAST) {
-            memcpy(to, send[root].data(), part());
+        for (uint32_t k = 0; kind == WEIR_GATHER && rank == root && k < kRanks; k++) {
+            memcpy(to + k * part(), send[k].data(), part());
+        }
+        if (kind == WEIR_BROADCAST || kind == WEIR_SCATTER) {
+            memcpy(to, send[root].data() + (kind == WEIR_SCATTER ? rank * part() : 0), part());
         }
     }
 };
 
-const std::vector<weir_collective_kind> kKinds = { WEIR_ALLREDUCE, WEIR_REDUCE,    WEIR_REDUCE_SCATTER,
-                                                   WEIR_ALLGATHER, WEIR_BROADCAST, WEIR_ALL_TO_ALL };
+const std::vector<weir_collective_kind> kKinds = { WEIR_ALLREDUCE, WEIR_REDUCE,     WEIR_REDUCE_SCATTER, WEIR_ALLGATHER,
+                                                   WEIR_BROADCAST, WEIR_ALL_TO_ALL, WEIR_GATHER,         WEIR_SCATTER };
 
 TEST(PerfData, RightDataOfEveryTypeAndOperationIsRight)
 {
@@ -179,8 +182,9 @@ TEST(PerfData, WhatIsNotReceivedIsWrong)
         Job job(kind);
         job.write();
         for (uint32_t rank = 0; rank < kRanks; rank++) {
-            const bool whole = kind == WEIR_ALLGATHER || kind == WEIR_ALL_TO_ALL;
-            const uint64_t expected = kind == WEIR_REDUCE && rank != job.root ? 0 : whole ? kRanks * kCount : kCount;
+            const bool whole = kind == WEIR_ALLGATHER || kind == WEIR_ALL_TO_ALL || kind == WEIR_GATHER;
+            const bool at_root = kind == WEIR_REDUCE || kind == WEIR_GATHER;
+            const uint64_t expected = at_root && rank != job.root ? 0 : whole ? kRanks * kCount : kCount;
             ASSERT_EQ(job.wrong(rank), expected) << "kind " << kind << ", rank " << rank;
         }
     }

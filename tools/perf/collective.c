@@ -32,6 +32,10 @@ static weir_status call_weir(void *context, const weir_collective_request *q, vo
         return weir_allgather(collective, q->send, q->recv, q->count, q->dtype, stream);
     case WEIR_BROADCAST:
         return weir_broadcast(collective, q->send, q->recv, q->count, q->dtype, q->root, stream);
+    case WEIR_GATHER:
+        return weir_gather(collective, q->send, q->recv, q->count, q->dtype, q->root, stream);
+    case WEIR_SCATTER:
+        return weir_scatter(collective, q->send, q->recv, q->count, q->dtype, q->root, stream);
     default:
         return weir_all_to_all(collective, q->send, q->recv, q->count, q->dtype, stream);
     }
@@ -514,9 +518,10 @@ static weir_status run_collective(perf_rank *rank)
 
 static int start_collective(const perf_options *options, char **arguments);
 
-#define OPTIONS                                                                                      \
+#define UNTUNED                                                                                      \
     "-b -e -f --sizes -g -d -o -n -w --graph --check --register --compare --nccl --blocks --threads" \
-    " --form --tune --host-ranks --match-nccl"
+    " --form --host-ranks --match-nccl"
+#define OPTIONS UNTUNED " --tune"
 
 const perf_command perf_allreduce = { "allreduce", "all ranks get the reduction of all ranks' data", OPTIONS,
                                       run_collective, start_collective };
@@ -530,6 +535,10 @@ const perf_command perf_broadcast = { "broadcast", "all ranks get rank 0's data"
                                       start_collective };
 const perf_command perf_reduce = { "reduce", "rank 0 gets the reduction of all ranks' data", OPTIONS, run_collective,
                                    start_collective };
+const perf_command perf_collective_gather = { "collective_gather", "rank 0 gets all ranks' data", UNTUNED,
+                                              run_collective, start_collective };
+const perf_command perf_collective_scatter = { "collective_scatter", "each rank gets a part of rank 0's data", UNTUNED,
+                                               run_collective, start_collective };
 const perf_command perf_allgather_parts = { "allgather_parts", "all ranks get uneven parts of all ranks",
                                             OPTIONS " --parts --skew --layout", run_collective, start_collective };
 const perf_command perf_reduce_scatter_parts = { "reduce_scatter_parts", "each rank gets its extents of reduced parts",
@@ -537,10 +546,11 @@ const perf_command perf_reduce_scatter_parts = { "reduce_scatter_parts", "each r
 
 static int start_collective(const perf_options *options, char **arguments)
 {
-    static const perf_command *const commands[] = { &perf_allreduce,       &perf_allgather,
-                                                    &perf_reduce_scatter,  &perf_all_to_all,
-                                                    &perf_broadcast,       &perf_reduce,
-                                                    &perf_allgather_parts, &perf_reduce_scatter_parts };
+    static const perf_command *const commands[] = { &perf_allreduce,         &perf_allgather,
+                                                    &perf_reduce_scatter,    &perf_all_to_all,
+                                                    &perf_broadcast,         &perf_reduce,
+                                                    &perf_allgather_parts,   &perf_reduce_scatter_parts,
+                                                    &perf_collective_gather, &perf_collective_scatter };
     perf_options mine = *options;
     perf_wish asked;
     if (!perf_take_wish(arguments[1], options, &asked)) {

@@ -32,9 +32,9 @@ static void make_task(perf_bench *b, const perf_party *by, uint64_t count, bool 
     memset(out, 0, sizeof *out);
     if (in_place && b->parts != NULL) {
         recv = send; /* parts.c finds the rank's extents in it */
-    } else if (in_place && b->wish.what->kind == WEIR_ALLGATHER) {
+    } else if (in_place && (b->wish.what->kind == WEIR_ALLGATHER || b->wish.what->kind == WEIR_GATHER)) {
         send += part;
-    } else if (in_place && b->wish.what->kind == WEIR_REDUCE_SCATTER) {
+    } else if (in_place && (b->wish.what->kind == WEIR_REDUCE_SCATTER || b->wish.what->kind == WEIR_SCATTER)) {
         recv += part;
     }
     out->bench = b;

@@ -11,6 +11,8 @@ static const perf_operation operations[] = {
     { "all_to_all", WEIR_ALL_TO_ALL, false, true, false, false },
     { "broadcast", WEIR_BROADCAST, false, false, false, false },
     { "reduce", WEIR_REDUCE, true, false, true, false },
+    { "collective_gather", WEIR_GATHER, false, true, false, false },
+    { "collective_scatter", WEIR_SCATTER, false, true, false, false },
     { "allgather_parts", WEIR_ALLGATHER, false, true, false, true },
     { "reduce_scatter_parts", WEIR_REDUCE_SCATTER, true, true, false, true },
 };

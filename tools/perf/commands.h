@@ -29,5 +29,7 @@ extern const perf_command perf_broadcast;
 extern const perf_command perf_reduce;
 extern const perf_command perf_allgather_parts;
 extern const perf_command perf_reduce_scatter_parts;
+extern const perf_command perf_collective_gather;
+extern const perf_command perf_collective_scatter;
 
 #endif

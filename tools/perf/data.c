@@ -182,9 +182,12 @@ WEIR_FN uint64_t received_element(const perf_data *d, uint32_t bits, uint64_t in
     case WEIR_REDUCE_SCATTER:
         return joined_element(d, bits, d->rank * d->count + index);
     case WEIR_ALLGATHER:
+    case WEIR_GATHER:
         return sent_element(d, bits, (uint32_t)(index / d->count), index % d->count);
     case WEIR_ALL_TO_ALL:
         return sent_element(d, bits, (uint32_t)(index / d->count), d->rank * d->count + index % d->count);
+    case WEIR_SCATTER:
+        return sent_element(d, bits, d->root, d->rank * d->count + index);
     default:
         return sent_element(d, bits, d->root, index);
     }
@@ -195,6 +198,9 @@ WEIR_FN uint64_t sent_count(const perf_data *d)
     if (d->kind == WEIR_REDUCE_SCATTER || d->kind == WEIR_ALL_TO_ALL) {
         return d->count * d->ranks;
     }
+    if (d->kind == WEIR_SCATTER) {
+        return d->rank == d->root ? d->count * d->ranks : 0;
+    }
     return d->kind == WEIR_BROADCAST && d->rank != d->root ? 0 : d->count;
 }
 
@@ -202,6 +208,9 @@ WEIR_FN uint64_t received_count(const perf_data *d)
 {
     if (d->kind == WEIR_ALLGATHER || d->kind == WEIR_ALL_TO_ALL) {
         return d->count * d->ranks;
+    }
+    if (d->kind == WEIR_GATHER) {
+        return d->rank == d->root ? d->count * d->ranks : 0;
     }
     return d->kind == WEIR_REDUCE && d->rank != d->root ? 0 : d->count;
 }

@@ -17,11 +17,33 @@
 #include <string.h>
 
 static const perf_command *const commands[] = {
-    &perf_put,        &perf_get,       &perf_packets,   &perf_semaphore,       &perf_probe,
-    &perf_fifo,       &perf_port,      &perf_rdma,      &perf_window,          &perf_gather,
-    &perf_scatter,    &perf_pages,     &perf_pack,      &perf_unpack,          &perf_strided,
-    &perf_halo,       &perf_bootstrap, &perf_allreduce, &perf_allgather,       &perf_reduce_scatter,
-    &perf_all_to_all, &perf_broadcast, &perf_reduce,    &perf_allgather_parts, &perf_reduce_scatter_parts,
+    &perf_put,
+    &perf_get,
+    &perf_packets,
+    &perf_semaphore,
+    &perf_probe,
+    &perf_fifo,
+    &perf_port,
+    &perf_rdma,
+    &perf_window,
+    &perf_gather,
+    &perf_scatter,
+    &perf_pages,
+    &perf_pack,
+    &perf_unpack,
+    &perf_strided,
+    &perf_halo,
+    &perf_bootstrap,
+    &perf_allreduce,
+    &perf_allgather,
+    &perf_reduce_scatter,
+    &perf_all_to_all,
+    &perf_broadcast,
+    &perf_reduce,
+    &perf_allgather_parts,
+    &perf_reduce_scatter_parts,
+    &perf_collective_gather,
+    &perf_collective_scatter,
 };
 
 /* Options of every command. */

@@ -331,6 +331,28 @@ static int exchange_all(const perf_nccl *nccl, const weir_collective_request *q,
     return result != 0 ? result : ended;
 }
 
+/* As frameworks do it: a group of sends and receives. */
+static int exchange_with_root(perf_nccl *nccl, const weir_collective_request *q, void *stream)
+{
+    const uint64_t bytes = q->count * weir_dtype_bytes(q->dtype);
+    const bool gathers = q->kind == WEIR_GATHER;
+    const uint32_t others = nccl->rank->rank == q->root ? nccl->rank->ranks : 0;
+    const char *send = (const char *)q->send;
+    char *recv = (char *)q->recv;
+    const int dtype = dtypes[q->dtype];
+    int result = nccl->group_start();
+    if (result == 0) {
+        result = gathers ? nccl->send(send, q->count, dtype, (int)q->root, nccl->comm, stream)
+                         : nccl->recv(recv, q->count, dtype, (int)q->root, nccl->comm, stream);
+    }
+    for (uint32_t i = 0; i < others && result == 0; i++) {
+        result = gathers ? nccl->recv(recv + i * bytes, q->count, dtype, (int)i, nccl->comm, stream)
+                         : nccl->send(send + i * bytes, q->count, dtype, (int)i, nccl->comm, stream);
+    }
+    const int ended = nccl->group_end();
+    return result != 0 ? result : ended;
+}
+
 weir_status perf_nccl_group(perf_nccl *nccl, bool begin)
 {
     return begin ? check(nccl, "ncclGroupStart", nccl->group_start()) : check(nccl, "ncclGroupEnd", nccl->group_end());
@@ -355,6 +377,9 @@ weir_status perf_nccl_call(perf_nccl *nccl, const weir_collective_request *q, vo
     case WEIR_BROADCAST:
         return check(nccl, "ncclBroadcast",
                      nccl->broadcast(q->send, q->recv, q->count, dtype, (int)q->root, comm, stream));
+    case WEIR_GATHER:
+    case WEIR_SCATTER:
+        return check(nccl, "ncclSend and ncclRecv", exchange_with_root(nccl, q, stream));
     default:
         return check(nccl, "ncclAlltoAll",
                      nccl->all_to_all != NULL ? nccl->all_to_all(q->send, q->recv, q->count, dtype, comm, stream)
