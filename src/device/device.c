@@ -64,16 +64,17 @@ static void use_whole(weiri_block *import, uint64_t base)
     (void)pthread_mutex_unlock(&blocks_mutex);
 }
 
-/* Ends one use of the allocation; true if it was the last. */
+/* Ends one use of the block; true if it was the last. Only allocations count their uses. */
 static bool end_use(weiri_block *block)
 {
     (void)pthread_mutex_lock(&blocks_mutex);
-    const bool last = --block->uses == 0;
+    const bool counts = block->uses != 0;
+    const bool last = !counts || --block->uses == 0;
     weiri_block **link = &allocations;
-    while (last && *link != block) {
+    while (counts && last && *link != block) {
         link = &(*link)->next;
     }
-    if (last) {
+    if (counts && last) {
         *link = block->next;
     }
     (void)pthread_mutex_unlock(&blocks_mutex);
@@ -84,7 +85,7 @@ static bool end_use(weiri_block *block)
 static void drop_block(weiri_block *block)
 {
     weiri_block *whole = block->whole;
-    if (block->uses == 0 || end_use(block)) {
+    if (end_use(block)) {
         block->device->ops->release(block);
     }
     if (whole != NULL) {
