@@ -77,7 +77,7 @@ bool weiri_exit_mark_abandoned(weir_comm *comm)
     const bool marked = at != NULL && !at->abandoned;
     if (marked) {
         at->abandoned = true;
-        at->keeps_slabs = true;
+        __atomic_store_n(&at->keeps_slabs, true, __ATOMIC_RELAXED);
     }
     unlock();
     return marked;
