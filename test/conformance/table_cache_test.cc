@@ -294,7 +294,6 @@ void refuses(weirt_rank *rank)
     WEIRT_STATUS(rank, WEIR_ERR_LIMIT, world.copy(std::vector<int32_t>(COPIES + 1)));
     WEIRT_TEXT(rank, "41 rows, but opts.cache_rows of create was 40");
     WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_cache(world.table, nullptr, WEIR_IDS_I32, 1, world.stream));
-    WEIRT_STATUS(rank, WEIR_ERR_INVALID, weir_table_cache(world.table, world.device(), WEIR_IDS_I32, 1, nullptr));
     WEIRT_STATUS(rank, WEIR_ERR_INVALID,
                  weir_table_cache(world.table, world.device(), static_cast<weir_ids>(2), 1, world.stream));
     WEIRT_OK(rank, world.copy({ 200, -5, 3 }));

@@ -20,7 +20,7 @@ expect() {
 
 sources=$1
 cd "$sources"
-expect "$(families)" "layout.fatbin port_channel.fatbin table.fatbin "
+expect "$(families)" "halo.fatbin layout.fatbin port_channel.fatbin table.fatbin "
 missing='libweir was built without kernels of collectives for GPUs (WEIR_GPU_COLLECTIVES)'
 for source in src/device/kernels/collective*.c; do
     name=$(basename "$source" .c)
