@@ -98,17 +98,17 @@ void events_join_graphs(weirt_rank *rank)
 {
     bench b;
     void *graph = nullptr;
-    bool good = b.open(rank) && b.set(rank, 1) && b.copy(rank, 0, 1, b.streams[0]) &&
-                b.copy(rank, 0, 1, b.streams[1]) && // kernels are loaded
-                WEIRT_OK(rank, weir_stream_wait(b.c.device, b.streams[0], 0)) &&
-                WEIRT_OK(rank, weir_stream_wait(b.c.device, b.streams[1], 0)) &&
-                WEIRT_OK(rank, weir_graph_begin(b.c.device, b.streams[0])) && b.copy(rank, 0, 1, b.streams[0]) &&
-                WEIRT_OK(rank, weir_event_record(b.c.device, b.events[0], b.streams[0])) &&
-                WEIRT_OK(rank, weir_stream_wait_event(b.c.device, b.streams[1], b.events[0])) &&
-                b.copy(rank, 1, 2, b.streams[1]) &&
-                WEIRT_OK(rank, weir_event_record(b.c.device, b.events[1], b.streams[1])) &&
-                WEIRT_OK(rank, weir_stream_wait_event(b.c.device, b.streams[0], b.events[1])) &&
-                WEIRT_OK(rank, weir_graph_end(b.c.device, b.streams[0], &graph));
+    bool good = b.open(rank) && b.set(rank, 1);
+    for (void *stream : b.streams) { // kernels are loaded
+        good = good && b.copy(rank, 0, 1, stream) && WEIRT_OK(rank, weir_stream_wait(b.c.device, stream, 0));
+    }
+    good = good && WEIRT_OK(rank, weir_graph_begin(b.c.device, b.streams[0])) && b.copy(rank, 0, 1, b.streams[0]) &&
+           WEIRT_OK(rank, weir_event_record(b.c.device, b.events[0], b.streams[0])) &&
+           WEIRT_OK(rank, weir_stream_wait_event(b.c.device, b.streams[1], b.events[0])) &&
+           b.copy(rank, 1, 2, b.streams[1]) &&
+           WEIRT_OK(rank, weir_event_record(b.c.device, b.events[1], b.streams[1])) &&
+           WEIRT_OK(rank, weir_stream_wait_event(b.c.device, b.streams[0], b.events[1])) &&
+           WEIRT_OK(rank, weir_graph_end(b.c.device, b.streams[0], &graph));
     for (uint32_t round = 2; round < 6 && good; round++) {
         good = b.set(rank, round) && WEIRT_OK(rank, weir_graph_launch(b.c.device, graph, b.streams[0])) &&
                WEIRT_OK(rank, weir_stream_wait(b.c.device, b.streams[0], 0)) && b.has(rank, 2, round);
