@@ -610,6 +610,9 @@ TEST_P(CollectiveParts, RandomRegistered)
 
 TEST_P(CollectiveParts, RandomBetweenHosts)
 {
+    if (stage()->processes && std::string(weirt_sanitizer()) == "thread") {
+        GTEST_SKIP() << "the thread sanitizer does not see that another process orders this one's accesses";
+    }
     run_all(stage(), { 4 }, random_cases, { WEIR_FORM_AUTO, 2, 1, false, 2, 4, 300 });
 }
 
