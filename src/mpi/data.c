@@ -15,12 +15,16 @@
 
 /* ---- begin and end --------------------------------------------------------------------------------------- */
 
-/* False if MPI must do it, with *reason set. */
-static bool find(weiri_mpi_data *data, weiri_mpi_reason *reason)
+/* Finds the device whose memory the items are in. False if MPI must do the work, with *reason set. */
+static bool find_device(weiri_mpi_data *data, weiri_mpi_reason *reason)
 {
-    const weiri_mpi_type *type = data->type;
+    MPI_Count lb = 0, extent = 0;
     weiri_mpi_device *last = NULL;
-    if (!weiri_mpi_device_find(data->buffer + type->true_lb, &data->device)) {
+    if (PMPI_Type_get_true_extent_x(data->datatype, &lb, &extent) != MPI_SUCCESS) {
+        *reason = WEIRI_MPI_LEFT_TO_MPI;
+        return false;
+    }
+    if (!weiri_mpi_device_find(data->buffer + lb, &data->device)) {
         *reason = WEIRI_MPI_REASONS; /* explained there */
         return false;
     }
@@ -29,9 +33,22 @@ static bool find(weiri_mpi_data *data, weiri_mpi_reason *reason)
         return false;
     }
     /* Absolute addresses may point into different memories. */
-    if (data->buffer == MPI_BOTTOM &&
-        (!weiri_mpi_device_find(data->buffer + type->true_lb + type->true_extent - 1, &last) || last != data->device)) {
-        *reason = WEIRI_MPI_TYPE;
+    *reason = WEIRI_MPI_TYPE;
+    return data->buffer != MPI_BOTTOM ||
+           (weiri_mpi_device_find(data->buffer + lb + extent - 1, &last) && last == data->device);
+}
+
+/* Finds the entry of the datatype. False if MPI must do the work, with *reason set. */
+static bool find_type(weiri_mpi_data *data, weiri_mpi_reason *reason)
+{
+    const weiri_mpi_type *type = data->type = weiri_mpi_type_get(data->datatype);
+    if (type == NULL) {
+        *reason = WEIRI_MPI_LEFT_TO_MPI;
+        return false;
+    }
+    data->bytes = (uint64_t)data->count * type->size;
+    if (data->bytes == 0) {
+        *reason = WEIRI_MPI_NO_BYTES;
         return false;
     }
     if (weiri_mpi_device_stages_there() && type->layout == NULL) {
@@ -42,26 +59,34 @@ static bool find(weiri_mpi_data *data, weiri_mpi_reason *reason)
     return data->bytes <= INT_MAX || (type->layout != NULL && type->size <= INT_MAX);
 }
 
-bool weiri_mpi_data_begin(weiri_mpi_call call, const void *buffer, int count, MPI_Datatype datatype,
-                          weiri_mpi_data *out)
+/* Counts a buffer that MPI handles; the library may have no entry of its datatype. */
+static void leave(weiri_mpi_data *data, weiri_mpi_reason reason)
 {
-    weiri_mpi_reason reason = WEIRI_MPI_LEFT_TO_MPI;
-    weiri_mpi_data data = { .call = call, .datatype = datatype, .buffer = (char *)(uintptr_t)buffer, .count = count };
-    reason = count == 0 ? WEIRI_MPI_NO_BYTES : reason;
-    data.type = count > 0 ? weiri_mpi_type_get(datatype) : NULL;
-    if (data.type != NULL) {
-        reason = WEIRI_MPI_NO_BYTES;
-        data.bytes = (uint64_t)count * data.type->size;
-        if (data.bytes != 0 && find(&data, &reason)) {
-            *out = data;
-            return true;
-        }
-    }
+    MPI_Count size = 0;
     if (reason != WEIRI_MPI_REASONS) {
         weiri_mpi_explain(reason, NULL);
     }
-    weiri_mpi_data_leave(&data);
-    weiri_mpi_type_put(data.type);
+    if (weiri_mpi_reporting()) {
+        if (reason == WEIRI_MPI_HOST_MEMORY && PMPI_Type_size_x(data->datatype, &size) == MPI_SUCCESS && size > 0) {
+            data->bytes = (uint64_t)data->count * (uint64_t)size;
+        }
+        weiri_mpi_data_leave(data);
+    }
+    weiri_mpi_type_put(data->type);
+}
+
+bool weiri_mpi_data_begin(weiri_mpi_call call, const void *buffer, int count, MPI_Datatype datatype,
+                          weiri_mpi_data *out)
+{
+    weiri_mpi_reason reason = count == 0 ? WEIRI_MPI_NO_BYTES : WEIRI_MPI_LEFT_TO_MPI;
+    weiri_mpi_data data = { .call = call, .datatype = datatype, .buffer = (char *)(uintptr_t)buffer, .count = count };
+    /* The device comes first: host memory is the ordinary case, and an entry is found under a lock. */
+    if (count > 0 && datatype != MPI_DATATYPE_NULL && datatype != (MPI_Datatype)0 && find_device(&data, &reason) &&
+        find_type(&data, &reason)) {
+        *out = data;
+        return true;
+    }
+    leave(&data, reason);
     return false;
 }
 

@@ -33,7 +33,7 @@ static void start(void)
     const weiri_mpi_settings *settings = weiri_mpi_settings_get();
     int rank = -1;
     (void)PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    weiri_mpi_report_rank(rank);
+    weiri_mpi_report_start(rank);
     if (settings->wrong[0] != '\0') {
         weiri_mpi_explain(WEIRI_MPI_SETTING, settings->wrong);
     }

@@ -3,7 +3,6 @@
 #include "src/mpi/report.h"
 
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -37,13 +36,29 @@ static struct {
 } counts[WEIRI_MPI_CALLS];
 static uint64_t explained[WEIRI_MPI_REASONS];
 static int own_rank = -1;
+static bool reporting;
 
-void weiri_mpi_count_call(weiri_mpi_call call) { (void)__atomic_add_fetch(&counts[call].calls, 1, __ATOMIC_RELAXED); }
+void weiri_mpi_report_start(int rank)
+{
+    own_rank = rank;
+    reporting = weiri_mpi_settings_get()->report;
+}
+
+bool weiri_mpi_reporting(void) { return reporting; }
+
+void weiri_mpi_count_call(weiri_mpi_call call)
+{
+    if (reporting) {
+        (void)__atomic_add_fetch(&counts[call].calls, 1, __ATOMIC_RELAXED);
+    }
+}
 
 void weiri_mpi_count(weiri_mpi_call call, weiri_mpi_carry carry, uint64_t bytes)
 {
-    (void)__atomic_add_fetch(&counts[call].bytes, bytes, __ATOMIC_RELAXED);
-    (void)__atomic_add_fetch(&counts[call].carried[carry], 1, __ATOMIC_RELAXED);
+    if (reporting) {
+        (void)__atomic_add_fetch(&counts[call].bytes, bytes, __ATOMIC_RELAXED);
+        (void)__atomic_add_fetch(&counts[call].carried[carry], 1, __ATOMIC_RELAXED);
+    }
 }
 
 __attribute__((format(printf, 1, 2))) static void write_line(const char *format, ...)
@@ -64,12 +79,11 @@ __attribute__((format(printf, 1, 2))) static void write_line(const char *format,
 
 void weiri_mpi_explain(weiri_mpi_reason reason, const char *detail)
 {
-    if (__atomic_fetch_add(&explained[reason], 1, __ATOMIC_RELAXED) == 0 && reasons[reason].logged) {
+    if ((reporting || reasons[reason].logged) && __atomic_fetch_add(&explained[reason], 1, __ATOMIC_RELAXED) == 0 &&
+        reasons[reason].logged) {
         write_line("%s%s%s", reasons[reason].text, detail != NULL ? ": " : "", detail != NULL ? detail : "");
     }
 }
-
-void weiri_mpi_report_rank(int rank) { own_rank = rank; }
 
 void weiri_mpi_report_print(void)
 {

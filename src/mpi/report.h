@@ -2,6 +2,7 @@
 #ifndef WEIRI_MPI_REPORT_H
 #define WEIRI_MPI_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The wrapped calls that have data. */
@@ -43,12 +44,14 @@ typedef enum weiri_mpi_reason {
     WEIRI_MPI_REASONS
 } weiri_mpi_reason;
 
+/* Whether a report is printed at the end. Without one nothing is counted. */
+bool weiri_mpi_reporting(void);
 void weiri_mpi_count_call(weiri_mpi_call call);
 void weiri_mpi_count(weiri_mpi_call call, weiri_mpi_carry carry, uint64_t bytes);
 /* `detail` is added to the line of the log; NULL: nothing. */
 void weiri_mpi_explain(weiri_mpi_reason reason, const char *detail);
-/* Sets the rank for the lines of the log. */
-void weiri_mpi_report_rank(int rank);
+/* Before all others; `rank` is for the lines of the log. */
+void weiri_mpi_report_start(int rank);
 void weiri_mpi_report_print(void);
 
 #endif
