@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "src/mpi/alloc.h"
+#include "src/mpi/host.h"
 #include "src/mpi/report.h"
 #include "src/mpi/settings.h"
 #include "weir/error.h"
@@ -59,7 +60,8 @@ bool weiri_mpi_device_find(const void *pointer, weiri_mpi_device **out)
     weir_device_place place;
     *out = NULL;
     if (name[0] == '\0') {
-        if (weir_device_locate(pointer, &place) != WEIR_OK || place.kind != WEIR_MEMORY_DEVICE) {
+        if (weiri_mpi_host_owns(pointer) || weir_device_locate(pointer, &place) != WEIR_OK ||
+            place.kind != WEIR_MEMORY_DEVICE) {
             return true;
         }
         name = place.device;

@@ -1310,6 +1310,8 @@ MUTANTS = [
            "exported bytes with too many dims are written past a nest", unit_layout("ImportOfDimsOutOfBounds")),
     Mutant("layout-range", HOST + "layout/form.c", "weiri_layout_add", "*out <= WEIRI_LAYOUT_MOST && ", "",
            "offsets beyond 2^62 are accepted", unit_layout("Refusals")),
+    Mutant("mpi-host", "src/mpi/host.c", "is_in_heap", " && address < (uintptr_t)sbrk(0)", "",
+           "all memory behind the heap counts as the host's", ["mpi.MpiHost.DoesNotKnowOtherMemory"]),
     Mutant("mpi-extent", "src/mpi/decode.c", "compare", "if (info.lb == lb && info.extent == extent) {",
            "if (info.lb == lb) {", "the extent of a padded struct is trusted", mpi("pack_trees")),
     Mutant("mpi-position", "src/mpi/pack.c", "MPI_Pack", "*position += (int)data.bytes;", "",

@@ -1,0 +1,55 @@
+// src/mpi/host.c: which memory it knows to be the host's.
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+extern "C" {
+#include "src/mpi/host.h"
+}
+
+namespace {
+
+// The allocator of a sanitizer does not use brk, so the heap grows here.
+TEST(MpiHost, KnowsTheStackAndTheHeap)
+{
+    char on_stack[64] = {};
+    EXPECT_TRUE(weiri_mpi_host_owns(on_stack) && weiri_mpi_host_owns(on_stack + 63));
+    auto *grown = static_cast<char *>(sbrk(4096));
+    ASSERT_NE(grown, reinterpret_cast<char *>(-1));
+    EXPECT_TRUE(weiri_mpi_host_owns(grown) && weiri_mpi_host_owns(grown + 4095));
+    auto *end = static_cast<char *>(sbrk(0));
+    EXPECT_TRUE(weiri_mpi_host_owns(end - 1));
+    EXPECT_FALSE(weiri_mpi_host_owns(end));
+}
+
+// A driver maps memory of a device wherever mmap does.
+TEST(MpiHost, DoesNotKnowOtherMemory)
+{
+    static char data[64];
+    constexpr size_t bytes = size_t{ 1 } << 20;
+    void *mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    EXPECT_FALSE(weiri_mpi_host_owns(mapped));
+    EXPECT_FALSE(weiri_mpi_host_owns(data));
+    EXPECT_FALSE(weiri_mpi_host_owns(nullptr));
+    EXPECT_FALSE(weiri_mpi_host_owns(reinterpret_cast<void *>(UINTPTR_MAX)));
+    (void)munmap(mapped, bytes);
+}
+
+// The stack of a thread is known to that thread alone.
+TEST(MpiHost, StacksOfThreads)
+{
+    char here[64] = {};
+    std::vector<bool> found;
+    std::thread other([&] {
+        char there[64] = {};
+        found = { weiri_mpi_host_owns(there), weiri_mpi_host_owns(here) };
+    });
+    other.join();
+    EXPECT_EQ(found, (std::vector<bool>{ true, false }));
+}
+
+} // namespace
