@@ -15,16 +15,28 @@
 
 /* ---- begin and end --------------------------------------------------------------------------------------- */
 
+/* The memory `offset` bytes behind the buffer, which is NULL for absolute addresses. */
+static void *place(const weiri_mpi_data *data, MPI_Count offset)
+{
+    return (void *)((uintptr_t)data->buffer + (uintptr_t)offset);
+}
+
 /* Finds the device whose memory the items are in. False if MPI must do the work, with *reason set. */
 static bool find_device(weiri_mpi_data *data, weiri_mpi_reason *reason)
 {
-    MPI_Count lb = 0, extent = 0;
+    MPI_Count size = 0, lb = 0, extent = 0;
     weiri_mpi_device *last = NULL;
-    if (PMPI_Type_get_true_extent_x(data->datatype, &lb, &extent) != MPI_SUCCESS) {
+    if (PMPI_Type_size_x(data->datatype, &size) != MPI_SUCCESS ||
+        PMPI_Type_get_true_extent_x(data->datatype, &lb, &extent) != MPI_SUCCESS) {
         *reason = WEIRI_MPI_LEFT_TO_MPI;
         return false;
     }
-    if (!weiri_mpi_device_find(data->buffer + lb, &data->device)) {
+    if (size <= 0) {
+        *reason = WEIRI_MPI_NO_BYTES;
+        return false;
+    }
+    data->bytes = (uint64_t)data->count * (uint64_t)size;
+    if (!weiri_mpi_device_find(place(data, lb), &data->device)) {
         *reason = WEIRI_MPI_REASONS; /* explained there */
         return false;
     }
@@ -35,7 +47,7 @@ static bool find_device(weiri_mpi_data *data, weiri_mpi_reason *reason)
     /* Absolute addresses may point into different memories. */
     *reason = WEIRI_MPI_TYPE;
     return data->buffer != MPI_BOTTOM ||
-           (weiri_mpi_device_find(data->buffer + lb + extent - 1, &last) && last == data->device);
+           (weiri_mpi_device_find(place(data, lb + extent - 1), &last) && last == data->device);
 }
 
 /* Finds the entry of the datatype. False if MPI must do the work, with *reason set. */
@@ -46,33 +58,12 @@ static bool find_type(weiri_mpi_data *data, weiri_mpi_reason *reason)
         *reason = WEIRI_MPI_LEFT_TO_MPI;
         return false;
     }
-    data->bytes = (uint64_t)data->count * type->size;
-    if (data->bytes == 0) {
-        *reason = WEIRI_MPI_NO_BYTES;
-        return false;
-    }
     if (weiri_mpi_device_stages_there() && type->layout == NULL) {
         *reason = WEIRI_MPI_TYPE;
         return false;
     }
     *reason = WEIRI_MPI_TOO_LARGE;
     return data->bytes <= INT_MAX || (type->layout != NULL && type->size <= INT_MAX);
-}
-
-/* Counts a buffer that MPI handles; the library may have no entry of its datatype. */
-static void leave(weiri_mpi_data *data, weiri_mpi_reason reason)
-{
-    MPI_Count size = 0;
-    if (reason != WEIRI_MPI_REASONS) {
-        weiri_mpi_explain(reason, NULL);
-    }
-    if (weiri_mpi_reporting()) {
-        if (reason == WEIRI_MPI_HOST_MEMORY && PMPI_Type_size_x(data->datatype, &size) == MPI_SUCCESS && size > 0) {
-            data->bytes = (uint64_t)data->count * (uint64_t)size;
-        }
-        weiri_mpi_data_leave(data);
-    }
-    weiri_mpi_type_put(data->type);
 }
 
 bool weiri_mpi_data_begin(weiri_mpi_call call, const void *buffer, int count, MPI_Datatype datatype,
@@ -86,7 +77,11 @@ bool weiri_mpi_data_begin(weiri_mpi_call call, const void *buffer, int count, MP
         *out = data;
         return true;
     }
-    leave(&data, reason);
+    if (reason != WEIRI_MPI_REASONS) {
+        weiri_mpi_explain(reason, NULL);
+    }
+    weiri_mpi_data_leave(&data);
+    weiri_mpi_type_put(data.type);
     return false;
 }
 
