@@ -5,14 +5,32 @@
 
 #include "src/mpi/settings.h"
 
-static unsigned long long counted[2];
+static uint64_t counted;
+static _Thread_local uint64_t counted_in_call;
+static uint64_t happened;
 
 bool weiri_mpi_fault_due(weiri_mpi_fault kind)
 {
     const weiri_mpi_settings *settings = weiri_mpi_settings_get();
-    return settings->fail_at != 0 && settings->fail_kind == kind &&
-           __atomic_add_fetch(&counted[kind], 1, __ATOMIC_RELAXED) == settings->fail_at;
+    if (settings->fail_at == 0 || settings->fail_kind != kind) {
+        return false;
+    }
+    const uint64_t count = settings->fail_each ? ++counted_in_call : __atomic_add_fetch(&counted, 1, __ATOMIC_RELAXED);
+    if (count != settings->fail_at) {
+        return false;
+    }
+    (void)__atomic_add_fetch(&happened, 1, __ATOMIC_RELAXED);
+    return true;
 }
+
+void weiri_mpi_fault_restart(void)
+{
+    if (weiri_mpi_settings_get()->fail_each) {
+        counted_in_call = 0;
+    }
+}
+
+uint64_t weiri_mpi_fault_happened(void) { return __atomic_load_n(&happened, __ATOMIC_RELAXED); }
 
 void *weiri_mpi_alloc(size_t count, size_t bytes)
 {

@@ -16,6 +16,7 @@ static bool may_have(void)
     if (!weiri_mpi_active() || !weiri_mpi_request_any()) {
         return false;
     }
+    weiri_mpi_fault_restart();
     weiri_mpi_request_poll();
     return true;
 }

@@ -255,7 +255,8 @@ static bool move(const weiri_mpi_data *data, void *to, const void *from, uint64_
     if (data->type->layout == NULL) {
         weiri_mpi_explain(WEIRI_MPI_TYPE, data->type->reason);
     }
-    if (!move_by_host(data, to, from, bytes, there)) {
+    /* A second try, because nobody else can do it: a message that has arrived would be lost. */
+    if (!move_by_host(data, to, from, bytes, there) && !move_by_host(data, to, from, bytes, there)) {
         return false;
     }
     weiri_mpi_count(data->call, WEIRI_MPI_BY_HOST, bytes);

@@ -47,7 +47,7 @@ static weiri_mpi_device *open_device(const char *name)
     memset(found, 0, sizeof *found);
     memcpy(found->name, name, strlen(name) + 1);
     found->index = device_count++;
-    if (weiri_mpi_fault_due(WEIRI_MPI_FAULT_DEVICE) || weir_device_open(name, NULL, &found->device) != WEIR_OK) {
+    if (weiri_mpi_fault_due(WEIRI_MPI_FAULT_OPEN) || weir_device_open(name, NULL, &found->device) != WEIR_OK) {
         found->device = NULL;
         return NULL;
     }

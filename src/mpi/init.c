@@ -9,6 +9,7 @@
 #include <mpi.h>
 #include <string.h>
 
+#include "src/mpi/alloc.h"
 #include "src/mpi/device.h"
 #include "src/mpi/report.h"
 #include "src/mpi/request.h"
@@ -83,6 +84,7 @@ int MPI_Type_commit(MPI_Datatype *datatype)
 {
     const int result = PMPI_Type_commit(datatype);
     if (result == MPI_SUCCESS && weiri_mpi_active()) {
+        weiri_mpi_fault_restart();
         weiri_mpi_type_commit(*datatype);
     }
     return result;

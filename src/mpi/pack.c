@@ -118,6 +118,7 @@ int MPI_Pack(const void *inbuf, int incount, MPI_Datatype datatype, void *outbuf
     if (!weiri_mpi_active()) {
         return PMPI_Pack(inbuf, incount, datatype, outbuf, outsize, position, comm);
     }
+    weiri_mpi_fault_restart();
     weiri_mpi_count_call(WEIRI_MPI_PACK);
     if (!weiri_mpi_data_begin(WEIRI_MPI_PACK, inbuf, incount, datatype, &data)) {
         return pack_to_device(inbuf, incount, datatype, outbuf, outsize, position, comm);
@@ -141,6 +142,7 @@ int MPI_Unpack(const void *inbuf, int insize, int *position, void *outbuf, int o
     if (!weiri_mpi_active()) {
         return PMPI_Unpack(inbuf, insize, position, outbuf, outcount, datatype, comm);
     }
+    weiri_mpi_fault_restart();
     weiri_mpi_count_call(WEIRI_MPI_UNPACK);
     if (!weiri_mpi_data_begin(WEIRI_MPI_UNPACK, outbuf, outcount, datatype, &data)) {
         return unpack_from_device(inbuf, insize, position, outbuf, outcount, datatype, comm);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "src/mpi/alloc.h"
 #include "src/mpi/settings.h"
 
 static const char *const call_names[WEIRI_MPI_CALLS] = {
@@ -90,6 +91,9 @@ void weiri_mpi_report_print(void)
     for (int i = 0; i < WEIRI_MPI_SETTINGS; i++) {
         const weiri_mpi_setting *row = &weiri_mpi_setting_rows[i];
         write_line("setting %s=%s (%s)", row->name, weiri_mpi_setting_value(row->name), row->text);
+    }
+    if (weiri_mpi_settings_get()->fail_at != 0) {
+        write_line("operations that failed for WEIR_MPI_FAIL: %llu", (unsigned long long)weiri_mpi_fault_happened());
     }
     write_line("%-14s %10s %16s %16s %16s %16s %10s", "call", "calls", "bytes", "kernel one-shot", "kernel on device",
                "through the host", "real MPI");

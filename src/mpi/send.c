@@ -2,12 +2,14 @@
  * replaces a buffer in a device's memory by its stage, and calls MPI with the other arguments as they are. */
 #include <mpi.h>
 
+#include "src/mpi/alloc.h"
 #include "src/mpi/init.h"
 #include "src/mpi/request.h"
 
 /* Counts the call, and ends freed requests whose stages may be used again. */
 static void begin(weiri_mpi_call call)
 {
+    weiri_mpi_fault_restart();
     weiri_mpi_count_call(call);
     if (weiri_mpi_request_any()) {
         weiri_mpi_request_poll();

@@ -13,7 +13,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 const weiri_mpi_setting weiri_mpi_setting_rows[WEIRI_MPI_SETTINGS] = {
     { "WEIR_MPI", "off: every call goes straight to MPI; report: print a report at MPI_Finalize" },
     { "WEIR_MPI_DEVICE", "the device whose memory all memory is taken for, for tests" },
-    { "WEIR_MPI_FAIL", "alloc:N or device:N: the N-th allocation or device operation fails, for tests" },
+    { "WEIR_MPI_FAIL", "alloc:N, device:N or open:N, or each-alloc:N and so on: the N-th one fails, for tests" },
 };
 
 const char *weiri_mpi_setting_value(const char *name)
@@ -29,23 +29,26 @@ static void set_wrong(const char *name, const char *value)
 
 static bool read_fail(const char *value)
 {
-    char *end = NULL;
-    const char *colon = strchr(value, ':');
-    const size_t kind = colon != NULL ? (size_t)(colon - value) : 0;
-    if (kind == 5 && strncmp(value, "alloc", kind) == 0) {
-        settings.fail_kind = WEIRI_MPI_FAULT_ALLOC;
-    } else if (kind == 6 && strncmp(value, "device", kind) == 0) {
-        settings.fail_kind = WEIRI_MPI_FAULT_DEVICE;
-    } else {
-        return false;
+    static const char *const kinds[WEIRI_MPI_FAULTS] = { "alloc:", "device:", "open:" };
+    const bool each = strncmp(value, "each-", 5) == 0;
+    value += each ? 5 : 0;
+    for (int kind = 0; kind < WEIRI_MPI_FAULTS; kind++) {
+        char *end = NULL;
+        const char *number = value + strlen(kinds[kind]);
+        if (strncmp(value, kinds[kind], strlen(kinds[kind])) != 0) {
+            continue;
+        }
+        errno = 0;
+        const unsigned long long at = strtoull(number, &end, 10);
+        if (end == number || *end != '\0' || errno != 0) {
+            return false;
+        }
+        settings.fail_kind = (weiri_mpi_fault)kind;
+        settings.fail_each = each;
+        settings.fail_at = at;
+        return true;
     }
-    errno = 0;
-    const unsigned long long at = strtoull(colon + 1, &end, 10);
-    if (end == colon + 1 || *end != '\0' || errno != 0) {
-        return false;
-    }
-    settings.fail_at = at;
-    return true;
+    return false;
 }
 
 static void read_settings(void)

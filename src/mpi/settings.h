@@ -3,12 +3,14 @@
  *     WEIR_MPI=off            every call goes straight to MPI
  *     WEIR_MPI=report         each rank prints a report at MPI_Finalize
  *     WEIR_MPI_DEVICE=cpu:0   all memory counts as this device's
- *     WEIR_MPI_FAIL=alloc:3   for tests: the third allocation, or with device:3 the third operation of a device, fails
+ *     WEIR_MPI_FAIL=alloc:3   for tests: the third allocation fails; with device:3 the third operation of a device,
+ * with open:3 the third opening of a device, and with each-alloc:3 the third allocation of each wrapped call
  */
 #ifndef WEIRI_MPI_SETTINGS_H
 #define WEIRI_MPI_SETTINGS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "src/mpi/alloc.h"
 
@@ -19,8 +21,9 @@ typedef struct weiri_mpi_settings {
     bool report;
     char device[16]; /* "": every pointer is located */
     weiri_mpi_fault fail_kind;
-    unsigned long long fail_at; /* 0: nothing fails */
-    char wrong[96];             /* a value that is not understood and has no effect, with its variable; or "" */
+    bool fail_each;   /* `fail_at` counts in each wrapped call */
+    uint64_t fail_at; /* 0: nothing fails */
+    char wrong[96];   /* a value that is not understood and has no effect, with its variable; or "" */
 } weiri_mpi_settings;
 
 /* Reads the environment at the first call. */

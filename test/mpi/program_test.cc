@@ -214,25 +214,55 @@ TEST_F(MpiProgram, DeviceThatIsNotThere)
 
 TEST_F(MpiProgram, WrongSettingIsLoggedOnce)
 {
-    const Ended ended = mpirun("pack_positions", { { "WEIR_MPI", "maybe" }, { "WEIR_MPI_DEVICE", "cpu:0" } });
-    expect_right(ended, "pack_positions");
-    EXPECT_EQ(ended.count("WEIR_MPI=maybe"), 2u) << ended.text;
-}
-
-// The n-th operation of a kind fails in each rank: MPI does the rest.
-void expect_right_after_failures(const std::string &kind)
-{
-    const std::string cases = "pack_positions send_zero_sizes sendrecv persistent_type_freed request_cancelled";
-    for (const int n : { 1, 2, 5, 8 }) {
-        const std::string fail = kind + ":" + std::to_string(n);
-        SCOPED_TRACE(fail);
-        expect_right(mpirun(cases, { { "WEIR_MPI_FAIL", fail }, { "WEIR_MPI_DEVICE", "cpu:0" } }), cases);
+    const std::vector<std::pair<std::string, std::string>> settings = {
+        { "WEIR_MPI", "maybe" },
+        { "WEIR_MPI_FAIL", "each:1" },
+        { "WEIR_MPI_FAIL", "alloc:" },
+        { "WEIR_MPI_FAIL", "each-device:1x" },
+    };
+    for (const auto &[name, value] : settings) {
+        const Ended ended = mpirun("pack_positions", { { name, value } });
+        expect_right(ended, "pack_positions");
+        EXPECT_EQ(ended.count(name + "=" + value + " is not understood"), 2u) << ended.text;
     }
 }
 
-TEST_F(MpiProgram, FailedAllocationsLeaveTheWorkToMpi) { expect_right_after_failures("alloc"); }
+// One operation fails in each rank, and MPI does the rest.
+TEST_F(MpiProgram, OneFailureLeavesTheWorkToMpi)
+{
+    const std::string cases = "pack_positions send_zero_sizes sendrecv persistent_type_freed request_cancelled";
+    for (const char *fail : { "open:1", "alloc:5", "device:1", "device:5" }) {
+        SCOPED_TRACE(fail);
+        const Ended ended =
+            mpirun(cases, { { "WEIR_MPI", "report" }, { "WEIR_MPI_FAIL", fail }, { "WEIR_MPI_DEVICE", "cpu:0" } });
+        expect_right(ended, cases);
+        EXPECT_EQ(ended.count("WEIR_MPI_FAIL: 1\n"), 2u) << ended.text;
+    }
+}
 
-TEST_F(MpiProgram, FailedDeviceOperationsLeaveTheWorkToMpi) { expect_right_after_failures("device"); }
+// The n-th operation of a kind fails in each wrapped call.
+class MpiFailure : public MpiProgram, public ::testing::WithParamInterface<std::tuple<const char *, int>> {};
+
+TEST_P(MpiFailure, OfEachCallIsMadeGood)
+{
+    const std::string fail =
+        std::string("each-") + std::get<0>(GetParam()) + ":" + std::to_string(std::get<1>(GetParam()));
+    const std::string cases =
+        "pack_positions pack_other_combiners send_zero_sizes recv_shorter to_itself isend_trees "
+        "irecv_unpacked_at_completion persistent_type_freed request_freed request_cancelled requests_mixed";
+    const Ended ended =
+        mpirun(cases, { { "WEIR_MPI", "report" }, { "WEIR_MPI_FAIL", fail }, { "WEIR_MPI_DEVICE", "cpu:0" } });
+    expect_right(ended, cases);
+    EXPECT_EQ(ended.count("WEIR_MPI_FAIL: "), 2u) << ended.text;
+    EXPECT_LT(ended.count("WEIR_MPI_FAIL: 0\n"), 2u) << ended.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mpirun, MpiFailure,
+                         ::testing::Combine(::testing::Values("alloc", "device"), ::testing::Range(1, 8)),
+                         [](const auto &info) {
+                             return std::get<0>(info.param) + std::string("_") +
+                                    std::to_string(std::get<1>(info.param));
+                         });
 
 TEST_F(MpiProgram, ExportsTheWrappedCallsAlone)
 {
