@@ -8,6 +8,7 @@
 static uint64_t counted;
 static _Thread_local uint64_t counted_in_call;
 static uint64_t happened;
+static uint64_t alive;
 
 bool weiri_mpi_fault_due(weiri_mpi_fault kind)
 {
@@ -34,7 +35,16 @@ uint64_t weiri_mpi_fault_happened(void) { return __atomic_load_n(&happened, __AT
 
 void *weiri_mpi_alloc(size_t count, size_t bytes)
 {
-    return weiri_mpi_fault_due(WEIRI_MPI_FAULT_ALLOC) ? NULL : calloc(count != 0 ? count : 1, bytes != 0 ? bytes : 1);
+    void *memory =
+        weiri_mpi_fault_due(WEIRI_MPI_FAULT_ALLOC) ? NULL : calloc(count != 0 ? count : 1, bytes != 0 ? bytes : 1);
+    (void)__atomic_add_fetch(&alive, memory != NULL, __ATOMIC_RELAXED);
+    return memory;
 }
 
-void weiri_mpi_free(void *memory) { free(memory); }
+void weiri_mpi_free(void *memory)
+{
+    (void)__atomic_sub_fetch(&alive, memory != NULL, __ATOMIC_RELAXED);
+    free(memory);
+}
+
+uint64_t weiri_mpi_alloc_alive(void) { return __atomic_load_n(&alive, __ATOMIC_RELAXED); }

@@ -23,5 +23,7 @@ uint64_t weiri_mpi_fault_happened(void);
 /* Zeroed; NULL without memory. */
 void *weiri_mpi_alloc(size_t count, size_t bytes);
 void weiri_mpi_free(void *memory);
+/* Allocations that are alive. */
+uint64_t weiri_mpi_alloc_alive(void);
 
 #endif

@@ -77,6 +77,7 @@ int MPI_Finalize(void)
     weiri_mpi_request_end();
     weiri_mpi_type_end();
     weiri_mpi_device_end();
+    weiri_mpi_report_end();
     return result;
 }
 

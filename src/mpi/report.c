@@ -113,3 +113,10 @@ void weiri_mpi_report_print(void)
         }
     }
 }
+
+void weiri_mpi_report_end(void)
+{
+    if (reporting) {
+        write_line("allocations left: %llu", (unsigned long long)weiri_mpi_alloc_alive());
+    }
+}

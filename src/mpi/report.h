@@ -53,5 +53,7 @@ void weiri_mpi_explain(weiri_mpi_reason reason, const char *detail);
 /* Before all others; `rank` is for the lines of the log. */
 void weiri_mpi_report_start(int rank);
 void weiri_mpi_report_print(void);
+/* The last line of the report, when the library has freed its memory. */
+void weiri_mpi_report_end(void);
 
 #endif

@@ -267,6 +267,7 @@ TEST_P(MpiFailure, OfEachCallIsMadeGood)
     expect_right(ended, cases);
     EXPECT_EQ(ended.count("WEIR_MPI_FAIL: "), 2u) << ended.text;
     EXPECT_LT(ended.count("WEIR_MPI_FAIL: 0\n"), 2u) << ended.text;
+    EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpirun, MpiFailure,
@@ -275,6 +276,16 @@ INSTANTIATE_TEST_SUITE_P(Mpirun, MpiFailure,
                              return std::get<0>(info.param) + std::string("_") +
                                     std::to_string(std::get<1>(info.param));
                          });
+
+// Neither memory of the library nor a stage, although requests are not completed.
+TEST_F(MpiProgram, NothingIsLeftAfterFinalize)
+{
+    const std::string name = "unfinished";
+    const Ended ended = mpirun(name, { { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } });
+    expect_right(ended, name);
+    EXPECT_EQ(ended.count("unfinished: with a stage\n"), 2u) << ended.text;
+    EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
+}
 
 TEST_F(MpiProgram, ExportsTheWrappedCallsAlone)
 {

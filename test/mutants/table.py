@@ -1323,6 +1323,8 @@ MUTANTS = [
            "an unknown datatype is not brought to the host", mpi("pack_other_combiners")),
     Mutant("mpi-second-try", "src/mpi/data.c", "move", " && !move_by_host(data, to, from, bytes, there)) {", ") {",
            "a failed copy to the host loses a message", ["mpi.Mpirun/MpiFailure.OfEachCallIsMadeGood/device_1"]),
+    Mutant("mpi-stages-left", "src/mpi/init.c", "MPI_Finalize", "    weiri_mpi_device_end();\n", "",
+           "stages are left after MPI_Finalize", ["mpi.MpiProgram.NothingIsLeftAfterFinalize"]),
     Mutant("mpi-unpack-early", "src/mpi/complete.c", "MPI_Request_get_status", "*flag && found->receives",
            "found->receives", "a receive is unpacked before the message is there",
            mpi("irecv_unpacked_at_completion")),

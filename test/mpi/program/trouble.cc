@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <thread>
 
 #include <sys/wait.h>
@@ -131,6 +132,17 @@ void forks()
     exchange(tag, 2);
 }
 
+// Mappings of memory that weir's CPU device has allocated. Without libweir-mpi there are none.
+int count_mappings()
+{
+    int count = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        count += line.find("memfd:weir") != std::string::npos;
+    }
+    return count;
+}
+
 // Receives that nothing ever completes, and sends whose requests are not completed.
 void unfinished()
 {
@@ -149,8 +161,11 @@ void unfinished()
     MPI_Recv(in.origin(), 1, rows, other_rank(), tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     CHECK(in.packed() == again.packed());
     exchange(tag + 3, 1);
+    const bool staged = count_mappings() != 0;
     MPI_Type_free(&rows);
     MPI_Finalize();
+    CHECK(count_mappings() == 0);
+    printf("unfinished: %s a stage\n", staged ? "with" : "without");
 }
 
 // MPI ends the program with its own text.
