@@ -63,7 +63,7 @@ static bool find_type(weiri_mpi_data *data, weiri_mpi_reason *reason)
         return false;
     }
     *reason = WEIRI_MPI_TOO_LARGE;
-    return data->bytes <= INT_MAX || (type->layout != NULL && type->size <= INT_MAX);
+    return data->bytes <= INT_MAX || type->layout != NULL;
 }
 
 bool weiri_mpi_data_begin(weiri_mpi_call call, const void *buffer, int count, MPI_Datatype datatype,

@@ -3,17 +3,34 @@
 
 #include <limits.h>
 
-/* Chooses what MPI is called with. */
+#include "src/mpi/settings.h"
+
+/* A datatype of `bytes` bytes: runs, and the rest. */
+static bool create_runs(uint64_t bytes, uint64_t run, MPI_Datatype *out)
+{
+    MPI_Datatype types[2] = { MPI_DATATYPE_NULL, MPI_BYTE };
+    const int counts[2] = { (int)(bytes / run), (int)(bytes % run) };
+    const MPI_Aint places[2] = { 0, (MPI_Aint)(bytes - bytes % run) };
+    if (bytes / run > INT_MAX || PMPI_Type_contiguous((int)run, MPI_BYTE, &types[0]) != MPI_SUCCESS) {
+        return false;
+    }
+    const bool good = PMPI_Type_create_struct(2, counts, places, types, out) == MPI_SUCCESS;
+    (void)PMPI_Type_free(&types[0]);
+    return good && PMPI_Type_commit(out) == MPI_SUCCESS;
+}
+
+/* Chooses what MPI is called with: bytes, or where an int may not count those, one item that has them all. */
 static bool choose_items(weiri_mpi_message *m)
 {
+    const uint64_t run = weiri_mpi_settings_get()->run;
     m->datatype = MPI_BYTE;
     m->count = (int)m->data.bytes;
-    if (m->data.bytes <= INT_MAX) {
+    if (m->data.bytes <= run) {
         return true;
     }
-    m->count = m->data.count;
-    return PMPI_Type_contiguous((int)m->data.type->size, MPI_BYTE, &m->datatype) == MPI_SUCCESS &&
-           PMPI_Type_commit(&m->datatype) == MPI_SUCCESS;
+    m->count = 1;
+    m->datatype = MPI_DATATYPE_NULL;
+    return create_runs(m->data.bytes, run, &m->datatype);
 }
 
 bool weiri_mpi_message_begin(weiri_mpi_call call, const void *buffer, int count, MPI_Datatype datatype, int peer,

@@ -10,7 +10,7 @@
 typedef struct weiri_mpi_message {
     weiri_mpi_data data;
     weiri_mpi_stage *stage;
-    MPI_Datatype datatype; /* of `count` items in the stage: bytes, or where an int cannot count those, runs of bytes */
+    MPI_Datatype datatype; /* of `count` items in the stage: bytes, or one item of runs of bytes */
     int count;
 } weiri_mpi_message;
 

@@ -25,7 +25,7 @@ static const struct {
     [WEIRI_MPI_NO_DEVICE] = { true, "the device cannot be used" },
     [WEIRI_MPI_NO_MEMORY] = { true, "no memory to pack into" },
     [WEIRI_MPI_NO_KERNEL] = { true, "the kernel did not run" },
-    [WEIRI_MPI_TOO_LARGE] = { true, "one item of the datatype has more than 2 GiB" },
+    [WEIRI_MPI_TOO_LARGE] = { true, "2 GiB or more of a datatype that weir does not know" },
     [WEIRI_MPI_NO_COPY] = { true, "the data could not be brought to the host or back" },
     [WEIRI_MPI_SETTING] = { true, "a setting has no effect" },
 };

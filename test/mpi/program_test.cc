@@ -214,6 +214,18 @@ TEST_F(MpiProgram, UnknownTypesGoThroughTheHost)
     EXPECT_GT(row_of(ended, "MPI_Pack").by_host + row_of(ended, "MPI_Pack").by_mpi, 0u) << ended.text;
 }
 
+// A message that an int cannot count is one item of runs of bytes; here with a smaller limit.
+TEST_F(MpiProgram, LongMessagesAreRuns)
+{
+    const std::string cases = "send_large sendrecv recv_shorter recv_truncated probe to_itself isend_trees "
+                              "persistent_type_freed request_freed request_cancelled";
+    const Ended ended =
+        mpirun(cases, { { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" }, { "WEIR_MPI_RUN", "7" } });
+    expect_right(ended, cases);
+    EXPECT_GT(row_of(ended, "MPI_Isend").one_shot, 100u) << ended.text;
+    EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
+}
+
 TEST_F(MpiProgram, DeviceThatIsNotThere)
 {
     for (const char *device : { "gpu:77", "abacus", "a name that no device can have" }) {
@@ -227,10 +239,8 @@ TEST_F(MpiProgram, DeviceThatIsNotThere)
 TEST_F(MpiProgram, WrongSettingIsLoggedOnce)
 {
     const std::vector<std::pair<std::string, std::string>> settings = {
-        { "WEIR_MPI", "maybe" },
-        { "WEIR_MPI_FAIL", "each:1" },
-        { "WEIR_MPI_FAIL", "alloc:" },
-        { "WEIR_MPI_FAIL", "each-device:1x" },
+        { "WEIR_MPI", "maybe" },       { "WEIR_MPI_RUN", "0" },       { "WEIR_MPI_RUN", "1073741825" },
+        { "WEIR_MPI_FAIL", "each:1" }, { "WEIR_MPI_FAIL", "alloc:" }, { "WEIR_MPI_FAIL", "each-device:1x" },
     };
     for (const auto &[name, value] : settings) {
         const Ended ended = mpirun("pack_positions", { { name, value } });

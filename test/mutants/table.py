@@ -1325,6 +1325,8 @@ MUTANTS = [
            "a failed copy to the host loses a message", ["mpi.Mpirun/MpiFailure.OfEachCallIsMadeGood/device_1"]),
     Mutant("mpi-stages-left", "src/mpi/init.c", "MPI_Finalize", "    weiri_mpi_device_end();\n", "",
            "stages are left after MPI_Finalize", ["mpi.MpiProgram.NothingIsLeftAfterFinalize"]),
+    Mutant("mpi-runs", "src/mpi/message.c", "create_runs", "(int)(bytes % run) }", "0 }",
+           "a long message loses what follows its last run", ["mpi.MpiProgram.LongMessagesAreRuns"]),
     Mutant("mpi-unpack-early", "src/mpi/complete.c", "MPI_Request_get_status", "*flag && found->receives",
            "found->receives", "a receive is unpacked before the message is there",
            mpi("irecv_unpacked_at_completion")),
