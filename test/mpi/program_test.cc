@@ -18,19 +18,20 @@ std::string library()
 
 const Variables on_cpu = { { "WEIR_MPI_DEVICE", "cpu:0" } };
 
-// Two ranks with the library in front of MPI; also as root, and with more ranks than cores. `settings` reach the ranks
-// alone.
-Ended mpirun(const std::string &cases, const Variables &settings = on_cpu)
+// Two ranks; also as root, and with more ranks than cores. `settings` reach the ranks alone. The library is in front of
+// MPI unless `bare`.
+Ended mpirun(const std::string &cases, const Variables &settings = on_cpu, bool bare = false)
 {
+    const std::string preload = bare ? "" : library();
     std::string line = "mpirun --oversubscribe -n 2 -x WEIR_CPU_THREADS=4";
 #if defined(WEIRT_TSAN_SUPPRESSIONS)
     line += " -x TSAN_OPTIONS=suppressions=" WEIRT_TSAN_SUPPRESSIONS; // the program is linked with the library
 #elif defined(WEIRT_ASAN_LIBRARY)
     // The sanitizer must come first. MPI's own leaks have no names: it has unloaded its components by then.
     line += " -x ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1";
-    line += " -x LD_PRELOAD=" WEIRT_ASAN_LIBRARY ":" + library();
+    line += " -x LD_PRELOAD=" WEIRT_ASAN_LIBRARY ":" + preload;
 #else
-    line += " -x LD_PRELOAD=" + library();
+    line += " -x LD_PRELOAD=" + preload;
 #endif
     for (const auto &variable : settings) {
         line += " -x '" + variable.first + "=" + variable.second + "'";
@@ -339,13 +340,29 @@ TEST_F(MpiProgram, CallAfterFinalizeEndsTheProgram)
     EXPECT_FALSE(ended.has("right")) << ended.text;
 }
 
-TEST_F(MpiProgram, KilledRankEndsTheJob)
+struct early_end {
+    const char *name;
+    const char *text; // of mpirun
+};
+
+// A rank that ends early ends the job, with the library as without it.
+class MpiEarlyEnd : public MpiProgram, public ::testing::WithParamInterface<early_end> {};
+
+TEST_P(MpiEarlyEnd, EndsTheJob)
 {
-    const Ended ended = mpirun("killed");
+    const Ended bare = mpirun(GetParam().name, {}, true);
+    const Ended ended = mpirun(GetParam().name);
     EXPECT_NE(ended.status, 0);
-    EXPECT_TRUE(ended.has("signal 9")) << ended.text;
-    EXPECT_FALSE(ended.has("right") || ended.has("has sent a message")) << ended.text;
+    EXPECT_EQ(ended.status, bare.status) << ended.text << bare.text;
+    EXPECT_TRUE(bare.has(GetParam().text)) << bare.text;
+    EXPECT_TRUE(ended.has(GetParam().text)) << ended.text;
+    EXPECT_FALSE(ended.has("right") || ended.has("has sent a message") || ended.has("weir-mpi:")) << ended.text;
     EXPECT_LT(ended.ms, weirt_timeout_ms());
 }
+
+INSTANTIATE_TEST_SUITE_P(Mpirun, MpiEarlyEnd,
+                         ::testing::Values(early_end{ "killed", "signal 9" }, early_end{ "exits", "Exit code:    5" },
+                                           early_end{ "aborts", "with errorcode 7" }),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

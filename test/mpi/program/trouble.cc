@@ -118,18 +118,28 @@ void error_handlers()
     exchange(tag, 3);
 }
 
-// A child of fork ends without MPI; the parent goes on.
+// Children of fork end without MPI: at once, after the destructors of all libraries, and as another program. The parent
+// goes on.
 void forks()
 {
+    void (*const ends[])() = {
+        [] { _exit(42); },
+        [] { exit(42); },
+        [] { (void)execlp("sh", "sh", "-c", "exit 42", nullptr); },
+    };
     exchange(tag, 1);
-    const pid_t child = fork();
-    if (child == 0) {
-        _exit(42);
+    for (void (*end)() : ends) {
+        (void)fflush(nullptr); // the child would write it too
+        const pid_t child = fork();
+        if (child == 0) {
+            end();
+        }
+        int status = 0;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
+        exchange(tag, 2);
     }
-    int status = 0;
-    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
     CHECK(system("true") == 0);
-    exchange(tag, 2);
+    exchange(tag, 3);
 }
 
 // Mappings of memory that weir's CPU device has allocated. Without libweir-mpi there are none.
@@ -196,6 +206,30 @@ void killed()
     printf("a killed rank has sent a message\n");
 }
 
+// A rank ends without MPI_Finalize while requests are under way.
+void exits()
+{
+    MPI_Init(nullptr, nullptr);
+    static items buffer(MPI_INT, 4, 3);
+    MPI_Request request;
+    exchange(tag, 1);
+    MPI_Irecv(buffer.origin(), 4, MPI_INT, other_rank(), tag + 1, MPI_COMM_WORLD, &request);
+    if (my_rank() == 1) {
+        exit(5);
+    }
+    exchange(tag, 2);
+}
+
+void aborts()
+{
+    MPI_Init(nullptr, nullptr);
+    exchange(tag, 1);
+    if (my_rank() == 1) {
+        MPI_Abort(MPI_COMM_WORLD, 7);
+    }
+    exchange(tag, 2);
+}
+
 } // namespace
 
 const std::vector<mpi_case> trouble_cases = {
@@ -206,4 +240,6 @@ const std::vector<mpi_case> trouble_cases = {
     { "before_init", before_init, true },
     { "after_finalize", after_finalize, true },
     { "killed", killed, true },
+    { "exits", exits, true },
+    { "aborts", aborts, true },
 };
