@@ -129,6 +129,7 @@ const char *const cases[] = {
     "pack_alignments",
     "pack_positions",
     "pack_other_combiners",
+    "pack_gaps",
     "pack_errors",
     "pack_types_freed",
     "pack_zero_sizes",
@@ -271,7 +272,7 @@ TEST_P(MpiFailure, OfEachCallIsMadeGood)
     const std::string fail =
         std::string("each-") + std::get<0>(GetParam()) + ":" + std::to_string(std::get<1>(GetParam()));
     const std::string cases =
-        "pack_positions pack_other_combiners send_zero_sizes recv_shorter to_itself isend_trees "
+        "pack_positions pack_other_combiners pack_gaps send_zero_sizes recv_shorter to_itself isend_trees "
         "irecv_unpacked_at_completion persistent_type_freed request_freed request_cancelled requests_mixed";
     const Ended ended =
         mpirun(cases, { { "WEIR_MPI", "report" }, { "WEIR_MPI_FAIL", fail }, { "WEIR_MPI_DEVICE", "cpu:0" } });
@@ -340,29 +341,21 @@ TEST_F(MpiProgram, CallAfterFinalizeEndsTheProgram)
     EXPECT_FALSE(ended.has("right")) << ended.text;
 }
 
-struct early_end {
-    const char *name;
-    const char *text; // of mpirun
-};
-
-// A rank that ends early ends the job, with the library as without it.
-class MpiEarlyEnd : public MpiProgram, public ::testing::WithParamInterface<early_end> {};
+// A rank that ends early ends the job, with the library as without it. Open MPI sometimes loses its own text about the
+// end, so the status counts.
+class MpiEarlyEnd : public MpiProgram, public ::testing::WithParamInterface<const char *> {};
 
 TEST_P(MpiEarlyEnd, EndsTheJob)
 {
-    const Ended bare = mpirun(GetParam().name, {}, true);
-    const Ended ended = mpirun(GetParam().name);
+    const Ended bare = mpirun(GetParam(), {}, true);
+    const Ended ended = mpirun(GetParam());
     EXPECT_NE(ended.status, 0);
     EXPECT_EQ(ended.status, bare.status) << ended.text << bare.text;
-    EXPECT_TRUE(bare.has(GetParam().text)) << bare.text;
-    EXPECT_TRUE(ended.has(GetParam().text)) << ended.text;
     EXPECT_FALSE(ended.has("right") || ended.has("has sent a message") || ended.has("weir-mpi:")) << ended.text;
     EXPECT_LT(ended.ms, weirt_timeout_ms());
 }
 
-INSTANTIATE_TEST_SUITE_P(Mpirun, MpiEarlyEnd,
-                         ::testing::Values(early_end{ "killed", "signal 9" }, early_end{ "exits", "Exit code:    5" },
-                                           early_end{ "aborts", "with errorcode 7" }),
-                         [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Mpirun, MpiEarlyEnd, ::testing::Values("killed", "exits", "aborts"),
+                         [](const auto &info) { return std::string(info.param); });
 
 } // namespace
