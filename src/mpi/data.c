@@ -1,8 +1,10 @@
 /* data.c - packs and unpacks, by a kernel or through the host.
  *
- * Through the host: all memory between the first and the last byte of the items is copied to the host, MPI packs or
- * unpacks it there, and after an unpack it is copied back. An unpack is a receive from this process itself, because
- * MPI_Unpack does not take a message that ends inside of an item. */
+ * Through the host: before a pack, all memory between the first and the last byte of the items is copied to the host,
+ * and MPI packs it there. An unpack must not write between the items, where the program may work at the same time. MPI
+ * unpacks into host memory, a second unpack shows which bytes belong to the items, and these are copied run by run. An
+ * unpack is a receive from this process itself, because MPI_Unpack does not take a message that ends inside of an item.
+ */
 #include "src/mpi/data.h"
 
 #include <limits.h>
@@ -152,7 +154,7 @@ static bool run_kernel(const weiri_mpi_data *data, void *to, const void *from, u
 
 /* ---- through the host ------------------------------------------------------------------------------------ */
 
-/* The host's copy of the memory of all items. */
+/* Host memory for all memory between the first and the last byte of the items. */
 typedef struct span {
     char *memory;
     char *device; /* where it is on the device */
@@ -169,16 +171,11 @@ static bool span_begin(const weiri_mpi_data *data, span *out)
     out->memory = weiri_mpi_alloc(1, out->bytes);
     if (out->memory == NULL) {
         weiri_mpi_explain(WEIRI_MPI_NO_MEMORY, "a copy on the host");
-        return false;
     }
-    if (!weiri_mpi_device_copy(data->device, out->memory, out->device, out->bytes)) {
-        weiri_mpi_free(out->memory);
-        return false;
-    }
-    return true;
+    return out->memory != NULL;
 }
 
-/* The buffer to call MPI with. It may lie outside of the copy. */
+/* The buffer to call MPI with. It may lie outside of the span. */
 static void *span_buffer(const weiri_mpi_data *data, const span *s)
 {
     return (void *)((uintptr_t)s->memory + ((uintptr_t)data->buffer - (uintptr_t)s->device));
@@ -191,7 +188,8 @@ static bool pack_by_host(const weiri_mpi_data *data, void *packed)
     if (data->bytes > INT_MAX || !span_begin(data, &s)) {
         return false;
     }
-    const bool good = PMPI_Pack(span_buffer(data, &s), data->count, data->datatype, packed, (int)data->bytes, &position,
+    const bool good = weiri_mpi_device_copy(data->device, s.memory, s.device, s.bytes) &&
+                      PMPI_Pack(span_buffer(data, &s), data->count, data->datatype, packed, (int)data->bytes, &position,
                                 weiri_mpi_type_self()) == MPI_SUCCESS;
     weiri_mpi_free(s.memory);
     return good;
@@ -208,21 +206,50 @@ static bool receive_from_self(const weiri_mpi_data *data, void *buffer, const vo
     return result == MPI_SUCCESS;
 }
 
+/* Copies the runs of bytes whose byte of the mask is not zero. */
+static bool copy_runs(const weiri_mpi_data *data, const span *from, const char *mask)
+{
+    for (uint64_t start = 0, end; start < from->bytes; start = end) {
+        for (end = start + 1; end < from->bytes && (mask[end] != 0) == (mask[start] != 0); end++) {
+        }
+        if (mask[start] != 0 &&
+            !weiri_mpi_device_copy(data->device, from->device + start, from->memory + start, end - start)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Receives the bytes into `values`, and as many bytes that are not zero into `mask`. */
+static bool unpack_to_spans(const weiri_mpi_data *data, const void *packed, uint64_t bytes, const span *values,
+                            const span *mask)
+{
+    char *ones = weiri_mpi_alloc(1, bytes);
+    if (ones == NULL) {
+        weiri_mpi_explain(WEIRI_MPI_NO_MEMORY, "a copy on the host");
+        return false;
+    }
+    memset(ones, 1, bytes);
+    const bool good = receive_from_self(data, span_buffer(data, values), packed, (int)bytes) &&
+                      receive_from_self(data, span_buffer(data, mask), ones, (int)bytes);
+    weiri_mpi_free(ones);
+    return good;
+}
+
 static bool unpack_by_host(const weiri_mpi_data *data, const void *packed, uint64_t bytes)
 {
-    span s;
+    span values = { 0 };
+    span mask = { 0 };
     if (bytes > INT_MAX) {
         return false;
     }
     if (weiri_mpi_device_stages_there()) {
         return receive_from_self(data, data->buffer, packed, (int)bytes); /* MPI takes the device's memory */
     }
-    if (!span_begin(data, &s)) {
-        return false;
-    }
-    const bool good = receive_from_self(data, span_buffer(data, &s), packed, (int)bytes) &&
-                      weiri_mpi_device_copy(data->device, s.device, s.memory, s.bytes);
-    weiri_mpi_free(s.memory);
+    const bool good = span_begin(data, &values) && span_begin(data, &mask) &&
+                      unpack_to_spans(data, packed, bytes, &values, &mask) && copy_runs(data, &values, mask.memory);
+    weiri_mpi_free(values.memory);
+    weiri_mpi_free(mask.memory);
     return good;
 }
 

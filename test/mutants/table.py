@@ -1327,6 +1327,8 @@ MUTANTS = [
            "stages are left after MPI_Finalize", ["mpi.MpiProgram.NothingIsLeftAfterFinalize"]),
     Mutant("mpi-runs", "src/mpi/message.c", "create_runs", "(int)(bytes % run) }", "0 }",
            "a long message loses what follows its last run", ["mpi.MpiProgram.LongMessagesAreRuns"]),
+    Mutant("mpi-gaps", "src/mpi/data.c", "copy_runs", " && (mask[end] != 0) == (mask[start] != 0)", "",
+           "an unpack through the host writes between the items", mpi("pack_gaps")),
     Mutant("mpi-unpack-early", "src/mpi/complete.c", "MPI_Request_get_status", "*flag && found->receives",
            "found->receives", "a receive is unpacked before the message is there",
            mpi("irecv_unpacked_at_completion")),

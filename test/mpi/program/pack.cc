@@ -1,6 +1,9 @@
 // MPI_Pack and MPI_Unpack: golden values, random types beside MPI's own calls, positions, alignments and errors.
 #include <cstring>
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "test/mpi/program/program.h"
 
 namespace {
@@ -162,6 +165,38 @@ void other_combiners()
     }
 }
 
+// Of three pages the items have the first and the last. The one between them can only be read, so that a write fails.
+void gaps()
+{
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void *memory = mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto *bytes = static_cast<uint8_t *>(memory);
+    const auto packed = pattern_bytes(2 * page, 9);
+    const int size = static_cast<int>(3 * page);
+    const int kind = MPI_DISTRIBUTE_CYCLIC;
+    const int part = static_cast<int>(page);
+    const int grid = 2;
+    MPI_Datatype darray;
+    MPI_Type_create_darray(2, 0, 1, &size, &kind, &part, &grid, MPI_ORDER_C, MPI_BYTE, &darray);
+    MPI_Type_commit(&darray);
+    (void)mprotect(bytes + page, page, PROT_READ);
+    for (const bool receives : { false, true }) {
+        int position = 0;
+        memset(bytes, 0, page);
+        memset(bytes + 2 * page, 0, page);
+        if (receives) {
+            MPI_Sendrecv(packed.data(), 2 * part, MPI_BYTE, 0, 1, bytes, 1, darray, 0, 1, MPI_COMM_SELF,
+                         MPI_STATUS_IGNORE);
+        } else {
+            MPI_Unpack(packed.data(), 2 * part, &position, bytes, 1, darray, MPI_COMM_SELF);
+        }
+        CHECK(memcmp(bytes, packed.data(), page) == 0);
+        CHECK(memcmp(bytes + 2 * page, packed.data() + page, page) == 0);
+    }
+    MPI_Type_free(&darray);
+    (void)munmap(memory, 3 * page);
+}
+
 // MPI's own errors, by an error handler that returns. Nothing is written.
 void errors()
 {
@@ -220,9 +255,14 @@ void zero_sizes()
 } // namespace
 
 const std::vector<mpi_case> pack_cases = {
-    { "pack_golden", golden, false },         { "pack_boxes", seeds_boxes, false },
-    { "pack_trees", trees, false },           { "pack_alignments", alignments, false },
-    { "pack_positions", positions, false },   { "pack_other_combiners", other_combiners, false },
-    { "pack_errors", errors, false },         { "pack_types_freed", types_freed, false },
+    { "pack_golden", golden, false },
+    { "pack_boxes", seeds_boxes, false },
+    { "pack_trees", trees, false },
+    { "pack_alignments", alignments, false },
+    { "pack_positions", positions, false },
+    { "pack_other_combiners", other_combiners, false },
+    { "pack_gaps", gaps, false },
+    { "pack_errors", errors, false },
+    { "pack_types_freed", types_freed, false },
     { "pack_zero_sizes", zero_sizes, false },
 };
