@@ -15,6 +15,8 @@
 #include "weir/error.h"
 #include "weir/stream.h"
 
+#define MOST_BYTES ((uint64_t)1 << 46) /* more than machines have */
+
 /* ---- begin and end --------------------------------------------------------------------------------------- */
 
 /* The memory `offset` bytes behind the buffer, which is NULL for absolute addresses. */
@@ -37,7 +39,10 @@ static bool find_device(weiri_mpi_data *data, weiri_mpi_reason *reason)
         *reason = WEIRI_MPI_NO_BYTES;
         return false;
     }
-    data->bytes = (uint64_t)data->count * (uint64_t)size;
+    if (__builtin_mul_overflow((uint64_t)data->count, (uint64_t)size, &data->bytes) || data->bytes > MOST_BYTES) {
+        *reason = WEIRI_MPI_LEFT_TO_MPI;
+        return false;
+    }
     if (!weiri_mpi_device_find(place(data, lb), &data->device)) {
         *reason = WEIRI_MPI_REASONS; /* explained there */
         return false;

@@ -38,7 +38,8 @@ weiri_mpi_request *weiri_mpi_request_find(MPI_Request handle);
 /* The call did not complete it. */
 void weiri_mpi_request_idle(weiri_mpi_request *request);
 /* After a call that may have completed it: `now` is the program's handle after the call, `error` the result for this
- * request. Unpacks what was received. Returns `error`, or the error of the unpack. */
+ * request. Unpacks what was received. Returns `error`, or the error of the unpack. That one is raised on
+ * MPI_COMM_WORLD, because the program may have freed the communicator. */
 int weiri_mpi_request_settle(weiri_mpi_request *request, MPI_Request now, int error, const MPI_Status *status);
 
 /* For MPI_Request_free: MPI completes the request, and no call of the program does. */
