@@ -1,8 +1,9 @@
 /* device.c - the table of devices, their streams and their stages.
  *
  * Pinning takes milliseconds, so stages are kept until MPI_Finalize. They have powers of two of bytes, so that one fits
- * many messages. When memory runs out, the idle stages are freed first. One mutex guards the table and all lists; a
- * device is opened with it, because only the first call that uses a device pays. */
+ * many messages. When memory runs out, the idle stages are freed first. One mutex guards the table and all lists. It is
+ * not held while memory is pinned or freed, which other threads need not wait for. It is held while a device is opened,
+ * because only the first call that uses a device pays. */
 #include "src/mpi/device.h"
 
 #include <pthread.h>
@@ -105,32 +106,43 @@ static bool allocate(weiri_mpi_stage *stage)
                         : weir_device_allocate_host(device, bytes, &stage->memory)) == WEIR_OK;
 }
 
-/* Frees the stages that no call uses, or all of them. The caller holds the mutex. */
+/* Frees the stages that no call uses, or all of them. */
 static void free_stages(bool all)
 {
-    weiri_mpi_stage **link = &stages;
-    while (*link != NULL) {
+    weiri_mpi_stage *unused = NULL;
+    (void)pthread_mutex_lock(&mutex);
+    for (weiri_mpi_stage **link = &stages; *link != NULL;) {
         weiri_mpi_stage *stage = *link;
         if (stage->used && !all) {
             link = &stage->next;
-            continue;
+        } else {
+            *link = stage->next;
+            stage->next = unused;
+            unused = stage;
         }
-        *link = stage->next;
-        weir_device_free(stage->owner->device, stage->memory);
-        weiri_mpi_free(stage);
+    }
+    (void)pthread_mutex_unlock(&mutex);
+    for (weiri_mpi_stage *next; unused != NULL; unused = next) {
+        next = unused->next;
+        weir_device_free(unused->owner->device, unused->memory);
+        weiri_mpi_free(unused);
     }
 }
 
 static weiri_mpi_stage *find_stage(const weiri_mpi_device *device, uint32_t level)
 {
+    (void)pthread_mutex_lock(&mutex);
     weiri_mpi_stage *stage = stages;
     while (stage != NULL && (stage->used || stage->level != level || stage->owner != device)) {
         stage = stage->next;
     }
+    if (stage != NULL) {
+        stage->used = true;
+    }
+    (void)pthread_mutex_unlock(&mutex);
     return stage;
 }
 
-/* The caller holds the mutex. */
 static weiri_mpi_stage *create_stage(weiri_mpi_device *device, uint32_t level)
 {
     weiri_mpi_stage *stage = weiri_mpi_alloc(1, sizeof *stage);
@@ -139,6 +151,7 @@ static weiri_mpi_stage *create_stage(weiri_mpi_device *device, uint32_t level)
     }
     stage->owner = device;
     stage->level = level;
+    stage->used = true;
     bool good = allocate(stage);
     if (!good) {
         free_stages(false);
@@ -148,8 +161,10 @@ static weiri_mpi_stage *create_stage(weiri_mpi_device *device, uint32_t level)
         weiri_mpi_free(stage);
         return NULL;
     }
+    (void)pthread_mutex_lock(&mutex);
     stage->next = stages;
     stages = stage;
+    (void)pthread_mutex_unlock(&mutex);
     return stage;
 }
 
@@ -159,15 +174,10 @@ weiri_mpi_stage *weiri_mpi_stage_take(weiri_mpi_device *device, uint64_t bytes)
     while (level < MOST_LEVEL && ((uint64_t)1 << level) < bytes) {
         level++;
     }
-    (void)pthread_mutex_lock(&mutex);
     weiri_mpi_stage *stage = find_stage(device, level);
     if (stage == NULL) {
         stage = create_stage(device, level);
     }
-    if (stage != NULL) {
-        stage->used = true;
-    }
-    (void)pthread_mutex_unlock(&mutex);
     if (stage == NULL) {
         weiri_mpi_explain(WEIRI_MPI_NO_MEMORY, weir_last_error());
     }
@@ -226,7 +236,6 @@ bool weiri_mpi_stream_finish(weiri_mpi_stream *stream)
 
 void weiri_mpi_device_end(void)
 {
-    (void)pthread_mutex_lock(&mutex);
     free_stages(true);
     for (uint32_t i = 0; i < device_count; i++) {
         for (weiri_mpi_stream *stream = devices[i].streams, *next; stream != NULL; stream = next) {
@@ -237,5 +246,4 @@ void weiri_mpi_device_end(void)
         weir_device_close(devices[i].device);
     }
     device_count = 0;
-    (void)pthread_mutex_unlock(&mutex);
 }
