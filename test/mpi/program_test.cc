@@ -20,7 +20,8 @@ const Variables on_cpu = { { "WEIR_MPI_DEVICE", "cpu:0" } };
 
 // Two ranks; also as root, and with more ranks than cores. `settings` reach the ranks alone. The library is in front of
 // MPI unless `bare`.
-Ended mpirun(const std::string &cases, const Variables &settings = on_cpu, bool bare = false)
+Ended mpirun(const std::string &cases, const Variables &settings = on_cpu, bool bare = false,
+             const std::string &program = "weir-mpi-program")
 {
     const std::string preload = bare ? "" : library();
     std::string line = "mpirun --oversubscribe -n 2 -x WEIR_CPU_THREADS=4";
@@ -36,11 +37,10 @@ Ended mpirun(const std::string &cases, const Variables &settings = on_cpu, bool 
     for (const auto &variable : settings) {
         line += " -x '" + variable.first + "=" + variable.second + "'";
     }
-    return weirt_command(line + " " + weirt_beside("weir-mpi-program") + " " + cases,
-                         { { "OMPI_ALLOW_RUN_AS_ROOT", "1" },
-                           { "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1" },
-                           { "OMPI_MCA_pml", "ob1" },
-                           { "OMPI_MCA_btl", "self,vader" } });
+    return weirt_command(line + " " + weirt_beside(program) + " " + cases, { { "OMPI_ALLOW_RUN_AS_ROOT", "1" },
+                                                                             { "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1" },
+                                                                             { "OMPI_MCA_pml", "ob1" },
+                                                                             { "OMPI_MCA_btl", "self,vader" } });
 }
 
 void expect_right(const Ended &ended, const std::string &cases)
@@ -288,6 +288,24 @@ INSTANTIATE_TEST_SUITE_P(Mpirun, MpiFailure,
                              return std::get<0>(info.param) + std::string("_") +
                                     std::to_string(std::get<1>(info.param));
                          });
+
+// The n-th allocation or device operation of weir itself fails, for n = 1 and on.
+TEST_F(MpiProgram, FailuresInsideOfWeir)
+{
+    if (weirt_beside("weir-mpi-inside").empty()) {
+        GTEST_SKIP() << "there is no weir-mpi-inside";
+    }
+    const std::string cases = "pack_positions pack_other_combiners recv_shorter to_itself irecv_unpacked_at_completion "
+                              "persistent_type_freed request_freed request_cancelled requests_mixed";
+    for (const char *kind : { "alloc", "device" }) {
+        SCOPED_TRACE(kind);
+        const Ended ended =
+            mpirun(cases, { { "WEIRT_FAIL", kind }, { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } }, true,
+                   "weir-mpi-inside");
+        expect_right(ended, cases);
+        EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
+    }
+}
 
 // Neither memory of the library nor a stage, although requests are not completed.
 TEST_F(MpiProgram, NothingIsLeftAfterFinalize)

@@ -9,6 +9,13 @@
 
 #include "test/mpi/program/program.h"
 
+#ifdef WEIRT_MPI_INSIDE
+extern "C" {
+#include "src/device/device.h"
+#include "src/host/base/alloc.h"
+}
+#endif
+
 static std::atomic<int> failures;
 
 void check_failed(const char *file, int line, const char *condition, const std::string &more)
@@ -203,6 +210,30 @@ std::unique_ptr<weirt_mpi_type> random_types::next(bool receive, int *count)
 
 // ---- cases -----------------------------------------------------------------------------------------------------
 
+#ifdef WEIRT_MPI_INSIDE
+// Runs the case again and again; each time a later allocation or device operation of weir fails. WEIRT_FAIL=alloc or
+// device says which.
+static void run(const mpi_case &one)
+{
+    const char *kind = std::getenv("WEIRT_FAIL");
+    uint64_t (*fail_nth)(uint64_t) =
+        kind != nullptr && strcmp(kind, "alloc") == 0 ? weiri_alloc_fail_nth : weiri_device_fail_nth;
+    one.run(); // opens the device
+    int reached = 1;
+    int runs = 0;
+    for (uint64_t n = 1; reached != 0; n += 1 + n / 8) {
+        (void)fail_nth(n);
+        one.run();
+        reached = fail_nth(0) == 0;
+        PMPI_Allreduce(MPI_IN_PLACE, &reached, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        runs += reached;
+    }
+    CHECK(runs > 0);
+}
+#else
+static void run(const mpi_case &one) { one.run(); }
+#endif
+
 static const mpi_case *find(const char *name)
 {
     for (const std::vector<mpi_case> *cases : { &pack_cases, &message_cases, &request_cases, &trouble_cases }) {
@@ -233,7 +264,7 @@ int main(int argc, char **argv)
             here = true;
         }
         const int before = failures;
-        one->run();
+        run(*one);
         int all = failures - before;
         if (here) {
             MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
