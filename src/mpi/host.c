@@ -1,10 +1,12 @@
-/* host.c - the stack of the calling thread, and the heap that the process grows by brk.
+/* host.c - the stack of the calling thread, the heap that the process grows by brk, and static variables.
  *
- * weir_device_locate asks the CUDA driver, which takes longer than MPI needs for a short message. Short messages mostly
- * lie on the stack or in the heap, and two comparisons are enough to tell. */
+ * weir_device_locate asks the CUDA driver, which takes longer than MPI needs for a short message. Most short messages
+ * lie in these places, and a few comparisons are enough to tell. */
 #define _GNU_SOURCE 1
 #include "src/mpi/host.h"
 
+#include <dlfcn.h>
+#include <features.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -68,7 +70,19 @@ static bool is_in_stack(uintptr_t address)
     return here >= stack.start && address >= here && address < stack.end;
 }
 
+/* The program and the libraries that it has loaded, with their static variables. */
+static bool is_in_object(const void *pointer)
+{
+#if __GLIBC_PREREQ(2, 35)
+    struct dl_find_object found;
+    return _dl_find_object((void *)(uintptr_t)pointer, &found) == 0; /* takes no lock */
+#else
+    (void)pointer;
+    return false;
+#endif
+}
+
 bool weiri_mpi_host_owns(const void *pointer)
 {
-    return is_in_stack((uintptr_t)pointer) || is_in_heap((uintptr_t)pointer);
+    return is_in_stack((uintptr_t)pointer) || is_in_heap((uintptr_t)pointer) || is_in_object(pointer);
 }

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* True: the pointer is in the stack of this thread or in the heap of the process, so no device owns its memory. False:
- * not known. */
+/* True: the pointer is in the stack of this thread, the heap of the process or a static variable, so no device owns its
+ * memory. False: not known. */
 bool weiri_mpi_host_owns(const void *pointer);
 
 #endif
