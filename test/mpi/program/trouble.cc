@@ -27,7 +27,7 @@ void exchange(int from_tag, int seed)
     CHECK(in.packed() == items(rows.get(), 1, seed + other_rank()).packed());
 }
 
-// What one of several threads does: datatypes of its own, and one that all threads share.
+// The work of one of several threads: with its own datatypes, and with one that all threads share.
 void work_as_thread(int thread, MPI_Datatype shared)
 {
     for (int i = 0; i < 20; i++) {
