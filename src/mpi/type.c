@@ -1,7 +1,8 @@
 /* type.c - entries of datatypes.
  *
- * `types_mutex` makes finding an entry and taking a reference one step, because a datatype of no entry may be decoded
- * by two threads. The callback of the attribute does not take it: MPI calls it inside of calls that hold it.
+ * `types_mutex` makes finding an entry and taking a reference one step, and attaching one if there is none. Decoding
+ * can take milliseconds and needs no lock: of two threads that decode one datatype, the second drops its entry. The
+ * callback of the attribute does not take the mutex: MPI calls it inside of calls that hold it.
  * `list_mutex` guards the list of all entries and is never held in a call of MPI. */
 #include "src/mpi/type.h"
 
@@ -114,6 +115,7 @@ void weiri_mpi_type_end(void)
 
 /* ---- entries --------------------------------------------------------------------------------------------- */
 
+/* An entry that no datatype has yet. Its reference is the datatype's. */
 static weiri_mpi_type *create(MPI_Datatype datatype)
 {
     MPI_Count size = 0, lb = 0, extent = 0, true_lb = 0, true_extent = 0;
@@ -132,52 +134,60 @@ static weiri_mpi_type *create(MPI_Datatype datatype)
     type->extent = (int64_t)extent;
     type->true_lb = (int64_t)true_lb;
     type->true_extent = (int64_t)true_extent;
-    type->attached = datatype;
+    type->attached = MPI_DATATYPE_NULL;
     type->kept = MPI_DATATYPE_NULL;
     list_add(type);
     if (size != 0) {
         /* A refusal is logged when data of the datatype lies in a device's memory. */
         (void)weiri_mpi_decode(datatype, &type->layout, type->reason);
     }
-    if (PMPI_Type_set_attr(datatype, keyval, type) != MPI_SUCCESS) {
-        weiri_mpi_type_put(type);
-        return NULL;
-    }
     return type;
 }
 
-/* The entry of the datatype, or NULL. The caller holds types_mutex. */
-static weiri_mpi_type *find(MPI_Datatype datatype)
+/* The entry of the datatype with a new reference; NULL without an entry. With `made`, that one becomes the entry if
+ * there is no other; otherwise the caller keeps it. */
+static weiri_mpi_type *find(MPI_Datatype datatype, weiri_mpi_type *made)
 {
     void *value = NULL;
     int found = 0;
-    return PMPI_Type_get_attr(datatype, keyval, &value, &found) == MPI_SUCCESS && found ? value : NULL;
-}
-
-void weiri_mpi_type_commit(MPI_Datatype datatype)
-{
     (void)pthread_mutex_lock(&types_mutex);
-    if (find(datatype) == NULL) {
-        (void)create(datatype);
-    }
-    (void)pthread_mutex_unlock(&types_mutex);
-}
-
-weiri_mpi_type *weiri_mpi_type_get(MPI_Datatype datatype)
-{
-    if (datatype == MPI_DATATYPE_NULL) {
-        return NULL;
-    }
-    (void)pthread_mutex_lock(&types_mutex);
-    weiri_mpi_type *type = find(datatype);
-    /* A named datatype, a duplicate, or one that was not committed: MPI says whether it can be sent. */
-    if (type == NULL && PMPI_Send(NULL, 0, datatype, MPI_PROC_NULL, 0, self) == MPI_SUCCESS) {
-        type = create(datatype);
+    weiri_mpi_type *type = PMPI_Type_get_attr(datatype, keyval, &value, &found) == MPI_SUCCESS && found ? value : NULL;
+    if (type == NULL && made != NULL && PMPI_Type_set_attr(datatype, keyval, made) == MPI_SUCCESS) {
+        made->attached = datatype;
+        type = made;
     }
     if (type != NULL) {
         (void)__atomic_add_fetch(&type->references, 1, __ATOMIC_RELAXED);
     }
     (void)pthread_mutex_unlock(&types_mutex);
+    return type;
+}
+
+/* Makes the entry of a datatype, unless another thread does so at the same time. */
+static weiri_mpi_type *make(MPI_Datatype datatype)
+{
+    weiri_mpi_type *made = create(datatype);
+    weiri_mpi_type *type = made != NULL ? find(datatype, made) : NULL;
+    if (type != made) {
+        weiri_mpi_type_put(made);
+    }
+    return type;
+}
+
+void weiri_mpi_type_commit(MPI_Datatype datatype)
+{
+    weiri_mpi_type *type = find(datatype, NULL);
+    weiri_mpi_type_put(type != NULL ? type : make(datatype));
+}
+
+weiri_mpi_type *weiri_mpi_type_get(MPI_Datatype datatype)
+{
+    weiri_mpi_type *type = datatype != MPI_DATATYPE_NULL ? find(datatype, NULL) : NULL;
+    /* A named datatype, a duplicate, or one that was not committed: MPI says whether it can be sent. */
+    if (type == NULL && datatype != MPI_DATATYPE_NULL &&
+        PMPI_Send(NULL, 0, datatype, MPI_PROC_NULL, 0, self) == MPI_SUCCESS) {
+        type = make(datatype);
+    }
     return type;
 }
 
@@ -217,12 +227,7 @@ void weiri_mpi_type_release(weiri_mpi_type *type)
 
 int weiri_mpi_type_free(MPI_Datatype *datatype)
 {
-    (void)pthread_mutex_lock(&types_mutex);
-    weiri_mpi_type *type = *datatype != MPI_DATATYPE_NULL ? find(*datatype) : NULL;
-    if (type != NULL) {
-        (void)__atomic_add_fetch(&type->references, 1, __ATOMIC_RELAXED);
-    }
-    (void)pthread_mutex_unlock(&types_mutex);
+    weiri_mpi_type *type = *datatype != MPI_DATATYPE_NULL ? find(*datatype, NULL) : NULL;
     const int result = PMPI_Type_free(datatype);
     if (type != NULL && result == MPI_SUCCESS) {
         (void)pthread_mutex_lock(&types_mutex);

@@ -1338,7 +1338,7 @@ MUTANTS = [
            "a completed request stays under its handle", mpi("request_handles_again")),
     Mutant("mpi-persistent", "src/mpi/complete.c", "prepare", "    request->active = good;\n", "",
            "a persistent receive is not unpacked", mpi("persistent")),
-    Mutant("mpi-type-freed", "src/mpi/type.c", "weiri_mpi_type_get",
+    Mutant("mpi-type-freed", "src/mpi/type.c", "find",
            "(void)__atomic_add_fetch(&type->references, 1, __ATOMIC_RELAXED);", "",
            "a request has no reference to its datatype", mpi("request_types_freed")),
     Mutant("mpi-shorter", "src/mpi/data.c", "launch", "opts.bytes = bytes;",
