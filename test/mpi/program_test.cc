@@ -290,22 +290,24 @@ INSTANTIATE_TEST_SUITE_P(Mpirun, MpiFailure,
                          });
 
 // The n-th allocation or device operation of weir itself fails, for n = 1 and on.
-TEST_F(MpiProgram, FailuresInsideOfWeir)
+class MpiInside : public MpiProgram, public ::testing::WithParamInterface<const char *> {};
+
+TEST_P(MpiInside, FailuresOfWeirAreMadeGood)
 {
     if (weirt_beside("weir-mpi-inside").empty()) {
         GTEST_SKIP() << "there is no weir-mpi-inside";
     }
     const std::string cases = "pack_positions pack_other_combiners recv_shorter to_itself irecv_unpacked_at_completion "
-                              "persistent_type_freed request_freed request_cancelled requests_mixed";
-    for (const char *kind : { "alloc", "device" }) {
-        SCOPED_TRACE(kind);
-        const Ended ended =
-            mpirun(cases, { { "WEIRT_FAIL", kind }, { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } }, true,
-                   "weir-mpi-inside");
-        expect_right(ended, cases);
-        EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
-    }
+                              "persistent_type_freed request_cancelled requests_mixed";
+    const Ended ended =
+        mpirun(cases, { { "WEIRT_FAIL", GetParam() }, { "WEIR_MPI", "report" }, { "WEIR_MPI_DEVICE", "cpu:0" } }, true,
+               "weir-mpi-inside");
+    expect_right(ended, cases);
+    EXPECT_EQ(ended.count("allocations left: 0\n"), 2u) << ended.text;
 }
+
+INSTANTIATE_TEST_SUITE_P(Mpirun, MpiInside, ::testing::Values("alloc", "device"),
+                         [](const auto &info) { return std::string(info.param); });
 
 // Neither memory of the library nor a stage, although requests are not completed.
 TEST_F(MpiProgram, NothingIsLeftAfterFinalize)

@@ -221,7 +221,7 @@ static void run(const mpi_case &one)
     one.run(); // opens the device
     int reached = 1;
     int runs = 0;
-    for (uint64_t n = 1; reached != 0; n += 1 + n / 8) {
+    for (uint64_t n = 1; reached != 0; n += 1 + n / 4) {
         (void)fail_nth(n);
         one.run();
         reached = fail_nth(0) == 0;
