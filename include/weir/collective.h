@@ -10,8 +10,8 @@
  * and replayed.
  *
  * Ranks that map each other's memory form a host; without transport ipc (WEIR_TRANSPORT) each rank is a host. All hosts
- * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, gather_v,
- * scatter_v, exchange, send, recv, and averages of integers where a host has several ranks.
+ * have the same number of ranks, which follow each other. Not supported between hosts: all_to_all_v, exchange, send,
+ * recv, and averages of integers where a host has several ranks.
  *
  * All ranks call the operations of one collective in the same order, and the caller keeps that order also where it uses
  * several streams, unless opts.order_streams is set. All ranks give the same operation, count, type and root; otherwise
@@ -210,7 +210,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_reduce_scatter_v(weir_collective *colle
 
 /* A gather and a scatter whose pieces differ in size. extents[k] is the place of rank k's elements in the root's recv
  * (gather) or send (scatter). All ranks pass the same extents, which must not overlap; otherwise WEIR_ERR_MISMATCH. In
- * place, the root's own piece is its extent. Not supported between hosts. */
+ * place, the root's own piece is its extent. */
 WEIR_API WEIR_NODISCARD weir_status weir_gather_v(weir_collective *collective, const void *send, void *recv,
                                                   const weir_extent *extents, weir_dtype dtype, uint32_t root,
                                                   void *stream);

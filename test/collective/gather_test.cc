@@ -1,14 +1,10 @@
 // weir_gather_v and weir_scatter_v: pieces of random sizes and places, in all forms.
-#include <algorithm>
-
-#include "test/collective/operations.h"
+#include "test/collective/extents.h"
 #include "test/harness/stage_test.h"
 
 namespace {
 
-using Extents = std::vector<weir_extent>;
-
-constexpr uint64_t room = 64 << 10;
+constexpr uint64_t room = rooted_room(8, 700);
 
 weir_collective_opts opts_of(const weirt_rank *rank)
 {
@@ -21,78 +17,6 @@ weir_collective_opts opts_of(const weirt_rank *rank)
     return opts;
 }
 
-// Extents in a random order, with gaps; about every fourth is empty.
-Extents random_extents(uint64_t seed, uint32_t ranks)
-{
-    Extents extents(ranks);
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < ranks; i++) {
-        const uint32_t rank = static_cast<uint32_t>((i + seed) % ranks);
-        const uint64_t random = mix(mix(seed) ^ i);
-        const uint64_t count = random % 4 == 0 ? 0 : random % 700;
-        extents[rank] = { at, count };
-        at += count + (random >> 32) % 5;
-    }
-    return extents;
-}
-
-uint16_t value_of(uint64_t seed, uint64_t index) { return static_cast<uint16_t>(mix(seed ^ (index << 8))); }
-
-// One call of random extents. The root's buffer holds value_of(seed, place).
-bool one(const Bench *b, bool gathers, bool in_place, uint64_t seed)
-{
-    const uint32_t ranks = weir_collective_size(b->collective);
-    const uint32_t rank = weir_collective_rank(b->collective);
-    const uint32_t root = static_cast<uint32_t>(seed % ranks);
-    const Extents extents = random_extents(seed, ranks);
-    const weir_extent mine = extents[rank];
-    char *whole = static_cast<char *>(weir_memory_pointer(gathers ? b->out : b->in)) + guard;
-    char *own = static_cast<char *>(weir_memory_pointer(gathers ? b->in : b->out)) + guard;
-    own = in_place && rank == root ? whole + 2 * mine.at : own;
-    Bytes want(room, poison);
-    const auto put = [&](Bytes &bytes, uint64_t at, const weir_extent &extent) {
-        for (uint64_t i = 0; i < extent.count; i++) {
-            const uint16_t value = value_of(seed, extent.at + i);
-            std::memcpy(bytes.data() + at + 2 * i, &value, 2);
-        }
-    };
-    // The memory in which data arrives, as it is before and after.
-    const bool arrives_whole = gathers && rank == root;
-    for (uint32_t k = 0; k < ranks && arrives_whole; k++) {
-        put(want, 2 * extents[k].at, extents[k]);
-    }
-    if (!gathers && !(in_place && rank == root)) {
-        put(want, 0, mine);
-    }
-    weir_device *device = b->comm.device;
-    Bytes data(room, poison);
-    bool fine = WEIRT_OK(b->rank, weir_device_fill(device, whole, poison, room)) &&
-                WEIRT_OK(b->rank, weir_device_fill(device, own == whole + 2 * mine.at ? whole : own, poison, room));
-    if (gathers) {
-        put(data, 0, mine);
-        fine = fine &&
-               WEIRT_OK(b->rank, weir_device_copy(device, own, data.data(), std::max<uint64_t>(1, 2 * mine.count)));
-    } else if (rank == root) {
-        for (uint32_t k = 0; k < ranks; k++) {
-            put(data, 2 * extents[k].at, extents[k]);
-        }
-        fine = fine && WEIRT_OK(b->rank, weir_device_copy(device, whole, data.data(), room));
-        want = in_place ? data : want;
-    }
-    fine = fine && weirt_barrier(b->rank) &&
-           WEIRT_OK(b->rank, gathers ? weir_gather_v(b->collective, own, rank == root ? whole : nullptr, extents.data(),
-                                                     WEIR_BF16, root, b->stream)
-                                     : weir_scatter_v(b->collective, rank == root ? whole : nullptr, own,
-                                                      extents.data(), WEIR_BF16, root, b->stream)) &&
-           WEIRT_OK(b->rank, weir_stream_wait(device, b->stream, weirt_timeout_ms())) &&
-           WEIRT_OK(b->rank, weir_comm_status(b->comm.comm));
-    const bool checks = arrives_whole || !gathers;
-    const char *from = gathers || (in_place && rank == root) ? whole : own;
-    Bytes have(room);
-    return fine && (!checks || (WEIRT_OK(b->rank, weir_device_copy(device, have.data(), from, room)) &&
-                                WEIRT_EXPECT(b->rank, have == want)));
-}
-
 void random_calls(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);
@@ -102,7 +26,7 @@ void random_calls(weirt_rank *rank)
     for (const weir_collective_form form : { WEIR_FORM_AUTO, WEIR_FORM_PACKETS, WEIR_FORM_LINES, WEIR_FORM_SLOTS }) {
         fine = fine && WEIRT_OK(rank, weir_collective_force(bench.collective, form, 0));
         for (uint32_t i = 0; i < 4 && fine; i++) {
-            fine = one(&bench, i % 2 != 0, i >= 2, seed++);
+            fine = run_rooted(&bench, i % 2 != 0, i >= 2, 700, seed++);
         }
     }
     bench_close(&bench);
@@ -147,7 +71,7 @@ void arguments(weirt_rank *rank)
         refused(&bench, "not aligned", weir_scatter_v(c, in, out + 1, good, WEIR_F32, 0, s));
         refused(&bench, "send and recv overlap", weir_scatter_v(c, in, in + 8, good, WEIR_F32, rank->rank, s));
         // Nothing was launched.
-        (void)one(&bench, true, false, 5);
+        (void)run_rooted(&bench, true, false, 700, 5);
     }
     bench_close(&bench);
 }

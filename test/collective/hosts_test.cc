@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <tuple>
 
-#include "test/collective/operations.h"
+#include "test/collective/extents.h"
 #include "test/harness/checks.h"
 #include "test/harness/software_nic.h"
 #include "test/harness/stage_test.h"
@@ -160,6 +160,18 @@ void chunks(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// Pieces of random sizes, some of them empty. Pieces of `most` elements take several chunks.
+void rooted(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 2 * rooted_room(rank->size, 30000), 0, &bench);
+    for (uint32_t i = 0; i < 12 && fine; i++) {
+        fine = run_rooted(&bench, i % 2 != 0, i % 4 >= 2, i < 8 ? 700 : 30000, i + rank->size);
+    }
+    bench_close(&bench);
+}
+
 // A graph of several operations, replayed with new data.
 void replays(weirt_rank *rank)
 {
@@ -295,6 +307,60 @@ void differences(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// Extents of one rank, or of rail 1, differ in an offset or in a count. Nothing has any bytes except the last piece.
+void extents_differ(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    const uint32_t what = static_cast<const Setting *>(rank->arg)->what;
+    const bool odd = what < rank->size ? rank->rank == what : rank->rank % 2 == 1;
+    Bench bench;
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        const weir_extent extents[] = { { 0, 0 }, { 0, 0 }, { 0, 0 }, { odd ? 9u : 8u, odd ? 5000u : 4u } };
+        void *in = weir_memory_pointer(bench.in);
+        void *out = weir_memory_pointer(bench.out);
+        const bool gathers = what % 2 == 0;
+        (void)weirt_barrier(rank);
+        const weir_status called = gathers
+                                       ? weir_gather_v(bench.collective, in, out, extents, WEIR_U8, 0, bench.stream)
+                                       : weir_scatter_v(bench.collective, in, out, extents, WEIR_U8, 0, bench.stream);
+        expect_mismatch(&bench, called, gathers ? "gather_v of u8, extents of digest" : "scatter_v of u8, extents of");
+    }
+    bench_close(&bench);
+}
+
+// Rank 2 dies; the others' gather_v and scatter_v end with an error that names it.
+void rooted_killed(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    const bool gathers = static_cast<const Setting *>(rank->arg)->what == 0;
+    Bench bench;
+    weirt_log_allow(" failed: "); // the transport may notice first
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        (void)run_rooted(&bench, gathers, false, 700, 1);
+        (void)weirt_barrier(rank);
+        if (rank->rank == 2) {
+            weirt_die(rank, WEIRT_KILL);
+        }
+        const weir_extent extents[] = { { 0, 100 }, { 100, 100 }, { 200, 100 }, { 300, 100 } };
+        void *in = weir_memory_pointer(bench.in);
+        void *out = weir_memory_pointer(bench.out);
+        const weir_status called = gathers
+                                       ? weir_gather_v(bench.collective, in, out, extents, WEIR_U8, 0, bench.stream)
+                                       : weir_scatter_v(bench.collective, in, out, extents, WEIR_U8, 2, bench.stream);
+        WEIRT_EXPECT(rank, called == WEIR_OK || called == WEIR_ERR_REMOTE);
+        WEIRT_OK(rank, weir_stream_wait(bench.comm.device, bench.stream, weirt_timeout_ms()));
+        const uint64_t end = weirt_now_ms() + weirt_timeout_ms(); // a rank without data from rank 2 may end first
+        weir_status status = weir_comm_status(bench.comm.comm);
+        while (status == WEIR_OK && weirt_now_ms() < end) {
+            weirt_sleep_ms(5);
+            status = weir_comm_status(bench.comm.comm);
+        }
+        WEIRT_EXPECT(rank, status == WEIR_ERR_REMOTE);
+        WEIRT_TEXT(rank, "rank 2 died");
+    }
+    bench_leave(&bench);
+}
+
 void killed(weirt_rank *rank)
 {
     const weir_collective_opts opts = opts_of(rank);
@@ -351,6 +417,14 @@ TEST_P(CollectiveHosts, Sizes)
 
 TEST_P(CollectiveHostsChunks, FollowEachOther) { run(chunks, 2, 2, 1, 1); }
 
+TEST_P(CollectiveHosts, PiecesOfRandomSizes)
+{
+    run(rooted, 2, 2, 2, 1);
+    if (!stage()->processes) {
+        run(rooted, 3, 1, 1, 2);
+    }
+}
+
 TEST_P(CollectiveHosts, GraphsAreReplayed) { run(replays, 2, 1, 1, 2); }
 
 TEST_P(CollectiveHostsTrouble, ArgumentsAreChecked) { run(arguments, 2, 2, 1, 1); }
@@ -364,7 +438,21 @@ TEST_P(CollectiveHostsTrouble, DifferentCallsAreAMismatchOnAllRanks)
     run(differences, 2, 1, 1, 1, 2);
 }
 
+TEST_P(CollectiveHostsTrouble, DifferentExtentsAreAMismatchOnAllRanks)
+{
+    for (uint32_t what = 0; what < 6; what++) {
+        run(extents_differ, 2, 2, 1, 1, what);
+    }
+}
+
 TEST_P(CollectiveHostsDeath, OthersEnd) { run(killed, 2, 2, 1, 1); }
+
+TEST_P(CollectiveHostsDeath, OthersEndTheirPieces)
+{
+    for (uint32_t what = 0; what < 2; what++) {
+        run(rooted_killed, 2, 2, 1, 1, what);
+    }
+}
 
 TEST_P(CollectiveHostsRefused, RailThatFailsEndsTheCall)
 {
@@ -381,6 +469,7 @@ TEST_P(LongCollectiveHosts, MoreHosts)
         run(sizes, of[0], of[1], of[0] * of[1] > 6 ? 1 : 2, 1);
     }
     run(chunks, 3, 1, 2, 1);
+    run(rooted, 3, 2, 1, 1);
     run(chunks, 2, 1, 1, 2);
 }
 

@@ -9,7 +9,7 @@
  *     rails.c    describes a step over the rails for its kernel; sets the rails up
  *     launch.c   launches the kernel of a step
  *     order.c    orders the kernels of several streams
- *     gather.c   gather_v and scatter_v: checks them, and calls choice.c and local.c
+ *     gather.c   gather_v and scatter_v: checks them, and calls choice.c, local.c and rails.c
  *     exchange.c exchange, send and recv: checks them, describes them, and calls launch.c
  *     life.c     remembers the streams
  *
@@ -257,8 +257,9 @@ weir_status weiri_rails_meet(weir_collective *collective, const weir_collective_
 /* Called by all ranks of all hosts, which agree on the outcome. close undoes what open has begun. */
 weir_status weiri_rails_open(weir_collective *collective, const weir_collective_opts *opts);
 void weiri_rails_close(weir_collective *collective);
-/* Completes a step over the rails that is part of `q`, and launches it. */
-weir_status weiri_rails_run(const weir_collective *collective, const weir_collective_request *q, weir_rail_step *step,
+/* Completes a step over the rails, and launches it. `call` and `count` are what ranks compare, with the blocks that
+ * this function chooses. */
+weir_status weiri_rails_run(const weir_collective *collective, weiri_call call, uint64_t count, weir_rail_step *step,
                             void *stream);
 
 /* ---- register.c ------------------------------------------------------------------------------------------------ */

@@ -1,9 +1,17 @@
 /* gather.c - weir_gather_v and weir_scatter_v: a gather and a scatter whose pieces differ in size. All ranks know all
- * extents, so they choose the same form. They compare a digest of the extents. */
+ * extents, so they choose the same form. They compare a digest of the extents.
+ *
+ * Between hosts the piece of rank i of a host goes over rail i, to or from rank i of the root's host. The root's rail
+ * ends in the root's buffer; on the other rails the pieces stay in the hold until they move inside the root's host, a
+ * chunk at a time. The pieces of a rail step all have one size, so each host has a step of its own. Ranks skip the
+ * steps without bytes, except the first step of a rail and the first one inside the root's host: these compare the
+ * calls. */
 #include <string.h>
 
 #include "src/host/base/error.h"
 #include "src/host/collective/collective.h"
+
+#define UNIT 128u /* chunks are multiples of this */
 
 typedef struct rooted_call {
     weir_collective *collective;
@@ -74,8 +82,9 @@ static weir_status check(const rooted_call *c)
     if (status != WEIR_OK) {
         return status;
     }
-    if (c->collective->rails.device.hosts > 1) {
-        return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: not supported between hosts", c->name);
+    if (c->collective->rails.device.hosts > 1 && c->collective->form == WEIR_FORM_COPIES) {
+        return weiri_fail(WEIR_ERR_UNSUPPORTED,
+                          "%s: the form of copies is forced, but copy engines carry nothing between hosts", c->name);
     }
     if (c->extents == NULL || c->root >= c->collective->size) {
         return c->extents == NULL
@@ -101,6 +110,15 @@ static uint64_t digest_of(const rooted_call *c)
     return digest;
 }
 
+/* The call that ranks compare, without form and blocks. */
+static weiri_call call_of(const rooted_call *c)
+{
+    const weiri_call call = {
+        .kind = c->gathers ? WEIRI_GATHER_V : WEIRI_SCATTER_V, .dtype = c->dtype, .op = WEIRI_NO_OP, .root = c->root
+    };
+    return call;
+}
+
 static void fill(const rooted_call *c, weir_collective_move *m)
 {
     const weir_dev_collective *device = &c->collective->device;
@@ -124,34 +142,168 @@ static void fill(const rooted_call *c, weir_collective_move *m)
     }
 }
 
-static weir_status run(const rooted_call *c)
+/* Launches a move inside the host, whose places and bytes are filled in. */
+static weir_status launch_move(const rooted_call *c, weiri_move_args *args, bool part_of_many)
 {
-    weiri_move_args args;
     weir_collective_form form;
     weir_shape shape;
-    weir_status status = check(c);
+    const weiri_work work = { .kind = c->gathers ? WEIR_GATHER : WEIR_SCATTER,
+                              .bytes = args->move.most * c->collective->device.ranks,
+                              .piece = args->move.most };
+    const weir_status status = weiri_choose_step(c->collective, &work, c->name, part_of_many, &form, &shape);
     if (status != WEIR_OK) {
         return status;
     }
+    weiri_step step = { .call = call_of(c), .count = digest_of(c), .threads = shape.threads, .stream = c->stream };
+    step.call.form = form;
+    step.call.blocks = shape.blocks;
+    return weiri_local_move(c->collective, &step, args);
+}
+
+static weir_status run_inside(const rooted_call *c)
+{
+    weiri_move_args args;
     memset(&args, 0, sizeof args);
     fill(c, &args.move);
-    const weiri_work work = { .kind = c->gathers ? WEIR_GATHER : WEIR_SCATTER,
-                              .bytes = args.move.most * c->collective->device.ranks,
-                              .piece = args.move.most };
-    status = weiri_choose_step(c->collective, &work, c->name, false, &form, &shape);
+    return launch_move(c, &args, false);
+}
+
+/* ---- between hosts --------------------------------------------------------------------------------------------- */
+
+/* Bytes `at` to `at` + `bytes` of each piece. */
+typedef struct rooted_chunk {
+    uint64_t at;
+    uint64_t bytes;
+} rooted_chunk;
+
+static uint64_t left_of(const rooted_call *c, uint32_t rank, const rooted_chunk *k)
+{
+    const uint64_t bytes = piece_of(c, NULL, rank).bytes;
+    const uint64_t left = bytes > k->at ? bytes - k->at : 0;
+    return left < k->bytes ? left : k->bytes;
+}
+
+static uint32_t root_host(const rooted_call *c) { return c->root / c->collective->device.ranks; }
+
+/* `data` may be NULL. */
+static char *offset(const char *data, uint64_t bytes) { return (char *)((uintptr_t)data + bytes); }
+
+/* Where this rank of the root's host keeps the chunk of its rail's piece of `host`. */
+static char *held(const rooted_call *c, uint32_t host, const rooted_chunk *k)
+{
+    return c->collective->rails.hold + host * k->bytes;
+}
+
+/* Moves the chunk of each rail's piece of `host` between that host and the root's host. */
+static weir_status over_rails(const rooted_call *c, uint32_t host, const rooted_chunk *k, bool compares)
+{
+    const weir_collective *collective = c->collective;
+    const uint32_t rank = host * collective->device.ranks + collective->device.rank;
+    const uint64_t bytes = left_of(c, rank, k);
+    const bool is_root = collective->rank == c->root;
+    weir_rail_step s;
+    memset(&s, 0, sizeof s);
+    if (bytes == 0 && !compares) {
+        return WEIR_OK;
+    }
+    s.part = bytes;
+    s.bytes = bytes * collective->rails.device.hosts;
+    s.from = (uint64_t)1 << (c->gathers ? host : root_host(c));
+    s.to = (uint64_t)1 << (c->gathers ? root_host(c) : host);
+    s.send = collective->rails.hold;
+    s.recv = collective->rails.hold;
+    if (collective->rails.device.host == host && bytes != 0) {
+        s.send = c->gathers ? c->send + k->at : s.send;
+        s.recv = c->gathers ? s.recv : c->recv + k->at;
+    } else if (collective->rails.device.host == root_host(c)) {
+        s.send = c->gathers || bytes == 0 ? s.send
+                 : is_root                ? offset(piece_of(c, c->send, rank).data, k->at)
+                                          : held(c, host, k);
+        s.recv = !c->gathers || bytes == 0 ? s.recv
+                 : is_root                 ? offset(piece_of(c, c->recv, rank).data, k->at)
+                                           : held(c, host, k);
+    }
+    return weiri_rails_run(collective, call_of(c), digest_of(c), &s, c->stream);
+}
+
+/* Moves the chunk of the pieces of `host` inside the root's host, to or from the root. */
+static weir_status inside(const rooted_call *c, uint32_t host, const rooted_chunk *k, bool compares)
+{
+    const weir_dev_collective *device = &c->collective->device;
+    const uint32_t root = c->root % device->ranks;
+    const bool own = host == root_host(c);
+    const bool is_root = c->collective->rank == c->root;
+    weiri_move_args args;
+    weir_collective_move *m = &args.move;
+    memset(&args, 0, sizeof args);
+    m->send = !c->gathers ? c->send : own ? offset(c->send, k->at) : held(c, host, k);
+    m->recv = c->gathers ? c->recv : own ? offset(c->recv, k->at) : held(c, host, k);
+    for (uint32_t i = 0; i < device->ranks; i++) {
+        const uint32_t rank = host * device->ranks + i;
+        const uint64_t bytes = !own && i == root ? 0 : left_of(c, rank, k);
+        const uint64_t at = is_root && bytes != 0 ? (uintptr_t)piece_of(c, NULL, rank).data + k->at : 0;
+        m->most = bytes > m->most ? bytes : m->most;
+        if (c->gathers) {
+            m->send_bytes[root] = i == device->rank ? bytes : m->send_bytes[root];
+            m->recv_at[i] = at;
+            m->recv_bytes[i] = is_root ? bytes : 0;
+        } else {
+            m->send_at[i] = at;
+            m->send_bytes[i] = is_root ? bytes : 0;
+            m->recv_bytes[root] = i == device->rank ? bytes : m->recv_bytes[root];
+        }
+    }
+    return m->most != 0 || compares ? launch_move(c, &args, true) : WEIR_OK;
+}
+
+static weir_status run_chunk(const rooted_call *c, const rooted_chunk *k)
+{
+    const weiri_rails *rails = &c->collective->rails;
+    const uint32_t first = root_host(c) == 0 ? 1 : 0;
+    weir_status status = WEIR_OK;
+    for (uint32_t host = 0; host < rails->device.hosts && status == WEIR_OK; host++) {
+        const bool own = host == root_host(c);
+        const bool moves = rails->device.host == root_host(c);
+        if (moves && (own || !c->gathers)) {
+            status = inside(c, host, k, own && k->at == 0);
+        }
+        if (!own && status == WEIR_OK) {
+            status = over_rails(c, host, k, host == first && k->at == 0);
+        }
+        if (moves && !own && c->gathers && status == WEIR_OK) {
+            status = inside(c, host, k, false);
+        }
+    }
+    return status;
+}
+
+static weir_status run_between(const rooted_call *c)
+{
+    const weir_collective *collective = c->collective;
+    const uint64_t room = collective->rails.hold_bytes / collective->rails.device.hosts / UNIT * UNIT;
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < collective->size; rank++) {
+        const uint64_t bytes = piece_of(c, NULL, rank).bytes;
+        most = bytes > most ? bytes : most;
+    }
+    rooted_chunk k = { 0, collective->device.ranks == 1 ? WEIRI_BYTES_MOST : room };
+    weir_status status;
+    do {
+        status = run_chunk(c, &k);
+        k.at += k.bytes;
+    } while (status == WEIR_OK && k.at < most);
+    return status;
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------ */
+
+static weir_status run(const rooted_call *c)
+{
+    const weir_status status = check(c);
     if (status != WEIR_OK) {
         return status;
     }
-    const weiri_step step = { .call = { .kind = c->gathers ? WEIRI_GATHER_V : WEIRI_SCATTER_V,
-                                        .dtype = c->dtype,
-                                        .op = WEIRI_NO_OP,
-                                        .root = c->root,
-                                        .form = form,
-                                        .blocks = shape.blocks },
-                              .count = digest_of(c),
-                              .threads = shape.threads,
-                              .stream = c->stream };
-    return weiri_local_move(c->collective, &step, &args);
+    return c->collective->rails.device.hosts > 1 ? run_between(c) : run_inside(c);
 }
 
 weir_status weir_gather_v(weir_collective *collective, const void *send, void *recv, const weir_extent *extents,

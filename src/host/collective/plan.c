@@ -282,7 +282,7 @@ static weir_status over_rails(const hosts_call *h, weir_rail_step *s)
 {
     s->dtype = h->q->dtype;
     s->op = h->q->op;
-    return weiri_rails_run(h->collective, h->q, s, h->stream);
+    return weiri_rails_run(h->collective, weiri_call_of(h->q, WEIR_FORM_AUTO, 0), h->q->count, s, h->stream);
 }
 
 /* Chooses the form of a step inside the host that is one of several steps. */

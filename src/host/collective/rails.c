@@ -213,15 +213,16 @@ void weiri_rails_close(weir_collective *collective)
 
 /* ---- steps -------------------------------------------------------------------------------------------------- */
 
-weir_status weiri_rails_run(const weir_collective *collective, const weir_collective_request *q, weir_rail_step *step,
+weir_status weiri_rails_run(const weir_collective *collective, weiri_call call, uint64_t count, weir_rail_step *step,
                             void *stream)
 {
     const weiri_rails *rails = &collective->rails;
     const uint64_t messages = (step->part + rails->device.slot_bytes - 1) / rails->device.slot_bytes;
     const uint32_t most = rails->device.blocks;
     const weir_shape shape = { messages == 0 ? 1 : messages < most ? (uint32_t)messages : most, rails->threads };
-    const weiri_call call = weiri_call_of(q, WEIR_FORM_AUTO, shape.blocks);
+    call.form = WEIR_FORM_AUTO;
+    call.blocks = shape.blocks;
     step->what.call = weiri_call_word(&call);
-    step->what.count = q->count;
+    step->what.count = count;
     return weiri_launch_rails(collective, shape, step, stream);
 }
