@@ -140,6 +140,7 @@ void creation(weirt_rank *rank)
         // Ranks with different arguments get an error.
         opts.staging_bytes = (256 + 256 * static_cast<uint64_t>(rank->rank)) << 10;
         WEIRT_STATUS(rank, WEIR_ERR_MISMATCH, weir_collective_create(comm.comm, &opts, &collective));
+        WEIRT_TEXT(rank, "was given other opts, another tuning file, or another WEIR_STAGING");
         (void)weirt_barrier(rank);
         opts = small_opts(rank);
         opts.form = rank->rank == 0 ? WEIR_FORM_SLOTS : WEIR_FORM_LINES;
@@ -439,6 +440,21 @@ void groups(weirt_rank *rank)
 }
 
 // Many calls without a wait between them stay in order.
+// WEIR_STAGING is 128 KiB; the staging of the opts would be refused.
+void staging_of_environment(weirt_rank *rank)
+{
+    weir_collective_opts opts = small_opts(rank);
+    opts.staging_bytes = 1000;
+    Bench bench;
+    if (bench_open(rank, &opts, 4096, 0, &bench)) {
+        weir_dev_collective device;
+        weir_collective_device(bench.collective, &device);
+        WEIRT_EXPECT(rank, device.packet_room == 1024); // a sixteenth in two sections of two halves for two ranks
+        (void)run(&bench, sum_of(700, 1));
+    }
+    bench_close(&bench);
+}
+
 void burst(weirt_rank *rank)
 {
     const weir_collective_opts opts = small_opts(rank);
@@ -695,6 +711,13 @@ TEST_P(CollectiveUse, TuningFilesChoose)
         setenv("WEIR_COLLECTIVE_TABLE", "/", 1); // a folder, for the second case
     }
     unsetenv("WEIR_COLLECTIVE_TABLE");
+}
+
+TEST_P(CollectiveUse, StagingOfTheEnvironmentWins)
+{
+    setenv("WEIR_STAGING", "131072", 1);
+    run(2, staging_of_environment);
+    unsetenv("WEIR_STAGING");
 }
 
 TEST_P(CollectiveUse, CallsFollowEachOther) { run(3, burst); }

@@ -96,6 +96,7 @@ TEST_F(Env, DefaultsAreThoseOfTheTable)
     EXPECT_STREQ(env.interface, "");
     EXPECT_EQ(env.cpu_threads, 64u);
     EXPECT_STREQ(env.transport, "");
+    EXPECT_FALSE(env.staging_set);
     EXPECT_STREQ(env.cuda_library, "libcuda.so.1");
 }
 
@@ -184,6 +185,10 @@ TEST_F(Env, EndsOfRangesAreAccepted)
         setenv("WEIR_CPU_THREADS", std::to_string(threads).c_str(), 1);
         EXPECT_EQ(read().cpu_threads, threads);
     }
+    for (uint64_t bytes : { uint64_t{ 128 } << 10, uint64_t{ 64 } << 30 }) {
+        setenv("WEIR_STAGING", std::to_string(bytes).c_str(), 1);
+        EXPECT_EQ(read().staging, bytes);
+    }
 }
 
 TEST_F(Env, NumbersOutOfRangeAreRefused)
@@ -200,6 +205,8 @@ TEST_F(Env, NumbersOutOfRangeAreRefused)
     expect_refused("WEIR_SIZE", "65537");
     expect_refused("WEIR_PORT", "0");
     expect_refused("WEIR_PORT", "65536");
+    expect_refused("WEIR_STAGING", "131071");
+    expect_refused("WEIR_STAGING", "68719476737");
 }
 
 TEST_F(Env, MalformedNumbersAreRefused)

@@ -30,6 +30,7 @@ static const struct {
     { "WEIR_RANK", 0, WEIR_RANKS_MAX - 1 },
     { "WEIR_SIZE", 1, WEIR_RANKS_MAX },
     { "WEIR_PORT", 1, 65535 },
+    { "WEIR_STAGING", WEIRI_STAGING_LEAST, WEIRI_STAGING_MOST },
     { "WEIR_IB_GID_INDEX", 0, 255 },
     { "WEIR_IB_TIMEOUT", 1, 31 },
 };

@@ -6,6 +6,10 @@
 #include "weir/env.h"
 #include "weir/log.h"
 
+/* Fewest and most bytes of a collective's staging, in WEIR_STAGING and in opts. */
+#define WEIRI_STAGING_LEAST ((uint64_t)128 << 10)
+#define WEIRI_STAGING_MOST ((uint64_t)64 << 30)
+
 typedef uint64_t weiri_env_u64;
 typedef bool weiri_env_bool;
 typedef const char *weiri_env_string;

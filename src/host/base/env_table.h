@@ -24,6 +24,8 @@
       "Transports that this rank may use, comma-separated, in order; empty: ipc,ib,ofi.")                              \
     X(WEIR_COLLECTIVE_TABLE, string, collective_table, "",                                                             \
       "Tuning file: the form of each collective by size; the same file on all ranks.")                                 \
+    X(WEIR_STAGING, u64, staging, "",                                                                                  \
+      "Staging bytes of each collective, from 131072; the same on all ranks; empty: by opts.")                         \
     X(WEIR_PORT_ENGINE, string, port_engine, "proxy",                                                                  \
       "What posts the transfers of kernels: proxy, device or device-only.")                                            \
     X(WEIR_IB_DEVICE, string, ib_device, "",                                                                           \

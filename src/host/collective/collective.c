@@ -12,8 +12,6 @@
 
 #define STAGING_GPU ((uint64_t)256 << 20)
 #define STAGING_CPU ((uint64_t)1 << 20)
-#define STAGING_LEAST ((uint64_t)128 << 10)
-#define STAGING_MOST ((uint64_t)64 << 30)
 #define BLOCKS_MOST 1024u
 #define MESSAGE_COLUMNS 8u /* at least, as far as there are blocks; more if their slots are not too small: */
 #define MESSAGE_BYTES ((uint64_t)16 << 10)
@@ -95,8 +93,15 @@ static bool oversubscribes(const weir_collective *collective, const weir_collect
            !share_device(collective, opts->group);
 }
 
-static weir_status take_opts(weir_collective *collective, const weir_collective_opts *opts, uint64_t *bytes)
+/* Also sets opts->staging_bytes from the environment. */
+static weir_status take_opts(weir_collective *collective, weir_collective_opts *opts, uint64_t *bytes)
 {
+    weiri_env env;
+    const weir_status read = weiri_env_read(&env);
+    if (read != WEIR_OK) {
+        return read;
+    }
+    opts->staging_bytes = env.staging_set ? env.staging : opts->staging_bytes;
     weir_device_info info;
     weir_device_get_info(collective->comm->device, &info, sizeof info);
     collective->many = info.warps;
@@ -104,9 +109,9 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     if (staging == 0) {
         staging = collective->many ? STAGING_GPU : STAGING_CPU;
     }
-    if (staging < STAGING_LEAST || staging > STAGING_MOST) {
+    if (staging < WEIRI_STAGING_LEAST || staging > WEIRI_STAGING_MOST) {
         return weiri_fail(WEIR_ERR_INVALID, "weir_collective_create: %llu bytes of staging; at least %llu are needed",
-                          (unsigned long long)staging, (unsigned long long)STAGING_LEAST);
+                          (unsigned long long)staging, (unsigned long long)WEIRI_STAGING_LEAST);
     }
     if (opts->form > WEIR_FORM_COPIES) {
         return invalid("weir_collective_create", "unknown form");
@@ -129,18 +134,14 @@ static weir_status take_opts(weir_collective *collective, const weir_collective_
     collective->form = opts->form;
     collective->check_pointers = opts->check_pointers;
     *bytes = lay_out(&collective->device, collective->sm_limit, staging);
-    weiri_env env;
-    weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
-    if (status == WEIR_OK) {
-        status = weiri_env_read(&env);
-    }
+    const weir_status status = opts->order_streams ? weiri_order_open(collective) : WEIR_OK;
     return status == WEIR_OK && env.collective_table_set ? weiri_tuning_read(collective, env.collective_table) : status;
 }
 
 /* Sets the words that must be equal on the ranks of a host, and on the ranks that rails join. */
 static void set_words(weir_collective *collective, const weir_collective_opts *opts)
 {
-    static const char differ[] = "was given other opts, or another tuning file";
+    static const char differ[] = "was given other opts, another tuning file, or another WEIR_STAGING";
     const weir_dev_collective *device = &collective->device;
     const uint64_t words[WEIRI_TEAM_WORDS] = { (uint64_t)device->ranks << 32 | device->blocks,
                                                device->packet_room,
