@@ -70,7 +70,7 @@ typedef struct weir_collective_opts {
     const weir_group *group; /* ranks of the communicator with this one; NULL: all. Operations count ranks in it */
     uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
                                 64 MiB on a GPU, 1 and 64 MiB on the CPU; WEIR_STAGING wins over it; the same on
-                                all ranks, as the next two */
+                                all ranks, as the next two. A rank alone on its host has none inside the host */
     uint32_t blocks; /* most blocks of a kernel, one for each multiprocessor; default, and limit on a GPU: the number of
                         multiprocessors. Unless blocks or threads are given, operations by slots among more than two
                         ranks, each with its own GPU, put four blocks of 256 threads on each multiprocessor, which

@@ -455,6 +455,33 @@ void staging_of_environment(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// A collective of one rank allocates no staging, and every operation works.
+void one_rank(weirt_rank *rank)
+{
+    weir_collective_opts opts = small_opts(rank);
+    opts.staging_bytes = 64 << 20;
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 1 << 20, 0, &bench);
+    WEIRT_EXPECT(rank, !fine || weir_collective_bytes(bench.collective) < 2 << 20);
+    for (const weir_collective_form form : { WEIR_FORM_AUTO, WEIR_FORM_PACKETS, WEIR_FORM_LINES, WEIR_FORM_SLOTS }) {
+        fine = fine && WEIRT_OK(rank, weir_collective_force(bench.collective, form, 0));
+        for (const uint64_t count : { 5, 20000 }) {
+            for (uint32_t i = 0; i < MESSAGES; i++) {
+                const Kind kind = static_cast<Kind>(i);
+                const bool in_place = kind == ALL_TO_ALL && form == WEIR_FORM_SLOTS;
+                fine = fine && run(&bench, { kind, WEIR_F32, WEIR_SUM, count, 0, 0, in_place, true, count });
+            }
+        }
+    }
+    if (fine) {
+        const weir_transfer self[] = { { weir_memory_pointer(bench.in), 70000, WEIR_F32, 0, false },
+                                       { weir_memory_pointer(bench.out), 70000, WEIR_F32, 0, true } };
+        WEIRT_OK(rank, weir_exchange(bench.collective, self, 2, bench.stream));
+        WEIRT_OK(rank, weir_comm_wait(bench.comm.comm, bench.stream, 0));
+    }
+    bench_close(&bench);
+}
+
 void burst(weirt_rank *rank)
 {
     const weir_collective_opts opts = small_opts(rank);
@@ -719,6 +746,8 @@ TEST_P(CollectiveUse, StagingOfTheEnvironmentWins)
     run(2, staging_of_environment);
     unsetenv("WEIR_STAGING");
 }
+
+TEST_P(CollectiveUse, OneRankNeedsNoStaging) { run(1, one_rank); }
 
 TEST_P(CollectiveUse, CallsFollowEachOther) { run(3, burst); }
 

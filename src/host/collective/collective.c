@@ -48,7 +48,9 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
     device->messages = device->slots + rooms * columns * device->slot_bytes;
-    return device->messages + messages * device->message_blocks * device->message_bytes;
+    /* A rank that is alone on its host passes no message: only its mailboxes and semaphores are allocated. */
+    return device->ranks == 1 ? device->packets
+                              : device->messages + messages * device->message_blocks * device->message_bytes;
 }
 
 /* The ranks compare their rows by this hash. */
