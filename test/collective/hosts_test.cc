@@ -328,6 +328,23 @@ void extents_differ(weirt_rank *rank)
     bench_close(&bench);
 }
 
+// One rank of gather_v gives a root on the other host.
+void roots_differ(weirt_rank *rank)
+{
+    const weir_collective_opts opts = opts_of(rank);
+    const bool odd = rank->rank == static_cast<const Setting *>(rank->arg)->what;
+    Bench bench;
+    if (bench_open(rank, &opts, 64 << 10, 0, &bench)) {
+        const weir_extent extents[] = { { 0, 4 }, { 4, 4 }, { 8, 4 }, { 12, 4 } };
+        (void)weirt_barrier(rank);
+        expect_mismatch(&bench,
+                        weir_gather_v(bench.collective, weir_memory_pointer(bench.in), weir_memory_pointer(bench.out),
+                                      extents, WEIR_U8, odd ? 2 : 0, bench.stream),
+                        ", root 2");
+    }
+    bench_close(&bench);
+}
+
 // Rank 2 dies; the others' gather_v and scatter_v end with an error that names it.
 void rooted_killed(weirt_rank *rank)
 {
@@ -442,6 +459,13 @@ TEST_P(CollectiveHostsTrouble, DifferentExtentsAreAMismatchOnAllRanks)
 {
     for (uint32_t what = 0; what < 6; what++) {
         run(extents_differ, 2, 2, 1, 1, what);
+    }
+}
+
+TEST_P(CollectiveHostsTrouble, DifferentRootsAreAMismatchOnAllRanks)
+{
+    for (uint32_t odd = 0; odd < 4; odd++) {
+        run(roots_differ, 2, 2, 1, 1, odd);
     }
 }
 

@@ -256,25 +256,27 @@ static weir_status inside(const rooted_call *c, uint32_t host, const rooted_chun
     return m->most != 0 || compares ? launch_move(c, &args, true) : WEIR_OK;
 }
 
+/* The root's host comes last, so a gather begins with a step over the rails. That step ends also where ranks differ in
+ * the root. */
 static weir_status run_chunk(const rooted_call *c, const rooted_chunk *k)
 {
     const weiri_rails *rails = &c->collective->rails;
-    const uint32_t first = root_host(c) == 0 ? 1 : 0;
+    const uint32_t hosts = rails->device.hosts;
+    const bool moves = rails->device.host == root_host(c);
     weir_status status = WEIR_OK;
-    for (uint32_t host = 0; host < rails->device.hosts && status == WEIR_OK; host++) {
-        const bool own = host == root_host(c);
-        const bool moves = rails->device.host == root_host(c);
-        if (moves && (own || !c->gathers)) {
-            status = inside(c, host, k, own && k->at == 0);
+    for (uint32_t i = 1; i < hosts && status == WEIR_OK; i++) {
+        const uint32_t host = (root_host(c) + i) % hosts;
+        if (moves && !c->gathers) {
+            status = inside(c, host, k, false);
         }
-        if (!own && status == WEIR_OK) {
-            status = over_rails(c, host, k, host == first && k->at == 0);
+        if (status == WEIR_OK) {
+            status = over_rails(c, host, k, i == 1 && k->at == 0);
         }
-        if (moves && !own && c->gathers && status == WEIR_OK) {
+        if (moves && c->gathers && status == WEIR_OK) {
             status = inside(c, host, k, false);
         }
     }
-    return status;
+    return moves && status == WEIR_OK ? inside(c, root_host(c), k, k->at == 0) : status;
 }
 
 static weir_status run_between(const rooted_call *c)
