@@ -71,12 +71,13 @@ typedef struct weir_collective_opts {
     uint64_t staging_bytes;  /* of memory for data on its way, inside the host and again between hosts; default 256 and
                                 64 MiB on a GPU, 1 and 64 MiB on the CPU; WEIR_STAGING wins over it; the same on
                                 all ranks, as the next two. A rank alone on its host has none inside the host */
-    uint32_t blocks; /* most blocks of a kernel, one for each multiprocessor; default, and limit on a GPU: the number of
-                        multiprocessors. Unless blocks or threads are given, operations by slots among more than two
-                        ranks, each with its own GPU, put four blocks of 256 threads on each multiprocessor, which
-                        leaves no room for other kernels */
-    uint32_t threads;          /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
-                                  where blocks are many */
+    uint32_t blocks;         /* most blocks of a kernel, one for each multiprocessor; limit on a GPU: the number of
+                                multiprocessors; default: the same, divided by the number of ranks that share the GPU.
+                                Unless blocks or threads are given, operations by slots among more than two ranks, each
+                                with its own GPU, put four blocks of 256 threads on each multiprocessor, which leaves no
+                                room for other kernels */
+    uint32_t threads;        /* most of a block; default on a GPU 256 by packets and lines, 1,024 by slots, or 512
+                                where blocks are many */
     weir_collective_form form; /* forced; the same on all ranks */
     bool check_pointers;       /* each call asks whether the device can access all of send and recv, which takes some
                                   microseconds: WEIR_ERR_INVALID or WEIR_ERR_RANGE before anything is launched */

@@ -69,20 +69,21 @@ static uint64_t hash_rows(const weir_collective *collective)
     return hash;
 }
 
-/* True if two ranks have the same device: then their kernels must fit on it together. */
-static bool share_device(const weir_collective *collective, const weir_group *group)
+/* The largest number of ranks that have one device: their kernels must fit on it together. */
+static uint32_t ranks_of_a_device(const weir_collective *collective, const weir_group *group)
 {
     const weir_comm *comm = collective->comm;
+    uint32_t most = 1;
     for (uint32_t i = 0; i < collective->size; i++) {
         const weiri_end *end = &comm->peers[weiri_group_rank(group, i)].end;
+        uint32_t sharing = 1;
         for (uint32_t k = 0; k < i; k++) {
             const weiri_end *other = &comm->peers[weiri_group_rank(group, k)].end;
-            if (memcmp(end->device_uuid, other->device_uuid, sizeof end->device_uuid) == 0) {
-                return true;
-            }
+            sharing += memcmp(end->device_uuid, other->device_uuid, sizeof end->device_uuid) == 0;
         }
+        most = sharing > most ? sharing : most;
     }
-    return false;
+    return most;
 }
 
 /* True if several blocks by slots share a multiprocessor; the same on all ranks. Among more than two ranks that is
@@ -92,7 +93,7 @@ static bool oversubscribes(const weir_collective *collective, const weir_collect
     const weir_shape all = { collective->sm_limit * WEIRI_OVERSUBSCRIPTION, WEIRI_OVERSUBSCRIBED_THREADS };
     return collective->many && collective->device.ranks > 2 && opts->blocks == 0 && opts->threads == 0 &&
            weir_device_fit_shape(collective->comm->device, all).blocks == all.blocks &&
-           !share_device(collective, opts->group);
+           ranks_of_a_device(collective, opts->group) == 1;
 }
 
 /* Also sets opts->staging_bytes from the environment. */
@@ -120,7 +121,9 @@ static weir_status take_opts(weir_collective *collective, weir_collective_opts *
     }
     const weir_shape all = { collective->many ? info.multiprocessors : 2, info.block_threads };
     const weir_shape fit = weir_device_fit_shape(collective->comm->device, all);
-    collective->sm_limit = opts->blocks != 0 ? opts->blocks : fit.blocks;
+    const uint32_t sharing = collective->many ? ranks_of_a_device(collective, opts->group) : 1;
+    const uint32_t share = fit.blocks > sharing ? fit.blocks / sharing : 1;
+    collective->sm_limit = opts->blocks != 0 ? opts->blocks : share;
     collective->limited = collective->sm_limit < fit.blocks;
     collective->threads = opts->threads != 0 || collective->many ? opts->threads : fit.threads;
     collective->most_threads = opts->threads != 0 ? opts->threads : info.block_threads;
