@@ -433,8 +433,8 @@ inline bool check(const Bench *b, const Operation &o, const Places &at)
 
 inline bool finish(const Bench *b, const Operation &o)
 {
-    if (!WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms())) ||
-        !WEIRT_OK(b->rank, weir_comm_status(b->comm.comm))) {
+    const bool done = WEIRT_OK(b->rank, weir_stream_wait(b->comm.device, b->stream, weirt_timeout_ms()));
+    if (!WEIRT_OK(b->rank, weir_comm_status(b->comm.comm)) || !done) {
         weirt_fail(b->rank, __FILE__, __LINE__, "%s", text_of(o).c_str());
         return false;
     }

@@ -1,6 +1,8 @@
 // The test programs' main, and failures of ranks as failures of the running test.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "test/harness/ranks.h"
 
 extern "C" void weirt_report_failure(const char *file, int line, const char *text)
@@ -10,6 +12,9 @@ extern "C" void weirt_report_failure(const char *file, int line, const char *tex
 
 int main(int argc, char **argv)
 {
+    // Ranks that share a GPU wait for each other on the GPU. With CUDA's eight queues some of their streams would share
+    // a queue, and wait for each other there.
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int status = weirt_rank_main(argc, argv);
     if (status >= 0) {
         return status;
