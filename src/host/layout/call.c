@@ -87,29 +87,26 @@ static weir_layout_side side_of(const side *s, const weir_dev_layout *handle, ui
     return s->layout != NULL ? weir_layout_wide(handle, s->memory) : weir_layout_packed(s->memory, at);
 }
 
-static const weir_kernel *choose_kernel(const move *m, const weiri_layout_args *args)
+static const weir_kernel *choose_kernel(const move *m, uint32_t word)
 {
     const uint32_t direction = m->from.layout == NULL ? WEIRI_LAYOUT_UNPACK
                                : m->to.layout == NULL ? WEIRI_LAYOUT_PACK
                                                       : WEIRI_LAYOUT_COPY;
-    const uint32_t word = weir_layout_choose_word(side_of(&m->to, &args->to, args->at),
-                                                  side_of(&m->from, &args->from, args->at), args->at, args->bytes);
     const uint32_t index = word == 0 ? WEIRI_LAYOUT_PIECES : (uint32_t)__builtin_ctz(word);
     return weiri_layout_kernels[direction * WEIRI_LAYOUT_WORDS + index];
 }
 
-/* A thread for each unit: on a GPU that is faster than fewer threads with several units each. */
-static weir_shape choose_shape(const weir_device *device, uint64_t bytes, uint32_t limit)
+/* A thread for each unit, or for two words: on a GPU that is faster than fewer threads with more of them each. */
+static weir_shape choose_shape(const weir_device *device, uint64_t threads, uint32_t limit)
 {
-    const uint64_t units = bytes / WEIR_LAYOUT_UNIT + 1;
     if (!device->info.warps) {
-        const weir_shape cpu = { 1, units < CPU_UNITS ? 1 : 2 };
+        const weir_shape cpu = { 1, threads < CPU_UNITS ? 1 : 2 };
         return weir_device_fit_shape(device, cpu);
     }
-    const uint64_t blocks = (units + BLOCK_THREADS - 1) / BLOCK_THREADS;
+    const uint64_t blocks = (threads + BLOCK_THREADS - 1) / BLOCK_THREADS;
     weir_shape shape = { blocks < INT32_MAX ? (uint32_t)blocks : INT32_MAX, BLOCK_THREADS };
     if (limit != 0 && limit < shape.blocks) {
-        const uint64_t wide = (units + 1023) / 1024;
+        const uint64_t wide = (threads + 1023) / 1024;
         shape.threads = 1024;
         shape.blocks = wide < limit ? (uint32_t)wide : limit;
     }
@@ -164,8 +161,12 @@ static weir_status run(const move *m)
         return status;
     }
     refine(&args);
-    return weir_launch(m->device, choose_kernel(m, &args), choose_shape(m->device, args.bytes, opts.blocks), &args,
-                       NULL, m->stream);
+    const weir_layout_side to = side_of(&m->to, &args.to, args.at);
+    const weir_layout_side from = side_of(&m->from, &args.from, args.at);
+    const uint32_t word = weir_layout_choose_word(to, from, args.at, args.bytes);
+    const uint64_t threads = weir_layout_threads(to, from, args.at, args.bytes, word);
+    return weir_launch(m->device, choose_kernel(m, word), choose_shape(m->device, threads, opts.blocks), &args, NULL,
+                       m->stream);
 }
 
 weir_status weir_layout_pack(weir_device *device, const weir_layout *layout, uint64_t count, const void *src,

