@@ -29,11 +29,6 @@ weir_collective_opts opts_of(const weirt_rank *rank, const Setting *setting)
     return opts;
 }
 
-bool is_defined(weir_dtype dtype, weir_op op)
-{
-    return (dtype != WEIR_F8E4M3 && dtype != WEIR_F8E5M2) || (op != WEIR_PROD && op != WEIR_AVG);
-}
-
 constexpr uint64_t rounds_bytes = 96 << 10;
 
 // All types and operations, at a few counts each, with all forms in turn.
@@ -54,7 +49,7 @@ void types(weirt_rank *rank)
                 const uint32_t root = static_cast<uint32_t>(seed % rank->size);
                 const Operation o = { kind, dtype, op, count, root, 0, false, true, seed };
                 seed++;
-                if (is_defined(dtype, op) && fine) {
+                if (fine) {
                     fine = WEIRT_OK(rank, weir_collective_force(bench.collective, form, 0)) && run(&bench, o);
                 }
             }

@@ -96,9 +96,8 @@ Operation operation(const weirt_rank *rank, Kind kind, weir_dtype dtype, weir_op
 
 bool is_defined(const Operation &o)
 {
-    const bool f8 = o.dtype == WEIR_F8E4M3 || o.dtype == WEIR_F8E5M2;
     const bool integer = o.dtype > WEIR_F8E5M2;
-    return !(f8 && (o.op == WEIR_PROD || o.op == WEIR_AVG)) && !(integer && o.op == WEIR_AVG && o.host_ranks > 1);
+    return !(integer && o.op == WEIR_AVG && o.host_ranks > 1);
 }
 
 // ---- what comes out ------------------------------------------------------------------------------------------------

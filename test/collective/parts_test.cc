@@ -77,11 +77,6 @@ Part random_part(uint64_t seed, uint32_t ranks, weir_dtype dtype, uint64_t eleme
     return part;
 }
 
-bool is_defined(weir_dtype dtype, weir_op op)
-{
-    return (dtype != WEIR_F8E4M3 && dtype != WEIR_F8E5M2) || (op != WEIR_PROD && op != WEIR_AVG);
-}
-
 Case random_case(uint64_t seed, uint32_t ranks, const Setting &s)
 {
     Case c = { mix(seed) % 2 != 0, static_cast<weir_op>(mix(seed + 1) % WEIR_OPS), mix(seed + 2) % 3 == 0, {} };
@@ -92,7 +87,7 @@ Case random_case(uint64_t seed, uint32_t ranks, const Setting &s)
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t random = mix(seed * 64 + i);
         const weir_dtype dtype = static_cast<weir_dtype>(random % WEIR_DTYPES);
-        c.parts.push_back(random_part(random, ranks, is_defined(dtype, c.op) ? dtype : WEIR_F16, s.elements));
+        c.parts.push_back(random_part(random, ranks, dtype, s.elements));
     }
     return c;
 }
@@ -321,10 +316,8 @@ void types(weirt_rank *rank)
         for (const weir_dtype each : { dtype, WEIR_F16, dtype }) {
             c.parts.push_back(random_part(n * 3 + c.parts.size(), rank->size, each, s->elements));
         }
-        if (is_defined(dtype, op)) {
-            const weir_collective_form form = static_cast<weir_collective_form>(WEIR_FORM_PACKETS + n % 3);
-            fine = WEIRT_OK(rank, weir_collective_force(b.collective, form, 0)) && run_case(&b, c, 0, n);
-        }
+        const weir_collective_form form = static_cast<weir_collective_form>(WEIR_FORM_PACKETS + n % 3);
+        fine = WEIRT_OK(rank, weir_collective_force(b.collective, form, 0)) && run_case(&b, c, 0, n);
     }
     bench_close(&b);
 }

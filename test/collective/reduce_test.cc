@@ -125,6 +125,21 @@ TEST(Reduce, HalvesAreRoundedOnce)
     EXPECT_EQ(joined(WEIR_F8E5M2, WEIR_SUM, { 0x7c, 0x01 }), 0x7cu);
 }
 
+TEST(Reduce, ProductsAndAveragesOfF8AreRoundedOnce)
+{
+    // 1.25^3 is nearest to 2, and 1.5^3 to 3.5. Rounded after each step they would be 1.875 and 3.
+    EXPECT_EQ(joined(WEIR_F8E4M3, WEIR_PROD, { 0x3a, 0x3a, 0x3a }), 0x40u);
+    EXPECT_EQ(joined(WEIR_F8E5M2, WEIR_PROD, { 0x3e, 0x3e, 0x3e }), 0x43u);
+    // The sum is not cut to the largest number before it is divided.
+    EXPECT_EQ(joined(WEIR_F8E4M3, WEIR_AVG, { 0x7e, 0x7e, 0x7e }), 0x7eu);
+    EXPECT_EQ(joined(WEIR_F8E5M2, WEIR_AVG, { 0xfb, 0xfb, 0xfb }), 0xfbu);
+    // A third of 1 lies between 0.328125 and 0.34375.
+    EXPECT_EQ(joined(WEIR_F8E4M3, WEIR_AVG, { 0x38, 0x00, 0x00 }), 0x2bu);
+    EXPECT_EQ(joined(WEIR_F8E4M3, WEIR_PROD, { 0x7e, 0xfe }), 0xfeu);
+    EXPECT_EQ(joined(WEIR_F8E5M2, WEIR_PROD, { 0x7b, 0xfb }), 0xfbu);
+    EXPECT_EQ(joined(WEIR_F8E5M2, WEIR_PROD, { 0x7c, 0x00 }), 0x7fu); // infinity by 0
+}
+
 TEST(Reduce, NaNIsLeastAndLargest)
 {
     const uint64_t nan = 0x7fc00000;

@@ -56,8 +56,6 @@ void arguments(weirt_rank *rank)
         refused(b, "overlap", weir_allreduce(c, in, in + 4, 2, WEIR_F32, WEIR_SUM, s));
         refused(b, "unknown type", weir_allreduce(c, in, out, 1, static_cast<weir_dtype>(12), WEIR_SUM, s));
         refused(b, "unknown operation", weir_allreduce(c, in, out, 1, WEIR_F32, static_cast<weir_op>(5), s));
-        refused(b, "F8", weir_allreduce(c, in, out, 1, WEIR_F8E4M3, WEIR_PROD, s));
-        refused(b, "F8", weir_allreduce(c, in, out, 1, WEIR_F8E5M2, WEIR_AVG, s));
         refused(b, "elements", weir_allreduce(c, in, out, UINT64_MAX / 4, WEIR_F32, WEIR_SUM, s));
         refused(
             b, "wraps",

@@ -131,7 +131,6 @@ def mistakes(program):
             (["allreduce", "--device", "cpu", "-g", "2,3"], "-g and --threads take one number"),
             (["allreduce", "--device", "cpu", "--compare", "nccl"], "needs GPUs"),
             (["allreduce", "--device", "cpu", "--plot", "/nonexistent/plot"], "/nonexistent/plot.json"),
-            (["allreduce", "--device", "cpu", "-d", "f8e5m2", "-o", "avg"], "not supported for 8-bit floats"),
             (["allreduce", "--tune", "/dev/null", "--compare", "nccl"], "--tune measures weir alone"),
             (["allreduce", "--tune", "/dev/null", "--form", "slots,auto"], "--tune chooses forms by itself"),
             (["allreduce", "--device", "cpu", "--tune", "/dev/null", "-g", "1"], "two or more ranks on one host"),

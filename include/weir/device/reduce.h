@@ -12,7 +12,7 @@
  * accumulated in 64 bits and cut: sums and products wrap, and averages of 8 and 32 bits are exact. An average is the
  * sum divided by the number of ranks; for integers the quotient is rounded towards zero. WEIR_MIN and WEIR_MAX are NaN
  * if an element is NaN. F8E4M3 has no infinities, and its NaN is 0x7f; F8E5M2 has infinities. A finite result beyond
- * the largest F8 becomes the largest F8. F8 has no products and averages. */
+ * the largest F8 becomes the largest F8. */
 #ifndef WEIR_DEVICE_REDUCE_H
 #define WEIR_DEVICE_REDUCE_H
 

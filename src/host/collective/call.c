@@ -37,9 +37,6 @@ weir_status weiri_check_op(const weir_collective *collective, const char *name, 
     if ((uint32_t)op >= WEIR_OPS) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown operation %d", name, (int)op);
     }
-    if ((dtype == WEIR_F8E4M3 || dtype == WEIR_F8E5M2) && (op == WEIR_PROD || op == WEIR_AVG)) {
-        return invalid(name, "PROD and AVG are not supported for 8-bit floats (F8E4M3, F8E5M2)");
-    }
     if (op == WEIR_AVG && dtype > WEIR_F8E5M2 && collective->rails.device.hosts > 1 && collective->device.ranks > 1) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: AVG of integers is not supported between hosts of several ranks",
                           name);
