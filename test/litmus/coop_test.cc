@@ -256,7 +256,7 @@ struct Late : Pair {
     }
 };
 
-TEST(LitmusGrid, WhoComesLateLearnsOfTheError) { holds<Late>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE); }
+TEST(LitmusGrid, ALateBlockLearnsOfTheError) { holds<Late>(WEIRT_WEAK_NO_RELEASE | WEIRT_WEAK_NO_ACQUIRE); }
 
 // Two blocks of two threads a rank, each block with a channel of the set; block b sends to block b of the peer.
 struct Blocks : Pair {

@@ -258,7 +258,7 @@ struct OneOfTwo : Signallers {
     OneOfTwo() { waits = 1; }
 };
 
-TEST(LitmusSemaphore, OneWaitDoesNotTellWhoSignalled) { fails<OneOfTwo>(); }
+TEST(LitmusSemaphore, OneWaitDoesNotTellWhichRankSignalled) { fails<OneOfTwo>(); }
 
 // Relaxed signals count like others.
 struct RelaxedCount : Pair {
