@@ -6,8 +6,8 @@
 
 #define WEIRI_ENV_TABLE(X)                                                                                             \
     X(WEIR_TIMEOUT_MS, timeouts, timeouts, "30000,600000",                                                             \
-      "Deadlines in ms: of waits on the host; of kernels and streams. One number sets both.")                          \
-    X(WEIR_LOG, string, log, "warn", "Least severe log level that is shown: error, warn, info or debug.")              \
+      "Deadlines in ms: of waits on the host, and of kernels and streams. One number sets both.")                      \
+    X(WEIR_LOG, string, log, "warn", "Least severe messages that are logged: error, warn, info or debug.")             \
     X(WEIR_RANK, u64, rank, "", "Rank of this process, if no launcher gives one; together with WEIR_SIZE.")            \
     X(WEIR_SIZE, u64, size, "", "Number of ranks; together with WEIR_RANK.")                                           \
     X(WEIR_UNIQUE_ID, string, unique_id, "", "Unique id at which launched ranks, tutorials and tools meet.")           \
@@ -19,15 +19,14 @@
     X(WEIR_ALLOW_NO_KEY, bool, allow_no_key, "0",                                                                      \
       "1 allows rendezvous by address without a key; then any process can join.")                                      \
     X(WEIR_INTERFACE, string, interface, "", "Network interface of the bootstrap's connections and of transport ofi.") \
-    X(WEIR_CPU_THREADS, u64, cpu_threads, "64", "Most threads of one launch on the CPU device; 1 to 1024.")            \
+    X(WEIR_CPU_THREADS, u64, cpu_threads, "64", "Maximum threads of a launch on the CPU device; 1 to 1024.")           \
     X(WEIR_TRANSPORT, string, transport, "",                                                                           \
       "Transports that this rank may use, comma-separated, in order; empty: ipc,ib,ofi.")                              \
     X(WEIR_COLLECTIVE_TABLE, string, collective_table, "",                                                             \
       "Tuning file: the form of each collective by size; the same file on all ranks.")                                 \
     X(WEIR_STAGING, u64, staging, "",                                                                                  \
-      "Staging bytes of each collective, from 131072; the same on all ranks; empty: by opts.")                         \
-    X(WEIR_PORT_ENGINE, string, port_engine, "proxy",                                                                  \
-      "What posts the transfers of kernels: proxy, device or device-only.")                                            \
+      "Staging bytes of each collective, at least 131072; the same on all ranks; empty: by opts.")                     \
+    X(WEIR_PORT_ENGINE, string, port_engine, "proxy", "Engine of kernels' transfers: proxy, device or device-only.")   \
     X(WEIR_IB_DEVICE, string, ib_device, "",                                                                           \
       "RDMA devices to choose from: name or name:port, comma-separated; the nearest is used.")                         \
     X(WEIR_IB_GID_INDEX, u64, ib_gid_index, "", "GID index of the RDMA port, 0 to 255; empty: weir finds it.")         \
@@ -35,7 +34,7 @@
       "Time limit of an RDMA acknowledgement: 4.096 us * 2^N, N from 1 to 31; 6 retries.")                             \
     X(WEIR_IB_RAILS, string, ib_rails, "1x1", "NICs, and queue pairs on each, that share long transfers, as in 2x4.")  \
     X(WEIR_IB_QUEUES, string, ib_queues, "verbs",                                                                      \
-      "What makes the queues that kernels post to: verbs, devx or devx-only.")                                         \
+      "Interface that creates queues for kernels: verbs, devx or devx-only.")                                          \
     X(WEIR_IB_VERBS_LIBRARY, string, ib_verbs_library, "libibverbs.so.1", "RDMA verbs library to load.")               \
     X(WEIR_OFI_PROVIDER, string, ofi_provider, "tcp;ofi_rxm", "Provider of libfabric that transport ofi uses.")        \
     X(WEIR_OFI_LIBRARY, string, ofi_library, "libfabric.so.1", "libfabric to load.")                                   \
