@@ -4,11 +4,11 @@
  * and of the eight around it. A rank has a strip of rows of cells. Row 0 and row `rows` + 1 of its cells are those of
  * the neighbours: copies of their particles.
  *
- * A step computes the particles of the strip in one set of cells and writes them to the other one. What comes to lie in
- * a neighbour's row, or in the row beside it, also goes into a message for that neighbour: a count, and the particles.
- * The neighbour adds them to its cells. Those in its strip are its own from then on, the others are copies. One message
- * to each neighbour a step does for both, because a particle moves by less than a cell in a step and a strip has two
- * rows at least.
+ * A step computes the particles of the strip in one set of cells and writes them to the other one. A particle that
+ * comes to lie in a neighbour's row, or in the row beside it, also goes into a message for that neighbour: a count, and
+ * the particles. The neighbour adds them to its cells. Those in its strip are its own from then on, the others are
+ * copies. One message to each neighbour a step does for both, because a particle moves by less than a cell in a step
+ * and a strip has two rows at least.
  *
  * Messages lie in seams. Seam i of a device is between its ranks i - 1 and i, and the first and the last seam are
  * shared with ranks of other devices. Two ranks of one device use the same seam, so nothing is copied between them. A

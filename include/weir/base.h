@@ -17,7 +17,7 @@
  *     not know must be zero, or the call returns WEIR_ERR_INVALID: nothing that is asked for is ignored. A size below
  *     sizeof(size_t) or above WEIR_OPTS_MAX is WEIR_ERR_INVALID, too.
  *   - Timeouts are in milliseconds. 0 is the default (WEIR_TIMEOUT_MS: 30,000, and 600,000 for kernels and streams);
- *     none is infinite.
+ *     no timeout is infinite.
  *   - Unless a header says otherwise an object is used by one thread at a time, and distinct objects are
  *     independent. After fork only the parent may use an object; the child gets WEIR_ERR_FORKED. */
 #ifndef WEIR_BASE_H

@@ -10,7 +10,7 @@
  *
  * Ranks meet at rank 0, in one of four ways: at a unique id (which carries rank 0's address and a random
  * key), at "ip:port" or "interface:ip:port" ("127.0.0.1:5000", "[::1]:5000", "eth0:10.0.0.1:5000"), through a file,
- * "file:/path", or through a broadcast of the caller's own (MPI_Bcast, say); the last two carry a unique id.
+ * "file:/path", or through a broadcast function of the caller, such as MPI_Bcast. The last two carry a unique id.
  *
  * A rendezvous file is on a file system that all ranks share. Rank 0 makes it, with mode 0600, replaces one that an
  * earlier job left, and removes it when all have joined. The others wait for it until their deadline, and do not use

@@ -9,7 +9,7 @@
  * names both.
  *
  * A communicator fails as a whole: when a rank dies, when a kernel reports an error (a wait that passes its deadline,
- * a range beyond the memory), or at weir_comm_abort. From then on every wait of it, on the host and in kernels, ends
+ * a range beyond the memory), or at weir_comm_abort. From then on all its waits, on the host and in kernels, ends
  * with that error, on all ranks within about a second: WEIR_ERR_REMOTE after a death; after an error of a kernel that
  * error on its own rank and WEIR_ERR_ABORTED, naming that rank and its error, on the others. The process goes on and
  * may make a new bootstrap and communicator with the ranks that are left (docs/failure.md). After a rank has destroyed
@@ -53,8 +53,9 @@ WEIR_API void weir_comm_destroy(weir_comm *comm);
 
 /* Destroys the communicator also while its kernels are queued or in graphs that live on. Returns at once; a thread of
  * the library ends it when its last child is destroyed. Waits of its kernels on this rank end with WEIR_ERR_ABORTED,
- * also in graphs that are launched later. What those read, 4 MiB, is freed when the device is closed, and a graph keeps
- * its device open. The other ranks learn of it as of a destroyed communicator. A second call does nothing. */
+ * also in graphs that are launched later. The 4 MiB that those kernels read are freed when the device is closed, and a
+ * graph keeps its device open. The other ranks learn of it as of a destroyed communicator. A second call does nothing.
+ */
 WEIR_API void weir_comm_abandon(weir_comm *comm);
 
 WEIR_API uint32_t weir_comm_rank(const weir_comm *comm);
@@ -74,7 +75,7 @@ WEIR_API WEIR_NODISCARD weir_status weir_comm_wait(weir_comm *comm, void *stream
 WEIR_API void weir_comm_abort(weir_comm *comm);
 
 /* For ranks that are threads of one process, after an error of the communicator. Kernels of such ranks store into each
- * other's memory without a mapping of their own. The call reports that nothing of this rank accesses the others' memory
+ * other's memory through the owner's mapping. The call reports that nothing of this rank accesses the others' memory
  * any more, and waits until the other ranks of this process have reported the same, or have destroyed their
  * communicators. Call it when this rank's streams are done (weir_comm_wait) and its proxies are stopped, and destroy
  * memory and communicator after it. It does not wait for ranks in other processes, whose mappings stay. timeout_ms: 0

@@ -8,8 +8,8 @@
  * weir-info shows which work, and why others do not. Inside a host it is `ipc`: loads and stores into the peer's
  * memory, over NVLink or PCIe between GPUs, through shared memory between CPU devices, and directly within a process.
  *
- * A rank may connect to itself, by one call: the two ends are then the same. What it signals ends its own waits, and
- * memory that it sends to itself is what it receives.
+ * A rank may connect to itself, by one call: the two ends are then the same. Its signals end its own waits, and it
+ * receives the memory that it sends.
  *
  * Threads:   as weir/comm.h.
  * Blocking:  create, until the peer has called it.

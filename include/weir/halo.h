@@ -1,7 +1,7 @@
 /* weir/halo.h - neighbours exchange parts of their arrays, all in one launch.
  *
- *     parts[0] = (weir_halo_part){ up, 0, last_planes, ghosts_above, 0, 0 };         the neighbour has the opposite
- * part parts[1] = (weir_halo_part){ NULL, 0, first_columns, ghosts_right, 0, 0 };     within opts.array
+ *     parts[0] = (weir_halo_part){ up, 0, last_planes, ghosts_above, 0, 0 };         the neighbour's is the opposite
+ *     parts[1] = (weir_halo_part){ NULL, 0, first_columns, ghosts_right, 0, 0 };     within opts.array
  *     weir_halo_create(comm, parts, 2, &opts, &halo);                                on all neighbours
  *     weir_halo_exchange(halo, stream);                                              each step
  *     ...
@@ -13,7 +13,7 @@
  *
  * The channel joins the two arrays: its local memory is this rank's array, and its remote memory is the neighbour's. It
  * has no packets (weir_memory_channel_connect makes such a channel by default). The halo uses none of its semaphores,
- * and has packets and signals of its own.
+ * and brings separate packets and signals.
  *
  * Exchange k of a rank begins when its stream comes to it. From then on the neighbours may write the items of `to`. It
  * ends when all of them have arrived. A neighbour's exchange k + 1 writes nothing before this rank's exchange k + 1 has
@@ -43,7 +43,7 @@ typedef struct weir_halo_part {
     weir_memory_channel *channel; /* to the neighbour; NULL, or to this rank itself: a copy within the array */
     uint32_t index;               /* tells the parts of a channel apart; the same on the neighbour */
     const weir_layout *from;      /* one item, which is sent */
-    const weir_layout *to;        /* one item, which is received; of as many bytes as the counterpart's `from` */
+    const weir_layout *to;        /* one item, which is received; the counterpart's `from` has the same size */
     uint64_t from_offset;         /* where the layouts lie: bytes from the start of the channel's local memory, or of */
     uint64_t to_offset;           /* opts.array */
 } weir_halo_part;

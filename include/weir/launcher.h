@@ -12,7 +12,7 @@
  *        srun has started hands on the one PMIX_RANK of its host to all its ranks
  *     3. PMIx, where PMIX_NAMESPACE and PMIX_RANK are set (mpirun of Open MPI, prterun, srun --mpi=pmix); the library,
  *        libpmix.so.2, is loaded at run time. If it is missing, a later row may still give rank and size
- *     4. RANK, WORLD_SIZE and MASTER_ADDR, as other starters of PyTorch programs set them
+ *     4. RANK, WORLD_SIZE and MASTER_ADDR, as other launchers of PyTorch programs set them
  *     5. OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_SIZE
  *     6. srun without PMIx: SLURM_PROCID and SLURM_STEP_NUM_TASKS
  *

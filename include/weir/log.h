@@ -1,6 +1,6 @@
-/* weir/log.h - what weir reports outside of return values.
+/* weir/log.h - events that weir reports outside of return values.
  *
- * A failure is returned to the caller with its text in weir_last_error and is not logged. The log has what no
+ * A failure is returned to the caller with its text in weir_last_error and is not logged. The log has events that no
  * call returns: a peer that died, a foreign connection, a fallback that was taken. It goes to standard error,
  * one line an event ("weir: warn: ..."), or to a sink of the user's. The level comes from WEIR_LOG.
  *
@@ -10,7 +10,7 @@
  *
  * Threads:   any. A sink is called by any thread, one call at a time, and must not call weir.
  * Blocking:  no longer than the sink.
- * Ownership: `text` is valid during the call alone.
+ * Ownership: `text` is valid only during the call.
  * Errors:    none. */
 #ifndef WEIR_LOG_H
 #define WEIR_LOG_H

@@ -22,8 +22,8 @@
  * Errors:    WEIR_ERR_INVALID, WEIR_ERR_RANGE, WEIR_ERR_UNSUPPORTED (memory that cannot be shared, naming the
  *            setting to change; a rank on another host), WEIR_ERR_CORRUPT, WEIR_ERR_VERSION, WEIR_ERR_AUTH,
  *            WEIR_ERR_MISMATCH, WEIR_ERR_TIMEOUT, WEIR_ERR_REMOTE, WEIR_ERR_ABORTED, WEIR_ERR_LIMIT (send, when the
- *            peer is 64 MiB behind; opts.touch_threads), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE, WEIR_ERR_SYSTEM,
- * WEIR_ERR_FORKED. */
+ *            peer is 64 MiB behind; opts.touch_threads), WEIR_ERR_NOMEM, WEIR_ERR_DEVICE,
+ *            WEIR_ERR_SYSTEM, WEIR_ERR_FORKED. */
 #ifndef WEIR_MEMORY_H
 #define WEIR_MEMORY_H
 

@@ -39,9 +39,10 @@
  * waits, and pushes without a credit, return WEIR_ERR_INVALID. stop fails every channel with WEIR_ERR_ABORTED. drain
  * completes the requests that were pushed before it.
  *
- * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail in callbacks alone. Callbacks
- *            call nothing else of their proxy (WEIR_ERR_INVALID) but weir_proxy_channel_try_push and
- *            weir_proxy_channel_test, and those of port channels; and nothing of weir that blocks.
+ * Threads:   any, at the same time, except destroy; weir_proxy_channel_complete and _fail only in callbacks. Of their
+ *            proxy, callbacks may also call weir_proxy_channel_try_push, weir_proxy_channel_test, and their
+ *            counterparts of port channels. Other calls return WEIR_ERR_INVALID. Callbacks call nothing of weir that
+ *            blocks.
  * Blocking:  push, wait and drain, with a timeout in milliseconds, 0 is the communicator's; create and destroy of a
  *            channel, stop, and get_usage, until the thread's current round has ended.
  * Ownership: a proxy keeps a reference on comm, a channel on its proxy. Contexts must live until the channel is

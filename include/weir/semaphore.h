@@ -6,8 +6,8 @@
  *     weir_semaphore_destroy(semaphore);
  *
  * Each end states whether kernels or the host signal and wait there. All pairs work: device to device,
- * host to device, host to host. Each signal of one end lets one wait of the other end return. What was
- * written before a signal is visible after the wait that it ends.
+ * host to device, host to host. Each signal of one end lets one wait of the other end return. Data
+ * that was written before a signal is visible after the wait that the signal ends.
  *
  * A set is `count` semaphores made at once, for kernels whose blocks signal and wait each by itself
  * (weir_dev_semaphore_at). Ends on the host have one semaphore.

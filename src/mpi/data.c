@@ -225,7 +225,7 @@ static bool copy_runs(const weiri_mpi_data *data, const span *from, const char *
     return true;
 }
 
-/* Receives the bytes into `values`, and as many bytes that are not zero into `mask`. */
+/* Receives the bytes into `values`, and the same number of non-zero bytes into `mask`. */
 static bool unpack_to_spans(const weiri_mpi_data *data, const void *packed, uint64_t bytes, const span *values,
                             const span *mask)
 {

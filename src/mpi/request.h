@@ -25,8 +25,8 @@ typedef struct weiri_mpi_request {
 /* Whether there is any request to find or to poll. */
 bool weiri_mpi_request_any(void);
 
-/* A request for the message, which it takes over; NULL without memory: the caller keeps the message. What it needs
- * of the program's datatype is kept. */
+/* A request for the message, which it takes over; NULL without memory: the caller keeps the message. It keeps
+ * its parts of the program's datatype. */
 weiri_mpi_request *weiri_mpi_request_create(const weiri_mpi_message *message, bool receives, bool persistent);
 /* Enters it under the handle that MPI gave. */
 void weiri_mpi_request_add(weiri_mpi_request *request, MPI_Request handle);

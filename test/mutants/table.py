@@ -464,7 +464,7 @@ MUTANTS = [
            "sigismember(&set, SIGXFSZ) != 1 && none.tv_sec != 0", "a signal of ulimit -f kills the process later",
            ["unit.File.MemoryBeyondTheLimitIsAnError"]),
 
-    # ---- what is left behind, who is woken ---------------------------------------------------------------
+    # ---- leaks, and waits that are not woken ---------------------------------------------------------------
     Mutant("memory-leak", HOST + "comm/memory.c", "allocate", "free_memory(memory);\n        return status;",
            "return status;", "a memory whose device allocation failed is not freed",
            ["fault.Stages/Fault.NthDeviceOperationFails/cpu_threads"]),

@@ -4,9 +4,9 @@
  *   the NIC finds each entry whole, when it fetches it and when it is done with it; entries are in the order of their
  *   positions, a poster's in its own order, none is lost or comes twice; signals are numbered in their order;
  *   no block is written before what it held is done, no completion before there is room for it;
- *   the doorbell never goes back, and the record is never behind it; a ring that returns has told the NIC;
- *   who waits learns that all is done, or, of entries from the failed one on, of the error;
- *   everybody ends.
+ *   the doorbell never goes back, and the record is never behind it; when a ring returns, the NIC knows of its posts;
+ *   a poster that waits learns that all is done, or, for entries from the failed one on, of the error;
+ *   all posters end.
  *
  * Memory is weak in one way: relaxed stores, one of an entry's two words and the record are held back, and become
  * visible in any order, at the latest with their thread's next release. Releases are visible at once. Loads are not
@@ -14,7 +14,7 @@
  * until something that it looks at changes, and has no deadline. Positions do not wrap around.
  *
  * The environment says how many posters there are (POSTERS), how many posts each has (ROUNDS), how many posters have
- * their last one refused (REFUSERS), and what is done wrong (WRONG, a number of the list below), which must be seen. */
+ * their last one refused (REFUSERS), and which mistake is made (WRONG, a number of the list below). Spin must find it. */
 
 #define MAX_POSTERS 3
 #define BLOCKS 4
@@ -26,20 +26,20 @@
 #define WRONG_NO_TURN 3           /* an entry is published before those before it */
 #define WRONG_NO_ROOM 4           /* nobody waits for room */
 #define WRONG_ROOM_FOR_5 5        /* one block more than there are */
-#define WRONG_NO_HELP 6           /* who waits for room does not ring for what is published */
+#define WRONG_NO_HELP 6           /* a poster that waits for room does not ring for published entries */
 #define WRONG_FEW_COMPLETIONS 7   /* entries have completions only where asked for */
 #define WRONG_DOORBELL_FIRST 8    /* the doorbell is rung before the record is stored */
 #define WRONG_DOORBELL_RELAXED 9  /* the doorbell is no release */
-#define WRONG_RUNG_FIRST 10       /* posters are told that the NIC knows before it does */
+#define WRONG_RUNG_FIRST 10       /* posters learn that the NIC knows before it does */
 #define WRONG_RING_TOGETHER 11    /* two threads ring at a time */
 #define WRONG_POLL_TOGETHER 12    /* two threads read completions at a time */
-#define WRONG_FAILED_FIRST 13     /* an error is told before what was done before it */
-#define WRONG_FAILED_READ_LAST 14 /* who waits looks at the error after what is done */
-#define WRONG_FAILED_UNREAD 15    /* who waits does not look at the error */
+#define WRONG_FAILED_FIRST 13     /* an error is stored before the earlier entries count as done */
+#define WRONG_FAILED_READ_LAST 14 /* a poster that waits checks the error after it checks what is done */
+#define WRONG_FAILED_UNREAD 15    /* a poster that waits does not check the error */
 #define WRONG_RETURNED_LATE 16    /* posters learn of room before the completion queue has it */
 #define WRONG_NUMBERED_FIRST 17   /* a signal has its number before its turn */
 #define WRONG_REFUSED_FIRST 18    /* a refusal does not wait for its turn */
-#define WRONG_REFUSED_UNREAD 19   /* who waits for its turn does not look whether that was refused */
+#define WRONG_REFUSED_UNREAD 19   /* a poster that waits for its turn does not check whether that was refused */
 
 byte wrong;
 byte posters;

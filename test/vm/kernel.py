@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""kernel.py BZIMAGE TARGET: writes the ELF file inside of a bzImage, which QEMU starts in half the time because its
-decompression is not emulated. What Python cannot decompress is copied as it is, and boots, too."""
+"""kernel.py BZIMAGE TARGET: writes the ELF file inside of a bzImage. QEMU starts it in half the time, because it does not
+have to emulate the decompression. If Python cannot decompress the image, the script copies it unchanged; it boots too."""
 import lzma
 import pathlib
 import struct

@@ -15,8 +15,8 @@
  *            rows among them, do not meet, and need no barrier.
  * Order:     none; use a signal or a barrier afterwards. Of equal ids in a scatter, one row is there afterwards, whole
  *            in each aligned 16 bytes.
- * Errors:    none. A negative id is skipped. An id beyond the rows reads and writes nothing; gather and scatter count
- * it (weir_table_get_faults), and row leaves that to the caller: weir_dev_table_fault. */
+ * Errors:    none. A negative id is skipped. An id beyond the rows reads and writes nothing. gather and scatter count
+ *            it (weir_table_get_faults); row leaves that to the caller (weir_dev_table_fault). */
 #ifndef WEIR_DEVICE_TABLE_H
 #define WEIR_DEVICE_TABLE_H
 

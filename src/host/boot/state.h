@@ -1,5 +1,5 @@
-/* state.h - the bootstrap itself, and the functions of its smaller files. The other files of this folder have headers
- * of their own.
+/* state.h - the bootstrap itself, and the functions of its smaller files. Each other file of this folder has a
+ * separate header.
  *
  *     bootstrap.c   create, destroy
  *     id.c          unique ids, and where ranks meet

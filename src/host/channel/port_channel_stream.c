@@ -1,4 +1,4 @@
-/* port_channel_stream.c - the calls of a port channel on a stream. Each launches a kernel of ours with one thread,
+/* port_channel_stream.c - the calls of a port channel on a stream. Each launches one of weir's kernels with one thread,
  * which makes the call of weir/device/port_channel.h. */
 #include "src/device/kernels/port_channel.h"
 #include "src/host/channel/port_channel.h"

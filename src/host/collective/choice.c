@@ -135,8 +135,8 @@ uint32_t weiri_choice_threads(const weir_collective *collective, weir_collective
     return collective->threads == 0 ? usual : collective->threads < most ? collective->threads : most;
 }
 
-/* Enough blocks for a thread on each item and one idle warp, which compares the ranks' calls. By slots: as many columns
- * as leave each a range that is worth a signal. */
+/* Enough blocks for a thread on each item and one idle warp, which compares the ranks' calls. By slots: only so
+ * many columns that each has a range that is worth a signal. */
 static uint32_t count_blocks(const weir_collective *collective, const weiri_work *work, weir_collective_form form)
 {
     const uint32_t threads = weiri_choice_threads(collective, form, 1);

@@ -11,7 +11,7 @@ typedef struct weiri_leaver {
     struct weiri_leaver *next;
 } weiri_leaver;
 
-/* Ends the object later, on a thread of ours. Returns at once. */
+/* Ends the object later, on a thread of weir. Returns at once. */
 void weiri_leave(weiri_leaver *leaver);
 /* Whether all such objects have ended; for tests. */
 bool weiri_leave_is_done(void);

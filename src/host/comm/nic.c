@@ -1,5 +1,5 @@
 /* nic.c - checks, step by step, everything that kernels need to post to a NIC by themselves. The queue is joined to
- * itself, so no peer is needed, and a kernel of ours puts a word through it. */
+ * itself, so no peer is needed, and one of weir's kernels puts a word through it. */
 #include "weir/nic.h"
 
 #include <stdio.h>
