@@ -125,6 +125,23 @@ WEIR_API uint64_t weir_collective_bytes(const weir_collective *collective);
 WEIR_API WEIR_NODISCARD weir_status weir_collective_force(weir_collective *collective, weir_collective_form form,
                                                           uint32_t blocks);
 
+/* The factor of WEIR_SCALED_SUM: a number, or an element in memory that the device can access. */
+typedef struct weir_factor {
+    double value;
+    const void *memory; /* aligned to the element; NULL: the factor is `value` */
+    weir_dtype dtype;   /* of the element in memory: WEIR_F64, WEIR_F32, WEIR_F16 or WEIR_BF16 */
+} weir_factor;
+
+/* Sets the factor of the calls with WEIR_SCALED_SUM that follow, on this rank. Each result is the sum in the order of
+ * ranks, multiplied by the factor in the type of the sum (double for F64, float for F32, F16 and BF16, to which the
+ * factor is rounded first), and then rounded once to the element's type. Between hosts each host multiplies its own
+ * sum, rounds it, and the hosts' results are added; hosts of one rank multiply the sum over the hosts instead.
+ *
+ * The value goes with each call, and stays in a graph. A factor in memory is read when the kernels of a call run, also
+ * at each launch of a graph: the memory must exist, and be left unchanged, from then until the call is complete. All
+ * ranks need the same factor, which is not checked: each element gets the factor of the rank that adds it. */
+WEIR_API WEIR_NODISCARD weir_status weir_collective_set_factor(weir_collective *collective, const weir_factor *factor);
+
 /* Every rank of the group registers a memory of its own, all of the same size, in the same order; it stays registered
  * until deregister or the collective's end. At most 255 at a time; WEIR_ERR_LIMIT. An error of one rank reaches all
  * ranks, as in create.
@@ -263,7 +280,7 @@ typedef enum weir_collective_kind {
 typedef struct weir_collective_request {
     weir_collective_kind kind;
     weir_dtype dtype;
-    weir_op op;    /* of reductions */
+    weir_op op;    /* of reductions; WEIR_SCALED_SUM takes the collective's factor */
     uint32_t root; /* of reduce, broadcast, gather and scatter */
     uint64_t count;
     const void *send;
@@ -292,7 +309,7 @@ typedef struct weir_collective_algorithm {
 WEIR_API WEIR_NODISCARD weir_status weir_collective_add(weir_collective *collective,
                                                         const weir_collective_algorithm *algorithm);
 
-/* The handle for kernels. */
+/* The handle for kernels, with the factor that is set now. */
 WEIR_API void weir_collective_device(const weir_collective *collective, weir_dev_collective *out);
 
 /* Checks and describes a reduction for a kernel on `shape` that calls the device function of `form`, which is not

@@ -30,6 +30,7 @@ weir_collective_opts opts_of(const weirt_rank *rank, const Setting *setting)
 }
 
 constexpr uint64_t rounds_bytes = 96 << 10;
+constexpr uint32_t factor_types[] = { WEIR_DTYPES, WEIR_F64, WEIR_F32, WEIR_F16, WEIR_BF16 };
 
 // All types and operations, at a few counts each, with all forms in turn.
 void types(weirt_rank *rank)
@@ -47,9 +48,10 @@ void types(weirt_rank *rank)
                 const Kind kind = static_cast<Kind>(seed % 3);
                 const weir_collective_form form = static_cast<weir_collective_form>(1 + seed / 3 % 4);
                 const uint32_t root = static_cast<uint32_t>(seed % rank->size);
-                const Operation o = { kind, dtype, op, count, root, 0, false, true, seed };
+                Operation o = { kind, dtype, op, count, root, 0, false, true, seed };
                 seed++;
-                if (fine) {
+                o.factor_type = factor_types[(d + count) % 5];
+                if (is_defined(dtype, op) && fine) {
                     fine = WEIRT_OK(rank, weir_collective_force(bench.collective, form, 0)) && run(&bench, o);
                 }
             }
@@ -88,6 +90,30 @@ void sizes(weirt_rank *rank)
                 fine = run(&bench, o);
             }
         }
+    }
+    bench_close(&bench);
+}
+
+// Sums with a factor, by value and in memory, in all forms, captured: each launch of a graph reads another factor.
+void factors(weirt_rank *rank)
+{
+    const Setting *setting = static_cast<const Setting *>(rank->arg);
+    const weir_collective_opts opts = opts_of(rank, setting);
+    Bench bench;
+    bool fine = bench_open(rank, &opts, 8 << 10, 0, &bench);
+    if (fine && setting->registered == BOTH) {
+        fine = WEIRT_OK(rank, weir_collective_register(bench.collective, bench.in)) &&
+               WEIRT_OK(rank, weir_collective_register(bench.collective, bench.out));
+    }
+    for (uint32_t n = 0; n < 4 * 5 && fine; n++) {
+        const weir_collective_form form = static_cast<weir_collective_form>(1 + n % 4);
+        const Kind kind = static_cast<Kind>(n % 3);
+        const weir_dtype dtype = static_cast<weir_dtype>(n % 4);
+        Operation o = { kind, dtype, WEIR_SCALED_SUM, 61, n % rank->size, 0, n % 2 != 0, true, 0 };
+        o.factor_type = factor_types[n % 5];
+        const Places at = places_of(&bench, o);
+        fine = WEIRT_OK(rank, weir_collective_force(bench.collective, form, 0)) &&
+               replay(&bench, o, at, 3, [&] { return WEIRT_OK(rank, call(&bench, o, at.send, at.recv)); });
     }
     bench_close(&bench);
 }
@@ -139,6 +165,12 @@ TEST_P(Collective, SizesPackets) { run_all(stage(), { 2, 5, 8 }, sizes, { WEIR_F
 TEST_P(Collective, SizesLines) { run_all(stage(), { 3, 2, 6 }, sizes, { WEIR_FORM_LINES, 1, 2, NEITHER }); }
 TEST_P(Collective, SizesSlots) { run_all(stage(), { 2, 1, 4, 7 }, sizes, { WEIR_FORM_SLOTS, 2, 1, NEITHER }); }
 TEST_P(Collective, SizesRegistered) { run_all(stage(), { 3, 2, 8 }, sizes, { WEIR_FORM_SLOTS, 2, 1, BOTH }); }
+
+TEST_P(Collective, FactorsAreReadAtEachLaunch)
+{
+    run_all(stage(), { 3, 1 }, factors, { WEIR_FORM_AUTO, 2, 1, NEITHER });
+    run_all(stage(), { 2 }, factors, { WEIR_FORM_AUTO, 1, 2, BOTH });
+}
 
 TEST_P(Collective, ManyRounds)
 {

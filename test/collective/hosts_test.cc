@@ -97,7 +97,7 @@ Operation operation(const weirt_rank *rank, Kind kind, weir_dtype dtype, weir_op
 bool is_defined(const Operation &o)
 {
     const bool integer = o.dtype > WEIR_F8E5M2;
-    return !(integer && o.op == WEIR_AVG && o.host_ranks > 1);
+    return is_defined(o.dtype, o.op) && !(integer && o.op == WEIR_AVG && o.host_ranks > 1);
 }
 
 // ---- what comes out ------------------------------------------------------------------------------------------------
@@ -110,8 +110,9 @@ void types(weirt_rank *rank)
     uint64_t seed = 0;
     for (uint32_t d = 0; d < WEIR_DTYPES; d++) {
         for (uint32_t p = 0; p < WEIR_OPS; p++) {
-            const Operation o = operation(rank, static_cast<Kind>(seed % 3), static_cast<weir_dtype>(d),
-                                          static_cast<weir_op>(p), 61, seed);
+            Operation o = operation(rank, static_cast<Kind>(seed % 3), static_cast<weir_dtype>(d),
+                                    static_cast<weir_op>(p), 61, seed);
+            o.factor_type = d % 2 != 0 ? WEIR_DTYPES : static_cast<uint32_t>(WEIR_F32);
             seed++;
             fine = fine && (!is_defined(o) || run(&bench, o));
         }

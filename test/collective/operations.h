@@ -40,7 +40,8 @@ struct Operation {
     bool in_place;
     bool rough; // f32 and f64: sums depend on their order
     uint64_t seed;
-    uint32_t host_ranks = 0; // ranks of each host; 0: one host
+    uint32_t host_ranks = 0;            // ranks of each host; 0: one host
+    uint32_t factor_type = WEIR_DTYPES; // of the factor in memory; WEIR_DTYPES: it is passed by value
 };
 
 using Bytes = std::vector<uint8_t>;
@@ -62,6 +63,45 @@ inline const Format &format_of(weir_dtype dtype)
 {
     static const Format f16(WEIR_F16), bf16(WEIR_BF16), e4m3(WEIR_F8E4M3), e5m2(WEIR_F8E5M2);
     return dtype == WEIR_F16 ? f16 : dtype == WEIR_BF16 ? bf16 : dtype == WEIR_F8E4M3 ? e4m3 : e5m2;
+}
+
+inline bool is_defined(weir_dtype dtype, weir_op op) { return op != WEIR_SCALED_SUM || dtype <= WEIR_BF16; }
+
+constexpr double factor_by_value = -0.3;
+
+// The factor of WEIR_SCALED_SUM, as bits of its type in memory. It changes with the seed, as data does.
+inline uint64_t factor_bits(const Operation &o)
+{
+    const double number = (static_cast<double>(o.seed % 13) - 5.5) / 7;
+    const float single = static_cast<float>(number);
+    uint64_t bits = 0;
+    if (o.factor_type == WEIR_F64) {
+        std::memcpy(&bits, &number, sizeof number);
+    } else if (o.factor_type == WEIR_F32) {
+        std::memcpy(&bits, &single, sizeof single);
+    } else {
+        bits = format_of(static_cast<weir_dtype>(o.factor_type)).nearest(number);
+    }
+    return bits;
+}
+
+inline double factor_of(const Operation &o)
+{
+    const uint64_t bits = o.factor_type == WEIR_DTYPES ? 0 : factor_bits(o);
+    double number = 0;
+    float single = 0;
+    switch (o.factor_type) {
+    case WEIR_DTYPES:
+        return factor_by_value;
+    case WEIR_F64:
+        std::memcpy(&number, &bits, sizeof number);
+        return number;
+    case WEIR_F32:
+        std::memcpy(&single, &bits, sizeof single);
+        return static_cast<double>(single);
+    default:
+        return format_of(static_cast<weir_dtype>(o.factor_type)).value(static_cast<uint32_t>(bits));
+    }
 }
 
 inline bool is_signed(weir_dtype dtype) { return dtype != WEIR_U8 && dtype != WEIR_U32 && dtype != WEIR_U64; }
@@ -102,7 +142,9 @@ template <typename T> T join_all(const Operation &o, const std::vector<T> &all)
     for (size_t k = 1; k < all.size(); k++) {
         value = join(o.op, value, all[k]);
     }
-    return o.op == WEIR_AVG ? value / static_cast<T>(all.size()) : value;
+    return o.op == WEIR_AVG          ? value / static_cast<T>(all.size())
+           : o.op == WEIR_SCALED_SUM ? value * static_cast<T>(factor_of(o))
+                                     : value;
 }
 
 // The bits of the reduction of these elements.
@@ -141,19 +183,24 @@ inline uint64_t join_bits(const Operation &o, const std::vector<uint64_t> &all)
     return bits;
 }
 
-// The reduction of the ranks' elements `index`: first over each host's ranks, then over the hosts.
+// The reduction of the ranks' elements `index`: first over each host's ranks, then over the hosts. One of the two
+// multiplies by a factor.
 inline uint64_t joined(const Operation &o, uint32_t ranks, uint64_t index)
 {
     const uint32_t each = o.host_ranks != 0 ? o.host_ranks : ranks;
     std::vector<uint64_t> hosts;
+    Operation last = o;
+    if (o.op == WEIR_SCALED_SUM && each > 1) {
+        last.op = WEIR_SUM;
+    }
     for (uint32_t first = 0; first < ranks; first += each) {
         std::vector<uint64_t> inside;
         for (uint32_t rank = first; rank < first + each; rank++) {
             inside.push_back(element(o, rank, index));
         }
-        hosts.push_back(join_bits(o, inside));
+        hosts.push_back(each == 1 && ranks > 1 ? inside[0] : join_bits(o, inside));
     }
-    return hosts.size() == 1 ? hosts[0] : join_bits(o, hosts);
+    return hosts.size() == 1 ? hosts[0] : join_bits(last, hosts);
 }
 
 inline void put_element(Bytes &bytes, uint64_t index, uint32_t size, uint64_t bits)
@@ -308,6 +355,24 @@ inline void fit_together(const weirt_rank *rank, weir_collective_opts *opts)
     }
 }
 
+// The place of the factor, behind the data to send.
+inline char *factor_at(const Bench *b)
+{
+    return static_cast<char *>(weir_memory_pointer(b->in)) + weir_memory_bytes(b->in) - guard;
+}
+
+inline weir_status set_factor(const Bench *b, const Operation &o)
+{
+    weir_factor factor = {};
+    if (o.factor_type == WEIR_DTYPES) {
+        factor.value = factor_of(o);
+    } else {
+        factor.memory = factor_at(b);
+        factor.dtype = static_cast<weir_dtype>(o.factor_type);
+    }
+    return weir_collective_set_factor(b->collective, &factor);
+}
+
 inline weir_status call(const Bench *b, const Operation &o, const void *send, void *recv)
 {
     weir_collective *c = b->collective;
@@ -316,7 +381,10 @@ inline weir_status call(const Bench *b, const Operation &o, const void *send, vo
     weir_extent sends[WEIR_COLLECTIVE_RANKS];
     weir_extent recvs[WEIR_COLLECTIVE_RANKS];
     uint64_t at = 0;
-    weir_status status;
+    weir_status status = reduces(o) && o.op == WEIR_SCALED_SUM ? set_factor(b, o) : WEIR_OK;
+    if (status != WEIR_OK) {
+        return status;
+    }
     switch (o.kind) {
     case ALLREDUCE:
         return weir_allreduce(c, send, recv, o.count, o.dtype, o.op, b->stream);
@@ -396,7 +464,10 @@ inline bool prepare(const Bench *b, const Operation &o, const Places &at)
     const uint32_t rank = weir_collective_rank(b->collective);
     const uint32_t ranks = weir_collective_size(b->collective);
     const Bytes send = sent(o, rank, ranks);
-    return WEIRT_OK(b->rank,
+    const bool loads = o.factor_type != WEIR_DTYPES;
+    const uint64_t factor = loads ? factor_bits(o) : 0;
+    return (!loads || WEIRT_OK(b->rank, weir_device_copy(b->comm.device, factor_at(b), &factor, sizeof factor))) &&
+           WEIRT_OK(b->rank,
                     weir_device_fill(b->comm.device, weir_memory_pointer(b->out), poison, weir_memory_bytes(b->out))) &&
            (send.empty() || WEIRT_OK(b->rank, weir_device_copy(b->comm.device, at.send, send.data(), send.size()))) &&
            weirt_barrier(b->rank);

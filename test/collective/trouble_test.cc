@@ -37,6 +37,35 @@ void refused(const Bench *b, const char *part, weir_status status, weir_status e
     WEIRT_TEXT(b->rank, part);
 }
 
+void refused_factors(const Bench *b)
+{
+    weir_collective *c = b->collective;
+    char *in = static_cast<char *>(weir_memory_pointer(b->in));
+    char *out = static_cast<char *>(weir_memory_pointer(b->out));
+    const weir_extent extents[2] = { { 0, 1 }, { 1, 1 } };
+    const char *only = "weir_allreduce: SCALED_SUM is only for F64, F32, F16 and BF16";
+    weir_factor factor = { 0.5, in, WEIR_F32 };
+    refused(b, "weir_allreduce: SCALED_SUM without a factor: call weir_collective_set_factor first",
+            weir_allreduce(c, in, out, 1, WEIR_F32, WEIR_SCALED_SUM, b->stream));
+    refused(b, "weir_collective_set_factor: factor is NULL", weir_collective_set_factor(c, nullptr));
+    factor.memory = in + 2;
+    refused(b, "weir_collective_set_factor: memory is not aligned", weir_collective_set_factor(c, &factor));
+    factor.memory = reinterpret_cast<void *>(static_cast<uintptr_t>(256));
+    refused(b, "weir_collective_set_factor: memory: ", weir_collective_set_factor(c, &factor));
+    factor.dtype = WEIR_I32;
+    refused(b, "weir_collective_set_factor: the type of the factor in memory is not F64, F32, F16 or BF16",
+            weir_collective_set_factor(c, &factor));
+    refused(b, "SCALED_SUM without a factor",
+            weir_reduce_scatter_v(c, in, out, extents, WEIR_F16, WEIR_SCALED_SUM, b->stream));
+    factor.memory = nullptr;
+    WEIRT_OK(b->rank, weir_collective_set_factor(c, &factor));
+    for (uint32_t dtype = WEIR_F8E4M3; dtype < WEIR_DTYPES; dtype++) {
+        refused(b, only, weir_allreduce(c, in, out, 1, static_cast<weir_dtype>(dtype), WEIR_SCALED_SUM, b->stream));
+    }
+    refused(b, "weir_reduce_scatter_v: SCALED_SUM is only for",
+            weir_reduce_scatter_v(c, in, out, extents, WEIR_I8, WEIR_SCALED_SUM, b->stream));
+}
+
 void arguments(weirt_rank *rank)
 {
     weir_collective_opts opts = small_opts(rank);
@@ -55,7 +84,8 @@ void arguments(weirt_rank *rank)
         refused(b, "not aligned", weir_allreduce(c, in + 2, out, 1, WEIR_F32, WEIR_SUM, s));
         refused(b, "overlap", weir_allreduce(c, in, in + 4, 2, WEIR_F32, WEIR_SUM, s));
         refused(b, "unknown type", weir_allreduce(c, in, out, 1, static_cast<weir_dtype>(12), WEIR_SUM, s));
-        refused(b, "unknown operation", weir_allreduce(c, in, out, 1, WEIR_F32, static_cast<weir_op>(5), s));
+        refused(b, "unknown operation", weir_allreduce(c, in, out, 1, WEIR_F32, static_cast<weir_op>(6), s));
+        refused_factors(b);
         refused(b, "elements", weir_allreduce(c, in, out, UINT64_MAX / 4, WEIR_F32, WEIR_SUM, s));
         refused(
             b, "wraps",

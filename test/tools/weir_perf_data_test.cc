@@ -159,7 +159,7 @@ TEST(PerfData, RightDataOfEveryTypeAndOperationIsRight)
 {
     for (weir_collective_kind kind : kKinds) {
         for (uint32_t dtype = 0; dtype < WEIR_DTYPES; dtype++) {
-            for (uint32_t op = 0; op < (reduces(kind) ? WEIR_OPS : 1); op++) {
+            for (uint32_t op = 0; op < (reduces(kind) ? WEIR_AVG + 1 : 1); op++) {
                 Job job(kind);
                 job.dtype = static_cast<weir_dtype>(dtype);
                 job.op = static_cast<weir_op>(op);

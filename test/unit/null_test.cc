@@ -76,6 +76,7 @@ const row rows[] = {
     INVALID(weir_collective_force, nullptr, static_cast<weir_collective_form>(0), 0),
     ZERO(weir_collective_rank, nullptr),
     INVALID(weir_collective_register, nullptr, nullptr),
+    INVALID(weir_collective_set_factor, nullptr, nullptr),
     ZERO(weir_collective_size, nullptr),
     NOTHING(weir_comm_abandon, nullptr),
     NOTHING(weir_comm_abort, nullptr),

@@ -20,7 +20,7 @@ static const perf_operation operations[] = {
 
 const char *const perf_dtype_names[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                     "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
-const char *const perf_redop_names[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
+const char *const perf_redop_names[PERF_REDOPS] = { "sum", "prod", "min", "max", "avg" };
 const char *const perf_form_names[PERF_FORMS] = { "auto", "once", "packets", "lines", "slots" };
 
 /* The index of the name of `length` characters, or `count`. */

@@ -48,7 +48,7 @@ struct perf_nccl {
 };
 
 static const int dtypes[WEIR_DTYPES] = { 8, 7, 6, 9, 10, 11, 0, 1, 2, 3, 4, 5 }; /* by weir_dtype, and weir_op */
-static const int ops[WEIR_OPS] = { 0, 1, 3, 2, 4 };
+static const int ops[] = { 0, 1, 3, 2, 4 };
 
 bool perf_nccl_prepare(void) { return setenv(NVLS, "0", 1) == 0; }
 

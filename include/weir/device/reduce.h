@@ -10,9 +10,10 @@
  *
  * Halves (F16, BF16) and F8 are accumulated as floats and rounded once, to nearest, ties to even. Integers are
  * accumulated in 64 bits and cut: sums and products wrap, and averages of 8 and 32 bits are exact. An average is the
- * sum divided by the number of ranks; for integers the quotient is rounded towards zero. WEIR_MIN and WEIR_MAX are NaN
- * if an element is NaN. F8E4M3 has no infinities, and its NaN is 0x7f; F8E5M2 has infinities. A finite result beyond
- * the largest F8 becomes the largest F8. */
+ * sum divided by the number of ranks; for integers the quotient is rounded towards zero. WEIR_SCALED_SUM needs
+ * weir_reduce_scale before weir_reduce_last. WEIR_MIN and WEIR_MAX are NaN if an element is NaN. F8E4M3 has no
+ * infinities, and its NaN is 0x7f; F8E5M2 has infinities. A finite result beyond the largest F8 becomes the largest F8.
+ */
 #ifndef WEIR_DEVICE_REDUCE_H
 #define WEIR_DEVICE_REDUCE_H
 
@@ -35,9 +36,16 @@ typedef enum weir_dtype {
 
 #define WEIR_DTYPES 12u
 
-typedef enum weir_op { WEIR_SUM = 0, WEIR_PROD = 1, WEIR_MIN = 2, WEIR_MAX = 3, WEIR_AVG = 4 } weir_op;
+typedef enum weir_op {
+    WEIR_SUM = 0,
+    WEIR_PROD = 1,
+    WEIR_MIN = 2,
+    WEIR_MAX = 3,
+    WEIR_AVG = 4,
+    WEIR_SCALED_SUM = 5 /* a sum, multiplied by a factor (weir_collective_set_factor); F64, F32, F16, BF16 */
+} weir_op;
 
-#define WEIR_OPS 5u
+#define WEIR_OPS 6u
 
 /* The accumulated elements of a word. The type decides which member is used. */
 typedef struct weir_reduction {
@@ -262,6 +270,21 @@ WEIR_FN void weir_reduce_next(weir_reduction *all, uint32_t dtype, uint32_t op, 
             all->i[k] =
                 weir_join_integer(op, all->i[k], weir_element_integer(dtype, word, k), weir_dtype_is_signed(dtype));
         }
+    }
+}
+
+/* Multiplies the accumulated elements, which are floating-point, by a factor. For WEIR_SCALED_SUM, before the result.
+ */
+WEIR_FN void weir_reduce_scale(weir_reduction *all, uint32_t dtype, double factor)
+{
+    const uint32_t count = 8 / weir_dtype_bytes(dtype);
+    if (dtype == WEIR_F64) {
+        all->d *= factor;
+        return;
+    }
+    WEIR_UNROLL
+    for (uint32_t k = 0; k < count; k++) {
+        all->f[k] *= (float)factor;
     }
 }
 

@@ -29,8 +29,8 @@
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 1u)   \
-    NOUN(7, collective, 2u)     \
-    NOUN(8, rails, 2u)          \
+    NOUN(7, collective, 3u)     \
+    NOUN(8, rails, 3u)          \
     NOUN(9, window, 1u)         \
     NOUN(10, table, 2u)         \
     NOUN(11, layout, 1u)        \
@@ -214,6 +214,14 @@ typedef struct weir_dev_difference {
     uint64_t reserved;
 } weir_dev_difference;
 
+/* The factor of WEIR_SCALED_SUM. */
+typedef struct weir_dev_factor {
+    const void *memory; /* one element of type `dtype`; NULL: `value` */
+    double value;
+    uint32_t dtype;
+    uint32_t reserved;
+} weir_dev_factor;
+
 /* The memories, packet buffers and semaphores of a host's ranks; see weir/device/collective.h. Places are bytes from
  * the start of each rank's memory, the same on all. */
 typedef struct weir_dev_collective {
@@ -240,6 +248,7 @@ typedef struct weir_dev_collective {
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */
+    weir_dev_factor factor;
 } weir_dev_collective;
 
 /* A rank's call, which the ranks compare. */
@@ -452,6 +461,7 @@ typedef struct weir_dev_rails {
     uint32_t hosts;
     uint32_t blocks; /* most blocks of a step */
     uint32_t reserved;
+    weir_dev_factor factor;
 } weir_dev_rails;
 
 /* Most devices and memories of a window, and the highest tag of a notification. */
@@ -715,11 +725,13 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, epochs) == 112, "layout of 
 WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, indexed) == 124, "layout of weir_dev_memory_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_channel_cell) == 48, "layout of weir_dev_channel_cell");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 240, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 264, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, lines) == 128, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, messages) == 160, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 184, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 232, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_factor) == 24, "layout of weir_dev_factor");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_factor, dtype) == 16, "layout of weir_dev_factor");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");
 WEIR_STATIC_ASSERT(offsetof(weir_request, bytes) == 16, "layout of weir_request");
 WEIR_STATIC_ASSERT(offsetof(weir_request, remote) == 32, "layout of weir_request");
@@ -757,7 +769,7 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, local_bytes) == 168, "layout 
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, direct_adds) == 192, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, peer_packets) == 400, "layout of weir_dev_port_channel");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_port_channel, epochs) == 416, "layout of weir_dev_port_channel");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 72, "layout of weir_dev_rails");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_rails) == 96, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, memory) == 24, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, slot_bytes) == 48, "layout of weir_dev_rails");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_rails, hosts) == 60, "layout of weir_dev_rails");

@@ -32,10 +32,18 @@ weir_status weiri_check_call(const weir_collective *collective, const char *name
     return WEIR_OK;
 }
 
+bool weiri_op_scales(uint32_t dtype) { return dtype <= WEIR_BF16; }
+
 weir_status weiri_check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op)
 {
     if ((uint32_t)op >= WEIR_OPS) {
         return weiri_fail(WEIR_ERR_INVALID, "%s: unknown operation %d", name, (int)op);
+    }
+    if (op == WEIR_SCALED_SUM && !weiri_op_scales((uint32_t)dtype)) {
+        return invalid(name, "SCALED_SUM is only for F64, F32, F16 and BF16");
+    }
+    if (op == WEIR_SCALED_SUM && !collective->has_factor) {
+        return invalid(name, "SCALED_SUM without a factor: call weir_collective_set_factor first");
     }
     if (op == WEIR_AVG && dtype > WEIR_F8E5M2 && collective->rails.device.hosts > 1 && collective->device.ranks > 1) {
         return weiri_fail(WEIR_ERR_UNSUPPORTED, "%s: AVG of integers is not supported between hosts of several ranks",

@@ -365,3 +365,34 @@ weir_status weir_collective_force(weir_collective *collective, weir_collective_f
     collective->forced = blocks;
     return WEIR_OK;
 }
+
+weir_status weir_collective_set_factor(weir_collective *collective, const weir_factor *factor)
+{
+    static const char name[] = "weir_collective_set_factor";
+    weir_status status = weiri_comm_check("collective", collective == NULL ? NULL : collective->comm, name);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    if (factor == NULL) {
+        return weiri_fail(WEIR_ERR_INVALID, "%s: factor is NULL", name);
+    }
+    if (factor->memory != NULL) {
+        if (!weiri_op_scales((uint32_t)factor->dtype)) {
+            return weiri_fail(WEIR_ERR_INVALID, "%s: the type of the factor in memory is not F64, F32, F16 or BF16",
+                              name);
+        }
+        const uint32_t bytes = weir_dtype_bytes(factor->dtype);
+        const weiri_span span = { (const char *)factor->memory, bytes };
+        status = weiri_check_span(collective, name, "memory", span, bytes);
+        if (status != WEIR_OK) {
+            return status;
+        }
+    }
+    const weir_dev_factor of_device = { .memory = factor->memory,
+                                        .value = factor->value,
+                                        .dtype = factor->memory != NULL ? (uint32_t)factor->dtype : 0 };
+    collective->device.factor = of_device;
+    collective->rails.device.factor = of_device;
+    collective->has_factor = true;
+    return WEIR_OK;
+}

@@ -94,6 +94,7 @@ struct weir_collective {
     bool limited;      /* sm_limit is less than the device has */
     uint32_t forced;   /* forced number of blocks of a kernel; 0: not forced */
     weir_collective_form form;
+    bool has_factor; /* of WEIR_SCALED_SUM: in device.factor and rails.device.factor */
     weiri_row *rows; /* of the tuning file */
     uint32_t row_count;
     weir_collective_algorithm algorithms[WEIRI_ALGORITHMS];
@@ -169,6 +170,8 @@ bool weiri_spans_apart(weiri_span a, weiri_span b);
 /* Checks of all operations: the communicator, type and count. `name` is the public call. */
 weir_status weiri_check_call(const weir_collective *collective, const char *name, weir_dtype dtype, uint64_t count);
 weir_status weiri_check_op(const weir_collective *collective, const char *name, weir_dtype dtype, weir_op op);
+/* True if WEIR_SCALED_SUM has elements, or a factor, of this type. */
+bool weiri_op_scales(uint32_t dtype);
 /* Checks address and alignment, and with opts.check_pointers also access. `which` is the argument. */
 weir_status weiri_check_span(const weir_collective *collective, const char *name, const char *which, weiri_span what,
                              uint32_t element);

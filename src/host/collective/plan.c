@@ -278,10 +278,11 @@ static weir_rail_step equal_pieces(const hosts_call *h, const char *send, uint64
     return s;
 }
 
+/* The step inside the host has multiplied by the factor, if the host has several ranks. */
 static weir_status over_rails(const hosts_call *h, weir_rail_step *s)
 {
     s->dtype = h->q->dtype;
-    s->op = h->q->op;
+    s->op = h->q->op == WEIR_SCALED_SUM && h->ranks > 1 ? WEIR_SUM : h->q->op;
     return weiri_rails_run(h->collective, weiri_call_of(h->q, WEIR_FORM_AUTO, 0), h->q->count, s, h->stream);
 }
 

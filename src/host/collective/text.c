@@ -11,7 +11,7 @@ const char *const weiri_kind_names[WEIRI_KINDS] = { "allreduce",    "reduce",   
                                                     "exchange",     "gather_v",        "scatter_v" };
 static const char *const dtypes[WEIR_DTYPES] = { "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2",
                                                  "i8",  "u8",  "i32", "u32",  "i64",    "u64" };
-static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg" };
+static const char *const ops[WEIR_OPS] = { "sum", "prod", "min", "max", "avg", "scaled_sum" };
 
 static bool has_parts(uint32_t kind) { return kind == WEIRI_ALLGATHER_PARTS || kind == WEIRI_REDUCE_SCATTER_PARTS; }
 

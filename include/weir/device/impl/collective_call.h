@@ -222,9 +222,38 @@ WEIR_FN int64_t weir_left(uint64_t bytes, uint64_t at) { return (int64_t)bytes -
 
 WEIR_FN int64_t weir_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* One result of a word of each rank, in the order of ranks. */
-WEIR_FN uint64_t weir_collective_join(const uint64_t *words, uint32_t ranks, uint32_t dtype, uint32_t op)
+/* The factor of WEIR_SCALED_SUM; 1 for other operations. */
+WEIR_FN double weir_factor_value(const weir_dev_factor *factor, uint32_t dtype, uint32_t op)
 {
+    if (op != WEIR_SCALED_SUM || dtype > WEIR_BF16) {
+        return 1;
+    }
+    if (factor->memory == NULL) {
+        return factor->value;
+    }
+    switch (factor->dtype) {
+    case WEIR_F64:
+        return weir_double_of_word(weir_arch_load_u64((const weir_alias_u64 *)factor->memory));
+    case WEIR_F32:
+        return (double)weir_arch_float_of_bits(weir_arch_load_u32((const weir_alias_u32 *)factor->memory));
+    default:
+        return (double)weir_element_float(factor->dtype, weir_arch_load_u16((const weir_alias_u16 *)factor->memory), 0);
+    }
+}
+
+/* weir_reduce_last for any operation. The factor is multiplied before the one rounding. */
+WEIR_FN uint64_t weir_collective_last(weir_reduction *all, uint32_t dtype, uint32_t op, uint32_t ranks, double factor)
+{
+    if (op == WEIR_SCALED_SUM && dtype <= WEIR_BF16) {
+        weir_reduce_scale(all, dtype, factor);
+    }
+    return weir_reduce_last(all, dtype, op, ranks);
+}
+
+/* One result of a word of each rank, in the order of ranks. */
+WEIR_FN uint64_t weir_collective_join(const weir_dev_collective *c, const uint64_t *words, uint32_t dtype, uint32_t op)
+{
+    const uint32_t ranks = c->ranks;
     weir_reduction all = { { 0 }, 0, { 0 } };
     weir_reduce_first(&all, dtype, words[0]);
     WEIR_UNROLL
@@ -233,7 +262,7 @@ WEIR_FN uint64_t weir_collective_join(const uint64_t *words, uint32_t ranks, uin
             weir_reduce_next(&all, dtype, op, words[k]);
         }
     }
-    return weir_reduce_last(&all, dtype, op, ranks);
+    return weir_collective_last(&all, dtype, op, ranks, weir_factor_value(&c->factor, dtype, op));
 }
 
 /* ---- packets ------------------------------------------------------------------------------------------------- */

@@ -183,9 +183,9 @@ WEIR_FN void weir_lines_join(const weir_dev_collective *c, const weir_line_set *
             lo[k] = k == c->rank ? own[p].lo : k < c->ranks ? set->of[k][p].lo : 0;
             hi[k] = k == c->rank ? own[p].hi : k < c->ranks ? set->of[k][p].hi : 0;
         }
-        joined[p].lo = weir_collective_join(lo, c->ranks, dtype, op);
+        joined[p].lo = weir_collective_join(c, lo, dtype, op);
         joined[p].hi =
-            lane * WEIR_ARCH_LINE_PARTS + p == 7 ? weir_line_flag(flag) : weir_collective_join(hi, c->ranks, dtype, op);
+            lane * WEIR_ARCH_LINE_PARTS + p == 7 ? weir_line_flag(flag) : weir_collective_join(c, hi, dtype, op);
     }
 }
 

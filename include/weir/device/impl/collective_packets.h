@@ -40,7 +40,7 @@ WEIR_FN weir_status weir_packets_join(const weir_dev_collective *c, const char *
     for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
         words[k] = k == c->rank ? own : words[k];
     }
-    *word = weir_collective_join(words, c->ranks, dtype, op);
+    *word = weir_collective_join(c, words, dtype, op);
     return WEIR_OK;
 }
 

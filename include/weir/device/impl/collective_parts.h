@@ -177,33 +177,33 @@ WEIR_FN void weir_parts_scatter(const weir_dev_collective *c, const weir_collect
 }
 
 /* One result of a word of each rank. The type becomes a constant here: the parts of a launch may differ in type. */
-WEIR_FN uint64_t weir_parts_join_words(const uint64_t *words, uint32_t ranks, uint32_t dtype, uint32_t op)
+WEIR_FN uint64_t weir_parts_join_words(const weir_dev_collective *c, const uint64_t *words, uint32_t dtype, uint32_t op)
 {
     switch (dtype) {
     case WEIR_F64:
-        return weir_collective_join(words, ranks, WEIR_F64, op);
+        return weir_collective_join(c, words, WEIR_F64, op);
     case WEIR_F32:
-        return weir_collective_join(words, ranks, WEIR_F32, op);
+        return weir_collective_join(c, words, WEIR_F32, op);
     case WEIR_F16:
-        return weir_collective_join(words, ranks, WEIR_F16, op);
+        return weir_collective_join(c, words, WEIR_F16, op);
     case WEIR_BF16:
-        return weir_collective_join(words, ranks, WEIR_BF16, op);
+        return weir_collective_join(c, words, WEIR_BF16, op);
     case WEIR_F8E4M3:
-        return weir_collective_join(words, ranks, WEIR_F8E4M3, op);
+        return weir_collective_join(c, words, WEIR_F8E4M3, op);
     case WEIR_F8E5M2:
-        return weir_collective_join(words, ranks, WEIR_F8E5M2, op);
+        return weir_collective_join(c, words, WEIR_F8E5M2, op);
     case WEIR_I8:
-        return weir_collective_join(words, ranks, WEIR_I8, op);
+        return weir_collective_join(c, words, WEIR_I8, op);
     case WEIR_U8:
-        return weir_collective_join(words, ranks, WEIR_U8, op);
+        return weir_collective_join(c, words, WEIR_U8, op);
     case WEIR_I32:
-        return weir_collective_join(words, ranks, WEIR_I32, op);
+        return weir_collective_join(c, words, WEIR_I32, op);
     case WEIR_U32:
-        return weir_collective_join(words, ranks, WEIR_U32, op);
+        return weir_collective_join(c, words, WEIR_U32, op);
     case WEIR_I64:
-        return weir_collective_join(words, ranks, WEIR_I64, op);
+        return weir_collective_join(c, words, WEIR_I64, op);
     default:
-        return weir_collective_join(words, ranks, WEIR_U64, op);
+        return weir_collective_join(c, words, WEIR_U64, op);
     }
 }
 
@@ -230,7 +230,7 @@ WEIR_FN weir_status weir_parts_join(const weir_dev_collective *c, const weir_col
         for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
             data[k] = k == c->rank ? own : data[k];
         }
-        weir_word_store(piece.recv, left, weir_parts_join_words(data, c->ranks, piece.dtype, p->op));
+        weir_word_store(piece.recv, left, weir_parts_join_words(c, data, piece.dtype, p->op));
     }
     return WEIR_OK;
 }

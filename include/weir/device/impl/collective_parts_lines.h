@@ -154,7 +154,7 @@ WEIR_FN weir_status weir_parts_join_line(const weir_dev_collective *c, const wei
             for (uint32_t k = 0; k < WEIR_COLLECTIVE_RANKS; k++) {
                 words[k] = k == c->rank ? own : k >= c->ranks ? 0 : half == 0 ? set.of[k][i].lo : set.of[k][i].hi;
             }
-            weir_word_store(piece.recv, left, weir_parts_join_words(words, c->ranks, piece.dtype, p->op));
+            weir_word_store(piece.recv, left, weir_parts_join_words(c, words, piece.dtype, p->op));
         }
     }
     return WEIR_OK;

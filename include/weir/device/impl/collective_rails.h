@@ -262,6 +262,7 @@ WEIR_FN void weir_rail_join_as(const weir_dev_rails *c, const weir_rail_join *j,
                                weir_coop coop)
 {
     const int64_t stride = 16 * (int64_t)coop.block_size;
+    const double factor = weir_factor_value(&c->factor, dtype, op);
     WEIR_ROLLED
     for (int64_t at = 16 * (int64_t)coop.block_rank; at < j->left; at += stride) {
         weir_vec16 pair = weir_rail_load(c, j, 0, at);
@@ -275,8 +276,8 @@ WEIR_FN void weir_rail_join_as(const weir_dev_rails *c, const weir_rail_join *j,
             weir_reduce_next(&lo, dtype, op, pair.lo);
             weir_reduce_next(&hi, dtype, op, pair.hi);
         }
-        pair.lo = weir_reduce_last(&lo, dtype, op, c->hosts);
-        pair.hi = weir_reduce_last(&hi, dtype, op, c->hosts);
+        pair.lo = weir_collective_last(&lo, dtype, op, c->hosts, factor);
+        pair.hi = weir_collective_last(&hi, dtype, op, c->hosts, factor);
         weir_pair_store(j->out + at, j->left - at, pair);
         WEIR_ROLLED
         for (uint32_t host = 0; j->spread != 0 && host < c->hosts; host++) {

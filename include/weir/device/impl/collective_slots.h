@@ -159,11 +159,12 @@ WEIR_FN void weir_slots_join_places(const weir_dev_collective *c, const weir_slo
             }
         }
     }
+    const double factor = weir_factor_value(&c->factor, dtype, op);
     WEIR_UNROLL
     for (uint32_t n = 0; n < WEIR_SLOTS_PLACES; n++) {
         if (n < p->count) {
-            joined[n].lo = weir_reduce_last(&lo[n], dtype, op, c->ranks);
-            joined[n].hi = weir_reduce_last(&hi[n], dtype, op, c->ranks);
+            joined[n].lo = weir_collective_last(&lo[n], dtype, op, c->ranks, factor);
+            joined[n].hi = weir_collective_last(&hi[n], dtype, op, c->ranks, factor);
         }
     }
 }
@@ -214,8 +215,8 @@ WEIR_FN uintptr_t weir_slots_bits(const weir_dev_collective *c, const weir_colle
 }
 
 /* Joins `left` bytes, by the calling block. */
-WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
-                             int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
+WEIR_FN void weir_slots_join_as(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
+                                int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
 {
     weir_slots_places p;
     p.at = 16 * (uint64_t)coop.block_rank;
@@ -235,6 +236,17 @@ WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective
     for (; p.left > 0; p.left -= (int64_t)p.stride) {
         weir_slots_join_and_store(c, r, w, &p, dtype, op);
         p.at += p.stride;
+    }
+}
+
+/* Sums with a factor have a loop to themselves: the other operations keep their registers. */
+WEIR_FN void weir_slots_join(const weir_dev_collective *c, const weir_collective_reduce *r, const weir_slots_work *w,
+                             int64_t left, uint32_t dtype, uint32_t op, weir_coop coop)
+{
+    if (op == WEIR_SCALED_SUM && dtype <= WEIR_BF16) {
+        weir_slots_join_as(c, r, w, left, dtype, WEIR_SCALED_SUM, coop);
+    } else {
+        weir_slots_join_as(c, r, w, left, dtype, op, coop);
     }
 }
 
