@@ -198,17 +198,9 @@ static weir_status run_timed(perf_bench *b, task *t, uint64_t bytes, perf_result
 
 static weir_status add_wrong(perf_bench *b, perf_result *out)
 {
-    uint64_t counts[PERF_RANKS_MAX] = { 0 };
-    perf_rank *rank = b->rank;
-    weir_status status =
-        weir_device_copy(rank->device, &counts[rank->rank], weir_memory_pointer(b->wrong), sizeof counts[0]);
-    if (status == WEIR_OK) {
-        status = weir_bootstrap_allgather(rank->bootstrap, NULL, counts, sizeof counts[0]);
-    }
-    for (uint32_t i = 0; i < rank->ranks; i++) {
-        out->wrong += counts[i];
-    }
-    return status;
+    uint64_t mine = 0;
+    const weir_status status = weir_device_copy(b->rank->device, &mine, weir_memory_pointer(b->wrong), sizeof mine);
+    return status == WEIR_OK ? perf_add_up(b->rank, mine, &out->wrong) : status;
 }
 
 weir_status perf_measure(perf_bench *b, const perf_party *by, uint64_t count, uint64_t bytes, bool in_place,

@@ -32,6 +32,17 @@ weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, .
     return status;
 }
 
+weir_status perf_add_up(perf_rank *rank, uint64_t mine, uint64_t *sum)
+{
+    uint64_t all[PERF_RANKS_MAX] = { 0 };
+    all[rank->rank] = mine;
+    const weir_status status = weir_bootstrap_allgather(rank->bootstrap, NULL, all, sizeof all[0]);
+    for (uint32_t i = 0; i < rank->ranks; i++) {
+        *sum += all[i];
+    }
+    return status;
+}
+
 weir_status perf_choose_sizes(perf_rank *rank, uint64_t gpu_most, perf_list *sizes)
 {
     const perf_options *options = rank->options;

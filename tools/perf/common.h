@@ -131,6 +131,9 @@ struct perf_rank {
 weir_status perf_fail(perf_rank *rank, weir_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Adds the ranks' values to *sum. All ranks call it. */
+weir_status perf_add_up(perf_rank *rank, uint64_t mine, uint64_t *sum);
+
 /* The requested sizes; by default up to gpu_most on a GPU. */
 weir_status perf_choose_sizes(perf_rank *rank, uint64_t gpu_most, perf_list *sizes);
 uint64_t perf_largest(const perf_list *sizes);

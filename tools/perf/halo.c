@@ -240,8 +240,8 @@ static weir_status check_exchange(halo_bench *bench, uint64_t *wrong)
 {
     perf_rank *rank = bench->rank;
     uint64_t *count = (uint64_t *)weir_memory_host_pointer(bench->wrong);
-    uint64_t all[PERF_RANKS] = { 0 };
     *count = 0;
+    *wrong = 0;
     weir_status status = run_kernel(bench, halo_fill);
     if (status == WEIR_OK) {
         status = put_exchange(rank, bench, 1);
@@ -249,12 +249,7 @@ static weir_status check_exchange(halo_bench *bench, uint64_t *wrong)
     if (status == WEIR_OK) {
         status = run_kernel(bench, halo_compare);
     }
-    all[rank->rank] = *count;
-    if (status == WEIR_OK) {
-        status = weir_bootstrap_allgather(rank->bootstrap, NULL, all, sizeof all[0]);
-    }
-    *wrong = all[0] + all[1];
-    return status;
+    return status == WEIR_OK ? perf_add_up(rank, *count, wrong) : status;
 }
 
 static weir_status measure_form(halo_bench *bench, uint32_t form)

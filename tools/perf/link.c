@@ -209,7 +209,7 @@ static weir_status prepare(perf_link *link, const perf_args *moved)
 static weir_status compare(perf_link *link, const perf_args *moved, uint64_t *wrong)
 {
     perf_rank *rank = link->rank;
-    uint64_t counts[PERF_RANKS] = { 0 };
+    uint64_t mine = 0;
     perf_data_args args;
     set_data_args(link, moved, &args);
     weir_status status = weir_device_fill(rank->device, args.wrong, 0, sizeof *args.wrong);
@@ -217,15 +217,9 @@ static weir_status compare(perf_link *link, const perf_args *moved, uint64_t *wr
         status = launch_and_wait(link, perf_compare, &args);
     }
     if (status == WEIR_OK) {
-        status = weir_device_copy(rank->device, &counts[rank->rank], args.wrong, sizeof counts[0]);
+        status = weir_device_copy(rank->device, &mine, args.wrong, sizeof mine);
     }
-    if (status == WEIR_OK) {
-        status = weir_bootstrap_allgather(rank->bootstrap, NULL, counts, sizeof counts[0]);
-    }
-    if (status == WEIR_OK) {
-        *wrong += counts[0] + counts[1];
-    }
-    return status;
+    return status == WEIR_OK ? perf_add_up(rank, mine, wrong) : status;
 }
 
 /* ---- a measurement ---------------------------------------------------------------------------------------- */

@@ -186,8 +186,8 @@ static weir_status check_transfer(strided_bench *bench, uint64_t *wrong)
 {
     perf_rank *rank = bench->rank;
     uint64_t *count = (uint64_t *)weir_memory_host_pointer(bench->wrong);
-    uint64_t all[PERF_RANKS] = { 0 };
     *count = 0;
+    *wrong = 0;
     weir_status status = run_data(bench, strided_fill);
     if (status == WEIR_OK) {
         status = weir_bootstrap_barrier(rank->bootstrap, NULL);
@@ -198,12 +198,7 @@ static weir_status check_transfer(strided_bench *bench, uint64_t *wrong)
     if (status == WEIR_OK) {
         status = run_data(bench, strided_compare);
     }
-    all[rank->rank] = *count;
-    if (status == WEIR_OK) {
-        status = weir_bootstrap_allgather(rank->bootstrap, NULL, all, sizeof all[0]);
-    }
-    *wrong = all[0] + all[1];
-    return status;
+    return status == WEIR_OK ? perf_add_up(rank, *count, wrong) : status;
 }
 
 /* ---- the command ----------------------------------------------------------------------------------------- */

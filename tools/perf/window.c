@@ -149,7 +149,6 @@ static weir_status check_variant(const window_bench *bench, variant *v)
 {
     perf_rank *rank = bench->rank;
     uint64_t *wrong = (uint64_t *)weir_memory_host_pointer(bench->wrong);
-    uint64_t counts[PERF_RANKS_MAX] = { 0 };
     window_args args = v->args;
     perf_work work = v->work;
     args.check = 1;
@@ -160,14 +159,7 @@ static weir_status check_variant(const window_bench *bench, variant *v)
     if (status == WEIR_OK) {
         status = weir_comm_wait(rank->comm, rank->stream, 0);
     }
-    counts[rank->rank] = *wrong;
-    if (status == WEIR_OK) {
-        status = weir_bootstrap_allgather(rank->bootstrap, NULL, counts, sizeof counts[0]);
-    }
-    for (uint32_t i = 0; i < rank->ranks; i++) {
-        v->wrong += counts[i];
-    }
-    return status;
+    return status == WEIR_OK ? perf_add_up(rank, *wrong, &v->wrong) : status;
 }
 
 /* Times the variants in turns. */

@@ -16,59 +16,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <weir/device/kernel.h>
 #include <weir/weir.h>
 
+#include "../../common/ping_pong.h"
+
 enum { ROUNDS = 1000 };
-
-/* ---- the kernel, as in tutorial 01 -------------------------------------------------------------------- */
-
-typedef struct score {
-    uint64_t rounds;
-    uint64_t out_of_turn;
-} score;
-
-typedef struct ping_pong_args {
-    weir_dev_semaphore semaphore;
-    uint64_t rank;
-    uint64_t rounds;
-    score *result;
-} ping_pong_args;
-
-/* The rank that has the ball polls a few times: the peer must not signal, because it is not its turn. */
-WEIR_FN uint64_t count_early_signals(const weir_dev_semaphore *semaphore, uint64_t polls)
-{
-    uint64_t early = 0;
-    for (uint64_t i = 0; i < polls; i++) {
-        early += weir_dev_semaphore_poll(semaphore) == WEIR_OK;
-    }
-    return early;
-}
-
-WEIR_KERNEL(ping_pong, ping_pong_args)
-{
-    const weir_dev_semaphore *semaphore = &args->semaphore;
-    uint64_t early = 0;
-    uint64_t round = 0;
-    if (coop.rank != 0) {
-        return;
-    }
-    for (; round < args->rounds; round++) {
-        if (args->rank == 1 && weir_dev_semaphore_wait_relaxed(semaphore) != WEIR_OK) {
-            break;
-        }
-        early = count_early_signals(semaphore, (round + args->rank) % 4);
-        if (early != 0) {
-            break;
-        }
-        weir_dev_semaphore_signal_relaxed(semaphore);
-        if (args->rank == 0 && weir_dev_semaphore_wait_relaxed(semaphore) != WEIR_OK) {
-            break;
-        }
-    }
-    args->result->rounds = round;
-    args->result->out_of_turn = early;
-}
 
 /* ---- the bootstrap ------------------------------------------------------------------------------------ */
 

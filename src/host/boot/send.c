@@ -202,17 +202,25 @@ static weir_status wait_sent(weir_bootstrap *boot, uint32_t peer, weiri_message 
                       cause[0] == '\0' ? "" : ": ", cause);
 }
 
-weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t bytes, uint32_t peer, uint64_t tag)
+/* The arguments of send and recv. */
+static weir_status check_call(weir_bootstrap *boot, const char *call, const void *data, size_t bytes, uint32_t peer)
 {
-    weir_status status = weiri_boot_check(boot, __func__);
+    const weir_status status = weiri_boot_check(boot, call);
     if (status != WEIR_OK) {
         return status;
     }
     if (data == NULL && bytes > 0) {
-        return weiri_fail_null(__func__, "data");
+        return weiri_fail_null(call, "data");
     }
-    if (peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u does not exist", __func__, peer, boot->size);
+    return peer < boot->size ? WEIR_OK
+                             : weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u does not exist", call, peer, boot->size);
+}
+
+weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t bytes, uint32_t peer, uint64_t tag)
+{
+    weir_status status = check_call(boot, __func__, data, bytes, peer);
+    if (status != WEIR_OK) {
+        return status;
     }
     const uint64_t deadline = weiri_deadline(boot->timeout_ms);
     /* Before the mutex is taken: the service thread must not wait while a long message is copied. */
@@ -240,15 +248,9 @@ weir_status weir_bootstrap_send(weir_bootstrap *boot, const void *data, size_t b
 
 weir_status weir_bootstrap_recv(weir_bootstrap *boot, void *data, size_t bytes, uint32_t peer, uint64_t tag)
 {
-    weir_status status = weiri_boot_check(boot, __func__);
+    weir_status status = check_call(boot, __func__, data, bytes, peer);
     if (status != WEIR_OK) {
         return status;
-    }
-    if (data == NULL && bytes > 0) {
-        return weiri_fail_null(__func__, "data");
-    }
-    if (peer >= boot->size) {
-        return weiri_fail(WEIR_ERR_INVALID, "%s: rank %u of %u does not exist", __func__, peer, boot->size);
     }
     char what[64];
     (void)snprintf(what, sizeof what, "weir_bootstrap_recv: tag %llu", (unsigned long long)tag);
