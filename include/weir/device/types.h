@@ -29,7 +29,7 @@
     NOUN(4, proxy, 1u)          \
     NOUN(5, rdma, 1u)           \
     NOUN(6, port_channel, 1u)   \
-    NOUN(7, collective, 3u)     \
+    NOUN(7, collective, 4u)     \
     NOUN(8, rails, 3u)          \
     NOUN(9, window, 1u)         \
     NOUN(10, table, 2u)         \
@@ -243,8 +243,10 @@ typedef struct weir_dev_collective {
     uint64_t message_bytes;
     uint32_t rank;
     uint32_t ranks;
-    uint32_t blocks;                       /* blocks that there is room for; perhaps more than can be resident */
-    uint32_t message_blocks;               /* columns of an exchange */
+    uint32_t blocks;         /* blocks that there is room for; perhaps more than can be resident */
+    uint32_t message_blocks; /* columns of an exchange */
+    uint32_t slot_columns;   /* columns that have slots, of two blocks each */
+    uint32_t reserved;
     uint32_t peers[WEIR_COLLECTIVE_RANKS]; /* ranks of the communicator */
     uint64_t call;  /* call for which the host launched this kernel: weir_collective_what.call, or WEIR_NO_CALL, */
     uint64_t count; /* and its count */
@@ -725,11 +727,11 @@ WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, epochs) == 112, "layout of 
 WEIR_STATIC_ASSERT(offsetof(weir_dev_memory_channel, indexed) == 124, "layout of weir_dev_memory_channel");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_channel_cell) == 48, "layout of weir_dev_channel_cell");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_difference) == 64, "layout of weir_dev_difference");
-WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 264, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(sizeof(weir_dev_collective) == 272, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, lines) == 128, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, messages) == 160, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, blocks) == 184, "layout of weir_dev_collective");
-WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 232, "layout of weir_dev_collective");
+WEIR_STATIC_ASSERT(offsetof(weir_dev_collective, count) == 240, "layout of weir_dev_collective");
 WEIR_STATIC_ASSERT(sizeof(weir_dev_factor) == 24, "layout of weir_dev_factor");
 WEIR_STATIC_ASSERT(offsetof(weir_dev_factor, dtype) == 16, "layout of weir_dev_factor");
 WEIR_STATIC_ASSERT(sizeof(weir_request) == 48, "layout of weir_request");

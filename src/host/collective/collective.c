@@ -34,11 +34,11 @@ static uint64_t slot_of(uint64_t bytes, uint64_t slots)
 /* Fills the sizes and offsets of *device, and returns the bytes of a rank's memory. */
 static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t staging)
 {
-    const uint32_t columns = weir_slots_columns(device->blocks);
     const uint64_t rooms = (uint64_t)2 * 2 * device->ranks; /* sections, halves or turns, ranks */
     device->packet_room = staging / 16 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
     device->line_room = staging / 16 * 5 / rooms / WEIR_CELL_BYTES * WEIR_CELL_BYTES;
-    device->slot_bytes = slot_of(staging / 2, rooms * columns);
+    device->slot_columns = weir_slots_columns(device->blocks);
+    device->slot_bytes = slot_of(staging / 2, rooms * device->slot_columns);
     const uint64_t messages = (uint64_t)2 * device->ranks; /* of a column */
     const uint64_t wanted = staging / 16 / messages / MESSAGE_BYTES;
     const uint32_t most = wanted < MESSAGE_COLUMNS ? MESSAGE_COLUMNS : wanted < sm_limit ? (uint32_t)wanted : sm_limit;
@@ -47,7 +47,7 @@ static uint64_t lay_out(weir_dev_collective *device, uint32_t sm_limit, uint64_t
     device->packets = weir_collective_cell(device, WEIR_CELL_KINDS, 0, 0);
     device->lines = device->packets + rooms * device->packet_room;
     device->slots = device->lines + rooms * device->line_room;
-    device->messages = device->slots + rooms * columns * device->slot_bytes;
+    device->messages = device->slots + rooms * device->slot_columns * device->slot_bytes;
     /* A rank that is alone on its host passes no message: only its mailboxes and semaphores are allocated. */
     return device->ranks == 1 ? device->packets
                               : device->messages + messages * device->message_blocks * device->message_bytes;

@@ -59,7 +59,7 @@ WEIR_FN uint32_t weir_slots_columns(uint32_t blocks) { return blocks < 2 ? 1 : b
 WEIR_FN uint64_t weir_collective_slot(const weir_dev_collective *c, uint32_t section, uint32_t turn, uint32_t column,
                                       uint32_t from)
 {
-    uint64_t index = ((uint64_t)section * 2 + turn) * weir_slots_columns(c->blocks) + column;
+    uint64_t index = ((uint64_t)section * 2 + turn) * c->slot_columns + column;
     return c->slots + (index * c->ranks + from) * c->slot_bytes;
 }
 
