@@ -45,8 +45,6 @@ void weiri_mpi_report_start(int rank)
     reporting = weiri_mpi_settings_get()->report;
 }
 
-bool weiri_mpi_reporting(void) { return reporting; }
-
 void weiri_mpi_count_call(weiri_mpi_call call)
 {
     if (reporting) {

@@ -44,8 +44,7 @@ typedef enum weiri_mpi_reason {
     WEIRI_MPI_REASONS
 } weiri_mpi_reason;
 
-/* Whether a report is printed at the end. Without one nothing is counted. */
-bool weiri_mpi_reporting(void);
+/* Calls and bytes are counted only if a report is printed at the end. */
 void weiri_mpi_count_call(weiri_mpi_call call);
 void weiri_mpi_count(weiri_mpi_call call, weiri_mpi_carry carry, uint64_t bytes);
 /* `detail` is added to the line of the log; NULL: nothing. */

@@ -80,31 +80,17 @@ TEST(Alloc, ReallocKeepsContentAndCount)
     EXPECT_EQ(weiri_alloc_alive(), before);
 }
 
-TEST(Alloc, StrdupCopies)
-{
-    const int64_t before = weiri_alloc_alive();
-    char text[] = "text";
-    char *copy = weiri_strdup(text);
-    text[0] = 'n';
-    ASSERT_NE(copy, nullptr);
-    EXPECT_STREQ(copy, "text");
-    EXPECT_EQ(weiri_alloc_alive(), before + 1);
-    weiri_free(copy);
-    EXPECT_EQ(weiri_alloc_alive(), before);
-}
-
 TEST(Alloc, NthFailsOnceOfEveryKind)
 {
     const int64_t before = weiri_alloc_alive();
-    for (uint64_t n = 1; n <= 5; n++) {
+    for (uint64_t n = 1; n <= 4; n++) {
         weiri_alloc_fail_nth(n);
-        void *p[5] = { nullptr, nullptr, nullptr, nullptr, nullptr };
+        void *p[4] = { nullptr, nullptr, nullptr, nullptr };
         p[0] = weiri_alloc(1, 1);
         p[1] = weiri_realloc(nullptr, 10);
-        p[2] = weiri_strdup("x");
-        p[3] = weiri_alloc(2, 2);
-        p[4] = weiri_realloc(nullptr, 20);
-        for (uint64_t i = 0; i < 5; i++) {
+        p[2] = weiri_alloc(2, 2);
+        p[3] = weiri_realloc(nullptr, 20);
+        for (uint64_t i = 0; i < 4; i++) {
             EXPECT_EQ(p[i] == nullptr, i + 1 == n) << i << " of " << n;
             weiri_free(p[i]);
         }
@@ -122,8 +108,9 @@ TEST(Alloc, NthFailsOnceOfEveryKind)
 
 TEST(Alloc, FailedReallocLeavesTheOld)
 {
-    char *p = weiri_strdup("old");
+    char *p = static_cast<char *>(weiri_alloc(1, 4));
     ASSERT_NE(p, nullptr);
+    std::memcpy(p, "old", 4);
     weiri_alloc_fail_nth(1);
     EXPECT_EQ(weiri_realloc(p, 1000), nullptr);
     EXPECT_STREQ(p, "old");

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "src/host/base/fault.h"
 
@@ -39,16 +38,6 @@ void *weiri_realloc(void *p, size_t size)
         (void)__atomic_fetch_add(&alive, 1, __ATOMIC_RELAXED);
     }
     return q;
-}
-
-char *weiri_strdup(const char *text)
-{
-    size_t bytes = strlen(text) + 1;
-    char *copy = (char *)weiri_realloc(NULL, bytes);
-    if (copy != NULL) {
-        memcpy(copy, text, bytes);
-    }
-    return copy;
 }
 
 void weiri_free(void *p)

@@ -9,7 +9,6 @@
 void *weiri_alloc(size_t count, size_t size);
 /* As realloc. Added bytes are not zeroed. After NULL `p` is unchanged. */
 void *weiri_realloc(void *p, size_t size);
-char *weiri_strdup(const char *text);
 void weiri_free(void *p);
 /* Frees memory that another library allocated with malloc. */
 void weiri_free_foreign(void *p);

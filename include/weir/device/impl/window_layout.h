@@ -20,9 +20,6 @@
 /* Most ranks of a window. */
 #define WEIR_WINDOW_RANKS ((uint32_t)1 << 30)
 
-/* Most words of a ring. */
-#define WEIR_WINDOW_COUNT_MAX ((uint32_t)1 << 21)
-
 /* A line begins with the notification that is passed to the group, in a place of this size. */
 #define WEIR_WINDOW_LINE_HEAD 32u
 
